@@ -1,0 +1,182 @@
+//! What a policy or a machine may not do, and the words for it when it does.
+
+use slackline_policy::{AdmitError, Moment};
+use slackline_units::{CpuId, Span, Time, VcpuId};
+use thiserror::Error;
+
+use crate::Used;
+
+/// Why a step did not go through.
+#[derive(Debug, Error)]
+pub enum Fault {
+    /// A share cannot be honoured. Nothing has changed.
+    #[error("cannot admit {vcpu}: {error}")]
+    Declined {
+        /// Whose.
+        vcpu: VcpuId,
+        /// Why.
+        error: AdmitError,
+    },
+    /// The contract was broken, by the machine or by the policy: a bug.
+    #[error(transparent)]
+    Broken(#[from] Broken),
+}
+
+/// How the contract was broken.
+#[derive(Clone, Debug, Error, PartialEq, Eq)]
+pub enum Broken {
+    /// The machine reported something earlier than what it had reported before.
+    #[error("the machine reported {now} after it had reported {before}")]
+    TimeWentBack {
+        /// Reported first.
+        before: Time,
+        /// Reported then.
+        now: Time,
+    },
+    /// The machine reported more time than there was.
+    #[error("{} used {} between {} and {}, which is longer", used.vcpu, used.ran, used.from, used.to)]
+    UsedTooMuch {
+        /// What was reported.
+        used: Used,
+    },
+    /// The machine reported time on a CPU that it had reported before.
+    #[error("{} used {} from {}, but that had been reported until {reported}", used.vcpu, used.cpu, used.from)]
+    UsedTwice {
+        /// What was reported.
+        used: Used,
+        /// Until when this CPU had been reported.
+        reported: Time,
+    },
+    /// The machine named a vCPU that has not joined.
+    #[error("the machine named {vcpu}, which has not joined")]
+    Unknown {
+        /// Who.
+        vcpu: VcpuId,
+    },
+    /// The machine let a vCPU join that had joined.
+    #[error("the machine let {vcpu} join twice")]
+    JoinedTwice {
+        /// Who.
+        vcpu: VcpuId,
+    },
+    /// The machine woke a vCPU that was awake.
+    #[error("the machine woke {vcpu}, which was awake")]
+    WokeAwake {
+        /// Who.
+        vcpu: VcpuId,
+    },
+    /// The machine blocked a vCPU that was asleep.
+    #[error("the machine blocked {vcpu}, which was asleep")]
+    BlockedAsleep {
+        /// Who.
+        vcpu: VcpuId,
+    },
+    /// The machine ended a turn where there was none.
+    #[error("the machine ended a turn on {cpu}, which nobody had")]
+    NobodyThere {
+        /// Where.
+        cpu: CpuId,
+    },
+    /// The policy picked a vCPU that cannot run there.
+    #[error("the policy picked {vcpu} for {cpu} at {now}, but {why}")]
+    NotEligible {
+        /// Who.
+        vcpu: VcpuId,
+        /// Where.
+        cpu: CpuId,
+        /// When.
+        now: Time,
+        /// Why it cannot.
+        why: NotEligible,
+    },
+    /// The policy gave a vCPU no time at all.
+    #[error("the policy picked {vcpu} for {cpu} at {now} for no time at all")]
+    EmptyTurn {
+        /// Who.
+        vcpu: VcpuId,
+        /// Where.
+        cpu: CpuId,
+        /// When.
+        now: Time,
+    },
+    /// The policy wants to be rung at a time that has passed.
+    #[error("the alarm of {cpu} is set to {alarm}, which is not after {now}")]
+    AlarmPassed {
+        /// Where.
+        cpu: CpuId,
+        /// When it is to ring.
+        alarm: Time,
+        /// When it is now.
+        now: Time,
+    },
+}
+
+/// Why a vCPU cannot run on a CPU.
+#[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
+pub enum NotEligible {
+    /// It has not joined, or has left.
+    #[error("it has not joined")]
+    Unknown,
+    /// It has no work.
+    #[error("it is asleep")]
+    Asleep,
+    /// Another CPU has it.
+    #[error("{0} has it")]
+    Elsewhere(CpuId),
+    /// The machine refused it.
+    #[error("the machine refused it")]
+    Barred,
+}
+
+pub(crate) fn used(used: &Used, moment: &Moment) -> Result<(), Broken> {
+    member(used.vcpu, moment)?;
+    if used.ran > used.to.since(used.from) || used.to > moment.now() {
+        return Err(Broken::UsedTooMuch { used: *used });
+    }
+    Ok(())
+}
+
+pub(crate) fn member(vcpu: VcpuId, moment: &Moment) -> Result<(), Broken> {
+    if moment.is_member(vcpu) { Ok(()) } else { Err(Broken::Unknown { vcpu }) }
+}
+
+pub(crate) fn asleep(vcpu: VcpuId, moment: &Moment) -> Result<(), Broken> {
+    member(vcpu, moment)?;
+    if moment.is_awake(vcpu) { Err(Broken::WokeAwake { vcpu }) } else { Ok(()) }
+}
+
+pub(crate) fn awake(vcpu: VcpuId, moment: &Moment) -> Result<(), Broken> {
+    member(vcpu, moment)?;
+    if moment.is_awake(vcpu) { Ok(()) } else { Err(Broken::BlockedAsleep { vcpu }) }
+}
+
+pub(crate) fn pick(
+    vcpu: VcpuId,
+    limit: Option<Span>,
+    cpu: CpuId,
+    moment: &Moment,
+) -> Result<(), Broken> {
+    let now = moment.now();
+    if !moment.is_eligible(vcpu, cpu) {
+        let why = if !moment.is_member(vcpu) {
+            NotEligible::Unknown
+        } else if !moment.is_awake(vcpu) {
+            NotEligible::Asleep
+        } else {
+            let elsewhere = moment.cpu_of(vcpu).filter(|&other| other != cpu);
+            elsewhere.map_or(NotEligible::Barred, NotEligible::Elsewhere)
+        };
+        return Err(Broken::NotEligible { vcpu, cpu, now, why });
+    }
+    if limit.is_some_and(Span::is_zero) {
+        return Err(Broken::EmptyTurn { vcpu, cpu, now });
+    }
+    Ok(())
+}
+
+pub(crate) fn alarm(alarm: Option<Time>, cpu: CpuId, now: Time) -> Result<(), Broken> {
+    match alarm {
+        Some(alarm) if alarm <= now => Err(Broken::AlarmPassed { cpu, alarm, now }),
+        _ => Ok(()),
+    }
+}

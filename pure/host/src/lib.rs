@@ -1,0 +1,462 @@
+//! Who *can* run. The host stands between a machine and a policy: it keeps run states, charges what
+//! the machine measured, checks both against the contract, and turns answers into orders.
+//!
+//! A machine is a loop: wait for a fact, [`Host::step`], carry out the orders. The host knows no
+//! durations but those it is told, no policy by name, and nothing of the world.
+
+#![forbid(unsafe_code)]
+#![deny(clippy::float_arithmetic)]
+
+mod check;
+mod turn;
+
+use slackline_policy::{
+    Account, Claim, Moment, Pick, Policy, Promise, Spec, Topology, TurnEnd, Values,
+};
+use slackline_trace::{RanEnd, Record, Sink};
+use slackline_units::{CpuId, CpuSet, ReservationError, Span, Time, VcpuId};
+
+pub use check::{Broken, Fault};
+pub use slackline_policy as policy;
+use turn::{Turn, Turns};
+
+/// What a machine reports: one fact at a time, in the order things happened.
+#[derive(Clone, Copy, Debug)]
+pub struct Report<'a> {
+    /// When it happened.
+    pub now: Time,
+    /// CPU time used since the previous report, as measured by the machine: at least that of the
+    /// occupant of the CPU the fact concerns.
+    pub used: &'a [Used],
+    /// What happened.
+    pub fact: Fact<'a>,
+}
+
+/// CPU time that a vCPU used on a CPU.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Used {
+    /// Who.
+    pub vcpu: VcpuId,
+    /// Where.
+    pub cpu: CpuId,
+    /// From when: not before what was reported of this CPU before.
+    pub from: Time,
+    /// Until when: not after the report.
+    pub to: Time,
+    /// How much of that; not more than lies between the two.
+    pub ran: Span,
+}
+
+/// Something that happened.
+#[derive(Clone, Copy, Debug)]
+pub enum Fact<'a> {
+    /// A vCPU joins, asleep, with a share.
+    Joined(VcpuId, &'a Values),
+    /// The share of a vCPU is to change.
+    ShareChanged(VcpuId, &'a Values),
+    /// A vCPU is gone.
+    Left(VcpuId),
+    /// A vCPU has work again.
+    Woke(VcpuId),
+    /// A vCPU has no more work.
+    Blocked(VcpuId),
+    /// The occupant of a CPU gives the rest of its turn away.
+    Yielded(CpuId),
+    /// The occupant of a CPU has run until its limit.
+    LimitReached(CpuId),
+    /// The policy's alarm for a CPU went off.
+    AlarmRang(CpuId),
+    /// A vCPU that could not be run before can be run now.
+    Allowed(VcpuId),
+    /// Nothing but time has passed.
+    Passed,
+    /// The run is over.
+    Ended,
+}
+
+/// What a machine is told to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Order {
+    /// Let `vcpu` have `cpu`, and report when the limit is reached. If it has it already, only the
+    /// limit or the claim is new.
+    Run {
+        /// Where.
+        cpu: CpuId,
+        /// Who.
+        vcpu: VcpuId,
+        /// Until when at most.
+        until: Option<Time>,
+        /// By what right.
+        claim: Claim,
+    },
+    /// Let nobody have `cpu`.
+    Idle {
+        /// Where.
+        cpu: CpuId,
+    },
+}
+
+/// How an order went.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// It has been carried out.
+    Done,
+    /// It could not be carried out; the CPU has nobody now.
+    Refused,
+}
+
+/// The part of a machine that carries out orders.
+pub trait Hands {
+    /// Carries out an order at once, or says that it cannot.
+    fn carry_out(&mut self, order: Order) -> Outcome;
+
+    /// The policy's alarm for a CPU may have changed; none means that it need not be rung.
+    fn set_alarm(&mut self, cpu: CpuId, alarm: Option<Time>);
+}
+
+/// What a share promises, by a policy's own reading of it.
+type PromiseOf = fn(&Values) -> Result<Option<Promise>, ReservationError>;
+
+/// Run states, the contract, orders: for one policy and the CPUs it schedules.
+pub struct Host {
+    policy: Box<dyn Policy>,
+    promise: PromiseOf,
+    moment: Moment,
+    turns: Turns,
+}
+
+/// A vCPU that would run if those before it did not want to, and for how long at most.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Rung {
+    /// Who.
+    pub vcpu: VcpuId,
+    /// For how long at most.
+    pub limit: Option<Span>,
+}
+
+impl Host {
+    /// A host under a policy with these parameters, with `cpus` CPUs and no vCPU yet.
+    #[must_use]
+    pub fn new(spec: &Spec, values: &Values, cpus: usize) -> Host {
+        Host::with((spec.build)(values, Topology { cpus }), spec.promise, cpus)
+    }
+
+    /// A host under a policy that need not be on any list, as the contract suite's canaries.
+    #[must_use]
+    pub fn with(policy: Box<dyn Policy>, promise: PromiseOf, cpus: usize) -> Host {
+        Host { policy, promise, moment: Moment::at_start(cpus), turns: Turns::new(cpus) }
+    }
+
+    /// The host as it is.
+    #[must_use]
+    pub fn moment(&self) -> &Moment {
+        &self.moment
+    }
+
+    /// What the policy shows about a vCPU.
+    #[must_use]
+    pub fn account(&self, vcpu: VcpuId) -> Account {
+        self.policy.account(vcpu)
+    }
+
+    /// Takes one report in: charges, tells the policy, asks it about every CPU whose answer may
+    /// have changed, and has the orders carried out.
+    ///
+    /// # Errors
+    /// [`Fault::Declined`] when a share cannot be honoured: then nothing has changed.
+    /// [`Fault::Broken`] when the machine or the policy broke the contract: then this host is of no
+    /// more use.
+    pub fn step<H: Hands, S: Sink>(
+        &mut self,
+        report: Report<'_>,
+        hands: &mut H,
+        sink: &mut S,
+    ) -> Result<(), Fault> {
+        self.pass_time(report.now)?;
+        for used in report.used {
+            self.charge(*used, sink)?;
+        }
+        match report.fact {
+            Fact::Joined(vcpu, share) => self.join(vcpu, share, sink),
+            Fact::ShareChanged(vcpu, share) => {
+                let cpus = self.adjust(vcpu, share, sink)?;
+                self.ask_all(cpus, RanEnd::Preempted, hands, sink)
+            }
+            Fact::Left(vcpu) => self.leave(vcpu, hands, sink),
+            Fact::Woke(vcpu) => self.wake(vcpu, hands, sink),
+            Fact::Blocked(vcpu) => self.block(vcpu, hands, sink),
+            Fact::Yielded(cpu) => self.end_turn(cpu, TurnEnd::Yield, hands, sink),
+            Fact::LimitReached(cpu) => self.end_turn(cpu, TurnEnd::Limit, hands, sink),
+            Fact::AlarmRang(cpu) => self.ring(cpu, hands, sink),
+            Fact::Allowed(vcpu) => {
+                self.moment.set_barred(vcpu, false);
+                let cpu = self.moment.last_cpu_of(vcpu).or_else(|| self.moment.idle().first());
+                cpu.map_or(Ok(()), |cpu| self.ask(cpu, RanEnd::Preempted, hands, sink))
+            }
+            Fact::Passed => Ok(()),
+            Fact::Ended => {
+                self.turns.close_all(RanEnd::Over, sink);
+                sink.record(&Record::Ended { at: report.now });
+                Ok(())
+            }
+        }
+    }
+
+    /// Who would be due on `cpu` one after the other, if each before did not want it: the occupant
+    /// first. A machine that learns late that a vCPU went to sleep has the next one ready.
+    pub fn rungs(&mut self, cpu: CpuId, into: &mut Vec<Rung>) {
+        into.clear();
+        while let Pick::Run { vcpu, limit, claim: Claim::Due } =
+            self.policy.pick(&self.moment, cpu)
+        {
+            if !self.moment.is_eligible(vcpu, cpu) {
+                break; // The next step that asks will say what is wrong.
+            }
+            into.push(Rung { vcpu, limit });
+            self.moment.set_barred(vcpu, true);
+        }
+        for rung in into.iter() {
+            self.moment.set_barred(rung.vcpu, false);
+        }
+    }
+
+    fn pass_time(&mut self, now: Time) -> Result<(), Broken> {
+        let before = self.moment.now();
+        if now < before {
+            return Err(Broken::TimeWentBack { before, now });
+        }
+        self.moment.advance(now);
+        Ok(())
+    }
+
+    fn charge<S: Sink>(&mut self, used: Used, sink: &mut S) -> Result<(), Broken> {
+        check::used(&used, &self.moment)?;
+        self.turns.add(used, sink)?;
+        if !used.ran.is_zero() {
+            self.policy.charge(&self.moment, used.vcpu, used.ran);
+        }
+        Ok(())
+    }
+
+    fn join<S: Sink>(
+        &mut self,
+        vcpu: VcpuId,
+        share: &Values,
+        sink: &mut S,
+    ) -> Result<(), Fault> {
+        if self.moment.is_member(vcpu) {
+            return Err(Broken::JoinedTwice { vcpu }.into());
+        }
+        self.moment.join(vcpu);
+        if let Err(error) = self.policy.admit(&self.moment, vcpu, share) {
+            self.moment.leave(vcpu);
+            return Err(Fault::Declined { vcpu, error });
+        }
+        let at = self.moment.now();
+        sink.record(&Record::Joined { at, vcpu });
+        self.record_promise(vcpu, share, sink);
+        Ok(())
+    }
+
+    fn adjust<S: Sink>(
+        &mut self,
+        vcpu: VcpuId,
+        share: &Values,
+        sink: &mut S,
+    ) -> Result<CpuSet, Fault> {
+        check::member(vcpu, &self.moment)?;
+        match self.policy.adjust(&self.moment, vcpu, share) {
+            Ok(mut cpus) => {
+                self.record_promise(vcpu, share, sink);
+                cpus.extend(self.moment.cpu_of(vcpu));
+                Ok(cpus)
+            }
+            Err(error) => {
+                sink.record(&Record::Declined { at: self.moment.now(), vcpu });
+                Err(Fault::Declined { vcpu, error })
+            }
+        }
+    }
+
+    fn record_promise<S: Sink>(&self, vcpu: VcpuId, share: &Values, sink: &mut S) {
+        let promise = (self.promise)(share).ok().flatten();
+        sink.record(&Record::Promised {
+            at: self.moment.now(),
+            vcpu,
+            reservation: promise.map(|promise| promise.reservation),
+            exact: promise.is_some_and(|promise| promise.exact),
+        });
+    }
+
+    fn leave<H: Hands, S: Sink>(
+        &mut self,
+        vcpu: VcpuId,
+        hands: &mut H,
+        sink: &mut S,
+    ) -> Result<(), Fault> {
+        check::member(vcpu, &self.moment)?;
+        let cpu = self.moment.cpu_of(vcpu);
+        if let Some(cpu) = cpu {
+            self.turns.close(cpu, RanEnd::Over, sink);
+            self.moment.vacate(cpu);
+        }
+        let last = self.moment.last_cpu_of(vcpu);
+        self.moment.leave(vcpu);
+        self.policy.leave(&self.moment, vcpu);
+        sink.record(&Record::Left { at: self.moment.now(), vcpu });
+        match cpu.or(last) {
+            Some(cpu) => self.ask_after(cpu, RanEnd::Over, hands, sink),
+            None => Ok(()),
+        }
+    }
+
+    fn wake<H: Hands, S: Sink>(
+        &mut self,
+        vcpu: VcpuId,
+        hands: &mut H,
+        sink: &mut S,
+    ) -> Result<(), Fault> {
+        check::asleep(vcpu, &self.moment)?;
+        self.moment.set_awake(vcpu, true);
+        sink.record(&Record::Woke { at: self.moment.now(), vcpu });
+        let cpus = self.policy.wake(&self.moment, vcpu);
+        self.ask_all(cpus, RanEnd::Preempted, hands, sink)?;
+        if self.moment.cpu_of(vcpu).is_some() {
+            return Ok(());
+        }
+        let idle = self.moment.idle();
+        let last = self.moment.last_cpu_of(vcpu).filter(|&cpu| idle.contains(cpu));
+        match last.or_else(|| idle.first()).filter(|&cpu| !cpus.contains(cpu)) {
+            Some(cpu) => self.ask(cpu, RanEnd::Preempted, hands, sink),
+            None => Ok(()),
+        }
+    }
+
+    fn block<H: Hands, S: Sink>(
+        &mut self,
+        vcpu: VcpuId,
+        hands: &mut H,
+        sink: &mut S,
+    ) -> Result<(), Fault> {
+        check::awake(vcpu, &self.moment)?;
+        let cpu = self.moment.cpu_of(vcpu);
+        if let Some(cpu) = cpu {
+            self.turns.close(cpu, RanEnd::Blocked, sink);
+            self.moment.vacate(cpu);
+        }
+        self.moment.set_awake(vcpu, false);
+        self.moment.set_barred(vcpu, false);
+        sink.record(&Record::Blocked { at: self.moment.now(), vcpu });
+        self.policy.block(&self.moment, vcpu);
+        match cpu.or_else(|| self.moment.last_cpu_of(vcpu)) {
+            Some(cpu) => self.ask_after(cpu, RanEnd::Blocked, hands, sink),
+            None => Ok(()),
+        }
+    }
+
+    fn end_turn<H: Hands, S: Sink>(
+        &mut self,
+        cpu: CpuId,
+        why: TurnEnd,
+        hands: &mut H,
+        sink: &mut S,
+    ) -> Result<(), Fault> {
+        let vcpu = self.moment.occupant(cpu).ok_or(Broken::NobodyThere { cpu })?;
+        self.policy.turn_over(&self.moment, vcpu, why);
+        let end = match why {
+            TurnEnd::Limit => RanEnd::Limit,
+            TurnEnd::Yield => RanEnd::Yielded,
+        };
+        self.turns.close(cpu, end, sink);
+        self.ask(cpu, end, hands, sink)
+    }
+
+    fn ring<H: Hands, S: Sink>(
+        &mut self,
+        cpu: CpuId,
+        hands: &mut H,
+        sink: &mut S,
+    ) -> Result<(), Fault> {
+        self.turns.close(cpu, RanEnd::Preempted, sink);
+        let mut cpus = self.policy.ring(&self.moment, cpu);
+        check::alarm(self.policy.alarm(cpu), cpu, self.moment.now())?;
+        cpus.insert(cpu);
+        self.ask_all(cpus, RanEnd::Preempted, hands, sink)
+    }
+
+    /// Asks about a CPU whose occupant has gone: tells the machine even if nobody follows.
+    fn ask_after<H: Hands, S: Sink>(
+        &mut self,
+        cpu: CpuId,
+        end: RanEnd,
+        hands: &mut H,
+        sink: &mut S,
+    ) -> Result<(), Fault> {
+        self.ask(cpu, end, hands, sink)?;
+        if self.moment.occupant(cpu).is_none() && self.turns.take(cpu).is_some() {
+            hands.carry_out(Order::Idle { cpu });
+        }
+        Ok(())
+    }
+
+    fn ask_all<H: Hands, S: Sink>(
+        &mut self,
+        cpus: CpuSet,
+        end: RanEnd,
+        hands: &mut H,
+        sink: &mut S,
+    ) -> Result<(), Fault> {
+        cpus.iter().try_for_each(|cpu| self.ask(cpu, end, hands, sink))
+    }
+
+    /// Asks the policy who should be on `cpu`, and has it so. `end` is why the occupant stops, if
+    /// it does. An order that is refused leads to the next question, at most once a vCPU.
+    fn ask<H: Hands, S: Sink>(
+        &mut self,
+        cpu: CpuId,
+        end: RanEnd,
+        hands: &mut H,
+        sink: &mut S,
+    ) -> Result<(), Fault> {
+        loop {
+            let pick = self.policy.pick(&self.moment, cpu);
+            let Pick::Run { vcpu, limit, claim } = pick else {
+                if self.moment.occupant(cpu).is_some() {
+                    self.turns.close(cpu, end, sink);
+                    self.turns.take(cpu);
+                    self.moment.vacate(cpu);
+                    hands.carry_out(Order::Idle { cpu });
+                }
+                break;
+            };
+            check::pick(vcpu, limit, cpu, &self.moment)?;
+            let until = limit.map(|limit| self.moment.now().after(limit));
+            let turn = Turn { vcpu, until, claim };
+            let before = self.turns.current(cpu);
+            if before == Some(turn) {
+                break;
+            }
+            let is_new = before.is_none_or(|before| before.vcpu != vcpu);
+            if is_new || before.is_some_and(|before| before.claim != claim) {
+                self.turns.close(cpu, end, sink);
+            }
+            self.moment.occupy(cpu, vcpu);
+            self.turns.begin(cpu, turn);
+            match hands.carry_out(Order::Run { cpu, vcpu, until, claim }) {
+                Outcome::Done if is_new => {
+                    self.policy.start(&self.moment, vcpu);
+                    break;
+                }
+                Outcome::Done => break,
+                Outcome::Refused => {
+                    sink.record(&Record::Refused { at: self.moment.now(), vcpu, cpu });
+                    self.turns.take(cpu);
+                    self.moment.vacate(cpu);
+                    self.moment.set_barred(vcpu, true);
+                }
+            }
+        }
+        hands.set_alarm(cpu, self.policy.alarm(cpu));
+        Ok(())
+    }
+}

@@ -1,0 +1,115 @@
+//! What has been ordered for each CPU, and what of it has been used so far.
+
+use slackline_policy::Claim;
+use slackline_trace::{RanEnd, Record, Sink};
+use slackline_units::{CpuId, Span, Time, VcpuId};
+
+use crate::Used;
+use crate::check::Broken;
+
+/// What a CPU was last told to run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Turn {
+    pub(crate) vcpu: VcpuId,
+    pub(crate) until: Option<Time>,
+    pub(crate) claim: Claim,
+}
+
+/// Time used on a CPU by one vCPU without a break, not yet in the trace.
+#[derive(Clone, Copy, Debug)]
+struct Stretch {
+    vcpu: VcpuId,
+    from: Time,
+    to: Time,
+    used: Span,
+    late: Span,
+    due: bool,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Cpu {
+    turn: Option<Turn>,
+    stretch: Option<Stretch>,
+    /// Until when this CPU's time has been reported.
+    reported: Time,
+}
+
+/// The turns and stretches of all CPUs.
+pub(crate) struct Turns {
+    cpus: Vec<Cpu>,
+}
+
+impl Turns {
+    pub(crate) fn new(cpus: usize) -> Turns {
+        Turns { cpus: vec![Cpu::default(); cpus] }
+    }
+
+    /// The turn on a CPU.
+    pub(crate) fn current(&self, cpu: CpuId) -> Option<Turn> {
+        self.cpus[cpu.index()].turn
+    }
+
+    /// A new turn on a CPU.
+    pub(crate) fn begin(&mut self, cpu: CpuId, turn: Turn) {
+        self.cpus[cpu.index()].turn = Some(turn);
+    }
+
+    /// No more turn on a CPU.
+    pub(crate) fn take(&mut self, cpu: CpuId) -> Option<Turn> {
+        self.cpus[cpu.index()].turn.take()
+    }
+
+    /// Adds time that the machine measured.
+    pub(crate) fn add<S: Sink>(&mut self, used: Used, sink: &mut S) -> Result<(), Broken> {
+        let cpu = &mut self.cpus[used.cpu.index()];
+        if used.from < cpu.reported {
+            return Err(Broken::UsedTwice { used, reported: cpu.reported });
+        }
+        cpu.reported = used.to;
+        if used.ran.is_zero() {
+            return Ok(());
+        }
+        let turn = cpu.turn.filter(|turn| turn.vcpu == used.vcpu);
+        let due = turn.is_some_and(|turn| turn.claim == Claim::Due);
+        let limit = turn.and_then(|turn| turn.until).unwrap_or(Time::NEVER);
+        let late = used.to.since(limit.max(used.from)).min(used.ran);
+        match &mut cpu.stretch {
+            Some(stretch)
+                if stretch.vcpu == used.vcpu
+                    && stretch.to == used.from
+                    && stretch.due == due =>
+            {
+                stretch.to = used.to;
+                stretch.used += used.ran;
+                stretch.late += late;
+            }
+            other => {
+                let Used { vcpu, from, to, ran, .. } = used;
+                let next = Stretch { vcpu, from, to, used: ran, late, due };
+                if let Some(before) = other.replace(next) {
+                    write(before, used.cpu, RanEnd::Preempted, sink);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Ends the stretch on a CPU, if there is one.
+    pub(crate) fn close<S: Sink>(&mut self, cpu: CpuId, end: RanEnd, sink: &mut S) {
+        if let Some(stretch) = self.cpus[cpu.index()].stretch.take() {
+            write(stretch, cpu, end, sink);
+        }
+    }
+
+    /// Ends the stretches on all CPUs.
+    pub(crate) fn close_all<S: Sink>(&mut self, end: RanEnd, sink: &mut S) {
+        for index in 0..self.cpus.len() {
+            self.close(CpuId::new(index), end, sink);
+        }
+    }
+}
+
+fn write<S: Sink>(stretch: Stretch, cpu: CpuId, end: RanEnd, sink: &mut S) {
+    let Stretch { vcpu, from, to, used, late, due } = stretch;
+    sink.record(&Record::Ran { vcpu, cpu, from, to, used, late, end, due });
+}

@@ -1,0 +1,427 @@
+//! Earliest deadline first over periodic reservations, partitioned over the CPUs.
+//! Source: Lin and Dinda, SC 2005, cited as [VSched]; the admission test is Liu and Layland's.
+//!
+//! Every vCPU is owed `slice` in each `period`, and its deadline is the end of the period. Of those
+//! that are awake and still owed something, the one whose deadline is nearest runs [VSched §3.1].
+//! Decisions fall at period boundaries, at the end of slices and when the set changes [VSched §3.3].
+//! A vCPU is bound to one CPU when it is admitted, so each CPU is a plain single-CPU EDF queue, and
+//! the test `sum of slice/period <= 1 - reserve` decides exactly what can be kept. Time that nobody
+//! is owed goes to the work-conserving vCPUs of the CPU, whoever has had least of it first; an
+//! `exact` vCPU never gets more than its slice.
+//!
+//! Holds after every call:
+//! - an awake vCPU stands in one deadline queue of its CPU: `owed` while it has something left in
+//!   this period, `served` when it has not;
+//! - what a vCPU used beyond its slice in a turn that was due to it is debt, and is taken from its
+//!   next slices, so over many periods the error is that of a single one;
+//! - what an always awake vCPU was not given by its deadline is added to its next slice, at most one
+//!   slice of it.
+//!
+//! Departs from [VSched]: sleeping in the middle of a period cannot hurt others. Waking with all of
+//! a slice left and little of the period would demand more than slice/period until the deadline,
+//! and somebody else would miss. Two amounts are harmless: what would be left had it run while it
+//! slept, and `slice/period` of what remains of the period. It keeps the larger, so short blocks
+//! cost no more than they last.
+
+use alloc::boxed::Box;
+use alloc::string::ToString;
+use alloc::vec::Vec;
+
+use slackline_units::{CpuId, CpuSet, CpuShare, Reservation, ReservationError, Span, Time, VcpuId};
+
+use crate::admission::Load;
+use crate::field::distance;
+use crate::queue::Queues;
+use crate::{
+    Account, AdmitError, Claim, Field, Moment, Pick, Policy, Promise, Roster, Spec, Topology,
+    Values,
+};
+
+const RESERVE: Field =
+    Field::share("reserve", "0.05cpu", CpuShare::ONE, "what each CPU keeps for everybody else");
+const PLACE: Field = Field::choice(
+    "place",
+    &["spread", "pack"],
+    "which CPU takes a vCPU: the one with most room left, or the first with enough",
+);
+const QUANTUM: Field =
+    Field::positive_span("quantum", "10ms", "how long a turn of unclaimed time lasts");
+
+const SLICE: Field = Field::required_span("slice", "CPU time owed in each period");
+const PERIOD: Field = Field::required_span("period", "how often the slice is owed");
+const EXACT: Field = Field::flag("exact", "never more than the slice, even if nobody else wants it");
+
+/// What people meet.
+pub(crate) const SPEC: Spec = Spec {
+    name: "edf",
+    summary: "a slice in every period, earliest deadline first (VSched)",
+    page: "Every vCPU is owed a slice of CPU time in each period: { slice = \"2ms\", period = \"10ms\" }
+is a fifth of a CPU, delivered every ten milliseconds. Of the vCPUs that are awake and
+still owed something, the one whose period ends first runs. The share is slice/period;
+the period decides how long a vCPU may have to wait for it: choose it by what the guest
+does (a few ms for sound and games, seconds for batch work).
+
+Admission: each vCPU is bound to one CPU, and the sum of slice/period on it may not exceed
+one CPU less the reserve. Inside that bound every deadline is met; beyond it the vCPU is
+refused, with both numbers.
+
+Beyond the slice: a work-conserving vCPU (the default) shares what nobody is owed; with
+exact = true it stops until its next period. What a vCPU overran in a turn that was its
+due is debt, taken from its next slices, and what it was not given by its deadline is
+added to the next: the share is right in the long run whatever the timers do.
+
+Sleeping in mid-period saves nothing up beyond slice/period of what is left of it.",
+    policy_fields: &[RESERVE, PLACE, QUANTUM],
+    share_fields: &[SLICE, PERIOD, EXACT],
+    promise,
+    build: |values, topology| Box::new(Edf::new(values, topology)),
+};
+
+fn promise(share: &Values) -> Result<Option<Promise>, ReservationError> {
+    let reservation = Reservation::new(share.span(&SLICE), share.span(&PERIOD))?;
+    Ok(Some(Promise { reservation, exact: share.flag(&EXACT) }))
+}
+
+struct Edf {
+    capacity: CpuShare,
+    pack: bool,
+    quantum: Span,
+    /// By CPU: what has been promised.
+    loads: Vec<Load>,
+    /// Two queues a CPU, `owed` and `served`, by deadline.
+    deadlines: Queues<Time>,
+    /// One queue a CPU: the served who may have more, by how much of the unclaimed time they had.
+    spare: Queues<Span>,
+    /// By CPU: the least that anybody in `spare` had; who comes late starts from there.
+    spare_floor: Vec<Span>,
+    servers: Roster<Server>,
+}
+
+/// What one vCPU is owed and has had.
+struct Server {
+    reservation: Reservation,
+    exact: bool,
+    cpu: CpuId,
+    /// The end of the current period.
+    deadline: Time,
+    /// Owed before the deadline.
+    remaining: Span,
+    /// Overrun, still to be taken from coming slices.
+    debt: Span,
+    /// Unclaimed time it had, or was passed over for by sleeping.
+    spare_used: Span,
+    /// Since when it has been asleep, while it is.
+    asleep_since: Option<Time>,
+    /// Whether it slept in the current period: what it then misses is not owed to it.
+    slept: bool,
+}
+
+impl Policy for Edf {
+    fn admit(&mut self, at: &Moment, vcpu: VcpuId, share: &Values) -> Result<(), AdmitError> {
+        let reservation = Reservation::new(share.span(&SLICE), share.span(&PERIOD))?;
+        let cpu = self.place(reservation)?;
+        self.loads[cpu.index()].add(reservation);
+        let server = Server {
+            reservation,
+            exact: share.flag(&EXACT),
+            cpu,
+            deadline: at.now().after(reservation.period()),
+            remaining: reservation.slice(),
+            debt: Span::ZERO,
+            spare_used: Span::ZERO,
+            asleep_since: Some(at.now()),
+            slept: true,
+        };
+        self.servers.insert(vcpu, server);
+        Ok(())
+    }
+
+    /// A new share starts a new period at once: that is how it takes effect within a decision.
+    fn adjust(
+        &mut self,
+        at: &Moment,
+        vcpu: VcpuId,
+        share: &Values,
+    ) -> Result<CpuSet, AdmitError> {
+        let reservation = Reservation::new(share.span(&SLICE), share.span(&PERIOD))?;
+        let (old, home) = (self.servers[vcpu].reservation, self.servers[vcpu].cpu);
+        self.loads[home.index()].remove(old);
+        let cpu = if self.loads[home.index()].has_room(reservation, self.capacity) {
+            home
+        } else {
+            self.place(reservation).inspect_err(|_| self.loads[home.index()].add(old))?
+        };
+        self.loads[cpu.index()].add(reservation);
+        let server = &mut self.servers[vcpu];
+        server.reservation = reservation;
+        server.exact = share.flag(&EXACT);
+        server.cpu = cpu;
+        server.deadline = at.now();
+        server.remaining = Span::ZERO;
+        server.begin_period(at.now());
+        if at.is_awake(vcpu) {
+            self.enqueue(vcpu);
+        }
+        Ok([home, cpu].into_iter().collect())
+    }
+
+    fn leave(&mut self, _: &Moment, vcpu: VcpuId) {
+        self.dequeue(vcpu);
+        let server = self.servers.remove(vcpu).expect("a vCPU that has joined");
+        self.loads[server.cpu.index()].remove(server.reservation);
+    }
+
+    fn wake(&mut self, at: &Moment, vcpu: VcpuId) -> CpuSet {
+        let server = &mut self.servers[vcpu];
+        server.wake(at.now());
+        let cpu = server.cpu;
+        server.spare_used = server.spare_used.max(self.spare_floor[cpu.index()]);
+        self.enqueue(vcpu);
+        CpuSet::one(cpu)
+    }
+
+    fn charge(&mut self, at: &Moment, vcpu: VcpuId, ran: Span) {
+        let server = &mut self.servers[vcpu];
+        let due = ran.min(server.remaining);
+        let beyond = ran - due;
+        if !due.is_zero() {
+            server.remaining -= due;
+            // Overrunning a turn that was due is debt; time taken while nobody was owed is not.
+            let overran = server.exact || at.cpu_of(vcpu).is_some();
+            *(if overran { &mut server.debt } else { &mut server.spare_used }) += beyond;
+            if server.remaining.is_zero() && at.is_awake(vcpu) {
+                self.enqueue(vcpu);
+            }
+        } else if server.exact {
+            server.debt += beyond;
+        } else if !beyond.is_zero() {
+            server.spare_used += beyond;
+            let cpu = server.cpu.index();
+            if self.spare.queue_of(vcpu).is_some() {
+                self.enqueue(vcpu);
+                let least = self.spare.first(cpu).map_or(Span::ZERO, |(least, _)| least);
+                self.spare_floor[cpu] = self.spare_floor[cpu].max(least);
+            }
+        }
+    }
+
+    fn block(&mut self, at: &Moment, vcpu: VcpuId) {
+        self.dequeue(vcpu);
+        let server = &mut self.servers[vcpu];
+        server.asleep_since = Some(at.now());
+        server.slept = true;
+    }
+
+    fn pick(&self, at: &Moment, cpu: CpuId) -> Pick {
+        if let Some(vcpu) = first_eligible(&self.deadlines, owed(cpu), at, cpu) {
+            let limit = Some(self.servers[vcpu].remaining);
+            return Pick::Run { vcpu, limit, claim: Claim::Due };
+        }
+        match first_eligible(&self.spare, cpu.index(), at, cpu) {
+            Some(vcpu) => Pick::Run { vcpu, limit: Some(self.quantum), claim: Claim::Spare },
+            None => Pick::Idle,
+        }
+    }
+
+    fn alarm(&self, cpu: CpuId) -> Option<Time> {
+        let first = |queue| self.deadlines.first(queue).map(|(deadline, _)| deadline);
+        match (first(owed(cpu)), first(served(cpu))) {
+            (Some(owed), Some(served)) => Some(owed.min(served)),
+            (owed, served) => owed.or(served),
+        }
+    }
+
+    fn ring(&mut self, at: &Moment, cpu: CpuId) -> CpuSet {
+        for queue in [owed(cpu), served(cpu)] {
+            while let Some((deadline, vcpu)) = self.deadlines.first(queue) {
+                if deadline > at.now() {
+                    break;
+                }
+                self.servers[vcpu].begin_period(at.now());
+                self.enqueue(vcpu);
+            }
+        }
+        CpuSet::one(cpu)
+    }
+
+    fn account(&self, vcpu: VcpuId) -> Account {
+        let server = &self.servers[vcpu];
+        alloc::vec![
+            ("cpu", server.cpu.to_string()),
+            ("remaining", server.remaining.to_string()),
+            ("deadline", distance(Time::START, server.deadline)),
+            ("debt", server.debt.to_string()),
+            ("spare used", server.spare_used.to_string()),
+        ]
+    }
+}
+
+impl Edf {
+    fn new(values: &Values, topology: Topology) -> Edf {
+        Edf {
+            capacity: CpuShare::ONE.less(values.share(&RESERVE)),
+            pack: values.choice(&PLACE) == "pack",
+            quantum: values.span(&QUANTUM),
+            loads: alloc::vec![Load::default(); topology.cpus],
+            deadlines: Queues::new(2 * topology.cpus),
+            spare: Queues::new(topology.cpus),
+            spare_floor: alloc::vec![Span::ZERO; topology.cpus],
+            servers: Roster::default(),
+        }
+    }
+
+    /// The CPU that can promise this as well.
+    fn place(&self, asked: Reservation) -> Result<CpuId, AdmitError> {
+        let by_room = |index: &usize| (self.loads[*index].bound(), *index);
+        let fits = |index: &usize| self.loads[*index].has_room(asked, self.capacity);
+        let mut fitting = (0..self.loads.len()).filter(fits);
+        let chosen = if self.pack { fitting.next() } else { fitting.min_by_key(by_room) };
+        chosen.map(CpuId::new).ok_or_else(|| {
+            let cpus = self.loads.len();
+            let roomiest = (0..cpus).min_by_key(by_room).expect("a host has a CPU");
+            let promised = self.loads[roomiest].share();
+            AdmitError::NoRoom { asked, promised, capacity: self.capacity, cpus }
+        })
+    }
+
+    /// Puts an awake vCPU where it belongs now.
+    fn enqueue(&mut self, vcpu: VcpuId) {
+        self.dequeue(vcpu);
+        let server = &self.servers[vcpu];
+        let is_served = server.remaining.is_zero();
+        let queue = if is_served { served(server.cpu) } else { owed(server.cpu) };
+        self.deadlines.insert(queue, server.deadline, vcpu);
+        if is_served && !server.exact {
+            self.spare.insert(server.cpu.index(), server.spare_used, vcpu);
+        }
+    }
+
+    fn dequeue(&mut self, vcpu: VcpuId) {
+        self.deadlines.remove(vcpu);
+        self.spare.remove(vcpu);
+    }
+}
+
+impl Server {
+    /// Moves on to the period that contains `now`.
+    fn begin_period(&mut self, now: Time) {
+        let (slice, period) = (self.reservation.slice(), self.reservation.period());
+        let passed = now.since(self.deadline) / period;
+        let missed = if self.slept || passed > 0 { Span::ZERO } else { self.remaining };
+        self.slept = self.asleep_since.is_some();
+        self.deadline = self.deadline.after(period * passed).after(period);
+        let due = slice + missed.min(slice);
+        let paid = self.debt.min(due);
+        self.debt -= paid;
+        // Whole periods that went by asleep pay debt off as well: their slices were not used.
+        let unused = slice.ns().saturating_mul(passed);
+        self.debt = self.debt.left_after(Span::from_ns(unused));
+        self.remaining = due - paid;
+    }
+
+    /// Awake again: keeps the larger of the two amounts that cannot hurt others (see the top).
+    fn wake(&mut self, now: Time) {
+        let mut since = self.asleep_since.take().unwrap_or(now);
+        if now >= self.deadline {
+            self.begin_period(now);
+            since = since.max(self.deadline - self.reservation.period());
+        }
+        let as_if_it_ran = self.remaining.left_after(now.since(since));
+        let in_proportion = self.remaining.min(self.due_in(self.deadline.since(now)));
+        self.slept |= now > since;
+        self.remaining = as_if_it_ran.max(in_proportion);
+    }
+
+    /// What the reservation amounts to over `span`, rounded down.
+    fn due_in(&self, span: Span) -> Span {
+        let (slice, period) = (self.reservation.slice(), self.reservation.period());
+        let ns = u128::from(slice.ns()) * u128::from(span.ns()) / u128::from(period.ns());
+        Span::from_ns(u64::try_from(ns).expect("a slice is at most its period"))
+    }
+}
+
+/// The queue of those who are awake and owed something before their deadline.
+fn owed(cpu: CpuId) -> usize {
+    2 * cpu.index()
+}
+
+/// The queue of those who are awake and wait for their next period.
+fn served(cpu: CpuId) -> usize {
+    2 * cpu.index() + 1
+}
+
+/// The first of a queue; the walk is for the rare case that a machine refused it.
+fn first_eligible<K: Ord + Copy>(
+    queues: &Queues<K>,
+    queue: usize,
+    at: &Moment,
+    cpu: CpuId,
+) -> Option<VcpuId> {
+    let (_, first) = queues.first(queue)?;
+    if at.is_eligible(first, cpu) {
+        return Some(first);
+    }
+    queues.iter(queue).filter(|&(_, vcpu)| at.is_eligible(vcpu, cpu)).min().map(|(_, vcpu)| vcpu)
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::picture::picture;
+
+    #[test]
+    fn the_nearest_deadline_runs_first() {
+        picture("edf", "
+            a slice=2ms period=10ms exact   rrrrrrrrrrrrrrrrrrrr
+            b slice=2ms period=5ms exact    rrrrrrrrrrrrrrrrrrrr
+            cpu0                            bbaa.bb...bbaa.bb...
+        ");
+    }
+
+    #[test]
+    fn time_that_nobody_is_owed_is_shared_by_those_who_may_have_more() {
+        picture("edf quantum=1ms", "
+            a slice=2ms period=10ms         rrrrrrrrrrrrrrrrrrrr
+            b slice=4ms period=10ms exact   rrrrrrrrrrrrrrrrrrrr
+            c slice=1ms period=10ms         rrrrrrrrrrrrrrrrrrrr
+            cpu0                            aabbbbcacaaabbbbccac
+        ");
+    }
+
+    #[test]
+    fn a_sleeper_gets_its_slice_when_it_wakes_at_its_period() {
+        picture("edf", "
+            a slice=3ms period=10ms         zzzzzzzzzzrrrzzzzzzz
+            b slice=6ms period=20ms         rrrrrrrrrrrrrrrrrrrr
+            cpu0                            bbbbbbbbbbaaabbbbbbb
+        ");
+    }
+
+    #[test]
+    fn waking_late_in_a_period_takes_nothing_from_others() {
+        picture("edf reserve=0cpu", "
+            a slice=5ms period=10ms exact   zzzzzzzzrrrrrrrrrrrr
+            b slice=5ms period=10ms exact   rrrrrrrrrrrrrrrrrrrr
+            cpu0                            bbbbb...a.aaaaabbbbb
+        ");
+    }
+
+    #[test]
+    fn a_short_block_costs_no_more_than_it_lasts() {
+        picture("edf reserve=0cpu", "
+            a slice=5ms period=20ms exact   rrrrrrrrrzrrrrrrrrrr
+            b slice=6ms period=10ms exact   rrrrrrrrrrrrrrrrrrrr
+            cpu0                            bbbbbbaaa.aabbbbbb..
+        ");
+    }
+
+    #[test]
+    fn vcpus_are_spread_over_the_cpus() {
+        picture("edf", "
+            a slice=6ms period=10ms exact   rrrrrrrrrrrrrrrrrrrr
+            b slice=5ms period=10ms exact   rrrrrrrrrrrrrrrrrrrr
+            c slice=4ms period=10ms exact   rrrrrrrrrrrrrrrrrrrr
+            cpu0                            aaaaaa....aaaaaa....
+            cpu1                            bbbbbcccc.bbbbbcccc.
+        ");
+    }
+}

@@ -1,0 +1,513 @@
+//! How parameters are declared and read. From one table come the scenario parser and its errors,
+//! `slackline help POLICY` and every form that a screen draws.
+
+use alloc::boxed::Box;
+use alloc::string::{String, ToString};
+use alloc::vec::Vec;
+use core::fmt;
+
+use slackline_units::{CpuShare, ParseShareError, ParseSpanError, Reservation, ReservationError};
+use slackline_units::{Span, Time};
+
+use crate::{Policy, Topology};
+
+/// A policy as people meet it: its name, its parameters, its manual page.
+#[derive(Debug)]
+pub struct Spec {
+    /// The name that people type.
+    pub name: &'static str,
+    /// One line for lists.
+    pub summary: &'static str,
+    /// What teaches the policy in a page: plain text, paragraphs of at most 80 columns.
+    pub page: &'static str,
+    /// Parameters of the policy itself.
+    pub policy_fields: &'static [Field],
+    /// Parameters of each vCPU's share.
+    pub share_fields: &'static [Field],
+    /// What a share promises, where it promises a slice in every period.
+    pub promise: fn(&Values) -> Result<Option<Promise>, ReservationError>,
+    /// Makes the policy.
+    pub build: fn(&Values, Topology) -> Box<dyn Policy>,
+}
+
+/// What a share promises: what the metrics hold the machine to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Promise {
+    /// The slice of every period.
+    pub reservation: Reservation,
+    /// Whether the vCPU gets this and no more.
+    pub exact: bool,
+}
+
+/// One parameter.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Field {
+    /// The name that people type.
+    pub name: &'static str,
+    /// What it may hold.
+    pub kind: Kind,
+    /// What it holds where nothing is said, as one would write it; none where it must be said.
+    pub default: Option<&'static str>,
+    /// One line of help.
+    pub help: &'static str,
+}
+
+/// What a parameter may hold.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// A length of time.
+    Span {
+        /// The shortest.
+        least: Span,
+        /// The longest.
+        most: Span,
+    },
+    /// An amount of CPU.
+    Share {
+        /// The most.
+        most: CpuShare,
+    },
+    /// Yes or no.
+    Flag,
+    /// One of some words.
+    Choice(&'static [&'static str]),
+}
+
+/// A parameter as somebody wrote it.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Given<'a> {
+    /// Text in quotes.
+    Text(&'a str),
+    /// `true` or `false`.
+    Flag(bool),
+    /// A bare number, as written: nothing takes one, but the error can say which.
+    Number(&'a str),
+}
+
+/// A parameter that has been checked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Value {
+    /// For [`Kind::Span`].
+    Span(Span),
+    /// For [`Kind::Share`].
+    Share(CpuShare),
+    /// For [`Kind::Flag`].
+    Flag(bool),
+    /// For [`Kind::Choice`].
+    Choice(&'static str),
+}
+
+/// The parameters of one table, typed and checked.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Values {
+    fields: &'static [Field],
+    values: Vec<Value>,
+}
+
+/// What is wrong with a parameter.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum FieldError {
+    /// There is no such parameter.
+    Unknown {
+        /// As written.
+        name: String,
+        /// The one that was probably meant.
+        meant: Option<&'static str>,
+    },
+    /// It must be said and was not.
+    Missing(&'static Field),
+    /// It has the wrong type.
+    WrongType(&'static Field, String),
+    /// It is not a length of time.
+    NotASpan(&'static Field, String, ParseSpanError),
+    /// It is not an amount of CPU.
+    NotAShare(&'static Field, String, ParseShareError),
+    /// It is none of the words that can stand here.
+    NotAChoice(&'static Field, String),
+    /// It is below the least or above the most.
+    OutOfRange(&'static Field, String),
+}
+
+impl FieldError {
+    /// What to type instead.
+    #[must_use]
+    pub fn hint(&self) -> Option<String> {
+        match self {
+            FieldError::Unknown { meant, .. } => meant.map(|name| alloc::format!("did you mean `{name}`?")),
+            FieldError::Missing(field)
+            | FieldError::WrongType(field, _)
+            | FieldError::NotASpan(field, ..)
+            | FieldError::NotAShare(field, ..)
+            | FieldError::NotAChoice(field, _)
+            | FieldError::OutOfRange(field, _) => {
+                Some(alloc::format!("write {} = {}", field.name, field.kind.example()))
+            }
+        }
+    }
+}
+
+impl fmt::Display for FieldError {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            FieldError::Unknown { name, .. } => write!(out, "no field `{name}`"),
+            FieldError::Missing(field) => write!(out, "`{}` is missing: {}", field.name, field.help),
+            FieldError::WrongType(field, given) => {
+                write!(out, "`{} = {given}` is not {}", field.name, field.kind)
+            }
+            FieldError::NotASpan(field, given, why) => {
+                write!(out, "`{} = {given}` {why}", field.name)
+            }
+            FieldError::NotAShare(field, given, why) => {
+                write!(out, "`{} = {given}` {why}", field.name)
+            }
+            FieldError::NotAChoice(field, given) | FieldError::OutOfRange(field, given) => {
+                write!(out, "`{} = {given}` is not {}", field.name, field.kind)
+            }
+        }
+    }
+}
+
+impl core::error::Error for FieldError {}
+
+impl Kind {
+    /// Something that could stand there, as one would write it.
+    #[must_use]
+    pub fn example(&self) -> &'static str {
+        match self {
+            Kind::Span { .. } => "\"10ms\"",
+            Kind::Share { .. } => "\"0.25cpu\"",
+            Kind::Flag => "true",
+            Kind::Choice(words) => words.first().copied().unwrap_or(""),
+        }
+    }
+}
+
+impl fmt::Display for Kind {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Kind::Span { least, most } if *most == Span::MAX => {
+                write!(out, "a length of time from {least}")
+            }
+            Kind::Span { least, most } => write!(out, "a length of time from {least} to {most}"),
+            Kind::Share { most } => write!(out, "an amount of CPU up to {most}"),
+            Kind::Flag => out.write_str("true or false"),
+            Kind::Choice(words) => write!(out, "one of {}", words.join(", ")),
+        }
+    }
+}
+
+impl Field {
+    /// A length of time of at least one nanosecond that must be said.
+    #[must_use]
+    pub const fn required_span(name: &'static str, help: &'static str) -> Field {
+        let kind = Kind::Span { least: Span::from_ns(1), most: Span::MAX };
+        Field { name, kind, default: None, help }
+    }
+
+    /// A length of time that is not zero.
+    #[must_use]
+    pub const fn positive_span(
+        name: &'static str,
+        default: &'static str,
+        help: &'static str,
+    ) -> Field {
+        let kind = Kind::Span { least: Span::from_ns(1), most: Span::MAX };
+        Field { name, kind, default: Some(default), help }
+    }
+
+    /// An amount of CPU below `most`.
+    #[must_use]
+    pub const fn share(
+        name: &'static str,
+        default: &'static str,
+        most: CpuShare,
+        help: &'static str,
+    ) -> Field {
+        Field { name, kind: Kind::Share { most }, default: Some(default), help }
+    }
+
+    /// Yes or no; no where nothing is said.
+    #[must_use]
+    pub const fn flag(name: &'static str, help: &'static str) -> Field {
+        Field { name, kind: Kind::Flag, default: Some("false"), help }
+    }
+
+    /// One of some words, the first where nothing is said.
+    #[must_use]
+    pub const fn choice(
+        name: &'static str,
+        words: &'static [&'static str],
+        help: &'static str,
+    ) -> Field {
+        Field { name, kind: Kind::Choice(words), default: Some(words[0]), help }
+    }
+
+    fn read(&'static self, given: Given<'_>) -> Result<Value, FieldError> {
+        let quoted = |text: &str| alloc::format!("\"{text}\"");
+        match (self.kind, given) {
+            (Kind::Flag, Given::Flag(flag)) => Ok(Value::Flag(flag)),
+            (Kind::Span { least, most }, Given::Text(text)) => {
+                let span: Span = text
+                    .parse()
+                    .map_err(|why| FieldError::NotASpan(self, quoted(text), why))?;
+                let fits = least <= span && span <= most;
+                fits.then_some(Value::Span(span))
+                    .ok_or_else(|| FieldError::OutOfRange(self, quoted(text)))
+            }
+            (Kind::Span { .. }, Given::Number(text)) if text.starts_with('-') => {
+                Err(FieldError::NotASpan(self, text.to_string(), ParseSpanError::Negative))
+            }
+            (Kind::Span { .. }, Given::Number(text)) => {
+                Err(FieldError::NotASpan(self, text.to_string(), ParseSpanError::NoUnit))
+            }
+            (Kind::Share { most }, Given::Text(text)) => {
+                let share: CpuShare = text
+                    .parse()
+                    .map_err(|why| FieldError::NotAShare(self, quoted(text), why))?;
+                (share <= most)
+                    .then_some(Value::Share(share))
+                    .ok_or_else(|| FieldError::OutOfRange(self, quoted(text)))
+            }
+            (Kind::Share { .. }, Given::Number(text)) => {
+                Err(FieldError::NotAShare(self, text.to_string(), ParseShareError::NoUnit))
+            }
+            (Kind::Choice(words), Given::Text(text)) => words
+                .iter()
+                .find(|word| **word == text)
+                .map(|word| Value::Choice(word))
+                .ok_or_else(|| FieldError::NotAChoice(self, quoted(text))),
+            (_, Given::Text(text)) => Err(FieldError::WrongType(self, quoted(text))),
+            (_, Given::Number(text)) => Err(FieldError::WrongType(self, text.to_string())),
+            (_, Given::Flag(flag)) => Err(FieldError::WrongType(self, flag.to_string())),
+        }
+    }
+
+    fn read_default(&'static self) -> Result<Value, FieldError> {
+        match (self.kind, self.default) {
+            (_, None) => Err(FieldError::Missing(self)),
+            (Kind::Flag, Some(text)) => Ok(Value::Flag(text == "true")),
+            (_, Some(text)) => self.read(Given::Text(text)),
+        }
+    }
+}
+
+impl Values {
+    /// Reads what was given for a table of fields; what was not given takes its default. On failure
+    /// the error comes with the name it is about, so that the caller can say where it stands.
+    ///
+    /// # Errors
+    /// The first parameter that is unknown, missing, or not what it should be.
+    pub fn read<'a>(
+        fields: &'static [Field],
+        given: impl Iterator<Item = (&'a str, Given<'a>)>,
+    ) -> Result<Values, FieldError> {
+        let mut read = alloc::vec![None; fields.len()];
+        for (name, text) in given {
+            let Some(index) = fields.iter().position(|field| field.name == name) else {
+                let meant = nearest(name, fields.iter().map(|field| field.name));
+                return Err(FieldError::Unknown { name: name.to_string(), meant });
+            };
+            read[index] = Some(fields[index].read(text)?);
+        }
+        let values = fields.iter().zip(read);
+        let values = values.map(|(field, value)| value.map_or_else(|| field.read_default(), Ok));
+        Ok(Values { fields, values: values.collect::<Result<_, _>>()? })
+    }
+
+    /// The parameters of a table in which everything has a default.
+    ///
+    /// # Errors
+    /// The first field that has none.
+    pub fn defaults(fields: &'static [Field]) -> Result<Values, FieldError> {
+        Values::read(fields, core::iter::empty())
+    }
+
+    /// A length of time.
+    ///
+    /// # Panics
+    /// If the field is not of this table or of another kind: a mistake in a policy.
+    #[must_use]
+    pub fn span(&self, field: &Field) -> Span {
+        match self.value(field) {
+            Value::Span(span) => span,
+            other => panic!("`{}` is {other:?}, not a length of time", field.name),
+        }
+    }
+
+    /// An amount of CPU.
+    ///
+    /// # Panics
+    /// As [`Values::span`].
+    #[must_use]
+    pub fn share(&self, field: &Field) -> CpuShare {
+        match self.value(field) {
+            Value::Share(share) => share,
+            other => panic!("`{}` is {other:?}, not an amount of CPU", field.name),
+        }
+    }
+
+    /// Yes or no.
+    ///
+    /// # Panics
+    /// As [`Values::span`].
+    #[must_use]
+    pub fn flag(&self, field: &Field) -> bool {
+        match self.value(field) {
+            Value::Flag(flag) => flag,
+            other => panic!("`{}` is {other:?}, not a flag", field.name),
+        }
+    }
+
+    /// One of some words.
+    ///
+    /// # Panics
+    /// As [`Values::span`].
+    #[must_use]
+    pub fn choice(&self, field: &Field) -> &'static str {
+        match self.value(field) {
+            Value::Choice(word) => word,
+            other => panic!("`{}` is {other:?}, not a choice", field.name),
+        }
+    }
+
+    /// Every field with its value, in the order of the table.
+    pub fn iter(&self) -> impl Iterator<Item = (&'static Field, Value)> {
+        self.fields.iter().zip(self.values.iter().copied())
+    }
+
+    fn value(&self, field: &Field) -> Value {
+        let index = self.fields.iter().position(|known| known.name == field.name);
+        self.values[index.unwrap_or_else(|| panic!("`{}` is not in this table", field.name))]
+    }
+}
+
+impl fmt::Display for Value {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Value::Span(span) => span.fmt(out),
+            Value::Share(share) => share.fmt(out),
+            Value::Flag(flag) => flag.fmt(out),
+            Value::Choice(word) => word.fmt(out),
+        }
+    }
+}
+
+/// The known name that is at most two slips of the finger away from what was written.
+#[must_use]
+pub fn nearest<'a>(written: &str, known: impl Iterator<Item = &'a str>) -> Option<&'a str> {
+    known
+        .map(|name| (slips(written, name), name))
+        .filter(|&(slips, name)| slips <= 2 && slips < name.len())
+        .min()
+        .map(|(_, name)| name)
+}
+
+/// How many letters must be added, dropped, changed or swapped with their neighbour to turn one
+/// word into the other.
+fn slips(from: &str, to: &str) -> usize {
+    let (from, to): (Vec<char>, Vec<char>) = (from.chars().collect(), to.chars().collect());
+    let mut rows: Vec<Vec<usize>> = Vec::with_capacity(from.len() + 1);
+    rows.push((0..=to.len()).collect());
+    for i in 1..=from.len() {
+        let mut row = alloc::vec![i; to.len() + 1];
+        for j in 1..=to.len() {
+            let change = usize::from(from[i - 1] != to[j - 1]);
+            row[j] = (rows[i - 1][j] + 1).min(row[j - 1] + 1).min(rows[i - 1][j - 1] + change);
+            let swapped =
+                i > 1 && j > 1 && from[i - 1] == to[j - 2] && from[i - 2] == to[j - 1];
+            if swapped {
+                row[j] = row[j].min(rows[i - 2][j - 2] + 1);
+            }
+        }
+        rows.push(row);
+    }
+    rows[from.len()][to.len()]
+}
+
+/// A text for an account: how long until (or since) a point in time.
+pub(crate) fn distance(now: Time, then: Time) -> String {
+    if then >= now {
+        alloc::format!("in {}", then - now)
+    } else {
+        alloc::format!("{} ago", now - then)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const FIELDS: &[Field] = &[
+        Field::required_span("period", "how often"),
+        Field::flag("exact", "no more than that"),
+        Field::choice("place", &["spread", "pack"], "where"),
+        Field::share("reserve", "0.05cpu", CpuShare::ONE, "kept free"),
+    ];
+
+    fn read(given: &[(&str, Given<'_>)]) -> Result<Values, FieldError> {
+        Values::read(FIELDS, given.iter().copied())
+    }
+
+    #[test]
+    fn what_is_not_said_takes_its_default() {
+        let values = read(&[("period", Given::Text("10ms"))]).unwrap();
+        assert_eq!(values.span(&FIELDS[0]), Span::from_ms(10));
+        assert!(!values.flag(&FIELDS[1]));
+        assert_eq!(values.choice(&FIELDS[2]), "spread");
+        assert_eq!(values.share(&FIELDS[3]), CpuShare::from_ppm(50_000));
+    }
+
+    #[test]
+    #[allow(clippy::type_complexity)] // A table: what is given, what is said, the hint.
+    fn what_is_wrong_is_named_with_a_hint() {
+        let cases: &[(&[(&str, Given<'_>)], &str, &str)] = &[
+            (&[], "`period` is missing: how often", "write period = \"10ms\""),
+            (
+                &[("peroid", Given::Text("1ms"))],
+                "no field `peroid`",
+                "did you mean `period`?",
+            ),
+            (
+                &[("period", Given::Number("4"))],
+                "`period = 4` has no unit",
+                "write period = \"10ms\"",
+            ),
+            (
+                &[("period", Given::Number("-4"))],
+                "`period = -4` is negative",
+                "write period = \"10ms\"",
+            ),
+            (
+                &[("period", Given::Text("0ms"))],
+                "`period = \"0ms\"` is not a length of time from 1ns",
+                "write period = \"10ms\"",
+            ),
+            (
+                &[("place", Given::Text("here"))],
+                "`place = \"here\"` is not one of spread, pack",
+                "write place = spread",
+            ),
+            (
+                &[("exact", Given::Text("yes"))],
+                "`exact = \"yes\"` is not true or false",
+                "write exact = true",
+            ),
+            (
+                &[("reserve", Given::Text("2cpu"))],
+                "`reserve = \"2cpu\"` is not an amount of CPU up to 1cpu",
+                "write reserve = \"0.25cpu\"",
+            ),
+        ];
+        for (given, says, hint) in cases {
+            let error = read(given).unwrap_err();
+            assert_eq!(error.to_string(), *says);
+            assert_eq!(error.hint().as_deref(), Some(*hint));
+        }
+    }
+
+    #[test]
+    fn a_name_far_from_all_others_is_not_guessed_at() {
+        assert_eq!(nearest("banana", ["period", "slice"].into_iter()), None);
+        assert_eq!(nearest("slcie", ["period", "slice"].into_iter()), Some("slice"));
+    }
+}

@@ -1,0 +1,202 @@
+//! The scheduling policies, and the one trait behind which they stand.
+//!
+//! A policy is a value. It is told facts and asked one question: who runs on this CPU, for how
+//! long? Facts change it (`&mut self`); the question cannot (`&self`). It never sees a clock, a
+//! thread, a random number, a name, a log, a float, or the machine.
+
+#![cfg_attr(not(test), no_std)]
+#![forbid(unsafe_code)]
+#![deny(clippy::float_arithmetic, clippy::unwrap_used)]
+#![cfg_attr(test, allow(clippy::unwrap_used))]
+
+extern crate alloc;
+
+mod admission;
+mod field;
+mod moment;
+mod queue;
+mod roster;
+
+mod edf;
+mod round_robin;
+
+#[cfg(test)]
+mod picture;
+
+use alloc::string::String;
+use alloc::vec::Vec;
+use core::fmt;
+
+use slackline_units::{CpuId, CpuSet, CpuShare, Reservation, ReservationError, Span, Time, VcpuId};
+
+pub use field::{Field, FieldError, Given, Kind, Promise, Spec, Value, Values, nearest};
+pub use moment::Moment;
+pub use roster::Roster;
+
+/// Every policy there is, in the order in which people are shown them. A new policy is one new file
+/// and one line here.
+pub const ALL: &[&Spec] = &[&edf::SPEC, &round_robin::SPEC];
+
+/// The policy of that name.
+#[must_use]
+pub fn find(name: &str) -> Option<&'static Spec> {
+    ALL.iter().copied().find(|spec| spec.name == name)
+}
+
+/// Decides which vCPU runs. Facts change a policy; questions never do.
+///
+/// The caller promises:
+/// - `at.now()` never decreases from one call to the next;
+/// - occupants are charged up to `at.now()` before a call that concerns their CPU, before a `wake`
+///   of a vCPU that last ran there, and before a `ring` of that CPU;
+/// - `at` describes the host as it is once the fact being told has happened.
+///
+/// The policy promises:
+/// - `pick` names only a vCPU that `at` calls eligible for that CPU;
+/// - an alarm is not in the past, and once rung it is gone or later;
+/// - the alarm of a CPU changes only in a call that concerns the CPU or returns it;
+/// - the same calls in the same order give the same answers, on every machine.
+pub trait Policy: Send {
+    /// A vCPU joins, asleep.
+    ///
+    /// # Errors
+    /// When its share cannot be honoured beside those already promised.
+    fn admit(&mut self, at: &Moment, vcpu: VcpuId, share: &Values) -> Result<(), AdmitError>;
+
+    /// The share of a vCPU changes. On failure the old share stands. Returns the CPUs to ask again.
+    ///
+    /// # Errors
+    /// When the new share cannot be honoured beside those already promised.
+    fn adjust(
+        &mut self,
+        at: &Moment,
+        vcpu: VcpuId,
+        share: &Values,
+    ) -> Result<CpuSet, AdmitError>;
+
+    /// A vCPU is gone, and its id may be used again.
+    fn leave(&mut self, at: &Moment, vcpu: VcpuId);
+
+    /// A vCPU has work again. Returns the CPUs to ask: those whose occupant may have to give way,
+    /// and the one it is bound to if it is bound. If none of them takes the vCPU, the host offers
+    /// it to one idle CPU.
+    fn wake(&mut self, at: &Moment, vcpu: VcpuId) -> CpuSet;
+
+    /// A vCPU has begun to run.
+    fn start(&mut self, _at: &Moment, _vcpu: VcpuId) {}
+
+    /// A vCPU used `ran` of CPU time, as measured, since it was last charged.
+    ///
+    /// On a live machine this may be a vCPU that no CPU was given to: ordinary scheduling let it
+    /// have time that nobody claimed.
+    fn charge(&mut self, at: &Moment, vcpu: VcpuId, ran: Span);
+
+    /// A vCPU reached its limit, or yielded, and still has work.
+    fn turn_over(&mut self, _at: &Moment, _vcpu: VcpuId, _why: TurnEnd) {}
+
+    /// A vCPU has no more work.
+    fn block(&mut self, _at: &Moment, _vcpu: VcpuId) {}
+
+    /// Who should be on `cpu` from now on, and for how long at most.
+    fn pick(&self, at: &Moment, cpu: CpuId) -> Pick;
+
+    /// When the policy must be rung for `cpu` even if nothing happens there before.
+    fn alarm(&self, _cpu: CpuId) -> Option<Time> {
+        None
+    }
+
+    /// The alarm of `cpu` went off. Returns CPUs to ask again, as `wake` does.
+    fn ring(&mut self, _at: &Moment, _cpu: CpuId) -> CpuSet {
+        CpuSet::NONE
+    }
+
+    /// What the policy is willing to show about a vCPU, for people to look at.
+    fn account(&self, vcpu: VcpuId) -> Account;
+}
+
+/// The answer to the one question.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Pick {
+    /// Nobody. Idle is an answer, not a vCPU.
+    Idle,
+    /// This vCPU.
+    Run {
+        /// Who.
+        vcpu: VcpuId,
+        /// For how long at most; no limit means until something else happens.
+        limit: Option<Span>,
+        /// By what right.
+        claim: Claim,
+    },
+}
+
+/// By what right a vCPU runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Claim {
+    /// The policy owes it this time: it comes before everything else on the CPU.
+    Due,
+    /// Nobody is owed this time: on a machine that is not ours alone, it is shared with the rest.
+    Spare,
+}
+
+/// Why a turn is over although there is more work.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TurnEnd {
+    /// The limit of the pick was reached.
+    Limit,
+    /// The vCPU gave the rest of its turn away.
+    Yield,
+}
+
+/// What a policy is willing to show about a vCPU: a name and a text a row.
+pub type Account = Vec<(&'static str, String)>;
+
+/// What a policy knows of the host it is built for. It never looks around by itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Topology {
+    /// How many CPUs it schedules, numbered from zero.
+    pub cpus: usize,
+}
+
+/// Why a share cannot be honoured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AdmitError {
+    /// The slice and period make no sense by themselves.
+    Reservation(ReservationError),
+    /// No CPU has that much left to promise.
+    NoRoom {
+        /// What was asked for.
+        asked: Reservation,
+        /// What the CPU with the most room has promised already, rounded up to a millionth.
+        promised: CpuShare,
+        /// What one CPU may promise: a whole one less the reserve.
+        capacity: CpuShare,
+        /// How many CPUs were tried.
+        cpus: usize,
+    },
+}
+
+impl From<ReservationError> for AdmitError {
+    fn from(error: ReservationError) -> AdmitError {
+        AdmitError::Reservation(error)
+    }
+}
+
+impl fmt::Display for AdmitError {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            AdmitError::Reservation(error) => error.fmt(out),
+            AdmitError::NoRoom { asked, promised, capacity, cpus } => {
+                let (slice, period, share) = (asked.slice(), asked.period(), asked.share());
+                write!(out, "{slice} every {period} ({share}) on top of {promised} already ")?;
+                write!(out, "promised is more than the {capacity} that one CPU may promise")?;
+                if *cpus > 1 {
+                    write!(out, ", and the other CPUs have less room")?;
+                }
+                Ok(())
+            }
+        }
+    }
+}
+
+impl core::error::Error for AdmitError {}

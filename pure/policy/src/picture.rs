@@ -1,0 +1,214 @@
+//! The timeline test helper: a line for what each vCPU wants, a line for what each CPU did; a
+//! column is a millisecond. The policy runs under the real host, and switching costs nothing.
+//!
+//! ```text
+//! NAME [field=value | flag]...   rrrrzzzz    r: has work, z: asleep
+//! cpuN                           aaaa....    the first letter of who ran; a dot for nobody
+//! ```
+//!
+//! With `UPDATE=1` in the environment the `cpu` lines are rewritten in the source.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::panic::Location;
+
+use slackline_host::policy::{Given, Spec, Values};
+use slackline_host::{Fact, Hands, Host, Order, Outcome, Report, Used};
+use slackline_trace::Record;
+use slackline_units::{CpuId, DomId, Span, Time, VcpuId};
+
+const COLUMN: Span = Span::from_ms(1);
+
+/// Runs the picture and compares what the CPUs did.
+#[track_caller]
+pub(crate) fn picture(policy: &str, drawing: &str) {
+    let lines: Vec<Line<'_>> = drawing.lines().filter_map(Line::read).collect();
+    let (cpus, vcpus): (Vec<_>, Vec<_>) =
+        lines.into_iter().partition(|line| line.name.starts_with("cpu"));
+    let drawn = Machine::new(policy, &vcpus, cpus.len()).run(&vcpus);
+    let expected: Vec<&str> = cpus.iter().map(|line| line.timeline).collect();
+    if drawn == expected {
+        return;
+    }
+    if std::env::var_os("UPDATE").is_some() {
+        rewrite(Location::caller(), &drawn);
+        return;
+    }
+    let mut message = String::new();
+    for (line, drawn) in cpus.iter().zip(&drawn) {
+        let _ = writeln!(message, "{} expected {}", line.name, line.timeline);
+        let _ = writeln!(message, "{} drawn    {drawn}", line.name);
+    }
+    panic!("under `{policy}`:\n{message}");
+}
+
+struct Line<'a> {
+    name: &'a str,
+    share: Vec<&'a str>,
+    timeline: &'a str,
+}
+
+impl<'a> Line<'a> {
+    fn read(line: &'a str) -> Option<Line<'a>> {
+        let mut words: Vec<&str> = line.split_whitespace().collect();
+        let timeline = words.pop()?;
+        let name = words.first().copied().expect("a line has a name and a timeline");
+        Some(Line { name, share: words.split_off(1), timeline })
+    }
+
+    fn wants(&self, column: usize) -> bool {
+        self.timeline.as_bytes().get(column) == Some(&b'r')
+    }
+}
+
+fn given<'a>(word: &&'a str) -> (&'a str, Given<'a>) {
+    match word.split_once('=') {
+        Some((name, value)) => (name, Given::Text(value)),
+        None => (word, Given::Flag(true)),
+    }
+}
+
+/// A machine without any costs.
+struct Machine {
+    host: Host,
+    shares: Vec<Values>,
+    state: State,
+    trace: Vec<Record>,
+}
+
+#[derive(Default)]
+struct State {
+    /// By CPU: who runs until when, and since when that has not been reported.
+    running: BTreeMap<CpuId, (VcpuId, Option<Time>, Time)>,
+    alarms: BTreeMap<CpuId, Time>,
+    now: Time,
+}
+
+impl Hands for State {
+    fn carry_out(&mut self, order: Order) -> Outcome {
+        match order {
+            Order::Run { cpu, vcpu, until, .. } => {
+                self.running.insert(cpu, (vcpu, until, self.now));
+            }
+            Order::Idle { cpu } => {
+                self.running.remove(&cpu);
+            }
+        }
+        Outcome::Done
+    }
+
+    fn set_alarm(&mut self, cpu: CpuId, alarm: Option<Time>) {
+        match alarm {
+            Some(alarm) => self.alarms.insert(cpu, alarm),
+            None => self.alarms.remove(&cpu),
+        };
+    }
+}
+
+fn vcpu(index: usize) -> VcpuId {
+    let number = u32::try_from(index).expect("a picture is small");
+    VcpuId::new(number, DomId::new(number), 0)
+}
+
+impl Machine {
+    fn new(policy: &str, vcpus: &[Line<'_>], cpus: usize) -> Machine {
+        let words: Vec<&str> = policy.split_whitespace().collect();
+        let spec: &Spec = slackline_host::policy::find(words[0]).expect("a policy of that name");
+        let values = Values::read(spec.policy_fields, words[1..].iter().map(given));
+        let host = Host::new(spec, &values.expect("parameters of the policy"), cpus);
+        let share = |line: &Line<'_>| {
+            Values::read(spec.share_fields, line.share.iter().map(given)).expect("a share")
+        };
+        let shares = vcpus.iter().map(share).collect();
+        Machine { host, shares, state: State::default(), trace: Vec::new() }
+    }
+
+    /// What each CPU did, a letter a column.
+    fn run(mut self, vcpus: &[Line<'_>]) -> Vec<String> {
+        let columns = vcpus.iter().map(|line| line.timeline.len()).max().unwrap_or(0);
+        for index in 0..vcpus.len() {
+            let share = self.shares[index].clone();
+            self.step(Fact::Joined(vcpu(index), &share));
+        }
+        for column in 0..columns {
+            self.change_wants(vcpus, column);
+            self.run_until(Time::START + COLUMN * (column as u64 + 1));
+        }
+        self.step(Fact::Ended);
+        self.draw(vcpus, columns)
+    }
+
+    fn change_wants(&mut self, vcpus: &[Line<'_>], column: usize) {
+        for (index, line) in vcpus.iter().enumerate() {
+            let before = column > 0 && line.wants(column - 1);
+            match (before, line.wants(column)) {
+                (true, false) => self.step(Fact::Blocked(vcpu(index))),
+                (false, true) => self.step(Fact::Woke(vcpu(index))),
+                _ => {}
+            }
+        }
+    }
+
+    /// Events at the very end are left to the next column, after its changes of mind.
+    fn run_until(&mut self, end: Time) {
+        loop {
+            let limits = self.state.running.iter();
+            let limits = limits.filter_map(|(&cpu, &(_, until, _))| Some((until?, 0, cpu)));
+            let alarms = self.state.alarms.iter().map(|(&cpu, &alarm)| (alarm, 1, cpu));
+            let next = limits.chain(alarms).min().filter(|&(at, ..)| at < end);
+            let Some((at, kind, cpu)) = next else { break };
+            self.state.now = at.max(self.state.now);
+            self.step(if kind == 0 { Fact::LimitReached(cpu) } else { Fact::AlarmRang(cpu) });
+        }
+        self.state.now = end;
+    }
+
+    fn step(&mut self, fact: Fact<'_>) {
+        let now = self.state.now;
+        let mut used = Vec::new();
+        for (&cpu, (vcpu, _, since)) in &mut self.state.running {
+            let (from, ran) = (*since, now - *since);
+            used.push(Used { vcpu: *vcpu, cpu, from, to: now, ran });
+            *since = now;
+        }
+        let report = Report { now, used: &used, fact };
+        self.host.step(report, &mut self.state, &mut self.trace).expect("the contract is kept");
+    }
+
+    fn draw(&self, vcpus: &[Line<'_>], columns: usize) -> Vec<String> {
+        let mut lines = vec![vec!['.'; columns]; self.host.moment().cpus()];
+        for record in &self.trace {
+            let Record::Ran { vcpu, cpu, from, to, .. } = *record else { continue };
+            let letter = vcpus[vcpu.slot()].name.chars().next().expect("a name");
+            // A column shows who had its middle.
+            for (column, place) in lines[cpu.index()].iter_mut().enumerate() {
+                let middle = Time::START + COLUMN * column as u64 + COLUMN / 2;
+                if from <= middle && middle < to {
+                    *place = letter;
+                }
+            }
+        }
+        lines.into_iter().map(|line| line.into_iter().collect()).collect()
+    }
+}
+
+fn rewrite(at: &Location<'_>, drawn: &[String]) {
+    let root = concat!(env!("CARGO_MANIFEST_DIR"), "/../../");
+    let path = format!("{root}{}", at.file());
+    let source = std::fs::read_to_string(&path).expect("the source of the test");
+    let mut drawn = drawn.iter();
+    let mut next = drawn.next();
+    let mut lines = Vec::new();
+    for (index, line) in source.lines().enumerate() {
+        let is_ours = index >= at.line() as usize && line.trim_start().starts_with("cpu");
+        match next.filter(|_| is_ours) {
+            Some(timeline) => {
+                let end = line.rfind(char::is_whitespace).expect("a name before the timeline");
+                lines.push(format!("{}{timeline}", &line[..=end]));
+                next = drawn.next();
+            }
+            None => lines.push(line.to_string()),
+        }
+    }
+    std::fs::write(&path, lines.join("\n") + "\n").expect("to rewrite the source of the test");
+}

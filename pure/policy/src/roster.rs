@@ -1,0 +1,52 @@
+//! A map by vCPU, in order of id.
+
+use alloc::vec::Vec;
+use core::ops::{Index, IndexMut};
+
+use slackline_units::VcpuId;
+
+/// A value for each vCPU that has joined; found by slot in constant time.
+#[derive(Clone, Debug)]
+pub struct Roster<T> {
+    rows: Vec<Option<T>>,
+}
+
+impl<T> Default for Roster<T> {
+    fn default() -> Roster<T> {
+        Roster { rows: Vec::new() }
+    }
+}
+
+impl<T> Roster<T> {
+    /// Adds or replaces the value of a vCPU.
+    pub fn insert(&mut self, vcpu: VcpuId, value: T) {
+        while self.rows.len() <= vcpu.slot() {
+            self.rows.push(None);
+        }
+        self.rows[vcpu.slot()] = Some(value);
+    }
+
+    /// Takes the value of a vCPU out.
+    pub fn remove(&mut self, vcpu: VcpuId) -> Option<T> {
+        self.rows.get_mut(vcpu.slot())?.take()
+    }
+
+    /// The value of a vCPU, if it has one.
+    #[must_use]
+    pub fn get(&self, vcpu: VcpuId) -> Option<&T> {
+        self.rows.get(vcpu.slot())?.as_ref()
+    }
+}
+
+impl<T> Index<VcpuId> for Roster<T> {
+    type Output = T;
+    fn index(&self, vcpu: VcpuId) -> &T {
+        self.rows[vcpu.slot()].as_ref().expect("a vCPU that has joined")
+    }
+}
+
+impl<T> IndexMut<VcpuId> for Roster<T> {
+    fn index_mut(&mut self, vcpu: VcpuId) -> &mut T {
+        self.rows[vcpu.slot()].as_mut().expect("a vCPU that has joined")
+    }
+}

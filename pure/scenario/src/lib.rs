@@ -1,0 +1,1 @@
+//! What to run, as data: hosts, domains, workloads, changes and claims.

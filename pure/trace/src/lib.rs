@@ -1,0 +1,11 @@
+//! What is recorded of a run, and its file format. Everything worth knowing leaves through here;
+//! nothing is computed.
+
+#![forbid(unsafe_code)]
+#![deny(clippy::float_arithmetic)]
+
+mod file;
+mod record;
+
+pub use file::{Header, ReadError, Reader, VcpuName, Writer};
+pub use record::{Knowledge, Record, RanEnd, Sink};

@@ -1,0 +1,195 @@
+//! The records of a trace. Times are on the run's own clock, which starts at zero.
+
+use slackline_units::{CpuId, Reservation, Span, Time, VcpuId};
+
+/// One thing that happened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Record {
+    /// A vCPU joined, asleep.
+    Joined {
+        /// When.
+        at: Time,
+        /// Who.
+        vcpu: VcpuId,
+    },
+    /// What a vCPU is promised from now on; its periods are counted from here.
+    Promised {
+        /// When.
+        at: Time,
+        /// Who.
+        vcpu: VcpuId,
+        /// A slice in every period, or nothing.
+        reservation: Option<Reservation>,
+        /// Whether it gets this and no more.
+        exact: bool,
+    },
+    /// A vCPU left.
+    Left {
+        /// When.
+        at: Time,
+        /// Who.
+        vcpu: VcpuId,
+    },
+    /// A vCPU has work again.
+    Woke {
+        /// When.
+        at: Time,
+        /// Who.
+        vcpu: VcpuId,
+    },
+    /// A vCPU has no more work.
+    Blocked {
+        /// When.
+        at: Time,
+        /// Who.
+        vcpu: VcpuId,
+    },
+    /// A vCPU ran.
+    Ran {
+        /// Who.
+        vcpu: VcpuId,
+        /// Where.
+        cpu: CpuId,
+        /// From when.
+        from: Time,
+        /// Until when.
+        to: Time,
+        /// CPU time it used between the two, as measured.
+        used: Span,
+        /// How much of it lay beyond the limit it had been given.
+        late: Span,
+        /// Why it stopped.
+        end: RanEnd,
+        /// Whether it was owed this time, or had what nobody was owed.
+        due: bool,
+    },
+    /// A timer of a CPU rang later than it was set for.
+    RangLate {
+        /// When it rang.
+        at: Time,
+        /// For which CPU.
+        cpu: CpuId,
+        /// How late.
+        late: Span,
+    },
+    /// The machine could not carry out an order.
+    Refused {
+        /// When.
+        at: Time,
+        /// Who should have run.
+        vcpu: VcpuId,
+        /// Where.
+        cpu: CpuId,
+    },
+    /// A change that the scenario asked for could not be admitted; the old promise stands.
+    Declined {
+        /// When.
+        at: Time,
+        /// Whose.
+        vcpu: VcpuId,
+    },
+    /// A change that the scenario asked for has taken effect on the machine.
+    Changed {
+        /// When it was to take effect.
+        due: Time,
+        /// When it had.
+        at: Time,
+        /// Whose.
+        vcpu: VcpuId,
+    },
+    /// A workload finished a piece of work that had a release, and perhaps a deadline.
+    Job {
+        /// Whose.
+        vcpu: VcpuId,
+        /// When it was released.
+        released: Time,
+        /// When it was to be done, or `NEVER`.
+        deadline: Time,
+        /// When it was done.
+        done: Time,
+    },
+    /// CPU time that scheduling itself took on a CPU over the whole run.
+    Overhead {
+        /// Where.
+        cpu: CpuId,
+        /// How much.
+        used: Span,
+    },
+    /// The run is over. Always last.
+    Ended {
+        /// When.
+        at: Time,
+    },
+}
+
+/// Why a vCPU stopped running.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RanEnd {
+    /// It had no more work.
+    Blocked,
+    /// Its limit was reached.
+    Limit,
+    /// Another vCPU was put in its place.
+    Preempted,
+    /// It gave the rest of its turn away.
+    Yielded,
+    /// It left, or the run ended.
+    Over,
+}
+
+/// What the machine that made a trace could see. What it could not see is not in the trace, and is
+/// shown as a dash.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Knowledge {
+    /// Who sleeps, and when who wakes.
+    pub sleep: bool,
+    /// The exact stretches in which each vCPU ran; without this, only how much it used between two
+    /// looks.
+    pub stretches: bool,
+}
+
+impl Knowledge {
+    /// What a simulated host knows.
+    pub const ALL: Knowledge = Knowledge { sleep: true, stretches: true };
+}
+
+/// Something that takes records as they come.
+pub trait Sink {
+    /// Takes one record.
+    fn record(&mut self, record: &Record);
+}
+
+/// Keeps everything, for tests and short runs.
+impl Sink for Vec<Record> {
+    fn record(&mut self, record: &Record) {
+        self.push(*record);
+    }
+}
+
+/// Keeps nothing.
+impl Sink for () {
+    fn record(&mut self, _: &Record) {}
+}
+
+/// Hands every record to both.
+impl<A: Sink, B: Sink> Sink for (A, B) {
+    fn record(&mut self, record: &Record) {
+        self.0.record(record);
+        self.1.record(record);
+    }
+}
+
+/// Hands every record on, if there is anybody to hand it to.
+impl<S: Sink> Sink for Option<S> {
+    fn record(&mut self, record: &Record) {
+        if let Some(sink) = self {
+            sink.record(record);
+        }
+    }
+}
+
+impl<S: Sink + ?Sized> Sink for &mut S {
+    fn record(&mut self, record: &Record) {
+        (**self).record(record);
+    }
+}

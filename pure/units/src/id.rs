@@ -1,0 +1,230 @@
+//! Who: CPUs, domains and their vCPUs, and sets of CPUs.
+
+use core::cmp::Ordering;
+use core::fmt;
+use core::hash::{Hash, Hasher};
+
+/// A CPU of the host, counted from zero.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct CpuId(u8);
+
+impl CpuId {
+    /// How many CPUs a host may have.
+    pub const LIMIT: usize = 256;
+
+    /// The CPU with this number.
+    ///
+    /// # Panics
+    /// If `number` is not below [`CpuId::LIMIT`].
+    #[must_use]
+    pub fn new(number: usize) -> CpuId {
+        CpuId(u8::try_from(number).expect("a host has at most 256 CPUs"))
+    }
+
+    /// Its number, for indexing.
+    #[must_use]
+    pub const fn index(self) -> usize {
+        self.0 as usize
+    }
+}
+
+impl fmt::Display for CpuId {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(out, "cpu{}", self.0)
+    }
+}
+
+/// A domain: one virtual machine, or one group of vCPUs that belong together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct DomId(u32);
+
+impl DomId {
+    /// The domain with this number.
+    #[must_use]
+    pub const fn new(number: u32) -> DomId {
+        DomId(number)
+    }
+
+    /// Its number.
+    #[must_use]
+    pub const fn number(self) -> u32 {
+        self.0
+    }
+}
+
+impl fmt::Display for DomId {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(out, "d{}", self.0)
+    }
+}
+
+/// A virtual CPU.
+///
+/// Known by its `slot`, its place in every table that has a row a vCPU: slots are small, dense and
+/// unique, and ids are ordered by them. Domain and number say whose it is.
+#[derive(Clone, Copy, Debug)]
+pub struct VcpuId {
+    slot: u32,
+    domain: DomId,
+    number: u16,
+}
+
+impl VcpuId {
+    /// vCPU `number` of `domain`, kept in row `slot` of all tables.
+    #[must_use]
+    pub const fn new(slot: u32, domain: DomId, number: u16) -> VcpuId {
+        VcpuId { slot, domain, number }
+    }
+
+    /// Its row in every table by vCPU.
+    #[must_use]
+    pub const fn slot(self) -> usize {
+        self.slot as usize
+    }
+
+    /// The domain it belongs to.
+    #[must_use]
+    pub const fn domain(self) -> DomId {
+        self.domain
+    }
+
+    /// Its number within the domain.
+    #[must_use]
+    pub const fn number(self) -> u16 {
+        self.number
+    }
+}
+
+impl PartialEq for VcpuId {
+    fn eq(&self, other: &VcpuId) -> bool {
+        self.slot == other.slot
+    }
+}
+
+impl Eq for VcpuId {}
+
+impl PartialOrd for VcpuId {
+    fn partial_cmp(&self, other: &VcpuId) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for VcpuId {
+    fn cmp(&self, other: &VcpuId) -> Ordering {
+        self.slot.cmp(&other.slot)
+    }
+}
+
+impl Hash for VcpuId {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.slot.hash(state);
+    }
+}
+
+impl fmt::Display for VcpuId {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(out, "{}v{}", self.domain, self.number)
+    }
+}
+
+const WORDS: usize = CpuId::LIMIT / 64;
+
+/// A set of CPUs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CpuSet([u64; WORDS]);
+
+impl CpuSet {
+    /// No CPU.
+    pub const NONE: CpuSet = CpuSet([0; WORDS]);
+
+    /// Just this one.
+    #[must_use]
+    pub fn one(cpu: CpuId) -> CpuSet {
+        let mut set = CpuSet::NONE;
+        set.insert(cpu);
+        set
+    }
+
+    /// The CPUs below `count`.
+    #[must_use]
+    pub fn first_n(count: usize) -> CpuSet {
+        (0..count).map(CpuId::new).collect()
+    }
+
+    /// Adds a CPU.
+    pub fn insert(&mut self, cpu: CpuId) {
+        self.0[cpu.index() / 64] |= 1 << (cpu.index() % 64);
+    }
+
+    /// Takes a CPU out.
+    pub fn remove(&mut self, cpu: CpuId) {
+        self.0[cpu.index() / 64] &= !(1 << (cpu.index() % 64));
+    }
+
+    /// Whether the CPU is in the set.
+    #[must_use]
+    pub const fn contains(&self, cpu: CpuId) -> bool {
+        self.0[cpu.index() / 64] & (1 << (cpu.index() % 64)) != 0
+    }
+
+    /// Whether no CPU is in the set.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.0 == [0; WORDS]
+    }
+
+    /// The CPU with the lowest number.
+    #[must_use]
+    pub fn first(&self) -> Option<CpuId> {
+        let word = self.0.iter().position(|&bits| bits != 0)?;
+        Some(CpuId::new(word * 64 + self.0[word].trailing_zeros() as usize))
+    }
+
+    /// The CPUs in order of their number.
+    pub fn iter(&self) -> impl Iterator<Item = CpuId> + use<> {
+        let mut left = *self;
+        core::iter::from_fn(move || {
+            let cpu = left.first()?;
+            left.remove(cpu);
+            Some(cpu)
+        })
+    }
+}
+
+impl Extend<CpuId> for CpuSet {
+    fn extend<I: IntoIterator<Item = CpuId>>(&mut self, cpus: I) {
+        cpus.into_iter().for_each(|cpu| self.insert(cpu));
+    }
+}
+
+impl FromIterator<CpuId> for CpuSet {
+    fn from_iter<I: IntoIterator<Item = CpuId>>(cpus: I) -> CpuSet {
+        let mut set = CpuSet::NONE;
+        set.extend(cpus);
+        set
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use alloc::string::ToString;
+    use alloc::vec::Vec;
+
+    use super::*;
+
+    #[test]
+    fn a_set_gives_its_cpus_back_in_order() {
+        let cpus = [200, 3, 64, 0].map(CpuId::new);
+        let set: CpuSet = cpus.into_iter().collect();
+        assert_eq!(set.iter().map(CpuId::index).collect::<Vec<_>>(), [0, 3, 64, 200]);
+        assert!(set.contains(CpuId::new(64)) && !set.contains(CpuId::new(65)));
+        assert_eq!(set.first(), Some(CpuId::new(0)));
+        assert!(CpuSet::NONE.is_empty() && CpuSet::NONE.first().is_none());
+    }
+
+    #[test]
+    fn ids_are_written_as_people_say_them() {
+        assert_eq!(VcpuId::new(7, DomId::new(2), 0).to_string(), "d2v0");
+        assert_eq!(CpuId::new(1).to_string(), "cpu1");
+    }
+}

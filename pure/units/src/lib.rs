@@ -1,0 +1,19 @@
+//! Time, share and ids: every quantity that crosses a border in Slackline, as a type of its own.
+//!
+//! Nothing here knows how to learn the time or the machine. A bare integer becomes a quantity only
+//! in this crate, through a constructor that names its unit. Overflow panics; nothing wraps.
+
+#![no_std]
+#![forbid(unsafe_code)]
+#![deny(clippy::float_arithmetic)]
+
+#[cfg(test)]
+extern crate alloc;
+
+mod id;
+mod share;
+mod time;
+
+pub use id::{CpuId, CpuSet, DomId, VcpuId};
+pub use share::{CpuShare, ParseShareError, Reservation, ReservationError};
+pub use time::{ParseSpanError, Span, Time};

@@ -1,0 +1,219 @@
+//! Amounts of CPU: a share of CPUs, and a slice in every period.
+
+use core::fmt;
+use core::str::FromStr;
+
+use crate::Span;
+
+/// An amount of CPU in millionths of one CPU; may exceed one CPU.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct CpuShare(u32);
+
+impl CpuShare {
+    /// No CPU at all.
+    pub const NONE: CpuShare = CpuShare(0);
+    /// One whole CPU.
+    pub const ONE: CpuShare = CpuShare(1_000_000);
+
+    /// `ppm` millionths of one CPU.
+    #[must_use]
+    pub const fn from_ppm(ppm: u32) -> CpuShare {
+        CpuShare(ppm)
+    }
+
+    /// Millionths of one CPU.
+    #[must_use]
+    pub const fn ppm(self) -> u32 {
+        self.0
+    }
+
+    /// This much less `other`, or none where `other` is more.
+    #[must_use]
+    pub const fn less(self, other: CpuShare) -> CpuShare {
+        CpuShare(self.0.saturating_sub(other.0))
+    }
+}
+
+impl fmt::Display for CpuShare {
+    /// `0.25cpu`, `2cpu`.
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (whole, mut part) = (self.0 / 1_000_000, self.0 % 1_000_000);
+        if part == 0 {
+            return write!(out, "{whole}cpu");
+        }
+        let mut digits = 6;
+        while part % 10 == 0 {
+            part /= 10;
+            digits -= 1;
+        }
+        write!(out, "{whole}.{part:0digits$}cpu")
+    }
+}
+
+/// Why a text is not an amount of CPU.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ParseShareError {
+    /// There is a number, but nothing that says of what.
+    NoUnit,
+    /// There is no number before the unit, or it has more than six places of one CPU.
+    NotANumber,
+    /// More than 4,294 CPUs.
+    TooMuch,
+}
+
+impl fmt::Display for ParseShareError {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str(match self {
+            ParseShareError::NoUnit => "has no unit",
+            ParseShareError::NotANumber => "is not an amount of CPU in millionths",
+            ParseShareError::TooMuch => "is more than 4294 CPUs",
+        })
+    }
+}
+
+impl core::error::Error for ParseShareError {}
+
+impl FromStr for CpuShare {
+    type Err = ParseShareError;
+
+    /// Reads `0.25cpu` or `25%` (of one CPU).
+    fn from_str(text: &str) -> Result<CpuShare, ParseShareError> {
+        let text = text.trim();
+        let (number, places) = if let Some(number) = text.strip_suffix("cpu") {
+            (number, 6)
+        } else if let Some(number) = text.strip_suffix('%') {
+            (number, 4)
+        } else {
+            return Err(ParseShareError::NoUnit);
+        };
+        let (whole, part) = number.trim().split_once('.').unwrap_or((number.trim(), ""));
+        if whole.is_empty() || part.len() > places || !part.bytes().all(|b| b.is_ascii_digit()) {
+            return Err(ParseShareError::NotANumber);
+        }
+        let scale = |digits: usize| 10_u64.pow(u32::try_from(digits).expect("at most six"));
+        let whole: u64 = whole.parse().map_err(|_| ParseShareError::NotANumber)?;
+        let part: u64 = if part.is_empty() {
+            0
+        } else {
+            part.parse::<u64>().expect("checked digits") * scale(places - part.len())
+        };
+        let ppm = whole.checked_mul(scale(places)).and_then(|whole| whole.checked_add(part));
+        let ppm = ppm.and_then(|ppm| u32::try_from(ppm).ok()).ok_or(ParseShareError::TooMuch)?;
+        Ok(CpuShare(ppm))
+    }
+}
+
+/// `slice` of CPU time in every `period`: the promise of periodic real-time scheduling.
+///
+/// Always 0 < slice ≤ period.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Reservation {
+    slice: Span,
+    period: Span,
+}
+
+/// Why a slice and a period make no reservation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ReservationError {
+    /// A slice of nothing promises nothing.
+    NoSlice,
+    /// A CPU has only `period` in every period.
+    SliceOverPeriod {
+        /// The slice asked for.
+        slice: Span,
+        /// The shorter period.
+        period: Span,
+    },
+}
+
+impl fmt::Display for ReservationError {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            ReservationError::NoSlice => out.write_str("the slice is zero"),
+            ReservationError::SliceOverPeriod { slice, period } => {
+                write!(out, "a slice of {slice} does not fit into a period of {period}")
+            }
+        }
+    }
+}
+
+impl core::error::Error for ReservationError {}
+
+impl Reservation {
+    /// `slice` in every `period`.
+    ///
+    /// # Errors
+    /// When the slice is zero or longer than the period.
+    pub fn new(slice: Span, period: Span) -> Result<Reservation, ReservationError> {
+        if slice.is_zero() {
+            return Err(ReservationError::NoSlice);
+        }
+        if slice > period {
+            return Err(ReservationError::SliceOverPeriod { slice, period });
+        }
+        Ok(Reservation { slice, period })
+    }
+
+    /// How much of each period.
+    #[must_use]
+    pub const fn slice(self) -> Span {
+        self.slice
+    }
+
+    /// How often.
+    #[must_use]
+    pub const fn period(self) -> Span {
+        self.period
+    }
+
+    /// The share of one CPU this amounts to, rounded to the nearest millionth: for people. Whoever
+    /// must be exact adds up slice over period as fractions.
+    #[must_use]
+    pub fn share(self) -> CpuShare {
+        let (slice, period) = (u128::from(self.slice.ns()), u128::from(self.period.ns()));
+        let ppm = (slice * 1_000_000 + period / 2) / period;
+        CpuShare(u32::try_from(ppm).expect("a slice is at most its period"))
+    }
+}
+
+impl fmt::Display for Reservation {
+    /// `4ms/10ms`.
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(out, "{}/{}", self.slice, self.period)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use alloc::string::ToString;
+
+    use super::*;
+
+    #[test]
+    fn a_reservation_fits_into_its_period() {
+        let (one, ten) = (Span::from_ms(1), Span::from_ms(10));
+        assert_eq!(Reservation::new(one, ten).unwrap().to_string(), "1ms/10ms");
+        assert_eq!(Reservation::new(one, ten).unwrap().share(), CpuShare::from_ppm(100_000));
+        assert_eq!(Reservation::new(Span::ZERO, ten), Err(ReservationError::NoSlice));
+        let error = Reservation::new(ten, one).unwrap_err();
+        assert_eq!(error.to_string(), "a slice of 10ms does not fit into a period of 1ms");
+    }
+
+    #[test]
+    fn shares_are_written_without_needless_zeros() {
+        assert_eq!(CpuShare::from_ppm(250_000).to_string(), "0.25cpu");
+        assert_eq!(CpuShare::from_ppm(2_000_000).to_string(), "2cpu");
+        assert_eq!(CpuShare::from_ppm(1).to_string(), "0.000001cpu");
+    }
+
+    #[test]
+    fn shares_are_read_in_cpus_and_in_percent() {
+        assert_eq!("0.25cpu".parse(), Ok(CpuShare::from_ppm(250_000)));
+        assert_eq!("2cpu".parse(), Ok(CpuShare::from_ppm(2_000_000)));
+        assert_eq!("12.5%".parse(), Ok(CpuShare::from_ppm(125_000)));
+        assert_eq!("0.25".parse::<CpuShare>(), Err(ParseShareError::NoUnit));
+        assert_eq!("-1cpu".parse::<CpuShare>(), Err(ParseShareError::NotANumber));
+        assert_eq!("0.0000001cpu".parse::<CpuShare>(), Err(ParseShareError::NotANumber));
+        assert_eq!("5000cpu".parse::<CpuShare>(), Err(ParseShareError::TooMuch));
+    }
+}

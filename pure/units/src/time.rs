@@ -1,0 +1,358 @@
+//! Points in time and lengths of time, in nanoseconds.
+
+use core::fmt;
+use core::ops::{Add, AddAssign, Div, Mul, Rem, Sub, SubAssign};
+use core::str::FromStr;
+
+/// A point on the host's clock: nanoseconds since the host started.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Time(u64);
+
+/// A length of real time, never negative, in nanoseconds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Span(u64);
+
+const OVERFLOW: &str = "time overflowed 584 years";
+
+impl Time {
+    /// When the host started.
+    pub const START: Time = Time(0);
+    /// Later than anything that happens: 584 years after the start.
+    pub const NEVER: Time = Time(u64::MAX);
+
+    /// The point `ns` nanoseconds after the start.
+    #[must_use]
+    pub const fn from_ns(ns: u64) -> Time {
+        Time(ns)
+    }
+
+    /// Nanoseconds since the start.
+    #[must_use]
+    pub const fn ns(self) -> u64 {
+        self.0
+    }
+
+    /// The time that has passed since `earlier`, or nothing if `earlier` is later.
+    #[must_use]
+    pub const fn since(self, earlier: Time) -> Span {
+        Span(self.0.saturating_sub(earlier.0))
+    }
+
+    /// The point `span` from here, or `NEVER` where that lies beyond the end of time.
+    #[must_use]
+    pub const fn after(self, span: Span) -> Time {
+        Time(self.0.saturating_add(span.0))
+    }
+}
+
+impl Span {
+    /// No time at all.
+    pub const ZERO: Span = Span(0);
+    /// 584 years.
+    pub const MAX: Span = Span(u64::MAX);
+
+    /// `ns` nanoseconds.
+    #[must_use]
+    pub const fn from_ns(ns: u64) -> Span {
+        Span(ns)
+    }
+
+    /// `us` microseconds.
+    #[must_use]
+    pub const fn from_us(us: u64) -> Span {
+        Span(us * 1_000)
+    }
+
+    /// `ms` milliseconds.
+    #[must_use]
+    pub const fn from_ms(ms: u64) -> Span {
+        Span(ms * 1_000_000)
+    }
+
+    /// `secs` seconds.
+    #[must_use]
+    pub const fn from_secs(secs: u64) -> Span {
+        Span(secs * 1_000_000_000)
+    }
+
+    /// This length in nanoseconds.
+    #[must_use]
+    pub const fn ns(self) -> u64 {
+        self.0
+    }
+
+    /// Whether this is no time at all.
+    #[must_use]
+    pub const fn is_zero(self) -> bool {
+        self.0 == 0
+    }
+
+    /// What is left of this after `used`, or nothing if `used` is longer.
+    #[must_use]
+    pub const fn left_after(self, used: Span) -> Span {
+        Span(self.0.saturating_sub(used.0))
+    }
+
+    /// The sum, or none if it is longer than 584 years.
+    #[must_use]
+    pub const fn checked_add(self, other: Span) -> Option<Span> {
+        match self.0.checked_add(other.0) {
+            Some(ns) => Some(Span(ns)),
+            None => None,
+        }
+    }
+}
+
+impl Add<Span> for Time {
+    type Output = Time;
+    fn add(self, span: Span) -> Time {
+        Time(self.0.checked_add(span.0).expect(OVERFLOW))
+    }
+}
+
+impl AddAssign<Span> for Time {
+    fn add_assign(&mut self, span: Span) {
+        *self = *self + span;
+    }
+}
+
+impl Sub<Span> for Time {
+    type Output = Time;
+    fn sub(self, span: Span) -> Time {
+        Time(self.0.checked_sub(span.0).expect("a time before the start"))
+    }
+}
+
+impl Sub for Time {
+    type Output = Span;
+    fn sub(self, earlier: Time) -> Span {
+        Span(self.0.checked_sub(earlier.0).expect("a negative length of time"))
+    }
+}
+
+impl Add for Span {
+    type Output = Span;
+    fn add(self, other: Span) -> Span {
+        Span(self.0.checked_add(other.0).expect(OVERFLOW))
+    }
+}
+
+impl AddAssign for Span {
+    fn add_assign(&mut self, other: Span) {
+        *self = *self + other;
+    }
+}
+
+impl Sub for Span {
+    type Output = Span;
+    fn sub(self, other: Span) -> Span {
+        Span(self.0.checked_sub(other.0).expect("a negative length of time"))
+    }
+}
+
+impl SubAssign for Span {
+    fn sub_assign(&mut self, other: Span) {
+        *self = *self - other;
+    }
+}
+
+impl Mul<u64> for Span {
+    type Output = Span;
+    fn mul(self, times: u64) -> Span {
+        Span(self.0.checked_mul(times).expect(OVERFLOW))
+    }
+}
+
+impl Div for Span {
+    type Output = u64;
+    fn div(self, other: Span) -> u64 {
+        self.0 / other.0
+    }
+}
+
+impl Div<u64> for Span {
+    type Output = Span;
+    fn div(self, parts: u64) -> Span {
+        Span(self.0 / parts)
+    }
+}
+
+impl Rem for Span {
+    type Output = Span;
+    fn rem(self, other: Span) -> Span {
+        Span(self.0 % other.0)
+    }
+}
+
+impl core::iter::Sum for Span {
+    fn sum<I: Iterator<Item = Span>>(spans: I) -> Span {
+        spans.fold(Span::ZERO, |sum, span| sum + span)
+    }
+}
+
+impl fmt::Display for Time {
+    /// Milliseconds with three places, as in `1.250ms`: for people, not for reading back.
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(out, "{}.{:03}ms", self.0 / 1_000_000, self.0 / 1_000 % 1_000)
+    }
+}
+
+/// The units a span is written in, longest first, with their length in nanoseconds.
+const UNITS: [(&str, u64); 6] = [
+    ("h", 3_600_000_000_000),
+    ("min", 60_000_000_000),
+    ("s", 1_000_000_000),
+    ("ms", 1_000_000),
+    ("us", 1_000),
+    ("ns", 1),
+];
+
+impl fmt::Display for Span {
+    /// The shortest text that reads back as the same span: `250us`, `10ms`, `2s`, `1.5ms`.
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.0 == 0 {
+            return out.pad("0s");
+        }
+        let seconds = |&&(name, _): &&(&str, u64)| !matches!(name, "h" | "min");
+        let fits = |&&(_, unit): &&(&str, u64)| self.0 >= unit;
+        let &(name, unit) =
+            UNITS.iter().filter(seconds).find(fits).expect("one nanosecond is the smallest");
+        let (whole, mut part) = (self.0 / unit, self.0 % unit);
+        if part == 0 {
+            return write!(out, "{whole}{name}");
+        }
+        let mut digits = unit.ilog10() as usize;
+        while part % 10 == 0 {
+            part /= 10;
+            digits -= 1;
+        }
+        write!(out, "{whole}.{part:0digits$}{name}")
+    }
+}
+
+/// Why a text is not a length of time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ParseSpanError {
+    /// There is a number, but nothing that says of what.
+    NoUnit,
+    /// What follows the number is no unit of time.
+    UnknownUnit,
+    /// There is no number, or something that is not one.
+    NotANumber,
+    /// Lengths of time are never negative.
+    Negative,
+    /// More digits behind the point than nanoseconds can hold.
+    TooFine,
+    /// Longer than 584 years.
+    TooLong,
+}
+
+impl fmt::Display for ParseSpanError {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str(match self {
+            ParseSpanError::NoUnit => "has no unit",
+            ParseSpanError::UnknownUnit => "has an unknown unit of time",
+            ParseSpanError::NotANumber => "is not a length of time",
+            ParseSpanError::Negative => "is negative",
+            ParseSpanError::TooFine => "is finer than a nanosecond",
+            ParseSpanError::TooLong => "is longer than 584 years",
+        })
+    }
+}
+
+impl core::error::Error for ParseSpanError {}
+
+impl FromStr for Span {
+    type Err = ParseSpanError;
+
+    /// Reads a decimal number and a unit: `250us`, `10ms`, `1.5s`, `2min`, `1h`.
+    fn from_str(text: &str) -> Result<Span, ParseSpanError> {
+        let text = text.trim();
+        if text.starts_with('-') {
+            return Err(ParseSpanError::Negative);
+        }
+        let end = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
+        let (number, unit) = (&text[..end], text[end..].trim());
+        if !number.starts_with(|c: char| c.is_ascii_digit()) || number.ends_with('.') {
+            return Err(ParseSpanError::NotANumber);
+        }
+        if unit.is_empty() {
+            return Err(ParseSpanError::NoUnit);
+        }
+        let &(_, unit) =
+            UNITS.iter().find(|(name, _)| *name == unit).ok_or(ParseSpanError::UnknownUnit)?;
+        let (whole, part) = number.split_once('.').unwrap_or((number, ""));
+        if part.contains('.') {
+            return Err(ParseSpanError::NotANumber);
+        }
+        let whole: u64 = whole.parse().map_err(|_| ParseSpanError::TooLong)?;
+        let whole = whole.checked_mul(unit).ok_or(ParseSpanError::TooLong)?;
+        let part = fraction(part, unit)?;
+        Ok(Span(whole.checked_add(part).ok_or(ParseSpanError::TooLong)?))
+    }
+}
+
+/// `0.part` of `unit` nanoseconds, exactly.
+fn fraction(part: &str, unit: u64) -> Result<u64, ParseSpanError> {
+    let part = part.trim_end_matches('0');
+    if part.is_empty() {
+        return Ok(0);
+    }
+    let digits = u32::try_from(part.len()).map_err(|_| ParseSpanError::TooFine)?;
+    let scale = 10_u128.checked_pow(digits).ok_or(ParseSpanError::TooFine)?;
+    let part: u128 = part.parse().map_err(|_| ParseSpanError::TooFine)?;
+    let scaled = part.checked_mul(u128::from(unit)).ok_or(ParseSpanError::TooFine)?;
+    if scaled % scale != 0 {
+        return Err(ParseSpanError::TooFine);
+    }
+    u64::try_from(scaled / scale).map_err(|_| ParseSpanError::TooLong)
+}
+
+#[cfg(test)]
+mod tests {
+    use alloc::string::ToString;
+
+    use super::*;
+
+    #[test]
+    fn spans_read_back_as_they_were_written() {
+        for text in ["1ns", "250us", "10ms", "1.5ms", "2s", "90s", "1.000000001s", "0s", "999ns"] {
+            let span: Span = text.parse().unwrap();
+            assert_eq!(span.to_string(), text);
+        }
+        assert_eq!("2min".parse(), Ok(Span::from_secs(120)));
+        assert_eq!("1h".parse(), Ok(Span::from_secs(3600)));
+        assert_eq!("0.10 ms".parse(), Ok(Span::from_us(100)));
+    }
+
+    #[test]
+    fn a_span_that_is_not_one_says_why() {
+        let cases = [
+            ("4", ParseSpanError::NoUnit),
+            ("4 parsecs", ParseSpanError::UnknownUnit),
+            ("ms", ParseSpanError::NotANumber),
+            ("", ParseSpanError::NotANumber),
+            ("1.2.3ms", ParseSpanError::NotANumber),
+            ("1.ms", ParseSpanError::NotANumber),
+            ("-4ms", ParseSpanError::Negative),
+            ("0.5ns", ParseSpanError::TooFine),
+            ("99999999999999999999ns", ParseSpanError::TooLong),
+            ("18446744073709551615s", ParseSpanError::TooLong),
+        ];
+        for (text, why) in cases {
+            assert_eq!(text.parse::<Span>(), Err(why), "{text}");
+        }
+    }
+
+    #[test]
+    #[should_panic(expected = "a negative length of time")]
+    fn time_does_not_run_backwards() {
+        let _ = Time::START - Time::from_ns(1);
+    }
+
+    #[test]
+    #[should_panic(expected = "time overflowed")]
+    fn the_end_of_time_is_not_wrapped_around() {
+        let _ = Time::NEVER + Span::from_ns(1);
+    }
+}

@@ -1,0 +1,316 @@
+//! A small Linux guest to schedule: Debian's kernel, and an initial file system with one program.
+//!
+//! Live tests need virtual machines that come up in seconds, need no disk, no network and no
+//! hardware virtualization, and do something known. The kernel and busybox are Debian packages,
+//! downloaded by name with the machine's own `apt-get`; the rest is made here.
+//!
+//! The guest says [`READY`] on its first serial line, then does what its kernel command line says
+//! in `slackline.work=`: `spin`, `idle` or `exit`, see [`Work`].
+
+use std::ffi::OsString;
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context, Result, bail, ensure};
+
+/// The package that always depends on the newest kernel of the release. The cloud kernel has all
+/// that a guest needs built in, and half the size of the general one.
+const KERNEL_PACKAGE: &str = "linux-image-cloud-amd64";
+
+/// The one program in the guest. The static one: there are no libraries beside it.
+const BUSYBOX_PACKAGE: &str = "busybox-static";
+
+/// What the guest prints on its serial line once it is up.
+pub const READY: &str = "slackline guest ready";
+
+/// What the kernel is told beside the work to do. No clock source is chosen, since all of them
+/// held in trials: whole seconds stopped, and 2 ms of every 10 ms, even while booting.
+const KERNEL_ARGUMENTS: [&str; 7] = [
+    // The only device for text that the guest has.
+    "console=ttyS0",
+    // Every kernel line on an emulated serial port costs a trap a character.
+    "quiet",
+    // A guest that cannot go on ends, rather than spin: restarting is ending, with `-no-reboot`.
+    "panic=-1",
+    // The check that timer interrupts arrive spins for ten of them. A vCPU held back during it sees
+    // none, and the kernel then gives up.
+    "no_timer_check",
+    // Else the kernel compares its clock with another and drops it if the two readings are far
+    // apart, which they are when the vCPU is held between them.
+    "tsc=reliable",
+    // Lockups and stalls are told from real time. A vCPU that we hold is neither locked up nor
+    // stalled, and the reports would be all that the guest does once it runs again.
+    "nowatchdog",
+    "rcupdate.rcu_cpu_stall_suppress=1",
+];
+
+/// The first process of the guest. It spins inside the shell, so there are no system calls, forks
+/// or timers beside the kernel's own: the vCPU never sleeps by itself.
+const INIT: &str = r#"#!/bin/busybox sh
+/bin/busybox mount -t proc proc /proc
+read -r line < /proc/cmdline
+work=idle
+for word in $line; do
+    case $word in slackline.work=*) work=${word#slackline.work=} ;; esac
+done
+echo "slackline guest ready"
+case $work in
+    spin) while :; do :; done ;;
+    exit) /bin/busybox poweroff -f ;;
+esac
+while :; do /bin/busybox sleep 3600; done
+"#;
+
+/// A guest ready to boot.
+#[derive(Clone, Debug)]
+pub struct Guest {
+    /// The kernel, as QEMU's `-kernel` takes it.
+    pub kernel: PathBuf,
+    /// The initial file system, as QEMU's `-initrd` takes it.
+    pub initramfs: PathBuf,
+}
+
+/// What the guest does once it is up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Work {
+    /// Computes for ever.
+    Spin,
+    /// Sleeps for ever.
+    Idle,
+    /// Powers off at once; QEMU then ends with success.
+    Exit,
+}
+
+impl Guest {
+    /// QEMU with this guest: one vCPU, emulated, on a thread named `CPU 0/TCG`; the serial line
+    /// goes to the file `serial`, and QMP listens at the UNIX socket `monitor`.
+    ///
+    /// Emulation is asked for by name. `accel=kvm:tcg` falls back only when KVM refuses to make a
+    /// VM; there are hosts where it makes one and then cannot run this kernel in it.
+    #[must_use]
+    pub fn qemu(&self, work: Work, serial: &Path, monitor: &Path) -> Command {
+        let mut qemu = Command::new("qemu-system-x86_64");
+        // Nothing but what is named here: no network, no disk, no screen, no user's configuration.
+        qemu.args(["-nodefaults", "-no-user-config", "-display", "none", "-no-reboot"]);
+        qemu.args(["-name", "web,debug-threads=on", "-machine", "pc", "-accel", "tcg"]);
+        // A single vCPU, because a spinning guest has one thing to do. The kernel and its initial
+        // file system, unpacked, do not fit into 64 MB.
+        qemu.args(["-smp", "1", "-m", "96"]);
+        qemu.arg("-kernel").arg(&self.kernel).arg("-initrd").arg(&self.initramfs);
+        qemu.args(["-append", &command_line(work)]);
+        qemu.arg("-serial").arg(with_path("file:", serial, ""));
+        qemu.arg("-qmp").arg(with_path("unix:", monitor, ",server=on,wait=off"));
+        qemu
+    }
+}
+
+/// What QEMU's `-append` takes for this work.
+#[must_use]
+pub fn command_line(work: Work) -> String {
+    let work = match work {
+        Work::Spin => "slackline.work=spin",
+        Work::Idle => "slackline.work=idle",
+        Work::Exit => "slackline.work=exit",
+    };
+    format!("{} {work}", KERNEL_ARGUMENTS.join(" "))
+}
+
+/// A path inside one of QEMU's options, where a comma would else end it.
+fn with_path(before: &str, path: &Path, after: &str) -> OsString {
+    let mut option = OsString::from(before);
+    let mut parts = path.as_os_str().to_string_lossy().into_owned();
+    parts = parts.replace(',', ",,");
+    option.push(parts);
+    option.push(after);
+    option
+}
+
+/// Puts the guest into the folder `cache`, unless it is there already.
+///
+/// # Errors
+///
+/// When a package cannot be downloaded or unpacked, or the folder cannot be written.
+pub fn fetch(cache: &Path) -> Result<Guest> {
+    fs::create_dir_all(cache).with_context(|| format!("cannot create {}", cache.display()))?;
+    let guest = Guest { kernel: cache.join("vmlinuz"), initramfs: cache.join("initramfs.cpio") };
+    if !guest.kernel.exists() {
+        let package = newest_kernel_package()?;
+        let folder = unpack(&package, cache)?;
+        put(&guest.kernel, &fs::read(only_kernel(&folder.join("boot"))?)?)?;
+        fs::remove_dir_all(folder)?;
+    }
+    // Made anew whenever the first process above has changed.
+    let busybox = cache.join("busybox");
+    if !busybox.exists() {
+        let folder = unpack(BUSYBOX_PACKAGE, cache)?;
+        put(&busybox, &fs::read(folder.join("bin/busybox"))?)?;
+        fs::remove_dir_all(folder)?;
+    }
+    let archive = initramfs(&fs::read(&busybox)?);
+    if fs::read(&guest.initramfs).ok().as_ref() != Some(&archive) {
+        put(&guest.initramfs, &archive)?;
+    }
+    Ok(guest)
+}
+
+/// Writes a file so that it is there whole or not at all, also when we are interrupted.
+fn put(path: &Path, content: &[u8]) -> Result<()> {
+    let unfinished = path.with_extension("unfinished");
+    let write = || -> std::io::Result<()> {
+        fs::write(&unfinished, content)?;
+        fs::rename(&unfinished, path)
+    };
+    write().with_context(|| format!("cannot write {}", path.display()))
+}
+
+/// The package with the kernel itself; the one we name only depends on it.
+fn newest_kernel_package() -> Result<String> {
+    let listing = run(Command::new("apt-cache").args(["depends", "--important", KERNEL_PACKAGE]))
+        .with_context(|| without_lists(KERNEL_PACKAGE))?;
+    let mut words = listing.lines().filter_map(|line| line.trim().strip_prefix("Depends: "));
+    words
+        .find(|name| name.starts_with("linux-image-"))
+        .map(str::to_owned)
+        .with_context(|| without_lists(KERNEL_PACKAGE))
+}
+
+fn without_lists(package: &str) -> String {
+    format!(
+        "cannot get the package {package}\n\
+         hint:  this needs Debian with its package lists: `apt-get update`, as root"
+    )
+}
+
+/// Downloads a package and unpacks it into a folder of its own inside `cache`.
+fn unpack(package: &str, cache: &Path) -> Result<PathBuf> {
+    let folder = cache.join(format!("{package}.unpacked"));
+    // What an interrupted run left may be anything.
+    if folder.exists() {
+        fs::remove_dir_all(&folder)?;
+    }
+    fs::create_dir_all(&folder)?;
+    // As root, apt would else download as a user of its own, who may not write here.
+    let mut download = Command::new("apt-get");
+    download.args(["-q", "-o", "APT::Sandbox::User=root", "download", package]);
+    run(download.current_dir(&folder)).with_context(|| without_lists(package))?;
+    let archive = only_entry(&folder, |name| name.ends_with(".deb"))?;
+    run(Command::new("dpkg-deb").arg("-x").arg(&archive).arg(&folder))?;
+    Ok(folder)
+}
+
+fn only_kernel(boot: &Path) -> Result<PathBuf> {
+    only_entry(boot, |name| name.starts_with("vmlinuz-"))
+}
+
+fn only_entry(folder: &Path, wanted: impl Fn(&str) -> bool) -> Result<PathBuf> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir(folder).with_context(|| format!("no {}", folder.display()))? {
+        let entry = entry?;
+        if entry.file_name().to_str().is_some_and(&wanted) {
+            found.push(entry.path());
+        }
+    }
+    let names = || found.iter().map(|path| path.display().to_string()).collect::<Vec<_>>();
+    ensure!(found.len() == 1, "one file was wanted in {}, found {:?}", folder.display(), names());
+    Ok(found.remove(0))
+}
+
+/// What a command prints. Whatever it complains about becomes the error.
+fn run(command: &mut Command) -> Result<String> {
+    let program = command.get_program().to_string_lossy().into_owned();
+    let output = command
+        .env("LC_ALL", "C")
+        .output()
+        .with_context(|| format!("cannot run {program}: is it installed?"))?;
+    if !output.status.success() {
+        let said = String::from_utf8_lossy(&output.stderr);
+        bail!("{program} ended with {}: {}", output.status, said.trim());
+    }
+    String::from_utf8(output.stdout).with_context(|| format!("{program} printed no text"))
+}
+
+/// What an entry of the archive is.
+enum Entry<'a> {
+    Folder,
+    /// A program, which everybody may run.
+    Program(&'a [u8]),
+    /// The console (5, 1). The kernel gives it to the first process, which is silent without.
+    Console,
+}
+
+/// The initial file system, in the only format that kernels take: cpio's `newc`.
+fn initramfs(busybox: &[u8]) -> Vec<u8> {
+    let entries = [
+        ("bin", Entry::Folder),
+        ("bin/busybox", Entry::Program(busybox)),
+        ("dev", Entry::Folder),
+        ("dev/console", Entry::Console),
+        ("init", Entry::Program(INIT.as_bytes())),
+        ("proc", Entry::Folder),
+    ];
+    let mut archive = Vec::new();
+    for (number, (name, entry)) in (1..).zip(entries) {
+        append(&mut archive, number, name, &entry);
+    }
+    // A regular file without content and of this name ends an archive.
+    append(&mut archive, 0, "TRAILER!!!", &Entry::Program(b""));
+    archive
+}
+
+/// Appends an entry: thirteen numbers as eight hexadecimal digits each, the name ending in a zero
+/// byte, and the content; both of the latter filled up to a multiple of four bytes.
+fn append(archive: &mut Vec<u8>, number: usize, name: &str, entry: &Entry<'_>) {
+    let none: &[u8] = b"";
+    let (mode, content, device) = match entry {
+        Entry::Folder => (0o040_755, none, (0, 0)),
+        Entry::Program(content) => (0o100_755, *content, (0, 0)),
+        Entry::Console => (0o020_600, none, (5, 1)),
+    };
+    let (owner, group, links, changed, on_device) = (0, 0, 1, 0, (0, 0));
+    let (size, name_size, checksum) = (content.len(), name.len() + 1, 0);
+    let fields = [
+        number, mode, owner, group, links, changed, size, on_device.0, on_device.1, device.0,
+        device.1, name_size, checksum,
+    ];
+    archive.extend_from_slice(b"070701");
+    for field in fields {
+        archive.extend_from_slice(format!("{field:08x}").as_bytes());
+    }
+    archive.extend_from_slice(name.as_bytes());
+    archive.push(0);
+    fill_up(archive);
+    archive.extend_from_slice(content);
+    fill_up(archive);
+}
+
+fn fill_up(archive: &mut Vec<u8>) {
+    archive.resize(archive.len().next_multiple_of(4), 0);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_archive_is_what_cpio_writes() {
+        let mut archive = Vec::new();
+        append(&mut archive, 1, "init", &Entry::Program(b"hello"));
+        let expected = "07070100000001000081ed0000000000000000000000010000000000000005\
+                        00000000000000000000000000000000000000050000000\
+                        0init\0\0hello\0\0\0";
+        assert_eq!(String::from_utf8(archive).as_deref(), Ok(expected));
+    }
+
+    #[test]
+    fn the_first_process_says_what_is_waited_for() {
+        assert!(INIT.contains(&format!("echo \"{READY}\"\n")));
+    }
+
+    #[test]
+    fn a_comma_in_a_path_does_not_end_it() {
+        let option = with_path("unix:", Path::new("a,b"), ",server=on");
+        assert_eq!(option, "unix:a,,b,server=on");
+    }
+}
