@@ -9,9 +9,10 @@
 
 use std::ffi::OsString;
 use std::fs;
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::str::FromStr;
 
 use anyhow::{Context, Result, bail, ensure};
 
@@ -35,7 +36,7 @@ const KERNEL_ARGUMENTS: [&str; 7] = [
     // A guest that cannot go on ends, rather than spin: restarting is ending, with `-no-reboot`.
     "panic=-1",
     // The check that timer interrupts arrive spins for ten of them. A vCPU held back during it sees
-    // none, and the kernel then gives up.
+    // too few, and the kernel then gives up.
     "no_timer_check",
     // Else the kernel compares its clock with another and drops it if the two readings are far
     // apart, which they are when the vCPU is held between them.
@@ -47,7 +48,7 @@ const KERNEL_ARGUMENTS: [&str; 7] = [
 ];
 
 /// The first process of the guest. It spins inside the shell, so there are no system calls, forks
-/// or timers beside the kernel's own: the vCPU never sleeps by itself.
+/// or timers beside the kernel's own: the vCPU never sleeps by itself. `READY` is filled in.
 const INIT: &str = r#"#!/bin/busybox sh
 /bin/busybox mount -t proc proc /proc
 read -r line < /proc/cmdline
@@ -55,7 +56,7 @@ work=idle
 for word in $line; do
     case $word in slackline.work=*) work=${word#slackline.work=} ;; esac
 done
-echo "slackline guest ready"
+echo "READY"
 case $work in
     spin) while :; do :; done ;;
     exit) /bin/busybox poweroff -f ;;
@@ -83,6 +84,27 @@ pub enum Work {
     Exit,
 }
 
+impl Work {
+    const ALL: [Self; 3] = [Self::Spin, Self::Idle, Self::Exit];
+
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Spin => "spin",
+            Self::Idle => "idle",
+            Self::Exit => "exit",
+        }
+    }
+}
+
+impl FromStr for Work {
+    type Err = anyhow::Error;
+
+    fn from_str(name: &str) -> Result<Self> {
+        let named = Self::ALL.into_iter().find(|work| work.name() == name);
+        named.with_context(|| format!("a guest does `spin`, `idle` or `exit`, not `{name}`"))
+    }
+}
+
 impl Guest {
     /// QEMU with this guest: one vCPU, emulated, on a thread named `CPU 0/TCG`; the serial line
     /// goes to the file `serial`, and QMP listens at the UNIX socket `monitor`.
@@ -96,35 +118,25 @@ impl Guest {
         qemu.args(["-nodefaults", "-no-user-config", "-display", "none", "-no-reboot"]);
         qemu.args(["-name", "web,debug-threads=on", "-machine", "pc", "-accel", "tcg"]);
         // A single vCPU, because a spinning guest has one thing to do. The kernel and its initial
-        // file system, unpacked, do not fit into 64 MB.
+        // file system, unpacked, fit into 72 MB but not into 64.
         qemu.args(["-smp", "1", "-m", "96"]);
         qemu.arg("-kernel").arg(&self.kernel).arg("-initrd").arg(&self.initramfs);
-        qemu.args(["-append", &command_line(work)]);
+        let arguments = format!("{} slackline.work={}", KERNEL_ARGUMENTS.join(" "), work.name());
+        qemu.args(["-append", &arguments]);
         qemu.arg("-serial").arg(with_path("file:", serial, ""));
         qemu.arg("-qmp").arg(with_path("unix:", monitor, ",server=on,wait=off"));
         qemu
     }
 }
 
-/// What QEMU's `-append` takes for this work.
-#[must_use]
-pub fn command_line(work: Work) -> String {
-    let work = match work {
-        Work::Spin => "slackline.work=spin",
-        Work::Idle => "slackline.work=idle",
-        Work::Exit => "slackline.work=exit",
-    };
-    format!("{} {work}", KERNEL_ARGUMENTS.join(" "))
-}
-
 /// A path inside one of QEMU's options, where a comma would else end it.
 fn with_path(before: &str, path: &Path, after: &str) -> OsString {
-    let mut option = OsString::from(before);
-    let mut parts = path.as_os_str().to_string_lossy().into_owned();
-    parts = parts.replace(',', ",,");
-    option.push(parts);
-    option.push(after);
-    option
+    let mut option = before.as_bytes().to_vec();
+    for &byte in path.as_os_str().as_bytes() {
+        option.extend(if byte == b',' { b",,".to_vec() } else { vec![byte] });
+    }
+    option.extend(after.as_bytes());
+    OsString::from_vec(option)
 }
 
 /// Puts the guest into the folder `cache`, unless it is there already.
@@ -141,13 +153,13 @@ pub fn fetch(cache: &Path) -> Result<Guest> {
         put(&guest.kernel, &fs::read(only_kernel(&folder.join("boot"))?)?)?;
         fs::remove_dir_all(folder)?;
     }
-    // Made anew whenever the first process above has changed.
     let busybox = cache.join("busybox");
     if !busybox.exists() {
         let folder = unpack(BUSYBOX_PACKAGE, cache)?;
         put(&busybox, &fs::read(folder.join("bin/busybox"))?)?;
         fs::remove_dir_all(folder)?;
     }
+    // Compared rather than only looked for: the first process may have changed since.
     let archive = initramfs(&fs::read(&busybox)?);
     if fs::read(&guest.initramfs).ok().as_ref() != Some(&archive) {
         put(&guest.initramfs, &archive)?;
@@ -242,12 +254,13 @@ enum Entry<'a> {
 
 /// The initial file system, in the only format that kernels take: cpio's `newc`.
 fn initramfs(busybox: &[u8]) -> Vec<u8> {
+    let init = INIT.replace("READY", READY);
     let entries = [
         ("bin", Entry::Folder),
         ("bin/busybox", Entry::Program(busybox)),
         ("dev", Entry::Folder),
         ("dev/console", Entry::Console),
-        ("init", Entry::Program(INIT.as_bytes())),
+        ("init", Entry::Program(init.as_bytes())),
         ("proc", Entry::Folder),
     ];
     let mut archive = Vec::new();
@@ -271,8 +284,19 @@ fn append(archive: &mut Vec<u8>, number: usize, name: &str, entry: &Entry<'_>) {
     let (owner, group, links, changed, on_device) = (0, 0, 1, 0, (0, 0));
     let (size, name_size, checksum) = (content.len(), name.len() + 1, 0);
     let fields = [
-        number, mode, owner, group, links, changed, size, on_device.0, on_device.1, device.0,
-        device.1, name_size, checksum,
+        number,
+        mode,
+        owner,
+        group,
+        links,
+        changed,
+        size,
+        on_device.0,
+        on_device.1,
+        device.0,
+        device.1,
+        name_size,
+        checksum,
     ];
     archive.extend_from_slice(b"070701");
     for field in fields {
@@ -301,11 +325,6 @@ mod tests {
                         00000000000000000000000000000000000000050000000\
                         0init\0\0hello\0\0\0";
         assert_eq!(String::from_utf8(archive).as_deref(), Ok(expected));
-    }
-
-    #[test]
-    fn the_first_process_says_what_is_waited_for() {
-        assert!(INIT.contains(&format!("echo \"{READY}\"\n")));
     }
 
     #[test]

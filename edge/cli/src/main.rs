@@ -1,1 +1,45 @@
-fn main() {}
+//! `slackline`: the one binary. Each command is a module; this file only chooses.
+
+mod args;
+mod claims;
+mod check;
+mod compare;
+mod doctor;
+mod help;
+mod input;
+mod json;
+mod load;
+mod outputs;
+mod problem;
+mod run;
+mod show;
+mod sim;
+mod terminal;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+use args::{Cli, Command};
+
+fn main() -> ExitCode {
+    let cli = Cli::parse();
+    let result = match cli.command {
+        Command::Keep => return slackline_live::fence::keeper_main(),
+        Command::Sim(args) => sim::sim(&args),
+        Command::Run(args) => run::run(&args),
+        Command::Compare(args) => compare::compare(&args),
+        Command::Check(args) => check::check(&args),
+        Command::Show(args) => show::show(&args),
+        Command::Load(args) => load::load(&args),
+        Command::Doctor(args) => doctor::doctor(&args),
+        Command::Help { policy } => help::help(policy.as_deref()),
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(problem) => {
+            problem.tell();
+            problem.exit_code()
+        }
+    }
+}

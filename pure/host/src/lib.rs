@@ -25,8 +25,8 @@ use turn::{Turn, Turns};
 pub struct Report<'a> {
     /// When it happened.
     pub now: Time,
-    /// CPU time used since the previous report, as measured by the machine: at least that of the
-    /// occupant of the CPU the fact concerns.
+    /// CPU time that the machine noticed by itself: used by vCPUs that have no CPU, or in stretches
+    /// that are over. What occupants are using the host asks for when it needs it.
     pub used: &'a [Used],
     /// What happened.
     pub fact: Fact<'a>,
@@ -105,8 +105,12 @@ pub enum Outcome {
     Refused,
 }
 
-/// The part of a machine that carries out orders.
+/// The part of a machine that measures and carries out orders.
 pub trait Hands {
+    /// What the occupant of a CPU has used since this was last asked, as measured; none if that is
+    /// nothing or there is no occupant.
+    fn measure(&mut self, cpu: CpuId, now: Time) -> Option<Used>;
+
     /// Carries out an order at once, or says that it cannot.
     fn carry_out(&mut self, order: Order) -> Outcome;
 
@@ -179,6 +183,10 @@ impl Host {
         match report.fact {
             Fact::Joined(vcpu, share) => self.join(vcpu, share, sink),
             Fact::ShareChanged(vcpu, share) => {
+                check::member(vcpu, &self.moment)?;
+                if let Some(cpu) = self.moment.last_cpu_of(vcpu) {
+                    self.measure(cpu, hands, sink)?;
+                }
                 let cpus = self.adjust(vcpu, share, sink)?;
                 self.ask_all(cpus, RanEnd::Preempted, hands, sink)
             }
@@ -195,6 +203,9 @@ impl Host {
             }
             Fact::Passed => Ok(()),
             Fact::Ended => {
+                for index in 0..self.moment.cpus() {
+                    self.measure(CpuId::new(index), hands, sink)?;
+                }
                 self.turns.close_all(RanEnd::Over, sink);
                 sink.record(&Record::Ended { at: report.now });
                 Ok(())
@@ -227,6 +238,19 @@ impl Host {
         }
         self.moment.advance(now);
         Ok(())
+    }
+
+    /// Brings the accounts of a CPU's occupant up to date.
+    fn measure<H: Hands, S: Sink>(
+        &mut self,
+        cpu: CpuId,
+        hands: &mut H,
+        sink: &mut S,
+    ) -> Result<(), Broken> {
+        match hands.measure(cpu, self.moment.now()) {
+            Some(used) => self.charge(used, sink),
+            None => Ok(()),
+        }
     }
 
     fn charge<S: Sink>(&mut self, used: Used, sink: &mut S) -> Result<(), Broken> {
@@ -264,7 +288,6 @@ impl Host {
         share: &Values,
         sink: &mut S,
     ) -> Result<CpuSet, Fault> {
-        check::member(vcpu, &self.moment)?;
         match self.policy.adjust(&self.moment, vcpu, share) {
             Ok(mut cpus) => {
                 self.record_promise(vcpu, share, sink);
@@ -297,6 +320,7 @@ impl Host {
         check::member(vcpu, &self.moment)?;
         let cpu = self.moment.cpu_of(vcpu);
         if let Some(cpu) = cpu {
+            self.measure(cpu, hands, sink)?;
             self.turns.close(cpu, RanEnd::Over, sink);
             self.moment.vacate(cpu);
         }
@@ -317,6 +341,9 @@ impl Host {
         sink: &mut S,
     ) -> Result<(), Fault> {
         check::asleep(vcpu, &self.moment)?;
+        if let Some(cpu) = self.moment.last_cpu_of(vcpu) {
+            self.measure(cpu, hands, sink)?;
+        }
         self.moment.set_awake(vcpu, true);
         sink.record(&Record::Woke { at: self.moment.now(), vcpu });
         let cpus = self.policy.wake(&self.moment, vcpu);
@@ -341,6 +368,7 @@ impl Host {
         check::awake(vcpu, &self.moment)?;
         let cpu = self.moment.cpu_of(vcpu);
         if let Some(cpu) = cpu {
+            self.measure(cpu, hands, sink)?;
             self.turns.close(cpu, RanEnd::Blocked, sink);
             self.moment.vacate(cpu);
         }
@@ -362,6 +390,7 @@ impl Host {
         sink: &mut S,
     ) -> Result<(), Fault> {
         let vcpu = self.moment.occupant(cpu).ok_or(Broken::NobodyThere { cpu })?;
+        self.measure(cpu, hands, sink)?;
         self.policy.turn_over(&self.moment, vcpu, why);
         let end = match why {
             TurnEnd::Limit => RanEnd::Limit,
@@ -377,6 +406,7 @@ impl Host {
         hands: &mut H,
         sink: &mut S,
     ) -> Result<(), Fault> {
+        self.measure(cpu, hands, sink)?;
         self.turns.close(cpu, RanEnd::Preempted, sink);
         let mut cpus = self.policy.ring(&self.moment, cpu);
         check::alarm(self.policy.alarm(cpu), cpu, self.moment.now())?;
@@ -418,6 +448,7 @@ impl Host {
         hands: &mut H,
         sink: &mut S,
     ) -> Result<(), Fault> {
+        self.measure(cpu, hands, sink)?;
         loop {
             let pick = self.policy.pick(&self.moment, cpu);
             let Pick::Run { vcpu, limit, claim } = pick else {

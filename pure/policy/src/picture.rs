@@ -85,9 +85,16 @@ struct State {
 }
 
 impl Hands for State {
+    fn measure(&mut self, cpu: CpuId, now: Time) -> Option<Used> {
+        let (vcpu, _, since) = self.running.get_mut(&cpu)?;
+        let from = std::mem::replace(since, now);
+        Some(Used { vcpu: *vcpu, cpu, from, to: now, ran: now - from })
+    }
+
     fn carry_out(&mut self, order: Order) -> Outcome {
         match order {
             Order::Run { cpu, vcpu, until, .. } => {
+                // The host has measured the CPU up to now before it gives an order for it.
                 self.running.insert(cpu, (vcpu, until, self.now));
             }
             Order::Idle { cpu } => {
@@ -165,13 +172,7 @@ impl Machine {
 
     fn step(&mut self, fact: Fact<'_>) {
         let now = self.state.now;
-        let mut used = Vec::new();
-        for (&cpu, (vcpu, _, since)) in &mut self.state.running {
-            let (from, ran) = (*since, now - *since);
-            used.push(Used { vcpu: *vcpu, cpu, from, to: now, ran });
-            *since = now;
-        }
-        let report = Report { now, used: &used, fact };
+        let report = Report { now, used: &[], fact };
         self.host.step(report, &mut self.state, &mut self.trace).expect("the contract is kept");
     }
 

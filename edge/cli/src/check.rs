@@ -1,0 +1,45 @@
+//! `slackline check`: reads a scenario and tries its admission; runs nothing.
+
+use crate::args::Check;
+use crate::problem::Problem;
+use crate::{claims, input, terminal};
+
+pub(crate) fn check(args: &Check) -> Result<(), Problem> {
+    let scenario = input::scenario(&args.file, None)?;
+    claims::check_names(&args.file, &scenario)?;
+    let vcpus = scenario.vcpus().count();
+    let admitted = slackline_sim::admit(&scenario);
+    let refused = admitted.as_ref().err().map(ToString::to_string);
+    let expected = claims::expects_refusal(&scenario);
+    if args.json {
+        let found = serde_json::json!({
+            "title": scenario.title,
+            "policy": scenario.policy.to_string(),
+            "cpus": scenario.host.cpus,
+            "domains": scenario.domains.len(),
+            "vcpus": vcpus,
+            "changes": scenario.changes.len(),
+            "claims": scenario.claims.len(),
+            "length_ns": scenario.length.ns(),
+            "admitted": refused.is_none(),
+            "refused": refused,
+        });
+        terminal::print(&format!("{found:#}\n"))?;
+    } else {
+        let (domains, claims) = (scenario.domains.len(), scenario.claims.len());
+        let verdict = match (&refused, expected) {
+            (None, _) => "everything can be promised".to_string(),
+            (Some(why), true) => format!("refused, as it says it must be: {why}"),
+            (Some(_), false) => "refused".to_string(),
+        };
+        terminal::print(&format!(
+            "{}\n  {} on {} CPUs for {}: {domains} domains, {vcpus} vCPUs, {claims} claims\n  {verdict}\n",
+            scenario.title, scenario.policy, scenario.host.cpus, scenario.length,
+        ))?;
+    }
+    match admitted {
+        Ok(()) if expected => claims::check_refusal(&args.file, &scenario),
+        Err(error) if !expected => Err(Problem::of_sim(&args.file, &scenario, error)),
+        _ => Ok(()),
+    }
+}

@@ -1,0 +1,83 @@
+//! `slackline doctor`: what this machine allows, and what killed runs left behind.
+
+use std::path::Path;
+
+use serde_json::{Map, Value, json};
+use slackline_live::doctor::{Ink, Report, examine};
+use slackline_live::fence::{KeeperCommand, Leftovers, give_back, leftovers};
+
+use crate::args::Doctor;
+use crate::problem::Problem;
+use crate::terminal;
+
+pub(crate) fn doctor(args: &Doctor) -> Result<(), Problem> {
+    let found = leftovers(Path::new(KeeperCommand::STATE_DIRECTORY));
+    let lines = if args.free { free(&found) } else { list(&found) };
+    let report = examine().with_leftovers(lines);
+    if args.json {
+        terminal::print(&to_json(&report))
+    } else {
+        let ink = if terminal::color() { Ink::Color } else { Ink::Plain };
+        terminal::print(&report.render(terminal::width(), ink))
+    }
+}
+
+fn list(found: &Leftovers) -> Vec<String> {
+    let mut lines: Vec<String> = found
+        .threads
+        .iter()
+        .map(|left| {
+            format!(
+                "thread {} of process {} is still held by a run that was killed (process {}); \
+                 `slackline doctor --free` gives it back",
+                left.tid(),
+                left.pid(),
+                left.owner(),
+            )
+        })
+        .collect();
+    lines.extend(found.unread.iter().map(ToString::to_string));
+    lines
+}
+
+fn free(found: &Leftovers) -> Vec<String> {
+    let mut lines: Vec<String> = found
+        .threads
+        .iter()
+        .map(|left| match give_back(left) {
+            Ok(_) => format!("thread {} of process {} was given back", left.tid(), left.pid()),
+            Err(error) => format!("thread {} could not be given back: {error}", left.tid()),
+        })
+        .collect();
+    lines.extend(found.unread.iter().map(ToString::to_string));
+    lines
+}
+
+fn to_json(report: &Report) -> String {
+    let findings: Vec<Value> = report
+        .findings()
+        .iter()
+        .map(|finding| {
+            let figures: Map<String, Value> = finding
+                .figures
+                .iter()
+                .map(|figure| (figure.name.to_string(), json!(figure.value)))
+                .collect();
+            json!({
+                "id": finding.id(),
+                "state": finding.state.word(),
+                "found": finding.found,
+                "matters": finding.matters(),
+                "hint": finding.hint,
+                "figures": figures,
+            })
+        })
+        .collect();
+    let whole = json!({
+        "format": "slackline-doctor-1",
+        "can_run_live": report.can_run_live(),
+        "findings": findings,
+        "leftovers": report.leftovers(),
+    });
+    format!("{whole:#}\n")
+}

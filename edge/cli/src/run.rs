@@ -1,0 +1,158 @@
+//! `slackline run`: runs a scenario on this machine.
+
+use std::fmt::Write as _;
+use std::os::fd::AsFd;
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::process::Command;
+
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use slackline_live::cast::LoadOrder;
+use slackline_live::drive::{self, Options, Outcome};
+use slackline_live::fence::KeeperCommand;
+use slackline_live::sys::online_cpus;
+use slackline_metrics::Summary;
+use slackline_scenario::Scenario;
+use slackline_units::CpuId;
+
+use crate::args::{Keeping, Run};
+use crate::outputs::{Outputs, header};
+use crate::problem::Problem;
+use crate::terminal::{self, Progress};
+use crate::{claims, input, json};
+
+pub(crate) fn run(args: &Run) -> Result<(), Problem> {
+    let scenario = input::scenario(&args.file, args.length)?;
+    if claims::expects_refusal(&scenario) {
+        return claims::check_refusal(&args.file, &scenario);
+    }
+    let live = live(&args.file, &scenario, args.cpus.as_deref(), &args.keeping)?;
+    if args.keeping.json {
+        terminal::print(&json::runs(&[("live", &live.summary)]))?;
+    } else {
+        let text = live.summary.render(terminal::width(), terminal::color());
+        terminal::print(&(text + &live.notes(&scenario)))?;
+    }
+    live.was_whole()?;
+    claims::check(&args.file, &scenario, &[claims::Checked::live(&live.summary)])
+}
+
+/// What came of a live run.
+pub(crate) struct Live {
+    pub(crate) summary: Summary,
+    outcome: Outcome,
+}
+
+impl Live {
+    /// What happened besides what the table says.
+    pub(crate) fn notes(&self, scenario: &Scenario) -> String {
+        let mut text = String::new();
+        for (at, name, how) in &self.outcome.ended {
+            let _ = writeln!(text, "note: `{name}` ended by itself at {at}: {how}");
+        }
+        for (at, vcpu, error) in &self.outcome.declined {
+            let name = scenario.domains[vcpu.domain().number() as usize].vcpu_name(*vcpu);
+            let _ = writeln!(text, "note: declined at {at}: `{name}`: {error}");
+        }
+        if self.outcome.keepers_lost > 0 {
+            let _ = writeln!(text, "note: the keeper died and was replaced");
+        }
+        if let Some(at) = self.outcome.stopped {
+            let _ = writeln!(text, "note: stopped at {at}, before the end");
+        }
+        text
+    }
+
+    /// Whether it came to its end.
+    pub(crate) fn was_whole(&self) -> Result<(), Problem> {
+        if self.outcome.stopped.is_some() { Err(Problem::Interrupted) } else { Ok(()) }
+    }
+}
+
+/// Runs on this machine; what is kept is kept.
+pub(crate) fn live(
+    file: &Path,
+    scenario: &Scenario,
+    cpus: Option<&[usize]>,
+    keeping: &Keeping,
+) -> Result<Live, Problem> {
+    slackline_sim::admit(scenario).map_err(|error| Problem::of_sim(file, scenario, error))?;
+    let cpus = choose_cpus(scenario.host.cpus, cpus)?;
+    let knows = drive::knowledge();
+    let header = header(scenario, "live", knows);
+    let mut outputs = Outputs::new(&header, keeping, None)?;
+    let mut progress = Progress::new("ran", scenario.length);
+    let program = std::env::current_exe()
+        .map_err(|source| Problem::Unreadable { file: "/proc/self/exe".into(), source })?;
+    let keeper = KeeperCommand::ourselves(["keep"]);
+    let load = |order: &LoadOrder<'_>| load_command(&program, order);
+    let (stop, _raised) = stop_signal()?;
+    let options = Options {
+        cpus,
+        keeper,
+        load: &load,
+        stop: Some(stop.as_fd()),
+        progress: &mut |now| progress.at(now),
+    };
+    let outcome = drive::run(scenario, options, &mut outputs);
+    let outcome = outcome.map_err(|error| Problem::of_live(file, error))?;
+    Ok(Live { summary: outputs.finish()?, outcome })
+}
+
+/// A socket that becomes readable when somebody wants us to stop.
+fn stop_signal() -> Result<(UnixStream, UnixStream), Problem> {
+    let cannot = |source| Problem::Unreadable { file: "a socket pair".into(), source };
+    let (read, write) = UnixStream::pair().map_err(cannot)?;
+    for signal in [SIGINT, SIGTERM, SIGHUP] {
+        let write = write.try_clone().map_err(cannot)?;
+        signal_hook::low_level::pipe::register(signal, write).map_err(cannot)?;
+    }
+    Ok((read, write))
+}
+
+/// The CPUs asked for, or the last ones: interrupts and everybody's habits favour the first.
+fn choose_cpus(count: usize, asked: Option<&[usize]>) -> Result<Vec<CpuId>, Problem> {
+    let online = online_cpus()
+        .map_err(|source| Problem::Unreadable { file: "the list of CPUs".into(), source })?;
+    let online: Vec<CpuId> = online.iter().collect();
+    let Some(asked) = asked else {
+        if online.len() < count {
+            return Err(Problem::HostCannot {
+                message: format!("the scenario has {count} CPUs, this machine {}", online.len()),
+                hint: Some("simulate it, or take a larger machine".into()),
+            });
+        }
+        return Ok(online[online.len() - count..].to_vec());
+    };
+    if asked.len() != count {
+        return Err(Problem::BadOption {
+            message: format!("--cpus names {} CPUs, the scenario has {count}", asked.len()),
+            hint: None,
+        });
+    }
+    let find = |number: &usize| {
+        online.iter().copied().find(|cpu| cpu.index() == *number).ok_or_else(|| {
+            Problem::BadOption { message: format!("there is no CPU {number} here"), hint: None }
+        })
+    };
+    let chosen = asked.iter().map(find).collect::<Result<Vec<_>, _>>()?;
+    let twice = (1..chosen.len()).find(|&at| chosen[..at].contains(&chosen[at]));
+    match twice {
+        Some(at) => Err(Problem::BadOption {
+            message: format!("--cpus names CPU {} twice", chosen[at].index()),
+            hint: None,
+        }),
+        None => Ok(chosen),
+    }
+}
+
+fn load_command(program: &Path, order: &LoadOrder<'_>) -> Command {
+    let mut command = Command::new(program);
+    let who = format!("{}.{}", order.vcpu.domain().number(), order.vcpu.number());
+    command
+        .args(["load", "--report-jobs", "--seed", &order.seed.to_string()])
+        .args(["--who", &who, "--start", &order.start.ns().to_string()])
+        .arg("steps")
+        .args(crate::load::to_words(order.program));
+    command
+}

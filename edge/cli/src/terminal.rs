@@ -1,0 +1,70 @@
+//! What is known of the terminal, and writing to it.
+
+use std::io::{self, IsTerminal, Write};
+use std::time::{Duration, Instant};
+
+use slackline_units::{Span, Time};
+
+use crate::problem::Problem;
+
+/// How many columns a table may have.
+pub(crate) fn width() -> usize {
+    let columns = rustix::termios::tcgetwinsize(io::stdout()).map(|size| usize::from(size.ws_col));
+    columns.ok().filter(|&columns| columns > 0).unwrap_or(100).clamp(60, 140)
+}
+
+/// Whether colour is welcome: on a terminal, and nobody has said otherwise (no-color.org).
+pub(crate) fn color() -> bool {
+    io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|text| text.is_empty())
+}
+
+/// Writes to standard output. A reader that has read enough is no problem.
+pub(crate) fn print(text: &str) -> Result<(), Problem> {
+    let mut out = io::stdout().lock();
+    let written = out.write_all(text.as_bytes()).and_then(|()| out.flush());
+    match written {
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(Problem::Output(error)),
+        _ => Ok(()),
+    }
+}
+
+/// After how long a command says how far it is.
+const QUIET: Duration = Duration::from_secs(2);
+
+/// How often it says so.
+const EVERY: Duration = Duration::from_millis(200);
+
+/// Says how far a run is, if it takes long and somebody watches.
+pub(crate) struct Progress {
+    what: String,
+    length: Span,
+    next: Option<Instant>,
+    is_shown: bool,
+}
+
+impl Progress {
+    pub(crate) fn new(what: &str, length: Span) -> Progress {
+        let next = io::stderr().is_terminal().then(|| Instant::now() + QUIET);
+        Progress { what: what.into(), length, next, is_shown: false }
+    }
+
+    pub(crate) fn at(&mut self, now: Time) {
+        let Some(next) = self.next else { return };
+        if Instant::now() < next {
+            return;
+        }
+        self.next = Some(Instant::now() + EVERY);
+        self.is_shown = true;
+        let (done, all) = (now.since(Time::START), self.length);
+        let second = Span::from_secs(1);
+        eprint!("\r\x1b[K{}: {} of {} s", self.what, done / second, all / second);
+    }
+}
+
+impl Drop for Progress {
+    fn drop(&mut self) {
+        if self.is_shown {
+            eprint!("\r\x1b[K");
+        }
+    }
+}

@@ -1,0 +1,187 @@
+//! Stretches as lines of text, and a vCPU's running and sleeping as a table to play again.
+
+use std::io::{self, Write};
+
+use slackline_trace::{Header, RanEnd, Record, Sink, VcpuName};
+use slackline_units::{Span, Time, VcpuId};
+use thiserror::Error;
+
+/// Lists the stretches that touch a window, a line each, for `grep` and `awk`:
+///
+/// ```text
+/// #    from_ms        to_ms cpu  vcpu      used_ms why       of
+///  2000.000000  2004.000000 cpu0 web.0    4.000000 limit     due
+/// ```
+///
+/// Times are milliseconds since the start of the run, to the nanosecond.
+///
+/// Recording cannot fail; an error of the writer is kept and comes out of [`Listing::finish`].
+pub struct Listing<W: Write> {
+    out: W,
+    from: Time,
+    end: Time,
+    names: Vec<VcpuName>,
+    width: usize,
+    outcome: io::Result<()>,
+}
+
+impl<W: Write> Listing<W> {
+    /// Starts a list of what ran in `span` from `from` on. Give it something buffered.
+    #[must_use]
+    pub fn new(mut out: W, header: &Header, from: Time, span: Span) -> Listing<W> {
+        let names = header.vcpus.clone();
+        let width = names.iter().map(|named| named.name.chars().count()).max().unwrap_or(0).max(4);
+        let outcome = writeln!(
+            out,
+            "{:<12} {:>13} {:<6} {:<width$} {:>12} {:<9} of",
+            "#    from_ms", "to_ms", "cpu", "vcpu", "used_ms", "why"
+        );
+        Listing { out, from, end: from.after(span), names, width, outcome }
+    }
+
+    /// Ends the list.
+    ///
+    /// # Errors
+    /// The first error of the writer.
+    pub fn finish(mut self) -> io::Result<()> {
+        self.outcome?;
+        self.out.flush()
+    }
+
+    fn line(&mut self, record: &Record) -> io::Result<()> {
+        let Record::Ran { vcpu, cpu, from, to, used, end, due, .. } = *record else {
+            return Ok(());
+        };
+        if to <= self.from || from >= self.end {
+            return Ok(());
+        }
+        let named = self.names.iter().find(|named| named.id == vcpu);
+        let name = named.map_or("?", |named| &named.name);
+        let of = if due { "due" } else { "spare" };
+        let (from, to) = (ms(from.since(Time::START)), ms(to.since(Time::START)));
+        let (used, cpu, why, width) = (ms(used), cpu.to_string(), why(end), self.width);
+        writeln!(self.out, "{from:>12} {to:>13} {cpu:<6} {name:<width$} {used:>12} {why:<9} {of}")
+    }
+}
+
+impl<W: Write> Sink for Listing<W> {
+    fn record(&mut self, record: &Record) {
+        if self.outcome.is_ok() {
+            self.outcome = self.line(record);
+        }
+    }
+}
+
+/// Why a stretch ended, in a word.
+fn why(end: RanEnd) -> &'static str {
+    match end {
+        RanEnd::Blocked => "blocked",
+        RanEnd::Limit => "limit",
+        RanEnd::Preempted => "preempted",
+        RanEnd::Yielded => "yielded",
+        RanEnd::Over => "over",
+    }
+}
+
+/// Milliseconds to the nanosecond.
+fn ms(span: Span) -> String {
+    format!("{}.{:06}", span.ns() / 1_000_000, span.ns() % 1_000_000)
+}
+
+/// Why a vCPU's running and sleeping cannot be told.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum RunListError {
+    /// The trace does not know.
+    #[error("the trace of a `{machine}` run does not say when `{vcpu}` slept")]
+    SleepUnknown {
+        /// The machine that made the trace.
+        machine: String,
+        /// Whose running was asked for.
+        vcpu: String,
+    },
+    /// There is no such vCPU.
+    #[error("the trace has no vCPU `{vcpu}`; it has {known}")]
+    NoSuchVcpu {
+        /// Who was asked for.
+        vcpu: String,
+        /// Who there is.
+        known: String,
+    },
+}
+
+/// Writes how a vCPU ran and slept, as `run_ns,block_ns` in CSV: a line each time it went to sleep,
+/// with the CPU time it had used since it woke, and how long it then slept.
+///
+/// A wake in which it used no time is put down as sleep. What had not come to an end when the run
+/// did is left out.
+///
+/// Recording cannot fail; an error of the writer is kept and comes out of [`RunList::finish`].
+pub struct RunList<W: Write> {
+    out: W,
+    vcpu: VcpuId,
+    used: Span,
+    /// What it had used when it went to sleep, and when that was.
+    slept: Option<(Span, Time)>,
+    woke: Option<Time>,
+    outcome: io::Result<()>,
+}
+
+impl<W: Write> RunList<W> {
+    /// Starts the table of the vCPU that people call `name`. Give it something buffered.
+    ///
+    /// # Errors
+    /// When nobody is called so, or the trace does not say who slept when.
+    pub fn new(mut out: W, header: &Header, name: &str) -> Result<RunList<W>, RunListError> {
+        let Some(named) = header.vcpus.iter().find(|named| named.name == name) else {
+            let names: Vec<_> = header.vcpus.iter().map(|named| &*named.name).collect();
+            return Err(RunListError::NoSuchVcpu { vcpu: name.into(), known: names.join(", ") });
+        };
+        if !header.knows.sleep {
+            let machine = header.machine.clone();
+            return Err(RunListError::SleepUnknown { machine, vcpu: name.into() });
+        }
+        let outcome = writeln!(out, "run_ns,block_ns");
+        let (vcpu, used) = (named.id, Span::ZERO);
+        Ok(RunList { out, vcpu, used, slept: None, woke: None, outcome })
+    }
+
+    /// Ends the table.
+    ///
+    /// # Errors
+    /// The first error of the writer.
+    pub fn finish(mut self) -> io::Result<()> {
+        self.write_slept();
+        self.outcome?;
+        self.out.flush()
+    }
+
+    /// Writes the last sleep, if it is over.
+    fn write_slept(&mut self) {
+        if let (Some((run, since)), Some(woke)) = (self.slept, self.woke) {
+            self.slept = None;
+            if self.outcome.is_ok() {
+                let block = woke.since(since);
+                self.outcome = writeln!(self.out, "{},{}", run.ns(), block.ns());
+            }
+        }
+    }
+}
+
+impl<W: Write> Sink for RunList<W> {
+    fn record(&mut self, record: &Record) {
+        match *record {
+            Record::Woke { at, vcpu } if vcpu == self.vcpu => self.woke = Some(at),
+            Record::Ran { vcpu, used, .. } if vcpu == self.vcpu && !used.is_zero() => {
+                self.write_slept();
+                self.used += used;
+            }
+            Record::Blocked { at, vcpu } if vcpu == self.vcpu => {
+                self.woke = None;
+                if !self.used.is_zero() {
+                    self.slept = Some((std::mem::take(&mut self.used), at));
+                }
+            }
+            _ => {}
+        }
+    }
+}

@@ -1,0 +1,92 @@
+//! Times along the top of a picture.
+
+use slackline_units::{Span, Time};
+
+use crate::columns::Window;
+
+/// Units that times are written in, longest first.
+const UNITS: [(&str, u64); 4] = [("s", 1_000_000_000), ("ms", 1_000_000), ("us", 1_000), ("ns", 1)];
+/// Empty columns between one time and the next, at least.
+const GAP: usize = 2;
+
+/// Round times in a window: the column of each, and how to write it.
+pub(crate) fn ticks(window: &Window) -> Vec<(usize, String)> {
+    let Some(step) = step(window) else { return Vec::new() };
+    let step = step.ns();
+    let first = window.from().ns().next_multiple_of(step);
+    let times = (0..).map_while(|count| first.checked_add(step.checked_mul(count)?));
+    let columns = times.map_while(|at| Some((window.column_of(Time::from_ns(at))?, at)));
+    columns
+        .map(|(column, at)| (column, label(Time::from_ns(at), Span::from_ns(step), window.end())))
+        .collect()
+}
+
+/// The widest window of at most so many columns in which round times are equally far apart; or, if
+/// it would be less than three quarters as wide, simply the widest.
+pub(crate) fn even_window(from: Time, span: Span, columns: usize) -> Window {
+    let is_even = |window: &Window| {
+        let (length, parts) = (span.ns(), window.columns() as u64);
+        length.is_multiple_of(parts)
+            && step(window).is_some_and(|step| step.ns().is_multiple_of(length / parts))
+    };
+    let mut windows = (columns * 3 / 4..=columns).rev().map(|count| Window::new(from, span, count));
+    windows.find(is_even).unwrap_or_else(|| Window::new(from, span, columns))
+}
+
+/// How far apart the times are: as near as there is room for.
+fn step(window: &Window) -> Option<Span> {
+    let mut steps = (0..20).flat_map(|power| [1, 2, 5].map(|digit| (digit, power)));
+    steps.find_map(|(digit, power)| {
+        let step = Span::from_ns(10_u64.checked_pow(power)?.checked_mul(digit)?);
+        fits(window, step).then_some(step)
+    })
+}
+
+/// Whether there is room for a time every `step`.
+fn fits(window: &Window, step: Span) -> bool {
+    let width = label(window.end(), step, window.end()).len() + GAP;
+    u128::from(step.ns()) * window.columns() as u128
+        >= u128::from(window.span().ns()) * width as u128
+}
+
+/// A time with as many places as a step needs, in the longest unit that is not longer than `end`.
+fn label(at: Time, step: Span, end: Time) -> String {
+    let (at, step) = (at.ns(), step.ns());
+    let fits = |&&(_, unit): &&(&str, u64)| end.ns() >= unit;
+    let &(name, unit) = UNITS.iter().find(fits).unwrap_or(&UNITS[3]);
+    if step >= unit && step.is_multiple_of(unit) {
+        return format!("{}{name}", at / unit);
+    }
+    let places = (unit.ilog10() - step.ilog10()) as usize;
+    let part = at % unit / 10_u64.pow(step.ilog10());
+    format!("{}.{part:0places$}{name}", at / unit)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn texts(from: Span, span: Span, columns: usize) -> Vec<String> {
+        let window = Window::new(Time::START + from, span, columns);
+        ticks(&window).into_iter().map(|(_, text)| text).collect()
+    }
+
+    #[test]
+    fn round_times_are_equally_far_apart() {
+        for (columns, even) in [(84, 80), (100, 100), (124, 100), (70, 70)] {
+            let window = even_window(Time::START, Span::from_ms(100), columns);
+            assert_eq!(window.columns(), even, "of {columns}");
+        }
+    }
+
+    #[test]
+    fn times_are_round_and_no_longer_than_needed() {
+        let ms = Span::from_ms;
+        assert_eq!(texts(ms(0), ms(100), 40), ["0ms", "20ms", "40ms", "60ms", "80ms"]);
+        assert_eq!(texts(ms(2000), ms(100), 40), ["2.00s", "2.02s", "2.04s", "2.06s", "2.08s"]);
+        assert_eq!(texts(ms(1999), ms(4), 40), ["1.999s", "2.000s", "2.001s", "2.002s"]);
+        assert_eq!(texts(ms(0), Span::from_secs(50), 30), ["0s", "10s", "20s", "30s", "40s"]);
+        assert_eq!(texts(ms(0), Span::from_us(3), 30), ["0us", "1us", "2us"]);
+        assert_eq!(texts(ms(0), Span::from_us(1), 30), ["0.0us", "0.5us"]);
+    }
+}

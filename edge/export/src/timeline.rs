@@ -1,0 +1,305 @@
+//! What every vCPU and every CPU did in a short stretch of time, gathered from a trace.
+
+use std::fmt;
+
+use slackline_trace::{Header, Knowledge, Record, Sink};
+use slackline_units::{CpuId, Reservation, Span, Time, VcpuId};
+use thiserror::Error;
+
+use crate::columns::{Window, overlap, part};
+use crate::{picture, ruler};
+
+/// A picture is not drawn narrower than this, whatever is asked for.
+const FEWEST_COLUMNS: usize = 20;
+/// Names longer than this are cut off.
+const LONGEST_NAME: usize = 24;
+/// Periods shorter than this are not marked: the marks would hide each other.
+const COLUMNS_A_PERIOD: u64 = 4;
+
+/// The characters of a picture.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Glyphs {
+    /// Blocks and lines.
+    Blocks,
+    /// Nothing but ASCII.
+    Ascii,
+}
+
+/// The colours of a picture.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Paint {
+    /// None: for files, and for terminals without.
+    Plain,
+    /// Those of the terminal's 256 that people tell apart whatever colours they see.
+    Colour,
+}
+
+/// Why there is no picture.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+pub enum WindowError {
+    /// There is no time to show.
+    #[error("a picture of no time at all, from {from} on, shows nothing")]
+    Empty {
+        /// From when.
+        from: Time,
+    },
+}
+
+/// A picture of a stretch of time: a line a vCPU with what it did, a line a CPU with who had it.
+///
+/// Give it a whole trace, up to the end: what runs or waits is only told when that is over.
+#[derive(Clone, Debug)]
+pub struct Timeline {
+    pub(crate) about: String,
+    pub(crate) window: Window,
+    pub(crate) knows: Knowledge,
+    pub(crate) rows: Vec<Row>,
+    pub(crate) lanes: Vec<Vec<Vec<Held>>>,
+    pub(crate) ended: Option<Time>,
+    latest: Time,
+}
+
+/// What a vCPU did.
+#[derive(Clone, Debug)]
+pub(crate) struct Row {
+    pub(crate) vcpu: VcpuId,
+    pub(crate) name: String,
+    pub(crate) cells: Vec<Cell>,
+    pub(crate) periods: Vec<Period>,
+    /// What it was promised at the end of the window.
+    pub(crate) promise: Option<Reservation>,
+    awake_since: Option<Time>,
+}
+
+/// What a vCPU did in a column.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Cell {
+    /// CPU time it used that it was owed.
+    pub(crate) due: Span,
+    /// CPU time it used that nobody was owed.
+    pub(crate) spare: Span,
+    /// How long it had work.
+    pub(crate) awake: Span,
+}
+
+/// A period of a promise.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Period {
+    pub(crate) from: Time,
+    pub(crate) end: Time,
+    slice: Span,
+    used: Span,
+    awake: Span,
+}
+
+impl Period {
+    /// Whether a vCPU that wanted to run all the time got less than it was promised. A hundredth
+    /// less passes: no column would show it, and a live host's timers are not exact.
+    pub(crate) fn is_short(&self) -> bool {
+        self.awake == self.end - self.from && self.used < part(self.slice, (99, 100))
+    }
+}
+
+/// How much of a column of a CPU somebody had.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Held {
+    pub(crate) vcpu: VcpuId,
+    pub(crate) due: Span,
+    pub(crate) spare: Span,
+}
+
+impl Timeline {
+    /// A picture of `span` from `from` on, at most `width` characters wide unless that is too
+    /// narrow.
+    ///
+    /// # Errors
+    /// When `span` is nothing.
+    pub fn new(
+        header: &Header,
+        from: Time,
+        span: Span,
+        width: usize,
+    ) -> Result<Timeline, WindowError> {
+        if span.is_zero() || from == Time::NEVER {
+            return Err(WindowError::Empty { from });
+        }
+        let names = header.vcpus.iter().map(|named| cut(&named.name));
+        let names: Vec<_> = names.collect();
+        let longest = names.iter().map(|name| name.chars().count()).max().unwrap_or(0);
+        let columns = width.saturating_sub(picture::margin(longest)).max(FEWEST_COLUMNS);
+        let window = ruler::even_window(from, span, columns);
+        let row = |(vcpu, name)| Row {
+            vcpu,
+            name,
+            cells: vec![Cell::default(); window.columns()],
+            periods: Vec::new(),
+            promise: None,
+            awake_since: None,
+        };
+        let vcpus = header.vcpus.iter().map(|named| named.id);
+        Ok(Timeline {
+            about: about(header),
+            window,
+            knows: header.knows,
+            rows: vcpus.zip(names).map(row).collect(),
+            lanes: vec![vec![Vec::new(); window.columns()]; header.cpus],
+            ended: None,
+            latest: Time::START,
+        })
+    }
+
+    /// The picture as text, a line break after each line.
+    #[must_use]
+    pub fn render(&self, glyphs: Glyphs, paint: Paint) -> String {
+        let mut whole = self.clone();
+        whole.settle_all(self.latest);
+        picture::draw(&whole, glyphs, paint)
+    }
+
+    fn row(&mut self, vcpu: VcpuId) -> Option<&mut Row> {
+        let index = vcpu.slot();
+        if self.rows.get(index).is_some_and(|row| row.vcpu == vcpu) {
+            return self.rows.get_mut(index);
+        }
+        self.rows.iter_mut().find(|row| row.vcpu == vcpu)
+    }
+
+    fn promised(&mut self, at: Time, vcpu: VcpuId, promise: Option<Reservation>) {
+        let window = self.window;
+        if at >= window.end() {
+            return;
+        }
+        let Some(row) = self.row(vcpu) else { return };
+        row.promise = promise;
+        // What was promised before ends with the last period that ended before.
+        row.periods.retain(|period| period.end <= at);
+        let Some(promise) = promise else { return };
+        let fewest = part(window.span(), (1, window.columns() as u64)) * COLUMNS_A_PERIOD;
+        if promise.period() < fewest {
+            return;
+        }
+        // Periods before the window are not shown; one that ends in it is, wherever it began.
+        let skipped = window.from().since(at) / promise.period();
+        let mut from = at.after(promise.period() * skipped);
+        while from < window.end() {
+            let end = from.after(promise.period());
+            let slice = promise.slice();
+            row.periods.push(Period { from, end, slice, used: Span::ZERO, awake: Span::ZERO });
+            from = end;
+        }
+    }
+
+    fn ran(&mut self, vcpu: VcpuId, cpu: CpuId, stretch: Stretch) {
+        let window = self.window;
+        let Stretch { from, to, used, due } = stretch;
+        if to <= from {
+            return;
+        }
+        // Where exactly in the stretch the time was used is not known, so it is spread evenly.
+        let length = (to - from).ns();
+        let share = |span: Span| part(span, (used.ns().min(length), length));
+        let kind = |part: Span| if due { (part, Span::ZERO) } else { (Span::ZERO, part) };
+        if let Some(row) = self.row(vcpu) {
+            for (column, part) in window.spread((from, to)) {
+                let (due, spare) = kind(share(part));
+                row.cells[column].due += due;
+                row.cells[column].spare += spare;
+            }
+            for period in &mut row.periods {
+                period.used += share(overlap((from, to), (period.from, period.end)));
+            }
+        }
+        let Some(lane) = self.lanes.get_mut(cpu.index()) else { return };
+        for (column, part) in window.spread((from, to)) {
+            let (due, spare) = kind(share(part));
+            let cell = &mut lane[column];
+            match cell.iter_mut().find(|held| held.vcpu == vcpu) {
+                Some(held) => {
+                    held.due += due;
+                    held.spare += spare;
+                }
+                None => cell.push(Held { vcpu, due, spare }),
+            }
+        }
+    }
+
+    /// Puts down that a vCPU had work since it woke.
+    fn settle(&mut self, vcpu: VcpuId, at: Time) {
+        let window = self.window;
+        let Some(row) = self.row(vcpu) else { return };
+        let Some(since) = row.awake_since.take() else { return };
+        for (column, part) in window.spread((since, at)) {
+            row.cells[column].awake += part;
+        }
+        for period in &mut row.periods {
+            period.awake += overlap((since, at), (period.from, period.end));
+        }
+    }
+
+    fn settle_all(&mut self, at: Time) {
+        for index in 0..self.rows.len() {
+            self.settle(self.rows[index].vcpu, at);
+        }
+    }
+}
+
+/// When a vCPU ran, and how much of that it used.
+#[derive(Clone, Copy)]
+struct Stretch {
+    from: Time,
+    to: Time,
+    used: Span,
+    due: bool,
+}
+
+impl Sink for Timeline {
+    fn record(&mut self, record: &Record) {
+        match *record {
+            Record::Woke { at, vcpu } => {
+                self.latest = self.latest.max(at);
+                let since = self.knows.sleep.then_some(at);
+                if let Some(row) = self.row(vcpu) {
+                    row.awake_since = row.awake_since.or(since);
+                }
+            }
+            Record::Blocked { at, vcpu } => self.settle(vcpu, at),
+            Record::Left { at, vcpu } => {
+                self.settle(vcpu, at);
+                self.promised(at, vcpu, None);
+            }
+            Record::Promised { at, vcpu, reservation, .. } => self.promised(at, vcpu, reservation),
+            Record::Ran { vcpu, cpu, from, to, used, due, .. } => {
+                self.latest = self.latest.max(to);
+                self.ran(vcpu, cpu, Stretch { from, to, used, due });
+            }
+            Record::Ended { at } => {
+                self.settle_all(at);
+                self.ended = Some(at);
+            }
+            Record::Joined { .. }
+            | Record::RangLate { .. }
+            | Record::Refused { .. }
+            | Record::Declined { .. }
+            | Record::Changed { .. }
+            | Record::Job { .. }
+            | Record::Overhead { .. } => {}
+        }
+    }
+}
+
+/// What a picture is of, in one line; parts that the trace leaves empty are left out.
+fn about(header: &Header) -> String {
+    let seed =
+        if header.machine == "sim" { format!("seed {}", header.seed) } else { String::new() };
+    let parts = [&header.title, &header.policy, &header.machine, &seed];
+    let mut text = String::new();
+    for part in parts.into_iter().filter(|part| !part.is_empty()) {
+        let comma = if text.is_empty() { "" } else { ", " };
+        fmt::Write::write_fmt(&mut text, format_args!("{comma}{part}")).expect("a string has room");
+    }
+    text
+}
+
+fn cut(name: &str) -> String {
+    name.chars().take(LONGEST_NAME).collect()
+}

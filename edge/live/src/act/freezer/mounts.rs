@@ -1,0 +1,125 @@
+//! Where the cgroup hierarchies are mounted, and which group a thread is in.
+
+use std::ffi::OsString;
+use std::os::unix::ffi::OsStringExt;
+use std::path::{Path, PathBuf};
+
+use super::Version;
+
+/// A mounted hierarchy with a freezer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Mount {
+    pub(super) version: Version,
+    /// The group that is seen at `point`.
+    root: PathBuf,
+    point: PathBuf,
+}
+
+impl Mount {
+    /// Where a group, as the kernel names it, is seen below this mount.
+    pub(super) fn place(&self, group: &Path) -> Option<PathBuf> {
+        // The kernel writes `/..` for what lies above our own cgroup namespace.
+        if group.components().any(|part| part == std::path::Component::ParentDir) {
+            return None;
+        }
+        let below = group.strip_prefix(&self.root).ok()?;
+        // Joining with an empty path would add a slash.
+        if below.as_os_str().is_empty() {
+            return Some(self.point.clone());
+        }
+        Some(self.point.join(below))
+    }
+}
+
+/// All hierarchies with a freezer in the text of `mountinfo`, in its order.
+pub(super) fn parse(text: &[u8]) -> Vec<Mount> {
+    text.split(|&byte| byte == b'\n').filter_map(mount).collect()
+}
+
+/// One line: `id parent device root point options [more ...] - type source options`.
+fn mount(line: &[u8]) -> Option<Mount> {
+    let fields: Vec<&[u8]> = line.split(|&byte| byte == b' ').collect();
+    let dash = fields.iter().position(|&field| field == b"-")?;
+    let &[kind, _, options, ..] = &fields[dash + 1..] else { return None };
+    let has_freezer = || options.split(|&byte| byte == b',').any(|option| option == b"freezer");
+    let version = match kind {
+        b"cgroup2" => Version::V2,
+        b"cgroup" if has_freezer() => Version::V1,
+        _ => return None,
+    };
+    Some(Mount { version, root: path(fields.get(3)?), point: path(fields.get(4)?) })
+}
+
+/// The group a thread is in, from the text of its `cgroup`: lines of `number:controllers:group`.
+pub(super) fn group_of(text: &[u8], version: Version) -> Option<PathBuf> {
+    text.split(|&byte| byte == b'\n').find_map(|line| {
+        let mut fields = line.splitn(3, |&byte| byte == b':');
+        let (number, controllers) = (fields.next()?, fields.next()?);
+        let matches = match version {
+            Version::V2 => number == b"0" && controllers.is_empty(),
+            Version::V1 => controllers.split(|&byte| byte == b',').any(|name| name == b"freezer"),
+        };
+        matches
+            .then(|| fields.next().map(|group| PathBuf::from(OsString::from_vec(group.into()))))?
+    })
+}
+
+/// A path as `mountinfo` writes it: spaces and the like as a backslash and three octal digits.
+fn path(text: &[u8]) -> PathBuf {
+    let mut bytes = Vec::with_capacity(text.len());
+    let mut rest = text;
+    while let Some((&byte, tail)) = rest.split_first() {
+        let octal = tail.get(..3).and_then(|digits| std::str::from_utf8(digits).ok());
+        let escaped = octal.and_then(|digits| u8::from_str_radix(digits, 8).ok());
+        match escaped {
+            Some(meant) if byte == b'\\' => {
+                bytes.push(meant);
+                rest = &tail[3..];
+            }
+            _ => {
+                bytes.push(byte);
+                rest = tail;
+            }
+        }
+    }
+    PathBuf::from(OsString::from_vec(bytes))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HYBRID: &[u8] = b"\
+31 23 0:28 / /sys/fs/cgroup rw,relatime - tmpfs tmpfs rw,mode=755
+37 31 0:34 / /sys/fs/cgroup/freezer rw,relatime - cgroup cgroup rw,freezer
+40 31 0:37 / /sys/fs/cgroup/systemd rw,relatime shared:9 - cgroup cgroup rw,name=systemd
+41 31 0:38 /jail /mnt/my\\040groups rw,relatime shared:3 master:1 - cgroup2 cgroup2 rw
+";
+
+    #[test]
+    fn both_hierarchies_are_found_wherever_they_are() {
+        let mounts = parse(HYBRID);
+        assert_eq!(
+            mounts.iter().map(|mount| mount.version).collect::<Vec<_>>(),
+            [Version::V1, Version::V2]
+        );
+        assert_eq!(mounts[0].place(Path::new("/")), Some("/sys/fs/cgroup/freezer".into()));
+        assert_eq!(mounts[0].place(Path::new("/a/b")), Some("/sys/fs/cgroup/freezer/a/b".into()));
+        assert_eq!(mounts[1].place(Path::new("/jail/vm 1")), Some("/mnt/my groups/vm 1".into()));
+    }
+
+    #[test]
+    fn a_group_outside_the_mount_is_not_guessed_at() {
+        let mounts = parse(HYBRID);
+        assert_eq!(mounts[1].place(Path::new("/elsewhere")), None);
+        assert_eq!(mounts[0].place(Path::new("/../other")), None);
+    }
+
+    #[test]
+    fn a_thread_has_a_group_in_each_hierarchy() {
+        let text = b"6:cpu,freezer:/a\n9:name=systemd:/x\n0::/user.slice/with:colon\n";
+        assert_eq!(group_of(text, Version::V2), Some("/user.slice/with:colon".into()));
+        assert_eq!(group_of(text, Version::V1), Some("/a".into()));
+        assert_eq!(group_of(b"9:name=systemd:/x\n", Version::V1), None);
+    }
+}

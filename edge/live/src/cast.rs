@@ -1,0 +1,402 @@
+//! Who is scheduled: starts the programs of a scenario, finds the threads, and ends what it started.
+
+use std::io::{self, Read};
+use std::os::unix::process::ExitStatusExt;
+use std::process::{Child, ChildStdout, Command, ExitStatus, Stdio};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use slackline_load::JobReader;
+use slackline_scenario::{Domain, LiveSubject, Program, Threads};
+use slackline_trace::Record;
+use slackline_units::{Time, VcpuId};
+use thiserror::Error;
+
+use crate::act::Hold;
+use crate::fence::{Fence, FenceError};
+use crate::machine::{Member, Subject};
+use crate::sys::{Tid, die_with_us, thread_cpu_time};
+use crate::thread::{Stat, ThreadError, ThreadRef, threads_of};
+use crate::vcpus::{self, FindError};
+
+/// What a load process is to do.
+#[derive(Debug)]
+pub struct LoadOrder<'a> {
+    /// The steps.
+    pub program: &'a Program,
+    /// The seed of the run.
+    pub seed: u64,
+    /// Whose draws it makes.
+    pub vcpu: VcpuId,
+    /// When it begins, on the monotonic clock.
+    pub start: Time,
+}
+
+/// Makes the command of a load process, which writes its finished jobs on its standard output.
+pub type LoadCommand<'a> = &'a dyn Fn(&LoadOrder<'_>) -> Command;
+
+/// Why a domain cannot be scheduled here.
+#[derive(Debug, Error)]
+pub enum CastError {
+    /// A program could not be started.
+    #[error("cannot start `{program}`: {source}")]
+    NotStarted {
+        /// The program.
+        program: String,
+        /// What the kernel said.
+        source: io::Error,
+    },
+    /// A program ended before it could be scheduled.
+    #[error("`{program}` ended at once, with {status}")]
+    EndedAtOnce {
+        /// The program.
+        program: String,
+        /// How.
+        status: ExitStatus,
+    },
+    /// There are more or fewer threads than vCPUs.
+    #[error("process {pid} has {found} vCPU threads, but the domain has {wanted} vCPUs")]
+    WrongCount {
+        /// The process.
+        pid: i32,
+        /// How many there are.
+        found: usize,
+        /// How many the scenario says.
+        wanted: usize,
+    },
+    /// A domain whose process is scheduled as one has several vCPUs.
+    #[error("process {pid} is scheduled as one, but the domain has {wanted} vCPUs")]
+    OneProcess {
+        /// The process.
+        pid: i32,
+        /// How many vCPUs the scenario says.
+        wanted: usize,
+    },
+    /// The vCPU threads cannot be found.
+    #[error(transparent)]
+    NotFound(#[from] FindError),
+    /// A thread is gone or not ours to touch.
+    #[error(transparent)]
+    Thread(#[from] ThreadError),
+    /// A thread cannot be held.
+    #[error(transparent)]
+    Fence(#[from] FenceError),
+    /// What a thread has used cannot be read.
+    #[error("cannot read the CPU time of thread {tid}: {source}")]
+    Unreadable {
+        /// Whose.
+        tid: Tid,
+        /// What the kernel said.
+        source: io::Error,
+    },
+}
+
+impl CastError {
+    /// What to do about it.
+    #[must_use]
+    pub fn hint(&self) -> Option<String> {
+        match self {
+            CastError::NotStarted { .. } => Some("is it installed, and in PATH?".into()),
+            CastError::EndedAtOnce { .. } => Some("try the command by itself".into()),
+            CastError::WrongCount { found, .. } => Some(format!("write vcpus = {found}")),
+            CastError::OneProcess { .. } => {
+                Some("write vcpus = 1, or threads = \"vcpus\" for a virtual machine monitor".into())
+            }
+            CastError::NotFound(error) => error.hint().map(str::to_owned),
+            CastError::Fence(FenceError::HeldElsewhere { .. }) => {
+                Some("`slackline doctor --free` gives back what a killed run left behind".into())
+            }
+            _ => None,
+        }
+    }
+}
+
+/// How long a virtual machine monitor may take to start its vCPU threads.
+const VCPUS_WITHIN: Duration = Duration::from_secs(5);
+
+/// How long a program that is asked to end may take.
+const END_WITHIN: Duration = Duration::from_secs(2);
+
+/// Something we started, or found.
+#[derive(Debug)]
+struct Process {
+    pid: i32,
+    /// None if it was there before us.
+    child: Option<Child>,
+    name: String,
+    vcpus: Vec<VcpuId>,
+    jobs: Option<(ChildStdout, JobReader)>,
+    threads: Vec<ThreadRef>,
+}
+
+/// A process that has ended by itself.
+#[derive(Debug)]
+pub(crate) struct Ended {
+    pub(crate) name: String,
+    pub(crate) vcpus: Vec<VcpuId>,
+    /// How, if we started it and it has ended as a whole.
+    pub(crate) status: Option<ExitStatus>,
+}
+
+/// Everybody who is scheduled.
+#[derive(Debug, Default)]
+pub(crate) struct Cast {
+    processes: Vec<Process>,
+}
+
+impl Cast {
+    /// Starts what a domain needs, or finds it.
+    pub(crate) fn start(
+        &mut self,
+        domain: &Domain,
+        seed: u64,
+        start: Time,
+        load: LoadCommand<'_>,
+    ) -> Result<(), CastError> {
+        match &domain.live {
+            None => {
+                for &vcpu in &domain.vcpus {
+                    let order = LoadOrder { program: &domain.program, seed, vcpu, start };
+                    let mut command = load(&order);
+                    command.stdin(Stdio::null()).stdout(Stdio::piped());
+                    let mut process = spawn(command, domain.vcpu_name(vcpu), vec![vcpu])?;
+                    let stdout = process.child.as_mut().and_then(|child| child.stdout.take());
+                    process.jobs = stdout.map(|stdout| (stdout, JobReader::default()));
+                    self.processes.push(process);
+                }
+            }
+            Some(LiveSubject::Command { argv, .. }) => {
+                let mut command = Command::new(&argv[0]);
+                command.args(&argv[1..]).stdin(Stdio::null()).stdout(Stdio::null());
+                let process = spawn(command, domain.name.clone(), domain.vcpus.clone())?;
+                self.processes.push(process);
+            }
+            Some(LiveSubject::Pid { pid, .. }) => self.processes.push(Process {
+                pid: *pid,
+                child: None,
+                name: domain.name.clone(),
+                vcpus: domain.vcpus.clone(),
+                jobs: None,
+                threads: Vec::new(),
+            }),
+        }
+        Ok(())
+    }
+
+    /// Holds the threads of a domain that has been started, one subject a vCPU.
+    pub(crate) fn hold(
+        &mut self,
+        domain: &Domain,
+        exact: bool,
+        fence: &mut Fence,
+    ) -> Result<Vec<Subject>, CastError> {
+        let by_vcpu = matches!(
+            &domain.live,
+            Some(
+                LiveSubject::Command { threads: Threads::Vcpus, .. }
+                    | LiveSubject::Pid { threads: Threads::Vcpus, .. }
+            )
+        );
+        let mut subjects = Vec::new();
+        for process in &mut self.processes {
+            if !process.vcpus.iter().any(|vcpu| domain.vcpus.contains(vcpu)) {
+                continue;
+            }
+            if by_vcpu {
+                let tids = process.wait_for_vcpus()?;
+                for (&vcpu, tid) in process.vcpus.clone().iter().zip(tids) {
+                    let hold = if exact { Hold::Thread } else { Hold::Nothing };
+                    let member = process.hold(tid, hold, fence)?;
+                    subjects.push(Subject { vcpu, members: vec![member], exact });
+                }
+            } else {
+                subjects.push(process.hold_as_one(exact, fence)?);
+            }
+        }
+        Ok(subjects)
+    }
+
+    /// Which processes have ended by themselves, or lost a thread that is scheduled: `gone` are
+    /// those that the machine found so.
+    pub(crate) fn ended(&mut self, gone: &[VcpuId]) -> Vec<Ended> {
+        let mut ended = Vec::new();
+        for process in &mut self.processes {
+            let status = process.child.as_mut().and_then(|child| child.try_wait().ok().flatten());
+            let is_gone = |thread: &ThreadRef| thread.is_gone().unwrap_or(false);
+            if status.is_some()
+                || process.threads.iter().any(is_gone)
+                || process.vcpus.iter().any(|vcpu| gone.contains(vcpu))
+            {
+                let (name, vcpus) = (process.name.clone(), process.vcpus.clone());
+                ended.push(Ended { name, vcpus, status });
+            }
+        }
+        ended
+    }
+
+    /// The threads of a vCPU.
+    pub(crate) fn threads_of(&self, vcpu: VcpuId) -> Vec<Tid> {
+        let of = |process: &&Process| process.vcpus.contains(&vcpu);
+        let process = self.processes.iter().find(of);
+        process.map_or(Vec::new(), |process| {
+            let place = process.vcpus.iter().position(|&other| other == vcpu);
+            let one = process.vcpus.len() > 1;
+            let tids = process.threads.iter().map(ThreadRef::tid).enumerate();
+            tids.filter(|&(at, _)| !one || Some(at) == place).map(|(_, tid)| tid).collect()
+        })
+    }
+
+    /// Reads the jobs that load processes say they have done; `origin` is when the run began.
+    pub(crate) fn take_jobs(&mut self, origin: Time, into: &mut Vec<Record>) {
+        for process in &mut self.processes {
+            process.take_jobs(origin, into);
+        }
+    }
+
+    /// Ends a domain's processes, if we started them.
+    pub(crate) fn end(&mut self, vcpus: &[VcpuId]) {
+        let (mut ending, staying) = std::mem::take(&mut self.processes)
+            .into_iter()
+            .partition(|process| process.vcpus.iter().all(|vcpu| vcpus.contains(vcpu)));
+        self.processes = staying;
+        end_all(&mut ending);
+    }
+
+    /// Ends everything that we started.
+    pub(crate) fn end_everything(&mut self) {
+        end_all(&mut self.processes);
+    }
+}
+
+impl Drop for Cast {
+    fn drop(&mut self) {
+        self.end_everything();
+    }
+}
+
+/// Asks all to end, and after a while makes them.
+fn end_all(processes: &mut [Process]) {
+    for child in processes.iter_mut().filter_map(|process| process.child.as_mut()) {
+        // One that has been waited for has no number any more that would be its own.
+        if matches!(child.try_wait(), Ok(None)) {
+            let pid = rustix::process::Pid::from_child(child);
+            for signal in [rustix::process::Signal::TERM, rustix::process::Signal::CONT] {
+                let _ = rustix::process::kill_process(pid, signal);
+            }
+        }
+    }
+    let deadline = Instant::now() + END_WITHIN;
+    for child in processes.iter_mut().filter_map(|process| process.child.as_mut()) {
+        while matches!(child.try_wait(), Ok(None)) && Instant::now() < deadline {
+            sleep(Duration::from_millis(2));
+        }
+        let _ = child.kill();
+        let _ = child.wait();
+    }
+}
+
+fn spawn(mut command: Command, name: String, vcpus: Vec<VcpuId>) -> Result<Process, CastError> {
+    let program = command.get_program().to_string_lossy().into_owned();
+    die_with_us(&mut command);
+    let child = command.spawn().map_err(|source| CastError::NotStarted { program, source })?;
+    let pid = i32::try_from(child.id()).unwrap_or(i32::MAX);
+    Ok(Process { pid, child: Some(child), name, vcpus, jobs: None, threads: Vec::new() })
+}
+
+impl Process {
+    /// The process as one subject: all the threads it has now.
+    fn hold_as_one(&mut self, exact: bool, fence: &mut Fence) -> Result<Subject, CastError> {
+        let [vcpu] = self.vcpus[..] else {
+            return Err(CastError::OneProcess { pid: self.pid, wanted: self.vcpus.len() });
+        };
+        self.check_running()?;
+        let mut members = Vec::new();
+        for tid in threads_of(self.tid()?)? {
+            // Stopping a process stops all its threads, so one of them is enough.
+            let stops = exact && members.is_empty();
+            let hold = if stops { Hold::Process } else { Hold::Nothing };
+            members.push(self.hold(tid, hold, fence)?);
+        }
+        Ok(Subject { vcpu, members, exact })
+    }
+
+    fn hold(&mut self, tid: Tid, hold: Hold, fence: &mut Fence) -> Result<Member, CastError> {
+        let pid = self.tid()?;
+        let unreadable = |source| CastError::Unreadable { tid, source };
+        let thread = ThreadRef::open(pid, tid)?;
+        let held = fence.hold(&thread, hold)?;
+        self.threads.push(thread);
+        let used = thread_cpu_time(tid).map_err(unreadable)?;
+        let is_awake = Stat::of(pid, tid).map_err(unreadable)?.runnable();
+        Ok(Member { held, is_awake, used })
+    }
+
+    fn wait_for_vcpus(&mut self) -> Result<Vec<Tid>, CastError> {
+        let deadline = Instant::now() + VCPUS_WITHIN;
+        loop {
+            self.check_running()?;
+            let found = vcpus::find(self.pid);
+            let wanted = self.vcpus.len();
+            match found {
+                Ok(found) if found.len() == wanted => {
+                    return Ok(found.iter().filter_map(|vcpu| Tid::new(vcpu.tid)).collect());
+                }
+                _ if Instant::now() < deadline => sleep(Duration::from_millis(10)),
+                Ok(found) => {
+                    let (pid, found) = (self.pid, found.len());
+                    return Err(CastError::WrongCount { pid, found, wanted });
+                }
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+
+    fn check_running(&mut self) -> Result<(), CastError> {
+        let status = self.child.as_mut().and_then(|child| child.try_wait().ok().flatten());
+        match status {
+            Some(status) => {
+                Err(CastError::EndedAtOnce { program: self.name.clone(), status })
+            }
+            None => Ok(()),
+        }
+    }
+
+    fn tid(&self) -> Result<Tid, CastError> {
+        let none = || {
+            let tid = crate::sys::own_tid();
+            CastError::Thread(ThreadError::Gone { pid: tid, tid })
+        };
+        Tid::new(self.pid).ok_or_else(none)
+    }
+
+    fn take_jobs(&mut self, origin: Time, into: &mut Vec<Record>) {
+        let Some((stdout, reader)) = &mut self.jobs else { return };
+        let mut bytes = [0; 4096];
+        while is_readable(stdout) {
+            let Ok(count @ 1..) = stdout.read(&mut bytes) else { break };
+            for job in reader.take(&bytes[..count]) {
+                let of_run = |at: Time| Time::START + at.since(origin);
+                let deadline = job.deadline.map_or(Time::NEVER, of_run);
+                let (released, done) = (of_run(job.released), of_run(job.done));
+                into.push(Record::Job { vcpu: self.vcpus[0], released, deadline, done });
+            }
+        }
+    }
+}
+
+fn is_readable(stdout: &ChildStdout) -> bool {
+    use rustix::event::{PollFd, PollFlags, Timespec, poll};
+    let mut fds = [PollFd::new(stdout, PollFlags::IN)];
+    let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
+    poll(&mut fds, Some(&at_once)).is_ok_and(|ready| ready > 0)
+        && fds[0].revents().contains(PollFlags::IN)
+}
+
+/// How a process ended, in words.
+pub(crate) fn how(status: Option<ExitStatus>) -> String {
+    match status.map(|status| (status.code(), status.signal())) {
+        Some((Some(code), _)) => format!("exit code {code}"),
+        Some((None, Some(signal))) => format!("signal {signal}"),
+        _ => "its threads are gone".into(),
+    }
+}

@@ -1,0 +1,69 @@
+//! The CPUs.
+
+use std::collections::BTreeMap;
+
+use rustix::thread::{CpuSet, sched_getaffinity};
+use slackline_units::CpuId;
+
+use super::probe::{Host, ProbeError, Verdict, read, read_if_there, read_list};
+
+const DIRECTORY: &str = "/sys/devices/system/cpu";
+
+pub(super) fn cpus(_: &Host) -> Result<Verdict, ProbeError> {
+    let names = read(format!("{DIRECTORY}/online"))?;
+    let online = read_list(format!("{DIRECTORY}/online"))?;
+    let isolated = read_if_there(format!("{DIRECTORY}/isolated"))?.unwrap_or_default();
+    let isolated =
+        if isolated.is_empty() { "none isolated".into() } else { format!("{isolated} isolated") };
+    let own = sched_getaffinity(None).map_err(ProbeError::tried("read our own affinity"))?;
+    let ours = (0..CpuSet::MAX_CPU).filter(|&cpu| own.is_set(cpu)).count();
+    let found = format!("{} online ({names}), {isolated}", online.len());
+    let verdict = if ours < online.len() {
+        Verdict::limited(format!("{found}; we may run on {ours} only"))
+            .hint("start Slackline outside `taskset` and cpusets")
+    } else if online.iter().any(|&cpu| cpu >= CpuId::LIMIT) {
+        Verdict::limited(format!("{found}; Slackline counts to {} only", CpuId::LIMIT))
+            .hint("use the CPUs with the lowest numbers")
+    } else if online.len() == 1 {
+        Verdict::limited(found).hint("everything else on this host waits while a guest runs")
+    } else {
+        Verdict::good(found)
+    };
+    let count = u64::try_from(online.len()).unwrap_or(u64::MAX);
+    Ok(verdict.figure("cpus_online", count))
+}
+
+pub(super) fn smt(_: &Host) -> Result<Verdict, ProbeError> {
+    let Some(active) = read_if_there(format!("{DIRECTORY}/smt/active"))? else {
+        return Ok(Verdict::good("this kernel knows no cores that are shared"));
+    };
+    if active != "1" {
+        return Ok(Verdict::good("each CPU is a core of its own, as far as this host can see"));
+    }
+    let siblings = read_if_there(format!("{DIRECTORY}/cpu0/topology/thread_siblings_list"))?;
+    let siblings = siblings.map(|list| format!(" (CPUs {list} are one core)")).unwrap_or_default();
+    Ok(Verdict::limited(format!("CPUs share cores{siblings}"))
+        .hint("for exact speed, leave siblings idle or write off to smt/control"))
+}
+
+pub(super) fn governor(_: &Host) -> Result<Verdict, ProbeError> {
+    let mut governors = BTreeMap::<String, usize>::new();
+    for cpu in read_list(format!("{DIRECTORY}/online"))? {
+        let path = format!("{DIRECTORY}/cpu{cpu}/cpufreq/scaling_governor");
+        if let Some(name) = read_if_there(path)? {
+            *governors.entry(name).or_default() += 1;
+        }
+    }
+    if governors.is_empty() {
+        return Ok(Verdict::good("this host does not change its CPUs' speed"));
+    }
+    let list: Vec<String> =
+        governors.iter().map(|(name, cpus)| format!("{name} on {cpus} CPUs")).collect();
+    let found = list.join(", ");
+    let steady = governors.keys().all(|name| name == "performance");
+    Ok(if steady {
+        Verdict::good(found)
+    } else {
+        Verdict::limited(found).hint("`cpupower frequency-set --governor performance`")
+    })
+}

@@ -1,0 +1,135 @@
+//! How much `SCHED_DEADLINE` bandwidth is free: the kernel's own admission test, asked.
+//!
+//! A thread can have one CPU at most, so there is a thread for each CPU. Each in turn asks for a
+//! whole CPU and, where that is refused, for the most that is not. Threads ask for themselves,
+//! while they run, and end as what they are then, so that the kernel takes their bandwidth back as
+//! it does that of any deadline thread that exits.
+
+use std::io;
+use std::sync::mpsc::{Sender, channel};
+use std::sync::{Mutex, PoisonError};
+use std::thread;
+use std::time::Duration;
+
+use rustix::io::Errno;
+use slackline_units::{CpuShare, Span};
+
+use super::probe::{Host, ProbeError, Verdict, read_list};
+use super::realtime::limit;
+use crate::sys::{Scheduling, SchedulingOf, own_tid, set_scheduling};
+
+/// How long a share that was given back may stay taken; 100 us is the shortest that kernels allow.
+const PERIOD: Span = Span::from_ms(10);
+/// How finely the largest share is searched for, in millionths of a CPU.
+const STEP: u32 = 1_000;
+/// What ordinary threads are kept by each CPU's fair server, where there is one, by default.
+const FAIR_SERVER: CpuShare = CpuShare::from_ppm(50_000);
+
+pub(super) fn share(host: &Host) -> Result<Verdict, ProbeError> {
+    let cpus = read_list("/sys/devices/system/cpu/online")?.len();
+    let free = match free_share(cpus)? {
+        Ok(free) => free,
+        Err(error) => return Ok(refused(host, &error)),
+    };
+    let total = u32::try_from(cpus).unwrap_or(u32::MAX);
+    let each = CpuShare::from_ppm(free.ppm() / total.max(1));
+    let found = format!("{free} of {total}cpu: {each} of each CPU");
+    let limit = limit()?.unwrap_or(CpuShare::ONE);
+    if each > limit {
+        // Seen when two programs take and give back deadline bandwidth in the same milliseconds.
+        return Ok(Verdict::unknown(format!("{found}, which is more than the limit of {limit}"))
+            .hint("somebody else changed deadline bandwidth meanwhile; examine again"));
+    }
+    let server = if host.is_at_least(6, 12)? { FAIR_SERVER } else { CpuShare::NONE };
+    // Less than the limit, the fair server and the coarseness of the search explain?
+    let explained = limit.less(server).less(CpuShare::from_ppm(STEP));
+    let verdict = if each >= explained {
+        Verdict::good(found)
+    } else {
+        Verdict::limited(format!("{found}; without other deadline threads it were {explained}"))
+            .hint("see other-realtime for who holds the rest")
+    };
+    Ok(verdict.figure("deadline_free_ppm", free.ppm().into()))
+}
+
+fn refused(host: &Host, error: &io::Error) -> Verdict {
+    match Errno::from_io_error(error) {
+        Some(Errno::PERM) if host.root => {
+            Verdict::missing(format!("SCHED_DEADLINE is refused, though we are root: {error}"))
+                .hint("it is refused to threads that may not run on every CPU: see cpus")
+        }
+        Some(Errno::PERM) => Verdict::missing(format!("SCHED_DEADLINE is refused: {error}"))
+            .hint("run as root, or give CAP_SYS_NICE"),
+        _ => Verdict::unknown(format!("SCHED_DEADLINE is refused: {error}")),
+    }
+}
+
+/// The sum of the shares that this many threads get, each taking as much as it can.
+fn free_share(threads: usize) -> Result<io::Result<CpuShare>, ProbeError> {
+    /// Two at once would each find what the other leaves.
+    static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
+    let _turn = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
+    let sum = take_all(threads);
+    // Whoever comes next finds it free again.
+    thread::sleep(Duration::from_nanos(PERIOD.ns()));
+    sum
+}
+
+fn take_all(threads: usize) -> Result<io::Result<CpuShare>, ProbeError> {
+    thread::scope(|scope| {
+        // Each thread keeps its share until its end of this is dropped: here, however this ends.
+        let mut holds: Vec<Sender<()>> = Vec::new();
+        let mut sum = 0_u32;
+        for _ in 0..threads {
+            let (hold, held) = channel();
+            let (answer, answered) = channel();
+            let work = move || {
+                // Nobody listens any more only where nobody needs the answer any more.
+                let _ = answer.send(take_most());
+                let _ = held.recv();
+            };
+            thread::Builder::new()
+                .name("doctor".into())
+                .spawn_scoped(scope, work)
+                .map_err(ProbeError::tried("start a thread"))?;
+            holds.push(hold);
+            match answered.recv().map_err(|_| ProbeError::NoAnswer)? {
+                Ok(CpuShare::NONE) => break,
+                Ok(share) => sum = sum.saturating_add(share.ppm()),
+                Err(error) => return Ok(Err(error)),
+            }
+        }
+        Ok(Ok(CpuShare::from_ppm(sum)))
+    })
+}
+
+/// Makes the calling thread a deadline thread with the largest share that the kernel admits, to a
+/// thousandth of a CPU; no share, and an ordinary thread, where that is less.
+fn take_most() -> io::Result<CpuShare> {
+    if ask(CpuShare::ONE)? {
+        return Ok(CpuShare::ONE);
+    }
+    let (mut admitted, mut refused) = (0, CpuShare::ONE.ppm() / STEP);
+    while refused - admitted > 1 {
+        let middle = admitted.midpoint(refused);
+        if ask(CpuShare::from_ppm(middle * STEP))? {
+            admitted = middle;
+        } else {
+            refused = middle;
+        }
+    }
+    Ok(CpuShare::from_ppm(admitted * STEP))
+}
+
+/// Whether the kernel lets the calling thread have this share from now on.
+fn ask(share: CpuShare) -> io::Result<bool> {
+    let runtime = PERIOD * u64::from(share.ppm()) / u64::from(CpuShare::ONE.ppm());
+    let class = Scheduling::Deadline { runtime, deadline: PERIOD, period: PERIOD };
+    // Deadline threads may not start others unless those are ordinary again.
+    let to = SchedulingOf { class, reset_on_fork: true };
+    match set_scheduling(own_tid(), &to) {
+        Ok(()) => Ok(true),
+        Err(error) if Errno::from_io_error(&error) == Some(Errno::BUSY) => Ok(false),
+        Err(error) => Err(error),
+    }
+}

@@ -1,0 +1,90 @@
+//! Cgroups, and whether they can freeze a single thread.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use super::parse::{Hierarchy, HierarchyKind, hierarchies};
+use super::probe::{Host, ProbeError, Verdict, read};
+use crate::sys::own_tid;
+
+fn mounted() -> Result<Vec<Hierarchy>, ProbeError> {
+    Ok(hierarchies(&read("/proc/self/mountinfo")?))
+}
+
+pub(super) fn version(_: &Host) -> Result<Verdict, ProbeError> {
+    let mounts = mounted()?;
+    let v2 = mounts.iter().find(|mount| mount.kind == HierarchyKind::V2);
+    let v1 = mounts.iter().filter_map(|mount| match &mount.kind {
+        HierarchyKind::V1 { controllers } if !controllers.is_empty() => Some(controllers.join("+")),
+        _ => None,
+    });
+    let v1: Vec<String> = v1.collect();
+    Ok(match (v2, v1.as_slice()) {
+        (Some(v2), []) => Verdict::good(format!("version 2 at {}", v2.point.display())),
+        (Some(v2), _) => Verdict::good(format!(
+            "hybrid: version 2 at {}, version 1 for {}",
+            v2.point.display(),
+            v1.join(" ")
+        )),
+        (None, []) => Verdict::missing("no cgroup hierarchy is mounted")
+            .hint("`mount -t cgroup2 none /sys/fs/cgroup`"),
+        (None, _) => Verdict::limited(format!("version 1 only, for {}", v1.join(" ")))
+            .hint("`mount -t cgroup2 none` on an empty directory adds version 2"),
+    })
+}
+
+pub(super) fn freezer(_: &Host) -> Result<Verdict, ProbeError> {
+    let mounts = mounted()?;
+    let cgroup = read("/proc/self/cgroup")?;
+    let own = |wanted: &dyn Fn(&HierarchyKind) -> bool| {
+        mounts.iter().find(|mount| wanted(&mount.kind)).and_then(|it| it.own_directory(&cgroup))
+    };
+    let v2 = own(&|kind| *kind == HierarchyKind::V2).map(|place| try_v2(&place));
+    if let Some(Ok(())) = v2 {
+        return Ok(Verdict::good("a threaded group of version 2 could be made, and has a freezer"));
+    }
+    let v2 = v2.map_or("not mounted".into(), |tried| match tried {
+        Ok(()) => "works".to_owned(),
+        Err(error) => error.to_string(),
+    });
+    let v1 = own(&|kind| kind.controls("freezer")).map(|place| try_v1(&place));
+    Ok(match v1 {
+        Some(Ok(())) => Verdict::limited(format!("version 1 only (version 2: {v2})"))
+            .hint("version 1 is slower, and what it froze cannot be killed"),
+        Some(Err(error)) => Verdict::missing(format!("version 2: {v2}; version 1: {error}"))
+            .hint("run as root, where cgroups are mounted for writing"),
+        None => Verdict::missing(format!("version 2: {v2}; version 1: not mounted"))
+            .hint("run as root, where cgroups are mounted for writing"),
+    })
+}
+
+/// A group of our own, gone when this is.
+struct Group(PathBuf);
+
+impl Group {
+    fn make(parent: &Path) -> io::Result<Group> {
+        // No name that groups of held threads have.
+        let group = parent.join(format!("doctor-of-slackline-{}", own_tid()));
+        fs::create_dir(&group)?;
+        Ok(Group(group))
+    }
+}
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        // It is empty, so only somebody else who removed it first can be in the way.
+        let _ = fs::remove_dir(&self.0);
+    }
+}
+
+fn try_v2(parent: &Path) -> io::Result<()> {
+    let group = Group::make(parent)?;
+    fs::write(group.0.join("cgroup.type"), "threaded")?;
+    fs::write(group.0.join("cgroup.freeze"), "0")
+}
+
+fn try_v1(parent: &Path) -> io::Result<()> {
+    let group = Group::make(parent)?;
+    fs::write(group.0.join("freezer.state"), "THAWED")
+}

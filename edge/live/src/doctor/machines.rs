@@ -1,0 +1,58 @@
+//! Virtual machines.
+
+use std::env;
+use std::io;
+use std::os::fd::AsFd;
+use std::path::Path;
+
+use rustix::fs::{Access, access};
+
+use super::probe::{Host, ProbeError, Verdict};
+use crate::sys::{kvm_api_version, try_kvm_machine};
+
+pub(super) fn kvm(_: &Host) -> Result<Verdict, ProbeError> {
+    let device = match std::fs::File::options().read(true).write(true).open("/dev/kvm") {
+        Ok(device) => device,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            return Ok(Verdict::missing("there is no /dev/kvm")
+                .hint("load `kvm_intel` or `kvm_amd`, if the processor lets them"));
+        }
+        Err(error) => {
+            return Ok(Verdict::missing(format!("/dev/kvm cannot be opened: {error}"))
+                .hint("run as root, or join the group `kvm`"));
+        }
+    };
+    let version =
+        kvm_api_version(device.as_fd()).map_err(ProbeError::tried("ask KVM for its version"))?;
+    Ok(match try_kvm_machine(device.as_fd()) {
+        Ok(()) => Verdict::good(format!("version {version}; an empty machine could be made")),
+        Err(error) => {
+            Verdict::missing(format!("version {version}, but no machine can be made: {error}"))
+                .hint("guests run by emulation (TCG) instead; they are scheduled just the same")
+        }
+    })
+}
+
+pub(super) fn qemu(_: &Host) -> Result<Verdict, ProbeError> {
+    let path = env::var_os("PATH").unwrap_or_default();
+    let mut found: Vec<String> =
+        env::split_paths(&path).flat_map(|folder| in_folder(&folder)).collect();
+    found.sort();
+    found.dedup();
+    Ok(match found.len() {
+        0 => Verdict::missing("no qemu-system-* in PATH")
+            .hint("install QEMU, or schedule other programs' threads"),
+        1..=4 => Verdict::good(found.join(", ")),
+        count => Verdict::good(format!("{}, and {} more", found[..3].join(", "), count - 3)),
+    })
+}
+
+/// The emulators in a folder of `PATH`, none where it cannot be read.
+fn in_folder(folder: &Path) -> Vec<String> {
+    let Ok(entries) = std::fs::read_dir(folder) else { return Vec::new() };
+    let emulators = entries.flatten().filter(|entry| {
+        entry.file_name().as_encoded_bytes().starts_with(b"qemu-system-")
+            && access(entry.path(), Access::EXEC_OK).is_ok()
+    });
+    emulators.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect()
+}

@@ -1,0 +1,75 @@
+//! Real-time threads of other programs.
+
+use std::collections::BTreeMap;
+use std::fs;
+
+use super::parse::thread_stat;
+use super::probe::{Host, ProbeError, Verdict};
+
+const FIFO: u32 = 1;
+const ROUND_ROBIN: u32 = 2;
+const DEADLINE: u32 = 6;
+
+/// A real-time thread as it is ordered by urgency, with how many are like it.
+type Kinds = BTreeMap<(Urgency, String), u64>;
+
+/// The most urgent first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Urgency {
+    Deadline,
+    /// 99 less the priority.
+    Below99(u32),
+}
+
+pub(super) fn real_time(_: &Host) -> Result<Verdict, ProbeError> {
+    let (kinds, kernel_threads) = scan()?;
+    let count: u64 = kinds.values().sum();
+    let list = kinds.iter().take(4).map(|((urgency, name), number)| {
+        let times = if *number > 1 { format!(", {number} times") } else { String::new() };
+        match urgency {
+            Urgency::Deadline => format!("`{name}` by deadline{times}"),
+            Urgency::Below99(below) => format!("`{name}` at {}{times}", 99 - below),
+        }
+    });
+    let list = list.collect::<Vec<_>>().join("; ");
+    let kernel = format!("{kernel_threads} of the kernel's");
+    let verdict = match kinds.keys().next() {
+        None => Verdict::good(format!("none but {kernel}")),
+        // Raised threads run at 97 and below their dispatchers at 99.
+        Some((Urgency::Deadline | Urgency::Below99(0..=2), _)) => {
+            Verdict::limited(format!("{count} beside {kernel}: {list}"))
+                .hint("end them, or give them CPUs that no scenario uses")
+        }
+        Some(_) => Verdict::good(format!("{count} beside {kernel}: {list}")),
+    };
+    Ok(verdict.figure("other_realtime_threads", count))
+}
+
+/// The real-time threads of other programs, and the number of the kernel's own.
+fn scan() -> Result<(Kinds, u64), ProbeError> {
+    let (mut kinds, mut kernel_threads) = (Kinds::new(), 0);
+    let own = std::process::id().to_string();
+    let all = fs::read_dir("/proc").map_err(ProbeError::tried("list /proc"))?;
+    // A process or a thread that ends while we look is none of interest.
+    let processes = all.flatten().filter(|entry| {
+        let name = entry.file_name();
+        name.as_encoded_bytes().iter().all(u8::is_ascii_digit) && name != own.as_str()
+    });
+    for thread in processes.flat_map(|process| fs::read_dir(process.path().join("task"))).flatten()
+    {
+        let Ok(thread) = thread else { continue };
+        let Ok(text) = fs::read(thread.path().join("stat")) else { continue };
+        let Some(stat) = thread_stat(&String::from_utf8_lossy(&text)) else { continue };
+        let urgency = match stat.policy {
+            DEADLINE => Urgency::Deadline,
+            FIFO | ROUND_ROBIN => Urgency::Below99(99_u32.saturating_sub(stat.priority)),
+            _ => continue,
+        };
+        if stat.kernel {
+            kernel_threads += 1;
+        } else {
+            *kinds.entry((urgency, stat.name)).or_default() += 1;
+        }
+    }
+    Ok((kinds, kernel_threads))
+}

@@ -1,0 +1,202 @@
+//! What the probes have in common: what they return, how they fail, and how they read and try.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitStatus};
+use std::sync::Arc;
+use std::{fs, thread};
+
+use thiserror::Error;
+
+use super::parse::{self, Config, Version};
+use super::{Figure, State};
+
+/// Finds out about one topic.
+pub(super) type Probe = fn(&Host) -> Result<Verdict, ProbeError>;
+
+/// What a probe found out.
+#[derive(Debug)]
+pub(super) struct Verdict {
+    pub(super) state: State,
+    pub(super) found: String,
+    pub(super) hint: Option<String>,
+    pub(super) figures: Vec<Figure>,
+}
+
+impl Verdict {
+    pub(super) fn good(found: impl Into<String>) -> Verdict {
+        Verdict { state: State::Good, found: found.into(), hint: None, figures: Vec::new() }
+    }
+
+    pub(super) fn limited(found: impl Into<String>) -> Verdict {
+        Verdict { state: State::Limited, ..Verdict::good(found) }
+    }
+
+    pub(super) fn missing(found: impl Into<String>) -> Verdict {
+        Verdict { state: State::Missing, ..Verdict::good(found) }
+    }
+
+    pub(super) fn unknown(found: impl Into<String>) -> Verdict {
+        Verdict { state: State::Unknown, ..Verdict::good(found) }
+    }
+
+    pub(super) fn hint(self, hint: impl Into<String>) -> Verdict {
+        Verdict { hint: Some(hint.into()), ..self }
+    }
+
+    pub(super) fn figure(mut self, name: &'static str, value: u64) -> Verdict {
+        self.figures.push(Figure { name, value });
+        self
+    }
+}
+
+/// Why a probe found nothing out.
+#[derive(Clone, Debug, Error)]
+pub(super) enum ProbeError {
+    /// A file could not be read.
+    #[error("cannot read {path}: {source}")]
+    Read {
+        /// Which.
+        path: PathBuf,
+        /// What the kernel said.
+        source: Arc<io::Error>,
+    },
+    /// A file says something that is not understood.
+    #[error("{path} says `{text}`, which is not understood")]
+    NotUnderstood {
+        /// Which.
+        path: PathBuf,
+        /// What it says.
+        text: String,
+    },
+    /// Something that was tried failed in a way that says nothing about the topic.
+    #[error("cannot {what}: {source}")]
+    Tried {
+        /// What was tried, as in "start a thread".
+        what: &'static str,
+        /// What the kernel said.
+        source: Arc<io::Error>,
+    },
+    /// A thread that tried something ended without an answer.
+    #[error("the thread that was to find out ended without an answer")]
+    NoAnswer,
+    /// A program did not do what it was asked to.
+    #[error("`{program}` ended with {status}")]
+    Program {
+        /// Which.
+        program: &'static str,
+        /// How it ended.
+        status: ExitStatus,
+    },
+}
+
+impl ProbeError {
+    /// For `map_err`: what was tried, as in "start a thread".
+    pub(super) fn tried<E: Into<io::Error>>(what: &'static str) -> impl FnOnce(E) -> ProbeError {
+        move |source| ProbeError::Tried { what, source: Arc::new(source.into()) }
+    }
+}
+
+/// What several probes want to know.
+#[derive(Debug)]
+pub(super) struct Host {
+    /// The kernel's release, such as `6.18.44-cloud-amd64`.
+    pub(super) release: Result<String, ProbeError>,
+    pub(super) version: Result<Version, ProbeError>,
+    pub(super) config: Result<Config, ProbeError>,
+    pub(super) root: bool,
+}
+
+impl Host {
+    pub(super) fn look() -> Host {
+        const RELEASE: &str = "/proc/sys/kernel/osrelease";
+        let release = read(RELEASE);
+        let version = release.clone().and_then(|release| {
+            Version::parse(&release).ok_or_else(|| not_understood(RELEASE, &release))
+        });
+        let config = release.clone().and_then(|release| read_config(&release));
+        Host { release, version, config, root: rustix::process::geteuid().is_root() }
+    }
+
+    /// Whether the kernel was built with this option: neither unset nor left out.
+    pub(super) fn is_built_with(&self, option: &str) -> Result<bool, ProbeError> {
+        self.config.as_ref().map(|config| config.value(option).is_some()).map_err(Clone::clone)
+    }
+
+    /// Whether the kernel is this version or later.
+    pub(super) fn is_at_least(&self, major: u32, minor: u32) -> Result<bool, ProbeError> {
+        let at_least = |version: &Version| *version >= Version { major, minor };
+        self.version.as_ref().map(at_least).map_err(Clone::clone)
+    }
+}
+
+/// The options the kernel was built with: what it says itself, or what was installed beside it.
+fn read_config(release: &str) -> Result<Config, ProbeError> {
+    let beside = [format!("/boot/config-{release}"), format!("/lib/modules/{release}/config")];
+    let installed = beside.into_iter().find_map(|path| fs::read_to_string(path).ok());
+    let text = installed.map_or_else(|| unpacked("/proc/config.gz"), Ok)?;
+    Ok(Config::new(text))
+}
+
+fn unpacked(path: &'static str) -> Result<String, ProbeError> {
+    // Says what is wrong with the file in better words than the program's exit status.
+    fs::metadata(path).map_err(|source| unreadable(path, source))?;
+    // A host without gzip is rarer than one that is worth carrying an unpacker for.
+    let output = Command::new("gzip")
+        .args(["--decompress", "--stdout", path])
+        .output()
+        .map_err(ProbeError::tried("run `gzip`"))?;
+    if !output.status.success() {
+        return Err(ProbeError::Program { program: "gzip", status: output.status });
+    }
+    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+}
+
+fn unreadable(path: impl AsRef<Path>, source: io::Error) -> ProbeError {
+    ProbeError::Read { path: path.as_ref().into(), source: Arc::new(source) }
+}
+
+/// The error for a file that says what it should not.
+pub(super) fn not_understood(path: impl AsRef<Path>, text: &str) -> ProbeError {
+    ProbeError::NotUnderstood { path: path.as_ref().into(), text: text.trim().into() }
+}
+
+/// The text of a file, without the white space around it.
+pub(super) fn read(path: impl AsRef<Path>) -> Result<String, ProbeError> {
+    let bytes = fs::read(&path).map_err(|source| unreadable(&path, source))?;
+    Ok(String::from_utf8_lossy(&bytes).trim().to_owned())
+}
+
+/// The text of a file, or none where there is no such file.
+pub(super) fn read_if_there(path: impl AsRef<Path>) -> Result<Option<String>, ProbeError> {
+    match read(path) {
+        Ok(text) => Ok(Some(text)),
+        Err(ProbeError::Read { source, .. }) if source.kind() == io::ErrorKind::NotFound => {
+            Ok(None)
+        }
+        Err(error) => Err(error),
+    }
+}
+
+/// The whole number that a file consists of.
+pub(super) fn read_number<N: std::str::FromStr>(path: impl AsRef<Path>) -> Result<N, ProbeError> {
+    let text = read(&path)?;
+    text.parse().map_err(|_| not_understood(path, &text))
+}
+
+/// The numbers in a list of ranges, such as `0-3,8`.
+pub(super) fn read_list(path: impl AsRef<Path>) -> Result<Vec<usize>, ProbeError> {
+    let text = read(&path)?;
+    parse::list(&text).ok_or_else(|| not_understood(path, &text))
+}
+
+/// Does something on a thread of its own, whose scheduling it may change as it likes.
+pub(super) fn on_own_thread<T: Send + 'static>(
+    work: impl FnOnce() -> T + Send + 'static,
+) -> Result<T, ProbeError> {
+    let thread = thread::Builder::new()
+        .name("doctor".into())
+        .spawn(work)
+        .map_err(ProbeError::tried("start a thread"))?;
+    thread.join().map_err(|_| ProbeError::NoAnswer)
+}

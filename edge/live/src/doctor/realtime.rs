@@ -1,0 +1,198 @@
+//! Real-time priorities, and what the kernel keeps back from them.
+
+use std::fs;
+use std::io;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::path::{Path, PathBuf};
+
+use rustix::io::Errno;
+use rustix::mount::{FsMountFlags, FsOpenFlags, MountAttrFlags, fsconfig_create, fsmount, fsopen};
+use slackline_units::{CpuShare, Span};
+
+use super::parse::hierarchies;
+use super::probe::{
+    Host, ProbeError, Verdict, not_understood, on_own_thread, read, read_if_there, read_list,
+    read_number,
+};
+use crate::sys::{Scheduling, SchedulingOf, get_scheduling, own_tid, set_scheduling};
+
+/// The priority of a dispatcher.
+pub(super) const DISPATCHER: SchedulingOf =
+    SchedulingOf { class: Scheduling::Fifo { priority: 99 }, reset_on_fork: true };
+
+pub(super) fn fifo(host: &Host) -> Result<Verdict, ProbeError> {
+    let tried = on_own_thread(|| -> io::Result<bool> {
+        let before = get_scheduling(own_tid())?;
+        set_scheduling(own_tid(), &DISPATCHER)?;
+        let became = get_scheduling(own_tid())?;
+        set_scheduling(own_tid(), &before)?;
+        Ok(became.class == DISPATCHER.class)
+    })?;
+    Ok(match tried {
+        Ok(true) => Verdict::good("a thread of ours became SCHED_FIFO 99 and was set back"),
+        Ok(false) => Verdict::missing("the kernel agrees to SCHED_FIFO 99 but does not set it")
+            .hint("a sandbox seems to be in between; run outside it"),
+        Err(error) if host.root && error.kind() == io::ErrorKind::PermissionDenied => {
+            Verdict::missing(format!("SCHED_FIFO 99 was refused, though we are root: {error}"))
+                .hint("see rt-group; in a container, CAP_SYS_NICE may be missing")
+        }
+        Err(error) => Verdict::missing(format!("SCHED_FIFO 99 was refused: {error}"))
+            .hint("run as root, or give CAP_SYS_NICE"),
+    })
+}
+
+pub(super) fn rt_group(host: &Host) -> Result<Verdict, ProbeError> {
+    let mounts = hierarchies(&read("/proc/self/mountinfo")?);
+    let Some(mount) = mounts.iter().find(|mount| mount.kind.controls("cpu")) else {
+        return rt_group_without_budget(host);
+    };
+    let cgroup = read("/proc/self/cgroup")?;
+    let Some(group) = mount.own_directory(&cgroup) else {
+        return Ok(Verdict::unknown("our own cgroup lies outside what is mounted here"));
+    };
+    let file = group.join("cpu.rt_runtime_us");
+    let Some(text) = read_if_there(&file)? else {
+        return Ok(Verdict::good("cgroups have no real-time budgets on this kernel"));
+    };
+    let runtime: i64 = text.parse().map_err(|_| not_understood(&file, &text))?;
+    let period: u64 = read_number(group.join("cpu.rt_period_us"))?;
+    let name = group.display();
+    let found = format!("{runtime} us in every {period} us for {name}");
+    Ok(if runtime == 0 {
+        Verdict::missing(format!("no real-time budget for {name}")).hint(format!(
+            "move Slackline and its guests to the root of that hierarchy, or write a budget to {}",
+            file.display()
+        ))
+    } else {
+        Verdict::good(found)
+    })
+}
+
+/// Without the `cpu` controller of version 1 there is nowhere to see, or give, a group's budget.
+fn rt_group_without_budget(host: &Host) -> Result<Verdict, ProbeError> {
+    if !host.is_built_with("CONFIG_RT_GROUP_SCHED")? {
+        return Ok(Verdict::good("cgroups have no real-time budgets on this kernel"));
+    }
+    if read("/proc/cmdline")?.split(' ').any(|option| option == "rt_group_sched=0") {
+        return Ok(Verdict::good("real-time budgets of cgroups were switched off at boot"));
+    }
+    Ok(Verdict::limited(
+        "CONFIG_RT_GROUP_SCHED without a version 1 `cpu` hierarchy to give budgets",
+    )
+    .hint("keep all real-time threads in the root cgroup, or boot with rt_group_sched=0"))
+}
+
+/// What the host's limit leaves to real-time classes on each CPU; none where there is no limit.
+pub(super) fn limit() -> Result<Option<CpuShare>, ProbeError> {
+    let (runtime, period) = limit_us()?;
+    Ok(runtime.map(|runtime| ratio(runtime, period)))
+}
+
+fn limit_us() -> Result<(Option<u64>, u64), ProbeError> {
+    const RUNTIME: &str = "/proc/sys/kernel/sched_rt_runtime_us";
+    const PERIOD: &str = "/proc/sys/kernel/sched_rt_period_us";
+    let period: u64 = read_number(PERIOD)?;
+    if period == 0 {
+        return Err(not_understood(PERIOD, "0"));
+    }
+    let runtime: i64 = read_number(RUNTIME)?;
+    // The kernel writes -1 for no limit, and allows no other negative number.
+    Ok((u64::try_from(runtime).ok(), period))
+}
+
+/// A part of a whole, rounded down to a millionth.
+fn ratio(part: u64, whole: u64) -> CpuShare {
+    let ppm = u128::from(part) * 1_000_000 / u128::from(whole);
+    CpuShare::from_ppm(u32::try_from(ppm).unwrap_or(u32::MAX))
+}
+
+pub(super) fn rt_limit(_: &Host) -> Result<Verdict, ProbeError> {
+    const HINT: &str = "`sysctl kernel.sched_rt_runtime_us=950000` is the kernel's default";
+    let (Some(runtime), period) = limit_us()? else {
+        return Ok(Verdict::good("no limit: a runaway real-time thread can take a whole CPU")
+            .figure("rt_limit_ppm", 1_000_000));
+    };
+    let share = ratio(runtime, period);
+    let found = format!("{runtime} us in every {period} us: {share} of each CPU");
+    let verdict = match share.ppm() {
+        0 => Verdict::missing(found).hint(HINT),
+        // The default is 0.95.
+        1..950_000 => Verdict::limited(found).hint(HINT),
+        _ => Verdict::good(found),
+    };
+    Ok(verdict.figure("rt_limit_ppm", share.ppm().into()))
+}
+
+pub(super) fn fair_server(host: &Host) -> Result<Verdict, ProbeError> {
+    let why = match fair_servers() {
+        Ok(Some(servers)) => return Ok(fair_server_read(&servers)),
+        Ok(None) => "debugfs does not show it".to_owned(),
+        Err(error) => error.to_string(),
+    };
+    if !host.is_at_least(6, 12)? {
+        return Ok(Verdict::good("not in kernels before 6.12"));
+    }
+    Ok(Verdict::limited(format!(
+        "likely 50 ms in every second on each CPU, the default since Linux 6.12 ({why})"
+    ))
+    .hint("plan for 0.90cpu to 0.95cpu of each CPU; deadline-share says what is free"))
+}
+
+fn fair_server_read(servers: &[(Span, Span)]) -> Verdict {
+    let share = |&(runtime, period): &(Span, Span)| ratio(runtime.ns(), period.ns());
+    let most = servers.iter().max_by_key(|server| share(server));
+    let Some(most @ &(runtime, period)) = most else {
+        return Verdict::unknown("debugfs shows no CPU's");
+    };
+    let ppm = share(most).ppm();
+    let verdict = if ppm == 0 {
+        Verdict::good("switched off on every CPU")
+    } else {
+        Verdict::limited(format!("{runtime} in every {period}: up to {} of a CPU", share(most)))
+            .hint(
+                "0 in each sched/fair_server/cpu*/runtime of debugfs would switch it off; ordinary \
+                   threads can then starve",
+            )
+    };
+    verdict.figure("fair_server_ppm", ppm.into())
+}
+
+/// The runtime and period of each CPU's fair server, or none where the kernel shows none.
+fn fair_servers() -> Result<Option<Vec<(Span, Span)>>, ProbeError> {
+    let mount;
+    let mut base = PathBuf::from("/sys/kernel/debug/sched");
+    if !fs::exists(&base).unwrap_or(false) {
+        mount = own_debugfs().map_err(ProbeError::tried("mount debugfs for ourselves"))?;
+        base = format!("/proc/self/fd/{}/sched", mount.as_raw_fd()).into();
+    }
+    let servers = base.join("fair_server");
+    if !fs::exists(&servers).map_err(ProbeError::tried("look into debugfs"))? {
+        return Ok(None);
+    }
+    let mut found = Vec::new();
+    for cpu in read_list("/sys/devices/system/cpu/online")? {
+        let cpu = servers.join(format!("cpu{cpu}"));
+        found.push((server_span(&cpu, "runtime")?, server_span(&cpu, "period")?));
+    }
+    Ok(Some(found))
+}
+
+fn server_span(cpu: &Path, name: &'static str) -> Result<Span, ProbeError> {
+    let what = match name {
+        "runtime" => "read the fair server's runtime in debugfs",
+        _ => "read the fair server's period in debugfs",
+    };
+    // The path would show a descriptor's number where the mount is our own.
+    let text = fs::read_to_string(cpu.join(name)).map_err(ProbeError::tried(what))?;
+    let number = text.trim().parse().map_err(|_| not_understood(cpu.join(name), &text))?;
+    Ok(Span::from_ns(number))
+}
+
+/// Debugfs, mounted for ourselves only and attached to no directory, so that the host looks as
+/// before.
+fn own_debugfs() -> Result<OwnedFd, Errno> {
+    let filesystem = fsopen("debugfs", FsOpenFlags::FSOPEN_CLOEXEC)?;
+    fsconfig_create(&filesystem)?;
+    let attributes = MountAttrFlags::MOUNT_ATTR_RDONLY | MountAttrFlags::MOUNT_ATTR_NOEXEC;
+    fsmount(&filesystem, FsMountFlags::FSMOUNT_CLOEXEC, attributes)
+}

@@ -1,0 +1,216 @@
+//! A report as text for people.
+
+use std::fmt::Write;
+
+use super::{Finding, Report, State};
+
+/// Whether a text may use colors.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ink {
+    /// Letters only.
+    Plain,
+    /// With ANSI escapes for a terminal.
+    Color,
+}
+
+/// Narrower than this, nothing can be laid out in columns.
+const NARROWEST: usize = 48;
+/// Before the text of a finding: two spaces, the state, two spaces, the topic, two spaces.
+const INDENT: usize = 2 + STATE + 2 + TOPIC + 2;
+/// The longest word of a state, `limited`.
+const STATE: usize = 7;
+/// The longest name of a topic, `deadline-share` and `other-realtime`.
+const TOPIC: usize = 14;
+
+impl Report {
+    /// The report as lines of at most `width` columns (48 at least, and longer only where a single
+    /// word is): a line or more a topic, under a heading a section. What is not good says why it
+    /// matters and what can be done about it. What killed runs left behind is shown as it was
+    /// handed in. The last line says whether scenarios can run live.
+    #[must_use]
+    pub fn render(&self, width: usize, ink: Ink) -> String {
+        let page = Page { width: width.max(NARROWEST), ink };
+        let mut out = String::new();
+        let mut section = None;
+        for finding in &self.findings {
+            if section != Some(finding.topic.section()) {
+                section = Some(finding.topic.section());
+                let title = finding.topic.section().title();
+                let gap = if out.is_empty() { "" } else { "\n" };
+                line(&mut out, &format!("{gap}{}", page.paint(BOLD, title)));
+            }
+            page.finding(&mut out, finding);
+        }
+        if !self.leftovers.is_empty() {
+            line(&mut out, &format!("\n{}", page.paint(BOLD, "What killed runs left behind")));
+            for left in &self.leftovers {
+                page.wrapped(&mut out, "  ", left, None);
+            }
+        }
+        out.push('\n');
+        page.verdict(&mut out, self);
+        out
+    }
+}
+
+const BOLD: &str = "1";
+const DIM: &str = "2";
+const RED: &str = "31";
+const GREEN: &str = "32";
+const YELLOW: &str = "33";
+const CYAN: &str = "36";
+
+struct Page {
+    width: usize,
+    ink: Ink,
+}
+
+impl Page {
+    fn finding(&self, out: &mut String, finding: &Finding) {
+        let state = finding.state.word();
+        let color = match finding.state {
+            State::Good => GREEN,
+            State::Limited => YELLOW,
+            State::Missing => RED,
+            State::Unknown => CYAN,
+        };
+        let head = format!(
+            "  {}  {:<TOPIC$}  ",
+            self.paint(color, &format!("{state:<STATE$}")),
+            finding.id()
+        );
+        self.wrapped(out, &head, &finding.found, None);
+        if finding.state == State::Good {
+            return;
+        }
+        let rest = " ".repeat(INDENT);
+        self.wrapped(out, &rest, finding.matters(), Some(DIM));
+        if let Some(hint) = &finding.hint {
+            self.wrapped(out, &rest, &format!("hint: {hint}"), None);
+        }
+    }
+
+    fn verdict(&self, out: &mut String, report: &Report) {
+        let obstacles: Vec<&str> = report.obstacles().map(|finding| finding.topic.id()).collect();
+        if obstacles.is_empty() {
+            let limited = report.findings.iter().any(|finding| finding.state == State::Limited);
+            let but = if limited { ", within the limits above" } else { "" };
+            let text = format!("This host can run scenarios live{but}.");
+            self.wrapped(out, "", &text, Some(BOLD));
+        } else {
+            let text = format!(
+                "This host cannot run scenarios live, because of: {}.",
+                obstacles.join(", ")
+            );
+            self.wrapped(out, "", &text, Some(BOLD));
+        }
+    }
+
+    /// A text in lines between the width of `head` and that of the page. `head` stands before the
+    /// first line only.
+    fn wrapped(&self, out: &mut String, head: &str, text: &str, style: Option<&str>) {
+        let indent = printed_width(head);
+        let room = self.width.saturating_sub(indent);
+        let mut before = head.to_owned();
+        for piece in pieces(text, room) {
+            let piece = style.map_or(piece.clone(), |style| self.paint(style, &piece));
+            line(out, &format!("{before}{piece}"));
+            before = " ".repeat(indent);
+        }
+    }
+
+    fn paint(&self, style: &str, text: &str) -> String {
+        match self.ink {
+            Ink::Plain => text.to_owned(),
+            Ink::Color => format!("\x1b[{style}m{text}\x1b[0m"),
+        }
+    }
+}
+
+fn line(out: &mut String, text: &str) {
+    writeln!(out, "{}", text.trim_end()).expect("a string takes any text");
+}
+
+/// How many columns a text takes, escapes left out.
+fn printed_width(text: &str) -> usize {
+    let mut pieces = text.split('\x1b');
+    let first = pieces.next().map_or(0, |piece| piece.chars().count());
+    let rest =
+        pieces.map(|piece| piece.split_once('m').map_or(0, |(_, text)| text.chars().count()));
+    first + rest.sum::<usize>()
+}
+
+/// The words of a text in lines of at most `room` columns, unless a word is longer. At least one.
+fn pieces(text: &str, room: usize) -> Vec<String> {
+    let mut lines = vec![String::new()];
+    for word in text.split_whitespace() {
+        let last = lines.last_mut().expect("never empty");
+        let taken = last.chars().count();
+        if taken > 0 && taken + 1 + word.chars().count() > room {
+            lines.push(word.to_owned());
+        } else {
+            if taken > 0 {
+                last.push(' ');
+            }
+            last.push_str(word);
+        }
+    }
+    lines
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Topic;
+    use super::*;
+
+    fn report(state: State, found: &str) -> Report {
+        let finding = |topic| Finding {
+            topic,
+            state: if topic == Topic::Fifo { state } else { State::Good },
+            found: if topic == Topic::Fifo { found.into() } else { "fine".into() },
+            hint: Some("a hint".into()),
+            figures: Vec::new(),
+        };
+        Report { findings: Topic::ALL.map(finding).into(), leftovers: Vec::new() }
+    }
+
+    #[test]
+    fn what_is_not_good_says_why_it_matters_and_what_to_do() {
+        let text = report(State::Missing, "refused by the kernel, and by everybody else")
+            .render(60, Ink::Plain);
+        let fifo: Vec<&str> =
+            text.lines().skip_while(|line| !line.contains("fifo")).take(5).collect();
+        assert_eq!(
+            fifo,
+            [
+                "  missing  fifo            refused by the kernel, and by",
+                "                           everybody else",
+                "                           dispatchers and the threads they",
+                "                           choose run as SCHED_FIFO",
+                "                           hint: a hint",
+            ]
+        );
+        assert!(text.ends_with("\nThis host cannot run scenarios live, because of: fifo.\n"));
+        assert_eq!(text.matches("hint:").count(), 1);
+    }
+
+    #[test]
+    fn color_changes_no_column() {
+        let report = report(State::Limited, "one two three four five six seven eight nine ten");
+        let (plain, color) = (report.render(50, Ink::Plain), report.render(50, Ink::Color));
+        assert_ne!(plain, color);
+        let widths = |text: &str| text.lines().map(printed_width).collect::<Vec<_>>();
+        assert_eq!(widths(&plain), widths(&color));
+        assert!(widths(&plain).into_iter().all(|width| width <= 50));
+    }
+
+    #[test]
+    fn what_killed_runs_left_is_shown_at_the_end() {
+        let report =
+            report(State::Good, "fine").with_leftovers(vec!["thread 42 is stopped".into()]);
+        let text = report.render(80, Ink::Plain);
+        let end = "\nWhat killed runs left behind\n  thread 42 is stopped\n\n\
+                   This host can run scenarios live.\n";
+        assert!(text.ends_with(end), "{text}");
+    }
+}

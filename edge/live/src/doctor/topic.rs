@@ -1,0 +1,211 @@
+//! What there is to examine.
+
+/// A topic of the examination.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Topic {
+    /// The kernel's version.
+    Kernel,
+    /// What we may do to threads.
+    Privilege,
+    /// Whether our memory can be kept in RAM.
+    MemoryLock,
+    /// Whether `SCHED_FIFO` can be set.
+    Fifo,
+    /// The real-time budget of our cgroup.
+    RtGroup,
+    /// The kernel's limit on real-time classes.
+    RtLimit,
+    /// The kernel's reserve for ordinary threads.
+    FairServer,
+    /// How much `SCHED_DEADLINE` bandwidth is free.
+    DeadlineShare,
+    /// Real-time threads of other programs.
+    OtherRealtime,
+    /// How late timers are.
+    Timers,
+    /// What the kernel reads the time from.
+    Clock,
+    /// The kernel's tick.
+    Tick,
+    /// CPU time that a hypervisor gave to others.
+    Steal,
+    /// The CPUs.
+    Cpus,
+    /// Whether CPUs share cores.
+    Smt,
+    /// Who chooses the CPUs' speed.
+    Governor,
+    /// Which cgroup hierarchies there are.
+    Cgroup,
+    /// Whether single threads can be frozen.
+    Freezer,
+    /// Whether schedulers can be loaded into the kernel.
+    SchedExt,
+    /// Perf events.
+    Perf,
+    /// The kernel's tracepoints.
+    Tracefs,
+    /// BPF programs.
+    Bpf,
+    /// Hardware virtualization.
+    Kvm,
+    /// QEMU.
+    Qemu,
+}
+
+/// What a topic is a part of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Section {
+    /// What we are allowed.
+    Permission,
+    /// How much CPU time there is to give.
+    Bandwidth,
+    /// How exactly it can be given.
+    Precision,
+    /// Ways to hold threads back.
+    Holding,
+    /// Ways to see what threads do.
+    Watching,
+    /// Virtual machines.
+    Machines,
+}
+
+impl Section {
+    /// A heading.
+    #[must_use]
+    pub const fn title(self) -> &'static str {
+        match self {
+            Section::Permission => "What is allowed",
+            Section::Bandwidth => "How much CPU time can be given",
+            Section::Precision => "How exactly it can be given",
+            Section::Holding => "How threads can be held",
+            Section::Watching => "How threads can be watched",
+            Section::Machines => "Virtual machines",
+        }
+    }
+}
+
+impl Topic {
+    /// All topics, in the order of a report: by section.
+    pub const ALL: [Topic; 24] = [
+        Topic::Kernel,
+        Topic::Privilege,
+        Topic::MemoryLock,
+        Topic::Fifo,
+        Topic::RtGroup,
+        Topic::Cpus,
+        Topic::RtLimit,
+        Topic::FairServer,
+        Topic::DeadlineShare,
+        Topic::OtherRealtime,
+        Topic::Timers,
+        Topic::Clock,
+        Topic::Tick,
+        Topic::Steal,
+        Topic::Smt,
+        Topic::Governor,
+        Topic::Cgroup,
+        Topic::Freezer,
+        Topic::SchedExt,
+        Topic::Perf,
+        Topic::Tracefs,
+        Topic::Bpf,
+        Topic::Kvm,
+        Topic::Qemu,
+    ];
+
+    /// A name that stays the same from version to version.
+    #[must_use]
+    pub const fn id(self) -> &'static str {
+        match self {
+            Topic::Kernel => "kernel",
+            Topic::Privilege => "privilege",
+            Topic::MemoryLock => "memory-lock",
+            Topic::Fifo => "fifo",
+            Topic::RtGroup => "rt-group",
+            Topic::RtLimit => "rt-limit",
+            Topic::FairServer => "fair-server",
+            Topic::DeadlineShare => "deadline-share",
+            Topic::OtherRealtime => "other-realtime",
+            Topic::Timers => "timers",
+            Topic::Clock => "clock",
+            Topic::Tick => "tick",
+            Topic::Steal => "steal",
+            Topic::Cpus => "cpus",
+            Topic::Smt => "smt",
+            Topic::Governor => "governor",
+            Topic::Cgroup => "cgroup",
+            Topic::Freezer => "freezer",
+            Topic::SchedExt => "sched-ext",
+            Topic::Perf => "perf",
+            Topic::Tracefs => "tracefs",
+            Topic::Bpf => "bpf",
+            Topic::Kvm => "kvm",
+            Topic::Qemu => "qemu",
+        }
+    }
+
+    /// What it is a part of.
+    #[must_use]
+    pub const fn section(self) -> Section {
+        match self {
+            Topic::Kernel | Topic::Privilege | Topic::MemoryLock | Topic::Fifo | Topic::RtGroup => {
+                Section::Permission
+            }
+            Topic::Cpus
+            | Topic::RtLimit
+            | Topic::FairServer
+            | Topic::DeadlineShare
+            | Topic::OtherRealtime => Section::Bandwidth,
+            Topic::Timers
+            | Topic::Clock
+            | Topic::Tick
+            | Topic::Steal
+            | Topic::Smt
+            | Topic::Governor => Section::Precision,
+            Topic::Cgroup | Topic::Freezer | Topic::SchedExt => Section::Holding,
+            Topic::Perf | Topic::Tracefs | Topic::Bpf => Section::Watching,
+            Topic::Kvm | Topic::Qemu => Section::Machines,
+        }
+    }
+
+    /// Whether nothing runs live without it.
+    #[must_use]
+    pub const fn is_required(self) -> bool {
+        matches!(
+            self,
+            Topic::Kernel | Topic::Privilege | Topic::Fifo | Topic::Perf | Topic::Tracefs
+        )
+    }
+
+    /// Why it matters, in one line.
+    #[must_use]
+    pub const fn matters(self) -> &'static str {
+        match self {
+            Topic::Kernel => "threads are held by descriptors that older kernels do not have",
+            Topic::Privilege => "threads of other programs must be raised, stopped and given back",
+            Topic::MemoryLock => "a dispatcher that waits for its own memory is late for everybody",
+            Topic::Fifo => "dispatchers and the threads they choose run as SCHED_FIFO",
+            Topic::RtGroup => "SCHED_FIFO is refused in a cgroup without a real-time budget",
+            Topic::RtLimit => "no more than this can be promised on any CPU",
+            Topic::FairServer => "ordinary threads get this much, whatever has been promised",
+            Topic::DeadlineShare => "this is what the kernel itself would still promise",
+            Topic::OtherRealtime => "who is as urgent as a dispatcher can make it late",
+            Topic::Timers => "slices end and periods begin this late",
+            Topic::Clock => "the time is read several times in every decision",
+            Topic::Tick => "the kernel counts some of its CPU times by the tick only",
+            Topic::Steal => "a hypervisor below takes time that nobody here can promise",
+            Topic::Cpus => "this is what there is to share out",
+            Topic::Smt => "two CPUs of one core slow each other down: time is not speed",
+            Topic::Governor => "on a CPU that changes its speed, time is not speed",
+            Topic::Cgroup => "single threads are frozen, and budgets set, through cgroups",
+            Topic::Freezer => "it stops one thread where a signal stops its whole process",
+            Topic::SchedExt => "it would be another way to hold threads; none needs it",
+            Topic::Perf => "they tell exactly when a thread ran, for how long, and where",
+            Topic::Tracefs => "it has the tracepoint that tells when a thread wakes",
+            Topic::Bpf => "it would be another way to watch threads; none needs it",
+            Topic::Kvm => "without it, guests run by emulation: slower, but as real",
+            Topic::Qemu => "its guests are virtual machines whose vCPU threads can be scheduled",
+        }
+    }
+}

@@ -1,0 +1,60 @@
+//! Ways to see what threads do.
+
+use std::io;
+
+use slackline_units::CpuId;
+
+use super::probe::{Host, ProbeError, Verdict, read_if_there, read_list};
+use crate::sys::{TaskClock, open_holder, own_tid, tracepoint, try_bpf_map};
+
+const WAKE: &str = "sched/sched_wakeup";
+
+pub(super) fn perf(_: &Host) -> Result<Verdict, ProbeError> {
+    let paranoid = read_if_there("/proc/sys/kernel/perf_event_paranoid")?;
+    let Some(paranoid) = paranoid else {
+        return Ok(Verdict::missing("this kernel has no perf events")
+            .hint("boot a kernel with CONFIG_PERF_EVENTS"));
+    };
+    let level = format!("perf_event_paranoid is {paranoid}");
+    if let Err(error) = TaskClock::open(own_tid()) {
+        return Ok(Verdict::missing(format!("refused even for ourselves: {error}; {level}"))
+            .hint("a sandbox forbids perf_event_open; run outside it"));
+    }
+    let cpus = read_list("/sys/devices/system/cpu/online")?;
+    let first = cpus.first().copied().filter(|&cpu| cpu < CpuId::LIMIT).unwrap_or(0);
+    let id = tracepoint::<0>(WAKE, []).ok().map(|found| found.id);
+    let what = if id.is_some() { "wakes on a whole CPU" } else { "switches on a whole CPU" };
+    Ok(match open_holder(CpuId::new(first), id) {
+        Ok(_) => Verdict::good(format!("{what} can be watched; {level}")),
+        Err(error) => Verdict::missing(format!("own threads only: {what}: {error}; {level}"))
+            .hint("run as root, or give CAP_PERFMON"),
+    })
+}
+
+pub(super) fn tracefs(_: &Host) -> Result<Verdict, ProbeError> {
+    Ok(match tracepoint::<0>(WAKE, []) {
+        Ok(found) => Verdict::good(format!("{WAKE} is tracepoint {}", found.id)),
+        Err(error) => Verdict::missing(error.to_string())
+            .hint("run as root; `mount -t tracefs none /sys/kernel/tracing`"),
+    })
+}
+
+pub(super) fn bpf(_: &Host) -> Result<Verdict, ProbeError> {
+    let types = if std::fs::exists("/sys/kernel/btf/vmlinux").unwrap_or(false) {
+        "the kernel describes its types (BTF)"
+    } else {
+        "the kernel does not describe its types (BTF)"
+    };
+    let has_types = types.starts_with("the kernel describes");
+    Ok(match try_bpf_map() {
+        Ok(()) if has_types => Verdict::good(format!("permitted; {types}")),
+        Ok(()) => Verdict::limited(format!("permitted; {types}"))
+            .hint("boot a kernel with CONFIG_DEBUG_INFO_BTF"),
+        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
+            Verdict::missing(format!("not permitted ({error}); {types}"))
+                .hint("run as root, or give CAP_BPF and CAP_PERFMON")
+        }
+        Err(error) => Verdict::missing(format!("refused ({error}); {types}"))
+            .hint("boot a kernel with CONFIG_BPF_SYSCALL"),
+    })
+}

@@ -1,0 +1,597 @@
+//! Runs a scenario on this machine: sets up, lets a dispatcher a CPU do the work, and gives
+//! everything back.
+//!
+//! A dispatcher is a thread at the highest real-time priority on each managed CPU. It sleeps until
+//! its CPU needs it, looks, and sleeps again. The manager, this thread, sits right below: it carries
+//! out what the scenario says at given times, notices who ended, and takes the records away.
+
+use std::os::fd::{BorrowedFd, OwnedFd};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::io;
+
+use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
+use slackline_scenario::{Scenario, ScenarioError};
+use slackline_trace::{Knowledge, Record, Sink};
+use slackline_host::policy::{AdmitError, Values};
+use slackline_units::{CpuId, CpuSet, Span, Time, VcpuId};
+use thiserror::Error;
+
+use crate::act::FifoPriority;
+use crate::cast::{Cast, CastError, LoadCommand, how};
+use crate::fence::{Fence, FenceError, GiveBackError, KeeperCommand};
+use crate::machine::{JoinError, Machine, MachineError, Sight, Subject};
+use crate::sys::{
+    Scheduling, SchedulingOf, lock_memory, monotonic, own_tid, set_affinity, set_scheduling,
+    thread_cpu_time,
+};
+use crate::watch::perf::PerfWatch;
+
+/// What a live run needs besides its scenario.
+pub struct Options<'a> {
+    /// The CPUs of this machine that are scheduled, as many as the scenario has.
+    pub cpus: Vec<CpuId>,
+    /// How to start the keeper.
+    pub keeper: KeeperCommand,
+    /// How to start a load process.
+    pub load: LoadCommand<'a>,
+    /// Readable when the run is to stop early.
+    pub stop: Option<BorrowedFd<'a>>,
+    /// Called a few times a second with the time of the run.
+    pub progress: &'a mut dyn FnMut(Time),
+}
+
+/// What a live run has to tell besides its trace.
+#[derive(Debug, Default)]
+pub struct Outcome {
+    /// When it was stopped, if it was before its end.
+    pub stopped: Option<Time>,
+    /// Changes and late joins that could not be admitted: when, of whom, and why.
+    pub declined: Vec<(Time, VcpuId, AdmitError)>,
+    /// Who ended by itself before the end: when, its name, and how.
+    pub ended: Vec<(Time, String, String)>,
+    /// How often the keeper had died and was replaced.
+    pub keepers_lost: u32,
+}
+
+/// Why a scenario does not run here.
+#[derive(Debug, Error)]
+pub enum LiveError {
+    /// Real-time scheduling is refused.
+    #[error("cannot schedule in real time here: {source}")]
+    NoRealTime {
+        /// What the kernel said.
+        source: io::Error,
+    },
+    /// Memory cannot be locked.
+    #[error("cannot lock memory: {source}")]
+    NoLockedMemory {
+        /// What the kernel said.
+        source: io::Error,
+    },
+    /// A descriptor that the dispatchers need cannot be made.
+    #[error("cannot set up the dispatchers: {source}")]
+    NoDispatcher {
+        /// What the kernel said.
+        source: io::Error,
+    },
+    /// The fence cannot be set up.
+    #[error(transparent)]
+    Fence(#[from] FenceError),
+    /// A domain cannot be scheduled.
+    #[error("`{domain}`: {source}")]
+    Cast {
+        /// What people call it.
+        domain: String,
+        /// Where it stands in the scenario.
+        line: usize,
+        /// Why.
+        source: CastError,
+    },
+    /// The set cannot be admitted.
+    #[error("cannot admit `{domain}`: {error}")]
+    Declined {
+        /// What people call it.
+        domain: String,
+        /// Where it stands in the scenario.
+        line: usize,
+        /// Why.
+        error: AdmitError,
+    },
+    /// A share that is needed is missing.
+    #[error(transparent)]
+    Scenario(#[from] ScenarioError),
+    /// The run broke off.
+    #[error(transparent)]
+    Machine(#[from] MachineError),
+    /// A dispatcher panicked: a bug.
+    #[error("the dispatcher of {cpu} panicked")]
+    Panicked {
+        /// Of which CPU.
+        cpu: CpuId,
+    },
+    /// Something could not be given back.
+    #[error("cannot give everything back: {}", errors.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "))]
+    NotGivenBack {
+        /// What.
+        errors: Vec<GiveBackError>,
+    },
+}
+
+impl LiveError {
+    /// What to do about it.
+    #[must_use]
+    pub fn hint(&self) -> Option<String> {
+        match self {
+            LiveError::NoRealTime { .. } | LiveError::NoLockedMemory { .. } => {
+                Some("run as root; `slackline doctor` says what this machine allows".into())
+            }
+            LiveError::Cast { source, .. } => source.hint(),
+            _ => None,
+        }
+    }
+}
+
+/// What can be known of the threads of this machine.
+#[must_use]
+pub fn knowledge() -> Knowledge {
+    let sees = PerfWatch::open().is_ok_and(|watch| watch.knows_wakes());
+    Knowledge { sleep: sees, stretches: sees }
+}
+
+/// How long before the run begins its load processes are started.
+const LEAD: Span = Span::from_ms(200);
+const LEAD_EACH: Span = Span::from_ms(10);
+
+/// How long the manager sleeps at most: records are taken away and processes looked after.
+const ROUND: Span = Span::from_ms(100);
+
+/// How long a dispatcher sleeps at most: on an idle CPU some kernels do not tell of a wake.
+const NAP: Span = Span::from_ms(20);
+
+/// Runs the scenario here.
+///
+/// # Errors
+/// When it cannot be set up, or breaks off. Everything is given back in any case.
+pub fn run<S: Sink>(
+    scenario: &Scenario,
+    options: Options<'_>,
+    sink: &mut S,
+) -> Result<Outcome, LiveError> {
+    try_real_time()?;
+    let mut run = Run::set_up(scenario, &options)?;
+    let result = run.go(scenario, options, sink);
+    let given_back = run.take_down();
+    let outcome = result?;
+    given_back.map(|()| outcome)
+}
+
+/// Finds out whether this thread may be real-time, before anything is touched.
+fn try_real_time() -> Result<(), LiveError> {
+    let before = crate::sys::get_scheduling(own_tid());
+    let before = before.map_err(|source| LiveError::NoRealTime { source })?;
+    become_real_time(FifoPriority::KEEPER)?;
+    set_scheduling(own_tid(), &before).map_err(|source| LiveError::NoRealTime { source })
+}
+
+fn become_real_time(priority: FifoPriority) -> Result<(), LiveError> {
+    let class = Scheduling::Fifo { priority: u32::from(priority.number()) };
+    let wanted = SchedulingOf { class, reset_on_fork: true };
+    set_scheduling(own_tid(), &wanted).map_err(|source| LiveError::NoRealTime { source })
+}
+
+/// Something that the scenario says happens at a given time.
+#[derive(Clone, Debug)]
+enum Action {
+    Join(usize),
+    Change(VcpuId, Values),
+    Leave(usize),
+}
+
+/// Everything that must be taken down again.
+struct Run {
+    machine: Arc<Mutex<Machine>>,
+    // The fence comes before the cast: threads are given back before their processes are ended.
+    fence: Fence,
+    cast: Cast,
+    /// By time, last first.
+    actions: Vec<(Time, Action)>,
+    origin: Time,
+    watch_fds: Vec<(CpuId, OwnedFd)>,
+    outcome: Outcome,
+    spare_records: Vec<Record>,
+}
+
+impl Run {
+    fn set_up(scenario: &Scenario, options: &Options<'_>) -> Result<Run, LiveError> {
+        let mut actions = actions(scenario);
+        actions.sort_by_key(|&(at, _)| at);
+        actions.reverse();
+        let fence = Fence::start(options.keeper.clone())?;
+        let mut cast = Cast::default();
+        let count = scenario.domains.iter().map(|domain| domain.vcpus.len() as u64).sum::<u64>();
+        let origin = monotonic() + LEAD + LEAD_EACH * count;
+        for domain in &scenario.domains {
+            let start = origin + (domain.joins - Time::START);
+            let started = cast.start(domain, scenario.seed, start, options.load);
+            started.map_err(|source| cast_error(domain, source))?;
+        }
+        let (sight, watch_fds) = open_sight()?;
+        let policy = &scenario.policy;
+        let machine = Machine::new(policy.spec, &policy.values, &options.cpus, sight);
+        let machine = Arc::new(Mutex::new(machine));
+        let (outcome, spare_records) = (Outcome::default(), Vec::new());
+        Ok(Run { machine, fence, cast, actions, origin, watch_fds, outcome, spare_records })
+    }
+
+    fn go<S: Sink>(
+        &mut self,
+        scenario: &Scenario,
+        options: Options<'_>,
+        sink: &mut S,
+    ) -> Result<Outcome, LiveError> {
+        lock_memory().map_err(|source| LiveError::NoLockedMemory { source })?;
+        become_real_time(FifoPriority::KEEPER)?;
+        // The threads are held before the clock starts; nothing is done to them until it does.
+        let mut subjects = Vec::new();
+        let first = self.actions.iter().rev().take_while(|(at, _)| *at == Time::START).cloned();
+        for (_, action) in first.collect::<Vec<_>>() {
+            if let Action::Join(index) = action {
+                subjects.push((index, self.hold(scenario, index)?));
+                self.actions.pop();
+            }
+        }
+        self.wait_for_origin();
+        lock(&self.machine).begin(self.origin);
+        for (index, held) in subjects {
+            self.join(scenario, index, held)?;
+        }
+        let dispatchers = self.start_dispatchers(&options)?;
+        let result = self.manage(scenario, options, sink, &dispatchers);
+        let ended = match &result {
+            Ok(()) => lock(&self.machine).end().map_err(LiveError::from),
+            Err(_) => Ok(lock(&self.machine).abandon()),
+        };
+        let stopped = stop_dispatchers(dispatchers, &self.machine);
+        self.pump(sink);
+        // The first thing that went wrong is what is told.
+        result.and(stopped).and(ended)?;
+        Ok(std::mem::take(&mut self.outcome))
+    }
+
+    fn hold(
+        &mut self,
+        scenario: &Scenario,
+        index: usize,
+    ) -> Result<Vec<Subject>, LiveError> {
+        let domain = &scenario.domains[index];
+        let share = domain.share(scenario.policy.spec)?;
+        let promise = (scenario.policy.spec.promise)(&share).ok().flatten();
+        let exact = promise.is_some_and(|promise| promise.exact);
+        let subjects = self.cast.hold(domain, exact, &mut self.fence);
+        let subjects = subjects.map_err(|source| cast_error(domain, source))?;
+        let mut machine = lock(&self.machine);
+        for subject in &subjects {
+            for member in &subject.members {
+                machine.watch(member.held.thread().tid())?;
+            }
+        }
+        Ok(subjects)
+    }
+
+    fn join(
+        &mut self,
+        scenario: &Scenario,
+        index: usize,
+        subjects: Vec<Subject>,
+    ) -> Result<(), LiveError> {
+        let domain = &scenario.domains[index];
+        let share = domain.share(scenario.policy.spec)?;
+        for subject in subjects {
+            let joined = lock(&self.machine).join(subject, &share);
+            joined.map_err(|error| match error {
+                JoinError::Machine(error) => LiveError::Machine(error),
+                JoinError::Declined(error) => {
+                    let (domain, line) = (domain.name.clone(), domain.line);
+                    LiveError::Declined { domain, line, error }
+                }
+            })?;
+        }
+        Ok(())
+    }
+
+    fn wait_for_origin(&self) {
+        loop {
+            let left = self.origin.since(monotonic());
+            if left.is_zero() {
+                break;
+            }
+            std::thread::sleep(std::time::Duration::from_nanos(left.ns()));
+        }
+    }
+
+    fn start_dispatchers(&self, options: &Options<'_>) -> Result<Vec<Dispatcher>, LiveError> {
+        let start = |(index, &real): (usize, &CpuId)| {
+            let watched = self.watch_fds.iter().find(|(cpu, _)| *cpu == real);
+            let watched = watched.map(|(_, fd)| fd.try_clone()).transpose();
+            let watched = watched.map_err(|source| LiveError::NoDispatcher { source })?;
+            Dispatcher::start(CpuId::new(index), real, Arc::clone(&self.machine), watched)
+        };
+        let mut dispatchers = Vec::new();
+        for cpu in options.cpus.iter().enumerate() {
+            match start(cpu) {
+                Ok(dispatcher) => dispatchers.push(dispatcher),
+                Err(error) => {
+                    lock(&self.machine).abandon();
+                    let _ = stop_dispatchers(dispatchers, &self.machine);
+                    return Err(error);
+                }
+            }
+        }
+        Ok(dispatchers)
+    }
+
+    /// Until the end of the run: what the scenario says, who ended, records, the keeper.
+    fn manage<S: Sink>(
+        &mut self,
+        scenario: &Scenario,
+        options: Options<'_>,
+        sink: &mut S,
+        dispatchers: &[Dispatcher],
+    ) -> Result<(), LiveError> {
+        let end = Time::START + scenario.length;
+        loop {
+            let now = lock(&self.machine).now();
+            if now >= end || lock(&self.machine).is_over() {
+                return Ok(());
+            }
+            while self.actions.last().is_some_and(|&(at, _)| at <= now) {
+                let (at, action) = self.actions.pop().expect("an action is due");
+                self.act(scenario, at, action)?;
+                poke(dispatchers);
+            }
+            self.look_after_processes(dispatchers)?;
+            self.pump(sink);
+            (options.progress)(now);
+            let next = self.actions.last().map_or(end, |&(at, _)| at).min(end);
+            let wait = next.since(lock(&self.machine).now()).min(ROUND);
+            let mut fds = vec![PollFd::from_borrowed_fd(self.fence.keeper_fd(), PollFlags::IN)];
+            fds.extend(options.stop.map(|stop| PollFd::from_borrowed_fd(stop, PollFlags::IN)));
+            wait_for(&mut fds, wait);
+            let keeper_died = !fds[0].revents().is_empty();
+            let stopped = fds.get(1).is_some_and(|stop| !stop.revents().is_empty());
+            if keeper_died {
+                self.fence.revive()?;
+                self.outcome.keepers_lost += 1;
+            }
+            if stopped {
+                self.outcome.stopped = Some(lock(&self.machine).now());
+                return Ok(());
+            }
+        }
+    }
+
+    fn act(&mut self, scenario: &Scenario, at: Time, action: Action) -> Result<(), LiveError> {
+        match action {
+            Action::Join(index) => {
+                let held = self.hold(scenario, index)?;
+                match self.join(scenario, index, held) {
+                    Err(LiveError::Declined { error, .. }) => {
+                        let domain = &scenario.domains[index];
+                        self.decline(at, domain.vcpus[0], error);
+                        self.release(&domain.vcpus)?;
+                        self.cast.end(&domain.vcpus);
+                    }
+                    result => result?,
+                }
+            }
+            Action::Change(vcpu, share) => {
+                match lock(&self.machine).change(vcpu, &share, at) {
+                    Err(JoinError::Declined(error)) => {
+                        self.outcome.declined.push((at, vcpu, error));
+                    }
+                    Err(JoinError::Machine(error)) => return Err(error.into()),
+                    Ok(()) => {}
+                }
+            }
+            Action::Leave(index) => {
+                let vcpus = &scenario.domains[index].vcpus;
+                self.release(vcpus)?;
+                self.cast.end(vcpus);
+            }
+        }
+        Ok(())
+    }
+
+    fn decline(&mut self, at: Time, vcpu: VcpuId, error: AdmitError) {
+        lock(&self.machine).record(&Record::Declined { at, vcpu });
+        self.outcome.declined.push((at, vcpu, error));
+    }
+
+    /// Takes vCPUs out and gives their threads back.
+    fn release(&mut self, vcpus: &[VcpuId]) -> Result<(), LiveError> {
+        for &vcpu in vcpus {
+            lock(&self.machine).leave(vcpu)?;
+            for tid in self.cast.threads_of(vcpu) {
+                lock(&self.machine).unwatch(tid);
+                let given_back = self.fence.release(tid);
+                given_back.map_err(|error| LiveError::NotGivenBack { errors: vec![error] })?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes those out whose processes or threads have ended.
+    fn look_after_processes(&mut self, dispatchers: &[Dispatcher]) -> Result<(), LiveError> {
+        let (now, gone) = {
+            let mut machine = lock(&self.machine);
+            (machine.now(), machine.take_gone())
+        };
+        let ended = self.cast.ended(&gone);
+        for ended in &ended {
+            self.release(&ended.vcpus)?;
+            self.cast.end(&ended.vcpus);
+            self.outcome.ended.push((now, ended.name.clone(), how(ended.status)));
+        }
+        if !ended.is_empty() {
+            poke(dispatchers);
+        }
+        Ok(())
+    }
+
+    /// Hands the records on that have come.
+    fn pump<S: Sink>(&mut self, sink: &mut S) {
+        let mut records = std::mem::take(&mut self.spare_records);
+        lock(&self.machine).take_records(&mut records);
+        // What a dispatcher says on leaving comes after the end, and yet belongs before it.
+        let end = records.iter().position(|record| matches!(record, Record::Ended { .. }));
+        let end = end.map(|place| records.remove(place));
+        self.cast.take_jobs(self.origin, &mut records);
+        records.iter().for_each(|record| sink.record(record));
+        if let Some(end) = end {
+            sink.record(&end);
+        }
+        self.spare_records = records;
+    }
+
+    fn take_down(mut self) -> Result<(), LiveError> {
+        let given_back = self.fence.release_all();
+        self.cast.end_everything();
+        let ordinary = Scheduling::Other { nice: 0 };
+        let ordinary = SchedulingOf { class: ordinary, reset_on_fork: false };
+        // We may become less urgent at any time; and if not, we end soon.
+        let _ = set_scheduling(own_tid(), &ordinary);
+        given_back.map_err(|errors| LiveError::NotGivenBack { errors })
+    }
+}
+
+fn cast_error(domain: &slackline_scenario::Domain, source: CastError) -> LiveError {
+    LiveError::Cast { domain: domain.name.clone(), line: domain.line, source }
+}
+
+fn actions(scenario: &Scenario) -> Vec<(Time, Action)> {
+    let mut actions = Vec::new();
+    for (index, domain) in scenario.domains.iter().enumerate() {
+        actions.push((domain.joins, Action::Join(index)));
+        actions.extend(domain.leaves.map(|at| (at, Action::Leave(index))));
+    }
+    for change in &scenario.changes {
+        let Some(share) = change.share(scenario.policy.spec) else { continue };
+        for &vcpu in &scenario.domains[change.domain].vcpus {
+            actions.push((change.at, Action::Change(vcpu, share.clone())));
+        }
+    }
+    actions
+}
+
+fn open_sight() -> Result<(Sight, Vec<(CpuId, OwnedFd)>), LiveError> {
+    match PerfWatch::open() {
+        Ok(watch) if watch.knows_wakes() => {
+            let own = |(cpu, fd): (CpuId, BorrowedFd<'_>)| Ok((cpu, fd.try_clone_to_owned()?));
+            let fds = watch.wake_fds().map(own).collect::<io::Result<_>>();
+            let fds = fds.map_err(|source| LiveError::NoDispatcher { source })?;
+            Ok((Sight::Perf(Box::new(watch)), fds))
+        }
+        _ => Ok((Sight::Polled, Vec::new())),
+    }
+}
+
+/// A panic elsewhere has already ended the run; what is left is to give everything back.
+fn lock(machine: &Mutex<Machine>) -> MutexGuard<'_, Machine> {
+    machine.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// A thread that looks after one CPU.
+struct Dispatcher {
+    cpu: CpuId,
+    thread: JoinHandle<Result<(), LiveError>>,
+    poke: OwnedFd,
+}
+
+impl Dispatcher {
+    fn start(
+        cpu: CpuId,
+        real: CpuId,
+        machine: Arc<Mutex<Machine>>,
+        watched: Option<OwnedFd>,
+    ) -> Result<Dispatcher, LiveError> {
+        let no_dispatcher = |source| LiveError::NoDispatcher { source };
+        let poke = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
+            .map_err(|errno| no_dispatcher(errno.into()))?;
+        let poked = poke.try_clone().map_err(no_dispatcher)?;
+        let body = move || {
+            let result = dispatch(cpu, real, &machine, &poked, watched.as_ref());
+            if result.is_err() {
+                lock(&machine).abandon();
+            }
+            result
+        };
+        let thread = std::thread::Builder::new().name(format!("dispatcher {cpu}"));
+        let thread = thread.spawn(body).map_err(no_dispatcher)?;
+        Ok(Dispatcher { cpu, thread, poke })
+    }
+}
+
+/// The loop of a dispatcher.
+fn dispatch(
+    cpu: CpuId,
+    real: CpuId,
+    machine: &Mutex<Machine>,
+    poked: &OwnedFd,
+    watched: Option<&OwnedFd>,
+) -> Result<(), LiveError> {
+    let no_dispatcher = |source| LiveError::NoDispatcher { source };
+    set_affinity(own_tid(), &CpuSet::one(real)).map_err(no_dispatcher)?;
+    become_real_time(FifoPriority::DISPATCHER)?;
+    loop {
+        let wait = {
+            let mut machine = lock(machine);
+            if machine.is_over() {
+                break;
+            }
+            let due = machine.look(cpu)?;
+            due.map(|due| machine.until(due))
+        };
+        let mut fds = vec![PollFd::new(poked, PollFlags::IN)];
+        fds.extend(watched.map(|watched| PollFd::new(watched, PollFlags::IN)));
+        wait_for(&mut fds, wait.unwrap_or(NAP).min(NAP));
+        if !fds[0].revents().is_empty() {
+            // Nothing to read means somebody else's poke was taken with an earlier one.
+            let _ = rustix::io::read(poked, &mut [0_u8; 8]);
+        }
+    }
+    let used = thread_cpu_time(own_tid()).map_err(no_dispatcher)?;
+    lock(machine).overhead(cpu, used);
+    Ok(())
+}
+
+fn poke(dispatchers: &[Dispatcher]) {
+    for dispatcher in dispatchers {
+        // A counter that is full wakes it as well.
+        let _ = rustix::io::write(&dispatcher.poke, &1_u64.to_ne_bytes());
+    }
+}
+
+fn stop_dispatchers(
+    dispatchers: Vec<Dispatcher>,
+    machine: &Mutex<Machine>,
+) -> Result<(), LiveError> {
+    poke(&dispatchers);
+    let mut result = Ok(());
+    for dispatcher in dispatchers {
+        let cpu = dispatcher.cpu;
+        let joined = dispatcher.thread.join();
+        let joined = joined.unwrap_or(Err(LiveError::Panicked { cpu }));
+        result = result.and(joined);
+    }
+    debug_assert!(lock(machine).is_over());
+    result
+}
+
+/// Waits for one of `fds`, at most this long. An interrupted wait is a short one.
+fn wait_for(fds: &mut [PollFd<'_>], wait: Span) {
+    let part = |number: u64| i64::try_from(number).unwrap_or(i64::MAX);
+    let second = Span::from_secs(1);
+    let timeout = Timespec { tv_sec: part(wait / second), tv_nsec: part((wait % second).ns()) };
+    let _ = poll(fds, Some(&timeout));
+}

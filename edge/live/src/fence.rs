@@ -1,0 +1,297 @@
+//! Gives every thread back: on return, error, panic, signal and kill.
+//!
+//! Whoever holds threads is the *owner*. Before it touches a thread for the first time it tells its
+//! *keeper*, a child process, how the thread was, and waits for the answer. If the owner ends in
+//! whatever way, the kernel closes its end of their socket, and the keeper gives back what is still
+//! on its list. The keeper also writes the list to a journal, so that a later program can give back
+//! what is left when both were killed.
+//!
+//! ```text
+//!          hold ──────> keeper knows ──────> orders ──────> release
+//!                            │                  │              │
+//!   owner dies here:      nothing to undo    keeper undoes   keeper undoes what is left, again
+//!   keeper dies here:     owner goes on, revives it, and gives back by itself in any case
+//!   both die here:        the journal names it, from before the first order
+//! ```
+//!
+//! What holds after every call: a thread that may differ from how it was found is on the owner's
+//! list, the keeper's list (unless the keeper is dead), and in the journal (unless there is none).
+//!
+//! What is not given back: the affinity of threads and processes that a *pinned* thread starts. The
+//! kernel lets them inherit it, and nobody can tell it from one of their own choice.
+
+mod entry;
+mod give_back;
+mod held;
+mod journal;
+mod keeper;
+mod link;
+
+use std::collections::BTreeMap;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::path::{Path, PathBuf};
+
+use thiserror::Error;
+
+pub use give_back::{GiveBackError, GivenBack};
+pub use held::Held;
+pub use journal::{JournalError, Leftover, LeftoverError, Leftovers, give_back, leftovers};
+pub use keeper::keeper_main;
+pub use link::{KeeperCommand, KeeperError};
+
+use crate::act::Hold;
+use crate::act::freezer::{FreezerError, Place};
+use crate::sys::{Tid, get_affinity, get_scheduling};
+use crate::thread::{Stat, ThreadError, ThreadRef};
+use entry::{Entry, Way, Who};
+use held::Brake;
+use link::{Keeper, Kept, journal_if};
+
+/// Why a thread cannot be held, or there is no fence.
+#[derive(Debug, Error)]
+pub enum FenceError {
+    /// Who we are could not be read.
+    #[error("cannot read when this process was started")]
+    Unknown {
+        /// What the kernel said.
+        source: io::Error,
+    },
+    /// The keeper cannot be told.
+    #[error(transparent)]
+    Keeper(#[from] KeeperError),
+    /// The thread is held already.
+    #[error("thread {tid} is held already")]
+    HeldAlready {
+        /// The thread.
+        tid: Tid,
+    },
+    /// Another owner's journal names the thread. What it is now may not be how it was found.
+    #[error("thread {tid} is held by process {owner}, or was when that died")]
+    HeldElsewhere {
+        /// The thread.
+        tid: Tid,
+        /// The other owner.
+        owner: Tid,
+    },
+    /// Only one thread of a process can be held by stopping the process.
+    #[error("process {pid} would be stopped for two of its threads; hold them one by one instead")]
+    ProcessHeldTwice {
+        /// The process.
+        pid: Tid,
+    },
+    /// Somebody has stopped the process, and would not want us to continue it.
+    #[error("process {pid} is stopped; continue it first")]
+    Stopped {
+        /// The process.
+        pid: Tid,
+    },
+    /// The thread has exited.
+    #[error(transparent)]
+    Thread(#[from] ThreadError),
+    /// How the thread is scheduled, and so how to give it back, could not be read.
+    #[error("cannot read how thread {tid} is scheduled")]
+    Unreadable {
+        /// The thread.
+        tid: Tid,
+        /// What the kernel said.
+        source: io::Error,
+    },
+    /// The thread cannot be frozen by itself.
+    #[error(transparent)]
+    Freezer(#[from] FreezerError),
+}
+
+/// The list of threads that are held, and the keeper that shares it.
+///
+/// Dropping it gives everything back.
+#[derive(Debug)]
+pub struct Fence {
+    command: KeeperCommand,
+    owner: Who,
+    keeper: Keeper,
+    journal: Option<PathBuf>,
+    held: BTreeMap<Tid, (Entry, Held)>,
+}
+
+impl Fence {
+    /// Starts the keeper.
+    ///
+    /// # Errors
+    /// When it cannot be started or does not answer.
+    pub fn start(command: KeeperCommand) -> Result<Fence, FenceError> {
+        let owner = ourselves().map_err(|source| FenceError::Unknown { source })?;
+        let (keeper, kept) = Keeper::start(&command, owner, &mut std::iter::empty())?;
+        let journal = journal_if(kept, &command.state_directory, owner);
+        Ok(Fence { command, owner, keeper, journal, held: BTreeMap::new() })
+    }
+
+    /// The journal, or none if it could not be written: then threads stay held if owner and keeper
+    /// are both killed.
+    #[must_use]
+    pub fn journal(&self) -> Option<&Path> {
+        self.journal.as_deref()
+    }
+
+    /// A descriptor that polls readable when the keeper has died: time to
+    /// [`revive`](Fence::revive).
+    #[must_use]
+    pub fn keeper_fd(&self) -> BorrowedFd<'_> {
+        self.keeper.as_fd()
+    }
+
+    /// The keeper's process id.
+    #[must_use]
+    pub fn keeper_id(&self) -> u32 {
+        self.keeper.id()
+    }
+
+    /// Replaces the keeper by a new one that knows the whole list. If the old one is not dead, it
+    /// ends now without giving anything back.
+    ///
+    /// # Errors
+    /// When it cannot be started or does not answer. Threads held so far stay held.
+    pub fn revive(&mut self) -> Result<(), FenceError> {
+        let mut entries = self.held.values().map(|(entry, _)| entry);
+        let (keeper, kept) = Keeper::start(&self.command, self.owner, &mut entries)?;
+        // Only now, so that there is one at any time.
+        self.keeper.kill();
+        self.keeper = keeper;
+        self.note(kept);
+        Ok(())
+    }
+
+    /// The threads that are held, in order of their ids.
+    pub fn threads(&self) -> impl Iterator<Item = &Held> {
+        self.held.values().map(|(_, held)| held)
+    }
+
+    /// Notes how the thread is, tells the keeper, and only then prepares what `hold` needs. The
+    /// thread runs on as before until the first order.
+    ///
+    /// # Errors
+    /// When the thread has exited, is held already, cannot be held in this way, or the keeper
+    /// cannot be told. The thread is as it was.
+    pub fn hold(&mut self, thread: &ThreadRef, hold: Hold) -> Result<Held, FenceError> {
+        self.refuse(thread, hold)?;
+        match hold {
+            Hold::Nothing => self.hold_by(thread, Way::Nothing),
+            Hold::Process => self.hold_by(thread, Way::Process),
+            Hold::Thread => {
+                let mut places = Place::find(thread)?.into_iter().peekable();
+                loop {
+                    // A thread that could be found has at least one place.
+                    let place = places.next().ok_or(FreezerError::NotMounted)?;
+                    match self.hold_by(thread, Way::Thread(place)) {
+                        Err(FenceError::Freezer(_)) if places.peek().is_some() => {}
+                        result => return result,
+                    }
+                }
+            }
+        }
+    }
+
+    /// Gives a thread back. All its [`Held`] refuse orders from now on.
+    ///
+    /// A thread that is not held is left alone. Does not need the keeper.
+    ///
+    /// # Errors
+    /// When a step was refused. The thread stays on the list, to be tried again.
+    pub fn release(&mut self, tid: Tid) -> Result<GivenBack, GiveBackError> {
+        let Some((entry, held)) = self.held.get(&tid) else { return Ok(GivenBack::Restored) };
+        let what = held.give_back(entry);
+        match &what {
+            // Nothing of it is left that could be tried again.
+            Err(_) if give_back::is_moot(entry) => {}
+            Err(_) => return what,
+            Ok(_) => {}
+        }
+        self.held.remove(&tid);
+        // A keeper that is dead learns it when it is revived, from the list it is given.
+        if let Ok(kept) = self.keeper.tell(&format!("free {tid}")) {
+            self.note(kept);
+        }
+        what
+    }
+
+    /// Gives all threads back.
+    ///
+    /// # Errors
+    /// Every thread that is not wholly as it was. It stays on the list.
+    pub fn release_all(&mut self) -> Result<(), Vec<GiveBackError>> {
+        let tids: Vec<Tid> = self.held.keys().copied().collect();
+        let errors: Vec<_> = tids.into_iter().filter_map(|tid| self.release(tid).err()).collect();
+        if errors.is_empty() { Ok(()) } else { Err(errors) }
+    }
+
+    fn refuse(&self, thread: &ThreadRef, hold: Hold) -> Result<(), FenceError> {
+        let (pid, tid) = (thread.pid(), thread.tid());
+        if self.held.contains_key(&tid) {
+            return Err(FenceError::HeldAlready { tid });
+        }
+        let who = Who { id: tid, started: thread.started() };
+        if let Some(owner) = journal::holder_of(&self.command.state_directory, self.owner, who) {
+            return Err(FenceError::HeldElsewhere { tid, owner });
+        }
+        let stopping =
+            |(entry, _): &(Entry, Held)| entry.process.id == pid && entry.way == Way::Process;
+        if hold == Hold::Process && self.held.values().any(stopping) {
+            return Err(FenceError::ProcessHeldTwice { pid });
+        }
+        let stat = Stat::of(pid, tid).map_err(|source| FenceError::Unreadable { tid, source })?;
+        if hold == Hold::Process && stat.stopped() {
+            return Err(FenceError::Stopped { pid });
+        }
+        Ok(())
+    }
+
+    fn hold_by(&mut self, thread: &ThreadRef, way: Way) -> Result<Held, FenceError> {
+        let (pid, tid) = (thread.pid(), thread.tid());
+        let unreadable = |source| FenceError::Unreadable { tid, source };
+        let entry = Entry {
+            process: Who { id: pid, started: thread.process_started() },
+            thread: Who { id: tid, started: thread.started() },
+            scheduling: get_scheduling(tid).map_err(unreadable)?,
+            affinity: get_affinity(tid).map_err(unreadable)?,
+            way,
+        };
+        // What was read is this thread's only if it was there all the while.
+        if thread.is_gone().map_err(unreadable)? {
+            return Err(ThreadError::Gone { pid, tid }.into());
+        }
+        let kept = self.keeper.tell(&entry.to_line())?;
+        self.note(kept);
+        match Brake::for_entry(thread, &entry) {
+            Ok(brake) => {
+                let held = Held::new(thread.clone(), &entry, brake);
+                self.held.insert(tid, (entry, held.clone()));
+                Ok(held)
+            }
+            Err(error) => {
+                // If this is not heard, the keeper gives back what was never touched: harmless.
+                if let Ok(kept) = self.keeper.tell(&format!("free {tid}")) {
+                    self.note(kept);
+                }
+                Err(error.into())
+            }
+        }
+    }
+
+    fn note(&mut self, kept: Kept) {
+        self.journal = journal_if(kept, &self.command.state_directory, self.owner);
+    }
+}
+
+impl Drop for Fence {
+    fn drop(&mut self) {
+        // What fails here stays on the keeper's list, which tries again and says what is wrong.
+        let _ = self.release_all();
+        self.keeper.end();
+    }
+}
+
+fn ourselves() -> io::Result<Who> {
+    let id = i32::try_from(std::process::id()).ok().and_then(Tid::new);
+    let id = id.ok_or(io::ErrorKind::InvalidData)?;
+    Ok(Who { id, started: Stat::of(id, id)?.started() })
+}

@@ -1,0 +1,251 @@
+//! A held thread as one line of text: told to the keeper, and kept in its journal.
+//!
+//! ```text
+//! hold PID PID-START TID TID-START CLASS RESET CPUS WAY [GROUP ORIGIN]
+//! ```
+//!
+//! Fields stand between single spaces and never contain one. Start times are in clock ticks since
+//! the host started. `CLASS` is `other,NICE`, `fifo,PRIORITY`, `deadline,NS,NS,NS` and so on,
+//! `RESET` is `reset` or `keep`, `CPUS` are numbers between commas, `WAY` is `nothing`, `process`,
+//! `v1` or `v2`; the last two are followed by the paths of the thread's own group and of its
+//! original one.
+
+use std::ffi::OsString;
+use std::fmt::Write as _;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::{Path, PathBuf};
+use std::str::{FromStr, SplitAsciiWhitespace};
+
+use slackline_units::{CpuId, CpuSet, Span};
+
+use crate::act::freezer::{Place, Version};
+use crate::sys::{Scheduling, SchedulingOf, Tid};
+use crate::thread::StartTime;
+
+/// A process, told apart from others of the same number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Who {
+    pub(super) id: Tid,
+    pub(super) started: StartTime,
+}
+
+/// What must be undone for a thread beside its scheduling and affinity.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Way {
+    Nothing,
+    Process,
+    Thread(Place),
+}
+
+/// A thread that must be given back, and as what.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Entry {
+    pub(super) process: Who,
+    pub(super) thread: Who,
+    pub(super) scheduling: SchedulingOf,
+    pub(super) affinity: CpuSet,
+    pub(super) way: Way,
+}
+
+impl Entry {
+    /// The entry as a line, without its end.
+    pub(super) fn to_line(&self) -> String {
+        let mut line = format!(
+            "hold {} {} {} {} ",
+            self.process.id, self.process.started, self.thread.id, self.thread.started
+        );
+        line += &class_text(self.scheduling.class);
+        line += if self.scheduling.reset_on_fork { " reset " } else { " keep " };
+        for (place, cpu) in self.affinity.iter().enumerate() {
+            let comma = if place == 0 { "" } else { "," };
+            // Writing to a string does not fail.
+            let _ = write!(line, "{comma}{}", cpu.index());
+        }
+        match &self.way {
+            Way::Nothing => line += " nothing",
+            Way::Process => line += " process",
+            Way::Thread(Place { version, group, origin }) => {
+                line += if *version == Version::V1 { " v1 " } else { " v2 " };
+                line += &path_text(group);
+                line += " ";
+                line += &path_text(origin);
+            }
+        }
+        line
+    }
+
+    /// The entry that a line describes, if it describes one.
+    pub(super) fn from_line(line: &str) -> Option<Entry> {
+        let mut fields = line.split_ascii_whitespace();
+        if fields.next()? != "hold" {
+            return None;
+        }
+        let entry = Entry {
+            process: who(&mut fields)?,
+            thread: who(&mut fields)?,
+            scheduling: SchedulingOf {
+                class: class(fields.next()?)?,
+                reset_on_fork: match fields.next()? {
+                    "reset" => true,
+                    "keep" => false,
+                    _ => return None,
+                },
+            },
+            affinity: cpus(fields.next()?)?,
+            way: way(&mut fields)?,
+        };
+        // A line that was cut short must not pass for a whole one, nor two for one.
+        fields.next().is_none().then_some(entry)
+    }
+}
+
+/// Two fields: an id and a start time.
+pub(super) fn who(fields: &mut SplitAsciiWhitespace<'_>) -> Option<Who> {
+    let id = Tid::new(number(fields.next()?)?)?;
+    Some(Who { id, started: StartTime::from_ticks(number(fields.next()?)?) })
+}
+
+fn number<N: FromStr>(text: &str) -> Option<N> {
+    text.parse().ok()
+}
+
+fn way(fields: &mut SplitAsciiWhitespace<'_>) -> Option<Way> {
+    let version = match fields.next()? {
+        "nothing" => return Some(Way::Nothing),
+        "process" => return Some(Way::Process),
+        "v1" => Version::V1,
+        "v2" => Version::V2,
+        _ => return None,
+    };
+    let (group, origin) = (path(fields.next()?)?, path(fields.next()?)?);
+    Some(Way::Thread(Place { version, group, origin }))
+}
+
+fn class_text(class: Scheduling) -> String {
+    match class {
+        Scheduling::Other { nice } => format!("other,{nice}"),
+        Scheduling::Batch { nice } => format!("batch,{nice}"),
+        Scheduling::Idle => "idle".into(),
+        Scheduling::Fifo { priority } => format!("fifo,{priority}"),
+        Scheduling::RoundRobin { priority } => format!("rr,{priority}"),
+        Scheduling::Deadline { runtime, deadline, period } => {
+            format!("deadline,{},{},{}", runtime.ns(), deadline.ns(), period.ns())
+        }
+        Scheduling::Unknown { policy, nice, priority } => {
+            format!("unknown,{policy},{nice},{priority}")
+        }
+    }
+}
+
+fn class(text: &str) -> Option<Scheduling> {
+    let fields: Vec<&str> = text.split(',').collect();
+    let span = |text| number(text).map(Span::from_ns);
+    Some(match fields[..] {
+        ["other", nice] => Scheduling::Other { nice: number(nice)? },
+        ["batch", nice] => Scheduling::Batch { nice: number(nice)? },
+        ["idle"] => Scheduling::Idle,
+        ["fifo", priority] => Scheduling::Fifo { priority: number(priority)? },
+        ["rr", priority] => Scheduling::RoundRobin { priority: number(priority)? },
+        ["deadline", runtime, deadline, period] => Scheduling::Deadline {
+            runtime: span(runtime)?,
+            deadline: span(deadline)?,
+            period: span(period)?,
+        },
+        ["unknown", policy, nice, priority] => Scheduling::Unknown {
+            policy: number(policy)?,
+            nice: number(nice)?,
+            priority: number(priority)?,
+        },
+        _ => return None,
+    })
+}
+
+fn cpus(text: &str) -> Option<CpuSet> {
+    text.split(',')
+        .map(|cpu| number(cpu).filter(|&cpu| cpu < CpuId::LIMIT).map(CpuId::new))
+        .collect()
+}
+
+/// A path as one field: bytes that are not plain characters as `%` and two hexadecimal digits.
+pub(super) fn path_text(path: &Path) -> String {
+    let mut text = String::new();
+    for &byte in path.as_os_str().as_bytes() {
+        if byte.is_ascii_graphic() && byte != b'%' {
+            text.push(char::from(byte));
+        } else {
+            let _ = write!(text, "%{byte:02x}");
+        }
+    }
+    text
+}
+
+/// The path that a field stands for.
+pub(super) fn path(text: &str) -> Option<PathBuf> {
+    let mut parts = text.split('%');
+    let mut bytes = parts.next()?.as_bytes().to_vec();
+    for part in parts {
+        let (code, rest) = part.split_at_checked(2)?;
+        bytes.push(u8::from_str_radix(code, 16).ok()?);
+        bytes.extend_from_slice(rest.as_bytes());
+    }
+    Some(PathBuf::from(OsString::from_vec(bytes)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn entry(class: Scheduling, way: Way) -> Entry {
+        let who =
+            |id, ticks| Who { id: Tid::new(id).unwrap(), started: StartTime::from_ticks(ticks) };
+        Entry {
+            process: who(10, 99),
+            thread: who(11, 100),
+            scheduling: SchedulingOf { class, reset_on_fork: false },
+            affinity: [0, 3, 200].map(CpuId::new).into_iter().collect(),
+            way,
+        }
+    }
+
+    #[test]
+    fn a_line_is_what_the_format_says() {
+        let line = entry(Scheduling::Other { nice: -5 }, Way::Process).to_line();
+        assert_eq!(line, "hold 10 99 11 100 other,-5 keep 0,3,200 process");
+    }
+
+    #[test]
+    fn every_entry_reads_back_as_it_was_written() {
+        let ms = Span::from_ms;
+        let place =
+            |version| Place { version, group: "/a b/100%/\u{e9}\n".into(), origin: "/a b".into() };
+        for class in [
+            Scheduling::Batch { nice: 19 },
+            Scheduling::Idle,
+            Scheduling::Fifo { priority: 1 },
+            Scheduling::RoundRobin { priority: 99 },
+            Scheduling::Deadline { runtime: ms(1), deadline: ms(5), period: ms(10) },
+            Scheduling::Unknown { policy: 7, nice: -3, priority: 0 },
+        ] {
+            for way in [
+                Way::Nothing,
+                Way::Process,
+                Way::Thread(place(Version::V1)),
+                Way::Thread(place(Version::V2)),
+            ] {
+                let written = entry(class, way);
+                assert_eq!(Entry::from_line(&written.to_line()), Some(written));
+            }
+        }
+    }
+
+    #[test]
+    fn a_line_cut_short_is_no_entry() {
+        let place = Place { version: Version::V2, group: "/own".into(), origin: "/first".into() };
+        let line = entry(Scheduling::Idle, Way::Thread(place)).to_line();
+        let fields: Vec<&str> = line.split(' ').collect();
+        for kept in 0..fields.len() {
+            assert_eq!(Entry::from_line(&fields[..kept].join(" ")), None, "{kept} fields");
+        }
+        assert_eq!(Entry::from_line(&format!("{line} more")), None);
+    }
+}

@@ -1,0 +1,166 @@
+//! Undoes everything that may have been done to a thread.
+//!
+//! Written for whoever knows only what stands in an entry: the owner, its keeper, and a program
+//! started long after both. Every step does nothing where there is nothing to undo, so all of it
+//! can be repeated, also by two at once. One step's failure does not keep the others from being
+//! tried.
+
+use std::io;
+
+use rustix::io::Errno;
+use rustix::process::Signal;
+use slackline_units::{CpuId, CpuSet};
+use thiserror::Error;
+
+use super::entry::{Entry, Way, Who};
+use crate::act::freezer::FreezerError;
+use crate::sys::{Pidfd, Scheduling, SchedulingOf, Tid, set_affinity, set_scheduling};
+use crate::thread::{is_running, means_gone};
+
+/// What came of giving a thread back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum GivenBack {
+    /// It is as it was before it was held.
+    Restored,
+    /// It had exited. Whatever else of it was held has been undone.
+    Exited,
+}
+
+/// Why a thread is not wholly as it was before it was held.
+#[derive(Debug, Error)]
+pub enum GiveBackError {
+    /// Whether the thread still exists could not be found out.
+    #[error("cannot tell whether thread {tid} still exists")]
+    Unknown {
+        /// The thread.
+        tid: Tid,
+        /// What the kernel said.
+        source: io::Error,
+    },
+    /// Its affinity was refused. It may run on every CPU that the kernel allows it.
+    #[error("cannot give back the affinity of thread {tid}")]
+    Affinity {
+        /// The thread.
+        tid: Tid,
+        /// What the kernel said.
+        source: io::Error,
+    },
+    /// Its scheduling was refused. It is in `SCHED_OTHER` if the kernel allowed that.
+    #[error("cannot give back the scheduling of thread {tid}")]
+    Scheduling {
+        /// The thread.
+        tid: Tid,
+        /// What the kernel said.
+        source: io::Error,
+    },
+    /// Its process could not be continued.
+    #[error("cannot continue process {pid}")]
+    Continue {
+        /// The process.
+        pid: Tid,
+        /// What the kernel said.
+        source: io::Error,
+    },
+    /// Its group could not be thawed or removed.
+    #[error("cannot take thread {tid} out of its freezer")]
+    Freezer {
+        /// The thread.
+        tid: Tid,
+        /// The step that failed.
+        source: FreezerError,
+    },
+}
+
+/// Gives a thread back. Scheduling and affinity come first, so that it does not start to run as a
+/// real-time thread that keeps us from finishing.
+///
+/// # Errors
+/// The first step that failed; all have been tried.
+pub(super) fn give_back(entry: &Entry) -> Result<GivenBack, GiveBackError> {
+    let tid = entry.thread.id;
+    let exists = exists(entry.process.id, entry.thread);
+    // If procfs does not answer we try: a wrong thread would need the id to be used again.
+    let there = *exists.as_ref().unwrap_or(&true);
+    let mut results = Vec::new();
+    if there {
+        results.push(affinity(tid, &entry.affinity));
+        results.push(scheduling(tid, &entry.scheduling));
+    }
+    match &entry.way {
+        Way::Nothing => {}
+        // The process may outlive the thread, and it is the process that was stopped.
+        Way::Process => results.push(go(entry.process)),
+        Way::Thread(place) => {
+            results.push(place.clear().map_err(|source| GiveBackError::Freezer { tid, source }));
+        }
+    }
+    results.into_iter().collect::<Result<(), _>>()?;
+    match exists {
+        Ok(true) => Ok(GivenBack::Restored),
+        Ok(false) => Ok(GivenBack::Exited),
+        Err(source) => Err(GiveBackError::Unknown { tid, source }),
+    }
+}
+
+/// Whether there is nothing left of an entry that could be given back.
+pub(super) fn is_moot(entry: &Entry) -> bool {
+    // What cannot be found out is taken to be there.
+    let there = |who| exists(entry.process.id, who).unwrap_or(true);
+    let held = match &entry.way {
+        Way::Nothing => false,
+        Way::Process => there(entry.process),
+        Way::Thread(place) => place.is_made(),
+    };
+    !held && !there(entry.thread)
+}
+
+/// Whether a thread of process `pid` exists and is the one that was meant.
+pub(super) fn exists(pid: Tid, thread: Who) -> io::Result<bool> {
+    is_running(pid, thread.id, thread.started)
+}
+
+fn affinity(tid: Tid, to: &CpuSet) -> Result<(), GiveBackError> {
+    let first = set_affinity(tid, to);
+    match first {
+        // None of its CPUs is there any more. Anything is better than the one it was pinned to.
+        Err(error) if error.raw_os_error() == Some(Errno::INVAL.raw_os_error()) => {
+            ignore_gone(set_affinity(tid, &CpuSet::first_n(CpuId::LIMIT)))
+        }
+        result => ignore_gone(result),
+    }
+    .map_err(|source| GiveBackError::Affinity { tid, source })
+}
+
+fn scheduling(tid: Tid, to: &SchedulingOf) -> Result<(), GiveBackError> {
+    let first = ignore_gone(set_scheduling(tid, to));
+    first.map_err(|source| {
+        // Its bandwidth may be promised to others by now. It must not stay real-time for that;
+        // what was refused is told in any case.
+        let plain = SchedulingOf { class: Scheduling::Other { nice: 0 }, reset_on_fork: false };
+        let _ = set_scheduling(tid, &plain);
+        GiveBackError::Scheduling { tid, source }
+    })
+}
+
+/// Continues a process, stopped or not: a stop may be under way that no state shows yet.
+fn go(process: Who) -> Result<(), GiveBackError> {
+    let pid = process.id;
+    let sent = Pidfd::open(pid).and_then(|pidfd| {
+        // Looked at once the descriptor is there, so that it is this process which is signalled. A
+        // first thread that has exited (a zombie) still stands for the process.
+        match crate::thread::Stat::of(pid, pid) {
+            Ok(stat) if stat.started() == process.started => pidfd.signal_process(Signal::CONT),
+            Ok(_) => Ok(()),
+            Err(error) => Err(error),
+        }
+    });
+    ignore_gone(sent).map_err(|source| GiveBackError::Continue { pid, source })
+}
+
+/// A thread that has exited needs nothing.
+fn ignore_gone(result: io::Result<()>) -> io::Result<()> {
+    match result {
+        Err(error) if means_gone(&error) => Ok(()),
+        result => result,
+    }
+}

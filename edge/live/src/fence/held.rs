@@ -1,0 +1,153 @@
+//! A thread that the fence will give back, for whoever schedules it.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use slackline_units::CpuId;
+
+use super::entry::{Entry, Way};
+use super::give_back::{GiveBackError, GivenBack, give_back};
+use crate::act::freezer::Freezer;
+use crate::act::priority::{Pin, Priority};
+use crate::act::stop::Stop;
+use crate::act::{ActError, FifoPriority};
+use crate::thread::ThreadRef;
+
+/// A held thread: all that may be done to it, until it is given back.
+///
+/// Clones are the same thread. Once the fence has given it back, by whatever thread, every order is
+/// refused. No order makes a call that would change nothing, so all may be given at any time.
+#[derive(Clone, Debug)]
+pub struct Held(Arc<Shared>);
+
+#[derive(Debug)]
+struct Shared {
+    thread: ThreadRef,
+    /// Serialises orders with giving back: an order that comes late must not undo the undoing.
+    grip: Mutex<Grip>,
+}
+
+#[derive(Debug)]
+struct Grip {
+    priority: Priority,
+    pin: Pin,
+    brake: Brake,
+    given_back: bool,
+}
+
+#[derive(Debug)]
+pub(super) enum Brake {
+    Nothing,
+    Process(Stop),
+    Thread(Freezer),
+}
+
+impl Held {
+    pub(super) fn new(thread: ThreadRef, entry: &Entry, brake: Brake) -> Held {
+        let grip = Grip {
+            priority: Priority::new(thread.clone(), entry.scheduling),
+            pin: Pin::new(thread.clone(), entry.affinity),
+            brake,
+            given_back: false,
+        };
+        Held(Arc::new(Shared { thread, grip: Mutex::new(grip) }))
+    }
+
+    /// The thread.
+    #[must_use]
+    pub fn thread(&self) -> &ThreadRef {
+        &self.0.thread
+    }
+
+    /// Makes it real-time at `priority`.
+    ///
+    /// # Errors
+    /// When it has exited or was given back, or the kernel refuses.
+    pub fn raise(&self, priority: FifoPriority) -> Result<(), ActError> {
+        self.grip()?.priority.raise(priority)
+    }
+
+    /// Schedules it as it was originally.
+    ///
+    /// # Errors
+    /// When it has exited or was given back, or the kernel refuses.
+    pub fn lower(&self) -> Result<(), ActError> {
+        self.grip()?.priority.lower()
+    }
+
+    /// Keeps it on one CPU.
+    ///
+    /// # Errors
+    /// When it has exited or was given back, or the kernel refuses.
+    pub fn pin(&self, cpu: CpuId) -> Result<(), ActError> {
+        self.grip()?.pin.pin(cpu)
+    }
+
+    /// Lets it run on its original CPUs.
+    ///
+    /// # Errors
+    /// When it has exited or was given back, or the kernel refuses.
+    pub fn unpin(&self) -> Result<(), ActError> {
+        self.grip()?.pin.unpin()
+    }
+
+    /// Keeps it from running, in the way that was chosen when it was held.
+    ///
+    /// # Errors
+    /// When it has exited or was given back, the kernel refuses, or the way chosen was
+    /// [`Hold::Nothing`](crate::act::Hold::Nothing).
+    pub fn hold_back(&self) -> Result<(), ActError> {
+        match &mut self.grip()?.brake {
+            Brake::Nothing => Err(ActError::NeverHeldBack { tid: self.0.thread.tid() }),
+            Brake::Process(stop) => stop.stop(),
+            Brake::Thread(freezer) => freezer.freeze(),
+        }
+    }
+
+    /// Lets it run again.
+    ///
+    /// # Errors
+    /// When it has exited or was given back, or the kernel refuses.
+    pub fn let_go(&self) -> Result<(), ActError> {
+        match &mut self.grip()?.brake {
+            Brake::Nothing => Ok(()),
+            Brake::Process(stop) => stop.go(),
+            Brake::Thread(freezer) => freezer.thaw(),
+        }
+    }
+
+    fn grip(&self) -> Result<MutexGuard<'_, Grip>, ActError> {
+        let grip = self.lock();
+        if grip.given_back {
+            return Err(ActError::GivenBack { tid: self.0.thread.tid() });
+        }
+        Ok(grip)
+    }
+
+    /// Refuses all further orders and undoes those given.
+    ///
+    /// # Errors
+    /// The first step that failed. Orders are refused all the same.
+    pub(super) fn give_back(&self, entry: &Entry) -> Result<GivenBack, GiveBackError> {
+        let mut grip = self.lock();
+        grip.given_back = true;
+        give_back(entry)
+    }
+
+    /// A panic in the middle of an order leaves at worst a call that is made once too often.
+    fn lock(&self) -> MutexGuard<'_, Grip> {
+        self.0.grip.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Brake {
+    pub(super) fn for_entry(
+        thread: &ThreadRef,
+        entry: &Entry,
+    ) -> Result<Brake, crate::act::freezer::FreezerError> {
+        Ok(match &entry.way {
+            Way::Nothing => Brake::Nothing,
+            Way::Process => Brake::Process(Stop::new(thread.clone())),
+            Way::Thread(place) => Brake::Thread(Freezer::make(thread.clone(), place)?),
+        })
+    }
+}

@@ -1,0 +1,328 @@
+//! The keeper: a child process that does nothing but remember what must be given back.
+//!
+//! It reads facts from its owner, a line each, and answers each with a line once it knows it by
+//! heart and, where it can, has written it to the journal:
+//!
+//! ```text
+//! owner PID START DIRECTORY   who it is and where the journal goes; first, once
+//! hold ...                    a thread that will be touched once this is answered
+//! all                         the list is complete; only now does the journal replace an older one
+//! free TID                    a thread that has been given back
+//! ```
+//!
+//! Answers are `journal` or `no-journal`, saying whether the list is also on disk, or `what` to a
+//! line that makes no sense. When the owner closes its end or is gone, whatever is still on the
+//! list is given back and the keeper ends.
+
+use std::io::{self, Read, Write};
+use std::os::fd::AsFd;
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::io::Errno;
+use rustix::process::{Signal, setsid};
+
+use super::entry::{Entry, Who, path, who};
+use super::give_back::{exists, give_back, is_moot};
+use super::journal;
+use crate::act::FifoPriority;
+use crate::sys::{
+    Pidfd, Scheduling, SchedulingOf, Tid, ignore_signal, lock_memory, own_tid, set_scheduling,
+};
+
+/// Everything the keeper's process does. Its standard input is the socket to the owner.
+///
+/// Fails if a thread could not be given back; that is told on standard error, and the journal, if
+/// there is one, still names the thread.
+#[must_use]
+pub fn keeper_main() -> ExitCode {
+    prepare();
+    let link = io::stdin().as_fd().try_clone_to_owned().map(UnixStream::from);
+    let link = match link {
+        Ok(link) => link,
+        Err(error) => {
+            complain(&format!("the keeper has no way to hear its owner: {error}"));
+            return ExitCode::FAILURE;
+        }
+    };
+    let mut keeper = Keeper::default();
+    // Whatever ended the conversation, what is on the list has to be given back now.
+    if let Err(error) = keeper.listen(&link) {
+        complain(&format!("the keeper lost its owner: {error}"));
+    }
+    keeper.give_all_back()
+}
+
+/// Makes sure that neither the terminal, nor a busy host, nor a lack of memory gets in the way. All
+/// of it is best effort: a keeper that can be disturbed is better than none.
+fn prepare() {
+    // A session of its own, so that what the terminal sends to the owner does not come here.
+    let _ = setsid();
+    for signal in [Signal::INT, Signal::TERM, Signal::HUP, Signal::QUIT, Signal::PIPE] {
+        let _ = ignore_signal(signal);
+    }
+    let class = Scheduling::Fifo { priority: FifoPriority::KEEPER.number().into() };
+    let _ = set_scheduling(own_tid(), &SchedulingOf { class, reset_on_fork: true });
+    let _ = lock_memory();
+    // The least likely victim when memory runs out.
+    let _ = std::fs::write("/proc/self/oom_score_adj", "-1000");
+    let _ = rustix::thread::set_name(c"slackline-keep");
+}
+
+/// Standard error may be closed; a keeper must not end over that.
+fn complain(what: &str) {
+    let _ = writeln!(io::stderr(), "slackline: {what}");
+}
+
+#[derive(Default)]
+struct Keeper {
+    owner: Option<(Who, Pidfd)>,
+    journal: Option<PathBuf>,
+    /// Whether the list is the owner's whole list, so that the journal may be replaced by it.
+    complete: bool,
+    held: Vec<Entry>,
+    /// What a journal of the same owner named, written by a keeper before this one. It counts until
+    /// the owner's list is complete.
+    older: Vec<Entry>,
+}
+
+/// An answer to the owner.
+const WRITTEN: &str = "journal\n";
+const UNWRITTEN: &str = "no-journal\n";
+const WHAT: &str = "what\n";
+
+impl Keeper {
+    /// Until the owner closes its end, or is gone.
+    fn listen(&mut self, mut link: &UnixStream) -> io::Result<()> {
+        let mut unread = Vec::new();
+        let mut buffer = [0; 4096];
+        let mut orphaned = false;
+        loop {
+            // An orphan reads what is there already and does not wait for more: some other process
+            // may have inherited the owner's end and keep it open.
+            if !orphaned {
+                orphaned = self.wait(link)?;
+                link.set_nonblocking(orphaned)?;
+            }
+            let count = match link.read(&mut buffer) {
+                Ok(0) => return Ok(()),
+                Ok(count) => count,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
+                Err(error) => return Err(error),
+            };
+            unread.extend_from_slice(&buffer[..count]);
+            while let Some(end) = unread.iter().position(|&byte| byte == b'\n') {
+                let line: Vec<u8> = unread.drain(..=end).collect();
+                let answer = self.hear(&String::from_utf8_lossy(&line));
+                // An owner that is gone does not read answers, and that is no reason to stop here.
+                if let Err(error) = link.write_all(answer.as_bytes())
+                    && !orphaned
+                    && error.kind() != io::ErrorKind::BrokenPipe
+                {
+                    return Err(error);
+                }
+            }
+        }
+    }
+
+    /// Waits until there is something to read. Says whether the owner is gone.
+    fn wait(&self, link: &UnixStream) -> io::Result<bool> {
+        let mut fds = vec![PollFd::new(link, PollFlags::IN)];
+        if let Some((_, pidfd)) = &self.owner {
+            fds.push(PollFd::new(pidfd, PollFlags::IN));
+        }
+        loop {
+            match poll(&mut fds, None) {
+                Err(Errno::INTR) => {}
+                Err(error) => return Err(error.into()),
+                Ok(_) => return Ok(fds.get(1).is_some_and(|fd| !fd.revents().is_empty())),
+            }
+        }
+    }
+
+    /// Takes a line in. Returns the answer.
+    fn hear(&mut self, line: &str) -> &'static str {
+        let mut fields = line.split_ascii_whitespace();
+        let understood = match fields.next() {
+            Some("owner") => who(&mut fields)
+                .zip(fields.next().and_then(path))
+                .is_some_and(|(owner, directory)| self.meet(owner, &directory)),
+            Some("hold") => Entry::from_line(line).is_some_and(|entry| {
+                self.forget(entry.thread.id);
+                self.held.push(entry);
+                true
+            }),
+            Some("free") => {
+                let tid = fields.next().and_then(|tid| tid.parse().ok()).and_then(Tid::new);
+                tid.is_some_and(|tid| self.forget(tid))
+            }
+            Some("all") => {
+                self.complete = true;
+                self.older.clear();
+                true
+            }
+            _ => false,
+        };
+        if !understood {
+            return WHAT;
+        }
+        if self.write() { WRITTEN } else { UNWRITTEN }
+    }
+
+    fn forget(&mut self, tid: Tid) -> bool {
+        self.held.retain(|entry| entry.thread.id != tid);
+        true
+    }
+
+    /// Learns who the owner is. Wrong when it does not exist.
+    fn meet(&mut self, owner: Who, directory: &Path) -> bool {
+        let Ok(pidfd) = Pidfd::open(owner.id) else { return false };
+        if !matches!(exists(owner.id, owner), Ok(true)) {
+            return false;
+        }
+        self.owner = Some((owner, pidfd));
+        match journal::make_directory(directory) {
+            Ok(()) => {
+                journal::sweep(directory);
+                let path = journal::path_for(directory, owner);
+                self.older = journal::read(&path).unwrap_or_default();
+                self.journal = Some(path);
+            }
+            Err(error) => complain(&format!("threads are held without a journal: {error}")),
+        }
+        true
+    }
+
+    /// Brings the journal up to date. Says whether it is.
+    fn write(&mut self) -> bool {
+        let Some(path) = &self.journal else { return false };
+        if !self.complete {
+            return true;
+        }
+        match journal::write(path, &self.held) {
+            Ok(()) => true,
+            Err(error) => {
+                complain(&format!("the journal of held threads is not up to date: {error}"));
+                false
+            }
+        }
+    }
+
+    fn give_all_back(mut self) -> ExitCode {
+        /// A group's thread that is exiting can be in the way for a moment; nothing else that is
+        /// worth trying again passes by itself.
+        const TRIES: usize = 3;
+        for entry in std::mem::take(&mut self.older) {
+            if self.held.iter().all(|held| held.thread != entry.thread) {
+                self.held.push(entry);
+            }
+        }
+        let mut errors = Vec::new();
+        for _ in 0..TRIES {
+            errors.clear();
+            self.held.retain(|entry| match give_back(entry) {
+                Ok(_) => false,
+                // Exited in the meantime, with everything that was held of it.
+                Err(_) if is_moot(entry) => false,
+                Err(error) => {
+                    errors.push(error);
+                    true
+                }
+            });
+        }
+        self.complete = true;
+        self.write();
+        // Last, because writing to somebody else's pipe may block.
+        for error in &errors {
+            complain(&with_causes(error));
+        }
+        if self.held.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+    }
+}
+
+fn with_causes(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        text += &format!(": {error}");
+        cause = error.source();
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::{Child, Command};
+
+    use super::super::entry::Way;
+    use super::super::ourselves;
+    use super::*;
+    use crate::sys::{get_affinity, get_scheduling};
+    use crate::thread::Stat;
+
+    struct Sleeper(Child);
+
+    impl Sleeper {
+        fn id(&self) -> Tid {
+            Tid::new(i32::try_from(self.0.id()).unwrap()).unwrap()
+        }
+
+        fn is_stopped(&self) -> bool {
+            Stat::of(self.id(), self.id()).unwrap().stopped()
+        }
+    }
+
+    impl Drop for Sleeper {
+        fn drop(&mut self) {
+            self.0.kill().unwrap();
+            self.0.wait().unwrap();
+        }
+    }
+
+    #[test]
+    fn a_new_keeper_answers_for_the_old_ones_list_until_it_has_its_own() {
+        for (told_all, stopped_after) in [(false, false), (true, true)] {
+            let directory = tempfile::tempdir().unwrap();
+            let owner = ourselves().unwrap();
+            let sleeper = Sleeper(Command::new("sleep").arg("1000").spawn().unwrap());
+            let id = sleeper.id();
+            let who = Who { id, started: Stat::of(id, id).unwrap().started() };
+            let entry = Entry {
+                process: who,
+                thread: who,
+                scheduling: get_scheduling(id).unwrap(),
+                affinity: get_affinity(id).unwrap(),
+                way: Way::Process,
+            };
+            journal::write(&journal::path_for(directory.path(), owner), &[entry]).unwrap();
+            Pidfd::open(id).unwrap().signal(Signal::STOP).unwrap();
+            while !sleeper.is_stopped() {
+                std::thread::yield_now();
+            }
+
+            let mut keeper = Keeper::default();
+            let directory = super::super::entry::path_text(directory.path());
+            let hello = format!("owner {} {} {directory}", owner.id, owner.started);
+            assert_eq!(keeper.hear(&hello), WRITTEN);
+            if told_all {
+                assert_eq!(keeper.hear("all"), WRITTEN);
+            }
+            assert_eq!(keeper.give_all_back(), ExitCode::SUCCESS);
+            assert_eq!(sleeper.is_stopped(), stopped_after);
+        }
+    }
+
+    #[test]
+    fn what_makes_no_sense_is_answered_so() {
+        let mut keeper = Keeper::default();
+        for line in
+            ["", "hello", "hold 1 2 3", "free", "free -1", "owner 1", "owner 2147483647 1 /"]
+        {
+            assert_eq!(keeper.hear(line), WHAT, "{line}");
+        }
+        assert_eq!(keeper.hear("free 10"), UNWRITTEN);
+    }
+}

@@ -1,0 +1,215 @@
+//! The owner's end of the conversation with its keeper.
+
+use std::ffi::OsString;
+use std::io::{self, Read};
+use std::net::Shutdown;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use rustix::net::{SendFlags, send};
+use thiserror::Error;
+
+use super::entry::{Entry, Who, path_text};
+use crate::sys::{Pidfd, Tid};
+
+/// How long the keeper may take to answer. It has nothing else to do and is more urgent than all
+/// but the dispatchers, so it answers within a millisecond; a host where it needs this long is one
+/// where threads had better not be held.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// What to run as the keeper: a program that does nothing but
+/// [`keeper_main`](super::keeper_main).
+#[derive(Clone, Debug)]
+pub struct KeeperCommand {
+    /// The program, usually the running one.
+    pub program: PathBuf,
+    /// Its arguments, which make it the keeper.
+    pub arguments: Vec<OsString>,
+    /// Where the journal is kept. Must be emptied when the host restarts.
+    pub state_directory: PathBuf,
+}
+
+impl KeeperCommand {
+    /// Where the journal is kept unless somebody says otherwise.
+    pub const STATE_DIRECTORY: &str = "/run/slackline";
+
+    /// The running program with these arguments, and the usual directory.
+    #[must_use]
+    pub fn ourselves<A: Into<OsString>>(arguments: impl IntoIterator<Item = A>) -> KeeperCommand {
+        KeeperCommand {
+            // Not the path it was started by: what is there may have been replaced since, by a
+            // version that speaks differently.
+            program: PathBuf::from("/proc/self/exe"),
+            arguments: arguments.into_iter().map(Into::into).collect(),
+            state_directory: PathBuf::from(KeeperCommand::STATE_DIRECTORY),
+        }
+    }
+}
+
+/// Why the keeper does not know what it should. The thread concerned has not been touched.
+#[derive(Debug, Error)]
+pub enum KeeperError {
+    /// It could not be started.
+    #[error("cannot start the keeper {program}")]
+    NotStarted {
+        /// The program.
+        program: PathBuf,
+        /// What the kernel said.
+        source: io::Error,
+    },
+    /// It is gone.
+    #[error("the keeper is gone")]
+    Gone {
+        /// What the kernel said.
+        source: io::Error,
+    },
+    /// It does not answer.
+    #[error("the keeper has not answered within {} s", waited.as_secs())]
+    Silent {
+        /// How long it had.
+        waited: Duration,
+    },
+    /// It answers what no keeper answers.
+    #[error("the keeper answered `{answer}` to `{told}`")]
+    Confused {
+        /// What it was told.
+        told: String,
+        /// What it answered.
+        answer: String,
+    },
+}
+
+/// Whether the list is also in the journal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kept {
+    OnDisk,
+    InMemory,
+}
+
+/// A running keeper.
+#[derive(Debug)]
+pub(super) struct Keeper {
+    link: UnixStream,
+    child: Child,
+    pidfd: Pidfd,
+}
+
+impl Keeper {
+    /// Starts a keeper that knows its owner and all threads in `held`.
+    pub(super) fn start(
+        command: &KeeperCommand,
+        owner: Who,
+        held: &mut dyn Iterator<Item = &Entry>,
+    ) -> Result<(Keeper, Kept), KeeperError> {
+        let failed = |source| KeeperError::NotStarted { program: command.program.clone(), source };
+        let (link, theirs) = UnixStream::pair().map_err(failed)?;
+        link.set_read_timeout(Some(PATIENCE)).map_err(failed)?;
+        let mut spawned = Command::new(&command.program)
+            .args(&command.arguments)
+            .stdin(Stdio::from(OwnedFd::from(theirs)))
+            .stdout(Stdio::null())
+            .spawn()
+            .map_err(failed)?;
+        let pidfd = match pidfd_of(&spawned) {
+            Ok(pidfd) => pidfd,
+            Err(error) => {
+                // Without the other end it would end by itself; this only does not leave a zombie.
+                let _ = spawned.kill();
+                let _ = spawned.wait();
+                return Err(failed(error));
+            }
+        };
+        let mut keeper = Keeper { link, child: spawned, pidfd };
+        let directory = path_text(&command.state_directory);
+        let mut kept = keeper.tell(&format!("owner {} {} {directory}", owner.id, owner.started));
+        for entry in held {
+            kept = kept.and_then(|_| keeper.tell(&entry.to_line()));
+        }
+        match kept.and_then(|_| keeper.tell("all")) {
+            Ok(kept) => Ok((keeper, kept)),
+            Err(error) => {
+                keeper.end();
+                Err(error)
+            }
+        }
+    }
+
+    /// Tells a fact and waits until the keeper has it.
+    pub(super) fn tell(&mut self, fact: &str) -> Result<Kept, KeeperError> {
+        let gone = |source: io::Error| KeeperError::Gone { source };
+        let line = format!("{fact}\n");
+        let mut left = line.as_bytes();
+        while !left.is_empty() {
+            // Not a plain write: a keeper that was killed must not kill us by SIGPIPE.
+            match send(&self.link, left, SendFlags::NOSIGNAL) {
+                Err(rustix::io::Errno::INTR) => {}
+                Err(error) => return Err(gone(error.into())),
+                Ok(sent) => left = &left[sent..],
+            }
+        }
+        match self.answer().map_err(|error| match error.kind() {
+            io::ErrorKind::WouldBlock => KeeperError::Silent { waited: PATIENCE },
+            _ => gone(error),
+        })? {
+            answer if answer == "journal" => Ok(Kept::OnDisk),
+            answer if answer == "no-journal" => Ok(Kept::InMemory),
+            answer => Err(KeeperError::Confused { told: fact.into(), answer }),
+        }
+    }
+
+    /// One line, without its end. There is never more than one under way.
+    fn answer(&mut self) -> io::Result<String> {
+        /// Longer than any answer; a keeper that says more is none.
+        const LONGEST: usize = 80;
+        let mut line = Vec::new();
+        let mut buffer = [0; LONGEST];
+        while line.last() != Some(&b'\n') && line.len() < LONGEST {
+            match self.link.read(&mut buffer) {
+                Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
+                Ok(count) => line.extend_from_slice(&buffer[..count]),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(String::from_utf8_lossy(&line).trim_end().into())
+    }
+
+    /// The keeper's process.
+    pub(super) fn id(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Ends the keeper at once, before it could give anything back.
+    pub(super) fn kill(&mut self) {
+        // It may be dead already, which is the usual reason to come here.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+
+    /// Lets the keeper give back whatever it still knows of, and waits until it has ended.
+    pub(super) fn end(&mut self) {
+        // The keeper sees the same as if we had closed our end.
+        let _ = self.link.shutdown(Shutdown::Write);
+        // If it was killed it is only reaped here.
+        let _ = self.child.wait();
+    }
+}
+
+impl AsFd for Keeper {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.pidfd.as_fd()
+    }
+}
+
+fn pidfd_of(child: &Child) -> io::Result<Pidfd> {
+    let id = i32::try_from(child.id()).ok().and_then(Tid::new);
+    Pidfd::open(id.ok_or(io::ErrorKind::InvalidData)?)
+}
+
+/// The journal of `owner`, if the keeper says that there is one.
+pub(super) fn journal_if(kept: Kept, directory: &Path, owner: Who) -> Option<PathBuf> {
+    (kept == Kept::OnDisk).then(|| super::journal::path_for(directory, owner))
+}

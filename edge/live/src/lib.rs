@@ -1,0 +1,19 @@
+//! A stock Linux host as a machine: facts from the kernel, orders to the kernel, and a fence that
+//! gives everything back.
+//!
+//! [`drive::run`] runs a scenario. Below it: [`cast`] starts and finds who is scheduled, `machine`
+//! stands between the host and the kernel, [`watch`] tells what threads do, [`act`] makes them do
+//! it, [`fence`] undoes it. [`sys`] holds all that is unsafe.
+
+pub mod act;
+pub mod cast;
+pub mod doctor;
+pub mod drive;
+pub mod fence;
+mod machine;
+pub mod sys;
+pub mod thread;
+pub mod vcpus;
+pub mod watch;
+
+pub use machine::MachineError;

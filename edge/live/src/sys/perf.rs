@@ -1,0 +1,216 @@
+//! Perf events of single threads: switches, wakes, and time on a CPU.
+
+use std::ffi::CStr;
+use std::io;
+use std::mem;
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+
+use rustix::ioctl::{Getter, IntegerSetter, ioctl, opcode};
+use slackline_units::{CpuId, Span};
+
+use super::{Tid, check, malformed};
+
+/// The kernel's `perf_event_attr` in its fifth revision (Linux 4.1), the first with all fields
+/// that are set here.
+#[repr(C)]
+#[derive(Default)]
+struct Attr {
+    kind: u32,
+    size: u32,
+    config: u64,
+    sample_period: u64,
+    sample_type: u64,
+    read_format: u64,
+    flags: u64,
+    wakeup_events: u32,
+    breakpoint_type: u32,
+    config1: u64,
+    config2: u64,
+    branch_sample_type: u64,
+    registers_user: u64,
+    stack_user: u32,
+    clock: i32,
+    registers_interrupt: u64,
+    aux_watermark: u32,
+    max_stack: u16,
+    reserved: u16,
+}
+
+const SOFTWARE: u32 = 1;
+const TRACEPOINT: u32 = 2;
+/// `PERF_COUNT_SW_DUMMY`: counts nothing, and carries side records.
+const DUMMY: u64 = 9;
+const SAMPLE_TIME: u64 = 1 << 2;
+const SAMPLE_ID: u64 = 1 << 6;
+const SAMPLE_RAW: u64 = 1 << 10;
+const READ_TIME_RUNNING: u64 = 1 << 1;
+
+/// The single bits of the attributes, numbered as the kernel declares them. A C compiler lays bit
+/// fields out from the low end on little-endian machines and from the high end on others.
+const fn flag(number: u32) -> u64 {
+    if cfg!(target_endian = "little") { 1 << number } else { 1 << (63 - number) }
+}
+
+const DISABLED: u64 = flag(0);
+const EXCLUDE_KERNEL: u64 = flag(5);
+const EXCLUDE_HYPERVISOR: u64 = flag(6);
+const SAMPLE_ID_ALL: u64 = flag(18);
+const USE_CLOCK: u64 = flag(25);
+const CONTEXT_SWITCH: u64 = flag(26);
+
+/// Opens an event that is never on. It is there for the others of its CPU to share its ring, and,
+/// if it names a tracepoint, to keep the kernel from taking the probe out, which takes tens of
+/// milliseconds, whenever the last event that uses it goes.
+///
+/// # Errors
+/// `ENODEV` when the CPU is offline, `EACCES` or `EPERM` without the privilege (events of whole
+/// CPUs want `CAP_PERFMON`), `EMFILE`, `ENOSYS` when the kernel has no perf events.
+pub fn open_holder(cpu: CpuId, tracepoint: Option<u64>) -> io::Result<OwnedFd> {
+    let attr = match tracepoint {
+        Some(config) => Attr { kind: TRACEPOINT, config, ..Attr::default() },
+        None => Attr { kind: SOFTWARE, config: DUMMY, ..Attr::default() },
+    };
+    let (flags, clock) = (USE_CLOCK | DISABLED, libc::CLOCK_MONOTONIC);
+    open(ANYBODY, number(cpu), Attr { flags, clock, ..attr })
+}
+
+/// Opens an event that, once it shares a ring, writes a record whenever this thread is switched
+/// onto this CPU or off it, and tells nobody. The record is the time (`CLOCK_MONOTONIC`,
+/// nanoseconds) and the event's own number ([`event_id`]), a word each.
+///
+/// # Errors
+/// `ESRCH` when there is no such thread, otherwise as for [`open_holder`].
+pub fn open_switches(tid: Tid, cpu: CpuId) -> io::Result<OwnedFd> {
+    let attr = Attr {
+        kind: SOFTWARE,
+        config: DUMMY,
+        sample_type: SAMPLE_TIME | SAMPLE_ID,
+        flags: SAMPLE_ID_ALL | USE_CLOCK | CONTEXT_SWITCH,
+        clock: libc::CLOCK_MONOTONIC,
+        ..Attr::default()
+    };
+    open(tid.raw(), number(cpu), attr)
+}
+
+/// Opens an event that, once it shares a ring, writes a record whenever a tracepoint is hit on this
+/// CPU and passes the filter, and notifies those who poll the ring. The record is the time
+/// (`CLOCK_MONOTONIC`, nanoseconds, a word), a half word with the size of what follows, and what
+/// the tracepoint records.
+///
+/// An event of the thread that is woken would be cheaper for everybody else. But since the kernel
+/// fixed a race in 2026 (6.1.167, 6.6.130, 6.12.77, 6.18.17) events note nothing unless they are
+/// on, and those of a thread that sleeps are not.
+///
+/// # Errors
+/// `EINVAL` when the filter is longer than a page or not understood, otherwise as for
+/// [`open_holder`].
+pub fn open_hits(tracepoint: u64, cpu: CpuId, filter: &CStr) -> io::Result<OwnedFd> {
+    let attr = Attr {
+        kind: TRACEPOINT,
+        config: tracepoint,
+        sample_period: 1,
+        sample_type: SAMPLE_TIME | SAMPLE_RAW,
+        flags: USE_CLOCK | DISABLED,
+        wakeup_events: 1,
+        clock: libc::CLOCK_MONOTONIC,
+        ..Attr::default()
+    };
+    let event = open(ANYBODY, number(cpu), attr)?;
+    // SAFETY: PERF_EVENT_IOC_SET_FILTER reads a string that ends in zero, though it declares itself
+    // as taking a pointer to a pointer; `filter` is one and lives until the call returns.
+    unsafe {
+        let set = IntegerSetter::<{ opcode::write::<*mut u8>(b'$', 6) }>::new_usize(
+            filter.as_ptr().expose_provenance(),
+        );
+        ioctl(&event, set)?;
+    }
+    Ok(event)
+}
+
+/// Switches on an event that was opened switched off.
+///
+/// # Errors
+/// `ENOTTY` when this is no event.
+pub fn switch_on(event: BorrowedFd<'_>) -> io::Result<()> {
+    // SAFETY: PERF_EVENT_IOC_ENABLE takes a number by value and touches no memory of ours.
+    let enable = unsafe { IntegerSetter::<{ opcode::none(b'$', 0) }>::new_usize(0) };
+    // SAFETY: as above; on a descriptor that is no event it is refused.
+    Ok(unsafe { ioctl(event, enable) }?)
+}
+
+fn number(cpu: CpuId) -> i32 {
+    i32::try_from(cpu.index()).expect("below 256")
+}
+
+/// The number that an event writes into its records.
+///
+/// # Errors
+/// `ENOTTY` when this is no event.
+pub fn event_id(event: BorrowedFd<'_>) -> io::Result<u64> {
+    // SAFETY: PERF_EVENT_IOC_ID writes one u64, though it declares itself as handing out a pointer.
+    let get = unsafe { Getter::<{ opcode::read::<*mut u64>(b'$', 7) }, u64>::new() };
+    // SAFETY: as above; on a descriptor that is no event it is refused.
+    Ok(unsafe { ioctl(event, get) }?)
+}
+
+/// Makes an event write its records into the ring of another event of the same CPU, and notify
+/// those who poll that one.
+///
+/// # Errors
+/// `EINVAL` when the events are not of one CPU and one clock.
+pub fn share_ring(event: BorrowedFd<'_>, ring: BorrowedFd<'_>) -> io::Result<()> {
+    let ring = usize::try_from(ring.as_raw_fd()).map_err(|_| malformed())?;
+    // SAFETY: PERF_EVENT_IOC_SET_OUTPUT takes a descriptor by value and touches no memory of ours.
+    let set = unsafe { IntegerSetter::<{ opcode::none(b'$', 5) }>::new_usize(ring) };
+    // SAFETY: as above; on a descriptor that is no event it is refused.
+    Ok(unsafe { ioctl(event, set) }?)
+}
+
+/// A clock that shows the time a thread has spent on CPUs since the clock was made: exact at each
+/// reading, of any process, running or not.
+#[derive(Debug)]
+pub struct TaskClock(OwnedFd);
+
+impl TaskClock {
+    /// Starts a clock at zero.
+    ///
+    /// # Errors
+    /// As for [`open_switches`], but with the privilege to watch this one thread.
+    pub fn open(tid: Tid) -> io::Result<TaskClock> {
+        // Without these flags, ordinary users could not watch even their own threads.
+        let flags = EXCLUDE_KERNEL | EXCLUDE_HYPERVISOR;
+        let read_format = READ_TIME_RUNNING;
+        let attr = Attr { kind: SOFTWARE, config: DUMMY, read_format, flags, ..Attr::default() };
+        open(tid.raw(), ANY_CPU, attr).map(TaskClock)
+    }
+
+    /// The time on CPUs so far. Interrupts the CPU that the thread runs on, if it does.
+    ///
+    /// # Errors
+    /// Those of `read`. The thread's end is none: its clock then stands still.
+    pub fn read(&self) -> io::Result<Span> {
+        // The first word is the count, which a dummy event never has any of.
+        let mut words = [[0_u8; 8]; 2];
+        if rustix::io::read(&self.0, words.as_flattened_mut())? != 16 {
+            return Err(malformed());
+        }
+        Ok(Span::from_ns(u64::from_ne_bytes(words[1])))
+    }
+}
+
+const ANYBODY: i32 = -1;
+const ANY_CPU: i32 = -1;
+
+fn open(tid: i32, cpu: i32, mut attr: Attr) -> io::Result<OwnedFd> {
+    const CLOSE_ON_EXEC: libc::c_ulong = 1 << 3;
+    attr.size = u32::try_from(mem::size_of::<Attr>()).map_err(|_| malformed())?;
+    let no_group = -1;
+    // SAFETY: the kernel reads as many bytes of `attr` as its field `size` says, which is how large
+    // it is, and keeps no pointer to it.
+    let result = unsafe {
+        libc::syscall(libc::SYS_perf_event_open, &raw mut attr, tid, cpu, no_group, CLOSE_ON_EXEC)
+    };
+    let fd = RawFd::try_from(check(result)?).map_err(|_| malformed())?;
+    // SAFETY: the kernel has just made this descriptor and nobody else knows of it.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}

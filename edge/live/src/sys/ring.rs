@@ -1,0 +1,150 @@
+//! The memory through which the kernel hands over a perf event's records.
+//!
+//! One page of counters, then a power of two of data pages. The kernel writes records at `head` and
+//! never past `tail`; we read from `tail` up to `head` and then move `tail`. Both only grow.
+
+use std::io;
+use std::os::fd::BorrowedFd;
+use std::ptr::{self, NonNull};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
+
+use super::malformed;
+
+/// Where the kernel's `perf_event_mmap_page` keeps its two counters, in bytes.
+const HEAD: usize = 1024;
+const TAIL: usize = 1032;
+
+/// How many words of a record are kept. The largest we ask for is a wake: the time, and the 40
+/// bytes of the tracepoint.
+const WORDS: usize = 6;
+
+/// One record, without its header.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Record {
+    /// `PERF_RECORD_…`.
+    pub kind: u32,
+    /// `PERF_RECORD_MISC_…` bits.
+    pub flags: u16,
+    /// The first words after the header; zero where the record is shorter.
+    pub words: [u64; WORDS],
+}
+
+impl Record {
+    /// The half word at so many bytes behind the header, or none if that is not in the record.
+    #[must_use]
+    pub fn half(&self, at: usize) -> Option<u32> {
+        let [a, b, c, d, e, f, g, h] = self.words.get(at / 8)?.to_ne_bytes();
+        match at % 8 {
+            0 => Some(u32::from_ne_bytes([a, b, c, d])),
+            4 => Some(u32::from_ne_bytes([e, f, g, h])),
+            _ => None,
+        }
+    }
+}
+
+/// The ring of one perf event, mapped. The mapping outlives the event's descriptor.
+#[derive(Debug)]
+pub struct Ring {
+    base: NonNull<u8>,
+    page: usize,
+    data: usize,
+}
+
+// SAFETY: the mapping belongs to this value alone and is the same for every thread of the process.
+unsafe impl Send for Ring {}
+
+impl Ring {
+    /// Gives an event a ring with room for `bytes` of records, or a page where that is less.
+    ///
+    /// # Errors
+    /// `EPERM` when an ordinary user's rings exceed `kernel.perf_event_mlock_kb`, `EINVAL` when
+    /// `bytes` is more than a page and no power of two, or the event has a ring of another size.
+    pub fn map(event: BorrowedFd<'_>, bytes: usize) -> io::Result<Ring> {
+        let page = page_size()?;
+        let data = bytes.max(page);
+        let length = data.checked_add(page).ok_or_else(malformed)?;
+        let access = ProtFlags::READ | ProtFlags::WRITE;
+        // SAFETY: a new mapping at a place of the kernel's choosing disturbs nothing that exists.
+        let base = unsafe { mmap(ptr::null_mut(), length, access, MapFlags::SHARED, event, 0) }?;
+        let base = NonNull::new(base.cast()).ok_or_else(malformed)?;
+        Ok(Ring { base, page, data })
+    }
+
+    /// Room for records, in bytes.
+    #[must_use]
+    pub const fn size(&self) -> usize {
+        self.data
+    }
+
+    /// Hands out every record there is, oldest first, and gives their room back to the kernel. The
+    /// answer is the room they took, in bytes.
+    ///
+    /// # Errors
+    /// `InvalidData` when the kernel's bookkeeping makes no sense; what is left is then dropped.
+    pub fn take(&mut self, mut each: impl FnMut(Record)) -> io::Result<usize> {
+        // Acquire: the records below `head` are written before `head` is.
+        let head = self.counter(HEAD).load(Ordering::Acquire);
+        let mut tail = self.counter(TAIL).load(Ordering::Relaxed);
+        let taken = usize::try_from(head.wrapping_sub(tail)).map_err(|_| malformed());
+        let mut result = taken;
+        while tail != head {
+            let (size, record) = self.record(tail);
+            if size < 8 || size % 8 != 0 || head.wrapping_sub(tail) < size {
+                result = Err(malformed());
+                tail = head;
+                break;
+            }
+            each(record);
+            tail = tail.wrapping_add(size);
+        }
+        // Release: the kernel may write over the records only after they were read.
+        self.counter(TAIL).store(tail, Ordering::Release);
+        result
+    }
+
+    /// The record at `tail` and its size in bytes, header included.
+    fn record(&self, tail: u64) -> (u64, Record) {
+        // The header is { type: u32, misc: u16, size: u16 }.
+        let header = self.word(tail).to_ne_bytes();
+        let [k0, k1, k2, k3, f0, f1, s0, s1] = header;
+        let size = u64::from(u16::from_ne_bytes([s0, s1]));
+        let mut words = [0; WORDS];
+        for (word, at) in words.iter_mut().zip((8..size).step_by(8)) {
+            *word = self.word(tail.wrapping_add(at));
+        }
+        let kind = u32::from_ne_bytes([k0, k1, k2, k3]);
+        (size, Record { kind, flags: u16::from_ne_bytes([f0, f1]), words })
+    }
+
+    /// The word at a count of bytes. Records are multiples of a word, so none wraps inside one.
+    fn word(&self, at: u64) -> u64 {
+        let mask = self.data as u64 - 8;
+        let offset = usize::try_from(at & mask).expect("less than the size of the ring");
+        // SAFETY: the mask keeps `offset` word-aligned and at least a word below the end of the
+        // data pages, which lie behind the first page and are mapped as long as `self` lives.
+        // Volatile because the kernel writes here.
+        unsafe { self.base.add(self.page + offset).cast::<u64>().read_volatile() }
+    }
+
+    fn counter(&self, offset: usize) -> &AtomicU64 {
+        // SAFETY: both offsets are aligned and inside the first page, which is mapped and writable
+        // as long as `self` lives; the kernel uses these words atomically too.
+        unsafe { AtomicU64::from_ptr(self.base.add(offset).cast().as_ptr()) }
+    }
+}
+
+fn page_size() -> io::Result<usize> {
+    // SAFETY: this reads a number and has no conditions.
+    let size = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
+    usize::try_from(size).map_err(|_| io::Error::last_os_error())
+}
+
+impl Drop for Ring {
+    fn drop(&mut self) {
+        // SAFETY: this is the mapping that was made, whole, and nothing borrows from it any more.
+        // It cannot fail for such a mapping, and there would be nothing to do about it.
+        let _ = unsafe { munmap(self.base.cast().as_ptr(), self.page + self.data) };
+    }
+}

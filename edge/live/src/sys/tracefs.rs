@@ -1,0 +1,95 @@
+//! The numbers of the kernel's tracepoints, and where their fields are.
+//!
+//! Tracefs knows them. Where it is not mounted it is mounted for ourselves only, attached to no
+//! directory, so that the host looks as before.
+
+use std::fs::File;
+use std::io::{self, Read};
+use std::os::fd::OwnedFd;
+
+use rustix::fs::{CWD, Mode, OFlags, openat};
+use rustix::mount::{FsMountFlags, FsOpenFlags, MountAttrFlags, fsconfig_create, fsmount, fsopen};
+
+use super::malformed;
+
+/// Where hosts mount tracefs, newer habit first.
+const PLACES: [&str; 2] = ["/sys/kernel/tracing", "/sys/kernel/debug/tracing"];
+
+/// A tracepoint, as perf events want it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Tracepoint<const FIELDS: usize> {
+    /// Its number.
+    pub id: u64,
+    /// Where in what it records the fields asked for begin, in bytes.
+    pub offsets: [usize; FIELDS],
+}
+
+/// Why a tracepoint cannot be had, one reason for each way that was tried.
+#[derive(Debug, thiserror::Error)]
+#[error(
+    "no tracefs: a mount of our own: {own}; /sys/kernel/tracing: {tracing}; \
+     /sys/kernel/debug/tracing: {debug}"
+)]
+pub struct TracepointError {
+    /// Why not through a mount of our own.
+    pub own: io::Error,
+    /// Why not at `/sys/kernel/tracing`.
+    pub tracing: io::Error,
+    /// Why not at `/sys/kernel/debug/tracing`.
+    pub debug: io::Error,
+}
+
+/// A tracepoint such as `sched/sched_wakeup`, and where it keeps the fields of these names.
+///
+/// # Errors
+/// When no tracefs can be reached or none has the tracepoint and its fields.
+pub fn tracepoint<const FIELDS: usize>(
+    name: &str,
+    fields: [&str; FIELDS],
+) -> Result<Tracepoint<FIELDS>, TracepointError> {
+    let [tracing, debug] = PLACES.map(|place| look_up(open_directory(place), name, fields));
+    let (tracing, debug) = match (tracing, debug) {
+        (Ok(found), _) | (_, Ok(found)) => return Ok(found),
+        (Err(tracing), Err(debug)) => (tracing, debug),
+    };
+    look_up(own_mount(), name, fields).map_err(|own| TracepointError { own, tracing, debug })
+}
+
+fn look_up<const FIELDS: usize>(
+    tracefs: io::Result<OwnedFd>,
+    name: &str,
+    fields: [&str; FIELDS],
+) -> io::Result<Tracepoint<FIELDS>> {
+    let path = format!("events/{name}/format");
+    let file = openat(tracefs?, path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?;
+    let mut text = String::new();
+    File::from(file).read_to_string(&mut text)?;
+    let id = text.lines().find_map(|line| line.strip_prefix("ID: ")?.parse().ok());
+    let mut offsets = [0; FIELDS];
+    for (offset, field) in offsets.iter_mut().zip(fields) {
+        *offset = text.lines().find_map(|line| offset_of(line, field)).ok_or_else(malformed)?;
+    }
+    Ok(Tracepoint { id: id.ok_or_else(malformed)?, offsets })
+}
+
+/// Reads a line like `field:pid_t pid; offset:24; size:4; signed:1;`, if it is about this field.
+fn offset_of(line: &str, field: &str) -> Option<usize> {
+    let mut parts = line.trim().strip_prefix("field:")?.split(';').map(str::trim);
+    let declared = parts.next()?.split_ascii_whitespace().last()?;
+    let offset = parts.find_map(|part| part.strip_prefix("offset:"))?.parse().ok()?;
+    (declared == field).then_some(offset)
+}
+
+fn open_directory(place: &str) -> io::Result<OwnedFd> {
+    Ok(openat(CWD, place, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?)
+}
+
+fn own_mount() -> io::Result<OwnedFd> {
+    let filesystem = fsopen("tracefs", FsOpenFlags::FSOPEN_CLOEXEC)?;
+    fsconfig_create(&filesystem)?;
+    let attributes = MountAttrFlags::MOUNT_ATTR_RDONLY
+        | MountAttrFlags::MOUNT_ATTR_NOSUID
+        | MountAttrFlags::MOUNT_ATTR_NODEV
+        | MountAttrFlags::MOUNT_ATTR_NOEXEC;
+    Ok(fsmount(&filesystem, FsMountFlags::FSMOUNT_CLOEXEC, attributes)?)
+}

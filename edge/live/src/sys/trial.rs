@@ -1,0 +1,61 @@
+//! Calls that are made once, to find out whether the kernel lets us.
+
+use std::io;
+use std::mem;
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+
+use super::{check, malformed};
+
+/// Makes the smallest BPF map there is, and drops it.
+///
+/// # Errors
+/// `EPERM` without the privilege, `ENOSYS` when the kernel has no BPF.
+pub fn try_bpf_map() -> io::Result<()> {
+    /// The first fields of the kernel's `bpf_attr` for making maps; the rest counts as zero.
+    #[repr(C)]
+    struct MapAttr {
+        kind: u32,
+        key_bytes: u32,
+        value_bytes: u32,
+        entries: u32,
+    }
+    const CREATE_MAP: libc::c_int = 0;
+    const ARRAY: u32 = 2;
+    let attr = MapAttr { kind: ARRAY, key_bytes: 4, value_bytes: 8, entries: 1 };
+    let size = libc::c_uint::try_from(mem::size_of::<MapAttr>()).map_err(|_| malformed())?;
+    // SAFETY: the kernel reads `size` bytes of `attr`, which is how large it is.
+    let result = unsafe { libc::syscall(libc::SYS_bpf, CREATE_MAP, &raw const attr, size) };
+    close(check(result)?)
+}
+
+/// The version of the interface of an open `/dev/kvm`.
+///
+/// # Errors
+/// `ENOTTY` when the descriptor is something else.
+pub fn kvm_api_version(kvm: BorrowedFd<'_>) -> io::Result<i64> {
+    const GET_API_VERSION: libc::c_ulong = 0xAE00;
+    const NOTHING: libc::c_ulong = 0;
+    // SAFETY: this request touches no memory of ours.
+    let result = unsafe { libc::ioctl(kvm.as_raw_fd(), GET_API_VERSION as _, NOTHING) };
+    check(result.into())
+}
+
+/// Makes a virtual machine without vCPUs and memory, and drops it.
+///
+/// # Errors
+/// Those of the kernel, where the processor or the host's own hypervisor does not let it.
+pub fn try_kvm_machine(kvm: BorrowedFd<'_>) -> io::Result<()> {
+    const CREATE_VM: libc::c_ulong = 0xAE01;
+    const DEFAULT_KIND: libc::c_ulong = 0;
+    // SAFETY: this request takes a number and touches no memory of ours.
+    let result = unsafe { libc::ioctl(kvm.as_raw_fd(), CREATE_VM as _, DEFAULT_KIND) };
+    close(check(result.into())?)
+}
+
+/// Closes a descriptor that the kernel has just made.
+fn close(result: libc::c_long) -> io::Result<()> {
+    let fd = RawFd::try_from(result).map_err(|_| malformed())?;
+    // SAFETY: nobody else knows of this descriptor.
+    drop(unsafe { OwnedFd::from_raw_fd(fd) });
+    Ok(())
+}

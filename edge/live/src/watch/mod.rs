@@ -1,0 +1,3 @@
+//! What threads do, learned from the kernel: one file a source.
+
+pub mod perf;

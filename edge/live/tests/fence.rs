@@ -1,0 +1,632 @@
+//! Every thread comes back, whoever is killed when. Needs root: threads are stopped, frozen, made
+//! real-time and pinned in earnest, and their owners really killed.
+//!
+//! An owner must be another process, to be killed, and so must its keeper. Both are this test
+//! program run again, for one test that plays the part named in the environment.
+
+use std::env;
+use std::fs;
+use std::io::{BufRead, BufReader, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, ChildStdout, Command, ExitCode, Stdio, exit};
+use std::thread::{park_timeout, spawn};
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, geteuid, getpid, kill_process};
+use slackline_live::act::freezer::{Freezer, FreezerError, Place};
+use slackline_live::act::{ActError, FifoPriority, Hold};
+use slackline_live::fence::{
+    Fence, FenceError, GivenBack, Held, KeeperCommand, give_back, keeper_main, leftovers,
+};
+use slackline_live::sys::{
+    Pidfd, Scheduling, SchedulingOf, Tid, get_affinity, get_scheduling, own_tid, set_scheduling,
+    thread_cpu_time,
+};
+use slackline_live::thread::ThreadRef;
+use slackline_units::{CpuId, CpuSet, Span};
+use tempfile::TempDir;
+
+/// Says which part a process plays; unset for the tests themselves.
+const PART: &str = "SLACKLINE_TEST_PART";
+/// What the owner is to hold: pid, tid and way.
+const TARGET: &str = "SLACKLINE_TEST_TARGET";
+/// Where the owner's journal goes.
+const STATE: &str = "SLACKLINE_TEST_STATE";
+/// After which step the owner kills itself, or one that is never reached to make it begin again and
+/// again; unset if it stops with the thread held back, and waits to be told.
+const LAST_STEP: &str = "SLACKLINE_TEST_LAST_STEP";
+
+/// How long anything may take that takes milliseconds on an idle host: enough for one that is so
+/// busy that a process has to wait seconds for its turn.
+const PATIENCE: Duration = Duration::from_secs(20);
+const NICE: i32 = 5;
+
+// The parts.
+
+#[test]
+fn part_keeper() {
+    if plays("keeper") {
+        exit(i32::from(keeper_main() != ExitCode::SUCCESS));
+    }
+}
+
+/// A process of two threads; the second one never waits. Says which that is.
+#[test]
+fn part_target() {
+    if plays("target") {
+        spawn(|| {
+            println!("@{}", own_tid());
+            loop {
+                std::hint::spin_loop();
+            }
+        });
+        // Until whoever started this is gone.
+        let _ = std::io::stdin().read_line(&mut String::new());
+        exit(0);
+    }
+}
+
+#[test]
+fn part_owner() {
+    if !plays("owner") {
+        return;
+    }
+    // As whoever schedules real-time threads must be, not to be starved by them.
+    let class = Scheduling::Fifo { priority: FifoPriority::DISPATCHER.number().into() };
+    set_scheduling(own_tid(), &SchedulingOf { class, reset_on_fork: true }).unwrap();
+    let mut fence = Fence::start(keeper_command(Path::new(&env::var(STATE).unwrap()))).unwrap();
+    let _first = take_hold(&mut fence);
+    println!("@{}", fence.keeper_id());
+    while env::var(LAST_STEP).is_ok() {
+        take_hold(&mut fence);
+    }
+    for line in std::io::stdin().lines() {
+        match line.unwrap().as_str() {
+            "revive" => {
+                fence.revive().unwrap();
+                println!("@{}", fence.keeper_id());
+            }
+            "return" => return,
+            "exit" => exit(0),
+            "panic" => panic!("as told"),
+            other => panic!("told `{other}`"),
+        }
+    }
+}
+
+/// Holds the target and does to it all that can be done, or as much as was asked for.
+fn take_hold(fence: &mut Fence) -> Held {
+    let target = env::var(TARGET).unwrap();
+    let (id, way) = target.rsplit_once(' ').unwrap();
+    let (pid, tid) = id.split_once(' ').unwrap();
+    let thread = ThreadRef::open(tid_of(pid), tid_of(tid)).unwrap();
+    let last: Option<usize> = env::var(LAST_STEP).ok().map(|step| step.parse().unwrap());
+    let step = |number| {
+        if last == Some(number) {
+            kill_process(getpid(), Signal::KILL).unwrap();
+        }
+    };
+    step(0);
+    let held = fence.hold(&thread, if way == "thread" { Hold::Thread } else { Hold::Process });
+    let held = held.unwrap();
+    step(1);
+    held.raise(FifoPriority::CHOSEN).unwrap();
+    step(2);
+    held.pin(CpuId::new(0)).unwrap();
+    step(3);
+    held.hold_back().unwrap();
+    if last.is_none() {
+        return held;
+    }
+    step(4);
+    held.let_go().unwrap();
+    step(5);
+    held.hold_back().unwrap();
+    step(6);
+    held.lower().unwrap();
+    step(7);
+    held.unpin().unwrap();
+    step(8);
+    fence.release(thread.tid()).unwrap();
+    step(LAST);
+    held
+}
+
+/// The number of the owner's last step.
+const LAST: usize = 9;
+const NEVER: usize = 10;
+
+fn plays(part: &str) -> bool {
+    env::var(PART).is_ok_and(|played| played == part)
+}
+
+fn again(part: &str) -> Command {
+    let mut command = Command::new(env::current_exe().unwrap());
+    command.args(["--exact", &format!("part_{part}"), "--nocapture", "--quiet"]).env(PART, part);
+    command
+}
+
+fn keeper_command(state: &Path) -> KeeperCommand {
+    let program = env::current_exe().unwrap();
+    let part = format!("{PART}=keeper");
+    // `env` becomes the program that it is told to run, so it is the keeper that we know by its id.
+    let arguments = [
+        part.as_str(),
+        program.to_str().unwrap(),
+        "--exact",
+        "part_keeper",
+        "--nocapture",
+        "--quiet",
+    ];
+    KeeperCommand {
+        program: PathBuf::from("env"),
+        arguments: arguments.map(Into::into).to_vec(),
+        state_directory: state.to_path_buf(),
+    }
+}
+
+// What the tests stand on.
+
+fn privileged() -> bool {
+    let root = geteuid().is_root();
+    if !root {
+        eprintln!("skipped: needs root");
+    }
+    root
+}
+
+fn tid_of(text: &str) -> Tid {
+    Tid::new(text.trim().parse().unwrap()).unwrap()
+}
+
+fn until(what: &str, mut is_so: impl FnMut() -> bool) {
+    let start = Instant::now();
+    while !is_so() {
+        assert!(start.elapsed() < PATIENCE, "not within {PATIENCE:?}: {what}");
+        park_timeout(Duration::from_millis(1));
+    }
+}
+
+/// A process that is killed at the end of its test, and what it says.
+struct Process {
+    child: Child,
+    to: ChildStdin,
+    from: BufReader<ChildStdout>,
+}
+
+impl Process {
+    fn start(command: &mut Command) -> Process {
+        let mut child =
+            command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("it starts");
+        let (to, from) = (child.stdin.take().unwrap(), child.stdout.take().unwrap());
+        Process { child, to, from: BufReader::new(from) }
+    }
+
+    fn tid(&self) -> Tid {
+        tid_of(&self.child.id().to_string())
+    }
+
+    /// The number on the next line that begins with `@`; the test harness says things, too.
+    fn says(&mut self) -> Tid {
+        loop {
+            let mut line = String::new();
+            assert_ne!(self.from.read_line(&mut line).unwrap(), 0, "it ended without a word");
+            if let Some((_, number)) = line.split_once('@') {
+                return tid_of(number);
+            }
+        }
+    }
+
+    fn tell(&mut self, what: &str) {
+        writeln!(self.to, "{what}").unwrap();
+    }
+
+    fn kill(&mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// A thread to hold, and how it was before.
+struct Target {
+    process: Process,
+    thread: Tid,
+    scheduling: SchedulingOf,
+    affinity: CpuSet,
+    groups: Vec<u8>,
+    way: &'static str,
+}
+
+impl Target {
+    /// A process of one thread that never waits.
+    fn process() -> Target {
+        let mut command = Command::new("nice");
+        let process = Process::start(command.args(["-n", "5", "sh", "-c", "while :; do :; done"]));
+        let thread = process.tid();
+        until("it has become nice", || {
+            get_scheduling(thread).unwrap().class == Scheduling::Other { nice: NICE }
+        });
+        Target::of(process, thread, "process")
+    }
+
+    /// One of two threads of a process, which never waits.
+    fn thread() -> Target {
+        let mut process = Process::start(&mut again("target"));
+        let thread = process.says();
+        Target::of(process, thread, "thread")
+    }
+
+    fn of(process: Process, thread: Tid, way: &'static str) -> Target {
+        let (scheduling, affinity) =
+            (get_scheduling(thread).unwrap(), get_affinity(thread).unwrap());
+        let groups = groups(process.tid(), thread);
+        Target { process, thread, scheduling, affinity, groups, way }
+    }
+
+    fn reference(&self) -> ThreadRef {
+        ThreadRef::open(self.process.tid(), self.thread).unwrap()
+    }
+
+    /// An owner that has done everything to it.
+    fn owner(&self, state: &Path) -> (Process, Tid) {
+        let mut owner = Process::start(&mut self.owner_command(state));
+        let keeper = owner.says();
+        self.assert_held();
+        (owner, keeper)
+    }
+
+    fn owner_command(&self, state: &Path) -> Command {
+        let mut command = again("owner");
+        let target = format!("{} {} {}", self.process.tid(), self.thread, self.way);
+        command.env(TARGET, target).env(STATE, state).stderr(Stdio::null());
+        command
+    }
+
+    fn assert_held(&self) {
+        let class = Scheduling::Fifo { priority: 97 };
+        let raised = SchedulingOf { class, reset_on_fork: true };
+        assert_eq!(get_scheduling(self.thread).unwrap(), raised);
+        assert_eq!(get_affinity(self.thread).unwrap(), CpuSet::one(CpuId::new(0)));
+        self.assert_stands_still();
+    }
+
+    fn assert_stands_still(&self) {
+        // The order may still be on its way to another CPU; what the thread used until it is there
+        // is not progress. A tick of the kernel, after which the time is exact, is at most 10 ms.
+        let mut before = self.used();
+        until("it stands still", || {
+            park_timeout(Duration::from_millis(25));
+            let now = self.used();
+            std::mem::replace(&mut before, now) == now
+        });
+    }
+
+    fn used(&self) -> Span {
+        thread_cpu_time(self.thread).unwrap()
+    }
+
+    /// Whether scheduling, affinity and groups are what they were.
+    fn is_back(&self) -> bool {
+        get_scheduling(self.thread).unwrap() == self.scheduling
+            && get_affinity(self.thread).unwrap() == self.affinity
+            && groups(self.process.tid(), self.thread) == self.groups
+    }
+
+    fn assert_comes_back(&self) {
+        until("it is as it was", || self.is_back());
+        let before = self.used();
+        until("it runs", || self.used() > before);
+        until("its group is gone", || our_groups(self.thread).is_empty());
+    }
+}
+
+fn groups(pid: Tid, tid: Tid) -> Vec<u8> {
+    fs::read(format!("/proc/{pid}/task/{tid}/cgroup")).unwrap()
+}
+
+/// Groups of our making for a thread, in the roots of whatever is mounted.
+fn our_groups(tid: Tid) -> Vec<PathBuf> {
+    let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap();
+    let points = mounts.lines().filter(|line| line.contains(" - cgroup"));
+    let points = points.map(|line| line.split(' ').nth(4).unwrap());
+    let lists = points.flat_map(|point| fs::read_dir(point).unwrap());
+    let paths = lists.map(|entry| entry.unwrap().path());
+    let ours = format!("slackline-{tid}-");
+    paths.filter(|path| path.file_name().unwrap().to_str().unwrap().starts_with(&ours)).collect()
+}
+
+/// Whether a process has ended. It may be a zombie for long: it is not ours to reap.
+fn is_gone(process: Tid) -> bool {
+    Pidfd::open(process).map_or(true, |pidfd| pidfd.has_exited().unwrap())
+}
+
+fn kill(process: Tid) {
+    kill_process(Pid::from_raw(process.raw()).unwrap(), Signal::KILL).unwrap();
+}
+
+fn is_empty(directory: &TempDir) -> bool {
+    fs::read_dir(directory).unwrap().next().is_none()
+}
+
+fn targets() -> [Target; 2] {
+    [Target::process(), Target::thread()]
+}
+
+// The tests.
+
+#[test]
+fn a_killed_owner_leaves_nothing_behind() {
+    if !privileged() {
+        return;
+    }
+    for target in targets() {
+        let state = TempDir::new().unwrap();
+        let (mut owner, keeper) = target.owner(state.path());
+        owner.kill();
+        target.assert_comes_back();
+        until("the keeper ends", || is_gone(keeper));
+        assert!(is_empty(&state), "the journal is still there");
+    }
+}
+
+#[test]
+fn so_does_one_that_ends_in_any_other_way() {
+    if !privileged() {
+        return;
+    }
+    for target in targets() {
+        for ending in ["return", "exit", "panic", "terminate", "end of input"] {
+            let state = TempDir::new().unwrap();
+            let (mut owner, keeper) = target.owner(state.path());
+            match ending {
+                "terminate" => {
+                    let pid = Pid::from_raw(owner.tid().raw()).unwrap();
+                    kill_process(pid, Signal::TERM).unwrap();
+                }
+                "end of input" => drop(std::mem::replace(&mut owner.to, spare_input())),
+                told => owner.tell(told),
+            }
+            owner.child.wait().unwrap();
+            target.assert_comes_back();
+            until("the keeper ends", || is_gone(keeper));
+            assert!(is_empty(&state), "the journal is still there after {ending}");
+        }
+    }
+}
+
+/// Somewhere to write that is not the input of a process under test.
+fn spare_input() -> ChildStdin {
+    let mut child = Command::new("true").stdin(Stdio::piped()).spawn().unwrap();
+    let input = child.stdin.take().unwrap();
+    child.wait().unwrap();
+    input
+}
+
+#[test]
+fn it_may_be_killed_after_every_step() {
+    if !privileged() {
+        return;
+    }
+    for target in targets() {
+        for last in 0..=LAST {
+            let state = TempDir::new().unwrap();
+            let mut command = target.owner_command(state.path());
+            let mut owner = Process::start(command.env(LAST_STEP, last.to_string()));
+            owner.child.wait().unwrap();
+            target.assert_comes_back();
+            until("the journal is gone", || is_empty(&state));
+        }
+    }
+}
+
+#[test]
+fn it_may_be_killed_at_any_moment() {
+    /// Going through all steps once takes an owner about 300 us; the moments are spread over more
+    /// than that, and do not repeat.
+    const MOMENTS: u32 = 40;
+    if !privileged() {
+        return;
+    }
+    for target in targets() {
+        for moment in 0..MOMENTS {
+            let state = TempDir::new().unwrap();
+            let mut command = target.owner_command(state.path());
+            let mut owner = Process::start(command.env(LAST_STEP, NEVER.to_string()));
+            owner.says();
+            let start = Instant::now();
+            while start.elapsed() < Duration::from_micros(17) * moment {
+                std::hint::spin_loop();
+            }
+            owner.kill();
+            target.assert_comes_back();
+            until("the journal is gone", || is_empty(&state));
+        }
+    }
+}
+
+#[test]
+fn a_killed_keeper_is_replaced() {
+    if !privileged() {
+        return;
+    }
+    for target in targets() {
+        let state = TempDir::new().unwrap();
+        let (mut owner, first) = target.owner(state.path());
+        kill(first);
+        owner.tell("revive");
+        let second = owner.says();
+        assert_ne!(first, second);
+        target.assert_held();
+        owner.kill();
+        target.assert_comes_back();
+        until("the keeper ends", || is_gone(second));
+        assert!(is_empty(&state), "the journal is still there");
+    }
+}
+
+#[test]
+fn when_both_are_killed_the_journal_knows() {
+    if !privileged() {
+        return;
+    }
+    for target in targets() {
+        let state = TempDir::new().unwrap();
+        let (mut owner, keeper) = target.owner(state.path());
+        assert!(leftovers(state.path()).threads.is_empty(), "the owner lives");
+        kill(keeper);
+        owner.kill();
+        target.assert_held();
+
+        let left = leftovers(state.path());
+        assert!(left.unread.is_empty());
+        let [left] = &left.threads[..] else { panic!("not one leftover: {left:?}") };
+        assert_eq!((left.tid(), left.owner()), (target.thread, owner.tid()));
+        let mut fence = Fence::start(keeper_command(state.path())).unwrap();
+        assert!(matches!(
+            fence.hold(&target.reference(), Hold::Nothing),
+            Err(FenceError::HeldElsewhere { .. })
+        ));
+        assert_eq!(give_back(left).unwrap(), GivenBack::Restored);
+        target.assert_comes_back();
+        assert!(leftovers(state.path()).threads.is_empty());
+        assert!(is_empty(&state), "the journal is still there");
+        // Once more makes no difference.
+        assert_eq!(give_back(left).unwrap(), GivenBack::Restored);
+        assert!(target.is_back());
+    }
+}
+
+#[test]
+fn a_process_that_goes_away_is_let_go() {
+    if !privileged() {
+        return;
+    }
+    for mut target in targets() {
+        let state = TempDir::new().unwrap();
+        let (mut owner, keeper) = target.owner(state.path());
+        target.process.kill();
+        owner.kill();
+        until("the keeper ends", || is_gone(keeper));
+        assert!(is_empty(&state), "the journal is still there");
+        assert!(our_groups(target.thread).is_empty());
+    }
+}
+
+#[test]
+fn the_rest_of_the_process_runs_while_one_thread_is_frozen() {
+    if !privileged() {
+        return;
+    }
+    let state = TempDir::new().unwrap();
+    let mut target = Target::thread();
+    let (_owner, _keeper) = target.owner(state.path());
+    // The first thread ends the process when its input ends.
+    target.process.to = spare_input();
+    until("the first thread has ended the process", || {
+        target.process.child.try_wait().unwrap().is_some()
+    });
+}
+
+#[test]
+fn each_freezer_there_is_holds_one_thread() {
+    if !privileged() {
+        return;
+    }
+    let target = Target::thread();
+    for place in Place::find(&target.reference()).unwrap() {
+        let mut freezer = Freezer::make(target.reference(), &place).unwrap();
+        assert!(matches!(Place::find(&target.reference()), Err(FreezerError::AlreadyHeld { .. })));
+        freezer.freeze().unwrap();
+        target.assert_stands_still();
+        freezer.thaw().unwrap();
+        let before = target.used();
+        until("it runs", || target.used() > before);
+        freezer.freeze().unwrap();
+        place.clear().unwrap();
+        target.assert_comes_back();
+        // Once more makes no difference.
+        place.clear().unwrap();
+    }
+}
+
+#[test]
+fn a_dropped_fence_gives_everything_back_and_takes_no_more_orders() {
+    if !privileged() {
+        return;
+    }
+    for target in targets() {
+        let state = TempDir::new().unwrap();
+        let mut fence = Fence::start(keeper_command(state.path())).unwrap();
+        assert!(fence.journal().is_some());
+        let way = if target.way == "thread" { Hold::Thread } else { Hold::Process };
+        let held = fence.hold(&target.reference(), way).unwrap();
+        held.raise(FifoPriority::CHOSEN).unwrap();
+        held.pin(CpuId::new(0)).unwrap();
+        held.hold_back().unwrap();
+        target.assert_held();
+        drop(fence);
+        target.assert_comes_back();
+        assert!(matches!(held.hold_back(), Err(ActError::GivenBack { .. })));
+        assert!(is_empty(&state), "the journal is still there");
+    }
+}
+
+#[test]
+fn what_cannot_be_held_is_refused_and_left_alone() {
+    if !privileged() {
+        return;
+    }
+    let state = TempDir::new().unwrap();
+    let mut fence = Fence::start(keeper_command(state.path())).unwrap();
+    let mut target = Target::thread();
+    let pid = target.process.tid();
+    let first = ThreadRef::open(pid, pid).unwrap();
+    let second = target.reference();
+
+    let held = fence.hold(&first, Hold::Nothing).unwrap();
+    assert!(matches!(held.hold_back(), Err(ActError::NeverHeldBack { .. })));
+    assert!(matches!(fence.hold(&first, Hold::Process), Err(FenceError::HeldAlready { .. })));
+    fence.release(first.tid()).unwrap();
+    fence.hold(&first, Hold::Process).unwrap();
+    assert!(matches!(fence.hold(&second, Hold::Process), Err(FenceError::ProcessHeldTwice { .. })));
+    fence.release_all().unwrap();
+    let number = Pid::from_raw(pid.raw()).unwrap();
+    kill_process(number, Signal::STOP).unwrap();
+    until("it is stopped", || {
+        matches!(fence.hold(&first, Hold::Process), Err(FenceError::Stopped { .. })) || {
+            fence.release_all().unwrap();
+            kill_process(number, Signal::STOP).unwrap();
+            false
+        }
+    });
+    kill_process(number, Signal::CONT).unwrap();
+    assert!(target.is_back());
+
+    let held = fence.hold(&second, Hold::Thread).unwrap();
+    target.process.kill();
+    assert!(matches!(held.raise(FifoPriority::CHOSEN), Err(ActError::Gone { .. })));
+    assert_eq!(fence.release(second.tid()).unwrap(), GivenBack::Exited);
+    assert!(our_groups(second.tid()).is_empty());
+    assert!(is_empty(&state), "the journal is still there");
+}
+
+#[test]
+fn without_a_journal_it_works_and_says_so() {
+    if !privileged() {
+        return;
+    }
+    let target = Target::process();
+    let mut fence = Fence::start(keeper_command(Path::new("/proc/nowhere"))).unwrap();
+    assert_eq!(fence.journal(), None);
+    let held = fence.hold(&target.reference(), Hold::Process).unwrap();
+    held.raise(FifoPriority::CHOSEN).unwrap();
+    drop(fence);
+    target.assert_comes_back();
+}

@@ -1,0 +1,439 @@
+//! vCPU threads are found by name, over QMP, and in a real QEMU.
+
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::thread::{self, JoinHandle};
+
+use slackline_live::vcpus::{
+    FindError, How, QmpError, VcpuThread, find, find_by_qmp, find_qmp_socket,
+};
+use tempfile::TempDir;
+
+const GREETING: &str = r#"{"QMP": {"version": {}, "capabilities": ["oob"]}}"#;
+const DONE: &str = r#"{"return": {}}"#;
+const EVENT: &str = r#"{"timestamp": {"seconds": 1, "microseconds": 2}, "event": "RESUME"}"#;
+
+/// What the monitor under the test's control does, in order.
+enum Step {
+    /// Sends a line.
+    Say(String),
+    /// Waits for a line with this in it.
+    Hear(&'static str),
+    /// Sends bytes without an end of line.
+    Begin(Vec<u8>),
+    /// Sends this line until nobody listens any more.
+    Repeat(&'static str),
+    /// Says nothing until the other side hangs up.
+    Silence,
+}
+
+fn say(line: &str) -> Step {
+    Step::Say(line.to_owned())
+}
+
+/// A monitor that follows a script for one client, then hangs up.
+struct Monitor {
+    folder: TempDir,
+    thread: JoinHandle<()>,
+}
+
+impl Monitor {
+    fn with(script: Vec<Step>) -> Self {
+        let folder = tempfile::tempdir().expect("a folder for the socket");
+        let listener = UnixListener::bind(folder.path().join("qmp")).expect("a socket");
+        let thread = thread::spawn(move || {
+            let (stream, _) = listener.accept().expect("a client");
+            follow(&script, stream);
+        });
+        Self { folder, thread }
+    }
+
+    fn ask(self) -> Result<Vec<VcpuThread>, QmpError> {
+        let socket = self.folder.path().join("qmp");
+        let answer = find_by_qmp(&socket);
+        self.thread.join().expect("the client followed the script");
+        answer.map_err(|error| match error {
+            FindError::Qmp { socket: asked, source } => {
+                assert_eq!(asked, socket);
+                source
+            }
+            other => panic!("not about QMP: {other}"),
+        })
+    }
+}
+
+fn follow(script: &[Step], mut stream: UnixStream) {
+    let mut lines = BufReader::new(stream.try_clone().expect("a second handle"));
+    let mut line = String::new();
+    for step in script {
+        match step {
+            Step::Say(text) => write!(stream, "{text}\r\n").expect("somebody listens"),
+            Step::Begin(bytes) => drop(stream.write_all(bytes)),
+            Step::Repeat(text) => while writeln!(stream, "{text}").is_ok() {},
+            Step::Silence => while lines.read_line(&mut line).is_ok_and(|read| read > 0) {},
+            Step::Hear(wanted) => {
+                line.clear();
+                lines.read_line(&mut line).expect("a line");
+                assert!(line.contains(wanted), "heard {line:?}, not {wanted:?}");
+            }
+        }
+    }
+}
+
+/// A monitor that has been greeted, and gives this answer to the question about vCPUs.
+fn answering(answer: &str) -> Monitor {
+    let ask = Step::Hear(r#"{"execute":"query-cpus-fast"}"#);
+    Monitor::with(vec![say(GREETING), Step::Hear("qmp_capabilities"), say(DONE), ask, say(answer)])
+}
+
+fn told(index: u32, tid: i32) -> VcpuThread {
+    VcpuThread { tid, index, how: How::Qmp }
+}
+
+#[test]
+fn events_before_an_answer_are_passed_over() {
+    let cpus = r#"{"return": [{"cpu-index": 1, "thread-id": 7, "target": "x86_64"},
+        {"thread-id": 9, "cpu-index": 0}]}"#
+        .replace('\n', " ");
+    let answer = Monitor::with(vec![
+        say(GREETING),
+        say(EVENT),
+        Step::Hear("qmp_capabilities"),
+        say(EVENT),
+        say(DONE),
+        say(EVENT),
+        Step::Hear("query-cpus-fast"),
+        say(EVENT),
+        say(EVENT),
+        say(&cpus),
+    ])
+    .ask();
+    assert_eq!(answer.expect("an answer"), [told(0, 9), told(1, 7)]);
+}
+
+#[test]
+fn vcpus_that_share_a_thread_are_given_once() {
+    let cpus =
+        r#"{"return": [{"cpu-index": 0, "thread-id": 7}, {"cpu-index": 1, "thread-id": 7}]}"#;
+    assert_eq!(answering(cpus).ask().expect("an answer"), [told(0, 7)]);
+}
+
+#[test]
+fn a_monitor_that_declines_is_quoted() {
+    let refusal = r#"{"error": {"class": "CommandNotFound", "desc": "no query-cpus-fast"}}"#;
+    let error = answering(refusal).ask().expect_err("declined");
+    let QmpError::Declined { awaited, received } = error else { panic!("{error}") };
+    assert_eq!(awaited, "an answer to query-cpus-fast");
+    assert_eq!(received, r#"`{"class":"CommandNotFound","desc":"no query-cpus-fast"}`"#);
+}
+
+#[test]
+fn an_answer_of_another_shape_is_quoted() {
+    for answer in [
+        r#"{"return":[]}"#,
+        r#"{"return":[{"cpu-index":0}]}"#,
+        r#"{"return":[{"cpu-index":-1,"thread-id":7}]}"#,
+        r#"{"return":[{"cpu-index":0,"thread-id":4294967296}]}"#,
+        r#"{"something":"else"}"#,
+    ] {
+        let error = answering(answer).ask().expect_err("not what was asked for");
+        let QmpError::Unexpected { received, .. } = &error else { panic!("{error}") };
+        assert!(answer.contains(received.trim_matches('`')), "{received} is not from {answer}");
+    }
+}
+
+#[test]
+fn whatever_is_no_monitor_is_told_by_its_greeting() {
+    let error = Monitor::with(vec![say("220 mail \u{1b}[2J")]).ask().expect_err("not JSON");
+    let QmpError::NotJson { awaited: "the greeting", received, .. } = error else {
+        panic!("{error}")
+    };
+    assert_eq!(received, "`220 mail \u{fffd}[2J`");
+
+    let error = Monitor::with(vec![say(r#"{"hello":1}"#)]).ask().expect_err("not a greeting");
+    assert!(matches!(error, QmpError::Unexpected { awaited: "the greeting", .. }), "{error}");
+}
+
+#[test]
+fn a_line_without_end_is_not_read_to_its_end() {
+    let endless = Monitor::with(vec![Step::Begin(vec![b'x'; 2 << 20]), Step::Silence]);
+    let error = endless.ask().expect_err("too long");
+    let QmpError::TooLong { awaited: "the greeting", received } = error else { panic!("{error}") };
+    assert_eq!(received, format!("`{}…`", "x".repeat(160)));
+}
+
+#[test]
+fn silence_ends() {
+    let half = Step::Begin(br#"{"return": "#.to_vec());
+    let script = vec![say(GREETING), say(EVENT), Step::Hear("qmp_cap"), half, Step::Silence];
+    let error = Monitor::with(script).ask().expect_err("silence");
+    let QmpError::TooLate { awaited, events, received } = error else { panic!("{error}") };
+    assert_eq!(awaited, "an answer to qmp_capabilities");
+    assert_eq!((events, received.as_str()), (1, r#"`{"return":`"#));
+}
+
+#[test]
+fn events_without_end_end() {
+    let error = Monitor::with(vec![say(GREETING), Step::Repeat(EVENT)]).ask();
+    let error = error.expect_err("nothing but events");
+    assert!(matches!(error, QmpError::TooLate { events: 2.., .. }), "{error}");
+}
+
+#[test]
+fn hanging_up_is_told_from_silence() {
+    let error = Monitor::with(vec![say(GREETING), Step::Hear("qmp_capabilities")]).ask();
+    let error = error.expect_err("hung up");
+    assert!(
+        matches!(&error, QmpError::Closed { received, .. } if received == "nothing"),
+        "{error}"
+    );
+}
+
+#[test]
+fn a_monitor_in_use_is_not_waited_for_longer_than_the_others() {
+    let folder = tempfile::tempdir().expect("a folder for the socket");
+    let socket = folder.path().join("qmp");
+    let listener = UnixListener::bind(&socket).expect("a socket");
+    // Room for one client, and that one is there.
+    rustix::net::listen(&listener, 0).expect("a shorter queue");
+    let _other = UnixStream::connect(&socket).expect("the client before us");
+    let error = find_by_qmp(&socket).expect_err("in use");
+    assert!(matches!(error, FindError::Qmp { source: QmpError::Busy, .. }), "{error:?}");
+}
+
+#[test]
+fn a_socket_that_is_not_there_is_named() {
+    let error = find_by_qmp(Path::new("no/such/socket")).expect_err("nothing there");
+    assert!(error.to_string().contains("no/such/socket"), "{error}");
+    assert!(matches!(error, FindError::Qmp { source: QmpError::Connect(_), .. }), "{error:?}");
+}
+
+/// Threads of this process that do nothing, for as long as it is kept.
+struct Threads {
+    threads: Vec<(i32, JoinHandle<()>)>,
+    end: Vec<Sender<()>>,
+}
+
+impl Threads {
+    fn named<S: Into<String>>(names: impl IntoIterator<Item = S>) -> Self {
+        let (mut threads, mut end) = (Vec::new(), Vec::new());
+        for name in names {
+            let (up, is_up) = channel();
+            let (sender, wait): (Sender<()>, Receiver<()>) = channel();
+            let body = move || {
+                up.send(rustix::thread::gettid().as_raw_nonzero().get()).expect("a listener");
+                let _ = wait.recv(); // Fails once the sender is gone, which is the end.
+            };
+            let thread = thread::Builder::new().name(name.into()).spawn(body).expect("a thread");
+            threads.push((is_up.recv().expect("its number"), thread));
+            end.push(sender);
+        }
+        Self { threads, end }
+    }
+
+    fn tids(&self) -> Vec<i32> {
+        self.threads.iter().map(|(tid, _)| *tid).collect()
+    }
+
+    fn end(self) {
+        drop(self.end);
+        for (_, thread) in self.threads {
+            thread.join().expect("it did nothing");
+        }
+    }
+}
+
+fn this_process() -> i32 {
+    i32::try_from(std::process::id()).expect("a process id")
+}
+
+/// One test, since all tests of this file share the process whose threads are looked at.
+#[test]
+fn threads_are_found_by_name() {
+    // Backwards, so that neither age nor the alphabet puts vCPU 10 after vCPU 9.
+    let threads = Threads::named((0..11).rev().map(|index| format!("CPU {index}/KVM")));
+    let found = find(this_process()).expect("they are named");
+    let expected = threads.tids().into_iter().rev().zip(0..);
+    let expected = expected.map(|(tid, index)| VcpuThread { tid, index, how: How::Qemu });
+    assert_eq!(found, expected.collect::<Vec<_>>());
+    threads.end();
+
+    for (name, index, how) in [
+        ("CPU 3/TCG", 3, How::Qemu),
+        ("ALL CPUs/TCG", 0, How::QemuSingleThread),
+        ("fc_vcpu 12", 12, How::Firecracker),
+        ("vcpu7", 7, How::CloudHypervisor),
+        ("crosvm_vcpu1023", 1023, How::Crosvm),
+        ("kvm-vcpu-1", 1, How::Kvmtool),
+    ] {
+        let threads = Threads::named([name]);
+        let found = find(this_process()).expect(name);
+        assert_eq!(found, [VcpuThread { tid: threads.tids()[0], index, how }], "{name}");
+        threads.end();
+    }
+
+    for name in ["CPU /KVM", "CPU +1/KVM", "CPU 1/KVMs", "vcpu", "vcpu1x", "vcpu99999999999"] {
+        let threads = Threads::named([name]);
+        let error = find(this_process()).expect_err(name);
+        assert!(matches!(error, FindError::NotFound { .. }), "{name}: {error}");
+        assert!(error.hint().is_some_and(|hint| hint.contains("debug-threads=on")));
+        threads.end();
+    }
+
+    let threads = Threads::named(["vcpu0", "CPU 0/KVM"]);
+    let error = find(this_process()).expect_err("one vCPU twice");
+    assert!(matches!(error, FindError::SameIndex { index: 0, .. }), "{error}");
+    threads.end();
+}
+
+#[test]
+fn a_process_that_is_not_there_is_told() {
+    let mut child = Command::new("true").spawn().expect("a process");
+    let pid = i32::try_from(child.id()).expect("a process id");
+    child.wait().expect("its end");
+    assert!(matches!(find(pid), Err(FindError::NoProcess { pid: gone }) if gone == pid));
+}
+
+/// Whoever starts a VM must not be able to have a stranger's thread taken for a vCPU.
+#[test]
+fn a_monitor_is_not_believed_about_other_processes() {
+    let cpus = r#"{"return": [{"cpu-index": 0, "thread-id": TID}]}"#;
+    let monitor = answering(&cpus.replace("TID", &this_process().to_string()));
+    let socket = monitor.folder.path().join("qmp");
+    let option = format!("unix:{},server=on,wait=off", socket.display());
+    // A process with QEMU's arguments. It says when it is up, since the kernel shows no arguments
+    // for a moment while a program is loaded; then it waits for its input to end.
+    let mut process = Command::new("sh");
+    process.args(["-c", "echo up; read line", "qemu", "-qmp", &option]);
+    process.stdin(Stdio::piped()).stdout(Stdio::piped());
+    let mut process = process.spawn().expect("a process");
+    let output = process.stdout.as_mut().expect("a pipe");
+    BufReader::new(output).read_line(&mut String::new()).expect("it is up");
+    let error = find(i32::try_from(process.id()).expect("a process id")).expect_err("not its own");
+    process.kill().and_then(|()| process.wait()).expect("its end");
+    let FindError::NotItsThread { tid, index: 0, .. } = error else { panic!("{error}") };
+    monitor.thread.join().expect("it was asked");
+    assert_eq!(tid, this_process());
+}
+
+/// A QEMU that has its vCPU threads but does not run them, ended when dropped.
+struct Qemu {
+    process: Child,
+    folder: TempDir,
+}
+
+impl Drop for Qemu {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+impl Qemu {
+    /// Nothing if QEMU is not installed. `SOCKET` in an argument becomes a fresh path.
+    fn with(arguments: &[&str]) -> Option<Self> {
+        let folder = tempfile::tempdir().expect("a folder for the socket");
+        let mut qemu = Command::new("qemu-system-x86_64");
+        qemu.args(["-S", "-nodefaults", "-no-user-config", "-display", "none", "-m", "16"]);
+        // This monitor is for the test to learn that QEMU is up; it is on no socket.
+        qemu.args(["-machine", "pc", "-qmp", "stdio"]);
+        for argument in arguments {
+            qemu.arg(argument.replace("SOCKET", "a,,b"));
+        }
+        // Of several, the first that works is taken: the caller's, if it names one.
+        qemu.args(["-accel", "tcg"]);
+        qemu.current_dir(folder.path()).stdin(Stdio::piped()).stdout(Stdio::piped());
+        let process = match qemu.spawn() {
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+                println!("skipped: needs qemu-system-x86");
+                return None;
+            }
+            started => started.expect("QEMU starts"),
+        };
+        let mut qemu = Self { process, folder };
+        qemu.wait_until_up();
+        Some(qemu)
+    }
+
+    /// A command is only answered once the whole machine is made.
+    fn wait_until_up(&mut self) {
+        let input = self.process.stdin.as_mut().expect("a pipe");
+        input.write_all(b"{\"execute\":\"qmp_capabilities\"}\n").expect("QEMU listens");
+        let output = self.process.stdout.as_mut().expect("a pipe");
+        let mut lines = BufReader::new(output).lines();
+        let is_answer = |line: &String| line.contains("\"return\"");
+        assert!(lines.by_ref().map_while(Result::ok).any(|line| is_answer(&line)), "QEMU is up");
+    }
+
+    fn pid(&self) -> i32 {
+        i32::try_from(self.process.id()).expect("a process id")
+    }
+
+    fn socket(&self) -> PathBuf {
+        self.folder.path().join("a,b")
+    }
+}
+
+fn pairs(threads: &[VcpuThread]) -> Vec<(u32, i32)> {
+    threads.iter().map(|thread| (thread.index, thread.tid)).collect()
+}
+
+#[test]
+fn names_and_qmp_tell_the_same_of_a_real_qemu() {
+    let options = ["-smp", "2", "-name", "web,debug-threads=on"];
+    let monitor = ["-qmp", "unix:SOCKET,server=on,wait=off"];
+    let Some(qemu) = Qemu::with(&[options.as_slice(), &monitor].concat()) else { return };
+    let named = find(qemu.pid()).expect("named threads");
+    assert!(named.iter().all(|thread| thread.how == How::Qemu), "{named:?}");
+    assert_eq!(named.iter().map(|thread| thread.index).collect::<Vec<_>>(), [0, 1]);
+
+    let socket = find_qmp_socket(qemu.pid()).expect("a command line").expect("a socket");
+    assert_eq!(socket, qemu.socket());
+    let told = find_by_qmp(&socket).expect("an answer");
+    assert_eq!(pairs(&told), pairs(&named));
+}
+
+#[test]
+fn a_real_qemu_without_names_is_asked() {
+    let device = "socket,id=c,path=SOCKET,server=on,wait=off";
+    for monitor in [
+        ["-qmp", "unix:SOCKET,server,nowait"].as_slice(),
+        &["-chardev", device, "-mon", "chardev=c,mode=control"],
+        &["-mon", "c,mode=control", "--chardev", device],
+        &["-chardev", device, "-qmp", "chardev:c"],
+    ] {
+        let Some(qemu) = Qemu::with(&[&["-smp", "2"], monitor].concat()) else { return };
+        let found = find(qemu.pid()).expect("an answer");
+        let seen: Vec<_> = found.iter().map(|thread| (thread.index, thread.how)).collect();
+        assert_eq!(seen, [(0, How::Qmp), (1, How::Qmp)], "{monitor:?}");
+    }
+}
+
+#[test]
+fn a_real_qemu_that_emulates_on_one_thread_has_one() {
+    let options = ["-smp", "2", "-accel", "tcg,thread=single", "-name", "web,debug-threads=on"];
+    let monitor = ["-qmp", "unix:SOCKET,server=on,wait=off"];
+    let Some(qemu) = Qemu::with(&[options.as_slice(), &monitor].concat()) else { return };
+    let named = find(qemu.pid()).expect("a named thread");
+    assert_eq!(named.len(), 1);
+    assert_eq!((named[0].index, named[0].how), (0, How::QemuSingleThread));
+    let told = find_by_qmp(&qemu.socket()).expect("an answer");
+    assert_eq!(pairs(&told), pairs(&named));
+}
+
+#[test]
+fn a_real_qemu_that_tells_nothing_is_not_guessed_at() {
+    for options in [
+        [].as_slice(),
+        // A monitor for people, and one that prints prettily.
+        &["-monitor", "unix:SOCKET,server=on,wait=off"],
+        &["-qmp-pretty", "unix:SOCKET,server=on,wait=off"],
+    ] {
+        let Some(qemu) = Qemu::with(options) else { return };
+        let error = find(qemu.pid()).expect_err("nothing tells");
+        assert!(matches!(error, FindError::NotFound { .. }), "{options:?}: {error}");
+    }
+}

@@ -1,0 +1,49 @@
+//! The clocks, and sleeping by one.
+
+use std::num::NonZero;
+
+use rustix::io::Errno;
+use rustix::time::{ClockId, Timespec, clock_gettime};
+use slackline_units::{Span, Time};
+
+use crate::LoadError;
+
+/// The time on `CLOCK_MONOTONIC`.
+#[must_use]
+pub fn monotonic() -> Time {
+    Time::START + read(ClockId::Monotonic)
+}
+
+/// The CPU time that the calling thread has used in its life.
+pub(crate) fn thread_time() -> Span {
+    read(ClockId::ThreadCPUTime)
+}
+
+fn read(clock: ClockId) -> Span {
+    let time = clock_gettime(clock);
+    let part = |number: i64| u64::try_from(number).expect("both clocks start at zero");
+    Span::from_secs(part(time.tv_sec)) + Span::from_ns(part(time.tv_nsec))
+}
+
+/// Sleeps until this point, or not at all if it has passed.
+pub(crate) fn sleep_until(wake: Time) -> Result<(), LoadError> {
+    const SECOND: u64 = 1_000_000_000;
+    if wake <= monotonic() {
+        return Ok(());
+    }
+    let part = |number: u64| i64::try_from(number).expect("584 years are few enough seconds");
+    let until = Timespec { tv_sec: part(wake.ns() / SECOND), tv_nsec: part(wake.ns() % SECOND) };
+    loop {
+        match rustix::thread::clock_nanosleep_absolute(rustix::thread::ClockId::Monotonic, &until) {
+            // An absolute time does not shift when a signal comes in between.
+            Err(Errno::INTR) => {}
+            result => return result.map_err(|error| LoadError::Sleep { source: error.into() }),
+        }
+    }
+}
+
+/// Asks the kernel to wake the calling thread when its sleeps end, and not up to 50 us later, as it
+/// otherwise may with ordinary threads. Refused, threads sleep as ordinary programs do.
+pub(crate) fn wake_exactly() {
+    let _ = rustix::thread::set_current_timer_slack(Some(NonZero::<u64>::MIN));
+}

@@ -1,0 +1,231 @@
+//! Deadlines: the ends of the periods of a promise, met or missed.
+//!
+//! - A period *counts* if it begins after the warm-up and the vCPU was awake in it without a break
+//!   until it had received what it was owed, or else until the deadline.
+//! - It is *owed* one slice, less what it had received ahead of time. Ahead of time is what it got
+//!   in a period beyond what it was owed: of that, what lay beyond the limit of a turn that was its
+//!   due, or all if it is exact. At most one slice is taken off a period, and the rest off later
+//!   ones, whether they count or not.
+//! - The deadline is *missed* if by then the vCPU has received less than it was owed in the period,
+//!   by however little. Each period is judged by what was received between its ends: time that
+//!   makes up for a shortfall counts in the period that it is given in as well.
+//! - The *miss time* is how long after the deadline the shortfall had been made up: when what the
+//!   vCPU received since the deadline came to as much. A shortfall that the vCPU no longer waits
+//!   for (it blocks or leaves, its promise changes, the run ends) counts until then.
+//!
+//! There is no tolerance. On a simulated host stretches end at limits and alarms, to the
+//! nanosecond. On a live one a stretch over a deadline is split in proportion; only stretches during
+//! which something else had the CPU as well can be split wrongly, by no more than that took.
+//!
+//! Judging each period by itself keeps one late slice from being counted again and again under
+//! policies that never make up for it. The missing time is in the error of the share.
+
+use std::collections::VecDeque;
+
+use slackline_units::{Reservation, Span, Time};
+
+use crate::distribution::{Distribution, PartDistribution, Tally};
+use crate::split::{Stretch, ppm};
+
+/// So many shortfalls of different ends may wait to be made up. A vCPU that is starved has one,
+/// however long; each further one has received a little more. The oldest beyond these is given up.
+const WAITING: usize = 64;
+
+/// Judges the deadlines of one vCPU.
+#[derive(Debug, Default)]
+pub(crate) struct Deadlines {
+    /// What the current period is owed.
+    owed: Span,
+    /// What is left of that, and of what the period before lacked: more is ahead of time.
+    left: Span,
+    /// What was received ahead of time and has not been taken off yet.
+    ahead: Span,
+    /// Received since the start of the period.
+    received: Span,
+    /// Whether it slept in this period before it had received what it was owed.
+    is_broken: bool,
+    /// Received since the vCPU joined.
+    total: Span,
+    waiting: VecDeque<Shortfalls>,
+    count: u64,
+    misses: u64,
+    miss_time: Tally,
+    of_slice: Tally,
+}
+
+/// Shortfalls of consecutive periods that will be made up at the same moment.
+#[derive(Clone, Copy, Debug)]
+struct Shortfalls {
+    /// What will have been received in total once they are made up.
+    target: Span,
+    /// The deadline of the first.
+    first: Time,
+    count: u64,
+    promise: Reservation,
+}
+
+/// CPU time that a vCPU received.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Received {
+    pub(crate) stretch: Stretch,
+    /// How much of it lay beyond the limit it had been given.
+    pub(crate) late: Span,
+    /// Whether it was owed this time.
+    pub(crate) due: bool,
+    /// Whether it is to get its slice and no more.
+    pub(crate) exact: bool,
+}
+
+/// What deadlines amounted to.
+#[derive(Debug)]
+pub(crate) struct Judged {
+    pub(crate) count: u64,
+    pub(crate) misses: u64,
+    pub(crate) miss_time: Option<Distribution>,
+    pub(crate) of_slice: Option<PartDistribution>,
+}
+
+impl Deadlines {
+    /// A promise begins, and with it a period.
+    pub(crate) fn begin(&mut self, slice: Span, is_asleep: bool) {
+        self.left = Span::ZERO;
+        self.next(slice, Span::ZERO, is_asleep);
+    }
+
+    /// Received within the current period.
+    pub(crate) fn receive(&mut self, received: Received) {
+        let Received { stretch: Stretch { used, .. }, late, due, exact } = received;
+        let within = used.min(self.left);
+        let beyond = used - within;
+        self.left -= within;
+        self.ahead += match (self.is_broken, exact, due) {
+            // In a period that it slept in, a policy owes it what it sees fit, and the limit is all
+            // that is known of that.
+            (true, _, true) => late,
+            (true, true, false) => used,
+            (false, true, _) => beyond,
+            // A limit may also pass while something else has the CPU: that is not ahead of time.
+            (false, false, true) => beyond.min(late),
+            (_, false, false) => Span::ZERO,
+        };
+        self.received += used;
+        if !self.waiting.is_empty() {
+            self.make_up(received.stretch);
+        }
+        self.total += used;
+    }
+
+    /// It slept: at the start of the period, or since.
+    pub(crate) fn block(&mut self, at: Time) {
+        self.is_broken |= self.received < self.owed;
+        self.give_up(at);
+    }
+
+    /// It woke at the very start of the period.
+    pub(crate) fn woke_at_start(&mut self) {
+        self.is_broken = false;
+    }
+
+    /// The period ends, and the next one begins.
+    pub(crate) fn deadline(&mut self, at: Time, promise: Reservation, state: State) {
+        let slice = promise.slice();
+        let lacking = if self.is_broken { Span::ZERO } else { self.left.min(slice) };
+        if state.counts && !self.is_broken {
+            self.count += 1;
+            let shortfall = self.owed.left_after(self.received);
+            if !shortfall.is_zero() {
+                self.misses += 1;
+                self.wait(at, shortfall, promise);
+            }
+        }
+        self.next(slice, lacking, state.is_asleep);
+    }
+
+    /// It sleeps through `count` periods, the current one first, and one more begins.
+    pub(crate) fn slept_through(&mut self, count: u64, slice: Span) {
+        self.ahead = self.ahead.left_after(slice * (count - 1));
+        self.next(slice, Span::ZERO, true);
+    }
+
+    /// Whatever it lacks, it no longer waits for it.
+    pub(crate) fn give_up(&mut self, at: Time) {
+        while let Some(shortfalls) = self.waiting.pop_front() {
+            self.settle(shortfalls, at);
+        }
+    }
+
+    /// What it amounted to.
+    pub(crate) fn finish(self) -> Judged {
+        Judged {
+            count: self.count,
+            misses: self.misses,
+            miss_time: self.miss_time.distribution(),
+            of_slice: self.of_slice.parts(),
+        }
+    }
+
+    fn next(&mut self, slice: Span, lacking: Span, is_asleep: bool) {
+        let taken_off = self.ahead.min(slice);
+        self.ahead -= taken_off;
+        self.owed = slice - taken_off;
+        self.left = self.owed + lacking;
+        self.received = Span::ZERO;
+        self.is_broken = is_asleep;
+    }
+
+    fn wait(&mut self, deadline: Time, shortfall: Span, promise: Reservation) {
+        let last = self.waiting.back_mut();
+        // Older shortfalls are made up first, so none can be made up before the one before it.
+        let target = self.total + shortfall;
+        let target = last.as_ref().map_or(target, |last| last.target.max(target));
+        if let Some(last) = last
+            && last.target == target
+            && last.next() == deadline
+        {
+            last.count += 1;
+            return;
+        }
+        if self.waiting.len() == WAITING
+            && let Some(oldest) = self.waiting.pop_front()
+        {
+            self.settle(oldest, deadline);
+        }
+        self.waiting.push_back(Shortfalls { target, first: deadline, count: 1, promise });
+    }
+
+    fn make_up(&mut self, stretch: Stretch) {
+        while let Some(&first) = self.waiting.front() {
+            let lacking = first.target - self.total;
+            if lacking > stretch.used {
+                break;
+            }
+            self.waiting.pop_front();
+            self.settle(first, stretch.when(lacking));
+        }
+    }
+
+    /// These shortfalls end at `at`.
+    fn settle(&mut self, shortfalls: Shortfalls, at: Time) {
+        let Shortfalls { first, count, promise, .. } = shortfalls;
+        for nth in 0..count {
+            let miss_time = at.since(first.after(promise.period() * nth));
+            self.miss_time.add(miss_time);
+            self.of_slice.add_value(ppm(miss_time, promise.slice()));
+        }
+    }
+}
+
+impl Shortfalls {
+    /// The deadline after the last of these.
+    fn next(&self) -> Time {
+        self.first.after(self.promise.period() * self.count)
+    }
+}
+
+/// What is known of a vCPU at a deadline.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct State {
+    /// Whether the period that ends lies behind the warm-up.
+    pub(crate) counts: bool,
+    pub(crate) is_asleep: bool,
+}

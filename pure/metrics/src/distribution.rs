@@ -1,0 +1,187 @@
+//! Distributions: how often which length of time, with three significant digits.
+
+use hdrhistogram::Histogram;
+use slackline_units::Span;
+
+/// How lengths of time were spread. Percentiles have three significant digits and are rounded up;
+/// `worst` is exact.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Distribution {
+    /// How many there were; at least one.
+    pub count: u64,
+    /// Half were not longer.
+    pub p50: Span,
+    /// 90 of 100 were not longer.
+    pub p90: Span,
+    /// 99 of 100 were not longer.
+    pub p99: Span,
+    /// The longest.
+    pub worst: Span,
+}
+
+/// How errors of whole seconds were spread, without their sign, in millionths of the promise.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ErrorDistribution {
+    /// 99 of 100 were not larger.
+    pub p99_ppm: u64,
+    /// The largest.
+    pub worst_ppm: u64,
+    /// Of how many whole seconds; at least one.
+    pub seconds: u64,
+}
+
+/// How parts of something were spread, in millionths of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PartDistribution {
+    /// Half were not larger.
+    pub p50_ppm: u64,
+    /// 99 of 100 were not larger.
+    pub p99_ppm: u64,
+    /// The largest.
+    pub worst_ppm: u64,
+}
+
+/// So many values are kept as they are: short runs are exact, and many vCPUs with few values each
+/// stay small. It is half of what the smallest histogram takes.
+const FEW: usize = 1024;
+
+/// Three digits that count: a percentile is less than a thousandth too high.
+const DIGITS: u8 = 3;
+
+/// Counts values. Takes no memory before the first, and a bounded amount however many there are.
+#[derive(Debug)]
+pub(crate) enum Tally {
+    Few(Vec<u64>),
+    Many(Box<Many>),
+}
+
+#[derive(Debug)]
+pub(crate) struct Many {
+    /// A place stops counting at four thousand million values; it then still says where they are.
+    histogram: Histogram<u32>,
+    count: u64,
+    worst: u64,
+}
+
+/// What a tally amounts to, in the unit of its values.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Spread {
+    pub(crate) count: u64,
+    pub(crate) p50: u64,
+    pub(crate) p90: u64,
+    pub(crate) p99: u64,
+    pub(crate) worst: u64,
+}
+
+impl Default for Tally {
+    fn default() -> Tally {
+        Tally::Few(Vec::new())
+    }
+}
+
+impl Tally {
+    /// Counts a length of time.
+    pub(crate) fn add(&mut self, span: Span) {
+        self.add_value(span.ns());
+    }
+
+    /// Counts a value.
+    pub(crate) fn add_value(&mut self, value: u64) {
+        match self {
+            Tally::Few(values) if values.len() < FEW => values.push(value),
+            Tally::Few(values) => {
+                let mut many = Box::new(Many::new());
+                values.iter().for_each(|&value| many.add(value));
+                many.add(value);
+                *self = Tally::Many(many);
+            }
+            Tally::Many(many) => many.add(value),
+        }
+    }
+
+    /// How the lengths of time were spread, if there were any.
+    pub(crate) fn distribution(self) -> Option<Distribution> {
+        let Spread { count, p50, p90, p99, worst } = self.spread()?;
+        let [p50, p90, p99, worst] = [p50, p90, p99, worst].map(Span::from_ns);
+        Some(Distribution { count, p50, p90, p99, worst })
+    }
+
+    /// How the parts were spread, if there were any.
+    pub(crate) fn parts(self) -> Option<PartDistribution> {
+        let Spread { p50, p99, worst, .. } = self.spread()?;
+        Some(PartDistribution { p50_ppm: p50, p99_ppm: p99, worst_ppm: worst })
+    }
+
+    /// How the errors were spread, if there were any.
+    pub(crate) fn errors(self) -> Option<ErrorDistribution> {
+        let Spread { count, p99, worst, .. } = self.spread()?;
+        Some(ErrorDistribution { p99_ppm: p99, worst_ppm: worst, seconds: count })
+    }
+
+    fn spread(self) -> Option<Spread> {
+        match self {
+            Tally::Few(values) if values.is_empty() => None,
+            Tally::Few(mut values) => {
+                values.sort_unstable();
+                let at = |percent: usize| values[(values.len() * percent).div_ceil(100) - 1];
+                let (count, worst) = (values.len() as u64, values[values.len() - 1]);
+                Some(Spread { count, p50: at(50), p90: at(90), p99: at(99), worst })
+            }
+            Tally::Many(many) => {
+                let Many { histogram, count, worst } = *many;
+                // The upper end of a place may lie beyond the largest value in it.
+                let at = |quantile| histogram.value_at_quantile(quantile).min(worst);
+                Some(Spread { count, p50: at(0.5), p90: at(0.9), p99: at(0.99), worst })
+            }
+        }
+    }
+}
+
+impl Many {
+    fn new() -> Many {
+        let histogram = Histogram::new(DIGITS).expect("a number of digits that can be had");
+        Many { histogram, count: 0, worst: 0 }
+    }
+
+    fn add(&mut self, value: u64) {
+        self.histogram.record(value).expect("a histogram that grows as it must");
+        self.count += 1;
+        self.worst = self.worst.max(value);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn tally(values: impl IntoIterator<Item = u64>) -> Tally {
+        let mut tally = Tally::default();
+        values.into_iter().for_each(|value| tally.add_value(value));
+        tally
+    }
+
+    #[test]
+    fn few_values_are_exact() {
+        assert_eq!(tally([]).spread(), None);
+        let spread = Spread { count: 1, p50: 7, p90: 7, p99: 7, worst: 7 };
+        assert_eq!(tally([7]).spread(), Some(spread));
+        let spread = Spread { count: 1000, p50: 500, p90: 900, p99: 990, worst: 1000 };
+        assert_eq!(tally((1..=1000).rev()).spread(), Some(spread));
+    }
+
+    #[test]
+    fn many_values_are_never_too_low_and_less_than_a_thousandth_too_high() {
+        let spread = tally((1..=1_000_000).map(|value| value * 12_345)).spread().unwrap();
+        let exact = [500_000, 900_000, 990_000].map(|rank| rank * 12_345);
+        for (found, exact) in [spread.p50, spread.p90, spread.p99].into_iter().zip(exact) {
+            assert!(found >= exact && found - exact < exact / 1000, "{found} for {exact}");
+        }
+        assert_eq!((spread.count, spread.worst), (1_000_000, 12_345_000_000));
+    }
+
+    #[test]
+    fn zero_and_the_largest_value_are_values() {
+        let spread = tally((0..3000).map(|_| 0).chain([u64::MAX])).spread().unwrap();
+        assert_eq!((spread.p50, spread.p99, spread.worst), (0, 0, u64::MAX));
+    }
+}

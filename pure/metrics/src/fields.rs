@@ -1,0 +1,183 @@
+//! The stable, machine-readable form of a summary: names that carry their unit last, and values.
+//!
+//! Units: `_ns` nanoseconds, `_ppm` millionths (of one CPU for a share, of the promise for an
+//! error), none for a number of things. Names are never taken away or given another meaning; new
+//! ones may be added anywhere.
+
+use slackline_units::Span;
+
+use crate::{CpuSummary, Distribution, Summary, VcpuSummary};
+
+/// The value of a field.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum FieldValue {
+    /// A text.
+    Text(String),
+    /// A number that is never negative.
+    Count(u64),
+    /// A number that may be negative.
+    Signed(i64),
+    /// Yes or no.
+    Flag(bool),
+    /// Not known, or there is none.
+    Missing,
+}
+
+/// A name and a value.
+pub type Field = (&'static str, FieldValue);
+
+/// The names of a distribution's fields, in the order of `spread`.
+type Names = [&'static str; 4];
+
+const MISS_TIME: Names =
+    ["miss_time_p50_ns", "miss_time_p90_ns", "miss_time_p99_ns", "miss_time_worst_ns"];
+const WAKE_TO_RUN: Names =
+    ["wake_to_run_p50_ns", "wake_to_run_p90_ns", "wake_to_run_p99_ns", "wake_to_run_worst_ns"];
+const JOB_LATENESS: Names =
+    ["job_lateness_p50_ns", "job_lateness_p90_ns", "job_lateness_p99_ns", "job_lateness_worst_ns"];
+const RESPONSE: Names =
+    ["response_p50_ns", "response_p90_ns", "response_p99_ns", "response_worst_ns"];
+const TIMER_LATENESS: Names = [
+    "timer_lateness_p50_ns",
+    "timer_lateness_p90_ns",
+    "timer_lateness_p99_ns",
+    "timer_lateness_worst_ns",
+];
+const CHANGE_DELAY: Names =
+    ["change_delay_p50_ns", "change_delay_p90_ns", "change_delay_p99_ns", "change_delay_worst_ns"];
+
+impl Summary {
+    /// The fields of the run itself, in this order: `title`, `machine`, `policy`, `seed`,
+    /// `length_ns`, `knows_sleep`, `knows_stretches`, `declined`, `refused`, then `_p50_ns`,
+    /// `_p90_ns`, `_p99_ns` and `_worst_ns` of `timer_lateness` and `change_delay`.
+    #[must_use]
+    pub fn fields(&self) -> Vec<Field> {
+        let mut fields = vec![
+            ("title", FieldValue::Text(self.title.clone())),
+            ("machine", FieldValue::Text(self.machine.clone())),
+            ("policy", FieldValue::Text(self.policy.clone())),
+            ("seed", FieldValue::Count(self.seed)),
+            ("length_ns", time(self.length)),
+            ("knows_sleep", FieldValue::Flag(self.knows.sleep)),
+            ("knows_stretches", FieldValue::Flag(self.knows.stretches)),
+            ("declined", FieldValue::Count(self.declined)),
+            ("refused", FieldValue::Count(self.refused)),
+        ];
+        fields.extend(spread(TIMER_LATENESS, self.timer_lateness));
+        fields.extend(spread(CHANGE_DELAY, self.changes));
+        fields
+    }
+
+    /// The fields of its vCPUs, a row each, in order of id: see [`VcpuSummary::fields`]. What this
+    /// machine cannot count is missing.
+    #[must_use]
+    pub fn vcpu_fields(&self) -> Vec<Vec<Field>> {
+        self.vcpus.iter().map(|vcpu| self.blank(vcpu.fields())).collect()
+    }
+
+    /// The fields of its CPUs, a row each: see [`CpuSummary::fields`]. What this machine cannot
+    /// count is missing.
+    #[must_use]
+    pub fn cpu_fields(&self) -> Vec<Vec<Field>> {
+        self.cpus.iter().map(|cpu| self.blank(cpu.fields())).collect()
+    }
+
+    fn blank(&self, mut fields: Vec<Field>) -> Vec<Field> {
+        if !self.knows.stretches {
+            let counted = |field: &&mut Field| matches!(field.0, "switches" | "migrations");
+            fields.iter_mut().filter(counted).for_each(|field| field.1 = FieldValue::Missing);
+        }
+        fields
+    }
+}
+
+impl VcpuSummary {
+    /// The fields of a vCPU, in this order: `name`, `vcpu`, `exact`, `promised_slice_ns`,
+    /// `promised_period_ns`, `promised_ppm`, `delivered_ns`, `delivered_ppm`, `present_ns`,
+    /// `error_ppm`, `second_error_p99_ppm`, `second_error_worst_ppm`, `seconds`, `deadlines`,
+    /// `misses`, `miss_time` (`_p50_ns`, `_p90_ns`, `_p99_ns`, `_worst_ns`),
+    /// `miss_time_p50_of_slice_ppm`, `miss_time_p99_of_slice_ppm`, `miss_time_worst_of_slice_ppm`,
+    /// `wake_to_run` (likewise), `switches`, `migrations`, `waiting_ns`, `asleep_ns`, `overrun_ns`,
+    /// `jobs`, `jobs_late`, `job_lateness` and `response` (likewise).
+    #[must_use]
+    pub fn fields(&self) -> Vec<Field> {
+        let second = self.second_error;
+        let of_slice = self.miss_time_of_slice;
+        let mut fields = vec![
+            ("name", FieldValue::Text(self.name.clone())),
+            ("vcpu", FieldValue::Text(self.id.to_string())),
+            ("exact", FieldValue::Flag(self.exact)),
+            ("promised_slice_ns", maybe_time(self.promised.map(|promise| promise.slice()))),
+            ("promised_period_ns", maybe_time(self.promised.map(|promise| promise.period()))),
+            ("promised_ppm", count(self.promised_share_ppm)),
+            ("delivered_ns", time(self.delivered)),
+            ("delivered_ppm", FieldValue::Count(self.delivered_ppm)),
+            ("present_ns", time(self.present)),
+            ("error_ppm", self.error_ppm.map_or(FieldValue::Missing, FieldValue::Signed)),
+            ("second_error_p99_ppm", count(second.map(|error| error.p99_ppm))),
+            ("second_error_worst_ppm", count(second.map(|error| error.worst_ppm))),
+            ("seconds", count(second.map(|error| error.seconds))),
+            ("deadlines", count(self.deadlines)),
+            ("misses", count(self.misses)),
+        ];
+        fields.extend(spread(MISS_TIME, self.miss_time));
+        fields.extend([
+            ("miss_time_p50_of_slice_ppm", count(of_slice.map(|part| part.p50_ppm))),
+            ("miss_time_p99_of_slice_ppm", count(of_slice.map(|part| part.p99_ppm))),
+            ("miss_time_worst_of_slice_ppm", count(of_slice.map(|part| part.worst_ppm))),
+        ]);
+        fields.extend(spread(WAKE_TO_RUN, self.wake_to_run));
+        fields.extend([
+            ("switches", FieldValue::Count(self.switches)),
+            ("migrations", FieldValue::Count(self.migrations)),
+            ("waiting_ns", maybe_time(self.waiting)),
+            ("asleep_ns", maybe_time(self.asleep)),
+            ("overrun_ns", time(self.overrun)),
+            ("jobs", FieldValue::Count(self.jobs)),
+            ("jobs_late", FieldValue::Count(self.jobs_late)),
+        ]);
+        fields.extend(spread(JOB_LATENESS, self.job_lateness));
+        fields.extend(spread(RESPONSE, self.response));
+        fields
+    }
+}
+
+impl CpuSummary {
+    /// The fields of a CPU, in this order: `cpu`, `busy_ns`, `due_ns`, `spare_ns`, `idle_ns`,
+    /// `overhead_ns`, `switches`.
+    #[must_use]
+    pub fn fields(&self) -> Vec<Field> {
+        vec![
+            ("cpu", FieldValue::Text(self.cpu.to_string())),
+            ("busy_ns", time(self.busy)),
+            ("due_ns", time(self.due)),
+            ("spare_ns", time(self.spare)),
+            ("idle_ns", time(self.idle)),
+            ("overhead_ns", maybe_time(self.overhead)),
+            ("switches", FieldValue::Count(self.switches)),
+        ]
+    }
+}
+
+fn time(span: Span) -> FieldValue {
+    FieldValue::Count(span.ns())
+}
+
+fn maybe_time(span: Option<Span>) -> FieldValue {
+    span.map_or(FieldValue::Missing, time)
+}
+
+fn count(value: Option<u64>) -> FieldValue {
+    value.map_or(FieldValue::Missing, FieldValue::Count)
+}
+
+fn spread(names: Names, of: Option<Distribution>) -> [Field; 4] {
+    let value = |pick: fn(&Distribution) -> Span| maybe_time(of.as_ref().map(pick));
+    let [p50, p90, p99, worst] = names;
+    [
+        (p50, value(|of| of.p50)),
+        (p90, value(|of| of.p90)),
+        (p99, value(|of| of.p99)),
+        (worst, value(|of| of.worst)),
+    ]
+}

@@ -1,0 +1,233 @@
+//! Columns of text packed into tables of a given width, with footnotes.
+
+use comfy_table::presets::NOTHING;
+use comfy_table::{CellAlignment, ColumnConstraint, LineStyle, Table, Width};
+
+/// A cell.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Cell {
+    /// A number or a text.
+    Text(String),
+    /// A number that says that a promise was kept.
+    Met(String),
+    /// A number that says that it was not.
+    Missed(String),
+    /// Not known, or there is none: for this reason, which is told below the table.
+    Dash(&'static str),
+    /// Nothing to say.
+    Blank,
+}
+
+/// A column, top to bottom.
+#[derive(Clone, Debug)]
+pub(crate) struct Column {
+    /// What stands over this heading and over the same of its neighbours; may be empty.
+    pub(crate) over: String,
+    pub(crate) heading: String,
+    pub(crate) cells: Vec<Cell>,
+    /// How wide it must be for what stands over it to fit.
+    at_least: usize,
+}
+
+/// Columns that stay together.
+pub(crate) type Group = Vec<Column>;
+
+/// Tables below one another, and what their dashes mean.
+pub(crate) struct Sheet {
+    /// The first column of every table.
+    pub(crate) names: Column,
+    pub(crate) groups: Vec<Group>,
+}
+
+/// Ends of what is coloured, as characters that take no room: what is laid out is text, and
+/// terminals' escape sequences, which would take some, are put in their place at the very end.
+const GREEN: char = '\u{2061}';
+const RED: char = '\u{2062}';
+const PLAIN: char = '\u{2063}';
+
+/// A column's text and the blank on either side of it.
+const PADDING: usize = 2;
+
+const MARKS: [char; 9] = ['¹', '²', '³', '⁴', '⁵', '⁶', '⁷', '⁸', '⁹'];
+
+/// The reasons for dashes, numbered as they come.
+#[derive(Default)]
+struct Footnotes(Vec<&'static str>);
+
+impl Sheet {
+    /// As text. Columns that say nothing in any row are left out; groups of columns that do not fit
+    /// beside the ones before go into a table of their own.
+    pub(crate) fn render(mut self, width: usize, color: bool) -> String {
+        let says = |column: &Column| column.cells.iter().any(Cell::says_something);
+        for group in &mut self.groups {
+            group.retain(says);
+            group.chunk_by_mut(|a, b| a.over == b.over).for_each(make_room);
+        }
+        let mut footnotes = Footnotes::default();
+        let mut text = String::new();
+        for columns in self.pack(width) {
+            if !text.is_empty() {
+                text.push('\n');
+            }
+            text.push_str(&table(&self.names, &columns, &mut footnotes));
+        }
+        for (reason, mark) in footnotes.0.iter().zip(MARKS) {
+            text.push_str(&format!(" -{mark} {reason}\n"));
+        }
+        paint(&text, color)
+    }
+
+    /// The columns of each table.
+    fn pack(&self, width: usize) -> Vec<Vec<Column>> {
+        let mut tables: Vec<Vec<Column>> = Vec::new();
+        let mut room = 0;
+        for group in self.groups.iter().filter(|group| !group.is_empty()) {
+            let needed: usize = group.iter().map(Column::width).sum();
+            match tables.last_mut() {
+                Some(table) if needed <= room => table.extend_from_slice(group),
+                _ => {
+                    tables.push(group.clone());
+                    room = width.saturating_sub(self.names.width());
+                }
+            }
+            room = room.saturating_sub(needed);
+        }
+        tables
+    }
+}
+
+impl Column {
+    /// A column with one cell for each row.
+    pub(crate) fn new<T>(
+        heading: impl Into<String>,
+        rows: &[T],
+        cell: impl FnMut(&T) -> Cell,
+    ) -> Column {
+        let cells = rows.iter().map(cell).collect();
+        Column { over: String::new(), heading: heading.into(), cells, at_least: 0 }
+    }
+
+    /// The same column below a heading that it shares with its neighbours.
+    pub(crate) fn under(self, over: &str) -> Column {
+        Column { over: over.to_string(), ..self }
+    }
+
+    fn width(&self) -> usize {
+        // A dash has its mark.
+        let width = |cell: &Cell| cell.text().map_or(2, |text| text.chars().count());
+        let widest = self.cells.iter().map(width).max().unwrap_or(0);
+        widest.max(self.heading.chars().count()).max(self.at_least) + PADDING
+    }
+}
+
+impl Cell {
+    /// A text, or a dash with its reason.
+    pub(crate) fn or_dash(text: Option<String>, reason: &'static str) -> Cell {
+        text.map_or(Cell::Dash(reason), Cell::Text)
+    }
+
+    fn text(&self) -> Option<&str> {
+        match self {
+            Cell::Text(text) | Cell::Met(text) | Cell::Missed(text) => Some(text),
+            Cell::Dash(_) | Cell::Blank => None,
+        }
+    }
+
+    fn says_something(&self) -> bool {
+        self.text().is_some()
+    }
+
+    fn written(&self, footnotes: &mut Footnotes) -> String {
+        match self {
+            Cell::Text(text) => text.clone(),
+            Cell::Met(text) => format!("{GREEN}{text}{PLAIN}"),
+            Cell::Missed(text) => format!("{RED}{text}{PLAIN}"),
+            Cell::Dash(reason) => format!("-{}", footnotes.mark(reason)),
+            Cell::Blank => String::new(),
+        }
+    }
+}
+
+impl Footnotes {
+    fn mark(&mut self, reason: &'static str) -> char {
+        let known = self.0.iter().position(|&known| known == reason);
+        let number = known.unwrap_or_else(|| {
+            self.0.push(reason);
+            self.0.len() - 1
+        });
+        MARKS[number]
+    }
+}
+
+/// Makes columns wide enough for what stands over all of them.
+fn make_room(columns: &mut [Column]) {
+    if columns[0].over.is_empty() {
+        return;
+    }
+    // A blank and a line on either side of it, and the blanks of the outermost columns.
+    let needed = columns[0].over.chars().count() + 4 + PADDING;
+    let width: usize = columns.iter().map(Column::width).sum();
+    let (missing, count) = (needed.saturating_sub(width), columns.len());
+    for (nth, column) in columns.iter_mut().enumerate() {
+        let more = (missing + count - 1 - nth) / count;
+        column.at_least = column.width() - PADDING + more;
+    }
+}
+
+fn table(names: &Column, columns: &[Column], footnotes: &mut Footnotes) -> String {
+    let mut table = Table::new();
+    let line = LineStyle::none().fill('─');
+    table.load_style(NOTHING.header_separator(line));
+    let all = || core::iter::once(names).chain(columns);
+    table.set_header(all().map(|column| &column.heading));
+    for row in 0..names.cells.len() {
+        // Whom a table says nothing about has no row in it.
+        if columns.iter().any(|column| column.cells[row] != Cell::Blank) {
+            table.add_row(all().map(|column| column.cells[row].written(footnotes)));
+        }
+    }
+    for (column, of) in table.column_iter_mut().zip(all()).skip(1) {
+        column.set_cell_alignment(CellAlignment::Right);
+        let width = u16::try_from(of.width()).unwrap_or(u16::MAX);
+        column.set_constraint(ColumnConstraint::LowerBoundary(Width::Fixed(width)));
+    }
+    let contents = table.column_max_content_widths();
+    let widths: Vec<usize> = contents
+        .iter()
+        .zip(all())
+        .map(|(&width, of)| usize::from(width).max(of.at_least))
+        .collect();
+    let over: Vec<&str> = all().map(|column| column.over.as_str()).collect();
+    let headings = (over.iter().any(|over| !over.is_empty())).then(|| shared(&over, &widths));
+    let mut text = String::new();
+    for line in headings.into_iter().chain(table.lines()) {
+        text.push_str(line.trim_end());
+        text.push('\n');
+    }
+    text
+}
+
+/// The line of headings that columns share, each drawn over all of its columns.
+fn shared(over: &[&str], widths: &[usize]) -> String {
+    let mut line = String::new();
+    let mut first = 0;
+    for same in over.chunk_by(|a, b| a == b) {
+        let width: usize =
+            widths[first..first + same.len()].iter().map(|width| width + PADDING).sum();
+        first += same.len();
+        if same[0].is_empty() {
+            line += &" ".repeat(width);
+        } else {
+            let inner = width.saturating_sub(PADDING);
+            line += &format!(" {:─^inner$} ", format!(" {} ", same[0]));
+        }
+    }
+    line
+}
+
+/// Puts colour where it belongs, or takes the marks for it out.
+fn paint(text: &str, color: bool) -> String {
+    let escape = |mark, code| if color { (mark, code) } else { (mark, "") };
+    let codes = [escape(GREEN, "\x1b[32m"), escape(RED, "\x1b[31m"), escape(PLAIN, "\x1b[0m")];
+    codes.iter().fold(text.to_string(), |text, &(mark, code)| text.replace(mark, code))
+}

@@ -1,0 +1,236 @@
+//! Metrics by name, for claims: `misses of web`, `wake to run p99 of web`, `timer lateness p99`.
+//!
+//! The name of a metric is that of its field in words, without the unit: `wake_to_run_p99_ns` is
+//! `wake to run p99`. One name would mean two fields: `delivered` is the share, and the CPU time is
+//! `delivered time`.
+
+use core::fmt;
+
+use slackline_units::Span;
+
+use crate::fields::{Field, FieldValue};
+use crate::{Summary, VcpuSummary};
+
+/// What a metric came to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Measure {
+    /// A length of time.
+    Span(Span),
+    /// A part, in millionths.
+    Ppm(i64),
+    /// A number of things.
+    Count(u64),
+    /// What is shown as a dash: not known, or there is none.
+    Unknown,
+}
+
+/// There is no such metric, or nobody of that name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UnknownMetric {
+    /// What was asked for: `mises of web`.
+    pub metric: String,
+    /// What may have been meant: `misses of web`.
+    pub nearest: Option<String>,
+    /// What could stand in the place that is wrong: metrics, or else names.
+    pub known: Vec<String>,
+}
+
+impl fmt::Display for UnknownMetric {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(out, "there is no metric `{}`", self.metric)
+    }
+}
+
+impl core::error::Error for UnknownMetric {}
+
+/// Fields of several vCPUs or CPUs that are added up. Of all others the worst is taken: the one
+/// furthest from zero.
+const ADDED_UP: [&str; 20] = [
+    "promised_ppm",
+    "delivered_ns",
+    "delivered_ppm",
+    "present_ns",
+    "deadlines",
+    "misses",
+    "switches",
+    "migrations",
+    "waiting_ns",
+    "asleep_ns",
+    "overrun_ns",
+    "jobs",
+    "jobs_late",
+    "seconds",
+    "busy_ns",
+    "due_ns",
+    "spare_ns",
+    "idle_ns",
+    "overhead_ns",
+    "length_ns",
+];
+
+impl Summary {
+    /// A metric of a vCPU, of a domain, of a CPU (`cpu0`) or, with no name, of the whole run.
+    ///
+    /// A domain is known by its name, as are its vCPUs: `web` for `web.0` and `web.1`. Of several
+    /// vCPUs, amounts of CPU and numbers of things are added up, and of everything else the worst
+    /// is taken. The whole run is all vCPUs, for a metric that vCPUs have.
+    ///
+    /// How late something was that never was late is no time at all, not unknown.
+    ///
+    /// # Errors
+    /// When there is no such metric, or nobody of that name.
+    pub fn lookup(&self, metric: &str, of: Option<&str>) -> Result<Measure, UnknownMetric> {
+        let Some(of) = of else {
+            let groups = [vec![self.fields()], self.vcpu_fields(), self.cpu_fields()];
+            let found = groups.iter().find_map(|rows| measure(metric, rows));
+            return found.ok_or_else(|| unknown_metric(metric, None, &groups.concat()));
+        };
+        let rows = self.rows_of(of);
+        if rows.is_empty() {
+            return Err(self.unknown_name(metric, of));
+        }
+        measure(metric, &rows).ok_or_else(|| unknown_metric(metric, Some(of), &rows))
+    }
+
+    fn rows_of(&self, of: &str) -> Vec<Vec<Field>> {
+        let vcpus = self.vcpus.iter().zip(self.vcpu_fields());
+        let rows = vcpus.filter(|(vcpu, _)| vcpu.name == of || domain(vcpu) == Some(of));
+        let rows: Vec<Vec<Field>> = rows.map(|(_, row)| row).collect();
+        if !rows.is_empty() {
+            return rows;
+        }
+        let cpus = self.cpus.iter().zip(self.cpu_fields());
+        cpus.filter(|(cpu, _)| cpu.cpu.to_string() == of).map(|(_, row)| row).collect()
+    }
+
+    fn unknown_name(&self, metric: &str, of: &str) -> UnknownMetric {
+        let mut known: Vec<String> = Vec::new();
+        let mut add = |name: &str| {
+            if known.last().is_none_or(|last| last != name) {
+                known.push(name.to_string());
+            }
+        };
+        self.vcpus.iter().filter_map(domain).for_each(&mut add);
+        self.vcpus.iter().for_each(|vcpu| add(&vcpu.name));
+        self.cpus.iter().for_each(|cpu| add(&cpu.cpu.to_string()));
+        let nearest = nearest(of, &known).map(|name| format!("{metric} of {name}"));
+        UnknownMetric { metric: format!("{metric} of {of}"), nearest, known }
+    }
+}
+
+/// The domain of one vCPU among several: `web` of `web.1`.
+fn domain(vcpu: &VcpuSummary) -> Option<&str> {
+    let (domain, number) = vcpu.name.rsplit_once('.')?;
+    number.parse::<u16>().is_ok().then_some(domain)
+}
+
+fn unknown_metric(metric: &str, of: Option<&str>, rows: &[Vec<Field>]) -> UnknownMetric {
+    let mut known: Vec<String> = Vec::new();
+    for field in rows.iter().flatten().filter(|field| is_number(&field.1)) {
+        let name = words(field.0);
+        if !known.contains(&name) {
+            known.push(name);
+        }
+    }
+    let whole = |metric: &str| match of {
+        Some(of) => format!("{metric} of {of}"),
+        None => metric.to_string(),
+    };
+    let nearest = nearest(metric, &known).map(|metric| whole(metric));
+    UnknownMetric { metric: whole(metric), nearest, known }
+}
+
+/// The metric over all rows; none if they have no such field.
+fn measure(metric: &str, rows: &[Vec<Field>]) -> Option<Measure> {
+    let mut all: Option<Measure> = None;
+    for row in rows {
+        let field = row.iter().find(|field| is_number(&field.1) && words(field.0) == metric)?;
+        let next = typed(field.0, value(field, row));
+        all = Some(match all {
+            None => next,
+            Some(before) if ADDED_UP.contains(&field.0) => sum(before, next),
+            Some(before) => worse(before, next),
+        });
+    }
+    all
+}
+
+/// The value of a field: none where it is missing, but zero for how late something was that never
+/// was late.
+fn value(field: &Field, row: &[Field]) -> Option<i128> {
+    let is_zero = |name: &str| row.contains(&(name, FieldValue::Count(0)));
+    match field.1 {
+        FieldValue::Count(count) => Some(i128::from(count)),
+        FieldValue::Signed(signed) => Some(i128::from(signed)),
+        _ if field.0.starts_with("miss_time") && is_zero("misses") => Some(0),
+        _ if field.0.starts_with("job_lateness") && is_zero("jobs_late") && !is_zero("jobs") => {
+            Some(0)
+        }
+        _ => None,
+    }
+}
+
+fn typed(name: &str, value: Option<i128>) -> Measure {
+    let Some(value) = value else { return Measure::Unknown };
+    if name.ends_with("_ppm") {
+        return Measure::Ppm(i64::try_from(value).unwrap_or(i64::MAX));
+    }
+    let value = u64::try_from(value).unwrap_or(u64::MAX);
+    if name.ends_with("_ns") { Measure::Span(Span::from_ns(value)) } else { Measure::Count(value) }
+}
+
+/// A sum is not known if a part of it is not.
+fn sum(a: Measure, b: Measure) -> Measure {
+    match (a, b) {
+        (Measure::Span(a), Measure::Span(b)) => Measure::Span(a + b),
+        (Measure::Ppm(a), Measure::Ppm(b)) => Measure::Ppm(a.saturating_add(b)),
+        (Measure::Count(a), Measure::Count(b)) => Measure::Count(a + b),
+        _ => Measure::Unknown,
+    }
+}
+
+/// The worse of two, or the one that is known.
+fn worse(a: Measure, b: Measure) -> Measure {
+    match (a, b) {
+        (Measure::Span(a), Measure::Span(b)) => Measure::Span(a.max(b)),
+        (Measure::Ppm(a), Measure::Ppm(b)) => {
+            Measure::Ppm(if b.unsigned_abs() > a.unsigned_abs() { b } else { a })
+        }
+        (Measure::Count(a), Measure::Count(b)) => Measure::Count(a.max(b)),
+        (Measure::Unknown, known) | (known, _) => known,
+    }
+}
+
+fn is_number(value: &FieldValue) -> bool {
+    !matches!(value, FieldValue::Text(_) | FieldValue::Flag(_))
+}
+
+/// The name of a field in words, without its unit.
+fn words(name: &str) -> String {
+    if name == "delivered_ns" {
+        return "delivered time".to_string();
+    }
+    let bare = name.strip_suffix("_ns").or_else(|| name.strip_suffix("_ppm")).unwrap_or(name);
+    bare.replace('_', " ")
+}
+
+/// What is likely to have been meant: two letters, or a third of it, may be mistyped.
+fn nearest<'a>(asked: &str, known: &'a [String]) -> Option<&'a String> {
+    let far = |name: &&String| distance(asked, name);
+    known.iter().min_by_key(far).filter(|name| distance(asked, name) <= (name.len() / 3).max(2))
+}
+
+/// How many letters must be put in, taken out or changed to make one text the other (Levenshtein).
+fn distance(a: &str, b: &str) -> usize {
+    let mut row: Vec<usize> = (0..=b.chars().count()).collect();
+    for (i, from) in a.chars().enumerate() {
+        let mut diagonal = row[0];
+        row[0] = i + 1;
+        for (j, to) in b.chars().enumerate() {
+            let changed = diagonal + usize::from(from != to);
+            diagonal = row[j + 1];
+            row[j + 1] = changed.min(row[j] + 1).min(diagonal + 1);
+        }
+    }
+    row[row.len() - 1]
+}

@@ -1,0 +1,112 @@
+//! Numbers as people read them: rounded to the nearest, in a unit that a whole column shares.
+
+use slackline_units::Span;
+
+/// A unit of time, with so many decimals.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Unit {
+    pub(crate) name: &'static str,
+    /// Nanoseconds in the last digit shown.
+    last_digit: u64,
+    decimals: usize,
+}
+
+/// Units by the longest time that is shown in them.
+const UNITS: [(Span, Unit); 4] = [
+    (Span::from_us(10), Unit { name: "us", last_digit: 1, decimals: 3 }),
+    (Span::from_ms(10), Unit { name: "us", last_digit: 100, decimals: 1 }),
+    (Span::from_secs(100), Unit { name: "ms", last_digit: 1_000, decimals: 3 }),
+    (Span::MAX, Unit { name: "s", last_digit: 1_000_000, decimals: 3 }),
+];
+
+impl Unit {
+    /// Seconds.
+    pub(crate) const SECONDS: Unit = UNITS[3].1;
+
+    /// The unit for a column whose longest time is `longest`.
+    pub(crate) fn of(longest: Span) -> Unit {
+        let fitting = UNITS.iter().find(|(limit, _)| longest < *limit);
+        fitting.map_or(Unit::SECONDS, |(_, unit)| *unit)
+    }
+
+    /// A time in this unit.
+    pub(crate) fn write(self, span: Span) -> String {
+        decimal(rounded(span.ns(), self.last_digit), self.decimals)
+    }
+}
+
+/// Millionths in percent, with two decimals.
+pub(crate) fn percent(ppm: u64) -> String {
+    decimal(rounded(ppm, 100), 2)
+}
+
+/// A small number of millionths in percent, with three decimals.
+pub(crate) fn fine_percent(ppm: u64) -> String {
+    decimal(rounded(ppm, 10), 3)
+}
+
+/// The same with its sign, unless it is rounded to nothing.
+pub(crate) fn signed_percent(ppm: i64) -> String {
+    let size = fine_percent(ppm.unsigned_abs());
+    let is_zero = rounded(ppm.unsigned_abs(), 10) == 0;
+    let sign = if is_zero {
+        ""
+    } else if ppm < 0 {
+        "-"
+    } else {
+        "+"
+    };
+    format!("{sign}{size}")
+}
+
+/// A number with a comma after every thousand.
+pub(crate) fn count(value: u64) -> String {
+    let digits = value.to_string();
+    let mut text = String::new();
+    for (nth, digit) in digits.chars().enumerate() {
+        if nth > 0 && (digits.len() - nth).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+fn rounded(value: u64, to: u64) -> u64 {
+    value / to + u64::from(value % to * 2 >= to)
+}
+
+/// `digits` with a point before the last `decimals` of them.
+fn decimal(digits: u64, decimals: usize) -> String {
+    let text = format!("{digits:0width$}", width = decimals + 1);
+    let (whole, part) = text.split_at(text.len() - decimals);
+    format!("{whole}.{part}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_rounded_to_the_nearest() {
+        assert_eq!(percent(199_950), "20.00");
+        assert_eq!(percent(199_949), "19.99");
+        assert_eq!(signed_percent(-15), "-0.002");
+        assert_eq!(signed_percent(-4), "0.000");
+        assert_eq!(signed_percent(12_345), "+1.235");
+        assert_eq!(count(1_234_567), "1,234,567");
+        assert_eq!(count(999), "999");
+    }
+
+    #[test]
+    fn a_column_shares_the_unit_of_its_longest_time() {
+        let write = |longest, ns| {
+            let unit = Unit::of(longest);
+            format!("{} {}", unit.write(Span::from_ns(ns)), unit.name)
+        };
+        assert_eq!(write(Span::from_us(9), 850), "0.850 us");
+        assert_eq!(write(Span::from_us(10), 850), "0.9 us");
+        assert_eq!(write(Span::from_ms(10), 850), "0.001 ms");
+        assert_eq!(write(Span::from_secs(100), 850_000_000), "0.850 s");
+    }
+}

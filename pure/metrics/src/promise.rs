@@ -1,0 +1,267 @@
+//! One vCPU's promises, period by period.
+//!
+//! The periods of a promise are counted from the moment it was made. A period is closed as soon as
+//! something is known of the vCPU at its end or later: a stretch is recorded when it is over, so
+//! between records nothing can be said. A promise that changes while the vCPU runs is recorded
+//! before the stretch it falls into; it waits here until that stretch is known, and splits it.
+
+use slackline_units::{Reservation, Span, Time};
+
+use crate::deadline::{Deadlines, Judged, Received, State};
+use crate::distribution::ErrorDistribution;
+use crate::share::{Period, Shares};
+use crate::split::Stretch;
+
+/// A promise, made at some time.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Promised {
+    pub(crate) at: Time,
+    pub(crate) reservation: Option<Reservation>,
+    pub(crate) exact: bool,
+}
+
+/// A stretch as it was recorded.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Ran {
+    pub(crate) stretch: Stretch,
+    pub(crate) late: Span,
+    pub(crate) due: bool,
+}
+
+impl Ran {
+    /// The parts before and after `at`. What lay beyond the limit is the last of it.
+    fn split(self, at: Time) -> (Ran, Ran) {
+        let (before, after) = self.stretch.split(at);
+        let late = self.late.left_after(after.used).min(before.used);
+        let before = Ran { stretch: before, late, due: self.due };
+        let late = self.late.min(after.used);
+        (before, Ran { stretch: after, late, due: self.due })
+    }
+}
+
+/// What one vCPU was promised and received.
+#[derive(Debug)]
+pub(crate) struct Ledger {
+    /// When the warm-up ends.
+    warmup: Time,
+    is_asleep: bool,
+    current: Option<Current>,
+    /// Promises made within a stretch that is not known yet, in order.
+    pending: Vec<Promised>,
+    shares: Shares,
+    /// None if the machine does not know enough to judge them.
+    deadlines: Option<Deadlines>,
+}
+
+/// The promise in force, and its current period.
+#[derive(Clone, Copy, Debug)]
+struct Current {
+    reservation: Reservation,
+    exact: bool,
+    start: Time,
+    end: Time,
+    received: Span,
+    slept: bool,
+}
+
+/// What a ledger amounts to.
+#[derive(Debug, Default)]
+pub(crate) struct Balance {
+    pub(crate) error_ppm: Option<i64>,
+    pub(crate) second_error: Option<ErrorDistribution>,
+    pub(crate) judged: Option<Judged>,
+}
+
+impl Ledger {
+    /// A ledger for a vCPU that is asleep or not; what lies before `warmup` does not count.
+    pub(crate) fn new(warmup: Time, is_asleep: bool, judges_deadlines: bool) -> Ledger {
+        Ledger {
+            warmup,
+            is_asleep,
+            current: None,
+            pending: Vec::new(),
+            shares: Shares::default(),
+            deadlines: judges_deadlines.then(Deadlines::default),
+        }
+    }
+
+    /// A promise was made.
+    pub(crate) fn promise(&mut self, promised: Promised) {
+        self.pending.push(promised);
+        // Asleep, it is in no stretch.
+        if self.is_asleep {
+            self.catch_up(promised.at);
+        }
+    }
+
+    /// It ran.
+    #[inline]
+    pub(crate) fn ran(&mut self, ran: Ran) {
+        let Stretch { from, to, used } = ran.stretch;
+        match &mut self.current {
+            Some(current)
+                if self.pending.is_empty() && from >= current.start && to <= current.end =>
+            {
+                current.received += used;
+                if let Some(deadlines) = &mut self.deadlines {
+                    let Ran { stretch, late, due } = ran;
+                    deadlines.receive(Received { stretch, late, due, exact: current.exact });
+                }
+            }
+            None if self.pending.is_empty() => {}
+            _ => self.ran_across(ran),
+        }
+    }
+
+    /// It woke.
+    pub(crate) fn woke(&mut self, at: Time) {
+        self.catch_up(at);
+        self.is_asleep = false;
+        if let Some(current) = self.current.as_mut().filter(|current| current.start == at) {
+            current.slept = false;
+            if let Some(deadlines) = &mut self.deadlines {
+                deadlines.woke_at_start();
+            }
+        }
+    }
+
+    /// It blocked.
+    pub(crate) fn blocked(&mut self, at: Time) {
+        self.catch_up(at);
+        self.is_asleep = true;
+        if let Some(current) = &mut self.current {
+            current.slept = true;
+            if let Some(deadlines) = &mut self.deadlines {
+                deadlines.block(at);
+            }
+        }
+    }
+
+    /// It left, or the run is over.
+    pub(crate) fn over(&mut self, at: Time) {
+        self.catch_up(at);
+        self.apply(Promised { at, reservation: None, exact: false });
+    }
+
+    /// What it amounts to; `exact` is how the last promise was to be read.
+    pub(crate) fn finish(self, exact: bool) -> Balance {
+        let (error_ppm, second_error) = self.shares.finish(exact);
+        Balance { error_ppm, second_error, judged: self.deadlines.map(Deadlines::finish) }
+    }
+
+    /// A stretch that is not inside one period of one promise.
+    #[inline(never)]
+    fn ran_across(&mut self, ran: Ran) {
+        let mut rest = ran;
+        while self.pending.first().is_some_and(|next| next.at < rest.stretch.to) {
+            let next = self.pending.remove(0);
+            let (before, after) = rest.split(next.at);
+            if before.stretch.from < before.stretch.to {
+                self.receive(before);
+            }
+            rest = after;
+            self.close_until(next.at);
+            self.apply(next);
+        }
+        self.receive(rest);
+    }
+
+    /// Takes in a stretch within one promise.
+    fn receive(&mut self, ran: Ran) {
+        self.close_until(ran.stretch.from);
+        let mut rest = ran;
+        while let Some(current) = &mut self.current {
+            // What is reported after its period was closed counts in the next one.
+            let crosses = rest.stretch.to > current.end;
+            let (part, after) = rest.split(if crosses { current.end } else { Time::NEVER });
+            let Ran { stretch, late, due } = part;
+            current.received += stretch.used;
+            let (end, exact) = (current.end, current.exact);
+            if let Some(deadlines) = &mut self.deadlines {
+                deadlines.receive(Received { stretch, late, due, exact });
+            }
+            if !crosses {
+                break;
+            }
+            rest = after;
+            self.close_until(end);
+        }
+    }
+
+    /// Everything before `at` is known.
+    fn catch_up(&mut self, at: Time) {
+        while self.pending.first().is_some_and(|next| next.at <= at) {
+            let next = self.pending.remove(0);
+            self.close_until(next.at);
+            self.apply(next);
+        }
+        self.close_until(at);
+    }
+
+    /// A promise takes the place of the one in force.
+    fn apply(&mut self, promised: Promised) {
+        let Promised { at, reservation, exact } = promised;
+        if let Some(deadlines) = &mut self.deadlines {
+            deadlines.give_up(at);
+        }
+        self.current = reservation.map(|reservation| Current {
+            reservation,
+            exact,
+            start: at,
+            end: at.after(reservation.period()),
+            received: Span::ZERO,
+            slept: self.is_asleep,
+        });
+        self.shares.begin();
+        if let (Some(deadlines), Some(reservation)) = (&mut self.deadlines, reservation) {
+            deadlines.begin(reservation.slice(), self.is_asleep);
+        }
+    }
+
+    /// Closes the periods that end by `at`.
+    fn close_until(&mut self, at: Time) {
+        while let Some(current) = &self.current
+            && current.end <= at
+        {
+            self.close(*current);
+            if self.is_asleep {
+                self.skip(at);
+            }
+        }
+    }
+
+    fn close(&mut self, current: Current) {
+        let Current { reservation, exact, start, end, received, slept } = current;
+        let counts = start >= self.warmup;
+        self.shares.period_over(Period { received, slept, counts }, reservation, exact);
+        if let Some(deadlines) = &mut self.deadlines {
+            deadlines.deadline(end, reservation, State { counts, is_asleep: self.is_asleep });
+        }
+        self.current = Some(Current {
+            start: end,
+            end: end.after(reservation.period()),
+            received: Span::ZERO,
+            slept: self.is_asleep,
+            ..current
+        });
+    }
+
+    /// Closes the whole periods before `at`, in all of which it sleeps, at once.
+    fn skip(&mut self, at: Time) {
+        let Some(current) = &mut self.current else { return };
+        let Current { reservation, exact, start, .. } = *current;
+        let period = reservation.period();
+        let count = at.since(start) / period;
+        if count == 0 {
+            return;
+        }
+        let warming = self.warmup.since(start).ns().div_ceil(period.ns());
+        let counting = count.saturating_sub(warming);
+        self.shares.slept_through(count, counting, reservation, exact);
+        if let Some(deadlines) = &mut self.deadlines {
+            deadlines.slept_through(count, reservation.slice());
+        }
+        current.start = start + period * count;
+        current.end = current.start.after(period);
+    }
+}

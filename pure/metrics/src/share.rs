@@ -1,0 +1,138 @@
+//! What was received against what was promised: in each whole second, and in the long run.
+//!
+//! Both are added up from whole periods, so that a window never ends in the middle of a slice.
+//!
+//! - A *whole second* is the smallest number of periods that lasts a second or more: 1 s for 10 ms,
+//!   1.002 s for 3 ms, 2 s for 2 s. They follow each other from the start of the promise. One
+//!   counts if it begins after the warm-up and ends before the promise or the run does.
+//! - The *long run* is all whole periods that begin after the warm-up.
+//! - The *error* is what was received less what was promised, as a part of what was promised. For
+//!   an exact vCPU both too little and too much are errors. For a work-conserving one the promise
+//!   is a lower bound, and more is no error.
+//! - Who sleeps wants less than it was promised. A second in which the vCPU slept and received less
+//!   does not count; nor is there an error in the long run then. More than an exact promise is an
+//!   error all the same.
+
+use slackline_units::{Reservation, Span};
+
+use crate::distribution::{ErrorDistribution, Tally};
+use crate::split::ppm;
+
+const SECOND: Span = Span::from_secs(1);
+
+/// What one vCPU received in a period of its promise.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Period {
+    pub(crate) received: Span,
+    /// Whether it slept in it.
+    pub(crate) slept: bool,
+    /// Whether it lies behind the warm-up.
+    pub(crate) counts: bool,
+}
+
+/// Received and promised over some periods.
+#[derive(Clone, Copy, Debug, Default)]
+struct Books {
+    received: Span,
+    promised: Span,
+    slept: bool,
+}
+
+/// Compares what one vCPU receives with its promise.
+#[derive(Debug, Default)]
+pub(crate) struct Shares {
+    second: Books,
+    /// Periods so far in this second, and whether all of them count.
+    periods: u64,
+    is_measured: bool,
+    errors: Tally,
+    long_run: Books,
+}
+
+impl Shares {
+    /// A promise begins, and with it a second.
+    pub(crate) fn begin(&mut self) {
+        (self.second, self.periods, self.is_measured) = (Books::default(), 0, true);
+    }
+
+    /// A period is over.
+    pub(crate) fn period_over(&mut self, period: Period, promise: Reservation, exact: bool) {
+        self.second.add(period.received, promise.slice(), period.slept);
+        self.is_measured &= period.counts;
+        if period.counts {
+            self.long_run.add(period.received, promise.slice(), period.slept);
+        }
+        self.periods += 1;
+        if self.periods == periods_a_second(promise) {
+            self.second_over(exact);
+        }
+    }
+
+    /// `count` periods that the vCPU slept through; the last `counting` of them count.
+    pub(crate) fn slept_through(
+        &mut self,
+        count: u64,
+        counting: u64,
+        promise: Reservation,
+        exact: bool,
+    ) {
+        if counting > 0 {
+            self.long_run.add(Span::ZERO, promise.slice() * counting, true);
+        }
+        let to_second = periods_a_second(promise) - self.periods;
+        self.is_measured &= counting == count;
+        self.second.add(Span::ZERO, promise.slice() * count.min(to_second), true);
+        if count < to_second {
+            self.periods += count;
+            return;
+        }
+        self.second_over(exact);
+        // Seconds with nothing but sleep in them do not count. It may be awake in the next one.
+        self.periods = (count - to_second) % periods_a_second(promise);
+        self.is_measured = counting >= self.periods;
+        self.second.add(Span::ZERO, promise.slice() * self.periods, self.periods > 0);
+    }
+
+    fn second_over(&mut self, exact: bool) {
+        if self.is_measured
+            && let Some(error) = self.second.error_ppm(exact)
+        {
+            self.errors.add_value(error.unsigned_abs());
+        }
+        self.begin();
+    }
+
+    /// The error in the long run, in millionths, and how the whole seconds were spread.
+    pub(crate) fn finish(self, exact: bool) -> (Option<i64>, Option<ErrorDistribution>) {
+        (self.long_run.error_ppm(exact), self.errors.errors())
+    }
+}
+
+impl Books {
+    fn add(&mut self, received: Span, promised: Span, slept: bool) {
+        self.received += received;
+        self.promised += promised;
+        self.slept |= slept;
+    }
+
+    fn error_ppm(self, exact: bool) -> Option<i64> {
+        if self.promised.is_zero() {
+            return None;
+        }
+        let missing = ppm(self.promised.left_after(self.received), self.promised);
+        let surplus = ppm(self.received.left_after(self.promised), self.promised);
+        if self.received < self.promised {
+            return (!self.slept).then(|| -signed(missing));
+        }
+        Some(if exact { signed(surplus) } else { 0 })
+    }
+}
+
+fn signed(ppm: u64) -> i64 {
+    i64::try_from(ppm).unwrap_or(i64::MAX)
+}
+
+/// How many periods make a whole second.
+fn periods_a_second(promise: Reservation) -> u64 {
+    SECOND.ns().div_ceil(promise.period().ns())
+}

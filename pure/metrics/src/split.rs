@@ -1,0 +1,82 @@
+//! Splitting CPU time over points in time.
+
+use slackline_units::{Span, Time};
+
+/// CPU time used between two points in time, taken to be spread evenly between them.
+///
+/// On a simulated host every stretch is used in full, so that a split is exact. Where only what was
+/// used between two looks is known, a split is the best guess; what is split adds up all the same.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Stretch {
+    pub(crate) from: Time,
+    pub(crate) to: Time,
+    pub(crate) used: Span,
+}
+
+impl Stretch {
+    /// The parts before and after `at`. What rounding leaves goes to the later one.
+    pub(crate) fn split(self, at: Time) -> (Stretch, Stretch) {
+        let at = at.max(self.from).min(self.to);
+        let used = proportion(self.used, at - self.from, self.to - self.from);
+        let before = Stretch { from: self.from, to: at, used };
+        (before, Stretch { from: at, to: self.to, used: self.used - used })
+    }
+
+    /// What was used at or after `at`.
+    pub(crate) fn used_from(self, at: Time) -> Span {
+        if self.from >= at { self.used } else { self.split(at).1.used }
+    }
+
+    /// When `amount` of it had been used: the first nanosecond by which that is certain.
+    pub(crate) fn when(self, amount: Span) -> Time {
+        if amount >= self.used {
+            return self.to;
+        }
+        let length = u128::from((self.to - self.from).ns());
+        let after = (u128::from(amount.ns()) * length).div_ceil(u128::from(self.used.ns()));
+        self.from + Span::from_ns(u64::try_from(after).expect("within the stretch"))
+    }
+}
+
+/// `whole` × `part` / `of`, rounded down, for a part of something: nothing of nothing.
+pub(crate) fn proportion(whole: Span, part: Span, of: Span) -> Span {
+    if of.is_zero() {
+        return Span::ZERO;
+    }
+    let ns = u128::from(whole.ns()) * u128::from(part.ns()) / u128::from(of.ns());
+    Span::from_ns(u64::try_from(ns).expect("a part is not more than the whole"))
+}
+
+/// `part` in millionths of `of`, rounded to the nearest: nothing of nothing.
+pub(crate) fn ppm(part: Span, of: Span) -> u64 {
+    if of.is_zero() {
+        return 0;
+    }
+    let (part, of) = (u128::from(part.ns()), u128::from(of.ns()));
+    u64::try_from((part * 1_000_000 + of / 2) / of).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn stretch(from: u64, to: u64, used: u64) -> Stretch {
+        Stretch { from: Time::from_ns(from), to: Time::from_ns(to), used: Span::from_ns(used) }
+    }
+
+    #[test]
+    fn a_split_is_in_proportion_and_loses_nothing() {
+        let (before, after) = stretch(10, 20, 7).split(Time::from_ns(13));
+        assert_eq!((before, after), (stretch(10, 13, 2), stretch(13, 20, 5)));
+        let whole = stretch(10, 20, 7);
+        assert_eq!(whole.split(Time::from_ns(5)), (stretch(10, 10, 0), whole));
+        assert_eq!(whole.split(Time::from_ns(25)), (whole, stretch(20, 20, 0)));
+    }
+
+    #[test]
+    fn an_amount_has_been_used_when_its_part_of_the_time_has_passed() {
+        assert_eq!(stretch(10, 20, 10).when(Span::from_ns(3)), Time::from_ns(13));
+        assert_eq!(stretch(10, 20, 4).when(Span::from_ns(1)), Time::from_ns(13), "12.5");
+        assert_eq!(stretch(10, 20, 4).when(Span::from_ns(4)), Time::from_ns(20));
+    }
+}

@@ -1,0 +1,111 @@
+//! What a run amounted to.
+
+use slackline_trace::Knowledge;
+use slackline_units::{CpuId, Reservation, Span, VcpuId};
+
+use crate::{Distribution, ErrorDistribution, PartDistribution};
+
+/// What a run amounted to, warm-up left out.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Summary {
+    /// The title of the scenario.
+    pub title: String,
+    /// The machine: `sim` or `live`.
+    pub machine: String,
+    /// The policy, as one would write it in a scenario.
+    pub policy: String,
+    /// The seed of the run.
+    pub seed: u64,
+    /// The measured window: from the end of the warm-up to the end of the run.
+    pub length: Span,
+    /// A row a vCPU, in order of id; those that never joined are left out.
+    pub vcpus: Vec<VcpuSummary>,
+    /// A row a CPU.
+    pub cpus: Vec<CpuSummary>,
+    /// How late timers rang.
+    pub timer_lateness: Option<Distribution>,
+    /// How long changes took to take effect, from when they were due.
+    pub changes: Option<Distribution>,
+    /// What the machine could see.
+    pub knows: Knowledge,
+    /// Changes that could not be admitted.
+    pub declined: u64,
+    /// Orders that the machine could not carry out.
+    pub refused: u64,
+}
+
+/// What one vCPU was promised and got.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct VcpuSummary {
+    /// Who.
+    pub id: VcpuId,
+    /// What people call it.
+    pub name: String,
+    /// What it was promised last, if anything.
+    pub promised: Option<Reservation>,
+    /// The average of all its promises over the time it was there, in millionths of one CPU; none
+    /// if it was never promised anything.
+    pub promised_share_ppm: Option<u64>,
+    /// Whether it was to get this and no more.
+    pub exact: bool,
+    /// CPU time it got.
+    pub delivered: Span,
+    /// How long it was there.
+    pub present: Span,
+    /// What it got of the time it was there, in millionths of one CPU.
+    pub delivered_ppm: u64,
+    /// How far what it got in all its whole periods together was from what it was promised, in
+    /// millionths of what it was promised; less is negative. More is an error only for an exact
+    /// vCPU. None where nothing was promised, and where it got less but slept.
+    pub error_ppm: Option<i64>,
+    /// The same for each whole second, without sign.
+    pub second_error: Option<ErrorDistribution>,
+    /// Deadlines that counted.
+    pub deadlines: Option<u64>,
+    /// How many of them were missed.
+    pub misses: Option<u64>,
+    /// How much later than the missed deadlines the slices were complete.
+    pub miss_time: Option<Distribution>,
+    /// The same, in millionths of the slice.
+    pub miss_time_of_slice: Option<PartDistribution>,
+    /// How long it took from waking to running.
+    pub wake_to_run: Option<Distribution>,
+    /// How often it was put on a CPU. Means nothing where the machine does not know stretches.
+    pub switches: u64,
+    /// How often that was another CPU than before. Means nothing where the machine does not know
+    /// stretches.
+    pub migrations: u64,
+    /// How long it was awake and not running.
+    pub waiting: Option<Span>,
+    /// How long it slept.
+    pub asleep: Option<Span>,
+    /// Pieces of work it finished.
+    pub jobs: u64,
+    /// How many of them were done after their deadline.
+    pub jobs_late: u64,
+    /// How late those were.
+    pub job_lateness: Option<Distribution>,
+    /// How long its pieces of work took, from release to done.
+    pub response: Option<Distribution>,
+    /// CPU time it used beyond the limits it had been given.
+    pub overrun: Span,
+}
+
+/// What became of one CPU's time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CpuSummary {
+    /// Which.
+    pub cpu: CpuId,
+    /// Time used by vCPUs.
+    pub busy: Span,
+    /// How much of it they were owed.
+    pub due: Span,
+    /// How much of it nobody was owed.
+    pub spare: Span,
+    /// All other time, that of scheduling itself included.
+    pub idle: Span,
+    /// CPU time that scheduling itself took, over the whole run with its warm-up, where measured.
+    pub overhead: Option<Span>,
+    /// How often a vCPU was put on it.
+    pub switches: u64,
+}

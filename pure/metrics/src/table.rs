@@ -1,0 +1,311 @@
+//! Summaries as text for people: what is shown, rounded, and in which columns. The last step, never
+//! fed back.
+
+use slackline_units::Span;
+
+use crate::layout::{Cell, Column, Group, Sheet};
+use crate::numbers::{Unit, count, fine_percent, percent, signed_percent};
+use crate::{Distribution, ErrorDistribution, Summary, VcpuSummary};
+
+/// Reasons for dashes.
+const NO_PROMISE: &str = "nothing was promised";
+const SLEPT: &str = "slept, so that less than its promise is no error: see its deadlines";
+const TOO_SHORT: &str = "no whole period or second of its promise was measured";
+const NO_DEADLINE: &str = "no deadline passed until which it was awake";
+const NO_WAKE: &str = "did not wake";
+
+/// What stands over the errors of whole seconds.
+const SECONDS: &str = "error in 1 s, %";
+
+/// So wide is a comparison at most, unless one group of columns is wider.
+const SIDE_BY_SIDE_WIDTH: usize = 110;
+
+impl Summary {
+    /// The summary as tables of at most `width` columns where that is possible. With `color`, what
+    /// says that a promise was kept is green and that it was not red.
+    #[must_use]
+    pub fn render(&self, width: usize, color: bool) -> String {
+        let names = Column::new("vCPU", &self.vcpus, |vcpu| Cell::Text(vcpu.name.clone()));
+        let groups = vec![
+            shares(&self.vcpus),
+            self.running(),
+            deadlines(&self.vcpus),
+            wakes(self),
+            jobs(&self.vcpus),
+            responses(&self.vcpus),
+        ];
+        let mut text = self.title_line();
+        text.push('\n');
+        text += &Sheet { names, groups }.render(width, color);
+        text += &self.legend();
+        text.push('\n');
+        let names = Column::new("CPU", &self.cpus, |cpu| Cell::Text(cpu.cpu.to_string()));
+        text += &Sheet { names, groups: vec![self.cpu_columns()] }.render(width, color);
+        text += &self.machine_lines();
+        text
+    }
+
+    /// What the run was.
+    fn title_line(&self) -> String {
+        let Summary { title, machine, policy, seed, length, .. } = self;
+        format!("{title}: {policy}, {machine}, seed {seed}, {length} measured\n")
+    }
+
+    /// How each vCPU was run.
+    fn running(&self) -> Group {
+        let counts = |value: u64| match self.knows.stretches {
+            true => Cell::Text(count(value)),
+            false => Cell::Blank,
+        };
+        let seconds = |span: Option<Span>| {
+            span.map_or(Cell::Blank, |span| Cell::Text(Unit::SECONDS.write(span)))
+        };
+        // A column of zeros says nothing.
+        let moves = self.vcpus.iter().any(|vcpu| vcpu.migrations > 0);
+        let migrations = |vcpu: &VcpuSummary| {
+            if moves { counts(vcpu.migrations) } else { Cell::Blank }
+        };
+        vec![
+            Column::new("switches", &self.vcpus, |vcpu| counts(vcpu.switches)),
+            Column::new("migrations", &self.vcpus, migrations),
+            Column::new("waiting s", &self.vcpus, |vcpu| seconds(vcpu.waiting)),
+        ]
+    }
+
+    /// What the signs mean, and what is not there because the machine could not see it.
+    fn legend(&self) -> String {
+        let mut text = String::new();
+        if self.vcpus.iter().any(|vcpu| vcpu.promised.is_some() && !vcpu.exact) {
+            text += " +  may have more than its promise: only less is an error\n";
+        }
+        if !self.knows.sleep {
+            text += " Not shown, since this machine does not see who sleeps: deadlines, misses, \
+                     wake to run, waiting.\n";
+        } else if !self.knows.stretches {
+            text += " Not shown, since this machine only sees how much was used between two looks: \
+                     deadlines, misses, wake to run.\n";
+        }
+        text
+    }
+
+    /// What became of each CPU's time.
+    fn cpu_columns(&self) -> Group {
+        let part = |span: Span| {
+            let ppm = crate::split::ppm(span, self.length);
+            Cell::Text(percent(ppm))
+        };
+        let longest = self.cpus.iter().filter_map(|cpu| cpu.overhead).max().unwrap_or_default();
+        let unit = Unit::of(longest);
+        let counts = |value: u64| match self.knows.stretches {
+            true => Cell::Text(count(value)),
+            false => Cell::Blank,
+        };
+        vec![
+            Column::new("busy %", &self.cpus, |cpu| part(cpu.busy)),
+            Column::new("owed %", &self.cpus, |cpu| part(cpu.due)),
+            Column::new("unclaimed %", &self.cpus, |cpu| part(cpu.spare)),
+            Column::new("idle %", &self.cpus, |cpu| part(cpu.idle)),
+            Column::new("switches", &self.cpus, |cpu| counts(cpu.switches)),
+            Column::new(format!("overhead {}", unit.name), &self.cpus, |cpu| {
+                cpu.overhead.map_or(Cell::Blank, |span| Cell::Text(unit.write(span)))
+            }),
+        ]
+    }
+
+    /// What concerns the whole machine.
+    fn machine_lines(&self) -> String {
+        let mut text = String::new();
+        let spread = |of: &Distribution| {
+            let unit = Unit::of(of.worst);
+            let [p50, p99, worst] = [of.p50, of.p99, of.worst].map(|span| unit.write(span));
+            format!("p50 {p50}, p99 {p99}, worst {worst} {}", unit.name)
+        };
+        if let Some(lateness) = &self.timer_lateness {
+            text += &format!(" timers rang late by {}\n", spread(lateness));
+        }
+        if let Some(delay) = &self.changes {
+            text += &format!(" changes took effect after {}\n", spread(delay));
+        }
+        if self.declined > 0 {
+            text += &format!(" changes that could not be admitted: {}\n", count(self.declined));
+        }
+        if self.refused > 0 {
+            text += &format!(" orders that the machine refused: {}\n", count(self.refused));
+        }
+        text
+    }
+}
+
+/// Several runs side by side, each under its heading: what was promised, then for each run what was
+/// delivered, how many deadlines were missed and how long it took from waking to running.
+#[must_use]
+pub fn side_by_side(runs: &[(&str, &Summary)]) -> String {
+    let mut rows: Vec<&str> = Vec::new();
+    for vcpu in runs.iter().flat_map(|(_, run)| &run.vcpus) {
+        if !rows.contains(&vcpu.name.as_str()) {
+            rows.push(&vcpu.name);
+        }
+    }
+    let wakes = runs.iter().flat_map(|(_, run)| &run.vcpus).filter_map(|vcpu| vcpu.wake_to_run);
+    let unit = Unit::of(wakes.map(|wake| wake.p99).max().unwrap_or_default());
+    let wake_heading = format!("wake to run p99, {}", unit.name);
+    let groups = vec![
+        promises(runs, &rows),
+        group("delivered %", runs, &rows, |vcpu| Cell::Text(percent(vcpu.delivered_ppm))),
+        group("misses", runs, &rows, |vcpu| match (vcpu.promised, vcpu.misses) {
+            (Some(_), Some(number)) => misses(number),
+            _ => Cell::Blank,
+        }),
+        group(&wake_heading, runs, &rows, |vcpu| {
+            vcpu.wake_to_run.map_or(Cell::Blank, |wake| Cell::Text(unit.write(wake.p99)))
+        }),
+    ];
+    let names = Column::new("vCPU", &rows, |name| Cell::Text((*name).to_string()));
+    Sheet { names, groups }.render(SIDE_BY_SIDE_WIDTH, false)
+}
+
+/// A column for each run.
+fn group(
+    over: &str,
+    runs: &[(&str, &Summary)],
+    rows: &[&str],
+    cell: impl Fn(&VcpuSummary) -> Cell,
+) -> Group {
+    let column = |(name, run): &(&str, &Summary)| {
+        let column = Column::new(*name, rows, |row| {
+            let vcpu = run.vcpus.iter().find(|vcpu| vcpu.name == **row);
+            vcpu.map_or(Cell::Blank, &cell)
+        });
+        column.under(over)
+    };
+    runs.iter().map(column).collect()
+}
+
+/// What was promised: once, where all runs that promise anything promise the same.
+fn promises(runs: &[(&str, &Summary)], rows: &[&str]) -> Group {
+    let of = |row: &str, run: &Summary| {
+        let vcpu = run.vcpus.iter().find(|vcpu| vcpu.name == row);
+        vcpu.and_then(promised)
+    };
+    let all = |row: &&str| {
+        let mut promised: Vec<String> = runs.iter().filter_map(|(_, run)| of(row, run)).collect();
+        promised.dedup();
+        promised
+    };
+    if rows.iter().all(|row| all(row).len() < 2) {
+        let cell = |row: &&str| all(row).pop().map_or(Cell::Blank, Cell::Text);
+        return vec![Column::new("promised", rows, cell)];
+    }
+    group("promised", runs, rows, |vcpu| promised(vcpu).map_or(Cell::Blank, Cell::Text))
+}
+
+/// A promise in words: `2ms/10ms = 20.00 %`. A plus says that it may have more.
+fn promised(vcpu: &VcpuSummary) -> Option<String> {
+    let promise = vcpu.promised?;
+    let sign = if vcpu.exact { "  " } else { " +" };
+    let last = u64::from(promise.share().ppm());
+    let average = vcpu.promised_share_ppm.unwrap_or(last);
+    // Adding up an average loses less than a millionth.
+    if average.abs_diff(last) <= 1 {
+        return Some(format!("{promise} = {} %{sign}", percent(last)));
+    }
+    Some(format!("{promise}, on average {} %{sign}", percent(average)))
+}
+
+fn shares(rows: &[VcpuSummary]) -> Group {
+    let promise = |vcpu: &VcpuSummary| Cell::or_dash(promised(vcpu), NO_PROMISE);
+    let why = |vcpu: &VcpuSummary| match vcpu.asleep {
+        Some(asleep) if !asleep.is_zero() => SLEPT,
+        _ => TOO_SHORT,
+    };
+    let error = |vcpu: &VcpuSummary, text: Option<String>| match vcpu.promised {
+        None => Cell::Blank,
+        Some(_) => Cell::or_dash(text, why(vcpu)),
+    };
+    let second = |vcpu: &VcpuSummary, pick: fn(&ErrorDistribution) -> u64| {
+        error(vcpu, vcpu.second_error.as_ref().map(|error| fine_percent(pick(error))))
+    };
+    vec![
+        Column::new("promised", rows, promise),
+        Column::new("delivered %", rows, |vcpu| Cell::Text(percent(vcpu.delivered_ppm))),
+        Column::new("error %", rows, |vcpu| error(vcpu, vcpu.error_ppm.map(signed_percent))),
+        Column::new("p99", rows, |vcpu| second(vcpu, |error| error.p99_ppm)).under(SECONDS),
+        Column::new("worst", rows, |vcpu| second(vcpu, |error| error.worst_ppm)).under(SECONDS),
+    ]
+}
+
+fn deadlines(rows: &[VcpuSummary]) -> Group {
+    let judged = |vcpu: &VcpuSummary| vcpu.deadlines.filter(|_| vcpu.promised.is_some());
+    let number = |vcpu: &VcpuSummary| match judged(vcpu) {
+        None => Cell::Blank,
+        Some(0) => Cell::Dash(NO_DEADLINE),
+        Some(number) => Cell::Text(count(number)),
+    };
+    let missed = |vcpu: &VcpuSummary| match (judged(vcpu), vcpu.misses) {
+        (Some(1..), Some(number)) => misses(number),
+        _ => Cell::Blank,
+    };
+    let mut group =
+        vec![Column::new("deadlines", rows, number), Column::new("missed", rows, missed)];
+    let mut late = spread("late by", rows, |vcpu| vcpu.miss_time, |_| Cell::Blank);
+    let of_slice = Column::new("% of slice", rows, |vcpu| {
+        let worst = vcpu.miss_time_of_slice.map(|part| percent(part.worst_ppm));
+        worst.map_or(Cell::Blank, Cell::Text)
+    });
+    late.push(of_slice.under(&late[0].over));
+    group.extend(late);
+    group
+}
+
+fn wakes(run: &Summary) -> Group {
+    let knows = run.knows.sleep && run.knows.stretches;
+    let none = |_: &VcpuSummary| if knows { Cell::Dash(NO_WAKE) } else { Cell::Blank };
+    spread("wake to run", &run.vcpus, |vcpu| vcpu.wake_to_run, none)
+}
+
+fn jobs(rows: &[VcpuSummary]) -> Group {
+    let has = rows.iter().any(|vcpu| vcpu.jobs > 0);
+    let number = |vcpu: &VcpuSummary| match vcpu.jobs {
+        0 => Cell::Blank,
+        jobs => Cell::Text(count(jobs)),
+    };
+    let late = |vcpu: &VcpuSummary| match vcpu.jobs {
+        0 => Cell::Blank,
+        _ => misses(vcpu.jobs_late),
+    };
+    if !has {
+        return Vec::new();
+    }
+    let mut group = vec![Column::new("jobs", rows, number), Column::new("late", rows, late)];
+    group.extend(spread("late by", rows, |vcpu| vcpu.job_lateness, |_| Cell::Blank));
+    group
+}
+
+fn responses(rows: &[VcpuSummary]) -> Group {
+    spread("response", rows, |vcpu| vcpu.response, |_| Cell::Blank)
+}
+
+/// How many promises were not kept.
+fn misses(number: u64) -> Cell {
+    let text = count(number);
+    if number == 0 { Cell::Met(text) } else { Cell::Missed(text) }
+}
+
+/// Three columns for a distribution, in a unit of their own.
+fn spread(
+    heading: &str,
+    rows: &[VcpuSummary],
+    of: impl Fn(&VcpuSummary) -> Option<Distribution>,
+    none: impl Fn(&VcpuSummary) -> Cell,
+) -> Group {
+    let longest = rows.iter().filter_map(&of).map(|of| of.worst).max();
+    let unit = Unit::of(longest.unwrap_or_default());
+    let over = format!("{heading}, {}", unit.name);
+    let column = |what: &str, pick: fn(&Distribution) -> Span| {
+        let column = Column::new(what, rows, |vcpu| {
+            of(vcpu).map_or_else(|| none(vcpu), |of| Cell::Text(unit.write(pick(&of))))
+        });
+        column.under(&over)
+    };
+    vec![column("p50", |of| of.p50), column("p99", |of| of.p99), column("worst", |of| of.worst)]
+}

@@ -1,0 +1,239 @@
+//! One vCPU's running sums.
+//!
+//! - *Delivered* is the sum of what was used in its stretches. A stretch over the end of the
+//!   warm-up counts in proportion.
+//! - *Waiting* is the time it was awake and not running; on a machine that measures, the part of
+//!   its stretches in which something else had the CPU is waiting too.
+//! - *Wake to run* is from waking to the start of the next stretch. A wake after which it blocks
+//!   before it runs does not count; one that it still waits on at the end counts until then.
+//! - A *switch* is a stretch that does not continue the one before on its CPU: another vCPU, or a
+//!   gap. A *migration* is one on another CPU than the vCPU's stretch before.
+//! - A *job* is counted if it was released after the warm-up, and is late if it was done after its
+//!   deadline. The lateness is that of the late ones.
+
+use slackline_trace::{Header, Knowledge};
+use slackline_units::{CpuId, Reservation, Span, Time, VcpuId};
+
+use crate::VcpuSummary;
+use crate::distribution::Tally;
+use crate::promise::{Balance, Ledger, Promised, Ran};
+use crate::split::{Stretch, ppm, proportion};
+
+/// What is kept of one vCPU.
+#[derive(Debug)]
+pub(crate) struct VcpuMeter {
+    warmup: Time,
+    knows: Knowledge,
+    /// When it joined, while it is there.
+    joined: Option<Time>,
+    /// When it woke, while it is awake.
+    awake_since: Option<Time>,
+    /// When it woke, until it runs.
+    woken: Option<Time>,
+    last_cpu: Option<CpuId>,
+    delivered: Span,
+    overrun: Span,
+    present: Span,
+    awake: Span,
+    switches: u64,
+    migrations: u64,
+    wake_to_run: Tally,
+    /// The promise in force, and since when.
+    promised: Option<Promised>,
+    /// All promises so far: slice over period times the time in force.
+    entitled: Span,
+    /// The last promise that was one.
+    last_promised: Option<Promised>,
+    was_present: bool,
+    ledger: Option<Box<Ledger>>,
+    jobs: Option<Box<Jobs>>,
+}
+
+#[derive(Debug, Default)]
+struct Jobs {
+    count: u64,
+    late: u64,
+    lateness: Tally,
+    response: Tally,
+}
+
+impl VcpuMeter {
+    pub(crate) fn new(header: &Header) -> VcpuMeter {
+        VcpuMeter {
+            warmup: Time::START.after(header.warmup),
+            knows: header.knows,
+            joined: None,
+            awake_since: None,
+            woken: None,
+            last_cpu: None,
+            delivered: Span::ZERO,
+            overrun: Span::ZERO,
+            present: Span::ZERO,
+            awake: Span::ZERO,
+            switches: 0,
+            migrations: 0,
+            wake_to_run: Tally::default(),
+            promised: None,
+            entitled: Span::ZERO,
+            last_promised: None,
+            was_present: false,
+            ledger: None,
+            jobs: None,
+        }
+    }
+
+    pub(crate) fn joined(&mut self, at: Time) {
+        self.joined = Some(at);
+        self.was_present = true;
+    }
+
+    pub(crate) fn promised(&mut self, promised: Promised) {
+        self.entitle_until(promised.at);
+        self.promised = Some(promised).filter(|promised| promised.reservation.is_some());
+        self.last_promised = self.promised.or(self.last_promised);
+        if self.last_promised.is_none() {
+            return;
+        }
+        let is_asleep = self.knows.sleep && self.awake_since.is_none();
+        let judges_deadlines = self.knows.sleep && self.knows.stretches;
+        let warmup = self.warmup;
+        let ledger = || Box::new(Ledger::new(warmup, is_asleep, judges_deadlines));
+        self.ledger.get_or_insert_with(ledger).promise(promised);
+    }
+
+    pub(crate) fn woke(&mut self, at: Time) {
+        self.awake_since = Some(at);
+        self.woken = Some(at);
+        if let Some(ledger) = &mut self.ledger {
+            ledger.woke(at);
+        }
+    }
+
+    pub(crate) fn blocked(&mut self, at: Time) {
+        self.woken = None;
+        self.awake += measured(self.awake_since.take(), at, self.warmup);
+        if let Some(ledger) = &mut self.ledger {
+            ledger.blocked(at);
+        }
+    }
+
+    /// It ran on `cpu`; `is_switch` if this does not continue the stretch before on that CPU.
+    /// Returns how much of it lies behind the warm-up.
+    pub(crate) fn ran(&mut self, ran: Ran, cpu: CpuId, is_switch: bool) -> Span {
+        let Stretch { from, to, used } = ran.stretch;
+        let mut measured = used;
+        if from >= self.warmup {
+            self.switches += u64::from(is_switch);
+            self.migrations += u64::from(self.last_cpu.is_some_and(|last| last != cpu));
+            self.overrun += ran.late;
+        } else {
+            measured = ran.stretch.used_from(self.warmup);
+            self.overrun += ran.late.min(to.since(self.warmup));
+        }
+        self.delivered += measured;
+        self.last_cpu = Some(cpu);
+        // A stretch may be known only after it, and then does not answer this wake.
+        if let Some(woken) = self.woken.filter(|&woken| to > woken) {
+            self.woken = None;
+            self.first_ran(woken, from);
+        }
+        if let Some(ledger) = &mut self.ledger {
+            ledger.ran(ran);
+        }
+        measured
+    }
+
+    pub(crate) fn job(&mut self, released: Time, deadline: Time, done: Time) {
+        if released < self.warmup {
+            return;
+        }
+        let jobs = self.jobs.get_or_insert_default();
+        jobs.count += 1;
+        jobs.response.add(done.since(released));
+        if done > deadline {
+            jobs.late += 1;
+            jobs.lateness.add(done - deadline);
+        }
+    }
+
+    /// It left, or the run is over: whatever lasted, lasted until now.
+    pub(crate) fn over(&mut self, at: Time) {
+        if self.joined.is_none() {
+            return;
+        }
+        self.present += measured(self.joined.take(), at, self.warmup);
+        self.awake += measured(self.awake_since.take(), at, self.warmup);
+        if let Some(woken) = self.woken.take() {
+            self.first_ran(woken, at);
+        }
+        self.entitle_until(at);
+        self.promised = None;
+        if let Some(ledger) = &mut self.ledger {
+            ledger.over(at);
+        }
+    }
+
+    /// A row for it, if it was ever there.
+    pub(crate) fn finish(self, id: VcpuId, name: &str) -> Option<VcpuSummary> {
+        if !self.was_present {
+            return None;
+        }
+        let promised = self.last_promised;
+        let exact = promised.is_some_and(|promised| promised.exact);
+        let balance = self.ledger.map(|ledger| ledger.finish(exact));
+        let Balance { error_ppm, second_error, judged } = balance.unwrap_or_default();
+        let jobs = self.jobs.map(|jobs| *jobs).unwrap_or_default();
+        let asleep = self.present.left_after(self.awake);
+        // On a live host the two come from different sources, so that one who is hardly ever not
+        // running may seem to have run a little longer than it was awake.
+        let waiting = self.awake.left_after(self.delivered);
+        let entitled_ppm = promised.map(|_| ppm(self.entitled, self.present));
+        let judges = self.knows.sleep && self.knows.stretches;
+        Some(VcpuSummary {
+            id,
+            name: name.to_string(),
+            promised: promised.and_then(|promised| promised.reservation),
+            promised_share_ppm: entitled_ppm,
+            exact,
+            delivered: self.delivered,
+            present: self.present,
+            delivered_ppm: ppm(self.delivered, self.present),
+            error_ppm,
+            second_error,
+            deadlines: judges.then(|| judged.as_ref().map_or(0, |judged| judged.count)),
+            misses: judges.then(|| judged.as_ref().map_or(0, |judged| judged.misses)),
+            miss_time: judged.as_ref().and_then(|judged| judged.miss_time),
+            miss_time_of_slice: judged.as_ref().and_then(|judged| judged.of_slice),
+            wake_to_run: self.wake_to_run.distribution().filter(|_| judges),
+            switches: self.switches,
+            migrations: self.migrations,
+            waiting: self.knows.sleep.then_some(waiting),
+            asleep: self.knows.sleep.then_some(asleep),
+            jobs: jobs.count,
+            jobs_late: jobs.late,
+            job_lateness: jobs.lateness.distribution(),
+            response: jobs.response.distribution(),
+            overrun: self.overrun,
+        })
+    }
+
+    fn first_ran(&mut self, woken: Time, at: Time) {
+        if woken >= self.warmup {
+            self.wake_to_run.add(at.since(woken));
+        }
+    }
+
+    /// Adds up what the promise in force came to.
+    fn entitle_until(&mut self, at: Time) {
+        let Some(promised) = self.promised else { return };
+        let in_force = measured(Some(promised.at), at, self.warmup);
+        let entitled =
+            |promise: Reservation| proportion(promise.slice(), in_force, promise.period());
+        self.entitled += promised.reservation.map_or(Span::ZERO, entitled);
+    }
+}
+
+/// How much of the time since `since` lies behind the warm-up.
+fn measured(since: Option<Time>, at: Time, warmup: Time) -> Span {
+    since.map_or(Span::ZERO, |since| at.since(since.max(warmup)))
+}

@@ -1,0 +1,167 @@
+//! Deadlines, met and missed, against numbers worked out by hand. Times are microseconds.
+
+mod script;
+
+use script::{Script, us};
+use slackline_metrics::VcpuSummary;
+
+/// A vCPU that is awake from the start and owed 2 ms of every 10 ms.
+fn awake() -> Script {
+    Script::new(&["a"]).promised(0, 0, 2_000, 10_000).woke(0, 0)
+}
+
+/// Deadlines, misses, and the shortest and the longest time by which one was missed.
+fn judged(vcpu: &VcpuSummary) -> (u64, u64, u64, u64) {
+    let time = vcpu.miss_time.map_or((0, 0), |time| (time.p50.ns(), time.worst.ns()));
+    (vcpu.deadlines.unwrap(), vcpu.misses.unwrap(), time.0 / 1_000, time.1 / 1_000)
+}
+
+#[test]
+fn a_slice_by_the_end_of_the_period_is_a_deadline_met() {
+    let vcpu = awake().ran(0, 8_000, 10_000).ran(0, 10_000, 12_000).first_ended(20_000);
+    assert_eq!(judged(&vcpu), (2, 0, 0, 0));
+    assert_eq!(vcpu.miss_time, None);
+}
+
+#[test]
+fn a_nanosecond_too_little_is_a_miss() {
+    let script = awake().used(0, 0, (0, 2_000, 1_999), (0, true));
+    assert_eq!(judged(&script.first_ended(10_000)), (1, 1, 0, 0));
+}
+
+#[test]
+fn a_miss_lasts_until_the_shortfall_has_been_made_up() {
+    // Half a millisecond is lacking at 10 ms, and made up at 13.5 ms.
+    let script = awake().ran(0, 0, 1_500).ran(0, 13_000, 15_500).ran(0, 20_000, 22_000);
+    let vcpu = script.first_ended(30_000);
+    assert_eq!(judged(&vcpu), (3, 1, 3_500, 3_500));
+    assert_eq!(vcpu.miss_time_of_slice.unwrap().worst_ppm, 1_750_000, "3.5 ms of 2 ms");
+}
+
+#[test]
+fn a_shortfall_is_made_up_inside_a_stretch_in_proportion() {
+    // Lacking 500 us; the next stretch gets half of its time, so 1 ms of it must pass.
+    let script = awake().ran(0, 0, 1_500).used(0, 0, (11_000, 19_000, 4_000), (0, true));
+    assert_eq!(judged(&script.first_ended(20_000)), (2, 1, 2_000, 2_000));
+}
+
+#[test]
+fn who_is_starved_misses_every_deadline_until_it_runs() {
+    // Nothing until 35 ms: the deadlines at 10, 20 and 30 ms are made up at 37 ms.
+    let vcpu = awake().ran(0, 35_000, 40_000).first_ended(40_000);
+    assert_eq!(judged(&vcpu), (4, 3, 17_000, 27_000));
+}
+
+#[test]
+fn one_late_slice_is_one_miss_though_nothing_makes_up_for_it() {
+    // Late by 1 ms once, then on time, but never more than a slice in a period.
+    let script = awake().ran(0, 9_000, 11_000).ran(0, 12_000, 13_000).ran(0, 20_000, 22_000);
+    let vcpu = script.first_ended(30_000);
+    assert_eq!(judged(&vcpu), (3, 1, 1_000, 1_000));
+    assert_eq!(vcpu.error_ppm, Some(-166_667), "5 ms of 6 ms");
+}
+
+#[test]
+fn what_is_still_lacking_counts_until_the_end() {
+    assert_eq!(judged(&awake().first_ended(13_000)), (1, 1, 3_000, 3_000));
+    assert_eq!(judged(&awake().left(0, 14_000).first_ended(20_000)), (1, 1, 4_000, 4_000));
+    assert_eq!(judged(&awake().blocked(0, 15_000).first_ended(20_000)), (1, 1, 5_000, 5_000));
+    let changed = awake().promised(0, 16_000, 1_000, 10_000);
+    assert_eq!(judged(&changed.first_ended(20_000)), (1, 1, 6_000, 6_000));
+}
+
+#[test]
+fn what_it_overran_is_taken_off_the_next_slice() {
+    // 2.5 ms in its turn, so 1.5 ms are owed next: a nanosecond less is a miss.
+    let script = || awake().ran_late(0, 0, 2_500, 500);
+    assert_eq!(judged(&script().ran(0, 10_000, 11_500).first_ended(20_000)), (2, 0, 0, 0));
+    assert_eq!(judged(&script().ran(0, 10_000, 11_499).first_ended(20_000)), (2, 1, 0, 0));
+}
+
+#[test]
+fn at_most_a_slice_is_taken_off_a_period() {
+    // Five slices at once pay for the next four periods, and the one after those is owed in full.
+    let vcpu = awake().ran_late(0, 0, 10_000, 8_000).first_ended(60_000);
+    assert_eq!(judged(&vcpu), (6, 1, 0, 0));
+}
+
+#[test]
+fn overrunning_into_the_next_period_counts_there() {
+    // Its limit is the deadline, it stops 300 us later, and 1.7 ms are left to give.
+    let script = awake().ran_late(0, 8_000, 10_300, 300).ran(0, 15_000, 16_700);
+    assert_eq!(judged(&script.first_ended(20_000)), (2, 0, 0, 0));
+}
+
+#[test]
+fn time_that_nobody_was_owed_is_not_taken_off() {
+    let script = awake().ran(0, 0, 2_000).ran_spare(0, 2_000, 10_000);
+    assert_eq!(judged(&script.first_ended(20_000)), (2, 1, 0, 0));
+}
+
+#[test]
+fn whatever_an_exact_vcpu_got_beyond_its_slice_is_taken_off() {
+    let awake = Script::new(&["a"]).exactly(0, 0, 2_000, 10_000).woke(0, 0);
+    let script = awake.ran(0, 0, 2_000).ran_spare(0, 3_000, 3_400).ran(0, 10_000, 11_600);
+    assert_eq!(judged(&script.first_ended(20_000)), (2, 0, 0, 0));
+}
+
+#[test]
+fn making_up_for_a_shortfall_is_not_ahead_of_time() {
+    // 1 ms is lacking and added to the next slice: the slice after that is owed in full.
+    let awake = Script::new(&["a"]).exactly(0, 0, 2_000, 10_000).woke(0, 0);
+    let script = awake.ran(0, 0, 1_000).ran(0, 10_000, 13_000).ran(0, 20_000, 21_900);
+    assert_eq!(judged(&script.first_ended(30_000)), (3, 2, 0, 1_000));
+}
+
+#[test]
+fn a_period_in_which_it_slept_before_it_had_its_slice_does_not_count() {
+    let script = awake().ran(0, 0, 1_000).blocked(0, 1_000).woke(0, 2_000);
+    assert_eq!(judged(&script.first_ended(20_000)), (1, 1, 0, 0), "only the second one");
+}
+
+#[test]
+fn sleeping_after_the_slice_does_not_matter() {
+    let script = awake().ran(0, 0, 2_000).blocked(0, 2_000).woke(0, 10_000);
+    assert_eq!(judged(&script.ran(0, 10_000, 12_000).first_ended(20_000)), (2, 0, 0, 0));
+}
+
+#[test]
+fn a_period_begun_asleep_does_not_count() {
+    let script = awake().ran(0, 0, 2_000).blocked(0, 2_000).woke(0, 10_001);
+    assert_eq!(judged(&script.first_ended(30_000)), (2, 1, 0, 0));
+}
+
+#[test]
+fn periods_slept_through_take_off_what_was_ahead() {
+    // 6 ms ahead; of those the periods from 10 and 20 ms take 4 ms off, that from 30 ms the rest.
+    let script = awake().ran_late(0, 0, 8_000, 6_000).blocked(0, 8_000).woke(0, 40_000);
+    assert_eq!(judged(&script.first_ended(50_000)), (2, 1, 0, 0));
+    let script = awake().ran_late(0, 0, 8_000, 6_000).blocked(0, 8_000).woke(0, 30_000);
+    assert_eq!(judged(&script.first_ended(50_000)), (3, 1, 0, 0));
+}
+
+#[test]
+fn periods_that_begin_in_the_warm_up_do_not_count() {
+    assert_eq!(judged(&awake().warmup(10_000).first_ended(30_000)), (2, 2, 0, 10_000));
+    assert_eq!(judged(&awake().warmup(10_001).first_ended(30_000)), (1, 1, 0, 0));
+}
+
+#[test]
+fn a_promise_changed_in_a_stretch_splits_it() {
+    // The new promise is recorded first: 3 ms every 20 ms from 5 ms on. Of the stretch, 5 ms were
+    // received under it; then nothing, and the slice of the second period is missed.
+    let script = awake().promised(0, 5_000, 3_000, 20_000).ran(0, 0, 10_000);
+    let vcpu = script.first_ended(45_000);
+    assert_eq!(judged(&vcpu), (2, 1, 0, 0));
+    assert_eq!(vcpu.error_ppm, Some(-166_667), "5 ms of 6 ms");
+}
+
+#[test]
+fn what_cannot_be_seen_is_not_judged() {
+    for (sleep, stretches) in [(false, false), (true, false), (false, true)] {
+        let vcpu = awake().knows(sleep, stretches).ran(0, 0, 1_000).first_ended(20_000);
+        assert_eq!((vcpu.deadlines, vcpu.misses, vcpu.wake_to_run), (None, None, None));
+        assert_eq!(vcpu.waiting, sleep.then_some(us(19_000)));
+        assert_eq!(vcpu.error_ppm, Some(-750_000), "1 ms of 4 ms");
+    }
+}

@@ -1,0 +1,143 @@
+//! Records by hand: a run of few vCPUs, written in microseconds.
+
+#![allow(dead_code, unreachable_pub)]
+
+use slackline_metrics::{Meter, Summary, VcpuSummary};
+use slackline_trace::{Header, Knowledge, RanEnd, Record, Sink, VcpuName};
+use slackline_units::{CpuId, DomId, Reservation, Span, Time, VcpuId};
+
+/// Records, as a run would make them.
+pub struct Script {
+    header: Header,
+    pub records: Vec<Record>,
+}
+
+/// vCPU number `slot`.
+pub fn vcpu(slot: u32) -> VcpuId {
+    VcpuId::new(slot, DomId::new(slot), 0)
+}
+
+pub fn us(us: u64) -> Span {
+    Span::from_us(us)
+}
+
+fn at(us: u64) -> Time {
+    Time::START + Span::from_us(us)
+}
+
+impl Script {
+    /// A run on two CPUs of vCPUs with these names, all of which join at once.
+    pub fn new(names: &[&str]) -> Script {
+        let named =
+            |(slot, name): (u32, &&str)| VcpuName { id: vcpu(slot), name: (*name).to_string() };
+        let header = Header {
+            title: "a title".into(),
+            machine: "sim".into(),
+            policy: "edf".into(),
+            seed: 1,
+            cpus: 2,
+            warmup: Span::ZERO,
+            knows: Knowledge::ALL,
+            scenario: String::new(),
+            vcpus: (0..).zip(names).map(named).collect(),
+        };
+        let joined = |named: &VcpuName| Record::Joined { at: Time::START, vcpu: named.id };
+        let records = header.vcpus.iter().map(joined).collect();
+        Script { header, records }
+    }
+
+    pub fn warmup(mut self, us: u64) -> Script {
+        self.header.warmup = Span::from_us(us);
+        self
+    }
+
+    pub fn knows(mut self, sleep: bool, stretches: bool) -> Script {
+        self.header.knows = Knowledge { sleep, stretches };
+        self
+    }
+
+    pub fn with(mut self, record: Record) -> Script {
+        self.records.push(record);
+        self
+    }
+
+    pub fn promised(self, slot: u32, us: u64, slice: u64, period: u64) -> Script {
+        self.promise(slot, us, Some((slice, period)), false)
+    }
+
+    pub fn exactly(self, slot: u32, us: u64, slice: u64, period: u64) -> Script {
+        self.promise(slot, us, Some((slice, period)), true)
+    }
+
+    pub fn promise(self, slot: u32, us: u64, of: Option<(u64, u64)>, exact: bool) -> Script {
+        let span = Span::from_us;
+        let reservation = of.map(|(slice, period)| {
+            Reservation::new(span(slice), span(period)).expect("a slice within its period")
+        });
+        self.with(Record::Promised { at: at(us), vcpu: vcpu(slot), reservation, exact })
+    }
+
+    pub fn woke(self, slot: u32, us: u64) -> Script {
+        self.with(Record::Woke { at: at(us), vcpu: vcpu(slot) })
+    }
+
+    pub fn blocked(self, slot: u32, us: u64) -> Script {
+        self.with(Record::Blocked { at: at(us), vcpu: vcpu(slot) })
+    }
+
+    pub fn left(self, slot: u32, us: u64) -> Script {
+        self.with(Record::Left { at: at(us), vcpu: vcpu(slot) })
+    }
+
+    /// It ran on the first CPU in turns that were its due.
+    pub fn ran(self, slot: u32, from: u64, to: u64) -> Script {
+        self.ran_late(slot, from, to, 0)
+    }
+
+    /// The same, the last `late` of it beyond its limit.
+    pub fn ran_late(self, slot: u32, from: u64, to: u64, late: u64) -> Script {
+        self.used(slot, 0, (from, to, to - from), (late, true))
+    }
+
+    /// It ran on the first CPU in time that nobody was owed.
+    pub fn ran_spare(self, slot: u32, from: u64, to: u64) -> Script {
+        self.used(slot, 0, (from, to, to - from), (0, false))
+    }
+
+    pub fn used(
+        self,
+        slot: u32,
+        cpu: usize,
+        (from, to, used): (u64, u64, u64),
+        (late, due): (u64, bool),
+    ) -> Script {
+        self.with(Record::Ran {
+            vcpu: vcpu(slot),
+            cpu: CpuId::new(cpu),
+            from: at(from),
+            to: at(to),
+            used: Span::from_us(used),
+            late: Span::from_us(late),
+            end: RanEnd::Limit,
+            due,
+        })
+    }
+
+    pub fn job(self, slot: u32, released: u64, deadline: u64, done: u64) -> Script {
+        let (released, deadline, done) = (at(released), at(deadline), at(done));
+        self.with(Record::Job { vcpu: vcpu(slot), released, deadline, done })
+    }
+
+    /// What it amounts to if it ends now.
+    pub fn ended(self, us: u64) -> Summary {
+        let Script { header, records } = self.with(Record::Ended { at: at(us) });
+        let mut meter = Meter::new(&header);
+        records.iter().for_each(|record| meter.record(record));
+        meter.finish()
+    }
+
+    /// What that is for the first vCPU.
+    pub fn first_ended(self, us: u64) -> VcpuSummary {
+        self.ended(us).vcpus.remove(0)
+    }
+}

@@ -1,0 +1,227 @@
+//! Shares, sums and delays, against numbers worked out by hand. Times are microseconds.
+
+mod script;
+
+use script::{Script, us};
+use slackline_metrics::Distribution;
+use slackline_trace::Record;
+use slackline_units::{CpuId, Span, Time};
+
+const S: u64 = 1_000_000;
+
+fn awake(slice: u64, period: u64) -> Script {
+    Script::new(&["a"]).promised(0, 0, slice, period).woke(0, 0)
+}
+
+fn awake_exact(slice: u64, period: u64) -> Script {
+    Script::new(&["a"]).exactly(0, 0, slice, period).woke(0, 0)
+}
+
+#[test]
+fn a_stretch_over_whole_seconds_is_split_in_proportion() {
+    // Half of the time from 0.5 to 2.5 s: 250, 500 and 250 ms. Promised are 300 ms.
+    let script = awake_exact(3_000, 10_000).used(0, 0, (S / 2, S * 5 / 2, S), (0, true));
+    let vcpu = script.first_ended(3 * S);
+    let error = vcpu.second_error.unwrap();
+    assert_eq!((error.seconds, error.worst_ppm), (3, 666_667));
+    assert_eq!(vcpu.error_ppm, Some(111_111), "1 s of 0.9 s");
+    assert_eq!((vcpu.delivered, vcpu.delivered_ppm), (us(S), 333_333));
+}
+
+#[test]
+fn a_second_is_a_whole_number_of_periods() {
+    // 334 periods of 3 ms are 1.002 s; in each of two such windows 1 ms is missing of 334 ms.
+    let mut script = awake(1_000, 3_000);
+    for nth in 0..668_u64 {
+        let slice = if nth % 334 == 7 { 0 } else { 1_000 };
+        script = script.ran(0, nth * 3_000, nth * 3_000 + slice);
+    }
+    let vcpu = script.first_ended(2 * S + 5_000);
+    let error = vcpu.second_error.unwrap();
+    assert_eq!((error.seconds, error.p99_ppm, error.worst_ppm), (2, 2_994, 2_994));
+}
+
+#[test]
+fn a_period_longer_than_a_second_is_its_own_window() {
+    let script = awake(S, 2 * S).ran(0, 0, S).ran(0, 3 * S, 3 * S + S / 2);
+    let error = script.first_ended(5 * S).second_error.unwrap();
+    assert_eq!((error.seconds, error.worst_ppm), (2, 500_000));
+}
+
+#[test]
+fn more_is_an_error_only_for_an_exact_vcpu() {
+    let vcpu = awake(3_000, 10_000).ran(0, 0, 2 * S).first_ended(2 * S);
+    assert_eq!((vcpu.error_ppm, vcpu.second_error.unwrap().worst_ppm), (Some(0), 0));
+    let vcpu = awake_exact(3_000, 10_000).ran(0, 0, S).first_ended(S);
+    assert_eq!(vcpu.error_ppm, Some(2_333_333));
+    assert_eq!(vcpu.second_error.unwrap().worst_ppm, 2_333_333);
+}
+
+#[test]
+fn a_second_slept_in_counts_only_if_the_promise_was_exceeded() {
+    // Less in the first second and asleep for a while; just the promise in the second one.
+    let sleeps = |script: Script| {
+        let script = script.ran(0, 0, 1_000).blocked(0, 1_000).woke(0, S);
+        script.ran(0, S, S + 300_000)
+    };
+    let vcpu = sleeps(awake(3_000, 10_000)).first_ended(2 * S);
+    let error = vcpu.second_error.unwrap();
+    assert_eq!((error.seconds, error.worst_ppm, vcpu.error_ppm), (1, 0, None));
+    // Exact: in the third second it gets 600 ms of 300 ms, though it sleeps.
+    let script = sleeps(awake_exact(3_000, 10_000)).ran(0, 2 * S, 2 * S + 600_000);
+    let vcpu = script.blocked(0, 2 * S + 600_000).first_ended(3 * S);
+    let error = vcpu.second_error.unwrap();
+    assert_eq!((error.seconds, error.worst_ppm), (2, 1_000_000));
+    assert_eq!(vcpu.error_ppm, Some(1_111), "901 ms of 900 ms, although it slept");
+}
+
+#[test]
+fn seconds_slept_through_do_not_count_and_those_after_do() {
+    // Asleep from 0.2 s to 5.5 s, through many periods at once; then awake without anything.
+    let script = awake(3_000, 10_000).ran(0, 0, 200_000).blocked(0, 200_000);
+    let vcpu = script.woke(0, 11 * S / 2).first_ended(8 * S);
+    let error = vcpu.second_error.unwrap();
+    assert_eq!((error.seconds, error.worst_ppm), (2, 1_000_000), "from 6 and from 7 s");
+    assert_eq!(vcpu.deadlines, Some(20 + 250), "20 slices on 200 ms, 250 periods from 5.5 s on");
+}
+
+#[test]
+fn without_knowledge_of_sleep_everybody_is_taken_to_be_awake() {
+    let script = awake_exact(3_000, 10_000).knows(false, false).ran(0, 0, 150_000);
+    let vcpu = script.first_ended(S);
+    assert_eq!(vcpu.error_ppm, Some(-500_000));
+    assert_eq!(vcpu.second_error.unwrap().worst_ppm, 500_000);
+    assert_eq!((vcpu.waiting, vcpu.asleep), (None, None));
+}
+
+#[test]
+fn seconds_that_a_promise_or_the_warm_up_cuts_do_not_count() {
+    let vcpu = awake(3_000, 10_000).warmup(10_000).first_ended(3 * S);
+    assert_eq!(vcpu.second_error.unwrap().seconds, 2, "the first one began in the warm-up");
+    let script = awake(3_000, 10_000).promised(0, S * 3 / 2, 1_000, 10_000);
+    let vcpu = script.first_ended(3 * S);
+    assert_eq!(vcpu.second_error.unwrap().seconds, 2, "0 to 1 s, 1.5 to 2.5 s");
+}
+
+#[test]
+fn the_promise_is_averaged_over_the_time_it_was_there() {
+    // Until 1 s 30 %, then 10 % until 4 s; the first half second is warm-up.
+    let script = awake(3_000, 10_000).warmup(S / 2).promised(0, S, 1_000, 10_000);
+    let vcpu = script.left(0, 4 * S).first_ended(10 * S);
+    assert_eq!((vcpu.promised_share_ppm, vcpu.present), (Some(128_571), us(3_500_000)));
+    assert_eq!(vcpu.promised.unwrap().to_string(), "1ms/10ms");
+    let nothing = Script::new(&["a"]).promise(0, 0, None, false).first_ended(S);
+    assert_eq!((nothing.promised_share_ppm, nothing.error_ppm), (None, None));
+}
+
+#[test]
+fn the_warm_up_is_left_out_of_every_sum() {
+    let script = Script::new(&["a"]).warmup(1_000).woke(0, 100).ran(0, 400, 2_400);
+    let run = script.blocked(0, 2_400).ended(5_000);
+    let vcpu = &run.vcpus[0];
+    assert_eq!((vcpu.delivered, vcpu.present), (us(1_400), us(4_000)));
+    assert_eq!((vcpu.waiting, vcpu.asleep), (Some(us(0)), Some(us(2_600))));
+    assert_eq!((vcpu.switches, vcpu.wake_to_run), (0, None));
+    assert_eq!((run.length, run.cpus[0].busy, run.cpus[0].idle), (us(4_000), us(1_400), us(2_600)));
+}
+
+#[test]
+fn waiting_is_being_awake_and_not_running() {
+    // Awake for 10 ms; ran for 4 ms in which it got 3 ms.
+    let script = Script::new(&["a"]).woke(0, 1_000).used(0, 0, (2_000, 6_000, 3_000), (0, false));
+    let vcpu = script.blocked(0, 11_000).first_ended(20_000);
+    assert_eq!((vcpu.waiting, vcpu.asleep), (Some(us(7_000)), Some(us(10_000))));
+}
+
+#[test]
+fn wake_to_run_ends_with_the_first_stretch() {
+    let script = Script::new(&["a"]).woke(0, 100).ran(0, 150, 200).ran(0, 300, 400);
+    let script = script.blocked(0, 400).woke(0, 500).blocked(0, 600);
+    let vcpu = script.woke(0, 700).ran(0, 710, 720).first_ended(1_000);
+    let distribution =
+        Distribution { count: 2, p50: us(10), p90: us(50), p99: us(50), worst: us(50) };
+    assert_eq!(vcpu.wake_to_run, Some(distribution), "the second wake led to nothing");
+    let vcpu = Script::new(&["a"]).woke(0, 100).first_ended(1_000);
+    assert_eq!(vcpu.wake_to_run.unwrap().worst, us(900), "and it still waits");
+}
+
+#[test]
+fn a_switch_is_a_stretch_that_does_not_continue_the_one_before() {
+    let script = Script::new(&["a", "b"]).ran(0, 0, 10).ran_spare(0, 10, 20).ran(1, 20, 30);
+    let script = script.ran(0, 30, 40).ran(0, 41, 50).used(0, 1, (60, 70, 10), (0, true));
+    let run = script.ended(100);
+    let counts = run.vcpus.iter().map(|vcpu| (vcpu.switches, vcpu.migrations));
+    assert_eq!(counts.collect::<Vec<_>>(), [(4, 1), (1, 0)]);
+    assert_eq!((run.cpus[0].switches, run.cpus[1].switches), (4, 1));
+    assert_eq!((run.cpus[0].due, run.cpus[0].spare), (us(39), us(10)));
+}
+
+#[test]
+fn jobs_are_late_after_their_deadline() {
+    let script = Script::new(&["a"]).warmup(100).job(0, 99, 200, 300).job(0, 100, 200, 200);
+    let vcpu = script.job(0, 200, 300, 450).first_ended(1_000);
+    assert_eq!((vcpu.jobs, vcpu.jobs_late), (2, 1));
+    assert_eq!(vcpu.job_lateness.unwrap().worst, us(150));
+    assert_eq!(vcpu.response.unwrap().p50, us(100));
+}
+
+#[test]
+fn what_concerns_the_machine_is_counted_behind_the_warm_up() {
+    let (time, late, cpu) = (|at| Time::START + us(at), us(7), CpuId::new(1));
+    let mut script = Script::new(&["a"]).warmup(50);
+    for at in [49, 50] {
+        let (at, vcpu) = (time(at), script::vcpu(0));
+        script = script.with(Record::RangLate { at, cpu, late });
+        script = script.with(Record::Refused { at, vcpu, cpu });
+        script = script.with(Record::Declined { at, vcpu });
+        script = script.with(Record::Changed { due: at, at: at + us(3), vcpu });
+    }
+    let run = script.with(Record::Overhead { cpu, used: us(5) }).ended(100);
+    assert_eq!((run.refused, run.declined), (1, 1));
+    assert_eq!(run.timer_lateness.map(|late| (late.count, late.worst)), Some((1, us(7))));
+    assert_eq!(run.changes.map(|delay| (delay.count, delay.worst)), Some((1, us(3))));
+    assert_eq!(run.cpus.iter().map(|cpu| cpu.overhead).collect::<Vec<_>>(), [None, Some(us(5))]);
+}
+
+#[test]
+fn who_never_joined_has_no_row() {
+    let mut script = Script::new(&["a", "b"]);
+    script.records.remove(0);
+    let run = script.ended(10);
+    assert_eq!(run.vcpus.iter().map(|vcpu| vcpu.name.as_str()).collect::<Vec<_>>(), ["b"]);
+}
+
+/// However stretches lie over periods, seconds, promises and the warm-up, nothing is lost.
+#[test]
+fn sums_add_up_whatever_the_splits() {
+    for seed in 0..200_u64 {
+        let mut state = seed;
+        // A linear congruential generator (Knuth's constants): any spread of cases will do.
+        let mut draw = |below: u64| {
+            state = state
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1_442_695_040_888_963_407);
+            (state >> 33) % below
+        };
+        let mut script = Script::new(&["a", "b"]).warmup(draw(3 * S));
+        for slot in [0, 1] {
+            let period = 1 + draw(2 * S);
+            script = script.promised(slot, 0, 1 + draw(period), period).woke(slot, 0);
+        }
+        let (mut now, mut sum) = (0, 0);
+        for _ in 0..50 {
+            let slot = u32::from(draw(2) == 1);
+            let (from, length) = (now + draw(1_000), 1 + draw(S));
+            now = from + length;
+            let used = draw(length + 1);
+            sum += used;
+            script = script.used(slot, 0, (from, now, used), (draw(used + 1), draw(2) == 1));
+        }
+        let run = script.ended(now);
+        let delivered: Span = run.vcpus.iter().map(|vcpu| vcpu.delivered).sum();
+        assert_eq!(delivered, run.cpus[0].busy, "seed {seed}");
+        assert_eq!(run.cpus[0].due + run.cpus[0].spare, run.cpus[0].busy, "seed {seed}");
+        assert_eq!(run.cpus[0].busy + run.cpus[0].idle, run.length, "seed {seed}");
+        assert!(delivered <= us(sum), "seed {seed}");
+    }
+}

@@ -1,0 +1,249 @@
+//! Claims: what a scenario says will come of it, to be checked after the run.
+
+use core::fmt;
+
+use slackline_units::Span;
+
+use crate::Domain;
+use crate::domain::Names;
+use crate::error::ErrorKind;
+use crate::table::{Fault, Item, Source, Table, decimal, percentage, shown};
+
+/// What should come of a run. Which metrics there are is known to whoever checks it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Claim {
+    /// What is measured, as in `latency p99`.
+    pub metric: String,
+    /// The domain or vCPU of which it is measured; none for the whole run.
+    pub of: Option<String>,
+    /// What it must be.
+    pub test: Test,
+    /// The claim as a sentence: `latency p99 of web is below 8ms`.
+    pub text: String,
+    /// Where it stands in the file, counted from 1.
+    pub line: usize,
+    /// The machines on which it is checked.
+    pub on: On,
+}
+
+/// The machines on which a claim is checked.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum On {
+    /// On both.
+    #[default]
+    Both,
+    /// On the simulated host only.
+    Sim,
+    /// On the live host only.
+    Live,
+}
+
+/// What a metric must be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Test {
+    /// Not a metric: admission must refuse the domains as they stand.
+    Refused,
+    /// Less than this.
+    Below(Amount),
+    /// More than this.
+    Above(Amount),
+    /// This or less.
+    AtMost(Amount),
+    /// This or more.
+    AtLeast(Amount),
+    /// No further from an amount than a part of that amount.
+    WithinPercent {
+        /// How far, in millionths of the amount.
+        tolerance_ppm: u64,
+        /// The amount.
+        of: AmountOrPromised,
+    },
+    /// No further from a percentage than some percentage points.
+    WithinPoints {
+        /// How far, in millionths: one percentage point is 10,000.
+        tolerance_ppm: u64,
+        /// The percentage; never a length of time or a number.
+        of: AmountOrPromised,
+    },
+}
+
+/// What a metric is compared with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Amount {
+    /// A length of time.
+    Span(Span),
+    /// A percentage, in millionths: 20% is 200,000.
+    Ppm(i64),
+    /// A plain number.
+    Count(u64),
+}
+
+/// An amount, or what the share of the vCPU promises.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AmountOrPromised {
+    /// This amount.
+    Amount(Amount),
+    /// Whatever was promised.
+    Promised,
+}
+
+impl fmt::Display for Claim {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str(&self.text)
+    }
+}
+
+impl fmt::Display for Amount {
+    /// As one would write it: `8ms`, `20%`, `12`.
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Amount::Span(span) => span.fmt(out),
+            Amount::Ppm(ppm) => {
+                let sign = if *ppm < 0 { "-" } else { "" };
+                write!(out, "{sign}{}%", Hundredths(ppm.unsigned_abs()))
+            }
+            Amount::Count(count) => count.fmt(out),
+        }
+    }
+}
+
+impl fmt::Display for AmountOrPromised {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            AmountOrPromised::Amount(amount) => amount.fmt(out),
+            AmountOrPromised::Promised => out.write_str(PROMISED),
+        }
+    }
+}
+
+impl fmt::Display for Test {
+    /// As one would write it: `below 8ms`, `within 2% of promised`.
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Test::Refused => out.write_str(REFUSED),
+            Test::Below(amount) => write!(out, "below {amount}"),
+            Test::Above(amount) => write!(out, "above {amount}"),
+            Test::AtMost(amount) => write!(out, "at most {amount}"),
+            Test::AtLeast(amount) => write!(out, "at least {amount}"),
+            Test::WithinPercent { tolerance_ppm, of } => {
+                write!(out, "within {}% of {of}", Hundredths(*tolerance_ppm))
+            }
+            Test::WithinPoints { tolerance_ppm, of } => {
+                write!(out, "within {} points of {of}", Hundredths(*tolerance_ppm))
+            }
+        }
+    }
+}
+
+/// Millionths, shown as hundredths without needless zeros.
+struct Hundredths(u64);
+
+impl fmt::Display for Hundredths {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (whole, part) = (self.0 / 10_000, self.0 % 10_000);
+        let part = format!("{part:04}");
+        match part.trim_end_matches('0') {
+            "" => write!(out, "{whole}"),
+            part => write!(out, "{whole}.{part}"),
+        }
+    }
+}
+
+const KEYS: &[&str] = &["that", "is", "on"];
+const ONS: &[&str] = &["both", "sim", "live"];
+const REFUSED: &str = "refused";
+const PROMISED: &str = "promised";
+/// What claims may call all domains together.
+const TOTAL: &str = "total";
+
+impl Claim {
+    /// Reads one `[[claim]]`.
+    pub(crate) fn read(
+        source: &Source<'_>,
+        table: Table<'_>,
+        domains: &[Domain],
+        names: &Names,
+    ) -> Result<Claim, Fault> {
+        let table = table.allow(KEYS)?;
+        let that = table.need("that", "that = \"share of web\"")?;
+        let words = that.text()?.split_whitespace().collect::<Vec<_>>().join(" ");
+        let (metric, of) = match words.rsplit_once(" of ") {
+            Some((metric, of)) => (metric, Some(of)),
+            None => (words.as_str(), None),
+        };
+        if metric.is_empty() || words.starts_with("of ") {
+            return Err(that.fault(ErrorKind::NoMetric { written: that.written() }));
+        }
+        let of = of.filter(|&of| of != TOTAL);
+        of.map_or(Ok(()), |of| names.check(of, domains, &that))?;
+        let (test, text) = if metric == REFUSED && of.is_none() && table.get("is").is_none() {
+            (Test::Refused, "the domains are refused".to_owned())
+        } else {
+            let test = test(&table.need("is", "is = \"below 8ms\"")?)?;
+            (test, format!("{words} is {test}"))
+        };
+        let on = match table.maybe("on", |item| item.word(ONS))? {
+            Some(1) => On::Sim,
+            Some(2) => On::Live,
+            _ => On::Both,
+        };
+        let (line, _) = source.position(table.at);
+        let (metric, of) = (metric.to_owned(), of.map(str::to_owned));
+        Ok(Claim { metric, of, test, text, line, on })
+    }
+}
+
+/// How a test begins that compares with one amount, and what it is.
+type Plain = (&'static str, fn(Amount) -> Test);
+const PLAIN: [Plain; 4] = [
+    ("below ", Test::Below),
+    ("above ", Test::Above),
+    ("at most ", Test::AtMost),
+    ("at least ", Test::AtLeast),
+];
+
+/// Reads what a metric must be.
+fn test(item: &Item<'_>) -> Result<Test, Fault> {
+    let words = item.text()?.split_whitespace().collect::<Vec<_>>();
+    let text = words.join(" ");
+    for (prefix, test) in PLAIN {
+        if let Some(text) = text.strip_prefix(prefix) {
+            return Ok(test(amount(item, text)?));
+        }
+    }
+    let not_a_test = || item.fault(ErrorKind::NotATest { written: item.written() });
+    let within = text.strip_prefix("within ").and_then(|text| text.split_once(" of "));
+    let (tolerance, of) = within.ok_or_else(not_a_test)?;
+    let of = match of {
+        PROMISED => AmountOrPromised::Promised,
+        of => AmountOrPromised::Amount(amount(item, of)?),
+    };
+    if let Some(tolerance_ppm) = percentage(tolerance) {
+        return Ok(Test::WithinPercent { tolerance_ppm, of });
+    }
+    let points = tolerance.strip_suffix(" points").or_else(|| tolerance.strip_suffix(" point"));
+    let tolerance_ppm = points.and_then(decimal).ok_or_else(not_a_test)?;
+    if matches!(of, AmountOrPromised::Amount(Amount::Span(_) | Amount::Count(_))) {
+        return Err(item.fault(ErrorKind::PointsOfNoPercentage { written: item.written() }));
+    }
+    Ok(Test::WithinPoints { tolerance_ppm, of })
+}
+
+fn amount(item: &Item<'_>, text: &str) -> Result<Amount, Fault> {
+    let read = || {
+        if text.ends_with('%') {
+            let (negative, text) =
+                text.strip_prefix('-').map_or((false, text), |text| (true, text));
+            let ppm = i64::try_from(percentage(text)?).ok()?;
+            return Some(Amount::Ppm(if negative { -ppm } else { ppm }));
+        }
+        if text.bytes().all(|byte| byte.is_ascii_digit()) {
+            return text.parse().ok().map(Amount::Count);
+        }
+        text.parse().ok().map(Amount::Span)
+    };
+    read().ok_or_else(|| {
+        let (written, amount) = (item.written(), shown(text));
+        item.fault(ErrorKind::NotAnAmount { written, amount })
+    })
+}

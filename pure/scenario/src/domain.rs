@@ -1,0 +1,228 @@
+//! The domains: who they are, how many, and what they are on a live host.
+
+use std::collections::BTreeMap;
+
+use slackline_policy::nearest;
+use slackline_units::{DomId, Span, Time, VcpuId};
+
+use crate::error::ErrorKind;
+use crate::table::{Fault, Item, Source, Table, shown};
+use crate::{Domain, LiveSubject, MOST_STEPS, MOST_VCPUS, Program, Threads, kinds, parameters};
+
+const KEYS: &[&str] = &["name", "vcpus", "work", "share", "live", "joins", "leaves", "copies"];
+const LIVE_KEYS: &[&str] = &["command", "pid", "threads"];
+const THREADS: &[&str] = &["process", "vcpus"];
+
+/// How many vCPUs one domain can have: they are numbered in 16 bits.
+const MOST_VCPUS_OF_ONE: usize = 1 << 16;
+
+/// What reading a domain needs to know of the run.
+pub(crate) struct Run<'a> {
+    pub(crate) source: &'a Source<'a>,
+    pub(crate) load: &'a dyn Fn(&str) -> Option<String>,
+    pub(crate) length: Span,
+}
+
+/// Who is called what.
+#[derive(Default)]
+pub(crate) struct Names {
+    /// Indices of domains.
+    domains: BTreeMap<String, usize>,
+    /// How many domains a name with copies stands for.
+    families: BTreeMap<String, usize>,
+}
+
+/// Reads all domains.
+pub(crate) fn read(run: &Run<'_>, tables: &[Table<'_>]) -> Result<(Vec<Domain>, Names), Fault> {
+    if tables.is_empty() {
+        return Err(Fault::new(0, ErrorKind::NoDomain));
+    }
+    let mut all = All { run, domains: Vec::new(), names: Names::default(), size: Size::default() };
+    for table in tables {
+        let table = table.allow(KEYS)?;
+        let item = table.need("name", "name = \"web\"")?;
+        let name = checked_name(&item)?;
+        all.add(&table, name).map_err(|fault| match *fault.kind {
+            // It names the domain already, and the line of the other one.
+            ErrorKind::DuplicateName { .. } => fault,
+            _ => fault.of_domain(name),
+        })?;
+    }
+    Ok((all.domains, all.names))
+}
+
+fn checked_name<'a>(item: &Item<'a>) -> Result<&'a str, Fault> {
+    let name = item.text()?;
+    let is_fine = |c: char| c.is_alphanumeric() || c == '-' || c == '_';
+    // `total` is what claims call all domains together.
+    if name.is_empty() || name.len() > 64 || name == "total" || !name.chars().all(is_fine) {
+        return Err(item.fault(ErrorKind::BadName { name: shown(name) }));
+    }
+    Ok(name)
+}
+
+/// What has been read so far.
+struct All<'a> {
+    run: &'a Run<'a>,
+    domains: Vec<Domain>,
+    names: Names,
+    size: Size,
+}
+
+/// How much there is of everything that has a limit.
+#[derive(Default)]
+struct Size {
+    vcpus: usize,
+    steps: usize,
+}
+
+impl All<'_> {
+    /// Adds what one table says: a domain, or as many as it has copies.
+    fn add(&mut self, table: &Table<'_>, name: &str) -> Result<(), Fault> {
+        let vcpus = table.maybe("vcpus", |item| item.count(1..=MOST_VCPUS_OF_ONE))?.unwrap_or(1);
+        let copies = table.maybe("copies", |item| item.count(1..=MOST_VCPUS))?;
+        let live = table.maybe("live", |item| live(&item))?;
+        if let Some(live) = &live {
+            check_live(table, live, vcpus)?;
+        }
+        let program = match table.get("work") {
+            // What runs in its stead is not known here; the worst for the others is that it spins.
+            None if live.is_some() => Program::spin(),
+            _ => kinds::program(self.run, &table.need("work", "work = { kind = \"spin\" }")?)?,
+        };
+        let (joins, leaves) = self.stay(table)?;
+        let shares = parameters::shares(table)?;
+        // Cannot overflow: the factors are at most 2^20, 2^16 and the length of a list in memory.
+        let times = copies.unwrap_or(1);
+        self.grow(table, &Size { vcpus: times * vcpus, steps: times * program.steps.len() })?;
+        let (line, column) = self.run.source.position(table.at);
+        let (name, id) = (name.to_owned(), DomId::new(0));
+        let ids = Vec::with_capacity(vcpus);
+        let domain =
+            Domain { name, id, vcpus: ids, program, live, joins, leaves, line, column, shares };
+        let Some(copies) = copies else { return self.push(domain, vcpus, table) };
+        self.names.families.insert(domain.name.clone(), copies);
+        for copy in 0..copies {
+            let name = format!("{}-{copy}", domain.name);
+            self.push(Domain { name, ..domain.clone() }, vcpus, table)?;
+        }
+        Ok(())
+    }
+
+    /// When it joins and leaves.
+    fn stay(&self, table: &Table<'_>) -> Result<(Time, Option<Time>), Fault> {
+        let joins = table.maybe("joins", |item| self.run.time(&item))?.unwrap_or(Time::START);
+        let Some(item) = table.get("leaves") else { return Ok((joins, None)) };
+        let leaves = self.run.time(&item)?;
+        if leaves <= joins {
+            let written = item.written();
+            return Err(item.fault(ErrorKind::BeforeJoining { written, joins }));
+        }
+        Ok((joins, Some(leaves)))
+    }
+
+    /// Counts what one more table adds.
+    fn grow(&mut self, table: &Table<'_>, by: &Size) -> Result<(), Fault> {
+        self.size.vcpus += by.vcpus;
+        self.size.steps += by.steps;
+        let Size { vcpus, steps } = self.size;
+        if vcpus > MOST_VCPUS {
+            return Err(Fault::new(table.at, ErrorKind::TooManyVcpus { vcpus }));
+        }
+        if steps > MOST_STEPS {
+            return Err(Fault::new(table.at, ErrorKind::TooManySteps { steps }));
+        }
+        Ok(())
+    }
+
+    /// Gives a domain its ids and puts it behind the others.
+    fn push(&mut self, mut domain: Domain, vcpus: usize, table: &Table<'_>) -> Result<(), Fault> {
+        let index = self.domains.len();
+        if let Some(&first) = self.names.domains.get(&domain.name) {
+            let (name, line) = (domain.name, self.domains[first].line);
+            let at = table.get("name").map_or(table.at, |item| item.at());
+            return Err(Fault::new(at, ErrorKind::DuplicateName { name, line }));
+        }
+        let last = self.domains.last().and_then(|domain| domain.vcpus.last());
+        let slot = last.map_or(0, |last| last.slot() + 1);
+        let small = |number: usize| u32::try_from(number).expect("a million vCPUs at most");
+        domain.id = DomId::new(small(index));
+        let vcpu = |number: usize| {
+            let in_domain = u16::try_from(number).expect("checked above");
+            VcpuId::new(small(slot + number), domain.id, in_domain)
+        };
+        domain.vcpus = (0..vcpus).map(vcpu).collect();
+        self.names.domains.insert(domain.name.clone(), index);
+        self.domains.push(domain);
+        Ok(())
+    }
+}
+
+fn live(item: &Item<'_>) -> Result<LiveSubject, Fault> {
+    let table = item.table("`live`")?.allow(LIVE_KEYS)?;
+    let threads = table.maybe("threads", |item| item.word(THREADS))?;
+    let threads = if threads == Some(1) { Threads::Vcpus } else { Threads::Process };
+    let subject = table.either("command", "pid")?;
+    if subject.key == "pid" {
+        let most = i32::MAX.unsigned_abs();
+        let pid = subject.number(1..=u64::from(most))?;
+        return Ok(LiveSubject::Pid { pid: i32::try_from(pid).expect("checked above"), threads });
+    }
+    const WANTS: &str = "an array of texts, the first one a program";
+    let argv = subject.elements(WANTS)?.into_iter().map(|item| item.text().map(str::to_owned));
+    let argv = argv.collect::<Result<Vec<String>, Fault>>()?;
+    if argv.first().is_none_or(String::is_empty) {
+        return Err(subject.wrong_type(WANTS));
+    }
+    Ok(LiveSubject::Command { argv, threads })
+}
+
+fn check_live(table: &Table<'_>, live: &LiveSubject, vcpus: usize) -> Result<(), Fault> {
+    let (LiveSubject::Command { threads, .. } | LiveSubject::Pid { threads, .. }) = *live;
+    if let (Some(item), Threads::Process, 2..) = (table.get("vcpus"), threads, vcpus) {
+        return Err(item.fault(ErrorKind::VcpusOfProcess { vcpus }));
+    }
+    match (table.get("copies"), live) {
+        (Some(item), &LiveSubject::Pid { pid, .. }) => {
+            Err(item.fault(ErrorKind::CopiesOfProcess { pid }))
+        }
+        _ => Ok(()),
+    }
+}
+
+impl Names {
+    /// The domain that an item names, as its index.
+    pub(crate) fn domain(&self, item: &Item<'_>) -> Result<usize, Fault> {
+        let name = item.text()?;
+        self.domains.get(name).copied().ok_or_else(|| self.unknown(name, item))
+    }
+
+    /// Checks that a name is that of a domain or of a vCPU.
+    pub(crate) fn check(&self, name: &str, all: &[Domain], item: &Item<'_>) -> Result<(), Fault> {
+        if self.domains.contains_key(name) {
+            return Ok(());
+        }
+        let Some((domain, number)) = name.rsplit_once('.') else {
+            return Err(self.unknown(name, item));
+        };
+        let Some(&index) = self.domains.get(domain) else {
+            return Err(self.unknown(domain, item));
+        };
+        let domain = &all[index];
+        // As it would be written, so that no vCPU has two names.
+        let vcpu = number.parse().ok().and_then(|number: usize| domain.vcpus.get(number));
+        if vcpu.is_some_and(|&vcpu| domain.vcpu_name(vcpu) == name) {
+            return Ok(());
+        }
+        let (name, vcpus) = (shown(name), domain.vcpus.len());
+        Err(item.fault(ErrorKind::UnknownVcpu { name, domain: domain.name.clone(), vcpus }))
+    }
+
+    fn unknown(&self, name: &str, item: &Item<'_>) -> Fault {
+        if let Some(&copies) = self.families.get(name) {
+            return item.fault(ErrorKind::NameOfCopies { name: name.to_owned(), copies });
+        }
+        let meant = nearest(name, self.domains.keys().map(String::as_str)).map(str::to_owned);
+        item.fault(ErrorKind::UnknownDomain { name: shown(name), meant })
+    }
+}

@@ -1,0 +1,417 @@
+//! Drawn lengths of time, and all the randomness there is.
+//!
+//! Every stream of draws belongs to one entity and one purpose and is seeded from the two and the
+//! run's seed alone. So adding a vCPU, or drawing more often for one purpose, changes nothing that
+//! anybody else draws. The generator is PCG-64, seeded through SplitMix64 because seeds that people
+//! choose differ in a few low bits only. Floats are used inside an exponential draw and nowhere
+//! else; the logarithm is libm's own code, not the platform's, so every machine draws the same.
+
+use core::fmt;
+use core::str::FromStr;
+
+use rand_core::Rng;
+use rand_pcg::Pcg64;
+use slackline_policy::nearest;
+use slackline_units::{CpuId, ParseSpanError, Span, VcpuId};
+use thiserror::Error;
+
+/// A length of time that is drawn anew each time it is needed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Draw {
+    /// Always the same.
+    Fixed(Span),
+    /// Every nanosecond from `least` to `most`, both included, as likely as any other.
+    Uniform {
+        /// The shortest.
+        least: Span,
+        /// The longest.
+        most: Span,
+    },
+    /// Exponentially distributed: the gaps between events that know nothing of each other. In whole
+    /// nanoseconds, so it can be zero; never longer than 37 times the mean, a chance of 2^-53.
+    Exponential {
+        /// The mean.
+        mean: Span,
+    },
+}
+
+impl Draw {
+    /// The longest that fixed and uniform draws can be, and the mean of an exponential one: zero
+    /// only if every draw is zero.
+    #[must_use]
+    pub const fn scale(&self) -> Span {
+        match *self {
+            Draw::Fixed(span) => span,
+            Draw::Uniform { most, .. } => most,
+            Draw::Exponential { mean } => mean,
+        }
+    }
+}
+
+impl fmt::Display for Draw {
+    /// As one would write it: `4ms`, `uniform 1ms 3ms`, `exponential 4ms`.
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Draw::Fixed(span) => span.fmt(out),
+            Draw::Uniform { least, most } => write!(out, "uniform {least} {most}"),
+            Draw::Exponential { mean } => write!(out, "exponential {mean}"),
+        }
+    }
+}
+
+/// Why a text says no drawn length of time.
+#[derive(Clone, Debug, Error, PartialEq, Eq)]
+pub enum ParseDrawError {
+    /// The first word is neither a length of time nor a way to draw one.
+    #[error("`{word}` is no way to draw a length of time")]
+    UnknownWay {
+        /// As written.
+        word: String,
+        /// The one that was probably meant.
+        meant: Option<&'static str>,
+    },
+    /// The way to draw wants another number of lengths of time.
+    #[error("`{way}` takes {wants} of time, not {given}")]
+    Count {
+        /// The way to draw.
+        way: &'static str,
+        /// What it takes.
+        wants: &'static str,
+        /// How many were given.
+        given: usize,
+    },
+    /// One of its lengths of time is not one.
+    #[error("`{text}` {why}")]
+    NotASpan {
+        /// As written.
+        text: String,
+        /// Why it is not.
+        why: ParseSpanError,
+    },
+    /// Nothing lies between.
+    #[error("the least, {least}, is more than the most, {most}")]
+    LeastOverMost {
+        /// The shortest.
+        least: Span,
+        /// The longest, which is shorter.
+        most: Span,
+    },
+}
+
+/// The words that say how to draw.
+const UNIFORM: &str = "uniform";
+const EXPONENTIAL: &str = "exponential";
+
+impl FromStr for Draw {
+    type Err = ParseDrawError;
+
+    /// Reads `4ms`, `uniform 1ms 3ms` or `exponential 4ms`.
+    fn from_str(text: &str) -> Result<Draw, ParseDrawError> {
+        let text = text.trim();
+        if !text.starts_with(char::is_alphabetic) {
+            return Ok(Draw::Fixed(span(text)?));
+        }
+        let (way, rest) = text.split_once(char::is_whitespace).unwrap_or((text, ""));
+        let given: Vec<&str> = rest.split_whitespace().collect();
+        match (way, given.as_slice()) {
+            (UNIFORM, &[least, most]) => {
+                let (least, most) = (span(least)?, span(most)?);
+                if least > most {
+                    return Err(ParseDrawError::LeastOverMost { least, most });
+                }
+                Ok(Draw::Uniform { least, most })
+            }
+            (EXPONENTIAL, &[mean]) => Ok(Draw::Exponential { mean: span(mean)? }),
+            (UNIFORM, given) => Err(ParseDrawError::Count {
+                way: UNIFORM,
+                wants: "two lengths",
+                given: given.len(),
+            }),
+            (EXPONENTIAL, given) => Err(ParseDrawError::Count {
+                way: EXPONENTIAL,
+                wants: "one length",
+                given: given.len(),
+            }),
+            _ => Err(ParseDrawError::UnknownWay {
+                word: way.to_owned(),
+                meant: nearest(way, [UNIFORM, EXPONENTIAL].into_iter()),
+            }),
+        }
+    }
+}
+
+fn span(text: &str) -> Result<Span, ParseDrawError> {
+    text.parse().map_err(|why| ParseDrawError::NotASpan { text: text.to_owned(), why })
+}
+
+/// What a stream of draws is for: each purpose has a stream of its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Purpose {
+    /// The steps of a vCPU's program.
+    Work,
+    /// How late a CPU's timer goes off.
+    Timer,
+    /// Which of a CPU's orders are refused on purpose.
+    Refusal,
+}
+
+/// A stream of draws, the same on every machine.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Stream(Pcg64);
+
+impl Stream {
+    /// The stream of one entity for one purpose in the run with this seed. What an `entity` is
+    /// depends on the purpose; it must stay the same when others are added.
+    #[must_use]
+    pub fn new(seed: u64, entity: u64, purpose: Purpose) -> Stream {
+        let purpose = match purpose {
+            Purpose::Work => 1,
+            Purpose::Timer => 2,
+            Purpose::Refusal => 3,
+        };
+        // Each word is mixed before the next is added, so that no sum of small words meets another.
+        let mut mix = SplitMix64(seed);
+        for word in [entity, purpose] {
+            mix = SplitMix64(mix.next() ^ word);
+        }
+        let mut wide = || u128::from(mix.next()) << 64 | u128::from(mix.next());
+        let (state, stream) = (wide(), wide());
+        Stream(Pcg64::new(state, stream))
+    }
+
+    /// The stream of a vCPU. It depends on whose vCPU it is and on its number there, not on how
+    /// many vCPUs other domains have.
+    #[must_use]
+    pub fn of_vcpu(seed: u64, vcpu: VcpuId, purpose: Purpose) -> Stream {
+        let entity = u64::from(vcpu.domain().number()) << 16 | u64::from(vcpu.number());
+        Stream::new(seed, entity, purpose)
+    }
+
+    /// The stream of a CPU.
+    #[must_use]
+    pub fn of_cpu(seed: u64, cpu: CpuId, purpose: Purpose) -> Stream {
+        Stream::new(seed, cpu.index() as u64, purpose)
+    }
+
+    /// The next length of time. A fixed one takes nothing from the stream.
+    pub fn draw(&mut self, draw: &Draw) -> Span {
+        match *draw {
+            Draw::Fixed(span) => span,
+            Draw::Uniform { least, most } => {
+                let values = u128::from((most - least).ns()) + 1;
+                least + Span::from_ns(self.below(values))
+            }
+            Draw::Exponential { mean } => exponential(mean, self.0.next_u64()),
+        }
+    }
+
+    /// True `ppm` times in a million. Never and always take nothing from the stream.
+    pub fn chance(&mut self, ppm: u32) -> bool {
+        const MILLION: u32 = 1_000_000;
+        match ppm {
+            0 => false,
+            MILLION.. => true,
+            _ => self.below(u128::from(MILLION)) < u64::from(ppm),
+        }
+    }
+
+    /// A number below `values`, which is from 1 to 2^64, each as likely as any other: Lemire,
+    /// "Fast random integer generation in an interval", 2019.
+    fn below(&mut self, values: u128) -> u64 {
+        if values > u128::from(u64::MAX) {
+            return self.0.next_u64();
+        }
+        // Of the 2^64 words, the remainder must be thrown away to leave every number as many.
+        let remainder = (1 << 64) % values;
+        loop {
+            let product = u128::from(self.0.next_u64()) * values;
+            let (number, low) = (product >> 64, product & u128::from(u64::MAX));
+            if low >= remainder {
+                return u64::try_from(number).expect("below 2^64");
+            }
+        }
+    }
+}
+
+/// The point below which a share `1 - u` of an exponential distribution lies: `-mean ln u`, where
+/// `u` in (0, 1] is made of 53 random bits.
+#[allow(
+    clippy::float_arithmetic,
+    clippy::cast_precision_loss,
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss
+)] // A logarithm needs floats. None is negative; above 2^53 ns, 104 days, they are not exact.
+fn exponential(mean: Span, word: u64) -> Span {
+    let unit = ((word >> 11) + 1) as f64 / (1_u64 << 53) as f64;
+    Span::from_ns((-libm::log(unit) * mean.ns() as f64 + 0.5) as u64)
+}
+
+/// Steele, Lea and Flood, "Fast splittable pseudorandom number generators", 2014: spreads words
+/// that differ in few bits over all of them.
+struct SplitMix64(u64);
+
+impl SplitMix64 {
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        mixed ^ (mixed >> 31)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use slackline_units::DomId;
+
+    use super::*;
+
+    const MILLION: u64 = 1_000_000;
+
+    fn stream() -> Stream {
+        Stream::new(1, 0, Purpose::Work)
+    }
+
+    #[test]
+    fn draws_read_back_as_they_were_written() {
+        for text in ["4ms", "0s", "uniform 1ms 3ms", "uniform 1ms 1ms", "exponential 4ms"] {
+            assert_eq!(text.parse::<Draw>().unwrap().to_string(), text);
+        }
+        assert_eq!("  uniform  1ms\t3ms ".parse::<Draw>(), "uniform 1ms 3ms".parse());
+    }
+
+    #[test]
+    fn a_draw_that_is_not_one_says_why() {
+        let cases = [
+            ("", "`` is not a length of time"),
+            ("4", "`4` has no unit"),
+            ("normal 4ms", "`normal` is no way to draw a length of time"),
+            ("uniform 4ms", "`uniform` takes two lengths of time, not 1"),
+            ("uniform", "`uniform` takes two lengths of time, not 0"),
+            ("exponential 4ms 5ms", "`exponential` takes one length of time, not 2"),
+            ("exponential 4", "`4` has no unit"),
+            ("exponential -4ms", "`-4ms` is negative"),
+            ("uniform 3ms 1ms", "the least, 3ms, is more than the most, 1ms"),
+        ];
+        for (text, why) in cases {
+            assert_eq!(text.parse::<Draw>().unwrap_err().to_string(), why, "{text}");
+        }
+    }
+
+    /// The published first values for this seed.
+    #[test]
+    fn the_mixer_is_the_published_one() {
+        let mut mix = SplitMix64(1_234_567);
+        let first = [6_457_827_717_110_365_317, 3_203_168_211_198_807_973];
+        assert_eq!([mix.next(), mix.next()], first);
+    }
+
+    /// `u` of 2^-53, 1/2 and 1: 53 ln 2, ln 2 and 0 times the mean.
+    #[test]
+    fn an_exponential_draw_is_minus_the_logarithm() {
+        let second = Span::from_secs(1);
+        assert_eq!(exponential(second, 0), Span::from_ns(36_736_800_570));
+        assert_eq!(exponential(second, ((1 << 52) - 1) << 11), Span::from_ns(693_147_181));
+        assert_eq!(exponential(second, u64::MAX), Span::ZERO);
+    }
+
+    /// Worked out apart from this code, from the published algorithms in 128-bit whole numbers and
+    /// 50-digit logarithms. Whoever changes one changes every result ever published with a seed.
+    #[test]
+    fn the_streams_are_what_they_always_were() {
+        let draws = ["uniform 1ms 3ms", "exponential 4ms", "uniform 0s 1ns", "exponential 1s"];
+        let mut stream = Stream::new(42, 7, Purpose::Work);
+        let drawn = draws.map(|draw| stream.draw(&draw.parse().unwrap()).ns());
+        assert_eq!(drawn, [2_840_382, 973_235, 0, 1_056_853_832]);
+        let mut stream = Stream::new(42, 7, Purpose::Refusal);
+        let chances = [(); 12].map(|()| u8::from(stream.chance(300_000)));
+        assert_eq!(chances, [1, 0, 0, 1, 0, 1, 0, 0, 0, 0, 1, 0]);
+    }
+
+    /// The sum of n draws is within four of its standard deviations, sqrt(n) times that of a draw.
+    #[test]
+    fn a_uniform_draw_has_its_mean_and_its_bounds() {
+        let (least, most) = (Span::from_us(1), Span::from_us(4));
+        let (draw, mut stream) = (Draw::Uniform { least, most }, stream());
+        // A draw deviates by its range over sqrt(12), so the sum by 100 times the range.
+        let (count, mean, deviation) = (120_000, 2_500, 3_000 * 100);
+        let mut sum = 0;
+        for _ in 0..count {
+            let drawn = stream.draw(&draw);
+            assert!(least <= drawn && drawn <= most);
+            sum += drawn.ns();
+        }
+        assert!(sum.abs_diff(count * mean) < 4 * deviation, "{sum}");
+    }
+
+    #[test]
+    fn a_uniform_draw_takes_every_value_equally_often() {
+        let draw = "uniform 5ns 10ns".parse().unwrap();
+        let (mut stream, mut counts) = (stream(), [0_u64; 6]);
+        for _ in 0..600_000 {
+            let drawn = stream.draw(&draw).ns() - 5;
+            counts[usize::try_from(drawn).unwrap()] += 1;
+        }
+        // A count is binomial: its deviation is sqrt(600,000 * 1/6 * 5/6) < 289.
+        assert!(counts.iter().all(|count| count.abs_diff(100_000) < 4 * 289), "{counts:?}");
+    }
+
+    #[test]
+    fn the_widest_uniform_draw_is_a_word_of_the_generator() {
+        let draw = Draw::Uniform { least: Span::ZERO, most: Span::MAX };
+        assert_eq!(stream().draw(&draw).ns(), stream().0.next_u64());
+    }
+
+    #[test]
+    fn an_exponential_draw_has_its_mean_and_its_tail() {
+        let (draw, mut stream) = ("exponential 4us".parse().unwrap(), stream());
+        let (mut sum, mut beyond) = (0, 0_u64);
+        for _ in 0..MILLION {
+            let drawn = stream.draw(&draw).ns();
+            sum += drawn;
+            beyond += u64::from(drawn > 4_000);
+        }
+        // A draw deviates by its mean, so the sum of a million by a thousand means.
+        assert!(sum.abs_diff(MILLION * 4_000) < 4 * 1_000 * 4_000, "{sum}");
+        // 1/e of them are longer than the mean; sqrt(1,000,000 * 1/e * (1 - 1/e)) < 483. Rounding
+        // to nanoseconds moves that by 1/8,000 of 1/e at most: 46 in a million.
+        assert!(beyond.abs_diff(367_879) < 4 * 483 + 46, "{beyond}");
+    }
+
+    #[test]
+    fn a_chance_is_as_likely_as_it_says() {
+        let mut stream = stream();
+        let hits = (0..MILLION).filter(|_| stream.chance(250_000)).count() as u64;
+        // sqrt(1,000,000 * 1/4 * 3/4) < 434.
+        assert!(hits.abs_diff(250_000) < 4 * 434, "{hits}");
+        assert!((0..1_000).all(|_| !stream.chance(0) && stream.chance(1_000_000)));
+    }
+
+    #[test]
+    fn what_is_certain_takes_nothing_from_the_stream() {
+        let (mut drawing, untouched) = (stream(), stream());
+        assert_eq!(drawing.draw(&Draw::Fixed(Span::from_ms(4))), Span::from_ms(4));
+        let _ = (drawing.chance(0), drawing.chance(1_000_000));
+        assert_eq!(drawing, untouched);
+    }
+
+    #[test]
+    fn every_seed_entity_and_purpose_has_a_stream_of_its_own() {
+        let mut firsts = std::collections::BTreeSet::new();
+        for seed in 0..20 {
+            for entity in 0..20 {
+                for purpose in [Purpose::Work, Purpose::Timer, Purpose::Refusal] {
+                    firsts.insert(Stream::new(seed, entity, purpose).0.next_u64());
+                }
+            }
+        }
+        assert_eq!(firsts.len(), 20 * 20 * 3);
+    }
+
+    #[test]
+    fn the_stream_of_a_vcpu_does_not_depend_on_how_many_come_before_it() {
+        let of = |slot| Stream::of_vcpu(1, VcpuId::new(slot, DomId::new(3), 1), Purpose::Work);
+        assert_eq!(of(4), of(9));
+        let other = Stream::of_vcpu(1, VcpuId::new(4, DomId::new(4), 1), Purpose::Work);
+        assert_ne!(of(4), other);
+    }
+}

@@ -1,0 +1,341 @@
+//! What can be wrong with a scenario, where, and what to type instead.
+
+use slackline_policy::{FieldError, Spec};
+use slackline_units::{ParseSpanError, ReservationError, Span, Time};
+use thiserror::Error;
+
+use crate::{MOST_STEPS, MOST_VCPUS, ParseDrawError};
+
+/// What is wrong with a scenario, and where. Shown without the name of the file, which is not known
+/// here.
+#[derive(Clone, Debug, Error)]
+#[error("{kind}")]
+pub struct ScenarioError {
+    /// The line, counted from 1; 0 if it is not the file that is wrong but a name that was asked
+    /// for.
+    pub line: usize,
+    /// The column in characters, counted from 1; 0 where the line is.
+    pub column: usize,
+    /// What is wrong.
+    pub kind: Box<ErrorKind>,
+}
+
+/// What is wrong with a scenario. What was written is shown as it was written.
+#[derive(Clone, Debug, Error)]
+#[non_exhaustive]
+pub enum ErrorKind {
+    /// The file is no TOML.
+    #[error("this is not TOML: {message}")]
+    Syntax {
+        /// The parser's words.
+        message: String,
+        /// The value that should probably stand in quotes.
+        unquoted: Option<String>,
+    },
+    /// A table has a key that means nothing there.
+    #[error("{place} has no key `{key}`")]
+    UnknownKey {
+        /// As written.
+        key: String,
+        /// What has no such key.
+        place: &'static str,
+        /// The keys that it has.
+        keys: &'static [&'static str],
+    },
+    /// A table lacks a key.
+    #[error("`{key}` is missing")]
+    MissingKey {
+        /// The key.
+        key: &'static str,
+        /// It with a value, as one would write it.
+        example: &'static str,
+    },
+    /// Something has the wrong type.
+    #[error("`{written}` is not {wants}")]
+    WrongType {
+        /// As written.
+        written: String,
+        /// What it must be.
+        wants: &'static str,
+    },
+    /// Something is none of the words that can stand there.
+    #[error("`{written}` is not one of {}", .words.join(", "))]
+    NotAWord {
+        /// As written.
+        written: String,
+        /// What stands in the quotes.
+        word: String,
+        /// The words that can.
+        words: &'static [&'static str],
+    },
+    /// Something is no length of time.
+    #[error("`{written}` {why}")]
+    NotASpan {
+        /// As written.
+        written: String,
+        /// Why it is not.
+        why: ParseSpanError,
+    },
+    /// Something is no drawn length of time.
+    #[error("`{written}`: {why}")]
+    NotADraw {
+        /// As written.
+        written: String,
+        /// Why it is not.
+        why: ParseDrawError,
+    },
+    /// A length of time that must be some time is none.
+    #[error("`{written}` is no time at all")]
+    Zero {
+        /// As written.
+        written: String,
+    },
+    /// A length of time is longer than [`LONGEST`](crate::LONGEST).
+    #[error("`{written}` is longer than a year")]
+    TooLong {
+        /// As written.
+        written: String,
+    },
+    /// A number is too low or too high.
+    #[error("`{written}` is not from {least} to {most}")]
+    OutOfRange {
+        /// As written.
+        written: String,
+        /// The lowest.
+        least: u64,
+        /// The highest.
+        most: u64,
+    },
+    /// Something is no percentage up to 100%.
+    #[error("`{written}` is not a percentage up to 100%")]
+    NotAPercentage {
+        /// As written.
+        written: String,
+    },
+    /// Something is wrong inside one domain.
+    #[error("domain `{domain}`: {error}")]
+    OfDomain {
+        /// The domain.
+        domain: String,
+        /// What is wrong.
+        error: Box<ErrorKind>,
+    },
+
+    /// There is no such policy.
+    #[error("no policy is called `{name}`")]
+    UnknownPolicy {
+        /// As written.
+        name: String,
+    },
+    /// A policy, or a share of it, has no such parameter.
+    #[error("{} has no field `{name}`", what(.spec, *.part))]
+    UnknownField {
+        /// As written.
+        name: String,
+        /// The policy.
+        spec: &'static Spec,
+        /// Of which part of the policy's parameters it was written.
+        part: Part,
+    },
+    /// A parameter of a policy or of a share is wrong.
+    #[error("{0}")]
+    Field(FieldError),
+    /// A slice and its period make no reservation.
+    #[error("{0}")]
+    Reservation(ReservationError),
+    /// A domain has no share for a policy that needs one.
+    #[error("domain `{domain}` has no share for `{}`", .spec.name)]
+    NoShare {
+        /// The domain.
+        domain: String,
+        /// The policy.
+        spec: &'static Spec,
+    },
+    /// The chosen policy has its parameters in two places.
+    #[error("`{}` is the policy of this scenario: its parameters stand in `policy`", .spec.name)]
+    PolicyTwice {
+        /// The policy.
+        spec: &'static Spec,
+    },
+
+    /// There is no domain.
+    #[error("a scenario needs a domain")]
+    NoDomain,
+    /// A name that no domain can have.
+    #[error("`{name}` cannot be the name of a domain")]
+    BadName {
+        /// As written.
+        name: String,
+    },
+    /// Two domains have one name.
+    #[error("`{name}` is there already, on line {line}")]
+    DuplicateName {
+        /// The name.
+        name: String,
+        /// Where the first one stands.
+        line: usize,
+    },
+    /// There is no such domain.
+    #[error("no domain is called `{name}`")]
+    UnknownDomain {
+        /// As written.
+        name: String,
+        /// The one that was probably meant.
+        meant: Option<String>,
+    },
+    /// A name stands for several domains where one must be named.
+    #[error("`{name}` is {copies} domains")]
+    NameOfCopies {
+        /// As written.
+        name: String,
+        /// How many domains it is.
+        copies: usize,
+    },
+    /// A domain has no such vCPU.
+    #[error("domain `{domain}` has no vCPU `{name}`")]
+    UnknownVcpu {
+        /// As written.
+        name: String,
+        /// The domain.
+        domain: String,
+        /// How many vCPUs it has.
+        vcpus: usize,
+    },
+    /// There are more vCPUs than [`MOST_VCPUS`].
+    #[error("up to here there are {vcpus} vCPUs, more than {MOST_VCPUS}")]
+    TooManyVcpus {
+        /// How many there are.
+        vcpus: usize,
+    },
+    /// One process cannot be several domains.
+    #[error("process {pid} cannot be several domains")]
+    CopiesOfProcess {
+        /// The process id.
+        pid: i32,
+    },
+    /// A process that is scheduled as a whole is one vCPU.
+    #[error("a process as a whole cannot be {vcpus} vCPUs")]
+    VcpusOfProcess {
+        /// How many vCPUs the domain has.
+        vcpus: usize,
+    },
+    /// Exactly one of two keys must be there.
+    #[error("{place} needs either `{one}` or `{other}`")]
+    OneOfTwo {
+        /// What needs it.
+        place: &'static str,
+        /// The one key.
+        one: &'static str,
+        /// The other key.
+        other: &'static str,
+    },
+    /// A recording cannot be read.
+    #[error("cannot read `{path}`")]
+    NoFile {
+        /// As written.
+        path: String,
+    },
+    /// A line of a recording is not one.
+    #[error("`{path}`, line {line}: `{written}` is not two lengths of time in nanoseconds")]
+    BadRecording {
+        /// The file.
+        path: String,
+        /// The line in that file, counted from 1.
+        line: usize,
+        /// As written.
+        written: String,
+    },
+    /// A recording in which nothing runs.
+    #[error("nothing runs in this recording")]
+    NothingRuns,
+    /// The programs of all domains have more steps than [`MOST_STEPS`].
+    #[error("up to here the programs have {steps} steps, more than {MOST_STEPS}")]
+    TooManySteps {
+        /// How many they have.
+        steps: usize,
+    },
+
+    /// The warm-up leaves nothing to measure.
+    #[error("a warm-up of {warmup} leaves nothing of a run of {length}")]
+    WarmupTooLong {
+        /// The warm-up.
+        warmup: Span,
+        /// The run.
+        length: Span,
+    },
+    /// Something happens when the run is over.
+    #[error("`{written}` is not before the end of the run at {length}")]
+    AfterTheEnd {
+        /// As written.
+        written: String,
+        /// The run.
+        length: Span,
+    },
+    /// Something happens to a domain that is not there yet.
+    #[error("`{written}` is not after the domain joins at {}", at(*.joins))]
+    BeforeJoining {
+        /// As written.
+        written: String,
+        /// When the domain joins.
+        joins: Time,
+    },
+    /// Something happens to a domain that is gone.
+    #[error("`{written}` is not before the domain leaves at {}", at(*.leaves))]
+    AfterLeaving {
+        /// As written.
+        written: String,
+        /// When the domain leaves.
+        leaves: Time,
+    },
+    /// A change that changes nothing.
+    #[error("this change has no share")]
+    EmptyChange,
+
+    /// A claim that names no metric.
+    #[error("`{written}` names no metric")]
+    NoMetric {
+        /// As written.
+        written: String,
+    },
+    /// A test that is not one.
+    #[error("`{written}` is no test")]
+    NotATest {
+        /// As written.
+        written: String,
+    },
+    /// Something to compare with that is no amount.
+    #[error("`{written}`: `{amount}` is no amount")]
+    NotAnAmount {
+        /// As written.
+        written: String,
+        /// What is no amount.
+        amount: String,
+    },
+    /// Percentage points of something that is no percentage.
+    #[error("`{written}`: points are a distance from a percentage")]
+    PointsOfNoPercentage {
+        /// As written.
+        written: String,
+    },
+}
+
+/// A policy has two tables of parameters.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Part {
+    /// Those of the policy itself.
+    Policy,
+    /// Those of each share.
+    Share,
+}
+
+fn what(spec: &Spec, part: Part) -> String {
+    match part {
+        Part::Policy => format!("`{}`", spec.name),
+        Part::Share => format!("a share of `{}`", spec.name),
+    }
+}
+
+/// A time as one would write it in a scenario.
+fn at(time: Time) -> Span {
+    time - Time::START
+}

@@ -1,0 +1,169 @@
+//! TOML to a typed scenario: everything but the domains.
+
+use std::collections::BTreeMap;
+
+use slackline_policy::Values;
+use slackline_units::{CpuId, Span, Time};
+use toml::de::DeTable;
+
+use crate::domain::{self, Names};
+use crate::error::{ErrorKind, ScenarioError};
+use crate::table::{Fault, Item, Source, Table, shown};
+use crate::{Change, Claim, Domain, Draw, HostSpec, PolicyChoice, Scenario, parameters};
+
+const KEYS: &[&str] = &[
+    "title", "length", "warmup", "seed", "policy", "policies", "host", "domain", "change", "claim",
+];
+const HOST_KEYS: &[&str] =
+    &["cpus", "switch", "migrate", "timer_resolution", "timer_lateness", "refuse"];
+const CHANGE_KEYS: &[&str] = &["at", "domain", "share"];
+
+pub(crate) fn read(
+    text: &str,
+    load: &dyn Fn(&str) -> Option<String>,
+) -> Result<Scenario, ScenarioError> {
+    let source = Source::new(text);
+    let scenario = scenario(&source, load).map_err(|fault| source.error(fault))?;
+    let spec = scenario.policy.spec;
+    scenario.domains.iter().try_for_each(|domain| domain.share(spec).map(|_| ()))?;
+    Ok(scenario)
+}
+
+fn scenario(source: &Source<'_>, load: &dyn Fn(&str) -> Option<String>) -> Result<Scenario, Fault> {
+    let document = DeTable::parse(source.text).map_err(|error| syntax(source, &error))?;
+    let root = Table::root(source, document.get_ref()).allow(KEYS)?;
+    let title = root.need("title", "title = \"two web servers\"")?.text()?.to_owned();
+    let length = root.need("length", "length = \"30s\"")?.some_span()?;
+    let warmup = root.maybe("warmup", |item| warmup(item, length))?.unwrap_or(Span::ZERO);
+    let seed = root.maybe("seed", |item| item.number(0..=u64::MAX))?.unwrap_or(1);
+    let policy = policy(root.need("policy", "policy = { name = \"edf\" }")?)?;
+    let policies = root.maybe("policies", |item| policies(item, &policy))?.unwrap_or_default();
+    let host = host(root.maybe("host", |item| item.table("`host`"))?)?;
+    let run = domain::Run { source, load, length };
+    let (domains, names) = domain::read(&run, &root.each("domain", "a domain")?)?;
+    let mut changes = Vec::new();
+    for table in root.each("change", "a change")? {
+        changes.push(change(&run, table, &domains, &names)?);
+    }
+    changes.sort_by_key(|change| change.at);
+    let mut claims = Vec::new();
+    for table in root.each("claim", "a claim")? {
+        claims.push(Claim::read(source, table, &domains, &names)?);
+    }
+    let text = source.text.to_owned();
+    let scenario = Scenario {
+        title,
+        text,
+        length,
+        warmup,
+        seed,
+        policy,
+        host,
+        domains,
+        changes,
+        claims,
+        policies,
+    };
+    Ok(scenario)
+}
+
+fn syntax(source: &Source<'_>, error: &toml::de::Error) -> Fault {
+    let span = error.span().unwrap_or(0..0);
+    let before = source.text.get(..span.start).unwrap_or("");
+    let is_value = before.trim_end().ends_with('=') && !span.is_empty();
+    let unquoted = is_value.then(|| source.excerpt(span.clone()));
+    // A value that already begins with a quote has another fault than that it lacks them.
+    let unquoted = unquoted.filter(|text| !text.contains(['"', '\'', '[', '{']));
+    Fault::new(span.start, ErrorKind::Syntax { message: shown(error.message()), unquoted })
+}
+
+fn warmup(item: Item<'_>, length: Span) -> Result<Span, Fault> {
+    let warmup = item.span()?;
+    if warmup >= length {
+        return Err(item.fault(ErrorKind::WarmupTooLong { warmup, length }));
+    }
+    Ok(warmup)
+}
+
+fn policy(item: Item<'_>) -> Result<PolicyChoice, Fault> {
+    let table = item.table("`policy`")?;
+    let name = table.need("name", "policy = { name = \"edf\" }")?;
+    let spec = parameters::policy(name.text()?, name.at())?;
+    Ok(PolicyChoice { spec, values: parameters::of_policy(spec, &table)? })
+}
+
+fn policies(
+    item: Item<'_>,
+    chosen: &PolicyChoice,
+) -> Result<BTreeMap<&'static str, Values>, Fault> {
+    let mut policies = BTreeMap::new();
+    for item in item.table("`policies`")?.items() {
+        let spec = parameters::policy(item.key, item.key_at)?;
+        if spec.name == chosen.spec.name {
+            return Err(Fault::new(item.key_at, ErrorKind::PolicyTwice { spec }));
+        }
+        policies.insert(spec.name, parameters::of_policy(spec, &item.table("`policies`")?)?);
+    }
+    Ok(policies)
+}
+
+fn host(table: Option<Table<'_>>) -> Result<HostSpec, Fault> {
+    let mut host = HostSpec {
+        cpus: 1,
+        switch: Span::ZERO,
+        migrate: Span::ZERO,
+        timer_resolution: Span::ZERO,
+        timer_lateness: Draw::Fixed(Span::ZERO),
+        refuse: 0,
+    };
+    let Some(table) = table else { return Ok(host) };
+    for item in table.allow(HOST_KEYS)?.items() {
+        match item.key {
+            "cpus" => host.cpus = item.count(1..=CpuId::LIMIT)?,
+            "switch" => host.switch = item.span()?,
+            "migrate" => host.migrate = item.span()?,
+            "timer_resolution" => host.timer_resolution = item.span()?,
+            "timer_lateness" => host.timer_lateness = item.draw()?,
+            _ => host.refuse = item.percentage()?,
+        }
+    }
+    Ok(host)
+}
+
+fn change(
+    run: &domain::Run<'_>,
+    table: Table<'_>,
+    domains: &[Domain],
+    names: &Names,
+) -> Result<Change, Fault> {
+    let table = table.allow(CHANGE_KEYS)?;
+    let at = table.need("at", "at = \"5s\"")?;
+    let domain = names.domain(&table.need("domain", "domain = \"web\"")?)?;
+    let (joins, leaves) = (domains[domain].joins, domains[domain].leaves);
+    let time = run.time(&at)?;
+    let written = at.written();
+    if time <= joins {
+        return Err(at.fault(ErrorKind::BeforeJoining { written, joins }));
+    }
+    if let Some(leaves) = leaves.filter(|&leaves| leaves <= time) {
+        return Err(at.fault(ErrorKind::AfterLeaving { written, leaves }));
+    }
+    let shares = parameters::shares(&table)?;
+    if shares.is_empty() {
+        return Err(Fault::new(table.at, ErrorKind::EmptyChange));
+    }
+    let (line, _) = run.source.position(table.at);
+    Ok(Change { at: time, domain, line, shares })
+}
+
+impl domain::Run<'_> {
+    /// A time before the end of the run, as its distance from the start.
+    pub(crate) fn time(&self, item: &Item<'_>) -> Result<Time, Fault> {
+        let span = item.span()?;
+        if span >= self.length {
+            let (written, length) = (item.written(), self.length);
+            return Err(item.fault(ErrorKind::AfterTheEnd { written, length }));
+        }
+        Ok(Time::START + span)
+    }
+}

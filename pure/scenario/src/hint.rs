@@ -1,0 +1,160 @@
+//! What to type instead of what is wrong.
+
+use std::fmt::Write;
+
+use slackline_policy::{ALL, Field, FieldError, Spec, nearest};
+use slackline_units::ReservationError;
+
+use crate::error::{ErrorKind, Part, ScenarioError};
+use crate::{LONGEST, ParseDrawError};
+
+const LENGTHS: &str = "write a length of time as `4ms`, `250us` or `2s`";
+const DRAWS: &str = "write `4ms`, `uniform 1ms 3ms` or `exponential 4ms`";
+
+impl ScenarioError {
+    /// What to type instead, in a line.
+    #[must_use]
+    pub fn hint(&self) -> Option<String> {
+        self.kind.hint()
+    }
+}
+
+impl ErrorKind {
+    /// What to type instead, in a line.
+    #[must_use]
+    pub fn hint(&self) -> Option<String> {
+        self.hint_on_values().or_else(|| self.hint_on_policies()).or_else(|| self.hint_on_domains())
+    }
+
+    fn hint_on_values(&self) -> Option<String> {
+        Some(match self {
+            ErrorKind::Syntax { unquoted: Some(value), .. } => {
+                format!("write texts and lengths of time in quotes: \"{value}\"")
+            }
+            ErrorKind::UnknownKey { key, keys, .. } => did_you_mean(key, keys)
+                .unwrap_or_else(|| format!("its keys are {}", keys.join(", "))),
+            ErrorKind::MissingKey { example, .. } => format!("write {example}"),
+            ErrorKind::NotAWord { word, words, .. } => did_you_mean(word, words)?,
+            ErrorKind::NotASpan { .. } | ErrorKind::Zero { .. } => LENGTHS.to_owned(),
+            ErrorKind::NotADraw { why, .. } => match why {
+                ParseDrawError::UnknownWay { meant: Some(meant), .. } => {
+                    format!("did you mean `{meant}`?")
+                }
+                ParseDrawError::NotASpan { .. } => LENGTHS.to_owned(),
+                _ => DRAWS.to_owned(),
+            },
+            ErrorKind::TooLong { .. } => format!("the longest is {LONGEST}"),
+            ErrorKind::NotAPercentage { .. } => "write a percentage as `1%` or `0.25%`".to_owned(),
+            ErrorKind::OfDomain { error, .. } => error.hint()?,
+            ErrorKind::NotATest { .. } => "write `below X`, `above X`, `at most X`, `at least X`, \
+                                           `within P% of X` or `within N points of X`"
+                .to_owned(),
+            ErrorKind::NotAnAmount { amount, .. } if amount == "promised" => {
+                "`promised` can stand after `within P% of` and `within N points of`".to_owned()
+            }
+            ErrorKind::NotAnAmount { .. } => {
+                "write a length of time (`8ms`), a percentage (`20%`) or a whole number".to_owned()
+            }
+            ErrorKind::PointsOfNoPercentage { .. } => "write `within P% of` it".to_owned(),
+            ErrorKind::NoMetric { .. } => "write that = \"share of DOMAIN\"".to_owned(),
+            _ => return None,
+        })
+    }
+
+    fn hint_on_policies(&self) -> Option<String> {
+        Some(match self {
+            ErrorKind::UnknownPolicy { name } => {
+                let names: Vec<&'static str> = ALL.iter().map(|spec| spec.name).collect();
+                did_you_mean(name, &names)
+                    .unwrap_or_else(|| format!("the policies are {}", names.join(", ")))
+            }
+            ErrorKind::UnknownField { name, spec, part } => unknown_field(name, spec, *part),
+            ErrorKind::Field(FieldError::NotASpan(..)) => LENGTHS.to_owned(),
+            ErrorKind::Field(FieldError::NotAChoice(field, _)) => {
+                format!("write {} = \"{}\"", field.name, field.kind.example())
+            }
+            ErrorKind::Field(error) => error.hint()?,
+            ErrorKind::Reservation(ReservationError::SliceOverPeriod { period, .. }) => {
+                format!("a vCPU is on one CPU at a time: write a slice of at most {period}")
+            }
+            ErrorKind::Reservation(ReservationError::NoSlice) => LENGTHS.to_owned(),
+            ErrorKind::NoShare { spec, .. } => {
+                let mut hint = format!("give it share.{} = {{ ", spec.name);
+                let required = |field: &&Field| field.default.is_none();
+                for (index, field) in spec.share_fields.iter().filter(required).enumerate() {
+                    let comma = if index == 0 { "" } else { ", " };
+                    let _ = write!(hint, "{comma}{} = ...", field.name);
+                }
+                format!("{hint} }}; `slackline help {}` explains it", spec.name)
+            }
+            ErrorKind::PolicyTwice { spec } => {
+                format!("write policy = {{ name = \"{}\", ... }}", spec.name)
+            }
+            _ => return None,
+        })
+    }
+
+    fn hint_on_domains(&self) -> Option<String> {
+        Some(match self {
+            ErrorKind::NoDomain => "write [[domain]] with a name and what its work is".to_owned(),
+            ErrorKind::BadName { name } if name == "total" => {
+                "`total` stands for all domains together".to_owned()
+            }
+            ErrorKind::BadName { .. } => {
+                "a name is made of letters, digits, `-` and `_`, 64 at most".to_owned()
+            }
+            ErrorKind::DuplicateName { .. } => {
+                "`copies = N` makes N domains that differ in name only".to_owned()
+            }
+            ErrorKind::UnknownDomain { meant, .. } => {
+                format!("did you mean `{}`?", meant.as_ref()?)
+            }
+            ErrorKind::NameOfCopies { name, copies } => {
+                format!("name one of `{name}-0` to `{name}-{}`", copies - 1)
+            }
+            ErrorKind::UnknownVcpu { domain, vcpus: 1, .. } => {
+                format!("it has one vCPU, which is called `{domain}` too")
+            }
+            ErrorKind::UnknownVcpu { domain, vcpus, .. } => {
+                format!("its vCPUs are `{domain}.0` to `{domain}.{}`", vcpus - 1)
+            }
+            ErrorKind::CopiesOfProcess { .. } => "leave `copies` out".to_owned(),
+            ErrorKind::VcpusOfProcess { .. } => {
+                "write vcpus = 1, or threads = \"vcpus\" for a virtual machine monitor".to_owned()
+            }
+            ErrorKind::BadRecording { .. } => {
+                "a line is a run and a block, as in `3000000,7000000`".to_owned()
+            }
+            ErrorKind::EmptyChange => "write share.POLICY = { ... }".to_owned(),
+            _ => return None,
+        })
+    }
+}
+
+fn did_you_mean(written: &str, known: &[&str]) -> Option<String> {
+    Some(format!("did you mean `{}`?", nearest(written, known.iter().copied())?))
+}
+
+/// A parameter that is nowhere, or that belongs to the other of the policy's two tables.
+fn unknown_field(name: &str, spec: &Spec, part: Part) -> String {
+    let policy = spec.name;
+    let has = |fields: &[Field]| fields.iter().any(|field| field.name == name);
+    let here = match part {
+        Part::Share if has(spec.policy_fields) => {
+            return format!(
+                "`{name}` is of the policy as a whole: write it beside the policy's name"
+            );
+        }
+        Part::Policy if has(spec.share_fields) => {
+            return format!("`{name}` is of each share: write share.{policy} = {{ {name} = ... }}");
+        }
+        Part::Share => spec.share_fields,
+        Part::Policy => spec.policy_fields,
+    };
+    let list = format!("`slackline help {policy}` lists them");
+    match nearest(name, here.iter().map(|field| field.name)) {
+        Some(meant) => format!("did you mean `{meant}`? {list}"),
+        None if here.is_empty() => "it has none at all".to_owned(),
+        None => list,
+    }
+}

@@ -1,0 +1,105 @@
+//! The kinds of work, as one writes them, turned into programs.
+
+use slackline_units::Span;
+
+use crate::domain::Run;
+use crate::error::ErrorKind;
+use crate::table::{Fault, Item, Table, shown};
+use crate::{Draw, LONGEST, Program, Step};
+
+const KINDS: &[&str] = &["spin", "periodic", "interactive", "batch", "replay"];
+
+/// Reads `work`.
+pub(crate) fn program(run: &Run<'_>, item: &Item<'_>) -> Result<Program, Fault> {
+    let table = item.table("work of kind `spin`")?;
+    let kind = table.need("kind", "work = { kind = \"spin\" }")?;
+    match KINDS[kind.word(KINDS)?] {
+        "spin" => table.allow(&["kind"]).map(|_| Program::spin()),
+        "periodic" => periodic(&item.table("work of kind `periodic`")?),
+        "interactive" => interactive(&item.table("work of kind `interactive`")?),
+        "batch" => batch(&item.table("work of kind `batch`")?),
+        _ => replay(run, &item.table("work of kind `replay`")?),
+    }
+}
+
+fn periodic(table: &Table<'_>) -> Result<Program, Fault> {
+    let table = table.allow(&["kind", "period", "work", "deadline", "offset"])?;
+    let period = table.need("period", "period = \"10ms\"")?.some_span()?;
+    let work = table.need("work", "work = \"3ms\"")?.some_draw()?;
+    let deadline = table.maybe("deadline", |item| item.some_span())?.unwrap_or(period);
+    let offset = table.maybe("offset", |item| item.span())?.unwrap_or(Span::ZERO);
+    Ok(Program::periodic(Step::Release { period, deadline: Some(deadline), offset }, work))
+}
+
+fn interactive(table: &Table<'_>) -> Result<Program, Fault> {
+    let table = table.allow(&["kind", "compute", "sleep"])?;
+    let compute = table.need("compute", "compute = \"exponential 2ms\"")?.some_draw()?;
+    let sleep = table.need("sleep", "sleep = \"exponential 20ms\"")?.some_draw()?;
+    Ok(Program::interactive(compute, sleep))
+}
+
+fn batch(table: &Table<'_>) -> Result<Program, Fault> {
+    let table = table.allow(&["kind", "total"])?;
+    Ok(Program::batch(table.need("total", "total = \"30s\"")?.some_span()?))
+}
+
+/// What was recorded: runs and blocks in turn, over and over.
+fn replay(run: &Run<'_>, table: &Table<'_>) -> Result<Program, Fault> {
+    let table = table.allow(&["kind", "list", "file"])?;
+    let item = table.either("list", "file")?;
+    let spans = if item.key == "list" {
+        let elements = item.elements("an array of lengths of time")?;
+        elements.iter().map(Item::span).collect::<Result<Vec<Span>, Fault>>()?
+    } else {
+        let path = item.text()?;
+        let text = (run.load)(path);
+        let text = text.ok_or_else(|| item.fault(ErrorKind::NoFile { path: shown(path) }))?;
+        recording(&item, path, &text)?
+    };
+    let step = |(index, span): (usize, Span)| {
+        let draw = Draw::Fixed(span);
+        if index % 2 == 0 { Step::Compute(draw) } else { Step::Sleep(draw) }
+    };
+    // Steps that take no time say nothing, and could make a round of a program take none.
+    let some = spans.into_iter().enumerate().filter(|(_, span)| !span.is_zero());
+    let steps: Vec<Step> = some.map(step).collect();
+    if !steps.iter().any(|step| matches!(step, Step::Compute(_))) {
+        return Err(item.fault(ErrorKind::NothingRuns));
+    }
+    Ok(Program { steps, repeat: true })
+}
+
+/// The title line that a recording may have.
+const HEADING: &str = "run_ns,block_ns";
+
+/// Reads lines of `run_ns,block_ns`; empty ones and those that begin with `#` say nothing.
+fn recording(item: &Item<'_>, path: &str, text: &str) -> Result<Vec<Span>, Fault> {
+    let mut spans = Vec::new();
+    let mut is_first = true;
+    for (index, line) in text.lines().enumerate() {
+        let line = line.trim().trim_start_matches('\u{feff}');
+        if line.is_empty() || line.starts_with('#') {
+            continue;
+        }
+        let is_heading = std::mem::take(&mut is_first) && line == HEADING;
+        if is_heading {
+            continue;
+        }
+        let (run, block) = run_and_block(line).ok_or_else(|| {
+            let (path, written) = (shown(path), shown(line));
+            item.fault(ErrorKind::BadRecording { path, line: index + 1, written })
+        })?;
+        spans.extend([run, block]);
+    }
+    Ok(spans)
+}
+
+fn run_and_block(line: &str) -> Option<(Span, Span)> {
+    let (run, block) = line.split_once(',')?;
+    let span = |text: &str| {
+        let digits = text.trim();
+        let span = digits.bytes().all(|byte| byte.is_ascii_digit()).then_some(digits)?;
+        Some(Span::from_ns(span.parse().ok()?)).filter(|&span| span <= LONGEST)
+    };
+    Some((span(run)?, span(block)?))
+}

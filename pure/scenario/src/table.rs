@@ -1,0 +1,335 @@
+//! Reading one TOML table key by key, with the place of everything at hand.
+
+use std::ops::{Range, RangeInclusive};
+
+use slackline_units::{ParseSpanError, Span};
+use toml::Spanned;
+use toml::de::{DeTable, DeValue};
+
+use crate::error::{ErrorKind, ScenarioError};
+use crate::{Draw, LONGEST, ParseDrawError};
+
+/// Something wrong, and the byte of the file at which it stands.
+#[derive(Debug)]
+pub(crate) struct Fault {
+    pub(crate) at: usize,
+    pub(crate) kind: Box<ErrorKind>,
+}
+
+impl Fault {
+    pub(crate) fn new(at: usize, kind: ErrorKind) -> Fault {
+        Fault { at, kind: Box::new(kind) }
+    }
+
+    /// The same, with the domain named in which it was found.
+    pub(crate) fn of_domain(self, domain: &str) -> Fault {
+        let domain = domain.to_owned();
+        Fault::new(self.at, ErrorKind::OfDomain { domain, error: self.kind })
+    }
+}
+
+/// The text of the file, and where its lines begin.
+pub(crate) struct Source<'a> {
+    pub(crate) text: &'a str,
+    lines: Vec<usize>,
+}
+
+impl<'a> Source<'a> {
+    pub(crate) fn new(text: &'a str) -> Source<'a> {
+        let after_newline = text.match_indices('\n').map(|(at, _)| at + 1);
+        Source { text, lines: std::iter::once(0).chain(after_newline).collect() }
+    }
+
+    /// Line and column, both counted from 1, the column in characters.
+    pub(crate) fn position(&self, at: usize) -> (usize, usize) {
+        let line = self.lines.partition_point(|&start| start <= at);
+        let before = self.text.get(self.lines[line - 1]..at).unwrap_or("");
+        // A byte order mark takes up no column in any editor.
+        (line, before.trim_start_matches('\u{feff}').chars().count() + 1)
+    }
+
+    pub(crate) fn error(&self, fault: Fault) -> ScenarioError {
+        let (line, column) = self.position(fault.at);
+        ScenarioError { line, column, kind: fault.kind }
+    }
+
+    /// What stands there, fit for a message of one line.
+    pub(crate) fn excerpt(&self, span: Range<usize>) -> String {
+        shown(self.text.get(span).unwrap_or(""))
+    }
+}
+
+/// A text fit for a message of one line: its first line, not too long, without control characters.
+pub(crate) fn shown(text: &str) -> String {
+    const MOST: usize = 60;
+    let line = text.lines().next().unwrap_or("");
+    let end = line.char_indices().nth(MOST).map_or(line.len(), |(end, _)| end);
+    let printable = |c: char| if c.is_control() { '\u{fffd}' } else { c };
+    let rest = if end < text.len() { "..." } else { "" };
+    line[..end].chars().map(printable).chain(rest.chars()).collect()
+}
+
+/// A table that knows where it stands and which keys it can have.
+#[derive(Clone, Copy)]
+pub(crate) struct Table<'a> {
+    source: &'a Source<'a>,
+    entries: &'a DeTable<'a>,
+    /// Where it begins.
+    pub(crate) at: usize,
+    /// What it is, for messages.
+    place: &'static str,
+}
+
+/// A value with its key.
+#[derive(Clone, Copy)]
+pub(crate) struct Item<'a> {
+    source: &'a Source<'a>,
+    /// Its key; empty for an element of an array.
+    pub(crate) key: &'a str,
+    /// Where the key begins, or the value where there is no key.
+    pub(crate) key_at: usize,
+    value: &'a Spanned<DeValue<'a>>,
+}
+
+impl<'a> Table<'a> {
+    /// The whole file.
+    pub(crate) fn root(source: &'a Source<'a>, root: &'a DeTable<'a>) -> Table<'a> {
+        Table { source, entries: root, at: 0, place: "a scenario" }
+    }
+
+    /// Everything in the table, in the order of the file.
+    pub(crate) fn items(&self) -> Vec<Item<'a>> {
+        let source = self.source;
+        let item = |(key, value): (&'a Spanned<_>, _)| {
+            let name: &std::borrow::Cow<'a, str> = key.get_ref();
+            Item { source, key: name.as_ref(), key_at: key.span().start, value }
+        };
+        let mut items: Vec<Item<'a>> = self.entries.iter().map(item).collect();
+        items.sort_by_key(|item| item.key_at);
+        items
+    }
+
+    /// Fails at the first key that is none of these.
+    pub(crate) fn allow(self, keys: &'static [&'static str]) -> Result<Table<'a>, Fault> {
+        match self.items().iter().find(|item| !keys.contains(&item.key)) {
+            None => Ok(self),
+            Some(item) => {
+                let (key, place) = (shown(item.key), self.place);
+                Err(Fault::new(item.key_at, ErrorKind::UnknownKey { key, place, keys }))
+            }
+        }
+    }
+
+    pub(crate) fn get(&self, key: &str) -> Option<Item<'a>> {
+        let (key, value) = self.entries.get_key_value(key)?;
+        let (source, key_at) = (self.source, key.span().start);
+        Some(Item { source, key: key.get_ref(), key_at, value })
+    }
+
+    /// The value of a key that must be there; `example` shows it as one would write it.
+    pub(crate) fn need(&self, key: &'static str, example: &'static str) -> Result<Item<'a>, Fault> {
+        let missing = || Fault::new(self.at, ErrorKind::MissingKey { key, example });
+        self.get(key).ok_or_else(missing)
+    }
+
+    /// What `read` makes of the value of a key, if it is there.
+    pub(crate) fn maybe<T>(
+        &self,
+        key: &str,
+        read: impl FnOnce(Item<'a>) -> Result<T, Fault>,
+    ) -> Result<Option<T>, Fault> {
+        self.get(key).map(read).transpose()
+    }
+
+    /// The one of two keys that is there.
+    pub(crate) fn either(&self, one: &'static str, other: &'static str) -> Result<Item<'a>, Fault> {
+        match (self.get(one), self.get(other)) {
+            (Some(item), None) | (None, Some(item)) => Ok(item),
+            _ => Err(Fault::new(self.at, ErrorKind::OneOfTwo { place: self.place, one, other })),
+        }
+    }
+
+    /// Every table of `[[key]]`, in the order of the file.
+    pub(crate) fn each(&self, key: &str, place: &'static str) -> Result<Vec<Table<'a>>, Fault> {
+        let Some(item) = self.get(key) else { return Ok(Vec::new()) };
+        item.elements("an array of tables")?.iter().map(|item| item.table(place)).collect()
+    }
+}
+
+impl<'a> Item<'a> {
+    /// Where the value begins.
+    pub(crate) fn at(&self) -> usize {
+        self.value.span().start
+    }
+
+    /// `key = value` as it was written.
+    pub(crate) fn written(&self) -> String {
+        let value = self.source.excerpt(self.value.span());
+        if self.key.is_empty() { value } else { format!("{} = {value}", shown(self.key)) }
+    }
+
+    /// The value as it was written, whatever it is.
+    pub(crate) fn raw(&self) -> &'a str {
+        self.source.text.get(self.value.span()).unwrap_or("")
+    }
+
+    pub(crate) fn value(&self) -> &'a DeValue<'a> {
+        self.value.get_ref()
+    }
+
+    pub(crate) fn fault(&self, kind: ErrorKind) -> Fault {
+        Fault::new(self.at(), kind)
+    }
+
+    pub(crate) fn wrong_type(&self, wants: &'static str) -> Fault {
+        self.fault(ErrorKind::WrongType { written: self.written(), wants })
+    }
+
+    pub(crate) fn table(&self, place: &'static str) -> Result<Table<'a>, Fault> {
+        let DeValue::Table(entries) = self.value() else {
+            return Err(self.wrong_type("a table"));
+        };
+        Ok(Table { source: self.source, entries, at: self.at(), place })
+    }
+
+    /// The elements of an array, each with the array's place and no key.
+    pub(crate) fn elements(&self, wants: &'static str) -> Result<Vec<Item<'a>>, Fault> {
+        let DeValue::Array(values) = self.value() else {
+            return Err(self.wrong_type(wants));
+        };
+        let source = self.source;
+        let element = |value: &'a Spanned<DeValue<'a>>| Item {
+            source,
+            key: "",
+            key_at: value.span().start,
+            value,
+        };
+        Ok(values.iter().map(element).collect())
+    }
+
+    pub(crate) fn text(&self) -> Result<&'a str, Fault> {
+        self.value().as_str().ok_or_else(|| self.wrong_type("a text"))
+    }
+
+    /// One of some words; its index.
+    pub(crate) fn word(&self, words: &'static [&'static str]) -> Result<usize, Fault> {
+        let word = self.text()?;
+        words.iter().position(|known| *known == word).ok_or_else(|| {
+            let (written, word) = (self.written(), word.to_owned());
+            self.fault(ErrorKind::NotAWord { written, word, words })
+        })
+    }
+
+    /// A whole number.
+    pub(crate) fn number(&self, range: RangeInclusive<u64>) -> Result<u64, Fault> {
+        let DeValue::Integer(number) = self.value() else {
+            return Err(self.wrong_type("a whole number"));
+        };
+        let number = u64::from_str_radix(number.as_str(), number.radix()).ok();
+        number.filter(|number| range.contains(number)).ok_or_else(|| {
+            let (least, most) = (*range.start(), *range.end());
+            self.fault(ErrorKind::OutOfRange { written: self.written(), least, most })
+        })
+    }
+
+    /// A whole number that counts something in memory.
+    pub(crate) fn count(&self, range: RangeInclusive<usize>) -> Result<usize, Fault> {
+        let number = self.number(*range.start() as u64..=*range.end() as u64)?;
+        Ok(usize::try_from(number).expect("a number below a count"))
+    }
+
+    /// A percentage up to 100%, in millionths.
+    pub(crate) fn percentage(&self) -> Result<u32, Fault> {
+        let ppm =
+            self.value().as_str().and_then(percentage).and_then(|ppm| u32::try_from(ppm).ok());
+        let not = || self.fault(ErrorKind::NotAPercentage { written: self.written() });
+        ppm.filter(|&ppm| ppm <= 1_000_000).ok_or_else(not)
+    }
+
+    /// A length of time, which may be zero.
+    pub(crate) fn span(&self) -> Result<Span, Fault> {
+        let span = self.timely()?.parse().map_err(|why| self.not_a_span(why))?;
+        if span > LONGEST {
+            return Err(self.fault(ErrorKind::TooLong { written: self.written() }));
+        }
+        Ok(span)
+    }
+
+    /// A length of time that is not zero.
+    pub(crate) fn some_span(&self) -> Result<Span, Fault> {
+        let span = self.span()?;
+        if span.is_zero() {
+            return Err(self.fault(ErrorKind::Zero { written: self.written() }));
+        }
+        Ok(span)
+    }
+
+    /// A drawn length of time, which may be zero.
+    pub(crate) fn draw(&self) -> Result<Draw, Fault> {
+        let text = self.timely()?;
+        let draw: Draw = text.parse().map_err(|why| match why {
+            ParseDrawError::NotASpan { text: part, why } if part == text.trim() => {
+                self.not_a_span(why)
+            }
+            ParseDrawError::NotASpan { text, why } => {
+                self.not_a_draw(ParseDrawError::NotASpan { text: shown(&text), why })
+            }
+            ParseDrawError::UnknownWay { word, meant } => {
+                self.not_a_draw(ParseDrawError::UnknownWay { word: shown(&word), meant })
+            }
+            why => self.not_a_draw(why),
+        })?;
+        if draw.scale() > LONGEST {
+            return Err(self.fault(ErrorKind::TooLong { written: self.written() }));
+        }
+        Ok(draw)
+    }
+
+    /// A drawn length of time that is not always zero.
+    pub(crate) fn some_draw(&self) -> Result<Draw, Fault> {
+        let draw = self.draw()?;
+        if draw.scale().is_zero() {
+            return Err(self.fault(ErrorKind::Zero { written: self.written() }));
+        }
+        Ok(draw)
+    }
+
+    /// The text of a length of time; a bare number is the one mistake everybody makes once.
+    fn timely(&self) -> Result<&'a str, Fault> {
+        match self.value() {
+            DeValue::String(text) => Ok(text),
+            DeValue::Integer(_) | DeValue::Float(_) if self.raw().starts_with('-') => {
+                Err(self.not_a_span(ParseSpanError::Negative))
+            }
+            DeValue::Integer(_) | DeValue::Float(_) => Err(self.not_a_span(ParseSpanError::NoUnit)),
+            _ => Err(self.wrong_type("a length of time")),
+        }
+    }
+
+    fn not_a_draw(&self, why: ParseDrawError) -> Fault {
+        self.fault(ErrorKind::NotADraw { written: self.written(), why })
+    }
+
+    fn not_a_span(&self, why: ParseSpanError) -> Fault {
+        self.fault(ErrorKind::NotASpan { written: self.written(), why })
+    }
+}
+
+/// Reads `12.5%` as millionths; none if it is anything else, or finer than a millionth.
+pub(crate) fn percentage(text: &str) -> Option<u64> {
+    decimal(text.trim().strip_suffix('%')?)
+}
+
+/// Reads `12.5` as 125,000 ten-thousandths: ten-thousandths of a percent are millionths of a whole.
+pub(crate) fn decimal(number: &str) -> Option<u64> {
+    const PLACES: usize = 4;
+    const SCALE: u64 = 10_000;
+    let (whole, part) = number.trim().split_once('.').unwrap_or((number.trim(), "0"));
+    let digits = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    if !digits(whole) || !digits(part) || part.len() > PLACES {
+        return None;
+    }
+    let whole: u64 = whole.parse().ok()?;
+    let part: u64 = format!("{part:0<PLACES$}").parse().ok()?;
+    whole.checked_mul(SCALE)?.checked_add(part)
+}

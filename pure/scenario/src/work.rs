@@ -1,0 +1,66 @@
+//! What a vCPU does, as a small program: compute, sleep, wait for the next release.
+
+use slackline_units::Span;
+
+use crate::Draw;
+
+/// What a vCPU does from the moment its domain joins. A program that does not repeat sleeps for
+/// ever after its last step.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Program {
+    /// Done one after the other.
+    pub steps: Vec<Step>,
+    /// Whether the first step follows the last. What repeats takes time, or a release, each round.
+    pub repeat: bool,
+}
+
+/// One step of a program. All computing is counted in CPU time: it takes longer on the clock when
+/// the vCPU is not always running.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// Use this much CPU time.
+    Compute(Draw),
+    /// Use all the CPU time there is; the steps after it are never reached.
+    ComputeForever,
+    /// Sleep this long.
+    Sleep(Draw),
+    /// Sleep until the next release, or go on at once if it has passed. Releases come at
+    /// `offset + n * period` after the domain joined, whether the piece of work before is done or
+    /// not: none is left out, each waits for its turn.
+    Release {
+        /// From one release to the next; not zero.
+        period: Span,
+        /// How long after its release the piece of work must be done; none for no deadline.
+        deadline: Option<Span>,
+        /// From joining to the first release.
+        offset: Span,
+    },
+    /// The piece of work that was released last is done.
+    Done,
+}
+
+impl Program {
+    /// Uses all the CPU time there is.
+    #[must_use]
+    pub fn spin() -> Program {
+        Program { steps: vec![Step::ComputeForever], repeat: false }
+    }
+
+    /// Computes `total` and then sleeps for ever.
+    #[must_use]
+    pub fn batch(total: Span) -> Program {
+        Program { steps: vec![Step::Compute(Draw::Fixed(total))], repeat: false }
+    }
+
+    /// Computes and sleeps in turn.
+    #[must_use]
+    pub fn interactive(compute: Draw, sleep: Draw) -> Program {
+        Program { steps: vec![Step::Compute(compute), Step::Sleep(sleep)], repeat: true }
+    }
+
+    /// Does a piece of work after each release; `release` is a [`Step::Release`].
+    #[must_use]
+    pub fn periodic(release: Step, work: Draw) -> Program {
+        Program { steps: vec![release, Step::Compute(work), Step::Done], repeat: true }
+    }
+}

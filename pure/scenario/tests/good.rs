@@ -1,0 +1,307 @@
+//! What a scenario means.
+
+use slackline_policy::find;
+use slackline_scenario::{
+    Amount, AmountOrPromised, Draw, LiveSubject, On, Program, Scenario, Step, Test, Threads,
+};
+use slackline_units::{DomId, Span, Time};
+
+/// Says everything that can be said.
+const FULL: &str = r#"
+title  = "everything at once"
+length = "30s"
+warmup = "2s"
+seed   = 18446744073709551615
+policy = { name = "edf", reserve = "0.1cpu", place = "pack" }
+
+[policies.round-robin]
+quantum = "3ms"
+
+[host]
+cpus             = 4
+switch           = "3us"
+migrate          = "20us"
+timer_resolution = "1ms"
+timer_lateness   = "exponential 5us"
+refuse           = "1.5%"
+
+[[domain]]
+name  = "web"
+vcpus = 2
+work  = { kind = "interactive", compute = "exponential 2ms", sleep = "uniform 1ms 3ms" }
+share.edf = { slice = "4ms", period = "10ms" }
+live  = { command = ["qemu-system-x86_64", "-nographic"], threads = "vcpus" }
+
+[[domain]]
+name   = "sound"
+work   = { kind = "periodic", period = "20ms", work = "2ms", deadline = "15ms", offset = "1ms" }
+joins  = "1s"
+leaves = "20s"
+[domain.share.edf]
+slice  = "3ms"
+period = "20ms"
+exact  = true
+
+[[domain]]
+name   = "job"
+copies = 2
+vcpus  = 3
+work   = { kind = "batch", total = "30s" }
+share  = { edf = { slice = "1ms", period = "100ms" } }
+
+[[domain]]
+name = "old"
+live = { pid = 1234 }
+share.edf = { slice = "1ms", period = "100ms" }
+
+[[domain]]
+name = "traced"
+work = { kind = "replay", list = ["3ms", "7ms", "1ms", "0s", "2ms"] }
+share.edf = { slice = "1ms", period = "100ms" }
+
+[[change]]
+at = "9s"
+domain = "job-1"
+share.edf = { slice = "2ms", period = "100ms" }
+
+[[change]]
+at = "5s"
+domain = "web"
+share.edf = { slice = "5ms", period = "10ms" }
+share.round-robin = {}
+
+[[claim]]
+that = "share of web.1"
+is   = "within 2% of promised"
+
+[[claim]]
+that = "wake latency p99 of sound"
+is   = "below 8ms"
+on   = "live"
+"#;
+
+fn full() -> Scenario {
+    Scenario::read(FULL).unwrap_or_else(|error| panic!("{}: {error}", error.line))
+}
+
+/// A scenario that says no more than it must, with this in the place of its claims and changes.
+fn least(rest: &str) -> Scenario {
+    let text = format!(
+        "title = \"least\"\nlength = \"1s\"\npolicy = {{ name = \"round-robin\" }}\n\
+         [[domain]]\nname = \"a\"\nwork = {{ kind = \"spin\" }}\n{rest}"
+    );
+    Scenario::read(&text).unwrap_or_else(|error| panic!("{rest}: {error}"))
+}
+
+#[test]
+fn everything_that_can_be_said_is_understood() {
+    let scenario = full();
+    assert_eq!(scenario.title, "everything at once");
+    assert_eq!(scenario.text, FULL);
+    assert_eq!((scenario.length, scenario.warmup), (Span::from_secs(30), Span::from_secs(2)));
+    assert_eq!(scenario.seed, u64::MAX);
+    assert_eq!(scenario.policy.to_string(), "edf reserve=0.1cpu place=pack");
+    let host = &scenario.host;
+    assert_eq!((host.cpus, host.refuse), (4, 15_000));
+    assert_eq!((host.switch, host.migrate), (Span::from_us(3), Span::from_us(20)));
+    assert_eq!(host.timer_resolution, Span::from_ms(1));
+    assert_eq!(host.timer_lateness, Draw::Exponential { mean: Span::from_us(5) });
+    let names: Vec<&str> = scenario.domains.iter().map(|domain| domain.name.as_str()).collect();
+    assert_eq!(names, ["web", "sound", "job-0", "job-1", "old", "traced"]);
+    let sound = &scenario.domains[1];
+    assert_eq!(sound.joins, Time::START + Span::from_secs(1));
+    assert_eq!(sound.leaves, Some(Time::START + Span::from_secs(20)));
+    assert_eq!(sound.line, 26);
+}
+
+#[test]
+fn what_is_not_said_takes_its_default() {
+    let scenario = least("");
+    assert_eq!((scenario.warmup, scenario.seed), (Span::ZERO, 1));
+    assert_eq!(scenario.policy.to_string(), "round-robin");
+    let host = &scenario.host;
+    assert_eq!((host.cpus, host.refuse), (1, 0));
+    assert_eq!((host.switch, host.migrate), (Span::ZERO, Span::ZERO));
+    assert_eq!(host.timer_resolution, Span::ZERO);
+    assert_eq!(host.timer_lateness, Draw::Fixed(Span::ZERO));
+    let domain = &scenario.domains[0];
+    assert_eq!((domain.vcpus.len(), domain.joins, domain.leaves), (1, Time::START, None));
+    assert_eq!(domain.live, None);
+}
+
+#[test]
+fn slots_and_ids_count_through_without_gaps() {
+    let scenario = full();
+    for (index, domain) in scenario.domains.iter().enumerate() {
+        assert_eq!(domain.id.number() as usize, index);
+        for (number, vcpu) in domain.vcpus.iter().enumerate() {
+            assert_eq!((vcpu.domain(), usize::from(vcpu.number())), (domain.id, number));
+        }
+    }
+    let vcpus: Vec<_> = scenario.vcpus().collect();
+    assert!(vcpus.iter().enumerate().all(|(slot, (vcpu, _))| vcpu.slot() == slot));
+    let names: Vec<&str> = vcpus.iter().map(|(_, name)| name.as_str()).collect();
+    let jobs = ["job-0.0", "job-0.1", "job-0.2", "job-1.0", "job-1.1", "job-1.2"];
+    assert_eq!(names[..3], ["web.0", "web.1", "sound"]);
+    assert_eq!(names[3..9], jobs);
+    assert_eq!(names[9..], ["old", "traced"]);
+}
+
+#[test]
+fn work_becomes_a_program() {
+    let scenario = full();
+    let fixed = |ms| Draw::Fixed(Span::from_ms(ms));
+    let program = |index: usize| &scenario.domains[index].program;
+    let uniform = Draw::Uniform { least: Span::from_ms(1), most: Span::from_ms(3) };
+    let compute = Draw::Exponential { mean: Span::from_ms(2) };
+    assert_eq!(program(0).steps, [Step::Compute(compute), Step::Sleep(uniform)]);
+    let release = Step::Release {
+        period: Span::from_ms(20),
+        deadline: Some(Span::from_ms(15)),
+        offset: Span::from_ms(1),
+    };
+    assert_eq!(program(1).steps, [release, Step::Compute(fixed(2)), Step::Done]);
+    assert_eq!(program(2), &Program::batch(Span::from_secs(30)));
+    assert_eq!(program(4), &Program::spin());
+    let replay = [
+        Step::Compute(fixed(3)),
+        Step::Sleep(fixed(7)),
+        Step::Compute(fixed(1)),
+        Step::Compute(fixed(2)),
+    ];
+    assert_eq!(program(5).steps, replay);
+    assert_eq!(
+        [0, 1, 2, 4, 5].map(|index| program(index).repeat),
+        [true, true, false, false, true]
+    );
+}
+
+#[test]
+fn a_recording_replays_what_it_says() {
+    let text = FULL.replace(
+        "list = [\"3ms\", \"7ms\", \"1ms\", \"0s\", \"2ms\"]",
+        "file = \"recorded/web.csv\"",
+    );
+    let load = |path: &str| {
+        assert_eq!(path, "recorded/web.csv");
+        Some("run_ns,block_ns\n3000000,7000000\n1000000,0\n".to_owned())
+    };
+    let scenario = Scenario::with_files(&text, &load).unwrap();
+    let fixed = |ms| Draw::Fixed(Span::from_ms(ms));
+    let steps = [Step::Compute(fixed(3)), Step::Sleep(fixed(7)), Step::Compute(fixed(1))];
+    assert_eq!(scenario.domains[5].program.steps, steps);
+}
+
+#[test]
+fn live_subjects_say_which_threads() {
+    let scenario = full();
+    let argv = ["qemu-system-x86_64", "-nographic"].map(str::to_owned).to_vec();
+    let command = LiveSubject::Command { argv, threads: Threads::Vcpus };
+    assert_eq!(scenario.domains[0].live, Some(command));
+    let process = LiveSubject::Pid { pid: 1234, threads: Threads::Process };
+    assert_eq!(scenario.domains[4].live, Some(process));
+}
+
+#[test]
+fn shares_are_given_or_the_defaults_or_missing() {
+    let scenario = full();
+    let (edf, round_robin) = (find("edf").unwrap(), find("round-robin").unwrap());
+    let share = scenario.domains[1].share(edf).unwrap();
+    let promise = (edf.promise)(&share).unwrap().unwrap();
+    assert_eq!(promise.reservation.to_string(), "3ms/20ms");
+    assert!(promise.exact);
+    assert_eq!(scenario.domains[1].share(round_robin).unwrap().iter().count(), 0);
+    let error = least("").domains[0].share(edf).unwrap_err();
+    assert_eq!(error.to_string(), "domain `a` has no share for `edf`");
+    assert_eq!((error.line, error.column), (4, 1));
+}
+
+#[test]
+fn changes_come_in_the_order_of_time() {
+    let scenario = full();
+    let (edf, round_robin) = (find("edf").unwrap(), find("round-robin").unwrap());
+    let secs = |secs| Time::START + Span::from_secs(secs);
+    let changes = scenario.changes.iter().map(|change| (change.at, change.domain));
+    assert_eq!(changes.collect::<Vec<_>>(), [(secs(5), 0), (secs(9), 3)]);
+    let [first, second] = scenario.changes.as_slice() else { panic!("two changes") };
+    let promise = (edf.promise)(&first.share(edf).unwrap()).unwrap().unwrap();
+    assert_eq!(promise.reservation.to_string(), "5ms/10ms");
+    assert!(first.share(round_robin).is_some() && second.share(round_robin).is_none());
+    assert!(first.line > second.line);
+}
+
+#[test]
+fn another_policy_takes_its_own_parameters() {
+    let scenario = full();
+    let other = scenario.with_policy("round-robin").unwrap();
+    assert_eq!(other.policy.to_string(), "round-robin quantum=3ms");
+    assert_eq!(other.domains.len(), scenario.domains.len());
+    let same = scenario.with_policy("edf").unwrap();
+    assert_eq!(same.policy.to_string(), "edf reserve=0.1cpu place=pack");
+    let error = least("").with_policy("edf").unwrap_err();
+    assert_eq!(error.to_string(), "domain `a` has no share for `edf`");
+    let plain = FULL.replace("[policies.round-robin]\nquantum = \"3ms\"", "");
+    let other = Scenario::read(&plain).unwrap().with_policy("round-robin").unwrap();
+    assert_eq!(other.policy.to_string(), "round-robin");
+}
+
+#[test]
+fn claims_say_what_of_whom_and_where() {
+    let scenario = full();
+    let [share, latency] = scenario.claims.as_slice() else { panic!("two claims") };
+    assert_eq!((share.metric.as_str(), share.of.as_deref()), ("share", Some("web.1")));
+    assert_eq!(share.to_string(), "share of web.1 is within 2% of promised");
+    assert_eq!((share.on, latency.on), (On::Both, On::Live));
+    let of_latency = (latency.metric.as_str(), latency.of.as_deref());
+    assert_eq!(of_latency, ("wake latency p99", Some("sound")));
+    assert_eq!(latency.test, Test::Below(Amount::Span(Span::from_ms(8))));
+    assert_eq!(latency.line, 68);
+}
+
+#[test]
+fn every_test_reads_back_as_it_was_written() {
+    let ppm = |ppm| Amount::Ppm(ppm);
+    let amount = AmountOrPromised::Amount;
+    let promised = AmountOrPromised::Promised;
+    let percent = |tolerance_ppm, of| Test::WithinPercent { tolerance_ppm, of };
+    let points = |tolerance_ppm, of| Test::WithinPoints { tolerance_ppm, of };
+    let cases = [
+        ("below 8ms", Test::Below(Amount::Span(Span::from_ms(8)))),
+        ("above 20%", Test::Above(ppm(200_000))),
+        ("above -0.25%", Test::Above(ppm(-2_500))),
+        ("at most 0", Test::AtMost(Amount::Count(0))),
+        ("at least 150%", Test::AtLeast(ppm(1_500_000))),
+        ("within 2.5% of promised", percent(25_000, promised)),
+        ("within 10% of 8ms", percent(100_000, amount(Amount::Span(Span::from_ms(8))))),
+        ("within 0.5 points of 33.3333%", points(5_000, amount(ppm(333_333)))),
+        ("within 1 points of promised", points(10_000, promised)),
+    ];
+    for (is, test) in cases {
+        let scenario = least(&format!("[[claim]]\nthat = \"share of a\"\nis = \"{is}\""));
+        assert_eq!(scenario.claims[0].test, test, "{is}");
+        assert_eq!(test.to_string(), is);
+    }
+}
+
+#[test]
+fn a_claim_may_be_about_everybody_or_about_admission() {
+    for that in ["misses", "misses of total"] {
+        let scenario = least(&format!("[[claim]]\nthat = \"{that}\"\nis = \"at most 0\""));
+        assert_eq!((scenario.claims[0].metric.as_str(), &scenario.claims[0].of), ("misses", &None));
+    }
+    let scenario = least("[[claim]]\nthat = \"refused\"");
+    assert_eq!(scenario.claims[0].test, Test::Refused);
+    assert_eq!(scenario.claims[0].to_string(), "the domains are refused");
+    let scenario = least("[[claim]]\nthat = \"refused\"\nis = \"above 0\"");
+    assert_eq!(scenario.claims[0].test, Test::Above(Amount::Count(0)));
+}
+
+#[test]
+fn a_million_vcpus_are_not_too_many() {
+    let text = "title = \"many\"\nlength = \"1s\"\npolicy = { name = \"round-robin\" }\n\
+                [[domain]]\nname = \"a\"\ncopies = 1000000\nwork = { kind = \"spin\" }\n";
+    let scenario = Scenario::read(text).unwrap();
+    assert_eq!(scenario.vcpus().count(), 1_000_000);
+    let last = scenario.domains.last().unwrap();
+    assert_eq!((last.name.as_str(), last.id), ("a-999999", DomId::new(999_999)));
+}

@@ -1,0 +1,256 @@
+//! The CPUs: who runs, what switching costs, and timers with the resolution and lateness of real
+//! ones. The only place where virtual hardware costs time.
+//!
+//! Time on a CPU is used time from the moment of the order, as a scheduler measures it; the first
+//! `switch` of it (and `migrate` more, coming from another CPU) does no work for the guest.
+
+use slackline_host::{Hands, Order, Outcome, Used};
+use slackline_scenario::{Draw, Purpose, Scenario, Stream};
+use slackline_units::{CpuId, Span, Time, VcpuId};
+
+use crate::guest::Guests;
+use crate::queue::{Event, Queue};
+
+/// What can happen on a CPU by itself. At one instant, in this order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Timer {
+    /// The occupant has computed what it wanted.
+    Work,
+    /// The occupant's limit.
+    Limit,
+    /// The policy's alarm.
+    Alarm,
+}
+
+/// How long after a refusal a vCPU may be tried again.
+const RETRY: Span = Span::from_ms(1);
+
+#[derive(Clone, Copy, Debug)]
+struct Armed {
+    due: Time,
+    rings: Time,
+}
+
+const OFF: Armed = Armed { due: Time::NEVER, rings: Time::NEVER };
+
+struct Cpu {
+    occupant: Option<VcpuId>,
+    /// Who was here last: returning to the same costs no switch.
+    last: Option<VcpuId>,
+    /// Up to when the occupant's time has been measured.
+    measured: Time,
+    /// Up to when its work has been counted; later than now while a switch is being paid for.
+    worked: Time,
+    work_ends: Time,
+    limit: Armed,
+    alarm: Armed,
+    lateness: Stream,
+    refusals: Stream,
+}
+
+/// All CPUs of the host.
+pub(crate) struct Cpus {
+    cpus: Vec<Cpu>,
+    firsts: Tournament,
+    switch: Span,
+    migrate: Span,
+    resolution: Span,
+    lateness: Draw,
+    refuse_ppm: u32,
+    /// By slot: where each vCPU last ran.
+    homes: Vec<Option<CpuId>>,
+}
+
+impl Cpus {
+    pub(crate) fn new(scenario: &Scenario) -> Cpus {
+        let host = &scenario.host;
+        let stream = |cpu, purpose| Stream::of_cpu(scenario.seed, CpuId::new(cpu), purpose);
+        let cpu = |cpu| Cpu {
+            occupant: None,
+            last: None,
+            measured: Time::START,
+            worked: Time::START,
+            work_ends: Time::NEVER,
+            limit: OFF,
+            alarm: OFF,
+            lateness: stream(cpu, Purpose::Timer),
+            refusals: stream(cpu, Purpose::Refusal),
+        };
+        let vcpus = scenario.domains.iter().map(|domain| domain.vcpus.len()).sum();
+        Cpus {
+            cpus: (0..host.cpus).map(cpu).collect(),
+            firsts: Tournament::new(host.cpus),
+            switch: host.switch,
+            migrate: host.migrate,
+            resolution: host.timer_resolution,
+            lateness: host.timer_lateness,
+            refuse_ppm: host.refuse,
+            homes: vec![None; vcpus],
+        }
+    }
+
+    /// What happens first on any CPU, and when.
+    pub(crate) fn first(&self) -> (Time, CpuId, Timer) {
+        let cpu = self.firsts.first();
+        let (at, timer) = self.cpus[cpu.index()].next();
+        (at, cpu, timer)
+    }
+
+    /// Who runs there; there must be somebody.
+    pub(crate) fn occupant(&self, cpu: CpuId) -> VcpuId {
+        self.cpus[cpu.index()].occupant.expect("work ends only where somebody works")
+    }
+
+    /// A timer has rung; returns when it was due.
+    pub(crate) fn take_timer(&mut self, cpu: CpuId, timer: Timer) -> Time {
+        let this = &mut self.cpus[cpu.index()];
+        let armed = if timer == Timer::Limit { &mut this.limit } else { &mut this.alarm };
+        let due = std::mem::replace(armed, OFF).due;
+        self.refresh(cpu);
+        due
+    }
+
+    /// The occupant goes straight on with more work.
+    pub(crate) fn go_on(&mut self, cpu: CpuId, now: Time, guests: &Guests<'_>) {
+        let this = &mut self.cpus[cpu.index()];
+        let vcpu = this.occupant.expect("somebody works");
+        this.worked = now;
+        this.work_ends = now.after(guests.left(vcpu));
+        self.refresh(cpu);
+    }
+
+    fn start(&mut self, cpu: CpuId, vcpu: VcpuId, now: Time, guests: &Guests<'_>) {
+        let home = self.homes[vcpu.slot()].replace(cpu);
+        let this = &mut self.cpus[cpu.index()];
+        let mut cost = if this.last == Some(vcpu) { Span::ZERO } else { self.switch };
+        if home.is_some_and(|home| home != cpu) {
+            cost += self.migrate;
+        }
+        this.occupant = Some(vcpu);
+        this.last = Some(vcpu);
+        this.measured = now;
+        this.worked = now + cost;
+        this.work_ends = this.worked.after(guests.left(vcpu));
+    }
+
+    fn stop(&mut self, cpu: CpuId, now: Time, guests: &mut Guests<'_>) {
+        let this = &mut self.cpus[cpu.index()];
+        if let Some(vcpu) = this.occupant.take() {
+            guests.compute(vcpu, now.since(this.worked));
+            this.work_ends = Time::NEVER;
+            this.limit = OFF;
+        }
+    }
+
+    /// A timer that is armed again for the same time keeps its lateness.
+    fn arm(&mut self, cpu: CpuId, before: Armed, due: Option<Time>) -> Armed {
+        let Some(due) = due else { return OFF };
+        if before.due == due {
+            return before;
+        }
+        let ticks = if self.resolution.is_zero() {
+            due
+        } else {
+            let past = (due - Time::START) % self.resolution;
+            if past.is_zero() { due } else { due.after(self.resolution - past) }
+        };
+        let late = self.cpus[cpu.index()].lateness.draw(&self.lateness);
+        Armed { due, rings: ticks.after(late) }
+    }
+
+    fn refresh(&mut self, cpu: CpuId) {
+        let (at, _) = self.cpus[cpu.index()].next();
+        self.firsts.set(cpu, at);
+    }
+}
+
+impl Cpu {
+    fn next(&self) -> (Time, Timer) {
+        let work = (self.work_ends, Timer::Work);
+        let limit = (self.limit.rings, Timer::Limit);
+        let alarm = (self.alarm.rings, Timer::Alarm);
+        work.min(limit).min(alarm)
+    }
+}
+
+/// What the host may do with the simulated CPUs.
+pub(crate) struct SimHands<'a, 'b> {
+    pub(crate) now: Time,
+    pub(crate) cpus: &'a mut Cpus,
+    pub(crate) guests: &'a mut Guests<'b>,
+    pub(crate) queue: &'a mut Queue,
+}
+
+impl Hands for SimHands<'_, '_> {
+    fn measure(&mut self, cpu: CpuId, now: Time) -> Option<Used> {
+        let this = &mut self.cpus.cpus[cpu.index()];
+        let vcpu = this.occupant?;
+        let from = std::mem::replace(&mut this.measured, now);
+        let ran = now - from;
+        (!ran.is_zero()).then_some(Used { vcpu, cpu, from, to: now, ran })
+    }
+
+    fn carry_out(&mut self, order: Order) -> Outcome {
+        match order {
+            Order::Idle { cpu } => {
+                self.cpus.stop(cpu, self.now, self.guests);
+                self.cpus.refresh(cpu);
+            }
+            Order::Run { cpu, vcpu, until, .. } => {
+                if self.cpus.cpus[cpu.index()].occupant != Some(vcpu) {
+                    self.cpus.stop(cpu, self.now, self.guests);
+                    let refuse_ppm = self.cpus.refuse_ppm;
+                    if refuse_ppm > 0 && self.cpus.cpus[cpu.index()].refusals.chance(refuse_ppm) {
+                        self.cpus.refresh(cpu);
+                        self.queue.push(self.now + RETRY, Event::Allow(vcpu));
+                        return Outcome::Refused;
+                    }
+                    self.cpus.start(cpu, vcpu, self.now, self.guests);
+                }
+                let before = self.cpus.cpus[cpu.index()].limit;
+                self.cpus.cpus[cpu.index()].limit = self.cpus.arm(cpu, before, until);
+                self.cpus.refresh(cpu);
+            }
+        }
+        Outcome::Done
+    }
+
+    fn set_alarm(&mut self, cpu: CpuId, alarm: Option<Time>) {
+        let before = self.cpus.cpus[cpu.index()].alarm;
+        let is_new = alarm.unwrap_or(Time::NEVER) != before.due;
+        if is_new {
+            self.cpus.cpus[cpu.index()].alarm = self.cpus.arm(cpu, before, alarm);
+            self.cpus.refresh(cpu);
+        }
+    }
+}
+
+/// Which CPU is first, kept as a tree of matches: setting one CPU's time costs O(log CPUs), and
+/// with one CPU nothing.
+struct Tournament {
+    /// The winners of all matches; the final is at 1, the CPUs themselves from `leaves` on.
+    tree: Vec<(Time, CpuId)>,
+    leaves: usize,
+}
+
+impl Tournament {
+    fn new(cpus: usize) -> Tournament {
+        let leaves = cpus.next_power_of_two();
+        let cpu = |place: usize| CpuId::new((place % leaves).min(cpus - 1));
+        let tree = (0..2 * leaves).map(|place| (Time::NEVER, cpu(place))).collect();
+        Tournament { tree, leaves }
+    }
+
+    fn first(&self) -> CpuId {
+        self.tree[1].1
+    }
+
+    fn set(&mut self, cpu: CpuId, at: Time) {
+        let mut place = self.leaves + cpu.index();
+        self.tree[place] = (at, cpu);
+        while place > 1 {
+            place /= 2;
+            self.tree[place] = self.tree[2 * place].min(self.tree[2 * place + 1]);
+        }
+    }
+}
