@@ -22,6 +22,14 @@ pub enum Fault {
     Broken(#[from] Broken),
 }
 
+impl Fault {
+    /// Boxed, so that steps that go through, which are nearly all, return next to nothing.
+    #[cold]
+    pub(crate) fn broken(broken: Broken) -> Box<Fault> {
+        Box::new(Fault::Broken(broken))
+    }
+}
+
 /// How the contract was broken.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 pub enum Broken {
@@ -128,55 +136,66 @@ pub enum NotEligible {
     Barred,
 }
 
-pub(crate) fn used(used: &Used, moment: &Moment) -> Result<(), Broken> {
+#[inline]
+pub(crate) fn used(used: &Used, moment: &Moment) -> Result<(), Box<Fault>> {
     member(used.vcpu, moment)?;
     if used.ran > used.to.since(used.from) || used.to > moment.now() {
-        return Err(Broken::UsedTooMuch { used: *used });
+        return Err(Fault::broken(Broken::UsedTooMuch { used: *used }));
     }
     Ok(())
 }
 
-pub(crate) fn member(vcpu: VcpuId, moment: &Moment) -> Result<(), Broken> {
-    if moment.is_member(vcpu) { Ok(()) } else { Err(Broken::Unknown { vcpu }) }
+#[inline]
+pub(crate) fn member(vcpu: VcpuId, moment: &Moment) -> Result<(), Box<Fault>> {
+    if moment.is_member(vcpu) { Ok(()) } else { Err(Fault::broken(Broken::Unknown { vcpu })) }
 }
 
-pub(crate) fn asleep(vcpu: VcpuId, moment: &Moment) -> Result<(), Broken> {
+#[inline]
+pub(crate) fn asleep(vcpu: VcpuId, moment: &Moment) -> Result<(), Box<Fault>> {
     member(vcpu, moment)?;
-    if moment.is_awake(vcpu) { Err(Broken::WokeAwake { vcpu }) } else { Ok(()) }
+    if moment.is_awake(vcpu) { Err(Fault::broken(Broken::WokeAwake { vcpu })) } else { Ok(()) }
 }
 
-pub(crate) fn awake(vcpu: VcpuId, moment: &Moment) -> Result<(), Broken> {
+#[inline]
+pub(crate) fn awake(vcpu: VcpuId, moment: &Moment) -> Result<(), Box<Fault>> {
     member(vcpu, moment)?;
-    if moment.is_awake(vcpu) { Ok(()) } else { Err(Broken::BlockedAsleep { vcpu }) }
+    if moment.is_awake(vcpu) { Ok(()) } else { Err(Fault::broken(Broken::BlockedAsleep { vcpu })) }
 }
 
+#[inline]
 pub(crate) fn pick(
     vcpu: VcpuId,
     limit: Option<Span>,
     cpu: CpuId,
     moment: &Moment,
-) -> Result<(), Broken> {
+) -> Result<(), Box<Fault>> {
     let now = moment.now();
     if !moment.is_eligible(vcpu, cpu) {
-        let why = if !moment.is_member(vcpu) {
-            NotEligible::Unknown
-        } else if !moment.is_awake(vcpu) {
-            NotEligible::Asleep
-        } else {
-            let elsewhere = moment.cpu_of(vcpu).filter(|&other| other != cpu);
-            elsewhere.map_or(NotEligible::Barred, NotEligible::Elsewhere)
-        };
-        return Err(Broken::NotEligible { vcpu, cpu, now, why });
+        return Err(not_eligible(vcpu, cpu, moment));
     }
     if limit.is_some_and(Span::is_zero) {
-        return Err(Broken::EmptyTurn { vcpu, cpu, now });
+        return Err(Fault::broken(Broken::EmptyTurn { vcpu, cpu, now }));
     }
     Ok(())
 }
 
-pub(crate) fn alarm(alarm: Option<Time>, cpu: CpuId, now: Time) -> Result<(), Broken> {
+#[cold]
+fn not_eligible(vcpu: VcpuId, cpu: CpuId, moment: &Moment) -> Box<Fault> {
+    let why = if !moment.is_member(vcpu) {
+        NotEligible::Unknown
+    } else if !moment.is_awake(vcpu) {
+        NotEligible::Asleep
+    } else {
+        let elsewhere = moment.cpu_of(vcpu).filter(|&other| other != cpu);
+        elsewhere.map_or(NotEligible::Barred, NotEligible::Elsewhere)
+    };
+    Fault::broken(Broken::NotEligible { vcpu, cpu, now: moment.now(), why })
+}
+
+#[inline]
+pub(crate) fn alarm(alarm: Option<Time>, cpu: CpuId, now: Time) -> Result<(), Box<Fault>> {
     match alarm {
-        Some(alarm) if alarm <= now => Err(Broken::AlarmPassed { cpu, alarm, now }),
+        Some(alarm) if alarm <= now => Err(Fault::broken(Broken::AlarmPassed { cpu, alarm, now })),
         _ => Ok(()),
     }
 }

@@ -153,6 +153,7 @@ impl Host {
 
     /// The host as it is.
     #[must_use]
+    #[inline]
     pub fn moment(&self) -> &Moment {
         &self.moment
     }
@@ -175,7 +176,7 @@ impl Host {
         report: Report<'_>,
         hands: &mut H,
         sink: &mut S,
-    ) -> Result<(), Fault> {
+    ) -> Result<(), Box<Fault>> {
         self.pass_time(report.now)?;
         for used in report.used {
             self.charge(*used, sink)?;
@@ -184,11 +185,17 @@ impl Host {
             Fact::Joined(vcpu, share) => self.join(vcpu, share, sink),
             Fact::ShareChanged(vcpu, share) => {
                 check::member(vcpu, &self.moment)?;
-                if let Some(cpu) = self.moment.last_cpu_of(vcpu) {
+                if let Some(cpu) = self.moment.cpu_of(vcpu) {
                     self.measure(cpu, hands, sink)?;
+                    self.turns.close(cpu, RanEnd::Preempted, sink);
                 }
                 let cpus = self.adjust(vcpu, share, sink)?;
-                self.ask_all(cpus, RanEnd::Preempted, hands, sink)
+                self.ask_all(cpus, RanEnd::Preempted, hands, sink)?;
+                if self.moment.is_awake(vcpu) && self.moment.cpu_of(vcpu).is_none() {
+                    // It may have been moved to a CPU that was asked before the one it was on.
+                    self.ask_all(cpus, RanEnd::Preempted, hands, sink)?;
+                }
+                Ok(())
             }
             Fact::Left(vcpu) => self.leave(vcpu, hands, sink),
             Fact::Woke(vcpu) => self.wake(vcpu, hands, sink),
@@ -196,11 +203,7 @@ impl Host {
             Fact::Yielded(cpu) => self.end_turn(cpu, TurnEnd::Yield, hands, sink),
             Fact::LimitReached(cpu) => self.end_turn(cpu, TurnEnd::Limit, hands, sink),
             Fact::AlarmRang(cpu) => self.ring(cpu, hands, sink),
-            Fact::Allowed(vcpu) => {
-                self.moment.set_barred(vcpu, false);
-                let cpu = self.moment.last_cpu_of(vcpu).or_else(|| self.moment.idle().first());
-                cpu.map_or(Ok(()), |cpu| self.ask(cpu, RanEnd::Preempted, hands, sink))
-            }
+            Fact::Allowed(vcpu) => self.allow(vcpu, hands, sink),
             Fact::Passed => Ok(()),
             Fact::Ended => {
                 for index in 0..self.moment.cpus() {
@@ -231,29 +234,35 @@ impl Host {
         }
     }
 
-    fn pass_time(&mut self, now: Time) -> Result<(), Broken> {
+    #[inline]
+    fn pass_time(&mut self, now: Time) -> Result<(), Box<Fault>> {
         let before = self.moment.now();
         if now < before {
-            return Err(Broken::TimeWentBack { before, now });
+            return Err(Fault::broken(Broken::TimeWentBack { before, now }));
         }
         self.moment.advance(now);
         Ok(())
     }
 
     /// Brings the accounts of a CPU's occupant up to date.
+    #[inline]
     fn measure<H: Hands, S: Sink>(
         &mut self,
         cpu: CpuId,
         hands: &mut H,
         sink: &mut S,
-    ) -> Result<(), Broken> {
+    ) -> Result<(), Box<Fault>> {
+        if self.moment.occupant(cpu).is_none() || self.turns.reported(cpu) == self.moment.now() {
+            return Ok(());
+        }
         match hands.measure(cpu, self.moment.now()) {
             Some(used) => self.charge(used, sink),
             None => Ok(()),
         }
     }
 
-    fn charge<S: Sink>(&mut self, used: Used, sink: &mut S) -> Result<(), Broken> {
+    #[inline]
+    fn charge<S: Sink>(&mut self, used: Used, sink: &mut S) -> Result<(), Box<Fault>> {
         check::used(&used, &self.moment)?;
         self.turns.add(used, sink)?;
         if !used.ran.is_zero() {
@@ -267,14 +276,14 @@ impl Host {
         vcpu: VcpuId,
         share: &Values,
         sink: &mut S,
-    ) -> Result<(), Fault> {
+    ) -> Result<(), Box<Fault>> {
         if self.moment.is_member(vcpu) {
-            return Err(Broken::JoinedTwice { vcpu }.into());
+            return Err(Fault::broken(Broken::JoinedTwice { vcpu }));
         }
         self.moment.join(vcpu);
         if let Err(error) = self.policy.admit(&self.moment, vcpu, share) {
             self.moment.leave(vcpu);
-            return Err(Fault::Declined { vcpu, error });
+            return Err(Box::new(Fault::Declined { vcpu, error }));
         }
         let at = self.moment.now();
         sink.record(&Record::Joined { at, vcpu });
@@ -287,7 +296,7 @@ impl Host {
         vcpu: VcpuId,
         share: &Values,
         sink: &mut S,
-    ) -> Result<CpuSet, Fault> {
+    ) -> Result<CpuSet, Box<Fault>> {
         match self.policy.adjust(&self.moment, vcpu, share) {
             Ok(mut cpus) => {
                 self.record_promise(vcpu, share, sink);
@@ -296,7 +305,7 @@ impl Host {
             }
             Err(error) => {
                 sink.record(&Record::Declined { at: self.moment.now(), vcpu });
-                Err(Fault::Declined { vcpu, error })
+                Err(Box::new(Fault::Declined { vcpu, error }))
             }
         }
     }
@@ -316,7 +325,7 @@ impl Host {
         vcpu: VcpuId,
         hands: &mut H,
         sink: &mut S,
-    ) -> Result<(), Fault> {
+    ) -> Result<(), Box<Fault>> {
         check::member(vcpu, &self.moment)?;
         let cpu = self.moment.cpu_of(vcpu);
         if let Some(cpu) = cpu {
@@ -339,7 +348,7 @@ impl Host {
         vcpu: VcpuId,
         hands: &mut H,
         sink: &mut S,
-    ) -> Result<(), Fault> {
+    ) -> Result<(), Box<Fault>> {
         check::asleep(vcpu, &self.moment)?;
         if let Some(cpu) = self.moment.last_cpu_of(vcpu) {
             self.measure(cpu, hands, sink)?;
@@ -348,10 +357,10 @@ impl Host {
         sink.record(&Record::Woke { at: self.moment.now(), vcpu });
         let cpus = self.policy.wake(&self.moment, vcpu);
         self.ask_all(cpus, RanEnd::Preempted, hands, sink)?;
-        if self.moment.cpu_of(vcpu).is_some() {
+        let idle = self.moment.idle();
+        if idle.is_empty() || self.moment.cpu_of(vcpu).is_some() {
             return Ok(());
         }
-        let idle = self.moment.idle();
         let last = self.moment.last_cpu_of(vcpu).filter(|&cpu| idle.contains(cpu));
         match last.or_else(|| idle.first()).filter(|&cpu| !cpus.contains(cpu)) {
             Some(cpu) => self.ask(cpu, RanEnd::Preempted, hands, sink),
@@ -364,16 +373,18 @@ impl Host {
         vcpu: VcpuId,
         hands: &mut H,
         sink: &mut S,
-    ) -> Result<(), Fault> {
+    ) -> Result<(), Box<Fault>> {
         check::awake(vcpu, &self.moment)?;
+        // Asleep before it is charged: a policy need not queue up for more whom that leaves with
+        // nothing.
+        self.moment.set_awake(vcpu, false);
+        self.moment.set_barred(vcpu, false);
         let cpu = self.moment.cpu_of(vcpu);
         if let Some(cpu) = cpu {
             self.measure(cpu, hands, sink)?;
             self.turns.close(cpu, RanEnd::Blocked, sink);
             self.moment.vacate(cpu);
         }
-        self.moment.set_awake(vcpu, false);
-        self.moment.set_barred(vcpu, false);
         sink.record(&Record::Blocked { at: self.moment.now(), vcpu });
         self.policy.block(&self.moment, vcpu);
         match cpu.or_else(|| self.moment.last_cpu_of(vcpu)) {
@@ -382,14 +393,35 @@ impl Host {
         }
     }
 
+    /// Where somebody who may be run again should run only the policy knows. It is rare, so every
+    /// CPU is asked until one takes it.
+    fn allow<H: Hands, S: Sink>(
+        &mut self,
+        vcpu: VcpuId,
+        hands: &mut H,
+        sink: &mut S,
+    ) -> Result<(), Box<Fault>> {
+        check::member(vcpu, &self.moment)?;
+        self.moment.set_barred(vcpu, false);
+        let last = self.moment.last_cpu_of(vcpu);
+        let others = (0..self.moment.cpus()).map(CpuId::new).filter(|&cpu| Some(cpu) != last);
+        for cpu in last.into_iter().chain(others) {
+            if !self.moment.is_awake(vcpu) || self.moment.cpu_of(vcpu).is_some() {
+                break;
+            }
+            self.ask(cpu, RanEnd::Preempted, hands, sink)?;
+        }
+        Ok(())
+    }
+
     fn end_turn<H: Hands, S: Sink>(
         &mut self,
         cpu: CpuId,
         why: TurnEnd,
         hands: &mut H,
         sink: &mut S,
-    ) -> Result<(), Fault> {
-        let vcpu = self.moment.occupant(cpu).ok_or(Broken::NobodyThere { cpu })?;
+    ) -> Result<(), Box<Fault>> {
+        let vcpu = self.moment.occupant(cpu).ok_or_else(|| Fault::broken(Broken::NobodyThere { cpu }))?;
         self.measure(cpu, hands, sink)?;
         self.policy.turn_over(&self.moment, vcpu, why);
         let end = match why {
@@ -405,7 +437,7 @@ impl Host {
         cpu: CpuId,
         hands: &mut H,
         sink: &mut S,
-    ) -> Result<(), Fault> {
+    ) -> Result<(), Box<Fault>> {
         self.measure(cpu, hands, sink)?;
         self.turns.close(cpu, RanEnd::Preempted, sink);
         let mut cpus = self.policy.ring(&self.moment, cpu);
@@ -415,13 +447,14 @@ impl Host {
     }
 
     /// Asks about a CPU whose occupant has gone: tells the machine even if nobody follows.
+    #[inline]
     fn ask_after<H: Hands, S: Sink>(
         &mut self,
         cpu: CpuId,
         end: RanEnd,
         hands: &mut H,
         sink: &mut S,
-    ) -> Result<(), Fault> {
+    ) -> Result<(), Box<Fault>> {
         self.ask(cpu, end, hands, sink)?;
         if self.moment.occupant(cpu).is_none() && self.turns.take(cpu).is_some() {
             hands.carry_out(Order::Idle { cpu });
@@ -429,13 +462,14 @@ impl Host {
         Ok(())
     }
 
+    #[inline]
     fn ask_all<H: Hands, S: Sink>(
         &mut self,
         cpus: CpuSet,
         end: RanEnd,
         hands: &mut H,
         sink: &mut S,
-    ) -> Result<(), Fault> {
+    ) -> Result<(), Box<Fault>> {
         cpus.iter().try_for_each(|cpu| self.ask(cpu, end, hands, sink))
     }
 
@@ -447,7 +481,7 @@ impl Host {
         end: RanEnd,
         hands: &mut H,
         sink: &mut S,
-    ) -> Result<(), Fault> {
+    ) -> Result<(), Box<Fault>> {
         self.measure(cpu, hands, sink)?;
         loop {
             let pick = self.policy.pick(&self.moment, cpu);
@@ -464,7 +498,7 @@ impl Host {
             let until = limit.map(|limit| self.moment.now().after(limit));
             let turn = Turn { vcpu, until, claim };
             let before = self.turns.current(cpu);
-            if before == Some(turn) {
+            if before == Some(&turn) {
                 break;
             }
             let is_new = before.is_none_or(|before| before.vcpu != vcpu);
@@ -484,6 +518,11 @@ impl Host {
                     self.turns.take(cpu);
                     self.moment.vacate(cpu);
                     self.moment.set_barred(vcpu, true);
+                    if !is_new {
+                        // It was in its turn and lost the rest of it; it must not be taken for
+                        // somebody who still has a CPU.
+                        self.policy.turn_over(&self.moment, vcpu, TurnEnd::Yield);
+                    }
                 }
             }
         }

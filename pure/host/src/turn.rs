@@ -5,7 +5,7 @@ use slackline_trace::{RanEnd, Record, Sink};
 use slackline_units::{CpuId, Span, Time, VcpuId};
 
 use crate::Used;
-use crate::check::Broken;
+use crate::check::{Broken, Fault};
 
 /// What a CPU was last told to run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,25 +45,35 @@ impl Turns {
     }
 
     /// The turn on a CPU.
-    pub(crate) fn current(&self, cpu: CpuId) -> Option<Turn> {
-        self.cpus[cpu.index()].turn
+    #[inline]
+    pub(crate) fn current(&self, cpu: CpuId) -> Option<&Turn> {
+        self.cpus[cpu.index()].turn.as_ref()
+    }
+
+    /// Until when a CPU's time has been reported.
+    #[inline]
+    pub(crate) fn reported(&self, cpu: CpuId) -> Time {
+        self.cpus[cpu.index()].reported
     }
 
     /// A new turn on a CPU.
+    #[inline]
     pub(crate) fn begin(&mut self, cpu: CpuId, turn: Turn) {
         self.cpus[cpu.index()].turn = Some(turn);
     }
 
     /// No more turn on a CPU.
+    #[inline]
     pub(crate) fn take(&mut self, cpu: CpuId) -> Option<Turn> {
         self.cpus[cpu.index()].turn.take()
     }
 
     /// Adds time that the machine measured.
-    pub(crate) fn add<S: Sink>(&mut self, used: Used, sink: &mut S) -> Result<(), Broken> {
+    #[inline]
+    pub(crate) fn add<S: Sink>(&mut self, used: Used, sink: &mut S) -> Result<(), Box<Fault>> {
         let cpu = &mut self.cpus[used.cpu.index()];
         if used.from < cpu.reported {
-            return Err(Broken::UsedTwice { used, reported: cpu.reported });
+            return Err(Fault::broken(Broken::UsedTwice { used, reported: cpu.reported }));
         }
         cpu.reported = used.to;
         if used.ran.is_zero() {
@@ -95,6 +105,7 @@ impl Turns {
     }
 
     /// Ends the stretch on a CPU, if there is one.
+    #[inline]
     pub(crate) fn close<S: Sink>(&mut self, cpu: CpuId, end: RanEnd, sink: &mut S) {
         if let Some(stretch) = self.cpus[cpu.index()].stretch.take() {
             write(stretch, cpu, end, sink);
@@ -102,6 +113,7 @@ impl Turns {
     }
 
     /// Ends the stretches on all CPUs.
+    #[inline]
     pub(crate) fn close_all<S: Sink>(&mut self, end: RanEnd, sink: &mut S) {
         for index in 0..self.cpus.len() {
             self.close(CpuId::new(index), end, sink);

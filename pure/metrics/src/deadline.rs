@@ -14,8 +14,8 @@
 //!   for (it blocks or leaves, its promise changes, the run ends) counts until then.
 //!
 //! There is no tolerance. On a simulated host stretches end at limits and alarms, to the
-//! nanosecond. On a live one a stretch over a deadline is split in proportion; only stretches during
-//! which something else had the CPU as well can be split wrongly, by no more than that took.
+//! nanosecond. On a live one a stretch over a deadline is split in proportion; only one in which
+//! something else had the CPU as well can be split wrongly, by no more than that took.
 //!
 //! Judging each period by itself keeps one late slice from being counted again and again under
 //! policies that never make up for it. The missing time is in the error of the share.
@@ -40,6 +40,8 @@ pub(crate) struct Deadlines {
     left: Span,
     /// What was received ahead of time and has not been taken off yet.
     ahead: Span,
+    /// What of it was taken off the current period.
+    taken_off: Span,
     /// Received since the start of the period.
     received: Span,
     /// Whether it slept in this period before it had received what it was owed.
@@ -86,9 +88,15 @@ pub(crate) struct Judged {
 }
 
 impl Deadlines {
+    /// It is back: what it got ahead of time went with it.
+    pub(crate) fn joined(&mut self) {
+        (self.ahead, self.taken_off) = (Span::ZERO, Span::ZERO);
+    }
+
     /// A promise begins, and with it a period.
     pub(crate) fn begin(&mut self, slice: Span, is_asleep: bool) {
-        self.left = Span::ZERO;
+        // The period that is cut short, perhaps as it begins, is not judged and so pays for nothing.
+        self.ahead += self.taken_off;
         self.next(slice, Span::ZERO, is_asleep);
     }
 
@@ -165,9 +173,9 @@ impl Deadlines {
     }
 
     fn next(&mut self, slice: Span, lacking: Span, is_asleep: bool) {
-        let taken_off = self.ahead.min(slice);
-        self.ahead -= taken_off;
-        self.owed = slice - taken_off;
+        self.taken_off = self.ahead.min(slice);
+        self.ahead -= self.taken_off;
+        self.owed = slice - self.taken_off;
         self.left = self.owed + lacking;
         self.received = Span::ZERO;
         self.is_broken = is_asleep;

@@ -1,4 +1,21 @@
 //! A trace in, numbers out.
+//!
+//! A [`Meter`] is a [`slackline_trace::Sink`]: it folds records as they come into sums and
+//! histograms, and [`Meter::finish`] makes a [`Summary`] of them. Its size does not depend on how
+//! long the run is. A summary can be shown to people ([`Summary::render`], [`side_by_side`]), to
+//! programs ([`Summary::fields`]) and to claims ([`Summary::lookup`]).
+//!
+//! The measured window is from the end of the warm-up to the end of the run. Amounts of time count
+//! as far as they lie in it: a stretch over its start is split in proportion. Everything else (a
+//! wake, a period, a second, a job, a switch, a change) counts if it begins in it. What the machine
+//! could not see is `None`, and a dash for people, with the reason below the table; it is never
+//! turned into a number.
+//!
+//! Percentiles are of the values themselves up to a thousand of them, and then less than a
+//! thousandth too high; the worst is always exact. How each number is defined stands where it is
+//! computed: shares and errors in `share`, deadlines in `deadline`, delays and sums in `vcpu`.
+//!
+//! There is no float anywhere: what people see is rounded as integers are.
 
 #![forbid(unsafe_code)]
 #![deny(clippy::float_arithmetic)]

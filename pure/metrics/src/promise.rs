@@ -85,6 +85,14 @@ impl Ledger {
         }
     }
 
+    /// It is back, with nothing left of what was before.
+    pub(crate) fn joined(&mut self, is_asleep: bool) {
+        self.is_asleep = is_asleep;
+        if let Some(deadlines) = &mut self.deadlines {
+            deadlines.joined();
+        }
+    }
+
     /// A promise was made.
     pub(crate) fn promise(&mut self, promised: Promised) {
         self.pending.push(promised);
@@ -172,11 +180,11 @@ impl Ledger {
         let mut rest = ran;
         while let Some(current) = &mut self.current {
             // What is reported after its period was closed counts in the next one.
-            let crosses = rest.stretch.to > current.end;
-            let (part, after) = rest.split(if crosses { current.end } else { Time::NEVER });
+            let (end, exact) = (current.end, current.exact);
+            let crosses = rest.stretch.to > end;
+            let (part, after) = if crosses { rest.split(end) } else { (rest, rest) };
             let Ran { stretch, late, due } = part;
             current.received += stretch.used;
-            let (end, exact) = (current.end, current.exact);
             if let Some(deadlines) = &mut self.deadlines {
                 deadlines.receive(Received { stretch, late, due, exact });
             }
@@ -212,8 +220,9 @@ impl Ledger {
             received: Span::ZERO,
             slept: self.is_asleep,
         });
-        self.shares.begin();
-        if let (Some(deadlines), Some(reservation)) = (&mut self.deadlines, reservation) {
+        let Some(reservation) = reservation else { return };
+        self.shares.begin(reservation);
+        if let Some(deadlines) = &mut self.deadlines {
             deadlines.begin(reservation.slice(), self.is_asleep);
         }
     }

@@ -44,6 +44,8 @@ pub(crate) struct Shares {
     second: Books,
     /// Periods so far in this second, and whether all of them count.
     periods: u64,
+    /// Periods that make a second.
+    a_second: u64,
     is_measured: bool,
     errors: Tally,
     long_run: Books,
@@ -51,7 +53,12 @@ pub(crate) struct Shares {
 
 impl Shares {
     /// A promise begins, and with it a second.
-    pub(crate) fn begin(&mut self) {
+    pub(crate) fn begin(&mut self, promise: Reservation) {
+        self.a_second = SECOND.ns().div_ceil(promise.period().ns());
+        self.begin_second();
+    }
+
+    fn begin_second(&mut self) {
         (self.second, self.periods, self.is_measured) = (Books::default(), 0, true);
     }
 
@@ -63,7 +70,7 @@ impl Shares {
             self.long_run.add(period.received, promise.slice(), period.slept);
         }
         self.periods += 1;
-        if self.periods == periods_a_second(promise) {
+        if self.periods == self.a_second {
             self.second_over(exact);
         }
     }
@@ -79,7 +86,7 @@ impl Shares {
         if counting > 0 {
             self.long_run.add(Span::ZERO, promise.slice() * counting, true);
         }
-        let to_second = periods_a_second(promise) - self.periods;
+        let to_second = self.a_second - self.periods;
         self.is_measured &= counting == count;
         self.second.add(Span::ZERO, promise.slice() * count.min(to_second), true);
         if count < to_second {
@@ -88,7 +95,7 @@ impl Shares {
         }
         self.second_over(exact);
         // Seconds with nothing but sleep in them do not count. It may be awake in the next one.
-        self.periods = (count - to_second) % periods_a_second(promise);
+        self.periods = (count - to_second) % self.a_second;
         self.is_measured = counting >= self.periods;
         self.second.add(Span::ZERO, promise.slice() * self.periods, self.periods > 0);
     }
@@ -99,7 +106,7 @@ impl Shares {
         {
             self.errors.add_value(error.unsigned_abs());
         }
-        self.begin();
+        self.begin_second();
     }
 
     /// The error in the long run, in millionths, and how the whole seconds were spread.
@@ -130,9 +137,4 @@ impl Books {
 
 fn signed(ppm: u64) -> i64 {
     i64::try_from(ppm).unwrap_or(i64::MAX)
-}
-
-/// How many periods make a whole second.
-fn periods_a_second(promise: Reservation) -> u64 {
-    SECOND.ns().div_ceil(promise.period().ns())
 }

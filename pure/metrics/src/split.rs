@@ -17,7 +17,9 @@ impl Stretch {
     /// The parts before and after `at`. What rounding leaves goes to the later one.
     pub(crate) fn split(self, at: Time) -> (Stretch, Stretch) {
         let at = at.max(self.from).min(self.to);
-        let used = proportion(self.used, at - self.from, self.to - self.from);
+        let (part, length) = (at - self.from, self.to - self.from);
+        // All of the time used, as always on a simulated host, needs no division.
+        let used = if self.used == length { part } else { proportion(self.used, part, length) };
         let before = Stretch { from: self.from, to: at, used };
         (before, Stretch { from: at, to: self.to, used: self.used - used })
     }

@@ -14,6 +14,9 @@ const TOO_SHORT: &str = "no whole period or second of its promise was measured";
 const NO_DEADLINE: &str = "no deadline passed until which it was awake";
 const NO_WAKE: &str = "did not wake";
 
+/// What the plus behind a promise means.
+const LOWER_BOUND: &str = " +  may have more than its promise: only less is an error\n";
+
 /// What stands over the errors of whole seconds.
 const SECONDS: &str = "error in 1 s, %";
 
@@ -75,8 +78,8 @@ impl Summary {
     /// What the signs mean, and what is not there because the machine could not see it.
     fn legend(&self) -> String {
         let mut text = String::new();
-        if self.vcpus.iter().any(|vcpu| vcpu.promised.is_some() && !vcpu.exact) {
-            text += " +  may have more than its promise: only less is an error\n";
+        if self.has_lower_bounds() {
+            text += LOWER_BOUND;
         }
         if !self.knows.sleep {
             text += " Not shown, since this machine does not see who sleeps: deadlines, misses, \
@@ -86,6 +89,11 @@ impl Summary {
                      deadlines, misses, wake to run.\n";
         }
         text
+    }
+
+    /// Whether anybody may have more than it was promised.
+    fn has_lower_bounds(&self) -> bool {
+        self.vcpus.iter().any(|vcpu| vcpu.promised.is_some() && !vcpu.exact)
     }
 
     /// What became of each CPU's time.
@@ -161,7 +169,11 @@ pub fn side_by_side(runs: &[(&str, &Summary)]) -> String {
         }),
     ];
     let names = Column::new("vCPU", &rows, |name| Cell::Text((*name).to_string()));
-    Sheet { names, groups }.render(SIDE_BY_SIDE_WIDTH, false)
+    let mut text = Sheet { names, groups }.render(SIDE_BY_SIDE_WIDTH, false);
+    if runs.iter().any(|(_, run)| run.has_lower_bounds()) {
+        text += LOWER_BOUND;
+    }
+    text
 }
 
 /// A column for each run.

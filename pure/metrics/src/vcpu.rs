@@ -85,6 +85,9 @@ impl VcpuMeter {
     pub(crate) fn joined(&mut self, at: Time) {
         self.joined = Some(at);
         self.was_present = true;
+        if let Some(ledger) = &mut self.ledger {
+            ledger.joined(self.knows.sleep);
+        }
     }
 
     pub(crate) fn promised(&mut self, promised: Promised) {
@@ -112,7 +115,8 @@ impl VcpuMeter {
     pub(crate) fn blocked(&mut self, at: Time) {
         self.woken = None;
         self.awake += measured(self.awake_since.take(), at, self.warmup);
-        if let Some(ledger) = &mut self.ledger {
+        // A machine that does not see who sleeps says so only of those who are finished.
+        if let Some(ledger) = self.ledger.as_mut().filter(|_| self.knows.sleep) {
             ledger.blocked(at);
         }
     }

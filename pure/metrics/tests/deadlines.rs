@@ -2,8 +2,10 @@
 
 mod script;
 
-use script::{Script, us};
+use script::{Script, us, vcpu};
 use slackline_metrics::VcpuSummary;
+use slackline_trace::Record;
+use slackline_units::Time;
 
 /// A vCPU that is awake from the start and owed 2 ms of every 10 ms.
 fn awake() -> Script {
@@ -157,6 +159,13 @@ fn a_promise_changed_in_a_stretch_splits_it() {
 }
 
 #[test]
+fn what_it_overran_under_one_promise_is_taken_off_the_next() {
+    // The promise changes at the very end of the period in which 500 us were ahead of time.
+    let script = awake().ran_late(0, 0, 2_500, 500).promised(0, 10_000, 1_000, 10_000);
+    assert_eq!(judged(&script.ran(0, 10_000, 10_500).first_ended(20_000)), (2, 0, 0, 0));
+}
+
+#[test]
 fn what_cannot_be_seen_is_not_judged() {
     for (sleep, stretches) in [(false, false), (true, false), (false, true)] {
         let vcpu = awake().knows(sleep, stretches).ran(0, 0, 1_000).first_ended(20_000);
@@ -164,4 +173,34 @@ fn what_cannot_be_seen_is_not_judged() {
         assert_eq!(vcpu.waiting, sleep.then_some(us(19_000)));
         assert_eq!(vcpu.error_ppm, Some(-750_000), "1 ms of 4 ms");
     }
+}
+
+#[test]
+fn many_small_shortfalls_are_all_counted() {
+    // A few microseconds of each slice: what each period lacks is made up at another moment.
+    let mut script = awake();
+    for nth in 0..200 {
+        script = script.ran(0, nth * 10_000, nth * 10_000 + 1 + nth % 7);
+    }
+    let vcpu = script.first_ended(2_000_000);
+    assert_eq!((vcpu.deadlines, vcpu.misses), (Some(200), Some(200)));
+    assert_eq!(vcpu.miss_time.map(|time| time.count), Some(200));
+}
+
+#[test]
+fn who_joins_again_begins_anew() {
+    let script = awake().ran_late(0, 0, 9_000, 7_000).left(0, 9_000);
+    let joined = Record::Joined { at: Time::START + us(15_000), vcpu: vcpu(0) };
+    let script = script.with(joined).promised(0, 15_000, 2_000, 10_000).woke(0, 15_000);
+    assert_eq!(judged(&script.first_ended(25_000)), (1, 1, 0, 0));
+}
+
+#[test]
+fn what_is_reported_late_is_not_lost() {
+    // Used before it blocked, but known only after it woke again, in the third period.
+    let script = awake().ran(0, 0, 1_000).blocked(0, 5_000).woke(0, 20_000);
+    let script = script.used(0, 1, (3_000, 5_000, 2_000), (0, false)).ran(0, 25_000, 26_000);
+    let vcpu = script.first_ended(30_000);
+    assert_eq!((vcpu.delivered, vcpu.wake_to_run.unwrap().worst), (us(4_000), us(5_000)));
+    assert_eq!(judged(&vcpu), (1, 0, 0, 0), "it counts from the third period on");
 }

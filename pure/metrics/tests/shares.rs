@@ -88,7 +88,7 @@ fn seconds_slept_through_do_not_count_and_those_after_do() {
 #[test]
 fn without_knowledge_of_sleep_everybody_is_taken_to_be_awake() {
     let script = awake_exact(3_000, 10_000).knows(false, false).ran(0, 0, 150_000);
-    let vcpu = script.first_ended(S);
+    let vcpu = script.blocked(0, 150_000).first_ended(S);
     assert_eq!(vcpu.error_ppm, Some(-500_000));
     assert_eq!(vcpu.second_error.unwrap().worst_ppm, 500_000);
     assert_eq!((vcpu.waiting, vcpu.asleep), (None, None));
@@ -191,31 +191,51 @@ fn who_never_joined_has_no_row() {
     assert_eq!(run.vcpus.iter().map(|vcpu| vcpu.name.as_str()).collect::<Vec<_>>(), ["b"]);
 }
 
-/// However stretches lie over periods, seconds, promises and the warm-up, nothing is lost.
+/// Any numbers will do, as long as they are the same each time: a linear congruential generator,
+/// with Knuth's constants.
+struct Draw(u64);
+
+impl Draw {
+    fn below(&mut self, limit: u64) -> u64 {
+        let next = self.0.wrapping_mul(6_364_136_223_846_793_005);
+        self.0 = next.wrapping_add(1_442_695_040_888_963_407);
+        (self.0 >> 33) % limit
+    }
+
+    fn promise(&mut self, script: Script, slot: u32, at: u64) -> Script {
+        let period = 1 + self.below(2 * S);
+        let of = (self.below(5) > 0).then(|| (1 + self.below(period), period));
+        script.promise(slot, at, of, self.below(2) == 1)
+    }
+}
+
+/// However stretches lie over periods, seconds, promises, sleep and the warm-up, nothing is lost.
 #[test]
 fn sums_add_up_whatever_the_splits() {
-    for seed in 0..200_u64 {
-        let mut state = seed;
-        // A linear congruential generator (Knuth's constants): any spread of cases will do.
-        let mut draw = |below: u64| {
-            state = state
-                .wrapping_mul(6_364_136_223_846_793_005)
-                .wrapping_add(1_442_695_040_888_963_407);
-            (state >> 33) % below
-        };
-        let mut script = Script::new(&["a", "b"]).warmup(draw(3 * S));
+    for seed in 0..500_u64 {
+        let mut draw = Draw(seed);
+        let mut script = Script::new(&["a", "b"]).warmup(draw.below(3 * S));
         for slot in [0, 1] {
-            let period = 1 + draw(2 * S);
-            script = script.promised(slot, 0, 1 + draw(period), period).woke(slot, 0);
+            script = draw.promise(script, slot, 0).woke(slot, 0);
         }
         let (mut now, mut sum) = (0, 0);
         for _ in 0..50 {
-            let slot = u32::from(draw(2) == 1);
-            let (from, length) = (now + draw(1_000), 1 + draw(S));
+            let slot = u32::from(draw.below(2) == 1);
+            let (from, length) = (now + draw.below(1_000), 1 + draw.below(S));
+            let used = draw.below(length + 1);
+            let (late, due) = (draw.below(used + 1), draw.below(2) == 1);
+            if draw.below(4) == 0 {
+                let at = from + draw.below(length);
+                script = draw.promise(script, slot, at);
+            }
             now = from + length;
-            let used = draw(length + 1);
             sum += used;
-            script = script.used(slot, 0, (from, now, used), (draw(used + 1), draw(2) == 1));
+            script = script.used(slot, 0, (from, now, used), (late, due));
+            if draw.below(4) == 0 {
+                let woken = now + draw.below(5 * S);
+                script = script.blocked(slot, now).woke(slot, woken);
+                now = woken;
+            }
         }
         let run = script.ended(now);
         let delivered: Span = run.vcpus.iter().map(|vcpu| vcpu.delivered).sum();
@@ -223,5 +243,11 @@ fn sums_add_up_whatever_the_splits() {
         assert_eq!(run.cpus[0].due + run.cpus[0].spare, run.cpus[0].busy, "seed {seed}");
         assert_eq!(run.cpus[0].busy + run.cpus[0].idle, run.length, "seed {seed}");
         assert!(delivered <= us(sum), "seed {seed}");
+        for vcpu in &run.vcpus {
+            let missed = vcpu.miss_time.map_or(0, |time| time.count);
+            assert_eq!(vcpu.misses, Some(missed), "seed {seed}");
+            let times = vcpu.waiting.unwrap() + vcpu.asleep.unwrap() + vcpu.delivered;
+            assert_eq!(times, vcpu.present, "seed {seed}");
+        }
     }
 }

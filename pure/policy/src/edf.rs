@@ -14,8 +14,11 @@
 //!   this period, `served` when it has not;
 //! - what a vCPU used beyond its slice in a turn that was due to it is debt, and is taken from its
 //!   next slices, so over many periods the error is that of a single one;
-//! - what an always awake vCPU was not given by its deadline is added to its next slice, at most one
-//!   slice of it.
+//! - what an awake vCPU was not given by its deadline is backlog, and is added to its next slices, at
+//!   most one slice to each.
+//!
+//! A new share starts a new period at once. On a CPU that is promised to the last that may take time
+//! from others, once and at most one slice of it, where much of the old slice was used early.
 //!
 //! Departs from [VSched]: sleeping in the middle of a period cannot hurt others. Waking with all of
 //! a slice left and little of the period would demand more than slice/period until the deadline,
@@ -68,7 +71,7 @@ refused, with both numbers.
 Beyond the slice: a work-conserving vCPU (the default) shares what nobody is owed; with
 exact = true it stops until its next period. What a vCPU overran in a turn that was its
 due is debt, taken from its next slices, and what it was not given by its deadline is
-added to the next: the share is right in the long run whatever the timers do.
+added to them: the share is right in the long run whatever the timers do.
 
 Sleeping in mid-period saves nothing up beyond slice/period of what is left of it.",
     policy_fields: &[RESERVE, PLACE, QUANTUM],
@@ -108,10 +111,12 @@ struct Server {
     remaining: Span,
     /// Overrun, still to be taken from coming slices.
     debt: Span,
+    /// Not given to it by past deadlines although it was awake, still to be added to its slices.
+    backlog: Span,
     /// Unclaimed time it had, or was passed over for by sleeping.
     spare_used: Span,
-    /// Since when it has been asleep, while it is.
-    asleep_since: Option<Time>,
+    /// Since when it has been asleep; `NEVER` while it is awake.
+    asleep_since: Time,
     /// Whether it slept in the current period: what it then misses is not owed to it.
     slept: bool,
 }
@@ -128,8 +133,9 @@ impl Policy for Edf {
             deadline: at.now().after(reservation.period()),
             remaining: reservation.slice(),
             debt: Span::ZERO,
+            backlog: Span::ZERO,
             spare_used: Span::ZERO,
-            asleep_since: Some(at.now()),
+            asleep_since: at.now(),
             slept: true,
         };
         self.servers.insert(vcpu, server);
@@ -158,6 +164,7 @@ impl Policy for Edf {
         server.cpu = cpu;
         server.deadline = at.now();
         server.remaining = Span::ZERO;
+        server.backlog = Span::ZERO;
         server.begin_period(at.now());
         if at.is_awake(vcpu) {
             self.enqueue(vcpu);
@@ -176,7 +183,7 @@ impl Policy for Edf {
         server.wake(at.now());
         let cpu = server.cpu;
         server.spare_used = server.spare_used.max(self.spare_floor[cpu.index()]);
-        self.enqueue(vcpu);
+        self.insert(vcpu);
         CpuSet::one(cpu)
     }
 
@@ -208,7 +215,7 @@ impl Policy for Edf {
     fn block(&mut self, at: &Moment, vcpu: VcpuId) {
         self.dequeue(vcpu);
         let server = &mut self.servers[vcpu];
-        server.asleep_since = Some(at.now());
+        server.asleep_since = at.now();
         server.slept = true;
     }
 
@@ -284,9 +291,13 @@ impl Edf {
         })
     }
 
-    /// Puts an awake vCPU where it belongs now.
+    /// Moves an awake vCPU to where it belongs now.
     fn enqueue(&mut self, vcpu: VcpuId) {
         self.dequeue(vcpu);
+        self.insert(vcpu);
+    }
+
+    fn insert(&mut self, vcpu: VcpuId) {
         let server = &self.servers[vcpu];
         let is_served = server.remaining.is_zero();
         let queue = if is_served { served(server.cpu) } else { owed(server.cpu) };
@@ -306,29 +317,41 @@ impl Server {
     /// Moves on to the period that contains `now`.
     fn begin_period(&mut self, now: Time) {
         let (slice, period) = (self.reservation.slice(), self.reservation.period());
-        let passed = now.since(self.deadline) / period;
-        let missed = if self.slept || passed > 0 { Span::ZERO } else { self.remaining };
-        self.slept = self.asleep_since.is_some();
+        let past = now.since(self.deadline);
+        let passed = if past < period { 0 } else { past / period };
+        if self.slept {
+            // Whole periods that went by asleep pay debt off: their slices were not used.
+            let unused = slice.ns().saturating_mul(passed);
+            self.debt = self.debt.left_after(Span::from_ns(unused));
+        } else {
+            self.backlog += self.remaining + slice * passed;
+        }
+        let settled = self.backlog.min(self.debt);
+        self.backlog -= settled;
+        self.debt -= settled;
+        self.slept = self.asleep_since != Time::NEVER;
         self.deadline = self.deadline.after(period * passed).after(period);
-        let due = slice + missed.min(slice);
+        let extra = self.backlog.min(slice);
+        self.backlog -= extra;
+        let due = slice + extra;
         let paid = self.debt.min(due);
         self.debt -= paid;
-        // Whole periods that went by asleep pay debt off as well: their slices were not used.
-        let unused = slice.ns().saturating_mul(passed);
-        self.debt = self.debt.left_after(Span::from_ns(unused));
         self.remaining = due - paid;
     }
 
     /// Awake again: keeps the larger of the two amounts that cannot hurt others (see the top).
     fn wake(&mut self, now: Time) {
-        let mut since = self.asleep_since.take().unwrap_or(now);
+        let mut since = core::mem::replace(&mut self.asleep_since, Time::NEVER).min(now);
         if now >= self.deadline {
             self.begin_period(now);
             since = since.max(self.deadline - self.reservation.period());
         }
+        if now == since {
+            return;
+        }
         let as_if_it_ran = self.remaining.left_after(now.since(since));
         let in_proportion = self.remaining.min(self.due_in(self.deadline.since(now)));
-        self.slept |= now > since;
+        self.slept = true;
         self.remaining = as_if_it_ran.max(in_proportion);
     }
 
@@ -374,6 +397,18 @@ mod tests {
             a slice=2ms period=10ms exact   rrrrrrrrrrrrrrrrrrrr
             b slice=2ms period=5ms exact    rrrrrrrrrrrrrrrrrrrr
             cpu0                            bbaa.bb...bbaa.bb...
+        ");
+    }
+
+    /// A textbook's example over its whole hyperperiod, worked out by hand: of equal deadlines the
+    /// lower id comes first.
+    #[test]
+    fn three_tasks_meet_all_deadlines() {
+        picture("edf", "
+            a slice=1ms period=8ms exact    rrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrr
+            b slice=2ms period=5ms exact    rrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrr
+            c slice=4ms period=10ms exact   rrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrr
+            cpu0                            bbaccbbccabbcccbbca.bbcccbbca.bbaccbbcc.
         ");
     }
 

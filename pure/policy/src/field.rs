@@ -172,12 +172,12 @@ impl core::error::Error for FieldError {}
 impl Kind {
     /// Something that could stand there, as one would write it.
     #[must_use]
-    pub fn example(&self) -> &'static str {
+    pub fn example(&self) -> String {
         match self {
-            Kind::Span { .. } => "\"10ms\"",
-            Kind::Share { .. } => "\"0.25cpu\"",
-            Kind::Flag => "true",
-            Kind::Choice(words) => words.first().copied().unwrap_or(""),
+            Kind::Span { .. } => "\"10ms\"".into(),
+            Kind::Share { .. } => "\"0.25cpu\"".into(),
+            Kind::Flag => "true".into(),
+            Kind::Choice(words) => alloc::format!("{:?}", words.first().copied().unwrap_or("")),
         }
     }
 }
@@ -485,7 +485,7 @@ mod tests {
             (
                 &[("place", Given::Text("here"))],
                 "`place = \"here\"` is not one of spread, pack",
-                "write place = spread",
+                "write place = \"spread\"",
             ),
             (
                 &[("exact", Given::Text("yes"))],

@@ -8,15 +8,19 @@ use slackline_units::{CpuId, CpuSet, Time, VcpuId};
 #[derive(Clone, Debug)]
 pub struct Moment {
     now: Time,
-    /// By slot; none where no vCPU has joined.
-    rows: Vec<Option<Row>>,
+    /// By slot.
+    rows: Vec<Row>,
+    /// By slot, of those who have ever joined. Apart, so that the rows that every event reads stay
+    /// small: a cache line holds nine vCPUs.
+    ids: Vec<VcpuId>,
     occupants: Vec<Option<VcpuId>>,
     idle: CpuSet,
 }
 
-#[derive(Clone, Copy, Debug)]
+/// All false where no vCPU has joined.
+#[derive(Clone, Copy, Debug, Default)]
 struct Row {
-    id: VcpuId,
+    member: bool,
     awake: bool,
     barred: bool,
     cpu: Option<CpuId>,
@@ -26,72 +30,84 @@ struct Row {
 /// What a policy may ask.
 impl Moment {
     /// The instant.
+    #[inline]
     #[must_use]
     pub fn now(&self) -> Time {
         self.now
     }
 
     /// Whether the vCPU has work.
+    #[inline]
     #[must_use]
     pub fn is_awake(&self, vcpu: VcpuId) -> bool {
-        self.row(vcpu).is_some_and(|row| row.awake)
+        self.row(vcpu).awake
     }
 
     /// Whether the vCPU has joined and not left.
+    #[inline]
     #[must_use]
     pub fn is_member(&self, vcpu: VcpuId) -> bool {
-        self.row(vcpu).is_some()
+        self.row(vcpu).member
     }
 
     /// Whether `vcpu` may be picked for `cpu`: awake, on no other CPU, and not refused there.
+    #[inline]
     #[must_use]
     pub fn is_eligible(&self, vcpu: VcpuId, cpu: CpuId) -> bool {
-        self.row(vcpu).is_some_and(|row| row.may_run_on(cpu))
+        self.row(vcpu).may_run_on(cpu)
     }
 
     /// Everybody who may be picked for `cpu`, in order of id. Walks all vCPUs: for tests and small
     /// accounts, not for the hot path.
     pub fn eligible(&self, cpu: CpuId) -> impl Iterator<Item = VcpuId> {
-        self.rows.iter().flatten().filter(move |row| row.may_run_on(cpu)).map(|row| row.id)
+        let rows = self.rows.iter().zip(&self.ids);
+        rows.filter(move |(row, _)| row.may_run_on(cpu)).map(|(_, &vcpu)| vcpu)
     }
 
     /// Everybody who has joined, in order of id.
     pub fn members(&self) -> impl Iterator<Item = VcpuId> {
-        self.rows.iter().flatten().map(|row| row.id)
+        let rows = self.rows.iter().zip(&self.ids);
+        rows.filter(|(row, _)| row.member).map(|(_, &vcpu)| vcpu)
     }
 
     /// Who has been given `cpu`.
+    #[inline]
     #[must_use]
     pub fn occupant(&self, cpu: CpuId) -> Option<VcpuId> {
         self.occupants[cpu.index()]
     }
 
     /// The CPU that `vcpu` has been given.
+    #[inline]
     #[must_use]
     pub fn cpu_of(&self, vcpu: VcpuId) -> Option<CpuId> {
-        self.row(vcpu).and_then(|row| row.cpu)
+        self.row(vcpu).cpu
     }
 
     /// The CPU that `vcpu` had last.
+    #[inline]
     #[must_use]
     pub fn last_cpu_of(&self, vcpu: VcpuId) -> Option<CpuId> {
-        self.row(vcpu).and_then(|row| row.last_cpu)
+        self.row(vcpu).last_cpu
     }
 
     /// The CPUs that have no occupant.
+    #[inline]
     #[must_use]
     pub fn idle(&self) -> CpuSet {
         self.idle
     }
 
     /// How many CPUs there are.
+    #[inline]
     #[must_use]
     pub fn cpus(&self) -> usize {
         self.occupants.len()
     }
 
-    fn row(&self, vcpu: VcpuId) -> Option<&Row> {
-        self.rows.get(vcpu.slot())?.as_ref()
+    #[inline]
+    fn row(&self, vcpu: VcpuId) -> Row {
+        self.rows.get(vcpu.slot()).copied().unwrap_or_default()
     }
 }
 
@@ -100,11 +116,17 @@ impl Moment {
     /// The start of a host with `cpus` CPUs, all idle, and no vCPU.
     #[must_use]
     pub fn at_start(cpus: usize) -> Moment {
-        let idle = CpuSet::first_n(cpus);
-        Moment { now: Time::START, rows: Vec::new(), occupants: alloc::vec![None; cpus], idle }
+        Moment {
+            now: Time::START,
+            rows: Vec::new(),
+            ids: Vec::new(),
+            occupants: alloc::vec![None; cpus],
+            idle: CpuSet::first_n(cpus),
+        }
     }
 
     /// Time passes.
+    #[inline]
     pub fn advance(&mut self, now: Time) {
         self.now = now;
     }
@@ -112,38 +134,45 @@ impl Moment {
     /// A vCPU appears, asleep.
     pub fn join(&mut self, id: VcpuId) {
         if self.rows.len() <= id.slot() {
-            self.rows.resize(id.slot() + 1, None);
+            self.rows.resize(id.slot() + 1, Row::default());
+            // What stands in a slot before anybody has joined there is never read.
+            self.ids.resize(id.slot() + 1, id);
         }
-        let row = Row { id, awake: false, barred: false, cpu: None, last_cpu: None };
-        self.rows[id.slot()] = Some(row);
+        self.ids[id.slot()] = id;
+        self.rows[id.slot()] = Row { member: true, ..Row::default() };
     }
 
     /// A vCPU disappears; it must have no CPU.
     pub fn leave(&mut self, vcpu: VcpuId) {
-        self.rows[vcpu.slot()] = None;
+        self.rows[vcpu.slot()] = Row::default();
     }
 
     /// A vCPU has work, or has none.
+    #[inline]
     pub fn set_awake(&mut self, vcpu: VcpuId, awake: bool) {
         self.row_mut(vcpu).awake = awake;
     }
 
     /// A vCPU may not be picked, or may again.
+    #[inline]
     pub fn set_barred(&mut self, vcpu: VcpuId, barred: bool) {
         self.row_mut(vcpu).barred = barred;
     }
 
     /// A CPU is given to a vCPU that has none; the one that had it goes without.
+    #[inline]
     pub fn occupy(&mut self, cpu: CpuId, vcpu: VcpuId) {
-        self.vacate(cpu);
-        self.occupants[cpu.index()] = Some(vcpu);
-        self.idle.remove(cpu);
+        match self.occupants[cpu.index()].replace(vcpu) {
+            Some(before) => self.row_mut(before).cpu = None,
+            None => self.idle.remove(cpu),
+        }
         let row = self.row_mut(vcpu);
         row.cpu = Some(cpu);
         row.last_cpu = Some(cpu);
     }
 
     /// A CPU is taken from whoever had it.
+    #[inline]
     pub fn vacate(&mut self, cpu: CpuId) {
         if let Some(before) = self.occupants[cpu.index()].take() {
             self.row_mut(before).cpu = None;
@@ -151,12 +180,16 @@ impl Moment {
         }
     }
 
+    #[inline]
     fn row_mut(&mut self, vcpu: VcpuId) -> &mut Row {
-        self.rows[vcpu.slot()].as_mut().expect("a vCPU that has joined")
+        let row = &mut self.rows[vcpu.slot()];
+        assert!(row.member, "only who has joined changes");
+        row
     }
 }
 
 impl Row {
+    #[inline]
     fn may_run_on(&self, cpu: CpuId) -> bool {
         self.awake && !self.barred && self.cpu.is_none_or(|other| other == cpu)
     }

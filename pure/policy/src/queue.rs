@@ -16,8 +16,18 @@ const ARITY: usize = 4;
 pub(crate) struct Queues<K> {
     heaps: Vec<Vec<(K, VcpuId)>>,
     /// By slot: which queue, and where in it.
-    places: Vec<Option<(u32, u32)>>,
+    places: Vec<Place>,
 }
+
+/// Where a vCPU stands.
+#[derive(Clone, Copy, Debug)]
+struct Place {
+    queue: u32,
+    at: u32,
+}
+
+/// In no queue: there are fewer than this.
+const NOWHERE: Place = Place { queue: u32::MAX, at: 0 };
 
 impl<K: Ord + Copy> Queues<K> {
     /// `count` empty queues.
@@ -26,6 +36,7 @@ impl<K: Ord + Copy> Queues<K> {
     }
 
     /// The lowest of a queue.
+    #[inline]
     pub(crate) fn first(&self, queue: usize) -> Option<(K, VcpuId)> {
         self.heaps[queue].first().copied()
     }
@@ -36,27 +47,30 @@ impl<K: Ord + Copy> Queues<K> {
     }
 
     /// The queue in which `vcpu` stands.
+    #[inline]
     pub(crate) fn queue_of(&self, vcpu: VcpuId) -> Option<usize> {
-        self.places.get(vcpu.slot()).copied().flatten().map(|(queue, _)| queue as usize)
+        let place = self.places.get(vcpu.slot()).filter(|place| place.queue != NOWHERE.queue);
+        place.map(|place| place.queue as usize)
     }
 
     /// Puts `vcpu` into a queue; it must stand in none.
+    #[inline]
     pub(crate) fn insert(&mut self, queue: usize, key: K, vcpu: VcpuId) {
         if self.places.len() <= vcpu.slot() {
-            self.places.resize(vcpu.slot() + 1, None);
+            self.places.resize(vcpu.slot() + 1, NOWHERE);
         }
-        debug_assert!(self.places[vcpu.slot()].is_none(), "{vcpu} stands in a queue already");
+        debug_assert!(self.queue_of(vcpu).is_none(), "{vcpu} stands in a queue already");
         let end = self.heaps[queue].len();
         self.heaps[queue].push((key, vcpu));
         self.rise(queue, end);
     }
 
     /// Takes `vcpu` out of the queue in which it stands, if any.
+    #[inline]
     pub(crate) fn remove(&mut self, vcpu: VcpuId) {
-        let Some((queue, at)) = self.places.get_mut(vcpu.slot()).and_then(Option::take) else {
-            return;
-        };
-        let (queue, at) = (queue as usize, at as usize);
+        let Some(queue) = self.queue_of(vcpu) else { return };
+        let place = core::mem::replace(&mut self.places[vcpu.slot()], NOWHERE);
+        let at = place.at as usize;
         let heap = &mut self.heaps[queue];
         heap.swap_remove(at);
         if at < heap.len() {
@@ -65,8 +79,9 @@ impl<K: Ord + Copy> Queues<K> {
         }
     }
 
+    #[inline]
     fn rise(&mut self, queue: usize, mut at: usize) {
-        let heap = &mut self.heaps[queue];
+        let (heap, places) = (&mut self.heaps[queue][..], &mut self.places[..]);
         let moved = heap[at];
         while at > 0 {
             let parent = (at - 1) / ARITY;
@@ -74,37 +89,46 @@ impl<K: Ord + Copy> Queues<K> {
                 break;
             }
             heap[at] = heap[parent];
-            self.places[heap[at].1.slot()] = Some(place(queue, at));
+            places[heap[at].1.slot()] = place(queue, at);
             at = parent;
         }
         heap[at] = moved;
-        self.places[moved.1.slot()] = Some(place(queue, at));
+        places[moved.1.slot()] = place(queue, at);
     }
 
     /// Returns where it came to rest.
     fn sink(&mut self, queue: usize, mut at: usize) -> usize {
-        let heap = &mut self.heaps[queue];
+        let (heap, places) = (&mut self.heaps[queue][..], &mut self.places[..]);
         let moved = heap[at];
         loop {
             let children = at * ARITY + 1;
             let last = heap.len().min(children + ARITY);
-            let Some(least) = (children..last).min_by_key(|&child| heap[child]) else { break };
+            if children >= last {
+                break;
+            }
+            let mut least = children;
+            for child in children + 1..last {
+                if heap[child] < heap[least] {
+                    least = child;
+                }
+            }
             if moved <= heap[least] {
                 break;
             }
             heap[at] = heap[least];
-            self.places[heap[at].1.slot()] = Some(place(queue, at));
+            places[heap[at].1.slot()] = place(queue, at);
             at = least;
         }
         heap[at] = moved;
-        self.places[moved.1.slot()] = Some(place(queue, at));
+        places[moved.1.slot()] = place(queue, at);
         at
     }
 }
 
-fn place(queue: usize, at: usize) -> (u32, u32) {
-    let narrow = |index: usize| u32::try_from(index).expect("slots are 32 bits wide");
-    (narrow(queue), narrow(at))
+#[inline]
+#[allow(clippy::cast_possible_truncation)] // Slots are 32 bits wide, so a queue is no longer.
+fn place(queue: usize, at: usize) -> Place {
+    Place { queue: queue as u32, at: at as u32 }
 }
 
 #[cfg(test)]

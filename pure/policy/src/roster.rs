@@ -33,6 +33,7 @@ impl<T> Roster<T> {
 
     /// The value of a vCPU, if it has one.
     #[must_use]
+    #[inline]
     pub fn get(&self, vcpu: VcpuId) -> Option<&T> {
         self.rows.get(vcpu.slot())?.as_ref()
     }
@@ -40,12 +41,14 @@ impl<T> Roster<T> {
 
 impl<T> Index<VcpuId> for Roster<T> {
     type Output = T;
+    #[inline]
     fn index(&self, vcpu: VcpuId) -> &T {
         self.rows[vcpu.slot()].as_ref().expect("a vCPU that has joined")
     }
 }
 
 impl<T> IndexMut<VcpuId> for Roster<T> {
+    #[inline]
     fn index_mut(&mut self, vcpu: VcpuId) -> &mut T {
         self.rows[vcpu.slot()].as_mut().expect("a vCPU that has joined")
     }

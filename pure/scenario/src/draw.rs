@@ -194,7 +194,15 @@ impl Stream {
     }
 
     /// The next length of time. A fixed one takes nothing from the stream.
+    #[inline]
     pub fn draw(&mut self, draw: &Draw) -> Span {
+        match *draw {
+            Draw::Fixed(span) => span,
+            Draw::Uniform { .. } | Draw::Exponential { .. } => self.draw_anew(draw),
+        }
+    }
+
+    fn draw_anew(&mut self, draw: &Draw) -> Span {
         match *draw {
             Draw::Fixed(span) => span,
             Draw::Uniform { least, most } => {

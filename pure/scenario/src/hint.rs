@@ -71,7 +71,7 @@ impl ErrorKind {
             ErrorKind::UnknownField { name, spec, part } => unknown_field(name, spec, *part),
             ErrorKind::Field(FieldError::NotASpan(..)) => LENGTHS.to_owned(),
             ErrorKind::Field(FieldError::NotAChoice(field, _)) => {
-                format!("write {} = \"{}\"", field.name, field.kind.example())
+                format!("write {} = {}", field.name, field.kind.example())
             }
             ErrorKind::Field(error) => error.hint()?,
             ErrorKind::Reservation(ReservationError::SliceOverPeriod { period, .. }) => {

@@ -36,7 +36,7 @@ pub fn admit(scenario: &Scenario) -> Result<(), RunError> {
             What::Leave(vcpu) => Fact::Left(*vcpu),
         };
         let report = Report { now: action.at, used: &[], fact };
-        match host.step(report, &mut Nothing, &mut ()) {
+        match host.step(report, &mut Nothing, &mut ()).map_err(|fault| *fault) {
             Err(Fault::Declined { .. }) if matches!(action.what, What::Change(..)) => {}
             Err(fault) => return Err(declined(scenario, fault)),
             Ok(()) => {}

@@ -48,14 +48,19 @@ struct Cpu {
     refusals: Stream,
 }
 
+/// How exact the timers of all CPUs are.
+struct Timers {
+    resolution: Span,
+    lateness: Draw,
+}
+
 /// All CPUs of the host.
 pub(crate) struct Cpus {
     cpus: Vec<Cpu>,
     firsts: Tournament,
     switch: Span,
     migrate: Span,
-    resolution: Span,
-    lateness: Draw,
+    timers: Timers,
     refuse_ppm: u32,
     /// By slot: where each vCPU last ran.
     homes: Vec<Option<CpuId>>,
@@ -82,14 +87,17 @@ impl Cpus {
             firsts: Tournament::new(host.cpus),
             switch: host.switch,
             migrate: host.migrate,
-            resolution: host.timer_resolution,
-            lateness: host.timer_lateness,
+            timers: Timers {
+                resolution: host.timer_resolution,
+                lateness: host.timer_lateness,
+            },
             refuse_ppm: host.refuse,
             homes: vec![None; vcpus],
         }
     }
 
     /// What happens first on any CPU, and when.
+    #[inline]
     pub(crate) fn first(&self) -> (Time, CpuId, Timer) {
         let cpu = self.firsts.first();
         let (at, timer) = self.cpus[cpu.index()].next();
@@ -97,11 +105,13 @@ impl Cpus {
     }
 
     /// Who runs there; there must be somebody.
+    #[inline]
     pub(crate) fn occupant(&self, cpu: CpuId) -> VcpuId {
         self.cpus[cpu.index()].occupant.expect("work ends only where somebody works")
     }
 
     /// A timer has rung; returns when it was due.
+    #[inline]
     pub(crate) fn take_timer(&mut self, cpu: CpuId, timer: Timer) -> Time {
         let this = &mut self.cpus[cpu.index()];
         let armed = if timer == Timer::Limit { &mut this.limit } else { &mut this.alarm };
@@ -111,6 +121,7 @@ impl Cpus {
     }
 
     /// The occupant goes straight on with more work.
+    #[inline]
     pub(crate) fn go_on(&mut self, cpu: CpuId, now: Time, guests: &Guests<'_>) {
         let this = &mut self.cpus[cpu.index()];
         let vcpu = this.occupant.expect("somebody works");
@@ -119,6 +130,7 @@ impl Cpus {
         self.refresh(cpu);
     }
 
+    #[inline]
     fn start(&mut self, cpu: CpuId, vcpu: VcpuId, now: Time, guests: &Guests<'_>) {
         let home = self.homes[vcpu.slot()].replace(cpu);
         let this = &mut self.cpus[cpu.index()];
@@ -133,6 +145,7 @@ impl Cpus {
         this.work_ends = this.worked.after(guests.left(vcpu));
     }
 
+    #[inline]
     fn stop(&mut self, cpu: CpuId, now: Time, guests: &mut Guests<'_>) {
         let this = &mut self.cpus[cpu.index()];
         if let Some(vcpu) = this.occupant.take() {
@@ -142,11 +155,26 @@ impl Cpus {
         }
     }
 
+    #[inline]
+    fn refresh(&mut self, cpu: CpuId) {
+        if self.cpus.len() == 1 {
+            return; // It has nobody to play against.
+        }
+        let (at, _) = self.cpus[cpu.index()].next();
+        self.firsts.set(cpu, at);
+    }
+}
+
+impl Timers {
     /// A timer that is armed again for the same time keeps its lateness.
-    fn arm(&mut self, cpu: CpuId, before: Armed, due: Option<Time>) -> Armed {
-        let Some(due) = due else { return OFF };
-        if before.due == due {
-            return before;
+    #[inline]
+    fn arm(&self, timer: &mut Armed, due: Option<Time>, now: Time, lateness: &mut Stream) {
+        let Some(due) = due else {
+            *timer = OFF;
+            return;
+        };
+        if timer.due == due {
+            return;
         }
         let ticks = if self.resolution.is_zero() {
             due
@@ -154,22 +182,23 @@ impl Cpus {
             let past = (due - Time::START) % self.resolution;
             if past.is_zero() { due } else { due.after(self.resolution - past) }
         };
-        let late = self.cpus[cpu.index()].lateness.draw(&self.lateness);
-        Armed { due, rings: ticks.after(late) }
-    }
-
-    fn refresh(&mut self, cpu: CpuId) {
-        let (at, _) = self.cpus[cpu.index()].next();
-        self.firsts.set(cpu, at);
+        let late = lateness.draw(&self.lateness);
+        // What was due while an earlier alarm was late has passed already, and rings now.
+        *timer = Armed { due, rings: ticks.after(late).max(now) };
     }
 }
 
 impl Cpu {
+    #[inline]
     fn next(&self) -> (Time, Timer) {
-        let work = (self.work_ends, Timer::Work);
-        let limit = (self.limit.rings, Timer::Limit);
-        let alarm = (self.alarm.rings, Timer::Alarm);
-        work.min(limit).min(alarm)
+        let mut first = (self.work_ends, Timer::Work);
+        if self.limit.rings < first.0 {
+            first = (self.limit.rings, Timer::Limit);
+        }
+        if self.alarm.rings < first.0 {
+            first = (self.alarm.rings, Timer::Alarm);
+        }
+        first
     }
 }
 
@@ -182,6 +211,7 @@ pub(crate) struct SimHands<'a, 'b> {
 }
 
 impl Hands for SimHands<'_, '_> {
+    #[inline]
     fn measure(&mut self, cpu: CpuId, now: Time) -> Option<Used> {
         let this = &mut self.cpus.cpus[cpu.index()];
         let vcpu = this.occupant?;
@@ -190,6 +220,7 @@ impl Hands for SimHands<'_, '_> {
         (!ran.is_zero()).then_some(Used { vcpu, cpu, from, to: now, ran })
     }
 
+    #[inline]
     fn carry_out(&mut self, order: Order) -> Outcome {
         match order {
             Order::Idle { cpu } => {
@@ -202,24 +233,24 @@ impl Hands for SimHands<'_, '_> {
                     let refuse_ppm = self.cpus.refuse_ppm;
                     if refuse_ppm > 0 && self.cpus.cpus[cpu.index()].refusals.chance(refuse_ppm) {
                         self.cpus.refresh(cpu);
-                        self.queue.push(self.now + RETRY, Event::Allow(vcpu));
+                        self.queue.push(self.now + RETRY, Event::Allow(vcpu.slot()));
                         return Outcome::Refused;
                     }
                     self.cpus.start(cpu, vcpu, self.now, self.guests);
                 }
-                let before = self.cpus.cpus[cpu.index()].limit;
-                self.cpus.cpus[cpu.index()].limit = self.cpus.arm(cpu, before, until);
+                let this = &mut self.cpus.cpus[cpu.index()];
+                self.cpus.timers.arm(&mut this.limit, until, self.now, &mut this.lateness);
                 self.cpus.refresh(cpu);
             }
         }
         Outcome::Done
     }
 
+    #[inline]
     fn set_alarm(&mut self, cpu: CpuId, alarm: Option<Time>) {
-        let before = self.cpus.cpus[cpu.index()].alarm;
-        let is_new = alarm.unwrap_or(Time::NEVER) != before.due;
-        if is_new {
-            self.cpus.cpus[cpu.index()].alarm = self.cpus.arm(cpu, before, alarm);
+        let this = &mut self.cpus.cpus[cpu.index()];
+        if alarm.unwrap_or(Time::NEVER) != this.alarm.due {
+            self.cpus.timers.arm(&mut this.alarm, alarm, self.now, &mut this.lateness);
             self.cpus.refresh(cpu);
         }
     }
@@ -241,6 +272,7 @@ impl Tournament {
         Tournament { tree, leaves }
     }
 
+    #[inline]
     fn first(&self) -> CpuId {
         self.tree[1].1
     }

@@ -1,7 +1,7 @@
 //! Steps the workload program of each vCPU. Knows nothing of scheduling: a guest is told that it
 //! has computed, and says what it needs next.
 
-use slackline_scenario::{Domain, Program, Purpose, Scenario, Step, Stream};
+use slackline_scenario::{Program, Purpose, Scenario, Step, Stream};
 use slackline_trace::{Record, Sink};
 use slackline_units::{Span, Time, VcpuId};
 
@@ -19,12 +19,17 @@ pub(crate) enum Need {
 /// All guests, by slot.
 pub(crate) struct Guests<'a> {
     guests: Vec<Guest>,
+    /// By domain.
     programs: Vec<&'a Program>,
     streams: Vec<Stream>,
 }
 
-/// Small, because a hundred thousand of them are walked in no order.
+/// One cache line, because a hundred thousand of them are walked in no order.
+#[repr(align(64))]
 struct Guest {
+    id: VcpuId,
+    /// The next step of its program.
+    step: u32,
     /// CPU time it still wants before its next step; `Span::MAX` is for ever.
     left: Span,
     /// When it began its program; releases are counted from there.
@@ -35,8 +40,6 @@ struct Guest {
     releases: u64,
     released: Time,
     deadline: Time,
-    program: u32,
-    step: u32,
 }
 
 /// How many steps a program may take at one instant: one that neither computes nor sleeps would
@@ -45,25 +48,28 @@ const STEPS_AT_ONCE: u32 = 10_000;
 
 impl<'a> Guests<'a> {
     pub(crate) fn new(scenario: &'a Scenario) -> Guests<'a> {
-        let of = |(index, domain): (usize, &'a Domain)| {
-            let program = u32::try_from(index).expect("domains are counted in 32 bits");
-            domain.vcpus.iter().map(move |_| Guest {
-                left: Span::ZERO,
-                began: Time::START,
-                wakes: Time::NEVER,
-                releases: 0,
-                released: Time::START,
-                deadline: Time::NEVER,
-                program,
-                step: 0,
-            })
+        let asleep = |&id: &VcpuId| Guest {
+            id,
+            step: 0,
+            left: Span::ZERO,
+            began: Time::START,
+            wakes: Time::NEVER,
+            releases: 0,
+            released: Time::START,
+            deadline: Time::NEVER,
         };
-        let guests: Vec<Guest> = scenario.domains.iter().enumerate().flat_map(of).collect();
-        let vcpus = scenario.domains.iter().flat_map(|domain| &domain.vcpus);
-        let stream = |vcpu: &VcpuId| Stream::of_vcpu(scenario.seed, *vcpu, Purpose::Work);
-        let streams = vcpus.map(stream).collect();
+        let ids = scenario.domains.iter().flat_map(|domain| &domain.vcpus);
+        let guests: Vec<Guest> = ids.map(asleep).collect();
+        let stream = |guest: &Guest| Stream::of_vcpu(scenario.seed, guest.id, Purpose::Work);
+        let streams = guests.iter().map(stream).collect();
         let programs = scenario.domains.iter().map(|domain| &domain.program).collect();
         Guests { guests, programs, streams }
+    }
+
+    /// The vCPU in a slot.
+    #[inline]
+    pub(crate) fn vcpu(&self, slot: usize) -> VcpuId {
+        self.guests[slot].id
     }
 
     /// A guest begins its program now.
@@ -79,16 +85,19 @@ impl<'a> Guests<'a> {
     }
 
     /// Whether the guest is asleep until just now.
+    #[inline]
     pub(crate) fn is_due(&self, vcpu: VcpuId, now: Time) -> bool {
         self.guests[vcpu.slot()].wakes == now
     }
 
     /// CPU time the guest wants before its next step.
+    #[inline]
     pub(crate) fn left(&self, vcpu: VcpuId) -> Span {
         self.guests[vcpu.slot()].left
     }
 
     /// The guest was given time for this much work; what it did not want is not counted.
+    #[inline]
     pub(crate) fn compute(&mut self, vcpu: VcpuId, work: Span) {
         let guest = &mut self.guests[vcpu.slot()];
         if guest.left != Span::MAX {
@@ -97,6 +106,7 @@ impl<'a> Guests<'a> {
     }
 
     /// The guest has computed all it wanted.
+    #[inline]
     pub(crate) fn finish_compute(&mut self, vcpu: VcpuId) {
         self.guests[vcpu.slot()].left = Span::ZERO;
     }
@@ -105,16 +115,16 @@ impl<'a> Guests<'a> {
     pub(crate) fn advance<S: Sink>(&mut self, vcpu: VcpuId, now: Time, sink: &mut S) -> Need {
         let guest = &mut self.guests[vcpu.slot()];
         let stream = &mut self.streams[vcpu.slot()];
-        let program = self.programs[guest.program as usize];
+        let program = self.programs[vcpu.domain().number() as usize];
         guest.wakes = Time::NEVER;
         for _ in 0..STEPS_AT_ONCE {
-            if guest.step as usize == program.steps.len() {
+            let Some(step) = program.steps.get(guest.step as usize) else {
                 if !program.repeat {
                     return Need::Nothing;
                 }
                 guest.step = 0;
-            }
-            let step = &program.steps[guest.step as usize];
+                continue;
+            };
             guest.step += 1;
             match step {
                 Step::Compute(draw) => {
@@ -154,6 +164,7 @@ impl<'a> Guests<'a> {
 }
 
 impl Guest {
+    #[inline]
     fn sleep_until(&mut self, until: Time) -> Need {
         self.wakes = until;
         Need::Sleep(until)

@@ -119,8 +119,11 @@ impl<'a> Sim<'a> {
                     let rang = if timer == Timer::Limit { Fact::LimitReached } else { Fact::AlarmRang };
                     self.step(now, rang(cpu), sink)?;
                 }
-                Next::Event(Event::Wake(vcpu)) => self.start_work(now, vcpu, sink)?,
-                Next::Event(Event::Allow(vcpu)) => {
+                Next::Event(Event::Wake(slot)) => {
+                    self.start_work(now, self.guests.vcpu(slot), sink)?;
+                }
+                Next::Event(Event::Allow(slot)) => {
+                    let vcpu = self.guests.vcpu(slot);
                     if self.host.moment().is_member(vcpu) {
                         self.step(now, Fact::Allowed(vcpu), sink)?;
                     }
@@ -151,7 +154,7 @@ impl<'a> Sim<'a> {
         Some((now, next))
     }
 
-    fn step<S: Sink>(&mut self, now: Time, fact: Fact<'_>, sink: &mut S) -> Result<(), Fault> {
+    fn step<S: Sink>(&mut self, now: Time, fact: Fact<'_>, sink: &mut S) -> Result<(), Box<Fault>> {
         let mut hands = cpu::SimHands {
             now,
             cpus: &mut self.cpus,
@@ -166,12 +169,13 @@ impl<'a> Sim<'a> {
         match action.what {
             What::Join(vcpu, share) => {
                 let joined = self.step(now, Fact::Joined(vcpu, &share), sink);
-                joined.map_err(|fault| declined(self.scenario, fault))?;
+                joined.map_err(|fault| declined(self.scenario, *fault))?;
                 self.guests.begin(vcpu, now);
                 self.start_work(now, vcpu, sink)?;
             }
             What::Change(vcpu, share) if self.host.moment().is_member(vcpu) => {
-                match self.step(now, Fact::ShareChanged(vcpu, &share), sink) {
+                let changed = self.step(now, Fact::ShareChanged(vcpu, &share), sink);
+                match changed.map_err(|fault| *fault) {
                     Ok(()) => sink.record(&Record::Changed { due: action.at, at: now, vcpu }),
                     Err(Fault::Declined { vcpu, error }) => {
                         self.outcome.declined.push((now, vcpu, error));
@@ -200,7 +204,7 @@ impl<'a> Sim<'a> {
         }
         match self.guests.advance(vcpu, now, sink) {
             Need::Cpu => self.step(now, Fact::Woke(vcpu), sink)?,
-            Need::Sleep(until) => self.queue.push(until, Event::Wake(vcpu)),
+            Need::Sleep(until) => self.queue.push(until, Event::Wake(vcpu.slot())),
             Need::Nothing => {}
         }
         Ok(())
@@ -220,7 +224,7 @@ impl<'a> Sim<'a> {
                 self.cpus.go_on(cpu, now, &self.guests);
                 return Ok(());
             }
-            Need::Sleep(until) => self.queue.push(until, Event::Wake(vcpu)),
+            Need::Sleep(until) => self.queue.push(until, Event::Wake(vcpu.slot())),
             Need::Nothing => {}
         }
         Ok(self.step(now, Fact::Blocked(vcpu), sink)?)
@@ -243,9 +247,9 @@ fn declined(scenario: &Scenario, fault: Fault) -> RunError {
     }
 }
 
-impl From<Fault> for RunError {
-    fn from(fault: Fault) -> RunError {
-        match fault {
+impl From<Box<Fault>> for RunError {
+    fn from(fault: Box<Fault>) -> RunError {
+        match *fault {
             Fault::Broken(broken) => RunError::Broken(broken),
             Fault::Declined { .. } => unreachable!("only joins and changes can be declined"),
         }

@@ -439,7 +439,7 @@ impl<R: Read> Reader<R> {
         let (to, vcpu, cpu) = (self.time()?, self.vcpu()?, self.cpu()?);
         let from = self.before(to)?;
         let used_to = self.before(to)?;
-        if from > used_to {
+        if from > used_to || used_to > to {
             return Err(Fault::Damaged);
         }
         let late = Span::from_ns(self.number()?);

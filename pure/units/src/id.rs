@@ -17,12 +17,16 @@ impl CpuId {
     /// # Panics
     /// If `number` is not below [`CpuId::LIMIT`].
     #[must_use]
-    pub fn new(number: usize) -> CpuId {
-        CpuId(u8::try_from(number).expect("a host has at most 256 CPUs"))
+    #[inline]
+    pub const fn new(number: usize) -> CpuId {
+        assert!(number < CpuId::LIMIT, "a host has at most 256 CPUs");
+        #[allow(clippy::cast_possible_truncation)] // Checked right above.
+        CpuId(number as u8)
     }
 
     /// Its number, for indexing.
     #[must_use]
+    #[inline]
     pub const fn index(self) -> usize {
         self.0 as usize
     }
@@ -41,12 +45,14 @@ pub struct DomId(u32);
 impl DomId {
     /// The domain with this number.
     #[must_use]
+    #[inline]
     pub const fn new(number: u32) -> DomId {
         DomId(number)
     }
 
     /// Its number.
     #[must_use]
+    #[inline]
     pub const fn number(self) -> u32 {
         self.0
     }
@@ -72,30 +78,35 @@ pub struct VcpuId {
 impl VcpuId {
     /// vCPU `number` of `domain`, kept in row `slot` of all tables.
     #[must_use]
+    #[inline]
     pub const fn new(slot: u32, domain: DomId, number: u16) -> VcpuId {
         VcpuId { slot, domain, number }
     }
 
     /// Its row in every table by vCPU.
     #[must_use]
+    #[inline]
     pub const fn slot(self) -> usize {
         self.slot as usize
     }
 
     /// The domain it belongs to.
     #[must_use]
+    #[inline]
     pub const fn domain(self) -> DomId {
         self.domain
     }
 
     /// Its number within the domain.
     #[must_use]
+    #[inline]
     pub const fn number(self) -> u16 {
         self.number
     }
 }
 
 impl PartialEq for VcpuId {
+    #[inline]
     fn eq(&self, other: &VcpuId) -> bool {
         self.slot == other.slot
     }
@@ -104,12 +115,14 @@ impl PartialEq for VcpuId {
 impl Eq for VcpuId {}
 
 impl PartialOrd for VcpuId {
+    #[inline]
     fn partial_cmp(&self, other: &VcpuId) -> Option<Ordering> {
         Some(self.cmp(other))
     }
 }
 
 impl Ord for VcpuId {
+    #[inline]
     fn cmp(&self, other: &VcpuId) -> Ordering {
         self.slot.cmp(&other.slot)
     }
@@ -138,6 +151,7 @@ impl CpuSet {
     pub const NONE: CpuSet = CpuSet([0; WORDS]);
 
     /// Just this one.
+    #[inline]
     #[must_use]
     pub fn one(cpu: CpuId) -> CpuSet {
         let mut set = CpuSet::NONE;
@@ -152,28 +166,33 @@ impl CpuSet {
     }
 
     /// Adds a CPU.
+    #[inline]
     pub fn insert(&mut self, cpu: CpuId) {
         self.0[cpu.index() / 64] |= 1 << (cpu.index() % 64);
     }
 
     /// Takes a CPU out.
+    #[inline]
     pub fn remove(&mut self, cpu: CpuId) {
         self.0[cpu.index() / 64] &= !(1 << (cpu.index() % 64));
     }
 
     /// Whether the CPU is in the set.
+    #[inline]
     #[must_use]
     pub const fn contains(&self, cpu: CpuId) -> bool {
         self.0[cpu.index() / 64] & (1 << (cpu.index() % 64)) != 0
     }
 
     /// Whether no CPU is in the set.
+    #[inline]
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0 == [0; WORDS]
     }
 
     /// The CPU with the lowest number.
+    #[inline]
     #[must_use]
     pub fn first(&self) -> Option<CpuId> {
         let word = self.0.iter().position(|&bits| bits != 0)?;
@@ -181,12 +200,18 @@ impl CpuSet {
     }
 
     /// The CPUs in order of their number.
+    #[inline]
     pub fn iter(&self) -> impl Iterator<Item = CpuId> + use<> {
-        let mut left = *self;
+        let words = self.0;
+        let (mut place, mut left) = (0, words[0]);
         core::iter::from_fn(move || {
-            let cpu = left.first()?;
-            left.remove(cpu);
-            Some(cpu)
+            while left == 0 {
+                place += 1;
+                left = *words.get(place)?;
+            }
+            let bit = left.trailing_zeros() as usize;
+            left &= left - 1;
+            Some(CpuId::new(place * 64 + bit))
         })
     }
 }

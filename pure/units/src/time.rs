@@ -22,24 +22,28 @@ impl Time {
 
     /// The point `ns` nanoseconds after the start.
     #[must_use]
+    #[inline]
     pub const fn from_ns(ns: u64) -> Time {
         Time(ns)
     }
 
     /// Nanoseconds since the start.
     #[must_use]
+    #[inline]
     pub const fn ns(self) -> u64 {
         self.0
     }
 
     /// The time that has passed since `earlier`, or nothing if `earlier` is later.
     #[must_use]
+    #[inline]
     pub const fn since(self, earlier: Time) -> Span {
         Span(self.0.saturating_sub(earlier.0))
     }
 
     /// The point `span` from here, or `NEVER` where that lies beyond the end of time.
     #[must_use]
+    #[inline]
     pub const fn after(self, span: Span) -> Time {
         Time(self.0.saturating_add(span.0))
     }
@@ -53,48 +57,56 @@ impl Span {
 
     /// `ns` nanoseconds.
     #[must_use]
+    #[inline]
     pub const fn from_ns(ns: u64) -> Span {
         Span(ns)
     }
 
     /// `us` microseconds.
     #[must_use]
+    #[inline]
     pub const fn from_us(us: u64) -> Span {
         Span(us * 1_000)
     }
 
     /// `ms` milliseconds.
     #[must_use]
+    #[inline]
     pub const fn from_ms(ms: u64) -> Span {
         Span(ms * 1_000_000)
     }
 
     /// `secs` seconds.
     #[must_use]
+    #[inline]
     pub const fn from_secs(secs: u64) -> Span {
         Span(secs * 1_000_000_000)
     }
 
     /// This length in nanoseconds.
     #[must_use]
+    #[inline]
     pub const fn ns(self) -> u64 {
         self.0
     }
 
     /// Whether this is no time at all.
     #[must_use]
+    #[inline]
     pub const fn is_zero(self) -> bool {
         self.0 == 0
     }
 
     /// What is left of this after `used`, or nothing if `used` is longer.
     #[must_use]
+    #[inline]
     pub const fn left_after(self, used: Span) -> Span {
         Span(self.0.saturating_sub(used.0))
     }
 
     /// The sum, or none if it is longer than 584 years.
     #[must_use]
+    #[inline]
     pub const fn checked_add(self, other: Span) -> Option<Span> {
         match self.0.checked_add(other.0) {
             Some(ns) => Some(Span(ns)),
@@ -105,12 +117,14 @@ impl Span {
 
 impl Add<Span> for Time {
     type Output = Time;
+    #[inline]
     fn add(self, span: Span) -> Time {
         Time(self.0.checked_add(span.0).expect(OVERFLOW))
     }
 }
 
 impl AddAssign<Span> for Time {
+    #[inline]
     fn add_assign(&mut self, span: Span) {
         *self = *self + span;
     }
@@ -118,6 +132,7 @@ impl AddAssign<Span> for Time {
 
 impl Sub<Span> for Time {
     type Output = Time;
+    #[inline]
     fn sub(self, span: Span) -> Time {
         Time(self.0.checked_sub(span.0).expect("a time before the start"))
     }
@@ -125,6 +140,7 @@ impl Sub<Span> for Time {
 
 impl Sub for Time {
     type Output = Span;
+    #[inline]
     fn sub(self, earlier: Time) -> Span {
         Span(self.0.checked_sub(earlier.0).expect("a negative length of time"))
     }
@@ -132,12 +148,14 @@ impl Sub for Time {
 
 impl Add for Span {
     type Output = Span;
+    #[inline]
     fn add(self, other: Span) -> Span {
         Span(self.0.checked_add(other.0).expect(OVERFLOW))
     }
 }
 
 impl AddAssign for Span {
+    #[inline]
     fn add_assign(&mut self, other: Span) {
         *self = *self + other;
     }
@@ -145,12 +163,14 @@ impl AddAssign for Span {
 
 impl Sub for Span {
     type Output = Span;
+    #[inline]
     fn sub(self, other: Span) -> Span {
         Span(self.0.checked_sub(other.0).expect("a negative length of time"))
     }
 }
 
 impl SubAssign for Span {
+    #[inline]
     fn sub_assign(&mut self, other: Span) {
         *self = *self - other;
     }
@@ -158,6 +178,7 @@ impl SubAssign for Span {
 
 impl Mul<u64> for Span {
     type Output = Span;
+    #[inline]
     fn mul(self, times: u64) -> Span {
         Span(self.0.checked_mul(times).expect(OVERFLOW))
     }
@@ -165,6 +186,7 @@ impl Mul<u64> for Span {
 
 impl Div for Span {
     type Output = u64;
+    #[inline]
     fn div(self, other: Span) -> u64 {
         self.0 / other.0
     }
@@ -172,6 +194,7 @@ impl Div for Span {
 
 impl Div<u64> for Span {
     type Output = Span;
+    #[inline]
     fn div(self, parts: u64) -> Span {
         Span(self.0 / parts)
     }
@@ -179,12 +202,14 @@ impl Div<u64> for Span {
 
 impl Rem for Span {
     type Output = Span;
+    #[inline]
     fn rem(self, other: Span) -> Span {
         Span(self.0 % other.0)
     }
 }
 
 impl core::iter::Sum for Span {
+    #[inline]
     fn sum<I: Iterator<Item = Span>>(spans: I) -> Span {
         spans.fold(Span::ZERO, |sum, span| sum + span)
     }

@@ -1,0 +1,190 @@
+//! Policies that are broken on purpose: each wraps one of the list and breaks one promise.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use slackline_policy::{
+    Account, AdmitError, Claim, Moment, Pick, Policy, Spec, TurnEnd, Values, find,
+};
+use slackline_units::{CpuId, CpuSet, Span, Time, VcpuId};
+
+/// What is wrong with a canary.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Wrong {
+    /// Picks somebody asleep rather than nobody.
+    PicksSleepers,
+    /// Picks somebody who is on another CPU rather than nobody.
+    PicksFromElsewhere,
+    /// Picks somebody who was refused rather than nobody.
+    PicksRefused,
+    /// Picks somebody who has left rather than nobody.
+    PicksThoseWhoLeft,
+    /// Wants to be rung in the past.
+    RingsInThePast,
+    /// Hands out turns of nothing.
+    HandsOutNothing,
+    /// Does not listen when the vCPU in slot 0 wakes.
+    ForgetsOne,
+    /// Drops the vCPU of the next slot together with the one that leaves.
+    DropsTheNext,
+    /// Charges twice what was used.
+    ChargesTwice,
+    /// Lets those who must not have more have what is left.
+    GivesTooMuch,
+    /// Answers otherwise when asked again.
+    AnswersOtherwise,
+    /// Changes with every question, but not at once.
+    WearsOut,
+    /// Differs from one copy to the next.
+    IsNotRepeatable,
+    /// Wants a CPU asked that is not there.
+    NamesNoCpu,
+    /// Takes a share that it declines.
+    TakesWhatItDeclines,
+}
+
+/// The policy that a canary wraps.
+pub(crate) fn wrapped(wrong: Wrong) -> &'static Spec {
+    let name = match wrong {
+        Wrong::ChargesTwice | Wrong::GivesTooMuch | Wrong::TakesWhatItDeclines => "edf",
+        _ => "round-robin",
+    };
+    find(name).expect("a policy of the list")
+}
+
+/// How many canaries have been made: what no policy may know.
+static MADE: AtomicU64 = AtomicU64::new(0);
+
+/// A canary.
+pub(crate) struct Canary {
+    policy: Box<dyn Policy>,
+    spec: &'static Spec,
+    wrong: Wrong,
+    number: u64,
+    asked: AtomicU64,
+    /// How often it had been asked when somebody last began to run.
+    worn: u64,
+    gone: Option<VcpuId>,
+    now: Time,
+}
+
+impl Canary {
+    pub(crate) fn new(policy: Box<dyn Policy>, wrong: Wrong) -> Canary {
+        let number = MADE.fetch_add(1, Ordering::Relaxed);
+        let (spec, asked, now) = (wrapped(wrong), AtomicU64::new(0), Time::START);
+        Canary { policy, spec, wrong, number, asked, worn: 0, gone: None, now }
+    }
+
+    /// Somebody for a CPU on which the policy wants nobody.
+    fn instead_of_idle(&self, at: &Moment, cpu: CpuId) -> Pick {
+        let awake = |vcpu: VcpuId| at.is_awake(vcpu);
+        let vcpu = match self.wrong {
+            Wrong::PicksSleepers => at.members().find(|&vcpu| !awake(vcpu)),
+            Wrong::PicksFromElsewhere => at
+                .members()
+                .find(|&vcpu| awake(vcpu) && at.cpu_of(vcpu).is_some_and(|other| other != cpu)),
+            Wrong::PicksRefused => at.members().find(|&vcpu| {
+                awake(vcpu) && at.cpu_of(vcpu).is_none() && !at.is_eligible(vcpu, cpu)
+            }),
+            Wrong::PicksThoseWhoLeft => self.gone.filter(|&vcpu| !at.is_member(vcpu)),
+            Wrong::GivesTooMuch => at.eligible(cpu).next(),
+            _ => None,
+        };
+        let limit = Some(Span::from_ms(1));
+        vcpu.map_or(Pick::Idle, |vcpu| Pick::Run { vcpu, limit, claim: Claim::Spare })
+    }
+
+    /// The limit of a turn.
+    fn limit(&self, limit: Option<Span>) -> Option<Span> {
+        let asked = self.asked.fetch_add(1, Ordering::Relaxed);
+        let more = match self.wrong {
+            Wrong::HandsOutNothing => return Some(Span::ZERO),
+            Wrong::AnswersOtherwise => asked % 2,
+            Wrong::WearsOut => self.worn,
+            Wrong::IsNotRepeatable => self.number,
+            _ => 0,
+        };
+        limit.map(|limit| limit + Span::from_ns(more))
+    }
+}
+
+impl Policy for Canary {
+    fn admit(&mut self, at: &Moment, vcpu: VcpuId, share: &Values) -> Result<(), AdmitError> {
+        self.policy.admit(at, vcpu, share)
+    }
+
+    fn adjust(&mut self, at: &Moment, vcpu: VcpuId, share: &Values) -> Result<CpuSet, AdmitError> {
+        let answer = self.policy.adjust(at, vcpu, share);
+        if answer.is_err() && self.wrong == Wrong::TakesWhatItDeclines {
+            // Something small, which always fits.
+            let least = slackline_policy::Given::Text("1ns");
+            let most = slackline_policy::Given::Text("1ms");
+            let small = [("slice", least), ("period", most)].into_iter();
+            let small = Values::read(self.spec.share_fields, small).expect("fields of EDF");
+            let _ = self.policy.adjust(at, vcpu, &small);
+        }
+        answer
+    }
+
+    fn leave(&mut self, at: &Moment, vcpu: VcpuId) {
+        self.gone = Some(vcpu);
+        self.policy.leave(at, vcpu);
+        if self.wrong == Wrong::DropsTheNext {
+            let next = at.members().find(|&other| other > vcpu);
+            next.into_iter().for_each(|next| self.policy.block(at, next));
+        }
+    }
+
+    fn wake(&mut self, at: &Moment, vcpu: VcpuId) -> CpuSet {
+        self.now = at.now();
+        match self.wrong {
+            Wrong::ForgetsOne if vcpu.slot() == 0 => CpuSet::NONE,
+            Wrong::NamesNoCpu => CpuSet::one(CpuId::new(77)),
+            _ => self.policy.wake(at, vcpu),
+        }
+    }
+
+    fn start(&mut self, at: &Moment, vcpu: VcpuId) {
+        self.worn = self.asked.load(Ordering::Relaxed);
+        self.policy.start(at, vcpu);
+    }
+
+    fn charge(&mut self, at: &Moment, vcpu: VcpuId, ran: Span) {
+        let idle = |cpu| self.policy.pick(at, cpu) == Pick::Idle;
+        match self.wrong {
+            Wrong::ChargesTwice => self.policy.charge(at, vcpu, ran * 2),
+            // What it gives away it does not want back.
+            Wrong::GivesTooMuch if at.cpu_of(vcpu).is_some_and(idle) => {}
+            _ => self.policy.charge(at, vcpu, ran),
+        }
+    }
+
+    fn turn_over(&mut self, at: &Moment, vcpu: VcpuId, why: TurnEnd) {
+        self.policy.turn_over(at, vcpu, why);
+    }
+
+    fn block(&mut self, at: &Moment, vcpu: VcpuId) {
+        self.policy.block(at, vcpu);
+    }
+
+    fn pick(&self, at: &Moment, cpu: CpuId) -> Pick {
+        match self.policy.pick(at, cpu) {
+            Pick::Idle => self.instead_of_idle(at, cpu),
+            Pick::Run { vcpu, limit, claim } => Pick::Run { vcpu, limit: self.limit(limit), claim },
+        }
+    }
+
+    fn alarm(&self, cpu: CpuId) -> Option<Time> {
+        if self.wrong == Wrong::RingsInThePast && self.now > Time::START {
+            return Some(self.now - Span::from_ns(1));
+        }
+        self.policy.alarm(cpu)
+    }
+
+    fn ring(&mut self, at: &Moment, cpu: CpuId) -> CpuSet {
+        self.policy.ring(at, cpu)
+    }
+
+    fn account(&self, vcpu: VcpuId) -> Account {
+        self.policy.account(vcpu)
+    }
+}

@@ -1,0 +1,72 @@
+//! Small draws for scripts: all that a run needs to decide comes from numbers in its script.
+
+use slackline_policy::{Field, Given, Kind, Values};
+use slackline_units::{CpuShare, Span};
+
+/// A stream of numbers from a seed (SplitMix64: Steele, Lea and Flood, 2014).
+#[derive(Clone, Debug)]
+pub(crate) struct Dice(pub(crate) u64);
+
+impl Dice {
+    pub(crate) fn roll(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        mixed ^ (mixed >> 31)
+    }
+
+    /// Below `values`, which is not zero; that small numbers are a little likelier does not matter.
+    pub(crate) fn below(&mut self, values: u64) -> u64 {
+        self.roll() % values
+    }
+
+    pub(crate) fn pick<T: Copy>(&mut self, from: &[T]) -> T {
+        from[usize::try_from(self.below(from.len() as u64)).expect("an index")]
+    }
+
+    /// A length of time as people choose them, and half the time a few nanoseconds off.
+    pub(crate) fn span(&mut self, least: Span, most: Span) -> Span {
+        let round = self.pick(&[200, 500, 1_000, 2_000, 3_000, 5_000, 10_000, 20_000, 50_000]);
+        let off = if self.below(2) == 0 { 0 } else { self.below(999) };
+        (Span::from_us(round) + Span::from_ns(off)).clamp(least, most)
+    }
+
+    /// Parameters for any table of fields: what has a default is left out half the time.
+    pub(crate) fn values(&mut self, fields: &'static [Field]) -> Values {
+        let mut given = Vec::new();
+        for field in fields {
+            if field.default.is_none() || self.below(2) == 0 {
+                given.push((field.name, self.value(field.kind)));
+            }
+        }
+        let given = given.iter().map(|(name, drawn)| (*name, drawn.given()));
+        Values::read(fields, given).expect("what was drawn from a field's kind is of that kind")
+    }
+
+    fn value(&mut self, kind: Kind) -> Drawn {
+        match kind {
+            Kind::Span { least, most } => Drawn::Text(self.span(least, most).to_string()),
+            Kind::Share { most } => {
+                let any = u32::try_from(self.below(u64::from(most.ppm()) + 1)).expect("at most");
+                let ppm = self.pick(&[0, most.ppm() / 20, any]);
+                Drawn::Text(CpuShare::from_ppm(ppm).to_string())
+            }
+            Kind::Flag => Drawn::Flag(self.below(2) == 0),
+            Kind::Choice(words) => Drawn::Text(self.pick(words).to_string()),
+        }
+    }
+}
+
+enum Drawn {
+    Text(String),
+    Flag(bool),
+}
+
+impl Drawn {
+    fn given(&self) -> Given<'_> {
+        match self {
+            Drawn::Text(text) => Given::Text(text),
+            Drawn::Flag(flag) => Given::Flag(*flag),
+        }
+    }
+}

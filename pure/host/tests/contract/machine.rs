@@ -1,0 +1,411 @@
+//! A machine that plays a script: CPUs with timers, and hands that measure and carry out orders.
+
+use slackline_host::{Fact, Fault, Hands, Host, Order, Outcome, Report, Used};
+use slackline_policy::Spec;
+use slackline_units::{CpuId, DomId, Span, Time, VcpuId};
+
+use crate::books::{Breach, Row, Shared};
+use crate::dice::Dice;
+use crate::history::{History, Life};
+use crate::script::{Kind, Manner, Script, Step};
+
+/// How many vCPUs there are at most.
+const SLOTS: usize = 10;
+
+/// How long the machine goes on after the last step. Turns, slices and periods in scripts are at
+/// most 50 ms and a timer at most 0.2 ms late: ten turns of round robin, and eleven periods of any
+/// reservation.
+const AFTERWARDS: Span = Span::from_ms(560);
+
+/// How much can happen at one instant: far more than all CPUs, vCPUs and timers together.
+const AT_ONCE: u32 = 1_000;
+
+/// A timer.
+#[derive(Clone, Copy, Debug)]
+struct Armed {
+    due: Time,
+    rings: Time,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Cpu {
+    occupant: Option<VcpuId>,
+    /// Up to when the occupant's time has been measured.
+    measured: Time,
+    limit: Option<Armed>,
+    alarm: Option<Armed>,
+}
+
+/// What the machine was told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Told {
+    Order(Order, Outcome),
+    Alarm(CpuId, Option<Time>),
+}
+
+/// The part that measures and carries out.
+struct Body {
+    books: Shared,
+    now: Time,
+    cpus: Vec<Cpu>,
+    manner: Manner,
+    dice: Dice,
+    /// How many of the next orders will be refused.
+    refusals: u32,
+    told: Vec<(Time, Told)>,
+}
+
+impl Body {
+    fn arm(&mut self, due: Time) -> Armed {
+        let late = match self.manner {
+            Manner::Exact => Span::ZERO,
+            Manner::Rough => Span::from_ns(self.dice.below(200_000)),
+        };
+        // What was due while an earlier timer was late rings now.
+        Armed { due, rings: due.after(late).max(self.now) }
+    }
+
+    fn stop(&mut self, cpu: CpuId) {
+        let this = &mut self.cpus[cpu.index()];
+        this.limit = None;
+        let Some(vcpu) = this.occupant.take() else { return };
+        let mut books = self.books.open();
+        if this.measured != self.now {
+            books.note(Breach::Charged(vcpu, self.now));
+        }
+        if let Some(row) = books.rows.get_mut(&vcpu) {
+            row.cpu = None;
+        }
+    }
+
+    fn run(&mut self, cpu: CpuId, vcpu: VcpuId, until: Option<Time>) -> Outcome {
+        let is_new = self.cpus[cpu.index()].occupant != Some(vcpu);
+        self.books.open().check_runs(vcpu, cpu);
+        if self.refusals > 0 {
+            self.refusals -= 1;
+            self.stop(cpu);
+            self.books.open().row(vcpu).is_barred = true;
+            return Outcome::Refused;
+        }
+        if is_new {
+            self.stop(cpu);
+            self.cpus[cpu.index()].measured = self.now;
+        }
+        self.books.open().row(vcpu).cpu = Some(cpu);
+        let limit = until.map(|until| self.arm(until));
+        let this = &mut self.cpus[cpu.index()];
+        this.occupant = Some(vcpu);
+        this.limit = limit;
+        Outcome::Done
+    }
+}
+
+impl Hands for Body {
+    fn measure(&mut self, cpu: CpuId, now: Time) -> Option<Used> {
+        let this = &mut self.cpus[cpu.index()];
+        let vcpu = this.occupant?;
+        let from = std::mem::replace(&mut this.measured, now);
+        if from == now {
+            return None;
+        }
+        let stolen = match self.manner {
+            Manner::Exact => 0,
+            Manner::Rough => self.dice.below((now - from).ns() / 8 + 1),
+        };
+        let ran = (now - from) - Span::from_ns(stolen);
+        self.books.open().row(vcpu).used += ran;
+        Some(Used { vcpu, cpu, from, to: now, ran })
+    }
+
+    fn carry_out(&mut self, order: Order) -> Outcome {
+        let (Order::Run { cpu, .. } | Order::Idle { cpu }) = order;
+        if cpu.index() >= self.cpus.len() {
+            self.books.open().note(Breach::NoSuchCpu(cpu));
+            return Outcome::Refused;
+        }
+        let outcome = match order {
+            Order::Run { cpu, vcpu, until, .. } => self.run(cpu, vcpu, until),
+            Order::Idle { cpu } => {
+                self.stop(cpu);
+                Outcome::Done
+            }
+        };
+        self.told.push((self.now, Told::Order(order, outcome)));
+        outcome
+    }
+
+    fn set_alarm(&mut self, cpu: CpuId, alarm: Option<Time>) {
+        self.books.open().alarms[cpu.index()] = alarm;
+        let before = self.cpus[cpu.index()].alarm;
+        if before.map(|before| before.due) != alarm {
+            let armed = alarm.map(|alarm| self.arm(alarm));
+            self.cpus[cpu.index()].alarm = armed;
+            self.told.push((self.now, Told::Alarm(cpu, alarm)));
+        }
+    }
+}
+
+/// The machine.
+pub(crate) struct Machine<'a> {
+    spec: &'a Spec,
+    host: Host,
+    body: Body,
+    history: History,
+    /// By slot: whose life is being lived.
+    living: Vec<Option<usize>>,
+    at_once: u32,
+    /// Whether the rungs of every CPU are asked for after every step.
+    looks_ahead: bool,
+}
+
+/// What a run leaves behind.
+pub(crate) struct Run {
+    pub(crate) told: Vec<(Time, Told)>,
+    pub(crate) history: History,
+    /// Somebody who could have run after the last step and did not.
+    pub(crate) forgotten: Option<VcpuId>,
+}
+
+fn vcpu(slot: usize) -> VcpuId {
+    let slot = u32::try_from(slot).expect("a script is small");
+    VcpuId::new(slot, DomId::new(slot), 0)
+}
+
+impl<'a> Machine<'a> {
+    pub(crate) fn new(
+        spec: &'a Spec,
+        host: Host,
+        script: &Script,
+        books: Shared,
+        looks_ahead: bool,
+    ) -> Machine<'a> {
+        let body = Body {
+            books,
+            now: script.start,
+            cpus: vec![Cpu::default(); script.cpus],
+            manner: script.manner,
+            dice: Dice(script.seed),
+            refusals: 0,
+            told: Vec::new(),
+        };
+        let (history, living) = (History::default(), vec![None; SLOTS]);
+        Machine { spec, host, body, history, living, at_once: 0, looks_ahead }
+    }
+
+    /// Plays all steps, and then lets time pass to see whether anybody is left waiting.
+    pub(crate) fn play(mut self, steps: &[Step]) -> Result<Run, Breach> {
+        for step in steps {
+            self.take(*step)?;
+        }
+        let (before, after) = (self.body.now, self.body.now + AFTERWARDS);
+        // From here on the machine does well, so that nobody can blame it.
+        (self.body.manner, self.body.refusals) = (Manner::Exact, 0);
+        self.pass(AFTERWARDS)?;
+        self.step(Fact::Ended)?;
+        self.history.end = after;
+        let can = |(_, row): &(&VcpuId, &Row)| row.is_awake && !row.is_barred;
+        let those: Vec<VcpuId> =
+            self.body.books.open().rows.iter().filter(can).map(|(&vcpu, _)| vcpu).collect();
+        let ran = |vcpu: &VcpuId| {
+            let index = self.living[vcpu.slot()].expect("a member");
+            self.history.lives[index].runs.last().is_some_and(|run| run.1 > before)
+        };
+        let forgotten = those.into_iter().find(|vcpu| !ran(vcpu));
+        Ok(Run { told: self.body.told, history: self.history, forgotten })
+    }
+
+    fn take(&mut self, step: Step) -> Result<(), Breach> {
+        let mut dice = Dice(step.draw);
+        match step.kind {
+            Kind::Join => self.join(step, &mut dice),
+            Kind::Change => self.change(step, &mut dice),
+            Kind::Leave => self.leave(step),
+            Kind::Wake => {
+                let Some(who) = self.one(step, |row| !row.is_awake) else { return Ok(()) };
+                self.body.books.open().row(who).is_awake = true;
+                let now = self.body.now;
+                self.life(who).awake.push((now, None));
+                self.step(Fact::Woke(who))
+            }
+            Kind::Block => {
+                let Some(who) = self.one(step, |row| row.is_awake) else { return Ok(()) };
+                // Who goes to sleep was not refused for good: it may be tried when it wakes.
+                let books = &self.body.books;
+                (books.open().row(who).is_awake, books.open().row(who).is_barred) = (false, false);
+                self.sleep(who);
+                self.step(Fact::Blocked(who))
+            }
+            Kind::Yield => {
+                let Some(who) = self.one(step, |row| row.cpu.is_some()) else { return Ok(()) };
+                let cpu = self.body.books.open().row(who).cpu.expect("one with a CPU");
+                // It had its turn, however short, and waits for its next from here.
+                let now = self.body.now;
+                self.life(who).ran(now, now);
+                self.step(Fact::Yielded(cpu))
+            }
+            Kind::Refuse if self.body.manner == Manner::Rough => {
+                self.body.refusals = u32::from(step.who % 4);
+                Ok(())
+            }
+            Kind::Allow => {
+                let Some(who) = self.one(step, |row| row.is_barred) else { return Ok(()) };
+                self.body.books.open().row(who).is_barred = false;
+                self.step(Fact::Allowed(who))
+            }
+            Kind::Pass | Kind::Refuse => {
+                let span = dice.span(Span::from_ns(1), Span::from_ms(20));
+                self.pass(span)
+            }
+        }
+    }
+
+    /// The so manyth member of whom something holds.
+    fn one(&self, step: Step, holds: impl Fn(&Row) -> bool) -> Option<VcpuId> {
+        let books = self.body.books.open();
+        let those = books.rows.iter().filter(|(_, row)| holds(row));
+        let those: Vec<VcpuId> = those.map(|(&vcpu, _)| vcpu).collect();
+        (!those.is_empty()).then(|| those[usize::from(step.who) % those.len()])
+    }
+
+    fn life(&mut self, vcpu: VcpuId) -> &mut Life {
+        let index = self.living[vcpu.slot()].expect("a member");
+        &mut self.history.lives[index]
+    }
+
+    fn sleep(&mut self, who: VcpuId) {
+        let now = self.body.now;
+        if let Some((_, until)) = self.life(who).awake.last_mut() {
+            until.get_or_insert(now);
+        }
+    }
+
+    /// Somebody new tries to join with one share after the other until one is admitted.
+    fn join(&mut self, step: Step, dice: &mut Dice) -> Result<(), Breach> {
+        let free: Vec<usize> = (0..SLOTS).filter(|&slot| self.living[slot].is_none()).collect();
+        if free.is_empty() {
+            return Ok(());
+        }
+        let (slot, now) = (free[usize::from(step.who) % free.len()], self.body.now);
+        let who = vcpu(slot);
+        for _ in 0..6 {
+            let share = dice.values(self.spec.share_fields);
+            self.body.books.open().rows.insert(who, Row::default());
+            if self.ask_for(Fact::Joined(who, &share))? {
+                let promises = vec![(now, (self.spec.promise)(&share).ok().flatten())];
+                let (awake, runs) = (Vec::new(), Vec::new());
+                self.living[slot] = Some(self.history.lives.len());
+                self.history.lives.push(Life { vcpu: who, promises, awake, runs, left: None });
+                return Ok(());
+            }
+            self.body.books.open().rows.remove(&who);
+        }
+        Ok(())
+    }
+
+    fn change(&mut self, step: Step, dice: &mut Dice) -> Result<(), Breach> {
+        let Some(who) = self.one(step, |_| true) else { return Ok(()) };
+        let (share, now) = (dice.values(self.spec.share_fields), self.body.now);
+        if self.ask_for(Fact::ShareChanged(who, &share))? {
+            let promise = (self.spec.promise)(&share).ok().flatten();
+            self.life(who).promises.push((now, promise));
+        }
+        Ok(())
+    }
+
+    fn leave(&mut self, step: Step) -> Result<(), Breach> {
+        let Some(who) = self.one(step, |_| true) else { return Ok(()) };
+        let now = self.body.now;
+        self.sleep(who);
+        self.life(who).left = Some(now);
+        self.living[who.slot()] = None;
+        // It runs until the machine is told otherwise, and is charged for that.
+        let report = Report { now, used: &[], fact: Fact::Left(who) };
+        let stepped = self.host.step(report, &mut self.body, &mut ());
+        let row = self.body.books.open().rows.remove(&who).expect("a member");
+        if row.used != row.charged {
+            self.body.books.open().note(Breach::Charged(who, now));
+        }
+        self.conclude(stepped.map(|()| true)).map(|_| ())
+    }
+
+    /// Lets time pass; whatever rings meanwhile rings.
+    fn pass(&mut self, span: Span) -> Result<(), Breach> {
+        let end = self.body.now + span;
+        loop {
+            let timers = self.body.cpus.iter().enumerate().flat_map(|(index, cpu)| {
+                let limit = cpu.limit.map(|limit| (limit.rings, 0, index));
+                limit.into_iter().chain(cpu.alarm.map(|alarm| (alarm.rings, 1, index)))
+            });
+            let next = timers.min().filter(|&(rings, ..)| rings <= end);
+            self.move_to(next.map_or(end, |(rings, ..)| rings))?;
+            let Some((_, kind, index)) = next else { return Ok(()) };
+            let (cpu, id) = (&mut self.body.cpus[index], CpuId::new(index));
+            if kind == 0 {
+                cpu.limit = None;
+                self.step(Fact::LimitReached(id))?;
+            } else {
+                cpu.alarm = None;
+                self.body.books.open().rings = Some(id);
+                self.step(Fact::AlarmRang(id))?;
+            }
+        }
+    }
+
+    /// The clock moves on, and who has a CPU runs.
+    fn move_to(&mut self, now: Time) -> Result<(), Breach> {
+        let before = self.body.now;
+        self.at_once = if now > before { 0 } else { self.at_once + 1 };
+        if self.at_once > AT_ONCE {
+            return Err(Breach::Stuck(now));
+        }
+        if now > before {
+            for index in 0..self.body.cpus.len() {
+                if let Some(vcpu) = self.body.cpus[index].occupant {
+                    self.life(vcpu).ran(before, now);
+                }
+            }
+        }
+        self.body.now = now;
+        self.body.books.open().now = now;
+        Ok(())
+    }
+
+    fn step(&mut self, fact: Fact<'_>) -> Result<(), Breach> {
+        self.ask_for(fact).map(|_| ())
+    }
+
+    /// Reports a fact; says whether it was not declined.
+    fn ask_for(&mut self, fact: Fact<'_>) -> Result<bool, Breach> {
+        let report = Report { now: self.body.now, used: &[], fact };
+        let stepped = match self.host.step(report, &mut self.body, &mut ()) {
+            Ok(()) => Ok(true),
+            Err(fault) if matches!(*fault, Fault::Declined { .. }) => Ok(false),
+            Err(fault) => Err(fault),
+        };
+        self.conclude(stepped)
+    }
+
+    /// Goes through the books after a step.
+    fn conclude(&mut self, stepped: Result<bool, Box<Fault>>) -> Result<bool, Breach> {
+        if self.looks_ahead {
+            let mut rungs = Vec::new();
+            (0..self.body.cpus.len()).for_each(|cpu| self.host.rungs(CpuId::new(cpu), &mut rungs));
+        }
+        let mut books = self.body.books.open();
+        books.rings = None;
+        for (index, cpu) in self.body.cpus.iter().enumerate() {
+            if let Some(vcpu) = cpu.occupant {
+                books.check_runs(vcpu, CpuId::new(index));
+            }
+        }
+        let differ = books.rows.iter().find(|(_, row)| row.used != row.charged);
+        if let Some(vcpu) = differ.map(|(&vcpu, _)| vcpu) {
+            let now = books.now;
+            books.note(Breach::Charged(vcpu, now));
+        }
+        match books.breach.clone() {
+            Some(breach) => Err(breach),
+            None => stepped.map_err(|fault| Breach::Host(fault.to_string())),
+        }
+    }
+}

@@ -1,0 +1,101 @@
+//! The contract between host and policies: random legal scripts against every policy there is, and
+//! against policies that are broken on purpose, each of which must be caught.
+
+mod books;
+mod canaries;
+mod dice;
+mod history;
+mod machine;
+mod script;
+mod suite;
+mod watch;
+
+use proptest::prelude::*;
+use proptest::strategy::ValueTree;
+use proptest::test_runner::TestRunner;
+use slackline_policy::{ALL, Policy};
+
+use books::Breach;
+use canaries::{Canary, Wrong, wrapped};
+use script::Manner;
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 400, ..ProptestConfig::default() })]
+
+    #[test]
+    fn every_policy_keeps_the_contract(script in script::script(script::any_manner())) {
+        for spec in ALL {
+            let kept = suite::check(spec, &spec.build, &script);
+            prop_assert_eq!(kept, Ok(()), "{}", spec.name);
+        }
+    }
+}
+
+/// What catches a canary first, under scripts that are the same every time.
+fn caught(wrong: Wrong, manner: Manner) -> Option<Breach> {
+    const SCRIPTS: usize = 2_000;
+    let spec = wrapped(wrong);
+    let mut runner = TestRunner::deterministic();
+    let scripts = script::script(Just(manner));
+    (0..SCRIPTS).find_map(|_| {
+        let script = scripts.new_tree(&mut runner).expect("nothing is filtered out").current();
+        let build = |values: &_, topology| {
+            let policy = (spec.build)(values, topology);
+            Box::new(Canary::new(policy, wrong)) as Box<dyn Policy>
+        };
+        suite::check(spec, &build, &script).err()
+    })
+}
+
+/// That the right check caught it, by the first word of what it says.
+#[track_caller]
+fn assert_caught(wrong: Wrong, by: &str) {
+    // Only a machine that refuses shows who runs the refused; and where timers are late there is
+    // no bound on a wait but that it ends.
+    let manner = match wrong {
+        Wrong::PicksRefused | Wrong::ForgetsOne => Manner::Rough,
+        _ => Manner::Exact,
+    };
+    let caught = caught(wrong, manner).map(|breach| format!("{breach:?}"));
+    let found = caught.as_deref().map(|breach| breach.split('(').next().expect("a first word"));
+    assert_eq!(found, Some(by), "{wrong:?}: {caught:?}");
+}
+
+#[test]
+fn who_cannot_run_is_not_picked() {
+    assert_caught(Wrong::PicksSleepers, "Sleeper");
+    assert_caught(Wrong::PicksFromElsewhere, "Elsewhere");
+    assert_caught(Wrong::PicksRefused, "Refused");
+    assert_caught(Wrong::PicksThoseWhoLeft, "Stranger");
+}
+
+#[test]
+fn answers_make_sense() {
+    assert_caught(Wrong::RingsInThePast, "AlarmPassed");
+    assert_caught(Wrong::HandsOutNothing, "EmptyTurn");
+    assert_caught(Wrong::NamesNoCpu, "NoSuchCpu");
+}
+
+#[test]
+fn nobody_is_left_out() {
+    assert_caught(Wrong::ForgetsOne, "Forgotten");
+    assert_caught(Wrong::DropsTheNext, "Waited");
+}
+
+#[test]
+fn shares_are_what_was_promised() {
+    assert_caught(Wrong::ChargesTwice, "ShortSlice");
+    assert_caught(Wrong::GivesTooMuch, "OverSlice");
+}
+
+#[test]
+fn the_same_calls_give_the_same_answers() {
+    assert_caught(Wrong::AnswersOtherwise, "ChangedItsMind");
+    assert_caught(Wrong::WearsOut, "AskingChangedIt");
+    assert_caught(Wrong::IsNotRepeatable, "NotTheSame");
+}
+
+#[test]
+fn what_is_declined_changes_nothing() {
+    assert_caught(Wrong::TakesWhatItDeclines, "DeclinedChangedIt");
+}

@@ -1,0 +1,65 @@
+//! Plays a script several times and compares.
+
+use slackline_host::Host;
+use slackline_policy::{Policy, Spec, Topology, Values};
+
+use crate::books::{Breach, Shared};
+use crate::dice::Dice;
+use crate::machine::{Machine, Run};
+use crate::script::{Manner, Script};
+use crate::watch::{Treatment, Watched};
+
+/// How a policy is made: as its entry in the list says, or broken on purpose.
+pub(crate) type Build<'a> = &'a dyn Fn(&Values, Topology) -> Box<dyn Policy>;
+
+/// What a run says, and what the books say after it.
+struct Played {
+    run: Run,
+    books: Shared,
+}
+
+/// Plays a script under a policy in every way there is; the first promise that is broken.
+pub(crate) fn check(spec: &Spec, build: Build<'_>, script: &Script) -> Result<(), Breach> {
+    let first = play(spec, build, script, Treatment::default())?;
+    let again = play(spec, build, script, Treatment::default())?;
+    if again.run.told != first.run.told {
+        return Err(Breach::NotTheSame);
+    }
+    let often = Treatment { again: 2, ..Treatment::default() };
+    if play(spec, build, script, often)?.run.told != first.run.told {
+        return Err(Breach::AskingChangedIt);
+    }
+    let withheld = first.books.open().declined.clone();
+    if !withheld.is_empty() {
+        let spared = play(spec, build, script, Treatment { again: 0, withheld })?;
+        if spared.run.told != first.run.told {
+            return Err(Breach::DeclinedChangedIt);
+        }
+    }
+    if script.manner == Manner::Exact {
+        first.run.history.check_slices()?;
+        // Where no shares can be set all are equal, and nobody has two turns while another waits.
+        if spec.share_fields.is_empty() {
+            let turn = first.books.open().longest;
+            first.run.history.check_waits(turn, script.cpus)?;
+        }
+    }
+    first.run.forgotten.map_or(Ok(()), |vcpu| Err(Breach::Forgotten(vcpu)))
+}
+
+fn play(
+    spec: &Spec,
+    build: Build<'_>,
+    script: &Script,
+    treatment: Treatment,
+) -> Result<Played, Breach> {
+    let values = Dice(script.seed).values(spec.policy_fields);
+    let books = Shared::new(script.cpus);
+    let looks_ahead = treatment.again > 0;
+    let policy = build(&values, Topology { cpus: script.cpus });
+    let watched = Watched { policy, books: books.clone(), treatment };
+    let host = Host::with(Box::new(watched), spec.promise, script.cpus);
+    let machine = Machine::new(spec, host, script, books.clone(), looks_ahead);
+    let run = machine.play(&script.steps)?;
+    Ok(Played { run, books })
+}

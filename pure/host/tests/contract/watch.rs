@@ -1,0 +1,108 @@
+//! A watch on a policy: it hands every call on and writes down what comes of it.
+
+use std::collections::BTreeMap;
+
+use slackline_policy::{Account, AdmitError, Moment, Pick, Policy, TurnEnd, Values};
+use slackline_units::{CpuId, CpuSet, Span, Time, VcpuId};
+
+use crate::books::{Breach, Shared};
+
+/// How a policy is treated in a run.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Treatment {
+    /// How often each question is asked again.
+    pub(crate) again: usize,
+    /// Shares that the policy is not asked about: they are declined in its stead.
+    pub(crate) withheld: BTreeMap<usize, AdmitError>,
+}
+
+/// A policy that is watched.
+pub(crate) struct Watched {
+    pub(crate) policy: Box<dyn Policy>,
+    pub(crate) books: Shared,
+    pub(crate) treatment: Treatment,
+}
+
+impl Watched {
+    /// Puts a share to the policy, unless it is withheld.
+    fn request<T>(
+        &mut self,
+        put: impl FnOnce(&mut dyn Policy) -> Result<T, AdmitError>,
+    ) -> Result<T, AdmitError> {
+        let request = self.books.open().requests;
+        let answer = match self.treatment.withheld.get(&request) {
+            Some(error) => Err(*error),
+            None => put(self.policy.as_mut()),
+        };
+        let mut books = self.books.open();
+        books.requests += 1;
+        if let Err(error) = &answer {
+            books.declined.insert(request, *error);
+        }
+        answer
+    }
+}
+
+impl Policy for Watched {
+    fn admit(&mut self, at: &Moment, vcpu: VcpuId, share: &Values) -> Result<(), AdmitError> {
+        self.request(|policy| policy.admit(at, vcpu, share))
+    }
+
+    fn adjust(&mut self, at: &Moment, vcpu: VcpuId, share: &Values) -> Result<CpuSet, AdmitError> {
+        let cpus = self.request(|policy| policy.adjust(at, vcpu, share))?;
+        Ok(self.books.open().check_cpus(cpus))
+    }
+
+    fn leave(&mut self, at: &Moment, vcpu: VcpuId) {
+        self.policy.leave(at, vcpu);
+    }
+
+    fn wake(&mut self, at: &Moment, vcpu: VcpuId) -> CpuSet {
+        let cpus = self.policy.wake(at, vcpu);
+        self.books.open().check_cpus(cpus)
+    }
+
+    fn start(&mut self, at: &Moment, vcpu: VcpuId) {
+        self.policy.start(at, vcpu);
+    }
+
+    fn charge(&mut self, at: &Moment, vcpu: VcpuId, ran: Span) {
+        self.books.open().row(vcpu).charged += ran;
+        self.policy.charge(at, vcpu, ran);
+    }
+
+    fn turn_over(&mut self, at: &Moment, vcpu: VcpuId, why: TurnEnd) {
+        self.policy.turn_over(at, vcpu, why);
+    }
+
+    fn block(&mut self, at: &Moment, vcpu: VcpuId) {
+        self.policy.block(at, vcpu);
+    }
+
+    fn pick(&self, at: &Moment, cpu: CpuId) -> Pick {
+        let pick = self.policy.pick(at, cpu);
+        let mut books = self.books.open();
+        for _ in 0..self.treatment.again {
+            if self.policy.pick(at, cpu) != pick {
+                books.note(Breach::ChangedItsMind(cpu, at.now()));
+            }
+        }
+        books.check_pick(pick, cpu);
+        pick
+    }
+
+    fn alarm(&self, cpu: CpuId) -> Option<Time> {
+        let alarm = self.policy.alarm(cpu);
+        self.books.open().check_alarm(cpu, alarm);
+        alarm
+    }
+
+    fn ring(&mut self, at: &Moment, cpu: CpuId) -> CpuSet {
+        let cpus = self.policy.ring(at, cpu);
+        self.books.open().check_cpus(cpus)
+    }
+
+    fn account(&self, vcpu: VcpuId) -> Account {
+        self.policy.account(vcpu)
+    }
+}

@@ -1,0 +1,44 @@
+//! The scenarios of the repository.
+
+use std::path::PathBuf;
+
+use slackline_scenario::Scenario;
+use slackline_trace::{Header, Knowledge, VcpuName};
+
+/// Where the scenarios are.
+pub(crate) fn folder() -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../scenarios")
+}
+
+/// Every scenario with its name, in order.
+pub(crate) fn scenarios() -> Vec<(String, Scenario)> {
+    let entries = folder().read_dir().expect("the scenarios' folder");
+    let mut paths: Vec<PathBuf> =
+        entries.map(|entry| entry.expect("a file in that folder").path()).collect();
+    paths.retain(|path| path.extension().is_some_and(|extension| extension == "toml"));
+    paths.sort();
+    assert!(!paths.is_empty(), "there are scenarios");
+    let read = |path: PathBuf| {
+        let name = path.file_stem().expect("a name").to_string_lossy().into_owned();
+        let text = std::fs::read_to_string(&path).expect("a file that can be read");
+        let load = |other: &str| std::fs::read_to_string(folder().join(other)).ok();
+        let scenario = Scenario::with_files(&text, &load);
+        (name.clone(), scenario.unwrap_or_else(|error| panic!("{name}: {error}")))
+    };
+    paths.into_iter().map(read).collect()
+}
+
+/// What a trace of this scenario says about itself.
+pub(crate) fn header(scenario: &Scenario) -> Header {
+    Header {
+        title: scenario.title.clone(),
+        machine: "sim".into(),
+        policy: scenario.policy.to_string(),
+        seed: scenario.seed,
+        cpus: scenario.host.cpus,
+        warmup: scenario.warmup,
+        knows: Knowledge::ALL,
+        scenario: scenario.text.clone(),
+        vcpus: scenario.vcpus().map(|(id, name)| VcpuName { id, name }).collect(),
+    }
+}
