@@ -1,8 +1,9 @@
 //! Who is scheduled: starts the programs of a scenario, finds the threads, and ends what it started.
 
 use std::io::{self, Read};
+use std::os::fd::AsFd;
 use std::os::unix::process::ExitStatusExt;
-use std::process::{Child, ChildStdout, Command, ExitStatus, Stdio};
+use std::process::{Child, ChildStderr, ChildStdout, Command, ExitStatus, Stdio};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
@@ -15,7 +16,7 @@ use thiserror::Error;
 use crate::act::Hold;
 use crate::fence::{Fence, FenceError};
 use crate::machine::{Member, Subject};
-use crate::sys::{Tid, die_with_us, thread_cpu_time};
+use crate::sys::{ThreadClock, Tid, die_with_us};
 use crate::thread::{Stat, ThreadError, ThreadRef, threads_of};
 use crate::vcpus::{self, FindError};
 
@@ -47,12 +48,12 @@ pub enum CastError {
         source: io::Error,
     },
     /// A program ended before it could be scheduled.
-    #[error("`{program}` ended at once, with {status}")]
+    #[error("`{program}` ended at once ({how})")]
     EndedAtOnce {
         /// The program.
         program: String,
-        /// How.
-        status: ExitStatus,
+        /// How, and what it last said.
+        how: String,
     },
     /// There are more or fewer threads than vCPUs.
     #[error("process {pid} has {found} vCPU threads, but the domain has {wanted} vCPUs")]
@@ -103,11 +104,28 @@ impl CastError {
                 Some("write vcpus = 1, or threads = \"vcpus\" for a virtual machine monitor".into())
             }
             CastError::NotFound(error) => error.hint().map(str::to_owned),
-            CastError::Fence(FenceError::HeldElsewhere { .. }) => {
-                Some("`slackline doctor --free` gives back what a killed run left behind".into())
+            CastError::Fence(FenceError::HeldElsewhere { .. }) => Some(
+                "wait for that run; `slackline doctor --free` gives back what a killed one left"
+                    .into(),
+            ),
+            CastError::Thread(error) | CastError::Fence(FenceError::Thread(error)) => {
+                Some(about_thread(error).into())
             }
-            _ => None,
+            CastError::Fence(FenceError::Stopped { pid }) => Some(format!("kill -CONT {pid}")),
+            CastError::Fence(_) | CastError::Unreadable { .. } => {
+                Some("`slackline doctor` says what this machine allows".into())
+            }
         }
+    }
+}
+
+fn about_thread(error: &ThreadError) -> &'static str {
+    match error {
+        ThreadError::Gone { .. } => "is it still running? `ps -p` tells",
+        ThreadError::Kernel { .. } | ThreadError::Init | ThreadError::Ourselves { .. } => {
+            "name a process that the machine does not live on"
+        }
+        ThreadError::NotPermitted { .. } | ThreadError::Unreadable { .. } => "run as root",
     }
 }
 
@@ -116,6 +134,9 @@ const VCPUS_WITHIN: Duration = Duration::from_secs(5);
 
 /// How long a program that is asked to end may take.
 const END_WITHIN: Duration = Duration::from_secs(2);
+
+/// How long the kernel may take from a thread's end to that of its process.
+const REAPED_WITHIN: Duration = Duration::from_millis(50);
 
 /// Something we started, or found.
 #[derive(Debug)]
@@ -126,7 +147,37 @@ struct Process {
     name: String,
     vcpus: Vec<VcpuId>,
     jobs: Option<(ChildStdout, JobReader)>,
+    complaints: Option<Complaints>,
     threads: Vec<ThreadRef>,
+}
+
+/// What a program writes on its standard error: kept back, and told only if it ends by itself.
+#[derive(Debug)]
+struct Complaints {
+    pipe: ChildStderr,
+    last: Vec<u8>,
+}
+
+/// How much of them is kept, in bytes.
+const COMPLAINTS: usize = 1 << 12;
+
+impl Complaints {
+    fn take(&mut self) {
+        let mut bytes = [0; COMPLAINTS];
+        while is_readable(&self.pipe) {
+            let Ok(count @ 1..) = self.pipe.read(&mut bytes) else { break };
+            self.last.extend_from_slice(&bytes[..count]);
+            self.last.drain(..self.last.len().saturating_sub(COMPLAINTS));
+        }
+    }
+
+    /// The last line.
+    fn last_line(&mut self) -> Option<String> {
+        self.take();
+        let text = String::from_utf8_lossy(&self.last);
+        let line = text.lines().map(str::trim).rfind(|line| !line.is_empty())?;
+        Some(line.chars().filter(|letter| !letter.is_control()).collect())
+    }
 }
 
 /// A process that has ended by itself.
@@ -134,8 +185,8 @@ struct Process {
 pub(crate) struct Ended {
     pub(crate) name: String,
     pub(crate) vcpus: Vec<VcpuId>,
-    /// How, if we started it and it has ended as a whole.
-    pub(crate) status: Option<ExitStatus>,
+    /// How.
+    pub(crate) how: String,
 }
 
 /// Everybody who is scheduled.
@@ -168,6 +219,7 @@ impl Cast {
             Some(LiveSubject::Command { argv, .. }) => {
                 let mut command = Command::new(&argv[0]);
                 command.args(&argv[1..]).stdin(Stdio::null()).stdout(Stdio::null());
+                command.stderr(Stdio::piped());
                 let process = spawn(command, domain.name.clone(), domain.vcpus.clone())?;
                 self.processes.push(process);
             }
@@ -177,6 +229,7 @@ impl Cast {
                 name: domain.name.clone(),
                 vcpus: domain.vcpus.clone(),
                 jobs: None,
+                complaints: None,
                 threads: Vec::new(),
             }),
         }
@@ -202,16 +255,12 @@ impl Cast {
             if !process.vcpus.iter().any(|vcpu| domain.vcpus.contains(vcpu)) {
                 continue;
             }
-            if by_vcpu {
-                let tids = process.wait_for_vcpus()?;
-                for (&vcpu, tid) in process.vcpus.clone().iter().zip(tids) {
-                    let hold = if exact { Hold::Thread } else { Hold::Nothing };
-                    let member = process.hold(tid, hold, fence)?;
-                    subjects.push(Subject { vcpu, members: vec![member], exact });
-                }
+            let held = if by_vcpu {
+                process.hold_by_vcpu(exact, fence)
             } else {
-                subjects.push(process.hold_as_one(exact, fence)?);
-            }
+                process.hold_as_one(exact, fence).map(|subject| vec![subject])
+            };
+            subjects.extend(held.map_err(|error| process.explain(error))?);
         }
         Ok(subjects)
     }
@@ -222,13 +271,10 @@ impl Cast {
         let mut ended = Vec::new();
         for process in &mut self.processes {
             let status = process.child.as_mut().and_then(|child| child.try_wait().ok().flatten());
-            let is_gone = |thread: &ThreadRef| thread.is_gone().unwrap_or(false);
-            if status.is_some()
-                || process.threads.iter().any(is_gone)
-                || process.vcpus.iter().any(|vcpu| gone.contains(vcpu))
-            {
+            if status.is_some() || process.has_lost(gone) {
                 let (name, vcpus) = (process.name.clone(), process.vcpus.clone());
-                ended.push(Ended { name, vcpus, status });
+                let status = status.or_else(|| process.reap());
+                ended.push(Ended { name, vcpus, how: process.how(status) });
             }
         }
         ended
@@ -250,6 +296,9 @@ impl Cast {
     pub(crate) fn take_jobs(&mut self, origin: Time, into: &mut Vec<Record>) {
         for process in &mut self.processes {
             process.take_jobs(origin, into);
+            if let Some(complaints) = &mut process.complaints {
+                complaints.take();
+            }
         }
     }
 
@@ -298,9 +347,12 @@ fn end_all(processes: &mut [Process]) {
 fn spawn(mut command: Command, name: String, vcpus: Vec<VcpuId>) -> Result<Process, CastError> {
     let program = command.get_program().to_string_lossy().into_owned();
     die_with_us(&mut command);
-    let child = command.spawn().map_err(|source| CastError::NotStarted { program, source })?;
+    let child = command.spawn();
+    let mut child = child.map_err(|source| CastError::NotStarted { program, source })?;
     let pid = i32::try_from(child.id()).unwrap_or(i32::MAX);
-    Ok(Process { pid, child: Some(child), name, vcpus, jobs: None, threads: Vec::new() })
+    let complaints = child.stderr.take().map(|pipe| Complaints { pipe, last: Vec::new() });
+    let (jobs, threads) = (None, Vec::new());
+    Ok(Process { pid, child: Some(child), name, vcpus, jobs, complaints, threads })
 }
 
 impl Process {
@@ -320,15 +372,63 @@ impl Process {
         Ok(Subject { vcpu, members, exact })
     }
 
+    /// Each thread that is a vCPU as a subject.
+    fn hold_by_vcpu(
+        &mut self,
+        exact: bool,
+        fence: &mut Fence,
+    ) -> Result<Vec<Subject>, CastError> {
+        let tids = self.wait_for_vcpus()?;
+        let mut subjects = Vec::new();
+        for (&vcpu, tid) in self.vcpus.clone().iter().zip(tids) {
+            let hold = if exact { Hold::Thread } else { Hold::Nothing };
+            let members = vec![self.hold(tid, hold, fence)?];
+            subjects.push(Subject { vcpu, members, exact });
+        }
+        Ok(subjects)
+    }
+
+    /// Of a program of ours whose threads could not be held because it had just ended, more is known
+    /// than that: how it ended.
+    fn explain(&mut self, error: CastError) -> CastError {
+        let status = self.reap();
+        if status.is_none() {
+            return error;
+        }
+        CastError::EndedAtOnce { program: self.name.clone(), how: self.how(status) }
+    }
+
+    /// Whether one of its vCPUs has no thread any more. One that is a process of many threads goes
+    /// on without some of them: they come and go.
+    fn has_lost(&self, gone: &[VcpuId]) -> bool {
+        let is_gone = |thread: &ThreadRef| thread.is_gone().unwrap_or(false);
+        if self.vcpus.len() == 1 {
+            return !self.threads.is_empty() && self.threads.iter().all(is_gone);
+        }
+        self.threads.iter().any(is_gone) || self.vcpus.iter().any(|vcpu| gone.contains(vcpu))
+    }
+
+    /// How it ended, if we started it and it has ended, or is about to.
+    fn reap(&mut self) -> Option<ExitStatus> {
+        let deadline = Instant::now() + REAPED_WITHIN;
+        loop {
+            match self.child.as_mut()?.try_wait() {
+                Ok(None) if Instant::now() < deadline => sleep(Duration::from_millis(1)),
+                status => return status.ok().flatten(),
+            }
+        }
+    }
+
     fn hold(&mut self, tid: Tid, hold: Hold, fence: &mut Fence) -> Result<Member, CastError> {
         let pid = self.tid()?;
         let unreadable = |source| CastError::Unreadable { tid, source };
         let thread = ThreadRef::open(pid, tid)?;
         let held = fence.hold(&thread, hold)?;
         self.threads.push(thread);
-        let used = thread_cpu_time(tid).map_err(unreadable)?;
+        let clock = ThreadClock::open(tid).map_err(unreadable)?;
+        let used = clock.read().map_err(unreadable)?;
         let is_awake = Stat::of(pid, tid).map_err(unreadable)?.runnable();
-        Ok(Member { held, is_awake, used })
+        Ok(Member { held, is_awake, clock, used })
     }
 
     fn wait_for_vcpus(&mut self) -> Result<Vec<Tid>, CastError> {
@@ -354,10 +454,24 @@ impl Process {
     fn check_running(&mut self) -> Result<(), CastError> {
         let status = self.child.as_mut().and_then(|child| child.try_wait().ok().flatten());
         match status {
-            Some(status) => {
-                Err(CastError::EndedAtOnce { program: self.name.clone(), status })
+            Some(_) => {
+                let (program, how) = (self.name.clone(), self.how(status));
+                Err(CastError::EndedAtOnce { program, how })
             }
             None => Ok(()),
+        }
+    }
+
+    /// How it ended, in words, with the last of its own.
+    fn how(&mut self, status: Option<ExitStatus>) -> String {
+        let how = match status.map(|status| (status.code(), status.signal())) {
+            Some((Some(code), _)) => format!("exit code {code}"),
+            Some((None, Some(signal))) => format!("signal {signal}"),
+            _ => "a thread of it has ended".into(),
+        };
+        match self.complaints.as_mut().and_then(Complaints::last_line) {
+            Some(line) => format!("{how}; it said: {line}"),
+            None => how,
         }
     }
 
@@ -384,19 +498,10 @@ impl Process {
     }
 }
 
-fn is_readable(stdout: &ChildStdout) -> bool {
+fn is_readable(pipe: &impl AsFd) -> bool {
     use rustix::event::{PollFd, PollFlags, Timespec, poll};
-    let mut fds = [PollFd::new(stdout, PollFlags::IN)];
+    let mut fds = [PollFd::new(pipe, PollFlags::IN)];
     let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
     poll(&mut fds, Some(&at_once)).is_ok_and(|ready| ready > 0)
         && fds[0].revents().contains(PollFlags::IN)
-}
-
-/// How a process ended, in words.
-pub(crate) fn how(status: Option<ExitStatus>) -> String {
-    match status.map(|status| (status.code(), status.signal())) {
-        Some((Some(code), _)) => format!("exit code {code}"),
-        Some((None, Some(signal))) => format!("signal {signal}"),
-        _ => "its threads are gone".into(),
-    }
 }

@@ -6,25 +6,22 @@
 //! out what the scenario says at given times, notices who ended, and takes the records away.
 
 use std::os::fd::{BorrowedFd, OwnedFd};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::thread::JoinHandle;
+use std::sync::{Arc, Mutex};
 use std::io;
 
-use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
+use rustix::event::{PollFd, PollFlags};
 use slackline_scenario::{Scenario, ScenarioError};
 use slackline_trace::{Knowledge, Record, Sink};
 use slackline_host::policy::{AdmitError, Values};
-use slackline_units::{CpuId, CpuSet, Span, Time, VcpuId};
+use slackline_units::{CpuId, Span, Time, VcpuId};
 use thiserror::Error;
 
 use crate::act::FifoPriority;
-use crate::cast::{Cast, CastError, LoadCommand, how};
+use crate::cast::{Cast, CastError, LoadCommand};
+use crate::dispatcher::{Dispatcher, become_real_time, lock, poke, stop_dispatchers, wait_for};
 use crate::fence::{Fence, FenceError, GiveBackError, KeeperCommand};
 use crate::machine::{JoinError, Machine, MachineError, Sight, Subject};
-use crate::sys::{
-    Scheduling, SchedulingOf, lock_memory, monotonic, own_tid, set_affinity, set_scheduling,
-    thread_cpu_time,
-};
+use crate::sys::{Scheduling, SchedulingOf, lock_memory, monotonic, own_tid, set_scheduling};
 use crate::watch::perf::PerfWatch;
 
 /// What a live run needs besides its scenario.
@@ -123,11 +120,22 @@ impl LiveError {
     #[must_use]
     pub fn hint(&self) -> Option<String> {
         match self {
+            LiveError::NoRealTime { .. } if rustix::process::geteuid().is_root() => Some(
+                "this cgroup or container may have no real-time time; `slackline doctor` tells"
+                    .into(),
+            ),
             LiveError::NoRealTime { .. } | LiveError::NoLockedMemory { .. } => {
                 Some("run as root; `slackline doctor` says what this machine allows".into())
             }
             LiveError::Cast { source, .. } => source.hint(),
-            _ => None,
+            LiveError::NotGivenBack { .. } => Some("`slackline doctor --free` tries again".into()),
+            LiveError::Machine(error) if error.is_bug() => None,
+            LiveError::Fence(_) | LiveError::NoDispatcher { .. } | LiveError::Machine(_) => {
+                Some("`slackline doctor` says what this machine allows".into())
+            }
+            LiveError::Declined { .. } | LiveError::Scenario(_) | LiveError::Panicked { .. } => {
+                None
+            }
         }
     }
 }
@@ -145,9 +153,6 @@ const LEAD_EACH: Span = Span::from_ms(10);
 
 /// How long the manager sleeps at most: records are taken away and processes looked after.
 const ROUND: Span = Span::from_ms(100);
-
-/// How long a dispatcher sleeps at most: on an idle CPU some kernels do not tell of a wake.
-const NAP: Span = Span::from_ms(20);
 
 /// Runs the scenario here.
 ///
@@ -172,12 +177,6 @@ fn try_real_time() -> Result<(), LiveError> {
     let before = before.map_err(|source| LiveError::NoRealTime { source })?;
     become_real_time(FifoPriority::KEEPER)?;
     set_scheduling(own_tid(), &before).map_err(|source| LiveError::NoRealTime { source })
-}
-
-fn become_real_time(priority: FifoPriority) -> Result<(), LiveError> {
-    let class = Scheduling::Fifo { priority: u32::from(priority.number()) };
-    let wanted = SchedulingOf { class, reset_on_fork: true };
-    set_scheduling(own_tid(), &wanted).map_err(|source| LiveError::NoRealTime { source })
 }
 
 /// Something that the scenario says happens at a given time.
@@ -243,11 +242,13 @@ impl Run {
         }
         self.wait_for_origin();
         lock(&self.machine).begin(self.origin);
-        for (index, held) in subjects {
-            self.join(scenario, index, held)?;
-        }
+        // Before anybody else is made real-time: whoever comes later might never get to run.
         let dispatchers = self.start_dispatchers(&options)?;
-        let result = self.manage(scenario, options, sink, &dispatchers);
+        let joined = subjects
+            .into_iter()
+            .try_for_each(|(index, held)| self.join(scenario, index, held));
+        poke(&dispatchers);
+        let result = joined.and_then(|()| self.manage(scenario, options, sink, &dispatchers));
         let ended = match &result {
             Ok(()) => lock(&self.machine).end().map_err(LiveError::from),
             Err(_) => Ok(lock(&self.machine).abandon()),
@@ -431,7 +432,7 @@ impl Run {
         for ended in &ended {
             self.release(&ended.vcpus)?;
             self.cast.end(&ended.vcpus);
-            self.outcome.ended.push((now, ended.name.clone(), how(ended.status)));
+            self.outcome.ended.push((now, ended.name.clone(), ended.how.clone()));
         }
         if !ended.is_empty() {
             poke(dispatchers);
@@ -494,104 +495,4 @@ fn open_sight() -> Result<(Sight, Vec<(CpuId, OwnedFd)>), LiveError> {
         }
         _ => Ok((Sight::Polled, Vec::new())),
     }
-}
-
-/// A panic elsewhere has already ended the run; what is left is to give everything back.
-fn lock(machine: &Mutex<Machine>) -> MutexGuard<'_, Machine> {
-    machine.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// A thread that looks after one CPU.
-struct Dispatcher {
-    cpu: CpuId,
-    thread: JoinHandle<Result<(), LiveError>>,
-    poke: OwnedFd,
-}
-
-impl Dispatcher {
-    fn start(
-        cpu: CpuId,
-        real: CpuId,
-        machine: Arc<Mutex<Machine>>,
-        watched: Option<OwnedFd>,
-    ) -> Result<Dispatcher, LiveError> {
-        let no_dispatcher = |source| LiveError::NoDispatcher { source };
-        let poke = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
-            .map_err(|errno| no_dispatcher(errno.into()))?;
-        let poked = poke.try_clone().map_err(no_dispatcher)?;
-        let body = move || {
-            let result = dispatch(cpu, real, &machine, &poked, watched.as_ref());
-            if result.is_err() {
-                lock(&machine).abandon();
-            }
-            result
-        };
-        let thread = std::thread::Builder::new().name(format!("dispatcher {cpu}"));
-        let thread = thread.spawn(body).map_err(no_dispatcher)?;
-        Ok(Dispatcher { cpu, thread, poke })
-    }
-}
-
-/// The loop of a dispatcher.
-fn dispatch(
-    cpu: CpuId,
-    real: CpuId,
-    machine: &Mutex<Machine>,
-    poked: &OwnedFd,
-    watched: Option<&OwnedFd>,
-) -> Result<(), LiveError> {
-    let no_dispatcher = |source| LiveError::NoDispatcher { source };
-    set_affinity(own_tid(), &CpuSet::one(real)).map_err(no_dispatcher)?;
-    become_real_time(FifoPriority::DISPATCHER)?;
-    loop {
-        let wait = {
-            let mut machine = lock(machine);
-            if machine.is_over() {
-                break;
-            }
-            let due = machine.look(cpu)?;
-            due.map(|due| machine.until(due))
-        };
-        let mut fds = vec![PollFd::new(poked, PollFlags::IN)];
-        fds.extend(watched.map(|watched| PollFd::new(watched, PollFlags::IN)));
-        wait_for(&mut fds, wait.unwrap_or(NAP).min(NAP));
-        if !fds[0].revents().is_empty() {
-            // Nothing to read means somebody else's poke was taken with an earlier one.
-            let _ = rustix::io::read(poked, &mut [0_u8; 8]);
-        }
-    }
-    let used = thread_cpu_time(own_tid()).map_err(no_dispatcher)?;
-    lock(machine).overhead(cpu, used);
-    Ok(())
-}
-
-fn poke(dispatchers: &[Dispatcher]) {
-    for dispatcher in dispatchers {
-        // A counter that is full wakes it as well.
-        let _ = rustix::io::write(&dispatcher.poke, &1_u64.to_ne_bytes());
-    }
-}
-
-fn stop_dispatchers(
-    dispatchers: Vec<Dispatcher>,
-    machine: &Mutex<Machine>,
-) -> Result<(), LiveError> {
-    poke(&dispatchers);
-    let mut result = Ok(());
-    for dispatcher in dispatchers {
-        let cpu = dispatcher.cpu;
-        let joined = dispatcher.thread.join();
-        let joined = joined.unwrap_or(Err(LiveError::Panicked { cpu }));
-        result = result.and(joined);
-    }
-    debug_assert!(lock(machine).is_over());
-    result
-}
-
-/// Waits for one of `fds`, at most this long. An interrupted wait is a short one.
-fn wait_for(fds: &mut [PollFd<'_>], wait: Span) {
-    let part = |number: u64| i64::try_from(number).unwrap_or(i64::MAX);
-    let second = Span::from_secs(1);
-    let timeout = Timespec { tv_sec: part(wait / second), tv_nsec: part((wait % second).ns()) };
-    let _ = poll(fds, Some(&timeout));
 }

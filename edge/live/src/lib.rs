@@ -7,9 +7,11 @@
 
 pub mod act;
 pub mod cast;
+mod dispatcher;
 pub mod doctor;
 pub mod drive;
 pub mod fence;
+mod lane;
 mod machine;
 pub mod sys;
 pub mod thread;

@@ -7,14 +7,15 @@
 
 use std::io;
 
-use slackline_host::policy::{Claim, Spec, Values};
-use slackline_host::{Broken, Fact, Fault, Hands, Host, Order, Outcome, Report, Rung, Used};
+use slackline_host::policy::{Spec, Values};
+use slackline_host::{Broken, Fact, Fault, Host, Report, Rung, Used};
 use slackline_trace::{Record, Sink};
 use slackline_units::{CpuId, Span, Time, VcpuId};
 
 use crate::act::{ActError, FifoPriority};
 use crate::fence::Held;
-use crate::sys::{Tid, monotonic, thread_cpu_time};
+use crate::lane::Lanes;
+use crate::sys::{ThreadClock, Tid, monotonic};
 use crate::watch::perf::{Event, PerfWatch, WatchError, What};
 
 /// Right below the chosen vCPU: those that are due as well.
@@ -44,8 +45,23 @@ pub(crate) struct Subject {
 pub(crate) struct Member {
     pub(crate) held: Held,
     pub(crate) is_awake: bool,
-    /// CPU time it had used when this was last read, where nothing tells of its switches.
+    /// What it has used, as the kernel counts it: without interrupts, and without what a
+    /// hypervisor below took away.
+    pub(crate) clock: ThreadClock,
+    /// What the clock showed when it was last read.
     pub(crate) used: Span,
+}
+
+impl Member {
+    /// What it has used since this was last asked. A thread that has ended uses nothing any more.
+    fn more(&mut self) -> Result<Span, MachineError> {
+        let tid = self.held.thread().tid();
+        match self.clock.read() {
+            Ok(now) => Ok(now.left_after(std::mem::replace(&mut self.used, now))),
+            Err(_) if self.held.thread().is_gone().unwrap_or(false) => Ok(Span::ZERO),
+            Err(source) => Err(MachineError::Unreadable { tid, source }),
+        }
+    }
 }
 
 /// What can be seen of the threads.
@@ -86,59 +102,6 @@ impl MachineError {
     }
 }
 
-/// One CPU that we schedule.
-#[derive(Clone, Copy, Debug)]
-struct Lane {
-    /// The CPU of this machine.
-    real: CpuId,
-    turn: Option<(VcpuId, Option<Time>, Claim)>,
-    alarm: Option<Time>,
-    /// Who is seen running there, and since when that has not been reported.
-    running: Option<(VcpuId, Time)>,
-    /// Up to when its time has been reported.
-    reported: Time,
-    /// What its dispatcher is waiting for.
-    armed: Option<Time>,
-    /// The shortest limit of those that stand ready below the chosen one.
-    ready: Option<Span>,
-    /// Whether the kernel has yet to be told.
-    is_stale: bool,
-}
-
-/// What the host does to it.
-struct Lanes(Vec<Lane>);
-
-impl Hands for Lanes {
-    fn measure(&mut self, cpu: CpuId, now: Time) -> Option<Used> {
-        let lane = &mut self.0[cpu.index()];
-        let (vcpu, since) = lane.running?;
-        let from = since.max(lane.reported);
-        if from >= now {
-            return None;
-        }
-        lane.running = Some((vcpu, now));
-        lane.reported = now;
-        Some(Used { vcpu, cpu, from, to: now, ran: now - from })
-    }
-
-    fn carry_out(&mut self, order: Order) -> Outcome {
-        let (cpu, turn) = match order {
-            Order::Run { cpu, vcpu, until, claim } => (cpu, Some((vcpu, until, claim))),
-            Order::Idle { cpu } => (cpu, None),
-        };
-        let lane = &mut self.0[cpu.index()];
-        lane.turn = turn;
-        lane.is_stale = true;
-        Outcome::Done
-    }
-
-    fn set_alarm(&mut self, cpu: CpuId, alarm: Option<Time>) {
-        let lane = &mut self.0[cpu.index()];
-        lane.alarm = alarm;
-        lane.is_stale = true;
-    }
-}
-
 /// The machine: owned by nobody in particular, locked by whoever has something to report.
 pub(crate) struct Machine {
     host: Host,
@@ -168,19 +131,9 @@ const RECORDS: usize = 1 << 15;
 
 impl Machine {
     pub(crate) fn new(spec: &Spec, values: &Values, real: &[CpuId], sight: Sight) -> Machine {
-        let lane = |&real| Lane {
-            real,
-            turn: None,
-            alarm: None,
-            running: None,
-            reported: Time::START,
-            armed: None,
-            ready: None,
-            is_stale: false,
-        };
         Machine {
             host: Host::new(spec, values, real.len()),
-            lanes: Lanes(real.iter().map(lane).collect()),
+            lanes: Lanes::new(real),
             subjects: Vec::new(),
             homes: Vec::new(),
             held_back: Vec::new(),
@@ -257,6 +210,7 @@ impl Machine {
         self.step(self.last, &[], Fact::Joined(vcpu, share)).map_err(JoinError::from)?;
         let slots = self.subjects.len().max(vcpu.slot() + 1);
         self.subjects.resize_with(slots, || None);
+        self.lanes.unreported.resize(slots, Span::ZERO);
         self.homes.resize(slots, None);
         self.held_back.resize(slots, false);
         let tids = subject.members.iter().map(|member| (member.held.thread().tid(), vcpu));
@@ -298,7 +252,7 @@ impl Machine {
         }
         self.owners.retain(|&(_, owner)| owner != vcpu);
         self.step(self.last, &[], Fact::Left(vcpu)).map_err(broken)?;
-        for lane in &mut self.lanes.0 {
+        for lane in &mut self.lanes.lanes {
             lane.running = lane.running.filter(|&(running, _)| running != vcpu);
         }
         self.enact()
@@ -319,7 +273,7 @@ impl Machine {
     /// A dispatcher looks after its CPU. Returns when it must look again at the latest.
     pub(crate) fn look(&mut self, cpu: CpuId) -> Result<Option<Time>, MachineError> {
         let woken = self.now();
-        if let Some(due) = self.lanes.0[cpu.index()].armed.take()
+        if let Some(due) = self.lanes.lanes[cpu.index()].armed.take()
             && woken >= due
         {
             self.records.record(&Record::RangLate { at: woken, cpu, late: woken - due });
@@ -328,7 +282,7 @@ impl Machine {
         let now = self.last;
         // An alarm or limit that has passed is dealt with; each may bring the next one.
         loop {
-            let lane = &self.lanes.0[cpu.index()];
+            let lane = &self.lanes.lanes[cpu.index()];
             let limit = lane.turn.and_then(|(_, until, _)| until).unwrap_or(Time::NEVER);
             let alarm = lane.alarm.unwrap_or(Time::NEVER);
             if limit.min(alarm) > now {
@@ -340,7 +294,7 @@ impl Machine {
         }
         self.enact()?;
         let due = self.next_look(cpu);
-        self.lanes.0[cpu.index()].armed = due;
+        self.lanes.lanes[cpu.index()].armed = due;
         Ok(due)
     }
 
@@ -350,7 +304,7 @@ impl Machine {
     }
 
     fn next_look(&self, cpu: CpuId) -> Option<Time> {
-        let lane = &self.lanes.0[cpu.index()];
+        let lane = &self.lanes.lanes[cpu.index()];
         // Whoever is chosen must get to run before we look again, or we would look for ever.
         let least = self.last.after(LEAST);
         let limit = lane.turn.and_then(|(_, until, _)| until).map(|until| until.max(least));
@@ -369,8 +323,9 @@ impl Machine {
                 let drained = watch.drain(&mut events)?;
                 if drained.lost > 0 {
                     // Who runs where is unknown until the next event of each.
-                    self.lanes.0.iter_mut().for_each(|lane| lane.running = None);
+                    self.lanes.lanes.iter_mut().for_each(|lane| lane.running = None);
                 }
+                self.count(&events)?;
                 for event in &events {
                     self.follow(*event)?;
                 }
@@ -382,6 +337,22 @@ impl Machine {
         Ok(())
     }
 
+    /// Reads the clocks of the threads that have run. They are exact: whoever was switched out has
+    /// been counted.
+    fn count(&mut self, events: &[Event]) -> Result<(), MachineError> {
+        for subject in self.subjects.iter_mut().flatten() {
+            for member in &mut subject.members {
+                let tid = member.held.thread().tid();
+                let switched = |event: &Event| event.tid == tid && event.what != What::Woke;
+                if events.iter().any(switched) {
+                    let more = member.more()?;
+                    self.lanes.unreported[subject.vcpu.slot()] += more;
+                }
+            }
+        }
+        Ok(())
+    }
+
     /// One event of one thread becomes time used, and a fact if its subject falls asleep or wakes.
     fn follow(&mut self, event: Event) -> Result<(), MachineError> {
         let Ok(place) = self.owners.binary_search_by_key(&event.tid, |&(tid, _)| tid) else {
@@ -389,19 +360,19 @@ impl Machine {
         };
         let vcpu = self.owners[place].1;
         let at = self.of_run(event.at).max(self.last);
-        let lane = self.lanes.0.iter().position(|lane| lane.real == event.cpu);
+        let lane = self.lanes.lanes.iter().position(|lane| lane.real == event.cpu);
         let was_awake = self.host.moment().is_awake(vcpu);
         let mut used = None;
         match event.what {
             What::SwitchedIn => {
                 if let Some(lane) = lane {
-                    self.lanes.0[lane].running = Some((vcpu, at));
+                    self.lanes.lanes[lane].running = Some((vcpu, at));
                 }
             }
             What::SwitchedOut { .. } => {
                 if let Some(lane) = lane {
-                    used = self.lanes.measure(CpuId::new(lane), at);
-                    self.lanes.0[lane].running = None;
+                    used = self.lanes.cut(CpuId::new(lane), at);
+                    self.lanes.lanes[lane].running = None;
                 }
             }
             What::Woke => {}
@@ -426,32 +397,25 @@ impl Machine {
         let last = self.last;
         let mut used = Vec::new();
         let mut cursors: Vec<Time> =
-            self.lanes.0.iter().map(|lane| lane.reported.max(last)).collect();
+            self.lanes.lanes.iter().map(|lane| lane.reported.max(last)).collect();
         for subject in self.subjects.iter_mut().flatten() {
             let Some(cpu) = self.homes[subject.vcpu.slot()] else { continue };
             for member in &mut subject.members {
-                let tid = member.held.thread().tid();
-                let total = match thread_cpu_time(tid) {
-                    Ok(total) => total,
-                    Err(_) if member.held.thread().is_gone().unwrap_or(false) => continue,
-                    Err(source) => return Err(MachineError::Unreadable { tid, source }),
-                };
                 let from = cursors[cpu.index()];
-                let ran = total.left_after(member.used).min(now.since(from));
-                member.used = total;
+                let ran = member.more()?.min(now.since(from));
                 if !ran.is_zero() {
                     cursors[cpu.index()] = from + ran;
                     used.push(Used { vcpu: subject.vcpu, cpu, from, to: from + ran, ran });
                 }
             }
         }
-        for (lane, cursor) in self.lanes.0.iter_mut().zip(cursors) {
+        for (lane, cursor) in self.lanes.lanes.iter_mut().zip(cursors) {
             lane.reported = cursor;
         }
         self.step(now.max(last), &used, Fact::Passed).map_err(broken)
     }
 
-    fn step(&mut self, at: Time, used: &[Used], fact: Fact<'_>) -> Result<(), Fault> {
+    fn step(&mut self, at: Time, used: &[Used], fact: Fact<'_>) -> Result<(), Box<Fault>> {
         self.last = at;
         self.host.step(Report { now: at, used, fact }, &mut self.lanes, &mut self.records)
     }
@@ -472,9 +436,9 @@ impl Machine {
 
     /// Tells the kernel what has been ordered, for each CPU that it concerns.
     fn enact(&mut self) -> Result<(), MachineError> {
-        for index in 0..self.lanes.0.len() {
-            if self.lanes.0[index].is_stale {
-                self.lanes.0[index].is_stale = false;
+        for index in 0..self.lanes.lanes.len() {
+            if self.lanes.lanes[index].is_stale {
+                self.lanes.lanes[index].is_stale = false;
                 self.enact_on(CpuId::new(index))?;
             }
         }
@@ -484,7 +448,7 @@ impl Machine {
     fn enact_on(&mut self, cpu: CpuId) -> Result<(), MachineError> {
         let mut rungs = std::mem::take(&mut self.rungs);
         self.host.rungs(cpu, &mut rungs);
-        let chosen = self.lanes.0[cpu.index()].turn.map(|(vcpu, ..)| vcpu);
+        let chosen = self.lanes.lanes[cpu.index()].turn.map(|(vcpu, ..)| vcpu);
         if let Some(vcpu) = chosen {
             self.homes[vcpu.slot()] = Some(cpu);
         }
@@ -509,7 +473,7 @@ impl Machine {
                 result = result.and(self.put_up(rung.vcpu, priority));
             }
         }
-        self.lanes.0[cpu.index()].ready =
+        self.lanes.lanes[cpu.index()].ready =
             rungs.iter().take(READY).skip(1).filter_map(|rung| rung.limit).min();
         self.rungs = rungs;
         result
@@ -517,7 +481,7 @@ impl Machine {
 
     /// Makes a subject real-time.
     fn put_up(&mut self, vcpu: VcpuId, priority: FifoPriority) -> Result<(), MachineError> {
-        let real = self.homes[vcpu.slot()].map(|home| self.lanes.0[home.index()].real);
+        let real = self.homes[vcpu.slot()].map(|home| self.lanes.lanes[home.index()].real);
         self.act(vcpu, |member| {
             if let Some(real) = real {
                 member.held.pin(real)?;
@@ -530,7 +494,7 @@ impl Machine {
     /// Gives a subject back to ordinary scheduling, or keeps it from running if it must not have
     /// more than its due.
     fn put_down(&mut self, vcpu: VcpuId, may_run: bool) -> Result<(), MachineError> {
-        let real = self.homes[vcpu.slot()].map(|home| self.lanes.0[home.index()].real);
+        let real = self.homes[vcpu.slot()].map(|home| self.lanes.lanes[home.index()].real);
         self.act(vcpu, |member| {
             if let Some(real) = real {
                 member.held.pin(real)?;
@@ -600,17 +564,18 @@ pub(crate) enum JoinError {
     Machine(#[from] MachineError),
 }
 
-impl From<Fault> for JoinError {
-    fn from(fault: Fault) -> JoinError {
-        match fault {
+impl From<Box<Fault>> for JoinError {
+    fn from(fault: Box<Fault>) -> JoinError {
+        match *fault {
             Fault::Declined { error, .. } => JoinError::Declined(error),
             Fault::Broken(broken) => JoinError::Machine(broken.into()),
         }
     }
 }
 
-fn broken(fault: Fault) -> MachineError {
-    match fault {
+#[allow(clippy::boxed_local)] // As the host hands it over.
+fn broken(fault: Box<Fault>) -> MachineError {
+    match *fault {
         Fault::Broken(broken) => MachineError::Broken(broken),
         Fault::Declined { .. } => unreachable!("only joins and changes can be declined"),
     }

@@ -24,6 +24,17 @@ pub(super) fn kvm(_: &Host) -> Result<Verdict, ProbeError> {
     };
     let version =
         kvm_api_version(device.as_fd()).map_err(ProbeError::tried("ask KVM for its version"))?;
+    // Some hosts make machines without the processor's help, in which a whole kernel soon dies.
+    let processor = std::fs::read_to_string("/proc/cpuinfo")
+        .map_err(ProbeError::tried("read about the processor"))?;
+    if cfg!(target_arch = "x86_64")
+        && !processor.split_ascii_whitespace().any(|flag| flag == "vmx" || flag == "svm")
+    {
+        return Ok(Verdict::limited(format!(
+            "version {version}, but the processor shows neither vmx nor svm"
+        ))
+        .hint("do not rely on it: guests run by emulation (TCG) are scheduled just the same"));
+    }
     Ok(match try_kvm_machine(device.as_fd()) {
         Ok(()) => Verdict::good(format!("version {version}; an empty machine could be made")),
         Err(error) => {

@@ -174,7 +174,7 @@ impl Topic {
     pub const fn is_required(self) -> bool {
         matches!(
             self,
-            Topic::Kernel | Topic::Privilege | Topic::Fifo | Topic::Perf | Topic::Tracefs
+            Topic::Kernel | Topic::Privilege | Topic::Fifo
         )
     }
 

@@ -1,0 +1,138 @@
+//! A thread on each managed CPU, more urgent than everything there: it sleeps until its CPU needs it,
+//! looks, and sleeps again.
+
+use std::os::fd::OwnedFd;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
+use std::thread::JoinHandle;
+
+use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
+use slackline_units::{CpuId, CpuSet, Span};
+
+use crate::act::FifoPriority;
+use crate::drive::LiveError;
+use crate::machine::Machine;
+use crate::sys::{
+    Scheduling, SchedulingOf, own_tid, set_affinity, set_scheduling, thread_cpu_time,
+};
+
+/// How long a dispatcher sleeps at most: on an idle CPU some kernels do not tell of a wake.
+const NAP: Span = Span::from_ms(20);
+
+/// Makes the calling thread real-time.
+pub(crate) fn become_real_time(priority: FifoPriority) -> Result<(), LiveError> {
+    let class = Scheduling::Fifo { priority: u32::from(priority.number()) };
+    let wanted = SchedulingOf { class, reset_on_fork: true };
+    set_scheduling(own_tid(), &wanted).map_err(|source| LiveError::NoRealTime { source })
+}
+
+/// A panic elsewhere has already ended the run; what is left is to give everything back.
+pub(crate) fn lock(machine: &Mutex<Machine>) -> MutexGuard<'_, Machine> {
+    machine.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// A thread that looks after one CPU.
+pub(crate) struct Dispatcher {
+    cpu: CpuId,
+    thread: JoinHandle<Result<(), LiveError>>,
+    poke: OwnedFd,
+}
+
+impl Dispatcher {
+    pub(crate) fn start(
+        cpu: CpuId,
+        real: CpuId,
+        machine: Arc<Mutex<Machine>>,
+        watched: Option<OwnedFd>,
+    ) -> Result<Dispatcher, LiveError> {
+        let no_dispatcher = |source| LiveError::NoDispatcher { source };
+        let poke = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
+            .map_err(|errno| no_dispatcher(errno.into()))?;
+        let poked = poke.try_clone().map_err(no_dispatcher)?;
+        let (ready, is_ready) = mpsc::channel();
+        let body = move || {
+            let result = prepare(real).and_then(|()| {
+                // Nobody listens only if the run has been given up.
+                let _ = ready.send(());
+                dispatch(cpu, &machine, &poked, watched.as_ref())
+            });
+            drop(ready);
+            if result.is_err() {
+                lock(&machine).abandon();
+            }
+            result
+        };
+        let thread = std::thread::Builder::new().name(format!("dispatcher {cpu}"));
+        let thread = thread.spawn(body).map_err(no_dispatcher)?;
+        // If it could not get ready, joining it says why.
+        let _ = is_ready.recv();
+        Ok(Dispatcher { cpu, thread, poke })
+    }
+}
+
+/// Makes this thread a dispatcher: more urgent than everything, and only then bound to its CPU.
+fn prepare(real: CpuId) -> Result<(), LiveError> {
+    become_real_time(FifoPriority::DISPATCHER)?;
+    set_affinity(own_tid(), &CpuSet::one(real))
+        .map_err(|source| LiveError::NoDispatcher { source })
+}
+
+/// The loop of a dispatcher.
+fn dispatch(
+    cpu: CpuId,
+    machine: &Mutex<Machine>,
+    poked: &OwnedFd,
+    watched: Option<&OwnedFd>,
+) -> Result<(), LiveError> {
+    let no_dispatcher = |source| LiveError::NoDispatcher { source };
+    loop {
+        let wait = {
+            let mut machine = lock(machine);
+            if machine.is_over() {
+                break;
+            }
+            let due = machine.look(cpu)?;
+            due.map(|due| machine.until(due))
+        };
+        let mut fds = vec![PollFd::new(poked, PollFlags::IN)];
+        fds.extend(watched.map(|watched| PollFd::new(watched, PollFlags::IN)));
+        wait_for(&mut fds, wait.unwrap_or(NAP).min(NAP));
+        if !fds[0].revents().is_empty() {
+            // Nothing to read means somebody else's poke was taken with an earlier one.
+            let _ = rustix::io::read(poked, &mut [0_u8; 8]);
+        }
+    }
+    let used = thread_cpu_time(own_tid()).map_err(no_dispatcher)?;
+    lock(machine).overhead(cpu, used);
+    Ok(())
+}
+
+pub(crate) fn poke(dispatchers: &[Dispatcher]) {
+    for dispatcher in dispatchers {
+        // A counter that is full wakes it as well.
+        let _ = rustix::io::write(&dispatcher.poke, &1_u64.to_ne_bytes());
+    }
+}
+
+pub(crate) fn stop_dispatchers(
+    dispatchers: Vec<Dispatcher>,
+    machine: &Mutex<Machine>,
+) -> Result<(), LiveError> {
+    poke(&dispatchers);
+    let mut result = Ok(());
+    for dispatcher in dispatchers {
+        let cpu = dispatcher.cpu;
+        let joined = dispatcher.thread.join();
+        let joined = joined.unwrap_or(Err(LiveError::Panicked { cpu }));
+        result = result.and(joined);
+    }
+    debug_assert!(lock(machine).is_over());
+    result
+}
+
+/// Waits for one of `fds`, at most this long. An interrupted wait is a short one.
+pub(crate) fn wait_for(fds: &mut [PollFd<'_>], wait: Span) {
+    let part = |number: u64| i64::try_from(number).unwrap_or(i64::MAX);
+    let second = Span::from_secs(1);
+    let timeout = Timespec { tv_sec: part(wait / second), tv_nsec: part((wait % second).ns()) };
+    let _ = poll(fds, Some(&timeout));
+}

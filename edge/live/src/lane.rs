@@ -1,0 +1,90 @@
+//! The CPUs that we schedule, as the host's orders want them and as the kernel's events show them.
+
+use slackline_host::policy::Claim;
+use slackline_host::{Hands, Order, Outcome, Used};
+use slackline_units::{CpuId, Span, Time, VcpuId};
+
+/// One CPU that we schedule.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Lane {
+    /// The CPU of this machine.
+    pub(crate) real: CpuId,
+    pub(crate) turn: Option<(VcpuId, Option<Time>, Claim)>,
+    pub(crate) alarm: Option<Time>,
+    /// Who is seen running there, and since when that has not been reported.
+    pub(crate) running: Option<(VcpuId, Time)>,
+    /// Up to when its time has been reported.
+    pub(crate) reported: Time,
+    /// What its dispatcher is waiting for.
+    pub(crate) armed: Option<Time>,
+    /// The shortest limit of those that stand ready below the chosen one.
+    pub(crate) ready: Option<Span>,
+    /// Whether the kernel has yet to be told.
+    pub(crate) is_stale: bool,
+}
+
+/// What the host does to it.
+pub(crate) struct Lanes {
+    pub(crate) lanes: Vec<Lane>,
+    /// By slot: CPU time that the kernel has counted and that has not been reported.
+    pub(crate) unreported: Vec<Span>,
+}
+
+impl Lanes {
+    /// These CPUs, with nothing ordered and nothing seen.
+    pub(crate) fn new(real: &[CpuId]) -> Lanes {
+        let lane = |&real| Lane {
+            real,
+            turn: None,
+            alarm: None,
+            running: None,
+            reported: Time::START,
+            armed: None,
+            ready: None,
+            is_stale: false,
+        };
+        Lanes { lanes: real.iter().map(lane).collect(), unreported: Vec::new() }
+    }
+
+    /// The stretch on a CPU, up to now: when it was is known from its switches, how much of it was
+    /// CPU time from the kernel's count.
+    pub(crate) fn cut(&mut self, cpu: CpuId, now: Time) -> Option<Used> {
+        let lane = &mut self.lanes[cpu.index()];
+        let (vcpu, since) = lane.running?;
+        let from = since.max(lane.reported);
+        if from >= now {
+            return None;
+        }
+        let unreported = &mut self.unreported[vcpu.slot()];
+        let ran = (*unreported).min(now - from);
+        *unreported -= ran;
+        lane.running = Some((vcpu, now));
+        lane.reported = now;
+        Some(Used { vcpu, cpu, from, to: now, ran })
+    }
+}
+
+impl Hands for Lanes {
+    fn measure(&mut self, cpu: CpuId, now: Time) -> Option<Used> {
+        let (vcpu, _) = self.lanes[cpu.index()].running?;
+        // What runs on another CPU at this moment is counted when it is switched out there.
+        if self.unreported[vcpu.slot()].is_zero() { None } else { self.cut(cpu, now) }
+    }
+
+    fn carry_out(&mut self, order: Order) -> Outcome {
+        let (cpu, turn) = match order {
+            Order::Run { cpu, vcpu, until, claim } => (cpu, Some((vcpu, until, claim))),
+            Order::Idle { cpu } => (cpu, None),
+        };
+        let lane = &mut self.lanes[cpu.index()];
+        lane.turn = turn;
+        lane.is_stale = true;
+        Outcome::Done
+    }
+
+    fn set_alarm(&mut self, cpu: CpuId, alarm: Option<Time>) {
+        let lane = &mut self.lanes[cpu.index()];
+        lane.alarm = alarm;
+        lane.is_stale = true;
+    }
+}
