@@ -2,9 +2,11 @@
 
 use std::path::Path;
 
-use slackline_metrics::{Measure, Summary};
+use slackline_metrics::{Measure, Meter, Summary};
 use slackline_scenario::{Amount, AmountOrPromised, Claim, On, Scenario, Test};
 use slackline_sim::RunError;
+use slackline_trace::{Knowledge, Record, Sink};
+use slackline_units::Time;
 
 use crate::problem::Problem;
 use crate::terminal;
@@ -38,7 +40,8 @@ pub(crate) fn check_refusal(file: &Path, scenario: &Scenario) -> Result<(), Prob
         }
         Err(error) => Err(Problem::of_sim(file, scenario, error)),
         Ok(()) => {
-            eprintln!("claim failed: everything was admitted ({})", file.display());
+            let file = file.display();
+            terminal::tell(&format!("claim failed: everything was admitted ({file})\n"));
             Err(Problem::ClaimsFailed(1))
         }
     }
@@ -46,8 +49,12 @@ pub(crate) fn check_refusal(file: &Path, scenario: &Scenario) -> Result<(), Prob
 
 /// Checks that every claim is about something that is measured, without a run.
 pub(crate) fn check_names(file: &Path, scenario: &Scenario) -> Result<(), Problem> {
-    let header = crate::outputs::header(scenario, "sim", slackline_trace::Knowledge::ALL);
-    let empty = slackline_metrics::Meter::new(&header).finish();
+    let header = crate::outputs::header(scenario, "sim", Knowledge::ALL);
+    let mut meter = Meter::new(&header);
+    for (vcpu, _) in scenario.vcpus() {
+        meter.record(&Record::Joined { at: Time::START, vcpu });
+    }
+    let empty = meter.finish();
     for claim in scenario.claims.iter().filter(|claim| claim.test != Test::Refused) {
         measure(file, claim, &empty)?;
     }
@@ -66,15 +73,15 @@ pub(crate) fn check(
             let measured = measure(file, claim, run.summary)?;
             if let Some(got) = fails(claim, measured, run.summary) {
                 failed += 1;
-                eprintln!(
-                    "claim failed: {}, but it is {got} ({}:{}, {}, {}, seed {})",
+                terminal::tell(&format!(
+                    "claim failed: {}, but it is {got} ({}:{}, {}, {}, seed {})\n",
                     claim.text,
                     file.display(),
                     claim.line,
                     run.summary.machine,
                     run.summary.policy,
                     run.summary.seed,
-                );
+                ));
             }
         }
     }
@@ -96,6 +103,8 @@ fn measure(file: &Path, claim: &Claim, summary: &Summary) -> Result<Measure, Pro
 /// contradicts nothing.
 fn fails(claim: &Claim, measured: Measure, summary: &Summary) -> Option<String> {
     let (got, unit) = number(measured)?;
+    // An error is small when it is near nothing, on either side.
+    let got = if claim.metric == "error" { got.abs() } else { got };
     let compare = |amount: Amount, holds: fn(i128, i128) -> bool| {
         let (wanted, wanted_unit) = amount_number(amount);
         wanted_unit == unit && holds(got, wanted)

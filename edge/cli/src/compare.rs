@@ -21,7 +21,7 @@ pub(crate) fn compare(args: &Compare) -> Result<(), Problem> {
             Ok(live) => Some(live),
             Err(problem) if args.live_if_possible && problem.is_about_the_host() => {
                 problem.tell();
-                eprintln!("note:  simulated only\n");
+                terminal::tell("note:  simulated only\n\n");
                 None
             }
             Err(problem) => return Err(problem),

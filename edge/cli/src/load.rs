@@ -8,6 +8,7 @@ use slackline_units::{DomId, Span, Time, VcpuId};
 
 use crate::args::{Kind, Load};
 use crate::problem::Problem;
+use crate::terminal;
 
 /// The descriptor on which jobs are reported.
 const STANDARD_OUTPUT: u32 = 1;
@@ -22,7 +23,8 @@ pub(crate) fn load(args: &Load) -> Result<(), Problem> {
     let report = slackline_load::run(&program, draws, options)?;
     if !args.report_jobs {
         let (used, elapsed) = (report.used, report.elapsed);
-        eprintln!("used {used} of CPU time in {elapsed}, finished {} jobs", report.jobs);
+        let jobs = report.jobs;
+        terminal::tell(&format!("used {used} of CPU time in {elapsed}, finished {jobs} jobs\n"));
     }
     Ok(())
 }

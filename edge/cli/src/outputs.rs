@@ -2,8 +2,9 @@
 //!
 //! A file appears under its name only when it is whole: it is written beside it and renamed.
 
-use std::fs::File;
-use std::io::BufWriter;
+use std::fs::{self, File, Permissions};
+use std::io::{self, BufWriter};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use slackline_export::Perfetto;
@@ -19,7 +20,8 @@ use crate::terminal::Progress;
 
 /// A file on its way.
 pub(crate) struct Pending {
-    file: NamedTempFile,
+    /// None if it is written under its own name: a device, a pipe.
+    file: Option<NamedTempFile>,
     name: PathBuf,
 }
 
@@ -52,34 +54,50 @@ pub(crate) fn header(scenario: &Scenario, machine: &str, knows: Knowledge) -> He
 impl Pending {
     /// Begins a file that will have this name.
     pub(crate) fn new(name: &Path) -> Result<(Pending, Out), Problem> {
-        let unwritable = |source| Problem::Unwritable { file: name.into(), source };
+        Pending::open(name).map_err(|source| Problem::Unwritable { file: name.into(), source })
+    }
+
+    fn open(name: &Path) -> io::Result<(Pending, Out)> {
+        let name = match fs::metadata(name) {
+            Ok(found) if found.is_dir() => return Err(io::ErrorKind::IsADirectory.into()),
+            // A device or a pipe is written to, never replaced.
+            Ok(found) if !found.is_file() => {
+                let out = File::options().write(true).open(name)?;
+                return Ok((Pending { file: None, name: name.into() }, BufWriter::new(out)));
+            }
+            // A link stays, and what it leads to is replaced.
+            Ok(_) => fs::canonicalize(name)?,
+            Err(_) => name.into(),
+        };
         let folder = match name.parent() {
             Some(folder) if !folder.as_os_str().is_empty() => folder,
             _ => Path::new("."),
         };
-        let file = tempfile::Builder::new().prefix(".slackline-").tempfile_in(folder);
-        let file = file.map_err(unwritable)?;
-        let out = BufWriter::new(file.reopen().map_err(unwritable)?);
-        Ok((Pending { file, name: name.into() }, out))
+        // A result is for everybody the umask lets.
+        let mode = Permissions::from_mode(0o666);
+        let mut beside = tempfile::Builder::new();
+        let file = beside.prefix(".slackline-").permissions(mode).tempfile_in(folder);
+        let file = file.map_err(plain)?;
+        let out = BufWriter::new(file.reopen()?);
+        Ok((Pending { file: Some(file), name }, out))
     }
 
     /// The file is whole: gives it its name.
-    pub(crate) fn keep(self, written: std::io::Result<()>) -> Result<(), Problem> {
+    pub(crate) fn keep(self, written: io::Result<()>) -> Result<(), Problem> {
         let Pending { file, name } = self;
+        let named = |file: NamedTempFile| {
+            file.as_file().sync_all()?;
+            file.persist(&name).map(|_| ()).map_err(|error| plain(error.error))
+        };
         written
-            .and_then(|()| file.as_file().sync_all())
-            .and_then(|()| {
-                // Only we could read it so far; a result is for everybody the umask lets.
-                use std::os::unix::fs::PermissionsExt;
-                let umask = rustix::process::umask(rustix::fs::Mode::empty());
-                rustix::process::umask(umask);
-                let mode = 0o666 & !umask.bits();
-                file.as_file().set_permissions(std::fs::Permissions::from_mode(mode))
-            })
-            .and_then(|()| file.persist(&name).map_err(|error| error.error))
-            .map(|_| ())
+            .and_then(|()| file.map_or(Ok(()), named))
             .map_err(|source| Problem::Unwritable { file: name, source })
     }
+}
+
+/// What the kernel said, without the name of a file that nobody has heard of.
+fn plain(error: io::Error) -> io::Error {
+    if error.raw_os_error().is_some() { error } else { error.kind().into() }
 }
 
 impl Outputs {
@@ -89,6 +107,12 @@ impl Outputs {
         progress: Option<Progress>,
     ) -> Result<Outputs, Problem> {
         let meter = Meter::new(header);
+        if keeping.save.is_some() && keeping.save == keeping.perfetto {
+            return Err(Problem::BadOption {
+                message: "--save and --perfetto name one file".into(),
+                hint: Some("give each its own".into()),
+            });
+        }
         let trace = keeping.save.as_deref().map(Pending::new).transpose()?;
         let trace = trace.map(|(pending, out)| (pending, Writer::new(out, header)));
         let perfetto = keeping.perfetto.as_deref().map(Pending::new).transpose()?;

@@ -1,5 +1,6 @@
 //! What can go wrong, how it is said, and with which code we exit.
 
+use std::error::Error as Cause;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -10,11 +11,13 @@ use slackline_sim::RunError;
 use slackline_trace::ReadError;
 use thiserror::Error;
 
+use crate::terminal;
+
 /// Everything a command can end with besides success.
 #[derive(Debug, Error)]
 pub(crate) enum Problem {
     /// The scenario says something wrong.
-    #[error("{}:{}:{}: {error}", file.display(), error.line, error.column)]
+    #[error("{}{error}", place(file, error))]
     Scenario { file: PathBuf, error: ScenarioError },
     /// The scenario asks for more than can be promised.
     #[error("{}:{line}: {message}", file.display())]
@@ -22,8 +25,11 @@ pub(crate) enum Problem {
     /// A file cannot be read.
     #[error("cannot read {}: {source}", file.display())]
     Unreadable { file: PathBuf, source: io::Error },
+    /// A scenario is not even text.
+    #[error("{}:{line}:{column}: this is not text: byte {byte:#04x} is not UTF-8", file.display())]
+    NotText { file: PathBuf, line: usize, column: usize, byte: u8 },
     /// A file is not what it should be.
-    #[error("{}: {error}", file.display())]
+    #[error("{}: {}", file.display(), with_causes(error))]
     BadTrace { file: PathBuf, error: ReadError },
     /// A file cannot be written.
     #[error("cannot write {}: {source}", file.display())]
@@ -35,13 +41,13 @@ pub(crate) enum Problem {
     #[error("{}:{line}: {message}", file.display())]
     BadClaim { file: PathBuf, line: usize, message: String, hint: Option<String> },
     /// This machine does not allow it.
-    #[error("{0}")]
+    #[error("{}", with_causes(.0))]
     Live(LiveError),
     /// A live run cannot start here, and says so before it has touched anything.
     #[error("{message}")]
     HostCannot { message: String, hint: Option<String> },
     /// A workload could not go on.
-    #[error("{0}")]
+    #[error("{}", with_causes(.0))]
     Load(#[from] slackline_load::LoadError),
     /// Standard output cannot be written.
     #[error("cannot write the output: {0}")]
@@ -85,15 +91,16 @@ impl Problem {
         match self {
             Problem::ClaimsFailed(_) | Problem::Interrupted => {}
             Problem::Bug { kept, .. } => {
-                eprintln!("bug: {self}");
+                terminal::tell(&format!("bug: {self}\n"));
                 if let Some(kept) = kept {
-                    eprintln!("     trace kept in {}; this is our fault", kept.display());
+                    let kept = kept.display();
+                    terminal::tell(&format!("     trace kept in {kept}; this is our fault\n"));
                 }
             }
-            _ => eprintln!("error: {self}"),
+            _ => terminal::tell(&format!("error: {self}\n")),
         }
         if let Some(hint) = self.hint() {
-            eprintln!("hint:  {hint}");
+            terminal::tell(&format!("hint:  {hint}\n"));
         }
     }
 
@@ -104,6 +111,13 @@ impl Problem {
             | Problem::BadClaim { hint, .. }
             | Problem::HostCannot { hint, .. } => hint.clone(),
             Problem::Live(error) => error.hint(),
+            Problem::Unreadable { source, .. } | Problem::Unwritable { source, .. } => {
+                Some(about_file(source).into())
+            }
+            Problem::NotText { .. } => Some("a scenario is a text file in TOML".into()),
+            Problem::BadTrace { .. } => {
+                Some("`slackline sim SCENARIO --save TRACE` makes one".into())
+            }
             Problem::Declined { .. } => {
                 Some("promise less, or to fewer; the policy's page says what fits".into())
             }
@@ -135,5 +149,40 @@ impl Problem {
             }
             error => Problem::Live(error),
         }
+    }
+}
+
+/// What to do about a file that cannot be opened, read or written.
+fn about_file(source: &io::Error) -> &'static str {
+    match source.kind() {
+        io::ErrorKind::NotFound => "is the name right?",
+        io::ErrorKind::IsADirectory => "name a file, not a folder",
+        io::ErrorKind::PermissionDenied => "who may touch it? `ls -ld` tells",
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
+            "make room, or name a file on another disk"
+        }
+        _ => "name another file",
+    }
+}
+
+/// An error and what caused it, each said once.
+fn with_causes(error: &dyn Cause) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        let more = error.to_string();
+        if !text.contains(&more) {
+            text = format!("{text}: {more}");
+        }
+        cause = error.source();
+    }
+    text
+}
+
+/// Where it stands in the file; nowhere if the file is not to blame.
+fn place(file: &Path, error: &ScenarioError) -> String {
+    match error.line {
+        0 => String::new(),
+        line => format!("{}:{line}:{}: ", file.display(), error.column),
     }
 }

@@ -115,6 +115,8 @@ fn choose_cpus(count: usize, asked: Option<&[usize]>) -> Result<Vec<CpuId>, Prob
     let online = online_cpus()
         .map_err(|source| Problem::Unreadable { file: "the list of CPUs".into(), source })?;
     let online: Vec<CpuId> = online.iter().collect();
+    let numbers: Vec<_> = online.iter().map(|cpu| cpu.index().to_string()).collect();
+    let hint = format!("name {count} of the CPUs {}", numbers.join(", "));
     let Some(asked) = asked else {
         if online.len() < count {
             return Err(Problem::HostCannot {
@@ -127,12 +129,13 @@ fn choose_cpus(count: usize, asked: Option<&[usize]>) -> Result<Vec<CpuId>, Prob
     if asked.len() != count {
         return Err(Problem::BadOption {
             message: format!("--cpus names {} CPUs, the scenario has {count}", asked.len()),
-            hint: None,
+            hint: Some(hint),
         });
     }
     let find = |number: &usize| {
         online.iter().copied().find(|cpu| cpu.index() == *number).ok_or_else(|| {
-            Problem::BadOption { message: format!("there is no CPU {number} here"), hint: None }
+            let message = format!("there is no CPU {number} here");
+            Problem::BadOption { message, hint: Some(hint.clone()) }
         })
     };
     let chosen = asked.iter().map(find).collect::<Result<Vec<_>, _>>()?;
@@ -140,7 +143,7 @@ fn choose_cpus(count: usize, asked: Option<&[usize]>) -> Result<Vec<CpuId>, Prob
     match twice {
         Some(at) => Err(Problem::BadOption {
             message: format!("--cpus names CPU {} twice", chosen[at].index()),
-            hint: None,
+            hint: Some(hint),
         }),
         None => Ok(chosen),
     }

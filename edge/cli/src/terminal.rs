@@ -28,6 +28,11 @@ pub(crate) fn print(text: &str) -> Result<(), Problem> {
     }
 }
 
+/// Writes to standard error. If nobody can hear it, that is no reason to break off.
+pub(crate) fn tell(text: &str) {
+    let _ = io::stderr().write_all(text.as_bytes());
+}
+
 /// After how long a command says how far it is.
 const QUIET: Duration = Duration::from_secs(2);
 
@@ -57,14 +62,14 @@ impl Progress {
         self.is_shown = true;
         let (done, all) = (now.since(Time::START), self.length);
         let second = Span::from_secs(1);
-        eprint!("\r\x1b[K{}: {} of {} s", self.what, done / second, all / second);
+        tell(&format!("\r\x1b[K{}: {} of {} s", self.what, done / second, all / second));
     }
 }
 
 impl Drop for Progress {
     fn drop(&mut self) {
         if self.is_shown {
-            eprint!("\r\x1b[K");
+            tell("\r\x1b[K");
         }
     }
 }

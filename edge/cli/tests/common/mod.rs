@@ -1,0 +1,157 @@
+//! Running the program as a user does, and looking at what came of it.
+
+#![allow(dead_code, unreachable_pub)] // Each topic uses its own part.
+
+pub mod live;
+
+use std::io::Read;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+
+use tempfile::TempDir;
+
+/// The program under test.
+pub const PROGRAM: &str = env!("CARGO_BIN_EXE_slackline");
+
+/// Two spinners that are promised 60 % and 30 % of one CPU: everything can be promised, and it is
+/// over at once.
+pub const GOOD: &str = r#"title = "two hogs"
+length = "400ms"
+policy = { name = "edf", reserve = "0.05cpu" }
+[host]
+cpus = 1
+[[domain]]
+name = "gold"
+work = { kind = "spin" }
+share.edf = { slice = "6ms", period = "10ms", exact = true }
+[[domain]]
+name = "silver"
+work = { kind = "interactive", compute = "exponential 1ms", sleep = "exponential 5ms" }
+share.edf = { slice = "3ms", period = "10ms" }
+[[claim]]
+that = "delivered of gold"
+is = "within 2% of promised"
+on = "sim"
+"#;
+
+/// What came of a command.
+pub struct Ran {
+    /// The exit code; none if a signal ended it.
+    pub code: Option<i32>,
+    pub out: String,
+    pub err: String,
+}
+
+impl Ran {
+    pub fn new(output: &Output) -> Ran {
+        let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).expect("output is UTF-8");
+        let (out, err) = (text(&output.stdout), text(&output.stderr));
+        Ran { code: output.status.code(), out, err }
+    }
+
+    /// It was done, without a word on standard error.
+    #[track_caller]
+    pub fn good(self) -> String {
+        assert_eq!((self.code, self.err.as_str()), (Some(0), ""), "{}", self.out);
+        self.out
+    }
+
+    #[track_caller]
+    pub fn ended_with(self, code: i32) -> Ran {
+        assert_eq!(self.code, Some(code), "out: {}\nerr: {}", self.out, self.err);
+        self
+    }
+
+    #[track_caller]
+    pub fn says(self, text: &str) -> Ran {
+        assert!(self.err.contains(text), "`{text}` is not said:\n{}", self.err);
+        self
+    }
+
+    #[track_caller]
+    pub fn shows(self, text: &str) -> Ran {
+        assert!(self.out.contains(text), "`{text}` is not shown:\n{}", self.out);
+        self
+    }
+
+    /// One error, one hint, no table and no panic.
+    #[track_caller]
+    pub fn refused(self, code: i32) -> Ran {
+        let ran = self.ended_with(code);
+        assert_eq!(ran.out, "", "nothing belongs on standard output");
+        assert!(ran.err.starts_with("error: "), "{}", ran.err);
+        let begins = |word: &str| ran.err.lines().filter(|line| line.starts_with(word)).count();
+        assert_eq!((begins("error: "), begins("hint:  ")), (1, 1), "{}", ran.err);
+        assert!(!ran.err.contains("panicked"), "{}", ran.err);
+        ran
+    }
+}
+
+/// A folder for one test, and the program run in it.
+pub struct Place {
+    pub folder: TempDir,
+}
+
+impl Place {
+    pub fn new() -> Place {
+        Place { folder: tempfile::tempdir().expect("a folder for the test") }
+    }
+
+    /// A folder that holds one scenario, `it.toml`.
+    pub fn with(scenario: &str) -> Place {
+        let place = Place::new();
+        place.write("it.toml", scenario.as_bytes());
+        place
+    }
+
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    pub fn write(&self, name: &str, bytes: &[u8]) {
+        std::fs::write(self.path(name), bytes).expect("a file for the test");
+    }
+
+    pub fn read(&self, name: &str) -> Vec<u8> {
+        std::fs::read(self.path(name)).expect("a file that was made")
+    }
+
+    pub fn files(&self) -> Vec<String> {
+        files_in(self.folder.path())
+    }
+
+    pub fn command(&self, arguments: &[&str]) -> Command {
+        let mut command = Command::new(PROGRAM);
+        command.args(arguments).current_dir(self.folder.path()).stdin(Stdio::null());
+        command
+    }
+
+    /// Runs the program to its end.
+    pub fn run(&self, arguments: &[&str]) -> Ran {
+        Ran::new(&self.command(arguments).output().expect("the program can be started"))
+    }
+
+    /// Runs it with standard output closed by a reader that has read one line.
+    pub fn run_into_head(&self, arguments: &[&str]) -> Ran {
+        let mut command = self.command(arguments);
+        let (mut reader, writer) = std::io::pipe().expect("a pipe");
+        let mut child = command.stdout(writer).stderr(Stdio::piped()).spawn().expect("starts");
+        drop(command); // It holds the other end of the pipe.
+        let mut byte = [0];
+        while matches!(reader.read(&mut byte), Ok(1)) && byte != *b"\n" {}
+        drop(reader);
+        let mut err = String::new();
+        child.stderr.take().expect("is piped").read_to_string(&mut err).expect("is UTF-8");
+        let code = child.wait().expect("ends").code();
+        Ran { code, out: String::new(), err }
+    }
+}
+
+/// The names of all files in a folder, hidden ones too.
+pub fn files_in(folder: &Path) -> Vec<String> {
+    let entries = std::fs::read_dir(folder).expect("a folder");
+    let name = |entry: std::io::Result<std::fs::DirEntry>| entry.expect("an entry").file_name();
+    let mut names: Vec<_> = entries.map(|it| name(it).to_string_lossy().into_owned()).collect();
+    names.sort();
+    names
+}

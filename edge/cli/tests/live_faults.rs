@@ -1,0 +1,358 @@
+//! Live runs that go wrong, or that others get in the way of. Needs root.
+//!
+//! What is asserted holds on any machine, however busy: who is refused and why, that everything is
+//! given back, that nobody gets more than it may.
+
+mod common;
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use common::live::{self, Live, Victim, let_pass, wait_until};
+use common::{GOOD, Ran};
+use rustix::process::Signal;
+use serde_json::Value;
+
+/// The user that owns nothing.
+const NOBODY: u32 = 65534;
+
+#[test]
+fn part_victim() {
+    live::play_victim();
+}
+
+/// A scenario of one domain that is something else than a load process.
+fn one(live: &str) -> String {
+    format!(
+        "title = \"one\"\nlength = \"1s\"\npolicy = {{ name = \"edf\" }}\n[[domain]]\n\
+         name = \"it\"\nlive = {{ {live} }}\n\
+         share.edf = {{ slice = \"2ms\", period = \"10ms\", exact = true }}\n"
+    )
+}
+
+fn run_one(live: &Live, subject: &str) -> Ran {
+    live.place.write("it.toml", one(subject).as_bytes());
+    live.run(&["run", "it.toml"])
+}
+
+#[test]
+fn a_process_that_is_gone_is_refused() {
+    let Some(live) = live::begin() else { return };
+    let mut child = Command::new("true").spawn().unwrap();
+    child.wait().unwrap();
+    let pid = child.id();
+    let ran = run_one(&live, &format!("pid = {pid}")).refused(3);
+    ran.says(&format!("`it`: process {pid} has no thread {pid}")).says("is it still running?");
+    live.nothing_is_left();
+}
+
+#[test]
+fn what_the_machine_lives_on_is_refused() {
+    let Some(live) = live::begin() else { return };
+    for threads in ["process", "vcpus"] {
+        run_one(&live, &format!("pid = 1, threads = \"{threads}\"")).ended_with(3).says("`it`: ");
+    }
+    run_one(&live, "pid = 1").refused(3).says("process 1 keeps the host going");
+    // The kernel's threads are children of number 2, unless a container hides them.
+    if fs::read_to_string("/proc/2/comm").is_ok_and(|name| name == "kthreadd\n") {
+        run_one(&live, "pid = 2").refused(3).says("2 is a thread of the kernel");
+    } else {
+        println!("skipped: needs the kernel's threads in sight");
+    }
+    live.nothing_is_left();
+}
+
+#[test]
+fn the_runner_itself_is_refused() {
+    let Some(live) = live::begin() else { return };
+    live.place.write("it.toml", one("pid = OURSELVES").as_bytes());
+    let script = "sed -i s/OURSELVES/$$/ it.toml && exec \"$0\" run it.toml";
+    let mut command = live.command(&[]);
+    command = {
+        let mut shell = Command::new("sh");
+        shell.args(["-c", script, common::PROGRAM]).current_dir(live.place.folder.path());
+        shell.envs(command.get_envs().filter_map(|(name, value)| Some((name, value?))));
+        shell
+    };
+    let ran = Ran::new(&command.output().unwrap()).refused(3);
+    ran.says("is one of our own");
+    live.nothing_is_left();
+}
+
+#[test]
+fn a_program_that_cannot_be_started_is_refused() {
+    let Some(live) = live::begin() else { return };
+    let ran = run_one(&live, "command = [\"slackline-has-no-such-program\"]").refused(3);
+    ran.says("cannot start `slackline-has-no-such-program`: No such file").says("in PATH?");
+    live.nothing_is_left();
+}
+
+/// It ends at once or a moment after it was taken over; either way one learns how.
+#[test]
+fn a_program_that_ends_at_once_is_told_with_its_exit_code() {
+    let Some(live) = live::begin() else { return };
+    for _ in 0..5 {
+        let ran = run_one(&live, "command = [\"sh\", \"-c\", \"exit 42\"]");
+        match ran.code {
+            Some(0) => drop(ran.shows("note: `it` ended by itself").shows("exit code 42")),
+            _ => drop(ran.refused(3).says("`it` ended at once (exit code 42")),
+        }
+    }
+    live.nothing_is_left();
+}
+
+#[test]
+fn a_program_that_ends_in_the_middle_is_noted_and_the_run_goes_on() {
+    let Some(live) = live::begin() else { return };
+    let more = "[[domain]]\nname = \"other\"\nwork = { kind = \"spin\" }\n\
+                share.edf = { slice = \"1ms\", period = \"10ms\", exact = true }\n";
+    let text = one("command = [\"sh\", \"-c\", \"sleep 0.6; exit 7\"]") + more;
+    live.place.write("it.toml", text.as_bytes());
+    let ran = live.run(&["run", "it.toml"]).ended_with(0);
+    ran.shows("note: `it` ended by itself at ").shows("exit code 7").shows("other");
+    live.nothing_is_left();
+}
+
+#[test]
+fn a_load_process_that_is_killed_is_noted_and_the_run_goes_on() {
+    let Some(live) = live::begin() else { return };
+    let victim = Victim::start();
+    let runner = live.start(&victim.scenario("process", "1500ms"));
+    wait_until("the load process", || !live.processes_of("load").is_empty());
+    wait_until("the victim to be held", || victim.is_held());
+    let_pass(Duration::from_millis(200));
+    live.processes_of("load").into_iter().for_each(|pid| live::kill(pid, Signal::KILL));
+    runner.end().ended_with(0).shows("note: `other` ended by itself at ").shows("signal 9");
+    victim.is_given_back();
+    live.nothing_is_left();
+}
+
+#[test]
+fn a_victim_that_ends_in_the_middle_is_noted() {
+    let Some(live) = live::begin() else { return };
+    for threads in ["process", "vcpus"] {
+        let victim = Victim::start();
+        let runner = live.start(&victim.scenario(threads, "1500ms"));
+        wait_until("the victim to be held", || victim.is_held());
+        drop(victim);
+        runner.end().ended_with(0).shows("note: `victim` ended by itself at ");
+        live.nothing_is_left();
+    }
+}
+
+/// Threads come and go; those that are there still are scheduled, and given back.
+#[test]
+fn a_victim_that_loses_a_thread_is_held_on() {
+    let Some(live) = live::begin() else { return };
+    let mut victim = Victim::start();
+    let runner = live.start(&victim.scenario("process", "1500ms"));
+    wait_until("the victim to be held", || victim.is_held());
+    let_pass(Duration::from_millis(300));
+    victim.end_a_thread();
+    let_pass(Duration::from_millis(300));
+    assert!(victim.is_held());
+    let ran = runner.end().ended_with(0);
+    assert!(!ran.out.contains("note: "), "{}", ran.out);
+    victim.is_given_back();
+    live.nothing_is_left();
+}
+
+#[test]
+fn a_virtual_machine_that_is_killed_in_the_middle_is_noted() {
+    let Some(live) = live::begin() else { return };
+    let qemu = "qemu-system-x86_64";
+    if !Command::new(qemu).arg("--version").output().is_ok_and(|ran| ran.status.success()) {
+        println!("skipped: needs {qemu}");
+        return;
+    }
+    let words = "-S -nodefaults -no-user-config -display none -accel tcg -smp 1 -m 32";
+    let words: Vec<String> = words.split(' ').map(|word| format!("{word:?}")).collect();
+    let subject = format!(
+        "command = [{qemu:?}, {}, \"-name\", \"it,debug-threads=on\"], threads = \"vcpus\"",
+        words.join(", ")
+    );
+    let runner = live.start(&one(&subject).replace("length = \"1s\"", "length = \"3s\""));
+    let found = || live.processes_of(qemu);
+    wait_until("the virtual machine", || !found().is_empty());
+    let_pass(Duration::from_millis(1200));
+    found().into_iter().for_each(|pid| live::kill(pid, Signal::KILL));
+    let ran = runner.end();
+    if ran.code == Some(3) {
+        // On a machine so busy that it had not been taken over yet.
+        ran.refused(3).says("`it` ended at once");
+    } else {
+        ran.ended_with(0).shows("note: `it` ended by itself at ").shows("signal 9");
+    }
+    live.nothing_is_left();
+}
+
+#[test]
+fn without_privilege_nothing_is_touched() {
+    let Some(live) = live::begin() else { return };
+    let victim = Victim::start();
+    let open = |path: &Path, mode| {
+        fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
+    };
+    open(live.place.folder.path(), 0o755);
+    // The program may stand where nobody may look.
+    let program = live.place.path("slackline");
+    fs::copy(common::PROGRAM, &program).unwrap();
+    open(&program, 0o755);
+    live.place.write("it.toml", victim.scenario("process", "1s").as_bytes());
+    live.place.write("good.toml", GOOD.as_bytes());
+    let as_nobody = |arguments: &[&str]| {
+        let mut command = Command::new(&program);
+        command.args(arguments).current_dir(live.place.folder.path()).uid(NOBODY).gid(NOBODY);
+        Ran::new(&command.output().expect("nobody can start it"))
+    };
+    let ran = as_nobody(&["run", "it.toml"]).refused(3);
+    ran.says("cannot schedule in real time here: ").says("run as root");
+    as_nobody(&["compare", "good.toml", "--live"]).refused(3);
+    let ran = as_nobody(&["compare", "good.toml", "--live-if-possible"]).ended_with(0);
+    ran.says("error: cannot schedule in real time").says("simulated only").shows("gold");
+    as_nobody(&["doctor"]).ended_with(0);
+    assert!(!victim.is_held());
+    live.nothing_is_left();
+}
+
+/// A cgroup whose threads may not be real-time, where the kernel has such a thing.
+struct NoRealTime(PathBuf);
+
+impl NoRealTime {
+    fn make() -> Option<NoRealTime> {
+        let mounts = fs::read_to_string("/proc/self/mounts").unwrap();
+        let is_cpu = |options: &str| options.split(',').any(|option| option == "cpu");
+        let mut lines = mounts.lines().map(|line| line.split(' ').collect::<Vec<_>>());
+        let mount = lines.find(|line| line[2] == "cgroup" && is_cpu(line[3]))?[1].to_owned();
+        let group = Path::new(&mount).join(format!("faults-{}", std::process::id()));
+        fs::create_dir(&group).ok()?;
+        let made = NoRealTime(group);
+        let budget = fs::read_to_string(made.0.join("cpu.rt_runtime_us")).ok()?;
+        (budget.trim() == "0").then_some(made)
+    }
+
+    fn add(&self, pid: u32) {
+        fs::write(self.0.join("cgroup.procs"), pid.to_string()).unwrap();
+    }
+}
+
+impl Drop for NoRealTime {
+    fn drop(&mut self) {
+        wait_until("the group to be empty", || fs::remove_dir(&self.0).is_ok());
+    }
+}
+
+#[test]
+fn where_the_cgroup_has_no_real_time_that_is_said() {
+    let Some(live) = live::begin() else { return };
+    let Some(group) = NoRealTime::make() else {
+        println!("skipped: needs cgroups with real-time budgets (version 1, RT_GROUP_SCHED)");
+        return;
+    };
+    let victim = Victim::start();
+    live.place.write("it.toml", victim.scenario("process", "1s").as_bytes());
+    // The runner in such a group: a shell goes there first and becomes the runner.
+    let script = format!("echo $$ > {}/cgroup.procs && exec \"$0\" run it.toml", group.0.display());
+    let mut shell = Command::new("sh");
+    shell.args(["-c", &script, common::PROGRAM]).current_dir(live.place.folder.path());
+    let ran = Ran::new(&shell.output().unwrap()).refused(3);
+    ran.says("cannot schedule in real time here: ").says("this cgroup");
+    assert!(!victim.is_held());
+    // The victim in such a group.
+    group.add(u32::try_from(victim.pid()).unwrap());
+    let ran = live.run(&["run", "it.toml"]).refused(3);
+    ran.says("the kernel refused to raise to FIFO").says("not permitted");
+    fs::write(group.0.parent().unwrap().join("cgroup.procs"), victim.pid().to_string()).unwrap();
+    victim.is_given_back();
+    live.nothing_is_left();
+}
+
+#[test]
+fn two_runs_cannot_hold_one_process() {
+    let Some(live) = live::begin() else { return };
+    let victim = Victim::start();
+    let scenario = victim.scenario("process", "3s");
+    let first = live.start(&scenario);
+    wait_until("the victim to be held", || victim.is_held());
+    let second = live.start_as("second", &scenario);
+    let says = format!("is held by process {}", first.pid());
+    second.end().refused(3).says("`victim`: thread ").says(&says).says("wait for that run");
+    first.end().ended_with(0);
+    victim.is_given_back();
+    live.nothing_is_left();
+}
+
+fn delivered(run: &Value, name: &str) -> u64 {
+    let vcpus = run["vcpus"].as_array().unwrap();
+    let vcpu = vcpus.iter().find(|vcpu| vcpu["name"] == name).unwrap();
+    vcpu["delivered_ppm"].as_u64().unwrap()
+}
+
+/// Alone on a CPU, one that may have 20 % gets no more if it is exact, and what is left over if not.
+#[test]
+fn exact_is_a_limit_and_work_conserving_is_not() {
+    let Some(live) = live::begin() else { return };
+    let share = |exact: bool| {
+        let text = format!(
+            "title = \"alone\"\nlength = \"2s\"\npolicy = {{ name = \"edf\" }}\n[[domain]]\n\
+             name = \"it\"\nwork = {{ kind = \"spin\" }}\n\
+             share.edf = {{ slice = \"4ms\", period = \"20ms\", exact = {exact} }}\n"
+        );
+        live.place.write("it.toml", text.as_bytes());
+        let out = live.run(&["run", "it.toml", "--json"]).good();
+        let whole: Value = serde_json::from_str(&out).unwrap();
+        delivered(&whole["runs"][0], "it")
+    };
+    let (exact, conserving) = (share(true), share(false));
+    // Each of the 100 periods can begin with what a late dispatcher let it overrun, but the debt is
+    // charged to the next; so all that can be too much is one overrun, of at most 5 % of the run.
+    assert!(exact <= 250_000, "exact and yet {exact} ppm");
+    // Beside others that are not real-time it shares what is left with them. What it was promised
+    // comes first, but a machine below this one can take the CPU away: at least half of it is left.
+    assert!(exact >= 100_000 && conserving >= 100_000, "{exact} and {conserving} ppm of 200000");
+    assert!(conserving > exact, "work-conserving gets no more: {conserving} ppm, exact {exact}");
+    live.nothing_is_left();
+}
+
+#[test]
+fn who_joins_late_leaves_early_or_changes_is_followed() {
+    let Some(live) = live::begin() else { return };
+    let text = r#"title = "changes"
+length = "2s"
+policy = { name = "edf" }
+[[domain]]
+name = "stays"
+work = { kind = "spin" }
+share.edf = { slice = "2ms", period = "10ms", exact = true }
+[[domain]]
+name = "guest"
+work = { kind = "spin" }
+share.edf = { slice = "2ms", period = "10ms", exact = true }
+joins = "500ms"
+leaves = "1s"
+[[change]]
+at = "1200ms"
+domain = "stays"
+share.edf = { slice = "4ms", period = "10ms", exact = true }
+[[change]]
+at = "1500ms"
+domain = "stays"
+share.edf = { slice = "11ms", period = "11ms", exact = true }
+"#;
+    // The last one is more than there is, and keeps the share of before.
+    live.place.write("it.toml", text.as_bytes());
+    let runner = live.start(text);
+    wait_until("the guest to be gone", || {
+        let is_guests = |line: &str| line.contains("--who 1.0");
+        let_pass(Duration::from_millis(1300));
+        !live.processes().iter().any(|(_, line)| is_guests(line))
+    });
+    let ran = runner.end().ended_with(0);
+    let ran = ran.shows("note: declined at 1500.000ms: `stays`: ").shows("guest");
+    assert_eq!(ran.out.matches("note: ").count(), 1, "{}", ran.out);
+    live.nothing_is_left();
+}
