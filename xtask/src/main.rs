@@ -1,1 +1,58 @@
-fn main() {}
+//! `cargo xtask`: chooses what to do; the work is in the library.
+
+use std::path::Path;
+use std::process::ExitCode;
+
+use anyhow::{Result, bail};
+use slackline_xtask::{ci, guest, metadata, no_std, tidy};
+
+const USAGE: &str = "\
+usage: cargo xtask COMMAND
+
+  ci       everything that CI runs: fmt, tidy, clippy, docs, no-std, scenarios, tests
+  tidy     the rules of the house that no compiler knows
+  no-std   build what must do without an operating system without one
+  guest    fetch the guest that live tests boot, and say where it is";
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    match command(&arguments) {
+        Ok(code) => code,
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn command(arguments: &[String]) -> Result<ExitCode> {
+    let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    // Cargo sets it, to the folder of this crate; every path below is relative to the root.
+    let here = std::env::var_os("CARGO_MANIFEST_DIR").map(std::path::PathBuf::from);
+    if let Some(root) = here.as_deref().and_then(Path::parent) {
+        std::env::set_current_dir(root)?;
+    }
+    match words.as_slice() {
+        ["ci"] => ci::all(),
+        ["tidy"] => Ok(exit(tidy::tidy(&metadata::read()?)?)),
+        ["no-std"] => {
+            println!("{}", no_std::prove(&metadata::read()?)?);
+            Ok(ExitCode::SUCCESS)
+        }
+        ["guest"] => {
+            let guest = guest::fetch(Path::new(".cache/guest"))?;
+            println!("kernel    {}", guest.kernel.display());
+            println!("initramfs {}", guest.initramfs.display());
+            Ok(ExitCode::SUCCESS)
+        }
+        [] | ["help" | "--help" | "-h"] => {
+            println!("{USAGE}");
+            Ok(ExitCode::SUCCESS)
+        }
+        [other, ..] => bail!("there is no `{other}` here, or not with that\n{USAGE}"),
+    }
+}
+
+fn exit(good: bool) -> ExitCode {
+    if good { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}

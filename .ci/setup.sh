@@ -1,0 +1,54 @@
+# What ./run and ./test share: setting up what is missing, quietly when nothing is. Sourced, in the
+# root of the repository.
+
+say() { printf '%s\n' "$*" >&2; }
+have() { command -v "$1" >/dev/null 2>&1; }
+
+# Runs as root: directly, or by sudo, which may ask for a password only where somebody can answer.
+as_root() {
+    if [ "$(id -u)" = 0 ]; then "$@"
+    elif ! have sudo; then return 1
+    elif [ -t 0 ]; then sudo "$@"
+    else sudo -n "$@" 2>/dev/null
+    fi
+}
+
+# packages NAME...: installs missing packages of Debian or Ubuntu. False if it cannot.
+packages() {
+    have apt-get || { say "note: cannot install $*: this is neither Debian nor Ubuntu"; return 1; }
+    say "installing $*"
+    as_root env DEBIAN_FRONTEND=noninteractive sh -c '
+        apt-get -qq update; apt-get -qq install -y --no-install-recommends "$@" >/dev/null
+    ' sh "$@" || { say "note: could not install $*; as root: apt-get install $*"; return 1; }
+}
+
+# The oldest cargo that builds this is the one that is pinned; rustup then fetches exactly that.
+cargo_is_new() {
+    version=$(cargo --version 2>/dev/null) || return 1
+    minor=${version#cargo 1.}
+    [ "${minor%%.*}" -ge 95 ] 2>/dev/null
+}
+
+setup_build() {
+    cargo_bin=${CARGO_HOME:-${HOME:-}/.cargo}/bin
+    ! [ -x "$cargo_bin/cargo" ] || PATH="$cargo_bin:$PATH"
+    wanted=
+    have cc || wanted="$wanted build-essential"
+    # Only needed to fetch cargo, so not missed where that is there.
+    if ! cargo_is_new; then
+        have curl || wanted="$wanted curl"
+        [ -e /etc/ssl/certs/ca-certificates.crt ] || wanted="$wanted ca-certificates"
+    fi
+    # shellcheck disable=SC2086  # a list of words
+    [ -z "$wanted" ] || packages $wanted || true
+    have cc || { say "error: needs a C compiler to link with, cc"; exit 3; }
+    if ! cargo_is_new && ! have rustup; then
+        say "installing rustup and the pinned toolchain"
+        curl --proto '=https' --tlsv1.2 -sSf https://sh.rustup.rs \
+            | sh -s -- -y -q --profile minimal --default-toolchain none --no-modify-path || true
+        PATH="$cargo_bin:$PATH"
+    fi
+    export PATH
+    cargo_is_new || ! have rustup || rustup toolchain install || true
+    cargo_is_new || { say "error: needs Rust 1.95, and it could not be fetched"; exit 3; }
+}

@@ -1,0 +1,10 @@
+//! What CI and developers run behind `./test`: every check, as `cargo xtask ci`, and some alone.
+
+pub mod ci;
+pub mod guest;
+pub mod metadata;
+pub mod no_std;
+pub mod scenarios;
+pub mod step;
+pub mod tests;
+pub mod tidy;

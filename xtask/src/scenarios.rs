@@ -1,0 +1,62 @@
+//! Every scenario, checked and simulated by the program that people run, twice.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context, Result, bail, ensure};
+
+use crate::metadata::Metadata;
+use crate::step;
+
+/// Runs each scenario; its claims must hold, and both of its runs must give the same bytes.
+///
+/// # Errors
+///
+/// With everything that went wrong, of every scenario.
+pub fn run(metadata: &Metadata) -> Result<String> {
+    let mut cargo = step::cargo();
+    step::run(cargo.args(["build", "--release", "--quiet", "--locked", "--package", "slackline"]))?;
+    let program = metadata.target.join("release").join("slackline");
+    let mut files: Vec<PathBuf> = Vec::new();
+    for entry in fs::read_dir("scenarios").context("no folder `scenarios`")? {
+        files.push(entry?.path());
+    }
+    files.retain(|file| file.extension().is_some_and(|kind| kind == "toml"));
+    files.sort();
+    ensure!(!files.is_empty(), "no scenario in `scenarios`");
+    let folder = metadata.target.join("scenarios");
+    fs::create_dir_all(&folder)?;
+    let (mut faults, mut kept) = (Vec::new(), 0);
+    for file in &files {
+        match twice(&program, file, &folder) {
+            Ok(bytes) => kept += bytes,
+            Err(error) => faults.push(format!("{}: {error:#}", file.display())),
+        }
+    }
+    if faults.is_empty() {
+        Ok(format!("{} scenarios hold, and {kept} bytes of trace are the same twice", files.len()))
+    } else {
+        bail!("{}", faults.join("\n"))
+    }
+}
+
+/// The size of the trace, which is none where the scenario is there to be refused.
+fn twice(program: &Path, file: &Path, folder: &Path) -> Result<usize> {
+    step::output(Command::new(program).arg("check").arg(file))?;
+    let run = |number: &str| -> Result<(String, Option<Vec<u8>>)> {
+        let trace = folder.join(number).with_extension("trace");
+        // What an earlier run left must not be taken for this one's.
+        let _ = fs::remove_file(&trace);
+        let mut command = Command::new(program);
+        let said = step::output(command.arg("sim").arg(file).arg("--save").arg(&trace))?;
+        let bytes = trace.exists().then(|| fs::read(&trace)).transpose()?;
+        let _ = fs::remove_file(&trace);
+        Ok((said, bytes))
+    };
+    let (first, second) = (run("first")?, run("second")?);
+    let names = |text: &str| text.replace("first.trace", "").replace("second.trace", "");
+    ensure!(names(&first.0) == names(&second.0), "two runs printed different text");
+    ensure!(first.1 == second.1, "two runs saved different traces");
+    Ok(first.1.map_or(0, |bytes| bytes.len()))
+}

@@ -1,0 +1,50 @@
+//! Running other programs, and telling how it went.
+
+use std::process::{Command, Stdio};
+
+use anyhow::{Context, Result, bail};
+
+/// The cargo that runs us, so that everything is built by one toolchain.
+#[must_use]
+pub fn cargo() -> Command {
+    Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
+}
+
+/// Runs a command that speaks for itself.
+///
+/// # Errors
+///
+/// When it cannot be started or fails.
+pub fn run(command: &mut Command) -> Result<()> {
+    let status = command
+        .stdin(Stdio::null())
+        .status()
+        .with_context(|| format!("cannot start {}", shown(command)))?;
+    if status.success() { Ok(()) } else { bail!("{} ended with {status}", shown(command)) }
+}
+
+/// What a command prints; what it complains about becomes the error.
+///
+/// # Errors
+///
+/// When it cannot be started, fails, or prints no text.
+pub fn output(command: &mut Command) -> Result<String> {
+    let output = command
+        .stdin(Stdio::null())
+        .output()
+        .with_context(|| format!("cannot start {}", shown(command)))?;
+    if !output.status.success() {
+        let said = String::from_utf8_lossy(&output.stderr);
+        bail!("{} ended with {}\n{}", shown(command), output.status, said.trim_end());
+    }
+    String::from_utf8(output.stdout).with_context(|| format!("{}: no text", shown(command)))
+}
+
+/// A command as somebody would type it, but for the folder of its program.
+#[must_use]
+pub fn shown(command: &Command) -> String {
+    let program = std::path::Path::new(command.get_program());
+    let name = program.file_name().unwrap_or(command.get_program()).to_string_lossy();
+    let words = command.get_args().map(|word| word.to_string_lossy());
+    std::iter::once(name).chain(words).collect::<Vec<_>>().join(" ")
+}

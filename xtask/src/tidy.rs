@@ -1,0 +1,110 @@
+//! The rules of the house that no compiler knows. All violations are told, as `file:line: what`.
+
+pub mod code;
+pub mod functions;
+pub mod graph;
+pub mod licence;
+pub mod numbers;
+pub mod supply;
+pub mod text;
+
+use std::fmt;
+use std::fs;
+use std::process::Command;
+
+use anyhow::{Context, Result};
+
+use crate::metadata::Metadata;
+use crate::step;
+use code::Code;
+
+/// A rule that is broken somewhere.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Fault {
+    file: String,
+    line: usize,
+    says: String,
+}
+
+impl Fault {
+    /// A rule broken at a line, counted from 1.
+    #[must_use]
+    pub fn new(file: &str, line: usize, says: impl Into<String>) -> Self {
+        Self { file: file.to_owned(), line, says: says.into() }
+    }
+}
+
+impl fmt::Display for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}: {}", self.file, self.line, self.says)
+    }
+}
+
+/// A text file of the repository.
+#[derive(Debug)]
+pub struct Source {
+    /// From the root.
+    pub path: String,
+    /// All of it.
+    pub text: String,
+    /// What the compiler sees of it, if it is Rust.
+    pub code: Option<Code>,
+}
+
+impl Source {
+    /// A file of that path and text.
+    #[must_use]
+    pub fn new(path: &str, text: &str) -> Self {
+        let code = path.ends_with(".rs").then(|| Code::of(text));
+        Self { path: path.to_owned(), text: text.to_owned(), code }
+    }
+
+    /// Whether it is made by a program, which knows no style.
+    #[must_use]
+    pub fn is_made(&self) -> bool {
+        self.path == "Cargo.lock"
+    }
+}
+
+/// Checks everything and prints what is wrong; says whether nothing is.
+///
+/// # Errors
+///
+/// When the repository cannot be read.
+pub fn tidy(metadata: &Metadata) -> Result<bool> {
+    let sources = sources()?;
+    let mut faults = Vec::new();
+    for source in &sources {
+        faults.extend(text::check(source));
+    }
+    faults.extend(functions::check(&sources));
+    faults.extend(graph::check(&sources, metadata));
+    faults.extend(supply::check(&sources, metadata)?);
+    faults.extend(numbers::check(&sources));
+    faults.sort();
+    for fault in &faults {
+        println!("{fault}");
+    }
+    Ok(faults.is_empty())
+}
+
+/// The files that are in the repository or about to be.
+fn sources() -> Result<Vec<Source>> {
+    let mut git = Command::new("git");
+    // Somebody else may own the folder, as in a container; then git trusts nothing in it.
+    git.args(["-c", "safe.directory=*", "ls-files", "-z", "--cached", "--others"]);
+    let listing =
+        step::output(git.arg("--exclude-standard")).context("tidy needs the repository")?;
+    let mut sources = Vec::new();
+    for path in listing.split('\0').filter(|path| !path.is_empty()) {
+        // A deleted file is listed until that is committed, and a picture is not text.
+        if let Ok(text) = fs::read_to_string(path) {
+            sources.push(Source::new(path, &text));
+        }
+    }
+    Ok(sources)
+}
+
+fn find<'a>(sources: &'a [Source], path: &str) -> Option<&'a Source> {
+    sources.iter().find(|source| source.path == path)
+}

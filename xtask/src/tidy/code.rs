@@ -1,0 +1,179 @@
+//! Rust source with everything blanked that is not code.
+
+use std::ops::Range;
+
+/// Rust source in which comments and the insides of strings are blanks. Every character stays on
+/// its line.
+#[derive(Debug)]
+pub struct Code {
+    text: String,
+}
+
+/// Where the scanner is.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Inside {
+    Code,
+    LineComment,
+    /// Block comments nest.
+    BlockComment(usize),
+    Text,
+    /// A raw string, ended by a quote and so many `#`.
+    RawText(usize),
+    Character,
+}
+
+impl Code {
+    /// Blanks what is not code.
+    #[must_use]
+    pub fn of(source: &str) -> Self {
+        let characters: Vec<char> = source.chars().collect();
+        let mut text = String::with_capacity(source.len());
+        let mut inside = Inside::Code;
+        let mut at = 0;
+        while at < characters.len() {
+            let (next, length) = advance(inside, &characters, at);
+            for &character in &characters[at..at + length] {
+                let shown = character == '\n' || (inside == Inside::Code && next == Inside::Code);
+                text.push(if shown { character } else { ' ' });
+            }
+            inside = next;
+            at += length;
+        }
+        Self { text }
+    }
+
+    /// The lines, numbered from 1.
+    pub fn lines(&self) -> impl Iterator<Item = (usize, &str)> {
+        (1..).zip(self.text.lines())
+    }
+
+    /// The lines of the modules that are only there in tests.
+    #[must_use]
+    pub fn test_lines(&self) -> Vec<Range<usize>> {
+        let mut found = Vec::new();
+        let mut since = None;
+        for (number, line) in self.lines() {
+            // rustfmt puts the end of an item where its beginning was.
+            if line.starts_with("#[cfg(test)]") {
+                since = Some(number);
+            } else if let Some(start) = since
+                && (line.starts_with('}') || (line.starts_with("mod ") && line.ends_with(';')))
+            {
+                found.push(start..number + 1);
+                since = None;
+            }
+        }
+        found
+    }
+
+    /// The lines on which a word stands alone.
+    pub fn lines_with<'a>(&'a self, word: &'a str) -> impl Iterator<Item = usize> + 'a {
+        self.lines().filter(move |(_, line)| has_word(line, word)).map(|(number, _)| number)
+    }
+}
+
+/// Whether a word is in a line, not as a part of a longer one.
+#[must_use]
+pub fn has_word(line: &str, word: &str) -> bool {
+    let is_word = |character: char| character.is_alphanumeric() || character == '_';
+    line.match_indices(word).any(|(at, _)| {
+        let before = line[..at].chars().next_back();
+        let after = line[at + word.len()..].chars().next();
+        !before.is_some_and(is_word) && !after.is_some_and(is_word)
+    })
+}
+
+/// Where the scanner is after the next few characters, and how many these are.
+fn advance(inside: Inside, all: &[char], at: usize) -> (Inside, usize) {
+    let this = all[at];
+    let next = all.get(at + 1).copied().unwrap_or('\0');
+    match inside {
+        Inside::Code => enter(all, at),
+        Inside::LineComment if this == '\n' => (Inside::Code, 1),
+        Inside::BlockComment(depth) => match (this, next) {
+            ('*', '/') if depth == 1 => (Inside::Code, 2),
+            ('*', '/') => (Inside::BlockComment(depth - 1), 2),
+            ('/', '*') => (Inside::BlockComment(depth + 1), 2),
+            _ => (inside, 1),
+        },
+        Inside::Text if this == '"' => (Inside::Code, 1),
+        Inside::Character if this == '\'' => (Inside::Code, 1),
+        Inside::Text | Inside::Character if this == '\\' && next != '\0' => (inside, 2),
+        Inside::RawText(hashes) => {
+            let ends = this == '"' && count_hashes(all, at + 1) >= hashes;
+            if ends { (Inside::Code, 1 + hashes) } else { (inside, 1) }
+        }
+        _ => (inside, 1),
+    }
+}
+
+/// What begins at a character of code, if anything.
+fn enter(all: &[char], at: usize) -> (Inside, usize) {
+    let this = all[at];
+    let next = all.get(at + 1).copied().unwrap_or('\0');
+    let in_word = at > 0 && (all[at - 1].is_alphanumeric() || all[at - 1] == '_');
+    match (this, next) {
+        ('/', '/') => (Inside::LineComment, 2),
+        ('/', '*') => (Inside::BlockComment(1), 2),
+        ('"', _) => (Inside::Text, 1),
+        // The `r` of a raw string stands alone, or behind the `b` or `c` of its kind.
+        ('r', '"' | '#') if !in_word || matches!(all[at - 1], 'b' | 'c') => {
+            let hashes = count_hashes(all, at + 1);
+            let quoted = all.get(at + 1 + hashes) == Some(&'"');
+            if quoted { (Inside::RawText(hashes), 2 + hashes) } else { (Inside::Code, 1) }
+        }
+        // A quote begins a lifetime, unless it is closed behind one character.
+        ('\'', '\\') => (Inside::Character, 1),
+        ('\'', _) if all.get(at + 2) == Some(&'\'') => (Inside::Character, 1),
+        _ => (Inside::Code, 1),
+    }
+}
+
+fn count_hashes(all: &[char], from: usize) -> usize {
+    all.iter().skip(from).take_while(|&&character| character == '#').count()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn left_of(source: &str, expected: &str) {
+        assert_eq!(Code::of(source).text.split_whitespace().collect::<String>(), expected);
+    }
+
+    #[test]
+    fn only_code_is_left() {
+        left_of("a // } b\nc", "ac");
+        left_of("a /* { /* } */ { */ b", "ab");
+        left_of(r#"f("a \" { b", x)"#, "f(,x)");
+        left_of(r###"f(r#"a " { b"#, br"{")"###, "f(,b)");
+        left_of(r"f('{', '\'', '\u{7b}')", "f(,,)");
+    }
+
+    #[test]
+    fn a_lifetime_begins_no_character() {
+        left_of("fn f<'a>(x: &'a str, y: &'a u8) {", "fnf<'a>(x:&'astr,y:&'au8){");
+    }
+
+    #[test]
+    fn characters_stay_on_their_lines() {
+        let code = Code::of("let a = \"\n{\n\";\nunsafe {}");
+        assert_eq!(code.lines_with("unsafe").collect::<Vec<_>>(), [4]);
+    }
+
+    #[test]
+    fn words_are_whole() {
+        assert!(has_word("let x: f64 = 1", "f64"));
+        assert!(!has_word("to_f64(x)", "f64"));
+        assert!(!has_word("unsafe_code", "unsafe"));
+    }
+
+    #[test]
+    fn modules_for_tests_are_found() {
+        let code = Code::of("fn a() {\n}\n#[cfg(test)]\nmod tests {\n    x\n}\nfn b() {}\n");
+        assert_eq!(code.test_lines(), vec![3..7]);
+        let code = Code::of("#[cfg(test)]\nmod picture;\nfn b() {\n}\n");
+        assert_eq!(code.test_lines(), vec![1..3]);
+    }
+}

@@ -1,0 +1,180 @@
+//! How long functions are. None may be longer than [`MOST`] lines but those listed, and these may
+//! not grow.
+
+use std::collections::BTreeMap;
+
+use super::code::{Code, has_word};
+use super::{Fault, Source, find};
+
+/// The most lines of a function, from its signature to its last brace.
+const MOST: usize = 70;
+
+/// The functions that were longer when the rule came: `path name lines`, a line each.
+const LIST: &str = "xtask/ratchet.txt";
+
+/// A function.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Function {
+    /// Its name.
+    pub name: String,
+    /// Where it begins.
+    pub line: usize,
+    /// How many lines it has.
+    pub lines: usize,
+}
+
+/// Every function that has a body, also those inside others.
+#[must_use]
+pub fn functions(code: &Code) -> Vec<Function> {
+    let mut found = Vec::new();
+    // The functions whose end is not yet reached, with the depth of braces outside of each.
+    let mut open: Vec<(Function, usize)> = Vec::new();
+    // A signature, until its body begins or a semicolon says that there is none.
+    let mut signature: Option<Function> = None;
+    let (mut braces, mut brackets) = (0_usize, 0_usize);
+    for (number, line) in code.lines() {
+        for (at, character) in line.char_indices() {
+            match character {
+                'f' if begins_function(line, at) => {
+                    let name = name_of(&line[at + 2..]);
+                    signature = Some(Function { name, line: number, lines: 0 });
+                    brackets = 0;
+                }
+                '(' | '[' => brackets += 1,
+                ')' | ']' => brackets = brackets.saturating_sub(1),
+                // Not the one in `[u8; 4]`.
+                ';' if brackets == 0 => signature = None,
+                '{' => {
+                    open.extend(signature.take().map(|function| (function, braces)));
+                    braces += 1;
+                }
+                '}' => {
+                    braces = braces.saturating_sub(1);
+                    if let Some((mut function, _)) = open.pop_if(|(_, depth)| *depth == braces) {
+                        function.lines = number - function.line + 1;
+                        found.push(function);
+                    }
+                }
+                _ => {}
+            }
+        }
+    }
+    found
+}
+
+/// Whether a function begins here, and not a word with these letters or the type of a pointer.
+fn begins_function(line: &str, at: usize) -> bool {
+    let before = line[..at].chars().next_back();
+    line[at..].starts_with("fn ")
+        && has_word(&line[at..], "fn")
+        && !before.is_some_and(|before| before.is_alphanumeric() || before == '_')
+}
+
+fn name_of(rest: &str) -> String {
+    let name = rest.trim_start().chars();
+    name.take_while(|character| character.is_alphanumeric() || *character == '_').collect()
+}
+
+/// Compares all functions with the limit and the list.
+#[must_use]
+pub fn check(sources: &[Source]) -> Vec<Fault> {
+    let mut faults = Vec::new();
+    let mut listed = match find(sources, LIST).map(|list| read_list(&list.text)) {
+        Some(Ok(listed)) => listed,
+        Some(Err(line)) => return vec![Fault::new(LIST, line, "not `path name lines`")],
+        None => BTreeMap::new(),
+    };
+    for source in sources {
+        for function in source.code.iter().flat_map(functions) {
+            let Function { name, line, lines } = function;
+            let key = (source.path.clone(), name);
+            let entry = if lines > MOST { listed.remove(&key) } else { None };
+            let fault = match entry {
+                None if lines > MOST => format!("{} has {lines} lines, {MOST} at most", key.1),
+                Some((_, most)) if lines > most => {
+                    format!("{} has {lines} lines; it had {most} and may not grow", key.1)
+                }
+                Some((at, most)) if lines < most => {
+                    let says = format!("{} has {lines} lines now; say so here", key.1);
+                    faults.push(Fault::new(LIST, at, says));
+                    continue;
+                }
+                _ => continue,
+            };
+            faults.push(Fault::new(&source.path, line, fault));
+        }
+    }
+    for ((path, name), (line, _)) in listed {
+        let says = format!("{name} in {path} is gone or short enough; take it off the list");
+        faults.push(Fault::new(LIST, line, says));
+    }
+    faults
+}
+
+/// By path and name, the line of the list and the length; or the line that is none.
+type List = BTreeMap<(String, String), (usize, usize)>;
+
+fn read_list(text: &str) -> Result<List, usize> {
+    let lines = (1..).zip(text.lines());
+    let entries = lines.filter(|(_, line)| !line.starts_with('#') && !line.trim().is_empty());
+    let entry = |(number, line): (usize, &str)| {
+        let mut words = line.split_whitespace();
+        let (path, name) = (words.next()?.to_owned(), words.next()?.to_owned());
+        let lines = words.next()?.parse().ok()?;
+        words.next().is_none().then_some(((path, name), (number, lines)))
+    };
+    entries.map(|(number, line)| entry((number, line)).ok_or(number)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn lengths(source: &str) -> Vec<(String, usize)> {
+        let found = functions(&Code::of(source));
+        found.into_iter().map(|function| (function.name, function.lines)).collect()
+    }
+
+    #[test]
+    fn a_function_is_as_long_as_from_its_name_to_its_brace() {
+        assert_eq!(lengths("fn a() {}"), [("a".into(), 1)]);
+        assert_eq!(lengths("fn a(\n    x: [u8; 4],\n) {\n    // }\n}\n"), [("a".into(), 5)]);
+    }
+
+    #[test]
+    fn a_function_without_a_body_has_no_length() {
+        assert_eq!(
+            lengths("trait T {\n    fn a(&self) -> u8;\n    fn b() {\n    }\n}"),
+            [("b".into(), 2)]
+        );
+        assert!(lengths("struct S {\n    f: fn(u8) -> u8,\n}\n").is_empty());
+    }
+
+    #[test]
+    fn functions_inside_functions_are_counted_alone_too() {
+        let inner = ("b".to_owned(), 2);
+        assert_eq!(lengths("fn a() {\n    fn b() {\n    }\n}\n"), [inner, ("a".into(), 4)]);
+    }
+
+    fn long(lines: usize) -> Source {
+        Source::new("a.rs", &format!("fn a() {{\n{}}}\n", "x;\n".repeat(lines - 2)))
+    }
+
+    fn list(lines: usize) -> Source {
+        Source::new(LIST, &format!("# long ones\na.rs a {lines}\n"))
+    }
+
+    #[test]
+    fn a_long_function_must_be_listed_and_may_not_grow() {
+        assert!(check(&[long(70)]).is_empty());
+        assert_eq!(check(&[long(71)])[0].line, 1);
+        assert!(check(&[long(80), list(80)]).is_empty());
+        assert_eq!(check(&[long(81), list(80)])[0].file, "a.rs");
+    }
+
+    #[test]
+    fn the_list_follows_when_a_function_shrinks() {
+        assert_eq!(check(&[long(79), list(80)])[0].file, LIST);
+        assert_eq!(check(&[long(60), list(80)])[0].file, LIST);
+    }
+}

@@ -1,0 +1,104 @@
+//! Licence expressions, as SPDX writes them, and as older packages do.
+
+/// Whether an expression can be met with the licences of a list. None if it is no expression.
+///
+/// `AND` binds closer than `OR`; a slash is an old `OR`. A licence with an exception must be in the
+/// list with it.
+#[must_use]
+pub fn is_met(expression: &str, allowed: &[String]) -> Option<bool> {
+    let spaced = expression.replace('(', " ( ").replace(')', " ) ").replace('/', " OR ");
+    let words: Vec<&str> = spaced.split_whitespace().collect();
+    let mut parser = Parser { words: &words, at: 0, allowed };
+    let met = parser.either()?;
+    (parser.at == words.len()).then_some(met)
+}
+
+struct Parser<'a> {
+    words: &'a [&'a str],
+    at: usize,
+    allowed: &'a [String],
+}
+
+impl Parser<'_> {
+    fn next_is(&mut self, word: &str) -> bool {
+        let is = self.words.get(self.at) == Some(&word);
+        self.at += usize::from(is);
+        is
+    }
+
+    fn either(&mut self) -> Option<bool> {
+        let mut met = self.both()?;
+        while self.next_is("OR") {
+            met |= self.both()?;
+        }
+        Some(met)
+    }
+
+    fn both(&mut self) -> Option<bool> {
+        let mut met = self.single()?;
+        while self.next_is("AND") {
+            met &= self.single()?;
+        }
+        Some(met)
+    }
+
+    fn single(&mut self) -> Option<bool> {
+        if self.next_is("(") {
+            let met = self.either()?;
+            return self.next_is(")").then_some(met);
+        }
+        let mut licence = self.word()?.to_owned();
+        if self.next_is("WITH") {
+            licence = format!("{licence} WITH {}", self.word()?);
+        }
+        Some(self.allowed.contains(&licence))
+    }
+
+    fn word(&mut self) -> Option<&str> {
+        let word = *self.words.get(self.at)?;
+        self.at += 1;
+        (!matches!(word, "AND" | "OR" | "WITH" | "(" | ")")).then_some(word)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn met(expression: &str, expected: Option<bool>) {
+        let allowed = ["MIT".to_owned(), "Unicode-3.0".to_owned(), "X WITH Y".to_owned()];
+        assert_eq!(is_met(expression, &allowed), expected, "{expression}");
+    }
+
+    #[test]
+    fn one_of_several_is_enough_and_all_of_several_are_needed() {
+        met("MIT", Some(true));
+        met("GPL-3.0", Some(false));
+        met("GPL-3.0 OR MIT", Some(true));
+        met("GPL-3.0 AND MIT", Some(false));
+        met("Apache-2.0/MIT", Some(true));
+    }
+
+    #[test]
+    fn and_binds_closer_than_or() {
+        met("MIT OR A AND B", Some(true));
+        met("(MIT OR A) AND B", Some(false));
+        met("(MIT OR Apache-2.0) AND Unicode-3.0", Some(true));
+    }
+
+    #[test]
+    fn an_exception_is_a_part_of_its_licence() {
+        met("X WITH Y", Some(true));
+        met("X", Some(false));
+        met("MIT WITH Y", Some(false));
+        met("A WITH B OR MIT", Some(true));
+    }
+
+    #[test]
+    fn what_is_no_expression_meets_nothing() {
+        for wrong in ["", "MIT AND", "OR", "(MIT", "MIT)", "MIT MIT", "MIT WITH"] {
+            met(wrong, None);
+        }
+    }
+}

@@ -1,0 +1,123 @@
+//! What we take from others, against deny.toml: licences, bans, and what each of them is for.
+
+use std::collections::BTreeSet;
+
+use anyhow::{Context, Result};
+use toml::Table;
+
+use super::licence::is_met;
+use super::{Fault, Source, find};
+use crate::metadata::Metadata;
+
+/// The file that says what we take.
+const FILE: &str = "deny.toml";
+
+/// What stands above the list of direct dependencies.
+const LIST: &str = "# What each direct dependency is for:";
+
+/// Compares everything that is not ours with the file.
+///
+/// # Errors
+///
+/// When there is no such file, or none that can be read.
+pub fn check(sources: &[Source], metadata: &Metadata) -> Result<Vec<Fault>> {
+    let source = find(sources, FILE).with_context(|| format!("there is no {FILE}"))?;
+    let table: Table = source.text.parse().with_context(|| format!("{FILE} is no TOML"))?;
+    let allowed = strings(&table, "licenses", "allow", None);
+    let banned = strings(&table, "bans", "deny", Some("crate"));
+    let mut faults = Vec::new();
+    for package in &metadata.foreign {
+        let (name, version) = (&package.name, &package.version);
+        let mut fault = |says: String| faults.push(Fault::new("Cargo.lock", 1, says));
+        if banned.contains(name) {
+            fault(format!("{name} {version} is banned, see {FILE}"));
+        }
+        let license = package.license.as_deref().unwrap_or_default();
+        match is_met(license, &allowed) {
+            Some(true) => {}
+            Some(false) => fault(format!("{name} {version} has the licence {license}")),
+            None => fault(format!("{name} {version}: not a licence: `{license}`")),
+        }
+    }
+    faults.extend(check_reasons(source, metadata));
+    Ok(faults)
+}
+
+/// The texts of a list, or those under a key of each of its tables.
+fn strings(table: &Table, section: &str, list: &str, key: Option<&str>) -> Vec<String> {
+    let list = table.get(section).and_then(|section| section.get(list)?.as_array());
+    let text = |value: &toml::Value| {
+        let value = key.map_or(Some(value), |key| value.get(key))?;
+        value.as_str().map(str::to_owned)
+    };
+    list.into_iter().flatten().filter_map(text).collect()
+}
+
+/// Each direct dependency has a line that says what it is for, and each line has a dependency.
+fn check_reasons(source: &Source, metadata: &Metadata) -> Vec<Fault> {
+    let ours = |name: &&String| metadata.crates.iter().any(|one| one.package == **name);
+    let all = metadata.crates.iter().flat_map(|one| one.normal.iter().chain(&one.other));
+    let mut direct: BTreeSet<&str> = all.filter(|name| !ours(name)).map(String::as_str).collect();
+    let lines = (1..).zip(source.text.lines()).skip_while(|(_, line)| *line != LIST).skip(1);
+    let mut faults = Vec::new();
+    for (number, line) in lines.take_while(|(_, line)| line.starts_with('#')) {
+        let entry = line.trim_start_matches(['#', ' ']).split_once(": ");
+        let fault = match entry {
+            Some((name, reason)) if !reason.trim().is_empty() => {
+                (!direct.remove(name)).then(|| format!("nobody depends on {name}"))
+            }
+            _ => Some("not `#   name: what for`".to_owned()),
+        };
+        faults.extend(fault.map(|says| Fault::new(FILE, number, says)));
+    }
+    let missing = |name| Fault::new(FILE, 1, format!("does not say what {name} is for"));
+    faults.extend(direct.into_iter().map(missing));
+    faults
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::metadata::{Crate, Foreign};
+
+    const TEXT: &str = "\
+# What each direct dependency is for:
+#   a: x
+#   b: x
+
+[licenses]
+allow = [\"MIT\"]
+[bans]
+deny = [{ crate = \"bad\", reason = \"x\" }]
+";
+
+    fn says(direct: &str, license: &str) -> Vec<String> {
+        let names = |text: &str| text.split_whitespace().map(str::to_owned).collect();
+        let ours =
+            Crate { package: "x".into(), folder: "x".into(), normal: names(direct), other: vec![] };
+        let foreign = names(direct).into_iter().map(|name| Foreign {
+            name,
+            version: "1".into(),
+            license: Some(license.into()),
+        });
+        let foreign: Vec<Foreign> = foreign.collect();
+        let metadata = Metadata { target: "x".into(), crates: vec![ours], foreign };
+        let faults = check(&[Source::new(FILE, TEXT)], &metadata).expect("a good file");
+        faults.into_iter().map(|fault| fault.to_string()).collect()
+    }
+
+    #[test]
+    fn everything_direct_has_a_reason_and_every_reason_its_dependency() {
+        assert!(says("a b", "MIT").is_empty());
+        assert_eq!(says("a", "MIT"), ["deny.toml:3: nobody depends on b"]);
+        assert_eq!(says("a b c", "MIT"), ["deny.toml:1: does not say what c is for"]);
+    }
+
+    #[test]
+    fn licences_and_bans_hold() {
+        assert_eq!(says("a b", "GPL-3.0").len(), 2);
+        assert!(
+            says("a b bad", "MIT").contains(&"Cargo.lock:1: bad 1 is banned, see deny.toml".into())
+        );
+    }
+}

@@ -1,0 +1,222 @@
+//! What a file may look like, and the words that may not be in it.
+
+use super::code::has_word;
+use super::{Fault, Source};
+
+/// The most characters in a line of Rust.
+const WIDTH: usize = 100;
+
+/// The most lines of a Rust file, its test modules left out.
+const LENGTH: usize = 600;
+
+/// The two files of `pure/` where numbers may have a point: all draws, and the last division.
+const WITH_FLOATS: [&str; 2] = ["pure/scenario/src/draw.rs", "pure/metrics/src/table.rs"];
+
+/// Where calls that the compiler cannot vouch for may be.
+const WITH_UNSAFE: &str = "edge/live/src/sys";
+
+/// Words of unfinished work. In two halves, so that this file is not one of those found.
+const UNFINISHED: [&str; 3] = [concat!("TO", "DO"), concat!("FIX", "ME"), concat!("X", "XX")];
+
+/// Folders that are only on somebody's machine.
+const FOLDERS: [&str; 4] =
+    [concat!("/wo", "rk"), concat!("/ro", "ot"), concat!("/ho", "me"), concat!("/fa", "rm")];
+
+/// Words in the names of hosts from which packages come. Where they come from is for each machine
+/// to say, outside the repository.
+const HOSTS: [&str; 9] = [
+    "artifactory",
+    "cache",
+    "crates",
+    "index",
+    "mirror",
+    "nexus",
+    "proxy",
+    "pypi",
+    concat!("python", "hosted"),
+];
+
+/// Settings that choose such a host.
+const CHOOSING: [&str; 3] =
+    [concat!("--index", "-url"), concat!("--extra-index", "-url"), concat!("replace", "-with")];
+
+/// Checks one file by itself.
+#[must_use]
+pub fn check(source: &Source) -> Vec<Fault> {
+    if source.is_made() {
+        return sources_of_packages(source);
+    }
+    let mut faults = Vec::new();
+    for (number, line) in (1..).zip(source.text.lines()) {
+        let mut fault = |says: String| faults.push(Fault::new(&source.path, number, says));
+        if line.contains('\t') {
+            fault("a tab".into());
+        }
+        if line.ends_with([' ', '\t', '\r']) {
+            fault("a blank at the end".into());
+        }
+        for word in UNFINISHED.into_iter().filter(|word| has_word(line, word)) {
+            fault(format!("{word}: finish it, or write an issue"));
+        }
+        for folder in FOLDERS.into_iter().filter(|folder| has_folder(line, folder)) {
+            fault(format!("{folder} is a folder of one machine"));
+        }
+        for host in hosts(line).filter(|host| HOSTS.iter().any(|word| host.contains(word))) {
+            fault(format!("{host} is where one machine has its packages from"));
+        }
+        for setting in CHOOSING.into_iter().filter(|setting| line.contains(setting)) {
+            fault(format!("{setting}: where packages come from is for each machine to say"));
+        }
+    }
+    if is_pure(source) && source.path.ends_with("Cargo.toml") {
+        let lines = (1..).zip(source.text.lines()).filter(|(_, line)| line.starts_with("serde"));
+        let fault = |(number, _)| Fault::new(&source.path, number, "serde in pure/");
+        faults.extend(lines.map(fault));
+    }
+    faults.extend(check_code(source));
+    faults
+}
+
+fn is_pure(source: &Source) -> bool {
+    source.path.starts_with("pure/")
+}
+
+fn check_code(source: &Source) -> Vec<Fault> {
+    let Some(code) = &source.code else { return Vec::new() };
+    let mut faults = Vec::new();
+    let mut fault = |line, says: &str| faults.push(Fault::new(&source.path, line, says));
+    for (number, line) in (1..).zip(source.text.lines()) {
+        let width = line.chars().count();
+        if width > WIDTH {
+            fault(number, &format!("{width} columns, {WIDTH} at most"));
+        }
+    }
+    for (number, line) in code.lines() {
+        for name in ["todo!", "unimplemented!", "dbg!"] {
+            if has_word(line, name) {
+                fault(number, &format!("{name} is for while you work"));
+            }
+        }
+        if line.replace(' ', "").contains("#[ignore") {
+            fault(number, "a test that is ignored; assert what holds today and say so");
+        }
+        if has_word(line, "unsafe") && !source.path.starts_with(WITH_UNSAFE) {
+            fault(number, &format!("unsafe outside of {WITH_UNSAFE}"));
+        }
+        if is_pure(source) {
+            for word in pure_bans(&source.path).filter(|word| has_word(line, word)) {
+                fault(number, &format!("{word} in pure/"));
+            }
+        }
+    }
+    let tests: usize = code.test_lines().iter().map(ExactSizeIterator::len).sum();
+    let length = source.text.lines().count() - tests;
+    if length > LENGTH && !is_test(&source.path) {
+        fault(1, &format!("{length} lines without the tests, {LENGTH} at most"));
+    }
+    faults
+}
+
+fn pure_bans(path: &str) -> impl Iterator<Item = &'static str> {
+    let floats: &[&str] = if WITH_FLOATS.contains(&path) { &[] } else { &["f32", "f64"] };
+    ["HashMap", "HashSet", "serde", "serde_json"].into_iter().chain(floats.iter().copied())
+}
+
+/// Whether a file is all tests.
+fn is_test(path: &str) -> bool {
+    path.split('/').any(|part| part == "tests" || part == "benches")
+}
+
+/// Whether a path on this line begins with a folder. One that only has it inside is another.
+fn has_folder(line: &str, folder: &str) -> bool {
+    line.match_indices(folder).any(|(at, _)| {
+        let before = line[..at].chars().next_back();
+        let after = line[at + folder.len()..].chars().next();
+        let goes_on = |c: char| c.is_alphanumeric() || "_-.".contains(c);
+        // As in `src/…`, `~/…`, `$X/…`, `{}/…` and `*/…`.
+        let inside = |c: char| goes_on(c) || "/~})*>".contains(c);
+        !before.is_some_and(inside) && !after.is_some_and(goes_on)
+    })
+}
+
+/// The hosts of the addresses on a line.
+fn hosts(line: &str) -> impl Iterator<Item = &str> {
+    line.split("://").skip(1).map(|rest| {
+        let end = rest.find(|c: char| !(c.is_alphanumeric() || ".-".contains(c)));
+        &rest[..end.unwrap_or(rest.len())]
+    })
+}
+
+/// Cargo.lock says for each package where it is from: there is one place, and that is the usual
+/// one, whatever stands in for it on a machine.
+fn sources_of_packages(lock: &Source) -> Vec<Fault> {
+    const USUAL: &str = "\"registry+https://github.com/rust-lang/crates.io-index\"";
+    let lines = (1..).zip(lock.text.lines());
+    let from = lines.filter_map(|(number, line)| Some((number, line.strip_prefix("source = ")?)));
+    let unusual = from.filter(|(_, from)| *from != USUAL);
+    unusual.map(|(number, _)| Fault::new(&lock.path, number, "an unusual source")).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn says(path: &str, text: &str) -> Vec<String> {
+        check(&Source::new(path, text)).into_iter().map(|fault| fault.to_string()).collect()
+    }
+
+    #[test]
+    fn blanks_and_unfinished_work_are_found_in_every_text() {
+        assert_eq!(says("a.md", "a\tb\n"), ["a.md:1: a tab"]);
+        assert_eq!(says("a.toml", "a\nb \n"), ["a.toml:2: a blank at the end"]);
+        assert_eq!(says("a.rs", concat!("// TO", "DO x\n")).len(), 1);
+        assert!(says("a.md", "mktemp /tmp/x.XXXXXX\n").is_empty());
+    }
+
+    #[test]
+    fn folders_of_a_machine_are_found_and_folders_named_alike_are_not() {
+        assert_eq!(says("a.md", concat!("see /ho", "me/me/x\n")).len(), 1);
+        assert_eq!(says("a.md", concat!("`/ro", "ot`\n")).len(), 1);
+        assert!(says("a.md", "src/work.rs, /workload, ~/work and $X/root\n").is_empty());
+    }
+
+    #[test]
+    fn where_packages_come_from_is_not_said() {
+        assert_eq!(says("a.txt", concat!("x http://mir", "ror.example/y\n")).len(), 1);
+        assert!(says("a.txt", "https://docs.rs/index and https://sh.rustup.rs\n").is_empty());
+        let lock = "source = \"registry+https://github.com/rust-lang/crates.io-index\"\n";
+        assert!(says("Cargo.lock", lock).is_empty());
+        assert_eq!(says("Cargo.lock", "source = \"git+x\"\n").len(), 1);
+    }
+
+    #[test]
+    fn code_is_looked_at_without_its_comments_and_texts() {
+        assert!(says("a.rs", "let a = \"dbg!(unsafe)\"; // unsafe todo!()\n").is_empty());
+        assert_eq!(says("a.rs", "fn a() {\n    todo!()\n}\n").len(), 1);
+        assert_eq!(says("a.rs", "#[ignore = \"slow\"]\nfn a() {}\n").len(), 1);
+        assert_eq!(says("a.rs", "unsafe { b() }\n").len(), 1);
+        assert!(says("edge/live/src/sys/perf.rs", "unsafe { b() }\n").is_empty());
+    }
+
+    #[test]
+    fn pure_has_its_own_bans() {
+        assert_eq!(says("pure/a/src/b.rs", "use x::HashMap;\nlet a: f64 = b;\n").len(), 2);
+        assert!(says("edge/a/src/b.rs", "use x::HashMap;\nlet a: f64 = b;\n").is_empty());
+        assert!(says(WITH_FLOATS[0], "let a: f64 = b;\n").is_empty());
+        assert_eq!(says("pure/a/Cargo.toml", "serde.workspace = true\n").len(), 1);
+    }
+
+    #[test]
+    fn a_file_is_as_long_as_it_is_without_its_tests() {
+        let tests = format!("#[cfg(test)]\nmod tests {{\n{}}}\n", "// x\n".repeat(500));
+        assert!(says("a.rs", &("// x\n".repeat(600) + &tests)).is_empty());
+        assert_eq!(says("a.rs", &("// x\n".repeat(601) + &tests)).len(), 1);
+        assert!(says("edge/a/tests/b.rs", &"// x\n".repeat(900)).is_empty());
+    }
+
+    #[test]
+    fn a_line_is_as_wide_as_its_characters() {
+        assert!(says("a.rs", &"é".repeat(100)).is_empty());
+        assert_eq!(says("a.rs", &"é".repeat(101)).len(), 1);
+    }
+}
