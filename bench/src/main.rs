@@ -1,1 +1,74 @@
-fn main() {}
+//! Every speed and precision that is promised, measured beside its peer.
+
+mod counting;
+mod live;
+mod policy;
+mod report;
+mod scale;
+mod simso;
+
+use std::fs;
+use std::path::Path;
+
+use anyhow::{Context, Result};
+use clap::{Parser, Subcommand};
+
+/// Measures what is promised, beside its peer in the same run.
+#[derive(Parser)]
+#[command(version)]
+struct Arguments {
+    #[command(subcommand)]
+    bench: Bench,
+    /// Also writes what came out to `bench/results/<name>.md`.
+    #[arg(long, global = true)]
+    save: bool,
+}
+
+#[derive(Subcommand)]
+enum Bench {
+    /// The simulator beside SimSo, which is installed for it.
+    Simso {
+        /// How often each runs, in turn.
+        #[arg(long, default_value_t = 7, value_parser = clap::value_parser!(u32).range(5..))]
+        rounds: u32,
+    },
+    /// The simulator at 10 to 100,000 vCPUs beside a bare heap, and its memory.
+    Scale {
+        /// How often each size is measured; the fastest counts.
+        #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..))]
+        rounds: u32,
+    },
+    /// Each policy at 2 to 100,000 vCPUs.
+    Policy,
+    /// The live host beside the kernel's own limits; needs root.
+    Live {
+        /// How long each measurement takes.
+        #[arg(long, default_value_t = 60)]
+        seconds: u64,
+    },
+    /// Runs a scale scenario and prints its peak memory in KiB; `scale` starts this.
+    #[command(hide = true)]
+    Memory { vcpus: usize, events: u64 },
+}
+
+fn main() -> Result<()> {
+    let arguments = Arguments::parse();
+    let (name, table) = match arguments.bench {
+        Bench::Simso { rounds } => ("simso", simso::run(rounds)?),
+        Bench::Scale { rounds } => ("scale", scale::run(rounds)?),
+        Bench::Policy => ("policy", policy::run()?),
+        Bench::Live { seconds } => ("live", live::run(seconds)?),
+        Bench::Memory { vcpus, events } => {
+            println!("{}", scale::peak_memory(vcpus, events)?);
+            return Ok(());
+        }
+    };
+    let text = format!("# {name}\n\n{}\n{table}", report::machine()?);
+    print!("{text}");
+    if arguments.save {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("results");
+        fs::create_dir_all(&folder).context("no folder for the results")?;
+        fs::write(folder.join(format!("{name}.md")), text).context("the result is not saved")?;
+    }
+    Ok(())
+}

@@ -1,0 +1,109 @@
+//! A policy that counts the calls into another one. For runs that are not timed.
+
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use slackline_policy::{
+    Account, AdmitError, Moment, Pick, Policy, Spec, Topology, TurnEnd, Values,
+};
+use slackline_units::{CpuId, CpuSet, Span, Time, VcpuId};
+
+/// What has been counted: a policy is asked through a shared reference, and cannot be taken back
+/// from the host that owns it.
+static PICKS: AtomicU64 = AtomicU64::new(0);
+static CALLS: AtomicU64 = AtomicU64::new(0);
+
+/// The policy that does the work.
+static INNER: OnceLock<&'static Spec> = OnceLock::new();
+
+/// Calls into a policy.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Calls {
+    /// Decisions: who runs on this CPU?
+    pub(crate) picks: u64,
+    /// Everything it was told or asked during the run.
+    pub(crate) all: u64,
+}
+
+/// The same policy, counted. There is one such policy in a process.
+pub(crate) fn counted(spec: &'static Spec) -> &'static Spec {
+    let inner = INNER.get_or_init(|| spec);
+    assert_eq!(inner.name, spec.name, "one counted policy in a process");
+    Box::leak(Box::new(Spec { build, ..*spec }))
+}
+
+/// What has been counted since this was last asked.
+pub(crate) fn take() -> Calls {
+    let picks = PICKS.swap(0, Ordering::Relaxed);
+    Calls { picks, all: CALLS.swap(0, Ordering::Relaxed) + picks }
+}
+
+fn build(values: &Values, topology: Topology) -> Box<dyn Policy> {
+    let spec = INNER.get().expect("set by who made this spec");
+    Box::new(Counting((spec.build)(values, topology)))
+}
+
+struct Counting(Box<dyn Policy>);
+
+fn count() {
+    CALLS.fetch_add(1, Ordering::Relaxed);
+}
+
+impl Policy for Counting {
+    fn admit(&mut self, at: &Moment, vcpu: VcpuId, share: &Values) -> Result<(), AdmitError> {
+        self.0.admit(at, vcpu, share)
+    }
+
+    fn adjust(&mut self, at: &Moment, vcpu: VcpuId, share: &Values) -> Result<CpuSet, AdmitError> {
+        count();
+        self.0.adjust(at, vcpu, share)
+    }
+
+    fn leave(&mut self, at: &Moment, vcpu: VcpuId) {
+        self.0.leave(at, vcpu);
+    }
+
+    fn wake(&mut self, at: &Moment, vcpu: VcpuId) -> CpuSet {
+        count();
+        self.0.wake(at, vcpu)
+    }
+
+    fn start(&mut self, at: &Moment, vcpu: VcpuId) {
+        count();
+        self.0.start(at, vcpu);
+    }
+
+    fn charge(&mut self, at: &Moment, vcpu: VcpuId, ran: Span) {
+        count();
+        self.0.charge(at, vcpu, ran);
+    }
+
+    fn turn_over(&mut self, at: &Moment, vcpu: VcpuId, why: TurnEnd) {
+        count();
+        self.0.turn_over(at, vcpu, why);
+    }
+
+    fn block(&mut self, at: &Moment, vcpu: VcpuId) {
+        count();
+        self.0.block(at, vcpu);
+    }
+
+    fn pick(&self, at: &Moment, cpu: CpuId) -> Pick {
+        PICKS.fetch_add(1, Ordering::Relaxed);
+        self.0.pick(at, cpu)
+    }
+
+    fn alarm(&self, cpu: CpuId) -> Option<Time> {
+        count();
+        self.0.alarm(cpu)
+    }
+
+    fn ring(&mut self, at: &Moment, cpu: CpuId) -> CpuSet {
+        count();
+        self.0.ring(at, cpu)
+    }
+
+    fn account(&self, vcpu: VcpuId) -> Account {
+        self.0.account(vcpu)
+    }
+}

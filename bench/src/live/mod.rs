@@ -1,0 +1,274 @@
+//! What the live host delivers, beside what the kernel's own ways of limiting deliver.
+//!
+//! Everything is run through the built binary, as a user would, and with an ordinary CPU hog on the
+//! managed CPU as competition. Needs root, a second CPU, and an otherwise quiet machine.
+
+mod peers;
+mod sample;
+
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+
+use anyhow::{Context, Result, bail, ensure};
+use serde_json::Value;
+use slackline_live::sys::{Tid, online_cpus, set_affinity};
+use slackline_units::{CpuId, CpuSet};
+
+/// One line of the result: what was measured, what came out, what is promised.
+pub(crate) struct Row {
+    what: String,
+    got: String,
+    promised: &'static str,
+    holds: Option<bool>,
+}
+
+/// What every measurement needs.
+pub(crate) struct Setting {
+    slackline: PathBuf,
+    folder: PathBuf,
+    cpu: CpuId,
+    seconds: u64,
+}
+
+/// Measures everything; returns Markdown.
+pub(crate) fn run(seconds: u64) -> Result<String> {
+    let setting = Setting::new(seconds)?;
+    let mut rows = Vec::new();
+    rows.extend(three_spinners(&setting)?);
+    rows.extend(one_percent(&setting)?);
+    rows.extend(fine_period(&setting)?);
+    rows.extend(changes(&setting)?);
+    rows.extend(mixed(&setting)?);
+    let mut text = String::from(
+        "| measured | result | promised | holds |\n|---|---|---|---|\n",
+    );
+    for Row { what, got, promised, holds } in rows {
+        let holds = holds.map_or("", |holds| if holds { "yes" } else { "NO" });
+        text += &format!("| {what} | {got} | {promised} | {holds} |\n");
+    }
+    Ok(text)
+}
+
+impl Setting {
+    fn new(seconds: u64) -> Result<Setting> {
+        let here = std::env::current_exe()?;
+        let folder = here.parent().context("a program has a folder")?;
+        let slackline = folder.join("slackline");
+        ensure!(slackline.exists(), "build it first: cargo build --release");
+        let online: Vec<CpuId> = online_cpus()?.iter().collect();
+        ensure!(online.len() >= 2, "needs two CPUs: one to manage, one for the rest");
+        let cpu = online[online.len() - 1];
+        let scratch = std::env::temp_dir().join(format!("slackline-bench-{}", std::process::id()));
+        std::fs::create_dir_all(&scratch)?;
+        Ok(Setting { slackline, folder: scratch, cpu, seconds })
+    }
+
+    /// A load process of ours, on the managed CPU.
+    fn spin(&self) -> Result<Load> {
+        let child = Command::new(&self.slackline)
+            .args(["load", "spin"])
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()?;
+        let tid = Tid::new(i32::try_from(child.id())?).context("a process has an id")?;
+        let load = Load { child, tid };
+        set_affinity(tid, &CpuSet::one(self.cpu))?;
+        Ok(load)
+    }
+
+    /// Runs a scenario live; returns the numbers of its run.
+    fn live(&self, scenario: &str) -> Result<Value> {
+        let file = self.folder.join("scenario.toml");
+        std::fs::write(&file, scenario)?;
+        self.run(&["run", "--json"], &file)
+    }
+
+    fn run(&self, arguments: &[&str], file: &Path) -> Result<Value> {
+        let cpu = self.cpu.index().to_string();
+        let mut command = Command::new(&self.slackline);
+        command.args(arguments).arg(file);
+        if arguments[0] != "sim" {
+            command.args(["--cpus", &cpu]);
+        }
+        let output = command.output()?;
+        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        if text.is_empty() {
+            bail!("{}", String::from_utf8_lossy(&output.stderr));
+        }
+        let runs: Value = serde_json::from_str(&text)?;
+        Ok(runs["runs"][0].clone())
+    }
+}
+
+impl Drop for Setting {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.folder);
+    }
+}
+
+/// A load process that ends with its owner.
+pub(crate) struct Load {
+    child: Child,
+    pub(crate) tid: Tid,
+}
+
+impl Drop for Load {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// A scenario of spinning machines, each with (name, slice, period).
+fn spinners(seconds: u64, reserve: &str, machines: &[(&str, &str, &str)]) -> String {
+    let mut text = format!(
+        "title = \"bench\"\nlength = \"{}s\"\nwarmup = \"1s\"\n\
+         policy = {{ name = \"edf\", reserve = \"{reserve}\" }}\n",
+        seconds + 1
+    );
+    for (name, slice, period) in machines {
+        text += &format!(
+            "[[domain]]\nname = \"{name}\"\nwork = {{ kind = \"spin\" }}\n\
+             share.edf = {{ slice = \"{slice}\", period = \"{period}\", exact = true }}\n"
+        );
+    }
+    text
+}
+
+fn percent(ppm: f64) -> String {
+    format!("{:.3} %", ppm / 1e4)
+}
+
+fn us(ns: f64) -> String {
+    format!("{:.1} us", ns / 1e3)
+}
+
+/// How late timers rang in a run: what the machine itself did.
+fn lateness(run: &Value) -> String {
+    let part = |name: &str| us(run[format!("timer_lateness_{name}_ns")].as_f64().unwrap_or(0.0));
+    format!("timers late by p50 {}, p99 {}, worst {}", part("p50"), part("p99"), part("worst"))
+}
+
+fn three_spinners(setting: &Setting) -> Result<Vec<Row>> {
+    let machines =
+        [("a", "2ms", "10ms"), ("b", "3ms", "10ms"), ("c", "4ms", "10ms")];
+    let hog = setting.spin()?;
+    let run = setting.live(&spinners(setting.seconds, "0.05cpu", &machines))?;
+    drop(hog);
+    let vcpus = run["vcpus"].as_array().context("a run has vCPUs")?;
+    let sum = |name: &str| vcpus.iter().filter_map(|vcpu| vcpu[name].as_f64()).sum::<f64>();
+    let worst = |name: &str| {
+        vcpus.iter().filter_map(|vcpu| vcpu[name].as_f64()).fold(0.0_f64, f64::max)
+    };
+    let (misses, deadlines) = (sum("misses"), sum("deadlines"));
+    let late = run["timer_lateness_worst_ns"].as_f64().unwrap_or(0.0);
+    let miss = worst("miss_time_worst_ns");
+    let error = worst("second_error_p99_ppm");
+    let used = run["cpus"][0]["overhead_ns"].as_f64().unwrap_or(0.0);
+    let overhead = used / ((setting.seconds + 1) as f64 * 1e9) / 3.0 * 1e6;
+    Ok(vec![
+        Row {
+            what: "20, 30 and 40 % of 10 ms beside a hog: missed deadlines".into(),
+            got: format!(
+                "{misses} of {deadlines}, by at most {}; {}",
+                us(miss),
+                lateness(&run)
+            ),
+            promised: "none that the machine did not cause",
+            // 1 ms is what is left of each period when 90 % is promised.
+            holds: Some(misses == 0.0 || late > 1e6),
+        },
+        Row {
+            what: "the same: whole-second error, p99, worst of the three".into(),
+            got: percent(error),
+            promised: "0.5 % of the share",
+            holds: Some(error <= 5_000.0),
+        },
+        Row {
+            what: "the same: dispatcher CPU a VM".into(),
+            got: percent(overhead),
+            promised: "0.7 % of a CPU",
+            holds: Some(overhead <= 7_000.0),
+        },
+    ])
+}
+
+fn one_percent(setting: &Setting) -> Result<Vec<Row>> {
+    let mut rows = Vec::new();
+    let hog = setting.spin()?;
+    let run = setting.live(&spinners(setting.seconds, "0.05cpu", &[("a", "100us", "10ms")]))?;
+    let error = run["vcpus"][0]["second_error_p99_ppm"].as_f64().unwrap_or(f64::NAN);
+    let worst = run["vcpus"][0]["second_error_worst_ppm"].as_f64().unwrap_or(f64::NAN);
+    rows.push(Row {
+        what: "1 % of a CPU as 0.1 ms of 10 ms beside a hog: whole-second error, p99 (worst)".into(),
+        got: format!("{} ({}); {}", percent(error), percent(worst), lateness(&run)),
+        promised: "5 % of the share",
+        holds: Some(error <= 50_000.0),
+    });
+    for (name, limit) in peers::ALL {
+        let what = format!("the same under {name}: whole-second error, p99 (worst)");
+        let got = match sample::under(setting, *limit) {
+            Ok(errors) => format!("{} ({})", percent(errors.p99), percent(errors.worst)),
+            Err(error) => format!("not possible here: {error:#}"),
+        };
+        rows.push(Row { what, got, promised: "(peer)", holds: None });
+    }
+    drop(hog);
+    Ok(rows)
+}
+
+fn fine_period(setting: &Setting) -> Result<Vec<Row>> {
+    let hog = setting.spin()?;
+    let run = setting.live(&spinners(setting.seconds, "0.05cpu", &[("a", "900us", "1ms")]))?;
+    drop(hog);
+    let vcpu = &run["vcpus"][0];
+    let misses = vcpu["misses"].as_f64().unwrap_or(f64::NAN);
+    let deadlines = vcpu["deadlines"].as_f64().unwrap_or(f64::NAN);
+    let rate = misses / deadlines * 1e6;
+    Ok(vec![Row {
+        what: "0.9 ms of 1 ms beside a hog: missed deadlines".into(),
+        got: format!("{misses} of {deadlines} = {}; {}", percent(rate), lateness(&run)),
+        promised: "0.5 %",
+        holds: Some(rate <= 5_000.0),
+    }])
+}
+
+fn changes(setting: &Setting) -> Result<Vec<Row>> {
+    let mut text = spinners(setting.seconds, "0.05cpu", &[("a", "2ms", "10ms"), ("b", "3ms", "10ms")]);
+    // Every 37 ms, so that changes fall anywhere in a period.
+    for step in 1..setting.seconds * 1000 / 37 {
+        let slice = if step % 2 == 0 { 2 } else { 4 };
+        text += &format!(
+            "[[change]]\nat = \"{}ms\"\ndomain = \"a\"\n\
+             share.edf = {{ slice = \"{slice}ms\", period = \"10ms\", exact = true }}\n",
+            1000 + step * 37
+        );
+    }
+    let hog = setting.spin()?;
+    let run = setting.live(&text)?;
+    drop(hog);
+    let part = |name: &str| run[format!("change_delay_{name}_ns")].as_f64().unwrap_or(f64::NAN);
+    Ok(vec![Row {
+        what: "a timed change of share: until it has taken effect".into(),
+        got: format!("p50 {}, p99 {}, worst {}", us(part("p50")), us(part("p99")), us(part("worst"))),
+        promised: "5 ms at the 99th percentile",
+        holds: Some(part("p99") <= 5e6),
+    }])
+}
+
+fn mixed(setting: &Setting) -> Result<Vec<Row>> {
+    let file = Path::new("scenarios/mixed.toml");
+    let sim = setting.run(&["sim", "--json"], file)?;
+    let live = setting.run(&["run", "--json"], file)?;
+    let share = |run: &Value, index: usize| run["vcpus"][index]["delivered_ppm"].as_f64();
+    let count = sim["vcpus"].as_array().map_or(0, Vec::len);
+    let apart = (0..count)
+        .filter_map(|index| Some((share(&sim, index)? - share(&live, index)?).abs()))
+        .fold(0.0_f64, f64::max);
+    Ok(vec![Row {
+        what: "scenarios/mixed.toml: delivered shares, simulated against live".into(),
+        got: format!("at most {:.3} points apart", apart / 1e4),
+        promised: "1 point",
+        holds: Some(apart <= 10_000.0),
+    }])
+}
