@@ -1,10 +1,10 @@
 //! The simulator with many vCPUs, beside the least that any simulator must do: a bare heap of as
 //! many events.
 //!
-//! One CPU. A vCPU of `n` computes 0.1 ms and then sleeps for about `n` ms, so the work that arrives
-//! in a simulated second is the same at every size, and so is what happens to a vCPU between two of
-//! its wakes. A cost an event is the difference between a long and a short run, over the difference
-//! in events: setting up and the first wakes, all at once, are in both.
+//! One CPU. A vCPU of `n` computes 0.1 ms and then sleeps for about `n` ms, so the work that
+//! arrives in a simulated second is the same at every size, and so is what happens to a vCPU
+//! between two of its wakes. A cost an event is the difference between a long and a short run, over
+//! the difference in events: setting up and the first wakes, all at once, are in both.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -124,8 +124,8 @@ fn cost_of_heap(size: usize) -> f64 {
         word ^= word << 17;
         word % (size as u64 * 1_000_000)
     };
-    for id in 0..size {
-        heap.push(Reverse((later(), 0_u8, id as u64, id as u32)));
+    for id in 0..u32::try_from(size).expect("a size of the table") {
+        heap.push(Reverse((later(), 0_u8, u64::from(id), id)));
     }
     let mut sequence = size as u64;
     let mut turn = |times: u64| {

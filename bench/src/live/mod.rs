@@ -39,9 +39,7 @@ pub(crate) fn run(seconds: u64) -> Result<String> {
     rows.extend(fine_period(&setting)?);
     rows.extend(changes(&setting)?);
     rows.extend(mixed(&setting)?);
-    let mut text = String::from(
-        "| measured | result | promised | holds |\n|---|---|---|---|\n",
-    );
+    let mut text = String::from("| measured | result | promised | holds |\n|---|---|---|---|\n");
     for Row { what, got, promised, holds } in rows {
         let holds = holds.map_or("", |holds| if holds { "yes" } else { "NO" });
         text += &format!("| {what} | {got} | {promised} | {holds} |\n");
@@ -150,16 +148,14 @@ fn lateness(run: &Value) -> String {
 }
 
 fn three_spinners(setting: &Setting) -> Result<Vec<Row>> {
-    let machines =
-        [("a", "2ms", "10ms"), ("b", "3ms", "10ms"), ("c", "4ms", "10ms")];
+    let machines = [("a", "2ms", "10ms"), ("b", "3ms", "10ms"), ("c", "4ms", "10ms")];
     let hog = setting.spin()?;
     let run = setting.live(&spinners(setting.seconds, "0.05cpu", &machines))?;
     drop(hog);
     let vcpus = run["vcpus"].as_array().context("a run has vCPUs")?;
     let sum = |name: &str| vcpus.iter().filter_map(|vcpu| vcpu[name].as_f64()).sum::<f64>();
-    let worst = |name: &str| {
-        vcpus.iter().filter_map(|vcpu| vcpu[name].as_f64()).fold(0.0_f64, f64::max)
-    };
+    let worst =
+        |name: &str| vcpus.iter().filter_map(|vcpu| vcpu[name].as_f64()).fold(0.0_f64, f64::max);
     let (misses, deadlines) = (sum("misses"), sum("deadlines"));
     let late = run["timer_lateness_worst_ns"].as_f64().unwrap_or(0.0);
     let miss = worst("miss_time_worst_ns");
@@ -169,11 +165,7 @@ fn three_spinners(setting: &Setting) -> Result<Vec<Row>> {
     Ok(vec![
         Row {
             what: "20, 30 and 40 % of 10 ms beside a hog: missed deadlines".into(),
-            got: format!(
-                "{misses} of {deadlines}, by at most {}; {}",
-                us(miss),
-                lateness(&run)
-            ),
+            got: format!("{misses} of {deadlines}, by at most {}; {}", us(miss), lateness(&run)),
             promised: "none that the machine did not cause",
             // 1 ms is what is left of each period when 90 % is promised.
             holds: Some(misses == 0.0 || late > 1e6),
@@ -200,7 +192,8 @@ fn one_percent(setting: &Setting) -> Result<Vec<Row>> {
     let error = run["vcpus"][0]["second_error_p99_ppm"].as_f64().unwrap_or(f64::NAN);
     let worst = run["vcpus"][0]["second_error_worst_ppm"].as_f64().unwrap_or(f64::NAN);
     rows.push(Row {
-        what: "1 % of a CPU as 0.1 ms of 10 ms beside a hog: whole-second error, p99 (worst)".into(),
+        what: "1 % of a CPU as 0.1 ms of 10 ms beside a hog: whole-second error, p99 (worst)"
+            .into(),
         got: format!("{} ({}); {}", percent(error), percent(worst), lateness(&run)),
         promised: "5 % of the share",
         holds: Some(error <= 50_000.0),
@@ -234,7 +227,8 @@ fn fine_period(setting: &Setting) -> Result<Vec<Row>> {
 }
 
 fn changes(setting: &Setting) -> Result<Vec<Row>> {
-    let mut text = spinners(setting.seconds, "0.05cpu", &[("a", "2ms", "10ms"), ("b", "3ms", "10ms")]);
+    let mut text =
+        spinners(setting.seconds, "0.05cpu", &[("a", "2ms", "10ms"), ("b", "3ms", "10ms")]);
     // Every 37 ms, so that changes fall anywhere in a period.
     for step in 1..setting.seconds * 1000 / 37 {
         let slice = if step % 2 == 0 { 2 } else { 4 };
@@ -250,7 +244,12 @@ fn changes(setting: &Setting) -> Result<Vec<Row>> {
     let part = |name: &str| run[format!("change_delay_{name}_ns")].as_f64().unwrap_or(f64::NAN);
     Ok(vec![Row {
         what: "a timed change of share: until it has taken effect".into(),
-        got: format!("p50 {}, p99 {}, worst {}", us(part("p50")), us(part("p99")), us(part("worst"))),
+        got: format!(
+            "p50 {}, p99 {}, worst {}",
+            us(part("p50")),
+            us(part("p99")),
+            us(part("worst"))
+        ),
         promised: "5 ms at the 99th percentile",
         holds: Some(part("p99") <= 5e6),
     }])

@@ -5,16 +5,16 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
-use slackline_live::sys::{Scheduling, SchedulingOf, Tid, online_cpus, set_affinity, set_scheduling};
+use slackline_live::sys::{
+    Scheduling, SchedulingOf, Tid, online_cpus, set_affinity, set_scheduling,
+};
 use slackline_units::Span;
 
 use super::sample::Limit;
 
 /// Each with a name.
-pub(crate) const ALL: &[(&str, Limit)] = &[
-    ("SCHED_DEADLINE, 0.1 ms of 10 ms", deadline),
-    ("a CFS quota, 1 ms of 100 ms", quota),
-];
+pub(crate) const ALL: &[(&str, Limit)] =
+    &[("SCHED_DEADLINE, 0.1 ms of 10 ms", deadline), ("a CFS quota, 1 ms of 100 ms", quota)];
 
 fn deadline(tid: Tid) -> Result<Box<dyn Any>> {
     // The kernel refuses it to a thread that is pinned.

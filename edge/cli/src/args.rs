@@ -234,8 +234,8 @@ fn span(text: &str) -> Result<Span, String> {
 }
 
 fn who(text: &str) -> Result<(u32, u16), String> {
-    let parts = text.split_once('.').and_then(|(domain, number)| {
-        Some((domain.parse().ok()?, number.parse().ok()?))
-    });
+    let parts = text
+        .split_once('.')
+        .and_then(|(domain, number)| Some((domain.parse().ok()?, number.parse().ok()?)));
     parts.ok_or_else(|| "write it as DOMAIN.NUMBER".into())
 }

@@ -33,7 +33,8 @@ pub(crate) fn check(args: &Check) -> Result<(), Problem> {
             (Some(_), false) => "refused".to_string(),
         };
         terminal::print(&format!(
-            "{}\n  {} on {} CPUs for {}: {domains} domains, {vcpus} vCPUs, {claims} claims\n  {verdict}\n",
+            "{}\n  {} on {} CPUs for {}: {domains} domains, {vcpus} vCPUs, {claims} claims\n  \
+             {verdict}\n",
             scenario.title, scenario.policy, scenario.host.cpus, scenario.length,
         ))?;
     }

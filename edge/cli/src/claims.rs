@@ -62,11 +62,7 @@ pub(crate) fn check_names(file: &Path, scenario: &Scenario) -> Result<(), Proble
 }
 
 /// Checks every claim on every run that it is about; tells which do not hold.
-pub(crate) fn check(
-    file: &Path,
-    scenario: &Scenario,
-    runs: &[Checked<'_>],
-) -> Result<(), Problem> {
+pub(crate) fn check(file: &Path, scenario: &Scenario, runs: &[Checked<'_>]) -> Result<(), Problem> {
     let mut failed = 0;
     for run in runs {
         for claim in scenario.claims.iter().filter(|claim| [On::Both, run.on].contains(&claim.on)) {

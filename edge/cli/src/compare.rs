@@ -41,7 +41,8 @@ pub(crate) fn compare(args: &Compare) -> Result<(), Problem> {
         let heading = if policies.len() == 1 { "delivered".into() } else { format!("{own}, live") };
         runs.push((heading, &live.summary));
     }
-    let runs: Vec<(&str, &Summary)> = runs.iter().map(|(name, run)| (name.as_str(), *run)).collect();
+    let runs: Vec<(&str, &Summary)> =
+        runs.iter().map(|(name, run)| (name.as_str(), *run)).collect();
     if args.json {
         terminal::print(&json::runs(&runs))?;
     } else {

@@ -49,7 +49,5 @@ fn text(file: &Path) -> Result<String, Problem> {
 
 /// The same scenario under another policy.
 pub(crate) fn under(file: &Path, scenario: &Scenario, policy: &str) -> Result<Scenario, Problem> {
-    scenario
-        .with_policy(policy)
-        .map_err(|error| Problem::Scenario { file: file.into(), error })
+    scenario.with_policy(policy).map_err(|error| Problem::Scenario { file: file.into(), error })
 }

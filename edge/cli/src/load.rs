@@ -87,10 +87,8 @@ fn from_words(words: &[String]) -> Result<Program, Problem> {
         if word == "repeat" {
             program.repeat = true;
         } else {
-            let unknown = || Problem::BadOption {
-                message: format!("there is no step `{word}`"),
-                hint: None,
-            };
+            let unknown =
+                || Problem::BadOption { message: format!("there is no step `{word}`"), hint: None };
             program.steps.push(from_word(word).ok_or_else(unknown)?);
         }
     }

@@ -1,8 +1,8 @@
 //! `slackline`: the one binary. Each command is a module; this file only chooses.
 
 mod args;
-mod claims;
 mod check;
+mod claims;
 mod compare;
 mod doctor;
 mod help;

@@ -125,7 +125,11 @@ impl Problem {
         }
     }
 
-    pub(crate) fn of_sim(file: &Path, scenario: &slackline_scenario::Scenario, error: RunError) -> Problem {
+    pub(crate) fn of_sim(
+        file: &Path,
+        scenario: &slackline_scenario::Scenario,
+        error: RunError,
+    ) -> Problem {
         let file = file.to_owned();
         match error {
             RunError::Scenario(error) => Problem::Scenario { file, error },

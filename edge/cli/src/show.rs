@@ -68,12 +68,13 @@ type Trace = Reader<BufReader<File>>;
 fn open(args: &Show) -> Result<Trace, Problem> {
     let file = File::open(&args.file)
         .map_err(|source| Problem::Unreadable { file: args.file.clone(), source })?;
-    let mut file = spool(file)
-        .map_err(|source| Problem::Unreadable { file: args.file.clone(), source })?;
+    let mut file =
+        spool(file).map_err(|source| Problem::Unreadable { file: args.file.clone(), source })?;
     // All of it is checked before any of it is believed: what damage says may have no end.
-    let checked = file.try_clone().map_err(ReadError::Io).and_then(|file| {
-        Reader::new(BufReader::new(file))?.replay(&mut ())
-    });
+    let checked = file
+        .try_clone()
+        .map_err(ReadError::Io)
+        .and_then(|file| Reader::new(BufReader::new(file))?.replay(&mut ()));
     let opened = checked
         .and_then(|()| file.rewind().map_err(ReadError::Io))
         .and_then(|()| Reader::new(BufReader::new(file)));

@@ -1,5 +1,5 @@
-//! Bad input is said to be bad: where, what and what to type instead; nothing is printed, nothing is
-//! made, and the exit code says whose fault it is.
+//! Bad input is said to be bad: where, what and what to type instead; nothing is printed, nothing
+//! is made, and the exit code says whose fault it is.
 
 mod common;
 
@@ -28,7 +28,7 @@ fn wrong(from: &str, to: &str, at: &str, says: &str) {
 fn nothing_is_kept(place: &Place, scenario: &str) {
     let before = place.files();
     for command in ["sim", "run"] {
-        place.run(&[command, scenario, "--save", "made", "--perfetto", "too"]).refused(2);
+        place.run(&[command, scenario, "--save", "made", "--perfetto", "too"]).ended_with(2);
     }
     assert_eq!(place.files(), before);
 }

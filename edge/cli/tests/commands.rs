@@ -42,9 +42,20 @@ fn json_of_a_run_has_the_documented_fields() {
     has_fields(
         run,
         &[
-            "run", "title", "machine", "policy", "seed", "length_ns", "knows_sleep",
-            "knows_stretches", "declined", "refused", "timer_lateness_p99_ns",
-            "change_delay_worst_ns", "vcpus", "cpus",
+            "run",
+            "title",
+            "machine",
+            "policy",
+            "seed",
+            "length_ns",
+            "knows_sleep",
+            "knows_stretches",
+            "declined",
+            "refused",
+            "timer_lateness_p99_ns",
+            "change_delay_worst_ns",
+            "vcpus",
+            "cpus",
         ],
     );
     assert_eq!((&run["run"], &run["title"]), (&"sim".into(), &"two hogs".into()));
@@ -52,11 +63,32 @@ fn json_of_a_run_has_the_documented_fields() {
     has_fields(
         &run["vcpus"][1],
         &[
-            "name", "vcpu", "exact", "promised_slice_ns", "promised_period_ns", "promised_ppm",
-            "delivered_ns", "delivered_ppm", "present_ns", "error_ppm", "second_error_p99_ppm",
-            "seconds", "deadlines", "misses", "miss_time_p50_ns", "miss_time_p99_of_slice_ppm",
-            "wake_to_run_p90_ns", "switches", "migrations", "waiting_ns", "asleep_ns",
-            "overrun_ns", "jobs", "jobs_late", "job_lateness_worst_ns", "response_p50_ns",
+            "name",
+            "vcpu",
+            "exact",
+            "promised_slice_ns",
+            "promised_period_ns",
+            "promised_ppm",
+            "delivered_ns",
+            "delivered_ppm",
+            "present_ns",
+            "error_ppm",
+            "second_error_p99_ppm",
+            "seconds",
+            "deadlines",
+            "misses",
+            "miss_time_p50_ns",
+            "miss_time_p99_of_slice_ppm",
+            "wake_to_run_p90_ns",
+            "switches",
+            "migrations",
+            "waiting_ns",
+            "asleep_ns",
+            "overrun_ns",
+            "jobs",
+            "jobs_late",
+            "job_lateness_worst_ns",
+            "response_p50_ns",
         ],
     );
     assert_eq!(run["vcpus"][1]["name"], "silver");
@@ -123,7 +155,10 @@ fn a_scenario_that_is_there_to_be_refused_is_good_when_it_is() {
     // And one that is not refused fails.
     let place = Place::with(&text.replace("slice = \"8ms\"", "slice = \"3ms\""));
     for command in ["check", "sim", "run"] {
-        place.run(&[command, "it.toml"]).ended_with(1).says("claim failed: everything was admitted");
+        place
+            .run(&[command, "it.toml"])
+            .ended_with(1)
+            .says("claim failed: everything was admitted");
     }
 }
 
@@ -177,7 +212,8 @@ fn show_draws_lists_and_counts() {
     assert_eq!(show(&["--table"]), place.run(&["sim", "it.toml"]).good());
     // What was recorded can be replayed.
     place.write("runs.csv", runs.as_bytes());
-    let work = "{ kind = \"interactive\", compute = \"exponential 1ms\", sleep = \"exponential 5ms\" }";
+    let work =
+        "{ kind = \"interactive\", compute = \"exponential 1ms\", sleep = \"exponential 5ms\" }";
     let text = GOOD.replace(work, "{ kind = \"replay\", file = \"runs.csv\" }");
     assert_ne!(text, GOOD);
     place.write("again.toml", text.as_bytes());
@@ -291,7 +327,7 @@ fn only_a_terminal_gets_colours() {
 fn on_a_terminal_no_color_is_obeyed() {
     let place = traced();
     let on_terminal = |no_color: Option<&str>| {
-        let (reader, output) = terminal();
+        let (reader, output) = common::terminal();
         let mut command = place.command(&["show", "it.trace", "--for", "40ms"]);
         command.stdout(output).env_remove("NO_COLOR");
         command.envs(no_color.map(|value| ("NO_COLOR", value)));
@@ -305,16 +341,6 @@ fn on_a_terminal_no_color_is_obeyed() {
     assert!(on_terminal(Some("")).contains("\x1b["), "an empty NO_COLOR says nothing");
     let plain = on_terminal(Some("1"));
     assert!(!plain.contains('\x1b') && plain.contains("gold"), "{plain}");
-}
-
-fn terminal() -> (std::fs::File, std::fs::File) {
-    use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
-    let outside = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).expect("a terminal");
-    grantpt(&outside).and_then(|()| unlockpt(&outside)).expect("a terminal");
-    let name = ptsname(&outside, Vec::new()).expect("the terminal's name");
-    let name = name.to_str().expect("a path");
-    let inside = std::fs::OpenOptions::new().read(true).write(true).open(name);
-    (outside.into(), inside.expect("the terminal's other end"))
 }
 
 fn read_until_closed(mut reader: std::fs::File) -> String {

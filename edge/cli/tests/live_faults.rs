@@ -292,7 +292,7 @@ fn delivered(run: &Value, name: &str) -> u64 {
     vcpu["delivered_ppm"].as_u64().unwrap()
 }
 
-/// Alone on a CPU, one that may have 20 % gets no more if it is exact, and what is left over if not.
+/// Alone on a CPU, one that may have 20 % gets no more if it is exact, and what is left if not.
 #[test]
 fn exact_is_a_limit_and_work_conserving_is_not() {
     let Some(live) = live::begin() else { return };

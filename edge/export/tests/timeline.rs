@@ -132,7 +132,7 @@ fn colours_change_nothing_but_the_colour() {
 
 #[test]
 fn a_picture_says_what_the_host_could_not_see() {
-    let knows = Knowledge { sleep: false, stretches: false };
+    let knows = Knowledge { sleep: false, stretches: false, resolution: Span::ZERO };
     let picture = timeline(knows, Span::from_ms(20)).render(Glyphs::Ascii, Paint::Plain);
     assert!(picture.contains("Blank is asleep or waiting: this host cannot tell which.\n"));
     assert!(picture.contains("Use was measured now and then, and is drawn evenly in between.\n"));
@@ -224,7 +224,7 @@ fn a_wake_without_work_is_sleep() {
 /// A table of sleep is not made up where sleep cannot be seen.
 #[test]
 fn unknown_sleep_is_an_error() {
-    let header = header(Knowledge { sleep: false, stretches: true });
+    let header = header(Knowledge { sleep: false, stretches: true, resolution: Span::ZERO });
     let refused = RunList::new(Vec::new(), &header, "web").err();
     let expected = RunListError::SleepUnknown { machine: "sim".into(), vcpu: "web".into() };
     assert_eq!(refused, Some(expected));

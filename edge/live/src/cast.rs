@@ -1,4 +1,5 @@
-//! Who is scheduled: starts the programs of a scenario, finds the threads, and ends what it started.
+//! Who is scheduled: starts the programs of a scenario, finds the threads, and ends what it
+//! started.
 
 use std::io::{self, Read};
 use std::os::fd::AsFd;
@@ -373,11 +374,7 @@ impl Process {
     }
 
     /// Each thread that is a vCPU as a subject.
-    fn hold_by_vcpu(
-        &mut self,
-        exact: bool,
-        fence: &mut Fence,
-    ) -> Result<Vec<Subject>, CastError> {
+    fn hold_by_vcpu(&mut self, exact: bool, fence: &mut Fence) -> Result<Vec<Subject>, CastError> {
         let tids = self.wait_for_vcpus()?;
         let mut subjects = Vec::new();
         for (&vcpu, tid) in self.vcpus.clone().iter().zip(tids) {
@@ -388,8 +385,8 @@ impl Process {
         Ok(subjects)
     }
 
-    /// Of a program of ours whose threads could not be held because it had just ended, more is known
-    /// than that: how it ended.
+    /// Of a program of ours whose threads could not be held because it had just ended, more is
+    /// known than that: how it ended.
     fn explain(&mut self, error: CastError) -> CastError {
         let status = self.reap();
         if status.is_none() {

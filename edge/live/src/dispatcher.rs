@@ -1,5 +1,5 @@
-//! A thread on each managed CPU, more urgent than everything there: it sleeps until its CPU needs it,
-//! looks, and sleeps again.
+//! A thread on each managed CPU, more urgent than everything there: it sleeps until its CPU needs
+//! it, looks, and sleeps again.
 
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
@@ -72,8 +72,7 @@ impl Dispatcher {
 /// Makes this thread a dispatcher: more urgent than everything, and only then bound to its CPU.
 fn prepare(real: CpuId) -> Result<(), LiveError> {
     become_real_time(FifoPriority::DISPATCHER)?;
-    set_affinity(own_tid(), &CpuSet::one(real))
-        .map_err(|source| LiveError::NoDispatcher { source })
+    set_affinity(own_tid(), &CpuSet::one(real)).map_err(|source| LiveError::NoDispatcher { source })
 }
 
 /// The loop of a dispatcher.

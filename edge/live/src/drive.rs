@@ -2,17 +2,18 @@
 //! everything back.
 //!
 //! A dispatcher is a thread at the highest real-time priority on each managed CPU. It sleeps until
-//! its CPU needs it, looks, and sleeps again. The manager, this thread, sits right below: it carries
-//! out what the scenario says at given times, notices who ended, and takes the records away.
+//! its CPU needs it, looks, and sleeps again. The manager, this thread, sits right below: it
+//! carries out what the scenario says at given times, notices who ended, and takes the records
+//! away.
 
+use std::io;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::{Arc, Mutex};
-use std::io;
 
 use rustix::event::{PollFd, PollFlags};
+use slackline_host::policy::{AdmitError, Values};
 use slackline_scenario::{Scenario, ScenarioError};
 use slackline_trace::{Knowledge, Record, Sink};
-use slackline_host::policy::{AdmitError, Values};
 use slackline_units::{CpuId, Span, Time, VcpuId};
 use thiserror::Error;
 
@@ -108,7 +109,7 @@ pub enum LiveError {
         cpu: CpuId,
     },
     /// Something could not be given back.
-    #[error("cannot give everything back: {}", errors.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "))]
+    #[error("cannot give everything back: {}", listed(errors))]
     NotGivenBack {
         /// What.
         errors: Vec<GiveBackError>,
@@ -140,11 +141,19 @@ impl LiveError {
     }
 }
 
+fn listed(errors: &[GiveBackError]) -> String {
+    errors.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")
+}
+
+/// About what a switch there and back takes: the kernel counts it to one side of a switch and may
+/// stamp it to the other.
+const RESOLUTION: Span = Span::from_us(5);
+
 /// What can be known of the threads of this machine.
 #[must_use]
 pub fn knowledge() -> Knowledge {
     let sees = PerfWatch::open().is_ok_and(|watch| watch.knows_wakes());
-    Knowledge { sleep: sees, stretches: sees }
+    Knowledge { sleep: sees, stretches: sees, resolution: RESOLUTION }
 }
 
 /// How long before the run begins its load processes are started.
@@ -244,9 +253,8 @@ impl Run {
         lock(&self.machine).begin(self.origin);
         // Before anybody else is made real-time: whoever comes later might never get to run.
         let dispatchers = self.start_dispatchers(&options)?;
-        let joined = subjects
-            .into_iter()
-            .try_for_each(|(index, held)| self.join(scenario, index, held));
+        let joined =
+            subjects.into_iter().try_for_each(|(index, held)| self.join(scenario, index, held));
         poke(&dispatchers);
         let result = joined.and_then(|()| self.manage(scenario, options, sink, &dispatchers));
         let ended = match &result {
@@ -260,11 +268,7 @@ impl Run {
         Ok(std::mem::take(&mut self.outcome))
     }
 
-    fn hold(
-        &mut self,
-        scenario: &Scenario,
-        index: usize,
-    ) -> Result<Vec<Subject>, LiveError> {
+    fn hold(&mut self, scenario: &Scenario, index: usize) -> Result<Vec<Subject>, LiveError> {
         let domain = &scenario.domains[index];
         let share = domain.share(scenario.policy.spec)?;
         let promise = (scenario.policy.spec.promise)(&share).ok().flatten();
@@ -386,15 +390,13 @@ impl Run {
                     result => result?,
                 }
             }
-            Action::Change(vcpu, share) => {
-                match lock(&self.machine).change(vcpu, &share, at) {
-                    Err(JoinError::Declined(error)) => {
-                        self.outcome.declined.push((at, vcpu, error));
-                    }
-                    Err(JoinError::Machine(error)) => return Err(error.into()),
-                    Ok(()) => {}
+            Action::Change(vcpu, share) => match lock(&self.machine).change(vcpu, &share, at) {
+                Err(JoinError::Declined(error)) => {
+                    self.outcome.declined.push((at, vcpu, error));
                 }
-            }
+                Err(JoinError::Machine(error)) => return Err(error.into()),
+                Ok(()) => {}
+            },
             Action::Leave(index) => {
                 let vcpus = &scenario.domains[index].vcpus;
                 self.release(vcpus)?;

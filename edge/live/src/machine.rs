@@ -1,9 +1,9 @@
 //! The live host as a machine: facts from the kernel go in, orders to the kernel come out.
 //!
 //! What is learnt late is told with the time at which it happened. Of the vCPUs that are due on a
-//! CPU the chosen one has the highest priority, and those that would come after it stand ready right
-//! below: when the chosen one goes to sleep, the kernel runs the next at once, and the host hears of
-//! both when its dispatcher next looks.
+//! CPU the chosen one has the highest priority, and those that would come after it stand ready
+//! right below: when the chosen one goes to sleep, the kernel runs the next at once, and the host
+//! hears of both when its dispatcher next looks.
 
 use std::io;
 
@@ -288,8 +288,7 @@ impl Machine {
             if limit.min(alarm) > now {
                 break;
             }
-            let fact =
-                if limit <= alarm { Fact::LimitReached(cpu) } else { Fact::AlarmRang(cpu) };
+            let fact = if limit <= alarm { Fact::LimitReached(cpu) } else { Fact::AlarmRang(cpu) };
             self.step(now, &[], fact).map_err(broken)?;
         }
         self.enact()?;

@@ -42,13 +42,19 @@ pub enum Broken {
         now: Time,
     },
     /// The machine reported more time than there was.
-    #[error("{} used {} between {} and {}, which is longer", used.vcpu, used.ran, used.from, used.to)]
+    #[error(
+        "{} used {} between {} and {}, which is longer",
+        used.vcpu, used.ran, used.from, used.to
+    )]
     UsedTooMuch {
         /// What was reported.
         used: Used,
     },
     /// The machine reported time on a CPU that it had reported before.
-    #[error("{} used {} from {}, but that had been reported until {reported}", used.vcpu, used.cpu, used.from)]
+    #[error(
+        "{} used {} from {}, but that had been reported until {reported}",
+        used.vcpu, used.cpu, used.from
+    )]
     UsedTwice {
         /// What was reported.
         used: Used,

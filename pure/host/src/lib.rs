@@ -220,8 +220,7 @@ impl Host {
     /// first. A machine that learns late that a vCPU went to sleep has the next one ready.
     pub fn rungs(&mut self, cpu: CpuId, into: &mut Vec<Rung>) {
         into.clear();
-        while let Pick::Run { vcpu, limit, claim: Claim::Due } =
-            self.policy.pick(&self.moment, cpu)
+        while let Pick::Run { vcpu, limit, claim: Claim::Due } = self.policy.pick(&self.moment, cpu)
         {
             if !self.moment.is_eligible(vcpu, cpu) {
                 break; // The next step that asks will say what is wrong.
@@ -421,7 +420,8 @@ impl Host {
         hands: &mut H,
         sink: &mut S,
     ) -> Result<(), Box<Fault>> {
-        let vcpu = self.moment.occupant(cpu).ok_or_else(|| Fault::broken(Broken::NobodyThere { cpu }))?;
+        let vcpu =
+            self.moment.occupant(cpu).ok_or_else(|| Fault::broken(Broken::NobodyThere { cpu }))?;
         self.measure(cpu, hands, sink)?;
         self.policy.turn_over(&self.moment, vcpu, why);
         let end = match why {

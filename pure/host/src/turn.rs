@@ -85,9 +85,7 @@ impl Turns {
         let late = used.to.since(limit.max(used.from)).min(used.ran);
         match &mut cpu.stretch {
             Some(stretch)
-                if stretch.vcpu == used.vcpu
-                    && stretch.to == used.from
-                    && stretch.due == due =>
+                if stretch.vcpu == used.vcpu && stretch.to == used.from && stretch.due == due =>
             {
                 stretch.to = used.to;
                 stretch.used += used.ran;

@@ -13,9 +13,9 @@
 //!   vCPU received since the deadline came to as much. A shortfall that the vCPU no longer waits
 //!   for (it blocks or leaves, its promise changes, the run ends) counts until then.
 //!
-//! There is no tolerance. On a simulated host stretches end at limits and alarms, to the
-//! nanosecond. On a live one a stretch over a deadline is split in proportion; only one in which
-//! something else had the CPU as well can be split wrongly, by no more than that took.
+//! There is no tolerance but the resolution of the machine that made the trace. On a simulated host
+//! that is nothing: stretches end at limits and alarms, to the nanosecond. A live one counts CPU
+//! time and notes switches by two clocks, and a shortfall that it cannot tell from none is none.
 //!
 //! Judging each period by itself keeps one late slice from being counted again and again under
 //! policies that never make up for it. The missing time is in the error of the share.
@@ -34,6 +34,8 @@ const WAITING: usize = 64;
 /// Judges the deadlines of one vCPU.
 #[derive(Debug, Default)]
 pub(crate) struct Deadlines {
+    /// A shortfall of no more than this may be one of counting only.
+    resolution: Span,
     /// What the current period is owed.
     owed: Span,
     /// What is left of that, and of what the period before lacked: more is ahead of time.
@@ -88,6 +90,11 @@ pub(crate) struct Judged {
 }
 
 impl Deadlines {
+    /// For a machine that counts CPU time with this resolution.
+    pub(crate) fn new(resolution: Span) -> Deadlines {
+        Deadlines { resolution, ..Deadlines::default() }
+    }
+
     /// It is back: what it got ahead of time went with it.
     pub(crate) fn joined(&mut self) {
         (self.ahead, self.taken_off) = (Span::ZERO, Span::ZERO);
@@ -95,7 +102,8 @@ impl Deadlines {
 
     /// A promise begins, and with it a period.
     pub(crate) fn begin(&mut self, slice: Span, is_asleep: bool) {
-        // The period that is cut short, perhaps as it begins, is not judged and so pays for nothing.
+        // The period that is cut short, perhaps as it begins, is not judged and so pays for
+        // nothing.
         self.ahead += self.taken_off;
         self.next(slice, Span::ZERO, is_asleep);
     }
@@ -137,11 +145,14 @@ impl Deadlines {
     /// The period ends, and the next one begins.
     pub(crate) fn deadline(&mut self, at: Time, promise: Reservation, state: State) {
         let slice = promise.slice();
-        let lacking = if self.is_broken { Span::ZERO } else { self.left.min(slice) };
+        // Only what this period lacks by itself: where a policy and this differ on what a period
+        // with sleep in it was owed, they must not differ for ever.
+        let shortfall = self.owed.left_after(self.received);
+        let is_none = self.is_broken || shortfall <= self.resolution;
+        let lacking = if is_none { Span::ZERO } else { shortfall.min(slice) };
         if state.counts && !self.is_broken {
             self.count += 1;
-            let shortfall = self.owed.left_after(self.received);
-            if !shortfall.is_zero() {
+            if shortfall > self.resolution {
                 self.misses += 1;
                 self.wait(at, shortfall, promise);
             }

@@ -5,6 +5,7 @@
 //! between records nothing can be said. A promise that changes while the vCPU runs is recorded
 //! before the stretch it falls into; it waits here until that stretch is known, and splits it.
 
+use slackline_trace::Knowledge;
 use slackline_units::{Reservation, Span, Time};
 
 use crate::deadline::{Deadlines, Judged, Received, State};
@@ -74,14 +75,15 @@ pub(crate) struct Balance {
 
 impl Ledger {
     /// A ledger for a vCPU that is asleep or not; what lies before `warmup` does not count.
-    pub(crate) fn new(warmup: Time, is_asleep: bool, judges_deadlines: bool) -> Ledger {
+    pub(crate) fn new(warmup: Time, is_asleep: bool, knows: Knowledge) -> Ledger {
+        let judges_deadlines = knows.sleep && knows.stretches;
         Ledger {
             warmup,
             is_asleep,
             current: None,
             pending: Vec::new(),
             shares: Shares::default(),
-            deadlines: judges_deadlines.then(Deadlines::default),
+            deadlines: judges_deadlines.then(|| Deadlines::new(knows.resolution)),
         }
     }
 

@@ -98,9 +98,8 @@ impl VcpuMeter {
             return;
         }
         let is_asleep = self.knows.sleep && self.awake_since.is_none();
-        let judges_deadlines = self.knows.sleep && self.knows.stretches;
-        let warmup = self.warmup;
-        let ledger = || Box::new(Ledger::new(warmup, is_asleep, judges_deadlines));
+        let (warmup, knows) = (self.warmup, self.knows);
+        let ledger = || Box::new(Ledger::new(warmup, is_asleep, knows));
         self.ledger.get_or_insert_with(ledger).promise(promised);
     }
 

@@ -3,22 +3,22 @@
 //!
 //! Every vCPU is owed `slice` in each `period`, and its deadline is the end of the period. Of those
 //! that are awake and still owed something, the one whose deadline is nearest runs [VSched §3.1].
-//! Decisions fall at period boundaries, at the end of slices and when the set changes [VSched §3.3].
-//! A vCPU is bound to one CPU when it is admitted, so each CPU is a plain single-CPU EDF queue, and
-//! the test `sum of slice/period <= 1 - reserve` decides exactly what can be kept. Time that nobody
-//! is owed goes to the work-conserving vCPUs of the CPU, whoever has had least of it first; an
-//! `exact` vCPU never gets more than its slice.
+//! Decisions fall at period boundaries, at the end of slices and when the set changes [VSched
+//! §3.3]. A vCPU is bound to one CPU when it is admitted, so each CPU is a plain single-CPU EDF
+//! queue, and the test `sum of slice/period <= 1 - reserve` decides exactly what can be kept. Time
+//! that nobody is owed goes to the work-conserving vCPUs of the CPU, whoever has had least of it
+//! first; an `exact` vCPU never gets more than its slice.
 //!
 //! Holds after every call:
 //! - an awake vCPU stands in one deadline queue of its CPU: `owed` while it has something left in
 //!   this period, `served` when it has not;
 //! - what a vCPU used beyond its slice in a turn that was due to it is debt, and is taken from its
 //!   next slices, so over many periods the error is that of a single one;
-//! - what an awake vCPU was not given by its deadline is backlog, and is added to its next slices, at
-//!   most one slice to each.
+//! - what an awake vCPU was not given by its deadline is backlog, and is added to its next slices,
+//!   at most one slice to each.
 //!
-//! A new share starts a new period at once. On a CPU that is promised to the last that may take time
-//! from others, once and at most one slice of it, where much of the old slice was used early.
+//! A new share starts a new period at once. On a CPU that is promised to the last that may take
+//! time from others, once and at most one slice of it, where much of the old slice was used early.
 //!
 //! Departs from [VSched]: sleeping in the middle of a period cannot hurt others. Waking with all of
 //! a slice left and little of the period would demand more than slice/period until the deadline,
@@ -52,17 +52,18 @@ const QUANTUM: Field =
 
 const SLICE: Field = Field::required_span("slice", "CPU time owed in each period");
 const PERIOD: Field = Field::required_span("period", "how often the slice is owed");
-const EXACT: Field = Field::flag("exact", "never more than the slice, even if nobody else wants it");
+const EXACT: Field =
+    Field::flag("exact", "never more than the slice, even if nobody else wants it");
 
 /// What people meet.
 pub(crate) const SPEC: Spec = Spec {
     name: "edf",
     summary: "a slice in every period, earliest deadline first (VSched)",
-    page: "Every vCPU is owed a slice of CPU time in each period: { slice = \"2ms\", period = \"10ms\" }
-is a fifth of a CPU, delivered every ten milliseconds. Of the vCPUs that are awake and
-still owed something, the one whose period ends first runs. The share is slice/period;
-the period decides how long a vCPU may have to wait for it: choose it by what the guest
-does (a few ms for sound and games, seconds for batch work).
+    page: "Every vCPU is owed a slice of CPU time in each period: slice = \"2ms\",
+period = \"10ms\" is a fifth of a CPU, delivered every ten milliseconds. Of the vCPUs
+that are awake and still owed something, the one whose period ends first runs. The
+share is slice/period; the period decides how long a vCPU may have to wait for it:
+choose it by what the guest does (a few ms for sound and games, seconds for batch).
 
 Admission: each vCPU is bound to one CPU, and the sum of slice/period on it may not exceed
 one CPU less the reserve. Inside that bound every deadline is met; beyond it the vCPU is
@@ -143,12 +144,7 @@ impl Policy for Edf {
     }
 
     /// A new share starts a new period at once: that is how it takes effect within a decision.
-    fn adjust(
-        &mut self,
-        at: &Moment,
-        vcpu: VcpuId,
-        share: &Values,
-    ) -> Result<CpuSet, AdmitError> {
+    fn adjust(&mut self, at: &Moment, vcpu: VcpuId, share: &Values) -> Result<CpuSet, AdmitError> {
         let reservation = Reservation::new(share.span(&SLICE), share.span(&PERIOD))?;
         let (old, home) = (self.servers[vcpu].reservation, self.servers[vcpu].cpu);
         self.loads[home.index()].remove(old);
@@ -393,70 +389,91 @@ mod tests {
 
     #[test]
     fn the_nearest_deadline_runs_first() {
-        picture("edf", "
+        picture(
+            "edf",
+            "
             a slice=2ms period=10ms exact   rrrrrrrrrrrrrrrrrrrr
             b slice=2ms period=5ms exact    rrrrrrrrrrrrrrrrrrrr
             cpu0                            bbaa.bb...bbaa.bb...
-        ");
+        ",
+        );
     }
 
     /// A textbook's example over its whole hyperperiod, worked out by hand: of equal deadlines the
     /// lower id comes first.
     #[test]
     fn three_tasks_meet_all_deadlines() {
-        picture("edf", "
+        picture(
+            "edf",
+            "
             a slice=1ms period=8ms exact    rrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrr
             b slice=2ms period=5ms exact    rrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrr
             c slice=4ms period=10ms exact   rrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrr
             cpu0                            bbaccbbccabbcccbbca.bbcccbbca.bbaccbbcc.
-        ");
+        ",
+        );
     }
 
     #[test]
     fn time_that_nobody_is_owed_is_shared_by_those_who_may_have_more() {
-        picture("edf quantum=1ms", "
+        picture(
+            "edf quantum=1ms",
+            "
             a slice=2ms period=10ms         rrrrrrrrrrrrrrrrrrrr
             b slice=4ms period=10ms exact   rrrrrrrrrrrrrrrrrrrr
             c slice=1ms period=10ms         rrrrrrrrrrrrrrrrrrrr
             cpu0                            aabbbbcacaaabbbbccac
-        ");
+        ",
+        );
     }
 
     #[test]
     fn a_sleeper_gets_its_slice_when_it_wakes_at_its_period() {
-        picture("edf", "
+        picture(
+            "edf",
+            "
             a slice=3ms period=10ms         zzzzzzzzzzrrrzzzzzzz
             b slice=6ms period=20ms         rrrrrrrrrrrrrrrrrrrr
             cpu0                            bbbbbbbbbbaaabbbbbbb
-        ");
+        ",
+        );
     }
 
     #[test]
     fn waking_late_in_a_period_takes_nothing_from_others() {
-        picture("edf reserve=0cpu", "
+        picture(
+            "edf reserve=0cpu",
+            "
             a slice=5ms period=10ms exact   zzzzzzzzrrrrrrrrrrrr
             b slice=5ms period=10ms exact   rrrrrrrrrrrrrrrrrrrr
             cpu0                            bbbbb...a.aaaaabbbbb
-        ");
+        ",
+        );
     }
 
     #[test]
     fn a_short_block_costs_no_more_than_it_lasts() {
-        picture("edf reserve=0cpu", "
+        picture(
+            "edf reserve=0cpu",
+            "
             a slice=5ms period=20ms exact   rrrrrrrrrzrrrrrrrrrr
             b slice=6ms period=10ms exact   rrrrrrrrrrrrrrrrrrrr
             cpu0                            bbbbbbaaa.aabbbbbb..
-        ");
+        ",
+        );
     }
 
     #[test]
     fn vcpus_are_spread_over_the_cpus() {
-        picture("edf", "
+        picture(
+            "edf",
+            "
             a slice=6ms period=10ms exact   rrrrrrrrrrrrrrrrrrrr
             b slice=5ms period=10ms exact   rrrrrrrrrrrrrrrrrrrr
             c slice=4ms period=10ms exact   rrrrrrrrrrrrrrrrrrrr
             cpu0                            aaaaaa....aaaaaa....
             cpu1                            bbbbbcccc.bbbbbcccc.
-        ");
+        ",
+        );
     }
 }

@@ -133,7 +133,9 @@ impl FieldError {
     #[must_use]
     pub fn hint(&self) -> Option<String> {
         match self {
-            FieldError::Unknown { meant, .. } => meant.map(|name| alloc::format!("did you mean `{name}`?")),
+            FieldError::Unknown { meant, .. } => {
+                meant.map(|name| alloc::format!("did you mean `{name}`?"))
+            }
             FieldError::Missing(field)
             | FieldError::WrongType(field, _)
             | FieldError::NotASpan(field, ..)
@@ -150,7 +152,9 @@ impl fmt::Display for FieldError {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             FieldError::Unknown { name, .. } => write!(out, "no field `{name}`"),
-            FieldError::Missing(field) => write!(out, "`{}` is missing: {}", field.name, field.help),
+            FieldError::Missing(field) => {
+                write!(out, "`{}` is missing: {}", field.name, field.help)
+            }
             FieldError::WrongType(field, given) => {
                 write!(out, "`{} = {given}` is not {}", field.name, field.kind)
             }
@@ -247,9 +251,8 @@ impl Field {
         match (self.kind, given) {
             (Kind::Flag, Given::Flag(flag)) => Ok(Value::Flag(flag)),
             (Kind::Span { least, most }, Given::Text(text)) => {
-                let span: Span = text
-                    .parse()
-                    .map_err(|why| FieldError::NotASpan(self, quoted(text), why))?;
+                let span: Span =
+                    text.parse().map_err(|why| FieldError::NotASpan(self, quoted(text), why))?;
                 let fits = least <= span && span <= most;
                 fits.then_some(Value::Span(span))
                     .ok_or_else(|| FieldError::OutOfRange(self, quoted(text)))
@@ -261,9 +264,8 @@ impl Field {
                 Err(FieldError::NotASpan(self, text.to_string(), ParseSpanError::NoUnit))
             }
             (Kind::Share { most }, Given::Text(text)) => {
-                let share: CpuShare = text
-                    .parse()
-                    .map_err(|why| FieldError::NotAShare(self, quoted(text), why))?;
+                let share: CpuShare =
+                    text.parse().map_err(|why| FieldError::NotAShare(self, quoted(text), why))?;
                 (share <= most)
                     .then_some(Value::Share(share))
                     .ok_or_else(|| FieldError::OutOfRange(self, quoted(text)))
@@ -413,8 +415,7 @@ fn slips(from: &str, to: &str) -> usize {
         for j in 1..=to.len() {
             let change = usize::from(from[i - 1] != to[j - 1]);
             row[j] = (rows[i - 1][j] + 1).min(row[j - 1] + 1).min(rows[i - 1][j - 1] + change);
-            let swapped =
-                i > 1 && j > 1 && from[i - 1] == to[j - 2] && from[i - 2] == to[j - 1];
+            let swapped = i > 1 && j > 1 && from[i - 1] == to[j - 2] && from[i - 2] == to[j - 1];
             if swapped {
                 row[j] = row[j].min(rows[i - 2][j - 2] + 1);
             }
@@ -462,11 +463,7 @@ mod tests {
     fn what_is_wrong_is_named_with_a_hint() {
         let cases: &[(&[(&str, Given<'_>)], &str, &str)] = &[
             (&[], "`period` is missing: how often", "write period = \"10ms\""),
-            (
-                &[("peroid", Given::Text("1ms"))],
-                "no field `peroid`",
-                "did you mean `period`?",
-            ),
+            (&[("peroid", Given::Text("1ms"))], "no field `peroid`", "did you mean `period`?"),
             (
                 &[("period", Given::Number("4"))],
                 "`period = 4` has no unit",

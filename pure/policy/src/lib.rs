@@ -67,12 +67,7 @@ pub trait Policy: Send {
     ///
     /// # Errors
     /// When the new share cannot be honoured beside those already promised.
-    fn adjust(
-        &mut self,
-        at: &Moment,
-        vcpu: VcpuId,
-        share: &Values,
-    ) -> Result<CpuSet, AdmitError>;
+    fn adjust(&mut self, at: &Moment, vcpu: VcpuId, share: &Values) -> Result<CpuSet, AdmitError>;
 
     /// A vCPU is gone, and its id may be used again.
     fn leave(&mut self, at: &Moment, vcpu: VcpuId);

@@ -147,7 +147,9 @@ mod tests {
     proptest! {
         /// Against the standard library's ordered set, under any sequence of puts and takes.
         #[test]
-        fn the_first_is_always_the_lowest(steps in prop::collection::vec((0u64..50, 0u32..20), 1..200)) {
+        fn the_first_is_always_the_lowest(
+            steps in prop::collection::vec((0u64..50, 0u32..20), 1..200),
+        ) {
             let mut queues = Queues::new(2);
             let mut sets = [BTreeSet::new(), BTreeSet::new()];
             for (key, slot) in steps {

@@ -12,8 +12,7 @@ use slackline_units::{CpuId, CpuSet, Span, VcpuId};
 
 use crate::queue::Queues;
 use crate::{
-    Account, AdmitError, Claim, Field, Moment, Pick, Policy, Roster, Spec, TurnEnd,
-    Values,
+    Account, AdmitError, Claim, Field, Moment, Pick, Policy, Roster, Spec, TurnEnd, Values,
 };
 
 const QUANTUM: Field = Field::positive_span("quantum", "10ms", "how long a turn lasts");
@@ -129,31 +128,40 @@ mod tests {
 
     #[test]
     fn everybody_takes_turns() {
-        picture("round-robin quantum=3ms", "
+        picture(
+            "round-robin quantum=3ms",
+            "
             a     rrrrrrrrrrrrrrrrrrrrrrrr
             b     rrrrrrrrrrrrrrrrrrrrrrrr
             c     zzzzzrrrrrrrrrrrrrrrrrrr
             cpu0  aaabbbaaacccbbbaaacccbbb
-        ");
+        ",
+        );
     }
 
     #[test]
     fn who_sleeps_gives_the_rest_of_the_turn_away() {
-        picture("round-robin quantum=4ms", "
+        picture(
+            "round-robin quantum=4ms",
+            "
             a     rrzzzzzzrrrrrrrr
             b     rrrrrrrrrrrrrrrr
             cpu0  aabbbbbbbbaaaabb
-        ");
+        ",
+        );
     }
 
     #[test]
     fn two_cpus_serve_one_queue() {
-        picture("round-robin quantum=2ms", "
+        picture(
+            "round-robin quantum=2ms",
+            "
             a     rrrrrrrrrrrr
             b     rrrrrrrrrrrr
             c     rrrrrrrrrrrr
             cpu0  aaccbbaaccbb
             cpu1  bbaaccbbaacc
-        ");
+        ",
+        );
     }
 }

@@ -87,10 +87,7 @@ impl Cpus {
             firsts: Tournament::new(host.cpus),
             switch: host.switch,
             migrate: host.migrate,
-            timers: Timers {
-                resolution: host.timer_resolution,
-                lateness: host.timer_lateness,
-            },
+            timers: Timers { resolution: host.timer_resolution, lateness: host.timer_lateness },
             refuse_ppm: host.refuse,
             homes: vec![None; vcpus],
         }

@@ -116,7 +116,8 @@ impl<'a> Sim<'a> {
                     if now > due {
                         sink.record(&Record::RangLate { at: now, cpu, late: now - due });
                     }
-                    let rang = if timer == Timer::Limit { Fact::LimitReached } else { Fact::AlarmRang };
+                    let rang =
+                        if timer == Timer::Limit { Fact::LimitReached } else { Fact::AlarmRang };
                     self.step(now, rang(cpu), sink)?;
                 }
                 Next::Event(Event::Wake(slot)) => {
@@ -211,12 +212,7 @@ impl<'a> Sim<'a> {
     }
 
     /// The occupant of a CPU has computed what it wanted to compute.
-    fn work_done<S: Sink>(
-        &mut self,
-        now: Time,
-        cpu: CpuId,
-        sink: &mut S,
-    ) -> Result<(), RunError> {
+    fn work_done<S: Sink>(&mut self, now: Time, cpu: CpuId, sink: &mut S) -> Result<(), RunError> {
         let vcpu = self.cpus.occupant(cpu);
         self.guests.finish_compute(vcpu);
         match self.guests.advance(vcpu, now, sink) {

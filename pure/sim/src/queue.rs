@@ -105,7 +105,9 @@ mod tests {
 
     proptest! {
         #[test]
-        fn events_come_out_in_order(times in prop::collection::vec((0u64..100, 0usize..8), 0..300)) {
+        fn events_come_out_in_order(
+            times in prop::collection::vec((0u64..100, 0usize..8), 0..300),
+        ) {
             let mut queue = Queue::default();
             let mut sorted = Vec::new();
             for (at, slot) in times {

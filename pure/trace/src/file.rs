@@ -103,8 +103,7 @@ impl<W: Write> Writer<W> {
     #[must_use]
     pub fn new(out: W, header: &Header) -> Writer<W> {
         let buffer = Vec::with_capacity(FLUSH_AT + 256);
-        let mut writer =
-            Writer { out, hash: FNV_START, last: Time::START, buffer, failed: None };
+        let mut writer = Writer { out, hash: FNV_START, last: Time::START, buffer, failed: None };
         writer.buffer.extend_from_slice(MAGIC);
         writer.text(&header.title);
         writer.text(&header.machine);
@@ -113,6 +112,7 @@ impl<W: Write> Writer<W> {
         writer.number(header.cpus as u64);
         writer.number(header.warmup.ns());
         writer.number(u64::from(header.knows.sleep) | u64::from(header.knows.stretches) << 1);
+        writer.number(header.knows.resolution.ns());
         writer.text(&header.scenario);
         writer.number(header.vcpus.len() as u64);
         for vcpu in &header.vcpus {
@@ -306,7 +306,7 @@ impl<R: Read> Reader<R> {
             seed: 0,
             cpus: 0,
             warmup: Span::ZERO,
-            knows: Knowledge { sleep: false, stretches: false },
+            knows: Knowledge { sleep: false, stretches: false, resolution: Span::ZERO },
             scenario: String::new(),
             vcpus: Vec::new(),
         };
@@ -378,7 +378,9 @@ impl<R: Read> Reader<R> {
         self.header.cpus = self.index(CpuId::LIMIT)?;
         self.header.warmup = Span::from_ns(self.number()?);
         let knows = self.number()?;
-        self.header.knows = Knowledge { sleep: knows & 1 != 0, stretches: knows & 2 != 0 };
+        let resolution = Span::from_ns(self.number()?);
+        let (sleep, stretches) = (knows & 1 != 0, knows & 2 != 0);
+        self.header.knows = Knowledge { sleep, stretches, resolution };
         self.header.scenario = self.text()?;
         let count = self.number()?;
         for _ in 0..count {
@@ -539,7 +541,7 @@ mod tests {
             seed: u64::MAX,
             cpus: 2,
             warmup: Span::from_ms(5),
-            knows: Knowledge { sleep: true, stretches: false },
+            knows: Knowledge { sleep: true, stretches: false, resolution: Span::from_us(2) },
             scenario: "text\nof it".into(),
             vcpus: vec![VcpuName { id: vcpu(), name: "web.1".into() }],
         }

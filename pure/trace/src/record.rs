@@ -146,11 +146,13 @@ pub struct Knowledge {
     /// The exact stretches in which each vCPU ran; without this, only how much it used between two
     /// looks.
     pub stretches: bool,
+    /// How far its count of CPU time may be off what its stretches say; zero where both are exact.
+    pub resolution: Span,
 }
 
 impl Knowledge {
     /// What a simulated host knows.
-    pub const ALL: Knowledge = Knowledge { sleep: true, stretches: true };
+    pub const ALL: Knowledge = Knowledge { sleep: true, stretches: true, resolution: Span::ZERO };
 }
 
 /// Something that takes records as they come.

@@ -202,16 +202,11 @@ impl CpuSet {
     /// The CPUs in order of their number.
     #[inline]
     pub fn iter(&self) -> impl Iterator<Item = CpuId> + use<> {
-        let words = self.0;
-        let (mut place, mut left) = (0, words[0]);
+        let mut left = *self;
         core::iter::from_fn(move || {
-            while left == 0 {
-                place += 1;
-                left = *words.get(place)?;
-            }
-            let bit = left.trailing_zeros() as usize;
-            left &= left - 1;
-            Some(CpuId::new(place * 64 + bit))
+            let cpu = left.first()?;
+            left.remove(cpu);
+            Some(cpu)
         })
     }
 }

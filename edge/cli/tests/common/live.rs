@@ -88,6 +88,15 @@ impl Live {
         Runner { live: self, child, name: name.into() }
     }
 
+    /// Starts it with a terminal for all that it says.
+    pub fn start_on(&self, terminal: File, scenario: &str) -> Runner<'_> {
+        self.place.write("it.toml", scenario.as_bytes());
+        let mut command = self.command(&["run", "it.toml"]);
+        command.stderr(terminal.try_clone().expect("a terminal")).stdout(terminal);
+        let child = command.process_group(0).spawn().expect("the program can be started");
+        Runner { live: self, child, name: "it".into() }
+    }
+
     /// Processes that this test has started, or that those have, with their command lines.
     pub fn processes(&self) -> Vec<(i32, String)> {
         let mark = format!("{TAG}={}", self.tag).into_bytes();
@@ -155,9 +164,10 @@ impl Runner<'_> {
         self.child.try_wait().expect("is our child").is_none()
     }
 
-    pub fn output(&self) -> String {
-        let bytes = self.live.place.read(&format!("{}.out", self.name));
-        String::from_utf8_lossy(&bytes).into_owned()
+    /// Nothing, if it was said to a terminal.
+    fn said(&self, kind: &str) -> String {
+        let bytes = fs::read(self.live.place.path(&format!("{}.{kind}", self.name)));
+        String::from_utf8_lossy(&bytes.unwrap_or_default()).into_owned()
     }
 
     /// What came of it, once it has ended.
@@ -165,8 +175,7 @@ impl Runner<'_> {
     pub fn end(mut self) -> Ran {
         wait_until("the run to end", || !self.is_running());
         let code = self.child.wait().expect("is our child").code();
-        let err = self.live.place.read(&format!("{}.err", self.name));
-        Ran { code, out: self.output(), err: String::from_utf8_lossy(&err).into_owned() }
+        Ran { code, out: self.said("out"), err: self.said("err") }
     }
 }
 

@@ -155,3 +155,15 @@ pub fn files_in(folder: &Path) -> Vec<String> {
     names.sort();
     names
 }
+
+/// A terminal: its outside, where somebody would sit, and its inside.
+pub fn terminal() -> (std::fs::File, std::fs::File) {
+    use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
+    let outside =
+        openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC).expect("a terminal");
+    grantpt(&outside).and_then(|()| unlockpt(&outside)).expect("a terminal");
+    let name = ptsname(&outside, Vec::new()).expect("the terminal's name");
+    let name = name.to_str().expect("a path");
+    let inside = std::fs::OpenOptions::new().read(true).write(true).open(name);
+    (outside.into(), inside.expect("the terminal's other end"))
+}

@@ -172,10 +172,7 @@ impl Topic {
     /// Whether nothing runs live without it.
     #[must_use]
     pub const fn is_required(self) -> bool {
-        matches!(
-            self,
-            Topic::Kernel | Topic::Privilege | Topic::Fifo
-        )
+        matches!(self, Topic::Kernel | Topic::Privilege | Topic::Fifo)
     }
 
     /// Why it matters, in one line.

@@ -52,7 +52,7 @@ impl Script {
     }
 
     pub fn knows(mut self, sleep: bool, stretches: bool) -> Script {
-        self.header.knows = Knowledge { sleep, stretches };
+        self.header.knows = Knowledge { sleep, stretches, resolution: Span::ZERO };
         self
     }
 
