@@ -169,12 +169,12 @@ const ROUND: Span = Span::from_ms(100);
 /// When it cannot be set up, or breaks off. Everything is given back in any case.
 pub fn run<S: Sink>(
     scenario: &Scenario,
-    options: Options<'_>,
+    mut options: Options<'_>,
     sink: &mut S,
 ) -> Result<Outcome, LiveError> {
     try_real_time()?;
     let mut run = Run::set_up(scenario, &options)?;
-    let result = run.go(scenario, options, sink);
+    let result = run.go(scenario, &mut options, sink);
     let given_back = run.take_down();
     let outcome = result?;
     given_back.map(|()| outcome)
@@ -235,7 +235,7 @@ impl Run {
     fn go<S: Sink>(
         &mut self,
         scenario: &Scenario,
-        options: Options<'_>,
+        options: &mut Options<'_>,
         sink: &mut S,
     ) -> Result<Outcome, LiveError> {
         lock_memory().map_err(|source| LiveError::NoLockedMemory { source })?;
@@ -252,14 +252,17 @@ impl Run {
         self.wait_for_origin();
         lock(&self.machine).begin(self.origin);
         // Before anybody else is made real-time: whoever comes later might never get to run.
-        let dispatchers = self.start_dispatchers(&options)?;
+        let dispatchers = self.start_dispatchers(options)?;
         let joined =
             subjects.into_iter().try_for_each(|(index, held)| self.join(scenario, index, held));
         poke(&dispatchers);
         let result = joined.and_then(|()| self.manage(scenario, options, sink, &dispatchers));
         let ended = match &result {
             Ok(()) => lock(&self.machine).end().map_err(LiveError::from),
-            Err(_) => Ok(lock(&self.machine).abandon()),
+            Err(_) => {
+                lock(&self.machine).abandon();
+                Ok(())
+            }
         };
         let stopped = stop_dispatchers(dispatchers, &self.machine);
         self.pump(sink);
@@ -340,7 +343,7 @@ impl Run {
     fn manage<S: Sink>(
         &mut self,
         scenario: &Scenario,
-        options: Options<'_>,
+        options: &mut Options<'_>,
         sink: &mut S,
         dispatchers: &[Dispatcher],
     ) -> Result<(), LiveError> {

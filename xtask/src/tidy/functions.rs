@@ -1,4 +1,4 @@
-//! How long functions are. None may be longer than [`MOST`] lines but those listed, and these may
+//! How long functions are. None may be longer than `MOST` lines but those listed, and these may
 //! not grow.
 
 use std::collections::BTreeMap;
