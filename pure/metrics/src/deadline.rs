@@ -3,9 +3,9 @@
 //! - A period *counts* if it begins after the warm-up and the vCPU was awake in it without a break
 //!   until it had received what it was owed, or else until the deadline.
 //! - It is *owed* one slice, less what it had received ahead of time. Ahead of time is what it got
-//!   in a period beyond what it was owed: of that, what lay beyond the limit of a turn that was its
-//!   due, or all if it is exact. At most one slice is taken off a period, and the rest off later
-//!   ones, whether they count or not.
+//!   in a period beyond what it was owed and what the one before had lacked: of that, what lay
+//!   beyond the limit of a turn that was its due, and, if it is exact, all that was not. At most one
+//!   slice is taken off a period, and the rest off later ones, whether they count or not.
 //! - The deadline is *missed* if by then the vCPU has received less than it was owed in the period,
 //!   by however little. Each period is judged by what was received between its ends: time that
 //!   makes up for a shortfall counts in the period that it is given in as well.
@@ -38,8 +38,10 @@ pub(crate) struct Deadlines {
     resolution: Span,
     /// What the current period is owed.
     owed: Span,
-    /// What is left of that, and of what the period before lacked: more is ahead of time.
+    /// What is left of that.
     left: Span,
+    /// What the period before lacked and has not been made up: more than both is ahead of time.
+    missing: Span,
     /// What was received ahead of time and has not been taken off yet.
     ahead: Span,
     /// What of it was taken off the current period.
@@ -105,23 +107,27 @@ impl Deadlines {
         // The period that is cut short, perhaps as it begins, is not judged and so pays for
         // nothing.
         self.ahead += self.taken_off;
-        self.next(slice, Span::ZERO, is_asleep);
+        self.missing = Span::ZERO;
+        self.next(slice, is_asleep);
     }
 
     /// Received within the current period.
     pub(crate) fn receive(&mut self, received: Received) {
         let Received { stretch: Stretch { used, .. }, late, due, exact } = received;
         let within = used.min(self.left);
-        let beyond = used - within;
         self.left -= within;
+        let made_up = (used - within).min(self.missing);
+        self.missing -= made_up;
+        let beyond = used - within - made_up;
         self.ahead += match (self.is_broken, exact, due) {
             // In a period that it slept in, a policy owes it what it sees fit, and the limit is all
             // that is known of that.
             (true, _, true) => late,
             (true, true, false) => used,
-            (false, true, _) => beyond,
-            // A limit may also pass while something else has the CPU: that is not ahead of time.
-            (false, false, true) => beyond.min(late),
+            (false, true, false) => beyond,
+            // What makes up for older shortfalls lies within a limit; and a limit may pass while
+            // something else has the CPU. Neither is ahead of time.
+            (false, _, true) => beyond.min(late),
             (_, false, false) => Span::ZERO,
         };
         self.received += used;
@@ -145,11 +151,11 @@ impl Deadlines {
     /// The period ends, and the next one begins.
     pub(crate) fn deadline(&mut self, at: Time, promise: Reservation, state: State) {
         let slice = promise.slice();
-        // Only what this period lacks by itself: where a policy and this differ on what a period
+        // What is too little to tell is forgotten: where a policy and this differ on what a period
         // with sleep in it was owed, they must not differ for ever.
         let shortfall = self.owed.left_after(self.received);
         let is_none = self.is_broken || shortfall <= self.resolution;
-        let lacking = if is_none { Span::ZERO } else { shortfall.min(slice) };
+        self.missing = if is_none { Span::ZERO } else { shortfall };
         if state.counts && !self.is_broken {
             self.count += 1;
             if shortfall > self.resolution {
@@ -157,13 +163,14 @@ impl Deadlines {
                 self.wait(at, shortfall, promise);
             }
         }
-        self.next(slice, lacking, state.is_asleep);
+        self.next(slice, state.is_asleep);
     }
 
     /// It sleeps through `count` periods, the current one first, and one more begins.
     pub(crate) fn slept_through(&mut self, count: u64, slice: Span) {
         self.ahead = self.ahead.left_after(slice * (count - 1));
-        self.next(slice, Span::ZERO, true);
+        self.missing = Span::ZERO;
+        self.next(slice, true);
     }
 
     /// Whatever it lacks, it no longer waits for it.
@@ -183,11 +190,11 @@ impl Deadlines {
         }
     }
 
-    fn next(&mut self, slice: Span, lacking: Span, is_asleep: bool) {
+    fn next(&mut self, slice: Span, is_asleep: bool) {
         self.taken_off = self.ahead.min(slice);
         self.ahead -= self.taken_off;
         self.owed = slice - self.taken_off;
-        self.left = self.owed + lacking;
+        self.left = self.owed;
         self.received = Span::ZERO;
         self.is_broken = is_asleep;
     }

@@ -14,8 +14,9 @@
 //!   this period, `served` when it has not;
 //! - what a vCPU used beyond its slice in a turn that was due to it is debt, and is taken from its
 //!   next slices, so over many periods the error is that of a single one;
-//! - what an awake vCPU was not given by its deadline is backlog, and is added to its next slices,
-//!   at most one slice to each.
+//! - what an awake vCPU was not given by its deadline is backlog, and is made up for before anybody
+//!   else gets time that nobody is owed. It never takes time that somebody is: whoever was late,
+//!   nobody else becomes late for it.
 //!
 //! A new share starts a new period at once. On a CPU that is promised to the last that may take
 //! time from others, once and at most one slice of it, where much of the old slice was used early.
@@ -71,8 +72,9 @@ refused, with both numbers.
 
 Beyond the slice: a work-conserving vCPU (the default) shares what nobody is owed; with
 exact = true it stops until its next period. What a vCPU overran in a turn that was its
-due is debt, taken from its next slices, and what it was not given by its deadline is
-added to them: the share is right in the long run whatever the timers do.
+due is debt, taken from its next slices, and what it was not given by its deadline comes
+first when there is unclaimed time: the share is right in the long run, whatever the
+timers do.
 
 Sleeping in mid-period saves nothing up beyond slice/period of what is left of it.",
     policy_fields: &[RESERVE, PLACE, QUANTUM],
@@ -94,11 +96,20 @@ struct Edf {
     loads: Vec<Load>,
     /// Two queues a CPU, `owed` and `served`, by deadline.
     deadlines: Queues<Time>,
-    /// One queue a CPU: the served who may have more, by how much of the unclaimed time they had.
-    spare: Queues<Span>,
+    /// One queue a CPU: the served who may have more.
+    spare: Queues<Turn>,
     /// By CPU: the least that anybody in `spare` had; who comes late starts from there.
     spare_floor: Vec<Span>,
     servers: Roster<Server>,
+}
+
+/// Whose turn it is when nobody is owed anything before a deadline.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Turn {
+    /// First those that were not given their due in time, by their present deadline.
+    Late(Time),
+    /// Then the work-conserving, by how much of this time they have had.
+    Unclaimed(Span),
 }
 
 /// What one vCPU is owed and has had.
@@ -112,7 +123,7 @@ struct Server {
     remaining: Span,
     /// Overrun, still to be taken from coming slices.
     debt: Span,
-    /// Not given to it by past deadlines although it was awake, still to be added to its slices.
+    /// Not given to it by past deadlines although it was awake, still to be made up for.
     backlog: Span,
     /// Unclaimed time it had, or was passed over for by sleeping.
     spare_used: Span,
@@ -195,15 +206,17 @@ impl Policy for Edf {
             if server.remaining.is_zero() && at.is_awake(vcpu) {
                 self.enqueue(vcpu);
             }
-        } else if server.exact {
-            server.debt += beyond;
         } else if !beyond.is_zero() {
-            server.spare_used += beyond;
+            let made_up = beyond.min(server.backlog);
+            server.backlog -= made_up;
+            let more = beyond - made_up;
+            *(if server.exact { &mut server.debt } else { &mut server.spare_used }) += more;
             let cpu = server.cpu.index();
             if self.spare.queue_of(vcpu).is_some() {
                 self.enqueue(vcpu);
-                let least = self.spare.first(cpu).map_or(Span::ZERO, |(least, _)| least);
-                self.spare_floor[cpu] = self.spare_floor[cpu].max(least);
+                if let Some((Turn::Unclaimed(least), _)) = self.spare.first(cpu) {
+                    self.spare_floor[cpu] = self.spare_floor[cpu].max(least);
+                }
             }
         }
     }
@@ -213,6 +226,7 @@ impl Policy for Edf {
         let server = &mut self.servers[vcpu];
         server.asleep_since = at.now();
         server.slept = true;
+        server.backlog = Span::ZERO;
     }
 
     fn pick(&self, at: &Moment, cpu: CpuId) -> Pick {
@@ -220,9 +234,14 @@ impl Policy for Edf {
             let limit = Some(self.servers[vcpu].remaining);
             return Pick::Run { vcpu, limit, claim: Claim::Due };
         }
-        match first_eligible(&self.spare, cpu.index(), at, cpu) {
-            Some(vcpu) => Pick::Run { vcpu, limit: Some(self.quantum), claim: Claim::Spare },
-            None => Pick::Idle,
+        let Some(vcpu) = first_eligible(&self.spare, cpu.index(), at, cpu) else {
+            return Pick::Idle;
+        };
+        let backlog = self.servers[vcpu].backlog;
+        if backlog.is_zero() {
+            Pick::Run { vcpu, limit: Some(self.quantum), claim: Claim::Spare }
+        } else {
+            Pick::Run { vcpu, limit: Some(backlog.min(self.quantum)), claim: Claim::Due }
         }
     }
 
@@ -298,8 +317,13 @@ impl Edf {
         let is_served = server.remaining.is_zero();
         let queue = if is_served { served(server.cpu) } else { owed(server.cpu) };
         self.deadlines.insert(queue, server.deadline, vcpu);
-        if is_served && !server.exact {
-            self.spare.insert(server.cpu.index(), server.spare_used, vcpu);
+        if !is_served {
+            return;
+        }
+        if !server.backlog.is_zero() {
+            self.spare.insert(server.cpu.index(), Turn::Late(server.deadline), vcpu);
+        } else if !server.exact {
+            self.spare.insert(server.cpu.index(), Turn::Unclaimed(server.spare_used), vcpu);
         }
     }
 
@@ -327,12 +351,9 @@ impl Server {
         self.debt -= settled;
         self.slept = self.asleep_since != Time::NEVER;
         self.deadline = self.deadline.after(period * passed).after(period);
-        let extra = self.backlog.min(slice);
-        self.backlog -= extra;
-        let due = slice + extra;
-        let paid = self.debt.min(due);
+        let paid = self.debt.min(slice);
         self.debt -= paid;
-        self.remaining = due - paid;
+        self.remaining = slice - paid;
     }
 
     /// Awake again: keeps the larger of the two amounts that cannot hurt others (see the top).
