@@ -38,7 +38,7 @@ const LAST_STEP: &str = "SLACKLINE_TEST_LAST_STEP";
 
 /// How long anything may take that takes milliseconds on an idle host: enough for one that is so
 /// busy that a process has to wait seconds for its turn.
-const PATIENCE: Duration = Duration::from_secs(20);
+const PATIENCE: Duration = Duration::from_secs(60);
 const NICE: i32 = 5;
 
 // The parts.

@@ -23,7 +23,7 @@ use slackline_units::{CpuId, CpuSet, Span};
 use super::{Place, Ran};
 
 /// How long anything may take that takes milliseconds on an idle machine.
-pub const PATIENCE: Duration = Duration::from_secs(20);
+pub const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Marks every process that a test starts, and all that those start.
 const TAG: &str = "SLACKLINE_TEST_TAG";
