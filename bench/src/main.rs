@@ -38,12 +38,22 @@ enum Bench {
         #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..))]
         rounds: u32,
     },
-    /// Each policy at 2 to 100,000 vCPUs.
-    Policy,
+    /// Each policy at 2 to 100,000 vCPUs, beside the original where there is one.
+    Policy {
+        /// How often each is measured.
+        #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
+        rounds: u32,
+    },
     /// The live host beside the kernel's own limits; needs root.
     Live {
         /// How long each measurement takes.
         #[arg(long, default_value_t = 60)]
+        seconds: u64,
+    },
+    /// ALERT on the live host: Slackline beside the kernel's own limits; needs root.
+    Alert {
+        /// For how many seconds each share is measured in each way.
+        #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u64).range(2..))]
         seconds: u64,
     },
     /// Runs a scale scenario and prints its peak memory in KiB; `scale` starts this.
@@ -56,8 +66,9 @@ fn main() -> Result<()> {
     let (name, table) = match arguments.bench {
         Bench::Simso { rounds } => ("simso", simso::run(rounds)?),
         Bench::Scale { rounds } => ("scale", scale::run(rounds)?),
-        Bench::Policy => ("policy", policy::run()?),
+        Bench::Policy { rounds } => ("policy", policy::run(rounds)?),
         Bench::Live { seconds } => ("live", live::run(seconds)?),
+        Bench::Alert { seconds } => ("alert", live::alert::run(seconds)?),
         Bench::Memory { vcpus, events } => {
             println!("{}", scale::peak_memory(vcpus, events)?);
             return Ok(());

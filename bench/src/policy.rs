@@ -6,39 +6,113 @@
 
 use std::time::Instant;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use slackline_host::{Fact, Hands, Host, Order, Outcome, Report, Used};
-use slackline_policy::{ALL, Given, Spec, Values};
+use slackline_policy::{ALL, Given, Spec, Topology, Values};
 use slackline_units::{CpuId, DomId, Span, Time, VcpuId};
 
-use crate::report::table;
+use crate::report::{median, spread, table};
 
-const SIZES: [usize; 6] = [2, 8, 64, 512, 10_000, 100_000];
-const STEPS: u32 = 1_000_000;
+const SIZES: [usize; 7] = [2, 8, 64, 512, 1_000, 10_000, 100_000];
+const STEPS: u32 = 200_000;
 
 /// How long the occupant runs before it blocks, and how long it sleeps.
 const A_WHILE: Span = Span::from_us(1);
 
-/// Measures every policy at every size; returns Markdown.
-pub(crate) fn run() -> Result<String> {
-    let mut rows = Vec::new();
+/// What the originals cost: policy, vCPUs, ns a pass, ns a block and wake.
+const ORIGINALS: &str = include_str!("../data/originals.csv");
+
+/// A policy as it is measured.
+struct Case {
+    name: String,
+    spec: &'static Spec,
+    share: Share,
+}
+
+/// What everybody in a case is given.
+#[derive(Clone, Copy)]
+enum Share {
+    /// The policy's defaults; where it needs a slice in every period, half a CPU for all together.
+    Guaranteed,
+    /// No slice: what is left over.
+    BestEffort,
+}
+
+/// Measures every policy at every size in turn, so often; returns Markdown.
+pub(crate) fn run(rounds: u32) -> Result<String> {
+    let mut cases = Vec::new();
     for spec in ALL {
-        for size in SIZES {
-            let pass = cost(spec, size, Machine::pass)?;
-            let pair = cost(spec, size, Machine::pair)?;
-            let name = spec.name.to_owned();
-            rows.push(vec![name, size.to_string(), format!("{pass:.0}"), format!("{pair:.0}")]);
+        cases.push(Case { name: spec.name.to_owned(), spec, share: Share::Guaranteed });
+        if spec.name == "sedf" {
+            let name = format!("{} best effort", spec.name);
+            cases.push(Case { name, spec, share: Share::BestEffort });
         }
     }
-    let heads = ["policy", "vCPUs", "ns a pass", "ns a block and wake"];
-    Ok(format!("One CPU, everybody awake at first.\n\n{}", table(&heads, &rows)))
+    let mut rows = Vec::new();
+    for case in &cases {
+        let mut costs = Vec::new();
+        for size in SIZES {
+            let (mut passes, mut pairs) = (Vec::new(), Vec::new());
+            for _ in 0..rounds {
+                passes.push(cost(case, size, Machine::pass)?);
+                pairs.push(cost(case, size, Machine::pair)?);
+            }
+            let (pass, pair) = (median(&passes), median(&pairs));
+            let original = original(&case.name, size)?;
+            let beside = |ours: f64, theirs: Option<f64>| match theirs {
+                Some(theirs) => format!("{theirs:.0} ({:.2})", ours / theirs),
+                None => "-".to_owned(),
+            };
+            let name = case.name.clone();
+            rows.push(vec![
+                name,
+                size.to_string(),
+                spread(&passes, 0),
+                beside(pass, original.0),
+                spread(&pairs, 0),
+                beside(pair, original.1),
+            ]);
+            costs.push((size, pass));
+        }
+        let at = |size| costs.iter().find(|(of, _)| *of == size).map_or(f64::NAN, |cost| cost.1);
+        let growth = at(100_000) / at(1_000);
+        let mut row = vec![case.name.clone(), "1,000 to 100,000".to_owned()];
+        row.extend([format!("{growth:.1} times"), String::new(), String::new(), String::new()]);
+        rows.push(row);
+    }
+    let heads = [
+        "policy",
+        "vCPUs",
+        "ns a pass",
+        "original (ratio)",
+        "ns a block and wake",
+        "original (ratio)",
+    ];
+    Ok(format!(
+        "One CPU, everybody awake at first; median (range) of {rounds} rounds, with the host and \
+         its checks. The originals were measured on another machine.\n\n{}",
+        table(&heads, &rows)
+    ))
+}
+
+/// What the original costs in nanoseconds: a pass, and a block and wake.
+fn original(name: &str, size: usize) -> Result<(Option<f64>, Option<f64>)> {
+    let rows = ORIGINALS.lines().filter(|line| !line.starts_with('#')).skip(1);
+    for row in rows {
+        let cells: Vec<&str> = row.split(',').collect();
+        let [policy, vcpus, pass, pair] = cells[..] else { bail!("four cells, not `{row}`") };
+        if policy == name && vcpus.parse() == Ok(size) {
+            return Ok((pass.parse().ok(), pair.parse().ok()));
+        }
+    }
+    Ok((None, None))
 }
 
 type Step = fn(&mut Machine) -> Result<()>;
 
-fn cost(spec: &'static Spec, size: usize, step: Step) -> Result<f64> {
-    let mut machine = Machine::new(spec, size)?;
-    for _ in 0..STEPS / 10 {
+fn cost(case: &Case, size: usize, step: Step) -> Result<f64> {
+    let mut machine = Machine::new(case, size)?;
+    for _ in 0..STEPS / 4 {
         step(&mut machine)?;
     }
     let start = Instant::now();
@@ -93,14 +167,15 @@ impl Hands for Cpu {
 }
 
 impl Machine {
-    fn new(spec: &'static Spec, size: usize) -> Result<Machine> {
+    fn new(case: &Case, size: usize) -> Result<Machine> {
+        let spec = case.spec;
         let values = Values::defaults(spec.policy_fields)?;
-        let host = Host::new(spec, &values, 1);
+        let host = Host::new(spec, &values, Topology::flat(1));
         let mut machine = Machine { host, cpu: Cpu::default(), now: Time::START };
-        let share = share(spec, size)?;
+        let share = share(case, size)?;
         let vcpus = (0..u32::try_from(size)?).map(|slot| VcpuId::new(slot, DomId::new(slot), 0));
         for vcpu in vcpus {
-            machine.step(Fact::Joined(vcpu, &share))?;
+            machine.step(Fact::Joined(vcpu, (&share).into()))?;
             machine.step(Fact::Woke(vcpu))?;
         }
         Ok(machine)
@@ -122,6 +197,10 @@ impl Machine {
 
     fn pair(&mut self) -> Result<()> {
         self.rest()?;
+        // Who gets its slice and no more leaves the CPU idle until the next period.
+        while self.cpu.occupant.is_none() && self.cpu.due() < Time::NEVER {
+            self.pass()?;
+        }
         let vcpu = self.cpu.occupant.context("everybody is awake, and nobody runs")?;
         self.step(Fact::Blocked(vcpu))?;
         self.rest()?;
@@ -139,13 +218,17 @@ impl Machine {
     }
 }
 
-/// A share that as many can have at once: a policy's defaults, and where it needs a slice in every
-/// period, half a CPU for all together.
-fn share(spec: &'static Spec, size: usize) -> Result<Values> {
+/// A share that as many can have at once.
+fn share(case: &Case, size: usize) -> Result<Values> {
+    let fields = case.spec.share_fields;
     let period = format!("{}us", 100 * size);
-    let given = [("slice", "50us"), ("period", period.as_str())];
-    let has = |name: &str| spec.share_fields.iter().any(|field| field.name == name);
-    let given = given.into_iter().filter(|(name, _)| has(name));
-    let given = given.map(|(name, text)| (name, Given::Text(text)));
-    Values::read(spec.share_fields, given).context("a share of the policy")
+    let slices = [("slice", "50us"), ("budget", "50us"), ("period", period.as_str())];
+    let given: &[(&str, &str)] = match case.share {
+        Share::Guaranteed => &slices,
+        Share::BestEffort => &[],
+    };
+    let has = |name: &str| fields.iter().any(|field| field.name == name);
+    let given = given.iter().filter(|(name, _)| has(name));
+    let given = given.map(|&(name, text)| (name, Given::Text(text)));
+    Values::read(fields, given).context("a share of the policy")
 }

@@ -30,10 +30,20 @@ pub(crate) fn table(heads: &[&str], rows: &[Vec<String>]) -> String {
     text
 }
 
+/// The one in the middle.
+pub(crate) fn median(values: &[f64]) -> f64 {
+    sorted(values)[values.len() / 2]
+}
+
 /// The median and the range, as people read them.
 pub(crate) fn spread(values: &[f64], digits: usize) -> String {
+    let (sorted, middle) = (sorted(values), median(values));
+    let (least, most) = (sorted[0], sorted[sorted.len() - 1]);
+    format!("{middle:.digits$} ({least:.digits$} to {most:.digits$})")
+}
+
+fn sorted(values: &[f64]) -> Vec<f64> {
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);
-    let [least, middle, most] = [0, sorted.len() / 2, sorted.len() - 1].map(|at| sorted[at]);
-    format!("{middle:.digits$} ({least:.digits$} to {most:.digits$})")
+    sorted
 }

@@ -3,6 +3,7 @@
 //! Everything is run through the built binary, as a user would, and with an ordinary CPU hog on the
 //! managed CPU as competition. Needs root, a second CPU, and an otherwise quiet machine.
 
+pub(crate) mod alert;
 mod peers;
 mod sample;
 
@@ -11,8 +12,9 @@ use std::process::{Child, Command, Stdio};
 
 use anyhow::{Context, Result, bail, ensure};
 use serde_json::Value;
+use slackline_live::fence::KeeperCommand;
 use slackline_live::sys::{Tid, online_cpus, set_affinity};
-use slackline_units::{CpuId, CpuSet};
+use slackline_units::{CpuId, CpuSet, CpuShare};
 
 /// One line of the result: what was measured, what came out, what is promised.
 pub(crate) struct Row {
@@ -61,10 +63,25 @@ impl Setting {
         Ok(Setting { slackline, folder: scratch, cpu, seconds })
     }
 
+    /// The keeper of what is limited here: the built binary's.
+    fn keeper(&self) -> KeeperCommand {
+        KeeperCommand {
+            program: self.slackline.clone(),
+            arguments: vec!["keep".into()],
+            state_directory: KeeperCommand::STATE_DIRECTORY.into(),
+        }
+    }
+
     /// A load process of ours, on the managed CPU.
     fn spin(&self) -> Result<Load> {
+        self.load(&["spin"])
+    }
+
+    /// As [`Setting::spin`], of another kind.
+    fn load(&self, kind: &[&str]) -> Result<Load> {
         let child = Command::new(&self.slackline)
-            .args(["load", "spin"])
+            .arg("load")
+            .args(kind)
             .stdout(Stdio::null())
             .stderr(Stdio::null())
             .spawn()?;
@@ -198,9 +215,9 @@ fn one_percent(setting: &Setting) -> Result<Vec<Row>> {
         promised: "5 % of the share",
         holds: Some(error <= 50_000.0),
     });
-    for (name, limit) in peers::ALL {
+    for (name, way) in peers::ALL {
         let what = format!("the same under {name}: whole-second error, p99 (worst)");
-        let got = match sample::under(setting, *limit) {
+        let got = match sample::under(setting, &way, CpuShare::from_ppm(10_000)) {
             Ok(errors) => format!("{} ({})", percent(errors.p99), percent(errors.worst)),
             Err(error) => format!("not possible here: {error:#}"),
         };

@@ -25,8 +25,12 @@ pub(crate) enum Command {
     Compare(Compare),
     /// Read a scenario and try its admission; runs nothing.
     Check(Check),
+    /// Test how exactly shares are delivered second by second, simulated or on this machine: ALERT.
+    Alert(Alert),
     /// Draw a saved trace as a timeline.
     Show(Show),
+    /// Run the experiments of a paper and hold them against what was published.
+    Paper(PaperArgs),
     /// Be a workload: one of the programs of a scenario as a real process.
     Load(Load),
     /// Say what this machine allows, and what to do about what is missing.
@@ -53,6 +57,10 @@ pub(crate) struct Keeping {
     /// Save the trace for the Perfetto UI.
     #[arg(long, value_name = "FILE")]
     pub(crate) perfetto: Option<PathBuf>,
+    /// Show XenMon's metrics of each domain as well: gotten, allocated, blocked, waited, executions
+    /// and I/O.
+    #[arg(long)]
+    pub(crate) xenmon: bool,
 }
 
 #[derive(Debug, Args)]
@@ -110,6 +118,65 @@ pub(crate) struct Compare {
     pub(crate) json: bool,
 }
 
+/// The allocation error test of Cherkasova, Gupta and Vahdat (2007, section 5.2): a domain that
+/// never stops computing is limited to a share A of a CPU, next to Dom0 with 6 %, for 3 minutes at
+/// each of 1, 2, ... 10, 20, ... 90 %. What it uses, U, is taken every second. The error is (U -
+/// A)/A: positive where it had too much. (They define (A - U)/A, but report errors up to 370 %,
+/// which only (U - A)/A can be.)
+#[derive(Debug, Args)]
+pub(crate) struct Alert {
+    /// A policy to simulate, perhaps with some of its parameters: `sedf`, `credit:rules=xen-3.0.3`.
+    /// Again for each more [default: SEDF and Credit as they were published, and edf].
+    #[arg(long, value_name = "NAME[:FIELD=VALUE]")]
+    pub(crate) policy: Vec<String>,
+    /// A parameter of all these policies, or of the share: `period=10ms`. Again for each more.
+    #[arg(long, value_name = "FIELD=VALUE")]
+    pub(crate) set: Vec<String>,
+    /// Turn one rule of each policy at a time, to show what each does to the error.
+    #[arg(long, conflicts_with = "live")]
+    pub(crate) ablate: bool,
+    /// Three domains that never stop, limited to 66 % each, on two CPUs for ten minutes.
+    #[arg(long, conflicts_with = "live")]
+    pub(crate) smp: bool,
+    /// On this machine instead: a process that never stops is limited in real ways. Needs root.
+    #[arg(long)]
+    pub(crate) live: bool,
+    /// The ways of limiting to try live: slackline, deadline, quota-v1, quota-v2 [default: all that
+    /// this machine has].
+    #[arg(long, value_name = "WAY,WAY", value_delimiter = ',', requires = "live")]
+    pub(crate) limiter: Vec<String>,
+    /// A command that limits a process, tried live as well: `cpulimit -p {pid} -l {percent}`.
+    #[arg(long, value_name = "COMMAND", requires = "live")]
+    pub(crate) limiter_command: Vec<String>,
+    /// The CPU on which the process is limited live [default: the last one].
+    #[arg(long, value_name = "N", requires = "live")]
+    pub(crate) cpu: Option<usize>,
+    /// The shares to test, in percent of a CPU [default: 1 to 10 and 20 to 90].
+    #[arg(long, value_name = "PERCENT,...", value_delimiter = ',')]
+    pub(crate) targets: Vec<String>,
+    /// How long each share is tested [default: 3min; 10min with --smp].
+    #[arg(long, value_parser = span)]
+    pub(crate) length: Option<Span>,
+    /// How many times everything is simulated, each with its own seed [default: 10].
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=1000))]
+    pub(crate) seeds: Option<u64>,
+    /// Less of everything: 20 seconds a share and 3 seeds; live 3 seconds and fewer shares.
+    #[arg(long)]
+    pub(crate) quick: bool,
+    /// Write everything as one page with figures.
+    #[arg(long, value_name = "FILE.html")]
+    pub(crate) report: Option<PathBuf>,
+    /// Write every second as a line.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) csv: Option<PathBuf>,
+    /// Print the numbers as JSON.
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// The commit of this program, for the foot of the report.
+    #[arg(long, value_name = "ID")]
+    pub(crate) commit: Option<String>,
+}
+
 #[derive(Debug, Args)]
 pub(crate) struct Check {
     /// The scenario.
@@ -147,9 +214,59 @@ pub(crate) struct Show {
     /// That table as JSON.
     #[arg(long, conflicts_with_all = ["list", "ascii", "runs"])]
     pub(crate) json: bool,
+    /// The table with XenMon's metrics of each domain.
+    #[arg(long, conflicts_with_all = ["list", "ascii", "runs"])]
+    pub(crate) xenmon: bool,
     /// Save the trace for the Perfetto UI.
     #[arg(long, value_name = "FILE")]
     pub(crate) perfetto: Option<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct PaperArgs {
+    #[command(subcommand)]
+    pub(crate) command: PaperCommand,
+    /// The folder that has a folder for each paper.
+    #[arg(long, global = true, value_name = "FOLDER", default_value = "papers")]
+    pub(crate) papers: PathBuf,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum PaperCommand {
+    /// The papers, their experiments, and what came of these.
+    List,
+    /// Run experiments, compare, and write the results into the paper's folder.
+    Run(PaperRun),
+    /// Find the costs that a paper does not give, from its calibration rows alone.
+    Calibrate {
+        /// The paper.
+        paper: String,
+    },
+    /// One page with each figure, ours and theirs, from the results as they are.
+    Report(PaperReport),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct PaperRun {
+    /// The paper.
+    pub(crate) paper: String,
+    /// Its experiments, or figures of them [default: all but `sensitivity`].
+    pub(crate) experiments: Vec<String>,
+    /// Another number of seeds than the experiments'.
+    #[arg(long, value_parser = clap::value_parser!(u64).range(1..=1000))]
+    pub(crate) seeds: Option<u64>,
+    /// Write no results.
+    #[arg(long = "no-results", action = clap::ArgAction::SetFalse)]
+    pub(crate) keep: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct PaperReport {
+    /// The paper [default: all].
+    pub(crate) paper: Option<String>,
+    /// The page.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) out: PathBuf,
 }
 
 #[derive(Debug, Args)]

@@ -14,7 +14,8 @@ pub(crate) fn compare(args: &Compare) -> Result<(), Problem> {
     let mut simulated = Vec::new();
     for policy in &policies {
         let scenario = input::under(&args.file, &scenario, policy)?;
-        simulated.push((policy.as_str(), sim::simulate(&args.file, &scenario, &keeping)?.0));
+        simulated
+            .push((policy.as_str(), sim::simulate(&args.file, &scenario, &keeping)?.0.summary));
     }
     let live = if args.live || args.live_if_possible {
         match run::live(&args.file, &scenario, args.cpus.as_deref(), &keeping) {
@@ -39,7 +40,7 @@ pub(crate) fn compare(args: &Compare) -> Result<(), Problem> {
         simulated.iter().map(|(policy, summary)| (heading(policy), summary)).collect();
     if let Some(live) = &live {
         let heading = if policies.len() == 1 { "delivered".into() } else { format!("{own}, live") };
-        runs.push((heading, &live.summary));
+        runs.push((heading, live.summary()));
     }
     let runs: Vec<(&str, &Summary)> =
         runs.iter().map(|(name, run)| (name.as_str(), *run)).collect();
@@ -57,6 +58,6 @@ pub(crate) fn compare(args: &Compare) -> Result<(), Problem> {
         .filter(|(policy, _)| *policy == own)
         .map(|(_, summary)| claims::Checked::sim(summary))
         .collect();
-    checked.extend(live.as_ref().map(|live| claims::Checked::live(&live.summary)));
+    checked.extend(live.as_ref().map(|live| claims::Checked::live(live.summary())));
     claims::check(&args.file, &scenario, &checked)
 }

@@ -1,5 +1,6 @@
 //! `slackline`: the one binary. Each command is a module; this file only chooses.
 
+mod alert;
 mod args;
 mod check;
 mod claims;
@@ -10,6 +11,8 @@ mod input;
 mod json;
 mod load;
 mod outputs;
+mod paper;
+mod pending;
 mod problem;
 mod run;
 mod show;
@@ -29,8 +32,10 @@ fn main() -> ExitCode {
         Command::Sim(args) => sim::sim(&args),
         Command::Run(args) => run::run(&args),
         Command::Compare(args) => compare::compare(&args),
+        Command::Alert(args) => alert::alert(&args),
         Command::Check(args) => check::check(&args),
         Command::Show(args) => show::show(&args),
+        Command::Paper(args) => paper::command(&args),
         Command::Load(args) => load::load(&args),
         Command::Doctor(args) => doctor::doctor(&args),
         Command::Help { policy } => help::help(policy.as_deref()),

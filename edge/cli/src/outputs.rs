@@ -1,35 +1,32 @@
 //! Where the records of a run go: the meter always, files if somebody wants them.
-//!
-//! A file appears under its name only when it is whole: it is written beside it and renamed.
-
-use std::fs::{self, File, Permissions};
-use std::io::{self, BufWriter};
-use std::os::unix::fs::PermissionsExt;
-use std::path::{Path, PathBuf};
 
 use slackline_export::Perfetto;
-use slackline_metrics::{Meter, Summary};
+use slackline_metrics::{Meter, Summary, XenMon, XenMonSummary};
 use slackline_scenario::Scenario;
 use slackline_trace::{Header, Knowledge, Record, Sink, VcpuName, Writer};
 use slackline_units::Time;
-use tempfile::NamedTempFile;
 
 use crate::args::Keeping;
+use crate::pending::{Out, Pending};
 use crate::problem::Problem;
-use crate::terminal::Progress;
+use crate::terminal::{self, Progress};
 
-/// A file on its way.
-pub(crate) struct Pending {
-    /// None if it is written under its own name: a device, a pipe.
-    file: Option<NamedTempFile>,
-    name: PathBuf,
+/// The numbers of a run.
+pub(crate) struct Numbers {
+    pub(crate) summary: Summary,
+    /// Where somebody wants them.
+    pub(crate) xenmon: Option<XenMonSummary>,
 }
 
-type Out = BufWriter<File>;
+/// What makes numbers of records.
+pub(crate) struct Meters {
+    meter: Meter,
+    xenmon: Option<XenMon>,
+}
 
 /// The sink of a run.
 pub(crate) struct Outputs {
-    meter: Meter,
+    meters: Meters,
     trace: Option<(Pending, Writer<Out>)>,
     perfetto: Option<(Pending, Perfetto<Out>)>,
     progress: Option<Progress>,
@@ -51,53 +48,35 @@ pub(crate) fn header(scenario: &Scenario, machine: &str, knows: Knowledge) -> He
     }
 }
 
-impl Pending {
-    /// Begins a file that will have this name.
-    pub(crate) fn new(name: &Path) -> Result<(Pending, Out), Problem> {
-        Pending::open(name).map_err(|source| Problem::Unwritable { file: name.into(), source })
+impl Meters {
+    pub(crate) fn new(header: &Header, xenmon: Option<XenMon>) -> Meters {
+        Meters { meter: Meter::new(header), xenmon }
     }
 
-    fn open(name: &Path) -> io::Result<(Pending, Out)> {
-        let name = match fs::metadata(name) {
-            Ok(found) if found.is_dir() => return Err(io::ErrorKind::IsADirectory.into()),
-            // A device or a pipe is written to, never replaced.
-            Ok(found) if !found.is_file() => {
-                let out = File::options().write(true).open(name)?;
-                return Ok((Pending { file: None, name: name.into() }, BufWriter::new(out)));
-            }
-            // A link stays, and what it leads to is replaced.
-            Ok(_) => fs::canonicalize(name)?,
-            Err(_) => name.into(),
-        };
-        let folder = match name.parent() {
-            Some(folder) if !folder.as_os_str().is_empty() => folder,
-            _ => Path::new("."),
-        };
-        // A result is for everybody the umask lets.
-        let mode = Permissions::from_mode(0o666);
-        let mut beside = tempfile::Builder::new();
-        let file = beside.prefix(".slackline-").permissions(mode).tempfile_in(folder);
-        let file = file.map_err(plain)?;
-        let out = BufWriter::new(file.reopen()?);
-        Ok((Pending { file: Some(file), name }, out))
-    }
-
-    /// The file is whole: gives it its name.
-    pub(crate) fn keep(self, written: io::Result<()>) -> Result<(), Problem> {
-        let Pending { file, name } = self;
-        let named = |file: NamedTempFile| {
-            file.as_file().sync_all()?;
-            file.persist(&name).map(|_| ()).map_err(|error| plain(error.error))
-        };
-        written
-            .and_then(|()| file.map_or(Ok(()), named))
-            .map_err(|source| Problem::Unwritable { file: name, source })
+    pub(crate) fn finish(self) -> Numbers {
+        let xenmon = self.xenmon.map(XenMon::finish);
+        Numbers { summary: self.meter.finish(), xenmon }
     }
 }
 
-/// What the kernel said, without the name of a file that nobody has heard of.
-fn plain(error: io::Error) -> io::Error {
-    if error.raw_os_error().is_some() { error } else { error.kind().into() }
+impl Sink for Meters {
+    fn record(&mut self, record: &Record) {
+        self.meter.record(record);
+        self.xenmon.record(record);
+    }
+}
+
+impl Numbers {
+    /// The tables.
+    pub(crate) fn render(&self) -> String {
+        let (width, color) = (terminal::width(), terminal::color());
+        let mut text = self.summary.render(width, color);
+        if let Some(xenmon) = &self.xenmon {
+            text.push('\n');
+            text += &xenmon.render(width, color);
+        }
+        text
+    }
 }
 
 impl Outputs {
@@ -106,7 +85,7 @@ impl Outputs {
         keeping: &Keeping,
         progress: Option<Progress>,
     ) -> Result<Outputs, Problem> {
-        let meter = Meter::new(header);
+        let meters = Meters::new(header, keeping.xenmon.then(|| XenMon::new(header)));
         if keeping.save.is_some() && keeping.save == keeping.perfetto {
             return Err(Problem::BadOption {
                 message: "--save and --perfetto name one file".into(),
@@ -117,11 +96,11 @@ impl Outputs {
         let trace = trace.map(|(pending, out)| (pending, Writer::new(out, header)));
         let perfetto = keeping.perfetto.as_deref().map(Pending::new).transpose()?;
         let perfetto = perfetto.map(|(pending, out)| (pending, Perfetto::new(out, header)));
-        Ok(Outputs { meter, trace, perfetto, progress, records: 0 })
+        Ok(Outputs { meters, trace, perfetto, progress, records: 0 })
     }
 
     /// Ends the files; returns the numbers.
-    pub(crate) fn finish(self) -> Result<Summary, Problem> {
+    pub(crate) fn finish(self) -> Result<Numbers, Problem> {
         drop(self.progress);
         if let Some((pending, writer)) = self.trace {
             pending.keep(writer.finish().map(|_| ()))?;
@@ -129,7 +108,7 @@ impl Outputs {
         if let Some((pending, perfetto)) = self.perfetto {
             pending.keep(perfetto.finish())?;
         }
-        Ok(self.meter.finish())
+        Ok(self.meters.finish())
     }
 
     fn show_progress(&mut self, record: &Record) {
@@ -151,7 +130,7 @@ impl Outputs {
 
 impl Sink for Outputs {
     fn record(&mut self, record: &Record) {
-        self.meter.record(record);
+        self.meters.record(record);
         if let Some((_, writer)) = &mut self.trace {
             writer.record(record);
         }

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use slackline_live::drive::LiveError;
+use slackline_papers::PaperError;
 use slackline_scenario::ScenarioError;
 use slackline_sim::RunError;
 use slackline_trace::ReadError;
@@ -55,6 +56,9 @@ pub(crate) enum Problem {
     /// The contract between the parts was broken.
     #[error("{message}")]
     Bug { message: String, kept: Option<PathBuf> },
+    /// A paper's folder says something wrong, or cannot be read or written.
+    #[error(transparent)]
+    Paper(#[from] PaperError),
     /// Somebody wanted us to stop.
     #[error("stopped by a signal")]
     Interrupted,
@@ -110,6 +114,7 @@ impl Problem {
             Problem::BadOption { hint, .. }
             | Problem::BadClaim { hint, .. }
             | Problem::HostCannot { hint, .. } => hint.clone(),
+            Problem::Paper(error) => error.hint(),
             Problem::Live(error) => error.hint(),
             Problem::Unreadable { source, .. } | Problem::Unwritable { source, .. } => {
                 Some(about_file(source).into())
@@ -150,6 +155,10 @@ impl Problem {
             LiveError::Scenario(error) => Problem::Scenario { file, error },
             LiveError::Declined { line, .. } => {
                 Problem::Declined { file, line, message: error.to_string() }
+            }
+            LiveError::OnlySimulated { line, .. } => {
+                let message = format!("{}:{line}: {error}", file.display());
+                Problem::HostCannot { message, hint: error.hint() }
             }
             error => Problem::Live(error),
         }

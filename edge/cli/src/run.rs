@@ -16,7 +16,7 @@ use slackline_scenario::Scenario;
 use slackline_units::CpuId;
 
 use crate::args::{Keeping, Run};
-use crate::outputs::{Outputs, header};
+use crate::outputs::{Numbers, Outputs, header};
 use crate::problem::Problem;
 use crate::terminal::{self, Progress};
 use crate::{claims, input, json};
@@ -28,22 +28,26 @@ pub(crate) fn run(args: &Run) -> Result<(), Problem> {
     }
     let live = live(&args.file, &scenario, args.cpus.as_deref(), &args.keeping)?;
     if args.keeping.json {
-        terminal::print(&json::runs(&[("live", &live.summary)]))?;
+        terminal::print(&json::numbers("live", &live.numbers))?;
     } else {
-        let text = live.summary.render(terminal::width(), terminal::color());
+        let text = live.numbers.render();
         terminal::print(&(text + &live.notes(&scenario)))?;
     }
     live.was_whole()?;
-    claims::check(&args.file, &scenario, &[claims::Checked::live(&live.summary)])
+    claims::check(&args.file, &scenario, &[claims::Checked::live(live.summary())])
 }
 
 /// What came of a live run.
 pub(crate) struct Live {
-    pub(crate) summary: Summary,
+    numbers: Numbers,
     outcome: Outcome,
 }
 
 impl Live {
+    pub(crate) fn summary(&self) -> &Summary {
+        &self.numbers.summary
+    }
+
     /// What happened besides what the table says.
     pub(crate) fn notes(&self, scenario: &Scenario) -> String {
         let mut text = String::new();
@@ -96,11 +100,11 @@ pub(crate) fn live(
     };
     let outcome = drive::run(scenario, options, &mut outputs);
     let outcome = outcome.map_err(|error| Problem::of_live(file, error))?;
-    Ok(Live { summary: outputs.finish()?, outcome })
+    Ok(Live { numbers: outputs.finish()?, outcome })
 }
 
 /// A socket that becomes readable when somebody wants us to stop.
-fn stop_signal() -> Result<(UnixStream, UnixStream), Problem> {
+pub(crate) fn stop_signal() -> Result<(UnixStream, UnixStream), Problem> {
     let cannot = |source| Problem::Unreadable { file: "a socket pair".into(), source };
     let (read, write) = UnixStream::pair().map_err(cannot)?;
     for signal in [SIGINT, SIGTERM, SIGHUP] {

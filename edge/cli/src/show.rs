@@ -4,13 +4,14 @@ use std::fs::File;
 use std::io::{self, BufReader, ErrorKind, Seek};
 
 use slackline_export::{Glyphs, Listing, Paint, Perfetto, RunList, Timeline};
-use slackline_metrics::Meter;
+use slackline_metrics::XenMon;
 use slackline_scenario::LONGEST;
 use slackline_trace::{Header, ReadError, Reader, Sink};
 use slackline_units::{Span, Time};
 
 use crate::args::Show;
-use crate::outputs::Pending;
+use crate::outputs::Meters;
+use crate::pending::Pending;
 use crate::problem::Problem;
 use crate::{json, terminal};
 
@@ -32,15 +33,12 @@ pub(crate) fn show(args: &Show) -> Result<(), Problem> {
     let from = Time::START + args.from;
     let length = args.r#for.min(LONGEST);
     let mut text = Vec::new();
-    if args.table || args.json {
-        let mut meter = Meter::new(&header);
-        replay(args, &mut trace, &mut meter)?;
-        let summary = meter.finish();
-        let text = if args.json {
-            json::runs(&[(header.machine.as_str(), &summary)])
-        } else {
-            summary.render(terminal::width(), terminal::color())
-        };
+    if args.table || args.json || args.xenmon {
+        let mut meters = Meters::new(&header, args.xenmon.then(|| XenMon::new(&header)));
+        replay(args, &mut trace, &mut meters)?;
+        let numbers = meters.finish();
+        let text =
+            if args.json { json::numbers(&header.machine, &numbers) } else { numbers.render() };
         return terminal::print(&text);
     } else if let Some(vcpu) = &args.runs {
         let no_runs = |error: slackline_export::RunListError| Problem::BadOption {

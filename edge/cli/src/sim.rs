@@ -3,13 +3,12 @@
 use std::fmt::Write as _;
 use std::path::Path;
 
-use slackline_metrics::Summary;
 use slackline_scenario::Scenario;
 use slackline_sim::Outcome;
 use slackline_trace::Knowledge;
 
 use crate::args::{Keeping, Sim};
-use crate::outputs::{Outputs, header};
+use crate::outputs::{Numbers, Outputs, header};
 use crate::problem::Problem;
 use crate::terminal::{self, Progress};
 use crate::{claims, input, json};
@@ -25,18 +24,18 @@ pub(crate) fn sim(args: &Sim) -> Result<(), Problem> {
     if claims::expects_refusal(&scenario) {
         return claims::check_refusal(&args.file, &scenario);
     }
-    let (summary, outcome) = simulate(&args.file, &scenario, &args.keeping)?;
+    let (numbers, outcome) = simulate(&args.file, &scenario, &args.keeping)?;
     if args.keeping.json {
-        terminal::print(&json::runs(&[("sim", &summary)]))?;
+        terminal::print(&json::numbers("sim", &numbers))?;
     } else {
-        let mut text = summary.render(terminal::width(), terminal::color());
+        let mut text = numbers.render();
         for (at, vcpu, error) in &outcome.declined {
             let name = scenario.domains[vcpu.domain().number() as usize].vcpu_name(*vcpu);
             let _ = writeln!(text, "declined at {at}: `{name}`: {error}");
         }
         terminal::print(&text)?;
     }
-    claims::check(&args.file, &scenario, &[claims::Checked::sim(&summary)])
+    claims::check(&args.file, &scenario, &[claims::Checked::sim(&numbers.summary)])
 }
 
 /// Simulates; what is kept is kept.
@@ -44,7 +43,7 @@ pub(crate) fn simulate(
     file: &Path,
     scenario: &Scenario,
     keeping: &Keeping,
-) -> Result<(Summary, Outcome), Problem> {
+) -> Result<(Numbers, Outcome), Problem> {
     let header = header(scenario, "sim", Knowledge::ALL);
     let progress = Progress::new("simulated", scenario.length);
     let mut outputs = Outputs::new(&header, keeping, Some(progress))?;

@@ -1,6 +1,7 @@
 //! What is known of the terminal, and writing to it.
 
 use std::io::{self, IsTerminal, Write};
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use slackline_units::{Span, Time};
@@ -63,6 +64,40 @@ impl Progress {
         let (done, all) = (now.since(Time::START), self.length);
         let second = Span::from_secs(1);
         tell(&format!("\r\x1b[K{}: {} of {} s", self.what, done / second, all / second));
+    }
+}
+
+/// Says how many of many runs are done, from any thread, if it takes long and somebody watches.
+pub(crate) struct Counter {
+    what: String,
+    all: u64,
+    shown: Mutex<Option<(Instant, bool)>>,
+}
+
+impl Counter {
+    pub(crate) fn new(what: &str, all: u64) -> Counter {
+        let next = io::stderr().is_terminal().then(|| (Instant::now() + QUIET, false));
+        Counter { what: what.into(), all, shown: Mutex::new(next) }
+    }
+
+    pub(crate) fn at(&self, done: u64) {
+        let mut shown = self.shown.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some((next, is_shown)) = &mut *shown else { return };
+        if Instant::now() < *next {
+            return;
+        }
+        *next = Instant::now() + EVERY;
+        *is_shown = true;
+        tell(&format!("\r\x1b[K{}: {done} of {} runs", self.what, self.all));
+    }
+}
+
+impl Drop for Counter {
+    fn drop(&mut self) {
+        let shown = self.shown.get_mut().unwrap_or_else(PoisonError::into_inner);
+        if shown.is_some_and(|(_, is_shown)| is_shown) {
+            tell("\r\x1b[K");
+        }
     }
 }
 

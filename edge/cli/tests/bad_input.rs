@@ -159,7 +159,7 @@ fn no_trace(place: &Place, file: &str, says: &str) {
 fn a_trace_that_is_none_is_an_error() {
     let (place, bytes) = trace();
     place.write("empty", b"");
-    place.write("almost", b"slackline-trace-2\n");
+    place.write("almost", b"slackline-trace-0\n");
     for file in ["empty", "almost", "it.toml"] {
         no_trace(&place, file, "this is not a Slackline trace");
     }

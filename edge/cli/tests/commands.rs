@@ -99,6 +99,25 @@ fn json_of_a_run_has_the_documented_fields() {
 }
 
 #[test]
+fn xenmon_is_shown_of_a_run_and_of_its_trace() {
+    let place = traced();
+    let text = place.run(&["sim", "it.toml", "--xenmon"]).good();
+    let table = text.split("XenMon: ").nth(1).expect("a second table");
+    for word in ["gold", "gotten", "allocated", "blocked", "waited", "nothing about I/O"] {
+        assert!(table.contains(word), "`{word}` is missing:\n{table}");
+    }
+    let shown = place.run(&["show", "it.trace", "--xenmon"]).good();
+    assert_eq!(shown.split("XenMon: ").nth(1), Some(table), "the trace says the same");
+    let whole = json(&place.run(&["sim", "it.toml", "--xenmon", "--json"]).good());
+    let xenmon = &whole["runs"][0]["xenmon"];
+    assert_eq!(xenmon["point_ns"], 100_000_000);
+    let gold = &xenmon["domains"][0];
+    has_fields(gold, &["gotten_ppm", "allocated_per_execution_ns", "waited_ns_per_s", "seconds"]);
+    assert_eq!((&gold["domain"], &gold["gotten_ns"]), (&"gold".into(), &240_000_000.into()));
+    assert!(gold["io"].is_null(), "the trace says nothing about it");
+}
+
+#[test]
 fn another_seed_policy_or_length_is_another_run() {
     let place = Place::with(GOOD);
     let run = |more: &[&str]| {

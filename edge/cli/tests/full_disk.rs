@@ -130,21 +130,29 @@ fn where_nothing_can_be_made_that_is_said_first() {
     assert_eq!(place.files(), ["file", "it.toml"]);
 }
 
-/// Killed at any moment, it has saved nothing under the name that was asked for, or all of it.
+/// Killed at any moment, it has saved nothing under the name that was asked for, or all of it; and
+/// where the file system has files without names, nothing under another one either.
 #[test]
 fn a_run_that_is_killed_saves_nothing_or_all() {
     let place = Place::with(&GOOD.replace("400ms", "10h"));
-    let is_begun = || place.files().iter().any(|name| name.starts_with(".slackline-"));
+    let hidden = |name: &String| name.starts_with(".slackline-");
     for more in 0..3 {
         let mut command = place.command(&["sim", "it.toml", "--save", "made"]);
         let mut child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
-        wait_until("the file to be begun", is_begun);
+        let files = format!("/proc/{}/fd", child.id());
+        let is_ours = |file: std::io::Result<fs::DirEntry>| {
+            let link = file.and_then(|file| fs::read_link(file.path())).unwrap_or_default();
+            link.starts_with(place.folder.path()).then(|| link.to_string_lossy().into_owned())
+        };
+        let begun = || fs::read_dir(&files).into_iter().flatten().find_map(is_ours);
+        wait_until("the file to be begun", || begun().is_some());
+        let is_nameless = begun().is_some_and(|link| link.ends_with(" (deleted)"));
         (0..more * 10).for_each(|_| live::nap());
         live::kill(i32::try_from(child.id()).unwrap(), Signal::KILL);
         child.wait().unwrap();
         assert!(!place.path("made").exists());
-        for name in place.files().iter().filter(|name| name.starts_with(".slackline-")) {
-            fs::remove_file(place.path(name)).unwrap();
-        }
+        let left: Vec<String> = place.files().into_iter().filter(hidden).collect();
+        assert!(!is_nameless || left.is_empty(), "{left:?}");
+        left.iter().for_each(|name| fs::remove_file(place.path(name)).unwrap());
     }
 }

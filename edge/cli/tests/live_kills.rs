@@ -5,7 +5,7 @@ mod common;
 
 use std::time::Duration;
 
-use common::live::{self, Live, Runner, Victim, let_pass, wait_until};
+use common::live::{self, Kernel, Live, Runner, Victim, let_pass, wait_until};
 use rustix::process::Signal;
 
 #[test]
@@ -184,8 +184,8 @@ fn both_are_dead(live: &Live, victim: &Victim) {
     assert!(!doctor.contains(&says), "{doctor}");
 }
 
-fn kill_at_every_part(whom: Whom, seed: u64) {
-    let Some(live) = live::begin() else { return };
+fn kill_at_every_part(kernel: Kernel, whom: Whom, seed: u64) {
+    let Some(live) = live::begin_on(kernel) else { return };
     // Another number tries other moments.
     let more = std::env::var("SLACKLINE_TEST_SEED").ok().and_then(|text| text.parse().ok());
     let mut dice = Dice(seed + 16 * more.unwrap_or(0));
@@ -200,25 +200,34 @@ fn kill_at_every_part(whom: Whom, seed: u64) {
 
 #[test]
 fn the_runner_is_killed() {
-    kill_at_every_part(Whom::Runner, 1);
-    kill_at_every_part(Whom::Runner, 2);
+    kill_at_every_part(Kernel::Ours, Whom::Runner, 1);
+    kill_at_every_part(Kernel::Ours, Whom::Runner, 2);
 }
 
 #[test]
 fn the_keeper_is_killed() {
-    kill_at_every_part(Whom::Keeper, 3);
-    kill_at_every_part(Whom::Keeper, 4);
+    kill_at_every_part(Kernel::Ours, Whom::Keeper, 3);
+    kill_at_every_part(Kernel::Ours, Whom::Keeper, 4);
 }
 
 #[test]
 fn the_runner_and_its_keeper_are_killed() {
-    kill_at_every_part(Whom::Both, 5);
-    kill_at_every_part(Whom::Both, 6);
+    kill_at_every_part(Kernel::Ours, Whom::Both, 5);
+    kill_at_every_part(Kernel::Ours, Whom::Both, 6);
 }
 
 #[test]
 fn a_load_process_is_killed() {
-    kill_at_every_part(Whom::Load, 7);
+    kill_at_every_part(Kernel::Ours, Whom::Load, 7);
+}
+
+/// Without the descriptors that newer kernels have of threads and processes.
+#[cfg(target_arch = "x86_64")]
+#[test]
+fn whoever_is_killed_on_an_old_kernel() {
+    for (whom, seed) in [(Whom::Runner, 8), (Whom::Keeper, 9), (Whom::Both, 10), (Whom::Load, 11)] {
+        kill_at_every_part(Kernel::Linux44, whom, seed);
+    }
 }
 
 /// A keeper that dies in the middle is replaced, and the new one does what the old one would have.

@@ -344,7 +344,10 @@ impl<W: Write> Sink for Perfetto<W> {
             // A sleeping vCPU is told of by the end of its stretch; the others have no place here.
             Record::Joined { .. }
             | Record::Blocked { .. }
+            | Record::Paused { .. }
             | Record::Job { .. }
+            | Record::Served { .. }
+            | Record::Moved { .. }
             | Record::Overhead { .. }
             | Record::Ended { .. } => {}
         }

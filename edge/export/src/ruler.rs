@@ -13,7 +13,7 @@ const GAP: usize = 2;
 pub(crate) fn ticks(window: &Window) -> Vec<(usize, String)> {
     let Some(step) = step(window) else { return Vec::new() };
     let step = step.ns();
-    let first = window.from().ns().next_multiple_of(step);
+    let Some(first) = window.from().ns().checked_next_multiple_of(step) else { return Vec::new() };
     let times = (0..).map_while(|count| first.checked_add(step.checked_mul(count)?));
     let columns = times.map_while(|at| Some((window.column_of(Time::from_ns(at))?, at)));
     columns
@@ -88,5 +88,7 @@ mod tests {
         assert_eq!(texts(ms(0), Span::from_secs(50), 30), ["0s", "10s", "20s", "30s", "40s"]);
         assert_eq!(texts(ms(0), Span::from_us(3), 30), ["0us", "1us", "2us"]);
         assert_eq!(texts(ms(0), Span::from_us(1), 30), ["0.0us", "0.5us"]);
+        let last = Span::MAX.left_after(Span::from_ns(50));
+        assert!(texts(last, Span::from_ns(40), 30).len() <= 4, "at the end of time");
     }
 }

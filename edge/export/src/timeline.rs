@@ -262,7 +262,7 @@ impl Sink for Timeline {
                     row.awake_since = row.awake_since.or(since);
                 }
             }
-            Record::Blocked { at, vcpu } => self.settle(vcpu, at),
+            Record::Blocked { at, vcpu } | Record::Paused { at, vcpu } => self.settle(vcpu, at),
             Record::Left { at, vcpu } => {
                 self.settle(vcpu, at);
                 self.promised(at, vcpu, None);
@@ -282,6 +282,8 @@ impl Sink for Timeline {
             | Record::Declined { .. }
             | Record::Changed { .. }
             | Record::Job { .. }
+            | Record::Served { .. }
+            | Record::Moved { .. }
             | Record::Overhead { .. } => {}
         }
     }

@@ -38,7 +38,7 @@ fn ran(vcpu: VcpuId, cpu: usize, us: std::ops::Range<u64>, end: RanEnd) -> Recor
     let (from, to) = (at(us.start), at(us.end));
     let cpu = CpuId::new(cpu);
     let due = vcpu != BATCH;
-    Record::Ran { vcpu, cpu, from, to, used: to - from, late: Span::ZERO, end, due }
+    Record::Ran { vcpu, cpu, from, to, used: to - from, granted: None, late: Span::ZERO, end, due }
 }
 
 /// The same stretch, in time that nobody was owed.
@@ -46,7 +46,7 @@ fn spare(record: Record) -> Record {
     let Record::Ran { vcpu, cpu, from, to, used, late, end, .. } = record else {
         panic!("{record:?} is not a stretch")
     };
-    Record::Ran { vcpu, cpu, from, to, used, late, end, due: false }
+    Record::Ran { vcpu, cpu, from, to, used, granted: None, late, end, due: false }
 }
 
 /// In the order in which a host tells it: a stretch when it ends.

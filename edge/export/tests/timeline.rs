@@ -59,7 +59,7 @@ fn records() -> Vec<Record> {
         }
         let (used, due) = (to - from, vcpu != BATCH);
         let (cpu, late) = (CpuId::new(0), Span::ZERO);
-        records.push(Record::Ran { vcpu, cpu, from, to, used, late, end, due });
+        records.push(Record::Ran { vcpu, cpu, from, to, used, granted: None, late, end, due });
         if end == Blocked {
             records.push(Record::Blocked { at: to, vcpu });
         }
@@ -195,6 +195,7 @@ fn a_wake_without_work_is_sleep() {
         from: us(from),
         to: us(to),
         used: Span::from_us(to - from),
+        granted: None,
         late: Span::ZERO,
         end: RanEnd::Preempted,
         due: true,

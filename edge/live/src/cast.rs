@@ -237,11 +237,12 @@ impl Cast {
         Ok(())
     }
 
-    /// Holds the threads of a domain that has been started, one subject a vCPU.
+    /// Holds the threads of a domain that has been started, one subject a vCPU; those vCPUs are
+    /// `exact` that get what they are promised and no more.
     pub(crate) fn hold(
         &mut self,
         domain: &Domain,
-        exact: bool,
+        exact: &[VcpuId],
         fence: &mut Fence,
     ) -> Result<Vec<Subject>, CastError> {
         let by_vcpu = matches!(
@@ -358,10 +359,11 @@ fn spawn(mut command: Command, name: String, vcpus: Vec<VcpuId>) -> Result<Proce
 
 impl Process {
     /// The process as one subject: all the threads it has now.
-    fn hold_as_one(&mut self, exact: bool, fence: &mut Fence) -> Result<Subject, CastError> {
+    fn hold_as_one(&mut self, exact: &[VcpuId], fence: &mut Fence) -> Result<Subject, CastError> {
         let [vcpu] = self.vcpus[..] else {
             return Err(CastError::OneProcess { pid: self.pid, wanted: self.vcpus.len() });
         };
+        let exact = exact.contains(&vcpu);
         self.check_running()?;
         let mut members = Vec::new();
         for tid in threads_of(self.tid()?)? {
@@ -374,10 +376,15 @@ impl Process {
     }
 
     /// Each thread that is a vCPU as a subject.
-    fn hold_by_vcpu(&mut self, exact: bool, fence: &mut Fence) -> Result<Vec<Subject>, CastError> {
+    fn hold_by_vcpu(
+        &mut self,
+        exact: &[VcpuId],
+        fence: &mut Fence,
+    ) -> Result<Vec<Subject>, CastError> {
         let tids = self.wait_for_vcpus()?;
         let mut subjects = Vec::new();
         for (&vcpu, tid) in self.vcpus.clone().iter().zip(tids) {
+            let exact = exact.contains(&vcpu);
             let hold = if exact { Hold::Thread } else { Hold::Nothing };
             let members = vec![self.hold(tid, hold, fence)?];
             subjects.push(Subject { vcpu, members, exact });
@@ -425,7 +432,7 @@ impl Process {
         let clock = ThreadClock::open(tid).map_err(unreadable)?;
         let used = clock.read().map_err(unreadable)?;
         let is_awake = Stat::of(pid, tid).map_err(unreadable)?.runnable();
-        Ok(Member { held, is_awake, clock, used })
+        Ok(Member { held, is_awake, clock, used, joined: None })
     }
 
     fn wait_for_vcpus(&mut self) -> Result<Vec<Tid>, CastError> {

@@ -177,6 +177,7 @@ fn without_numbers_of_errors(text: &str) -> String {
 const fn probe_of(topic: Topic) -> Probe {
     match topic {
         Topic::Kernel => kernel::version,
+        Topic::Pidfd => kernel::pidfd,
         Topic::Privilege => privilege::privilege,
         Topic::MemoryLock => privilege::memory_lock,
         Topic::Fifo => realtime::fifo,

@@ -99,6 +99,14 @@ pub enum LiveError {
     /// A share that is needed is missing.
     #[error(transparent)]
     Scenario(#[from] ScenarioError),
+    /// The scenario says something that only the simulated host can do.
+    #[error("{what} can only be simulated")]
+    OnlySimulated {
+        /// What.
+        what: &'static str,
+        /// Where it stands in the scenario.
+        line: usize,
+    },
     /// The run broke off.
     #[error(transparent)]
     Machine(#[from] MachineError),
@@ -129,6 +137,7 @@ impl LiveError {
                 Some("run as root; `slackline doctor` says what this machine allows".into())
             }
             LiveError::Cast { source, .. } => source.hint(),
+            LiveError::OnlySimulated { .. } => Some("`slackline sim` does it".into()),
             LiveError::NotGivenBack { .. } => Some("`slackline doctor --free` tries again".into()),
             LiveError::Machine(error) if error.is_bug() => None,
             LiveError::Fence(_) | LiveError::NoDispatcher { .. } | LiveError::Machine(_) => {
@@ -172,12 +181,33 @@ pub fn run<S: Sink>(
     mut options: Options<'_>,
     sink: &mut S,
 ) -> Result<Outcome, LiveError> {
+    check_abilities(scenario)?;
     try_real_time()?;
     let mut run = Run::set_up(scenario, &options)?;
     let result = run.go(scenario, &mut options, sink);
     let given_back = run.take_down();
     let outcome = result?;
     given_back.map(|()| outcome)
+}
+
+/// Spare time is handed out by ordinary scheduling, which knows nothing of single CPUs and pauses.
+fn check_abilities(scenario: &Scenario) -> Result<(), LiveError> {
+    let only_simulated = |what, line| Err(LiveError::OnlySimulated { what, line });
+    if let Some(domain) = scenario.domains.iter().find(|domain| domain.system.is_some()) {
+        return only_simulated("a driver domain, and systems with devices", domain.line);
+    }
+    if let Some(domain) = scenario.domains.iter().find(|domain| domain.is_confined()) {
+        return only_simulated("`cpus` of a domain", domain.line);
+    }
+    for change in &scenario.changes {
+        if change.cpus.is_some() {
+            return only_simulated("`cpus` of a change", change.line);
+        }
+        if change.hold.is_some() {
+            return only_simulated("`paused`", change.line);
+        }
+    }
+    Ok(())
 }
 
 /// Finds out whether this thread may be real-time, before anything is touched.
@@ -273,10 +303,13 @@ impl Run {
 
     fn hold(&mut self, scenario: &Scenario, index: usize) -> Result<Vec<Subject>, LiveError> {
         let domain = &scenario.domains[index];
-        let share = domain.share(scenario.policy.spec)?;
-        let promise = (scenario.policy.spec.promise)(&share).ok().flatten();
-        let exact = promise.is_some_and(|promise| promise.exact);
-        let subjects = self.cast.hold(domain, exact, &mut self.fence);
+        let spec = scenario.policy.spec;
+        let mut exact = Vec::new();
+        for &vcpu in &domain.vcpus {
+            let promise = (spec.promise)(&domain.share(vcpu, spec)?).ok().flatten();
+            exact.extend(promise.filter(|promise| promise.exact).map(|_| vcpu));
+        }
+        let subjects = self.cast.hold(domain, &exact, &mut self.fence);
         let subjects = subjects.map_err(|source| cast_error(domain, source))?;
         let mut machine = lock(&self.machine);
         for subject in &subjects {
@@ -294,8 +327,8 @@ impl Run {
         subjects: Vec<Subject>,
     ) -> Result<(), LiveError> {
         let domain = &scenario.domains[index];
-        let share = domain.share(scenario.policy.spec)?;
         for subject in subjects {
+            let share = domain.share(subject.vcpu, scenario.policy.spec)?;
             let joined = lock(&self.machine).join(subject, &share);
             joined.map_err(|error| match error {
                 JoinError::Machine(error) => LiveError::Machine(error),
@@ -483,7 +516,7 @@ fn actions(scenario: &Scenario) -> Vec<(Time, Action)> {
     }
     for change in &scenario.changes {
         let Some(share) = change.share(scenario.policy.spec) else { continue };
-        for &vcpu in &scenario.domains[change.domain].vcpus {
+        for &vcpu in scenario.vcpus_of(change) {
             actions.push((change.at, Action::Change(vcpu, share.clone())));
         }
     }

@@ -41,7 +41,7 @@ pub use keeper::keeper_main;
 pub use link::{KeeperCommand, KeeperError};
 
 use crate::act::Hold;
-use crate::act::freezer::{FreezerError, Place};
+use crate::cgroup::{CgroupError, Controller, Place};
 use crate::sys::{Tid, get_affinity, get_scheduling};
 use crate::thread::{Stat, ThreadError, ThreadRef};
 use entry::{Entry, Way, Who};
@@ -97,9 +97,9 @@ pub enum FenceError {
         /// What the kernel said.
         source: io::Error,
     },
-    /// The thread cannot be frozen by itself.
+    /// There can be no group to freeze or limit it in.
     #[error(transparent)]
-    Freezer(#[from] FreezerError),
+    Group(#[from] CgroupError),
 }
 
 /// The list of threads that are held, and the keeper that shares it.
@@ -178,17 +178,48 @@ impl Fence {
             Hold::Nothing => self.hold_by(thread, Way::Nothing),
             Hold::Process => self.hold_by(thread, Way::Process),
             Hold::Thread => {
-                let mut places = Place::find(thread)?.into_iter().peekable();
+                let mut places = Place::find(thread, Controller::Freezer)?.into_iter().peekable();
                 loop {
                     // A thread that could be found has at least one place.
-                    let place = places.next().ok_or(FreezerError::NotMounted)?;
+                    let place = places.next().ok_or(CgroupError::NotMounted {
+                        version: crate::cgroup::Version::V1,
+                        controller: Controller::Freezer,
+                    })?;
                     match self.hold_by(thread, Way::Thread(place)) {
-                        Err(FenceError::Freezer(_)) if places.peek().is_some() => {}
+                        Err(FenceError::Group(_)) if places.peek().is_some() => {}
                         result => return result,
                     }
                 }
             }
         }
+    }
+
+    /// Notes that the process of a thread is about to be put into a group that limits it.
+    ///
+    /// # Errors
+    /// As for [`Fence::hold`].
+    pub(crate) fn hold_limited(
+        &mut self,
+        thread: &ThreadRef,
+        place: &Place,
+    ) -> Result<Held, FenceError> {
+        self.refuse(thread, Hold::Nothing)?;
+        self.hold_by(thread, Way::Limit(place.clone()))
+    }
+
+    /// Notes that a program of ours limits a thread that is held by its process: it is to be ended
+    /// before the thread is given back.
+    ///
+    /// # Errors
+    /// When the keeper cannot be told.
+    pub(crate) fn add_helper(&mut self, tid: Tid, helper: Tid) -> Result<(), FenceError> {
+        let unreadable = |source| FenceError::Unreadable { tid, source };
+        let started = Stat::of(helper, helper).map_err(unreadable)?.started();
+        let Some((entry, _)) = self.held.get_mut(&tid) else { return Ok(()) };
+        entry.way = Way::Helper(Who { id: helper, started });
+        let kept = self.keeper.tell(&entry.to_line())?;
+        self.note(kept);
+        Ok(())
     }
 
     /// Gives a thread back. All its [`Held`] refuse orders from now on.

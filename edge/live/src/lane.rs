@@ -48,6 +48,11 @@ impl Lanes {
 
     /// The stretch on a CPU, up to now: when it was is known from its switches, how much of it was
     /// CPU time from the kernel's count.
+    ///
+    /// The kernel counts a switch to a thread as the thread's own, and notes it when it is done. So
+    /// a stretch begins earlier than noted by what has been counted beyond its length, as far as
+    /// the CPU was nobody else's then. Were that left out, whoever is held to a hundred short turns
+    /// a second would have some microseconds more in each, and nobody would ever know.
     pub(crate) fn cut(&mut self, cpu: CpuId, now: Time) -> Option<Used> {
         let lane = &mut self.lanes[cpu.index()];
         let (vcpu, since) = lane.running?;
@@ -56,6 +61,8 @@ impl Lanes {
             return None;
         }
         let unreported = &mut self.unreported[vcpu.slot()];
+        let switch = unreported.left_after(now - from).min(from.since(lane.reported));
+        let from = Time::from_ns(from.ns() - switch.ns());
         let ran = (*unreported).min(now - from);
         *unreported -= ran;
         lane.running = Some((vcpu, now));

@@ -7,15 +7,18 @@
 
 pub mod act;
 pub mod cast;
+pub mod cgroup;
 mod dispatcher;
 pub mod doctor;
 pub mod drive;
 pub mod fence;
 mod lane;
+pub mod limit;
 mod machine;
 pub mod sys;
 pub mod thread;
 pub mod vcpus;
+mod version;
 pub mod watch;
 
 pub use machine::MachineError;

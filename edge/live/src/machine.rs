@@ -7,7 +7,7 @@
 
 use std::io;
 
-use slackline_host::policy::{Spec, Values};
+use slackline_host::policy::{Spec, Topology, Values};
 use slackline_host::{Broken, Fact, Fault, Host, Report, Rung, Used};
 use slackline_trace::{Record, Sink};
 use slackline_units::{CpuId, Span, Time, VcpuId};
@@ -50,6 +50,9 @@ pub(crate) struct Member {
     pub(crate) clock: ThreadClock,
     /// What the clock showed when it was last read.
     pub(crate) used: Span,
+    /// When it joined, until its first switch since: its clock may have been behind then, by time
+    /// that it used before.
+    pub(crate) joined: Option<Time>,
 }
 
 impl Member {
@@ -132,7 +135,7 @@ const RECORDS: usize = 1 << 15;
 impl Machine {
     pub(crate) fn new(spec: &Spec, values: &Values, real: &[CpuId], sight: Sight) -> Machine {
         Machine {
-            host: Host::new(spec, values, real.len()),
+            host: Host::new(spec, values, Topology::flat(real.len())),
             lanes: Lanes::new(real),
             subjects: Vec::new(),
             homes: Vec::new(),
@@ -204,15 +207,21 @@ impl Machine {
     }
 
     /// A subject joins.
-    pub(crate) fn join(&mut self, subject: Subject, share: &Values) -> Result<(), JoinError> {
+    pub(crate) fn join(&mut self, mut subject: Subject, share: &Values) -> Result<(), JoinError> {
         let vcpu = subject.vcpu;
         self.observe()?;
-        self.step(self.last, &[], Fact::Joined(vcpu, share)).map_err(JoinError::from)?;
+        self.step(self.last, &[], Fact::Joined(vcpu, share.into())).map_err(JoinError::from)?;
         let slots = self.subjects.len().max(vcpu.slot() + 1);
         self.subjects.resize_with(slots, || None);
         self.lanes.unreported.resize(slots, Span::ZERO);
+        self.lanes.unreported[vcpu.slot()] = Span::ZERO;
         self.homes.resize(slots, None);
         self.held_back.resize(slots, false);
+        // What it used while the run was being prepared is not the run's.
+        for member in &mut subject.members {
+            member.more()?;
+            member.joined = Some(self.last);
+        }
         let tids = subject.members.iter().map(|member| (member.held.thread().tid(), vcpu));
         self.owners.extend(tids);
         self.owners.sort_unstable();
@@ -237,7 +246,8 @@ impl Machine {
         if !self.host.moment().is_member(vcpu) {
             return Ok(());
         }
-        self.step(self.last, &[], Fact::ShareChanged(vcpu, share)).map_err(JoinError::from)?;
+        self.step(self.last, &[], Fact::TermsChanged(vcpu, share.into()))
+            .map_err(JoinError::from)?;
         self.enact()?;
         let at = self.now();
         self.records.record(&Record::Changed { due, at, vcpu });
@@ -339,12 +349,14 @@ impl Machine {
     /// Reads the clocks of the threads that have run. They are exact: whoever was switched out has
     /// been counted.
     fn count(&mut self, events: &[Event]) -> Result<(), MachineError> {
+        let now = self.now();
         for subject in self.subjects.iter_mut().flatten() {
             for member in &mut subject.members {
                 let tid = member.held.thread().tid();
                 let switched = |event: &Event| event.tid == tid && event.what != What::Woke;
                 if events.iter().any(switched) {
-                    let more = member.more()?;
+                    let most = member.joined.take().map_or(Span::MAX, |joined| now.since(joined));
+                    let more = member.more()?.min(most);
                     self.lanes.unreported[subject.vcpu.slot()] += more;
                 }
             }

@@ -2,11 +2,13 @@
 //!
 //! Thin: nothing here decides anything, keeps anything, or retries. Every error is the kernel's
 //! own, except where a call says otherwise. Threads are named by [`Tid`]; a number is only as good
-//! as the thread's life, so whoever keeps one across a wait holds a [`Pidfd`] beside it.
+//! as the thread's life, so whoever keeps one across a wait holds a descriptor beside it.
 
 #![allow(unsafe_code)]
 
 mod child;
+#[cfg(target_arch = "x86_64")]
+mod old_kernel;
 mod perf;
 mod pidfd;
 mod ring;
@@ -14,8 +16,13 @@ mod tracefs;
 mod trial;
 
 pub use child::die_with_us;
+#[cfg(target_arch = "x86_64")]
+pub use old_kernel::as_on_linux_4_4;
 pub use perf::{TaskClock, event_id, open_hits, open_holder, open_switches, share_ring, switch_on};
-pub use pidfd::{Pidfd, PidfdHolds};
+pub use pidfd::{
+    pidfd_of_process, pidfd_of_thread, signal_by, signal_group, signal_process, signal_process_by,
+    signal_thread,
+};
 pub use ring::{Record, Ring};
 pub use tracefs::{Tracepoint, TracepointError, tracepoint};
 pub use trial::{kvm_api_version, try_bpf_map, try_kvm_machine};

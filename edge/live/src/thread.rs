@@ -5,6 +5,8 @@
 //! what they stand for; the start time tells a later thread of the same number apart, also for
 //! somebody who has no descriptor, such as a program started after a crash.
 
+mod fd;
+
 use std::fmt;
 use std::io;
 use std::sync::Arc;
@@ -14,7 +16,10 @@ use rustix::io::Errno;
 use rustix::process::{Pid, test_kill_process};
 use thiserror::Error;
 
-use crate::sys::{Pidfd, PidfdHolds, Tid, process_of};
+use crate::sys::{Tid, process_of};
+
+pub use fd::TaskFd;
+pub(crate) use fd::is_missing;
 
 /// When a thread was started, in clock ticks (1/100 s) since the host started.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -94,10 +99,10 @@ struct Reference {
     tid: Tid,
     process_started: StartTime,
     started: StartTime,
-    thread: Pidfd,
+    thread: TaskFd,
     /// Held apart from the thread's: a process outlives its threads and may have to be continued
     /// when the thread that stopped it is gone.
-    process: Pidfd,
+    process: TaskFd,
 }
 
 impl ThreadRef {
@@ -116,7 +121,8 @@ impl ThreadRef {
         let gone = |source| ThreadError::of(pid, tid, source);
         // Descriptors first, start times after: whatever is read once the descriptors exist, and
         // while they have not ended, is about the threads they stand for.
-        let (process, thread) = (Pidfd::open(pid).map_err(gone)?, Pidfd::open(tid).map_err(gone)?);
+        let (process, thread) =
+            (TaskFd::open(pid).map_err(gone)?, TaskFd::open(tid).map_err(gone)?);
         let leader = Stat::of(pid, pid).map_err(gone)?;
         let stat = Stat::of(pid, tid).map_err(gone)?;
         if stat.kernel {
@@ -159,16 +165,15 @@ impl ThreadRef {
         self.0.process_started
     }
 
-    /// The descriptor of the thread (before Linux 6.9, of its process): readable once that has
-    /// exited.
+    /// The descriptor of the thread.
     #[must_use]
-    pub fn pidfd(&self) -> &Pidfd {
+    pub fn descriptor(&self) -> &TaskFd {
         &self.0.thread
     }
 
-    /// The descriptor of its process.
+    /// The descriptor of the first thread of its process.
     #[must_use]
-    pub fn process_pidfd(&self) -> &Pidfd {
+    pub fn process_descriptor(&self) -> &TaskFd {
         &self.0.process
     }
 
@@ -177,13 +182,15 @@ impl ThreadRef {
     /// # Errors
     /// When the kernel does not say.
     pub fn is_gone(&self) -> io::Result<bool> {
-        if self.0.thread.has_exited()? {
-            return Ok(true);
-        }
-        match self.0.thread.holds() {
-            PidfdHolds::Thread => Ok(false),
-            PidfdHolds::Process => Ok(!is_running(self.0.pid, self.0.tid, self.0.started)?),
-        }
+        self.0.thread.has_exited()
+    }
+
+    /// The number, for a call that goes by number and is made at once.
+    ///
+    /// # Errors
+    /// `ESRCH` when the thread has exited, so that the number may be somebody else's.
+    pub(crate) fn number(&self) -> io::Result<Tid> {
+        if self.is_gone()? { Err(Errno::SRCH.into()) } else { Ok(self.0.tid) }
     }
 
     /// Whether the number still means this thread, told by its start time alone.

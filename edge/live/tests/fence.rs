@@ -13,16 +13,17 @@ use std::thread::{park_timeout, spawn};
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, geteuid, getpid, kill_process};
-use slackline_live::act::freezer::{Freezer, FreezerError, Place};
+use slackline_live::act::freezer::{Freezer, clear};
 use slackline_live::act::{ActError, FifoPriority, Hold};
+use slackline_live::cgroup::{CgroupError, Controller, Place};
 use slackline_live::fence::{
     Fence, FenceError, GivenBack, Held, KeeperCommand, give_back, keeper_main, leftovers,
 };
 use slackline_live::sys::{
-    Pidfd, Scheduling, SchedulingOf, Tid, get_affinity, get_scheduling, own_tid, set_scheduling,
+    Scheduling, SchedulingOf, Tid, get_affinity, get_scheduling, own_tid, set_scheduling,
     thread_cpu_time,
 };
-use slackline_live::thread::ThreadRef;
+use slackline_live::thread::{TaskFd, ThreadRef};
 use slackline_units::{CpuId, CpuSet, Span};
 use tempfile::TempDir;
 
@@ -344,7 +345,7 @@ fn our_groups(tid: Tid) -> Vec<PathBuf> {
 
 /// Whether a process has ended. It may be a zombie for long: it is not ours to reap.
 fn is_gone(process: Tid) -> bool {
-    Pidfd::open(process).map_or(true, |pidfd| pidfd.has_exited().unwrap())
+    TaskFd::open(process).map_or(true, |held| held.has_exited().unwrap())
 }
 
 fn kill(process: Tid) {
@@ -540,19 +541,22 @@ fn each_freezer_there_is_holds_one_thread() {
         return;
     }
     let target = Target::thread();
-    for place in Place::find(&target.reference()).unwrap() {
+    for place in Place::find(&target.reference(), Controller::Freezer).unwrap() {
         let mut freezer = Freezer::make(target.reference(), &place).unwrap();
-        assert!(matches!(Place::find(&target.reference()), Err(FreezerError::AlreadyHeld { .. })));
+        assert!(matches!(
+            Place::find(&target.reference(), Controller::Freezer),
+            Err(CgroupError::AlreadyHeld { .. })
+        ));
         freezer.freeze().unwrap();
         target.assert_stands_still();
         freezer.thaw().unwrap();
         let before = target.used();
         until("it runs", || target.used() > before);
         freezer.freeze().unwrap();
-        place.clear().unwrap();
+        clear(&place).unwrap();
         target.assert_comes_back();
         // Once more makes no difference.
-        place.clear().unwrap();
+        clear(&place).unwrap();
     }
 }
 

@@ -14,9 +14,9 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::{read, write};
 use rustix::process::Signal;
 use slackline_live::sys::{
-    Pidfd, PidfdHolds, TaskClock, Tid, get_affinity, monotonic, own_tid, set_affinity,
-    thread_cpu_time,
+    TaskClock, Tid, get_affinity, monotonic, own_tid, set_affinity, thread_cpu_time,
 };
+use slackline_live::thread::TaskFd;
 use slackline_live::watch::perf::{Event, PerfWatch, WatchError, What};
 use slackline_units::{CpuId, CpuSet, Span, Time};
 
@@ -386,7 +386,7 @@ fn a_stopped_process_looks_asleep_until_it_continues() {
     command.args(["-c", "while :; do :; done"]).stdin(Stdio::null());
     let mut spinner = Process(command.spawn().unwrap());
     let tid = Tid::new(i32::try_from(spinner.0.id()).unwrap()).unwrap();
-    let pidfd = Pidfd::open(tid).unwrap();
+    let held = TaskFd::open(tid).unwrap();
     watch.add(tid).unwrap();
     let clock = TaskClock::open(tid).unwrap();
     let start = monotonic();
@@ -395,18 +395,16 @@ fn a_stopped_process_looks_asleep_until_it_continues() {
         yield_now();
     }
     let mut events = Vec::new();
-    pidfd.signal(Signal::STOP).unwrap();
+    held.signal(Signal::STOP).unwrap();
     drain_until(&mut watch, &mut events, tid, ASLEEP);
-    pidfd.signal_process(Signal::CONT).unwrap();
+    held.signal_process(Signal::CONT).unwrap();
     drain_until(&mut watch, &mut events, tid, What::SwitchedIn);
     check_order(&events);
-    assert!(!pidfd.has_exited().unwrap());
+    assert!(!held.has_exited().unwrap());
     spinner.0.kill().unwrap();
     spinner.0.wait().unwrap();
-    if pidfd.holds() == PidfdHolds::Thread {
-        assert!(pidfd.has_exited().unwrap());
-    }
-    assert!(pidfd.signal(Signal::CONT).is_err());
+    assert!(held.has_exited().unwrap());
+    assert!(held.signal(Signal::CONT).is_err());
     watch.drain(&mut events).unwrap();
 }
 

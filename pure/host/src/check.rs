@@ -1,7 +1,7 @@
 //! What a policy or a machine may not do, and the words for it when it does.
 
 use slackline_policy::{AdmitError, Moment};
-use slackline_units::{CpuId, Span, Time, VcpuId};
+use slackline_units::{CpuId, CpuSet, Span, Time, VcpuId};
 use thiserror::Error;
 
 use crate::Used;
@@ -73,6 +73,12 @@ pub enum Broken {
         /// Who.
         vcpu: VcpuId,
     },
+    /// The machine allowed a vCPU to run nowhere.
+    #[error("the machine allowed {vcpu} no CPU that there is")]
+    Nowhere {
+        /// Who.
+        vcpu: VcpuId,
+    },
     /// The machine woke a vCPU that was awake.
     #[error("the machine woke {vcpu}, which was awake")]
     WokeAwake {
@@ -137,6 +143,9 @@ pub enum NotEligible {
     /// Another CPU has it.
     #[error("{0} has it")]
     Elsewhere(CpuId),
+    /// It may not run there.
+    #[error("it is confined to other CPUs")]
+    Confined,
     /// The machine refused it.
     #[error("the machine refused it")]
     Barred,
@@ -154,6 +163,15 @@ pub(crate) fn used(used: &Used, moment: &Moment) -> Result<(), Box<Fault>> {
 #[inline]
 pub(crate) fn member(vcpu: VcpuId, moment: &Moment) -> Result<(), Box<Fault>> {
     if moment.is_member(vcpu) { Ok(()) } else { Err(Fault::broken(Broken::Unknown { vcpu })) }
+}
+
+pub(crate) fn somewhere(vcpu: VcpuId, cpus: CpuSet, moment: &Moment) -> Result<(), Box<Fault>> {
+    let exists = |cpu: CpuId| cpu.index() < moment.cpus();
+    if !cpus.is_empty() && cpus.iter().all(exists) {
+        Ok(())
+    } else {
+        Err(Fault::broken(Broken::Nowhere { vcpu }))
+    }
 }
 
 #[inline]
@@ -191,6 +209,8 @@ fn not_eligible(vcpu: VcpuId, cpu: CpuId, moment: &Moment) -> Box<Fault> {
         NotEligible::Unknown
     } else if !moment.is_awake(vcpu) {
         NotEligible::Asleep
+    } else if !moment.is_allowed(vcpu, cpu) {
+        NotEligible::Confined
     } else {
         let elsewhere = moment.cpu_of(vcpu).filter(|&other| other != cpu);
         elsewhere.map_or(NotEligible::Barred, NotEligible::Elsewhere)

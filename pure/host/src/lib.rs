@@ -47,19 +47,37 @@ pub struct Used {
     pub ran: Span,
 }
 
+/// On what terms a vCPU is here.
+#[derive(Clone, Copy, Debug)]
+pub struct Terms<'a> {
+    /// Its share.
+    pub share: &'a Values,
+    /// Where it may run; none is everywhere.
+    pub cpus: Option<CpuSet>,
+}
+
+impl<'a> From<&'a Values> for Terms<'a> {
+    /// That share, everywhere.
+    fn from(share: &'a Values) -> Terms<'a> {
+        Terms { share, cpus: None }
+    }
+}
+
 /// Something that happened.
 #[derive(Clone, Copy, Debug)]
 pub enum Fact<'a> {
-    /// A vCPU joins, asleep, with a share.
-    Joined(VcpuId, &'a Values),
-    /// The share of a vCPU is to change.
-    ShareChanged(VcpuId, &'a Values),
+    /// A vCPU joins, asleep, on these terms.
+    Joined(VcpuId, Terms<'a>),
+    /// The terms of a vCPU are to change.
+    TermsChanged(VcpuId, Terms<'a>),
     /// A vCPU is gone.
     Left(VcpuId),
     /// A vCPU has work again.
     Woke(VcpuId),
     /// A vCPU has no more work.
     Blocked(VcpuId),
+    /// A vCPU with work is held; when it is let go it wakes.
+    Paused(VcpuId),
     /// The occupant of a CPU gives the rest of its turn away.
     Yielded(CpuId),
     /// The occupant of a CPU has run until its limit.
@@ -129,6 +147,13 @@ pub struct Host {
     turns: Turns,
 }
 
+/// Why a vCPU cannot go on.
+#[derive(Clone, Copy, Debug)]
+enum Rest {
+    Blocked,
+    Paused,
+}
+
 /// A vCPU that would run if those before it did not want to, and for how long at most.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rung {
@@ -139,10 +164,10 @@ pub struct Rung {
 }
 
 impl Host {
-    /// A host under a policy with these parameters, with `cpus` CPUs and no vCPU yet.
+    /// A host with these CPUs under a policy with these parameters, and no vCPU yet.
     #[must_use]
-    pub fn new(spec: &Spec, values: &Values, cpus: usize) -> Host {
-        Host::with((spec.build)(values, Topology { cpus }), spec.promise, cpus)
+    pub fn new(spec: &Spec, values: &Values, topology: Topology) -> Host {
+        Host::with((spec.build)(values, topology), spec.promise, topology.cpus)
     }
 
     /// A host under a policy that need not be on any list, as the contract suite's canaries.
@@ -171,6 +196,7 @@ impl Host {
     /// [`Fault::Declined`] when a share cannot be honoured: then nothing has changed.
     /// [`Fault::Broken`] when the machine or the policy broke the contract: then this host is of no
     /// more use.
+    #[inline(always)]
     pub fn step<H: Hands, S: Sink>(
         &mut self,
         report: Report<'_>,
@@ -182,24 +208,12 @@ impl Host {
             self.charge(*used, sink)?;
         }
         match report.fact {
-            Fact::Joined(vcpu, share) => self.join(vcpu, share, sink),
-            Fact::ShareChanged(vcpu, share) => {
-                check::member(vcpu, &self.moment)?;
-                if let Some(cpu) = self.moment.cpu_of(vcpu) {
-                    self.measure(cpu, hands, sink)?;
-                    self.turns.close(cpu, RanEnd::Preempted, sink);
-                }
-                let cpus = self.adjust(vcpu, share, sink)?;
-                self.ask_all(cpus, RanEnd::Preempted, hands, sink)?;
-                if self.moment.is_awake(vcpu) && self.moment.cpu_of(vcpu).is_none() {
-                    // It may have been moved to a CPU that was asked before the one it was on.
-                    self.ask_all(cpus, RanEnd::Preempted, hands, sink)?;
-                }
-                Ok(())
-            }
+            Fact::Joined(vcpu, terms) => self.join(vcpu, terms, hands, sink),
+            Fact::TermsChanged(vcpu, terms) => self.change_terms(vcpu, terms, hands, sink),
             Fact::Left(vcpu) => self.leave(vcpu, hands, sink),
             Fact::Woke(vcpu) => self.wake(vcpu, hands, sink),
-            Fact::Blocked(vcpu) => self.block(vcpu, hands, sink),
+            Fact::Blocked(vcpu) => self.block(vcpu, Rest::Blocked, hands, sink),
+            Fact::Paused(vcpu) => self.block(vcpu, Rest::Paused, hands, sink),
             Fact::Yielded(cpu) => self.end_turn(cpu, TurnEnd::Yield, hands, sink),
             Fact::LimitReached(cpu) => self.end_turn(cpu, TurnEnd::Limit, hands, sink),
             Fact::AlarmRang(cpu) => self.ring(cpu, hands, sink),
@@ -244,7 +258,7 @@ impl Host {
     }
 
     /// Brings the accounts of a CPU's occupant up to date.
-    #[inline]
+    #[inline(always)]
     fn measure<H: Hands, S: Sink>(
         &mut self,
         cpu: CpuId,
@@ -254,13 +268,22 @@ impl Host {
         if self.moment.occupant(cpu).is_none() || self.turns.reported(cpu) == self.moment.now() {
             return Ok(());
         }
+        self.measure_now(cpu, hands, sink)
+    }
+
+    fn measure_now<H: Hands, S: Sink>(
+        &mut self,
+        cpu: CpuId,
+        hands: &mut H,
+        sink: &mut S,
+    ) -> Result<(), Box<Fault>> {
         match hands.measure(cpu, self.moment.now()) {
             Some(used) => self.charge(used, sink),
             None => Ok(()),
         }
     }
 
-    #[inline]
+    #[inline(always)]
     fn charge<S: Sink>(&mut self, used: Used, sink: &mut S) -> Result<(), Box<Fault>> {
         check::used(&used, &self.moment)?;
         self.turns.add(used, sink)?;
@@ -270,43 +293,69 @@ impl Host {
         Ok(())
     }
 
-    fn join<S: Sink>(
+    fn join<H: Hands, S: Sink>(
         &mut self,
         vcpu: VcpuId,
-        share: &Values,
+        terms: Terms<'_>,
+        hands: &mut H,
         sink: &mut S,
     ) -> Result<(), Box<Fault>> {
         if self.moment.is_member(vcpu) {
             return Err(Fault::broken(Broken::JoinedTwice { vcpu }));
         }
         self.moment.join(vcpu);
-        if let Err(error) = self.policy.admit(&self.moment, vcpu, share) {
+        if let Some(cpus) = terms.cpus {
+            check::somewhere(vcpu, cpus, &self.moment)?;
+            self.moment.allow(vcpu, cpus);
+        }
+        if let Err(error) = self.policy.admit(&self.moment, vcpu, terms.share) {
             self.moment.leave(vcpu);
             return Err(Box::new(Fault::Declined { vcpu, error }));
         }
         let at = self.moment.now();
         sink.record(&Record::Joined { at, vcpu });
-        self.record_promise(vcpu, share, sink);
+        self.record_promise(vcpu, terms.share, sink);
+        for cpu in (0..self.moment.cpus()).map(CpuId::new) {
+            hands.set_alarm(cpu, self.policy.alarm(cpu));
+        }
         Ok(())
     }
 
-    fn adjust<S: Sink>(
+    fn change_terms<H: Hands, S: Sink>(
         &mut self,
         vcpu: VcpuId,
-        share: &Values,
+        terms: Terms<'_>,
+        hands: &mut H,
         sink: &mut S,
-    ) -> Result<CpuSet, Box<Fault>> {
-        match self.policy.adjust(&self.moment, vcpu, share) {
-            Ok(mut cpus) => {
-                self.record_promise(vcpu, share, sink);
-                cpus.extend(self.moment.cpu_of(vcpu));
-                Ok(cpus)
-            }
-            Err(error) => {
-                sink.record(&Record::Declined { at: self.moment.now(), vcpu });
-                Err(Box::new(Fault::Declined { vcpu, error }))
-            }
+    ) -> Result<(), Box<Fault>> {
+        check::member(vcpu, &self.moment)?;
+        if let Some(cpu) = self.moment.cpu_of(vcpu) {
+            self.measure(cpu, hands, sink)?;
+            self.turns.close(cpu, RanEnd::Preempted, sink);
         }
+        let before = self.moment.allowed(vcpu);
+        if let Some(cpus) = terms.cpus {
+            check::somewhere(vcpu, cpus, &self.moment)?;
+            self.moment.allow(vcpu, cpus);
+        }
+        let mut cpus = match self.policy.adjust(&self.moment, vcpu, terms.share) {
+            Ok(cpus) => cpus,
+            Err(error) => {
+                if terms.cpus.is_some() {
+                    self.moment.allow(vcpu, before);
+                }
+                sink.record(&Record::Declined { at: self.moment.now(), vcpu });
+                return Err(Box::new(Fault::Declined { vcpu, error }));
+            }
+        };
+        self.record_promise(vcpu, terms.share, sink);
+        cpus.extend(self.moment.cpu_of(vcpu));
+        self.ask_all(cpus, RanEnd::Preempted, hands, sink)?;
+        if self.moment.is_awake(vcpu) && self.moment.cpu_of(vcpu).is_none() {
+            // It may have been moved to a CPU that was asked before the one it was on.
+            self.ask_all(cpus, RanEnd::Preempted, hands, sink)?;
+        }
+        Ok(())
     }
 
     fn record_promise<S: Sink>(&self, vcpu: VcpuId, share: &Values, sink: &mut S) {
@@ -342,6 +391,7 @@ impl Host {
         }
     }
 
+    #[inline]
     fn wake<H: Hands, S: Sink>(
         &mut self,
         vcpu: VcpuId,
@@ -349,14 +399,21 @@ impl Host {
         sink: &mut S,
     ) -> Result<(), Box<Fault>> {
         check::asleep(vcpu, &self.moment)?;
-        if let Some(cpu) = self.moment.last_cpu_of(vcpu) {
-            self.measure(cpu, hands, sink)?;
+        match self.moment.last_cpu_of(vcpu) {
+            Some(cpu) => self.measure(cpu, hands, sink)?,
+            // Its first wake: where it belongs only the policy knows.
+            None => {
+                for cpu in self.moment.allowed(vcpu).iter() {
+                    self.measure(cpu, hands, sink)?;
+                }
+            }
         }
         self.moment.set_awake(vcpu, true);
         sink.record(&Record::Woke { at: self.moment.now(), vcpu });
         let cpus = self.policy.wake(&self.moment, vcpu);
         self.ask_all(cpus, RanEnd::Preempted, hands, sink)?;
         let idle = self.moment.idle();
+        let idle = if idle.is_empty() { idle } else { idle.and(&self.moment.allowed(vcpu)) };
         if idle.is_empty() || self.moment.cpu_of(vcpu).is_some() {
             return Ok(());
         }
@@ -370,6 +427,7 @@ impl Host {
     fn block<H: Hands, S: Sink>(
         &mut self,
         vcpu: VcpuId,
+        why: Rest,
         hands: &mut H,
         sink: &mut S,
     ) -> Result<(), Box<Fault>> {
@@ -384,7 +442,11 @@ impl Host {
             self.turns.close(cpu, RanEnd::Blocked, sink);
             self.moment.vacate(cpu);
         }
-        sink.record(&Record::Blocked { at: self.moment.now(), vcpu });
+        let at = self.moment.now();
+        sink.record(&match why {
+            Rest::Blocked => Record::Blocked { at, vcpu },
+            Rest::Paused => Record::Paused { at, vcpu },
+        });
         self.policy.block(&self.moment, vcpu);
         match cpu.or_else(|| self.moment.last_cpu_of(vcpu)) {
             Some(cpu) => self.ask_after(cpu, RanEnd::Blocked, hands, sink),
@@ -506,7 +568,7 @@ impl Host {
                 self.turns.close(cpu, end, sink);
             }
             self.moment.occupy(cpu, vcpu);
-            self.turns.begin(cpu, turn);
+            self.turns.begin(cpu, turn, limit);
             match hands.carry_out(Order::Run { cpu, vcpu, until, claim }) {
                 Outcome::Done if is_new => {
                     self.policy.start(&self.moment, vcpu);

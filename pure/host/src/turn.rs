@@ -22,6 +22,7 @@ struct Stretch {
     from: Time,
     to: Time,
     used: Span,
+    granted: Option<Span>,
     late: Span,
     due: bool,
 }
@@ -29,6 +30,8 @@ struct Stretch {
 #[derive(Clone, Copy, Debug, Default)]
 struct Cpu {
     turn: Option<Turn>,
+    /// The limit with which the turn was ordered.
+    granted: Option<Span>,
     stretch: Option<Stretch>,
     /// Until when this CPU's time has been reported.
     reported: Time,
@@ -58,8 +61,10 @@ impl Turns {
 
     /// A new turn on a CPU.
     #[inline]
-    pub(crate) fn begin(&mut self, cpu: CpuId, turn: Turn) {
-        self.cpus[cpu.index()].turn = Some(turn);
+    pub(crate) fn begin(&mut self, cpu: CpuId, turn: Turn, granted: Option<Span>) {
+        let cpu = &mut self.cpus[cpu.index()];
+        cpu.turn = Some(turn);
+        cpu.granted = granted;
     }
 
     /// No more turn on a CPU.
@@ -79,9 +84,12 @@ impl Turns {
         if used.ran.is_zero() {
             return Ok(());
         }
-        let turn = cpu.turn.filter(|turn| turn.vcpu == used.vcpu);
-        let due = turn.is_some_and(|turn| turn.claim == Claim::Due);
-        let limit = turn.and_then(|turn| turn.until).unwrap_or(Time::NEVER);
+        let (due, limit) = match &cpu.turn {
+            Some(turn) if turn.vcpu == used.vcpu => {
+                (turn.claim == Claim::Due, turn.until.unwrap_or(Time::NEVER))
+            }
+            _ => (false, Time::NEVER),
+        };
         let late = used.to.since(limit.max(used.from)).min(used.ran);
         match &mut cpu.stretch {
             Some(stretch)
@@ -93,7 +101,8 @@ impl Turns {
             }
             other => {
                 let Used { vcpu, from, to, ran, .. } = used;
-                let next = Stretch { vcpu, from, to, used: ran, late, due };
+                let granted = cpu.granted;
+                let next = Stretch { vcpu, from, to, used: ran, granted, late, due };
                 if let Some(before) = other.replace(next) {
                     write(before, used.cpu, RanEnd::Preempted, sink);
                 }
@@ -120,6 +129,6 @@ impl Turns {
 }
 
 fn write<S: Sink>(stretch: Stretch, cpu: CpuId, end: RanEnd, sink: &mut S) {
-    let Stretch { vcpu, from, to, used, late, due } = stretch;
-    sink.record(&Record::Ran { vcpu, cpu, from, to, used, late, end, due });
+    let Stretch { vcpu, from, to, used, granted, late, due } = stretch;
+    sink.record(&Record::Ran { vcpu, cpu, from, to, used, granted, late, end, due });
 }

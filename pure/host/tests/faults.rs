@@ -1,6 +1,6 @@
 //! Faults that there were, each as the shortest story that shows it.
 
-use slackline_host::policy::{Given, Values, find};
+use slackline_host::policy::{Given, Topology, Values, find};
 use slackline_host::{Fact, Hands, Host, Order, Outcome, Report, Used};
 use slackline_units::{CpuId, DomId, Span, Time, VcpuId};
 
@@ -52,7 +52,7 @@ impl Story {
     fn new(policy: &str, cpus: usize) -> Story {
         let spec = find(policy).expect("a policy of the list");
         let values = Values::defaults(spec.policy_fields).expect("defaults");
-        let host = Host::new(spec, &values, cpus);
+        let host = Host::new(spec, &values, Topology::flat(cpus));
         Story { host, machine: Machine::default(), fields: spec.share_fields }
     }
 
@@ -68,12 +68,12 @@ impl Story {
 
     fn join(&mut self, slot: u32, share: &[(&'static str, &'static str)]) {
         let share = self.share(share);
-        self.step(Fact::Joined(vcpu(slot), &share));
+        self.step(Fact::Joined(vcpu(slot), (&share).into()));
     }
 
     fn change(&mut self, slot: u32, share: &[(&'static str, &'static str)]) {
         let share = self.share(share);
-        self.step(Fact::ShareChanged(vcpu(slot), &share));
+        self.step(Fact::TermsChanged(vcpu(slot), (&share).into()));
     }
 }
 

@@ -1,8 +1,8 @@
 //! The stable, machine-readable form of a summary: names that carry their unit last, and values.
 //!
 //! Units: `_ns` nanoseconds, `_ppm` millionths (of one CPU for a share, of the promise for an
-//! error), none for a number of things. Names are never taken away or given another meaning; new
-//! ones may be added anywhere.
+//! error), `_bytes`, none for a number of things. Names are never taken away or given another
+//! meaning; new ones may be added anywhere.
 
 use slackline_units::Span;
 
@@ -98,7 +98,7 @@ impl VcpuSummary {
     /// `misses`, `miss_time` (`_p50_ns`, `_p90_ns`, `_p99_ns`, `_worst_ns`),
     /// `miss_time_p50_of_slice_ppm`, `miss_time_p99_of_slice_ppm`, `miss_time_worst_of_slice_ppm`,
     /// `wake_to_run` (likewise), `switches`, `migrations`, `waiting_ns`, `asleep_ns`, `overrun_ns`,
-    /// `jobs`, `jobs_late`, `job_lateness` and `response` (likewise).
+    /// `jobs`, `jobs_late`, `jobs_done`, `moved_bytes`, `job_lateness` and `response` (likewise).
     #[must_use]
     pub fn fields(&self) -> Vec<Field> {
         let second = self.second_error;
@@ -135,6 +135,8 @@ impl VcpuSummary {
             ("overrun_ns", time(self.overrun)),
             ("jobs", FieldValue::Count(self.jobs)),
             ("jobs_late", FieldValue::Count(self.jobs_late)),
+            ("jobs_done", FieldValue::Count(self.jobs_done)),
+            ("moved_bytes", FieldValue::Count(self.moved)),
         ]);
         fields.extend(spread(JOB_LATENESS, self.job_lateness));
         fields.extend(spread(RESPONSE, self.response));

@@ -20,6 +20,7 @@
 #![forbid(unsafe_code)]
 #![deny(clippy::float_arithmetic)]
 
+mod alert;
 mod deadline;
 mod distribution;
 mod fields;
@@ -27,16 +28,21 @@ mod layout;
 mod lookup;
 mod meter;
 mod numbers;
+mod over_time;
 mod promise;
 mod share;
 mod split;
 mod summary;
 mod table;
 mod vcpu;
+mod xenmon;
 
+pub use alert::{AllocationErrors, WholeSeconds, allocation_error};
 pub use distribution::{Distribution, ErrorDistribution, PartDistribution};
 pub use fields::{Field, FieldValue};
 pub use lookup::{Measure, UnknownMetric};
 pub use meter::Meter;
+pub use over_time::OverTime;
 pub use summary::{CpuSummary, Summary, VcpuSummary};
 pub use table::side_by_side;
+pub use xenmon::{POINT, Point, XenMon, XenMonDomain, XenMonSummary};

@@ -45,7 +45,7 @@ impl core::error::Error for UnknownMetric {}
 
 /// Fields of several vCPUs or CPUs that are added up. Of all others the worst is taken: the one
 /// furthest from zero.
-const ADDED_UP: [&str; 20] = [
+const ADDED_UP: [&str; 22] = [
     "promised_ppm",
     "delivered_ns",
     "delivered_ppm",
@@ -59,6 +59,8 @@ const ADDED_UP: [&str; 20] = [
     "overrun_ns",
     "jobs",
     "jobs_late",
+    "jobs_done",
+    "moved_bytes",
     "seconds",
     "busy_ns",
     "due_ns",
@@ -210,7 +212,8 @@ fn words(name: &str) -> String {
     if name == "delivered_ns" {
         return "delivered time".to_string();
     }
-    let bare = name.strip_suffix("_ns").or_else(|| name.strip_suffix("_ppm")).unwrap_or(name);
+    let units = ["_ns", "_ppm", "_bytes"];
+    let bare = units.iter().find_map(|unit| name.strip_suffix(unit)).unwrap_or(name);
     bare.replace('_', " ")
 }
 

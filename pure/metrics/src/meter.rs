@@ -167,8 +167,17 @@ impl Meter {
                 let overhead = &mut self.cpu(cpu).overhead;
                 *overhead = Some(overhead.unwrap_or_default() + used);
             }
-            Record::Ended { at } => self.at(at),
-            Record::Woke { .. } | Record::Blocked { .. } | Record::Ran { .. } => {}
+            Record::Moved { at, vcpu, bytes } => {
+                self.at(at);
+                self.vcpu(vcpu).moved(at, bytes);
+            }
+            Record::Served { at, .. } | Record::Ended { at } => {
+                self.at(at);
+            }
+            Record::Woke { .. }
+            | Record::Blocked { .. }
+            | Record::Paused { .. }
+            | Record::Ran { .. } => {}
         }
     }
 }
@@ -181,7 +190,7 @@ impl Sink for Meter {
                 self.at(at);
                 self.vcpu(vcpu).woke(at);
             }
-            Record::Blocked { at, vcpu } => {
+            Record::Blocked { at, vcpu } | Record::Paused { at, vcpu } => {
                 self.at(at);
                 self.vcpu(vcpu).blocked(at);
             }

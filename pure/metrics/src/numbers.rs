@@ -59,6 +59,11 @@ pub(crate) fn signed_percent(ppm: i64) -> String {
     format!("{sign}{size}")
 }
 
+/// Thousandths of one, with one decimal.
+pub(crate) fn thousandths(milli: u64) -> String {
+    decimal(rounded(milli, 100), 1)
+}
+
 /// A number with a comma after every thousand.
 pub(crate) fn count(value: u64) -> String {
     let digits = value.to_string();

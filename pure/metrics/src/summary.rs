@@ -79,10 +79,15 @@ pub struct VcpuSummary {
     pub waiting: Option<Span>,
     /// How long it slept.
     pub asleep: Option<Span>,
-    /// Pieces of work it finished.
+    /// Pieces of work that were released and that it finished.
     pub jobs: u64,
     /// How many of them were done after their deadline.
     pub jobs_late: u64,
+    /// Pieces of work that it finished, also those released before: requests answered, if it
+    /// answers requests.
+    pub jobs_done: u64,
+    /// Bytes of data that reached it, or that it sent and that reached the other side.
+    pub moved: u64,
     /// How late those were.
     pub job_lateness: Option<Distribution>,
     /// How long its pieces of work took, from release to done.

@@ -47,11 +47,15 @@ pub(crate) struct VcpuMeter {
     was_present: bool,
     ledger: Option<Box<Ledger>>,
     jobs: Option<Box<Jobs>>,
+    moved: u64,
 }
 
 #[derive(Debug, Default)]
 struct Jobs {
+    /// Released and done in the window.
     count: u64,
+    /// Done in it, whenever released.
+    done: u64,
     late: u64,
     lateness: Tally,
     response: Tally,
@@ -79,6 +83,7 @@ impl VcpuMeter {
             was_present: false,
             ledger: None,
             jobs: None,
+            moved: 0,
         }
     }
 
@@ -146,11 +151,21 @@ impl VcpuMeter {
         measured
     }
 
+    pub(crate) fn moved(&mut self, at: Time, bytes: u64) {
+        if at >= self.warmup {
+            self.moved = self.moved.saturating_add(bytes);
+        }
+    }
+
     pub(crate) fn job(&mut self, released: Time, deadline: Time, done: Time) {
-        if released < self.warmup {
+        if done < self.warmup {
             return;
         }
         let jobs = self.jobs.get_or_insert_default();
+        jobs.done += 1;
+        if released < self.warmup {
+            return;
+        }
         jobs.count += 1;
         jobs.response.add(done.since(released));
         if done > deadline {
@@ -214,6 +229,8 @@ impl VcpuMeter {
             asleep: self.knows.sleep.then_some(asleep),
             jobs: jobs.count,
             jobs_late: jobs.late,
+            jobs_done: jobs.done,
+            moved: self.moved,
             job_lateness: jobs.lateness.distribution(),
             response: jobs.response.distribution(),
             overrun: self.overrun,

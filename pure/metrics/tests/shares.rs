@@ -2,8 +2,8 @@
 
 mod script;
 
-use script::{Script, us};
-use slackline_metrics::Distribution;
+use script::{Script, us, vcpu};
+use slackline_metrics::{Distribution, Measure};
 use slackline_trace::Record;
 use slackline_units::{CpuId, Span, Time};
 
@@ -161,8 +161,19 @@ fn jobs_are_late_after_their_deadline() {
     let script = Script::new(&["a"]).warmup(100).job(0, 99, 200, 300).job(0, 100, 200, 200);
     let vcpu = script.job(0, 200, 300, 450).first_ended(1_000);
     assert_eq!((vcpu.jobs, vcpu.jobs_late), (2, 1));
+    assert_eq!(vcpu.jobs_done, 3); // One of them had been released before.
     assert_eq!(vcpu.job_lateness.unwrap().worst, us(150));
     assert_eq!(vcpu.response.unwrap().p50, us(100));
+}
+
+#[test]
+fn data_that_moved_is_added_up_behind_the_warm_up() {
+    let moved =
+        |us_at: u64, bytes| Record::Moved { at: Time::START + us(us_at), vcpu: vcpu(0), bytes };
+    let script = Script::new(&["a"]).warmup(100).with(moved(99, 1)).with(moved(100, 20));
+    let run = script.with(moved(200, 300)).ended(1_000);
+    assert_eq!(run.vcpus[0].moved, 320);
+    assert_eq!(run.lookup("moved", Some("a")), Ok(Measure::Count(320)));
 }
 
 #[test]

@@ -230,8 +230,9 @@ fn fields_have_stable_names_and_carry_their_unit() {
          deadlines misses miss_time_p50_ns miss_time_p90_ns miss_time_p99_ns miss_time_worst_ns \
          miss_time_p50_of_slice_ppm miss_time_p99_of_slice_ppm miss_time_worst_of_slice_ppm \
          wake_to_run_p50_ns wake_to_run_p90_ns wake_to_run_p99_ns wake_to_run_worst_ns switches \
-         migrations waiting_ns asleep_ns overrun_ns jobs jobs_late job_lateness_p50_ns \
-         job_lateness_p90_ns job_lateness_p99_ns job_lateness_worst_ns response_p50_ns \
+         migrations waiting_ns asleep_ns overrun_ns jobs jobs_late jobs_done moved_bytes \
+         job_lateness_p50_ns job_lateness_p90_ns job_lateness_p99_ns job_lateness_worst_ns \
+         response_p50_ns \
          response_p90_ns response_p99_ns response_worst_ns"
     );
     assert_eq!(

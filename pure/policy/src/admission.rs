@@ -12,7 +12,81 @@ use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 use core::cmp::Ordering;
 
-use slackline_units::{CpuShare, Reservation, Span};
+use slackline_units::{CpuId, CpuSet, CpuShare, Reservation, Span};
+
+use crate::AdmitError;
+
+/// What has been promised on each CPU, where every reservation is bound to one.
+#[derive(Clone, Debug)]
+pub(crate) struct Ledger {
+    loads: Vec<Load>,
+    /// What a CPU may promise; none is as much as is asked for.
+    capacity: Option<CpuShare>,
+    packing: Packing,
+}
+
+/// Which CPU takes a reservation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Packing {
+    /// The one with the most room left.
+    Spread,
+    /// The first that has enough.
+    Pack,
+}
+
+impl Ledger {
+    /// Nothing has been promised yet on so many CPUs.
+    pub(crate) fn new(cpus: usize, capacity: Option<CpuShare>, packing: Packing) -> Ledger {
+        Ledger { loads: alloc::vec![Load::default(); cpus], capacity, packing }
+    }
+
+    /// Binds a reservation to one of the CPUs allowed.
+    pub(crate) fn add(&mut self, asked: Reservation, allowed: CpuSet) -> Result<CpuId, AdmitError> {
+        let cpu = self.place(asked, allowed)?;
+        self.loads[cpu.index()].add(asked);
+        Ok(cpu)
+    }
+
+    /// Puts another reservation in the place of an old one: on the same CPU where it has room
+    /// there. On failure the old one stands.
+    pub(crate) fn replace(
+        &mut self,
+        (home, old): (CpuId, Reservation),
+        asked: Reservation,
+        allowed: CpuSet,
+    ) -> Result<CpuId, AdmitError> {
+        self.remove(home, old);
+        let stays = allowed.contains(home) && self.has_room(home, asked);
+        let placed = if stays { Ok(home) } else { self.place(asked, allowed) };
+        let (cpu, stands) = placed.map_or((home, old), |cpu| (cpu, asked));
+        self.loads[cpu.index()].add(stands);
+        placed
+    }
+
+    /// A reservation is over.
+    pub(crate) fn remove(&mut self, cpu: CpuId, reservation: Reservation) {
+        self.loads[cpu.index()].remove(reservation);
+    }
+
+    fn has_room(&self, cpu: CpuId, asked: Reservation) -> bool {
+        self.capacity.is_none_or(|capacity| self.loads[cpu.index()].has_room(asked, capacity))
+    }
+
+    fn place(&self, asked: Reservation, allowed: CpuSet) -> Result<CpuId, AdmitError> {
+        let by_room = |cpu: &CpuId| (self.loads[cpu.index()].bound(), *cpu);
+        let mut fitting = allowed.iter().filter(|&cpu| self.has_room(cpu, asked));
+        let chosen = match self.packing {
+            Packing::Spread => fitting.min_by_key(by_room),
+            Packing::Pack => fitting.next(),
+        };
+        chosen.ok_or_else(|| {
+            let roomiest = allowed.iter().min_by_key(by_room).expect("it may run somewhere");
+            let promised = self.loads[roomiest.index()].share();
+            let capacity = self.capacity.expect("without a limit there is room");
+            AdmitError::NoRoom { asked, promised, capacity, cpus: allowed.len() }
+        })
+    }
+}
 
 /// What has been promised on one CPU.
 #[derive(Clone, Debug, Default)]

@@ -33,8 +33,8 @@ use alloc::vec::Vec;
 
 use slackline_units::{CpuId, CpuSet, CpuShare, Reservation, ReservationError, Span, Time, VcpuId};
 
-use crate::admission::Load;
-use crate::field::distance;
+use crate::admission::{Ledger, Packing};
+use crate::field::{distance, slice_of};
 use crate::queue::Queues;
 use crate::{
     Account, AdmitError, Claim, Field, Moment, Pick, Policy, Promise, Roster, Spec, Topology,
@@ -80,6 +80,12 @@ Sleeping in mid-period saves nothing up beyond slice/period of what is left of i
     policy_fields: &[RESERVE, PLACE, QUANTUM],
     share_fields: &[SLICE, PERIOD, EXACT],
     promise,
+    keeps: |_, _| true,
+    limit: Some(|share, period| {
+        let mut terms = slice_of(share, period);
+        terms.push(("exact", "true".into()));
+        terms
+    }),
     build: |values, topology| Box::new(Edf::new(values, topology)),
 };
 
@@ -89,11 +95,8 @@ fn promise(share: &Values) -> Result<Option<Promise>, ReservationError> {
 }
 
 struct Edf {
-    capacity: CpuShare,
-    pack: bool,
+    promised: Ledger,
     quantum: Span,
-    /// By CPU: what has been promised.
-    loads: Vec<Load>,
     /// Two queues a CPU, `owed` and `served`, by deadline.
     deadlines: Queues<Time>,
     /// One queue a CPU: the served who may have more.
@@ -136,8 +139,7 @@ struct Server {
 impl Policy for Edf {
     fn admit(&mut self, at: &Moment, vcpu: VcpuId, share: &Values) -> Result<(), AdmitError> {
         let reservation = Reservation::new(share.span(&SLICE), share.span(&PERIOD))?;
-        let cpu = self.place(reservation)?;
-        self.loads[cpu.index()].add(reservation);
+        let cpu = self.promised.add(reservation, at.allowed(vcpu))?;
         let server = Server {
             reservation,
             exact: share.flag(&EXACT),
@@ -158,13 +160,7 @@ impl Policy for Edf {
     fn adjust(&mut self, at: &Moment, vcpu: VcpuId, share: &Values) -> Result<CpuSet, AdmitError> {
         let reservation = Reservation::new(share.span(&SLICE), share.span(&PERIOD))?;
         let (old, home) = (self.servers[vcpu].reservation, self.servers[vcpu].cpu);
-        self.loads[home.index()].remove(old);
-        let cpu = if self.loads[home.index()].has_room(reservation, self.capacity) {
-            home
-        } else {
-            self.place(reservation).inspect_err(|_| self.loads[home.index()].add(old))?
-        };
-        self.loads[cpu.index()].add(reservation);
+        let cpu = self.promised.replace((home, old), reservation, at.allowed(vcpu))?;
         let server = &mut self.servers[vcpu];
         server.reservation = reservation;
         server.exact = share.flag(&EXACT);
@@ -182,7 +178,7 @@ impl Policy for Edf {
     fn leave(&mut self, _: &Moment, vcpu: VcpuId) {
         self.dequeue(vcpu);
         let server = self.servers.remove(vcpu).expect("a vCPU that has joined");
-        self.loads[server.cpu.index()].remove(server.reservation);
+        self.promised.remove(server.cpu, server.reservation);
     }
 
     fn wake(&mut self, at: &Moment, vcpu: VcpuId) -> CpuSet {
@@ -280,30 +276,17 @@ impl Policy for Edf {
 
 impl Edf {
     fn new(values: &Values, topology: Topology) -> Edf {
+        let capacity = CpuShare::ONE.less(values.share(&RESERVE));
+        let pack = values.choice(&PLACE) == "pack";
+        let packing = if pack { Packing::Pack } else { Packing::Spread };
         Edf {
-            capacity: CpuShare::ONE.less(values.share(&RESERVE)),
-            pack: values.choice(&PLACE) == "pack",
+            promised: Ledger::new(topology.cpus, Some(capacity), packing),
             quantum: values.span(&QUANTUM),
-            loads: alloc::vec![Load::default(); topology.cpus],
             deadlines: Queues::new(2 * topology.cpus),
             spare: Queues::new(topology.cpus),
             spare_floor: alloc::vec![Span::ZERO; topology.cpus],
             servers: Roster::default(),
         }
-    }
-
-    /// The CPU that can promise this as well.
-    fn place(&self, asked: Reservation) -> Result<CpuId, AdmitError> {
-        let by_room = |index: &usize| (self.loads[*index].bound(), *index);
-        let fits = |index: &usize| self.loads[*index].has_room(asked, self.capacity);
-        let mut fitting = (0..self.loads.len()).filter(fits);
-        let chosen = if self.pack { fitting.next() } else { fitting.min_by_key(by_room) };
-        chosen.map(CpuId::new).ok_or_else(|| {
-            let cpus = self.loads.len();
-            let roomiest = (0..cpus).min_by_key(by_room).expect("a host has a CPU");
-            let promised = self.loads[roomiest].share();
-            AdmitError::NoRoom { asked, promised, capacity: self.capacity, cpus }
-        })
     }
 
     /// Moves an awake vCPU to where it belongs now.

@@ -7,7 +7,7 @@ use alloc::vec::Vec;
 use core::fmt;
 
 use slackline_units::{CpuShare, ParseShareError, ParseSpanError, Reservation, ReservationError};
-use slackline_units::{Span, Time};
+use slackline_units::{Span, Time, Weight};
 
 use crate::{Policy, Topology};
 
@@ -26,9 +26,20 @@ pub struct Spec {
     pub share_fields: &'static [Field],
     /// What a share promises, where it promises a slice in every period.
     pub promise: fn(&Values) -> Result<Option<Promise>, ReservationError>,
+    /// Whether a policy with these parameters on such a host keeps every promise it has admitted,
+    /// where the machine is exact: the slice in each period counted from the promise, for who is
+    /// awake all through it. Rules copied from a real scheduler need not.
+    pub keeps: fn(&Values, Topology) -> bool,
+    /// How a share is written that limits a vCPU to so much of a CPU, of every such period where
+    /// the policy has periods: fields and what stands behind their `=` in a scenario. None where
+    /// the policy cannot limit.
+    pub limit: Option<fn(CpuShare, Span) -> Terms>,
     /// Makes the policy.
     pub build: fn(&Values, Topology) -> Box<dyn Policy>,
 }
+
+/// Fields of a share as one would write them in a scenario: names, and what stands behind the `=`.
+pub type Terms = Vec<(&'static str, String)>;
 
 /// What a share promises: what the metrics hold the machine to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -67,6 +78,20 @@ pub enum Kind {
         /// The most.
         most: CpuShare,
     },
+    /// An amount of CPU that must not be exceeded, or `none`.
+    Cap {
+        /// The most that can be said.
+        most: CpuShare,
+    },
+    /// A share relative to others.
+    Weight,
+    /// A whole number.
+    Whole {
+        /// The lowest.
+        least: i64,
+        /// The highest.
+        most: i64,
+    },
     /// Yes or no.
     Flag,
     /// One of some words.
@@ -80,7 +105,7 @@ pub enum Given<'a> {
     Text(&'a str),
     /// `true` or `false`.
     Flag(bool),
-    /// A bare number, as written: nothing takes one, but the error can say which.
+    /// A bare number, as written.
     Number(&'a str),
 }
 
@@ -91,6 +116,12 @@ pub enum Value {
     Span(Span),
     /// For [`Kind::Share`].
     Share(CpuShare),
+    /// For [`Kind::Cap`].
+    Cap(Option<CpuShare>),
+    /// For [`Kind::Weight`].
+    Weight(Weight),
+    /// For [`Kind::Whole`].
+    Whole(i64),
     /// For [`Kind::Flag`].
     Flag(bool),
     /// For [`Kind::Choice`].
@@ -180,6 +211,9 @@ impl Kind {
         match self {
             Kind::Span { .. } => "\"10ms\"".into(),
             Kind::Share { .. } => "\"0.25cpu\"".into(),
+            Kind::Cap { .. } => "\"0.25cpu\" or \"none\"".into(),
+            Kind::Weight => "256".into(),
+            Kind::Whole { least, most } => 1.clamp(*least, *most).to_string(),
             Kind::Flag => "true".into(),
             Kind::Choice(words) => alloc::format!("{:?}", words.first().copied().unwrap_or("")),
         }
@@ -194,6 +228,9 @@ impl fmt::Display for Kind {
             }
             Kind::Span { least, most } => write!(out, "a length of time from {least} to {most}"),
             Kind::Share { most } => write!(out, "an amount of CPU up to {most}"),
+            Kind::Cap { most } => write!(out, "an amount of CPU up to {most}, or none"),
+            Kind::Weight => write!(out, "a whole number from 1 to {}", Weight::MAX),
+            Kind::Whole { least, most } => write!(out, "a whole number from {least} to {most}"),
             Kind::Flag => out.write_str("true or false"),
             Kind::Choice(words) => write!(out, "one of {}", words.join(", ")),
         }
@@ -228,6 +265,47 @@ impl Field {
         help: &'static str,
     ) -> Field {
         Field { name, kind: Kind::Share { most }, default: Some(default), help }
+    }
+
+    /// A length of time that may be zero.
+    #[must_use]
+    pub const fn span(name: &'static str, default: &'static str, help: &'static str) -> Field {
+        let kind = Kind::Span { least: Span::ZERO, most: Span::MAX };
+        Field { name, kind, default: Some(default), help }
+    }
+
+    /// A length of time within bounds, as the table of parameters of a real scheduler has them.
+    #[must_use]
+    pub const fn span_within(
+        name: &'static str,
+        default: &'static str,
+        (least, most): (Span, Span),
+        help: &'static str,
+    ) -> Field {
+        Field { name, kind: Kind::Span { least, most }, default: Some(default), help }
+    }
+
+    /// The most CPU that may be used; none where nothing is said.
+    #[must_use]
+    pub const fn cap(name: &'static str, most: CpuShare, help: &'static str) -> Field {
+        Field { name, kind: Kind::Cap { most }, default: Some("none"), help }
+    }
+
+    /// A share relative to others.
+    #[must_use]
+    pub const fn weight(name: &'static str, default: &'static str, help: &'static str) -> Field {
+        Field { name, kind: Kind::Weight, default: Some(default), help }
+    }
+
+    /// A whole number within bounds.
+    #[must_use]
+    pub const fn whole(
+        name: &'static str,
+        default: &'static str,
+        (least, most): (i64, i64),
+        help: &'static str,
+    ) -> Field {
+        Field { name, kind: Kind::Whole { least, most }, default: Some(default), help }
     }
 
     /// Yes or no; no where nothing is said.
@@ -273,6 +351,27 @@ impl Field {
             (Kind::Share { .. }, Given::Number(text)) => {
                 Err(FieldError::NotAShare(self, text.to_string(), ParseShareError::NoUnit))
             }
+            (Kind::Cap { .. }, Given::Text("none")) => Ok(Value::Cap(None)),
+            (Kind::Cap { most }, Given::Text(text)) => {
+                let cap: CpuShare =
+                    text.parse().map_err(|why| FieldError::NotAShare(self, quoted(text), why))?;
+                (cap != CpuShare::NONE && cap <= most)
+                    .then_some(Value::Cap(Some(cap)))
+                    .ok_or_else(|| FieldError::OutOfRange(self, quoted(text)))
+            }
+            (Kind::Cap { .. }, Given::Number(text)) => {
+                Err(FieldError::NotAShare(self, text.to_string(), ParseShareError::NoUnit))
+            }
+            (Kind::Weight, Given::Number(text)) => text
+                .parse()
+                .map(Value::Weight)
+                .map_err(|_| FieldError::OutOfRange(self, text.to_string())),
+            (Kind::Whole { least, most }, Given::Number(text)) => {
+                let number = text.parse().ok().filter(|number| (least..=most).contains(number));
+                number
+                    .map(Value::Whole)
+                    .ok_or_else(|| FieldError::OutOfRange(self, text.to_string()))
+            }
             (Kind::Choice(words), Given::Text(text)) => words
                 .iter()
                 .find(|word| **word == text)
@@ -288,9 +387,18 @@ impl Field {
         match (self.kind, self.default) {
             (_, None) => Err(FieldError::Missing(self)),
             (Kind::Flag, Some(text)) => Ok(Value::Flag(text == "true")),
+            (Kind::Weight | Kind::Whole { .. }, Some(text)) => self.read(Given::Number(text)),
             (_, Some(text)) => self.read(Given::Text(text)),
         }
     }
+}
+
+/// The slice of a period that is so much of a CPU, as one would write it, and the period.
+pub(crate) fn slice_of(share: CpuShare, period: Span) -> Terms {
+    let slice = u128::from(share.ppm()) * u128::from(period.ns()) / 1_000_000;
+    let slice = Span::from_ns(u64::try_from(slice).unwrap_or(u64::MAX));
+    let text = |span| alloc::format!("\"{span}\"");
+    alloc::vec![("slice", text(slice)), ("period", text(period))]
 }
 
 impl Values {
@@ -348,6 +456,42 @@ impl Values {
         }
     }
 
+    /// The most CPU that may be used.
+    ///
+    /// # Panics
+    /// As [`Values::span`].
+    #[must_use]
+    pub fn cap(&self, field: &Field) -> Option<CpuShare> {
+        match self.value(field) {
+            Value::Cap(cap) => cap,
+            other => panic!("`{}` is {other:?}, not a cap", field.name),
+        }
+    }
+
+    /// A share relative to others.
+    ///
+    /// # Panics
+    /// As [`Values::span`].
+    #[must_use]
+    pub fn weight(&self, field: &Field) -> Weight {
+        match self.value(field) {
+            Value::Weight(weight) => weight,
+            other => panic!("`{}` is {other:?}, not a weight", field.name),
+        }
+    }
+
+    /// A whole number.
+    ///
+    /// # Panics
+    /// As [`Values::span`].
+    #[must_use]
+    pub fn whole(&self, field: &Field) -> i64 {
+        match self.value(field) {
+            Value::Whole(number) => number,
+            other => panic!("`{}` is {other:?}, not a whole number", field.name),
+        }
+    }
+
     /// Yes or no.
     ///
     /// # Panics
@@ -388,6 +532,10 @@ impl fmt::Display for Value {
         match self {
             Value::Span(span) => span.fmt(out),
             Value::Share(share) => share.fmt(out),
+            Value::Cap(Some(cap)) => cap.fmt(out),
+            Value::Cap(None) => out.write_str("none"),
+            Value::Weight(weight) => weight.fmt(out),
+            Value::Whole(number) => number.fmt(out),
             Value::Flag(flag) => flag.fmt(out),
             Value::Choice(word) => word.fmt(out),
         }
@@ -443,6 +591,9 @@ mod tests {
         Field::flag("exact", "no more than that"),
         Field::choice("place", &["spread", "pack"], "where"),
         Field::share("reserve", "0.05cpu", CpuShare::ONE, "kept free"),
+        Field::weight("weight", "256", "how much, beside others"),
+        Field::cap("cap", CpuShare::ONE, "never more"),
+        Field::whole("advance", "10", (1, 1000), "how fast a clock ages"),
     ];
 
     fn read(given: &[(&str, Given<'_>)]) -> Result<Values, FieldError> {
@@ -456,6 +607,26 @@ mod tests {
         assert!(!values.flag(&FIELDS[1]));
         assert_eq!(values.choice(&FIELDS[2]), "spread");
         assert_eq!(values.share(&FIELDS[3]), CpuShare::from_ppm(50_000));
+        assert_eq!(values.weight(&FIELDS[4]), Weight::new(256).unwrap());
+        assert_eq!(values.cap(&FIELDS[5]), None);
+        assert_eq!(values.whole(&FIELDS[6]), 10);
+    }
+
+    #[test]
+    fn a_slice_is_its_share_of_the_period() {
+        let terms = slice_of(CpuShare::from_ppm(10_000), Span::from_ms(10));
+        assert_eq!(terms, [("slice", "\"100us\"".to_string()), ("period", "\"10ms\"".into())]);
+    }
+
+    #[test]
+    fn whoever_can_limit_says_so_in_fields_that_it_has() {
+        for spec in crate::ALL {
+            let Some(limit) = spec.limit else { continue };
+            for (name, _) in limit(CpuShare::from_ppm(60_000), Span::from_ms(10)) {
+                let has = spec.share_fields.iter().any(|field| field.name == name);
+                assert!(has, "{} has no `{name}`", spec.name);
+            }
+        }
     }
 
     #[test]
@@ -493,6 +664,21 @@ mod tests {
                 &[("reserve", Given::Text("2cpu"))],
                 "`reserve = \"2cpu\"` is not an amount of CPU up to 1cpu",
                 "write reserve = \"0.25cpu\"",
+            ),
+            (
+                &[("weight", Given::Number("0"))],
+                "`weight = 0` is not a whole number from 1 to 65535",
+                "write weight = 256",
+            ),
+            (
+                &[("cap", Given::Text("0cpu"))],
+                "`cap = \"0cpu\"` is not an amount of CPU up to 1cpu, or none",
+                "write cap = \"0.25cpu\" or \"none\"",
+            ),
+            (
+                &[("advance", Given::Number("1001"))],
+                "`advance = 1001` is not a whole number from 1 to 1000",
+                "write advance = 1",
             ),
         ];
         for (given, says, hint) in cases {

@@ -13,12 +13,18 @@ extern crate alloc;
 
 mod admission;
 mod field;
+mod line;
 mod moment;
 mod queue;
 mod roster;
 
+mod atropos;
+mod bvt;
+mod credit;
 mod edf;
+mod gedf;
 mod round_robin;
+mod sedf;
 
 #[cfg(test)]
 mod picture;
@@ -29,13 +35,21 @@ use core::fmt;
 
 use slackline_units::{CpuId, CpuSet, CpuShare, Reservation, ReservationError, Span, Time, VcpuId};
 
-pub use field::{Field, FieldError, Given, Kind, Promise, Spec, Value, Values, nearest};
+pub use field::{Field, FieldError, Given, Kind, Promise, Spec, Terms, Value, Values, nearest};
 pub use moment::Moment;
 pub use roster::Roster;
 
 /// Every policy there is, in the order in which people are shown them. A new policy is one new file
 /// and one line here.
-pub const ALL: &[&Spec] = &[&edf::SPEC, &round_robin::SPEC];
+pub const ALL: &[&Spec] = &[
+    &edf::SPEC,
+    &round_robin::SPEC,
+    &atropos::SPEC,
+    &bvt::SPEC,
+    &sedf::SPEC,
+    &gedf::SPEC,
+    &credit::SPEC,
+];
 
 /// The policy of that name.
 #[must_use]
@@ -48,7 +62,8 @@ pub fn find(name: &str) -> Option<&'static Spec> {
 /// The caller promises:
 /// - `at.now()` never decreases from one call to the next;
 /// - occupants are charged up to `at.now()` before a call that concerns their CPU, before a `wake`
-///   of a vCPU that last ran there, and before a `ring` of that CPU;
+///   of a vCPU that last ran there, and before a `ring` of that CPU; before the `wake` of one that
+///   has not run yet and might run on their CPU, too;
 /// - `at` describes the host as it is once the fact being told has happened.
 ///
 /// The policy promises:
@@ -89,7 +104,7 @@ pub trait Policy: Send {
     /// A vCPU reached its limit, or yielded, and still has work.
     fn turn_over(&mut self, _at: &Moment, _vcpu: VcpuId, _why: TurnEnd) {}
 
-    /// A vCPU has no more work.
+    /// A vCPU has no more work, or is held although it has some.
     fn block(&mut self, _at: &Moment, _vcpu: VcpuId) {}
 
     /// Who should be on `cpu` from now on, and for how long at most.
@@ -151,6 +166,35 @@ pub type Account = Vec<(&'static str, String)>;
 pub struct Topology {
     /// How many CPUs it schedules, numbered from zero.
     pub cpus: usize,
+    /// How many neighbours, counted from zero, are the threads of one core.
+    pub threads: usize,
+    /// How many neighbours, counted from zero, are the threads of one socket.
+    pub socket: usize,
+}
+
+impl Topology {
+    /// So many CPUs, each a core of its own, all in one socket.
+    #[must_use]
+    pub const fn flat(cpus: usize) -> Topology {
+        Topology { cpus, threads: 1, socket: cpus }
+    }
+
+    /// The threads of the core to which `cpu` belongs, itself among them.
+    #[must_use]
+    pub fn core_of(&self, cpu: CpuId) -> CpuSet {
+        self.group(cpu, self.threads)
+    }
+
+    /// The CPUs of the socket to which `cpu` belongs, itself among them.
+    #[must_use]
+    pub fn socket_of(&self, cpu: CpuId) -> CpuSet {
+        self.group(cpu, self.socket)
+    }
+
+    fn group(&self, cpu: CpuId, size: usize) -> CpuSet {
+        let first = cpu.index() - cpu.index() % size.max(1);
+        (first..self.cpus.min(first + size.max(1))).map(CpuId::new).collect()
+    }
 }
 
 /// Why a share cannot be honoured.
@@ -158,6 +202,13 @@ pub struct Topology {
 pub enum AdmitError {
     /// The slice and period make no sense by themselves.
     Reservation(ReservationError),
+    /// The slice is shorter than a policy can keep.
+    SliceTooShort {
+        /// What was asked for.
+        slice: Span,
+        /// The shortest there is.
+        least: Span,
+    },
     /// No CPU has that much left to promise.
     NoRoom {
         /// What was asked for.
@@ -166,7 +217,18 @@ pub enum AdmitError {
         promised: CpuShare,
         /// What one CPU may promise: a whole one less the reserve.
         capacity: CpuShare,
-        /// How many CPUs were tried.
+        /// How many CPUs were tried: all on which it may run.
+        cpus: usize,
+    },
+    /// The CPUs on which it may run have not that much left to promise together.
+    NoRoomTogether {
+        /// What was asked for.
+        asked: Reservation,
+        /// What has been promised on them already, rounded up to a millionth.
+        promised: CpuShare,
+        /// What they may promise: all of them less the reserve of each.
+        capacity: CpuShare,
+        /// How many they are.
         cpus: usize,
     },
 }
@@ -181,6 +243,9 @@ impl fmt::Display for AdmitError {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             AdmitError::Reservation(error) => error.fmt(out),
+            AdmitError::SliceTooShort { slice, least } => {
+                write!(out, "a slice of {slice} is shorter than {least}, the shortest there is")
+            }
             AdmitError::NoRoom { asked, promised, capacity, cpus } => {
                 let (slice, period, share) = (asked.slice(), asked.period(), asked.share());
                 write!(out, "{slice} every {period} ({share}) on top of {promised} already ")?;
@@ -189,6 +254,12 @@ impl fmt::Display for AdmitError {
                     write!(out, ", and the other CPUs have less room")?;
                 }
                 Ok(())
+            }
+            AdmitError::NoRoomTogether { asked, promised, capacity, cpus } => {
+                let (slice, period, share) = (asked.slice(), asked.period(), asked.share());
+                write!(out, "{slice} every {period} ({share}) on top of {promised} already ")?;
+                write!(out, "promised is more than the {capacity} that {cpus} CPUs may promise ")?;
+                out.write_str("together")
             }
         }
     }

@@ -13,12 +13,13 @@ pub struct Moment {
     /// By slot, of those who have ever joined. Apart, so that the rows that every event reads stay
     /// small: a cache line holds nine vCPUs.
     ids: Vec<VcpuId>,
+    /// By slot, of those who may not run everywhere; empty where everybody may.
+    allowed: Vec<CpuSet>,
     occupants: Vec<Option<VcpuId>>,
     idle: CpuSet,
 }
 
-/// All false where no vCPU has joined.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug)]
 struct Row {
     member: bool,
     awake: bool,
@@ -50,18 +51,35 @@ impl Moment {
         self.row(vcpu).member
     }
 
-    /// Whether `vcpu` may be picked for `cpu`: awake, on no other CPU, and not refused there.
+    /// Whether `vcpu` may be picked for `cpu`: awake, on no other CPU, allowed there, and not
+    /// refused.
     #[inline]
     #[must_use]
     pub fn is_eligible(&self, vcpu: VcpuId, cpu: CpuId) -> bool {
-        self.row(vcpu).may_run_on(cpu)
+        self.row(vcpu).may_run_on(cpu) && self.is_allowed(vcpu, cpu)
+    }
+
+    /// Whether `vcpu` may ever run on `cpu`.
+    #[inline]
+    #[must_use]
+    pub fn is_allowed(&self, vcpu: VcpuId, cpu: CpuId) -> bool {
+        self.allowed.get(vcpu.slot()).is_none_or(|allowed| allowed.contains(cpu))
+    }
+
+    /// The CPUs on which `vcpu` may run.
+    #[inline]
+    #[must_use]
+    pub fn allowed(&self, vcpu: VcpuId) -> CpuSet {
+        let everywhere = || CpuSet::first_n(self.cpus());
+        self.allowed.get(vcpu.slot()).copied().unwrap_or_else(everywhere)
     }
 
     /// Everybody who may be picked for `cpu`, in order of id. Walks all vCPUs: for tests and small
     /// accounts, not for the hot path.
     pub fn eligible(&self, cpu: CpuId) -> impl Iterator<Item = VcpuId> {
         let rows = self.rows.iter().zip(&self.ids);
-        rows.filter(move |(row, _)| row.may_run_on(cpu)).map(|(_, &vcpu)| vcpu)
+        let may_run = move |row: &Row, vcpu| row.may_run_on(cpu) && self.is_allowed(vcpu, cpu);
+        rows.filter(move |&(row, &vcpu)| may_run(row, vcpu)).map(|(_, &vcpu)| vcpu)
     }
 
     /// Everybody who has joined, in order of id.
@@ -106,8 +124,8 @@ impl Moment {
     }
 
     #[inline]
-    fn row(&self, vcpu: VcpuId) -> Row {
-        self.rows.get(vcpu.slot()).copied().unwrap_or_default()
+    fn row(&self, vcpu: VcpuId) -> &Row {
+        self.rows.get(vcpu.slot()).unwrap_or(&Row::NOBODY)
     }
 }
 
@@ -120,6 +138,7 @@ impl Moment {
             now: Time::START,
             rows: Vec::new(),
             ids: Vec::new(),
+            allowed: Vec::new(),
             occupants: alloc::vec![None; cpus],
             idle: CpuSet::first_n(cpus),
         }
@@ -134,17 +153,28 @@ impl Moment {
     /// A vCPU appears, asleep.
     pub fn join(&mut self, id: VcpuId) {
         if self.rows.len() <= id.slot() {
-            self.rows.resize(id.slot() + 1, Row::default());
+            self.rows.resize(id.slot() + 1, Row::NOBODY);
             // What stands in a slot before anybody has joined there is never read.
             self.ids.resize(id.slot() + 1, id);
         }
         self.ids[id.slot()] = id;
-        self.rows[id.slot()] = Row { member: true, ..Row::default() };
+        self.rows[id.slot()] = Row { member: true, ..Row::NOBODY };
+    }
+
+    /// A vCPU may run on these CPUs only, from now on.
+    pub fn allow(&mut self, vcpu: VcpuId, cpus: CpuSet) {
+        if self.allowed.len() <= vcpu.slot() {
+            self.allowed.resize(vcpu.slot() + 1, CpuSet::first_n(self.cpus()));
+        }
+        self.allowed[vcpu.slot()] = cpus;
     }
 
     /// A vCPU disappears; it must have no CPU.
     pub fn leave(&mut self, vcpu: VcpuId) {
-        self.rows[vcpu.slot()] = Row::default();
+        self.rows[vcpu.slot()] = Row::NOBODY;
+        if let Some(allowed) = self.allowed.get_mut(vcpu.slot()) {
+            *allowed = CpuSet::first_n(self.occupants.len());
+        }
     }
 
     /// A vCPU has work, or has none.
@@ -189,6 +219,10 @@ impl Moment {
 }
 
 impl Row {
+    /// No vCPU has joined.
+    const NOBODY: Row =
+        Row { member: false, awake: false, barred: false, cpu: None, last_cpu: None };
+
     #[inline]
     fn may_run_on(&self, cpu: CpuId) -> bool {
         self.awake && !self.barred && self.cpu.is_none_or(|other| other == cpu)

@@ -11,8 +11,9 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::panic::Location;
+use std::sync::Mutex;
 
-use slackline_host::policy::{Given, Spec, Values};
+use slackline_host::policy::{Account, Given, Spec, Topology, Values};
 use slackline_host::{Fact, Hands, Host, Order, Outcome, Report, Used};
 use slackline_trace::Record;
 use slackline_units::{CpuId, DomId, Span, Time, VcpuId};
@@ -22,10 +23,17 @@ const COLUMN: Span = Span::from_ms(1);
 /// Runs the picture and compares what the CPUs did.
 #[track_caller]
 pub(crate) fn picture(policy: &str, drawing: &str) {
+    picture_on(1, policy, drawing);
+}
+
+/// The same where so many neighbours are the threads of a core.
+#[track_caller]
+pub(crate) fn picture_on(threads: usize, policy: &str, drawing: &str) {
     let lines: Vec<Line<'_>> = drawing.lines().filter_map(Line::read).collect();
     let (cpus, vcpus): (Vec<_>, Vec<_>) =
         lines.into_iter().partition(|line| line.name.starts_with("cpu"));
-    let drawn = Machine::new(policy, &vcpus, cpus.len()).run(&vcpus);
+    let topology = Topology { threads, ..Topology::flat(cpus.len()) };
+    let drawn = Machine::new(policy, &vcpus, topology).run(&vcpus);
     let expected: Vec<&str> = cpus.iter().map(|line| line.timeline).collect();
     if drawn == expected {
         return;
@@ -40,6 +48,39 @@ pub(crate) fn picture(policy: &str, drawing: &str) {
         let _ = writeln!(message, "{} drawn    {drawn}", line.name);
     }
     panic!("under `{policy}`:\n{message}");
+}
+
+/// A turn that lasted until its limit.
+pub(crate) struct Turn {
+    /// The first letter of who had it.
+    pub(crate) who: char,
+    pub(crate) ran: Span,
+    /// What the policy shows of who had it once it is over.
+    pub(crate) account: Account,
+}
+
+/// The first `count` turns on one CPU, to the nanosecond, where nobody sleeps: the first vCPU wakes
+/// at the start, and the others in their order when it has been `alone` for that long.
+pub(crate) fn turns(policy: &str, drawing: &str, alone: Span, count: usize) -> Vec<Turn> {
+    let vcpus: Vec<Line<'_>> = drawing.lines().filter_map(Line::read).collect();
+    let mut machine = Machine::new(policy, &vcpus, Topology::flat(1));
+    for index in 0..vcpus.len() {
+        let share = machine.shares[index].clone();
+        machine.step(Fact::Joined(vcpu(index), (&share).into()));
+    }
+    machine.step(Fact::Woke(vcpu(0)));
+    machine.state.now += alone;
+    (1..vcpus.len()).for_each(|index| machine.step(Fact::Woke(vcpu(index))));
+    let cpu = CpuId::new(0);
+    let turn = |_| {
+        let (who, until, since) = machine.state.running[&cpu];
+        // What was due while the first was alone rings late.
+        machine.state.now = until.expect("a turn that is limited").max(machine.state.now);
+        machine.step(Fact::LimitReached(cpu));
+        let name = vcpus[who.slot()].name.chars().next().expect("a name");
+        Turn { who: name, ran: machine.state.now - since, account: machine.host.account(who) }
+    };
+    (0..count).map(turn).collect()
 }
 
 struct Line<'a> {
@@ -63,6 +104,9 @@ impl<'a> Line<'a> {
 
 fn given<'a>(word: &&'a str) -> (&'a str, Given<'a>) {
     match word.split_once('=') {
+        Some((name, "true")) => (name, Given::Flag(true)),
+        Some((name, "false")) => (name, Given::Flag(false)),
+        Some((name, value)) if value.parse::<i64>().is_ok() => (name, Given::Number(value)),
         Some((name, value)) => (name, Given::Text(value)),
         None => (word, Given::Flag(true)),
     }
@@ -118,11 +162,11 @@ fn vcpu(index: usize) -> VcpuId {
 }
 
 impl Machine {
-    fn new(policy: &str, vcpus: &[Line<'_>], cpus: usize) -> Machine {
+    fn new(policy: &str, vcpus: &[Line<'_>], topology: Topology) -> Machine {
         let words: Vec<&str> = policy.split_whitespace().collect();
         let spec: &Spec = slackline_host::policy::find(words[0]).expect("a policy of that name");
         let values = Values::read(spec.policy_fields, words[1..].iter().map(given));
-        let host = Host::new(spec, &values.expect("parameters of the policy"), cpus);
+        let host = Host::new(spec, &values.expect("parameters of the policy"), topology);
         let share = |line: &Line<'_>| {
             Values::read(spec.share_fields, line.share.iter().map(given)).expect("a share")
         };
@@ -135,7 +179,7 @@ impl Machine {
         let columns = vcpus.iter().map(|line| line.timeline.len()).max().unwrap_or(0);
         for index in 0..vcpus.len() {
             let share = self.shares[index].clone();
-            self.step(Fact::Joined(vcpu(index), &share));
+            self.step(Fact::Joined(vcpu(index), (&share).into()));
         }
         for column in 0..columns {
             self.change_wants(vcpus, column);
@@ -193,7 +237,11 @@ impl Machine {
     }
 }
 
+/// Tests run side by side, and their pictures stand in one file.
+static WRITING: Mutex<()> = Mutex::new(());
+
 fn rewrite(at: &Location<'_>, drawn: &[String]) {
+    let _one_at_a_time = WRITING.lock();
     let root = concat!(env!("CARGO_MANIFEST_DIR"), "/../../");
     let path = format!("{root}{}", at.file());
     let source = std::fs::read_to_string(&path).expect("the source of the test");

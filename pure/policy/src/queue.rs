@@ -41,6 +41,48 @@ impl<K: Ord + Copy> Queues<K> {
         self.heaps[queue].first().copied()
     }
 
+    /// The lowest of those of whom something holds. Looks only at those of whom it does not hold
+    /// and who come before, and at those right below them in the heap.
+    #[inline]
+    pub(crate) fn first_that(
+        &self,
+        queue: usize,
+        holds: impl Fn(VcpuId) -> bool,
+    ) -> Option<(K, VcpuId)> {
+        let first = self.first(queue)?;
+        if holds(first.1) { Some(first) } else { self.search(queue, &holds) }
+    }
+
+    fn search(&self, queue: usize, holds: &impl Fn(VcpuId) -> bool) -> Option<(K, VcpuId)> {
+        let heap = &self.heaps[queue][..];
+        // Mostly it is the first alone of whom it does not hold.
+        let second = heap[lowest_below(heap, 0)?];
+        if holds(second.1) {
+            return Some(second);
+        }
+        let mut best: Option<(K, VcpuId)> = None;
+        let mut at = 0;
+        loop {
+            let could_be = best.is_none_or(|best| heap[at] < best);
+            let children = at * ARITY + 1;
+            if could_be && !holds(heap[at].1) && children < heap.len() {
+                at = children;
+                continue;
+            }
+            if could_be && holds(heap[at].1) {
+                best = Some(heap[at]);
+            }
+            // On to the next sibling, or to that of the nearest parent that has one.
+            while at > 0 && (at % ARITY == 0 || at + 1 == heap.len()) {
+                at = (at - 1) / ARITY;
+            }
+            if at == 0 {
+                return best;
+            }
+            at += 1;
+        }
+    }
+
     /// Everybody in a queue, in no order.
     pub(crate) fn iter(&self, queue: usize) -> impl Iterator<Item = (K, VcpuId)> {
         self.heaps[queue].iter().copied()
@@ -62,7 +104,16 @@ impl<K: Ord + Copy> Queues<K> {
         debug_assert!(self.queue_of(vcpu).is_none(), "{vcpu} stands in a queue already");
         let end = self.heaps[queue].len();
         self.heaps[queue].push((key, vcpu));
-        self.rise(queue, end);
+        self.rise(queue, end, (key, vcpu));
+    }
+
+    /// Gives `vcpu`, which stands in a queue, another key there.
+    #[inline]
+    pub(crate) fn change(&mut self, key: K, vcpu: VcpuId) {
+        let place = self.places[vcpu.slot()];
+        debug_assert!(place.queue != NOWHERE.queue, "{vcpu} stands in no queue");
+        let (queue, at) = (place.queue as usize, place.at as usize);
+        self.settle(queue, at, (key, vcpu));
     }
 
     /// Takes `vcpu` out of the queue in which it stands, if any.
@@ -72,17 +123,15 @@ impl<K: Ord + Copy> Queues<K> {
         let place = core::mem::replace(&mut self.places[vcpu.slot()], NOWHERE);
         let at = place.at as usize;
         let heap = &mut self.heaps[queue];
-        heap.swap_remove(at);
-        if at < heap.len() {
-            let at = self.sink(queue, at);
-            self.rise(queue, at);
+        if let Some(last) = heap.pop().filter(|_| at < heap.len()) {
+            self.settle(queue, at, last);
         }
     }
 
+    /// Puts `moved` at `at`, which is free, or above.
     #[inline]
-    fn rise(&mut self, queue: usize, mut at: usize) {
+    fn rise(&mut self, queue: usize, mut at: usize, moved: (K, VcpuId)) {
         let (heap, places) = (&mut self.heaps[queue][..], &mut self.places[..]);
-        let moved = heap[at];
         while at > 0 {
             let parent = (at - 1) / ARITY;
             if heap[parent] <= moved {
@@ -96,33 +145,34 @@ impl<K: Ord + Copy> Queues<K> {
         places[moved.1.slot()] = place(queue, at);
     }
 
-    /// Returns where it came to rest.
-    fn sink(&mut self, queue: usize, mut at: usize) -> usize {
+    /// Puts `moved` where it belongs, with `at` free: goes all the way down along the lowest, and
+    /// up from there. What moves mostly belongs near the bottom, and need not be compared on the
+    /// way down.
+    fn settle(&mut self, queue: usize, mut at: usize, moved: (K, VcpuId)) {
         let (heap, places) = (&mut self.heaps[queue][..], &mut self.places[..]);
-        let moved = heap[at];
-        loop {
-            let children = at * ARITY + 1;
-            let last = heap.len().min(children + ARITY);
-            if children >= last {
-                break;
-            }
-            let mut least = children;
-            for child in children + 1..last {
-                if heap[child] < heap[least] {
-                    least = child;
-                }
-            }
-            if moved <= heap[least] {
-                break;
-            }
+        while let Some(least) = lowest_below(heap, at) {
             heap[at] = heap[least];
             places[heap[at].1.slot()] = place(queue, at);
             at = least;
         }
-        heap[at] = moved;
-        places[moved.1.slot()] = place(queue, at);
-        at
+        self.rise(queue, at, moved);
     }
+}
+
+/// The lowest of those right below a place in a heap.
+#[inline]
+fn lowest_below<T: Ord>(heap: &[T], at: usize) -> Option<usize> {
+    let first = at * ARITY + 1;
+    let children = heap.get(first..heap.len().min(first + ARITY))?;
+    let least = match children {
+        [a, b, c, d] => {
+            let (left, low) = if a <= b { (0, a) } else { (1, b) };
+            let (right, other) = if c <= d { (2, c) } else { (3, d) };
+            if low <= other { left } else { right }
+        }
+        _ => (0..children.len()).min_by_key(|&child| &children[child])?,
+    };
+    Some(first + least)
 }
 
 #[inline]
@@ -149,14 +199,20 @@ mod tests {
         #[test]
         fn the_first_is_always_the_lowest(
             steps in prop::collection::vec((0u64..50, 0u32..20), 1..200),
+            mask: u32,
         ) {
             let mut queues = Queues::new(2);
             let mut sets = [BTreeSet::new(), BTreeSet::new()];
             for (key, slot) in steps {
                 let who = vcpu(slot);
                 if let Some(queue) = queues.queue_of(who) {
-                    queues.remove(who);
                     sets[queue].retain(|&(_, member)| member != who);
+                    if key < 20 {
+                        queues.change(key, who);
+                        sets[queue].insert((key, who));
+                    } else {
+                        queues.remove(who);
+                    }
                 } else {
                     let queue = (key % 2) as usize;
                     queues.insert(queue, key, who);
@@ -165,6 +221,9 @@ mod tests {
                 for (queue, set) in sets.iter().enumerate() {
                     prop_assert_eq!(queues.first(queue), set.first().copied());
                     prop_assert_eq!(queues.iter(queue).collect::<BTreeSet<_>>(), set.clone());
+                    let holds = |who: VcpuId| (mask >> who.slot()) & 1 == 1;
+                    let first = set.iter().copied().find(|&(_, who)| holds(who));
+                    prop_assert_eq!(queues.first_that(queue, holds), first);
                 }
             }
         }

@@ -31,6 +31,11 @@ impl<T> Roster<T> {
         self.rows.get_mut(vcpu.slot())?.take()
     }
 
+    /// All values, in order of id.
+    pub fn iter(&self) -> impl Iterator<Item = &T> {
+        self.rows.iter().flatten()
+    }
+
     /// The value of a vCPU, if it has one.
     #[must_use]
     #[inline]

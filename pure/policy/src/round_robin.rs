@@ -4,17 +4,26 @@
 //! made to give way early. The plainest policy there is, for comparison.
 //!
 //! Holds after every call: who is awake stands in the queue or is in a turn, never both.
+//!
+//! By Xen's rules each CPU has a queue of its own, and who wakes goes to its front.
+
+mod xen;
 
 use alloc::boxed::Box;
 use alloc::string::ToString;
 
 use slackline_units::{CpuId, CpuSet, Span, VcpuId};
 
-use crate::queue::Queues;
+use crate::line::Line;
 use crate::{
     Account, AdmitError, Claim, Field, Moment, Pick, Policy, Roster, Spec, TurnEnd, Values,
 };
 
+const RULES: Field = Field::choice(
+    "rules",
+    &["plain", "xen-2.0"],
+    "whose rules: fair ones, or those of Xen 2.0's rrobin",
+);
 const QUANTUM: Field = Field::positive_span("quantum", "10ms", "how long a turn lasts");
 
 /// What people meet.
@@ -25,21 +34,26 @@ pub(crate) const SPEC: Spec = Spec {
 goes to the end of the queue, and so does who has used up a quantum. Nobody is made
 to give way early, so a vCPU that wakes waits until those before it have had their
 turns: up to (awake vCPUs - 1) x quantum / CPUs. Shares cannot be set: everybody gets
-the same. It promises nothing, and is here to be compared with.",
-    policy_fields: &[QUANTUM],
+the same. It promises nothing, and is here to be compared with.
+
+rules = \"xen-2.0\" decides as rrobin did in Xen 2.0. Each CPU has a queue of its own, and
+a vCPU joins the CPU with the fewest. Who wakes goes to the front of the queue and is
+next when the turn on the CPU is over: so those who wake often enough delay one that
+never sleeps for as long as they like.",
+    policy_fields: &[RULES, QUANTUM],
     share_fields: &[],
     promise: |_| Ok(None),
-    build: |values, _| Box::new(RoundRobin::new(values.span(&QUANTUM))),
+    keeps: |_, _| true,
+    limit: None,
+    build: |values, topology| match values.choice(&RULES) {
+        "xen-2.0" => Box::new(xen::RoundRobin::new(values.span(&QUANTUM), topology)),
+        _ => Box::new(RoundRobin::new(values.span(&QUANTUM))),
+    },
 };
-
-/// The one queue.
-const QUEUE: usize = 0;
 
 struct RoundRobin {
     quantum: Span,
-    /// By ticket: lower came earlier.
-    queue: Queues<u64>,
-    next_ticket: u64,
+    queue: Line,
     /// How much of its turn each vCPU has used.
     used: Roster<Span>,
 }
@@ -83,7 +97,7 @@ impl Policy for RoundRobin {
     }
 
     fn pick(&self, at: &Moment, cpu: CpuId) -> Pick {
-        let in_turn = |&vcpu: &VcpuId| self.queue.queue_of(vcpu).is_none();
+        let in_turn = |&vcpu: &VcpuId| !self.queue.contains(vcpu);
         let occupant = at.occupant(cpu).filter(|&vcpu| at.is_eligible(vcpu, cpu));
         let Some(vcpu) = occupant.filter(in_turn).or_else(|| self.next(at, cpu)) else {
             return Pick::Idle;
@@ -100,25 +114,18 @@ impl Policy for RoundRobin {
 
 impl RoundRobin {
     fn new(quantum: Span) -> RoundRobin {
-        let queue = Queues::new(1);
-        RoundRobin { quantum, queue, next_ticket: 0, used: Roster::default() }
+        RoundRobin { quantum, queue: Line::new(), used: Roster::default() }
     }
 
     fn join_queue(&mut self, vcpu: VcpuId) {
         self.used[vcpu] = Span::ZERO;
         self.queue.remove(vcpu);
-        self.queue.insert(QUEUE, self.next_ticket, vcpu);
-        self.next_ticket += 1;
+        self.queue.push(vcpu);
     }
 
-    /// The first in the queue; the walk is for the rare case that a machine refused it.
+    /// The first in the queue; the walk goes on only where a machine refused it.
     fn next(&self, at: &Moment, cpu: CpuId) -> Option<VcpuId> {
-        let (_, first) = self.queue.first(QUEUE)?;
-        if at.is_eligible(first, cpu) {
-            return Some(first);
-        }
-        let eligible = self.queue.iter(QUEUE).filter(|&(_, vcpu)| at.is_eligible(vcpu, cpu));
-        eligible.min().map(|(_, vcpu)| vcpu)
+        self.queue.iter().find(|&vcpu| at.is_eligible(vcpu, cpu))
     }
 }
 
@@ -147,6 +154,47 @@ mod tests {
             a     rrzzzzzzrrrrrrrr
             b     rrrrrrrrrrrrrrrr
             cpu0  aabbbbbbbbaaaabb
+        ",
+        );
+    }
+
+    /// It waits for the turn to end, and no longer.
+    #[test]
+    fn who_wakes_is_next_by_xens_rules() {
+        picture(
+            "round-robin rules=xen-2.0 quantum=3ms",
+            "
+            a     rrrrrrrrrrrrrrrrrrrrrrrrrrrr
+            b     rrrrrrrrrrrrrrrrrrrrrrrrrrrr
+            c     zzzzrzrzrzrzrzrzzzzzrrzzzzzz
+            cpu0  bbbaaacbbbcaaacbbbaaacbbbaaa
+        ",
+        );
+    }
+
+    #[test]
+    fn woken_together_the_last_is_first_by_xens_rules() {
+        picture(
+            "round-robin rules=xen-2.0 quantum=2ms",
+            "
+            a     rrrrrrrrrrrrrrr
+            b     rrrrrrrrrrrrrrr
+            c     rrrrrrrrrrrrrrr
+            cpu0  ccbbaaccbbaaccb
+        ",
+        );
+    }
+
+    #[test]
+    fn each_cpu_has_a_queue_of_its_own_by_xens_rules() {
+        picture(
+            "round-robin rules=xen-2.0 quantum=2ms",
+            "
+            a     rrrrrrrrrrrr
+            b     rrrrrrrrrrrr
+            c     rrrrrrrrrrrr
+            cpu0  ccaaccaaccaa
+            cpu1  bbbbbbbbbbbb
         ",
         );
     }

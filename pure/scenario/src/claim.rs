@@ -175,7 +175,7 @@ impl Claim {
             return Err(that.fault(ErrorKind::NoMetric { written: that.written() }));
         }
         let of = of.filter(|&of| of != TOTAL);
-        of.map_or(Ok(()), |of| names.check(of, domains, &that))?;
+        of.map_or(Ok(()), |of| names.find(of, domains, &that).map(|_| ()))?;
         let (test, text) = if metric == REFUSED && of.is_none() && table.get("is").is_none() {
             (Test::Refused, "the domains are refused".to_owned())
         } else {

@@ -6,10 +6,15 @@ use slackline_policy::nearest;
 use slackline_units::{DomId, Span, Time, VcpuId};
 
 use crate::error::ErrorKind;
+use crate::io::Guest;
 use crate::table::{Fault, Item, Source, Table, shown};
-use crate::{Domain, LiveSubject, MOST_STEPS, MOST_VCPUS, Program, Threads, kinds, parameters};
+use crate::{Domain, LiveSubject, MOST_STEPS, MOST_VCPUS, Threads};
+use crate::{parameters, terms};
 
-const KEYS: &[&str] = &["name", "vcpus", "work", "share", "live", "joins", "leaves", "copies"];
+const KEYS: &[&str] = &[
+    "name", "vcpus", "work", "share", "cpus", "vcpu", "kernel", "task", "dispatch", "live",
+    "joins", "leaves", "copies",
+];
 const LIVE_KEYS: &[&str] = &["command", "pid", "threads"];
 const THREADS: &[&str] = &["process", "vcpus"];
 
@@ -21,6 +26,10 @@ pub(crate) struct Run<'a> {
     pub(crate) source: &'a Source<'a>,
     pub(crate) load: &'a dyn Fn(&str) -> Option<String>,
     pub(crate) length: Span,
+    /// How many CPUs the host has.
+    pub(crate) cpus: usize,
+    /// The name of the driver domain, if there is one.
+    pub(crate) driver: Option<&'a str>,
 }
 
 /// Who is called what.
@@ -85,21 +94,34 @@ impl All<'_> {
         if let Some(live) = &live {
             check_live(table, live, vcpus)?;
         }
-        let program = match table.get("work") {
-            // What runs in its stead is not known here; the worst for the others is that it spins.
-            None if live.is_some() => Program::spin(),
-            _ => kinds::program(self.run, &table.need("work", "work = { kind = \"spin\" }")?)?,
-        };
+        let Guest { program, system } = Guest::read(self.run, table, name)?;
+        let dispatch = table.maybe("dispatch", |item| item.span())?.unwrap_or(Span::ZERO);
         let (joins, leaves) = self.stay(table)?;
         let shares = parameters::shares(table)?;
+        let cpus = table.maybe("cpus", |item| terms::cpus(&item, self.run.cpus))?;
+        let exceptions = terms::exceptions(self.run, table, vcpus)?;
         // Cannot overflow: the factors are at most 2^20, 2^16 and the length of a list in memory.
         let times = copies.unwrap_or(1);
-        self.grow(table, &Size { vcpus: times * vcpus, steps: times * program.steps.len() })?;
+        let tasks = system.as_ref().map_or(0, |system| system.tasks.len());
+        let steps = times * (program.steps.len() + tasks);
+        self.grow(table, &Size { vcpus: times * vcpus, steps })?;
         let (line, column) = self.run.source.position(table.at);
-        let (name, id) = (name.to_owned(), DomId::new(0));
-        let ids = Vec::with_capacity(vcpus);
-        let domain =
-            Domain { name, id, vcpus: ids, program, live, joins, leaves, line, column, shares };
+        let domain = Domain {
+            name: name.to_owned(),
+            id: DomId::new(0),
+            vcpus: Vec::with_capacity(vcpus),
+            program,
+            system,
+            dispatch,
+            cpus,
+            live,
+            joins,
+            leaves,
+            line,
+            column,
+            shares,
+            exceptions,
+        };
         let Some(copies) = copies else { return self.push(domain, vcpus, table) };
         self.names.families.insert(domain.name.clone(), copies);
         for copy in 0..copies {
@@ -192,15 +214,26 @@ fn check_live(table: &Table<'_>, live: &LiveSubject, vcpus: usize) -> Result<(),
 
 impl Names {
     /// The domain that an item names, as its index.
-    pub(crate) fn domain(&self, item: &Item<'_>) -> Result<usize, Fault> {
-        let name = item.text()?;
-        self.domains.get(name).copied().ok_or_else(|| self.unknown(name, item))
+    pub(crate) fn domain(&self, item: &Item<'_>, all: &[Domain]) -> Result<usize, Fault> {
+        match self.find(item.text()?, all, item)? {
+            (index, None) => Ok(index),
+            (index, Some(_)) => {
+                let name = item.text()?.to_owned();
+                let meant = Some(all[index].name.clone());
+                Err(item.fault(ErrorKind::UnknownDomain { name, meant }))
+            }
+        }
     }
 
-    /// Checks that a name is that of a domain or of a vCPU.
-    pub(crate) fn check(&self, name: &str, all: &[Domain], item: &Item<'_>) -> Result<(), Fault> {
-        if self.domains.contains_key(name) {
-            return Ok(());
+    /// The domain that a name means, as its index; or one of its vCPUs.
+    pub(crate) fn find(
+        &self,
+        name: &str,
+        all: &[Domain],
+        item: &Item<'_>,
+    ) -> Result<(usize, Option<VcpuId>), Fault> {
+        if let Some(&index) = self.domains.get(name) {
+            return Ok((index, None));
         }
         let Some((domain, number)) = name.rsplit_once('.') else {
             return Err(self.unknown(name, item));
@@ -211,8 +244,8 @@ impl Names {
         let domain = &all[index];
         // As it would be written, so that no vCPU has two names.
         let vcpu = number.parse().ok().and_then(|number: usize| domain.vcpus.get(number));
-        if vcpu.is_some_and(|&vcpu| domain.vcpu_name(vcpu) == name) {
-            return Ok(());
+        if let Some(&vcpu) = vcpu.filter(|&&vcpu| domain.vcpu_name(vcpu) == name) {
+            return Ok((index, Some(vcpu)));
         }
         let (name, vcpus) = (shown(name), domain.vcpus.len());
         Err(item.fault(ErrorKind::UnknownVcpu { name, domain: domain.name.clone(), vcpus }))

@@ -153,6 +153,16 @@ pub enum Purpose {
     Timer,
     /// Which of a CPU's orders are refused on purpose.
     Refusal,
+    /// What the steps of a domain's tasks take.
+    Task,
+    /// How far the costs of a domain's system are off.
+    Noise,
+    /// When a client asks.
+    Client,
+    /// How long the packets of a client take.
+    Delay,
+    /// How long the disk takes.
+    Disk,
 }
 
 /// A stream of draws, the same on every machine.
@@ -168,6 +178,11 @@ impl Stream {
             Purpose::Work => 1,
             Purpose::Timer => 2,
             Purpose::Refusal => 3,
+            Purpose::Task => 4,
+            Purpose::Noise => 5,
+            Purpose::Client => 6,
+            Purpose::Delay => 7,
+            Purpose::Disk => 8,
         };
         // Each word is mixed before the next is added, so that no sum of small words meets another.
         let mut mix = SplitMix64(seed);
@@ -213,6 +228,23 @@ impl Stream {
         }
     }
 
+    /// A length of time that is up to `ppm` millionths of itself longer or shorter, all equally
+    /// likely. None takes nothing from the stream.
+    #[inline]
+    pub fn vary(&mut self, span: Span, ppm: u32) -> Span {
+        const MILLION: u64 = 1_000_000;
+        // In 64 bits where that is enough: wider divisions take longer than all the rest.
+        let most = match span.ns().checked_mul(u64::from(ppm)) {
+            Some(product) => product / MILLION,
+            None => span.ns() / MILLION * u64::from(ppm),
+        };
+        if most == 0 {
+            return span;
+        }
+        let drawn = self.below(2 * u128::from(most) + 1);
+        Span::from_ns(span.ns() - most + drawn)
+    }
+
     /// True `ppm` times in a million. Never and always take nothing from the stream.
     pub fn chance(&mut self, ppm: u32) -> bool {
         const MILLION: u32 = 1_000_000;
@@ -229,12 +261,12 @@ impl Stream {
         if values > u128::from(u64::MAX) {
             return self.0.next_u64();
         }
-        // Of the 2^64 words, the remainder must be thrown away to leave every number as many.
-        let remainder = (1 << 64) % values;
         loop {
             let product = u128::from(self.0.next_u64()) * values;
             let (number, low) = (product >> 64, product & u128::from(u64::MAX));
-            if low >= remainder {
+            // Of the 2^64 words, the remainder must be thrown away to leave every number as many.
+            // It is less than the number of values, and takes long to work out.
+            if low >= values || low >= (1 << 64) % values {
                 return u64::try_from(number).expect("below 2^64");
             }
         }
@@ -392,6 +424,21 @@ mod tests {
         // sqrt(1,000,000 * 1/4 * 3/4) < 434.
         assert!(hits.abs_diff(250_000) < 4 * 434, "{hits}");
         assert!((0..1_000).all(|_| !stream.chance(0) && stream.chance(1_000_000)));
+    }
+
+    #[test]
+    fn what_varies_stays_within_its_part_and_keeps_its_mean() {
+        let (span, mut stream, mut sum) = (Span::from_us(10), stream(), 0);
+        for _ in 0..120_000 {
+            let varied = stream.vary(span, 300_000);
+            assert!(Span::from_us(7) <= varied && varied <= Span::from_us(13));
+            sum += varied.ns();
+        }
+        // A draw deviates by its range of 6 us over sqrt(12), so the sum by 100 times the range.
+        assert!(sum.abs_diff(120_000 * 10_000) < 4 * 100 * 6_000, "{sum}");
+        assert_eq!(stream.vary(span, 0), span);
+        let year = Span::from_secs(365 * 24 * 60 * 60);
+        assert!(stream.vary(year, 1_000_000) <= year * 2);
     }
 
     #[test]

@@ -1,9 +1,10 @@
 //! What can be wrong with a scenario, where, and what to type instead.
 
 use slackline_policy::{FieldError, Spec};
-use slackline_units::{ParseSpanError, ReservationError, Span, Time};
+use slackline_units::{CpuId, ParseSpanError, ReservationError, Span, Time};
 use thiserror::Error;
 
+use crate::io::{MOST_SYSTEMS, MOST_TASKS};
 use crate::{MOST_STEPS, MOST_VCPUS, ParseDrawError};
 
 /// What is wrong with a scenario, and where. Shown without the name of the file, which is not known
@@ -106,6 +107,26 @@ pub enum ErrorKind {
         /// The highest.
         most: u64,
     },
+    /// Groups of this size would not come out even.
+    #[error("`{written}` does not divide {all}")]
+    Uneven {
+        /// As written.
+        written: String,
+        /// What is grouped.
+        all: usize,
+    },
+    /// A set of CPUs names one twice.
+    #[error("{cpu} is there already")]
+    CpuTwice {
+        /// The CPU.
+        cpu: CpuId,
+    },
+    /// A domain says twice what differs for one vCPU.
+    #[error("vCPU {number} is there already")]
+    VcpuTwice {
+        /// Its number in the domain.
+        number: u16,
+    },
     /// Something is no percentage up to 100%.
     #[error("`{written}` is not a percentage up to 100%")]
     NotAPercentage {
@@ -201,6 +222,24 @@ pub enum ErrorKind {
         /// How many vCPUs it has.
         vcpus: usize,
     },
+    /// A client talks to a domain that cannot answer.
+    #[error("domain `{domain}` has no network")]
+    NoSystem {
+        /// The domain.
+        domain: String,
+    },
+    /// A system has more tasks than [`MOST_TASKS`].
+    #[error("{tasks} tasks are more than {MOST_TASKS}")]
+    TooManyTasks {
+        /// How many it has.
+        tasks: usize,
+    },
+    /// There are more systems than [`MOST_SYSTEMS`].
+    #[error("{systems} domains with a system are more than {MOST_SYSTEMS}")]
+    TooManySystems {
+        /// How many there are.
+        systems: usize,
+    },
     /// There are more vCPUs than [`MOST_VCPUS`].
     #[error("up to here there are {vcpus} vCPUs, more than {MOST_VCPUS}")]
     TooManyVcpus {
@@ -288,7 +327,7 @@ pub enum ErrorKind {
         leaves: Time,
     },
     /// A change that changes nothing.
-    #[error("this change has no share")]
+    #[error("this change changes nothing")]
     EmptyChange,
 
     /// A claim that names no metric.

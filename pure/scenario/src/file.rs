@@ -9,14 +9,27 @@ use toml::de::DeTable;
 use crate::domain::{self, Names};
 use crate::error::{ErrorKind, ScenarioError};
 use crate::table::{Fault, Item, Source, Table, shown};
-use crate::{Change, Claim, Domain, Draw, HostSpec, PolicyChoice, Scenario, parameters};
+use crate::{Change, Claim, Domain, Draw, Hold, HostSpec, PolicyChoice, Scenario};
+use crate::{io, parameters, terms};
 
 const KEYS: &[&str] = &[
-    "title", "length", "warmup", "seed", "policy", "policies", "host", "domain", "change", "claim",
+    "title", "length", "warmup", "seed", "policy", "policies", "host", "driver", "nic", "disk",
+    "domain", "client", "change", "claim",
 ];
-const HOST_KEYS: &[&str] =
-    &["cpus", "switch", "migrate", "timer_resolution", "timer_lateness", "refuse"];
-const CHANGE_KEYS: &[&str] = &["at", "domain", "share"];
+const HOST_KEYS: &[&str] = &[
+    "cpus",
+    "threads_per_core",
+    "cores_per_socket",
+    "switch",
+    "migrate",
+    "timer_resolution",
+    "timer_lateness",
+    "timer_slop",
+    "tick",
+    "tick_cost",
+    "refuse",
+];
+const CHANGE_KEYS: &[&str] = &["at", "domain", "share", "cpus", "paused"];
 
 pub(crate) fn read(
     text: &str,
@@ -25,7 +38,7 @@ pub(crate) fn read(
     let source = Source::new(text);
     let scenario = scenario(&source, load).map_err(|fault| source.error(fault))?;
     let spec = scenario.policy.spec;
-    scenario.domains.iter().try_for_each(|domain| domain.share(spec).map(|_| ()))?;
+    scenario.check_shares(spec)?;
     Ok(scenario)
 }
 
@@ -39,8 +52,11 @@ fn scenario(source: &Source<'_>, load: &dyn Fn(&str) -> Option<String>) -> Resul
     let policy = policy(root.need("policy", "policy = { name = \"edf\" }")?)?;
     let policies = root.maybe("policies", |item| policies(item, &policy))?.unwrap_or_default();
     let host = host(root.maybe("host", |item| item.table("`host`"))?)?;
-    let run = domain::Run { source, load, length };
+    let driver = root.get("driver").and_then(|item| item.table("`driver`").ok()?.get("domain"));
+    let driver = driver.and_then(|item| item.text().ok());
+    let run = domain::Run { source, load, length, cpus: host.cpus, driver };
     let (domains, names) = domain::read(&run, &root.each("domain", "a domain")?)?;
+    let io = io::read(&root, &domains, &names)?;
     let mut changes = Vec::new();
     for table in root.each("change", "a change")? {
         changes.push(change(&run, table, &domains, &names)?);
@@ -60,6 +76,7 @@ fn scenario(source: &Source<'_>, load: &dyn Fn(&str) -> Option<String>) -> Resul
         policy,
         host,
         domains,
+        io,
         changes,
         claims,
         policies,
@@ -110,10 +127,15 @@ fn policies(
 fn host(table: Option<Table<'_>>) -> Result<HostSpec, Fault> {
     let mut host = HostSpec {
         cpus: 1,
+        threads_per_core: 1,
+        cores_per_socket: 1,
         switch: Span::ZERO,
         migrate: Span::ZERO,
         timer_resolution: Span::ZERO,
         timer_lateness: Draw::Fixed(Span::ZERO),
+        timer_slop: Span::ZERO,
+        tick: Span::from_ms(10),
+        tick_cost: Span::ZERO,
         refuse: 0,
     };
     let Some(table) = table else { return Ok(host) };
@@ -124,10 +146,28 @@ fn host(table: Option<Table<'_>>) -> Result<HostSpec, Fault> {
             "migrate" => host.migrate = item.span()?,
             "timer_resolution" => host.timer_resolution = item.span()?,
             "timer_lateness" => host.timer_lateness = item.draw()?,
-            _ => host.refuse = item.percentage()?,
+            "timer_slop" => host.timer_slop = item.span()?,
+            "tick" => host.tick = item.some_span()?,
+            "tick_cost" => host.tick_cost = item.span()?,
+            "refuse" => host.refuse = item.percentage()?,
+            _ => {} // Groups of CPUs are read when it is known how many there are.
         }
     }
+    let threads = table.maybe("threads_per_core", |item| divisor(&item, host.cpus))?;
+    host.threads_per_core = threads.unwrap_or(1);
+    let cores = host.cpus / host.threads_per_core;
+    let of_socket = table.maybe("cores_per_socket", |item| divisor(&item, cores))?;
+    host.cores_per_socket = of_socket.unwrap_or(cores);
     Ok(host)
+}
+
+/// How many of `all` make a group, so that no group is smaller than the others.
+fn divisor(item: &Item<'_>, all: usize) -> Result<usize, Fault> {
+    let size = item.count(1..=all)?;
+    if !all.is_multiple_of(size) {
+        return Err(item.fault(ErrorKind::Uneven { written: item.written(), all }));
+    }
+    Ok(size)
 }
 
 fn change(
@@ -138,7 +178,8 @@ fn change(
 ) -> Result<Change, Fault> {
     let table = table.allow(CHANGE_KEYS)?;
     let at = table.need("at", "at = \"5s\"")?;
-    let domain = names.domain(&table.need("domain", "domain = \"web\"")?)?;
+    let whose = table.need("domain", "domain = \"web\"")?;
+    let (domain, vcpu) = names.find(whose.text()?, domains, &whose)?;
     let (joins, leaves) = (domains[domain].joins, domains[domain].leaves);
     let time = run.time(&at)?;
     let written = at.written();
@@ -149,11 +190,14 @@ fn change(
         return Err(at.fault(ErrorKind::AfterLeaving { written, leaves }));
     }
     let shares = parameters::shares(&table)?;
-    if shares.is_empty() {
+    let cpus = table.maybe("cpus", |item| terms::cpus(&item, run.cpus))?;
+    let hold = table.maybe("paused", |item| item.flag())?;
+    let hold = hold.map(|paused| if paused { Hold::Pause } else { Hold::Release });
+    if shares.is_empty() && cpus.is_none() && hold.is_none() {
         return Err(Fault::new(table.at, ErrorKind::EmptyChange));
     }
     let (line, _) = run.source.position(table.at);
-    Ok(Change { at: time, domain, line, shares })
+    Ok(Change { at: time, domain, vcpu, cpus, hold, line, shares })
 }
 
 impl domain::Run<'_> {

@@ -78,6 +78,9 @@ impl ErrorKind {
                 format!("a vCPU is on one CPU at a time: write a slice of at most {period}")
             }
             ErrorKind::Reservation(ReservationError::NoSlice) => LENGTHS.to_owned(),
+            ErrorKind::Reservation(ReservationError::LatencyOverPeriod { period, .. }) => {
+                format!("it shortens the first period after a sleep: write at most {period}")
+            }
             ErrorKind::NoShare { spec, .. } => {
                 let mut hint = format!("give it share.{} = {{ ", spec.name);
                 let required = |field: &&Field| field.default.is_none();
@@ -118,6 +121,9 @@ impl ErrorKind {
             ErrorKind::UnknownVcpu { domain, vcpus, .. } => {
                 format!("its vCPUs are `{domain}.0` to `{domain}.{}`", vcpus - 1)
             }
+            ErrorKind::NoSystem { .. } => {
+                "give it kernel = { receive = \"10us\", send = \"10us\" }".to_owned()
+            }
             ErrorKind::CopiesOfProcess { .. } => "leave `copies` out".to_owned(),
             ErrorKind::VcpusOfProcess { .. } => {
                 "write vcpus = 1, or threads = \"vcpus\" for a virtual machine monitor".to_owned()
@@ -125,7 +131,9 @@ impl ErrorKind {
             ErrorKind::BadRecording { .. } => {
                 "a line is a run and a block, as in `3000000,7000000`".to_owned()
             }
-            ErrorKind::EmptyChange => "write share.POLICY = { ... }".to_owned(),
+            ErrorKind::EmptyChange => {
+                "write share.POLICY = { ... }, cpus = [...] or paused = true".to_owned()
+            }
             _ => return None,
         })
     }

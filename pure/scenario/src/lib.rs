@@ -15,16 +15,18 @@ mod draw;
 mod error;
 mod file;
 mod hint;
+pub mod io;
 mod kinds;
 mod parameters;
 mod table;
+mod terms;
 mod work;
 
 use std::collections::BTreeMap;
 use std::fmt;
 
-use slackline_policy::{Spec, Values, find};
-use slackline_units::{DomId, Span, Time, VcpuId};
+use slackline_policy::{Spec, Topology, Values, find};
+use slackline_units::{CpuSet, DomId, Span, Time, VcpuId};
 
 pub use claim::{Amount, AmountOrPromised, Claim, On, Test};
 pub use draw::{Draw, ParseDrawError, Purpose, Stream};
@@ -61,6 +63,8 @@ pub struct Scenario {
     pub host: HostSpec,
     /// Who wants to run: at least one, in the order of the file. A domain's id is its index.
     pub domains: Vec<Domain>,
+    /// Devices, who drives them and who is outside; none if nobody has any.
+    pub io: Option<io::Io>,
     /// What changes during the run, by time; those at the same time in the order of the file.
     pub changes: Vec<Change>,
     /// What should come of it, in the order of the file.
@@ -84,6 +88,10 @@ pub struct PolicyChoice {
 pub struct HostSpec {
     /// How many CPUs, from 1 to 256.
     pub cpus: usize,
+    /// How many neighbours are the threads of one core; divides `cpus`.
+    pub threads_per_core: usize,
+    /// How many neighbouring cores are one socket; divides the number of cores.
+    pub cores_per_socket: usize,
     /// What it costs to switch to another vCPU.
     pub switch: Span,
     /// What it costs, on top of that, when a vCPU comes from another CPU.
@@ -92,6 +100,13 @@ pub struct HostSpec {
     pub timer_resolution: Span,
     /// How much later than that they go off.
     pub timer_lateness: Draw,
+    /// When a timer of a CPU goes off, those of the same CPU that are due within this go off with
+    /// it. What is armed for such a time afterwards waits until it is due.
+    pub timer_slop: Span,
+    /// How often each CPU's tick comes; it comes on all of them at once.
+    pub tick: Span,
+    /// What a tick takes from whoever runs.
+    pub tick_cost: Span,
     /// How many orders in a million the machine refuses on purpose; at most a million.
     pub refuse: u32,
 }
@@ -105,8 +120,14 @@ pub struct Domain {
     pub id: DomId,
     /// Its vCPUs, by number; at least one. Slots count through all domains, without gaps.
     pub vcpus: Vec<VcpuId>,
-    /// What each of its vCPUs does.
+    /// What each of its vCPUs does, if it has no system.
     pub program: Program,
+    /// The operating system that runs on its vCPUs, if not one program on each.
+    pub system: Option<io::System>,
+    /// What it costs one of its vCPUs to be switched to when another or none ran before.
+    pub dispatch: Span,
+    /// Where its vCPUs may run; none is everywhere.
+    cpus: Option<CpuSet>,
     /// What is scheduled in its stead on a live host; none for a load process that does `program`.
     pub live: Option<LiveSubject>,
     /// When it joins.
@@ -117,18 +138,42 @@ pub struct Domain {
     pub line: usize,
     column: usize,
     shares: Shares,
+    /// What differs for single vCPUs, by their number.
+    exceptions: BTreeMap<u16, Exception>,
 }
 
-/// A change of a domain's share during the run.
+/// What differs for one vCPU of a domain.
+#[derive(Clone, Debug)]
+struct Exception {
+    cpus: Option<CpuSet>,
+    shares: Shares,
+}
+
+/// A change during the run.
 #[derive(Clone, Debug)]
 pub struct Change {
     /// When; after the domain joined, before it leaves and before the end.
     pub at: Time,
     /// Whose: an index into [`Scenario::domains`].
     pub domain: usize,
+    /// Of which of its vCPUs; none is all of them.
+    pub vcpu: Option<VcpuId>,
+    /// Where they may run from now on.
+    pub cpus: Option<CpuSet>,
+    /// Whether they are held from now on, or let go.
+    pub hold: Option<Hold>,
     /// Where it stands in the file, counted from 1.
     pub line: usize,
     shares: Shares,
+}
+
+/// What happens to a vCPU that is held or let go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Hold {
+    /// It does not run until it is let go, whatever work it has.
+    Pause,
+    /// It goes on where it was.
+    Release,
 }
 
 /// What is scheduled on a live host.
@@ -213,8 +258,21 @@ impl Scenario {
         let given = self.policies.get(spec.name).cloned().map(Ok);
         let values = given.unwrap_or_else(|| Values::defaults(spec.policy_fields));
         let values = values.map_err(|error| not_in_file(ErrorKind::Field(error)))?;
-        self.domains.iter().try_for_each(|domain| domain.share(spec).map(|_| ()))?;
+        self.check_shares(spec)?;
         Ok(Scenario { policy: PolicyChoice { spec, values }, ..self.clone() })
+    }
+
+    /// The vCPUs that a change is about.
+    #[must_use]
+    pub fn vcpus_of<'a>(&'a self, change: &'a Change) -> &'a [VcpuId] {
+        let all = &self.domains[change.domain].vcpus;
+        change.vcpu.as_ref().map_or(all, std::slice::from_ref)
+    }
+
+    /// Whether every vCPU has a share under this policy.
+    fn check_shares(&self, spec: &'static Spec) -> Result<(), ScenarioError> {
+        let missing = |domain: &&Domain| !domain.has_shares(spec);
+        self.domains.iter().find(missing).map_or(Ok(()), |domain| Err(domain.no_share(spec)))
     }
 
     /// Every vCPU with its name, in the order of their slots.
@@ -225,19 +283,55 @@ impl Scenario {
     }
 }
 
+impl HostSpec {
+    /// How its CPUs belong together.
+    #[must_use]
+    pub const fn topology(&self) -> Topology {
+        let (cpus, threads) = (self.cpus, self.threads_per_core);
+        Topology { cpus, threads, socket: threads * self.cores_per_socket }
+    }
+}
+
 impl Domain {
-    /// Its share under a policy: the one given, or the policy's defaults.
+    /// The share of one of its vCPUs under a policy: its own, or else that of the domain, or else
+    /// the policy's defaults.
     ///
     /// # Errors
     /// When none is given and the policy needs one.
-    pub fn share(&self, spec: &'static Spec) -> Result<Values, ScenarioError> {
-        if let Some(share) = self.shares.get(spec.name) {
-            return Ok(share.clone());
+    pub fn share(&self, vcpu: VcpuId, spec: &'static Spec) -> Result<Values, ScenarioError> {
+        let own = self.exceptions.get(&vcpu.number()).and_then(|own| own.shares.get(spec.name));
+        match own.or_else(|| self.shares.get(spec.name)) {
+            Some(share) => Ok(share.clone()),
+            None => Values::defaults(spec.share_fields).map_err(|_| self.no_share(spec)),
         }
-        Values::defaults(spec.share_fields).map_err(|_| {
-            let kind = ErrorKind::NoShare { domain: self.name.clone(), spec };
-            ScenarioError { line: self.line, column: self.column, kind: Box::new(kind) }
-        })
+    }
+
+    /// Where one of its vCPUs may run; none is everywhere.
+    #[must_use]
+    pub fn cpus(&self, vcpu: VcpuId) -> Option<CpuSet> {
+        let own = self.exceptions.get(&vcpu.number()).and_then(|own| own.cpus);
+        own.or(self.cpus)
+    }
+
+    /// Whether any of its vCPUs is confined to some of the CPUs.
+    #[must_use]
+    pub fn is_confined(&self) -> bool {
+        self.cpus.is_some() || self.exceptions.values().any(|own| own.cpus.is_some())
+    }
+
+    fn has_shares(&self, spec: &'static Spec) -> bool {
+        let of_its_own = || {
+            let own = self.exceptions.values().filter(|own| own.shares.contains_key(spec.name));
+            own.count() == self.vcpus.len()
+        };
+        self.shares.contains_key(spec.name)
+            || Values::defaults(spec.share_fields).is_ok()
+            || of_its_own()
+    }
+
+    fn no_share(&self, spec: &'static Spec) -> ScenarioError {
+        let kind = ErrorKind::NoShare { domain: self.name.clone(), spec };
+        ScenarioError { line: self.line, column: self.column, kind: Box::new(kind) }
     }
 
     /// What people call one of its vCPUs: `web` if it is the only one, else `web.1`.

@@ -211,6 +211,10 @@ impl<'a> Item<'a> {
         self.value().as_str().ok_or_else(|| self.wrong_type("a text"))
     }
 
+    pub(crate) fn flag(&self) -> Result<bool, Fault> {
+        self.value().as_bool().ok_or_else(|| self.wrong_type("true or false"))
+    }
+
     /// One of some words; its index.
     pub(crate) fn word(&self, words: &'static [&'static str]) -> Result<usize, Fault> {
         let word = self.text()?;

@@ -116,7 +116,7 @@ fn asking_for_another_policy_can_fail_outside_the_file() {
     let scenario = Scenario::read(GOOD).unwrap();
     let error = scenario.with_policy("robin").unwrap_err();
     assert_eq!(error.to_string(), "no policy is called `robin`");
-    assert_eq!(error.hint().unwrap(), "the policies are edf, round-robin");
+    assert!(error.hint().unwrap().starts_with("the policies are edf, round-robin"));
     assert_eq!((error.line, error.column), (0, 0));
 }
 

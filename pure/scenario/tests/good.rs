@@ -1,10 +1,10 @@
 //! What a scenario means.
 
-use slackline_policy::find;
+use slackline_policy::{Topology, find};
 use slackline_scenario::{
-    Amount, AmountOrPromised, Draw, LiveSubject, On, Program, Scenario, Step, Test, Threads,
+    Amount, AmountOrPromised, Draw, Hold, LiveSubject, On, Program, Scenario, Step, Test, Threads,
 };
-use slackline_units::{DomId, Span, Time};
+use slackline_units::{CpuId, CpuSet, DomId, Span, Time};
 
 /// Says everything that can be said.
 const FULL: &str = r#"
@@ -19,10 +19,12 @@ quantum = "3ms"
 
 [host]
 cpus             = 4
+threads_per_core = 2
 switch           = "3us"
 migrate          = "20us"
 timer_resolution = "1ms"
 timer_lateness   = "exponential 5us"
+timer_slop       = "50us"
 refuse           = "1.5%"
 
 [[domain]]
@@ -48,6 +50,11 @@ copies = 2
 vcpus  = 3
 work   = { kind = "batch", total = "30s" }
 share  = { edf = { slice = "1ms", period = "100ms" } }
+cpus   = [1, 2]
+[[domain.vcpu]]
+number    = 2
+cpus      = [3]
+share.edf = { slice = "4ms", period = "100ms" }
 
 [[domain]]
 name = "old"
@@ -63,6 +70,12 @@ share.edf = { slice = "1ms", period = "100ms" }
 at = "9s"
 domain = "job-1"
 share.edf = { slice = "2ms", period = "100ms" }
+
+[[change]]
+at     = "11s"
+domain = "job-0.1"
+cpus   = [0]
+paused = true
 
 [[change]]
 at = "5s"
@@ -106,12 +119,14 @@ fn everything_that_can_be_said_is_understood() {
     assert_eq!((host.switch, host.migrate), (Span::from_us(3), Span::from_us(20)));
     assert_eq!(host.timer_resolution, Span::from_ms(1));
     assert_eq!(host.timer_lateness, Draw::Exponential { mean: Span::from_us(5) });
+    assert_eq!(host.timer_slop, Span::from_us(50));
+    assert_eq!(host.topology(), Topology { cpus: 4, threads: 2, socket: 4 });
     let names: Vec<&str> = scenario.domains.iter().map(|domain| domain.name.as_str()).collect();
     assert_eq!(names, ["web", "sound", "job-0", "job-1", "old", "traced"]);
     let sound = &scenario.domains[1];
     assert_eq!(sound.joins, Time::START + Span::from_secs(1));
     assert_eq!(sound.leaves, Some(Time::START + Span::from_secs(20)));
-    assert_eq!(sound.line, 26);
+    assert_eq!(sound.line, 28);
 }
 
 #[test]
@@ -124,6 +139,8 @@ fn what_is_not_said_takes_its_default() {
     assert_eq!((host.switch, host.migrate), (Span::ZERO, Span::ZERO));
     assert_eq!(host.timer_resolution, Span::ZERO);
     assert_eq!(host.timer_lateness, Draw::Fixed(Span::ZERO));
+    assert_eq!(host.timer_slop, Span::ZERO);
+    assert_eq!(host.topology(), Topology::flat(1));
     let domain = &scenario.domains[0];
     assert_eq!((domain.vcpus.len(), domain.joins, domain.leaves), (1, Time::START, None));
     assert_eq!(domain.live, None);
@@ -206,14 +223,34 @@ fn live_subjects_say_which_threads() {
 fn shares_are_given_or_the_defaults_or_missing() {
     let scenario = full();
     let (edf, round_robin) = (find("edf").unwrap(), find("round-robin").unwrap());
-    let share = scenario.domains[1].share(edf).unwrap();
+    let sound = &scenario.domains[1];
+    let share = sound.share(sound.vcpus[0], edf).unwrap();
     let promise = (edf.promise)(&share).unwrap().unwrap();
     assert_eq!(promise.reservation.to_string(), "3ms/20ms");
     assert!(promise.exact);
-    assert_eq!(scenario.domains[1].share(round_robin).unwrap().iter().count(), 0);
-    let error = least("").domains[0].share(edf).unwrap_err();
+    assert_eq!(sound.share(sound.vcpus[0], round_robin).unwrap().iter().count(), 0);
+    let bare = &least("").domains[0];
+    let error = bare.share(bare.vcpus[0], edf).unwrap_err();
     assert_eq!(error.to_string(), "domain `a` has no share for `edf`");
     assert_eq!((error.line, error.column), (4, 1));
+}
+
+#[test]
+fn single_vcpus_may_differ() {
+    let scenario = full();
+    let edf = find("edf").unwrap();
+    let job = &scenario.domains[2];
+    let [first, _, last] = job.vcpus[..] else { panic!("three vCPUs") };
+    let promised = |vcpu| {
+        let share = job.share(vcpu, edf).unwrap();
+        (edf.promise)(&share).unwrap().unwrap().reservation.to_string()
+    };
+    assert_eq!((promised(first), promised(last)), ("1ms/100ms".into(), "4ms/100ms".into()));
+    let some: CpuSet = [1, 2].map(CpuId::new).into_iter().collect();
+    assert_eq!(job.cpus(first), Some(some));
+    assert_eq!(job.cpus(last), Some(CpuSet::one(CpuId::new(3))));
+    assert!(job.is_confined() && !scenario.domains[0].is_confined());
+    assert_eq!(scenario.domains[0].cpus(scenario.domains[0].vcpus[0]), None);
 }
 
 #[test]
@@ -222,12 +259,16 @@ fn changes_come_in_the_order_of_time() {
     let (edf, round_robin) = (find("edf").unwrap(), find("round-robin").unwrap());
     let secs = |secs| Time::START + Span::from_secs(secs);
     let changes = scenario.changes.iter().map(|change| (change.at, change.domain));
-    assert_eq!(changes.collect::<Vec<_>>(), [(secs(5), 0), (secs(9), 3)]);
-    let [first, second] = scenario.changes.as_slice() else { panic!("two changes") };
+    assert_eq!(changes.collect::<Vec<_>>(), [(secs(5), 0), (secs(9), 3), (secs(11), 2)]);
+    let [first, second, third] = scenario.changes.as_slice() else { panic!("three changes") };
     let promise = (edf.promise)(&first.share(edf).unwrap()).unwrap().unwrap();
     assert_eq!(promise.reservation.to_string(), "5ms/10ms");
     assert!(first.share(round_robin).is_some() && second.share(round_robin).is_none());
     assert!(first.line > second.line);
+    assert_eq!(scenario.vcpus_of(second), scenario.domains[3].vcpus);
+    assert_eq!(scenario.vcpus_of(third), &scenario.domains[2].vcpus[1..2]);
+    assert_eq!((third.cpus, third.hold), (Some(CpuSet::first_n(1)), Some(Hold::Pause)));
+    assert!(third.share(edf).is_none() && first.cpus.is_none() && first.hold.is_none());
 }
 
 #[test]
@@ -255,7 +296,7 @@ fn claims_say_what_of_whom_and_where() {
     let of_latency = (latency.metric.as_str(), latency.of.as_deref());
     assert_eq!(of_latency, ("wake latency p99", Some("sound")));
     assert_eq!(latency.test, Test::Below(Amount::Span(Span::from_ms(8))));
-    assert_eq!(latency.line, 68);
+    assert_eq!(latency.line, 81);
 }
 
 #[test]

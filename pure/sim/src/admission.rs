@@ -1,10 +1,11 @@
 //! Tries the admission of a scenario without running anything.
 
-use slackline_host::{Fact, Fault, Hands, Host, Order, Outcome, Report, Used};
+use slackline_host::{Fact, Fault, Hands, Host, Order, Outcome, Report, Terms, Used};
 use slackline_scenario::Scenario;
 use slackline_units::{CpuId, Time};
 
-use crate::{RunError, What, actions, declined};
+use crate::action::{Action, Shares, What, actions};
+use crate::{RunError, declined};
 
 /// A machine on which nothing ever runs.
 struct Nothing;
@@ -28,19 +29,30 @@ impl Hands for Nothing {
 /// When a domain cannot be admitted, or a share is missing.
 pub fn admit(scenario: &Scenario) -> Result<(), RunError> {
     let policy = &scenario.policy;
-    let mut host = Host::new(policy.spec, &policy.values, scenario.host.cpus);
-    for action in actions(scenario)? {
-        let fact = match &action.what {
-            What::Join(vcpu, share) => Fact::Joined(*vcpu, share),
-            What::Change(vcpu, share) => Fact::ShareChanged(*vcpu, share),
-            What::Leave(vcpu) => Fact::Left(*vcpu),
+    let mut host = Host::new(policy.spec, &policy.values, scenario.host.topology());
+    let mut shares = Shares::new(scenario);
+    for Action { at, vcpu, what } in actions(scenario) {
+        let mut step = |fact| {
+            let report = Report { now: at, used: &[], fact };
+            host.step(report, &mut Nothing, &mut ()).map_err(|fault| *fault)
         };
-        let report = Report { now: action.at, used: &[], fact };
-        match host.step(report, &mut Nothing, &mut ()).map_err(|fault| *fault) {
-            Err(Fault::Declined { .. }) if matches!(action.what, What::Change(..)) => {}
-            Err(fault) => return Err(declined(scenario, fault)),
-            Ok(()) => {}
-        }
+        let result = match what {
+            What::Join => step(shares.joined(vcpu, &shares.of(vcpu)?)),
+            What::Leave => step(Fact::Left(vcpu)),
+            What::Change(share, cpus) => {
+                let share = share.map_or_else(|| shares.of(vcpu), Ok)?;
+                match step(Fact::TermsChanged(vcpu, Terms { share: &share, cpus })) {
+                    Err(Fault::Declined { .. }) => continue,
+                    result => {
+                        shares.set(vcpu, share);
+                        result
+                    }
+                }
+            }
+            // Nobody is awake here.
+            What::Pause | What::Release => continue,
+        };
+        result.map_err(|fault| declined(scenario, fault))?;
     }
     Ok(())
 }

@@ -5,7 +5,7 @@
 //! `switch` of it (and `migrate` more, coming from another CPU) does no work for the guest.
 
 use slackline_host::{Hands, Order, Outcome, Used};
-use slackline_scenario::{Draw, Purpose, Scenario, Stream};
+use slackline_scenario::{Draw, HostSpec, Purpose, Scenario, Stream};
 use slackline_units::{CpuId, Span, Time, VcpuId};
 
 use crate::guest::Guests;
@@ -16,10 +16,10 @@ use crate::queue::{Event, Queue};
 pub(crate) enum Timer {
     /// The occupant has computed what it wanted.
     Work,
-    /// The occupant's limit.
-    Limit,
     /// The policy's alarm.
     Alarm,
+    /// The occupant's limit.
+    Limit,
 }
 
 /// How long after a refusal a vCPU may be tried again.
@@ -37,6 +37,8 @@ struct Cpu {
     occupant: Option<VcpuId>,
     /// Who was here last: returning to the same costs no switch.
     last: Option<VcpuId>,
+    /// Nobody has been here since.
+    was_idle: bool,
     /// Up to when the occupant's time has been measured.
     measured: Time,
     /// Up to when its work has been counted; later than now while a switch is being paid for.
@@ -52,6 +54,9 @@ struct Cpu {
 struct Timers {
     resolution: Span,
     lateness: Draw,
+    /// Whether they ring exactly when they are due.
+    are_exact: bool,
+    slop: Span,
 }
 
 /// All CPUs of the host.
@@ -60,6 +65,8 @@ pub(crate) struct Cpus {
     firsts: Tournament,
     switch: Span,
     migrate: Span,
+    /// By domain; empty if it costs nobody anything.
+    dispatch: Vec<Span>,
     timers: Timers,
     refuse_ppm: u32,
     /// By slot: where each vCPU last ran.
@@ -73,6 +80,7 @@ impl Cpus {
         let cpu = |cpu| Cpu {
             occupant: None,
             last: None,
+            was_idle: true,
             measured: Time::START,
             worked: Time::START,
             work_ends: Time::NEVER,
@@ -87,7 +95,8 @@ impl Cpus {
             firsts: Tournament::new(host.cpus),
             switch: host.switch,
             migrate: host.migrate,
-            timers: Timers { resolution: host.timer_resolution, lateness: host.timer_lateness },
+            dispatch: dispatch_costs(scenario),
+            timers: Timers::new(host),
             refuse_ppm: host.refuse,
             homes: vec![None; vcpus],
         }
@@ -95,10 +104,10 @@ impl Cpus {
 
     /// What happens first on any CPU, and when.
     #[inline]
-    pub(crate) fn first(&self) -> (Time, CpuId, Timer) {
+    pub(crate) fn first(&self) -> (Time, Timer, CpuId) {
         let cpu = self.firsts.first();
         let (at, timer) = self.cpus[cpu.index()].next();
-        (at, cpu, timer)
+        (at, timer, cpu)
     }
 
     /// Who runs there; there must be somebody.
@@ -107,12 +116,20 @@ impl Cpus {
         self.cpus[cpu.index()].occupant.expect("work ends only where somebody works")
     }
 
-    /// A timer has rung; returns when it was due.
+    /// A timer has rung; returns when it was due. The other one rings with it if it is due soon.
+    /// Only what was armed before does: what is armed for so short a time afterwards waits, or a
+    /// turn shorter than the slop would end at the instant at which it begins, again and again.
     #[inline]
-    pub(crate) fn take_timer(&mut self, cpu: CpuId, timer: Timer) -> Time {
+    pub(crate) fn take_timer(&mut self, cpu: CpuId, timer: Timer, now: Time) -> Time {
         let this = &mut self.cpus[cpu.index()];
-        let armed = if timer == Timer::Limit { &mut this.limit } else { &mut this.alarm };
-        let due = std::mem::replace(armed, OFF).due;
+        let (rung, other) = match timer {
+            Timer::Limit => (&mut this.limit, &mut this.alarm),
+            _ => (&mut this.alarm, &mut this.limit),
+        };
+        let due = std::mem::replace(rung, OFF).due;
+        if !self.timers.slop.is_zero() && other.due <= now.after(self.timers.slop) {
+            other.rings = now;
+        }
         self.refresh(cpu);
         due
     }
@@ -127,6 +144,44 @@ impl Cpus {
         self.refresh(cpu);
     }
 
+    /// Whether the occupant of a CPU has nothing left to do and is not still being switched to.
+    #[inline]
+    pub(crate) fn is_free(&self, cpu: CpuId, vcpu: VcpuId, now: Time) -> bool {
+        let this = &self.cpus[cpu.index()];
+        this.occupant == Some(vcpu) && this.work_ends <= now
+    }
+
+    /// Counts what an occupant has done up to now, as what is left of its work is about to change.
+    pub(crate) fn count(&mut self, cpu: CpuId, now: Time, guests: &mut Guests<'_>) {
+        let this = &mut self.cpus[cpu.index()];
+        if let Some(vcpu) = this.occupant {
+            guests.compute(vcpu, now.since(this.worked));
+            this.worked = this.worked.max(now);
+        }
+    }
+
+    /// Looks anew when the work of an occupant ends.
+    pub(crate) fn recount(&mut self, cpu: CpuId, guests: &Guests<'_>) {
+        let this = &mut self.cpus[cpu.index()];
+        if let Some(vcpu) = this.occupant {
+            this.work_ends = this.worked.after(guests.left(vcpu));
+            self.refresh(cpu);
+        }
+    }
+
+    /// Takes time from whoever runs on a CPU.
+    pub(crate) fn steal(&mut self, cpu: CpuId, (now, span): (Time, Span), guests: &mut Guests<'_>) {
+        self.count(cpu, now, guests);
+        let this = &mut self.cpus[cpu.index()];
+        this.worked = this.worked.after(span);
+        self.recount(cpu, guests);
+    }
+
+    /// Where a vCPU ran last.
+    pub(crate) fn home(&self, vcpu: VcpuId) -> Option<CpuId> {
+        self.homes[vcpu.slot()]
+    }
+
     #[inline]
     fn start(&mut self, cpu: CpuId, vcpu: VcpuId, now: Time, guests: &Guests<'_>) {
         let home = self.homes[vcpu.slot()].replace(cpu);
@@ -135,6 +190,10 @@ impl Cpus {
         if home.is_some_and(|home| home != cpu) {
             cost += self.migrate;
         }
+        if !self.dispatch.is_empty() && (this.was_idle || this.last != Some(vcpu)) {
+            cost += self.dispatch[vcpu.domain().number() as usize];
+        }
+        this.was_idle = false;
         this.occupant = Some(vcpu);
         this.last = Some(vcpu);
         this.measured = now;
@@ -157,21 +216,38 @@ impl Cpus {
         if self.cpus.len() == 1 {
             return; // It has nobody to play against.
         }
-        let (at, _) = self.cpus[cpu.index()].next();
-        self.firsts.set(cpu, at);
+        let (at, timer) = self.cpus[cpu.index()].next();
+        self.firsts.set(cpu, (at, timer));
     }
 }
 
+fn dispatch_costs(scenario: &Scenario) -> Vec<Span> {
+    let costs = scenario.domains.iter().map(|domain| domain.dispatch);
+    if costs.clone().all(Span::is_zero) { Vec::new() } else { costs.collect() }
+}
+
 impl Timers {
-    /// A timer that is armed again for the same time keeps its lateness.
+    fn new(host: &HostSpec) -> Timers {
+        let (resolution, lateness) = (host.timer_resolution, host.timer_lateness);
+        let are_exact = resolution.is_zero() && lateness == Draw::Fixed(Span::ZERO);
+        Timers { resolution, lateness, are_exact, slop: host.timer_slop }
+    }
+
+    /// A timer that is armed again for the same time keeps its lateness; due `NEVER` is off.
     #[inline]
-    fn arm(&self, timer: &mut Armed, due: Option<Time>, now: Time, lateness: &mut Stream) {
-        let Some(due) = due else {
-            *timer = OFF;
-            return;
-        };
+    fn arm(&self, timer: &mut Armed, due: Time, now: Time, lateness: &mut Stream) {
         if timer.due == due {
             return;
+        }
+        let rings = if self.are_exact { due } else { self.inexact(due, lateness) };
+        // What was due while an earlier alarm was late has passed already, and rings now.
+        *timer = Armed { due, rings: rings.max(now) };
+    }
+
+    #[inline(never)]
+    fn inexact(&self, due: Time, lateness: &mut Stream) -> Time {
+        if due == Time::NEVER {
+            return due;
         }
         let ticks = if self.resolution.is_zero() {
             due
@@ -179,9 +255,7 @@ impl Timers {
             let past = (due - Time::START) % self.resolution;
             if past.is_zero() { due } else { due.after(self.resolution - past) }
         };
-        let late = lateness.draw(&self.lateness);
-        // What was due while an earlier alarm was late has passed already, and rings now.
-        *timer = Armed { due, rings: ticks.after(late).max(now) };
+        ticks.after(lateness.draw(&self.lateness))
     }
 }
 
@@ -189,11 +263,11 @@ impl Cpu {
     #[inline]
     fn next(&self) -> (Time, Timer) {
         let mut first = (self.work_ends, Timer::Work);
-        if self.limit.rings < first.0 {
-            first = (self.limit.rings, Timer::Limit);
-        }
         if self.alarm.rings < first.0 {
             first = (self.alarm.rings, Timer::Alarm);
+        }
+        if self.limit.rings < first.0 {
+            first = (self.limit.rings, Timer::Limit);
         }
         first
     }
@@ -208,7 +282,7 @@ pub(crate) struct SimHands<'a, 'b> {
 }
 
 impl Hands for SimHands<'_, '_> {
-    #[inline]
+    #[inline(always)]
     fn measure(&mut self, cpu: CpuId, now: Time) -> Option<Used> {
         let this = &mut self.cpus.cpus[cpu.index()];
         let vcpu = this.occupant?;
@@ -217,11 +291,12 @@ impl Hands for SimHands<'_, '_> {
         (!ran.is_zero()).then_some(Used { vcpu, cpu, from, to: now, ran })
     }
 
-    #[inline]
+    #[inline(always)]
     fn carry_out(&mut self, order: Order) -> Outcome {
         match order {
             Order::Idle { cpu } => {
                 self.cpus.stop(cpu, self.now, self.guests);
+                self.cpus.cpus[cpu.index()].was_idle = true;
                 self.cpus.refresh(cpu);
             }
             Order::Run { cpu, vcpu, until, .. } => {
@@ -236,6 +311,7 @@ impl Hands for SimHands<'_, '_> {
                     self.cpus.start(cpu, vcpu, self.now, self.guests);
                 }
                 let this = &mut self.cpus.cpus[cpu.index()];
+                let until = until.unwrap_or(Time::NEVER);
                 self.cpus.timers.arm(&mut this.limit, until, self.now, &mut this.lateness);
                 self.cpus.refresh(cpu);
             }
@@ -243,10 +319,11 @@ impl Hands for SimHands<'_, '_> {
         Outcome::Done
     }
 
-    #[inline]
+    #[inline(always)]
     fn set_alarm(&mut self, cpu: CpuId, alarm: Option<Time>) {
         let this = &mut self.cpus.cpus[cpu.index()];
-        if alarm.unwrap_or(Time::NEVER) != this.alarm.due {
+        let alarm = alarm.unwrap_or(Time::NEVER);
+        if alarm != this.alarm.due {
             self.cpus.timers.arm(&mut this.alarm, alarm, self.now, &mut this.lateness);
             self.cpus.refresh(cpu);
         }
@@ -257,7 +334,7 @@ impl Hands for SimHands<'_, '_> {
 /// with one CPU nothing.
 struct Tournament {
     /// The winners of all matches; the final is at 1, the CPUs themselves from `leaves` on.
-    tree: Vec<(Time, CpuId)>,
+    tree: Vec<((Time, Timer), CpuId)>,
     leaves: usize,
 }
 
@@ -265,7 +342,7 @@ impl Tournament {
     fn new(cpus: usize) -> Tournament {
         let leaves = cpus.next_power_of_two();
         let cpu = |place: usize| CpuId::new((place % leaves).min(cpus - 1));
-        let tree = (0..2 * leaves).map(|place| (Time::NEVER, cpu(place))).collect();
+        let tree = (0..2 * leaves).map(|place| ((Time::NEVER, Timer::Limit), cpu(place))).collect();
         Tournament { tree, leaves }
     }
 
@@ -274,9 +351,9 @@ impl Tournament {
         self.tree[1].1
     }
 
-    fn set(&mut self, cpu: CpuId, at: Time) {
+    fn set(&mut self, cpu: CpuId, first: (Time, Timer)) {
         let mut place = self.leaves + cpu.index();
-        self.tree[place] = (at, cpu);
+        self.tree[place] = (first, cpu);
         while place > 1 {
             place /= 2;
             self.tree[place] = self.tree[2 * place].min(self.tree[2 * place + 1]);

@@ -90,6 +90,12 @@ impl<'a> Guests<'a> {
         self.guests[vcpu.slot()].wakes == now
     }
 
+    /// Whether the guest sleeps beyond now; not whether its program is over.
+    pub(crate) fn is_asleep(&self, vcpu: VcpuId, now: Time) -> bool {
+        let wakes = self.guests[vcpu.slot()].wakes;
+        now < wakes && wakes < Time::NEVER
+    }
+
     /// CPU time the guest wants before its next step.
     #[inline]
     pub(crate) fn left(&self, vcpu: VcpuId) -> Span {
@@ -103,6 +109,12 @@ impl<'a> Guests<'a> {
         if guest.left != Span::MAX {
             guest.left = guest.left.left_after(work);
         }
+    }
+
+    /// What the vCPU of a system does next takes this long.
+    #[inline]
+    pub(crate) fn set_left(&mut self, vcpu: VcpuId, left: Span) {
+        self.guests[vcpu.slot()].left = left;
     }
 
     /// The guest has computed all it wanted.

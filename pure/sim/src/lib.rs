@@ -7,18 +7,24 @@
 #![forbid(unsafe_code)]
 #![deny(clippy::float_arithmetic)]
 
+mod action;
 mod admission;
 mod cpu;
 mod guest;
+mod io;
 mod queue;
+mod system;
+
+use std::collections::BTreeSet;
 
 use slackline_host::policy::{AdmitError, Values};
-use slackline_host::{Broken, Fact, Fault, Host, Report};
+use slackline_host::{Broken, Fact, Fault, Host, Report, Terms};
 use slackline_scenario::{Scenario, ScenarioError};
 use slackline_trace::{Record, Sink};
-use slackline_units::{CpuId, Time, VcpuId};
+use slackline_units::{CpuId, CpuSet, Time, VcpuId};
 use thiserror::Error;
 
+use action::{Action, Shares, What, actions};
 pub use admission::admit;
 use cpu::{Cpus, Timer};
 use guest::{Guests, Need};
@@ -56,24 +62,12 @@ pub struct Outcome {
     pub events: u64,
 }
 
-/// Something that the scenario does at a given time.
-struct Action {
-    at: Time,
-    what: What,
-}
-
-enum What {
-    Join(VcpuId, Values),
-    Change(VcpuId, Values),
-    Leave(VcpuId),
-}
-
 /// Simulates the scenario from its start to its end.
 ///
 /// # Errors
 /// When the set cannot be admitted, a share is missing, or the contract is broken.
 pub fn run<S: Sink>(scenario: &Scenario, sink: &mut S) -> Result<Outcome, RunError> {
-    Sim::new(scenario)?.run(sink)
+    Sim::new(scenario).run(sink)
 }
 
 struct Sim<'a> {
@@ -82,6 +76,10 @@ struct Sim<'a> {
     cpus: Cpus,
     guests: Guests<'a>,
     queue: Queue,
+    io: Option<io::Io<'a>>,
+    shares: Shares<'a>,
+    /// Who is held, with or without work.
+    paused: BTreeSet<VcpuId>,
     /// By time, last first.
     actions: Vec<Action>,
     end: Time,
@@ -89,30 +87,39 @@ struct Sim<'a> {
 }
 
 impl<'a> Sim<'a> {
-    fn new(scenario: &'a Scenario) -> Result<Sim<'a>, RunError> {
-        let cpus = scenario.host.cpus;
-        let mut actions = actions(scenario)?;
+    fn new(scenario: &'a Scenario) -> Sim<'a> {
+        let mut actions = actions(scenario);
         actions.reverse();
-        Ok(Sim {
+        Sim {
             scenario,
-            host: Host::new(scenario.policy.spec, &scenario.policy.values, cpus),
+            host: Host::new(
+                scenario.policy.spec,
+                &scenario.policy.values,
+                scenario.host.topology(),
+            ),
             cpus: Cpus::new(scenario),
             guests: Guests::new(scenario),
             queue: Queue::default(),
+            io: io::Io::new(scenario),
+            shares: Shares::new(scenario),
+            paused: BTreeSet::new(),
             actions,
             end: Time::START + scenario.length,
             outcome: Outcome::default(),
-        })
+        }
     }
 
     fn run<S: Sink>(mut self, sink: &mut S) -> Result<Outcome, RunError> {
+        if !self.scenario.host.tick_cost.is_zero() {
+            self.queue.push(Time::START + self.scenario.host.tick, Event::Tick);
+        }
         while let Some((now, event)) = self.next() {
             self.outcome.events += 1;
             match event {
                 Next::Action => self.act(now, sink)?,
                 Next::Cpu(cpu, Timer::Work) => self.work_done(now, cpu, sink)?,
                 Next::Cpu(cpu, timer) => {
-                    let due = self.cpus.take_timer(cpu, timer);
+                    let due = self.cpus.take_timer(cpu, timer, now);
                     if now > due {
                         sink.record(&Record::RangLate { at: now, cpu, late: now - due });
                     }
@@ -129,17 +136,22 @@ impl<'a> Sim<'a> {
                         self.step(now, Fact::Allowed(vcpu), sink)?;
                     }
                 }
+                Next::Event(Event::Tick) => self.tick(now),
+                Next::Event(event) => self.happen(now, event, sink)?,
             }
         }
+        self.io_ends(sink);
         self.step(self.end, Fact::Ended, sink)?;
         Ok(self.outcome)
     }
 
-    /// The next event before the end. At one instant the scenario acts first; then CPUs finish work
-    /// before their timers ring, and guests wake last.
+    /// The next event before the end. At one instant the scenario acts first; then CPUs finish
+    /// work, policies are rung, guests wake, and turns end: each kind by CPU number, guests as they
+    /// went to sleep. This is the order in which an early Xen handles them, whose slice timers only
+    /// ask for a pass that comes after all else.
     fn next(&mut self) -> Option<(Time, Next)> {
         let action = self.actions.last().map_or(Time::NEVER, |action| action.at);
-        let (cpu_time, cpu, timer) = self.cpus.first();
+        let (cpu_time, timer, cpu) = self.cpus.first();
         let event = self.queue.first().unwrap_or(Time::NEVER);
         let now = action.min(cpu_time).min(event);
         if now >= self.end {
@@ -147,14 +159,15 @@ impl<'a> Sim<'a> {
         }
         let next = if now == action {
             Next::Action
-        } else if now == cpu_time {
-            Next::Cpu(cpu, timer)
-        } else {
+        } else if now == event && (now < cpu_time || timer == Timer::Limit) {
             Next::Event(self.queue.pop())
+        } else {
+            Next::Cpu(cpu, timer)
         };
         Some((now, next))
     }
 
+    #[inline(always)]
     fn step<S: Sink>(&mut self, now: Time, fact: Fact<'_>, sink: &mut S) -> Result<(), Box<Fault>> {
         let mut hands = cpu::SimHands {
             now,
@@ -166,42 +179,101 @@ impl<'a> Sim<'a> {
     }
 
     fn act<S: Sink>(&mut self, now: Time, sink: &mut S) -> Result<(), RunError> {
-        let action = self.actions.pop().expect("an action is due");
-        match action.what {
-            What::Join(vcpu, share) => {
-                let joined = self.step(now, Fact::Joined(vcpu, &share), sink);
-                joined.map_err(|fault| declined(self.scenario, *fault))?;
-                self.guests.begin(vcpu, now);
-                self.start_work(now, vcpu, sink)?;
-            }
-            What::Change(vcpu, share) if self.host.moment().is_member(vcpu) => {
-                let changed = self.step(now, Fact::ShareChanged(vcpu, &share), sink);
-                match changed.map_err(|fault| *fault) {
-                    Ok(()) => sink.record(&Record::Changed { due: action.at, at: now, vcpu }),
-                    Err(Fault::Declined { vcpu, error }) => {
-                        self.outcome.declined.push((now, vcpu, error));
-                    }
-                    Err(Fault::Broken(broken)) => return Err(broken.into()),
+        let Action { at, vcpu, what } = self.actions.pop().expect("an action is due");
+        if let What::Join = what {
+            let share = self.shares.of(vcpu)?;
+            let joined = self.step(now, self.shares.joined(vcpu, &share), sink);
+            joined.map_err(|fault| declined(self.scenario, *fault))?;
+            self.guests.begin(vcpu, now);
+            self.io_joins(vcpu, now);
+            self.queue.push(now, Event::Wake(vcpu.slot()));
+            return Ok(());
+        }
+        if !self.host.moment().is_member(vcpu) {
+            return Ok(());
+        }
+        match what {
+            What::Join => unreachable!("done above"),
+            What::Change(share, cpus) => {
+                if !self.change(now, vcpu, (share, cpus), sink)? {
+                    return Ok(());
                 }
             }
-            What::Leave(vcpu) if self.host.moment().is_member(vcpu) => {
+            What::Pause => self.pause(now, vcpu, sink)?,
+            What::Release => self.release(now, vcpu, sink)?,
+            What::Leave => {
                 self.step(now, Fact::Left(vcpu), sink)?;
                 self.guests.end(vcpu);
+                self.io_leaves(vcpu);
+                self.paused.remove(&vcpu);
+                return Ok(());
             }
-            What::Change(..) | What::Leave(_) => {}
+        }
+        sink.record(&Record::Changed { due: at, at: now, vcpu });
+        Ok(())
+    }
+
+    /// Changes the terms of a vCPU; whether the policy took them.
+    fn change<S: Sink>(
+        &mut self,
+        now: Time,
+        vcpu: VcpuId,
+        (share, cpus): (Option<Values>, Option<CpuSet>),
+        sink: &mut S,
+    ) -> Result<bool, RunError> {
+        let share = share.map_or_else(|| self.shares.of(vcpu), Ok)?;
+        let fact = Fact::TermsChanged(vcpu, Terms { share: &share, cpus });
+        match self.step(now, fact, sink).map_err(|fault| *fault) {
+            Ok(()) => {
+                self.shares.set(vcpu, share);
+                Ok(true)
+            }
+            Err(Fault::Declined { vcpu, error }) => {
+                self.outcome.declined.push((now, vcpu, error));
+                Ok(false)
+            }
+            Err(Fault::Broken(broken)) => Err(broken.into()),
+        }
+    }
+
+    fn pause<S: Sink>(&mut self, now: Time, vcpu: VcpuId, sink: &mut S) -> Result<(), RunError> {
+        if self.paused.insert(vcpu) && self.host.moment().is_awake(vcpu) {
+            self.step(now, Fact::Paused(vcpu), sink)?;
         }
         Ok(())
     }
 
-    /// A sleeping guest goes on with its program.
+    /// Lets a vCPU go: it goes on computing, or does what its sleep kept it from if that is over.
+    fn release<S: Sink>(&mut self, now: Time, vcpu: VcpuId, sink: &mut S) -> Result<(), RunError> {
+        if !self.paused.remove(&vcpu) || self.guests.is_asleep(vcpu, now) {
+            return Ok(());
+        }
+        if self.is_system(vcpu) {
+            return self.wake_system(now, vcpu, sink);
+        }
+        if self.guests.left(vcpu).is_zero() {
+            return self.go_on(now, vcpu, sink);
+        }
+        Ok(self.step(now, Fact::Woke(vcpu), sink)?)
+    }
+
+    /// A sleep is over.
     fn start_work<S: Sink>(
         &mut self,
         now: Time,
         vcpu: VcpuId,
         sink: &mut S,
     ) -> Result<(), RunError> {
-        if !self.guests.is_due(vcpu, now) {
-            return Ok(()); // It left in the meantime.
+        let is_held = !self.paused.is_empty() && self.paused.contains(&vcpu);
+        // It may have left in the meantime.
+        if is_held || !self.guests.is_due(vcpu, now) { Ok(()) } else { self.go_on(now, vcpu, sink) }
+    }
+
+    /// A guest that is not computing goes on with its program.
+    fn go_on<S: Sink>(&mut self, now: Time, vcpu: VcpuId, sink: &mut S) -> Result<(), RunError> {
+        if self.is_system(vcpu) {
+            self.guests.end(vcpu); // This was its only sleep.
+            return self.wake_system(now, vcpu, sink);
         }
         match self.guests.advance(vcpu, now, sink) {
             Need::Cpu => self.step(now, Fact::Woke(vcpu), sink)?,
@@ -215,6 +287,9 @@ impl<'a> Sim<'a> {
     fn work_done<S: Sink>(&mut self, now: Time, cpu: CpuId, sink: &mut S) -> Result<(), RunError> {
         let vcpu = self.cpus.occupant(cpu);
         self.guests.finish_compute(vcpu);
+        if self.is_system(vcpu) {
+            return self.item_done(now, cpu, sink);
+        }
         match self.guests.advance(vcpu, now, sink) {
             Need::Cpu => {
                 self.cpus.go_on(cpu, now, &self.guests);
@@ -256,27 +331,4 @@ enum Next {
     Action,
     Cpu(CpuId, Timer),
     Event(Event),
-}
-
-/// What the scenario does, in order of time; at one time in the order of the file.
-fn actions(scenario: &Scenario) -> Result<Vec<Action>, ScenarioError> {
-    let spec = scenario.policy.spec;
-    let mut actions = Vec::new();
-    for domain in &scenario.domains {
-        let share = domain.share(spec)?;
-        for &vcpu in &domain.vcpus {
-            actions.push(Action { at: domain.joins, what: What::Join(vcpu, share.clone()) });
-            if let Some(at) = domain.leaves {
-                actions.push(Action { at, what: What::Leave(vcpu) });
-            }
-        }
-    }
-    for change in &scenario.changes {
-        let Some(share) = change.share(spec) else { continue };
-        for &vcpu in &scenario.domains[change.domain].vcpus {
-            actions.push(Action { at: change.at, what: What::Change(vcpu, share.clone()) });
-        }
-    }
-    actions.sort_by_key(|action| action.at);
-    Ok(actions)
 }

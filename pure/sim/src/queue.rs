@@ -1,31 +1,59 @@
-//! Events to come, ordered by time, rank and vCPU.
+//! Events to come, ordered by time, and at one instant by when they were asked for.
 //!
 //! A four-ary heap of plain numbers: fewer levels and fewer cache lines than a binary one of
 //! structures. An event that has become pointless is recognised when it is taken out, never
 //! searched for.
 
+use slackline_scenario::{LONGEST, MOST_VCPUS};
 use slackline_units::Time;
 
-/// Something that happens to a vCPU by itself, known by its slot. At one instant, wakes come before
-/// permissions, and lower slots before higher.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+/// Something that happens by itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Event {
-    /// It has slept long enough.
+    /// The vCPU in this slot has slept long enough.
     Wake(usize),
     /// It may be run again after an order was refused.
     Allow(usize),
+    /// The ticks of all CPUs come.
+    Tick,
+    /// This packet comes to the network card.
+    Arrive(usize),
+    /// This packet comes to who is outside.
+    Reach(usize),
+    /// Who is outside sends this packet.
+    Emit(usize),
+    /// The network card has waited for more packets.
+    Interrupt,
+    /// The disk has done what it was asked to.
+    Disk,
+    /// It is time for this client to do something.
+    Client(usize),
+    /// This client gives up on a connection.
+    Expire(usize),
+    /// The timer of this task goes off.
+    Task(usize),
 }
 
 const ARITY: usize = 4;
 
-/// Where the rank of an event stands in a word: above all slots.
-const RANK: u32 = 32;
+/// Where the parts of a word begin: what it is about, what kind of event it is, its number among
+/// all events, and above that its time.
+const KIND: u32 = 24;
+const NUMBER: u32 = 28;
+const TIME: u32 = 68;
+const MOST: u64 = 1 << (TIME - NUMBER);
+/// No run is as long as this many nanoseconds, 36 years.
+const LATEST: u64 = 1 << (128 - TIME);
+
+const _: () = assert!(MOST_VCPUS <= 1 << KIND && LONGEST.ns() < LATEST);
 
 /// Events to come, first first.
 #[derive(Debug, Default)]
 pub(crate) struct Queue {
-    /// The time above the rank above the slot, so that one comparison does.
+    /// The time above the number above kind and slot, so that one comparison does.
     heap: Vec<u128>,
+    /// How many have been asked for.
+    number: u64,
 }
 
 impl Queue {
@@ -37,11 +65,13 @@ impl Queue {
 
     #[inline]
     pub(crate) fn push(&mut self, at: Time, event: Event) {
-        let (rank, slot) = match event {
-            Event::Wake(slot) => (0, slot),
-            Event::Allow(slot) => (1, slot),
-        };
-        let word = u128::from(at.ns()) << 64 | rank << RANK | slot as u128;
+        if at.ns() >= LATEST {
+            return; // Never.
+        }
+        assert!(self.number < MOST, "a run has fewer events than that");
+        let number = u128::from(self.number) << NUMBER;
+        self.number += 1;
+        let word = u128::from(at.ns()) << TIME | number | word(event);
         let mut place = self.heap.len();
         self.heap.push(word);
         while place > 0 {
@@ -55,6 +85,13 @@ impl Queue {
         self.heap[place] = word;
     }
 
+    /// Pushes an event if it is known when.
+    pub(crate) fn extend(&mut self, at: Option<Time>, event: Event) {
+        if let Some(at) = at {
+            self.push(at, event);
+        }
+    }
+
     /// Takes the first event out; there must be one.
     #[inline]
     pub(crate) fn pop(&mut self) -> Event {
@@ -63,8 +100,7 @@ impl Queue {
         if !self.heap.is_empty() {
             self.sink(last);
         }
-        let slot = (first & u128::from(u32::MAX)) as usize;
-        if first & (1 << RANK) == 0 { Event::Wake(slot) } else { Event::Allow(slot) }
+        event(first)
     }
 
     /// Puts a word in the place of the first.
@@ -94,7 +130,45 @@ impl Queue {
 }
 
 fn time(word: u128) -> Time {
-    Time::from_ns(u64::try_from(word >> 64).expect("64 bits"))
+    Time::from_ns(u64::try_from(word >> TIME).expect("60 bits"))
+}
+
+/// The kind of an event and what it is about.
+#[inline]
+fn word(event: Event) -> u128 {
+    let (kind, about) = match event {
+        Event::Wake(slot) => (0, slot),
+        Event::Allow(slot) => (1, slot),
+        Event::Tick => (2, 0),
+        Event::Arrive(packet) => (3, packet),
+        Event::Reach(packet) => (4, packet),
+        Event::Emit(packet) => (5, packet),
+        Event::Interrupt => (6, 0),
+        Event::Disk => (7, 0),
+        Event::Client(client) => (8, client),
+        Event::Expire(client) => (9, client),
+        Event::Task(task) => (10, task),
+    };
+    debug_assert!(about < 1 << KIND);
+    kind << KIND | about as u128
+}
+
+#[inline]
+fn event(word: u128) -> Event {
+    let about = (word & ((1 << KIND) - 1)) as usize;
+    match (word >> KIND) & 15 {
+        0 => Event::Wake(about),
+        1 => Event::Allow(about),
+        2 => Event::Tick,
+        3 => Event::Arrive(about),
+        4 => Event::Reach(about),
+        5 => Event::Emit(about),
+        6 => Event::Interrupt,
+        7 => Event::Disk,
+        8 => Event::Client(about),
+        9 => Event::Expire(about),
+        _ => Event::Task(about),
+    }
 }
 
 #[cfg(test)]
@@ -115,7 +189,8 @@ mod tests {
                 queue.push(Time::from_ns(at), event);
                 sorted.push((Time::from_ns(at), event));
             }
-            sorted.sort();
+            // It keeps those of one time as they came.
+            sorted.sort_by_key(|&(at, _)| at);
             for (at, event) in sorted {
                 prop_assert_eq!(queue.first(), Some(at));
                 prop_assert_eq!(queue.pop(), event);

@@ -1,197 +1,26 @@
 //! What earliest deadline first promises, on the simulated host, over random sets of vCPUs.
 //! Numbers are in nanoseconds, and nothing is rounded.
 
-use std::fmt::Write as _;
+#[path = "common/sets.rs"]
+mod sets;
 
 use proptest::prelude::*;
-use slackline_scenario::Scenario;
+use sets::{EXACT, Got, Host, Rules, Task, check_slices, check_time, set};
 use slackline_trace::Record;
-use slackline_units::{Reservation, Span, Time};
+use slackline_units::{Span, Time};
 
-/// A vCPU in a random set.
-#[derive(Clone, Debug)]
-struct Task {
-    slice: u64,
-    period: u64,
-    is_exact: bool,
-    /// Computing and sleeping in turn; nothing for always awake.
-    sleeps: Vec<(u64, u64)>,
-    /// When its slice becomes another one, and which.
-    change: Option<(u64, u64)>,
-}
-
-/// A period and its parts: 55,440 units have many divisors, so that sets fill a CPU to the last of
-/// them, and a unit is an odd number of nanoseconds.
-const UNITS: u64 = 55_440;
-const UNIT: u64 = 997;
-
-/// From how many parts of `UNITS` a period is made.
-const PARTS: [u64; 12] = [1, 2, 3, 4, 5, 7, 9, 11, 12, 16, 20, 35];
-
-/// Tasks that fill a CPU: to the last nanosecond if `share` is all of it, in parts of a million.
-fn set(most: usize, share: u64) -> impl Strategy<Value = Vec<Task>> {
-    let sleep = (1..4_000_000_u64, 1..40_000_000_u64);
-    let sleeps = prop_oneof![
-        2 => Just(Vec::new()),
-        3 => prop::collection::vec(sleep, 1..6),
-    ];
-    let task = (1..1_000_u64, 0..PARTS.len(), any::<bool>(), sleeps);
-    prop::collection::vec(task, 1..=most).prop_map(move |drawn| {
-        let total: u64 = drawn.iter().map(|(weight, ..)| weight).sum();
-        let mut left = UNITS * share / 1_000_000;
-        let mut tasks = Vec::new();
-        let last = drawn.len() - 1;
-        for (index, (weight, part, is_exact, sleeps)) in drawn.into_iter().enumerate() {
-            // The share in parts of UNITS; the last takes what is left, whatever its period.
-            let parts = PARTS[part];
-            let wanted = UNITS * share / 1_000_000 * weight / total;
-            let units = if index == last { left } else { (wanted / parts * parts).min(left) };
-            left -= units;
-            // units / UNITS of a period of UNITS / parts, where that is a whole number.
-            let parts = if units % parts == 0 { parts } else { 1 };
-            let (slice, period) = (units / parts * UNIT, UNITS / parts * UNIT);
-            if slice > 0 {
-                tasks.push(Task { slice, period, is_exact, sleeps, change: None });
-            }
-        }
-        tasks
-    })
-}
-
-/// A host and what is on it.
-#[derive(Clone, Debug)]
-struct Host {
-    cpus: usize,
-    lateness: u64,
-    length: u64,
-}
-
-fn scenario(host: &Host, tasks: &[Task]) -> Scenario {
-    let Host { cpus, lateness, length } = host;
-    let mut text = format!(
-        "title = \"random\"\nlength = \"{length}ns\"\n\
-         policy = {{ name = \"edf\", reserve = \"0cpu\", place = \"pack\" }}\n\
-         [host]\ncpus = {cpus}\ntimer_lateness = \"uniform 0ns {lateness}ns\"\n"
-    );
-    for (index, task) in tasks.iter().enumerate() {
-        let Task { slice, period, is_exact, sleeps, .. } = task;
-        let list: Vec<String> =
-            sleeps.iter().map(|(run, sleep)| format!("\"{run}ns\", \"{sleep}ns\"")).collect();
-        let work = if sleeps.is_empty() {
-            "{ kind = \"spin\" }".to_owned()
-        } else {
-            format!("{{ kind = \"replay\", list = [{}] }}", list.join(", "))
-        };
-        let share = |slice: &u64| {
-            format!("{{ slice = \"{slice}ns\", period = \"{period}ns\", exact = {is_exact} }}")
-        };
-        let _ = write!(
-            text,
-            "[[domain]]\nname = \"t{index}\"\nwork = {work}\nshare.edf = {}\n",
-            share(slice)
-        );
-        if let Some((at, slice)) = &task.change {
-            let share = share(slice);
-            let _ = write!(
-                text,
-                "[[change]]\nat = \"{at}ns\"\ndomain = \"t{index}\"\nshare.edf = {share}\n"
-            );
-        }
-    }
-    Scenario::read(&text).unwrap_or_else(|error| panic!("{error:?} in\n{text}"))
-}
+const EDF: Rules = Rules {
+    name: "edf",
+    parameters: "reserve = \"0cpu\", place = \"pack\"",
+    share: |_, task, slice| {
+        let Task { period, is_exact, .. } = task;
+        format!("slice = \"{slice}ns\", period = \"{period}ns\", exact = {is_exact}")
+    },
+};
 
 fn run(host: &Host, tasks: &[Task]) -> Vec<Record> {
-    let mut trace = Vec::new();
-    let outcome = slackline_sim::run(&scenario(host, tasks), &mut trace);
-    let outcome = outcome.unwrap_or_else(|error| panic!("{error}"));
-    assert!(outcome.declined.is_empty(), "{:?}", outcome.declined);
-    trace
+    sets::run(host, &EDF, tasks)
 }
-
-/// What one vCPU got.
-struct Got {
-    promises: Vec<(Time, Reservation)>,
-    runs: Vec<(Time, Time)>,
-    end: Time,
-}
-
-impl Got {
-    fn of(trace: &[Record], slot: usize) -> Got {
-        let mut got = Got { promises: Vec::new(), runs: Vec::new(), end: Time::START };
-        for record in trace {
-            match *record {
-                Record::Promised { at, vcpu, reservation, .. } if vcpu.slot() == slot => {
-                    got.promises.push((at, reservation.expect("a reservation")));
-                }
-                Record::Ran { vcpu, from, to, used, .. } if vcpu.slot() == slot => {
-                    assert_eq!(to - from, used, "a simulated CPU is all its occupant's");
-                    got.runs.push((from, to));
-                }
-                Record::Ended { at } => got.end = at,
-                _ => {}
-            }
-        }
-        got
-    }
-
-    fn within(&self, from: Time, to: Time) -> Span {
-        let first = self.runs.partition_point(|run| run.1 <= from);
-        let inside = self.runs[first..].iter().take_while(|run| run.0 < to);
-        inside.map(|&(start, stop)| stop.min(to) - start.max(from)).sum()
-    }
-
-    /// What it got in every whole period: when that began, how much, and how much was owed.
-    fn periods(&self) -> Vec<(Time, Span, Span)> {
-        let ends = self.promises.iter().skip(1).map(|&(at, _)| at).chain([self.end]);
-        let mut periods = Vec::new();
-        for (&(from, reservation), until) in self.promises.iter().zip(ends) {
-            let mut start = from;
-            while start + reservation.period() <= until {
-                let end = start + reservation.period();
-                periods.push((start, self.within(start, end), reservation.slice()));
-                start = end;
-            }
-        }
-        periods
-    }
-}
-
-/// Every always awake vCPU has at least its slice in every period, and an exact one no more.
-fn check_slices(trace: &[Record], tasks: &[Task]) -> Result<(), TestCaseError> {
-    for (slot, task) in tasks.iter().enumerate() {
-        for (start, got, slice) in Got::of(trace, slot).periods() {
-            if task.sleeps.is_empty() {
-                prop_assert!(got >= slice, "t{slot} got {got} of {slice} from {start}");
-            }
-            if task.is_exact {
-                prop_assert!(got <= slice, "t{slot} got {got}, not {slice}, from {start}");
-            }
-        }
-    }
-    Ok(())
-}
-
-/// A CPU runs one vCPU at a time, in order, and within the run.
-fn check_time(trace: &[Record], host: &Host) -> Result<(), TestCaseError> {
-    let mut until = vec![Time::START; host.cpus];
-    let mut used = Span::ZERO;
-    let mut idle = Span::ZERO;
-    for record in trace {
-        if let Record::Ran { cpu, from, to, used: ran, .. } = *record {
-            prop_assert!(until[cpu.index()] <= from, "{cpu} runs two at {from}");
-            idle += from - until[cpu.index()];
-            until[cpu.index()] = to;
-            used += ran;
-        }
-    }
-    let end = Time::from_ns(host.length);
-    idle += until.iter().map(|&until| end - until).sum();
-    prop_assert_eq!(used + idle, Span::from_ns(host.length) * host.cpus as u64);
-    Ok(())
-}
-
-const EXACT: Host = Host { cpus: 1, lateness: 0, length: 400_000_000 };
 
 /// How late timers are at most where they are late.
 const LATENESS: u64 = 10_000;

@@ -1,7 +1,7 @@
 //! A trace as a file: a header, the records as they came, and a checksum.
 //!
 //! ```text
-//! slackline-trace-1 NEWLINE
+//! slackline-trace-2 NEWLINE
 //! header    numbers and texts, in the order of `Header`
 //! record*   a tag byte and numbers; the last record is `Ended`
 //! checksum  8 bytes, little endian: FNV-1a of everything before
@@ -16,9 +16,9 @@ use std::io::{self, Read, Write};
 use slackline_units::{CpuId, DomId, Reservation, Span, Time, VcpuId};
 use thiserror::Error;
 
-use crate::record::{Knowledge, RanEnd, Record, Sink};
+use crate::record::{Knowledge, RanEnd, Record, Service, Sink};
 
-const MAGIC: &[u8] = b"slackline-trace-1\n";
+const MAGIC: &[u8] = b"slackline-trace-2\n";
 const NOTHING: u64 = u64::MAX;
 
 /// What a trace is of.
@@ -74,6 +74,12 @@ pub enum ReadError {
     /// It ends before the end.
     #[error("the trace ends in the middle, after {records} records")]
     Truncated {
+        /// How many records could be read.
+        records: u64,
+    },
+    /// Something stands behind its checksum.
+    #[error("there is something behind the end of the trace, after {records} records")]
+    Trailing {
         /// How many records could be read.
         records: u64,
     },
@@ -177,6 +183,20 @@ impl<W: Write> Writer<W> {
         self.last = at;
     }
 
+    fn promise(&mut self, reservation: Option<Reservation>, exact: bool) {
+        self.number(reservation.map_or(NOTHING, |reservation| reservation.slice().ns()));
+        self.number(reservation.map_or(NOTHING, |reservation| reservation.period().ns()));
+        self.number(u64::from(exact));
+    }
+
+    fn service(&mut self, service: &Service) {
+        let Service { used, received, sent, requests, events } = *service;
+        self.number(used.ns());
+        for count in [received, sent, requests, events] {
+            self.number(count.into());
+        }
+    }
+
     fn difference(&mut self, at: Time, from: Time) {
         let difference = at.ns().wrapping_sub(from.ns()).cast_signed();
         self.number(((difference << 1) ^ (difference >> 63)).cast_unsigned());
@@ -191,6 +211,7 @@ impl<W: Write> Sink for Writer<W> {
             | Record::Left { at, vcpu }
             | Record::Woke { at, vcpu }
             | Record::Blocked { at, vcpu }
+            | Record::Paused { at, vcpu }
             | Record::Declined { at, vcpu } => {
                 self.time(at);
                 self.vcpu(vcpu);
@@ -198,16 +219,16 @@ impl<W: Write> Sink for Writer<W> {
             Record::Promised { at, vcpu, reservation, exact } => {
                 self.time(at);
                 self.vcpu(vcpu);
-                self.number(reservation.map_or(NOTHING, |reservation| reservation.slice().ns()));
-                self.number(reservation.map_or(NOTHING, |reservation| reservation.period().ns()));
-                self.number(u64::from(exact));
+                self.promise(reservation, exact);
             }
-            Record::Ran { vcpu, cpu, from, to, used, late, end, due } => {
+            Record::Ran { vcpu, cpu, from, to, used, granted, late, end, due } => {
                 self.time(to);
                 self.vcpu(vcpu);
                 self.cpu(cpu);
                 self.difference(to, from);
                 self.difference(to, from + used);
+                // A turn is never empty, so zero can say that there was no limit.
+                self.number(granted.map_or(0, Span::ns));
                 self.number(late.ns());
                 self.number(end as u64 | u64::from(due) << 3);
             }
@@ -231,6 +252,17 @@ impl<W: Write> Sink for Writer<W> {
                 self.vcpu(vcpu);
                 self.difference(done, released);
                 self.difference(deadline, done);
+            }
+            Record::Served { at, by, of, service } => {
+                self.time(at);
+                self.vcpu(by);
+                self.vcpu(of);
+                self.service(&service);
+            }
+            Record::Moved { at, vcpu, bytes } => {
+                self.time(at);
+                self.vcpu(vcpu);
+                self.number(bytes);
             }
             Record::Overhead { cpu, used } => {
                 self.cpu(cpu);
@@ -259,6 +291,9 @@ fn tag(record: &Record) -> u8 {
         Record::Job { .. } => 11,
         Record::Overhead { .. } => 12,
         Record::Ended { .. } => 13,
+        Record::Paused { .. } => 14,
+        Record::Served { .. } => 15,
+        Record::Moved { .. } => 16,
     }
 }
 
@@ -344,6 +379,9 @@ impl<R: Read> Reader<R> {
             self.bytes(&mut checksum).map_err(|fault| self.explain(fault))?;
             if u64::from_le_bytes(checksum) != expected {
                 return Err(ReadError::Damaged { records: self.records });
+            }
+            if self.bytes(&mut [0]).is_ok() {
+                return Err(ReadError::Trailing { records: self.records });
             }
         }
         Ok(Some(record))
@@ -433,6 +471,17 @@ impl<R: Read> Reader<R> {
             }
             12 => Record::Overhead { cpu: self.cpu()?, used: Span::from_ns(self.number()?) },
             13 => Record::Ended { at: self.time()? },
+            14 => Record::Paused { at: self.time()?, vcpu: self.vcpu()? },
+            15 => {
+                let (at, by, of) = (self.time()?, self.vcpu()?, self.vcpu()?);
+                let used = Span::from_ns(self.number()?);
+                let mut count = || u32::try_from(self.number()?).map_err(|_| Fault::Damaged);
+                let (received, sent) = (count()?, count()?);
+                let (requests, events) = (count()?, count()?);
+                let service = Service { used, received, sent, requests, events };
+                Record::Served { at, by, of, service }
+            }
+            16 => Record::Moved { at: self.time()?, vcpu: self.vcpu()?, bytes: self.number()? },
             _ => return Err(Fault::Damaged),
         })
     }
@@ -444,6 +493,7 @@ impl<R: Read> Reader<R> {
         if from > used_to || used_to > to {
             return Err(Fault::Damaged);
         }
+        let granted = Some(Span::from_ns(self.number()?)).filter(|granted| !granted.is_zero());
         let late = Span::from_ns(self.number()?);
         let flags = self.number()?;
         let end = match flags & 7 {
@@ -455,7 +505,7 @@ impl<R: Read> Reader<R> {
             _ => return Err(Fault::Damaged),
         };
         let due = flags & 8 != 0;
-        Ok(Record::Ran { vcpu, cpu, from, to, used: used_to - from, late, end, due })
+        Ok(Record::Ran { vcpu, cpu, from, to, used: used_to - from, granted, late, end, due })
     }
 
     fn bytes(&mut self, into: &mut [u8]) -> Part<()> {
@@ -552,6 +602,7 @@ mod tests {
         let (vcpu, cpu) = (vcpu(), CpuId::new(1));
         let reservation = Reservation::new(Span::from_ms(1), Span::from_ms(10)).ok();
         let (used, late) = (Span::from_ns(900), Span::from_ns(7));
+        let service = Service { used, received: 1, sent: u32::MAX, requests: 3, events: 4 };
         vec![
             Record::Joined { at: at(0), vcpu },
             Record::Promised { at: at(0), vcpu, reservation, exact: true },
@@ -565,13 +616,17 @@ mod tests {
                 from: at(100),
                 to: at(1000),
                 used,
+                granted: Some(used),
                 late,
                 end: RanEnd::Limit,
                 due: true,
             },
             Record::Job { vcpu, released: at(5), deadline: Time::NEVER, done: at(900) },
             Record::Job { vcpu, released: at(5), deadline: at(40), done: at(901) },
+            Record::Served { at: at(902), by: vcpu, of: vcpu, service },
+            Record::Moved { at: at(903), vcpu, bytes: u64::MAX },
             Record::Blocked { at: at(1000), vcpu },
+            Record::Paused { at: at(1000), vcpu },
             Record::Declined { at: at(1001), vcpu },
             Record::Changed { due: at(1001), at: at(1003), vcpu },
             Record::Left { at: at(2000), vcpu },
@@ -606,6 +661,13 @@ mod tests {
         for end in 0..file.len() {
             assert!(read(&file[..end]).is_err(), "cut at {end} of {}", file.len());
         }
+    }
+
+    #[test]
+    fn what_stands_behind_a_trace_is_noticed() {
+        let mut file = written();
+        file.push(0);
+        assert!(matches!(read(&file), Err(ReadError::Trailing { .. })));
     }
 
     #[test]

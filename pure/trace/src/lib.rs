@@ -8,4 +8,4 @@ mod file;
 mod record;
 
 pub use file::{Header, ReadError, Reader, VcpuName, Writer};
-pub use record::{Knowledge, RanEnd, Record, Sink};
+pub use record::{Knowledge, RanEnd, Record, Service, Sink};

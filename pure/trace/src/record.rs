@@ -44,6 +44,13 @@ pub enum Record {
         /// Who.
         vcpu: VcpuId,
     },
+    /// A vCPU with work is held: it wakes when it is let go.
+    Paused {
+        /// When.
+        at: Time,
+        /// Who.
+        vcpu: VcpuId,
+    },
     /// A vCPU ran.
     Ran {
         /// Who.
@@ -56,6 +63,8 @@ pub enum Record {
         to: Time,
         /// CPU time it used between the two, as measured.
         used: Span,
+        /// The turn it was given when it began; none without a limit.
+        granted: Option<Span>,
         /// How much of it lay beyond the limit it had been given.
         late: Span,
         /// Why it stopped.
@@ -108,6 +117,26 @@ pub enum Record {
         /// When it was done.
         done: Time,
     },
+    /// A driver domain served the devices of another, since the last such record of the two.
+    Served {
+        /// When it had.
+        at: Time,
+        /// Who served.
+        by: VcpuId,
+        /// Whom: the first vCPU of the domain.
+        of: VcpuId,
+        /// What it did.
+        service: Service,
+    },
+    /// Data of a workload reached its end: the domain, or the other side that the domain sent it.
+    Moved {
+        /// When.
+        at: Time,
+        /// Whose: the first vCPU of the domain.
+        vcpu: VcpuId,
+        /// How many bytes, headers not counted.
+        bytes: u64,
+    },
     /// CPU time that scheduling itself took on a CPU over the whole run.
     Overhead {
         /// Where.
@@ -120,6 +149,46 @@ pub enum Record {
         /// When.
         at: Time,
     },
+}
+
+/// What a driver domain did for another.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Service {
+    /// CPU time that it took.
+    pub used: Span,
+    /// Packets handed over to the domain: a page each.
+    pub received: u32,
+    /// Packets sent for it: a page each.
+    pub sent: u32,
+    /// Requests to a disk, done.
+    pub requests: u32,
+    /// Events: times that one of the two told the other to look.
+    pub events: u32,
+}
+
+impl Record {
+    /// When what it tells began, and when it was over; of what is of the whole run, its start.
+    #[must_use]
+    pub fn when(&self) -> (Time, Time) {
+        match *self {
+            Record::Ran { from, to, .. } => (from, to),
+            Record::Job { done, .. } => (done, done),
+            Record::Overhead { .. } => (Time::START, Time::START),
+            Record::Joined { at, .. }
+            | Record::Promised { at, .. }
+            | Record::Left { at, .. }
+            | Record::Woke { at, .. }
+            | Record::Blocked { at, .. }
+            | Record::Paused { at, .. }
+            | Record::RangLate { at, .. }
+            | Record::Refused { at, .. }
+            | Record::Declined { at, .. }
+            | Record::Changed { at, .. }
+            | Record::Served { at, .. }
+            | Record::Moved { at, .. }
+            | Record::Ended { at } => (at, at),
+        }
+    }
 }
 
 /// Why a vCPU stopped running.

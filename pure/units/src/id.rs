@@ -161,8 +161,14 @@ impl CpuSet {
 
     /// The CPUs below `count`.
     #[must_use]
+    #[inline]
     pub fn first_n(count: usize) -> CpuSet {
-        (0..count).map(CpuId::new).collect()
+        let bits = |word: usize| match count.saturating_sub(64 * word) {
+            0 => 0,
+            left @ 1..64 => (1 << left) - 1,
+            _ => u64::MAX,
+        };
+        CpuSet(core::array::from_fn(bits))
     }
 
     /// Adds a CPU.
@@ -184,6 +190,20 @@ impl CpuSet {
         self.0[cpu.index() / 64] & (1 << (cpu.index() % 64)) != 0
     }
 
+    /// The CPUs that are in both sets.
+    #[inline]
+    #[must_use]
+    pub fn and(&self, other: &CpuSet) -> CpuSet {
+        CpuSet(core::array::from_fn(|word| self.0[word] & other.0[word]))
+    }
+
+    /// How many CPUs are in the set.
+    #[inline]
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.0.iter().map(|word| word.count_ones() as usize).sum()
+    }
+
     /// Whether no CPU is in the set.
     #[inline]
     #[must_use]
@@ -202,11 +222,12 @@ impl CpuSet {
     /// The CPUs in order of their number.
     #[inline]
     pub fn iter(&self) -> impl Iterator<Item = CpuId> + use<> {
-        let mut left = *self;
-        core::iter::from_fn(move || {
-            let cpu = left.first()?;
-            left.remove(cpu);
-            Some(cpu)
+        self.0.into_iter().enumerate().flat_map(|(word, mut bits)| {
+            core::iter::from_fn(move || {
+                let lowest = (bits != 0).then(|| bits.trailing_zeros() as usize)?;
+                bits &= bits - 1;
+                Some(CpuId::new(64 * word + lowest))
+            })
         })
     }
 }
@@ -240,6 +261,13 @@ mod tests {
         assert!(set.contains(CpuId::new(64)) && !set.contains(CpuId::new(65)));
         assert_eq!(set.first(), Some(CpuId::new(0)));
         assert!(CpuSet::NONE.is_empty() && CpuSet::NONE.first().is_none());
+        assert_eq!(
+            set.and(&CpuSet::first_n(64)).iter().map(CpuId::index).collect::<Vec<_>>(),
+            [0, 3]
+        );
+        for count in [0, 1, 63, 64, 65, 256] {
+            assert_eq!(CpuSet::first_n(count).len(), count);
+        }
     }
 
     #[test]

@@ -13,7 +13,11 @@ extern crate alloc;
 mod id;
 mod share;
 mod time;
+mod virt;
+mod weight;
 
 pub use id::{CpuId, CpuSet, DomId, VcpuId};
 pub use share::{CpuShare, ParseShareError, Reservation, ReservationError};
 pub use time::{ParseSpanError, Span, Time};
+pub use virt::{Pace, VirtualSpan, VirtualTime};
+pub use weight::{ParseWeightError, Weight};

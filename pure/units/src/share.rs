@@ -124,6 +124,13 @@ pub enum ReservationError {
         /// The shorter period.
         period: Span,
     },
+    /// A period that is to be shorter for a while would be longer.
+    LatencyOverPeriod {
+        /// The latency hint asked for.
+        latency: Span,
+        /// The shorter period.
+        period: Span,
+    },
 }
 
 impl fmt::Display for ReservationError {
@@ -132,6 +139,9 @@ impl fmt::Display for ReservationError {
             ReservationError::NoSlice => out.write_str("the slice is zero"),
             ReservationError::SliceOverPeriod { slice, period } => {
                 write!(out, "a slice of {slice} does not fit into a period of {period}")
+            }
+            ReservationError::LatencyOverPeriod { latency, period } => {
+                write!(out, "a latency hint of {latency} is longer than the period of {period}")
             }
         }
     }

@@ -38,12 +38,27 @@ static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
 /// The right to run live, alone on this machine as far as these tests go.
 pub struct Live {
     pub place: Place,
+    kernel: Kernel,
     tag: String,
     _alone: (MutexGuard<'static, ()>, File),
 }
 
+/// Which kernel the program finds.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Kernel {
+    Ours,
+    /// One with the system calls of Linux 4.4.
+    #[cfg(target_arch = "x86_64")]
+    Linux44,
+}
+
 /// The start of a live test; none, and said why, where there can be none.
 pub fn begin() -> Option<Live> {
+    begin_on(Kernel::Ours)
+}
+
+/// As [`begin`], with the program on another kernel.
+pub fn begin_on(kernel: Kernel) -> Option<Live> {
     let alone = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
     if !geteuid().is_root() {
         println!("skipped: needs root");
@@ -59,13 +74,17 @@ pub fn begin() -> Option<Live> {
     }
     let started = Instant::now();
     let tag = format!("{}-{started:?}", std::process::id());
-    Some(Live { place, tag, _alone: (alone, lock) })
+    Some(Live { place, kernel, tag, _alone: (alone, lock) })
 }
 
 impl Live {
     pub fn command(&self, arguments: &[&str]) -> Command {
         let mut command = self.place.command(arguments);
         command.env(TAG, &self.tag);
+        #[cfg(target_arch = "x86_64")]
+        if self.kernel == Kernel::Linux44 {
+            slackline_live::sys::as_on_linux_4_4(&mut command);
+        }
         command
     }
 

@@ -63,6 +63,8 @@ impl FifoPriority {
 pub enum Act {
     /// Make it real-time.
     Raise(FifoPriority),
+    /// Reserve CPU time for it.
+    Reserve,
     /// Give it its original scheduling again.
     Lower,
     /// Keep it on one CPU.
@@ -83,6 +85,7 @@ impl fmt::Display for Act {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Act::Raise(priority) => write!(out, "raise to FIFO {}", priority.0),
+            Act::Reserve => out.write_str("reserve CPU time for"),
             Act::Lower => out.write_str("give back the scheduling of"),
             Act::Pin(cpu) => write!(out, "pin to {cpu}"),
             Act::Unpin => out.write_str("give back the affinity of"),

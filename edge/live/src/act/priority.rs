@@ -4,7 +4,7 @@
 //! it starts meanwhile do not become real-time with it. Its affinity *is* inherited by them: the
 //! kernel has no such flag for affinity.
 
-use slackline_units::{CpuId, CpuSet};
+use slackline_units::{CpuId, CpuSet, Span};
 
 use super::{Act, ActError, FifoPriority};
 use crate::sys::{Scheduling, SchedulingOf, set_affinity, set_scheduling};
@@ -35,6 +35,16 @@ impl Priority {
         self.set(SchedulingOf { class, reset_on_fork: true }, Act::Raise(priority))
     }
 
+    /// Gives the thread `slice` of CPU time in every `period` by `SCHED_DEADLINE`, and no more.
+    ///
+    /// # Errors
+    /// When the thread has exited, or the kernel refuses (privilege, no bandwidth left, a thread
+    /// that may not run on every CPU, a slice below 1 us).
+    pub fn reserve(&mut self, slice: Span, period: Span) -> Result<(), ActError> {
+        let class = Scheduling::Deadline { runtime: slice, deadline: period, period };
+        self.set(SchedulingOf { class, reset_on_fork: true }, Act::Reserve)
+    }
+
     /// Schedules the thread as it was originally.
     ///
     /// # Errors
@@ -48,7 +58,8 @@ impl Priority {
             return Ok(());
         }
         let tid = self.thread.tid();
-        set_scheduling(tid, &to).map_err(|source| ActError::new(tid, act, source))?;
+        let set = self.thread.number().and_then(|tid| set_scheduling(tid, &to));
+        set.map_err(|source| ActError::new(tid, act, source))?;
         self.now = to;
         Ok(())
     }
@@ -78,6 +89,14 @@ impl Pin {
         self.set(CpuSet::one(cpu), Act::Pin(cpu))
     }
 
+    /// Lets the thread run on all of these.
+    ///
+    /// # Errors
+    /// When the thread has exited, or the kernel refuses.
+    pub fn spread(&mut self, over: CpuSet) -> Result<(), ActError> {
+        self.set(over, Act::Unpin)
+    }
+
     /// Lets the thread run on its original CPUs.
     ///
     /// # Errors
@@ -91,7 +110,8 @@ impl Pin {
             return Ok(());
         }
         let tid = self.thread.tid();
-        set_affinity(tid, &to).map_err(|source| ActError::new(tid, act, source))?;
+        let set = self.thread.number().and_then(|tid| set_affinity(tid, &to));
+        set.map_err(|source| ActError::new(tid, act, source))?;
         self.now = to;
         Ok(())
     }

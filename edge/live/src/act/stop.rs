@@ -3,9 +3,7 @@
 //! The stop signal is sent to the one thread, not to the process. Sent to the process, the kernel
 //! lets the first thread take it, and the others run on until that one has been scheduled: behind a
 //! real-time vCPU thread on its own CPU that may be never. Sent to the vCPU thread, that thread
-//! takes it before its next instruction and stops all others. Where the kernel cannot signal a
-//! single thread by descriptor (before 6.9) the process gets it, and only processes of one thread
-//! stop promptly.
+//! takes it before its next instruction and stops all others.
 //!
 //! Visible to others: the parent is told by `SIGCHLD` and `wait`, and a shell with job control
 //! takes the process for suspended.
@@ -35,7 +33,7 @@ impl Stop {
     /// When the thread has exited, or the kernel refuses.
     pub fn stop(&mut self) -> Result<(), ActError> {
         if !self.stopped {
-            let sent = self.thread.pidfd().signal(Signal::STOP);
+            let sent = self.thread.descriptor().signal(Signal::STOP);
             sent.map_err(|source| ActError::new(self.thread.tid(), Act::Stop, source))?;
             self.stopped = true;
         }
@@ -49,7 +47,7 @@ impl Stop {
     pub fn go(&mut self) -> Result<(), ActError> {
         if self.stopped {
             // Through the process: the thread that took the stop may have exited since.
-            let sent = self.thread.process_pidfd().signal_process(Signal::CONT);
+            let sent = self.thread.process_descriptor().signal_process(Signal::CONT);
             sent.map_err(|source| ActError::new(self.thread.tid(), Act::Continue, source))?;
             self.stopped = false;
         }

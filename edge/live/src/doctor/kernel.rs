@@ -1,24 +1,33 @@
 //! The kernel: its version, and whether schedulers can be loaded into it.
 
-use super::parse::Version;
 use super::probe::{Host, ProbeError, Verdict, read_if_there};
-
-/// The first kernel with descriptors of processes.
-const OLDEST: Version = Version { major: 5, minor: 3 };
-/// The first with descriptors of single threads.
-const WANTED: Version = Version { major: 6, minor: 9 };
+use crate::sys::{own_tid, pidfd_of_process, pidfd_of_thread, process_of};
+use crate::thread::is_missing;
+use crate::version::Version;
 
 pub(super) fn version(host: &Host) -> Result<Verdict, ProbeError> {
     let (version, release) = (host.version.clone()?, host.release.clone()?);
     let found = format!("Linux {release}");
-    Ok(if version >= WANTED {
+    Ok(if version >= Version::OLDEST {
         Verdict::good(found)
-    } else if version >= OLDEST {
-        Verdict::limited(format!("{found}, without descriptors of single threads (6.9)"))
-            .hint("Linux 6.9 or later notices the end of a single thread at once")
     } else {
-        Verdict::missing(format!("{found}, without descriptors of processes (5.3)"))
-            .hint("install Linux 5.3 or later, better 6.9")
+        let Version { major, minor } = Version::OLDEST;
+        Verdict::missing(format!("{found}, older than {major}.{minor}"))
+            .hint("install Linux 4.17 or later, better 6.9")
+    })
+}
+
+pub(super) fn pidfd(_: &Host) -> Result<Verdict, ProbeError> {
+    let Err(no_thread) = pidfd_of_thread(own_tid()) else {
+        return Ok(Verdict::good("threads are held by descriptors of their own"));
+    };
+    let process = process_of(own_tid()).map_err(ProbeError::tried("read who we are"))?;
+    Ok(match pidfd_of_process(process) {
+        Ok(_) => Verdict::limited("of processes only, using /proc descriptors for threads")
+            .hint("Linux 6.9 or later has descriptors of single threads"),
+        Err(error) if is_missing(&error) => Verdict::missing("using /proc descriptors")
+            .hint("Linux 5.3 or later has them, outside sandboxes that forbid `pidfd_open`"),
+        Err(error) => Verdict::unknown(format!("of threads: {no_thread}; of processes: {error}")),
     })
 }
 

@@ -2,22 +2,6 @@
 
 use std::path::PathBuf;
 
-/// The first two numbers of a kernel's version.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Version {
-    pub(super) major: u32,
-    pub(super) minor: u32,
-}
-
-impl Version {
-    /// From a release such as `6.18.44-cloud-amd64` or `6.1-rc3`.
-    pub(super) fn parse(release: &str) -> Option<Version> {
-        let mut numbers = release.split(|c: char| !c.is_ascii_digit());
-        let mut next = || numbers.next()?.parse().ok();
-        Some(Version { major: next()?, minor: next()? })
-    }
-}
-
 /// The options that a kernel was built with.
 #[derive(Clone, Debug)]
 pub(super) struct Config(String);
@@ -225,17 +209,6 @@ mod tests {
 30 23 0:26 / /sys/fs/cgroup rw,nosuid shared:4 - cgroup2 cgroup2 rw,nsdelegate,memory_recursiveprot
 36 30 0:31 / /sys/fs/pstore rw,nosuid shared:14 - pstore pstore rw
 ";
-
-    #[test]
-    fn a_release_begins_with_two_numbers() {
-        let version = |major, minor| Some(Version { major, minor });
-        assert_eq!(Version::parse("6.18.44-fc-v669"), version(6, 18));
-        assert_eq!(Version::parse("6.1-rc3"), version(6, 1));
-        assert_eq!(Version::parse("5.15.0-1084-aws"), version(5, 15));
-        assert_eq!(Version::parse("7.2+deb14-amd64"), version(7, 2));
-        assert_eq!(Version::parse("mainline"), None);
-        assert!(version(6, 9) < version(6, 12) && version(5, 19) < version(6, 0));
-    }
 
     #[test]
     fn version_1_has_a_hierarchy_for_each_group_of_controllers() {

@@ -8,8 +8,9 @@ use std::{fs, thread};
 
 use thiserror::Error;
 
-use super::parse::{self, Config, Version};
+use super::parse::{self, Config};
 use super::{Figure, State};
+use crate::version::Version;
 
 /// Finds out about one topic.
 pub(super) type Probe = fn(&Host) -> Result<Verdict, ProbeError>;

@@ -5,6 +5,8 @@
 pub enum Topic {
     /// The kernel's version.
     Kernel,
+    /// Descriptors of threads.
+    Pidfd,
     /// What we may do to threads.
     Privilege,
     /// Whether our memory can be kept in RAM.
@@ -87,7 +89,7 @@ impl Section {
 
 impl Topic {
     /// All topics, in the order of a report: by section.
-    pub const ALL: [Topic; 24] = [
+    pub const ALL: [Topic; 25] = [
         Topic::Kernel,
         Topic::Privilege,
         Topic::MemoryLock,
@@ -104,6 +106,7 @@ impl Topic {
         Topic::Steal,
         Topic::Smt,
         Topic::Governor,
+        Topic::Pidfd,
         Topic::Cgroup,
         Topic::Freezer,
         Topic::SchedExt,
@@ -119,6 +122,7 @@ impl Topic {
     pub const fn id(self) -> &'static str {
         match self {
             Topic::Kernel => "kernel",
+            Topic::Pidfd => "pidfd",
             Topic::Privilege => "privilege",
             Topic::MemoryLock => "memory-lock",
             Topic::Fifo => "fifo",
@@ -163,7 +167,7 @@ impl Topic {
             | Topic::Steal
             | Topic::Smt
             | Topic::Governor => Section::Precision,
-            Topic::Cgroup | Topic::Freezer | Topic::SchedExt => Section::Holding,
+            Topic::Pidfd | Topic::Cgroup | Topic::Freezer | Topic::SchedExt => Section::Holding,
             Topic::Perf | Topic::Tracefs | Topic::Bpf => Section::Watching,
             Topic::Kvm | Topic::Qemu => Section::Machines,
         }
@@ -179,7 +183,8 @@ impl Topic {
     #[must_use]
     pub const fn matters(self) -> &'static str {
         match self {
-            Topic::Kernel => "threads are held by descriptors that older kernels do not have",
+            Topic::Kernel => "older kernels do not note when threads run",
+            Topic::Pidfd => "they tell a thread from a later one of its number, without a gap",
             Topic::Privilege => "threads of other programs must be raised, stopped and given back",
             Topic::MemoryLock => "a dispatcher that waits for its own memory is late for everybody",
             Topic::Fifo => "dispatchers and the threads they choose run as SCHED_FIFO",

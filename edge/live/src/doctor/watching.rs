@@ -6,10 +6,11 @@ use slackline_units::CpuId;
 
 use super::probe::{Host, ProbeError, Verdict, read_if_there, read_list};
 use crate::sys::{TaskClock, open_holder, own_tid, tracepoint, try_bpf_map};
+use crate::version::Version;
 
 const WAKE: &str = "sched/sched_wakeup";
 
-pub(super) fn perf(_: &Host) -> Result<Verdict, ProbeError> {
+pub(super) fn perf(host: &Host) -> Result<Verdict, ProbeError> {
     let paranoid = read_if_there("/proc/sys/kernel/perf_event_paranoid")?;
     let Some(paranoid) = paranoid else {
         return Ok(Verdict::missing("this kernel has no perf events")
@@ -23,6 +24,10 @@ pub(super) fn perf(_: &Host) -> Result<Verdict, ProbeError> {
     let cpus = read_list("/sys/devices/system/cpu/online")?;
     let first = cpus.first().copied().filter(|&cpu| cpu < CpuId::LIMIT).unwrap_or(0);
     let id = tracepoint::<0>(WAKE, []).ok().map(|found| found.id);
+    if host.version.clone()? < Version::TELLS_READINESS {
+        return Ok(Verdict::missing(format!("of no use before Linux 4.17; {level}"))
+            .hint("threads are watched by their CPU time only; install Linux 4.17 or later"));
+    }
     let what = if id.is_some() { "wakes on a whole CPU" } else { "switches on a whole CPU" };
     Ok(match open_holder(CpuId::new(first), id) {
         Ok(_) => Verdict::good(format!("{what} can be watched; {level}")),

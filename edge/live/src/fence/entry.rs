@@ -1,14 +1,15 @@
 //! A held thread as one line of text: told to the keeper, and kept in its journal.
 //!
 //! ```text
-//! hold PID PID-START TID TID-START CLASS RESET CPUS WAY [GROUP ORIGIN]
+//! hold PID PID-START TID TID-START CLASS RESET CPUS WAY [MORE]
 //! ```
 //!
 //! Fields stand between single spaces and never contain one. Start times are in clock ticks since
 //! the host started. `CLASS` is `other,NICE`, `fifo,PRIORITY`, `deadline,NS,NS,NS` and so on,
-//! `RESET` is `reset` or `keep`, `CPUS` are numbers between commas, `WAY` is `nothing`, `process`,
-//! `v1` or `v2`; the last two are followed by the paths of the thread's own group and of its
-//! original one.
+//! `RESET` is `reset` or `keep`, `CPUS` are numbers between commas. `WAY` is `nothing` or
+//! `process`; `v1` or `v2` (frozen) or `limit1` or `limit2` (limited), followed by the paths of its
+//! own group and of its original one; or `helper`, followed by the id and start of the program that
+//! limits it.
 
 use std::ffi::OsString;
 use std::fmt::Write as _;
@@ -18,7 +19,7 @@ use std::str::{FromStr, SplitAsciiWhitespace};
 
 use slackline_units::{CpuId, CpuSet, Span};
 
-use crate::act::freezer::{Place, Version};
+use crate::cgroup::{Controller, Place, Version};
 use crate::sys::{Scheduling, SchedulingOf, Tid};
 use crate::thread::StartTime;
 
@@ -35,6 +36,10 @@ pub(super) enum Way {
     Nothing,
     Process,
     Thread(Place),
+    /// Its process is in a group that limits it.
+    Limit(Place),
+    /// A program of ours limits its process, in whatever way, perhaps by stopping it.
+    Helper(Who),
 }
 
 /// A thread that must be given back, and as what.
@@ -64,11 +69,19 @@ impl Entry {
         match &self.way {
             Way::Nothing => line += " nothing",
             Way::Process => line += " process",
-            Way::Thread(Place { version, group, origin }) => {
-                line += if *version == Version::V1 { " v1 " } else { " v2 " };
-                line += &path_text(group);
+            Way::Thread(place) | Way::Limit(place) => {
+                line += match (place.controller, place.version) {
+                    (Controller::Freezer, Version::V1) => " v1 ",
+                    (Controller::Freezer, Version::V2) => " v2 ",
+                    (Controller::Cpu, Version::V1) => " limit1 ",
+                    (Controller::Cpu, Version::V2) => " limit2 ",
+                };
+                line += &path_text(&place.group);
                 line += " ";
-                line += &path_text(origin);
+                line += &path_text(&place.origin);
+            }
+            Way::Helper(helper) => {
+                let _ = write!(line, " helper {} {}", helper.id, helper.started);
             }
         }
         line
@@ -110,15 +123,22 @@ fn number<N: FromStr>(text: &str) -> Option<N> {
 }
 
 fn way(fields: &mut SplitAsciiWhitespace<'_>) -> Option<Way> {
-    let version = match fields.next()? {
+    let (controller, version) = match fields.next()? {
         "nothing" => return Some(Way::Nothing),
         "process" => return Some(Way::Process),
-        "v1" => Version::V1,
-        "v2" => Version::V2,
+        "helper" => return who(fields).map(Way::Helper),
+        "v1" => (Controller::Freezer, Version::V1),
+        "v2" => (Controller::Freezer, Version::V2),
+        "limit1" => (Controller::Cpu, Version::V1),
+        "limit2" => (Controller::Cpu, Version::V2),
         _ => return None,
     };
     let (group, origin) = (path(fields.next()?)?, path(fields.next()?)?);
-    Some(Way::Thread(Place { version, group, origin }))
+    let place = Place { version, controller, group, origin };
+    Some(match controller {
+        Controller::Freezer => Way::Thread(place),
+        Controller::Cpu => Way::Limit(place),
+    })
 }
 
 fn class_text(class: Scheduling) -> String {
@@ -216,8 +236,11 @@ mod tests {
     #[test]
     fn every_entry_reads_back_as_it_was_written() {
         let ms = Span::from_ms;
-        let place =
-            |version| Place { version, group: "/a b/100%/\u{e9}\n".into(), origin: "/a b".into() };
+        let place = |controller, version| {
+            let (group, origin) = ("/a b/100%/\u{e9}\n".into(), "/a b".into());
+            Place { version, controller, group, origin }
+        };
+        let helper = Who { id: Tid::new(7).unwrap(), started: StartTime::from_ticks(8) };
         for class in [
             Scheduling::Batch { nice: 19 },
             Scheduling::Idle,
@@ -229,8 +252,11 @@ mod tests {
             for way in [
                 Way::Nothing,
                 Way::Process,
-                Way::Thread(place(Version::V1)),
-                Way::Thread(place(Version::V2)),
+                Way::Thread(place(Controller::Freezer, Version::V1)),
+                Way::Thread(place(Controller::Freezer, Version::V2)),
+                Way::Limit(place(Controller::Cpu, Version::V1)),
+                Way::Limit(place(Controller::Cpu, Version::V2)),
+                Way::Helper(helper),
             ] {
                 let written = entry(class, way);
                 assert_eq!(Entry::from_line(&written.to_line()), Some(written));
@@ -240,7 +266,9 @@ mod tests {
 
     #[test]
     fn a_line_cut_short_is_no_entry() {
-        let place = Place { version: Version::V2, group: "/own".into(), origin: "/first".into() };
+        let (version, controller) = (Version::V2, Controller::Freezer);
+        let (group, origin) = ("/own".into(), "/first".into());
+        let place = Place { version, controller, group, origin };
         let line = entry(Scheduling::Idle, Way::Thread(place)).to_line();
         let fields: Vec<&str> = line.split(' ').collect();
         for kept in 0..fields.len() {

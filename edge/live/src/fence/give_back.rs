@@ -6,6 +6,7 @@
 //! tried.
 
 use std::io;
+use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
 use rustix::process::Signal;
@@ -13,9 +14,10 @@ use slackline_units::{CpuId, CpuSet};
 use thiserror::Error;
 
 use super::entry::{Entry, Way, Who};
-use crate::act::freezer::FreezerError;
-use crate::sys::{Pidfd, Scheduling, SchedulingOf, Tid, set_affinity, set_scheduling};
-use crate::thread::{is_running, means_gone};
+use crate::act::freezer;
+use crate::cgroup::CgroupError;
+use crate::sys::{Scheduling, SchedulingOf, Tid, set_affinity, set_scheduling, signal_group};
+use crate::thread::{TaskFd, is_running, means_gone};
 
 /// What came of giving a thread back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -62,12 +64,22 @@ pub enum GiveBackError {
         source: io::Error,
     },
     /// Its group could not be thawed or removed.
-    #[error("cannot take thread {tid} out of its freezer")]
-    Freezer {
+    #[error("cannot take thread {tid} out of its own cgroup")]
+    Group {
         /// The thread.
         tid: Tid,
         /// The step that failed.
-        source: FreezerError,
+        source: CgroupError,
+    },
+    /// The program that limits it could not be ended.
+    #[error("cannot end process {helper}, which limits thread {tid}")]
+    Helper {
+        /// The program.
+        helper: Tid,
+        /// The thread.
+        tid: Tid,
+        /// What the kernel said.
+        source: io::Error,
     },
 }
 
@@ -83,16 +95,25 @@ pub(super) fn give_back(entry: &Entry) -> Result<GivenBack, GiveBackError> {
     let there = *exists.as_ref().unwrap_or(&true);
     let mut results = Vec::new();
     if there {
-        results.push(affinity(tid, &entry.affinity));
+        let first = affinity(tid, &entry.affinity);
         results.push(scheduling(tid, &entry.scheduling));
+        // While it was limited by `SCHED_DEADLINE` it could not be pinned.
+        results.push(first.or_else(|_| affinity(tid, &entry.affinity)));
     }
     match &entry.way {
         Way::Nothing => {}
         // The process may outlive the thread, and it is the process that was stopped.
         Way::Process => results.push(go(entry.process)),
         Way::Thread(place) => {
-            results.push(place.clear().map_err(|source| GiveBackError::Freezer { tid, source }));
+            let cleared = freezer::clear(place);
+            results.push(cleared.map_err(|source| GiveBackError::Group { tid, source }));
         }
+        Way::Limit(place) => {
+            let cleared = place.dissolve();
+            results.push(cleared.map_err(|source| GiveBackError::Group { tid, source }));
+        }
+        // It must not stop the process once more after that was continued.
+        Way::Helper(helper) => results.extend([end(*helper, tid), go(entry.process)]),
     }
     results.into_iter().collect::<Result<(), _>>()?;
     match exists {
@@ -109,7 +130,8 @@ pub(super) fn is_moot(entry: &Entry) -> bool {
     let held = match &entry.way {
         Way::Nothing => false,
         Way::Process => there(entry.process),
-        Way::Thread(place) => place.is_made(),
+        Way::Thread(place) | Way::Limit(place) => place.is_made(),
+        Way::Helper(helper) => there(entry.process) || is_there(*helper),
     };
     !held && !there(entry.thread)
 }
@@ -145,16 +167,39 @@ fn scheduling(tid: Tid, to: &SchedulingOf) -> Result<(), GiveBackError> {
 /// Continues a process, stopped or not: a stop may be under way that no state shows yet.
 fn go(process: Who) -> Result<(), GiveBackError> {
     let pid = process.id;
-    let sent = Pidfd::open(pid).and_then(|pidfd| {
+    let sent = TaskFd::open(pid).and_then(|held| {
         // Looked at once the descriptor is there, so that it is this process which is signalled. A
         // first thread that has exited (a zombie) still stands for the process.
         match crate::thread::Stat::of(pid, pid) {
-            Ok(stat) if stat.started() == process.started => pidfd.signal_process(Signal::CONT),
+            Ok(stat) if stat.started() == process.started => held.signal_process(Signal::CONT),
             Ok(_) => Ok(()),
             Err(error) => Err(error),
         }
     });
     ignore_gone(sent).map_err(|source| GiveBackError::Continue { pid, source })
+}
+
+/// Ends a program of ours, and all that it started and that stayed in its process group.
+fn end(helper: Who, tid: Tid) -> Result<(), GiveBackError> {
+    /// It is killed; only a host that is very busy needs longer to bury it.
+    const PATIENCE: Duration = Duration::from_secs(2);
+    let failed = |source| GiveBackError::Helper { helper: helper.id, tid, source };
+    if !is_there(helper) {
+        return Ok(());
+    }
+    ignore_gone(signal_group(helper.id, Signal::KILL)).map_err(failed)?;
+    let deadline = Instant::now() + PATIENCE;
+    while is_there(helper) {
+        if Instant::now() > deadline {
+            return Err(failed(io::ErrorKind::TimedOut.into()));
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    Ok(())
+}
+
+fn is_there(process: Who) -> bool {
+    exists(process.id, process).unwrap_or(true)
 }
 
 /// A thread that has exited needs nothing.

@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use slackline_units::CpuId;
+use slackline_units::{CpuId, CpuSet, Span};
 
 use super::entry::{Entry, Way};
 use super::give_back::{GiveBackError, GivenBack, give_back};
@@ -74,6 +74,23 @@ impl Held {
         self.grip()?.priority.lower()
     }
 
+    /// Reserves CPU time for it by `SCHED_DEADLINE`: so much in every period, and no more. It may
+    /// then run on all CPUs in `online`.
+    ///
+    /// # Errors
+    /// When it has exited or was given back, or the kernel refuses.
+    pub(crate) fn reserve(
+        &self,
+        slice: Span,
+        period: Span,
+        online: CpuSet,
+    ) -> Result<(), ActError> {
+        let mut grip = self.grip()?;
+        // The kernel refuses it to a thread that may not run everywhere.
+        grip.pin.spread(online)?;
+        grip.priority.reserve(slice, period)
+    }
+
     /// Keeps it on one CPU.
     ///
     /// # Errors
@@ -143,9 +160,9 @@ impl Brake {
     pub(super) fn for_entry(
         thread: &ThreadRef,
         entry: &Entry,
-    ) -> Result<Brake, crate::act::freezer::FreezerError> {
+    ) -> Result<Brake, crate::cgroup::CgroupError> {
         Ok(match &entry.way {
-            Way::Nothing => Brake::Nothing,
+            Way::Nothing | Way::Limit(_) | Way::Helper(_) => Brake::Nothing,
             Way::Process => Brake::Process(Stop::new(thread.clone())),
             Way::Thread(place) => Brake::Thread(Freezer::make(thread.clone(), place)?),
         })

@@ -20,7 +20,7 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use rustix::event::{PollFd, PollFlags, poll};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::process::{Signal, setsid};
 
@@ -29,8 +29,9 @@ use super::give_back::{exists, give_back, is_moot};
 use super::journal;
 use crate::act::FifoPriority;
 use crate::sys::{
-    Pidfd, Scheduling, SchedulingOf, Tid, ignore_signal, lock_memory, own_tid, set_scheduling,
+    Scheduling, SchedulingOf, Tid, ignore_signal, lock_memory, own_tid, set_scheduling,
 };
+use crate::thread::TaskFd;
 
 /// Everything the keeper's process does. Its standard input is the socket to the owner.
 ///
@@ -78,7 +79,7 @@ fn complain(what: &str) {
 
 #[derive(Default)]
 struct Keeper {
-    owner: Option<(Who, Pidfd)>,
+    owner: Option<TaskFd>,
     journal: Option<PathBuf>,
     /// Whether the list is the owner's whole list, so that the journal may be replaced by it.
     complete: bool,
@@ -92,6 +93,10 @@ struct Keeper {
 const WRITTEN: &str = "journal\n";
 const UNWRITTEN: &str = "no-journal\n";
 const WHAT: &str = "what\n";
+
+/// How often to look whether the owner has ended, where the kernel does not say so. It mostly does
+/// by closing its end; this is for an end that somebody else has inherited.
+const LOOK: Timespec = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
 
 impl Keeper {
     /// Until the owner closes its end, or is gone.
@@ -130,14 +135,17 @@ impl Keeper {
 
     /// Waits until there is something to read. Says whether the owner is gone.
     fn wait(&self, link: &UnixStream) -> io::Result<bool> {
+        let owner = self.owner.as_ref();
+        let end = owner.and_then(TaskFd::pollable);
         let mut fds = vec![PollFd::new(link, PollFlags::IN)];
-        if let Some((_, pidfd)) = &self.owner {
-            fds.push(PollFd::new(pidfd, PollFlags::IN));
-        }
+        fds.extend(end.map(|end| PollFd::from_borrowed_fd(end, PollFlags::IN)));
+        let patience = if owner.is_some() && end.is_none() { Some(&LOOK) } else { None };
         loop {
-            match poll(&mut fds, None) {
+            match poll(&mut fds, patience) {
                 Err(Errno::INTR) => {}
                 Err(error) => return Err(error.into()),
+                Ok(0) if !owner.is_some_and(|owner| owner.has_exited().unwrap_or(false)) => {}
+                Ok(0) => return Ok(true),
                 Ok(_) => return Ok(fds.get(1).is_some_and(|fd| !fd.revents().is_empty())),
             }
         }
@@ -179,11 +187,11 @@ impl Keeper {
 
     /// Learns who the owner is. Wrong when it does not exist.
     fn meet(&mut self, owner: Who, directory: &Path) -> bool {
-        let Ok(pidfd) = Pidfd::open(owner.id) else { return false };
+        let Ok(held) = TaskFd::open(owner.id) else { return false };
         if !matches!(exists(owner.id, owner), Ok(true)) {
             return false;
         }
-        self.owner = Some((owner, pidfd));
+        self.owner = Some(held);
         match journal::make_directory(directory) {
             Ok(()) => {
                 journal::sweep(directory);
@@ -298,7 +306,7 @@ mod tests {
                 way: Way::Process,
             };
             journal::write(&journal::path_for(directory.path(), owner), &[entry]).unwrap();
-            Pidfd::open(id).unwrap().signal(Signal::STOP).unwrap();
+            TaskFd::open(id).unwrap().signal(Signal::STOP).unwrap();
             while !sleeper.is_stopped() {
                 std::thread::yield_now();
             }

@@ -13,7 +13,6 @@ use rustix::net::{SendFlags, send};
 use thiserror::Error;
 
 use super::entry::{Entry, Who, path_text};
-use crate::sys::{Pidfd, Tid};
 
 /// How long the keeper may take to answer. It has nothing else to do and is more urgent than all
 /// but the dispatchers, so it answers within a millisecond; a host where it needs this long is one
@@ -94,7 +93,6 @@ pub(super) enum Kept {
 pub(super) struct Keeper {
     link: UnixStream,
     child: Child,
-    pidfd: Pidfd,
 }
 
 impl Keeper {
@@ -107,22 +105,13 @@ impl Keeper {
         let failed = |source| KeeperError::NotStarted { program: command.program.clone(), source };
         let (link, theirs) = UnixStream::pair().map_err(failed)?;
         link.set_read_timeout(Some(PATIENCE)).map_err(failed)?;
-        let mut spawned = Command::new(&command.program)
+        let child = Command::new(&command.program)
             .args(&command.arguments)
             .stdin(Stdio::from(OwnedFd::from(theirs)))
             .stdout(Stdio::null())
             .spawn()
             .map_err(failed)?;
-        let pidfd = match pidfd_of(&spawned) {
-            Ok(pidfd) => pidfd,
-            Err(error) => {
-                // Without the other end it would end by itself; this only does not leave a zombie.
-                let _ = spawned.kill();
-                let _ = spawned.wait();
-                return Err(failed(error));
-            }
-        };
-        let mut keeper = Keeper { link, child: spawned, pidfd };
+        let mut keeper = Keeper { link, child };
         let directory = path_text(&command.state_directory);
         let mut kept = keeper.tell(&format!("owner {} {} {directory}", owner.id, owner.started));
         for entry in held {
@@ -199,14 +188,11 @@ impl Keeper {
 }
 
 impl AsFd for Keeper {
+    /// Readable when the keeper is dead, since the kernel then closes its end: what it says it says
+    /// when asked, and that is read at once.
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.pidfd.as_fd()
+        self.link.as_fd()
     }
-}
-
-fn pidfd_of(child: &Child) -> io::Result<Pidfd> {
-    let id = i32::try_from(child.id()).ok().and_then(Tid::new);
-    Pidfd::open(id.ok_or(io::ErrorKind::InvalidData)?)
 }
 
 /// The journal of `owner`, if the keeper says that there is one.

@@ -1,107 +1,85 @@
-//! Threads held by descriptor, so that a number reused by somebody else is never hit.
+//! Processes and threads by descriptor, and signals to them.
 
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::process::{PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
+use rustix::process::{
+    PidfdFlags, Signal, kill_process, kill_process_group, pidfd_open, pidfd_send_signal,
+};
 
-use super::{Tid, check, process_of};
+use super::{Tid, check};
 
-/// What a [`Pidfd`] stands for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum PidfdHolds {
-    /// The one thread. Its own end is seen.
-    Thread,
-    /// Its whole process: all that kernels before 6.9 can hold. Only the end of the process is
-    /// seen, so the thread's number may be reused while this still holds.
-    Process,
+/// A descriptor of one thread. It polls readable once that has exited.
+///
+/// # Errors
+/// `ESRCH` when there is no such thread, `EINVAL` before Linux 6.9, `ENOSYS` before 5.3.
+pub fn pidfd_of_thread(tid: Tid) -> io::Result<OwnedFd> {
+    Ok(pidfd_open(tid.pid(), PidfdFlags::from_bits_retain(libc::PIDFD_THREAD))?)
 }
 
-/// A thread held by descriptor. It polls readable once what it holds has exited.
-#[derive(Debug)]
-pub struct Pidfd {
-    fd: OwnedFd,
-    holds: PidfdHolds,
+/// A descriptor of a process. It polls readable once all of it has exited.
+///
+/// # Errors
+/// `ESRCH` when there is no such process, `EINVAL` when this is not its first thread, `ENOSYS`
+/// before Linux 5.3.
+pub fn pidfd_of_process(process: Tid) -> io::Result<OwnedFd> {
+    Ok(pidfd_open(process.pid(), PidfdFlags::empty())?)
 }
 
-impl Pidfd {
-    /// Holds a thread or, where the kernel cannot do that, the process it belongs to.
-    ///
-    /// # Errors
-    /// `ESRCH` or `NotFound` when there is no such thread.
-    pub fn open(tid: Tid) -> io::Result<Pidfd> {
-        let one_thread = PidfdFlags::from_bits_retain(libc::PIDFD_THREAD);
-        match pidfd_open(tid.pid(), one_thread) {
-            Ok(fd) => Ok(Pidfd { fd, holds: PidfdHolds::Thread }),
-            Err(rustix::io::Errno::INVAL) => {
-                let fd = pidfd_open(process_of(tid)?.pid(), PidfdFlags::empty())?;
-                Ok(Pidfd { fd, holds: PidfdHolds::Process })
-            }
-            Err(error) => Err(error.into()),
-        }
-    }
-
-    /// What this holds.
-    #[must_use]
-    pub const fn holds(&self) -> PidfdHolds {
-        self.holds
-    }
-
-    /// Sends a signal to what this holds. Stopping and continuing always concern the whole process,
-    /// whichever of its threads the signal is sent to.
-    ///
-    /// # Errors
-    /// `ESRCH` when it has exited, `EPERM` without the privilege.
-    pub fn signal(&self, signal: Signal) -> io::Result<()> {
-        Ok(pidfd_send_signal(&self.fd, signal)?)
-    }
-
-    /// Sends a signal to the process, whatever this holds.
-    ///
-    /// # Errors
-    /// `ESRCH` when it has exited, `EPERM` without the privilege.
-    pub fn signal_process(&self, signal: Signal) -> io::Result<()> {
-        if self.holds == PidfdHolds::Process {
-            return self.signal(signal);
-        }
-        let no_info = std::ptr::null::<libc::siginfo_t>();
-        let fd = std::os::fd::AsRawFd::as_raw_fd(&self.fd);
-        // SAFETY: the descriptor is open for as long as `self` lives, and a null `siginfo_t` asks
-        // the kernel to make one; nothing else is a pointer.
-        let result = unsafe {
-            libc::syscall(
-                libc::SYS_pidfd_send_signal,
-                fd,
-                signal.as_raw(),
-                no_info,
-                libc::PIDFD_SIGNAL_THREAD_GROUP,
-            )
-        };
-        check(result)?;
-        Ok(())
-    }
-
-    /// Whether what this holds has exited, waited for by its parent or not.
-    ///
-    /// # Errors
-    /// Those of `poll`.
-    pub fn has_exited(&self) -> io::Result<bool> {
-        let mut fds = [PollFd::new(&self.fd, PollFlags::IN)];
-        let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
-        loop {
-            match poll(&mut fds, Some(&at_once)) {
-                // Without a wait there is no end to which a signal could put off the answer.
-                Err(rustix::io::Errno::INTR) => {}
-                Err(error) => return Err(error.into()),
-                Ok(_) => return Ok(!fds[0].revents().is_empty()),
-            }
-        }
-    }
+/// Sends a signal to what the descriptor stands for: a thread or a process.
+///
+/// # Errors
+/// `ESRCH` when it has exited, `EPERM` without the privilege.
+pub fn signal_by(pidfd: BorrowedFd<'_>, signal: Signal) -> io::Result<()> {
+    Ok(pidfd_send_signal(pidfd, signal)?)
 }
 
-impl AsFd for Pidfd {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.fd.as_fd()
-    }
+/// Sends a signal to the whole process of the thread that the descriptor stands for.
+///
+/// # Errors
+/// `ESRCH` when it has exited, `EPERM` without the privilege, `EINVAL` before Linux 6.9.
+pub fn signal_process_by(pidfd: BorrowedFd<'_>, signal: Signal) -> io::Result<()> {
+    let no_info = std::ptr::null::<libc::siginfo_t>();
+    let fd = pidfd.as_raw_fd();
+    // SAFETY: the descriptor is open for as long as it is borrowed, and a null `siginfo_t` asks the
+    // kernel to make one; nothing else is a pointer.
+    let result = unsafe {
+        libc::syscall(
+            libc::SYS_pidfd_send_signal,
+            fd,
+            signal.as_raw(),
+            no_info,
+            libc::PIDFD_SIGNAL_THREAD_GROUP,
+        )
+    };
+    check(result)?;
+    Ok(())
+}
+
+/// Sends a signal to a thread of a process, by number.
+///
+/// # Errors
+/// `ESRCH` when that process has no such thread, `EPERM` without the privilege.
+pub fn signal_thread(process: Tid, tid: Tid, signal: Signal) -> io::Result<()> {
+    // SAFETY: three numbers; no memory of ours is touched.
+    let result =
+        unsafe { libc::syscall(libc::SYS_tgkill, process.raw(), tid.raw(), signal.as_raw()) };
+    check(result)?;
+    Ok(())
+}
+
+/// Sends a signal to all processes of a group, by the number of the one that began it.
+///
+/// # Errors
+/// `ESRCH` when there are none, `EPERM` without the privilege.
+pub fn signal_group(first: Tid, signal: Signal) -> io::Result<()> {
+    Ok(kill_process_group(first.pid(), signal)?)
+}
+
+/// Sends a signal to a process, by number.
+///
+/// # Errors
+/// `ESRCH` when there is no such process, `EPERM` without the privilege.
+pub fn signal_process(process: Tid, signal: Signal) -> io::Result<()> {
+    Ok(kill_process(process.pid(), signal)?)
 }

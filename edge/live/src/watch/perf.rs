@@ -15,8 +15,8 @@
 //!   been seen whose second CPU noted hardly any of them. The thread is then switched in without
 //!   having been woken, and nobody is notified; drains count how often.
 //! - What threads do on CPUs that come online later.
-//! - Before Linux 4.17, whether a thread that was switched out was ready. Slackline needs pidfds
-//!   and with them Linux 5.3, so this is of no concern.
+//! - Before Linux 4.17, whether a thread that was switched out was ready. There is no watch there:
+//!   who waits for a CPU would be taken to sleep.
 //!
 //! Of the kernel's wakes only those are passed on that end a sleep: it also reports waking a thread
 //! that had not got round to sleeping yet.
@@ -27,6 +27,8 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use slackline_units::{CpuId, Time};
+
+use crate::version::Version;
 
 use crate::sys::{
     Record, Ring, Tid, Tracepoint, TracepointError, event_id, monotonic, online_cpus, open_hits,
@@ -101,6 +103,9 @@ pub enum WatchError {
         /// The kernel's answer.
         source: io::Error,
     },
+    /// The kernel does not say of a thread that left its CPU whether it still wants it.
+    #[error("perf events say too little before Linux 4.17")]
+    TooOld,
     /// The thread has ended.
     #[error("there is no thread {tid}")]
     NoThread {
@@ -188,7 +193,8 @@ impl PerfWatch {
     /// error: see [`PerfWatch::knows_wakes`].
     ///
     /// # Errors
-    /// [`WatchError::NoPerf`] or [`WatchError::NotPermitted`]; [`WatchError::NoCpus`],
+    /// [`WatchError::NoPerf`], [`WatchError::TooOld`] or [`WatchError::NotPermitted`];
+    /// [`WatchError::NoCpus`],
     /// [`WatchError::NoRing`], [`WatchError::NoDescriptors`].
     pub fn open() -> Result<PerfWatch, WatchError> {
         PerfWatch::with_rings_of(RING_BYTES)
@@ -200,6 +206,9 @@ impl PerfWatch {
     /// # Errors
     /// As for [`PerfWatch::open`].
     pub fn with_rings_of(bytes: usize) -> Result<PerfWatch, WatchError> {
+        if Version::of_host().is_ok_and(|version| version < Version::TELLS_READINESS) {
+            return Err(WatchError::TooOld);
+        }
         let cpus = online_cpus().map_err(|source| WatchError::NoCpus { source })?;
         let first = cpus.first().ok_or_else(|| {
             let source = io::ErrorKind::InvalidData.into();

@@ -24,6 +24,8 @@ pub(crate) enum Wrong {
     HandsOutNothing,
     /// Does not listen when the vCPU in slot 0 wakes.
     ForgetsOne,
+    /// Does not listen to it either, but remembers it when its terms change.
+    ForgetsOneForAWhile,
     /// Drops the vCPU of the next slot together with the one that leaves.
     DropsTheNext,
     /// Charges twice what was used.
@@ -46,6 +48,8 @@ pub(crate) enum Wrong {
 pub(crate) fn wrapped(wrong: Wrong) -> &'static Spec {
     let name = match wrong {
         Wrong::ChargesTwice | Wrong::GivesTooMuch | Wrong::TakesWhatItDeclines => "edf",
+        // What has caps is given longer.
+        Wrong::ForgetsOneForAWhile => "credit",
         _ => "round-robin",
     };
     find(name).expect("a policy of the list")
@@ -113,6 +117,13 @@ impl Policy for Canary {
     }
 
     fn adjust(&mut self, at: &Moment, vcpu: VcpuId, share: &Values) -> Result<CpuSet, AdmitError> {
+        if self.wrong == Wrong::ForgetsOneForAWhile && vcpu.slot() == 0 && at.is_awake(vcpu) {
+            let cpus = self.policy.wake(at, vcpu);
+            return self
+                .policy
+                .adjust(at, vcpu, share)
+                .map(|more| cpus.iter().chain(more.iter()).collect());
+        }
         let answer = self.policy.adjust(at, vcpu, share);
         if answer.is_err() && self.wrong == Wrong::TakesWhatItDeclines {
             // Something small, which always fits.
@@ -137,7 +148,7 @@ impl Policy for Canary {
     fn wake(&mut self, at: &Moment, vcpu: VcpuId) -> CpuSet {
         self.now = at.now();
         match self.wrong {
-            Wrong::ForgetsOne if vcpu.slot() == 0 => CpuSet::NONE,
+            Wrong::ForgetsOne | Wrong::ForgetsOneForAWhile if vcpu.slot() == 0 => CpuSet::NONE,
             Wrong::NamesNoCpu => CpuSet::one(CpuId::new(77)),
             _ => self.policy.wake(at, vcpu),
         }

@@ -51,6 +51,16 @@ impl Dice {
                 let ppm = self.pick(&[0, most.ppm() / 20, any]);
                 Drawn::Text(CpuShare::from_ppm(ppm).to_string())
             }
+            Kind::Cap { most } => {
+                let any = u32::try_from(1 + self.below(u64::from(most.ppm()))).expect("at most");
+                let cap = CpuShare::from_ppm(any).to_string();
+                Drawn::Text(if self.below(2) == 0 { "none".to_owned() } else { cap })
+            }
+            Kind::Weight => Drawn::Number(self.pick(&[1, 2, 3, 128, 256, 65_535]).to_string()),
+            Kind::Whole { least, most } => {
+                let number = self.pick(&[least, 1, 2, 10, 20, 1_000, most]);
+                Drawn::Number(number.clamp(least, most).to_string())
+            }
             Kind::Flag => Drawn::Flag(self.below(2) == 0),
             Kind::Choice(words) => Drawn::Text(self.pick(words).to_string()),
         }
@@ -59,6 +69,7 @@ impl Dice {
 
 enum Drawn {
     Text(String),
+    Number(String),
     Flag(bool),
 }
 
@@ -66,6 +77,7 @@ impl Drawn {
     fn given(&self) -> Given<'_> {
         match self {
             Drawn::Text(text) => Given::Text(text),
+            Drawn::Number(text) => Given::Number(text),
             Drawn::Flag(flag) => Given::Flag(*flag),
         }
     }

@@ -11,6 +11,8 @@ pub(crate) struct Life {
     pub(crate) vcpu: VcpuId,
     /// What it was promised, and from when on.
     pub(crate) promises: Vec<(Time, Option<Promise>)>,
+    /// Whether it has ever been held to a cap.
+    pub(crate) was_capped: bool,
     /// When it was awake: from, and until if that is over.
     pub(crate) awake: Vec<(Time, Option<Time>)>,
     /// When it ran.

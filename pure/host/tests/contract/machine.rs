@@ -1,7 +1,7 @@
 //! A machine that plays a script: CPUs with timers, and hands that measure and carry out orders.
 
 use slackline_host::{Fact, Fault, Hands, Host, Order, Outcome, Report, Used};
-use slackline_policy::Spec;
+use slackline_policy::{Spec, Value, Values};
 use slackline_units::{CpuId, DomId, Span, Time, VcpuId};
 
 use crate::books::{Breach, Row, Shared};
@@ -12,10 +12,14 @@ use crate::script::{Kind, Manner, Script, Step};
 /// How many vCPUs there are at most.
 const SLOTS: usize = 10;
 
-/// How long the machine goes on after the last step. Turns, slices and periods in scripts are at
-/// most 50 ms and a timer at most 0.2 ms late: ten turns of round robin, and eleven periods of any
-/// reservation.
+/// How long the machine goes on after the last step before those who ran make way. Turns, slices
+/// and periods in scripts are at most 50 ms and a timer at most 0.2 ms late: ten turns of round
+/// robin, and eleven periods of any reservation.
 const AFTERWARDS: Span = Span::from_ms(560);
+
+/// How often as long again those wait whose cap has been lifted: all can owe a period each of at
+/// most 150 ms, and work it off one after the other.
+const CAPPED_PATIENCE: u32 = 4;
 
 /// How much can happen at one instant: far more than all CPUs, vCPUs and timers together.
 const AT_ONCE: u32 = 1_000;
@@ -197,21 +201,53 @@ impl<'a> Machine<'a> {
         for step in steps {
             self.take(*step)?;
         }
-        let (before, after) = (self.body.now, self.body.now + AFTERWARDS);
         // From here on the machine does well, so that nobody can blame it.
         (self.body.manner, self.body.refusals) = (Manner::Exact, 0);
-        self.pass(AFTERWARDS)?;
+        let forgotten = self.find_forgotten()?;
         self.step(Fact::Ended)?;
-        self.history.end = after;
-        let can = |(_, row): &(&VcpuId, &Row)| row.is_awake && !row.is_barred;
-        let those: Vec<VcpuId> =
-            self.body.books.open().rows.iter().filter(can).map(|(&vcpu, _)| vcpu).collect();
-        let ran = |vcpu: &VcpuId| {
-            let index = self.living[vcpu.slot()].expect("a member");
-            self.history.lives[index].runs.last().is_some_and(|run| run.1 > before)
-        };
-        let forgotten = those.into_iter().find(|vcpu| !ran(vcpu));
+        self.history.end = self.body.now;
         Ok(Run { told: self.body.told, history: self.history, forgotten })
+    }
+
+    /// Who still waits when all those who ran meanwhile have made way. A light share beside heavy
+    /// ones may wait for longer than any script lasts, but not once the heavy ones sleep; and who
+    /// is held to a cap waits until it is lifted, and what it owes then is worked off.
+    fn find_forgotten(&mut self) -> Result<Option<VcpuId>, Breach> {
+        let mut patience = CAPPED_PATIENCE;
+        loop {
+            let before = self.body.now;
+            self.pass(AFTERWARDS)?;
+            let can = |(_, row): &(&VcpuId, &Row)| row.is_awake && !row.is_barred;
+            let those: Vec<VcpuId> =
+                self.body.books.open().rows.iter().filter(can).map(|(&vcpu, _)| vcpu).collect();
+            let has_run = |vcpu: &VcpuId| {
+                let index = self.living[vcpu.slot()].expect("a member");
+                self.history.lives[index].runs.last().is_some_and(|run| run.1 > before)
+            };
+            let (ran, waiting): (Vec<_>, Vec<_>) = those.into_iter().partition(has_run);
+            if waiting.is_empty() {
+                return Ok(None);
+            }
+            if ran.is_empty() {
+                // Nobody is in the way: only a cap, or what is owed under one, is a reason to wait.
+                let was_capped = |who: &VcpuId| {
+                    let index = self.living[who.slot()].expect("a member");
+                    self.history.lives[index].was_capped
+                };
+                let forgotten = waiting.iter().find(|who| patience == 0 || !was_capped(who));
+                if let Some(&forgotten) = forgotten {
+                    return Ok(Some(forgotten));
+                }
+                patience -= 1;
+                let share = Values::defaults(self.spec.share_fields).expect("defaults beside caps");
+                for who in waiting {
+                    self.ask_for(Fact::TermsChanged(who, (&share).into()))?;
+                }
+            }
+            for who in ran {
+                self.put_to_sleep(who)?;
+            }
+        }
     }
 
     fn take(&mut self, step: Step) -> Result<(), Breach> {
@@ -229,11 +265,7 @@ impl<'a> Machine<'a> {
             }
             Kind::Block => {
                 let Some(who) = self.one(step, |row| row.is_awake) else { return Ok(()) };
-                // Who goes to sleep was not refused for good: it may be tried when it wakes.
-                let books = &self.body.books;
-                (books.open().row(who).is_awake, books.open().row(who).is_barred) = (false, false);
-                self.sleep(who);
-                self.step(Fact::Blocked(who))
+                self.put_to_sleep(who)
             }
             Kind::Yield => {
                 let Some(who) = self.one(step, |row| row.cpu.is_some()) else { return Ok(()) };
@@ -272,6 +304,14 @@ impl<'a> Machine<'a> {
         &mut self.history.lives[index]
     }
 
+    fn put_to_sleep(&mut self, who: VcpuId) -> Result<(), Breach> {
+        // Who goes to sleep was not refused for good: it may be tried when it wakes.
+        let books = &self.body.books;
+        (books.open().row(who).is_awake, books.open().row(who).is_barred) = (false, false);
+        self.sleep(who);
+        self.step(Fact::Blocked(who))
+    }
+
     fn sleep(&mut self, who: VcpuId) {
         let now = self.body.now;
         if let Some((_, until)) = self.life(who).awake.last_mut() {
@@ -290,11 +330,19 @@ impl<'a> Machine<'a> {
         for _ in 0..6 {
             let share = dice.values(self.spec.share_fields);
             self.body.books.open().rows.insert(who, Row::default());
-            if self.ask_for(Fact::Joined(who, &share))? {
+            if self.ask_for(Fact::Joined(who, (&share).into()))? {
                 let promises = vec![(now, (self.spec.promise)(&share).ok().flatten())];
                 let (awake, runs) = (Vec::new(), Vec::new());
                 self.living[slot] = Some(self.history.lives.len());
-                self.history.lives.push(Life { vcpu: who, promises, awake, runs, left: None });
+                let was_capped = has_cap(&share);
+                self.history.lives.push(Life {
+                    vcpu: who,
+                    promises,
+                    was_capped,
+                    awake,
+                    runs,
+                    left: None,
+                });
                 return Ok(());
             }
             self.body.books.open().rows.remove(&who);
@@ -305,9 +353,11 @@ impl<'a> Machine<'a> {
     fn change(&mut self, step: Step, dice: &mut Dice) -> Result<(), Breach> {
         let Some(who) = self.one(step, |_| true) else { return Ok(()) };
         let (share, now) = (dice.values(self.spec.share_fields), self.body.now);
-        if self.ask_for(Fact::ShareChanged(who, &share))? {
+        if self.ask_for(Fact::TermsChanged(who, (&share).into()))? {
             let promise = (self.spec.promise)(&share).ok().flatten();
-            self.life(who).promises.push((now, promise));
+            let life = self.life(who);
+            life.promises.push((now, promise));
+            life.was_capped |= has_cap(&share);
         }
         Ok(())
     }
@@ -408,4 +458,8 @@ impl<'a> Machine<'a> {
             None => stepped.map_err(|fault| Breach::Host(fault.to_string())),
         }
     }
+}
+
+fn has_cap(share: &Values) -> bool {
+    share.iter().any(|(_, value)| matches!(value, Value::Cap(Some(_))))
 }

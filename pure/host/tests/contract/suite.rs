@@ -1,7 +1,7 @@
 //! Plays a script several times and compares.
 
 use slackline_host::Host;
-use slackline_policy::{Policy, Spec, Topology, Values};
+use slackline_policy::{Policy, Spec, Topology, Value, Values};
 
 use crate::books::{Breach, Shared};
 use crate::dice::Dice;
@@ -37,14 +37,27 @@ pub(crate) fn check(spec: &Spec, build: Build<'_>, script: &Script) -> Result<()
         }
     }
     if script.manner == Manner::Exact {
-        first.run.history.check_slices()?;
-        // Where no shares can be set all are equal, and nobody has two turns while another waits.
-        if spec.share_fields.is_empty() {
+        let values = Dice(script.seed).values(spec.policy_fields);
+        if (spec.keeps)(&values, Topology::flat(script.cpus)) {
+            first.run.history.check_slices()?;
+        }
+        // Where no shares can be set all are equal, and nobody has two turns while another waits;
+        // but the rules of a real scheduler, where they are chosen, are as fair as it was.
+        if spec.share_fields.is_empty() && has_own_rules(spec, script) {
             let turn = first.books.open().longest;
             first.run.history.check_waits(turn, script.cpus)?;
         }
     }
     first.run.forgotten.map_or(Ok(()), |vcpu| Err(Breach::Forgotten(vcpu)))
+}
+
+/// Whether every choice that the script draws for the policy is the one where nothing is said.
+pub(crate) fn has_own_rules(spec: &Spec, script: &Script) -> bool {
+    let drawn = Dice(script.seed).values(spec.policy_fields);
+    drawn.iter().all(|(field, value)| match value {
+        Value::Choice(word) => field.default == Some(word),
+        _ => true,
+    })
 }
 
 fn play(
@@ -56,7 +69,7 @@ fn play(
     let values = Dice(script.seed).values(spec.policy_fields);
     let books = Shared::new(script.cpus);
     let looks_ahead = treatment.again > 0;
-    let policy = build(&values, Topology { cpus: script.cpus });
+    let policy = build(&values, Topology::flat(script.cpus));
     let watched = Watched { policy, books: books.clone(), treatment };
     let host = Host::with(Box::new(watched), spec.promise, script.cpus);
     let machine = Machine::new(spec, host, script, books.clone(), looks_ahead);

@@ -2,7 +2,7 @@
 
 #![allow(dead_code, unreachable_pub)]
 
-use slackline_metrics::{Meter, Summary, VcpuSummary};
+use slackline_metrics::{Meter, OverTime, Summary, VcpuSummary};
 use slackline_trace::{Header, Knowledge, RanEnd, Record, Sink, VcpuName};
 use slackline_units::{CpuId, DomId, Reservation, Span, Time, VcpuId};
 
@@ -117,6 +117,7 @@ impl Script {
             from: at(from),
             to: at(to),
             used: Span::from_us(used),
+            granted: None,
             late: Span::from_us(late),
             end: RanEnd::Limit,
             due,
@@ -134,6 +135,14 @@ impl Script {
         let mut meter = Meter::new(&header);
         records.iter().for_each(|record| meter.record(record));
         meter.finish()
+    }
+
+    /// What everybody has in windows if it ends now.
+    pub fn over_time(self, window: Span, us: u64) -> Vec<(String, Vec<Span>)> {
+        let Script { header, records } = self.with(Record::Ended { at: at(us) });
+        let mut over_time = OverTime::new(&header, window);
+        records.iter().for_each(|record| over_time.record(record));
+        over_time.finish()
     }
 
     /// What that is for the first vCPU.

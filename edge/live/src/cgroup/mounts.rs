@@ -4,9 +4,9 @@ use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 
-use super::Version;
+use super::{Controller, Version};
 
-/// A mounted hierarchy with a freezer.
+/// A mounted hierarchy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Mount {
     pub(super) version: Version,
@@ -31,33 +31,36 @@ impl Mount {
     }
 }
 
-/// All hierarchies with a freezer in the text of `mountinfo`, in its order.
-pub(super) fn parse(text: &[u8]) -> Vec<Mount> {
-    text.split(|&byte| byte == b'\n').filter_map(mount).collect()
+/// All hierarchies of version 2, and those of version 1 that have a controller, in the text of
+/// `mountinfo`, in its order.
+pub(super) fn parse(text: &[u8], controller: Controller) -> Vec<Mount> {
+    text.split(|&byte| byte == b'\n').filter_map(|line| mount(line, controller)).collect()
 }
 
 /// One line: `id parent device root point options [more ...] - type source options`.
-fn mount(line: &[u8]) -> Option<Mount> {
+fn mount(line: &[u8], controller: Controller) -> Option<Mount> {
     let fields: Vec<&[u8]> = line.split(|&byte| byte == b' ').collect();
     let dash = fields.iter().position(|&field| field == b"-")?;
     let &[kind, _, options, ..] = &fields[dash + 1..] else { return None };
-    let has_freezer = || options.split(|&byte| byte == b',').any(|option| option == b"freezer");
+    let wanted = controller.name().as_bytes();
+    let has_it = || options.split(|&byte| byte == b',').any(|option| option == wanted);
     let version = match kind {
         b"cgroup2" => Version::V2,
-        b"cgroup" if has_freezer() => Version::V1,
+        b"cgroup" if has_it() => Version::V1,
         _ => return None,
     };
     Some(Mount { version, root: path(fields.get(3)?), point: path(fields.get(4)?) })
 }
 
 /// The group a thread is in, from the text of its `cgroup`: lines of `number:controllers:group`.
-pub(super) fn group_of(text: &[u8], version: Version) -> Option<PathBuf> {
+pub(super) fn group_of(text: &[u8], version: Version, controller: Controller) -> Option<PathBuf> {
+    let wanted = controller.name().as_bytes();
     text.split(|&byte| byte == b'\n').find_map(|line| {
         let mut fields = line.splitn(3, |&byte| byte == b':');
         let (number, controllers) = (fields.next()?, fields.next()?);
         let matches = match version {
             Version::V2 => number == b"0" && controllers.is_empty(),
-            Version::V1 => controllers.split(|&byte| byte == b',').any(|name| name == b"freezer"),
+            Version::V1 => controllers.split(|&byte| byte == b',').any(|name| name == wanted),
         };
         matches
             .then(|| fields.next().map(|group| PathBuf::from(OsString::from_vec(group.into()))))?
@@ -98,7 +101,7 @@ mod tests {
 
     #[test]
     fn both_hierarchies_are_found_wherever_they_are() {
-        let mounts = parse(HYBRID);
+        let mounts = parse(HYBRID, Controller::Freezer);
         assert_eq!(
             mounts.iter().map(|mount| mount.version).collect::<Vec<_>>(),
             [Version::V1, Version::V2]
@@ -110,7 +113,7 @@ mod tests {
 
     #[test]
     fn a_group_outside_the_mount_is_not_guessed_at() {
-        let mounts = parse(HYBRID);
+        let mounts = parse(HYBRID, Controller::Freezer);
         assert_eq!(mounts[1].place(Path::new("/elsewhere")), None);
         assert_eq!(mounts[0].place(Path::new("/../other")), None);
     }
@@ -118,8 +121,11 @@ mod tests {
     #[test]
     fn a_thread_has_a_group_in_each_hierarchy() {
         let text = b"6:cpu,freezer:/a\n9:name=systemd:/x\n0::/user.slice/with:colon\n";
-        assert_eq!(group_of(text, Version::V2), Some("/user.slice/with:colon".into()));
-        assert_eq!(group_of(text, Version::V1), Some("/a".into()));
-        assert_eq!(group_of(b"9:name=systemd:/x\n", Version::V1), None);
+        assert_eq!(
+            group_of(text, Version::V2, Controller::Freezer),
+            Some("/user.slice/with:colon".into())
+        );
+        assert_eq!(group_of(text, Version::V1, Controller::Freezer), Some("/a".into()));
+        assert_eq!(group_of(b"9:name=systemd:/x\n", Version::V1, Controller::Cpu), None);
     }
 }

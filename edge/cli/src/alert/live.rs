@@ -1,0 +1,283 @@
+//! The test on this machine: a process that never stops is limited in real ways.
+
+use std::io::Read as _;
+use std::os::unix::net::UnixStream;
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use slackline_live::cgroup::Version;
+use slackline_live::fence::KeeperCommand;
+use slackline_live::limit::{CommandLine, LimitError, Limited, Sample, Sampler, Way, target};
+use slackline_live::sys::{die_with_us, online_cpus};
+use slackline_metrics::allocation_error;
+use slackline_policy::nearest;
+use slackline_units::{CpuId, CpuShare, Span, Time};
+
+use super::outcome::{Outcome, Run, Subject};
+use crate::args::Alert;
+use crate::problem::Problem;
+use crate::run::stop_signal;
+use crate::terminal::{self, Progress};
+
+/// What is left out of the numbers after a limit has been put on.
+const WARMUP: Span = Span::from_secs(1);
+
+/// How often a sample is taken.
+const SECOND: Span = Span::from_secs(1);
+
+/// What is tested live.
+#[derive(Debug)]
+pub(super) struct LivePlan {
+    ways: Vec<Way>,
+    /// Whether the ways were asked for: then one that cannot be had is an error.
+    demand: Demand,
+    targets: Vec<CpuShare>,
+    length: Span,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Demand {
+    Asked,
+    AllThereAre,
+}
+
+impl LivePlan {
+    pub(super) fn of(
+        args: &Alert,
+        targets: Vec<CpuShare>,
+        length: Span,
+    ) -> Result<LivePlan, Problem> {
+        let cpu = cpu(args.cpu)?;
+        let all =
+            [Way::Slackline(cpu), Way::Deadline, Way::Quota(Version::V1), Way::Quota(Version::V2)];
+        let named = |name: &String| {
+            all.iter().find(|way| way.name() == name).cloned().ok_or_else(|| no_way(name, &all))
+        };
+        let mut ways = args.limiter.iter().map(named).collect::<Result<Vec<_>, _>>()?;
+        for command in &args.limiter_command {
+            let parsed: CommandLine = command.parse().map_err(of_limit)?;
+            ways.push(Way::Command(parsed));
+        }
+        let demand = if ways.is_empty() { Demand::AllThereAre } else { Demand::Asked };
+        if demand == Demand::AllThereAre {
+            ways = all.to_vec();
+        }
+        Ok(LivePlan { ways, demand, targets, length })
+    }
+
+    /// What is tested, in a sentence.
+    pub(super) fn how(&self) -> String {
+        format!("On this machine: one process that never stops, {} at each target.", self.length)
+    }
+
+    /// Tests every way at every target, one after the other.
+    pub(super) fn run(&self) -> Result<Vec<Outcome>, Problem> {
+        let (stop, _raised) = stop_signal()?;
+        let no_stop = |source| Problem::Unreadable { file: "a socket pair".into(), source };
+        stop.set_nonblocking(true).map_err(no_stop)?;
+        let each = u64::try_from(self.targets.len() * self.ways.len()).unwrap_or(u64::MAX);
+        let mut watch = Watch {
+            stop,
+            progress: Progress::new("tested", (self.length + WARMUP) * each),
+            done: Time::START,
+        };
+        let mut outcomes = Vec::new();
+        for way in &self.ways {
+            let mut runs = Vec::new();
+            for &share in &self.targets {
+                match self.test(way, share, &mut watch) {
+                    Ok(run) => runs.push(run),
+                    Err(Stop::Limit(error)) if self.skips(&error) => {
+                        terminal::tell(&format!("note:  {way} at {share}: {error}\n"));
+                        watch.skip(self.length + WARMUP);
+                    }
+                    Err(Stop::Limit(error)) => return Err(of_limit(error)),
+                    Err(Stop::Other(problem)) => return Err(problem),
+                }
+            }
+            if !runs.is_empty() {
+                outcomes.push(Outcome { name: way.to_string(), subject: Subject::Live, runs });
+            }
+        }
+        if outcomes.is_empty() {
+            return Err(Problem::HostCannot {
+                message: "nothing on this machine can limit a process".into(),
+                hint: Some("`slackline doctor` says what this machine allows; be root".into()),
+            });
+        }
+        Ok(outcomes)
+    }
+
+    /// Whether it is no reason to give up: a share that is too small for a way, or a way that was
+    /// not asked for.
+    fn skips(&self, error: &LimitError) -> bool {
+        matches!(error, LimitError::TooFine { .. }) || self.demand == Demand::AllThereAre
+    }
+
+    fn test(&self, way: &Way, share: CpuShare, watch: &mut Watch) -> Result<Run, Stop> {
+        let reservation = target(share, way.usual_period(share))?;
+        let load = Load::start(self.length)?;
+        let mut limited =
+            Limited::apply(way, load.pid(), reservation, KeeperCommand::ourselves(["keep"]))?;
+        let mut sampler = Sampler::start(load.pid()).map_err(|error| gone(&error))?;
+        let mut sample = |limited: &mut Limited| -> Result<Sample, Stop> {
+            let sample = sampler.after(SECOND).map_err(|error| gone(&error))?;
+            limited.check()?;
+            watch.second()?;
+            Ok(sample)
+        };
+        for _ in 0..WARMUP / SECOND {
+            sample(&mut limited)?;
+        }
+        let mut samples = Vec::new();
+        for _ in 0..self.length / SECOND {
+            samples.push(sample(&mut limited)?);
+        }
+        limited.end()?;
+        Ok(summed(share, &samples))
+    }
+}
+
+/// The errors of samples that follow one another.
+fn summed(share: CpuShare, samples: &[Sample]) -> Run {
+    let error = |sample: &Sample| allocation_error(sample.used, sample.to - sample.from, share);
+    let used = samples.iter().fold(Span::ZERO, |sum, sample| sum + sample.used);
+    let over = samples.iter().fold(Span::ZERO, |sum, sample| sum + (sample.to - sample.from));
+    Run {
+        target: share,
+        seed: 0,
+        seconds: samples.iter().map(error).collect(),
+        average: allocation_error(used, over, share),
+    }
+}
+
+/// Why a test did not come to its end.
+enum Stop {
+    Limit(LimitError),
+    Other(Problem),
+}
+
+impl From<LimitError> for Stop {
+    fn from(error: LimitError) -> Stop {
+        Stop::Limit(error)
+    }
+}
+
+impl From<Problem> for Stop {
+    fn from(problem: Problem) -> Stop {
+        Stop::Other(problem)
+    }
+}
+
+/// Looks for signals, and says how far it is.
+struct Watch {
+    stop: UnixStream,
+    progress: Progress,
+    done: Time,
+}
+
+impl Watch {
+    fn second(&mut self) -> Result<(), Problem> {
+        self.skip(SECOND);
+        let mut byte = [0];
+        match self.stop.read(&mut byte) {
+            Ok(1..) => Err(Problem::Interrupted),
+            // Nothing yet.
+            _ => Ok(()),
+        }
+    }
+
+    fn skip(&mut self, length: Span) {
+        self.done += length;
+        self.progress.at(self.done);
+    }
+}
+
+/// A process of one thread that never stops, and ends with us.
+struct Load(Child);
+
+impl Load {
+    fn start(length: Span) -> Result<Load, Problem> {
+        let program = std::env::current_exe()
+            .map_err(|source| Problem::Unreadable { file: "/proc/self/exe".into(), source })?;
+        // Should all else fail it ends by itself.
+        let longest = length * 2 + Span::from_secs(60);
+        let mut command = Command::new(&program);
+        command.args(["load", "spin", "--length", &longest.to_string()]);
+        command.stdin(Stdio::null()).stdout(Stdio::null());
+        die_with_us(&mut command);
+        let child = command
+            .spawn()
+            .map_err(|source| Problem::Unreadable { file: program.clone(), source })?;
+        // It needs a moment to become what it is to be.
+        std::thread::sleep(Duration::from_millis(100));
+        Ok(Load(child))
+    }
+
+    fn pid(&self) -> i32 {
+        i32::try_from(self.0.id()).expect("process ids are small")
+    }
+}
+
+impl Drop for Load {
+    fn drop(&mut self) {
+        // It may have ended by itself.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+fn cpu(asked: Option<usize>) -> Result<CpuId, Problem> {
+    let online = online_cpus()
+        .map_err(|source| Problem::Unreadable { file: "the list of CPUs".into(), source })?;
+    let found = match asked {
+        None => online.iter().last(),
+        Some(number) => online.iter().find(|cpu| cpu.index() == number),
+    };
+    found.ok_or_else(|| Problem::BadOption {
+        message: format!("there is no CPU {} here", asked.unwrap_or(0)),
+        hint: Some("leave --cpu out, and the last one is taken".into()),
+    })
+}
+
+fn no_way(name: &str, all: &[Way]) -> Problem {
+    let names = || all.iter().map(Way::name);
+    let hint = match nearest(name, names()) {
+        Some(meant) => format!("did you mean `{meant}`?"),
+        None => format!("there are {}", names().collect::<Vec<_>>().join(", ")),
+    };
+    let message = format!("there is no way of limiting called `{name}`");
+    Problem::BadOption { message, hint: Some(hint) }
+}
+
+fn gone(error: &slackline_live::limit::SampleError) -> Problem {
+    Problem::HostCannot {
+        message: format!("the process that is limited: {error}"),
+        hint: Some("did somebody end it?".into()),
+    }
+}
+
+fn of_limit(error: LimitError) -> Problem {
+    let hint = error.hint();
+    match error {
+        LimitError::BadCommand { .. } => Problem::BadOption { message: error.to_string(), hint },
+        LimitError::Live(error) => Problem::of_live(std::path::Path::new("alert"), *error),
+        error => Problem::HostCannot { message: error.to_string(), hint },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn samples_count_by_how_long_they_were() {
+        let at = |ms| Time::START + Span::from_ms(ms);
+        let sample =
+            |from, to, used| Sample { from: at(from), to: at(to), used: Span::from_ms(used) };
+        let share = CpuShare::from_ppm(100_000);
+        let run = summed(share, &[sample(0, 1000, 110), sample(1000, 3000, 190)]);
+        assert_eq!(run.seconds, [100_000, -50_000]);
+        assert_eq!(run.average, 0);
+    }
+}

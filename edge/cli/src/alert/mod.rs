@@ -1,0 +1,207 @@
+//! `slackline alert`: how exactly shares are delivered, second by second.
+
+mod case;
+mod live;
+mod outcome;
+mod published;
+mod report;
+mod show;
+mod simulate;
+
+use std::io::Write as _;
+
+use slackline_report::Made;
+use slackline_units::{CpuShare, Span};
+
+use crate::args::Alert;
+use crate::pending::Pending;
+use crate::problem::Problem;
+use crate::terminal;
+
+use case::{AS_PUBLISHED, Case, Form, OURS};
+use live::LivePlan;
+use outcome::Outcome;
+use report::Contents;
+use simulate::Grid;
+
+/// The paper's targets, in percent of a CPU.
+const TARGETS: [u32; 18] = [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 20, 30, 40, 50, 60, 70, 80, 90];
+
+/// The one target of the test on two CPUs.
+const SMP_TARGET: [u32; 1] = [66];
+
+/// A few, for a quick look at a machine.
+const QUICK_TARGETS: [u32; 7] = [1, 2, 5, 10, 30, 60, 90];
+
+/// How long the paper tests a target.
+const LENGTH: Span = Span::from_secs(180);
+const SMP_LENGTH: Span = Span::from_secs(600);
+
+/// What is tested, and how much of it.
+#[derive(Debug)]
+pub(crate) struct Plan {
+    cases: Vec<Case>,
+    grid: Grid,
+}
+
+pub(crate) fn alert(args: &Alert) -> Result<(), Problem> {
+    // A result that cannot be kept is not worth hours.
+    let report = args.report.as_deref().map(Pending::new).transpose()?;
+    let csv = args.csv.as_deref().map(Pending::new).transpose()?;
+    let tested = if args.live { live(args)? } else { simulated(args)? };
+    let Tested { form, how, seeds, outcomes, ablations } = &tested;
+    let made = made(args, *seeds);
+    let compared = published::compare(*form, outcomes);
+    let all: Vec<Outcome> = tested.all().cloned().collect();
+    if let Some((pending, mut out)) = csv {
+        let written = out.write_all(show::csv(&made, &all).as_bytes()).and_then(|()| out.flush());
+        pending.keep(written)?;
+    }
+    if let Some((pending, mut out)) = report {
+        let contents = Contents { form: *form, how, outcomes, compared: &compared, ablations };
+        let page = report::page(&contents, &made);
+        pending.keep(out.write_all(page.as_bytes()).and_then(|()| out.flush()))?;
+    }
+    if args.json {
+        return terminal::print(&show::as_json(&made, &all, &compared));
+    }
+    let mut text = show::table(how, outcomes, &compared);
+    for (base, ablated) in ablations {
+        text += &show::ablation(base, ablated);
+    }
+    terminal::print(&text)
+}
+
+/// What came of everything.
+struct Tested {
+    form: Form,
+    /// What was tested, in a sentence.
+    how: String,
+    /// How many; none where nothing was drawn.
+    seeds: Option<u64>,
+    outcomes: Vec<Outcome>,
+    /// Outcomes, each with what becomes of it if one rule changes.
+    ablations: Vec<(Outcome, Vec<Outcome>)>,
+}
+
+impl Tested {
+    fn all(&self) -> impl Iterator<Item = &Outcome> {
+        let more = self.ablations.iter().flat_map(|(_, ablated)| ablated);
+        self.outcomes.iter().chain(more)
+    }
+}
+
+fn simulated(args: &Alert) -> Result<Tested, Problem> {
+    let Plan { cases, grid } = Plan::of(args)?;
+    let changed = if args.ablate { ablations(&cases)? } else { Vec::new() };
+    let all: Vec<Case> = cases.iter().chain(changed.iter().flatten()).cloned().collect();
+    let mut outcomes = grid.run(&all)?;
+    let mut rest = outcomes.split_off(cases.len()).into_iter();
+    let ablated = |(outcome, cases): (&Outcome, &Vec<Case>)| {
+        (outcome.clone(), rest.by_ref().take(cases.len()).collect())
+    };
+    let ablations = outcomes.iter().zip(&changed).map(ablated).collect();
+    let (how, seeds) = (grid.how(), Some(grid.seeds));
+    Ok(Tested { form: grid.form, how, seeds, outcomes, ablations })
+}
+
+fn live(args: &Alert) -> Result<Tested, Problem> {
+    let targets = match (&args.targets[..], args.quick) {
+        ([], true) => shares(&QUICK_TARGETS),
+        ([], false) => shares(&TARGETS),
+        (texts, _) => texts.iter().map(|text| target(text)).collect::<Result<_, _>>()?,
+    };
+    let usual = if args.quick { Span::from_secs(3) } else { LENGTH };
+    let plan = LivePlan::of(args, targets, length(args, usual)?)?;
+    let (how, outcomes) = (plan.how(), plan.run()?);
+    Ok(Tested { form: Form::One, how, seeds: None, outcomes, ablations: Vec::new() })
+}
+
+fn ablations(cases: &[Case]) -> Result<Vec<Vec<Case>>, Problem> {
+    cases.iter().map(Case::ablations).collect()
+}
+
+/// What has to be typed to make it again.
+fn made(args: &Alert, seeds: Option<u64>) -> Made {
+    // The commit stands behind it anyway.
+    let mut words = Vec::new();
+    let mut given = std::env::args().skip(1);
+    while let Some(word) = given.next() {
+        if word == "--commit" {
+            given.next();
+        } else if !word.starts_with("--commit=") {
+            words.push(quoted(&word));
+        }
+    }
+    let command = format!("slackline {}", words.join(" "));
+    let version = concat!("slackline ", env!("CARGO_PKG_VERSION"));
+    let made = Made::by(&command).commit(args.commit.as_deref()).with(version);
+    match seeds {
+        None => made,
+        Some(1) => made.seeds("1"),
+        Some(seeds) => made.seeds(&format!("1 to {seeds}")),
+    }
+}
+
+/// As a shell takes it.
+fn quoted(word: &str) -> String {
+    let is_plain = |letter: char| letter.is_ascii_alphanumeric() || "-_=:,./%".contains(letter);
+    if word.chars().all(is_plain) { word.into() } else { format!("'{word}'") }
+}
+
+impl Plan {
+    fn of(args: &Alert) -> Result<Plan, Problem> {
+        let form = if args.smp { Form::Smp } else { Form::One };
+        let names: Vec<&str> = match &args.policy[..] {
+            [] if args.smp => vec![AS_PUBLISHED[1]],
+            [] => AS_PUBLISHED.into_iter().chain([OURS]).collect(),
+            names => names.iter().map(String::as_str).collect(),
+        };
+        let read = |name: &str| Case::read(name, &args.set);
+        let cases = names.into_iter().map(read).collect::<Result<Vec<_>, _>>()?;
+        Ok(Plan { cases, grid: grid(args, form)? })
+    }
+}
+
+fn grid(args: &Alert, form: Form) -> Result<Grid, Problem> {
+    let usual = match form {
+        Form::One => LENGTH,
+        Form::Smp => SMP_LENGTH,
+    };
+    let usual = if args.quick { Span::from_secs(20) } else { usual };
+    let targets = match (&args.targets[..], form) {
+        ([], Form::One) => shares(&TARGETS),
+        ([], Form::Smp) => shares(&SMP_TARGET),
+        (texts, _) => texts.iter().map(|text| target(text)).collect::<Result<_, _>>()?,
+    };
+    let seeds = args.seeds.unwrap_or(if args.quick { 3 } else { 10 });
+    Ok(Grid { form, targets, length: length(args, usual)?, seeds })
+}
+
+/// How long a target is tested.
+fn length(args: &Alert, usual: Span) -> Result<Span, Problem> {
+    let length = args.length.unwrap_or(usual);
+    if length < Span::from_secs(1) || length > Span::from_secs(24 * 3600) {
+        return Err(Problem::BadOption {
+            message: format!("--length {length}: a test of a share lasts from 1s to 24h"),
+            hint: Some("write --length 180s".into()),
+        });
+    }
+    Ok(length)
+}
+
+fn shares(percent: &[u32]) -> Vec<CpuShare> {
+    percent.iter().map(|percent| CpuShare::from_ppm(percent * 10_000)).collect()
+}
+
+/// A share in percent of a CPU.
+fn target(text: &str) -> Result<CpuShare, Problem> {
+    let percent: Option<f64> = text.trim().trim_end_matches('%').trim().parse().ok();
+    let ppm = percent.map(|percent| (percent * 10_000.0).round());
+    let ppm = ppm.filter(|ppm| (1.0..=1_000_000.0).contains(ppm));
+    #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // In that range it fits.
+    ppm.map(|ppm| CpuShare::from_ppm(ppm as u32)).ok_or_else(|| Problem::BadOption {
+        message: format!("`--targets {text}` is not a share in percent, above 0 and up to 100"),
+        hint: Some("write --targets 1,2,5,10,50".into()),
+    })
+}

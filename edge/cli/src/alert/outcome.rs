@@ -1,0 +1,137 @@
+//! What came of a test: errors by target and seed, and what they amount to.
+
+use slackline_metrics::AllocationErrors;
+use slackline_units::CpuShare;
+
+/// What came of one case, or of one way of limiting.
+#[derive(Clone, Debug)]
+pub(super) struct Outcome {
+    /// As people would write it.
+    pub(super) name: String,
+    pub(super) subject: Subject,
+    /// By seed, and by target below that.
+    pub(super) runs: Vec<Run>,
+}
+
+/// What did the limiting.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Subject {
+    /// A policy, simulated.
+    Policy(&'static str),
+    /// Something on this machine.
+    Live,
+}
+
+/// One domain at one target. Errors are in millionths of the target.
+#[derive(Clone, Debug)]
+pub(super) struct Run {
+    pub(super) target: CpuShare,
+    pub(super) seed: u64,
+    /// Of each second.
+    pub(super) seconds: Vec<i64>,
+    /// Of all seconds together.
+    pub(super) average: i64,
+}
+
+/// A number over the seeds: least, middle and most.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct OverSeeds {
+    pub(super) least: f64,
+    pub(super) median: f64,
+    pub(super) most: f64,
+}
+
+impl OverSeeds {
+    fn of(values: impl IntoIterator<Item = f64>) -> Option<OverSeeds> {
+        let mut values: Vec<f64> = values.into_iter().collect();
+        values.sort_by(f64::total_cmp);
+        let (least, most) = (*values.first()?, *values.last()?);
+        let (low, high) = (values[(values.len() - 1) / 2], values[values.len() / 2]);
+        Some(OverSeeds { least, median: f64::midpoint(low, high), most })
+    }
+}
+
+/// Millionths in percent.
+pub(super) fn percent(ppm: i64) -> f64 {
+    ppm as f64 / 1e4
+}
+
+impl Outcome {
+    /// The targets, from the smallest.
+    pub(super) fn targets(&self) -> Vec<CpuShare> {
+        let mut targets: Vec<CpuShare> = self.runs.iter().map(|run| run.target).collect();
+        targets.sort_unstable();
+        targets.dedup();
+        targets
+    }
+
+    fn seeds(&self) -> Vec<u64> {
+        let mut seeds: Vec<u64> = self.runs.iter().map(|run| run.seed).collect();
+        seeds.sort_unstable();
+        seeds.dedup();
+        seeds
+    }
+
+    /// The seconds at the targets that are asked for, of one seed or of all.
+    pub(super) fn errors(
+        &self,
+        seed: Option<u64>,
+        wanted: impl Fn(CpuShare) -> bool,
+    ) -> AllocationErrors {
+        let is_wanted = |run: &&Run| seed.is_none_or(|seed| run.seed == seed) && wanted(run.target);
+        self.runs.iter().filter(is_wanted).flat_map(|run| run.seconds.iter().copied()).collect()
+    }
+
+    /// A number of the seconds at some targets, by seed.
+    pub(super) fn over_seeds(
+        &self,
+        wanted: impl Fn(CpuShare) -> bool,
+        number: impl Fn(&AllocationErrors) -> Option<f64>,
+    ) -> Option<OverSeeds> {
+        let of_seed = |seed| number(&self.errors(Some(seed), &wanted));
+        OverSeeds::of(self.seeds().into_iter().filter_map(of_seed))
+    }
+
+    /// The errors of the averages at a target, by run.
+    pub(super) fn averages(&self, target: CpuShare) -> Option<OverSeeds> {
+        let runs = self.runs.iter().filter(|run| run.target == target);
+        OverSeeds::of(runs.map(|run| percent(run.average)))
+    }
+
+    /// Seconds with too little, and with too much.
+    pub(super) fn signs(&self) -> (usize, usize) {
+        let errors = self.runs.iter().flat_map(|run| &run.seconds);
+        let under = errors.clone().filter(|&&error| error < 0).count();
+        (under, errors.filter(|&&error| error > 0).count())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_by_seed_and_target() {
+        let run = |ppm, seed, seconds: &[i64]| Run {
+            target: CpuShare::from_ppm(ppm),
+            seed,
+            seconds: seconds.to_vec(),
+            average: seconds.iter().sum::<i64>() / 2,
+        };
+        let runs = vec![
+            run(10_000, 1, &[-100_000, 300_000]),
+            run(20_000, 1, &[0, 0]),
+            run(10_000, 2, &[-200_000, 100_000]),
+            run(20_000, 2, &[10_000, 0]),
+        ];
+        let outcome = Outcome { name: "it".into(), subject: Subject::Live, runs };
+        assert_eq!(outcome.targets(), [10_000, 20_000].map(CpuShare::from_ppm));
+        assert_eq!(outcome.signs(), (2, 3));
+        let largest = outcome.over_seeds(|_| true, |errors| errors.largest().map(percent));
+        assert_eq!(largest, Some(OverSeeds { least: 10.0, median: 20.0, most: 30.0 }));
+        let averages = outcome.averages(CpuShare::from_ppm(10_000));
+        assert_eq!(averages, Some(OverSeeds { least: -5.0, median: 2.5, most: 10.0 }));
+        let small = |target: CpuShare| target.ppm() < 20_000;
+        assert_eq!(outcome.errors(None, small).sorted(), [-200_000, -100_000, 100_000, 300_000]);
+    }
+}

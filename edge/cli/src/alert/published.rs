@@ -1,0 +1,302 @@
+//! Holds what came of the test against what was published. The only reader of both.
+//!
+//! The rules, which are those of all papers:
+//! - *reproduced*: what was published is within what it can be read off of the range of ours over
+//!   the seeds; of a finding in a word, the same is to be seen here.
+//! - *same shape*: it is not, but the direction is: on the same side of zero, both above none, or
+//!   in the order that the paper states. Of a statement of an order only, that is all there is to
+//!   reach, and so it is of a plot of which only the axis is known: ours lie inside.
+//! - *differs*: neither.
+
+use slackline_metrics::AllocationErrors;
+use slackline_papers::Verdict;
+use slackline_units::CpuShare;
+use toml::Table;
+
+use super::case::{AS_PUBLISHED, Form};
+use super::outcome::{Outcome, OverSeeds, Subject, percent};
+use super::show::ranged;
+
+/// As printed, written down before the first run.
+const FILE: &str = include_str!("../../../../papers/cherkasova-2007/published.toml");
+
+/// One published value.
+#[derive(Clone, Debug)]
+pub(super) struct Published {
+    pub(super) id: String,
+    pub(super) says: String,
+    pub(super) value: String,
+    pub(super) unit: String,
+    /// The table, figure or section.
+    pub(super) from: String,
+    /// How exactly it can be read off.
+    give: f64,
+}
+
+/// A published value beside ours.
+#[derive(Clone, Debug)]
+pub(super) struct Compared {
+    pub(super) published: Published,
+    pub(super) ours: String,
+    pub(super) verdict: Verdict,
+    /// Why.
+    pub(super) sentence: String,
+}
+
+/// The published value of that name.
+pub(super) fn published(id: &str) -> Option<Published> {
+    let table: Table = FILE.parse().expect("the file of a paper is TOML");
+    let text = |entry: &toml::Value, key: &str| Some(entry.get(key)?.as_str()?.to_string());
+    let all = table.get("value").and_then(toml::Value::as_array).into_iter().flatten();
+    let mut named = all.filter(|entry| text(entry, "id").as_deref() == Some(id));
+    named.next().and_then(|entry| {
+        Some(Published {
+            id: id.into(),
+            says: text(entry, "says")?,
+            value: text(entry, "value")?,
+            unit: text(entry, "unit").unwrap_or_default(),
+            from: text(entry, "from")?,
+            give: text(entry, "give").and_then(|give| give.parse().ok()).unwrap_or(0.0),
+        })
+    })
+}
+
+impl Published {
+    /// From where to where, if it is a range.
+    pub(super) fn range(&self) -> Option<(f64, f64)> {
+        let (low, high) = self.value.split_once("..")?;
+        Some((low.parse().ok()?, high.parse().ok()?))
+    }
+}
+
+/// The numbers that the paper states of each scheduler, and how they are taken from errors.
+type Statistic = (&'static str, fn(&AllocationErrors) -> Option<f64>);
+
+const STATISTICS: [Statistic; 4] = [
+    ("below-minus-9.9", |errors| errors.below(-99_000).map(part)),
+    ("above-36.3", |errors| errors.above(363_000).map(part)),
+    ("largest", |errors| errors.largest().map(percent)),
+    ("smallest", |errors| errors.smallest().map(percent)),
+];
+
+/// Millionths in percent.
+fn part(ppm: u64) -> f64 {
+    ppm as f64 / 1e4
+}
+
+/// The average size of errors, in percent.
+pub(super) fn mean_size(errors: &AllocationErrors) -> Option<f64> {
+    errors.mean_size().map(part)
+}
+
+/// Everything that can be compared of these outcomes: those of the policies as they were published.
+pub(super) fn compare(form: Form, outcomes: &[Outcome]) -> Vec<Compared> {
+    let as_published = |outcome: &&Outcome| {
+        AS_PUBLISHED.contains(&outcome.name.as_str())
+            && matches!(outcome.subject, Subject::Policy(_))
+    };
+    let outcomes: Vec<&Outcome> = outcomes.iter().filter(as_published).collect();
+    match form {
+        Form::Smp => {
+            outcomes.iter().filter_map(|outcome| in_axis("figure-11.axis", outcome)).collect()
+        }
+        Form::One => {
+            let mut compared: Vec<Compared> = outcomes.iter().flat_map(|of| each(of)).collect();
+            compared.extend(between(&outcomes));
+            compared
+        }
+    }
+}
+
+/// What is stated of one scheduler.
+fn each(outcome: &Outcome) -> Vec<Compared> {
+    let Subject::Policy(policy) = outcome.subject else { return Vec::new() };
+    let mut compared = Vec::new();
+    for (name, statistic) in STATISTICS {
+        let Some(published) = published(&format!("alert.{policy}.{name}")) else { continue };
+        let Some(ours) = outcome.over_seeds(|_| true, statistic) else { continue };
+        compared.push(number(published, ours));
+    }
+    if let Some(published) = published(&format!("alert.{policy}.sign")) {
+        let (under, over) = outcome.signs();
+        let ours = typical(under, over);
+        let is_same = published.value == ours;
+        let verdict = if is_same { Verdict::Reproduced } else { Verdict::Differs };
+        let sentence = format!("{under} seconds with too little, {over} with too much");
+        compared.push(Compared { published, ours: ours.into(), verdict, sentence });
+    }
+    compared
+}
+
+/// Which sign is the typical one: one of them, or neither where the two are no further apart than
+/// two standard deviations of as many throws of a coin, the square root of their number.
+fn typical(under: usize, over: usize) -> &'static str {
+    let apart = under.abs_diff(over);
+    if apart * apart <= 4 * (under + over) {
+        "neither"
+    } else if under > over {
+        "under"
+    } else {
+        "over"
+    }
+}
+
+/// A number beside the range of ours.
+fn number(published: Published, ours: OverSeeds) -> Compared {
+    let theirs: f64 = published.value.parse().unwrap_or(f64::NAN);
+    let give = published.give;
+    let near = ours.least - give <= theirs && theirs <= ours.most + give;
+    let same_side = (theirs == 0.0 && ours.median == 0.0) || theirs * ours.median > 0.0;
+    let (verdict, sentence) = if near {
+        let sentence = "what was published lies in the range of ours, as exactly as it can be read";
+        (Verdict::Reproduced, sentence.to_string())
+    } else if same_side {
+        let times = ours.median / theirs;
+        (Verdict::SameShape, format!("the direction is the same, the size {times:.2} times theirs"))
+    } else {
+        (Verdict::Differs, "not on the same side, or none where they had some".to_string())
+    };
+    // A part of all seconds has no sign.
+    let is_part = published.id.contains(".below-") || published.id.contains(".above-");
+    let ours = if is_part { ranged(ours).replace('+', "") } else { ranged(ours) };
+    Compared { published, ours, verdict, sentence }
+}
+
+/// What is stated of both together.
+fn between(outcomes: &[&Outcome]) -> Vec<Compared> {
+    let find = |case: &str| outcomes.iter().copied().find(|outcome| outcome.name == case);
+    let (Some(sedf), Some(credit)) = (find(AS_PUBLISHED[0]), find(AS_PUBLISHED[1])) else {
+        return Vec::new();
+    };
+    let size = |of: &Outcome, wanted: fn(CpuShare) -> bool| of.over_seeds(wanted, mean_size);
+    let average = |of: &Outcome| {
+        let small = of.targets().into_iter().filter(|&target| !is_large(target));
+        let sizes: Vec<f64> =
+            small.filter_map(|target| of.averages(target)).map(|of| of.median.abs()).collect();
+        let mean = sizes.iter().sum::<f64>() / sizes.len().max(1) as f64;
+        Some(OverSeeds { least: mean, median: mean, most: mean })
+    };
+    let mut compared: Vec<Compared> = [
+        ("alert.credit-against-sedf", size(credit, |_| true), size(sedf, |_| true)),
+        (
+            "alert.credit-small-targets",
+            size(credit, |target| !is_large(target)),
+            size(credit, is_large),
+        ),
+        ("alert.average.small-targets", average(credit), average(sedf)),
+    ]
+    .into_iter()
+    .filter_map(|(id, a, b)| Some(order(published(id)?, a?, b?)))
+    .collect();
+    compared.extend(both_in_axis(sedf, credit));
+    compared
+}
+
+fn is_large(target: CpuShare) -> bool {
+    target >= CpuShare::from_ppm(300_000)
+}
+
+/// A statement that one is higher than another.
+fn order(published: Published, a: OverSeeds, b: OverSeeds) -> Compared {
+    let holds = (a.median > b.median) == (published.value == "higher");
+    let verdict = if holds { Verdict::SameShape } else { Verdict::Differs };
+    let ours = format!("{:.2} against {:.2} %", a.median, b.median);
+    let sentence = "only the order is stated: average size of the errors".to_string();
+    Compared { published, ours, verdict, sentence }
+}
+
+/// All averages of both against the axis of the plot.
+fn both_in_axis(sedf: &Outcome, credit: &Outcome) -> Option<Compared> {
+    let averages = |of: &Outcome| -> Vec<OverSeeds> {
+        of.targets().into_iter().filter_map(|target| of.averages(target)).collect()
+    };
+    let all = [averages(sedf), averages(credit)].concat();
+    let least = all.iter().map(|of| of.least).fold(f64::INFINITY, f64::min);
+    let most = all.iter().map(|of| of.most).fold(f64::NEG_INFINITY, f64::max);
+    Some(axis(published("alert.average.axis")?, (least, most)))
+}
+
+/// All seconds of one against the axis of the plot.
+fn in_axis(id: &str, outcome: &Outcome) -> Option<Compared> {
+    let errors = outcome.errors(None, |_| true);
+    let range = (percent(errors.smallest()?), percent(errors.largest()?));
+    Some(axis(published(id)?, range))
+}
+
+fn axis(published: Published, (least, most): (f64, f64)) -> Compared {
+    let (low, high) = published.range().unwrap_or((f64::NAN, f64::NAN));
+    let inside = low - published.give <= least && most <= high + published.give;
+    let verdict = if inside { Verdict::SameShape } else { Verdict::Differs };
+    let words = if inside { "ours lie inside of" } else { "ours go beyond" };
+    let sentence = format!("{words} the axis, which is all that can be read of the plot");
+    Compared { published, ours: format!("{least:+.1} to {most:+.1}"), verdict, sentence }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::alert::outcome::Run;
+
+    fn of(name: &str, policy: &'static str, seconds: &[i64]) -> Outcome {
+        let run = |ppm| Run {
+            target: CpuShare::from_ppm(ppm),
+            seed: 1,
+            seconds: seconds.to_vec(),
+            average: seconds.iter().sum::<i64>() / 4,
+        };
+        let runs = vec![run(10_000), run(500_000)];
+        Outcome { name: name.into(), subject: Subject::Policy(policy), runs }
+    }
+
+    #[test]
+    fn every_value_that_is_asked_for_was_published() {
+        for policy in ["sedf", "credit"] {
+            for name in ["below-minus-9.9", "above-36.3", "largest", "sign"] {
+                assert!(published(&format!("alert.{policy}.{name}")).is_some(), "{policy} {name}");
+            }
+        }
+        for id in [
+            "alert.credit.smallest",
+            "alert.credit-against-sedf",
+            "alert.credit-small-targets",
+            "alert.average.small-targets",
+            "alert.average.axis",
+            "figure-11.axis",
+        ] {
+            assert!(published(id).is_some(), "{id}");
+        }
+    }
+
+    #[test]
+    fn a_verdict_follows_from_numbers() {
+        let sedf = of(AS_PUBLISHED[0], "sedf", &[-10_000, -20_000, 0, 95_200]);
+        let credit = of(AS_PUBLISHED[1], "credit", &[-500_000, 1_000_000, 2_000_000, -1_000_000]);
+        let compared = compare(Form::One, &[sedf, credit]);
+        let verdict = |id: &str| {
+            compared.iter().find(|of| of.published.id == id).map(|of| of.verdict).expect("compared")
+        };
+        assert_eq!(verdict("alert.sedf.largest"), Verdict::Reproduced, "9.52 %");
+        assert_eq!(verdict("alert.sedf.sign"), Verdict::Differs, "four seconds say nothing");
+        assert_eq!(verdict("alert.sedf.below-minus-9.9"), Verdict::Differs, "none where they had");
+        assert_eq!(verdict("alert.sedf.above-36.3"), Verdict::Reproduced, "none in either");
+        assert_eq!(verdict("alert.credit.largest"), Verdict::SameShape, "200 % for 370 %");
+        assert_eq!(verdict("alert.credit.smallest"), Verdict::Reproduced);
+        assert_eq!(verdict("alert.credit.sign"), Verdict::Differs, "as many of either");
+        assert_eq!(verdict("alert.credit-against-sedf"), Verdict::SameShape);
+        assert_eq!(verdict("alert.credit-small-targets"), Verdict::Differs, "of one size");
+    }
+
+    #[test]
+    fn a_coin_has_no_typical_side() {
+        assert_eq!(typical(7_802, 7_771), "neither");
+        assert_eq!(typical(1_000, 800), "under");
+        assert_eq!(typical(0, 9), "over");
+        assert_eq!(typical(0, 0), "neither");
+    }
+
+    #[test]
+    fn other_rules_are_not_held_against_the_paper() {
+        let other = of("credit:rules=exact", "credit", &[0, 0]);
+        assert!(compare(Form::One, &[other]).is_empty());
+    }
+}

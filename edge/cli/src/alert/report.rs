@@ -1,0 +1,360 @@
+//! The page: the paper's figures of this test, ours, and what they have in common.
+
+use slackline_papers::Verdict;
+use slackline_report::{Axis, Cell, Figure, Layer, Made, Page, Plot, Table};
+use slackline_units::CpuShare;
+
+use super::case::Form;
+use super::outcome::{Outcome, OverSeeds, Subject, percent};
+use super::published::{Compared, mean_size, published};
+use super::show::{fixed, ranged, share};
+
+/// Everything that a page is made of.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Contents<'a> {
+    pub(super) form: Form,
+    /// How long each target was tested, how often, and where.
+    pub(super) how: &'a str,
+    pub(super) outcomes: &'a [Outcome],
+    pub(super) compared: &'a [Compared],
+    /// Each case with what becomes of it if one rule changes.
+    pub(super) ablations: &'a [(Outcome, Vec<Outcome>)],
+}
+
+/// So far to either side are distributions shown; what lies beyond is in the tables.
+const TAILS: (f64, f64) = (-100.0, 150.0);
+const SMP_TAILS: (f64, f64) = (-60.0, 40.0);
+
+/// The error in words, for axes.
+const ERROR: &str = "error of a second, (used \u{2212} target) / target";
+
+/// So many cases have a table of their own.
+const MOST_TABLES: usize = 8;
+
+pub(super) fn page(contents: &Contents<'_>, made: &Made) -> String {
+    let title = match contents.form {
+        Form::One => "ALERT: how exactly a share of a CPU is delivered",
+        Form::Smp => "ALERT on two CPUs: three domains at 66 %",
+    };
+    let mut page = Page::new(title, made.clone()).text(&intro(contents));
+    page = match contents.form {
+        Form::One => {
+            page.figure(points(contents)).figure(tails(contents)).figure(averages(contents))
+        }
+        // Of one target there is nothing to see by target.
+        Form::Smp => page.figure(tails(contents)),
+    };
+    for (base, ablated) in contents.ablations {
+        page = page.section(&format!("Which rule does what: {}", base.name));
+        page = ablation(page, base, ablated);
+    }
+    if !contents.compared.is_empty() {
+        page = page
+            .section("Against the paper")
+            .text(
+                "Cherkasova, Gupta, Vahdat: Comparison of the Three CPU Schedulers in Xen, 2007. \
+                 Nothing that is simulated knows these numbers, and nothing was fitted to them.",
+            )
+            .table(verdicts(contents.compared));
+    }
+    page = page.section("Every target");
+    for outcome in contents.outcomes.iter().take(MOST_TABLES) {
+        page = page.table(targets(outcome));
+    }
+    page.section("How it was done").list(assumptions(contents)).html()
+}
+
+fn intro(contents: &Contents<'_>) -> String {
+    let what = match contents.form {
+        Form::One => {
+            "A domain that never stops computing is limited to a share of a CPU, and what it uses \
+             is taken every second."
+        }
+        Form::Smp => {
+            "Three domains that never stop computing are limited to 66 % of a CPU each, on two \
+             CPUs, and what they use is taken every second."
+        }
+    };
+    format!(
+        "{what} {} The error is (U \u{2212} A)/A: used less target, as a part of the target, \
+         positive where there was too much. (The paper defines (A \u{2212} U)/A, but reports \
+         errors up to 370 %, which only (U \u{2212} A)/A can be.)",
+        contents.how
+    )
+}
+
+fn target_names(contents: &Contents<'_>) -> Vec<CpuShare> {
+    let mut targets: Vec<CpuShare> = contents.outcomes.iter().flat_map(Outcome::targets).collect();
+    targets.sort_unstable();
+    targets.dedup();
+    targets
+}
+
+/// Figure 7: every second, by target.
+fn points(contents: &Contents<'_>) -> Figure {
+    let targets = target_names(contents);
+    let panel = |outcome: &Outcome| {
+        let place = |of: CpuShare| targets.iter().position(|&target| target == of).unwrap_or(0);
+        let seconds = outcome.runs.iter().flat_map(|run| {
+            let x = place(run.target) as f64;
+            run.seconds.iter().map(move |&error| (x, percent(error)))
+        });
+        let names = targets.iter().map(|&target| share(target));
+        let y = Axis::linear(ERROR, "%").including(-1.0).including(1.0);
+        Plot::new(Axis::names("target, % of a CPU", names), y)
+            .titled(&outcome.name)
+            .with(Layer::points(&outcome.name, seconds))
+    };
+    let panels: Vec<Plot> = contents.outcomes.iter().map(panel).collect();
+    let columns = if panels.len() == 1 { 1 } else { 2 };
+    Figure::of_panels("Every second, by target", panels).columns(columns).caption(
+        "A dot is a second; where several fall on one place the dot is larger. Each panel has its \
+         own scale. In the paper: figure 7.",
+    )
+}
+
+/// Figures 8 and 11: what part of all seconds is further out than that, on either side.
+fn tails(contents: &Contents<'_>) -> Figure {
+    let (low, high) = if contents.form == Form::One { TAILS } else { SMP_TAILS };
+    let x = Axis::linear(ERROR, "%").range((low, high));
+    let y = Axis::log("seconds that are further out", "% of all").range((0.01, 100.0));
+    let mut plot = Plot::new(x, y).with(Layer::rule_at_x("exact", 0.0));
+    for outcome in contents.outcomes {
+        let errors = outcome.errors(None, |_| true);
+        plot = plot.with(Layer::steps(&outcome.name, tail(errors.sorted())));
+    }
+    let caption = match contents.form {
+        Form::One => {
+            for point in printed_tails() {
+                plot = plot.with(point);
+            }
+            "Left of the middle: what part of all seconds has at most this error; right of it: at \
+             least. Narrow is good. In the paper: figure 8; the points are the ones that its text \
+             states."
+        }
+        Form::Smp => {
+            if let Some(axis) = published("figure-11.axis").and_then(|axis| axis.range()) {
+                plot = plot.with(Layer::region_x("the paper's axis", axis));
+            }
+            "Left of the middle: what part of all seconds has at most this error; right of it: at \
+             least. In the paper: figure 11, of which only the axis can be read."
+        }
+    };
+    let caption = format!("{caption} Beyond {low:.0} and {high:.0} % nothing is drawn.");
+    Figure::new("How far off, how often", plot).caption(&caption).height(340)
+}
+
+/// The distribution from the left up to zero, and the one from the right down to it.
+fn tail(sorted: &[i64]) -> Vec<(f64, f64)> {
+    let all = sorted.len().max(1) as f64;
+    let part = |count: usize| count as f64 * 100.0 / all;
+    let (negative, positive) =
+        (sorted.partition_point(|&error| error < 0), sorted.partition_point(|&error| error <= 0));
+    let mut spots: Vec<(f64, f64)> = Vec::new();
+    for (nth, &error) in sorted[..negative].iter().enumerate() {
+        spots.push((percent(error), part(nth + 1)));
+    }
+    // A step lasts until the next: at an error, what is left beyond it.
+    spots.push((0.0, part(sorted.len() - positive)));
+    for (nth, &error) in sorted[positive..].iter().enumerate() {
+        spots.push((percent(error), part(sorted.len() - positive - nth - 1)));
+    }
+    spots.dedup_by(|next, last| {
+        let same = next.0 == last.0;
+        last.1 = if same { next.1 } else { last.1 };
+        same
+    });
+    spots
+}
+
+/// What the text says of the tails of the two schedulers.
+fn printed_tails() -> Vec<Layer> {
+    let printed = |policy: &str| {
+        let value = |name: &str| -> Option<f64> {
+            published(&format!("alert.{policy}.{name}"))?.value.parse().ok()
+        };
+        let points = [(-9.9, value("below-minus-9.9")), (36.3, value("above-36.3"))];
+        let points = points.into_iter().filter_map(|(x, y)| Some((x, y.filter(|&y| y > 0.0)?)));
+        Layer::points(format!("{policy}, published"), points).published()
+    };
+    ["credit", "sedf"].map(printed).into()
+}
+
+/// Figure 9: the error of the whole time at each target.
+fn averages(contents: &Contents<'_>) -> Figure {
+    let targets = target_names(contents);
+    let names = targets.iter().map(|&target| share(target));
+    let y = Axis::linear("error of the whole time", "%").including(-1.0).including(1.0);
+    let mut plot = Plot::new(Axis::names("target, % of a CPU", names), y);
+    for outcome in contents.outcomes {
+        let places = targets.iter().enumerate();
+        let ranges = places.filter_map(|(nth, &target)| {
+            let OverSeeds { least, median, most } = outcome.averages(target)?;
+            Some((nth as f64, least, median, most))
+        });
+        plot = plot.with(Layer::ranges(&outcome.name, ranges));
+    }
+    Figure::new("In the long run", plot).height(280).caption(
+        "The error of all seconds at a target together: median and range. In the paper: figure 9, \
+         averages of 3 minutes, axis \u{2212}10 to 140 %.",
+    )
+}
+
+/// What one rule does: a table and a figure of the sizes of the errors.
+fn ablation(page: Page, base: &Outcome, ablated: &[Outcome]) -> Page {
+    let size =
+        |outcome: &Outcome, wanted: fn(CpuShare) -> bool| outcome.over_seeds(wanted, mean_size);
+    let small = |target: CpuShare| target <= CpuShare::from_ppm(100_000);
+    let large = |target: CpuShare| target > CpuShare::from_ppm(100_000);
+    let numbers = |outcome: &Outcome| {
+        let errors = outcome.errors(None, |_| true);
+        let (under, over) = outcome.signs();
+        let number =
+            |error: Option<i64>| error.map_or(Cell::Dash, |ppm| Cell::Number(fixed(percent(ppm))));
+        let mean = |wanted| {
+            size(outcome, wanted).map_or(Cell::Dash, |of| Cell::Number(format!("{:.2}", of.median)))
+        };
+        let all: usize = outcome.runs.iter().map(|run| run.seconds.len()).sum();
+        let part =
+            |count: usize| Cell::Number(format!("{:.1}", count as f64 * 100.0 / all.max(1) as f64));
+        vec![
+            mean(small),
+            mean(large),
+            number(errors.smallest()),
+            number(errors.largest()),
+            part(under),
+            part(over),
+        ]
+    };
+    let seconds = |outcome: &Outcome| {
+        outcome.runs.iter().flat_map(|run| run.seconds.clone()).collect::<Vec<_>>()
+    };
+    let (idle, moving): (Vec<&Outcome>, Vec<&Outcome>) =
+        ablated.iter().partition(|outcome| seconds(outcome) == seconds(base));
+    let rule = |outcome: &Outcome| changed(base, outcome);
+    let headings = ["", "rule", "to 10 %", "above", "smallest", "largest", "under", "over"];
+    let caption = "One rule changed at a time; the first row is all rules as they are. Average \
+        size of the error of a second at targets up to 10 % and above, the smallest and the \
+        largest, and how many seconds had too little and too much; all in percent.";
+    let row = |number: Cell, name: String, outcome: &Outcome| {
+        [number, Cell::Text(name)].into_iter().chain(numbers(outcome))
+    };
+    let mut table = Table::new(headings).caption(caption);
+    table = table.row(row(Cell::Dash, "as it is".into(), base));
+    for (nth, outcome) in moving.iter().enumerate() {
+        let (number, name) = ((nth + 1).to_string(), format!("`{}`", rule(outcome)));
+        table = table.row(row(Cell::Number(number), name, outcome));
+    }
+    if !idle.is_empty() {
+        let names: Vec<String> = idle.iter().map(|of| format!("`{}`", rule(of))).collect();
+        table = table.note(&format!("Without any effect on this test: {}.", names.join(", ")));
+    }
+    let page = page.table(table);
+    if moving.is_empty() { page } else { page.figure(ablation_figure(base, &moving)) }
+}
+
+fn ablation_figure(base: &Outcome, moving: &[&Outcome]) -> Figure {
+    let all: Vec<(String, &Outcome)> = std::iter::once(("as it is".to_string(), base))
+        .chain(moving.iter().map(|outcome| (changed(base, outcome), *outcome)))
+        .collect();
+    // Names are long: places have the numbers that stand in the table.
+    let places = |wanted: fn(CpuShare) -> bool| {
+        let at = |(nth, (_, outcome)): (usize, &(String, &Outcome))| {
+            let OverSeeds { least, median, most } = outcome.over_seeds(wanted, mean_size)?;
+            Some((nth as f64, least, median, most))
+        };
+        all.iter().enumerate().filter_map(at).collect::<Vec<_>>()
+    };
+    let names =
+        (0..all.len()).map(|nth| if nth == 0 { "as it is".into() } else { nth.to_string() });
+    let plot = Plot::new(
+        Axis::names("number in the table", names),
+        Axis::linear("average size of the error of a second", "%"),
+    );
+    let plot = plot
+        .with(Layer::bars_with_range("targets to 10 %", places(|it| it.ppm() <= 100_000)))
+        .with(Layer::bars_with_range("larger targets", places(|it| it.ppm() > 100_000)));
+    Figure::new("The size of the error by rule", plot)
+        .height(280)
+        .caption("Bars are medians over the seeds with their range.")
+}
+
+/// What was set in one case that was not, or otherwise, in the other.
+fn changed(base: &Outcome, outcome: &Outcome) -> String {
+    let known: Vec<&str> = base.name.split(':').collect();
+    outcome.name.split(':').filter(|part| !known.contains(part)).collect::<Vec<_>>().join(" ")
+}
+
+fn verdicts(compared: &[Compared]) -> Table {
+    let headings = ["what", "where", "published", "ours", "verdict", "why"];
+    let mut table = Table::new(headings)
+        .caption("Ours: median over the seeds, and their range where they differ; in percent.");
+    for Compared { published, ours, verdict, sentence } in compared {
+        let verdict = match verdict {
+            Verdict::Reproduced => Cell::Good(verdict.to_string()),
+            Verdict::SameShape => Cell::Fair(verdict.to_string()),
+            Verdict::Differs | Verdict::NotAttempted => Cell::Bad(verdict.to_string()),
+        };
+        let value = format!("{} {}", published.value, published.unit);
+        table = table.row([
+            Cell::Text(published.says.clone()),
+            Cell::Text(published.from.clone()),
+            Cell::Number(value.trim().into()),
+            Cell::Number(ours.clone()),
+            verdict,
+            Cell::Text(sentence.clone()),
+        ]);
+    }
+    table
+}
+
+fn targets(outcome: &Outcome) -> Table {
+    let mut table = Table::new(["target, %", "least", "median", "most", "whole time"]).caption(
+        &format!("`{}`: errors of seconds, and of the whole time, in percent", outcome.name),
+    );
+    for target in outcome.targets() {
+        let errors = outcome.errors(None, |other| other == target);
+        let number =
+            |error: Option<i64>| error.map_or(Cell::Dash, |ppm| Cell::Number(fixed(percent(ppm))));
+        let average = outcome.averages(target).map_or(Cell::Dash, |of| Cell::Number(ranged(of)));
+        table = table.row([
+            Cell::Number(share(target)),
+            number(errors.smallest()),
+            number(errors.median()),
+            number(errors.largest()),
+            average,
+        ]);
+    }
+    table
+}
+
+fn assumptions(contents: &Contents<'_>) -> Vec<String> {
+    let is_live = |outcome: &Outcome| outcome.subject == Subject::Live;
+    let mut items = Vec::new();
+    if contents.outcomes.iter().any(|outcome| !is_live(outcome)) {
+        items.extend(super::case::assumptions(contents.form));
+    }
+    if contents.outcomes.iter().any(is_live) {
+        items.push(
+            "Live: a process of one thread that never stops, pinned to one CPU of this machine, \
+             limited in each way in turn; its CPU time is what the kernel counted, read every \
+             second."
+                .into(),
+        );
+    }
+    items
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tails_fall_to_either_side() {
+        let sorted = [-200_000, -100_000, -100_000, 0, 50_000, 50_000, 100_000, 300_000];
+        let expected =
+            [(-20.0, 12.5), (-10.0, 37.5), (0.0, 50.0), (5.0, 25.0), (10.0, 12.5), (30.0, 0.0)];
+        assert_eq!(tail(&sorted), expected);
+        assert_eq!(tail(&[]), [(0.0, 0.0)]);
+    }
+}

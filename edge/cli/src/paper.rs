@@ -1,0 +1,218 @@
+//! `slackline paper`: the experiments of papers, held against what was published.
+
+use std::fmt::Write as _;
+use std::path::Path;
+use std::process::Command;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use slackline_papers::{Calibration, Experiment, Judged, Provenance, judge, paper, papers, tally};
+
+use crate::args::{PaperArgs, PaperCommand, PaperReport, PaperRun};
+use crate::pending::Pending;
+use crate::problem::Problem;
+use crate::terminal::{self, Counter};
+
+pub(crate) fn command(args: &PaperArgs) -> Result<(), Problem> {
+    let folder = &args.papers;
+    match &args.command {
+        PaperCommand::List => list(folder),
+        PaperCommand::Run(run) => run_all(folder, run),
+        PaperCommand::Calibrate { paper } => calibrate(folder, paper),
+        PaperCommand::Report(report) => write_report(folder, report),
+    }
+}
+
+fn list(folder: &Path) -> Result<(), Problem> {
+    let mut text = String::new();
+    for paper in papers(folder)? {
+        let published = paper.published()?;
+        let _ = writeln!(text, "{}: {}\n  {}", paper.name, paper.title, paper.cite);
+        let experiments = paper.experiments()?;
+        let mut compared = Vec::new();
+        for experiment in &experiments {
+            let names = match experiment.figures.len() {
+                0 => String::new(),
+                _ => format!(" ({})", experiment.figures.join(", ")),
+            };
+            let came = match paper.kept(experiment) {
+                Some(kept) => {
+                    let rows = kept.rows.iter().filter(|row| row.change.is_empty());
+                    compared.extend(rows.clone().map(|row| row.id.clone()));
+                    tally(rows.filter(|row| !row.calibration).map(|row| &row.verdict))
+                }
+                None => "not run yet".to_owned(),
+            };
+            let _ = writeln!(text, "  {}{names}: {}", experiment.name, experiment.title);
+            let explains = if experiment.explains { " (explains, predicts nothing)" } else { "" };
+            let _ = writeln!(text, "    {came}{explains}");
+        }
+        let values = published.values.len();
+        let left = published.values.iter().filter(|value| !compared.contains(&value.id)).count();
+        let _ = writeln!(text, "  {values} published values, {left} of them not attempted");
+    }
+    terminal::print(&text)
+}
+
+fn run_all(folder: &Path, run: &PaperRun) -> Result<(), Problem> {
+    let paper = paper(folder, &run.paper)?;
+    let mut experiments = paper.chosen(&run.experiments)?;
+    if let Some(seeds) = run.seeds {
+        experiments.iter_mut().for_each(|experiment| experiment.seeds = seeds);
+    }
+    let made = provenance(&paper.folder, &words_of_command());
+    for experiment in &experiments {
+        let counter = Counter::new(&experiment.name, experiment.runs());
+        let done = AtomicU64::new(0);
+        let results = experiment.run(&|| counter.at(done.fetch_add(1, Ordering::Relaxed) + 1));
+        drop(counter);
+        let results = results?;
+        let published = paper.published()?;
+        let changes = experiment.sensitivity.map(|axis| &experiment.axes[axis].points);
+        let mut judged = Vec::new();
+        for change in 0..changes.map_or(1, Vec::len) {
+            let name = changes.filter(|_| change > 0).map_or("", |points| points[change].name());
+            judged.push((name.to_owned(), judge(experiment, &results, &published, change)?));
+        }
+        let written = match run.keep {
+            true => paper.write(experiment, &results, &judged, &made)?,
+            false => Vec::new(),
+        };
+        let mut text = outcome(experiment, &judged);
+        for file in written {
+            let _ = writeln!(text, "  written: {}", file.display());
+        }
+        terminal::print(&text)?;
+    }
+    Ok(())
+}
+
+/// What an experiment came to, for people.
+fn outcome(experiment: &Experiment, judged: &[(String, Vec<Judged>)]) -> String {
+    let mut text = format!("{}: {}\n", experiment.name, experiment.title);
+    let Some(((_, first), changed)) = judged.split_first() else { return text };
+    for group in first {
+        let _ = writeln!(text, "\n  {}: {}  (to within {})", group.title, group.verdict, {
+            &group.tolerance
+        });
+        for row in &group.rows {
+            let verdict = match row.calibration {
+                true => "calibration".to_owned(),
+                false => row.verdict.to_string(),
+            };
+            let (theirs, ours) = (&row.published, &row.ours);
+            let _ = writeln!(text, "    {verdict:<12} {}: {theirs}; here {ours}", row.id);
+            let _ = writeln!(text, "    {:<12}   {}", "", row.sentence);
+        }
+    }
+    for (name, groups) in changed {
+        let differ = first.iter().zip(groups).filter(|(was, is)| was.verdict != is.verdict);
+        let differ: Vec<String> = differ
+            .map(|(was, is)| format!("{}: {} -> {}", was.title, was.verdict, is.verdict))
+            .collect();
+        let says = if differ.is_empty() { "no verdict changes".into() } else { differ.join("; ") };
+        let _ = writeln!(text, "  {name}: {says}");
+    }
+    text
+}
+
+fn calibrate(folder: &Path, name: &str) -> Result<(), Problem> {
+    let paper = paper(folder, name)?;
+    let calibration = Calibration::read(&paper)?;
+    terminal::print(&calibration.describe())?;
+    let found = calibration.search(&|misfit, best| {
+        terminal::tell(&format!("misfit {misfit:.5}, least {best:.5}\n"));
+    })?;
+    let mut text = format!("misfit {:.5} after {} sets of costs\n", found.misfit, found.trials);
+    for (id, theirs, ours) in &found.rows {
+        let error = (ours - theirs) / theirs * 100.0;
+        let _ = writeln!(text, "  {id}: {theirs} published, {ours:.1} here, {error:+.1} %");
+    }
+    text += "costs for the scenario:\n";
+    for (path, value) in &found.values {
+        let _ = writeln!(text, "  {path} = {value}");
+    }
+    terminal::print(&text)
+}
+
+fn write_report(folder: &Path, args: &PaperReport) -> Result<(), Problem> {
+    let chosen = match &args.paper {
+        Some(name) => vec![paper(folder, name)?],
+        None => papers(folder)?,
+    };
+    let made = provenance(folder, &words_of_command());
+    let html = slackline_papers::page(&chosen, &made)?;
+    let (pending, mut out) = Pending::new(&args.out)?;
+    let written = std::io::Write::write_all(&mut out, html.as_bytes());
+    pending.keep(written.and_then(|()| std::io::Write::flush(&mut out)))?;
+    terminal::print(&format!("written: {}\n", args.out.display()))
+}
+
+/// What the results will say about how they were made.
+fn provenance(folder: &Path, command: &str) -> Provenance {
+    Provenance { commit: commit(folder), command: command.to_owned(), date: today() }
+}
+
+/// The commit of the tree, and whether anything but results has changed since.
+fn commit(folder: &Path) -> String {
+    let git = |args: &[&str]| {
+        let output = Command::new("git").arg("-C").arg(folder).args(args).output().ok()?;
+        let text = String::from_utf8(output.stdout).ok()?;
+        output.status.success().then(|| text.trim().to_owned())
+    };
+    let Some(commit) = git(&["rev-parse", "--short=12", "HEAD"]) else { return "unknown".into() };
+    let changed = git(&[
+        "status",
+        "--porcelain",
+        "--untracked-files=all",
+        "--",
+        ":/",
+        ":(top,exclude,glob)**/results/**",
+    ]);
+    match changed.is_some_and(|text| text.is_empty()) {
+        true => commit,
+        false => format!("{commit} with changes"),
+    }
+}
+
+/// The command as it was typed, without where the program is.
+fn words_of_command() -> String {
+    let words = std::env::args().skip(1);
+    std::iter::once("slackline".to_owned()).chain(words).collect::<Vec<_>>().join(" ")
+}
+
+/// The day in UTC, as `2007-09-30`.
+fn today() -> String {
+    let seconds = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
+    date(seconds / (24 * 60 * 60))
+}
+
+/// The day so many days after 1970-01-01, by counting whole years and months.
+fn date(mut days: u64) -> String {
+    let is_leap =
+        |year: u64| year.is_multiple_of(4) && !year.is_multiple_of(100) || year.is_multiple_of(400);
+    let mut year = 1970;
+    while days >= 365 + u64::from(is_leap(year)) {
+        days -= 365 + u64::from(is_leap(year));
+        year += 1;
+    }
+    let february = 28 + u64::from(is_leap(year));
+    let months = [31, february, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31];
+    let mut month = 0;
+    while days >= months[month] {
+        days -= months[month];
+        month += 1;
+    }
+    format!("{year}-{:02}-{:02}", month + 1, days + 1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn days_have_dates() {
+        let dates = [0, 58, 59, 11_016, 13_786].map(date);
+        assert_eq!(dates, ["1970-01-01", "1970-02-28", "1970-03-01", "2000-02-29", "2007-09-30"]);
+    }
+}

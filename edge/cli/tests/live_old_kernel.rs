@@ -1,0 +1,67 @@
+//! What runs live where the kernel has only the system calls of Linux 4.4. Needs root.
+
+#![cfg(target_arch = "x86_64")]
+
+mod common;
+
+use std::time::Duration;
+
+use common::GOOD;
+use common::live::{self, Kernel, Victim, let_pass, wait_until};
+use rustix::process::Signal;
+
+#[test]
+fn part_victim() {
+    live::play_victim();
+}
+
+#[test]
+fn doctor_says_how_threads_are_held() {
+    let Some(live) = live::begin_on(Kernel::Linux44) else { return };
+    let text = live.run(&["doctor"]).good();
+    let line = text.lines().find(|line| line.contains(" pidfd ")).expect("a line about pidfds");
+    assert!(line.contains("missing") && line.contains("using /proc descriptors"), "{line}");
+    assert!(text.contains("This host can run scenarios live"), "{text}");
+}
+
+#[test]
+fn two_hogs_run() {
+    let Some(live) = live::begin_on(Kernel::Linux44) else { return };
+    live.place.write("it.toml", GOOD.as_bytes());
+    let out = live.run(&["run", "it.toml"]).good();
+    assert!(out.contains("gold") && out.contains("silver"), "{out}");
+    assert!(!out.contains("note: "), "{out}");
+    live.nothing_is_left();
+}
+
+#[test]
+fn a_victim_that_ends_in_the_middle_is_noted() {
+    let Some(live) = live::begin_on(Kernel::Linux44) else { return };
+    for threads in ["process", "vcpus"] {
+        let victim = Victim::start();
+        let runner = live.start(&victim.scenario(threads, "1500ms"));
+        wait_until("the victim to be held", || victim.is_held());
+        drop(victim);
+        runner.end().ended_with(0).shows("note: `victim` ended by itself at ");
+        live.nothing_is_left();
+    }
+}
+
+#[test]
+fn a_keeper_that_was_replaced_gives_back_as_well() {
+    let Some(live) = live::begin_on(Kernel::Linux44) else { return };
+    let victim = Victim::start();
+    let runner = live.start(&victim.scenario("vcpus", "10s"));
+    wait_until("the victim to be held", || victim.is_held());
+    let_pass(Duration::from_millis(200));
+    let first = live.processes_of("keep");
+    assert_eq!(first.len(), 1);
+    live::kill(first[0], Signal::KILL);
+    wait_until("another keeper", || {
+        live.processes_of("keep").iter().any(|pid| !first.contains(pid))
+    });
+    runner.signal(Signal::KILL);
+    assert_eq!(runner.end().code, None);
+    victim.is_given_back();
+    live.nothing_is_left();
+}

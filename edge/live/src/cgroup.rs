@@ -1,0 +1,340 @@
+//! Groups of our own in the kernel's cgroup hierarchies: where they can be made, and how they go.
+//!
+//! A group of ours is for one thread or one process, which is moved into it and, when the group is
+//! dissolved, back to where it came from, with whatever was born there meanwhile.
+
+mod mounts;
+
+use std::ffi::OsString;
+use std::fmt;
+use std::fs::{self, OpenOptions};
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+
+use rustix::io::Errno;
+use thiserror::Error;
+
+use crate::sys::Tid;
+use crate::thread::ThreadRef;
+use mounts::Mount;
+
+/// What our groups' names begin with.
+const PREFIX: &str = "slackline-";
+
+/// Which of the kernel's two versions of cgroups.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Version {
+    /// A hierarchy for each set of controllers.
+    V1,
+    /// One hierarchy for all.
+    V2,
+}
+
+impl fmt::Display for Version {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str(match self {
+            Version::V1 => "version 1",
+            Version::V2 => "version 2",
+        })
+    }
+}
+
+/// What a group is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Controller {
+    /// Freezing. Its groups are for single threads.
+    Freezer,
+    /// CPU time. Its groups are for whole processes.
+    Cpu,
+}
+
+impl Controller {
+    /// What the kernel calls it.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Controller::Freezer => "freezer",
+            Controller::Cpu => "cpu",
+        }
+    }
+
+    /// The file that lists a group's members and takes new ones.
+    const fn members(self, version: Version) -> &'static str {
+        match (self, version) {
+            (Controller::Cpu, _) => "cgroup.procs",
+            (Controller::Freezer, Version::V1) => "tasks",
+            (Controller::Freezer, Version::V2) => "cgroup.threads",
+        }
+    }
+}
+
+/// Why there can be no group, or why it cannot be dissolved.
+#[derive(Debug, Error)]
+pub enum CgroupError {
+    /// There is no hierarchy of this version, or not with this controller.
+    #[error("no cgroups of {version} with the controller `{}` are mounted", controller.name())]
+    NotMounted {
+        /// Of which version.
+        version: Version,
+        /// With which controller.
+        controller: Controller,
+    },
+    /// The thread's group is not below any mount that we can see.
+    #[error("thread {tid} is in cgroup {group}, which is outside what is mounted here")]
+    OutOfSight {
+        /// The thread.
+        tid: Tid,
+        /// Its group, as the kernel names it.
+        group: PathBuf,
+    },
+    /// The thread already has a group as we make them.
+    #[error("thread {tid} is already held, in cgroup {group}")]
+    AlreadyHeld {
+        /// The thread.
+        tid: Tid,
+        /// Its group.
+        group: PathBuf,
+    },
+    /// Version 2 has the controller nowhere above the thread.
+    #[error("no cgroup of version 2 from {group} upwards hands the controller `cpu` on")]
+    NotEnabled {
+        /// The thread's group.
+        group: PathBuf,
+    },
+    /// A step on the way was refused.
+    #[error("cannot {step} {path}")]
+    Refused {
+        /// What was tried.
+        step: Step,
+        /// On which file.
+        path: PathBuf,
+        /// What the kernel said.
+        source: io::Error,
+    },
+}
+
+/// A step in making, using or dissolving a group.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// Read what the kernel says.
+    Read,
+    /// Make the group.
+    Make,
+    /// Make the group threaded.
+    MakeThreaded,
+    /// Move a thread or process into a group.
+    Move,
+    /// Open the file that freezes.
+    OpenSwitch,
+    /// Thaw the group.
+    Thaw,
+    /// Limit the group's CPU time.
+    Limit,
+    /// Remove the group.
+    Remove,
+}
+
+impl fmt::Display for Step {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str(match self {
+            Step::Read => "read",
+            Step::Make => "make cgroup",
+            Step::MakeThreaded => "make threaded by",
+            Step::Move => "move a thread by",
+            Step::OpenSwitch => "open",
+            Step::Thaw => "thaw by",
+            Step::Limit => "limit CPU time by",
+            Step::Remove => "remove cgroup",
+        })
+    }
+}
+
+/// Where a group of our own is made, or to be made.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Place {
+    /// Which version.
+    pub version: Version,
+    /// What for.
+    pub controller: Controller,
+    /// The group for one thread or process alone.
+    pub group: PathBuf,
+    /// The group it comes from and goes back to.
+    pub origin: PathBuf,
+}
+
+impl Place {
+    /// Where this thread (for the controller `cpu`: its process) could have a group of its own,
+    /// best first. Touches nothing.
+    ///
+    /// # Errors
+    /// When there is no such place in either version: why not in version 1, unless that is just not
+    /// mounted.
+    pub fn find(thread: &ThreadRef, controller: Controller) -> Result<Vec<Place>, CgroupError> {
+        let mut places = Vec::new();
+        let mut why = None;
+        for version in [Version::V2, Version::V1] {
+            match Place::find_in(version, thread, controller) {
+                Ok(place) => places.push(place),
+                Err(error @ CgroupError::NotMounted { .. }) => why = why.or(Some(error)),
+                Err(error @ CgroupError::AlreadyHeld { .. }) => return Err(error),
+                Err(error) => why = Some(error),
+            }
+        }
+        match why {
+            Some(error) if places.is_empty() => Err(error),
+            _ => Ok(places),
+        }
+    }
+
+    /// Where in this version there could be such a group: below the one the thread is in or, where
+    /// the rules of version 2 do not allow that, below the nearest one above it where they do.
+    ///
+    /// # Errors
+    /// When no such hierarchy with the controller is mounted, the thread's group cannot be seen
+    /// from here, the thread is in a group of our making, or the controller is switched on nowhere.
+    pub fn find_in(
+        version: Version,
+        thread: &ThreadRef,
+        controller: Controller,
+    ) -> Result<Place, CgroupError> {
+        let tid = thread.tid();
+        let none = CgroupError::NotMounted { version, controller };
+        let mounts = mounts::parse(&read(Path::new("/proc/self/mountinfo"))?, controller);
+        let groups = read(&PathBuf::from(format!("/proc/{}/task/{tid}/cgroup", thread.pid())))?;
+        let mut mounted = mounts.iter().filter(|mount| mount.version == version).peekable();
+        let (Some(of_thread), Some(_)) =
+            (mounts::group_of(&groups, version, controller), mounted.peek())
+        else {
+            return Err(none);
+        };
+        let Some(origin) = mounted.find_map(|mount: &Mount| mount.place(&of_thread)) else {
+            return Err(CgroupError::OutOfSight { tid, group: of_thread });
+        };
+        if is_ours(&origin) {
+            return Err(CgroupError::AlreadyHeld { tid, group: origin });
+        }
+        let Some(parent) = parent_for(&origin, version, controller) else {
+            return Err(CgroupError::NotEnabled { group: origin });
+        };
+        // The start time keeps groups of different threads apart even where an old one is left.
+        let name = OsString::from(format!("{PREFIX}{tid}-{}", thread.started()));
+        Ok(Place { version, controller, group: parent.join(name), origin })
+    }
+
+    /// Makes the group, still empty.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub(crate) fn make(&self) -> Result<(), CgroupError> {
+        fs::create_dir(&self.group)
+            .map_err(|source| CgroupError::refused(Step::Make, &self.group, source))
+    }
+
+    /// Moves a thread or process into the group.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub(crate) fn take_in(&self, id: Tid) -> Result<(), CgroupError> {
+        let members = self.controller.members(self.version);
+        write(&self.group.join(members), &id.to_string(), Step::Move)
+    }
+
+    /// Moves everything in the group back, and removes it. Does nothing where there is no group,
+    /// and can be repeated.
+    ///
+    /// # Errors
+    /// The first step that was refused; all others have been tried.
+    pub(crate) fn dissolve(&self) -> Result<(), CgroupError> {
+        /// Threads may be born into the group while others are moved out of it, and a thread that
+        /// is exiting leaves only when it is done. Either is over within a few rounds.
+        const ROUNDS: usize = 100;
+        if !self.is_made() {
+            return Ok(());
+        }
+        let mut last = Ok(());
+        for _ in 0..ROUNDS {
+            last = self.move_all_back().and_then(|()| self.remove());
+            if last.is_ok() {
+                break;
+            }
+            std::thread::yield_now();
+        }
+        last
+    }
+
+    /// Whether the group exists.
+    #[must_use]
+    pub fn is_made(&self) -> bool {
+        self.group.is_dir()
+    }
+
+    fn move_all_back(&self) -> Result<(), CgroupError> {
+        let members = self.controller.members(self.version);
+        let (from, to) = (self.group.join(members), self.origin.join(members));
+        let threads = match fs::read_to_string(&from) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+            threads => threads.map_err(|source| CgroupError::refused(Step::Read, &from, source))?,
+        };
+        for tid in threads.lines() {
+            match write(&to, tid, Step::Move) {
+                // It exited after it was listed.
+                Err(error) if error.is(Errno::SRCH) => {}
+                result => result?,
+            }
+        }
+        Ok(())
+    }
+
+    fn remove(&self) -> Result<(), CgroupError> {
+        match fs::remove_dir(&self.group) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+            result => {
+                result.map_err(|source| CgroupError::refused(Step::Remove, &self.group, source))
+            }
+        }
+    }
+}
+
+impl CgroupError {
+    pub(crate) fn refused(step: Step, path: &Path, source: io::Error) -> CgroupError {
+        CgroupError::Refused { step, path: path.to_path_buf(), source }
+    }
+
+    fn is(&self, errno: Errno) -> bool {
+        matches!(self, CgroupError::Refused { source, .. }
+            if source.raw_os_error() == Some(errno.raw_os_error()))
+    }
+}
+
+/// The group below which one for this could be made.
+///
+/// In version 2 the controller `cpu` can be had only below a group that hands it on, and such a
+/// group, unless it is the root, has no processes of its own.
+fn parent_for(origin: &Path, version: Version, controller: Controller) -> Option<PathBuf> {
+    if (version, controller) != (Version::V2, Controller::Cpu) {
+        return Some(origin.to_path_buf());
+    }
+    let hands_on = |group: &&Path| {
+        let handed = fs::read_to_string(group.join("cgroup.subtree_control"));
+        handed.is_ok_and(|list| list.split_ascii_whitespace().any(|name| name == "cpu"))
+    };
+    origin.ancestors().find(hands_on).map(Path::to_path_buf)
+}
+
+fn is_ours(group: &Path) -> bool {
+    group.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(PREFIX.as_bytes()))
+}
+
+fn read(path: &Path) -> Result<Vec<u8>, CgroupError> {
+    fs::read(path).map_err(|source| CgroupError::refused(Step::Read, path, source))
+}
+
+/// Writes to a file of the kernel, which must exist.
+///
+/// # Errors
+/// When the kernel refuses.
+pub(crate) fn write(path: &Path, text: &str, step: Step) -> Result<(), CgroupError> {
+    let written = OpenOptions::new().write(true).open(path);
+    let written = written.and_then(|mut file| file.write_all(text.as_bytes()));
+    written.map_err(|source| CgroupError::refused(step, path, source))
+}

@@ -1,0 +1,444 @@
+//! One plot: its axes, then its layers inside them.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+
+use crate::figure::Plot;
+use crate::ink::Ink;
+use crate::layer::{At, Layer, Region, Rule, Shape, Spread};
+use crate::legend::{Legend, mark, mark_paint};
+use crate::marks::{dash, marker};
+use crate::scale::{Kind, Scale, Tick};
+use crate::svg::{Anchor, Area, Font, Paint, Spot, Svg, polyline, r};
+use crate::text::{brief, ems};
+
+const TICK: Font = Font::of(11.5, Anchor::Middle, Ink::Muted);
+const LABEL: Font = Font::of(12.0, Anchor::Start, Ink::Muted);
+const HEAD: Font = Font::of(13.0, Anchor::Start, Ink::Text).bold();
+const NOTE: Font = Font::of(11.0, Anchor::Start, Ink::Muted);
+
+/// What part of the place of a name is used; the rest is the gap to the next.
+const SLOTS: f64 = 0.8;
+
+/// So many markers still look like markers; more are dots.
+const FEW: usize = 60;
+
+/// Bars have their values written on them while there are not more.
+const FEW_BARS: usize = 14;
+
+/// How much higher than its highest bar a plot is.
+const HEADROOM: f64 = 1.08;
+
+/// A plot while it is drawn.
+struct Canvas<'a> {
+    svg: &'a mut Svg,
+    plot: &'a Plot,
+    legend: &'a Legend<'a>,
+    /// Between the axes.
+    area: Area,
+    x: Scale,
+    y: Scale,
+    /// The names that stand beside each other in the place of each name of the x axis.
+    slots: Vec<&'a str>,
+    /// How high the stack is, by the order of its places.
+    stacked: Vec<f64>,
+}
+
+/// Draws a plot into an area of the picture; `id` is for what cuts off what lies outside.
+pub(crate) fn draw_plot(svg: &mut Svg, plot: &Plot, legend: &Legend<'_>, outer: Area, id: &str) {
+    let (x, y) = scales(plot);
+    let y_ticks = y.ticks(((outer.height - 90.0) / 30.0).max(2.0) as usize);
+    let widest =
+        y_ticks.iter().filter_map(|tick| tick.label.as_deref()).map(ems).fold(1.0, f64::max);
+    let left = outer.left + widest * TICK.size + 14.0;
+    let mut top = outer.top + 4.0;
+    if !plot.title.is_empty() {
+        top += 17.0;
+        svg.text(Spot { x: outer.left, y: top - 3.0 }, HEAD, &plot.title);
+    }
+    if !plot.y.label.is_empty() {
+        top += 17.0;
+        svg.text(Spot { x: outer.left, y: top - 4.0 }, LABEL, &plot.y.label);
+    }
+    top += 4.0;
+    let bottom = outer.bottom() - if plot.x.label.is_empty() { 26.0 } else { 44.0 };
+    let area = Area { left, top, width: outer.right() - left - 10.0, height: bottom - top };
+    let slots = slots(plot);
+    let mut canvas = Canvas { svg, plot, legend, area, x, y, slots, stacked: Vec::new() };
+    canvas.axes(&y_ticks);
+    let Area { left, top, width, height } = area;
+    canvas.svg.raw(&format!(
+        "<clipPath id=\"{id}\"><rect x=\"{}\" y=\"{}\" width=\"{}\" height=\"{}\"/></clipPath>\n\
+         <g clip-path=\"url(#{id})\">\n",
+        r(left - 4.0),
+        r(top - 4.0),
+        r(width + 8.0),
+        r(height + 8.0),
+    ));
+    for layer in &plot.layers {
+        canvas.layer(layer);
+    }
+    canvas.svg.raw("</g>\n");
+    for layer in &plot.layers {
+        canvas.note(layer);
+    }
+}
+
+/// The scales that show everything.
+fn scales(plot: &Plot) -> (Scale, Scale) {
+    let mut xs = plot.x.includes.clone();
+    let mut ys = plot.y.includes.clone();
+    let mut stacked: Vec<f64> = Vec::new();
+    for layer in &plot.layers {
+        match &layer.shape {
+            Shape::Points(ats) | Shape::Steps(ats) => ats.iter().for_each(|at| {
+                xs.push(at.x);
+                ys.push(at.y);
+            }),
+            Shape::Line(ats, band) => {
+                xs.extend(ats.iter().map(|at| at.x).chain(band.iter().map(|of| of.x)));
+                ys.extend(ats.iter().map(|at| at.y));
+                ys.extend(band.iter().flat_map(|of| [of.low, of.high]));
+            }
+            Shape::Bars(spreads) | Shape::Ranges(spreads) => {
+                xs.extend(spreads.iter().map(|of| of.x));
+                ys.extend(spreads.iter().flat_map(|of| [of.low, of.mid, of.high]));
+                if matches!(layer.shape, Shape::Bars(_)) {
+                    // From zero, and with room for the values above them.
+                    ys.push(0.0);
+                    ys.extend(spreads.iter().map(|of| of.high * HEADROOM));
+                }
+            }
+            Shape::Stack(ats) => {
+                stacked.resize(stacked.len().max(ats.len()), 0.0);
+                stacked.iter_mut().zip(ats).for_each(|(sum, at)| *sum += at.y);
+                xs.extend(ats.iter().map(|at| at.x));
+                ys.push(0.0);
+            }
+            Shape::RuleAt(Rule::X(x)) => xs.push(*x),
+            Shape::RuleAt(Rule::Y(y)) => ys.push(*y),
+            Shape::Region(Region::X(from, to)) => xs.extend([from, to]),
+            Shape::Region(Region::Y(from, to)) => ys.extend([from, to]),
+        }
+    }
+    ys.extend(stacked);
+    let x = Scale::around(plot.x.kind.clone(), &xs, plot.x.said);
+    (x, Scale::around(plot.y.kind.clone(), &ys, plot.y.said))
+}
+
+fn slots(plot: &Plot) -> Vec<&str> {
+    let mut slots: Vec<&str> = Vec::new();
+    if plot.x.is_names() {
+        for layer in plot.layers.iter().filter(|layer| layer.has_slot()) {
+            if !slots.contains(&layer.slot()) {
+                slots.push(layer.slot());
+            }
+        }
+    }
+    slots
+}
+
+impl Canvas<'_> {
+    fn axes(&mut self, y_ticks: &[Tick]) {
+        let Area { left, top, .. } = self.area;
+        let (right, bottom) = (self.area.right(), self.area.bottom());
+        for tick in y_ticks {
+            let Some(y) = self.y_at(tick.at) else { continue };
+            let (from, to) = (Spot { x: left, y }, Spot { x: right, y });
+            let Some(label) = &tick.label else {
+                self.svg.line(Spot { x: left - 3.0, y }, from, Paint::stroke(Ink::Grid, 1.0));
+                continue;
+            };
+            let is_zero = tick.at == 0.0 && self.y.range.from < 0.0;
+            let ink = if is_zero { Ink::Muted } else { Ink::Grid };
+            self.svg.line(from, to, Paint::stroke(ink, 1.0));
+            let font = Font { anchor: Anchor::End, ..TICK };
+            self.svg.text(Spot { x: left - 7.0, y: y + 4.0 }, font, label);
+        }
+        self.svg.line(
+            Spot { x: left, y: bottom },
+            Spot { x: right, y: bottom },
+            Paint::stroke(Ink::Muted, 1.0),
+        );
+        self.x_ticks();
+        if !self.plot.x.label.is_empty() {
+            let at = Spot { x: left + self.area.width / 2.0, y: bottom + 36.0 };
+            let font = Font { anchor: Anchor::Middle, ..LABEL };
+            self.svg.text(at, font, &self.plot.x.label);
+        }
+        debug_assert!(top < bottom, "a panel has room for its plot");
+    }
+
+    fn x_ticks(&mut self) {
+        let bottom = self.area.bottom();
+        let ticks = self.x.ticks((self.area.width / 70.0).max(2.0) as usize);
+        let mut free = f64::NEG_INFINITY;
+        for tick in ticks {
+            let Some(x) = self.x_at(tick.at) else { continue };
+            let size = if tick.label.is_some() { 5.0 } else { 3.0 };
+            let end = Spot { x, y: bottom + size };
+            if !self.plot.x.is_names() {
+                self.svg.line(Spot { x, y: bottom }, end, Paint::stroke(Ink::Muted, 1.0));
+            }
+            let Some(label) = tick.label else { continue };
+            let half = ems(&label) * TICK.size / 2.0;
+            if x - half < free {
+                continue; // No room beside the one before.
+            }
+            free = x + half + 3.0;
+            self.svg.text(Spot { x, y: bottom + 18.0 }, TICK, &label);
+        }
+    }
+
+    fn x_at(&self, value: f64) -> Option<f64> {
+        Some(self.area.left + self.x.place(value)? * self.area.width)
+    }
+
+    fn y_at(&self, value: f64) -> Option<f64> {
+        Some(self.area.bottom() - self.y.place(value)? * self.area.height)
+    }
+
+    fn spot(&self, at: At) -> Option<Spot> {
+        Some(Spot { x: self.x_at(at.x)?, y: self.y_at(at.y)? })
+    }
+
+    /// How wide the place of a layer is, and how far it is from the middle of its name's place.
+    fn slot(&self, layer: &Layer) -> (f64, f64) {
+        let Kind::Names(names) = &self.x.kind else { return (self.area.width / 40.0, 0.0) };
+        let all = self.area.width / names.len().max(1) as f64 * SLOTS;
+        let width = all / self.slots.len().max(1) as f64;
+        let nth = self.slots.iter().position(|slot| *slot == layer.slot()).unwrap_or(0) as f64;
+        (width, (nth + 0.5) * width - all / 2.0)
+    }
+
+    fn layer(&mut self, layer: &Layer) {
+        match &layer.shape {
+            Shape::Points(ats) => self.points(layer, ats),
+            Shape::Line(ats, band) => self.line(layer, ats, band),
+            Shape::Steps(ats) => self.steps(layer, ats),
+            Shape::Bars(spreads) => self.bars(layer, spreads),
+            Shape::Ranges(spreads) => self.ranges(layer, spreads),
+            Shape::Stack(ats) => self.stack(layer, ats),
+            Shape::RuleAt(rule) => self.rule(*rule),
+            Shape::Region(region) => self.region(*region),
+        }
+    }
+
+    fn told(&self, layer: &Layer, at: At) -> String {
+        let x = match &self.x.kind {
+            Kind::Names(names) => names
+                .iter()
+                .enumerate()
+                .find(|(nth, _)| *nth as f64 == at.x.round())
+                .map(|of| of.1.clone()),
+            _ => None,
+        };
+        format!("{}: {}, {}", layer.name, x.unwrap_or_else(|| brief(at.x)), brief(at.y))
+    }
+
+    /// Values on one tenth of a pixel are one mark, larger the more they are.
+    fn points(&mut self, layer: &Layer, ats: &[At]) {
+        let (_, offset) = self.slot(layer);
+        let shown = ats.iter().filter(|at| self.x.shows(at.x) && self.y.shows(at.y));
+        let spots = shown.filter_map(|at| self.spot(*at).map(|spot| (spot, *at)));
+        let mut places: BTreeMap<(String, String), (Spot, At, u32)> = BTreeMap::new();
+        for (spot, at) in spots {
+            let spot = Spot { x: spot.x + offset, ..spot };
+            let place = places.entry((r(spot.x), r(spot.y))).or_insert((spot, at, 0));
+            place.2 += 1;
+        }
+        let (ink, number) = (self.legend.ink(layer), self.legend.number(layer));
+        if places.len() <= FEW {
+            let shape = if layer.is_published { number + 3 } else { number };
+            for (spot, at, count) in places.values() {
+                let path = marker(shape, *spot, 3.4 + 0.7 * f64::from(*count).log10());
+                let told = self.told(layer, *at);
+                self.svg.told_path(&path, mark_paint(layer, ink), &told);
+            }
+            return;
+        }
+        for (least, most, size) in [(1, 1, 2.2), (2, 4, 3.0), (5, 19, 4.0), (20, u32::MAX, 5.2)] {
+            let mut path = String::new();
+            for ((x, y), place) in &places {
+                if (least..=most).contains(&place.2) {
+                    let _ = write!(path, "M{x} {y}h0");
+                }
+            }
+            self.svg.dots(&path, Paint::stroke(ink, size).faint(0.7));
+        }
+    }
+
+    fn line(&mut self, layer: &Layer, ats: &[At], band: &[Spread]) {
+        let (ink, number) = (self.legend.ink(layer), self.legend.number(layer));
+        let edge =
+            |pick: fn(&Spread) -> f64| band.iter().map(move |of| At { x: of.x, y: pick(of) });
+        let around =
+            edge(|of| of.high).chain(edge(|of| of.low).collect::<Vec<_>>().into_iter().rev());
+        let outline = polyline(around.filter_map(|at| self.spot(at)));
+        self.svg.path(&outline, Paint::fill(ink).faint(0.16));
+        let dash = if layer.is_published { "" } else { dash(number) };
+        let path = polyline(ats.iter().filter_map(|at| self.spot(*at)));
+        self.svg.path(&path, Paint::stroke(ink, 2.0).dashed(dash));
+        if ats.len() <= FEW {
+            for at in ats {
+                if let Some(spot) = self.spot(*at) {
+                    mark(self.svg, layer, spot, (ink, number));
+                }
+            }
+        }
+    }
+
+    fn steps(&mut self, layer: &Layer, ats: &[At]) {
+        let (ink, number) = (self.legend.ink(layer), self.legend.number(layer));
+        let mut path = String::new();
+        for at in ats {
+            let Some(spot) = self.spot(*at) else { continue };
+            // Across at the height of the one before, then up.
+            let piece = if path.is_empty() {
+                format!("M{} {}", r(spot.x), r(spot.y))
+            } else {
+                format!("H{}V{}", r(spot.x), r(spot.y))
+            };
+            path.push_str(&piece);
+        }
+        let dash = if layer.is_published { "" } else { dash(number) };
+        self.svg.path(&path, Paint::stroke(ink, 2.0).dashed(dash));
+    }
+
+    fn bars(&mut self, layer: &Layer, spreads: &[Spread]) {
+        let ink = self.legend.ink(layer);
+        let (width, offset) = self.slot(layer);
+        let all = spreads.len() * self.slots.len().max(1);
+        let floor = if self.y.kind == Kind::Log { self.y.range.from } else { 0.0 };
+        for of in spreads {
+            let at = At { x: of.x, y: of.mid };
+            let (Some(spot), Some(base)) = (self.spot(at), self.y_at(floor)) else { continue };
+            let (left, right) = (spot.x + offset - width * 0.46, spot.x + offset + width * 0.46);
+            let corners = [(left, base), (left, spot.y), (right, spot.y), (right, base)];
+            let path = polyline(corners.map(|(x, y)| Spot { x, y })) + "z";
+            let paint = if layer.is_published {
+                Paint::stroke(Ink::Text, 1.4).dashed("3 2")
+            } else {
+                Paint::fill(ink).faint(0.88)
+            };
+            let told = self.told(layer, at);
+            self.svg.told_path(&path, paint, &told);
+            let middle = spot.x + offset;
+            self.whisker(middle, *of, Paint::stroke(Ink::Text, 1.2));
+            if all <= FEW_BARS && ems(&brief(of.mid)) * NOTE.size < width + 8.0 {
+                let top = self.y_at(of.high.max(of.mid)).unwrap_or(spot.y);
+                let font = Font { anchor: Anchor::Middle, ink: Ink::Text, ..NOTE };
+                self.svg.text(Spot { x: middle, y: top - 5.0 }, font, &brief(of.mid));
+            }
+        }
+    }
+
+    /// From least to most, with short ends.
+    fn whisker(&mut self, x: f64, of: Spread, paint: Paint) {
+        let (Some(low), Some(high)) = (self.y_at(of.low), self.y_at(of.high)) else { return };
+        if (low - high).abs() < 0.5 {
+            return;
+        }
+        let end = |y: f64| format!("M{} {}h6", r(x - 3.0), r(y));
+        let path = format!("M{} {}V{}{}{}", r(x), r(low), r(high), end(low), end(high));
+        self.svg.path(&path, paint);
+    }
+
+    fn ranges(&mut self, layer: &Layer, spreads: &[Spread]) {
+        let (ink, number) = (self.legend.ink(layer), self.legend.number(layer));
+        let (_, offset) = self.slot(layer);
+        for of in spreads {
+            let Some(spot) = self.spot(At { x: of.x, y: of.mid }) else { continue };
+            let spot = Spot { x: spot.x + offset, ..spot };
+            self.whisker(spot.x, *of, Paint::stroke(ink, 1.6));
+            mark(self.svg, layer, spot, (ink, number));
+        }
+    }
+
+    fn stack(&mut self, layer: &Layer, ats: &[At]) {
+        let ink = self.legend.ink(layer);
+        let mut below = std::mem::take(&mut self.stacked);
+        below.resize(ats.len(), 0.0);
+        let above: Vec<f64> = below.iter().zip(ats).map(|(low, at)| low + at.y).collect();
+        let edge = |heights: &[f64]| -> Vec<Spot> {
+            let mut spots: Vec<Spot> = Vec::new();
+            for (at, height) in ats.iter().zip(heights) {
+                let Some(spot) = self.spot(At { x: at.x, y: *height }) else { continue };
+                if let Some(last) = spots.last() {
+                    spots.push(Spot { x: spot.x, y: last.y });
+                }
+                spots.push(spot);
+            }
+            spots
+        };
+        let mut outline = edge(&above);
+        outline.extend(edge(&below).into_iter().rev());
+        let path = polyline(outline) + "z";
+        self.svg.path(&path, Paint::stroke(Ink::Paper, 0.6).filled(ink).faint(0.8));
+        self.stacked = above;
+    }
+
+    fn rule(&mut self, rule: Rule) {
+        let paint = Paint::stroke(Ink::Text, 1.2).dashed("5 4");
+        let Area { left, top, .. } = self.area;
+        let (right, bottom) = (self.area.right(), self.area.bottom());
+        let (from, to) = match rule {
+            Rule::Y(y) => {
+                let Some(y) = self.y_at(y) else { return };
+                (Spot { x: left, y }, Spot { x: right, y })
+            }
+            Rule::X(x) => {
+                let Some(x) = self.x_at(x) else { return };
+                (Spot { x, y: top }, Spot { x, y: bottom })
+            }
+        };
+        self.svg.line(from, to, paint);
+    }
+
+    fn region(&mut self, region: Region) {
+        let Area { left, top, width, height } = self.area;
+        let area = match region {
+            Region::Y(from, to) => {
+                let (Some(from), Some(to)) = (self.y_at(from), self.y_at(to)) else { return };
+                Area { top: from.min(to), height: (from - to).abs(), left, width }
+            }
+            Region::X(from, to) => {
+                let (Some(from), Some(to)) = (self.x_at(from), self.x_at(to)) else { return };
+                Area { left: from.min(to), width: (from - to).abs(), top, height }
+            }
+        };
+        self.svg.rect(area, Paint::fill(Ink::Text).faint(0.08));
+    }
+
+    /// The names of rules and regions, which no legend has, over everything else.
+    fn note(&mut self, layer: &Layer) {
+        let Area { left, top, .. } = self.area;
+        let (right, bottom) = (self.area.right(), self.area.bottom());
+        let (at, anchor) = match layer.shape {
+            Shape::RuleAt(Rule::Y(y)) => {
+                let Some(y) = self.y_at(y) else { return };
+                // Above the line, or below it where there is no room above.
+                let y = if y - top < 16.0 { y + 13.0 } else { y - 5.0 };
+                (Spot { x: right - 3.0, y }, Anchor::End)
+            }
+            Shape::RuleAt(Rule::X(x)) => {
+                let Some(x) = self.x_at(x) else { return };
+                let is_late = x > left + self.area.width * 0.7;
+                let at = |x| Spot { x, y: top + 11.0 };
+                if is_late { (at(x - 5.0), Anchor::End) } else { (at(x + 5.0), Anchor::Start) }
+            }
+            Shape::Region(Region::Y(from, to)) => {
+                let (Some(from), Some(to)) = (self.y_at(from), self.y_at(to)) else { return };
+                let y = from.min(to).clamp(top, bottom) + 13.0;
+                (Spot { x: right - 3.0, y }, Anchor::End)
+            }
+            Shape::Region(Region::X(from, to)) => {
+                let (Some(from), Some(to)) = (self.x_at(from), self.x_at(to)) else { return };
+                let x = from.min(to).clamp(left, right) + 5.0;
+                (Spot { x, y: top + 13.0 }, Anchor::Start)
+            }
+            _ => return,
+        };
+        self.svg.halo(at, Font { anchor, ..NOTE }, &layer.name);
+    }
+}

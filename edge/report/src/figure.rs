@@ -1,0 +1,181 @@
+//! A figure: panels with what is common to them.
+
+use std::fmt::Write as _;
+
+use crate::axis::Axis;
+use crate::draw::draw_plot;
+use crate::ink::{Ink, style};
+use crate::layer::Layer;
+use crate::legend::Legend;
+use crate::page::Made;
+use crate::svg::{Anchor, Area, Font, Paint, Spot, Svg};
+use crate::text::{ems, escaped};
+
+/// Two axes and what is drawn between them.
+#[derive(Clone, Debug)]
+pub struct Plot {
+    pub(crate) title: String,
+    pub(crate) x: Axis,
+    pub(crate) y: Axis,
+    pub(crate) layers: Vec<Layer>,
+}
+
+/// One plot or several panels, with a title, a legend and a caption.
+#[derive(Clone, Debug)]
+pub struct Figure {
+    title: String,
+    caption: String,
+    panels: Vec<Plot>,
+    columns: usize,
+    height: f64,
+}
+
+/// The width of every figure, in pixels; it shrinks with the page.
+pub(crate) const WIDTH: f64 = 780.0;
+
+/// What a figure looks for around it.
+const FONTS: &str = "Inter,system-ui,-apple-system,'Segoe UI',Helvetica,Arial,sans-serif";
+
+const GAP: f64 = 22.0;
+const TITLE: Font = Font::of(16.0, Anchor::Start, Ink::Text).bold();
+const FOOT: Font = Font::of(10.0, Anchor::Start, Ink::Muted);
+
+impl Plot {
+    /// An empty plot.
+    #[must_use]
+    pub fn new(x: Axis, y: Axis) -> Plot {
+        Plot { title: String::new(), x, y, layers: Vec::new() }
+    }
+
+    /// The title of a panel among others.
+    #[must_use]
+    pub fn titled(self, title: &str) -> Plot {
+        Plot { title: title.into(), ..self }
+    }
+
+    /// With one more layer, drawn over those before.
+    #[must_use]
+    pub fn with(mut self, layer: Layer) -> Plot {
+        self.layers.push(layer);
+        self
+    }
+}
+
+impl Figure {
+    /// A figure of one plot.
+    #[must_use]
+    pub fn new(title: &str, plot: Plot) -> Figure {
+        Figure::of_panels(title, [plot])
+    }
+
+    /// A figure of several plots, two beside each other.
+    pub fn of_panels(title: &str, panels: impl IntoIterator<Item = Plot>) -> Figure {
+        let panels: Vec<Plot> = panels.into_iter().collect();
+        let columns = panels.len().clamp(1, 2);
+        Figure { title: title.into(), caption: String::new(), panels, columns, height: 300.0 }
+    }
+
+    /// What one has to know to read it: what was measured, how often, what a band means.
+    #[must_use]
+    pub fn caption(self, text: &str) -> Figure {
+        Figure { caption: text.into(), ..self }
+    }
+
+    /// So many panels beside each other.
+    #[must_use]
+    pub fn columns(self, columns: usize) -> Figure {
+        Figure { columns: columns.max(1), ..self }
+    }
+
+    /// So high a panel, in pixels, where a figure is 780 wide.
+    #[must_use]
+    pub fn height(self, height: u16) -> Figure {
+        Figure { height: f64::from(height).max(80.0), ..self }
+    }
+
+    /// The figure by itself: a file for a talk or a repository, with who made it at its foot.
+    #[must_use]
+    pub fn svg(&self, made: &Made) -> String {
+        let (inside, height) = self.inside(made, 0);
+        let head = format!(
+            "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {height:.0}\" \
+             width=\"{WIDTH}\" height=\"{height:.0}\" font-family=\"{FONTS}\" role=\"img\">\n"
+        );
+        let mut svg = Svg::default();
+        svg.raw(&head);
+        svg.raw(&self.words());
+        svg.raw(&format!("<style>{}</style>\n", style()));
+        let whole = Area { left: 0.0, top: 0.0, width: WIDTH, height };
+        svg.rect(whole, Paint::fill(Ink::Paper));
+        svg.raw(&inside);
+        svg.raw("</svg>\n");
+        svg.text
+    }
+
+    /// The figure inside a page; `number` is its own there, from one.
+    pub(crate) fn html(&self, made: &Made, number: usize) -> String {
+        let (inside, height) = self.inside(made, number);
+        let mut text = String::from("<figure>\n");
+        let _ = writeln!(
+            text,
+            "<svg viewBox=\"0 0 {WIDTH} {height:.0}\" font-family=\"{FONTS}\" role=\"img\">"
+        );
+        text += &self.words();
+        text += &inside;
+        text += "</svg>\n";
+        if !self.caption.is_empty() {
+            let caption = crate::text::prose(&self.caption);
+            let _ = writeln!(text, "<figcaption><b>Figure {number}.</b> {caption}</figcaption>");
+        }
+        text += "</figure>\n";
+        text
+    }
+
+    /// What is read to those who cannot see it.
+    fn words(&self) -> String {
+        let (title, caption) = (escaped(&self.title), escaped(&self.caption));
+        format!("<title>{title}</title>\n<desc>{caption}</desc>\n")
+    }
+
+    fn inside(&self, made: &Made, number: usize) -> (String, f64) {
+        let mut svg = Svg::default();
+        let mut top = 8.0;
+        for line in lines(&self.title, TITLE.size) {
+            top += 19.0;
+            svg.text(Spot { x: 0.0, y: top }, TITLE, &line);
+        }
+        top += 10.0;
+        let legend = Legend::of(&self.panels);
+        top += legend.draw(&mut svg, Spot { x: 0.0, y: top });
+        let columns = self.columns.min(self.panels.len().max(1));
+        let gaps = GAP * (columns - 1) as f64;
+        let width = (WIDTH - gaps) / columns as f64;
+        for (nth, plot) in self.panels.iter().enumerate() {
+            let (column, row) = ((nth % columns) as f64, (nth / columns) as f64);
+            let left = column * (width + GAP);
+            let area = Area { left, top: top + row * self.height, width, height: self.height };
+            draw_plot(&mut svg, plot, &legend, area, &format!("clip-{number}-{nth}"));
+        }
+        top += self.panels.len().div_ceil(columns) as f64 * self.height;
+        for line in lines(&made.line(), FOOT.size) {
+            top += 13.0;
+            svg.text(Spot { x: 0.0, y: top }, FOOT, &line);
+        }
+        (svg.text, (top + 8.0).ceil())
+    }
+}
+
+/// A text in lines that are not wider than a figure.
+fn lines(text: &str, size: f64) -> Vec<String> {
+    let mut lines: Vec<String> = Vec::new();
+    for word in text.split_whitespace() {
+        match lines.last_mut() {
+            Some(line) if (ems(line) + ems(word) + 0.4) * size < WIDTH - 8.0 => {
+                line.push(' ');
+                line.push_str(word);
+            }
+            _ => lines.push(word.into()),
+        }
+    }
+    lines
+}

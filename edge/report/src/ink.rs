@@ -1,0 +1,118 @@
+//! Colours: those of Okabe and Ito ("Color Universal Design", 2008), for light and for dark paper.
+//!
+//! An element names an ink. It carries the light colour itself, for programs that know no style
+//! sheets (slides, vector editors); the style sheet of the page or picture overrides it and knows
+//! the dark one.
+
+/// What something is drawn with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Ink {
+    /// Letters, and what others published.
+    Text,
+    /// Letters that matter less.
+    Muted,
+    /// The lines behind a plot.
+    Grid,
+    /// What is drawn upon.
+    Paper,
+    /// The colour of a series, by its number; there are seven, then they come again.
+    Series(usize),
+}
+
+/// On light paper; each can be told from its neighbours and from the paper.
+const LIGHT: [&str; 7] =
+    ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#6b6b6b"];
+
+/// On dark paper.
+const DARK: [&str; 7] =
+    ["#56b4e9", "#e69f00", "#2fbf93", "#cc79a7", "#f0e442", "#e0783a", "#b0b0b0"];
+
+/// Text, muted, grid, paper.
+const LIGHT_PLAIN: [&str; 4] = ["#1b1f24", "#5b6470", "#dfe3e8", "#ffffff"];
+const DARK_PLAIN: [&str; 4] = ["#e8eaed", "#9aa4b0", "#343a42", "#15181c"];
+const PLAIN: [&str; 4] = ["text", "muted", "grid", "paper"];
+
+impl Ink {
+    /// The end of the names of its classes and of its variable.
+    pub(crate) fn name(self) -> String {
+        match self {
+            Ink::Text => PLAIN[0].into(),
+            Ink::Muted => PLAIN[1].into(),
+            Ink::Grid => PLAIN[2].into(),
+            Ink::Paper => PLAIN[3].into(),
+            Ink::Series(number) => format!("s{}", number % LIGHT.len()),
+        }
+    }
+
+    /// On light paper.
+    pub(crate) fn light(self) -> &'static str {
+        match self {
+            Ink::Text => LIGHT_PLAIN[0],
+            Ink::Muted => LIGHT_PLAIN[1],
+            Ink::Grid => LIGHT_PLAIN[2],
+            Ink::Paper => LIGHT_PLAIN[3],
+            Ink::Series(number) => LIGHT[number % LIGHT.len()],
+        }
+    }
+}
+
+fn all() -> impl Iterator<Item = Ink> {
+    let series = (0..LIGHT.len()).map(Ink::Series);
+    [Ink::Text, Ink::Muted, Ink::Grid, Ink::Paper].into_iter().chain(series)
+}
+
+/// The rules for inks: variables for light and dark, and a class each to fill and to stroke with.
+pub(crate) fn style() -> String {
+    let variables = |plain: [&str; 4], series: [&str; 7]| {
+        let colours = plain.into_iter().chain(series);
+        all().zip(colours).map(|(ink, colour)| format!("--{}:{colour};", ink.name())).collect()
+    };
+    let (light, dark): (String, String) =
+        (variables(LIGHT_PLAIN, LIGHT), variables(DARK_PLAIN, DARK));
+    let mut text = format!(
+        ":root{{color-scheme:light dark;{light}}}\n\
+         @media(prefers-color-scheme:dark){{:root{{{dark}}}}}\n\
+         @media print{{:root{{{light}}}}}\n"
+    );
+    for ink in all() {
+        let name = ink.name();
+        text += &format!(".f-{name}{{fill:var(--{name})}}.k-{name}{{stroke:var(--{name})}}\n");
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Relative luminance, as the Web Content Accessibility Guidelines define it.
+    fn luminance(colour: &str) -> f64 {
+        let part = |at: usize| {
+            let value = u8::from_str_radix(&colour[at..at + 2], 16).unwrap();
+            let value = f64::from(value) / 255.0;
+            if value <= 0.03928 { value / 12.92 } else { ((value + 0.055) / 1.055).powf(2.4) }
+        };
+        0.2126 * part(1) + 0.7152 * part(3) + 0.0722 * part(5)
+    }
+
+    fn contrast(a: &str, b: &str) -> f64 {
+        let (a, b) = (luminance(a), luminance(b));
+        (a.max(b) + 0.05) / (a.min(b) + 0.05)
+    }
+
+    #[test]
+    fn every_series_is_seen_on_its_paper_and_text_can_be_read() {
+        // Okabe and Ito's palette has no seven colours of 3 : 1 on white: orange and sky blue,
+        // which come late, are at 2.1; marks are large and shapes differ.
+        for (paper, plain, series) in
+            [(LIGHT_PLAIN[3], LIGHT_PLAIN, LIGHT), (DARK_PLAIN[3], DARK_PLAIN, DARK)]
+        {
+            for colour in &series[..3] {
+                assert!(contrast(colour, paper) >= 3.0, "{colour} on {paper}");
+            }
+            assert!(series.iter().all(|colour| contrast(colour, paper) >= 2.0));
+            assert!(contrast(plain[0], paper) >= 7.0);
+            assert!(contrast(plain[1], paper) >= 4.5);
+        }
+    }
+}

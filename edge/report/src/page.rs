@@ -1,0 +1,198 @@
+//! The page: one file, without scripts, that needs nothing else.
+
+use crate::figure::Figure;
+use crate::ink::style;
+use crate::table::Table;
+use crate::text::{escaped, prose};
+
+/// What made a figure or a page, so that somebody can make it again.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Made {
+    command: String,
+    seeds: Option<String>,
+    commit: Option<String>,
+    more: Vec<String>,
+}
+
+/// A page in the making; parts come in the order in which they are given.
+#[derive(Clone, Debug)]
+pub struct Page {
+    title: String,
+    made: Made,
+    parts: Vec<Part>,
+}
+
+#[derive(Clone, Debug)]
+enum Part {
+    Section(String),
+    Text(String),
+    Code(String),
+    List(Vec<String>),
+    Figure(Box<Figure>),
+    Table(Table),
+    Fold(String, Vec<Part>),
+}
+
+const STYLE: &str = "\
+body{margin:0;background:var(--paper);color:var(--text);\
+font:16px/1.55 Inter,system-ui,-apple-system,'Segoe UI',Helvetica,Arial,sans-serif}
+main{max-width:820px;margin:0 auto;padding:40px 20px 60px}
+h1{font-size:30px;line-height:1.2;margin:0 0 6px;letter-spacing:-.01em}
+h2{font-size:21px;margin:44px 0 8px;padding-top:18px;border-top:1px solid var(--grid)}
+p,ul{margin:10px 0;max-width:68ch}
+li{margin:4px 0}
+code,pre{font:13.5px/1.5 ui-monospace,SFMono-Regular,Menlo,Consolas,monospace}
+code{background:var(--wash);border-radius:4px;padding:1px 4px}
+pre{background:var(--wash);border-radius:8px;padding:12px 14px;overflow-x:auto}
+.made{color:var(--muted);font-size:13.5px;margin:0 0 26px}
+figure{margin:26px 0 30px}
+figure svg{display:block;width:100%;height:auto}
+figcaption{color:var(--muted);font-size:14px;line-height:1.5;margin-top:6px;max-width:74ch}
+figcaption b{color:var(--text)}
+.table{overflow-x:auto;margin:20px 0 26px}
+table{border-collapse:collapse;font-size:14.5px;font-variant-numeric:tabular-nums;width:100%}
+caption{caption-side:top;text-align:left;color:var(--muted);font-size:14px;padding-bottom:8px}
+th{font-weight:600;text-align:left;border-bottom:1.5px solid var(--muted);\
+padding:5px 12px 5px 0;vertical-align:bottom}
+td{border-bottom:1px solid var(--grid);padding:5px 12px 5px 0;vertical-align:top}
+th.number,td.number{text-align:right;white-space:nowrap}
+.note{color:var(--muted);font-size:13.5px;margin:6px 0 0}
+.verdict{white-space:nowrap;font-weight:600}
+.verdict i{display:inline-block;width:1.25em;font-style:normal}
+.good{color:var(--s2)}.fair{color:var(--s4)}.bad{color:var(--s1)}
+details{margin:14px 0}summary{cursor:pointer;color:var(--muted)}
+:root{--wash:#f3f5f7}@media(prefers-color-scheme:dark){:root{--wash:#20252b}}
+@media print{:root{--wash:#f3f5f7}figure,table{break-inside:avoid}}
+";
+
+impl Made {
+    /// By this command.
+    #[must_use]
+    pub fn by(command: &str) -> Made {
+        Made { command: command.into(), ..Made::default() }
+    }
+
+    /// With these seeds, as people would say it: `1 to 10`.
+    #[must_use]
+    pub fn seeds(self, seeds: &str) -> Made {
+        Made { seeds: Some(seeds.into()), ..self }
+    }
+
+    /// At this commit, where it is known.
+    #[must_use]
+    pub fn commit(self, commit: Option<&str>) -> Made {
+        Made { commit: commit.map(Into::into), ..self }
+    }
+
+    /// Something else that has to be known to make it again: the machine, the version.
+    #[must_use]
+    pub fn with(mut self, what: &str) -> Made {
+        self.more.push(what.into());
+        self
+    }
+
+    /// All of it in one line.
+    #[must_use]
+    pub fn line(&self) -> String {
+        let seeds = self.seeds.as_ref().map(|seeds| format!("seeds {seeds}"));
+        let commit = self.commit.as_ref().map(|commit| format!("commit {commit}"));
+        let command = Some(self.command.clone()).filter(|command| !command.is_empty());
+        let parts = command.into_iter().chain(seeds).chain(commit).chain(self.more.iter().cloned());
+        parts.collect::<Vec<_>>().join(" \u{b7} ")
+    }
+}
+
+impl Page {
+    /// An empty page.
+    #[must_use]
+    pub fn new(title: &str, made: Made) -> Page {
+        Page { title: title.into(), made, parts: Vec::new() }
+    }
+
+    /// A heading.
+    #[must_use]
+    pub fn section(self, title: &str) -> Page {
+        self.part(Part::Section(title.into()))
+    }
+
+    /// A paragraph; what stands between backquotes is code.
+    #[must_use]
+    pub fn text(self, text: &str) -> Page {
+        self.part(Part::Text(text.into()))
+    }
+
+    /// Lines as they are: commands, files.
+    #[must_use]
+    pub fn code(self, text: &str) -> Page {
+        self.part(Part::Code(text.into()))
+    }
+
+    /// Paragraphs with dots before them.
+    #[must_use]
+    pub fn list<T: Into<String>>(self, items: impl IntoIterator<Item = T>) -> Page {
+        self.part(Part::List(items.into_iter().map(Into::into).collect()))
+    }
+
+    /// A figure; figures are numbered.
+    #[must_use]
+    pub fn figure(self, figure: Figure) -> Page {
+        self.part(Part::Figure(Box::new(figure)))
+    }
+
+    /// A table.
+    #[must_use]
+    pub fn table(self, table: Table) -> Page {
+        self.part(Part::Table(table))
+    }
+
+    /// The parts of another page behind a line that opens them; its title and maker are dropped.
+    #[must_use]
+    pub fn folded(self, summary: &str, inside: Page) -> Page {
+        self.part(Part::Fold(summary.into(), inside.parts))
+    }
+
+    fn part(mut self, part: Part) -> Page {
+        self.parts.push(part);
+        self
+    }
+
+    /// The whole file.
+    #[must_use]
+    pub fn html(&self) -> String {
+        let (title, made) = (escaped(&self.title), escaped(&self.made.line()));
+        let mut text = format!(
+            "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
+             <meta name=\"viewport\" content=\"width=device-width,initial-scale=1\">\n\
+             <title>{title}</title>\n<style>\n{}{STYLE}</style>\n</head>\n<body><main>\n\
+             <h1>{title}</h1>\n<p class=\"made\">{made}</p>\n",
+            style(),
+        );
+        let mut figures = 0;
+        for part in &self.parts {
+            text += &self.part_html(part, &mut figures);
+        }
+        text + "</main></body>\n</html>\n"
+    }
+
+    fn part_html(&self, part: &Part, figures: &mut usize) -> String {
+        match part {
+            Part::Section(title) => format!("<h2>{}</h2>\n", escaped(title)),
+            Part::Text(text) => format!("<p>{}</p>\n", prose(text)),
+            Part::Code(text) => format!("<pre>{}</pre>\n", escaped(text)),
+            Part::List(items) => {
+                let item = |item: &String| format!("<li>{}</li>\n", prose(item));
+                format!("<ul>\n{}</ul>\n", items.iter().map(item).collect::<String>())
+            }
+            Part::Figure(figure) => {
+                *figures += 1;
+                figure.html(&self.made, *figures)
+            }
+            Part::Table(table) => table.html(),
+            Part::Fold(summary, parts) => {
+                let inside: String =
+                    parts.iter().map(|part| self.part_html(part, figures)).collect();
+                format!("<details><summary>{}</summary>\n{inside}</details>\n", prose(summary))
+            }
+        }
+    }
+}

@@ -1,0 +1,228 @@
+//! From values to places, and where the ticks stand.
+
+use crate::text::number;
+
+/// How an axis measures.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Kind {
+    /// Equal steps for equal differences.
+    Linear,
+    /// Equal steps for equal ratios.
+    Log,
+    /// Names side by side; values are their numbers from zero.
+    Names(Vec<String>),
+}
+
+/// From the first value shown to the last.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Range {
+    pub(crate) from: f64,
+    pub(crate) to: f64,
+}
+
+/// A mark on an axis; without a label a small one.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Tick {
+    pub(crate) at: f64,
+    pub(crate) label: Option<String>,
+}
+
+/// A kind of measure over a range.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Scale {
+    pub(crate) kind: Kind,
+    pub(crate) range: Range,
+}
+
+/// The values to which a range or a step may be rounded, in each power of ten.
+const NICE: [f64; 4] = [1.0, 2.0, 5.0, 10.0];
+
+impl Scale {
+    /// A scale for these values, which ends at round ones; `said` is what somebody asked for.
+    pub(crate) fn around(kind: Kind, values: &[f64], said: Option<Range>) -> Scale {
+        let usable = |value: &&f64| value.is_finite() && (kind != Kind::Log || **value > 0.0);
+        let values = || values.iter().filter(usable);
+        let least = values().copied().fold(f64::INFINITY, f64::min);
+        let most = values().copied().fold(f64::NEG_INFINITY, f64::max);
+        let range = match (&kind, said) {
+            (Kind::Names(names), _) => Range { from: -0.5, to: names.len() as f64 - 0.5 },
+            (_, Some(said)) => said,
+            (_, None) if least > most => Range { from: 1.0, to: 10.0 },
+            (Kind::Log, None) => Range { from: nice_below(least), to: nice_above(most) },
+            (Kind::Linear, None) => round_range(Range { from: least, to: most }),
+        };
+        let mut range = range;
+        if range.from >= range.to {
+            range.to = if kind == Kind::Log { range.from * 10.0 } else { range.from + 1.0 };
+        }
+        Scale { kind, range }
+    }
+
+    /// Where a value is: 0 at the start of the range, 1 at its end, outside where it is not in it.
+    pub(crate) fn place(&self, value: f64) -> Option<f64> {
+        let Range { from, to } = self.range;
+        let place = match self.kind {
+            Kind::Log => (value / from).ln() / (to / from).ln(),
+            _ => (value - from) / (to - from),
+        };
+        place.is_finite().then_some(place)
+    }
+
+    /// Whether a value is shown; a hair outside is inside.
+    pub(crate) fn shows(&self, value: f64) -> bool {
+        self.place(value).is_some_and(|place| (-1e-9..=1.0 + 1e-9).contains(&place))
+    }
+
+    /// Marks for about so many labels.
+    pub(crate) fn ticks(&self, labels: usize) -> Vec<Tick> {
+        let mut ticks = match &self.kind {
+            Kind::Linear => linear_ticks(self.range, labels),
+            Kind::Log => log_ticks(self.range, labels),
+            Kind::Names(names) => {
+                let tick = |(at, name): (usize, &String)| Tick {
+                    at: at as f64,
+                    label: Some(name.clone()),
+                };
+                names.iter().enumerate().map(tick).collect()
+            }
+        };
+        ticks.retain(|tick| self.shows(tick.at));
+        ticks
+    }
+}
+
+/// The range to the next round values, from zero where the values are all on one side of it and not
+/// far from it.
+fn round_range(range: Range) -> Range {
+    let Range { mut from, mut to } = range;
+    if from > 0.0 && from < to * 0.5 {
+        from = 0.0;
+    }
+    if to < 0.0 && to > from * 0.5 {
+        to = 0.0;
+    }
+    if from == to {
+        let about = if from == 0.0 { 1.0 } else { from.abs() * 0.5 };
+        (from, to) = (from - about, to + about);
+    }
+    let step = nice_step((to - from) / 8.0);
+    Range { from: (from / step + 1e-9).floor() * step, to: (to / step - 1e-9).ceil() * step }
+}
+
+/// The smallest of 1, 2, 5, 10, 20, … that is not below.
+fn nice_step(step: f64) -> f64 {
+    let power = 10f64.powf(step.log10().floor());
+    let nice = NICE.iter().find(|nice| **nice * power >= step * (1.0 - 1e-9));
+    nice.unwrap_or(&10.0) * power
+}
+
+fn nice_below(value: f64) -> f64 {
+    let power = 10f64.powf((value.log10() + 1e-9).floor());
+    let nice = NICE.iter().rev().find(|nice| **nice * power <= value * (1.0 + 1e-9));
+    nice.unwrap_or(&1.0) * power
+}
+
+fn nice_above(value: f64) -> f64 {
+    nice_step(value)
+}
+
+fn linear_ticks(range: Range, labels: usize) -> Vec<Tick> {
+    let step = nice_step((range.to - range.from) / labels.max(1) as f64);
+    let decimals = decimals_of(step);
+    let first = (range.from / step - 1e-9).ceil();
+    let count = ((range.to / step + 1e-9).floor() - first).max(0.0);
+    (0..=count.min(100.0) as u32)
+        .map(|nth| (first + f64::from(nth)) * step)
+        .map(|at| Tick { at, label: Some(number(at, decimals)) })
+        .collect()
+}
+
+fn decimals_of(step: f64) -> usize {
+    (0..9).find(|&places| step * 10f64.powi(places) >= 1.0 - 1e-9).unwrap_or(9) as usize
+}
+
+/// Ones, twos and fives have labels while there is room, the rest of each power a small mark.
+fn log_ticks(range: Range, labels: usize) -> Vec<Tick> {
+    let powers = range.from.log10().floor() as i32..=range.to.log10().ceil() as i32;
+    let decades = (range.to / range.from).log10();
+    // Every power, or every second or third where there are many.
+    let every = (decades / labels.max(1) as f64).ceil().max(1.0) as i32;
+    let all = decades * 3.0 <= labels as f64 + 1.0;
+    let mut ticks = Vec::new();
+    for power in powers {
+        for digit in 1..10 {
+            let at = f64::from(digit) * 10f64.powi(power);
+            let has_label =
+                (digit == 1 && power.rem_euclid(every) == 0) || (all && matches!(digit, 2 | 5));
+            let decimals = usize::try_from(-power).unwrap_or(0);
+            let label = has_label.then(|| power_label(at, decimals));
+            ticks.push(Tick { at, label });
+        }
+    }
+    ticks
+}
+
+fn power_label(at: f64, decimals: usize) -> String {
+    if at < 1e6 {
+        return number(at, decimals);
+    }
+    brief_power(at)
+}
+
+/// 2,000,000 as 2M: axes have no room for zeros.
+fn brief_power(at: f64) -> String {
+    let units = [(1e12, "T"), (1e9, "G"), (1e6, "M")];
+    let (unit, name) = units.into_iter().find(|(unit, _)| at >= *unit * 0.999).unwrap_or((1.0, ""));
+    format!("{}{name}", number(at / unit, 0))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn labels(scale: &Scale, about: usize) -> Vec<String> {
+        scale.ticks(about).into_iter().filter_map(|tick| tick.label).collect()
+    }
+
+    #[test]
+    fn linear_ranges_and_ticks_are_round() {
+        let scale = Scale::around(Kind::Linear, &[-97.0, 412.0], None);
+        assert_eq!(scale.range, Range { from: -100.0, to: 500.0 });
+        assert_eq!(labels(&scale, 6), ["\u{2212}100", "0", "100", "200", "300", "400", "500"]);
+        let scale = Scale::around(Kind::Linear, &[0.2, 0.9], None);
+        assert_eq!(scale.range, Range { from: 0.0, to: 1.0 });
+        assert_eq!(labels(&scale, 5), ["0.0", "0.2", "0.4", "0.6", "0.8", "1.0"]);
+    }
+
+    #[test]
+    fn one_value_or_none_has_a_range_too() {
+        let scale = Scale::around(Kind::Linear, &[7.0], None);
+        assert!(scale.range.from < 7.0 && scale.range.to > 7.0);
+        assert!(Scale::around(Kind::Linear, &[f64::NAN], None).range.from < 10.0);
+        assert_eq!(Scale::around(Kind::Log, &[0.0, -1.0], None).range.from, 1.0);
+    }
+
+    #[test]
+    fn log_ranges_end_at_ones_twos_and_fives() {
+        let scale = Scale::around(Kind::Log, &[1.3, 90.0], None);
+        assert_eq!(scale.range, Range { from: 1.0, to: 100.0 });
+        assert_eq!(labels(&scale, 6), ["1", "2", "5", "10", "20", "50", "100"]);
+        assert_eq!(scale.ticks(6).len(), 19, "with the small marks");
+        let scale = Scale::around(Kind::Log, &[0.003, 40_000.0], None);
+        assert_eq!(labels(&scale, 8), ["0.01", "0.1", "1", "10", "100", "1000", "10,000"]);
+        assert_eq!(
+            Scale::around(Kind::Log, &[1e6, 3e6], None).ticks(4)[0].label,
+            Some("1M".into())
+        );
+    }
+
+    #[test]
+    fn a_value_has_a_place() {
+        let scale = Scale::around(Kind::Log, &[1.0, 100.0], None);
+        assert!((scale.place(10.0).unwrap() - 0.5).abs() < 1e-12, "half of two decades");
+        assert_eq!(scale.place(0.0), None);
+        assert!(scale.shows(100.0) && !scale.shows(101.0));
+        let names = Scale::around(Kind::Names(vec!["a".into(), "b".into()]), &[], None);
+        assert_eq!(names.place(0.0), Some(0.25));
+    }
+}

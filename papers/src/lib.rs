@@ -1,0 +1,199 @@
+//! Reads a paper's folder, runs its experiments, compares what comes of them with what was
+//! published, and writes the results. Knows no paper.
+//!
+//! A folder has `paper.toml` (what it is, and its experiments), `paper.md` (for people),
+//! `published.toml` (numbers as printed), a file for each experiment, and the scenarios these are
+//! about. An experiment varies a scenario along axes, runs every point with several seeds, takes
+//! measures by their names, and says which published values they are held against and how far they
+//! may be off. What runs never sees what was published: only [`judge`] and, of the calibration rows
+//! alone, [`Calibration::search`] read it.
+
+#![forbid(unsafe_code)]
+
+mod calibrate;
+mod compare;
+mod comparison;
+mod csv;
+mod error;
+mod experiment;
+mod published;
+mod report;
+mod results;
+mod run;
+mod source;
+mod vary;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use serde::Deserialize;
+use toml::Spanned;
+
+pub use calibrate::{Calibration, Found};
+pub use compare::{Judged, Row, Tolerance, Verdict, digits, judge};
+pub use comparison::Group;
+pub use error::{FileFault, PaperError};
+pub use experiment::{Axis, AxisPoint, Experiment, Measure, Plot};
+pub use published::{Assumed, Is, Published, Read, Value};
+pub use report::page;
+pub use results::{Courses, Kept, KeptRow, Provenance, Written, tally};
+pub use run::{Course, Results, Stat};
+use source::Source;
+
+/// A paper's folder.
+#[derive(Clone, Debug)]
+pub struct Paper {
+    /// The name of the folder.
+    pub name: String,
+    /// Where it is.
+    pub folder: PathBuf,
+    /// What the paper is called.
+    pub title: String,
+    /// Who wrote it, and where it can be found.
+    pub cite: String,
+    /// What is not attempted, and why.
+    pub not_attempted: Vec<NotAttempted>,
+    experiments: Vec<Spanned<String>>,
+    source: Source,
+}
+
+/// Published values that no experiment is about.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct NotAttempted {
+    /// Their ids; one that ends in `*` stands for all that begin so.
+    pub published: Vec<String>,
+    /// Why not.
+    pub why: String,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct About {
+    title: String,
+    cite: String,
+    experiments: Vec<Spanned<String>>,
+    #[serde(default)]
+    not_attempted: Vec<NotAttempted>,
+}
+
+/// All papers of a folder, by name.
+///
+/// # Errors
+/// When there are none, or one of them says something wrong.
+pub fn papers(folder: &Path) -> Result<Vec<Paper>, PaperError> {
+    let none = || PaperError::NoPapers { folder: folder.into() };
+    let entries = fs::read_dir(folder).map_err(|_| none())?;
+    let mut found: Vec<PathBuf> = entries.flatten().map(|entry| entry.path()).collect();
+    found.retain(|path| path.join("paper.toml").is_file());
+    found.sort();
+    if found.is_empty() {
+        return Err(none());
+    }
+    found.iter().map(|path| Paper::read(path)).collect()
+}
+
+/// The paper of this name.
+///
+/// # Errors
+/// When there is none, or it says something wrong.
+pub fn paper(folder: &Path, name: &str) -> Result<Paper, PaperError> {
+    let papers = papers(folder)?;
+    let known = papers.iter().map(|paper| paper.name.clone()).collect();
+    let found = papers.into_iter().find(|paper| paper.name == name);
+    found.ok_or_else(|| PaperError::UnknownPaper { name: name.to_owned(), known })
+}
+
+impl Paper {
+    /// Reads what a folder says it is.
+    ///
+    /// # Errors
+    /// When `paper.toml` cannot be read, or says something wrong.
+    pub fn read(folder: &Path) -> Result<Paper, PaperError> {
+        let source = Source::read(&folder.join("paper.toml"))?;
+        let about: About = source.parse()?;
+        source.once("experiment", about.experiments.iter())?;
+        let name = folder.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        Ok(Paper {
+            name,
+            folder: folder.into(),
+            title: about.title,
+            cite: about.cite,
+            not_attempted: about.not_attempted,
+            experiments: about.experiments,
+            source,
+        })
+    }
+
+    /// What was published.
+    ///
+    /// # Errors
+    /// When `published.toml` cannot be read, or says something wrong.
+    pub fn published(&self) -> Result<Published, PaperError> {
+        Published::read(&self.folder)
+    }
+
+    /// Its experiments, in order.
+    ///
+    /// # Errors
+    /// When one of them cannot be read, or says something wrong.
+    pub fn experiments(&self) -> Result<Vec<Experiment>, PaperError> {
+        let read = |name: &Spanned<String>| {
+            Experiment::read(&self.folder, name.get_ref()).map_err(|error| match error {
+                // The list is to blame for a file that is not there.
+                PaperError::Unreadable { .. } => {
+                    self.source.unknown(name, "experiment", self.files())
+                }
+                error => error,
+            })
+        };
+        self.experiments.iter().map(read).collect()
+    }
+
+    /// Those of its experiments that have one of these names, or a figure that has; if no name is
+    /// given, all but those about assumptions, which are many runs and seldom of interest.
+    ///
+    /// # Errors
+    /// When a name is that of none, or a file says something wrong.
+    pub fn chosen(&self, asked: &[String]) -> Result<Vec<Experiment>, PaperError> {
+        let mut all = self.experiments()?;
+        let is_called =
+            |one: &Experiment, name: &String| one.name == *name || one.figures.contains(name);
+        for name in asked {
+            if !all.iter().any(|one| is_called(one, name)) {
+                let names = all
+                    .iter()
+                    .flat_map(|one| std::iter::once(one.name.clone()).chain(one.figures.clone()));
+                let mut known: Vec<String> = names.collect();
+                known.dedup();
+                let (paper, name) = (self.name.clone(), name.clone());
+                return Err(PaperError::UnknownExperiment { paper, name, known });
+            }
+        }
+        let is_asked = |one: &Experiment| asked.iter().any(|name| is_called(one, name));
+        all.retain(|one| is_asked(one) || asked.is_empty() && one.sensitivity.is_none());
+        Ok(all)
+    }
+
+    /// Why a published value is not attempted, as far as the paper's folder says so.
+    #[must_use]
+    pub fn why_not(&self, id: &str) -> Option<&str> {
+        let is_meant = |pattern: &String| match pattern.strip_suffix('*') {
+            Some(start) => id.starts_with(start),
+            None => id == pattern,
+        };
+        let found = self.not_attempted.iter().find(|not| not.published.iter().any(is_meant));
+        found.map(|not| not.why.as_str())
+    }
+
+    fn files(&self) -> Vec<String> {
+        let Ok(entries) = fs::read_dir(&self.folder) else { return Vec::new() };
+        let names = entries.flatten().filter_map(|entry| entry.file_name().into_string().ok());
+        let mut names: Vec<String> = names
+            .filter_map(|name| name.strip_suffix(".toml").map(str::to_owned))
+            .filter(|name| name != "paper" && name != "published")
+            .collect();
+        names.sort();
+        names
+    }
+}

@@ -1,0 +1,415 @@
+//! One page about papers, from their results as they were written: each figure ours and theirs,
+//! each comparison with its verdict, what was assumed and how much it matters.
+
+use std::collections::BTreeMap;
+use std::fs;
+
+use slackline_report::{Axis as Ink, Cell, Figure, Layer, Made, Page, Plot as Panel, Table};
+use slackline_units::Span;
+
+use crate::Paper;
+use crate::compare::{Verdict, shown};
+use crate::error::PaperError;
+use crate::experiment::{Axis, Experiment, Plot};
+use crate::published::{Is, Published};
+use crate::results::{Kept, KeptRow, Provenance, tally};
+use crate::run::Stat;
+
+/// The page, as HTML.
+///
+/// # Errors
+/// When a paper says something wrong, or has no results.
+pub fn page(papers: &[Paper], made: &Provenance) -> Result<String, PaperError> {
+    let Provenance { commit, command, date } = made;
+    let by = Made::by(command).commit(Some(commit)).with(date);
+    let title = match papers {
+        [one] => one.title.clone(),
+        _ => "Papers, held against what was published".to_owned(),
+    };
+    let mut page = Page::new(&title, by);
+    for paper in papers {
+        page = Teller::new(paper)?.tell(page);
+    }
+    Ok(page.html())
+}
+
+/// All that is known of a paper.
+struct Teller<'a> {
+    paper: &'a Paper,
+    published: Published,
+    /// Those that were run.
+    came: Vec<(Experiment, Kept)>,
+}
+
+impl<'a> Teller<'a> {
+    fn new(paper: &'a Paper) -> Result<Teller<'a>, PaperError> {
+        let experiments = paper.experiments()?.into_iter();
+        let came = experiments.filter_map(|one| paper.kept(&one).map(|kept| (one, kept)));
+        let came: Vec<(Experiment, Kept)> = came.collect();
+        if came.is_empty() {
+            return Err(PaperError::NoResults { paper: paper.name.clone() });
+        }
+        Ok(Teller { paper, published: paper.published()?, came })
+    }
+
+    fn tell(&self, page: Page) -> Page {
+        let mut page = page.section(&self.paper.title).text(&self.paper.cite);
+        page = page.text(&self.summary());
+        page = page.folded("About the paper, and our reading of it", self.about());
+        page = page.text(
+            "Lines are medians over the seeds, bands and whiskers their range; hollow marks are \
+             what was published. Reproduced is within the declared tolerance, same shape is the \
+             same order or direction without the size, differs is neither.",
+        );
+        for (experiment, kept) in &self.came {
+            page = self.experiment(page, experiment, kept);
+        }
+        page = self.assumptions(page);
+        self.not_attempted(page)
+    }
+
+    fn summary(&self) -> String {
+        let predict = || self.came.iter().filter(|(experiment, _)| experiment.predicts());
+        let rows = || predict().flat_map(|(_, kept)| &kept.rows).filter(|row| is_plain(row));
+        let judged = rows().filter(|row| !row.calibration);
+        let calibration = rows().filter(|row| row.calibration).count();
+        format!(
+            "Of {} comparisons: {}. Besides, {calibration} are with rows that costs were taken \
+             from, and prove nothing; what was chosen with the published values in view is not \
+             counted.",
+            judged.clone().count(),
+            tally(judged.map(|row| &row.verdict)),
+        )
+    }
+
+    /// The paper's page for people, its first heading left out.
+    fn about(&self) -> Page {
+        let text = fs::read_to_string(self.paper.folder.join("paper.md")).unwrap_or_default();
+        let mut page = Page::new("", Made::default());
+        for part in text.split("\n\n").skip(1) {
+            let part = part.trim();
+            if let Some(heading) = part.strip_prefix("## ") {
+                page = page.section(heading);
+            } else if part.starts_with("- ") {
+                let items = part.strip_prefix("- ").unwrap_or(part).split("\n- ");
+                page = page.list(items.map(one_line));
+            } else if !part.is_empty() {
+                page = page.text(&one_line(part));
+            }
+        }
+        page
+    }
+
+    fn experiment(&self, page: Page, experiment: &Experiment, kept: &Kept) -> Page {
+        let mut page = page.section(&experiment.title).text(&kept.made);
+        if experiment.explains {
+            page = page.text(
+                "Something here was chosen with the published values in view: what comes of it \
+                 explains them, and predicts nothing.",
+            );
+        }
+        let panels = experiment.plots.iter().filter_map(|plot| {
+            let panel = match plot.over_time.is_some() {
+                true => over_time(plot, experiment, kept),
+                false => self.panel(plot, experiment, kept),
+            };
+            panel.map(|panel| panel.titled(&plot.title))
+        });
+        let panels: Vec<Panel> = panels.collect();
+        if !panels.is_empty() {
+            page = page.figure(Figure::of_panels(&experiment.title, panels));
+        }
+        let mut groups: Vec<&str> = Vec::new();
+        for row in kept.rows.iter().filter(|row| is_plain(row)) {
+            if !groups.contains(&row.group.as_str()) {
+                groups.push(&row.group);
+            }
+        }
+        for group in groups {
+            let rows = kept.rows.iter().filter(|row| is_plain(row) && row.group == group);
+            page = page.table(self.comparisons(group, &rows.collect::<Vec<_>>()));
+        }
+        page
+    }
+
+    fn comparisons(&self, group: &str, rows: &[&KeptRow]) -> Table {
+        let worst = rows.iter().filter(|row| !row.calibration).map(|row| row.verdict).max();
+        let says = worst.map_or("calibration".to_owned(), |verdict| verdict.to_string());
+        let headings = ["what", "where", "published", "ours", "verdict", "why"];
+        let mut table = Table::new(headings).caption(&format!("{group}: {says}"));
+        for row in rows {
+            let value = self.published.value(&row.id);
+            let text = |text: Option<&String>| Cell::Text(text.cloned().unwrap_or_default());
+            let verdict = match row.calibration {
+                true => Cell::Text("calibration".to_owned()),
+                false => verdict(row.verdict),
+            };
+            table = table.row([
+                text(value.map(|value| &value.says)),
+                text(value.map(|value| &value.from)),
+                Cell::Text(row.published.clone()),
+                Cell::Text(row.ours.clone()),
+                verdict,
+                Cell::Text(row.sentence.clone()),
+            ]);
+        }
+        match rows.first() {
+            Some(row) => table.note(&format!("Tolerance: {}.", row.tolerance)),
+            None => table,
+        }
+    }
+
+    /// A measure along an axis: a line for each combination of the others.
+    fn panel(&self, plot: &Plot, experiment: &Experiment, kept: &Kept) -> Option<Panel> {
+        let measure = plot.measure.as_ref()?.get_ref();
+        let spec = experiment.measures.iter().find(|one| one.name() == measure)?;
+        let x = plot.x.as_ref().map_or(experiment.axes.first()?.name(), |x| x.get_ref());
+        let along = experiment.axes.iter().position(|axis| axis.name() == x)?;
+        let axis = &experiment.axes[along];
+        let has_numbers = axis.points.iter().all(|point| point.x.is_some());
+        let stats = Shown { plot, experiment, kept, along }.stats(measure)?;
+        let ink = match has_numbers {
+            true => Ink::linear(&axis.label, ""),
+            false => Ink::names(&axis.label, axis.points.iter().map(|point| point.label())),
+        };
+        let mut panel = Panel::new(ink, Ink::linear(spec.label(), &spec.unit));
+        if let Some(range) = self.axis_of(plot) {
+            panel = panel.with(Layer::region_y("axis of the published plot", range));
+        }
+        let first = stats.keys().next().cloned().unwrap_or_default();
+        for (name, line) in &stats {
+            let name = if name.is_empty() { "ours" } else { name.as_str() };
+            panel = panel.with(match has_numbers {
+                true => {
+                    let middle = line.iter().map(|&(x, stat)| (x, stat.median));
+                    let band = line.iter().map(|&(x, stat)| (x, stat.lowest, stat.highest));
+                    Layer::line(name, middle).band(band)
+                }
+                false => {
+                    let bar =
+                        |&(x, stat): &(f64, Stat)| (x, stat.lowest, stat.median, stat.highest);
+                    Layer::bars_with_range(name, line.iter().map(bar))
+                }
+            });
+        }
+        let theirs = self.theirs(plot, experiment, kept, measure);
+        if !theirs.is_empty() {
+            let layer = Layer::points("published", theirs).published();
+            let over = if first.is_empty() { "ours".to_owned() } else { first };
+            panel = panel.with(if has_numbers { layer } else { layer.over(over) });
+        }
+        Some(panel)
+    }
+
+    /// The published range of a plot's axis.
+    fn axis_of(&self, plot: &Plot) -> Option<(f64, f64)> {
+        match self.published.value(plot.published.as_ref()?.get_ref())?.is {
+            Is::Range(low, high) => Some((low, high)),
+            _ => None,
+        }
+    }
+
+    /// The published numbers that belong to single points of a plot.
+    fn theirs(
+        &self,
+        plot: &Plot,
+        experiment: &Experiment,
+        kept: &Kept,
+        measure: &str,
+    ) -> Vec<(f64, f64)> {
+        let points = experiment.points();
+        let along = plot.x.as_ref().map(|x| x.get_ref().as_str());
+        let along = experiment.axes.iter().position(|axis| Some(axis.name()) == along);
+        let shown = Shown { plot, experiment, kept, along: along.unwrap_or(0) };
+        let meant = shown.points();
+        let mut theirs = Vec::new();
+        for row in kept.rows.iter().filter(|row| is_plain(row)) {
+            let number = match self.published.value(&row.id).map(|value| &value.is) {
+                Some(Is::Number(number)) => *number,
+                _ => continue,
+            };
+            let Some(title) = row.cells.strip_suffix(&format!(" {measure}")) else { continue };
+            let found = points.iter().position(|point| experiment.title_of(point) == title);
+            if let Some(index) = found.filter(|index| meant.contains(index)) {
+                theirs.push((shown.x(&points[index]), number));
+            }
+        }
+        theirs
+    }
+
+    /// What was assumed, and what changes with it.
+    fn assumptions(&self, page: Page) -> Page {
+        if self.published.assumed.is_empty() {
+            return page;
+        }
+        let headings = ["assumption", "value", "why", "if it were", "then"];
+        let mut table = Table::new(headings);
+        for assumed in &self.published.assumed {
+            let mut is_first = true;
+            for other in &assumed.vary {
+                let name = format!("{}: {other}", assumed.id);
+                let says = |text: &str| Cell::Text(if is_first { text } else { "" }.to_owned());
+                let then = self.effect(&name).unwrap_or("not tried".to_owned());
+                table = table.row([
+                    says(&assumed.what),
+                    says(&assumed.value),
+                    says(&assumed.why),
+                    Cell::Text(other.clone()),
+                    Cell::Text(then),
+                ]);
+                is_first = false;
+            }
+        }
+        page.section(&format!("What was assumed ({})", self.paper.name)).table(table)
+    }
+
+    /// What another assumption does: to the numbers, and to the verdicts.
+    fn effect(&self, change: &str) -> Option<String> {
+        let (experiment, kept) = self.came.iter().find(|(experiment, _)| {
+            let axis = experiment.sensitivity.map(|axis| &experiment.axes[axis]);
+            axis.is_some_and(|axis| axis.points.iter().any(|point| point.name() == change))
+        })?;
+        let axis = experiment.sensitivity?;
+        let points = experiment.points();
+        let mut moves = Vec::new();
+        for measure in &experiment.measures {
+            let mut range: Option<(f64, f64)> = None;
+            for point in
+                points.iter().filter(|p| experiment.axes[axis].points[p[axis]].name() == change)
+            {
+                let mut base = point.clone();
+                base[axis] = 0;
+                let stat = |point: &[usize]| {
+                    let key = (experiment.title_of(point), measure.name().to_owned());
+                    kept.stats.get(&key).map(|stat| stat.median)
+                };
+                let (Some(is), Some(was)) = (stat(point), stat(&base)) else { continue };
+                if was == 0.0 {
+                    continue;
+                }
+                let moved = (is / was - 1.0) * 100.0;
+                let (low, high) = range.unwrap_or((moved, moved));
+                range = Some((low.min(moved), high.max(moved)));
+            }
+            let (low, high) = range?;
+            moves.push(format!("{} {low:+.0} to {high:+.0} %", measure.label()));
+        }
+        let verdicts = |change: &str| {
+            let rows = kept.rows.iter().filter(|row| row.change == change && !row.calibration);
+            rows.map(|row| (row.id.clone(), row.verdict)).collect::<BTreeMap<_, _>>()
+        };
+        let (was, is) = (verdicts(""), verdicts(change));
+        let changed: Vec<String> = is
+            .iter()
+            .filter(|(id, verdict)| was.get(*id) != Some(verdict))
+            .map(|(id, verdict)| format!("{id} {verdict}"))
+            .collect();
+        let changed = match changed.is_empty() {
+            true => "no verdict changes".to_owned(),
+            false => changed.join(", "),
+        };
+        Some(format!("{}; {changed}", moves.join(", ")))
+    }
+
+    fn not_attempted(&self, page: Page) -> Page {
+        let compared: Vec<&str> = self
+            .came
+            .iter()
+            .flat_map(|(_, kept)| kept.rows.iter().map(|row| row.id.as_str()))
+            .collect();
+        let left = self.published.values.iter();
+        let left: Vec<_> = left.filter(|value| !compared.contains(&value.id.as_str())).collect();
+        if left.is_empty() {
+            return page;
+        }
+        let mut table = Table::new(["what", "where", "published", "why"]);
+        for value in left {
+            let why = self.paper.why_not(&value.id).unwrap_or("no experiment is about it yet");
+            table = table.row([
+                Cell::Text(value.says.clone()),
+                Cell::Text(value.from.clone()),
+                Cell::Text(shown(&value.is, &value.unit)),
+                Cell::Text(why.to_owned()),
+            ]);
+        }
+        page.section(&format!("Not attempted ({})", self.paper.name)).table(table)
+    }
+}
+
+/// What of an experiment stands in a plot.
+struct Shown<'a> {
+    plot: &'a Plot,
+    experiment: &'a Experiment,
+    kept: &'a Kept,
+    /// The axis along which it is drawn.
+    along: usize,
+}
+
+impl Shown<'_> {
+    fn points(&self) -> Vec<usize> {
+        let at = self.plot.at.as_ref();
+        let found = at.and_then(|at| self.experiment.points_of(at).ok());
+        found.unwrap_or_else(|| (0..self.experiment.points().len()).collect())
+    }
+
+    fn x(&self, point: &[usize]) -> f64 {
+        let place = point[self.along];
+        self.experiment.axes[self.along].points[place].x.unwrap_or(place as f64)
+    }
+
+    /// By the names of the other places: where, and what.
+    fn stats(&self, measure: &str) -> Option<BTreeMap<String, Vec<(f64, Stat)>>> {
+        let points = self.experiment.points();
+        let meant: Vec<&Vec<usize>> =
+            self.points().into_iter().map(|index| &points[index]).collect();
+        let varies = |axis: usize| meant.iter().any(|point| point[axis] != meant[0][axis]);
+        let mut lines: BTreeMap<String, Vec<(f64, Stat)>> = BTreeMap::new();
+        for point in &meant {
+            let key = (self.experiment.title_of(point), measure.to_owned());
+            let Some(stat) = self.kept.stats.get(&key) else { continue };
+            let label = |(axis, place): (&Axis, &usize)| axis.points[*place].label().to_owned();
+            let others = self.experiment.axes.iter().zip(point.iter()).enumerate();
+            let others = others.filter(|(axis, _)| *axis != self.along && varies(*axis));
+            let name = others.map(|(_, pair)| label(pair)).collect::<Vec<_>>().join(", ");
+            lines.entry(name).or_default().push((self.x(point), *stat));
+        }
+        (!lines.is_empty()).then_some(lines)
+    }
+}
+
+/// The CPU of each domain over time, as the paper draws it.
+fn over_time(plot: &Plot, experiment: &Experiment, kept: &Kept) -> Option<Panel> {
+    let points = experiment.points();
+    let meant = Shown { plot, experiment, kept, along: 0 }.points();
+    let title = experiment.title_of(&points[*meant.first()?]);
+    let (window, lines) = kept.over_time.get(&(plot.title.clone(), title))?;
+    let mut panel = Panel::new(Ink::linear("time", "s"), Ink::linear("CPU", "%").including(0.0));
+    let marks = plot.mark.iter().filter_map(|mark| mark.parse::<Span>().ok());
+    let marks: Vec<f64> = marks.map(|span| span.ns() as f64 / 1e9).collect();
+    if let [from, to] = marks[..] {
+        panel = panel.with(Layer::region_x("I/O", (from, to)));
+    }
+    for (name, parts) in lines {
+        let value = |(index, part): (usize, &f64)| (index as f64 * window, part * 100.0);
+        panel = panel.with(Layer::steps(name, parts.iter().enumerate().map(value)));
+    }
+    Some(panel)
+}
+
+fn is_plain(row: &KeptRow) -> bool {
+    row.change.is_empty()
+}
+
+fn verdict(verdict: Verdict) -> Cell {
+    let says = verdict.to_string();
+    match verdict {
+        Verdict::Reproduced => Cell::Good(says),
+        Verdict::SameShape => Cell::Fair(says),
+        Verdict::Differs => Cell::Bad(says),
+        Verdict::NotAttempted => Cell::Text(says),
+    }
+}
+
+fn one_line(text: &str) -> String {
+    text.split_whitespace().collect::<Vec<_>>().join(" ").replace('*', "")
+}

@@ -1,0 +1,290 @@
+//! What an experiment came to, in files: `results/NAME.csv` has the numbers, `NAME.verdicts.csv`
+//! the comparisons, `NAME.time.csv` what was drawn over time. The first line of each says how it
+//! was made.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::PathBuf;
+
+use crate::Paper;
+use crate::compare::{Judged, Verdict};
+use crate::csv::Table;
+use crate::error::PaperError;
+use crate::experiment::Experiment;
+use crate::run::{Results, Stat};
+
+/// How results were made.
+#[derive(Clone, Debug)]
+pub struct Provenance {
+    /// The commit of the tree, and whether it had changes.
+    pub commit: String,
+    /// The command.
+    pub command: String,
+    /// The day, as `2007-09-30`.
+    pub date: String,
+}
+
+/// Which files were written.
+pub type Written = Vec<PathBuf>;
+
+/// By the titles of plot and point: the window in seconds, and what each vCPU had of a CPU in each.
+pub type Courses = BTreeMap<(String, String), (f64, BTreeMap<String, Vec<f64>>)>;
+
+/// Results as they were written.
+#[derive(Clone, Debug)]
+pub struct Kept {
+    /// How they were made.
+    pub made: String,
+    /// By the title of the point and the name of the measure.
+    pub stats: BTreeMap<(String, String), Stat>,
+    /// The comparisons, in order.
+    pub rows: Vec<KeptRow>,
+    /// What was drawn over time.
+    pub over_time: Courses,
+}
+
+/// A comparison as it was written.
+#[derive(Clone, Debug)]
+pub struct KeptRow {
+    /// The assumption that was changed; empty for none.
+    pub change: String,
+    /// The group.
+    pub group: String,
+    /// How far ours may be off, and why.
+    pub tolerance: String,
+    /// The id of the published value.
+    pub id: String,
+    /// Theirs for people.
+    pub published: String,
+    /// Ours for people.
+    pub ours: String,
+    /// The points and measures of ours.
+    pub cells: String,
+    /// The relative error in percent.
+    pub error: Option<f64>,
+    /// How it stands.
+    pub verdict: Verdict,
+    /// Why.
+    pub sentence: String,
+    /// Whether costs were taken from it.
+    pub calibration: bool,
+}
+
+const VERDICT_HEADINGS: &[&str] = &[
+    "change",
+    "group",
+    "tolerance",
+    "id",
+    "published",
+    "ours",
+    "cells",
+    "error_percent",
+    "verdict",
+    "sentence",
+    "calibration",
+];
+
+/// How many rows have each verdict, calibration left out.
+#[must_use]
+pub fn tally<'a>(verdicts: impl Iterator<Item = &'a Verdict>) -> String {
+    let mut count = BTreeMap::new();
+    for verdict in verdicts {
+        *count.entry(*verdict).or_insert(0) += 1;
+    }
+    let shown = count.iter().map(|(verdict, count)| format!("{count} {verdict}"));
+    shown.collect::<Vec<_>>().join(", ")
+}
+
+impl Paper {
+    /// Writes what came of an experiment. `judged` has an entry for each assumption that was
+    /// changed, the first being none.
+    ///
+    /// # Errors
+    /// When a file cannot be written.
+    pub fn write(
+        &self,
+        experiment: &Experiment,
+        results: &Results,
+        judged: &[(String, Vec<Judged>)],
+        made: &Provenance,
+    ) -> Result<Written, PaperError> {
+        let Provenance { commit, command, date } = made;
+        let seeds = experiment.seeds;
+        let made = format!("commit {commit}; {command}; seeds 1 to {seeds}; {date}");
+        let mut tables = vec![
+            ("csv", values(experiment, results, &made)),
+            ("verdicts.csv", verdicts(experiment, judged, &made)),
+        ];
+        if !results.over_time.is_empty() {
+            tables.push(("time.csv", over_time(experiment, results, &made)));
+        }
+        let folder = self.folder.join("results");
+        let unwritable = |file: &PathBuf| {
+            let file = file.clone();
+            move |source| PaperError::Unwritable { file, source }
+        };
+        fs::create_dir_all(&folder).map_err(unwritable(&folder))?;
+        let mut written = Vec::new();
+        for (ending, table) in tables {
+            let file = folder.join(format!("{}.{ending}", experiment.name));
+            fs::write(&file, table.text()).map_err(unwritable(&file))?;
+            written.push(file);
+        }
+        Ok(written)
+    }
+
+    /// What was written for an experiment; none if nothing was.
+    #[must_use]
+    pub fn kept(&self, experiment: &Experiment) -> Option<Kept> {
+        let read = |ending: &str| {
+            let file = self.folder.join("results").join(format!("{}.{ending}", experiment.name));
+            Table::read(&fs::read_to_string(file).ok()?)
+        };
+        let (values, verdicts) = (read("csv")?, read("verdicts.csv")?);
+        let mut stats = BTreeMap::new();
+        for row in &values.rows {
+            let number = |heading: &str| values.cell(row, heading).parse::<f64>().ok();
+            let key = (values.cell(row, "point").into(), values.cell(row, "measure").into());
+            let (Some(median), Some(lowest), Some(highest)) =
+                (number("median"), number("lowest"), number("highest"))
+            else {
+                continue;
+            };
+            stats.insert(key, Stat { median, lowest, highest });
+        }
+        let rows = verdicts.rows.iter().filter_map(|row| kept_row(&verdicts, row)).collect();
+        let over_time = read("time.csv").map(|table| courses(&table)).unwrap_or_default();
+        Some(Kept { made: values.comment, stats, rows, over_time })
+    }
+}
+
+fn values(experiment: &Experiment, results: &Results, made: &str) -> Table {
+    let headings = ["point", "measure", "unit", "median", "lowest", "highest"];
+    let mut table = Table::new(made, &headings);
+    for (point, measured) in experiment.points().iter().zip(&results.measured) {
+        for (measure, stat) in experiment.measures.iter().zip(measured) {
+            let number = |number: fn(&Stat) -> f64| {
+                stat.as_ref().map_or("-".to_owned(), |stat| exact(number(stat)))
+            };
+            table.rows.push(vec![
+                experiment.title_of(point),
+                measure.name().to_owned(),
+                measure.unit.clone(),
+                number(|stat| stat.median),
+                number(|stat| stat.lowest),
+                number(|stat| stat.highest),
+            ]);
+        }
+    }
+    table
+}
+
+fn verdicts(experiment: &Experiment, judged: &[(String, Vec<Judged>)], made: &str) -> Table {
+    let mut table = Table::new(made, VERDICT_HEADINGS);
+    let points = experiment.points();
+    for (change, groups) in judged {
+        for group in groups {
+            for row in &group.rows {
+                let cell = |&(point, measure): &(usize, usize)| {
+                    let measure = experiment.measures[measure].name();
+                    format!("{} {measure}", experiment.title_of(&points[point]))
+                };
+                let cells: Vec<String> = row.cells.iter().map(cell).collect();
+                table.rows.push(vec![
+                    change.clone(),
+                    group.title.clone(),
+                    group.tolerance.clone(),
+                    row.id.clone(),
+                    row.published.clone(),
+                    row.ours.clone(),
+                    cells.join("; "),
+                    row.error.map_or("-".to_owned(), |error| format!("{error:.1}")),
+                    row.verdict.to_string(),
+                    row.sentence.clone(),
+                    if row.calibration { "yes" } else { "no" }.to_owned(),
+                ]);
+            }
+        }
+    }
+    table
+}
+
+fn kept_row(table: &Table, row: &[String]) -> Option<KeptRow> {
+    let text = |heading: &str| table.cell(row, heading).to_owned();
+    Some(KeptRow {
+        change: text("change"),
+        group: text("group"),
+        tolerance: text("tolerance"),
+        id: text("id"),
+        published: text("published"),
+        ours: text("ours"),
+        cells: text("cells"),
+        error: text("error_percent").parse().ok(),
+        verdict: Verdict::read(&text("verdict"))?,
+        sentence: text("sentence"),
+        calibration: text("calibration") == "yes",
+    })
+}
+
+fn over_time(experiment: &Experiment, results: &Results, made: &str) -> Table {
+    let mut table = Table::new(made, &["plot", "point", "window_s", "vcpu", "parts_of_a_cpu"]);
+    let points = experiment.points();
+    for course in &results.over_time {
+        for (name, parts) in &course.lines {
+            let parts: Vec<String> = parts.iter().map(|part| format!("{part:.4}")).collect();
+            table.rows.push(vec![
+                experiment.plots[course.plot].title.clone(),
+                experiment.title_of(&points[course.point]),
+                exact(course.window),
+                name.clone(),
+                parts.join(" "),
+            ]);
+        }
+    }
+    table
+}
+
+fn courses(table: &Table) -> Courses {
+    let mut courses = Courses::new();
+    for row in &table.rows {
+        let key = (table.cell(row, "plot").to_owned(), table.cell(row, "point").to_owned());
+        let window = table.cell(row, "window_s").parse().unwrap_or(1.0);
+        let parts = table.cell(row, "parts_of_a_cpu").split(' ');
+        let parts = parts.filter_map(|part| part.parse().ok()).collect();
+        let lines = &mut courses.entry(key).or_insert((window, BTreeMap::new())).1;
+        lines.insert(table.cell(row, "vcpu").to_owned(), parts);
+    }
+    courses
+}
+
+/// A number in a file: six digits, which is more than any seed decides.
+fn exact(number: f64) -> String {
+    if number == 0.0 || (1e-3..1e7).contains(&number.abs()) {
+        let places = match number.abs() {
+            size if size >= 1e5 => 0,
+            size if size >= 1e3 => 2,
+            size if size >= 1.0 => 4,
+            _ => 6,
+        };
+        return digits_of(&format!("{number:.places$}"));
+    }
+    format!("{number:e}")
+}
+
+fn digits_of(text: &str) -> String {
+    match text.contains('.') {
+        true => text.trim_end_matches('0').trim_end_matches('.').to_owned(),
+        false => text.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_number_in_a_file_is_as_long_as_it_must_be() {
+        let texts = [0.0, 0.25, 934.0, 1126.5, 6_409.123_4].map(exact);
+        assert_eq!(texts, ["0", "0.25", "934", "1126.5", "6409.12"]);
+    }
+}

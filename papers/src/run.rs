@@ -1,0 +1,323 @@
+//! Runs the points of an experiment, each with every seed, over all cores, and takes the measures.
+
+use std::collections::BTreeMap;
+
+use rayon::prelude::*;
+use slackline_metrics::{Measure as Measured, Meter, OverTime, Summary};
+use slackline_scenario::Scenario;
+use slackline_trace::{Header, Knowledge, Record, Sink, VcpuName};
+use slackline_units::{Span, Time};
+use toml::Spanned;
+
+use crate::error::{FileFault, PaperError};
+use crate::experiment::{Experiment, Measure};
+
+/// What came of an experiment.
+#[derive(Clone, Debug)]
+pub struct Results {
+    /// By point and measure, both in the order of the experiment; none where it is not known.
+    pub measured: Vec<Vec<Option<Stat>>>,
+    /// CPU over time, for the plots that want it: by plot and point.
+    pub over_time: Vec<Course>,
+}
+
+/// A number over all seeds.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Stat {
+    /// The middle one; of an even number the mean of the two in the middle.
+    pub median: f64,
+    /// The lowest.
+    pub lowest: f64,
+    /// The highest.
+    pub highest: f64,
+}
+
+/// Some points of an experiment, with costs that are not quite the scenario's.
+pub(crate) struct Batch<'a> {
+    pub(crate) which: &'a [usize],
+    pub(crate) seeds: u64,
+    /// By path, as in a point of an axis.
+    pub(crate) scale: &'a toml::Table,
+}
+
+/// The CPU that each vCPU had in each window of a run with the first seed.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Course {
+    /// The plot, by number.
+    pub plot: usize,
+    /// The point, by number.
+    pub point: usize,
+    /// The length of a window in seconds.
+    pub window: f64,
+    /// By vCPU: its name, and its part of one CPU in each window.
+    pub lines: Vec<(String, Vec<f64>)>,
+}
+
+impl Stat {
+    /// Of all seeds together; none if there is no number or one that is not known.
+    #[must_use]
+    pub fn of(numbers: &[Option<f64>]) -> Option<Stat> {
+        let mut numbers: Vec<f64> = numbers.iter().copied().collect::<Option<_>>()?;
+        numbers.sort_by(f64::total_cmp);
+        let (lowest, highest) = (*numbers.first()?, *numbers.last()?);
+        let middle = numbers.len() / 2;
+        let median = match numbers.len() % 2 {
+            0 => f64::midpoint(numbers[middle - 1], numbers[middle]),
+            _ => numbers[middle],
+        };
+        Some(Stat { median, lowest, highest })
+    }
+}
+
+impl Experiment {
+    /// Runs all points with seeds from 1 on. `done` is called after each run, on any thread.
+    ///
+    /// # Errors
+    /// When a point is no scenario, cannot be admitted, or is measured by what there is not.
+    pub fn run(&self, done: &(dyn Fn() + Sync)) -> Result<Results, PaperError> {
+        let points = self.points();
+        let all: Vec<usize> = (0..points.len()).collect();
+        let batch = Batch { which: &all, seeds: self.seeds, scale: &toml::Table::new() };
+        let measured = self.run_batch(&batch, done)?;
+        Ok(Results { measured, over_time: self.courses(&points)? })
+    }
+
+    /// Runs some points; measures by point, in the order given.
+    pub(crate) fn run_batch(
+        &self,
+        batch: &Batch<'_>,
+        done: &(dyn Fn() + Sync),
+    ) -> Result<Vec<Vec<Option<Stat>>>, PaperError> {
+        let &Batch { which, seeds, scale } = batch;
+        let points = self.points();
+        let scenarios = which.iter().map(|&index| self.checked(&points[index], scale));
+        let scenarios: Vec<Scenario> = scenarios.collect::<Result<_, _>>()?;
+        let jobs: Vec<(usize, u64)> =
+            (0..which.len()).flat_map(|place| (1..=seeds).map(move |seed| (place, seed))).collect();
+        let run = |&(place, seed): &(usize, u64)| {
+            let mut scenario = scenarios[place].clone();
+            scenario.seed = seed;
+            let numbers = self.once(&points[which[place]], &scenario);
+            done();
+            numbers
+        };
+        let runs: Vec<Vec<Option<f64>>> = jobs.par_iter().map(run).collect::<Result<_, _>>()?;
+        let seeds = usize::try_from(seeds).expect("as many seeds as there are runs");
+        let of_point = |runs: &[Vec<Option<f64>>]| {
+            let of_measure = |measure: usize| {
+                let numbers: Vec<Option<f64>> = runs.iter().map(|run| run[measure]).collect();
+                Stat::of(&numbers)
+            };
+            (0..self.measures.len()).map(of_measure).collect()
+        };
+        Ok(runs.chunks(seeds).map(of_point).collect())
+    }
+
+    /// How many runs there will be.
+    #[must_use]
+    pub fn runs(&self) -> u64 {
+        self.points().len() as u64 * self.seeds
+    }
+
+    /// The scenario at a point, once it is clear that everything that is measured exists there.
+    fn checked(&self, point: &[usize], scale: &toml::Table) -> Result<Scenario, PaperError> {
+        let scenario = self.scaled(point, scale)?;
+        let mut meter = Meter::new(&header(&scenario));
+        for (vcpu, _) in scenario.vcpus() {
+            meter.record(&Record::Joined { at: Time::START, vcpu });
+        }
+        let empty = meter.finish();
+        for measure in &self.measures {
+            let metrics = [Some(&measure.metric), measure.minus.as_ref(), measure.per.as_ref()];
+            for metric in metrics.into_iter().flatten().filter(|text| is_metric(text.get_ref())) {
+                self.known(metric, &empty)?;
+            }
+        }
+        Ok(scenario)
+    }
+
+    fn known(&self, metric: &Spanned<String>, summary: &Summary) -> Result<(), PaperError> {
+        let (name, of) = split(metric.get_ref());
+        let fault = |unknown: slackline_metrics::UnknownMetric| {
+            let known = unknown.nearest.map_or(unknown.known, |nearest| vec![nearest]);
+            let (what, name) = ("metric", unknown.metric);
+            self.source.fault(&metric.span(), FileFault::Unknown { what, name, known })
+        };
+        summary.lookup(name, of).map(|_| ()).map_err(fault)
+    }
+
+    /// One run: a number for each measure.
+    fn once(&self, point: &[usize], scenario: &Scenario) -> Result<Vec<Option<f64>>, PaperError> {
+        let end = Time::START + scenario.length;
+        let mut windows = BTreeMap::new();
+        let mut of_measure = Vec::new();
+        for measure in &self.measures {
+            let (from, to) = measure.window(&self.source)?;
+            let from = from.unwrap_or(scenario.warmup);
+            let window = (from, to.map_or(end, |to| end.min(Time::START + to)));
+            windows.entry(window).or_insert_with(|| Window::new(scenario, window));
+            of_measure.push(window);
+        }
+        let mut sink: Vec<Window> = windows.into_values().collect();
+        let outcome = slackline_sim::run(scenario, &mut Windows(&mut sink));
+        let outcome = outcome.map_err(|error| self.bad(point, error.to_string(), None))?;
+        if let Some((at, vcpu, error)) = outcome.declined.first() {
+            return Err(self.bad(point, format!("declined at {at}: {vcpu}: {error}"), None));
+        }
+        let finish = |window: Window| {
+            let key = (window.from, window.to);
+            (key, window.meter.finish())
+        };
+        let summaries: BTreeMap<(Span, Time), Summary> = sink.into_iter().map(finish).collect();
+        let measures = self.measures.iter().zip(of_measure);
+        Ok(measures.map(|(measure, window)| measure.take(&summaries[&window])).collect())
+    }
+
+    /// The runs of plots over time.
+    fn courses(&self, points: &[Vec<usize>]) -> Result<Vec<Course>, PaperError> {
+        let mut jobs = Vec::new();
+        for (plot, spec) in self.plots.iter().enumerate() {
+            let Some(window) = spec.over_time_window(&self.source)? else { continue };
+            let at = match &spec.at {
+                Some(at) => self.points_of(at)?,
+                None => (0..points.len()).collect(),
+            };
+            jobs.extend(at.into_iter().map(|point| (plot, point, window)));
+        }
+        let run = |&(plot, point, window): &(usize, usize, Span)| {
+            let mut scenario = self.scenario(&points[point])?;
+            scenario.seed = 1;
+            let mut sink = OverTime::new(&header(&scenario), window);
+            slackline_sim::run(&scenario, &mut sink)
+                .map_err(|error| self.bad(&points[point], error.to_string(), None))?;
+            let part = |ran: &Span| ran.ns() as f64 / window.ns() as f64;
+            let line = |(name, ran): (String, Vec<Span>)| (name, ran.iter().map(part).collect());
+            let lines = sink.finish().into_iter().map(line).collect();
+            Ok(Course { plot, point, window: seconds(window), lines })
+        };
+        jobs.par_iter().map(run).collect()
+    }
+}
+
+impl Measure {
+    /// The number of one run; none where something of it is not known.
+    fn take(&self, summary: &Summary) -> Option<f64> {
+        let mut number = raw(summary, self.metric.get_ref())?;
+        if let Some(minus) = &self.minus {
+            number -= raw(summary, minus.get_ref())? * self.each;
+        }
+        if let Some(per) = &self.per {
+            number /= match per.get_ref().as_str() {
+                "second" => seconds(summary.length),
+                metric => raw(summary, metric)?,
+            };
+        }
+        let scale = match self.unit.as_str() {
+            "%" => 100.0,
+            "ms" => 1e3,
+            "us" => 1e6,
+            _ => 1.0,
+        };
+        let number = (number + self.plus) * self.times * scale;
+        number.is_finite().then_some(number)
+    }
+}
+
+/// A metric in seconds, as a part of one, or as a number of things; or a number as it stands.
+fn raw(summary: &Summary, metric: &str) -> Option<f64> {
+    if let Ok(number) = metric.parse() {
+        return Some(number);
+    }
+    let (name, of) = split(metric);
+    match summary.lookup(name, of).ok()? {
+        Measured::Span(span) => Some(seconds(span)),
+        Measured::Ppm(ppm) => Some(ppm as f64 / 1e6),
+        Measured::Count(count) => Some(count as f64),
+        Measured::Unknown => None,
+    }
+}
+
+/// Whether it is neither a number nor the word for the length of the window.
+fn is_metric(text: &str) -> bool {
+    text != "second" && text.parse::<f64>().is_err()
+}
+
+/// `misses of web` as claims write it.
+fn split(metric: &str) -> (&str, Option<&str>) {
+    match metric.rsplit_once(" of ") {
+        Some((name, of)) => (name.trim(), Some(of.trim())),
+        None => (metric.trim(), None),
+    }
+}
+
+fn seconds(span: Span) -> f64 {
+    span.ns() as f64 / 1e9
+}
+
+fn header(scenario: &Scenario) -> Header {
+    Header {
+        title: scenario.title.clone(),
+        machine: "sim".to_owned(),
+        policy: scenario.policy.to_string(),
+        seed: scenario.seed,
+        cpus: scenario.host.cpus,
+        warmup: scenario.warmup,
+        knows: Knowledge::ALL,
+        scenario: String::new(),
+        vcpus: scenario.vcpus().map(|(id, name)| VcpuName { id, name }).collect(),
+    }
+}
+
+/// A meter that sees a run as if it ended at a given time.
+struct Window {
+    from: Span,
+    to: Time,
+    meter: Meter,
+    has_ended: bool,
+}
+
+struct Windows<'a>(&'a mut [Window]);
+
+impl Window {
+    fn new(scenario: &Scenario, (from, to): (Span, Time)) -> Window {
+        let header = Header { warmup: from, ..header(scenario) };
+        Window { from, to, meter: Meter::new(&header), has_ended: false }
+    }
+
+    fn record(&mut self, record: &Record) {
+        if self.has_ended {
+            return;
+        }
+        let (from, at) = record.when();
+        if at <= self.to {
+            self.meter.record(record);
+            self.has_ended = matches!(record, Record::Ended { .. });
+            return;
+        }
+        // What is over the end counts as far as it lies before it; nothing later can.
+        if let Record::Ran { used, .. } = record
+            && from < self.to
+        {
+            let kept = (self.to - from).ns() as f64 / (at - from).ns() as f64;
+            #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
+            let used = Span::from_ns((used.ns() as f64 * kept) as u64);
+            let mut record = *record;
+            if let Record::Ran { to, used: all, .. } = &mut record {
+                (*to, *all) = (self.to, used);
+            }
+            self.meter.record(&record);
+        }
+        // Another CPU's stretch may be told later and still begin before the end, so that the
+        // meter is not ended before the run is.
+        if matches!(record, Record::Ended { .. }) {
+            self.meter.record(&Record::Ended { at: self.to });
+            self.has_ended = true;
+        }
+    }
+}
+
+impl Sink for Windows<'_> {
+    fn record(&mut self, record: &Record) {
+        self.0.iter_mut().for_each(|window| window.record(record));
+    }
+}

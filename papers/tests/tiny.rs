@@ -1,0 +1,321 @@
+//! A tiny paper from which each verdict comes, and what is wrong in bad files.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use slackline_papers::{
+    Calibration, Experiment, Judged, Paper, PaperError, Provenance, Results, Verdict, judge, page,
+};
+
+fn tiny() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/tiny")
+}
+
+fn run() -> (Paper, Experiment, Results, Vec<Judged>) {
+    let paper = Paper::read(&tiny()).expect("a good paper");
+    let experiment = Experiment::read(&tiny(), "fig-1").expect("a good experiment");
+    let results = experiment.run(&|| ()).expect("it can be run");
+    let published = paper.published().expect("good values");
+    let judged = judge(&experiment, &results, &published, 0).expect("it can be judged");
+    (paper, experiment, results, judged)
+}
+
+fn verdict(judged: &[Judged], group: usize, id: &str) -> (Verdict, String) {
+    let row = judged[group].rows.iter().find(|row| row.id == id).expect("a row of this id");
+    (row.verdict, row.sentence.clone())
+}
+
+#[test]
+fn each_verdict_comes_by_its_rule() {
+    let (_, _, _, judged) = run();
+    let of = |group: usize, id: &str| verdict(&judged, group, id);
+    assert_eq!(of(0, "fig-1.half").0, Verdict::Reproduced);
+    // Twice what was published, but lower than the other as it should be.
+    assert_eq!(of(0, "fig-1.fifth").0, Verdict::SameShape, "{}", of(0, "fig-1.fifth").1);
+    assert_eq!(judged[0].verdict, Verdict::SameShape);
+    // Published lower, here higher.
+    assert_eq!(of(1, "fig-1.wrong").0, Verdict::Differs, "{}", of(1, "fig-1.wrong").1);
+    assert_eq!(of(2, "text.gain").0, Verdict::Reproduced, "{}", of(2, "text.gain").1);
+    // A direction without a size is never more than a shape.
+    assert_eq!(of(2, "text.rises").0, Verdict::SameShape);
+    assert_eq!(of(2, "text.flat").0, Verdict::Reproduced);
+    assert_eq!(of(2, "fig-1.axis").0, Verdict::SameShape);
+    assert_eq!(of(2, "text.most").0, Verdict::Differs, "{}", of(2, "text.most").1);
+    assert_eq!(judged[2].verdict, Verdict::Differs);
+}
+
+#[test]
+fn what_no_experiment_is_about_is_not_attempted_and_says_why() {
+    let paper = Paper::read(&tiny()).expect("a good paper");
+    assert_eq!(paper.why_not("weather.rain"), Some("there is no weather in the simulator"));
+    assert_eq!(paper.why_not("fig-1.half"), None);
+}
+
+#[test]
+fn an_experiment_can_be_asked_for_by_its_figures() {
+    let paper = Paper::read(&tiny()).expect("a good paper");
+    let chosen = paper.chosen(&["table-1".to_owned()]).expect("a figure of the experiment");
+    assert_eq!(chosen.len(), 1);
+    let error = paper.chosen(&["fig-7".to_owned()]).expect_err("there is no such figure");
+    assert_eq!(error.to_string(), "tiny has no experiment `fig-7`");
+    assert_eq!(error.hint().as_deref(), Some("did you mean `fig-1`?"));
+}
+
+#[test]
+fn the_same_files_give_the_same_results() {
+    let (_, _, first, _) = run();
+    let (_, _, second, _) = run();
+    assert_eq!(first.measured, second.measured);
+    assert_eq!(first.over_time, second.over_time);
+}
+
+#[test]
+fn seeds_are_shown_as_median_and_range() {
+    let (_, experiment, results, _) = run();
+    assert_eq!(experiment.runs(), 12);
+    let stat = results.measured[0][0].expect("a share is always known");
+    assert!(stat.lowest <= stat.median && stat.median <= stat.highest);
+}
+
+#[test]
+fn a_window_of_a_run_is_measured_as_if_the_run_were_no_longer() {
+    let (_, _, results, _) = run();
+    let error = results.measured[0][1].expect("a share is always known");
+    // Half a second is fifty periods, each with exactly its slice.
+    assert!(error.median.abs() < 0.5, "{error:?}");
+}
+
+#[test]
+fn what_is_drawn_over_time_adds_up() {
+    let (_, _, results, _) = run();
+    let course = &results.over_time[0];
+    assert_eq!(course.lines[0].0, "a");
+    assert_eq!(course.lines[0].1.len(), 20);
+    for part in &course.lines[0].1 {
+        assert!((part - 0.5).abs() < 0.06, "{part}");
+    }
+}
+
+/// A copy of the tiny paper that can be spoilt.
+fn copy() -> (tempfile::TempDir, PathBuf) {
+    let folder = tempfile::tempdir().expect("a folder for a while");
+    let paper = folder.path().join("tiny");
+    fs::create_dir(&paper).expect("a folder in it");
+    for entry in fs::read_dir(tiny()).expect("the tiny paper") {
+        let path = entry.expect("a file of it").path();
+        fs::copy(&path, paper.join(path.file_name().expect("a name"))).expect("a copy");
+    }
+    (folder, paper)
+}
+
+#[test]
+fn what_is_written_is_what_is_read_and_says_how_it_was_made() {
+    let (_keep, folder) = copy();
+    let (_, experiment, results, judged) = run();
+    let paper = Paper::read(&folder).expect("a good paper");
+    let made = Provenance {
+        commit: "0123abc".into(),
+        command: "slackline paper run tiny".into(),
+        date: "2007-09-30".into(),
+    };
+    let judged = vec![(String::new(), judged)];
+    paper.write(&experiment, &results, &judged, &made).expect("a folder that can be written");
+    let text = fs::read_to_string(folder.join("results/fig-1.csv")).expect("results");
+    let first = text.lines().next().expect("a first line");
+    assert_eq!(first, "# commit 0123abc; slackline paper run tiny; seeds 1 to 3; 2007-09-30");
+    let kept = paper.kept(&experiment).expect("results");
+    let key = ("half/10ms".to_owned(), "cpu".to_owned());
+    let ours = results.measured[0][0].expect("a share is always known");
+    assert!((kept.stats[&key].median - ours.median).abs() < 1e-4);
+    assert_eq!(kept.rows.len(), judged[0].1.iter().map(|group| group.rows.len()).sum::<usize>());
+    assert!(kept.rows[0].tolerance.contains("a switch of 4us in every slice"));
+    let course = &kept.over_time[&("Figure 1, over time".to_owned(), "half/10ms".to_owned())];
+    assert_eq!(course.1["a"].len(), 20);
+}
+
+#[test]
+fn a_report_shows_ours_and_theirs_with_verdicts_and_what_was_left_out() {
+    let (_keep, folder) = copy();
+    let paper = Paper::read(&folder).expect("a good paper");
+    let made = Provenance {
+        commit: "0123abc".into(),
+        command: "slackline paper report tiny".into(),
+        date: "2007-09-30".into(),
+    };
+    let papers = [paper];
+    let nothing = page(&papers, &made).expect_err("nothing was run");
+    assert_eq!(nothing.hint().as_deref(), Some("`slackline paper run tiny` makes them"));
+    let (_, experiment, results, judged) = run();
+    let judged = vec![(String::new(), judged)];
+    papers[0].write(&experiment, &results, &judged, &made).expect("a folder that can be written");
+    let html = page(&papers, &made).expect("results");
+    for says in [
+        "the share of a: same shape",
+        "published",
+        "Figure 1, over time",
+        "axis of the published plot",
+        "there is no weather in the simulator",
+        "cost of a switch",
+        "commit 0123abc",
+    ] {
+        assert!(html.contains(says), "{says} is not in the page");
+    }
+    assert!(!html.contains("http"), "a page needs nothing from outside");
+}
+
+/// What is said when one text of a file becomes another.
+fn spoilt(file: &str, good: &str, bad: &str) -> String {
+    let (_keep, folder) = copy();
+    let path = folder.join(file);
+    let text = fs::read_to_string(&path).expect("a file of the paper");
+    assert!(text.contains(good), "{good} is not in {file}");
+    fs::write(&path, text.replacen(good, bad, 1)).expect("a file that can be written");
+    let error = whole(&folder).expect_err("something is wrong");
+    let hint = error.hint().map_or(String::new(), |hint| format!("\n{hint}"));
+    let folder = format!("{}/", folder.display());
+    format!("{error}{hint}").replace(&folder, "")
+}
+
+fn whole(folder: &Path) -> Result<(), PaperError> {
+    let paper = Paper::read(folder)?;
+    let published = paper.published()?;
+    for experiment in paper.experiments()? {
+        let results = experiment.run(&|| ())?;
+        judge(&experiment, &results, &published, 0)?;
+    }
+    Calibration::read(&paper).map(|_| ()).or_else(|error| match error {
+        PaperError::Unreadable { .. } => Ok(()),
+        error => Err(error),
+    })
+}
+
+/// What is wrong: in which file, what it is instead of what, and what is said about it.
+const WRONG: &[(&str, &str, &str, &str)] = &[
+    (
+        "paper.toml",
+        "\"fig-1\"",
+        "\"fig-2\"",
+        "paper.toml:3:16: there is no experiment `fig-2`\ndid you mean `fig-1`?",
+    ),
+    (
+        "fig-1.toml",
+        "scenario = \"hogs.toml\"",
+        "scenario = \"hog.toml\"",
+        "fig-1.toml:3:12: there is no scenario `hog.toml`\ndid you mean `hogs.toml`?",
+    ),
+    (
+        "fig-1.toml",
+        "seeds    = 3",
+        "seed = 3",
+        "fig-1.toml:4:1: unknown field `seed`, expected one of `title`, `figures`, `explains`, \
+      `scenario`, `seeds`, `axis`, `sensitivity`, `override`, `measure`, `plot`, `compare`",
+    ),
+    (
+        "fig-1.toml",
+        "delivered of a",
+        "deliverd of a",
+        "fig-1.toml:36:10: there is no metric `deliverd of a`\ndid you mean `delivered of a`?",
+    ),
+    (
+        "fig-1.toml",
+        "at    = \"half/20ms\"",
+        "at = \"half/30ms\"",
+        "fig-1.toml:30:6: there is no point `30ms`\ndid you mean `10ms`?",
+    ),
+    (
+        "fig-1.toml",
+        "published = \"fig-1.half\"",
+        "published = \"fig-1.halve\"",
+        "fig-1.toml:65:15: there is no published value `fig-1.halve`\ndid you mean `fig-1.half`?",
+    ),
+    (
+        "fig-1.toml",
+        "\"domain.a.share.edf.slice\" =",
+        "\"domain.c.share.edf.slice\" =",
+        "fig-1.toml:21:10: at half/10ms: `domain.c.share.edf.slice`: no domain is called `c`\n\
+      write `domain.NAME.KEY`, `host.KEY`, or `policy` for all of a table",
+    ),
+    (
+        "fig-1.toml",
+        "tolerance = \"2 points\"",
+        "tolerance = \"2\"",
+        "fig-1.toml:62:13: `2` is no tolerance\nwrite `10%`, `3 points` or `factor 1.75`",
+    ),
+    (
+        "fig-1.toml",
+        "  test      = \"rising\"\n",
+        "",
+        "fig-1.toml:92:15: the comparison with a word has no `test`\n\
+      write test = \"alike\" (or unlike, zero, negative, kept, same, higher, lower, \
+      rising, falling, lowest)",
+    ),
+    (
+        "fig-1.toml",
+        "because   = \"the text rounds\"\n",
+        "",
+        "fig-1.toml:84:13: a tolerance has no `because`\n\
+      write because = \"...\": where the tolerance comes from",
+    ),
+    (
+        "published.toml",
+        "give  = \"0.5\"\n",
+        "",
+        "published.toml:5:9: a number has no `give`\n\
+      write give = \"0.5\", how exactly it can be read off",
+    ),
+    (
+        "published.toml",
+        "id    = \"fig-1.fifth\"",
+        "id = \"fig-1.half\"",
+        "published.toml:12:6: there is a published value `fig-1.half` already\n\
+      give one of them another name",
+    ),
+];
+
+#[test]
+fn what_is_wrong_is_said_where_it_is_and_with_what_to_type_instead() {
+    let mut wrong = String::new();
+    for &(file, good, bad, says) in WRONG {
+        let found = spoilt(file, good, bad);
+        if found != says {
+            wrong += &format!("{found}\n  instead of\n{says}\n");
+        }
+    }
+    assert!(wrong.is_empty(), "{wrong}");
+}
+
+#[test]
+fn only_declared_rows_can_be_calibrated_on() {
+    let (_keep, folder) = copy();
+    let text = "experiment = \"fig-1\"\n\n[[row]]\npublished = \"fig-1.half\"\nmeasure = \"cpu\"\n\
+                at = \"half/10ms\"\n\n[[cost]]\nname = \"switch\"\npaths = [\"host.switch\"]\n";
+    fs::write(folder.join("calibrate.toml"), text).expect("a file that can be written");
+    let error = whole(&folder).expect_err("this row is not declared for calibration");
+    let says = error.to_string();
+    assert!(
+        says.ends_with("calibrate.toml:4:13: there is no calibration row `fig-1.half`"),
+        "{says}"
+    );
+}
+
+#[test]
+fn a_cost_is_found_again_from_what_it_did() {
+    let (_keep, folder) = copy();
+    // With a switch of 1 ms, somebody who has half of the CPU in slices of 5 ms has less of it.
+    let published = fs::read_to_string(folder.join("published.toml")).expect("values");
+    let lent = "give  = \"0.5\"\ncalibration = true";
+    fs::write(folder.join("published.toml"), published.replacen("give  = \"0.5\"", lent, 1))
+        .expect("a file that can be written");
+    let text = "experiment = \"fig-1\"\nseeds = 1\n\n[[row]]\npublished = \"fig-1.half\"\n\
+                measure = \"cpu\"\nat = \"half/10ms\"\n\n[[cost]]\nname = \"slice\"\n\
+                paths = [\"domain.a.share.edf.slice\"]\n";
+    fs::write(folder.join("calibrate.toml"), text).expect("a file that can be written");
+    let spoil = fs::read_to_string(folder.join("fig-1.toml")).expect("an experiment");
+    fs::write(folder.join("fig-1.toml"), spoil.replacen("part = \"50\"", "part = \"35\"", 1))
+        .expect("a file that can be written");
+    let paper = Paper::read(&folder).expect("a good paper");
+    let found = Calibration::read(&paper).and_then(|it| it.search(&|_, _| ())).expect("a search");
+    let (_, theirs, ours) = &found.rows[0];
+    assert!((ours - theirs).abs() < 1.0, "{found:?}");
+    assert_eq!(found.values[0].0, "domain.a.share.edf.slice");
+}

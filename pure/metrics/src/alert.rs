@@ -1,0 +1,175 @@
+//! ALERT, the allocation error test: how exactly a share is delivered, second by second.
+//! Source: Cherkasova, Gupta, Vahdat, "Comparison of the Three CPU Schedulers in Xen", 2007,
+//! section 5.2, cited as [ALERT].
+//!
+//! A domain that never stops computing is limited to a share A of a CPU. U is what it uses in a
+//! second. The *error* is (U - A)/A: positive where it is given too much. [ALERT] defines
+//! (A - U)/A, but that can never be more than 100 %, while it reports up to 370 % and calls
+//! positive errors over-allocation: what it plots is (U - A)/A.
+//!
+//! Seconds follow each other from the end of the warm-up; what is left at the end and is less than
+//! a second is left out. Errors are in millionths of A.
+
+use slackline_trace::{Header, Record, Sink};
+use slackline_units::{CpuShare, Span, Time};
+
+use crate::split::Stretch;
+
+const SECOND: Span = Span::from_secs(1);
+const MILLION: i128 = 1_000_000;
+
+/// Takes the records of a run and keeps how much CPU time each domain used in each whole second.
+///
+/// Panics on a record of a vCPU that the header does not have.
+#[derive(Debug)]
+pub struct WholeSeconds {
+    start: Time,
+    now: Time,
+    /// By slot: the number of the domain.
+    domains: Vec<usize>,
+    /// By number of the domain.
+    used: Vec<Vec<Span>>,
+}
+
+impl WholeSeconds {
+    /// For the run that this header is of.
+    #[must_use]
+    pub fn new(header: &Header) -> WholeSeconds {
+        let slots = header.vcpus.iter().map(|vcpu| vcpu.id.slot() + 1).max().unwrap_or(0);
+        let mut domains = vec![0; slots];
+        for vcpu in &header.vcpus {
+            domains[vcpu.id.slot()] = vcpu.id.domain().number() as usize;
+        }
+        let count = domains.iter().max().map_or(0, |last| last + 1);
+        let start = Time::START.after(header.warmup);
+        WholeSeconds { start, now: Time::START, domains, used: vec![Vec::new(); count] }
+    }
+
+    /// What each domain used, by its number: one entry for each whole second of the run.
+    #[must_use]
+    pub fn finish(mut self) -> Vec<Vec<Span>> {
+        let whole = self.now.max(self.start).since(self.start) / SECOND;
+        let whole = usize::try_from(whole).expect("fewer seconds than memory");
+        self.used.iter_mut().for_each(|seconds| seconds.resize(whole, Span::ZERO));
+        self.used
+    }
+
+    #[inline]
+    fn used(&mut self, domain: usize, mut stretch: Stretch) {
+        if stretch.from < self.start {
+            stretch = stretch.split(self.start).1;
+        }
+        if stretch.to <= self.start {
+            return;
+        }
+        let mut second = (stretch.from - self.start) / SECOND;
+        let seconds = &mut self.used[domain];
+        loop {
+            let ends = self.start + SECOND * (second + 1);
+            let nth = usize::try_from(second).expect("fewer seconds than memory");
+            if nth >= seconds.len() {
+                seconds.resize(nth + 1, Span::ZERO);
+            }
+            if stretch.to <= ends {
+                seconds[nth] += stretch.used;
+                return;
+            }
+            let (before, after) = stretch.split(ends);
+            seconds[nth] += before.used;
+            (stretch, second) = (after, second + 1);
+        }
+    }
+}
+
+impl Sink for WholeSeconds {
+    #[inline]
+    fn record(&mut self, record: &Record) {
+        match *record {
+            Record::Ran { vcpu, from, to, used, .. } => {
+                self.now = self.now.max(to);
+                let domain = *self.domains.get(vcpu.slot()).expect("a vCPU of the header");
+                self.used(domain, Stretch { from, to, used });
+            }
+            Record::Ended { at } => self.now = self.now.max(at),
+            _ => {}
+        }
+    }
+}
+
+/// How far what was used of a stretch of time is from the share, in millionths of the share:
+/// (U - A)/A, rounded towards zero. Nothing of nothing has no error.
+#[must_use]
+pub fn allocation_error(used: Span, over: Span, share: CpuShare) -> i64 {
+    let due = i128::from(share.ppm()) * i128::from(over.ns());
+    if due == 0 {
+        return 0;
+    }
+    let error = (i128::from(used.ns()) * MILLION - due) * MILLION / due;
+    i64::try_from(error).unwrap_or(i64::MAX)
+}
+
+/// Errors of many seconds, in millionths.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct AllocationErrors {
+    /// In ascending order.
+    errors: Vec<i64>,
+}
+
+impl FromIterator<i64> for AllocationErrors {
+    fn from_iter<I: IntoIterator<Item = i64>>(errors: I) -> AllocationErrors {
+        let mut errors: Vec<i64> = errors.into_iter().collect();
+        errors.sort_unstable();
+        AllocationErrors { errors }
+    }
+}
+
+impl AllocationErrors {
+    /// All of them, in ascending order.
+    #[must_use]
+    pub fn sorted(&self) -> &[i64] {
+        &self.errors
+    }
+
+    /// What part of them, in millionths, is below an error.
+    #[must_use]
+    pub fn below(&self, error: i64) -> Option<u64> {
+        self.part(self.errors.partition_point(|&other| other < error))
+    }
+
+    /// What part of them, in millionths, is above an error.
+    #[must_use]
+    pub fn above(&self, error: i64) -> Option<u64> {
+        self.part(self.errors.len() - self.errors.partition_point(|&other| other <= error))
+    }
+
+    /// The smallest: the worst of what was given too little.
+    #[must_use]
+    pub fn smallest(&self) -> Option<i64> {
+        self.errors.first().copied()
+    }
+
+    /// The largest: the worst of what was given too much.
+    #[must_use]
+    pub fn largest(&self) -> Option<i64> {
+        self.errors.last().copied()
+    }
+
+    /// The one in the middle; of an even number the lower one.
+    #[must_use]
+    pub fn median(&self) -> Option<i64> {
+        self.errors.get(self.errors.len().saturating_sub(1) / 2).copied()
+    }
+
+    /// The average of their sizes, without their signs.
+    #[must_use]
+    pub fn mean_size(&self) -> Option<u64> {
+        let sum: u128 = self.errors.iter().map(|error| u128::from(error.unsigned_abs())).sum();
+        let mean = sum.checked_div(self.errors.len() as u128)?;
+        u64::try_from(mean).ok()
+    }
+
+    fn part(&self, count: usize) -> Option<u64> {
+        let part = (count as u128 * 1_000_000).checked_div(self.errors.len() as u128)?;
+        u64::try_from(part).ok()
+    }
+}

@@ -1,0 +1,463 @@
+//! Atropos: a slice in every period, soon after a sleep for who gives a hint, slack in turn.
+//! Source: Atropos of Nemesis as it was in Xen 2.0, from its rules, and as Diestelhorst's thesis of
+//! 2007 describes it, cited as [Diestelhorst §n].
+//!
+//! Every vCPU has a *natural* slice and period. Of those that are owed something the one with the
+//! nearest deadline runs, and the deadline is the end of the period [Diestelhorst §3.1.1]. Who
+//! wakes after its deadline (a *long block*) gets a shorter period first: its latency hint, with
+//! the slice scaled down in proportion. When that is used up or over, the next is twice as long,
+//! until the natural period ends; so it runs soon, and is owed no more than its share of any
+//! stretch of time [Diestelhorst §3.2.3]. Who wakes before its deadline (a *short block*) is
+//! *unblocked*: what is left of its slice it gets when nobody else is owed anything, before
+//! anybody's extra time. What is left then goes round among those with the extra-time flag.
+//!
+//! Holds after every call:
+//! - an awake vCPU stands in one of its CPU's queues: ready, unblocked, or waiting with nothing
+//!   left; in the last, and only there, it takes part in the rounds of slack if it has the flag;
+//! - natural periods follow each other from the moment the share was given, asleep or not;
+//! - what a vCPU used beyond its slice in a turn that was its due is taken from coming slices.
+//!
+//! Why a full CPU misses nothing: by the end of each of its shorter periods a vCPU that woke is
+//! owed at most slice/period of the time since it woke, and from before that nothing any more.
+//!
+//! Departs from Xen's: natural periods do not move when a vCPU wakes, so that anybody can check
+//! from outside what was promised; the next shorter period begins as soon as one is used up, not
+//! only at its end; a turn may be shorter than the quantum of slack; debt survives a long block;
+//! there is an admission test. The defects for which it was removed are not reproduced.
+
+#[cfg(test)]
+mod tests;
+
+use alloc::boxed::Box;
+use alloc::string::ToString;
+
+use slackline_units::{CpuId, CpuSet, CpuShare, Reservation, ReservationError, Span, Time, VcpuId};
+
+use crate::admission::{Ledger, Packing};
+use crate::field::{distance, slice_of};
+use crate::queue::Queues;
+use crate::{
+    Account, AdmitError, Claim, Field, Moment, Pick, Policy, Promise, Roster, Spec, Topology,
+    TurnEnd, Values,
+};
+
+const ADMISSION: Field = Field::choice(
+    "admission",
+    &["exact", "off"],
+    "refuse what does not fit, or take everything as Xen did",
+);
+const RESERVE: Field =
+    Field::share("reserve", "0.05cpu", CpuShare::ONE, "what each CPU keeps for everybody else");
+const QUANTUM: Field = Field::positive_span("quantum", "5ms", "how long a turn of slack lasts");
+
+const SLICE: Field = Field::required_span("slice", "CPU time owed in each period");
+const PERIOD: Field = Field::required_span("period", "how often the slice is owed");
+const LATENCY: Field =
+    Field::span("latency", "0s", "the first period after a sleep; 0s for the usual one");
+const EXTRA: Field = Field::flag("extra", "takes part in what nobody is owed");
+
+/// What people meet.
+pub(crate) const SPEC: Spec = Spec {
+    name: "atropos",
+    summary: "a slice in every period, soon after a sleep; slack in turn (Xen 2.0)",
+    page: "Every vCPU is owed a slice of CPU time in each period; of those that are still owed
+something, the one whose deadline, the end of its period, is nearest runs. So far it
+is plain EDF: a vCPU may have to wait for up to period - slice. What Atropos adds is for
+guests that wait for devices:
+
+A latency hint. A vCPU that wakes after its deadline gets a first period of only that
+length, with the slice scaled down alike: slice = \"8ms\", period = \"20ms\",
+latency = \"5ms\" is 2 ms within the first 5 ms, then 4 ms within the next 10 ms, and
+so on, doubling until its natural period ends. It reacts within the hint, at the price
+of more switches; nobody else is late for it, for its share of the time stays the same.
+
+Unblocked. A vCPU that wakes before its deadline keeps what is left of its slice, but
+gets it only when nobody else is owed anything: having slept it comes too late to have
+it before them, or they might miss theirs. It then comes before all extra time.
+
+Slack. What is left goes to the vCPUs with extra = true in turns of a quantum, one after
+the other; it does not count against their slices. Without the flag a vCPU never gets
+more than its slice. A turn of its own that overran is debt, taken from coming slices.
+
+Admission: each vCPU is bound to one CPU, and the sum of slice/period there may not
+exceed one CPU less the reserve. admission = \"off\" takes everything, as Xen did: then
+the promises are only wishes, and who has the later deadline may get nothing.
+
+It came from Nemesis and was one of three schedulers of Xen 2.0. It left the tree in April
+2005 as broken: a vCPU that had waited was never made ready again when its period began,
+so the ready queue was hardly used; whoever was put into an empty ready queue was lost;
+records were not cleared; and no turn was shorter than 5 ms, whatever the slice. What
+you have here are its rules without these faults.",
+    policy_fields: &[ADMISSION, RESERVE, QUANTUM],
+    share_fields: &[SLICE, PERIOD, LATENCY, EXTRA],
+    promise,
+    keeps: |values, _| values.choice(&ADMISSION) == "exact",
+    limit: Some(slice_of),
+    build: |values, topology| Box::new(Atropos::new(values, topology)),
+};
+
+fn promise(share: &Values) -> Result<Option<Promise>, ReservationError> {
+    let terms = Terms::read(share)?;
+    Ok(Some(Promise { reservation: terms.natural, exact: !terms.extra }))
+}
+
+struct Atropos {
+    promised: Ledger,
+    quantum: Span,
+    /// Three queues a CPU, by deadline.
+    deadlines: Queues<Time>,
+    /// One queue a CPU, of those waiting who may have slack: by ticket, lower comes first.
+    rounds: Queues<u64>,
+    next_ticket: u64,
+    servers: Roster<Server>,
+}
+
+/// What a share says.
+#[derive(Clone, Copy)]
+struct Terms {
+    natural: Reservation,
+    /// At most the natural period.
+    latency: Span,
+    extra: bool,
+}
+
+/// What one vCPU is owed and has had.
+struct Server {
+    terms: Terms,
+    cpu: CpuId,
+    /// The end of the natural period.
+    period_end: Time,
+    /// Since when it has been owed its share of the time in this natural period.
+    from: Time,
+    /// How long the current period is, which may be shorter than the natural one.
+    period: Span,
+    /// The end of the current period.
+    deadline: Time,
+    /// How much it has been given to use since `from`.
+    granted: Span,
+    /// What is left of that.
+    remaining: Span,
+    /// Overrun, still to be taken from what comes.
+    debt: Span,
+    /// When it fell asleep last.
+    asleep_since: Time,
+    /// Whether it has woken before its deadline.
+    is_unblocked: bool,
+    /// Its place in the rounds of slack.
+    ticket: u64,
+    /// How much of its turn of slack it has used.
+    slack_used: Span,
+}
+
+/// The queues of a CPU.
+#[derive(Clone, Copy)]
+enum Queue {
+    /// Owed something before the deadline.
+    Ready,
+    /// Owed something if nobody else is.
+    Unblocked,
+    /// Owed nothing before the deadline.
+    Waiting,
+}
+
+impl Policy for Atropos {
+    fn admit(&mut self, at: &Moment, vcpu: VcpuId, share: &Values) -> Result<(), AdmitError> {
+        let terms = Terms::read(share)?;
+        let cpu = self.promised.add(terms.natural, at.allowed(vcpu))?;
+        self.servers.insert(vcpu, Server::new(terms, cpu, at.now()));
+        Ok(())
+    }
+
+    /// A new share starts a new natural period at once: that is how it takes effect within a
+    /// decision.
+    fn adjust(&mut self, at: &Moment, vcpu: VcpuId, share: &Values) -> Result<CpuSet, AdmitError> {
+        let terms = Terms::read(share)?;
+        let Server { terms: old, cpu: home, .. } = self.servers[vcpu];
+        let natural = terms.natural;
+        let cpu = self.promised.replace((home, old.natural), natural, at.allowed(vcpu))?;
+        self.dequeue(vcpu);
+        let server = &mut self.servers[vcpu];
+        *server = Server {
+            debt: server.debt,
+            asleep_since: server.asleep_since,
+            ticket: server.ticket,
+            slack_used: server.slack_used,
+            ..Server::new(terms, cpu, at.now())
+        };
+        if at.is_awake(vcpu) {
+            server.begin(at.now(), terms.natural.period());
+            self.enqueue(vcpu);
+        }
+        Ok([home, cpu].into_iter().collect())
+    }
+
+    fn leave(&mut self, _: &Moment, vcpu: VcpuId) {
+        self.dequeue(vcpu);
+        let server = self.servers.remove(vcpu).expect("a vCPU that has joined");
+        self.promised.remove(server.cpu, server.terms.natural);
+    }
+
+    fn wake(&mut self, at: &Moment, vcpu: VcpuId) -> CpuSet {
+        let server = &mut self.servers[vcpu];
+        server.wake(at.now());
+        let cpu = server.cpu;
+        self.take_ticket(vcpu);
+        self.enqueue(vcpu);
+        CpuSet::one(cpu)
+    }
+
+    fn charge(&mut self, at: &Moment, vcpu: VcpuId, ran: Span) {
+        let server = &mut self.servers[vcpu];
+        let before = server.deadline;
+        let was_owed = !server.remaining.is_zero();
+        let beyond = server.use_up(at.now(), ran);
+        // Overrunning a turn that was due is debt; time taken while nobody was owed is slack.
+        if !server.terms.extra || (was_owed && at.cpu_of(vcpu).is_some()) {
+            server.debt += beyond;
+        } else {
+            server.slack_used += beyond;
+        }
+        let moved = was_owed && (server.remaining.is_zero() || server.deadline != before);
+        if server.slack_used >= self.quantum {
+            self.take_ticket(vcpu);
+        } else if !moved {
+            return;
+        }
+        if at.is_awake(vcpu) {
+            self.enqueue(vcpu);
+        }
+    }
+
+    /// Yielding gives a turn of slack away. What is owed remains owed: it was kept free for it.
+    fn turn_over(&mut self, _: &Moment, vcpu: VcpuId, why: TurnEnd) {
+        if why == TurnEnd::Yield && self.rounds.queue_of(vcpu).is_some() {
+            self.take_ticket(vcpu);
+            self.enqueue(vcpu);
+        }
+    }
+
+    fn block(&mut self, at: &Moment, vcpu: VcpuId) {
+        self.dequeue(vcpu);
+        self.servers[vcpu].asleep_since = at.now();
+    }
+
+    fn pick(&self, at: &Moment, cpu: CpuId) -> Pick {
+        let eligible = |vcpu| at.is_eligible(vcpu, cpu);
+        for queue in [Queue::Ready, Queue::Unblocked] {
+            if let Some((_, vcpu)) = self.deadlines.first_that(queue.of(cpu), eligible) {
+                let limit = Some(self.servers[vcpu].remaining);
+                return Pick::Run { vcpu, limit, claim: Claim::Due };
+            }
+        }
+        let Some((_, vcpu)) = self.rounds.first_that(cpu.index(), eligible) else {
+            return Pick::Idle;
+        };
+        let limit = Some(self.quantum - self.servers[vcpu].slack_used);
+        Pick::Run { vcpu, limit, claim: Claim::Spare }
+    }
+
+    fn alarm(&self, cpu: CpuId) -> Option<Time> {
+        let first = |queue: Queue| self.deadlines.first(queue.of(cpu));
+        Queue::ALL.into_iter().filter_map(first).map(|(deadline, _)| deadline).min()
+    }
+
+    fn ring(&mut self, at: &Moment, cpu: CpuId) -> CpuSet {
+        for queue in Queue::ALL {
+            while let Some((deadline, vcpu)) = self.deadlines.first(queue.of(cpu)) {
+                if deadline > at.now() {
+                    break;
+                }
+                self.servers[vcpu].pass_deadline(at.now());
+                self.enqueue(vcpu);
+            }
+        }
+        CpuSet::one(cpu)
+    }
+
+    fn account(&self, vcpu: VcpuId) -> Account {
+        let server = &self.servers[vcpu];
+        alloc::vec![
+            ("cpu", server.cpu.to_string()),
+            ("remaining", server.remaining.to_string()),
+            ("deadline", distance(Time::START, server.deadline)),
+            ("period", server.period.to_string()),
+            ("debt", server.debt.to_string()),
+            ("unblocked", server.is_unblocked.to_string()),
+        ]
+    }
+}
+
+impl Atropos {
+    fn new(values: &Values, topology: Topology) -> Atropos {
+        let checks = values.choice(&ADMISSION) == "exact";
+        let capacity = checks.then(|| CpuShare::ONE.less(values.share(&RESERVE)));
+        Atropos {
+            promised: Ledger::new(topology.cpus, capacity, Packing::Spread),
+            quantum: values.span(&QUANTUM),
+            deadlines: Queues::new(Queue::ALL.len() * topology.cpus),
+            rounds: Queues::new(topology.cpus),
+            next_ticket: 0,
+            servers: Roster::default(),
+        }
+    }
+
+    /// To the end of the rounds of slack.
+    fn take_ticket(&mut self, vcpu: VcpuId) {
+        let server = &mut self.servers[vcpu];
+        server.ticket = self.next_ticket;
+        server.slack_used = Span::ZERO;
+        self.next_ticket += 1;
+    }
+
+    /// Moves an awake vCPU to where it belongs now.
+    fn enqueue(&mut self, vcpu: VcpuId) {
+        self.dequeue(vcpu);
+        let server = &self.servers[vcpu];
+        let queue = match (server.remaining.is_zero(), server.is_unblocked) {
+            (true, _) => Queue::Waiting,
+            (false, true) => Queue::Unblocked,
+            (false, false) => Queue::Ready,
+        };
+        self.deadlines.insert(queue.of(server.cpu), server.deadline, vcpu);
+        if server.remaining.is_zero() && server.terms.extra {
+            self.rounds.insert(server.cpu.index(), server.ticket, vcpu);
+        }
+    }
+
+    fn dequeue(&mut self, vcpu: VcpuId) {
+        self.deadlines.remove(vcpu);
+        self.rounds.remove(vcpu);
+    }
+}
+
+impl Queue {
+    const ALL: [Queue; 3] = [Queue::Ready, Queue::Unblocked, Queue::Waiting];
+
+    fn of(self, cpu: CpuId) -> usize {
+        Queue::ALL.len() * cpu.index() + self as usize
+    }
+}
+
+impl Terms {
+    fn read(share: &Values) -> Result<Terms, ReservationError> {
+        let natural = Reservation::new(share.span(&SLICE), share.span(&PERIOD))?;
+        let (latency, period) = (share.span(&LATENCY), natural.period());
+        if latency > period {
+            return Err(ReservationError::LatencyOverPeriod { latency, period });
+        }
+        let latency = if latency.is_zero() { period } else { latency };
+        Ok(Terms { natural, latency, extra: share.flag(&EXTRA) })
+    }
+}
+
+impl Server {
+    /// Asleep, with a natural period that begins now.
+    fn new(terms: Terms, cpu: CpuId, now: Time) -> Server {
+        Server {
+            terms,
+            cpu,
+            period_end: now.after(terms.natural.period()),
+            from: now,
+            period: terms.natural.period(),
+            deadline: now,
+            granted: Span::ZERO,
+            remaining: Span::ZERO,
+            debt: Span::ZERO,
+            asleep_since: now,
+            is_unblocked: false,
+            ticket: 0,
+            slack_used: Span::ZERO,
+        }
+    }
+
+    fn wake(&mut self, now: Time) {
+        if now >= self.deadline {
+            let passed = self.pass_periods(now);
+            // The slices of whole periods that went by asleep pay debt off: they were not used.
+            let unused = self.terms.natural.slice().ns().saturating_mul(passed);
+            self.debt = self.debt.left_after(Span::from_ns(unused));
+            self.begin(now, self.terms.latency);
+        } else if now > self.asleep_since {
+            self.is_unblocked = true;
+        }
+    }
+
+    /// Awake at its deadline. What is left of the slice of a natural period is lost with it.
+    fn pass_deadline(&mut self, now: Time) {
+        if now < self.period_end {
+            self.next_period(now);
+            return;
+        }
+        let (end, period) = (self.period_end, self.terms.natural.period());
+        let passed = self.pass_periods(now);
+        self.begin(end.after(period * passed), period);
+    }
+
+    /// Moves the end of the natural period beyond `now`; how many whole ones that passes over.
+    fn pass_periods(&mut self, now: Time) -> u64 {
+        if now < self.period_end {
+            return 0;
+        }
+        let period = self.terms.natural.period();
+        let passed = now.since(self.period_end) / period;
+        self.period_end = self.period_end.after(period * passed).after(period);
+        passed
+    }
+
+    /// From `from` on it is owed its share again, first of all in a period of this length.
+    fn begin(&mut self, from: Time, period: Span) {
+        self.start_afresh(from);
+        self.grant(period);
+        self.next_period(from);
+    }
+
+    fn start_afresh(&mut self, from: Time) {
+        self.from = from;
+        self.deadline = from;
+        self.granted = Span::ZERO;
+        self.remaining = Span::ZERO;
+        self.is_unblocked = false;
+    }
+
+    /// Goes on to periods each twice as long as the one before until there is something to use
+    /// before a deadline to come, or the natural period ends.
+    fn next_period(&mut self, now: Time) {
+        while self.deadline < self.period_end && (self.remaining.is_zero() || self.deadline <= now)
+        {
+            if self.is_unblocked {
+                // What it slept through is lost: it is owed its share of the time from here on.
+                self.start_afresh(self.deadline);
+            }
+            self.grant(Span::from_ns(self.period.ns().saturating_mul(2)));
+        }
+    }
+
+    /// The next period is one of this length, but ends with the natural one at the latest. By then
+    /// it may have used slice/period of the time since `from`, rounded down.
+    fn grant(&mut self, period: Span) {
+        self.period = period;
+        self.deadline = self.deadline.after(period).min(self.period_end);
+        let (natural, time) = (self.terms.natural, self.deadline.since(self.from));
+        let due = u128::from(natural.slice().ns()) * u128::from(time.ns());
+        let due = due / u128::from(natural.period().ns());
+        let due = Span::from_ns(u64::try_from(due).expect("a slice is at most its period"));
+        let more = due - core::mem::replace(&mut self.granted, due);
+        let paid = self.debt.min(more);
+        self.debt -= paid;
+        self.remaining += more - paid;
+    }
+
+    /// Takes `ran` from what is left; returns what goes beyond all that this natural period has.
+    fn use_up(&mut self, now: Time, ran: Span) -> Span {
+        let mut beyond = ran;
+        while !beyond.is_zero() && !self.remaining.is_zero() {
+            let due = beyond.min(self.remaining);
+            self.remaining -= due;
+            beyond -= due;
+            if self.remaining.is_zero() {
+                self.next_period(now);
+            }
+        }
+        beyond
+    }
+}

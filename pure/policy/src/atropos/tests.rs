@@ -1,0 +1,209 @@
+//! Atropos in pictures and scripts.
+
+use alloc::string::ToString;
+
+use slackline_units::DomId;
+
+use super::*;
+use crate::Given;
+use crate::picture::picture;
+
+#[test]
+fn the_nearest_deadline_runs_first() {
+    picture(
+        "atropos",
+        "
+        a slice=2ms period=10ms   rrrrrrrrrrrrrrrrrrrr
+        b slice=2ms period=5ms    rrrrrrrrrrrrrrrrrrrr
+        cpu0                      bbaa.bb...bbaa.bb...
+    ",
+    );
+}
+
+/// [Diestelhorst §3.2.3, figure 3.13]: 8 ms of 20 ms with a hint of 5 ms are 2 ms within 5 ms,
+/// 4 ms within the next 10 ms; what is left of the natural period, 2 ms, within the rest.
+#[test]
+fn a_latency_hint_makes_the_first_period_short() {
+    picture(
+        "atropos reserve=0cpu",
+        "
+        a slice=8ms period=20ms latency=5ms   zzzzzzzzzzzzzzzzzzzzrrrrrrrrrrrrrrrrrrrr
+        b slice=6ms period=10ms               rrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrr
+        cpu0                                  bbbbbb....bbbbbb....aabbbbbbaaaaaabbbbbb
+    ",
+    );
+}
+
+#[test]
+fn without_a_hint_it_waits_for_those_with_nearer_deadlines() {
+    picture(
+        "atropos reserve=0cpu",
+        "
+        a slice=8ms period=20ms               zzzzzzzzzzzzzzzzzzzzrrrrrrrrrrrrrrrrrrrr
+        b slice=6ms period=10ms               rrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrr
+        cpu0                                  bbbbbb....bbbbbb....bbbbbbaaaaaaaabbbbbb
+    ",
+    );
+}
+
+/// It wakes with 5 ms of its natural period to go: a quarter of its slice.
+#[test]
+fn waking_late_in_a_period_brings_what_that_is_worth() {
+    picture(
+        "atropos reserve=0cpu",
+        "
+        a slice=8ms period=20ms   zzzzzzzzzzzzzzzrrrrrrrrrrrrrrrrrrrrrrrrr
+        b slice=6ms period=10ms   rrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrr
+        cpu0                      bbbbbb....bbbbbaab..bbbbbbaaaaaaaabbbbbb
+    ",
+    );
+}
+
+/// It slept for 1 ms: the 4 ms it has left wait until nobody else is owed anything, and then
+/// come before the extra time of the others.
+#[test]
+fn who_slept_shortly_runs_when_nobody_else_is_owed() {
+    picture(
+        "atropos reserve=0cpu",
+        "
+        a slice=5ms period=20ms         rzrrrrrrrrrrrrrrrrrr
+        b slice=9ms period=20ms extra   rrrrrrrrrrrrrrrrrrrr
+        cpu0                            abbbbbbbbbaaaabbbbbb
+    ",
+    );
+}
+
+/// It slept while nobody else wanted the CPU: of the 4 ms it had left it gets 2 ms.
+#[test]
+fn what_an_unblocked_vcpu_did_not_get_is_lost_at_its_deadline() {
+    picture(
+        "atropos reserve=0cpu",
+        "
+        a slice=5ms period=10ms   rrrrrrrrrrrrrrrrrrrr
+        b slice=5ms period=10ms   rrrrrrzzrrrrrrrrrrrr
+        cpu0                      aaaaab..bbaaaaabbbbb
+    ",
+    );
+}
+
+#[test]
+fn slack_goes_round_in_quanta_of_5_ms() {
+    picture(
+        "atropos",
+        "
+        a slice=2ms period=20ms extra   rrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrr
+        b slice=1ms period=20ms extra   rrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrr
+        c slice=3ms period=20ms         rrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrr
+        cpu0                            aabcccaaaaabbbbbaaaaaabcccabbbbbaaaaabbb
+    ",
+    );
+}
+
+/// Nearest deadlines are served, ties by id, and nobody has extra time.
+#[test]
+fn with_admission_off_the_later_deadline_waits() {
+    picture(
+        "atropos admission=off",
+        "
+        a slice=4ms period=5ms         rrrrrrrrrrrrrrrrrrrr
+        b slice=5ms period=10ms extra  rrrrrrrrrrrrrrrrrrrr
+        cpu0                           aaaabaaaabaaaabaaaab
+    ",
+    );
+}
+
+#[test]
+fn vcpus_are_spread_over_the_cpus() {
+    picture(
+        "atropos",
+        "
+        a slice=6ms period=10ms   rrrrrrrrrrrrrrrrrrrr
+        b slice=5ms period=10ms   rrrrrrrrrrrrrrrrrrrr
+        c slice=4ms period=10ms   rrrrrrrrrrrrrrrrrrrr
+        cpu0                      aaaaaa....aaaaaa....
+        cpu1                      bbbbbcccc.bbbbbcccc.
+    ",
+    );
+}
+
+fn share(given: &[(&str, &str)]) -> Values {
+    let given = given.iter().map(|&(name, text)| (name, Given::Text(text)));
+    Values::read(SPEC.share_fields, given).unwrap()
+}
+
+#[test]
+fn a_hint_is_not_longer_than_the_period() {
+    let share = share(&[("slice", "1ms"), ("period", "10ms"), ("latency", "11ms")]);
+    let error = (SPEC.promise)(&share).unwrap_err();
+    assert_eq!(error.to_string(), "a latency hint of 11ms is longer than the period of 10ms");
+}
+
+#[test]
+fn what_does_not_fit_is_refused_and_with_admission_off_it_is_not() {
+    let half = share(&[("slice", "5ms"), ("period", "10ms")]);
+    let vcpu = |slot| VcpuId::new(slot, DomId::new(slot), 0);
+    for (admission, admitted) in [("exact", 1), ("off", 3)] {
+        let given = [("admission", Given::Text(admission))];
+        let values = Values::read(SPEC.policy_fields, given.into_iter()).unwrap();
+        let mut policy = (SPEC.build)(&values, Topology::flat(1));
+        let mut at = Moment::at_start(1);
+        let mut count = 0;
+        for slot in 0..3 {
+            at.join(vcpu(slot));
+            count += usize::from(policy.admit(&at, vcpu(slot), &half).is_ok());
+        }
+        assert_eq!(count, admitted, "admission {admission}");
+    }
+}
+
+#[test]
+fn a_vcpu_is_bound_to_a_cpu_that_it_may_use() {
+    let values = Values::defaults(SPEC.policy_fields).unwrap();
+    let mut policy = (SPEC.build)(&values, Topology::flat(2));
+    let mut at = Moment::at_start(2);
+    let who = VcpuId::new(0, DomId::new(0), 0);
+    let terms = share(&[("slice", "5ms"), ("period", "10ms")]);
+    at.join(who);
+    at.allow(who, CpuSet::one(CpuId::new(1)));
+    policy.admit(&at, who, &terms).unwrap();
+    at.set_awake(who, true);
+    assert_eq!(policy.wake(&at, who), CpuSet::one(CpuId::new(1)));
+    at.allow(who, CpuSet::one(CpuId::new(0)));
+    policy.adjust(&at, who, &terms).unwrap();
+    let (run, idle) = (policy.pick(&at, CpuId::new(0)), policy.pick(&at, CpuId::new(1)));
+    assert!(matches!(run, Pick::Run { .. }) && idle == Pick::Idle, "{run:?}, {idle:?}");
+}
+
+/// Far-apart calls, and the longest periods there are.
+#[test]
+fn a_century_does_not_overflow() {
+    let century = Time::from_ns(100 * 365 * 24 * 3_600 * 1_000_000_000);
+    let values = Values::defaults(SPEC.policy_fields).unwrap();
+    let mut policy = (SPEC.build)(&values, Topology::flat(1));
+    let mut at = Moment::at_start(1);
+    let shares = [
+        share(&[("slice", "1ns"), ("period", "10ns"), ("latency", "1ns")]),
+        share(&[("slice", "1844674407s"), ("period", "18446744073s"), ("latency", "1ns")]),
+        share(&[("slice", "1ms"), ("period", "10ms"), ("latency", "1ms")]),
+    ];
+    let vcpus: Vec<_> = (0..3).map(|slot| VcpuId::new(slot, DomId::new(slot), 0)).collect();
+    for (who, share) in vcpus.iter().zip(&shares) {
+        at.join(*who);
+        policy.admit(&at, *who, share).unwrap();
+    }
+    let cpu = CpuId::new(0);
+    let mut before = Time::START;
+    for now in [Time::START, century, Time::from_ns(u64::MAX / 2), Time::from_ns(u64::MAX - 1)] {
+        let passed = now - core::mem::replace(&mut before, now);
+        at.advance(now);
+        policy.ring(&at, cpu);
+        for &who in &vcpus {
+            at.set_awake(who, true);
+            policy.wake(&at, who);
+            policy.charge(&at, who, passed);
+            assert!(policy.alarm(cpu).is_some_and(|alarm| alarm > now));
+            at.set_awake(who, false);
+            policy.block(&at, who);
+        }
+    }
+}

@@ -1,0 +1,594 @@
+//! Borrowed virtual time: every vCPU has a clock, and the earliest clock runs.
+//! Source: Duda and Cheriton, SOSP 1999, cited as [BVT], as summed up by Cherkasova, Gupta and
+//! Vahdat, 2007, cited as [Three]; and Xen 2.0 to 3.0.2, cited as [Xen]. Virtual time is in
+//! nanoseconds at weight one by the papers' rules, and in Xen's virtual units by Xen's.
+//!
+//! Actual virtual time advances while a vCPU runs, slower the heavier its weight, so equal clocks
+//! mean use in proportion to weight. Who runs may get ahead of the next in line by the context
+//! switch allowance, in real time. A vCPU in a hurry may warp: its effective time is then earlier
+//! than its actual time. It is served now, waits later, and keeps its share over a long stretch.
+//!
+//! Each CPU has a line of its own, and a vCPU stays on the CPU that had the fewest when it joined:
+//! Xen's scheduler did so, and clocks need never be compared across CPUs.
+//!
+//! A *pass* ends a turn and chooses the next, as in Xen. Time used is gathered while a turn lasts
+//! and charged at the pass. What a pass decides is kept, and is the answer until the next one.
+//!
+//! Holds after every call:
+//! - who is awake stands in line on its CPU, also while it runs;
+//! - who is chosen on a CPU stands in line there;
+//! - by the papers' rules no awake clock is behind `floor`, so sleeping saves nothing up, and none
+//!   is ahead of the earliest by more than the allowance, but for a warp.
+//!
+//! Departs from [Xen]: warps are each vCPU's, not a domain's. Requests for a pass at one instant
+//! are answered one by one, with the outcome that a single pass after all wakes would have had.
+
+mod clock;
+mod rules;
+#[cfg(test)]
+mod tests;
+
+use alloc::boxed::Box;
+use alloc::string::ToString;
+use alloc::vec::Vec;
+
+use slackline_units::{CpuId, CpuSet, Span, Time, VcpuId, VirtualSpan, VirtualTime};
+
+use crate::queue::Queues;
+use crate::{
+    Account, AdmitError, Claim, Moment, Pick, Policy, Roster, Spec, Topology, TurnEnd, Values,
+};
+use clock::{ADVANCE, Clock, Unwarp, WARP, WARPBACK, WARPL, WARPU, WARPVALUE, WEIGHT};
+use rules::{
+    ALLOWANCE, CHARGE_AGAIN, NARROW, ROUND_UP, RULES, Rules, Source, UNIT, UNIT_SLIP,
+    WARP_UNDERFLOW,
+};
+
+/// What people meet.
+pub(crate) const SPEC: Spec = Spec {
+    name: "bvt",
+    summary: "shares by weight, and a head start for who must be quick (Xen 2.0)",
+    page: "Every vCPU has a virtual clock that goes while the vCPU runs: slower the
+heavier its weight. Of those awake, the one whose clock is earliest runs. So
+weight = 2 gets twice the CPU of weight = 1, whoever else is there. Nobody is
+promised a fixed amount, and no CPU idles while somebody on it could run.
+
+Allowance: who runs goes on until its clock is ahead of the next one by the
+allowance. A long allowance means few switches, a short one short waits. Two
+vCPUs that never sleep are never further from their shares than the allowance.
+Who is awake waits at most for the sum, over the others on its CPU, of allowance
+x (1 + their weight / its own), if nobody warps.
+
+Sleeping saves nothing up: who wakes starts at the earliest clock of those awake.
+
+Warp: warp = \"20ms\" reads a clock 20 ms (at weight 1) earlier, so that its vCPU
+runs the moment it wakes. It borrows: what it uses counts, so its share stays the
+same. After warpl of CPU time at a stretch the warp pauses for warpu.
+
+Each CPU has a line of its own, and a vCPU joins the CPU with the fewest.
+
+Rules: \"xen-2.0\" decides as Xen 2.0 and 3.0.0 did, \"xen-3.0.2\" as Xen 3.0.2.
+Shares are then set as in Xen: advance (mcuadv; 10 is usual, and twice as much is
+half the share), warpback, warpvalue, warpl, warpu; weight and warp do not count.
+Xen's known faults come with them; each can be switched on or off by itself:
+  round_up        a stint is charged in units of 100us, rounded up: who runs 10us
+                  at a time pays for ten times what it uses
+  unit_slip       who is far behind does not catch up in one turn: turns last
+                  about the allowance
+  charge_again    (3.0.2) who is chosen again is charged again for its stretch
+                  from the start: 4 to 1 becomes 2.3 to 1
+  narrow          clocks wrap at 32 bits, and a sleeper whose clock is moved back
+                  past zero waits for hours
+  warp_underflow  a warp by more than the clock shows makes a vCPU the last, not
+                  the first",
+    policy_fields: &[
+        RULES,
+        ALLOWANCE,
+        UNIT,
+        ROUND_UP,
+        UNIT_SLIP,
+        CHARGE_AGAIN,
+        NARROW,
+        WARP_UNDERFLOW,
+    ],
+    share_fields: &[WEIGHT, WARP, ADVANCE, WARPBACK, WARPVALUE, WARPL, WARPU],
+    promise: |_| Ok(None),
+    keeps: |_, _| true,
+    limit: None,
+    build: |values, topology| Box::new(Bvt::new(values, topology)),
+};
+
+/// How many allowances a vCPU gets by Xen's rules where it is alone.
+const ALONE: u64 = 10;
+
+struct Bvt {
+    rules: Rules,
+    lines: Vec<Line>,
+    clocks: Roster<Clock>,
+    /// Two queues a CPU, `plain` and `shifted`, by effective time and then by place in line.
+    order: Queues<(VirtualTime, i64)>,
+    /// One queue a CPU: who stands in `shifted`, by actual time.
+    actuals: Queues<VirtualTime>,
+    /// One queue a CPU: who may warp again, and when.
+    pauses: Queues<Time>,
+}
+
+/// What one CPU is doing.
+#[derive(Clone, Debug)]
+struct Line {
+    /// Who was chosen at the last pass.
+    current: Option<VcpuId>,
+    /// Since when it has been, as charging goes by.
+    since: Time,
+    until: Time,
+    /// The earliest actual time of those awake: nobody wakes with less.
+    floor: VirtualTime,
+    /// When a pass was last due for a reason that a wake of the same instant comes before, and what
+    /// the floor was then.
+    pending: Time,
+    floor_before: VirtualTime,
+    /// The last place in line that was given out at the head, and at the tail.
+    head: i64,
+    tail: i64,
+    /// When the warp of who was chosen is over, by Xen's rules.
+    warp_ends: Time,
+    /// How many vCPUs have joined here.
+    population: usize,
+}
+
+/// Why there is a pass.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Cause {
+    /// A timer or a wake asks for one: all wakes of the instant come before it.
+    Asked,
+    /// Who was chosen gives way, or its clock was set anew.
+    AtOnce,
+    /// Who was chosen gives the rest of its turn away.
+    Yield,
+}
+
+impl Policy for Bvt {
+    fn admit(&mut self, at: &Moment, vcpu: VcpuId, share: &Values) -> Result<(), AdmitError> {
+        let cpu = self.place(&at.allowed(vcpu));
+        let line = &mut self.lines[cpu.index()];
+        line.population += 1;
+        let mut clock = Clock::new(share, &self.rules, cpu);
+        clock.actual = line.floor;
+        self.clocks.insert(vcpu, clock);
+        Ok(())
+    }
+
+    fn adjust(&mut self, at: &Moment, vcpu: VcpuId, share: &Values) -> Result<CpuSet, AdmitError> {
+        let home = self.clocks[vcpu].cpu;
+        let is_current = self.line(home).current == Some(vcpu);
+        if is_current && self.line(home).pending != at.now() {
+            self.settle(at.now(), vcpu); // At the old pace.
+        }
+        let cpu = if at.is_allowed(vcpu, home) { home } else { self.place(&at.allowed(vcpu)) };
+        let is_queued = self.order.queue_of(vcpu).is_some();
+        self.dequeue(vcpu);
+        self.pauses.remove(vcpu);
+        let mut clock = Clock::new(share, &self.rules, cpu);
+        let before = &self.clocks[vcpu];
+        clock.actual = if cpu == home { before.actual } else { self.line(cpu).floor };
+        clock.used = if is_current { Span::ZERO } else { before.used };
+        self.clocks[vcpu] = clock;
+        self.lines[home.index()].population -= 1;
+        self.lines[cpu.index()].population += 1;
+        if is_current && cpu != home {
+            self.lines[home.index()].current = None;
+            self.pass(at, home, Cause::AtOnce);
+        }
+        if is_current && cpu == home {
+            self.enqueue_last(vcpu);
+            self.pass(at, home, Cause::AtOnce);
+        } else if is_queued {
+            self.arrive(at, vcpu);
+        }
+        Ok([home, cpu].into_iter().collect())
+    }
+
+    fn leave(&mut self, at: &Moment, vcpu: VcpuId) {
+        self.dequeue(vcpu);
+        self.pauses.remove(vcpu);
+        let clock = self.clocks.remove(vcpu).expect("a vCPU that has joined");
+        let line = &mut self.lines[clock.cpu.index()];
+        line.population -= 1;
+        if line.current == Some(vcpu) {
+            line.current = None;
+            self.pass(at, clock.cpu, Cause::AtOnce);
+        }
+    }
+
+    fn wake(&mut self, at: &Moment, vcpu: VcpuId) -> CpuSet {
+        let cpu = self.clocks[vcpu].cpu;
+        let floor = self.floor(at.now(), cpu);
+        self.clocks[vcpu].wake(at.now(), floor);
+        self.arrive(at, vcpu);
+        CpuSet::one(cpu)
+    }
+
+    /// Who was picked although another had been chosen, because the machine refused that one, is
+    /// the one chosen now.
+    fn start(&mut self, at: &Moment, vcpu: VcpuId) {
+        let cpu = self.clocks[vcpu].cpu;
+        let line = &mut self.lines[cpu.index()];
+        if line.current != Some(vcpu) {
+            line.current = Some(vcpu);
+            line.since = at.now();
+            line.until = at.now().after(self.rules.allowance);
+            line.warp_ends = Time::NEVER;
+        }
+    }
+
+    fn charge(&mut self, at: &Moment, vcpu: VcpuId, ran: Span) {
+        let clock = &mut self.clocks[vcpu];
+        clock.used += ran;
+        if self.lines[clock.cpu.index()].current == Some(vcpu) && at.cpu_of(vcpu).is_some() {
+            return;
+        }
+        // Outside a turn there is no pass to wait for.
+        let part = self.rules.part(clock.used);
+        clock.actual = self.rules.charged(clock.actual, part, clock.pace);
+        clock.used -= part;
+        if self.order.queue_of(vcpu).is_some() {
+            self.enqueue_last(vcpu);
+        }
+    }
+
+    fn turn_over(&mut self, at: &Moment, vcpu: VcpuId, why: TurnEnd) {
+        let cpu = self.clocks[vcpu].cpu;
+        if self.line(cpu).current == Some(vcpu) {
+            let cause = if why == TurnEnd::Yield { Cause::Yield } else { Cause::Asked };
+            self.pass(at, cpu, cause);
+        }
+    }
+
+    fn block(&mut self, at: &Moment, vcpu: VcpuId) {
+        self.dequeue(vcpu);
+        self.clocks[vcpu].block(at.now());
+        let cpu = self.clocks[vcpu].cpu;
+        if self.line(cpu).current != Some(vcpu) {
+            return;
+        }
+        self.pass(at, cpu, Cause::AtOnce);
+        let line = &mut self.lines[cpu.index()];
+        if line.current.is_none() && self.rules.source == Source::Paper {
+            // Whoever wakes first must not find the time saved up that the others slept through.
+            line.floor = line.floor.max(self.clocks[vcpu].actual);
+        }
+    }
+
+    fn pick(&self, at: &Moment, cpu: CpuId) -> Pick {
+        let line = self.line(cpu);
+        let current = line.current.filter(|&vcpu| at.is_eligible(vcpu, cpu));
+        let Some(vcpu) = current.or_else(|| self.first(at, cpu)) else { return Pick::Idle };
+        let limit = match current {
+            None => Some(self.rules.allowance),
+            Some(_) if line.until == Time::NEVER => None,
+            // A turn that should be over by now is over at the next instant.
+            Some(_) => Some(line.until.since(at.now()).max(Span::from_ns(1))),
+        };
+        Pick::Run { vcpu, limit, claim: Claim::Due }
+    }
+
+    fn alarm(&self, cpu: CpuId) -> Option<Time> {
+        let pause = self.pauses.first(cpu.index()).map_or(Time::NEVER, |(end, _)| end);
+        Some(self.line(cpu).warp_ends.min(pause)).filter(|&alarm| alarm != Time::NEVER)
+    }
+
+    fn ring(&mut self, at: &Moment, cpu: CpuId) -> CpuSet {
+        let mut asks = false;
+        let line = &mut self.lines[cpu.index()];
+        if line.warp_ends <= at.now() {
+            line.warp_ends = Time::NEVER;
+            let current = line.current.expect("the warp of who was chosen");
+            let unwarp = self.clocks[current].unwarp(at.now());
+            // Where it may warp again it has the rest of its turn [Xen].
+            asks |= unwarp == Unwarp::ForGood;
+            self.pause(current, unwarp);
+        }
+        while let Some((end, vcpu)) = self.pauses.first(cpu.index()) {
+            if end > at.now() {
+                break;
+            }
+            self.pauses.remove(vcpu);
+            self.clocks[vcpu].rewarp();
+            // By Xen's rules a clock is read anew only when its vCPU runs or wakes.
+            if self.rules.source == Source::Paper && self.order.queue_of(vcpu).is_some() {
+                self.enqueue_last(vcpu);
+            }
+            asks = true;
+        }
+        if asks {
+            self.pass(at, cpu, Cause::AtOnce);
+        }
+        CpuSet::one(cpu)
+    }
+
+    fn account(&self, vcpu: VcpuId) -> Account {
+        let clock = &self.clocks[vcpu];
+        let (actual, effective) = (clock.actual, clock.read(&self.rules, clock.actual));
+        alloc::vec![
+            ("cpu", clock.cpu.to_string()),
+            ("actual", actual.to_string()),
+            ("effective", effective.to_string()),
+            ("not charged yet", clock.used.to_string()),
+        ]
+    }
+}
+
+impl Bvt {
+    fn new(values: &Values, topology: Topology) -> Bvt {
+        let line = Line {
+            current: None,
+            since: Time::START,
+            until: Time::NEVER,
+            floor: VirtualTime::START,
+            pending: Time::NEVER,
+            floor_before: VirtualTime::START,
+            head: 0,
+            tail: 0,
+            warp_ends: Time::NEVER,
+            population: 0,
+        };
+        Bvt {
+            rules: Rules::new(values),
+            lines: alloc::vec![line; topology.cpus],
+            clocks: Roster::default(),
+            order: Queues::new(2 * topology.cpus),
+            actuals: Queues::new(topology.cpus),
+            pauses: Queues::new(topology.cpus),
+        }
+    }
+
+    #[inline]
+    fn line(&self, cpu: CpuId) -> &Line {
+        &self.lines[cpu.index()]
+    }
+
+    /// The least populated of these CPUs.
+    fn place(&self, allowed: &CpuSet) -> CpuId {
+        let least = allowed.iter().min_by_key(|&cpu| (self.line(cpu).population, cpu));
+        least.expect("a vCPU may run somewhere")
+    }
+
+    /// Somebody awake comes into line: before those whose clocks are read the same [Xen].
+    fn arrive(&mut self, at: &Moment, vcpu: VcpuId) {
+        let (now, cpu) = (at.now(), self.clocks[vcpu].cpu);
+        let line = &mut self.lines[cpu.index()];
+        line.head -= 1;
+        let head = line.head;
+        self.enqueue(vcpu, head);
+        let line = self.line(cpu);
+        let current = line.current.filter(|&current| at.is_eligible(current, cpu));
+        let Some(current) = current else { return self.pass(at, cpu, Cause::Asked) };
+        let lead = self.clocks[vcpu].effective - self.reading(now, current);
+        let pace = self.clocks[current].pace;
+        let end = match self.rules.source {
+            Source::Paper => self.rules.turn_end(now, pace, lead),
+            Source::Xen if lead <= VirtualSpan::ZERO || line.pending == now => now,
+            // From the start of the turn, although the clock is read as it is now [Xen].
+            Source::Xen => self.rules.turn_end(line.since, pace, lead),
+        };
+        if end <= now {
+            self.pass(at, cpu, Cause::Asked);
+        } else {
+            let line = &mut self.lines[cpu.index()];
+            line.until = line.until.min(end);
+        }
+    }
+
+    /// Charges who was chosen, and chooses.
+    fn pass(&mut self, at: &Moment, cpu: CpuId, cause: Cause) {
+        let (now, line) = (at.now(), self.line(cpu));
+        // A pass of this very instant has charged it already, and it has not run since.
+        let is_again = line.pending == now;
+        let current = line.current;
+        if let Some(current) = current {
+            if !is_again {
+                self.settle(now, current);
+            }
+            let stays = is_again && cause == Cause::Asked;
+            if !stays && self.order.queue_of(current).is_some() {
+                self.enqueue_last(current);
+            }
+        }
+        if cause == Cause::Asked && !is_again {
+            let line = &mut self.lines[cpu.index()];
+            (line.pending, line.floor_before) = (now, line.floor);
+        }
+        let holder = current.filter(|_| cause != Cause::Yield);
+        let next = self.choose(at, cpu, holder);
+        self.grant(at, cpu, next);
+    }
+
+    /// Charges a vCPU what it used.
+    fn settle(&mut self, now: Time, vcpu: VcpuId) {
+        if let Some(unwarp) = self.clocks[vcpu].settle(&self.rules, now) {
+            self.pause(vcpu, unwarp);
+        }
+    }
+
+    fn pause(&mut self, vcpu: VcpuId, unwarp: Unwarp) {
+        if let Unwarp::Until(end) = unwarp {
+            self.pauses.insert(self.clocks[vcpu].cpu.index(), end, vcpu);
+        }
+    }
+
+    /// The earliest; by the papers' rules, who has the CPU keeps it for the allowance.
+    fn choose(&self, at: &Moment, cpu: CpuId, holder: Option<VcpuId>) -> Option<VcpuId> {
+        let first = self.first(at, cpu)?;
+        if self.rules.source == Source::Xen {
+            return Some(first);
+        }
+        let keeps = |&holder: &VcpuId| {
+            if holder == first {
+                return true;
+            }
+            let lead = self.clocks[first].effective - self.clocks[holder].effective;
+            let end = self.rules.turn_end(at.now(), self.clocks[holder].pace, lead);
+            at.is_eligible(holder, cpu) && end > at.now()
+        };
+        holder.filter(keeps).or(Some(first))
+    }
+
+    /// Keeps what a pass decided.
+    fn grant(&mut self, at: &Moment, cpu: CpuId, next: Option<VcpuId>) {
+        let now = at.now();
+        if let Some(floor) = self.earliest(cpu, None) {
+            self.lines[cpu.index()].floor = floor;
+            if self.rules.is_full(floor) {
+                self.rebase(at, cpu);
+            }
+        }
+        let goes_on = self.rules.charge_again && self.line(cpu).current == next;
+        if !goes_on {
+            if let Some(before) = self.line(cpu).current {
+                self.clocks[before].used = Span::ZERO;
+            }
+            self.lines[cpu.index()].since = now;
+        }
+        let (mut until, mut warp_ends) = (Time::NEVER, Time::NEVER);
+        if let Some(next) = next {
+            until = self.turn_end(at, cpu, next);
+            let warp_end = self.clocks[next].warp_left(&self.rules).map(|left| now.after(left));
+            match self.rules.source {
+                Source::Paper => until = until.min(warp_end.unwrap_or(Time::NEVER)),
+                Source::Xen => warp_ends = warp_end.unwrap_or(Time::NEVER),
+            }
+        }
+        let line = &mut self.lines[cpu.index()];
+        (line.current, line.until, line.warp_ends) = (next, until, warp_ends);
+    }
+
+    /// When the turn of `vcpu` is over if nothing happens before.
+    fn turn_end(&self, at: &Moment, cpu: CpuId, vcpu: VcpuId) -> Time {
+        let (now, clock) = (at.now(), &self.clocks[vcpu]);
+        match (self.first_that(cpu, |who| who != vcpu), self.rules.source) {
+            // One that the machine refused may be far behind, and may run again any time.
+            (Some((_, rival)), _) if !at.is_eligible(rival, cpu) => now.after(self.rules.allowance),
+            (Some(((rival, _), _)), _) => {
+                self.rules.turn_end(now, clock.pace, rival - clock.effective)
+            }
+            (None, Source::Xen) => now.after(self.rules.allowance * ALONE),
+            (None, Source::Paper) => Time::NEVER,
+        }
+    }
+
+    /// The effective time of who was chosen, as it would be if it were charged now.
+    fn reading(&self, now: Time, current: VcpuId) -> VirtualTime {
+        let clock = &self.clocks[current];
+        if self.line(clock.cpu).pending == now {
+            return clock.effective;
+        }
+        clock.read(&self.rules, self.rules.charged(clock.actual, clock.used, clock.pace))
+    }
+
+    /// Behind what nobody may wake.
+    fn floor(&self, now: Time, cpu: CpuId) -> VirtualTime {
+        let line = self.line(cpu);
+        match (self.rules.source, line.current) {
+            (Source::Xen, _) if line.pending == now => line.floor_before,
+            (Source::Paper, Some(current)) => {
+                let clock = &self.clocks[current];
+                let actual = self.rules.charged(clock.actual, clock.used, clock.pace);
+                let others = self.earliest(cpu, Some(current));
+                others.map_or(actual, |others| others.min(actual)).max(line.floor)
+            }
+            _ => line.floor,
+        }
+    }
+
+    /// The earliest actual time in line.
+    fn earliest(&self, cpu: CpuId, but: Option<VcpuId>) -> Option<VirtualTime> {
+        let counts = |vcpu| Some(vcpu) != but;
+        let plain = self.order.first_that(plain(cpu), counts).map(|((actual, _), _)| actual);
+        let shifted = self.actuals.first_that(cpu.index(), counts).map(|(actual, _)| actual);
+        lower(plain, shifted)
+    }
+
+    /// The first in line who can run.
+    fn first(&self, at: &Moment, cpu: CpuId) -> Option<VcpuId> {
+        self.first_that(cpu, |vcpu| at.is_eligible(vcpu, cpu)).map(|(_, vcpu)| vcpu)
+    }
+
+    /// The first in line of whom something holds.
+    #[inline]
+    fn first_that(
+        &self,
+        cpu: CpuId,
+        holds: impl Fn(VcpuId) -> bool,
+    ) -> Option<((VirtualTime, i64), VcpuId)> {
+        let plain = self.order.first_that(plain(cpu), &holds);
+        lower(plain, self.order.first_that(shifted(cpu), &holds))
+    }
+
+    fn enqueue_last(&mut self, vcpu: VcpuId) {
+        let line = &mut self.lines[self.clocks[vcpu].cpu.index()];
+        line.tail += 1;
+        let tail = line.tail;
+        self.enqueue(vcpu, tail);
+    }
+
+    /// Puts somebody awake in line, or to where it belongs now.
+    fn enqueue(&mut self, vcpu: VcpuId, place: i64) {
+        let clock = &mut self.clocks[vcpu];
+        clock.effective = clock.read(&self.rules, clock.actual);
+        let is_shifted = clock.effective != clock.actual;
+        let queue = if is_shifted { shifted(clock.cpu) } else { plain(clock.cpu) };
+        if self.order.queue_of(vcpu) == Some(queue) {
+            self.order.change((clock.effective, place), vcpu);
+            if is_shifted {
+                self.actuals.change(clock.actual, vcpu);
+            }
+            return;
+        }
+        self.order.remove(vcpu);
+        self.actuals.remove(vcpu);
+        self.order.insert(queue, (clock.effective, place), vcpu);
+        if is_shifted {
+            self.actuals.insert(clock.cpu.index(), clock.actual, vcpu);
+        }
+    }
+
+    fn dequeue(&mut self, vcpu: VcpuId) {
+        self.order.remove(vcpu);
+        self.actuals.remove(vcpu);
+    }
+
+    /// Moves all clocks of a CPU back, sleepers' too, which wrap [Xen].
+    fn rebase(&mut self, at: &Moment, cpu: CpuId) {
+        let floor = self.line(cpu).floor;
+        self.lines[cpu.index()].floor = self.rules.rebased(floor);
+        for vcpu in at.members() {
+            // One that joins at this moment has no clock yet.
+            if self.clocks.get(vcpu).is_none_or(|clock| clock.cpu != cpu) {
+                continue;
+            }
+            self.clocks[vcpu].actual = self.rules.rebased(self.clocks[vcpu].actual);
+            if self.order.queue_of(vcpu).is_some() {
+                self.enqueue_last(vcpu);
+            }
+        }
+    }
+}
+
+/// The lower of two, if there are two.
+#[inline]
+fn lower<T: Ord>(this: Option<T>, that: Option<T>) -> Option<T> {
+    match (this, that) {
+        (Some(this), Some(that)) => Some(this.min(that)),
+        (this, that) => this.or(that),
+    }
+}
+
+/// The queue of those whose effective time is their actual time.
+fn plain(cpu: CpuId) -> usize {
+    2 * cpu.index()
+}
+
+/// The queue of the others.
+fn shifted(cpu: CpuId) -> usize {
+    2 * cpu.index() + 1
+}

@@ -1,0 +1,152 @@
+//! What one vCPU has had, and how early its clock is read.
+
+use slackline_units::{CpuId, Pace, Span, Time, VirtualSpan, VirtualTime, Weight};
+
+use super::rules::{Rules, Source};
+use crate::{Field, Values};
+
+pub(super) const WEIGHT: Field =
+    Field::weight("weight", "1", "paper: share of the CPU, relative to other vCPUs");
+pub(super) const WARP: Field = Field::span_within(
+    "warp",
+    "0ms",
+    (Span::ZERO, Span::from_secs(3_600)),
+    "paper: how much earlier its clock is read while it warps, as CPU time at weight 1",
+);
+pub(super) const ADVANCE: Field = Field::whole(
+    "advance",
+    "10",
+    (1, u32::MAX as i64),
+    "Xen: virtual units charged for each charging unit (mcuadv): the inverse of a weight",
+);
+pub(super) const WARPBACK: Field = Field::flag("warpback", "Xen: whether it may warp");
+pub(super) const WARPVALUE: Field = Field::whole(
+    "warpvalue",
+    "0",
+    (i32::MIN as i64, i32::MAX as i64),
+    "Xen: how much earlier its clock is read while it warps, in virtual units",
+);
+pub(super) const WARPL: Field =
+    Field::span("warpl", "2s", "how long it may warp at a stretch; 0ms is without end");
+pub(super) const WARPU: Field =
+    Field::span("warpu", "1s", "how long it must not warp after that; 0ms is for good");
+
+/// A vCPU's virtual clock.
+#[derive(Clone, Debug)]
+pub(super) struct Clock {
+    /// Where it runs and stands in line.
+    pub(super) cpu: CpuId,
+    pub(super) pace: Pace,
+    pub(super) actual: VirtualTime,
+    /// As it was read when the vCPU was put in line.
+    pub(super) effective: VirtualTime,
+    /// Not charged yet, or to be charged again.
+    pub(super) used: Span,
+    pub(super) warping: bool,
+    may_warp: bool,
+    warp: VirtualSpan,
+    /// How long it may warp at a stretch, and how long it must not after that.
+    warp_limit: Span,
+    warp_pause: Span,
+    /// How much of the limit is used up.
+    warped: Span,
+    asleep_since: Time,
+}
+
+/// What becomes of a warp whose limit is used up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Unwarp {
+    /// It pauses until then.
+    Until(Time),
+    /// It is over for good.
+    ForGood,
+}
+
+impl Clock {
+    pub(super) fn new(share: &Values, rules: &Rules, cpu: CpuId) -> Clock {
+        let (pace, warp, may_warp) = match rules.source {
+            Source::Paper => {
+                let warp = share.span(&WARP);
+                let shift = warp.aged(Weight::ONE.into());
+                (share.weight(&WEIGHT).into(), shift, !warp.is_zero())
+            }
+            Source::Xen => {
+                let advance = u32::try_from(share.whole(&ADVANCE)).expect("checked as a field");
+                let pace = Pace::new(advance, rules.unit).expect("checked as fields");
+                let shift = VirtualSpan::from_units(share.whole(&WARPVALUE));
+                (pace, shift, share.flag(&WARPBACK))
+            }
+        };
+        Clock {
+            cpu,
+            pace,
+            actual: VirtualTime::START,
+            effective: VirtualTime::START,
+            used: Span::ZERO,
+            warping: may_warp,
+            may_warp,
+            warp,
+            warp_limit: share.span(&WARPL),
+            warp_pause: share.span(&WARPU),
+            warped: Span::ZERO,
+            asleep_since: Time::START,
+        }
+    }
+
+    /// As it is read where it stands at `actual`.
+    #[inline]
+    pub(super) fn read(&self, rules: &Rules, actual: VirtualTime) -> VirtualTime {
+        if self.warping { rules.warped(actual, self.warp) } else { actual }
+    }
+
+    /// Charges what was used. Says if that was the end of a warp, by the papers' rules: those limit
+    /// the CPU time that is used while warping.
+    #[inline]
+    pub(super) fn settle(&mut self, rules: &Rules, now: Time) -> Option<Unwarp> {
+        self.actual = rules.charged(self.actual, self.used, self.pace);
+        if !self.has_limit(Source::Paper, rules) {
+            return None;
+        }
+        self.warped += self.used;
+        (self.warped >= self.warp_limit).then(|| self.unwarp(now))
+    }
+
+    /// Ends a warp.
+    pub(super) fn unwarp(&mut self, now: Time) -> Unwarp {
+        self.warping = false;
+        if self.warp_pause.is_zero() {
+            self.may_warp = false;
+            return Unwarp::ForGood;
+        }
+        Unwarp::Until(now.after(self.warp_pause))
+    }
+
+    /// A pause is over.
+    pub(super) fn rewarp(&mut self) {
+        self.warping = self.may_warp;
+        self.warped = Span::ZERO;
+    }
+
+    /// How long it may still run until a warp is over, if it warps and that is limited. By Xen's
+    /// rules each turn may last for the whole limit.
+    #[inline]
+    pub(super) fn warp_left(&self, rules: &Rules) -> Option<Span> {
+        self.has_limit(rules.source, rules).then(|| self.warp_limit.left_after(self.warped))
+    }
+
+    fn has_limit(&self, source: Source, rules: &Rules) -> bool {
+        self.warping && rules.source == source && !self.warp_limit.is_zero()
+    }
+
+    pub(super) fn block(&mut self, now: Time) {
+        self.asleep_since = now;
+    }
+
+    /// Awake again, not behind `floor`. Who slept for as long as a pause has paused.
+    pub(super) fn wake(&mut self, now: Time, floor: VirtualTime) {
+        self.actual = self.actual.max(floor);
+        if !self.warp_pause.is_zero() && now.since(self.asleep_since) >= self.warp_pause {
+            self.warped = Span::ZERO;
+        }
+    }
+}

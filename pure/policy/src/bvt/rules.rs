@@ -1,0 +1,172 @@
+//! Whose rules, and each known fault of Xen's by its name.
+
+use slackline_units::{Pace, Span, Time, VirtualSpan, VirtualTime};
+
+use crate::{Field, Values};
+
+pub(super) const RULES: Field = Field::choice(
+    "rules",
+    &["paper", "xen-2.0", "xen-3.0.2"],
+    "whose rules: the papers', those of Xen 2.0 and 3.0.0, or those of Xen 3.0.2",
+);
+pub(super) const ALLOWANCE: Field = Field::span_within(
+    "allowance",
+    "5ms",
+    (Span::from_us(1), Span::from_secs(10)),
+    "context-switch allowance: how far a turn may get ahead of the next in line",
+);
+pub(super) const UNIT: Field = Field::span_within(
+    "unit",
+    "100us",
+    (Span::from_us(1), Span::from_secs(1)),
+    "minimum charging unit: what `advance` is for, and what `round_up` rounds to",
+);
+
+const SWITCH: &[&str] = &["as-rules", "on", "off"];
+
+pub(super) const ROUND_UP: Field = Field::choice(
+    "round_up",
+    SWITCH,
+    "fault: a stint is charged in whole charging units, rounded up",
+);
+pub(super) const UNIT_SLIP: Field = Field::choice(
+    "unit_slip",
+    SWITCH,
+    "fault: a turn to catch up in is as many nanoseconds as it should be charging units",
+);
+pub(super) const CHARGE_AGAIN: Field = Field::choice(
+    "charge_again",
+    SWITCH,
+    "fault: who is chosen again is charged again for the whole stretch, at each pass",
+);
+pub(super) const NARROW: Field = Field::choice(
+    "narrow",
+    SWITCH,
+    "fault: clocks and stints have 32 bits and wrap; clocks are moved back all at once",
+);
+pub(super) const WARP_UNDERFLOW: Field = Field::choice(
+    "warp_underflow",
+    SWITCH,
+    "fault: a clock that warps to before its start is read as far in the future",
+);
+
+/// Where the rules come from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Source {
+    /// Duda and Cheriton's, as the papers describe them.
+    Paper,
+    /// Xen's.
+    Xen,
+}
+
+/// How the policy goes about everything in which its sources differ.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Rules {
+    pub(super) source: Source,
+    pub(super) allowance: Span,
+    pub(super) unit: Span,
+    pub(super) charge_again: bool,
+    round_up: bool,
+    unit_slip: bool,
+    narrow: bool,
+    warp_underflow: bool,
+}
+
+/// How many virtual units 32 bits hold.
+const WRAP: i64 = 1 << 32;
+
+/// From where on Xen moves the clocks of a CPU back, and by how much.
+const REBASE_FROM: i128 = 0xf000_0000;
+const REBASE_BY: VirtualSpan = VirtualSpan::from_units(0xe000_0000);
+
+impl Rules {
+    pub(super) fn new(values: &Values) -> Rules {
+        let rules = values.choice(&RULES);
+        let is_xen = rules != "paper";
+        let switch = |field, by_rules| match values.choice(field) {
+            "on" => true,
+            "off" => false,
+            _ => by_rules,
+        };
+        Rules {
+            source: if is_xen { Source::Xen } else { Source::Paper },
+            allowance: values.span(&ALLOWANCE),
+            unit: values.span(&UNIT),
+            charge_again: switch(&CHARGE_AGAIN, rules == "xen-3.0.2"),
+            round_up: switch(&ROUND_UP, is_xen),
+            unit_slip: switch(&UNIT_SLIP, is_xen),
+            narrow: switch(&NARROW, is_xen),
+            warp_underflow: switch(&WARP_UNDERFLOW, is_xen),
+        }
+    }
+
+    /// A clock at `actual` once a stint of `ran` has been charged to it.
+    #[inline]
+    pub(super) fn charged(&self, actual: VirtualTime, ran: Span, pace: Pace) -> VirtualTime {
+        let ran = if self.narrow { Span::from_ns(ran.ns() & u64::from(u32::MAX)) } else { ran };
+        let ran = if self.round_up { self.unit * ran.ns().div_ceil(self.unit.ns()) } else { ran };
+        self.fit(actual + ran.aged(pace))
+    }
+
+    /// Of a stint that goes on elsewhere: what may be charged of it now.
+    pub(super) fn part(&self, ran: Span) -> Span {
+        if self.round_up { ran - ran % self.unit } else { ran }
+    }
+
+    /// A clock as it reads with `warp` taken off.
+    #[inline]
+    pub(super) fn warped(&self, actual: VirtualTime, warp: VirtualSpan) -> VirtualTime {
+        let effective = actual - warp;
+        if self.warp_underflow { wrap(effective) } else { effective }
+    }
+
+    /// When a turn that began, or is reckoned, from `from` is over: once the clock has made up for
+    /// `lead`, by which the next in line is ahead of it, and has run for the allowance.
+    #[inline]
+    pub(super) fn turn_end(&self, from: Time, pace: Pace, lead: VirtualSpan) -> Time {
+        let behind = (-lead).real(pace);
+        from.after(self.catch_up(lead, pace)).after(self.allowance.left_after(behind))
+    }
+
+    fn catch_up(&self, lead: VirtualSpan, pace: Pace) -> Span {
+        let real = lead.real(pace);
+        if !self.unit_slip || real.is_zero() {
+            return real;
+        }
+        let units = match self.source {
+            Source::Paper => real / self.unit,
+            Source::Xen => {
+                let units = lead.units() / i128::from(pace.units());
+                u64::try_from(units).expect("clocks are less than 2^64 units apart")
+            }
+        };
+        Span::from_ns(units)
+    }
+
+    /// Whether clocks have come so far that they must be moved back.
+    #[inline]
+    pub(super) fn is_full(&self, floor: VirtualTime) -> bool {
+        self.narrow && (floor - VirtualTime::START).units() >= REBASE_FROM
+    }
+
+    /// A clock, moved back with all others of its CPU.
+    pub(super) fn rebased(&self, clock: VirtualTime) -> VirtualTime {
+        wrap(clock - REBASE_BY)
+    }
+
+    #[inline]
+    fn fit(&self, clock: VirtualTime) -> VirtualTime {
+        if self.narrow { wrap(clock) } else { clock }
+    }
+}
+
+/// What 32 bits make of a clock.
+#[inline]
+fn wrap(clock: VirtualTime) -> VirtualTime {
+    let wraps = (clock - VirtualTime::START).units().div_euclid(i128::from(WRAP));
+    if wraps == 0 {
+        return clock;
+    }
+    let wraps = i64::try_from(wraps).expect("a stint of 32 bits wraps a clock a few times only");
+    clock - VirtualSpan::from_units(wraps.checked_mul(WRAP).expect("as above"))
+}

@@ -1,0 +1,297 @@
+use slackline_units::Span;
+
+use crate::picture::{Turn, picture, turns};
+
+#[test]
+fn sleeping_saves_nothing_up() {
+    picture(
+        "bvt allowance=5ms",
+        "
+        a weight=1   rrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrr
+        b weight=1   zzzzzzzzzzrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrr
+        cpu0         aaaaaaaaaaaaaaabbbbbbbbbbaaaaaaaaaabbbbbbbbbb
+    ",
+    );
+}
+
+#[test]
+fn twice_the_weight_runs_twice_as_long() {
+    picture(
+        "bvt allowance=4ms",
+        "
+        a weight=2   rrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrr
+        b weight=1   rrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrr
+        cpu0         aaaabbbbbbaaaaaaaaaaaabbbbbbaaaaaaaaaaaa
+    ",
+    );
+}
+
+#[test]
+fn a_warping_vcpu_runs_the_moment_it_wakes() {
+    picture(
+        "bvt allowance=5ms",
+        "
+        a weight=1             rrrrrrrrrrrrrrrrrrrr
+        b weight=1 warp=20ms   zzzzzzzzzzzzrrzzzzzz
+        cpu0                   aaaaaaaaaaaabbaaaaaa
+    ",
+    );
+}
+
+#[test]
+fn a_wake_without_a_warp_waits_for_the_allowance() {
+    picture(
+        "bvt allowance=3ms",
+        "
+        a     rrrrrrrrrrrrrrrrrrrr
+        b     zzzzrzzzrrrrrrzzzzzz
+        cpu0  aaaaaaaaaaabbbaaaaaa
+    ",
+    );
+}
+
+#[test]
+fn a_warp_is_limited_and_pauses() {
+    picture(
+        "bvt allowance=1ms",
+        "
+        a                                rrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrr
+        b warp=50ms warpl=4ms warpu=10ms rrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrr
+        cpu0                             bbbbaaaaabbaabbbbaaaabbaabbbbbbaaaaaabba
+    ",
+    );
+}
+
+#[test]
+fn a_warp_without_a_pause_is_over_for_good() {
+    picture(
+        "bvt allowance=1ms",
+        "
+        a                               rrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrr
+        b warp=50ms warpl=4ms warpu=0ms rrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrr
+        cpu0                            bbbbaaaaabbaabbaabbaabbaabbaabbaabbaabba
+    ",
+    );
+}
+
+#[test]
+fn each_cpu_has_a_line_of_its_own() {
+    picture(
+        "bvt allowance=2ms",
+        "
+        a     rrrrrrrrrrrrrrrrrrrr
+        b     rrrrrrrrrrrrrrrrrrrr
+        c     rrrrrrrrrrrrrrrrrrrr
+        cpu0  aaccccaaaaccccaaaacc
+        cpu1  bbbbbbbbbbbbbbbbbbbb
+    ",
+    );
+}
+
+#[test]
+fn xen_warps_one_stretch_at_a_time() {
+    picture(
+        "bvt rules=xen-2.0 allowance=10ms warp_underflow=off",
+        "
+        a                                              rrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrr
+        b warpback warpvalue=9000 warpl=4ms warpu=15ms rrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrr
+        cpu0                                           bbbbbbbbbbaaaaaaaaaaaaaaaaaaabbbbbbbbbba
+    ",
+    );
+}
+
+#[test]
+fn rounding_up_charges_short_stints_for_whole_units() {
+    picture(
+        "bvt allowance=1ms unit=4ms round_up=off",
+        "
+        a weight=2  rrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrr
+        b warp=2ms  rzzzzrzzzzrzzzzrzzzzrzzzzrzzzzrzzzzrzzzz
+        cpu0        baaaabaaaabaaaabaaaabaaaabaaaabaaaabaaaa
+    ",
+    );
+    picture(
+        "bvt allowance=1ms unit=4ms round_up=on",
+        "
+        a weight=2  rrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrr
+        b warp=2ms  rzzzzrzzzzrzzzzrzzzzrzzzzrzzzzrzzzzrzzzz
+        cpu0        baaaaaaaaabaaaaaaaaabaaaaaaaaabaaaaaaaaa
+    ",
+    );
+}
+
+#[test]
+fn an_underflow_makes_who_warps_the_last() {
+    picture(
+        "bvt rules=xen-2.0 warp_underflow=off",
+        "
+        a                         rrrrrrrrrrrrrrrrrrrrrrrr
+        b warpback warpvalue=900  zzzzzzrrrrrrrrzzzzzzzzzz
+        cpu0                      aaaaaabbbbbbbbaaaaaaaaaa
+    ",
+    );
+    picture(
+        "bvt rules=xen-2.0 warp_underflow=on",
+        "
+        a                         rrrrrrrrrrrrrrrrrrrrrrrr
+        b warpback warpvalue=900  zzzzzzrrrrrrrrzzzzzzzzzz
+        cpu0                      aaaaaaaaaaaaaaaaaaaaaaaa
+    ",
+    );
+}
+
+/// Clocks reach the place from where they are moved back within 30 ms; the sleeper's wraps.
+#[test]
+fn who_sleeps_while_clocks_are_moved_back_starves() {
+    picture(
+        "bvt rules=xen-2.0 narrow=off",
+        "
+        a advance=30000000  rrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrr
+        b advance=30000000  rrrzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzrrrrrrrrrrrr
+        c advance=30000000  rrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrr
+        cpu0                cccccaaaaacccccaaaaacccccaaaaacccccaaaaacccccaaabbbbbaaaaacc
+    ",
+    );
+    picture(
+        "bvt rules=xen-2.0 narrow=on",
+        "
+        a advance=30000000  rrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrr
+        b advance=30000000  rrrzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzrrrrrrrrrrrr
+        c advance=30000000  rrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrr
+        cpu0                cccccaaaaacccccaaaaacccccccccccccccaaaaaaaaaaaaabbbbbaaaaacc
+    ",
+    );
+}
+
+const HOGS: &str = "
+    A advance=10  r
+    B advance=20  r
+";
+
+/// Who ran, for how many nanoseconds, and how many units its clock then had.
+fn first_turns(policy: &str, count: usize) -> Vec<(char, u64, u64)> {
+    let turns = turns(policy, HOGS, Span::ZERO, count);
+    let actual = |turn: &Turn| {
+        let (_, text) = turn.account.iter().find(|(name, _)| *name == "actual").unwrap();
+        text.parse().unwrap()
+    };
+    turns.iter().map(|turn| (turn.who, turn.ran.ns(), actual(turn))).collect()
+}
+
+/// The same, with the charging units of each turn in place of the clock.
+fn charges(policy: &str, count: usize) -> Vec<(char, u64, u64)> {
+    let mut clocks = [0, 0];
+    let charge = |(who, ran, clock): (char, u64, u64)| {
+        let (index, advance) = if who == 'A' { (0, 10) } else { (1, 20) };
+        let before = std::mem::replace(&mut clocks[index], clock);
+        (who, ran, (clock - before) / advance)
+    };
+    first_turns(policy, count).into_iter().map(charge).collect()
+}
+
+/// Test vector 13.4 of the reference: Xen 2.0.
+#[test]
+fn two_hogs_run_as_under_xen_2_0() {
+    let expected = [
+        ('B', 5_000_000, 50),
+        ('A', 5_000_100, 51),
+        ('A', 5_000_049, 51),
+        ('B', 5_000_001, 51),
+        ('A', 5_000_100, 51),
+        ('A', 5_000_049, 51),
+        ('B', 5_000_001, 51),
+        ('A', 5_000_100, 51),
+        ('A', 5_000_049, 51),
+        ('B', 5_000_001, 51),
+    ];
+    assert_eq!(charges("bvt rules=xen-2.0", 10), expected);
+}
+
+/// Test vector 13.4 of the reference: after 2006-02-25.
+#[test]
+fn two_hogs_run_as_under_xen_3_0_2() {
+    let expected = [
+        ('B', 5_000_000, 50),
+        ('A', 5_000_100, 51),
+        ('A', 5_000_049, 101),
+        ('B', 5_000_026, 51),
+        ('A', 5_000_050, 51),
+        ('B', 5_000_000, 50),
+        ('A', 5_000_099, 51),
+        ('A', 5_000_048, 101),
+        ('B', 5_000_026, 51),
+        ('A', 5_000_049, 51),
+    ];
+    assert_eq!(charges("bvt rules=xen-3.0.2", 10), expected);
+    assert_eq!(charges("bvt rules=xen-2.0 charge_again=on", 10), expected);
+}
+
+/// B's 1,000 units are 100 charging units of A: 10 ms, and the allowance.
+#[test]
+fn without_the_slip_a_turn_lasts_until_the_other_is_overtaken() {
+    let slipped = charges("bvt rules=xen-2.0", 2);
+    assert_eq!(slipped, [('B', 5_000_000, 50), ('A', 5_000_100, 51)]);
+    let right = charges("bvt rules=xen-2.0 unit_slip=off", 2);
+    assert_eq!(right, [('B', 5_000_000, 50), ('A', 15_000_000, 150)]);
+}
+
+/// 5.0001 ms are 50.001 charging units, of which the account shows whole virtual units.
+#[test]
+fn without_rounding_up_a_turn_costs_what_it_lasts() {
+    assert_eq!(first_turns("bvt rules=xen-2.0", 2)[1], ('A', 5_000_100, 510));
+    assert_eq!(first_turns("bvt rules=xen-2.0 round_up=off", 2)[1], ('A', 5_000_100, 500));
+}
+
+/// A's share over B's in thousandths, A's advance being 10, in five minutes.
+fn ratio(policy: &str, advance: u64) -> u64 {
+    let hogs = format!("A advance=10  r\nB advance={advance}  r");
+    let mut ran = [0, 0];
+    for turn in turns(policy, &hogs, Span::ZERO, 60_000) {
+        ran[usize::from(turn.who == 'B')] += turn.ran.ns();
+    }
+    ran[0] * 1_000 / ran[1]
+}
+
+/// The model results of section 5.7 of the reference. A turn of 50 units is charged as 50 or 51,
+/// and which of them depends on nanoseconds of where a run begins: so the ratio of two models may
+/// differ by one part in 50, besides half of the last digit in the table.
+#[test]
+fn charging_again_flattens_weights_as_it_did() {
+    let table: [(u64, [u64; 2], [u64; 2]); 6] = [
+        (20, [1_500, 5], [2_000, 5]),
+        (40, [2_340, 5], [4_000, 5]),
+        (80, [3_520, 5], [8_000, 5]),
+        (90, [3_780, 5], [8_990, 5]),
+        (160, [5_200, 50], [15_980, 5]),
+        (1_000, [13_700, 50], [99_500, 50]),
+    ];
+    for (advance, again, once) in table {
+        let found = [ratio("bvt rules=xen-3.0.2", advance), ratio("bvt rules=xen-2.0", advance)];
+        for (found, [expected, half_a_digit]) in found.into_iter().zip([again, once]) {
+            let off = found.abs_diff(expected);
+            let most = expected / 50 + half_a_digit;
+            assert!(off <= most, "advance {advance}: {found}, not {expected}");
+        }
+    }
+}
+
+/// Nobody's clock overflows in a century, at the lightest weight or the heaviest, and nothing is
+/// lost of it: the turns after it are those of two hogs, but for the nanosecond in which a clock
+/// that is a fraction of one behind catches up.
+#[test]
+fn a_century_is_not_too_long() {
+    const CENTURY: Span = Span::from_secs(100 * 365 * 24 * 3_600);
+    for weight in [1, 65_535] {
+        let hogs = format!("a weight={weight} r\nb weight={weight} r");
+        let turns = turns("bvt", &hogs, CENTURY, 5);
+        let who: String = turns.iter().map(|turn| turn.who).collect();
+        assert_eq!(who, "ababa");
+        let (first, next) = (Span::from_ms(5), Span::from_ms(10));
+        assert_eq!(turns[0].ran, first);
+        let most = next + Span::from_ns(u64::from(weight > 1));
+        assert!(turns[1..].iter().all(|turn| next <= turn.ran && turn.ran <= most));
+        let actual = |turn: &Turn| turn.account.iter().find(|row| row.0 == "actual").cloned();
+        let clock = (CENTURY + first).ns() / weight;
+        assert_eq!(actual(&turns[0]), Some(("actual", clock.to_string())));
+    }
+}

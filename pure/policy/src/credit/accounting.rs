@@ -1,0 +1,216 @@
+//! Giving credit: who is given how much, and what becomes of the accounts.
+
+use slackline_units::{CpuId, CpuSet, VcpuId};
+
+use crate::Moment;
+
+use super::rules::{Boost, Changes, Floor, Leaving, OverCap, Park, Placement, Sampling};
+use super::runqueue::Class;
+use super::sharing::{Claims, Pool, Sharing, div_up};
+use super::{Credit, Why};
+
+impl Credit {
+    /// The master's third tick: credit for everybody who is active, and room under the caps.
+    pub(super) fn give_credit(&mut self, at: &Moment, asked: &mut CpuSet) {
+        if self.rules.park == Park::Budget {
+            self.renew_budgets(at, asked);
+        }
+        if self.rules.credits.is_some() {
+            self.give_counted(at, asked);
+        } else {
+            self.give_exactly(at, asked);
+        }
+        if self.rules.changes == Changes::Now {
+            self.apply_changes(at, asked);
+        }
+    }
+
+    /// Nobody waits while a CPU idles, and nobody runs who is parked. A turn that has begun is not
+    /// cut short otherwise.
+    fn apply_changes(&mut self, at: &Moment, asked: &mut CpuSet) {
+        for cpu in (0..self.cpus.len()).map(CpuId::new) {
+            let can = |vcpu, cpu| self.can_soon(at, vcpu, cpu);
+            let passes = match self.cpus[cpu.index()].chosen {
+                Some(vcpu) => self.vcpus[vcpu].class == Class::Parked,
+                None => self.best(at, cpu, &can).is_some(),
+            };
+            if passes {
+                self.pass(at, cpu, Why::Preempted);
+                asked.insert(cpu);
+            }
+        }
+    }
+
+    /// As Xen did, in whole credits (section 7.3).
+    fn give_counted(&mut self, at: &Moment, asked: &mut CpuSet) {
+        let weight = self.domains.weight;
+        if weight == 0 {
+            self.balance = 0;
+            return;
+        }
+        let (period, credit) = (self.rules.period(), self.rules.credit());
+        let cpus = i64::try_from(self.cpus.len()).expect("a host has few CPUs");
+        let mut sharing = Sharing::new(Pool { period, cpus, weight, balance: self.balance });
+        let mut balance = 0;
+        let list = core::mem::take(&mut self.domains.list);
+        let (mut firsts, mut others) = (alloc::vec::Vec::new(), alloc::vec::Vec::new());
+        for &row in list.iter().rev() {
+            let domain = &self.domains[row];
+            let cap = domain.cap.map(|cap| div_up(period, i64::from(cap.ppm()), 1_000_000));
+            let active = domain.active;
+            let grant = sharing.grant(Claims { weight: domain.weight, active, cap });
+            (if grant.comes_first { &mut firsts } else { &mut others }).push(row);
+            let allowed = cap.map(|cap| div_up(cap, 1, active) * credit);
+            for index in 0..self.domains[row].vcpus.len() {
+                let vcpu = self.domains[row].vcpus[index];
+                if self.vcpus[vcpu].is_active {
+                    self.vcpus[vcpu].credit += grant.each * credit;
+                    balance += self.close_account(at, vcpu, allowed, asked) / credit;
+                }
+            }
+        }
+        self.balance = balance;
+        // Last first: those that are to come first are pushed last, the last of them foremost.
+        others.reverse();
+        others.append(&mut firsts);
+        self.domains.relist(others);
+    }
+
+    /// Decides by its credit what class a vCPU is of, and whether it is held. `allowed` is what its
+    /// cap lets it use in a period, if it has one. Returns its credit for the balance.
+    pub(super) fn close_account(
+        &mut self,
+        at: &Moment,
+        vcpu: VcpuId,
+        allowed: Option<i64>,
+        asked: &mut CpuSet,
+    ) -> i64 {
+        let period = self.rules.period() * self.rules.credit();
+        let bound = match self.rules.floor {
+            Floor::Period => period,
+            Floor::Turns => period.saturating_mul(self.domains.active + 1),
+        };
+        let account = &mut self.vcpus[vcpu];
+        if account.credit < 0 {
+            let debt = -account.credit;
+            account.credit = account.credit.max(-bound);
+            let left = account.credit;
+            let is_over_cap = allowed
+                .is_some_and(|allowed| self.rules.over_cap == OverCap::Debt || debt > allowed);
+            let is_parked = account.is_parked;
+            match self.rules.park {
+                Park::Queue if is_over_cap => self.set_class(vcpu, Class::Parked),
+                Park::Pause if is_over_cap && !is_parked => {
+                    self.set_class(vcpu, Class::Over);
+                    self.pause(at, vcpu, asked);
+                }
+                _ => self.set_class(vcpu, Class::Over),
+            }
+            return left;
+        }
+        let left = account.credit;
+        let is_paused = account.is_parked && self.rules.park == Park::Pause;
+        let keeps_boost = self.rules.changes == Changes::Now && account.class == Class::Boost;
+        if !keeps_boost {
+            self.set_class(vcpu, Class::Under);
+        }
+        if is_paused {
+            self.vcpus[vcpu].is_parked = false;
+            if at.is_awake(vcpu) {
+                self.enqueue(at, vcpu, asked);
+            }
+        }
+        match self.rules.leaving {
+            Leaving::Forfeit if left > period => {
+                self.vcpus[vcpu].credit = 0;
+                self.become_inactive(vcpu);
+                // The first Xen forgot that it had just taken this credit away.
+                if self.rules.credits == Some(10) { left } else { 0 }
+            }
+            Leaving::Keep if left > period && !at.is_awake(vcpu) => {
+                self.vcpus[vcpu].credit = period;
+                self.become_inactive(vcpu);
+                period
+            }
+            Leaving::Keep if left > bound => {
+                self.vcpus[vcpu].credit = bound;
+                bound
+            }
+            _ => left,
+        }
+    }
+
+    /// Stops a vCPU until it is out of debt.
+    fn pause(&mut self, at: &Moment, vcpu: VcpuId, asked: &mut CpuSet) {
+        let account = &mut self.vcpus[vcpu];
+        account.is_parked = true;
+        match account.on {
+            Some(cpu) => {
+                self.pass(at, cpu, Why::Preempted);
+                asked.insert(cpu);
+            }
+            None => self.queues.remove(vcpu),
+        }
+    }
+
+    /// Who runs as a CPU ticks pays for the whole tick, and is active from now on. It may also find
+    /// itself a better CPU.
+    pub(super) fn sample(&mut self, at: &Moment, cpu: CpuId) {
+        let chosen = self.cpus[cpu.index()].chosen;
+        let Some(vcpu) = chosen.filter(|_| at.occupant(cpu) == chosen) else { return };
+        if self.rules.boost == Boost::Tick && self.vcpus[vcpu].class == Class::Boost {
+            self.set_class(vcpu, Class::Under);
+        }
+        if self.rules.sampling == Sampling::Tick {
+            let ticks = self.rules.period() / 3 * self.rules.credit();
+            self.vcpus[vcpu].credit -= ticks;
+        }
+        if !self.vcpus[vcpu].is_active {
+            self.become_active(vcpu);
+        } else if self.rules.placement == Placement::Tick {
+            let better = self.better_cpu(at, vcpu);
+            if better != cpu {
+                self.migrate(at, vcpu, better);
+            }
+        }
+    }
+
+    pub(super) fn become_active(&mut self, vcpu: VcpuId) {
+        let account = &mut self.vcpus[vcpu];
+        if !core::mem::replace(&mut account.is_active, true) {
+            let domain = account.domain;
+            self.settle(domain);
+            self.domains.activate(domain);
+            self.reckon(domain);
+        }
+    }
+
+    pub(super) fn become_inactive(&mut self, vcpu: VcpuId) {
+        let account = &mut self.vcpus[vcpu];
+        if core::mem::replace(&mut account.is_active, false) {
+            let domain = account.domain;
+            self.settle(domain);
+            self.domains.deactivate(domain);
+            self.reckon(domain);
+        }
+    }
+
+    /// Room under a cap grows with time, and is not saved up beyond a period's.
+    fn renew_budgets(&mut self, at: &Moment, asked: &mut CpuSet) {
+        let since = at.now().since(self.accounted);
+        let spending = core::mem::take(&mut self.domains.spending);
+        for row in spending {
+            let more = self.domains.allowance(row, since).unwrap_or(0);
+            let most = self.domains.allowance(row, self.rules.tick * 3).unwrap_or(0);
+            let domain = &mut self.domains[row];
+            domain.budget =
+                domain.budget.saturating_add(more).min(most.saturating_sub(domain.held));
+            if domain.budget < most && domain.cap.is_some() {
+                self.domains.spending.push(row);
+            } else {
+                domain.is_spending = false;
+            }
+            self.unpark(at, row, asked);
+        }
+    }
+}

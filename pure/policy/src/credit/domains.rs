@@ -1,0 +1,206 @@
+//! The domains, and which of them are active: given credit at the next accounting.
+
+use alloc::collections::BTreeMap;
+use alloc::vec::Vec;
+
+use slackline_units::{CpuShare, DomId, Span, Time, VcpuId, Weight};
+
+use super::level::Counted;
+
+/// A domain's account. Amounts are nanoseconds of CPU time.
+#[derive(Debug)]
+pub(super) struct Domain {
+    id: DomId,
+    pub(super) weight: i64,
+    pub(super) cap: Option<CpuShare>,
+    pub(super) vcpus: Vec<VcpuId>,
+    /// How many of its vCPUs are active.
+    pub(super) active: i64,
+    /// Its place in the list of active domains.
+    place: usize,
+    /// What it may use before the next accounting and has not handed out to a vCPU.
+    pub(super) budget: i64,
+    /// What its vCPUs hold of that.
+    pub(super) held: i64,
+    /// Up to where it has been given its part of the level.
+    pub(super) level: i128,
+    /// Whether it has used any of what its cap allows, and not been given all of it back.
+    pub(super) is_spending: bool,
+    /// When it was given credit last.
+    pub(super) settled: Time,
+    /// What it counts for in the sums of the level.
+    pub(super) counted: Counted,
+    /// Whether its cap or the number of its vCPUs bounds what it is given, not its weight.
+    pub(super) is_limited: bool,
+}
+
+/// All domains, by a row of their own, for ids need not be dense.
+#[derive(Debug, Default)]
+pub(super) struct Domains {
+    rows: Vec<Domain>,
+    by_id: BTreeMap<DomId, usize>,
+    free: Vec<usize>,
+    /// The active ones, last first.
+    pub(super) list: Vec<usize>,
+    /// Of all active domains.
+    pub(super) weight: i64,
+    /// The capped domains that are spending.
+    pub(super) spending: Vec<usize>,
+    /// Active vCPUs of all domains.
+    pub(super) active: i64,
+}
+
+impl core::ops::Index<usize> for Domains {
+    type Output = Domain;
+    fn index(&self, row: usize) -> &Domain {
+        &self.rows[row]
+    }
+}
+
+impl core::ops::IndexMut<usize> for Domains {
+    fn index_mut(&mut self, row: usize) -> &mut Domain {
+        &mut self.rows[row]
+    }
+}
+
+impl Domains {
+    /// A vCPU joins its domain.
+    pub(super) fn join(&mut self, vcpu: VcpuId) -> usize {
+        let row = match self.by_id.get(&vcpu.domain()) {
+            Some(&row) => row,
+            None => self.create(vcpu.domain()),
+        };
+        self.rows[row].vcpus.push(vcpu);
+        row
+    }
+
+    fn create(&mut self, id: DomId) -> usize {
+        let domain = Domain {
+            id,
+            weight: 1,
+            cap: None,
+            vcpus: Vec::new(),
+            active: 0,
+            place: usize::MAX,
+            budget: 0,
+            held: 0,
+            level: 0,
+            settled: Time::START,
+            counted: Counted::default(),
+            is_spending: false,
+            is_limited: false,
+        };
+        let row = match self.free.pop() {
+            Some(row) => {
+                self.rows[row] = domain;
+                row
+            }
+            None => {
+                self.rows.push(domain);
+                self.rows.len() - 1
+            }
+        };
+        self.by_id.insert(id, row);
+        row
+    }
+
+    pub(super) fn change(&mut self, row: usize, weight: Weight, cap: Option<CpuShare>) {
+        let domain = &mut self.rows[row];
+        let before = core::mem::replace(&mut domain.weight, i64::from(weight.get()));
+        domain.cap = cap;
+        if domain.active > 0 {
+            self.weight += domain.weight - before;
+        }
+    }
+
+    /// A vCPU that is not active leaves its domain.
+    pub(super) fn leave(&mut self, row: usize, vcpu: VcpuId) {
+        let domain = &mut self.rows[row];
+        domain.vcpus.retain(|&other| other != vcpu);
+        if domain.vcpus.is_empty() {
+            self.by_id.remove(&domain.id);
+            self.free.push(row);
+            self.spending.retain(|&other| other != row);
+        }
+    }
+
+    pub(super) fn is_capped(&self, row: usize) -> bool {
+        self.rows[row].cap.is_some()
+    }
+
+    /// A domain's budget becomes less.
+    fn spend(&mut self, row: usize, used: i64) {
+        let domain = &mut self.rows[row];
+        domain.budget = domain.budget.saturating_sub(used);
+        if used != 0 && !core::mem::replace(&mut domain.is_spending, true) {
+            self.spending.push(row);
+        }
+    }
+
+    /// A vCPU is handed a part of its domain's budget.
+    pub(super) fn hand_out(&mut self, row: usize, part: i64) {
+        let held = &mut self.rows[row].held;
+        *held = held.saturating_add(part);
+        self.spend(row, part);
+    }
+
+    /// A vCPU uses some of what it holds.
+    pub(super) fn use_up(&mut self, row: usize, used: i64) {
+        let held = &mut self.rows[row].held;
+        *held = held.saturating_sub(used);
+    }
+
+    /// A vCPU gives back what it has not used, or owes what it has used beyond.
+    pub(super) fn give_back(&mut self, row: usize, part: i64) {
+        let held = &mut self.rows[row].held;
+        *held = held.saturating_sub(part);
+        self.spend(row, -part);
+    }
+
+    /// One more vCPU of a domain is active; the first puts the domain at the front of the list.
+    pub(super) fn activate(&mut self, row: usize) {
+        self.active += 1;
+        let domain = &mut self.rows[row];
+        domain.active += 1;
+        if domain.active == 1 {
+            self.weight += domain.weight;
+            domain.place = self.list.len();
+            self.list.push(row);
+        }
+    }
+
+    /// One less.
+    pub(super) fn deactivate(&mut self, row: usize) {
+        self.active -= 1;
+        let domain = &mut self.rows[row];
+        domain.active -= 1;
+        if domain.active > 0 {
+            return;
+        }
+        self.weight -= domain.weight;
+        let place = domain.place;
+        // While the list is walked it is out of reach, and who walks it puts it in order.
+        if self.list.get(place) == Some(&row) {
+            self.list.swap_remove(place);
+            if let Some(&moved) = self.list.get(place) {
+                self.rows[moved].place = place;
+            }
+        }
+    }
+
+    /// Puts the list back, last first, without those that are no longer active.
+    pub(super) fn relist(&mut self, mut list: Vec<usize>) {
+        list.retain(|&row| self.rows[row].active > 0);
+        for (place, &row) in list.iter().enumerate() {
+            self.rows[row].place = place;
+        }
+        self.list = list;
+    }
+
+    /// What a domain's cap lets it use in so much time.
+    pub(super) fn allowance(&self, row: usize, span: Span) -> Option<i64> {
+        let cap = self.rows[row].cap?;
+        let amount = u128::from(cap.ppm()) * u128::from(span.ns()) / 1_000_000;
+        Some(i64::try_from(amount).unwrap_or(i64::MAX / 4))
+    }
+}

@@ -1,0 +1,180 @@
+//! Giving credit without rounding, at a cost that does not grow with the number of vCPUs.
+//!
+//! What a unit of weight has been given since the start is the *level*; a domain is given what the
+//! level has risen since it was last visited, times its weight. So it does not matter how often a
+//! domain is visited, and at one accounting only some are. A domain that its weight would give more
+//! than it can use, by its cap or by the number of its vCPUs, is limited: it is given just that,
+//! and the level rises the faster for the others.
+//!
+//! Who is limited is decided by the pace at which the level rises, as far as the limited are known,
+//! and not by its last rise, in which may be what others could not keep. No such pace exceeds the
+//! one at which all the limited are known: leaving out one that is limited, or limiting one that is
+//! not, makes it less. So none is limited for long that should not be, those with the least use for
+//! their weight are found first, and all are when each has been visited as often as there are
+//! domains.
+
+use slackline_units::{CpuSet, Span, Time};
+
+use crate::Moment;
+
+use super::{Credit, nanoseconds};
+
+/// How many vCPUs an accounting visits for each CPU. With more, each is visited once in `active /
+/// (16 * CPUs)` periods: a sixteenth of the time that so many need for a turn each.
+const VISITS: i64 = 16;
+
+/// Binary places of the level.
+const PLACES: u32 = 32;
+
+const MILLION: i128 = 1_000_000;
+
+/// How far credit has been given.
+#[derive(Debug, Default)]
+pub(super) struct Level {
+    /// Nanoseconds for each unit of weight, in 2^-32.
+    level: i128,
+    /// What it gives a unit of weight all the time, in 2^-32 millionths of a CPU. None where
+    /// nobody can use more than he is given.
+    pace: Option<i128>,
+    at: Time,
+    /// The weight of all domains that are not limited.
+    weight: i128,
+    /// What the limited are given, in millionths of a CPU.
+    limited: i128,
+    /// What sleepers and the limited could not keep, less what was given beyond all there was: for
+    /// everybody at the next accounting.
+    carry: i128,
+    /// Whose turn to be visited it is.
+    cursor: usize,
+}
+
+/// What a domain counts for in the sums of the level.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Counted {
+    weight: i128,
+    limited: i128,
+}
+
+impl Credit {
+    pub(super) fn give_exactly(&mut self, at: &Moment, asked: &mut CpuSet) {
+        let span = at.now().since(self.accounted);
+        let level = &mut self.level;
+        // In millionths of a CPU: what the limited leave to the others.
+        let left = self.cpus.len() as i128 * MILLION - level.limited;
+        level.pace = match level.weight {
+            0 if left >= 0 => None,
+            0 => Some(0),
+            weight => Some((left.max(0) << PLACES) / weight),
+        };
+        let rest = left * i128::from(span.ns()) / MILLION + level.carry;
+        // Where nobody can use more, the rest is nobody's; what was given too much is everybody's.
+        level.carry = rest.min(0);
+        if level.weight > 0 {
+            level.level += (rest.max(0) << PLACES) / level.weight;
+        }
+        level.at = at.now();
+        let mut visits = VISITS * self.cpus.len() as i64;
+        let mut unseen = self.domains.list.len();
+        while visits > 0 && unseen > 0 {
+            let place =
+                if self.level.cursor < self.domains.list.len() { self.level.cursor } else { 0 };
+            let Some(&row) = self.domains.list.get(place) else { break };
+            visits -= self.domains[row].active;
+            unseen -= 1;
+            self.visit(at, row, asked);
+            let stays = self.domains.list.get(place) == Some(&row);
+            self.level.cursor = place + usize::from(stays);
+        }
+    }
+
+    fn visit(&mut self, at: &Moment, row: usize, asked: &mut CpuSet) {
+        self.settle(row);
+        let period = self.rules.tick * 3;
+        let active = self.domains[row].active;
+        let allowed = self.domains.allowance(row, period).map(|all| all / active);
+        for index in 0..self.domains[row].vcpus.len() {
+            let vcpu = self.domains[row].vcpus[index];
+            if self.vcpus[vcpu].is_active {
+                let before = self.vcpus[vcpu].credit;
+                self.close_account(at, vcpu, allowed, asked);
+                let kept = self.vcpus[vcpu].credit;
+                // What somebody awake is owed is not for those who ran in its stead.
+                if !at.is_awake(vcpu) {
+                    self.level.carry += i128::from(before - kept).max(0);
+                }
+            }
+        }
+        let (weight, most) = (i128::from(self.domains[row].weight), self.rate(row));
+        let is_limited = self.level.pace.is_none_or(|pace| (pace * weight) >> PLACES >= most);
+        self.domains[row].is_limited = is_limited;
+        self.reckon(row);
+    }
+
+    /// What a domain can use, in millionths of a CPU.
+    fn rate(&self, row: usize) -> i128 {
+        let domain = &self.domains[row];
+        let all = i128::from(domain.active) * MILLION;
+        domain.cap.map_or(all, |cap| all.min(i128::from(cap.ppm())))
+    }
+
+    /// Gives a domain what it has not been given yet. To be done before its terms or the number of
+    /// its active vCPUs change.
+    pub(super) fn settle(&mut self, row: usize) {
+        if self.rules.credits.is_some() {
+            return;
+        }
+        let rate = self.rate(row);
+        let level = &mut self.level;
+        let domain = &mut self.domains[row];
+        let span = level.at.since(core::mem::replace(&mut domain.settled, level.at));
+        let risen = level.level - core::mem::replace(&mut domain.level, level.level);
+        if domain.active == 0 {
+            return;
+        }
+        let most = rate * i128::from(span.ns()) / MILLION;
+        let mut grant = most;
+        if !domain.is_limited {
+            let by_weight = (risen * i128::from(domain.weight)) >> PLACES;
+            grant = by_weight.min(most);
+            level.carry += by_weight - grant;
+        }
+        let each = i64::try_from(grant / i128::from(domain.active)).unwrap_or(i64::MAX / 4);
+        for vcpu in &domain.vcpus {
+            let account = &mut self.vcpus[*vcpu];
+            if account.is_active {
+                account.credit = account.credit.saturating_add(each);
+            }
+        }
+    }
+
+    /// Corrects the sums by what a domain counts for now.
+    pub(super) fn reckon(&mut self, row: usize) {
+        let rate = self.rate(row);
+        let domain = &mut self.domains[row];
+        let counted = match (domain.active, domain.is_limited) {
+            (0, _) => Counted::default(),
+            (_, true) => Counted { weight: 0, limited: rate },
+            (_, false) => Counted { weight: i128::from(domain.weight), limited: 0 },
+        };
+        let before = core::mem::replace(&mut domain.counted, counted);
+        self.level.weight += counted.weight - before.weight;
+        self.level.limited += counted.limited - before.limited;
+    }
+
+    /// What a domain that has just come may use until the next accounting.
+    pub(super) fn renew_budget(&mut self, row: usize) {
+        let most = self.domains.allowance(row, self.rules.tick * 3);
+        let domain = &mut self.domains[row];
+        domain.budget = most.map_or(0, |most| most.saturating_sub(domain.held));
+    }
+
+    /// What a turn of a vCPU may take from its domain's budget: an even part, but not a sliver.
+    pub(super) fn portion(&self, row: usize) -> Option<Span> {
+        let domain = &self.domains[row];
+        domain.cap?;
+        let even = domain.budget / domain.active.max(1);
+        let sliver = nanoseconds(self.rules.tick / 10);
+        let portion = even.max(sliver).min(domain.budget).max(0);
+        Some(Span::from_ns(portion.unsigned_abs()))
+    }
+}

@@ -1,0 +1,454 @@
+//! Credit: weighted shares and caps by accounts that are settled every 30 ms.
+//! Source: Xen's scheduler of that name, 2006; sections refer to our reference on it. Also
+//! Cherkasova, Gupta and Vahdat, 2007, cited as [Three].
+//!
+//! Every domain is given credit by its weight, its vCPUs pay with it for CPU time, and a vCPU is
+//! UNDER while it has some left and OVER when it has not. Each CPU has a list of vCPUs by class,
+//! first come first served within a class; a turn lasts 30 ms. Who wakes UNDER is boosted: it goes
+//! before all others for a short while. A CPU that finds nobody UNDER at home steals from others.
+//!
+//! Facts decide, and the answer is kept: a *pass* chooses who has a CPU from now on and until when,
+//! and whoever asks is told that until the next pass. So being asked again renews nothing. Only
+//! where the chosen one cannot run is the next best one answered instead; if it starts, it is the
+//! chosen one from then on.
+//!
+//! Holds after every call:
+//! - an awake vCPU stands in one list, or is chosen for one CPU, or is held to its cap;
+//! - what Moment says of an instant at which several CPUs pass is behind the lists: who has just
+//!   been put back into one may have its CPU still.
+//!
+//! Under the rules of Xen it departs from Xen in this: at one instant a pass comes before a wake,
+//! and a turn that another cuts short as it begins does not count; a CPU never passes while another
+//! holds a lock; a slice ends neither early nor merged with other timers.
+
+mod accounting;
+mod domains;
+mod level;
+mod passes;
+mod rules;
+mod runqueue;
+mod sharing;
+
+#[cfg(test)]
+mod tests;
+
+use alloc::boxed::Box;
+use alloc::string::ToString;
+use alloc::vec::Vec;
+
+use slackline_units::{CpuId, CpuSet, CpuShare, Span, Time, VcpuId};
+
+use crate::{
+    Account, AdmitError, Claim, Field, Moment, Pick, Policy, Roster, Spec, Topology, TurnEnd,
+    Values,
+};
+
+use domains::Domains;
+use level::Level;
+use rules::{Boost, Changes, FIELDS, Newcomers, Park, Rules, Sampling};
+use runqueue::{Class, RunQueues};
+
+const WEIGHT: Field =
+    Field::weight("weight", "256", "the domain's share, relative to other domains");
+const CAP: Field = Field::cap(
+    "cap",
+    CpuShare::from_ppm(256_000_000), // All CPUs that a host may have.
+    "the most that all vCPUs of the domain may use together",
+);
+
+/// What people meet.
+pub(crate) const SPEC: Spec = Spec {
+    name: "credit",
+    summary: "weights and caps by credit accounts (Xen)",
+    page: "Every domain is given credit by its weight and pays with it for CPU time: twice the
+weight, twice the time, and the vCPUs of a domain share what it is given. A vCPU is
+UNDER while it has credit left and OVER when it has none. Those UNDER run before those
+OVER, each for a turn (30 ms) in the order in which they came, or for as long as it is
+owed more than a period and more than the next one. CPU time that nobody UNDER wants
+goes to those OVER. Accounts are the same on all CPUs, and a CPU that finds nobody UNDER
+in its own list takes somebody from another's.
+
+Waking: who wakes UNDER is boosted and runs before all others for up to a tick (10 ms) of
+CPU time. It pays for it, so who sleeps little is soon OVER and waits like the rest.
+
+Cap: cap = \"0.4cpu\" is the most that all vCPUs of the domain may use together, in every
+period of three ticks, even if a CPU idles. What is not used is not saved up.
+
+How long one may wait: credit and debt are kept up to a period for each active vCPU and
+one more. So with n active vCPUs that weigh W together, one of weight w works its debt
+off in (n + 1) W / w periods / CPUs at most, and what the others have saved up may come
+before it n times as long: it runs within (n + 1) (n + 2) W / w periods / CPUs.
+
+Shares: who always has work gets the CPU time that is due by weight to n + 2 periods for
+each of its vCPUs, however long the time and on any number of CPUs. A vCPU has no use for
+more than one CPU: what its weight would give it beyond goes to the others by theirs.
+
+rules = \"xen-3.0.3\", \"xen-2006-10-30\" and \"xen-3.0.4\" behave like these versions of Xen,
+flaws included: whoever runs at a tick pays for all of it, and who sleeps through ticks
+pays nothing; caps are rounded up (by 3.0.3 to 3.33 % of a CPU) and hold a vCPU only from
+the next turn on; debt and saved credit are forgotten. Each such rule is a parameter by
+itself: try one at a time.",
+    policy_fields: FIELDS,
+    share_fields: &[WEIGHT, CAP],
+    promise: |_| Ok(None),
+    keeps: |_, _| true,
+    limit: Some(|share, _| alloc::vec![(CAP.name, alloc::format!("\"{share}\""))]),
+    build: |values, topology| Box::new(Credit::new(Rules::read(values), topology)),
+};
+
+/// The CPU at whose ticks credits are given.
+const MASTER: CpuId = CpuId::new(0);
+
+struct Credit {
+    rules: Rules,
+    topology: Topology,
+    /// Nothing ticks before the first vCPU joins: only then is it known what time it is.
+    has_begun: bool,
+    /// Of the master, since the last accounting.
+    ticks: u32,
+    accounted: Time,
+    cpus: Vec<Cpu>,
+    queues: RunQueues,
+    vcpus: Roster<Vcpu>,
+    domains: Domains,
+    /// Left by all the active after the last accounting, in credits, where credits are counted.
+    balance: i64,
+    /// How credit is given where it is not counted.
+    level: Level,
+    /// CPUs whose choice has changed in a call that could not say so; the CPU that was concerned
+    /// asks to be rung at once, and says so then.
+    untold: CpuSet,
+}
+
+/// What the last pass of a CPU decided.
+#[derive(Clone, Copy, Debug)]
+struct Cpu {
+    chosen: Option<VcpuId>,
+    from: Time,
+    /// When it must pass again: the end of idling too, where that has one.
+    until: Time,
+    /// The end of the turn, which is no earlier.
+    turn_ends: Time,
+    tick: Time,
+    /// To be rung at this instant: the chosen one is about to leave another CPU, or CPUs are
+    /// untold.
+    asks: Option<Time>,
+    /// How many vCPUs are at home here.
+    residents: usize,
+}
+
+/// A vCPU's account.
+struct Vcpu {
+    domain: usize,
+    /// In whose list it belongs, and where it runs.
+    home: CpuId,
+    /// The CPU for which it is chosen.
+    on: Option<CpuId>,
+    class: Class,
+    /// In nanoseconds of CPU time.
+    credit: i64,
+    is_active: bool,
+    /// Held to its cap: in no list.
+    is_parked: bool,
+    /// What is left of a turn that was interrupted.
+    turn: Span,
+    /// What it has been charged since it was chosen.
+    paid: Span,
+    /// For how much longer it is boosted.
+    boost: Span,
+    /// Taken from its domain's budget and not used yet.
+    held: i64,
+}
+
+impl Policy for Credit {
+    fn admit(&mut self, at: &Moment, vcpu: VcpuId, share: &Values) -> Result<(), AdmitError> {
+        self.begin(at.now());
+        let domain = self.domains.join(vcpu);
+        self.change_terms(domain, share);
+        let home = self.emptiest(at, vcpu);
+        self.cpus[home.index()].residents += 1;
+        let account = Vcpu {
+            domain,
+            home,
+            on: None,
+            class: Class::Under,
+            credit: 0,
+            is_active: false,
+            is_parked: false,
+            turn: self.rules.slice,
+            paid: Span::ZERO,
+            boost: Span::ZERO,
+            held: 0,
+        };
+        self.vcpus.insert(vcpu, account);
+        if self.rules.newcomers == Newcomers::Active {
+            self.become_active(vcpu);
+        }
+        Ok(())
+    }
+
+    /// All vCPUs of a domain have the terms that were told last. The weight counts from the next
+    /// accounting on, the cap from the next turn on.
+    fn adjust(&mut self, at: &Moment, vcpu: VcpuId, share: &Values) -> Result<CpuSet, AdmitError> {
+        let domain = self.vcpus[vcpu].domain;
+        self.change_terms(domain, share);
+        let mut asked = CpuSet::NONE;
+        if self.rules.park == Park::Budget {
+            self.unpark(at, domain, &mut asked);
+        }
+        let account = &self.vcpus[vcpu];
+        if at.is_allowed(vcpu, account.home) {
+            return Ok(asked);
+        }
+        let (on, home) = (account.on, self.better_cpu(at, vcpu));
+        self.move_home(vcpu, home);
+        if let Some(cpu) = on {
+            self.pass(at, cpu, Why::Preempted);
+            asked.insert(cpu);
+            self.wake_up(at, vcpu, &mut asked);
+        } else if self.queues.list_of(vcpu).is_some() {
+            self.queues.remove(vcpu);
+            self.enqueue(at, vcpu, &mut asked);
+        }
+        Ok(asked)
+    }
+
+    fn leave(&mut self, at: &Moment, vcpu: VcpuId) {
+        let on = self.vcpus[vcpu].on;
+        self.retire(at, vcpu);
+        self.become_inactive(vcpu);
+        let account = self.vcpus.remove(vcpu).expect("a vCPU that has joined");
+        self.cpus[account.home.index()].residents -= 1;
+        self.domains.leave(account.domain, vcpu);
+        if let Some(cpu) = on {
+            self.pass(at, cpu, Why::Over);
+        }
+    }
+
+    fn wake(&mut self, at: &Moment, vcpu: VcpuId) -> CpuSet {
+        let mut asked = CpuSet::NONE;
+        if self.rules.newcomers == Newcomers::Awake {
+            self.become_active(vcpu);
+        }
+        self.wake_up(at, vcpu, &mut asked);
+        asked
+    }
+
+    fn start(&mut self, at: &Moment, vcpu: VcpuId) {
+        let Some(cpu) = at.cpu_of(vcpu) else { return };
+        self.cpus[cpu.index()].asks = None;
+        if self.cpus[cpu.index()].chosen != Some(vcpu) {
+            // The chosen one cannot run, so the next best one does.
+            self.put_back(at, cpu, Why::Preempted);
+            self.queues.put_mark(cpu);
+            self.take(at, cpu, vcpu);
+        }
+    }
+
+    fn charge(&mut self, _: &Moment, vcpu: VcpuId, ran: Span) {
+        let used = nanoseconds(ran);
+        let account = &mut self.vcpus[vcpu];
+        account.paid += ran;
+        if self.rules.park == Park::Budget && self.domains.is_capped(account.domain) {
+            account.held = account.held.saturating_sub(used);
+            self.domains.use_up(account.domain, used);
+            if account.on.is_none() {
+                let held = core::mem::take(&mut account.held);
+                self.domains.give_back(account.domain, held);
+            }
+        }
+        if self.rules.boost == Boost::Exact {
+            account.boost = account.boost.left_after(ran);
+        }
+        if self.rules.sampling == Sampling::Exact {
+            account.credit = account.credit.saturating_sub(used);
+        }
+        self.reconsider(vcpu);
+    }
+
+    fn turn_over(&mut self, at: &Moment, vcpu: VcpuId, why: TurnEnd) {
+        let Some(cpu) = self.vcpus[vcpu].on else { return };
+        self.catch_up(at, cpu);
+        // A tick may have ended the turn already.
+        if self.vcpus[vcpu].on == Some(cpu) {
+            let yields = why == TurnEnd::Yield;
+            self.pass(at, cpu, if yields { Why::Yielded } else { Why::Over });
+        }
+        if !self.untold.is_empty() {
+            self.cpus[cpu.index()].asks = Some(at.now());
+        }
+    }
+
+    fn block(&mut self, at: &Moment, vcpu: VcpuId) {
+        let on = self.vcpus[vcpu].on;
+        self.retire(at, vcpu);
+        if let Some(cpu) = on {
+            self.pass(at, cpu, Why::Over);
+        }
+    }
+
+    fn pick(&self, at: &Moment, cpu: CpuId) -> Pick {
+        let this = &self.cpus[cpu.index()];
+        let can = |&vcpu: &VcpuId| at.is_eligible(vcpu, cpu);
+        let (vcpu, limit) = match this.chosen.filter(can) {
+            Some(vcpu) => (vcpu, this.until.since(at.now())),
+            None if this.chosen.is_none() && self.rules.changes == Changes::Tick => {
+                return Pick::Idle; // It passes when it is told to, or has idled for a slice.
+            }
+            None => match self.best(at, cpu, &|vcpu, cpu| at.is_eligible(vcpu, cpu)) {
+                Some(vcpu) => (vcpu, self.turn(vcpu)),
+                None => return Pick::Idle,
+            },
+        };
+        // A turn that ends at this very instant, or ended while a timer was late, ends at the next.
+        let limit = Some(limit.max(Span::from_ns(1)));
+        Pick::Run { vcpu, limit, claim: Claim::Due }
+    }
+
+    fn alarm(&self, cpu: CpuId) -> Option<Time> {
+        let this = &self.cpus[cpu.index()];
+        let idles = this.chosen.is_none() && self.rules.changes == Changes::Tick;
+        let passes = if idles { this.until } else { Time::NEVER };
+        let first = this.tick.min(passes).min(this.asks.unwrap_or(Time::NEVER));
+        (self.has_begun && first != Time::NEVER).then_some(first)
+    }
+
+    fn ring(&mut self, at: &Moment, cpu: CpuId) -> CpuSet {
+        self.catch_up(at, cpu);
+        let this = &mut self.cpus[cpu.index()];
+        this.asks = None;
+        let has_idled = this.chosen.is_none() && this.until <= at.now();
+        if has_idled && self.rules.changes == Changes::Tick {
+            self.pass(at, cpu, Why::Over);
+        }
+        // It is asked before those that are told now.
+        let this = &mut self.cpus[cpu.index()];
+        this.asks = this.asks.map(|asks| asks.after(Span::from_ns(1)));
+        core::mem::take(&mut self.untold)
+    }
+
+    fn account(&self, vcpu: VcpuId) -> Account {
+        let account = &self.vcpus[vcpu];
+        let class = match account.class {
+            _ if account.is_parked => "parked",
+            Class::Parked | Class::Idle => "parked",
+            Class::Over => "over",
+            Class::Under => "under",
+            Class::Boost => "boost",
+        };
+        alloc::vec![
+            ("cpu", account.home.to_string()),
+            ("class", class.to_string()),
+            ("credit", signed(account.credit)),
+            ("active", account.is_active.to_string()),
+        ]
+    }
+}
+
+/// Why a CPU passes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Why {
+    /// Its turn is over, or nobody is there.
+    Over,
+    /// The chosen one has given its turn away.
+    Yielded,
+    /// Somebody may come before the chosen one.
+    Preempted,
+}
+
+impl Credit {
+    fn new(rules: Rules, topology: Topology) -> Credit {
+        let cpu = Cpu {
+            chosen: None,
+            from: Time::START,
+            until: Time::NEVER,
+            tick: Time::NEVER,
+            turn_ends: Time::NEVER,
+            asks: None,
+            residents: 0,
+        };
+        Credit {
+            rules,
+            topology,
+            has_begun: false,
+            ticks: 0,
+            accounted: Time::START,
+            cpus: alloc::vec![cpu; topology.cpus],
+            queues: RunQueues::new(topology.cpus),
+            vcpus: Roster::default(),
+            domains: Domains::default(),
+            balance: 0,
+            level: Level::default(),
+            untold: CpuSet::NONE,
+        }
+    }
+
+    fn change_terms(&mut self, domain: usize, share: &Values) {
+        self.settle(domain);
+        let (before, cap) = (self.domains[domain].cap, share.cap(&CAP));
+        self.domains.change(domain, share.weight(&WEIGHT), cap);
+        self.reckon(domain);
+        if cap != before {
+            self.renew_budget(domain);
+        }
+    }
+
+    /// Starts the ticks. As Xen ran a pass on each CPU before the first vCPU came, an idle CPU
+    /// looks for work after a slice (section 15, item 13).
+    fn begin(&mut self, now: Time) {
+        if core::mem::replace(&mut self.has_begun, true) {
+            return;
+        }
+        self.accounted = now;
+        let mut tick = now;
+        for (index, cpu) in self.cpus.iter_mut().enumerate() {
+            cpu.until = now.after(self.rules.slice);
+            if self.rules.needs_ticks() {
+                cpu.tick = tick.after(self.rules.tick);
+                tick = tick.after(self.rules.phase);
+            } else if index == MASTER.index() {
+                cpu.tick = now.after(self.rules.tick * 3);
+            }
+        }
+    }
+
+    /// Ticks if a tick is due: it comes before a pass of the same instant (section 15, item 2).
+    fn catch_up(&mut self, at: &Moment, cpu: CpuId) {
+        let this = &mut self.cpus[cpu.index()];
+        let (now, due) = (at.now(), this.tick);
+        if due > now {
+            return;
+        }
+        if self.rules.needs_ticks() {
+            // Armed from when it is handled, so that it drifts (section 2.5).
+            this.tick = now.after(self.rules.tick);
+            self.ticks += u32::from(cpu == MASTER);
+            self.sample(at, cpu);
+        } else {
+            let step = self.rules.tick * 3;
+            let next = due.after(step);
+            this.tick = if next > now { next } else { now.after(step) };
+            self.ticks = 3;
+        }
+        if cpu == MASTER && self.ticks >= 3 {
+            self.ticks = 0;
+            let mut asked = CpuSet::NONE;
+            self.give_credit(at, &mut asked);
+            self.accounted = now;
+            self.untold.extend(asked.iter());
+        }
+        if self.rules.changes == Changes::Tick {
+            self.queues.sort(cpu);
+        }
+    }
+}
+
+fn nanoseconds(span: Span) -> i64 {
+    i64::try_from(span.ns()).unwrap_or(i64::MAX / 4)
+}
+
+/// A text for credit, which may be negative.
+fn signed(ns: i64) -> alloc::string::String {
+    let sign = if ns < 0 { "-" } else { "" };
+    alloc::format!("{sign}{}", Span::from_ns(ns.unsigned_abs()))
+}

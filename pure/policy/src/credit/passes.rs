@@ -1,0 +1,343 @@
+//! Passes: who has which CPU, who waits where, and who makes whom give way.
+
+use slackline_units::{CpuId, CpuSet, Span, VcpuId};
+
+use crate::Moment;
+
+use super::rules::{Boost, Changes, Park, Placement, Rotation};
+use super::runqueue::Class;
+use super::{Credit, Why, nanoseconds};
+
+impl Credit {
+    /// Chooses anew who has a CPU, and for how long.
+    pub(super) fn pass(&mut self, at: &Moment, cpu: CpuId, why: Why) {
+        self.queues.put_mark(cpu);
+        self.put_back(at, cpu, why);
+        let can = |vcpu, cpu| self.can_soon(at, vcpu, cpu);
+        match self.best(at, cpu, &can) {
+            Some(vcpu) => self.take(at, cpu, vcpu),
+            None => {
+                self.queues.take_mark(cpu);
+                let this = &mut self.cpus[cpu.index()];
+                this.asks = None;
+                this.until = at.now().after(self.rules.slice);
+            }
+        }
+    }
+
+    /// The chosen one goes back into its list, if it has work and may.
+    pub(super) fn put_back(&mut self, at: &Moment, cpu: CpuId, why: Why) {
+        let this = &mut self.cpus[cpu.index()];
+        let Some(vcpu) = this.chosen.take() else { return };
+        let left = this.turn_ends.since(at.now());
+        let ran = at.now().since(this.from);
+        let account = &mut self.vcpus[vcpu];
+        account.on = None;
+        // What it has used and not been charged for yet it still holds.
+        let owes = nanoseconds(ran.left_after(account.paid)).clamp(0, account.held.max(0));
+        let unused = core::mem::replace(&mut account.held, owes) - owes;
+        self.domains.give_back(account.domain, unused);
+        let keeps_turns = self.rules.rotation == Rotation::Turn;
+        let goes_on = why == Why::Preempted && (keeps_turns && !left.is_zero() || ran.is_zero());
+        account.turn = if goes_on { left } else { self.rules.slice };
+        let is_owed = keeps_turns && why == Why::Over && self.is_owed_most(cpu, vcpu);
+        let account = &self.vcpus[vcpu];
+        if !at.is_awake(vcpu) || account.home != cpu {
+            return;
+        }
+        if self.rules.park == Park::Budget && self.is_broke(vcpu) {
+            self.vcpus[vcpu].is_parked = true;
+        }
+        let account = &self.vcpus[vcpu];
+        if account.is_parked {
+            return;
+        }
+        if goes_on || is_owed {
+            self.queues.push_first(cpu, account.class, vcpu);
+        } else {
+            self.queues.push(cpu, account.class, vcpu);
+        }
+    }
+
+    /// Whether a vCPU is owed more than a period, and more than the first that waits. Who is due
+    /// nearly a whole CPU could not make up for the turns of others otherwise.
+    fn is_owed_most(&self, cpu: CpuId, vcpu: VcpuId) -> bool {
+        let credit = self.vcpus[vcpu].credit;
+        let first = self.queues.ahead(cpu).next();
+        credit > self.rules.period() * self.rules.credit()
+            && first.is_none_or(|(first, _)| self.vcpus[first].credit < credit)
+    }
+
+    /// A vCPU is chosen.
+    pub(super) fn take(&mut self, at: &Moment, cpu: CpuId, vcpu: VcpuId) {
+        self.queues.remove(vcpu);
+        self.move_home(vcpu, cpu);
+        let limit = self.turn(vcpu);
+        let account = &mut self.vcpus[vcpu];
+        account.on = Some(cpu);
+        account.paid = Span::ZERO;
+        if self.rules.park == Park::Budget && self.domains.is_capped(account.domain) {
+            let held = nanoseconds(limit);
+            account.held += held;
+            self.domains.hand_out(account.domain, held);
+        }
+        let now = at.now();
+        let this = &mut self.cpus[cpu.index()];
+        this.chosen = Some(vcpu);
+        this.from = now;
+        this.turn_ends = now.after(account.turn);
+        this.until = now.after(limit);
+        this.asks = at.cpu_of(vcpu).filter(|&other| other != cpu).map(|_| now);
+    }
+
+    /// For how long a vCPU may run if it starts now.
+    pub(super) fn turn(&self, vcpu: VcpuId) -> Span {
+        let account = &self.vcpus[vcpu];
+        let mut turn = account.turn;
+        if self.rules.boost == Boost::Exact && account.class == Class::Boost {
+            turn = turn.min(account.boost);
+        }
+        if self.rules.park == Park::Budget
+            && let Some(portion) = self.portion(account.domain)
+        {
+            turn = turn.min(portion);
+        }
+        turn
+    }
+
+    /// The vCPU that should have a CPU: the first at home; where that has no credit, the first with
+    /// more of it elsewhere. `can` says who can run where.
+    pub(super) fn best(
+        &self,
+        at: &Moment,
+        cpu: CpuId,
+        can: &dyn Fn(VcpuId, CpuId) -> bool,
+    ) -> Option<VcpuId> {
+        let may = |vcpu| can(vcpu, cpu) && !self.is_broke(vcpu);
+        let local = self.queues.ahead(cpu).find(|&(vcpu, _)| may(vcpu));
+        let class = local.map_or(Class::Idle, |(_, class)| class.max(Class::Idle));
+        if class >= Class::Under {
+            return local.map(|(vcpu, _)| vcpu);
+        }
+        let cpus = self.cpus.len();
+        let others = (1..cpus).map(|step| CpuId::new((cpu.index() + step) % cpus));
+        // Xen left idle CPUs alone: what they have they will take themselves.
+        let has_work = |peer: &CpuId| {
+            self.rules.changes == Changes::Now || self.cpus[peer.index()].chosen.is_some()
+        };
+        let stolen = others.filter(has_work).find_map(|peer| {
+            let above = self.queues.ahead(peer).take_while(|&(_, other)| other > class);
+            let free = |vcpu| self.rules.changes == Changes::Now || at.is_eligible(vcpu, cpu);
+            above.map(|(vcpu, _)| vcpu).find(|&vcpu| free(vcpu) && may(vcpu))
+        });
+        stolen.or(local.map(|(vcpu, _)| vcpu))
+    }
+
+    /// Whether a vCPU in a list can run on a CPU now, or once the one that it is leaving has been
+    /// asked.
+    pub(super) fn can_soon(&self, at: &Moment, vcpu: VcpuId, cpu: CpuId) -> bool {
+        let leaves = || at.cpu_of(vcpu).is_some() && at.is_awake(vcpu) && at.is_allowed(vcpu, cpu);
+        at.is_eligible(vcpu, cpu) || leaves()
+    }
+
+    fn class_on(&self, cpu: CpuId) -> Class {
+        self.cpus[cpu.index()].chosen.map_or(Class::Idle, |vcpu| self.vcpus[vcpu].class)
+    }
+
+    /// A vCPU has work: it is boosted if it has credit, and stands where it is served soonest.
+    pub(super) fn wake_up(&mut self, at: &Moment, vcpu: VcpuId, asked: &mut CpuSet) {
+        if self.rules.park == Park::Budget && self.is_broke(vcpu) {
+            self.vcpus[vcpu].is_parked = true;
+        }
+        let account = &mut self.vcpus[vcpu];
+        if account.is_parked {
+            return;
+        }
+        if self.rules.boost != Boost::Off && account.class >= Class::Under {
+            account.class = Class::Boost;
+            account.boost = self.rules.tick;
+        }
+        if self.rules.placement == Placement::Wake {
+            let cpu = self.better_cpu(at, vcpu);
+            self.move_home(vcpu, cpu);
+        }
+        self.enqueue(at, vcpu, asked);
+    }
+
+    /// A vCPU stands in its list from now on, and CPUs that may have to serve it pass.
+    pub(super) fn enqueue(&mut self, at: &Moment, vcpu: VcpuId, asked: &mut CpuSet) {
+        let (home, class) = (self.vcpus[vcpu].home, self.vcpus[vcpu].class);
+        self.queues.push(home, class, vcpu);
+        let there = self.class_on(home);
+        let mut passes = CpuSet::NONE;
+        if class > there {
+            passes.insert(home);
+        }
+        if there > Class::Idle {
+            passes.extend(self.idle(at, vcpu).iter());
+        }
+        let before = self.cpus[home.index()].chosen;
+        for cpu in passes.iter() {
+            self.pass(at, cpu, Why::Preempted);
+            asked.insert(cpu);
+        }
+        // Who had to give way may find an idle CPU where the newcomer could not run.
+        let displaced = before.filter(|&before| self.queues.list_of(before).is_some());
+        if let Some(displaced) = displaced
+            && self.rules.changes == Changes::Now
+            && let Some(cpu) = self.idle(at, displaced).first()
+        {
+            self.pass(at, cpu, Why::Preempted);
+            asked.insert(cpu);
+        }
+    }
+
+    /// The CPUs on which a vCPU may run and nobody is or is about to be.
+    fn idle(&self, at: &Moment, vcpu: VcpuId) -> CpuSet {
+        let mut idle = at.idle();
+        if !idle.is_empty() {
+            idle = idle.and(&at.allowed(vcpu));
+            for cpu in idle.iter().filter(|cpu| self.cpus[cpu.index()].chosen.is_some()) {
+                idle.remove(cpu);
+            }
+        }
+        idle
+    }
+
+    /// A vCPU goes to sleep or away: it is in no list and not chosen, and whatever it held of its
+    /// domain's budget it gives back.
+    pub(super) fn retire(&mut self, at: &Moment, vcpu: VcpuId) {
+        match self.vcpus[vcpu].on {
+            Some(cpu) => self.put_back(at, cpu, Why::Over),
+            None => self.queues.remove(vcpu),
+        }
+        let slice = self.rules.slice;
+        let account = &mut self.vcpus[vcpu];
+        account.turn = slice;
+        let held = core::mem::take(&mut account.held);
+        self.domains.give_back(account.domain, held);
+        if self.rules.park == Park::Budget {
+            account.is_parked = false;
+        }
+    }
+
+    /// The class of a vCPU changes.
+    pub(super) fn set_class(&mut self, vcpu: VcpuId, class: Class) {
+        let account = &mut self.vcpus[vcpu];
+        if core::mem::replace(&mut account.class, class) == class {
+            return;
+        }
+        let Some(cpu) = self.queues.list_of(vcpu) else { return };
+        if self.rules.changes == Changes::Tick {
+            self.queues.reclass(vcpu, class);
+        } else {
+            self.queues.remove(vcpu);
+            self.queues.push(cpu, class, vcpu);
+        }
+    }
+
+    /// Having paid, a vCPU may be of another class.
+    pub(super) fn reconsider(&mut self, vcpu: VcpuId) {
+        let account = &self.vcpus[vcpu];
+        let is_boosted = account.class == Class::Boost
+            && !(self.rules.boost == Boost::Exact && account.boost.is_zero());
+        let class = match account.credit {
+            _ if account.class <= Class::Over => return,
+            ..0 if self.rules.changes == Changes::Now => Class::Over,
+            _ if is_boosted => Class::Boost,
+            _ => Class::Under,
+        };
+        self.set_class(vcpu, class);
+    }
+
+    /// Whether a vCPU may not start a turn because its domain has nothing left under its cap.
+    fn is_broke(&self, vcpu: VcpuId) -> bool {
+        let row = self.vcpus[vcpu].domain;
+        self.rules.park == Park::Budget
+            && self.domains.is_capped(row)
+            && self.domains[row].budget <= 0
+    }
+
+    /// Those held to a cap under which there is room again go on.
+    pub(super) fn unpark(&mut self, at: &Moment, row: usize, asked: &mut CpuSet) {
+        for index in 0..self.domains[row].vcpus.len() {
+            let vcpu = self.domains[row].vcpus[index];
+            if self.vcpus[vcpu].is_parked && !self.is_broke(vcpu) {
+                self.vcpus[vcpu].is_parked = false;
+                self.enqueue(at, vcpu, asked);
+            }
+        }
+    }
+
+    /// Xen's way of moving a running vCPU: it is stopped, and woken where it is to run.
+    pub(super) fn migrate(&mut self, at: &Moment, vcpu: VcpuId, to: CpuId) {
+        let Some(from) = self.vcpus[vcpu].on else { return };
+        self.move_home(vcpu, to);
+        self.pass(at, from, Why::Preempted);
+        let mut asked = CpuSet::one(from);
+        self.wake_up(at, vcpu, &mut asked);
+        self.untold.extend(asked.iter());
+    }
+
+    pub(super) fn move_home(&mut self, vcpu: VcpuId, to: CpuId) {
+        let from = core::mem::replace(&mut self.vcpus[vcpu].home, to);
+        self.cpus[from.index()].residents -= 1;
+        self.cpus[to.index()].residents += 1;
+    }
+
+    /// Where a vCPU that has just come belongs: the CPU with the fewest.
+    pub(super) fn emptiest(&self, at: &Moment, vcpu: VcpuId) -> CpuId {
+        let allowed = at.allowed(vcpu).iter();
+        let emptiest = allowed.min_by_key(|cpu| (self.cpus[cpu.index()].residents, *cpu));
+        emptiest.expect("a vCPU may run somewhere")
+    }
+
+    /// The CPU on which a vCPU runs best: its own, or an idle one whose neighbours are idle rather
+    /// than busy (section 7.4, item 5). Where placement is for wakes, a busy CPU is left for an
+    /// idle one, and for one on which somebody of a lower class runs.
+    pub(super) fn better_cpu(&self, at: &Moment, vcpu: VcpuId) -> CpuId {
+        let (home, allowed) = (self.vcpus[vcpu].home, at.allowed(vcpu));
+        let cpus = self.cpus.len();
+        let cyclic = |from: CpuId, set: &CpuSet| {
+            let steps = (1..=cpus).map(|step| CpuId::new((from.index() + step) % cpus));
+            steps.into_iter().find(|cpu| set.contains(*cpu))
+        };
+        let mut idle = self.idle(at, vcpu);
+        let at_home = allowed.contains(home);
+        let mut best = if at_home { home } else { cyclic(home, &allowed).unwrap_or(home) };
+        if self.rules.placement == Placement::Wake && !idle.contains(best) {
+            match cyclic(best, &idle) {
+                Some(cpu) => best = cpu,
+                None => return self.least_urgent(at, vcpu, best),
+            }
+        }
+        idle.insert(best);
+        let mut left = idle;
+        left.remove(best);
+        while let Some(next) = cyclic(best, &left) {
+            let shares_socket = self.topology.socket_of(best).contains(next);
+            let group = |cpu| match shares_socket {
+                true => self.topology.core_of(cpu),
+                false => self.topology.socket_of(cpu),
+            };
+            let of_next = group(next).and(&idle);
+            if of_next.len() > group(best).and(&idle).len() {
+                best = next;
+                left.remove(best);
+            } else {
+                of_next.iter().for_each(|cpu| left.remove(cpu));
+            }
+        }
+        best
+    }
+
+    /// The CPU with somebody of the lowest class, if that is below the vCPU's; or else `home`.
+    fn least_urgent(&self, at: &Moment, vcpu: VcpuId, home: CpuId) -> CpuId {
+        let class = self.vcpus[vcpu].class;
+        if self.class_on(home) < class {
+            return home;
+        }
+        let lower = at.allowed(vcpu).iter().map(|cpu| (self.class_on(cpu), cpu));
+        lower.min().filter(|&(other, _)| other < class).map_or(home, |(_, cpu)| cpu)
+    }
+}

@@ -1,0 +1,281 @@
+//! Which Credit: the rules of four versions, and each rule that is seen from outside by itself.
+
+use slackline_units::Span;
+
+use crate::{Field, Values};
+
+pub(super) const RULES: Field = Field::choice(
+    "rules",
+    &["exact", "xen-3.0.3", "xen-2006-10-30", "xen-3.0.4"],
+    "whose Credit: one without known flaws, or Xen's as it was then",
+);
+pub(super) const SLICE: Field = Field::span_within(
+    "slice",
+    "30ms",
+    (Span::from_us(100), Span::from_secs(1)),
+    "how long a turn lasts",
+);
+pub(super) const TICK: Field = Field::span_within(
+    "tick",
+    "10ms",
+    (Span::from_us(100), Span::from_secs(1)),
+    "how often a CPU ticks; credits are given at every third tick",
+);
+pub(super) const PHASE: Field =
+    Field::span("phase", "0ns", "how much later each CPU ticks than the one before it");
+pub(super) const SAMPLING: Field = Field::choice(
+    "sampling",
+    &["as-rules", "tick", "exact"],
+    "who runs at a tick pays for all of it, or everybody for what was used",
+);
+pub(super) const CREDITS: Field = Field::choice(
+    "credits",
+    &["as-rules", "ten", "hundred", "exact"],
+    "credits a tick; grants and caps are rounded up to a whole one",
+);
+pub(super) const BOOST: Field = Field::choice(
+    "boost",
+    &["as-rules", "off", "tick", "exact"],
+    "who wakes with credit goes first: never, until a tick meets it, for one tick of CPU time",
+);
+pub(super) const PARK: Field = Field::choice(
+    "park",
+    &["as-rules", "queue", "pause", "budget"],
+    "over its cap: behind idle from the next pass on, stopped at accounting, or at once",
+);
+pub(super) const OVER_CAP: Field = Field::choice(
+    "over-cap",
+    &["as-rules", "debt", "cap"],
+    "over its cap is who is in debt at all, or by more than the cap gives in a period",
+);
+pub(super) const FLOOR: Field = Field::choice(
+    "floor",
+    &["as-rules", "period", "turns"],
+    "debt is forgiven beyond one period, or beyond one for each active vCPU",
+);
+pub(super) const LEAVING: Field = Field::choice(
+    "leaving",
+    &["as-rules", "forfeit", "keep"],
+    "who has more than a period of credit loses it all, or if asleep what is beyond",
+);
+pub(super) const NEWCOMERS: Field = Field::choice(
+    "newcomers",
+    &["as-rules", "active", "sampled", "awake"],
+    "who joins is given credit at once, from when a tick meets it, or while awake",
+);
+pub(super) const ROTATION: Field = Field::choice(
+    "rotation",
+    &["as-rules", "pass", "turn"],
+    "the occupant goes behind its class at every pass, or once it is owed no more turns",
+);
+pub(super) const CHANGES: Field = Field::choice(
+    "changes",
+    &["as-rules", "tick", "now"],
+    "a change of class counts from the next tick and pass on, or at once",
+);
+pub(super) const PLACEMENT: Field = Field::choice(
+    "placement",
+    &["as-rules", "stay", "tick", "wake"],
+    "a better CPU is looked for never, at ticks, or when waking; any idle CPU steals",
+);
+
+/// All of them, in the order in which they are shown.
+pub(super) const FIELDS: &[Field] = &[
+    RULES, SLICE, TICK, PHASE, SAMPLING, CREDITS, BOOST, PARK, OVER_CAP, FLOOR, LEAVING, NEWCOMERS,
+    ROTATION, CHANGES, PLACEMENT,
+];
+
+/// The rules in force.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Rules {
+    pub(super) slice: Span,
+    pub(super) tick: Span,
+    pub(super) phase: Span,
+    pub(super) sampling: Sampling,
+    /// Credits a tick; none where a credit is a nanosecond.
+    pub(super) credits: Option<i64>,
+    pub(super) boost: Boost,
+    pub(super) park: Park,
+    pub(super) over_cap: OverCap,
+    pub(super) floor: Floor,
+    pub(super) leaving: Leaving,
+    pub(super) newcomers: Newcomers,
+    pub(super) rotation: Rotation,
+    pub(super) changes: Changes,
+    pub(super) placement: Placement,
+}
+
+/// Who pays.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Sampling {
+    Tick,
+    Exact,
+}
+
+/// How long waking with credit is worth something.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Boost {
+    Off,
+    Tick,
+    Exact,
+}
+
+/// What holds a vCPU to its cap.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Park {
+    Queue,
+    Pause,
+    Budget,
+}
+
+/// Who is over its cap.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum OverCap {
+    Debt,
+    Cap,
+}
+
+/// Which debt is forgiven.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Floor {
+    Period,
+    Turns,
+}
+
+/// What becomes of credit that is not used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Leaving {
+    Forfeit,
+    Keep,
+}
+
+/// From when on a vCPU is given credit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Newcomers {
+    Active,
+    Sampled,
+    Awake,
+}
+
+/// When the next of a class has its turn.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Rotation {
+    Pass,
+    Turn,
+}
+
+/// From when on a change of class counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Changes {
+    Tick,
+    Now,
+}
+
+/// When a better CPU is looked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Placement {
+    Stay,
+    Tick,
+    Wake,
+}
+
+impl Rules {
+    /// What was said, and for the rest what the named rules say. The versions differ as follows
+    /// (reference, sections 7, 8 and 15):
+    ///
+    /// | | exact | 3.0.3 | 2006-10-30 | 3.0.4 |
+    /// |---|---|---|---|---|
+    /// | credits a tick | exact | 10 | 100 | 100 |
+    /// | boost | exact | off | tick | tick |
+    /// | park, over-cap | budget | queue, debt | queue, debt | pause, cap |
+    /// | newcomers | awake | active | active | sampled |
+    /// | placement | wake | stay | stay | tick |
+    pub(super) fn read(values: &Values) -> Rules {
+        // The column of the table.
+        let column = match values.choice(&RULES) {
+            "xen-3.0.3" => 1,
+            "xen-2006-10-30" => 2,
+            "xen-3.0.4" => 3,
+            _ => 0,
+        };
+        let word = |field: &Field, by_rules: [&'static str; 4]| match values.choice(field) {
+            "as-rules" => by_rules[column],
+            said => said,
+        };
+        let xen = |exact, xen| [exact, xen, xen, xen];
+        Rules {
+            slice: values.span(&SLICE),
+            tick: values.span(&TICK),
+            phase: values.span(&PHASE),
+            sampling: match word(&SAMPLING, xen("exact", "tick")) {
+                "tick" => Sampling::Tick,
+                _ => Sampling::Exact,
+            },
+            credits: match word(&CREDITS, ["exact", "ten", "hundred", "hundred"]) {
+                "ten" => Some(10),
+                "hundred" => Some(100),
+                _ => None,
+            },
+            boost: match word(&BOOST, ["exact", "off", "tick", "tick"]) {
+                "off" => Boost::Off,
+                "tick" => Boost::Tick,
+                _ => Boost::Exact,
+            },
+            park: match word(&PARK, ["budget", "queue", "queue", "pause"]) {
+                "queue" => Park::Queue,
+                "pause" => Park::Pause,
+                _ => Park::Budget,
+            },
+            over_cap: match word(&OVER_CAP, ["cap", "debt", "debt", "cap"]) {
+                "debt" => OverCap::Debt,
+                _ => OverCap::Cap,
+            },
+            floor: match word(&FLOOR, xen("turns", "period")) {
+                "period" => Floor::Period,
+                _ => Floor::Turns,
+            },
+            leaving: match word(&LEAVING, xen("keep", "forfeit")) {
+                "forfeit" => Leaving::Forfeit,
+                _ => Leaving::Keep,
+            },
+            newcomers: match word(&NEWCOMERS, ["awake", "active", "active", "sampled"]) {
+                "active" => Newcomers::Active,
+                "sampled" => Newcomers::Sampled,
+                _ => Newcomers::Awake,
+            },
+            rotation: match word(&ROTATION, xen("turn", "pass")) {
+                "pass" => Rotation::Pass,
+                _ => Rotation::Turn,
+            },
+            changes: match word(&CHANGES, xen("now", "tick")) {
+                "tick" => Changes::Tick,
+                _ => Changes::Now,
+            },
+            placement: match word(&PLACEMENT, ["wake", "stay", "stay", "tick"]) {
+                "stay" => Placement::Stay,
+                "tick" => Placement::Tick,
+                _ => Placement::Wake,
+            },
+        }
+    }
+
+    /// How long a credit is: in it everything is rounded.
+    pub(super) fn credit(&self) -> i64 {
+        let tick = i64::try_from(self.tick.ns()).expect("a tick is at most a second");
+        self.credits.map_or(1, |credits| (tick / credits).max(1))
+    }
+
+    /// What a CPU is worth from one accounting to the next, in credits.
+    pub(super) fn period(&self) -> i64 {
+        let tick = i64::try_from(self.tick.ns()).expect("a tick is at most a second");
+        3 * self.credits.unwrap_or(tick)
+    }
+
+    /// Whether every CPU ticks; otherwise there is only the accounting.
+    pub(super) fn needs_ticks(&self) -> bool {
+        self.sampling == Sampling::Tick
+            || self.boost == Boost::Tick
+            || self.changes == Changes::Tick
+            || self.placement == Placement::Tick
+    }
+}

@@ -1,0 +1,154 @@
+//! How Xen shared a period's credits out (reference, section 7.3): domain after domain, by weight,
+//! to none more than it can use, and what one cannot use to those that come after it. All division
+//! rounds up. Amounts are credits.
+
+/// What there is to share.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Pool {
+    /// A period's credits of one CPU.
+    pub(super) period: i64,
+    pub(super) cpus: i64,
+    /// Of all active domains.
+    pub(super) weight: i64,
+    /// What all the active had left after the last accounting.
+    pub(super) balance: i64,
+}
+
+/// What a domain lays claim to.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Claims {
+    pub(super) weight: i64,
+    /// Its active vCPUs.
+    pub(super) active: i64,
+    pub(super) cap: Option<i64>,
+}
+
+/// What a domain gets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Grant {
+    /// Each of its active vCPUs.
+    pub(super) each: i64,
+    /// It is to come first from now on: it left something that those before it could have used.
+    pub(super) comes_first: bool,
+}
+
+/// One accounting.
+pub(super) struct Sharing {
+    pool: Pool,
+    credit: i64,
+    weight_to_come: i64,
+    somebody_wants_more: bool,
+}
+
+impl Sharing {
+    pub(super) fn new(pool: Pool) -> Sharing {
+        let credit = pool.period * pool.cpus - pool.balance.min(0);
+        Sharing { pool, credit, weight_to_come: pool.weight, somebody_wants_more: false }
+    }
+
+    /// What the next domain in the list gets.
+    pub(super) fn grant(&mut self, claims: Claims) -> Grant {
+        let Pool { period, weight, balance, .. } = self.pool;
+        self.weight_to_come -= claims.weight;
+        let mut peak = claims.active * period;
+        if balance < 0 {
+            peak += div_up(-balance, claims.weight, weight);
+        }
+        if let Some(cap) = claims.cap {
+            peak = peak.min(cap);
+        }
+        let fair = div_up(self.credit, claims.weight, weight);
+        let wants_more = fair < peak;
+        if !wants_more && self.weight_to_come > 0 {
+            self.credit += div_up(fair - peak, weight, self.weight_to_come);
+        }
+        let comes_first = !wants_more && self.somebody_wants_more;
+        self.somebody_wants_more |= wants_more;
+        let each = div_up(fair.min(peak), 1, claims.active);
+        Grant { each, comes_first }
+    }
+}
+
+/// `amount * times / parts`, rounded up; the amount is not negative.
+pub(super) fn div_up(amount: i64, times: i64, parts: i64) -> i64 {
+    let whole = i128::from(amount) * i128::from(times);
+    let parts = i128::from(parts);
+    // Only absurd surpluses exceed 64 bits; nobody can take more than its peak of them.
+    i64::try_from((whole + parts - 1) / parts).unwrap_or(i64::MAX / 4)
+}
+
+#[cfg(test)]
+mod tests {
+    use alloc::vec::Vec;
+
+    use super::*;
+
+    /// Shares out among those named, and moves to the front who is to come first.
+    fn account(pool: Pool, list: &mut Vec<(char, Claims)>) -> Vec<(char, i64)> {
+        let mut sharing = Sharing::new(pool);
+        let grants: Vec<_> = list.iter().map(|&(_, claims)| sharing.grant(claims)).collect();
+        let mut each: Vec<_> = list.iter().zip(&grants).map(|(row, g)| (row.0, g.each)).collect();
+        each.sort_unstable();
+        for (index, grant) in grants.iter().enumerate() {
+            if grant.comes_first {
+                let row = list.remove(index);
+                list.insert(0, row);
+            }
+        }
+        each
+    }
+
+    fn claims(weight: i64, active: i64, cap: Option<i64>) -> Claims {
+        Claims { weight, active, cap }
+    }
+
+    /// The table of the reference, section 13.1.
+    #[test]
+    fn three_domains_on_two_cpus_share_as_computed_by_hand() {
+        for (period, balance, cap, first, second) in [
+            (300, 0, 120, [150, 150, 120], [160, 160, 120]),
+            (30, 0, 12, [15, 15, 12], [16, 16, 12]),
+            (300, -200, 120, [200, 200, 120], [227, 227, 120]),
+        ] {
+            let pool = Pool { period, cpus: 2, weight: 1024, balance };
+            let mut list = alloc::vec![
+                ('A', claims(256, 1, None)),
+                ('B', claims(512, 2, None)),
+                ('C', claims(256, 1, Some(cap))),
+            ];
+            for granted in [first, second] {
+                let [a, b, c] = granted;
+                assert_eq!(account(pool, &mut list), [('A', a), ('B', b), ('C', c)]);
+                let names: Vec<char> = list.iter().map(|row| row.0).collect();
+                assert_eq!(names, ['C', 'A', 'B']);
+            }
+        }
+    }
+
+    /// A whole percentage of a period's credits, rounded up (reference, section 7.8).
+    #[test]
+    fn caps_are_rounded_up_to_a_credit() {
+        let millionths = [
+            (&[1, 2, 3][..], 33_334),
+            (&[4, 5, 6], 66_667),
+            (&[7, 8, 9, 10], 100_000),
+            (&[11, 12, 13], 133_334),
+            (&[15], 166_667),
+            (&[20], 200_000),
+            (&[25], 266_667),
+            (&[30], 300_000),
+            (&[50], 500_000),
+            (&[75], 766_667),
+            (&[90], 900_000),
+        ];
+        for (percents, granted) in millionths {
+            for &percent in percents {
+                let credits = div_up(30, percent * 10_000, 1_000_000);
+                assert_eq!(div_up(credits, 1_000_000, 30), granted, "{percent} %");
+            }
+        }
+        for percent in 1..=100 {
+            assert_eq!(div_up(300, percent * 10_000, 1_000_000), 3 * percent);
+        }
+    }
+}

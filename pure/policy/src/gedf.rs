@@ -1,0 +1,523 @@
+//! Global earliest deadline first: a budget in every period, in one queue for all CPUs.
+//! Source: the rules of Xen's RTDS, which is such a scheduler with deferrable servers; how late it
+//! may be is Devi and Anderson's (Real-Time Systems 38, 2008), cited as [Devi].
+//!
+//! Every vCPU has a budget to use in each period, and its deadline is the end of the period. The
+//! CPUs run those with the nearest deadlines, wherever they ran last. Who has used its budget waits
+//! for the next period; or, with the extra-time flag, has it filled up again and falls by one
+//! *level*: any lower level comes first, whatever the deadlines. So extra time goes round in
+//! budgets, and nobody who is owed something waits for it.
+//!
+//! Holds after every call:
+//! - an awake vCPU stands in the queue if it has budget, running or not, and its period ends in the
+//!   alarms of one CPU: the one it is on or was on last, or the one that was told when it woke;
+//! - periods follow each other from the moment the share was given, asleep or not;
+//! - a deadline before the end of the period means late: it was awake and did not get its budget.
+//!
+//! Departs from RTDS: who is late keeps its budget and its deadline until it has had it, and what
+//! it overran is debt, so that over many periods everybody gets its share. There is an admission
+//! test. What is more than a bound late is dropped: a machine that kept it from running did that.
+
+#[cfg(test)]
+mod tests;
+
+use alloc::boxed::Box;
+use alloc::string::ToString;
+use alloc::vec::Vec;
+
+use slackline_units::{CpuId, CpuSet, CpuShare, Reservation, ReservationError, Span, Time, VcpuId};
+
+use crate::admission::Load;
+use crate::field::{distance, slice_of};
+use crate::queue::Queues;
+use crate::{
+    Account, AdmitError, Claim, Field, Kind, Moment, Pick, Policy, Promise, Roster, Spec, Topology,
+    Values,
+};
+
+const RESERVE: Field =
+    Field::share("reserve", "0.05cpu", CpuShare::ONE, "what each CPU keeps for everybody else");
+const OVERRUN: Field = Field::choice(
+    "overrun",
+    &["carry", "forgive"],
+    "what was used beyond the budget: taken from the next, or nothing (RTDS)",
+);
+const ASLEEP: Field = Field::choice(
+    "asleep",
+    &["kept", "trimmed"],
+    "budget of who wakes in mid-period: all of it (RTDS), or what cannot delay others",
+);
+
+/// As RTDS has it.
+const LEAST: Span = Span::from_us(10);
+
+const BUDGET: Field =
+    Field::span_within("budget", "4ms", (LEAST, Span::MAX), "CPU time owed in each period");
+const PERIOD: Field =
+    Field::span_within("period", "10ms", (LEAST, Span::MAX), "how often the budget is owed");
+const EXTRA: Field = Field {
+    name: "extra",
+    kind: Kind::Flag,
+    default: Some("true"),
+    help: "goes on at a lower level when the budget is used up",
+};
+
+/// What people meet.
+pub(crate) const SPEC: Spec = Spec {
+    name: "gedf",
+    summary: "a budget in every period, one queue for all CPUs (like Xen's RTDS)",
+    page:
+        "Every vCPU has a budget of CPU time in each period: budget = \"4ms\", period = \"10ms\" is
+0.4 of a CPU. All CPUs serve one queue: they run the vCPUs whose periods end first, and a
+vCPU moves to whichever CPU is free, or runs the latest deadline. So the CPUs can be
+promised as a whole: three vCPUs of two thirds of a CPU fit on two CPUs, which no way of
+binding them to CPUs could do.
+
+Beyond the budget: with extra = true (the default) a vCPU that has used it gets the same
+again, but one level lower: it runs when nobody on a higher level wants to. At its next
+period it is back on top. Extra time so goes round in budgets. With extra = false it
+stops until then. What it overran is taken from the next budget; overrun = \"forgive\" does
+not, as RTDS.
+
+Asleep: the budget is kept until the period ends, and lost then (a deferrable server). It
+reacts fast, but who wakes shortly before its deadline with all of its budget may make
+others late. asleep = \"trimmed\" leaves it only what cannot: what it would have left had it
+run, or the share of what is left of the period if that is more.
+
+Admission: the sum of budget/period may not exceed the CPUs less the reserve of each;
+likewise of those vCPUs that are confined to some of the CPUs. On one CPU that decides
+exactly: whoever is always awake gets its budget in every period (beside sleepers,
+with asleep = \"trimmed\"). On m CPUs nobody is late by more than (m + 1) / 2 of the largest
+budget, a budget that is late comes first of all, and the long-run share is exact; Devi
+and Anderson have a closer bound. If you need every deadline on several CPUs, take edf.",
+    policy_fields: &[RESERVE, OVERRUN, ASLEEP],
+    share_fields: &[BUDGET, PERIOD, EXTRA],
+    promise,
+    keeps: |values, topology| topology.cpus == 1 && values.choice(&ASLEEP) == "trimmed",
+    limit: Some(|share, period| {
+        let mut terms = slice_of(share, period);
+        terms[0].0 = BUDGET.name;
+        terms.push((EXTRA.name, "false".into()));
+        terms
+    }),
+    build: |values, topology| Box::new(Gedf::new(values, topology)),
+};
+
+fn promise(share: &Values) -> Result<Option<Promise>, ReservationError> {
+    let reservation = Reservation::new(share.span(&BUDGET), share.span(&PERIOD))?;
+    Ok(Some(Promise { reservation, exact: !share.flag(&EXTRA) }))
+}
+
+struct Gedf {
+    rules: Rules,
+    /// What each CPU may promise.
+    capacity: CpuShare,
+    /// What has been promised to those who may run on no other CPUs than these. The first are all.
+    loads: Vec<(CpuSet, Load)>,
+    /// One queue: everybody awake who has budget.
+    queue: Queues<Rank>,
+    /// One queue a CPU: the ends of the periods of those awake.
+    periods: Queues<Time>,
+    servers: Roster<Server>,
+}
+
+/// What holds for everybody.
+#[derive(Clone, Copy)]
+struct Rules {
+    carries: bool,
+    trims: bool,
+    /// Half of the CPUs and one more: how many budgets somebody may be late.
+    half_budgets: u64,
+    /// The largest budget that has been promised.
+    largest: Span,
+}
+
+/// Lower comes first.
+type Rank = (u64, Time);
+
+/// The one queue.
+const QUEUE: usize = 0;
+
+/// What one vCPU is owed and has had.
+struct Server {
+    reservation: Reservation,
+    extra: bool,
+    /// The CPUs that its share counts for.
+    allowed: CpuSet,
+    /// The end of the period that has begun last.
+    period_end: Time,
+    /// The end of the period whose budget this is.
+    deadline: Time,
+    /// How often the budget of this period has been used up.
+    level: u64,
+    /// Left of the budget.
+    remaining: Span,
+    /// Overrun, still to be taken from coming budgets.
+    debt: Span,
+    /// When it fell asleep last.
+    asleep_since: Time,
+    /// Whether it slept in this period: what it then misses is not owed to it.
+    slept: bool,
+}
+
+impl Policy for Gedf {
+    fn admit(&mut self, at: &Moment, vcpu: VcpuId, share: &Values) -> Result<(), AdmitError> {
+        let server = Server::new(share, at.allowed(vcpu), at.now())?;
+        self.promise(server.reservation, server.allowed)?;
+        self.servers.insert(vcpu, server);
+        Ok(())
+    }
+
+    /// A new share starts a new period at once: that is how it takes effect within a decision.
+    fn adjust(&mut self, at: &Moment, vcpu: VcpuId, share: &Values) -> Result<CpuSet, AdmitError> {
+        let mut server = Server::new(share, at.allowed(vcpu), at.now())?;
+        let Server { reservation, allowed, debt, asleep_since, .. } = self.servers[vcpu];
+        self.take_back(reservation, allowed);
+        if let Err(error) = self.promise(server.reservation, server.allowed) {
+            self.count(reservation, allowed);
+            return Err(error);
+        }
+        (server.debt, server.asleep_since) = (debt, asleep_since);
+        let is_awake = at.is_awake(vcpu);
+        if is_awake {
+            server.begin_job(server.period_end);
+        }
+        self.servers[vcpu] = server;
+        let mut cpus: CpuSet = self.periods.queue_of(vcpu).map(CpuId::new).into_iter().collect();
+        self.dequeue(vcpu);
+        if is_awake {
+            self.requeue(vcpu);
+            let here = at.cpu_of(vcpu).filter(|&cpu| at.is_allowed(vcpu, cpu));
+            let cpu = here.unwrap_or_else(|| self.cpu_to_tell(at, vcpu));
+            self.end_period_on(cpu, vcpu);
+            cpus.insert(cpu);
+        }
+        Ok(cpus)
+    }
+
+    fn leave(&mut self, _: &Moment, vcpu: VcpuId) {
+        self.dequeue(vcpu);
+        let server = self.servers.remove(vcpu).expect("a vCPU that has joined");
+        self.take_back(server.reservation, server.allowed);
+    }
+
+    fn wake(&mut self, at: &Moment, vcpu: VcpuId) -> CpuSet {
+        self.servers[vcpu].wake(at.now(), self.rules);
+        self.requeue(vcpu);
+        let cpu = self.cpu_to_tell(at, vcpu);
+        self.end_period_on(cpu, vcpu);
+        CpuSet::one(cpu)
+    }
+
+    /// Its CPU is charged before its alarm rings, so it is there that its period must end.
+    fn start(&mut self, at: &Moment, vcpu: VcpuId) {
+        let cpu = at.cpu_of(vcpu).expect("one that has begun to run");
+        if self.periods.queue_of(vcpu) != Some(cpu.index()) {
+            // The alarm of the CPU it was on last is late; this one's must not be in the past.
+            if self.servers[vcpu].period_end <= at.now() {
+                self.servers[vcpu].end_period(at.now());
+                self.requeue(vcpu);
+            }
+            self.end_period_on(cpu, vcpu);
+        }
+    }
+
+    fn charge(&mut self, at: &Moment, vcpu: VcpuId, ran: Span) {
+        let server = &mut self.servers[vcpu];
+        let before = (server.rank(), server.remaining.is_zero());
+        server.use_up(at.now(), ran, self.rules);
+        if at.is_awake(vcpu) && before != (server.rank(), server.remaining.is_zero()) {
+            self.requeue(vcpu);
+        }
+    }
+
+    fn block(&mut self, at: &Moment, vcpu: VcpuId) {
+        self.dequeue(vcpu);
+        self.servers[vcpu].asleep_since = at.now();
+    }
+
+    fn pick(&self, at: &Moment, cpu: CpuId) -> Pick {
+        let eligible = |vcpu| at.is_eligible(vcpu, cpu);
+        let Some((best, first)) = self.queue.first_that(QUEUE, eligible) else {
+            return Pick::Idle;
+        };
+        // Nobody gives way to an equal.
+        let stays = |&vcpu: &VcpuId| {
+            eligible(vcpu) && self.queue.queue_of(vcpu).is_some() && self.rank_of(vcpu) == best
+        };
+        let vcpu = at.occupant(cpu).filter(stays).unwrap_or(first);
+        let server = &self.servers[vcpu];
+        let claim = if server.level == 0 { Claim::Due } else { Claim::Spare };
+        Pick::Run { vcpu, limit: Some(server.remaining), claim }
+    }
+
+    fn alarm(&self, cpu: CpuId) -> Option<Time> {
+        self.periods.first(cpu.index()).map(|(end, _)| end)
+    }
+
+    fn ring(&mut self, at: &Moment, cpu: CpuId) -> CpuSet {
+        let mut cpus = CpuSet::NONE;
+        while let Some((end, vcpu)) = self.periods.first(cpu.index()) {
+            if end > at.now() {
+                break;
+            }
+            self.servers[vcpu].end_period(at.now());
+            self.end_period_on(cpu, vcpu);
+            self.requeue(vcpu);
+            if at.cpu_of(vcpu).is_none() {
+                cpus.extend(self.cpu_to_take(at, vcpu, cpus));
+            }
+        }
+        cpus
+    }
+
+    fn account(&self, vcpu: VcpuId) -> Account {
+        let server = &self.servers[vcpu];
+        alloc::vec![
+            ("remaining", server.remaining.to_string()),
+            ("deadline", distance(Time::START, server.deadline)),
+            ("level", server.level.to_string()),
+            ("debt", server.debt.to_string()),
+        ]
+    }
+}
+
+impl Gedf {
+    fn new(values: &Values, topology: Topology) -> Gedf {
+        Gedf {
+            rules: Rules {
+                carries: values.choice(&OVERRUN) == "carry",
+                trims: values.choice(&ASLEEP) == "trimmed",
+                half_budgets: topology.cpus as u64 + 1,
+                largest: Span::ZERO,
+            },
+            capacity: CpuShare::ONE.less(values.share(&RESERVE)),
+            loads: alloc::vec![(CpuSet::first_n(topology.cpus), Load::default())],
+            queue: Queues::new(1),
+            periods: Queues::new(topology.cpus),
+            servers: Roster::default(),
+        }
+    }
+
+    /// Promises a share to one more of those who may run on these CPUs, if there is room.
+    fn promise(&mut self, asked: Reservation, allowed: CpuSet) -> Result<(), AdmitError> {
+        if self.loads.iter().all(|(cpus, _)| *cpus != allowed) {
+            let mut load = Load::default();
+            let confined = self.servers.iter().filter(|server| within(server.allowed, allowed));
+            confined.for_each(|server| load.add(server.reservation));
+            self.loads.push((allowed, load));
+        }
+        for (among, load) in &self.loads {
+            let cpus = among.len();
+            let together = u32::try_from(cpus).expect("at most 256") * self.capacity.ppm();
+            let capacity = CpuShare::from_ppm(together);
+            if within(allowed, *among) && !load.has_room(asked, capacity) {
+                let promised = load.share();
+                return Err(match cpus {
+                    1 => AdmitError::NoRoom { asked, promised, capacity, cpus },
+                    _ => AdmitError::NoRoomTogether { asked, promised, capacity, cpus },
+                });
+            }
+        }
+        self.count(asked, allowed);
+        self.rules.largest = self.rules.largest.max(asked.slice());
+        Ok(())
+    }
+
+    fn count(&mut self, reservation: Reservation, allowed: CpuSet) {
+        let loads = self.loads.iter_mut().filter(|(among, _)| within(allowed, *among));
+        loads.for_each(|(_, load)| load.add(reservation));
+    }
+
+    fn take_back(&mut self, reservation: Reservation, allowed: CpuSet) {
+        let loads = self.loads.iter_mut().filter(|(among, _)| within(allowed, *among));
+        loads.for_each(|(_, load)| load.remove(reservation));
+    }
+
+    fn rank_of(&self, vcpu: VcpuId) -> Rank {
+        self.servers[vcpu].rank()
+    }
+
+    /// The CPU that should run `vcpu` now, if any: an idle one, its last before others, or the one
+    /// that runs whoever comes last of all, if that is after it. Those in `told` are taken.
+    fn cpu_to_take(&self, at: &Moment, vcpu: VcpuId, told: CpuSet) -> Option<CpuId> {
+        self.queue.queue_of(vcpu)?;
+        let (allowed, idle) = (at.allowed(vcpu), at.idle());
+        let may = |cpu: &CpuId| allowed.contains(*cpu) && !told.contains(*cpu);
+        let last = at.last_cpu_of(vcpu).filter(|&cpu| idle.contains(cpu));
+        if let Some(cpu) = last.filter(may).or_else(|| idle.iter().find(may)) {
+            return Some(cpu);
+        }
+        let busy = allowed.iter().filter(may).filter_map(|cpu| {
+            let occupant = at.occupant(cpu)?;
+            let has_budget = self.queue.queue_of(occupant).is_some();
+            Some((if has_budget { self.rank_of(occupant) } else { OUT_OF_BUDGET }, cpu))
+        });
+        let (rank, cpu) = busy.max_by_key(|&(rank, cpu)| (rank, core::cmp::Reverse(cpu)))?;
+        (self.rank_of(vcpu) < rank).then_some(cpu)
+    }
+
+    /// The CPU to ask about somebody awake who has none, and to keep the end of its period.
+    fn cpu_to_tell(&self, at: &Moment, vcpu: VcpuId) -> CpuId {
+        let allowed = at.allowed(vcpu);
+        let last = || at.last_cpu_of(vcpu).filter(|&cpu| allowed.contains(cpu));
+        let taken = self.cpu_to_take(at, vcpu, CpuSet::NONE).or_else(last);
+        taken.or_else(|| allowed.first()).expect("it may run somewhere")
+    }
+
+    /// From now on the alarm of `cpu` says when the period of `vcpu` ends.
+    fn end_period_on(&mut self, cpu: CpuId, vcpu: VcpuId) {
+        self.periods.remove(vcpu);
+        self.periods.insert(cpu.index(), self.servers[vcpu].period_end, vcpu);
+    }
+
+    /// Moves an awake vCPU to where it belongs in the queue now.
+    fn requeue(&mut self, vcpu: VcpuId) {
+        self.queue.remove(vcpu);
+        let server = &self.servers[vcpu];
+        if !server.remaining.is_zero() {
+            self.queue.insert(QUEUE, server.rank(), vcpu);
+        }
+    }
+
+    fn dequeue(&mut self, vcpu: VcpuId) {
+        self.queue.remove(vcpu);
+        self.periods.remove(vcpu);
+    }
+}
+
+/// After every rank there is.
+const OUT_OF_BUDGET: Rank = (u64::MAX, Time::NEVER);
+
+fn within(cpus: CpuSet, others: CpuSet) -> bool {
+    cpus.and(&others) == cpus
+}
+
+impl Server {
+    /// Asleep, with a period that begins now.
+    fn new(share: &Values, allowed: CpuSet, now: Time) -> Result<Server, ReservationError> {
+        let reservation = Reservation::new(share.span(&BUDGET), share.span(&PERIOD))?;
+        Ok(Server {
+            reservation,
+            extra: share.flag(&EXTRA),
+            allowed,
+            period_end: now.after(reservation.period()),
+            deadline: now,
+            level: 0,
+            remaining: Span::ZERO,
+            debt: Span::ZERO,
+            asleep_since: now,
+            slept: false,
+        })
+    }
+
+    fn rank(&self) -> Rank {
+        (self.level, self.deadline)
+    }
+
+    /// A new budget, to be used by `deadline`.
+    fn begin_job(&mut self, deadline: Time) {
+        let budget = self.reservation.slice();
+        let paid = self.debt.min(budget);
+        self.debt -= paid;
+        self.deadline = deadline;
+        self.level = 0;
+        self.remaining = budget - paid;
+        self.slept = false;
+        self.fill_up();
+    }
+
+    /// Extra time, if it has none left of its own.
+    fn fill_up(&mut self) {
+        if self.remaining.is_zero() && self.extra {
+            self.level += 1;
+            self.remaining = self.reservation.slice();
+        }
+    }
+
+    /// Moves the end of the period beyond `now`; how many whole periods that passes over.
+    fn pass_periods(&mut self, now: Time) -> u64 {
+        if now < self.period_end {
+            return 0;
+        }
+        let period = self.reservation.period();
+        let passed = now.since(self.period_end) / period;
+        self.period_end = self.period_end.after(period * passed).after(period);
+        passed
+    }
+
+    /// Awake at the end of its period. Who was awake all along and did not get its budget is late,
+    /// and goes on with it.
+    fn end_period(&mut self, now: Time) {
+        self.pass_periods(now);
+        if self.slept || self.level > 0 || self.remaining.is_zero() {
+            self.begin_job(self.period_end);
+        }
+    }
+
+    fn wake(&mut self, now: Time, rules: Rules) {
+        let mut since = self.asleep_since;
+        if now >= self.deadline {
+            if now == since && now < self.period_end && !self.remaining.is_zero() {
+                return; // It is late, and has not slept.
+            }
+            let passed = self.pass_periods(now);
+            // The budgets of whole periods that went by asleep pay debt off: they were not used.
+            let unused = self.reservation.slice().ns().saturating_mul(passed);
+            self.debt = self.debt.left_after(Span::from_ns(unused));
+            self.begin_job(self.period_end);
+            since = since.max(self.period_end - self.reservation.period());
+        }
+        if now == since {
+            return;
+        }
+        self.slept = true;
+        if rules.trims && self.level == 0 {
+            let as_if_it_ran = self.remaining.left_after(now.since(since));
+            let in_proportion = self.remaining.min(self.due_in(self.deadline.since(now)));
+            self.remaining = as_if_it_ran.max(in_proportion);
+            self.fill_up();
+        }
+    }
+
+    /// What the reservation amounts to over `span`, rounded down.
+    fn due_in(&self, span: Span) -> Span {
+        let (slice, period) = (self.reservation.slice(), self.reservation.period());
+        let ns = u128::from(slice.ns()) * u128::from(span.ns()) / u128::from(period.ns());
+        Span::from_ns(u64::try_from(ns).expect("a budget is at most its period"))
+    }
+
+    fn use_up(&mut self, now: Time, ran: Span, rules: Rules) {
+        let mut beyond = ran;
+        loop {
+            let due = beyond.min(self.remaining);
+            self.remaining -= due;
+            beyond -= due;
+            if !self.remaining.is_zero() {
+                return;
+            }
+            if !rules.carries {
+                beyond = Span::ZERO;
+            }
+            if self.deadline < self.period_end {
+                self.next_job(now, rules);
+            } else if self.extra {
+                let budget = self.reservation.slice();
+                self.level += 1 + beyond / budget;
+                self.remaining = budget - beyond % budget;
+                return;
+            } else {
+                self.debt += beyond;
+                return;
+            }
+        }
+    }
+
+    /// It was late, and the budget of the next period has long been due; but what is later than
+    /// global EDF can make it is dropped.
+    fn next_job(&mut self, now: Time, rules: Rules) {
+        let next = self.deadline.after(self.reservation.period()).min(self.period_end);
+        let most = Span::from_ns(rules.largest.ns().saturating_mul(rules.half_budgets) / 2);
+        self.begin_job(if now.since(next) > most { self.period_end } else { next });
+    }
+}

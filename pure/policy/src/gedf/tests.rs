@@ -1,0 +1,212 @@
+//! Global EDF in pictures and scripts.
+
+use alloc::string::ToString;
+
+use slackline_units::DomId;
+
+use super::*;
+use crate::Given;
+use crate::picture::picture;
+
+#[test]
+fn the_nearest_deadlines_run_wherever_there_is_a_cpu() {
+    picture(
+        "gedf",
+        "
+        a budget=4ms period=10ms extra=false   rrrrrrrrrrrrrrrrrrrr
+        b budget=3ms period=5ms extra=false    rrrrrrrrrrrrrrrrrrrr
+        c budget=2ms period=10ms extra=false   rrrrrrrrrrrrrrrrrrrr
+        cpu0                                   aaaa......aaaa......
+        cpu1                                   bbbccbbb..bbbccbbb..
+    ",
+    );
+}
+
+/// However they were bound to two CPUs, one CPU would be promised four thirds.
+#[test]
+fn three_vcpus_of_two_thirds_fit_on_two_cpus() {
+    picture(
+        "gedf reserve=0cpu",
+        "
+        a budget=4ms period=6ms extra=false   rrrrrrrrrrrrrrrrrrrrrrrr
+        b budget=4ms period=6ms extra=false   rrrrrrrrrrrrrrrrrrrrrrrr
+        c budget=4ms period=6ms extra=false   rrrrrrrrrrrrrrrrrrrrrrrr
+        cpu0                                  aaaaccccccccccccaaaaaaaa
+        cpu1                                  bbbb..aaaabbbbbbbbccccbb
+    ",
+    );
+}
+
+#[test]
+fn extra_time_goes_round_in_budgets() {
+    picture(
+        "gedf",
+        "
+        a budget=2ms period=20ms               rrrrrrrrrrrrrrrrrrrrrrrrr
+        b budget=3ms period=20ms               rrrrrrrrrrrrrrrrrrrrrrrrr
+        c budget=1ms period=5ms extra=false    rrrrrrrrrrrrrrrrrrrrrrrrr
+        cpu0                                   caabbcbbbbcaaaacbbbbcaabb
+    ",
+    );
+}
+
+#[test]
+fn the_budget_is_kept_asleep_and_lost_at_the_deadline() {
+    picture(
+        "gedf",
+        "
+        a budget=3ms period=10ms extra=false   rzzzzzzzrzzzzzzrrrrr
+        b budget=3ms period=10ms extra=false   rzzzzzzzzrrrrrrrrrrr
+        cpu0                                   a.......abbbb..aaa..
+    ",
+    );
+}
+
+/// It wakes 2 ms before its deadline, having slept all along.
+#[test]
+fn trimmed_it_is_what_cannot_delay_others() {
+    picture(
+        "gedf asleep=trimmed",
+        "
+        a budget=5ms period=10ms extra=false   zzzzzzzzrrrrrrrrrrrr
+        cpu0                                   ........a.aaaaa.....
+    ",
+    );
+}
+
+#[test]
+fn who_wakes_after_its_deadline_has_a_new_one() {
+    picture(
+        "gedf",
+        "
+        a budget=2ms period=5ms extra=false    rrzzzzzzzzzzrrrrrrrr
+        b budget=9ms period=20ms extra=false   rrrrrrrrrrrrrrrrrrrr
+        cpu0                                   aabbbbbbbbb.aa.aa...
+    ",
+    );
+}
+
+/// c wakes between the two: it takes the CPU of the later deadline, and a runs on.
+#[test]
+fn who_wakes_takes_the_cpu_of_the_latest_deadline() {
+    picture(
+        "gedf",
+        "
+        a budget=5ms period=10ms extra=false   rrrrrrrrrrrrrrrrrrrr
+        b budget=9ms period=20ms extra=false   rrrrrrrrrrrrrrrrrrrr
+        c budget=3ms period=12ms extra=false   zzrrrrrrrrrrrrrrrrrr
+        cpu0                                   aaaaabbbbbbbccc.....
+        cpu1                                   bbccc.....aaaaa.....
+    ",
+    );
+}
+
+fn share(budget: &str, period: &str) -> Values {
+    let given = [
+        ("budget", Given::Text(budget)),
+        ("period", Given::Text(period)),
+        ("extra", Given::Flag(false)),
+    ];
+    Values::read(SPEC.share_fields, given.into_iter()).unwrap()
+}
+
+fn policy(words: &[(&'static str, &'static str)], cpus: usize) -> Box<dyn Policy> {
+    let given = words.iter().map(|&(name, text)| (name, Given::Text(text)));
+    let values = Values::read(SPEC.policy_fields, given).unwrap();
+    (SPEC.build)(&values, Topology::flat(cpus))
+}
+
+fn vcpu(slot: u32) -> VcpuId {
+    VcpuId::new(slot, DomId::new(slot), 0)
+}
+
+/// How much it may have at once after a turn that went 1 ms over its 4 ms, in the next period.
+fn left_after_overrun(overrun: &'static str) -> Option<Span> {
+    let (mut policy, mut at) = (policy(&[("overrun", overrun)], 1), Moment::at_start(1));
+    let cpu = CpuId::new(0);
+    at.join(vcpu(0));
+    policy.admit(&at, vcpu(0), &share("4ms", "10ms")).unwrap();
+    at.set_awake(vcpu(0), true);
+    policy.wake(&at, vcpu(0));
+    at.occupy(cpu, vcpu(0));
+    policy.start(&at, vcpu(0));
+    at.advance(Time::START + Span::from_ms(5));
+    policy.charge(&at, vcpu(0), Span::from_ms(5));
+    assert_eq!(policy.pick(&at, cpu), Pick::Idle);
+    at.advance(Time::START + Span::from_ms(10));
+    policy.ring(&at, cpu);
+    match policy.pick(&at, cpu) {
+        Pick::Run { limit, .. } => limit,
+        Pick::Idle => None,
+    }
+}
+
+#[test]
+fn overrun_is_debt_or_forgiven() {
+    assert_eq!(left_after_overrun("carry"), Some(Span::from_ms(3)));
+    assert_eq!(left_after_overrun("forgive"), Some(Span::from_ms(4)));
+}
+
+#[test]
+fn the_cpus_are_promised_as_a_whole_and_so_are_those_one_is_confined_to() {
+    let (mut policy, mut at) = (policy(&[("reserve", "0cpu")], 2), Moment::at_start(2));
+    let half = share("5ms", "10ms");
+    let mut ask = |slot, cpus: &[usize]| {
+        at.join(vcpu(slot));
+        at.allow(vcpu(slot), cpus.iter().copied().map(CpuId::new).collect());
+        policy.admit(&at, vcpu(slot), &half).map_err(|error| error.to_string())
+    };
+    assert_eq!(ask(0, &[0, 1]), Ok(()));
+    assert_eq!(ask(1, &[1]), Ok(()));
+    assert_eq!(ask(2, &[1]), Ok(()));
+    let error = ask(3, &[1]).unwrap_err();
+    assert!(error.ends_with("is more than the 1cpu that one CPU may promise"), "{error}");
+    assert_eq!(ask(4, &[0]), Ok(()));
+    let error = ask(5, &[0, 1]).unwrap_err();
+    assert!(error.ends_with("than the 2cpu that 2 CPUs may promise together"), "{error}");
+}
+
+#[test]
+fn who_is_confined_runs_only_there() {
+    let (mut policy, mut at) = (policy(&[], 2), Moment::at_start(2));
+    for slot in 0..2 {
+        at.join(vcpu(slot));
+        at.allow(vcpu(slot), CpuSet::one(CpuId::new(1)));
+        policy.admit(&at, vcpu(slot), &share("1ms", "10ms")).unwrap();
+        at.set_awake(vcpu(slot), true);
+        assert_eq!(policy.wake(&at, vcpu(slot)), CpuSet::one(CpuId::new(1)));
+    }
+    assert_eq!(policy.pick(&at, CpuId::new(0)), Pick::Idle);
+    assert!(matches!(policy.pick(&at, CpuId::new(1)), Pick::Run { .. }));
+}
+
+/// Far-apart calls, and the longest periods there are.
+#[test]
+fn a_century_does_not_overflow() {
+    let century = Time::from_ns(100 * 365 * 24 * 3_600 * 1_000_000_000);
+    let (mut policy, mut at) = (policy(&[], 2), Moment::at_start(2));
+    let cpu = CpuId::new(0);
+    let shares = [
+        share("10us", "20us"),
+        share("9000000000s", "18446744073s"),
+        Values::defaults(SPEC.share_fields).unwrap(),
+    ];
+    for (slot, share) in (0..).zip(&shares) {
+        at.join(vcpu(slot));
+        policy.admit(&at, vcpu(slot), share).unwrap();
+    }
+    let mut before = Time::START;
+    for now in [Time::START, century, Time::from_ns(u64::MAX / 2), Time::from_ns(u64::MAX - 1)] {
+        let passed = now - core::mem::replace(&mut before, now);
+        at.advance(now);
+        policy.ring(&at, cpu);
+        for slot in 0..3 {
+            at.set_awake(vcpu(slot), true);
+            policy.wake(&at, vcpu(slot));
+            policy.charge(&at, vcpu(slot), passed);
+            assert!(policy.alarm(cpu).is_some_and(|alarm| alarm > now));
+            at.set_awake(vcpu(slot), false);
+            policy.block(&at, vcpu(slot));
+        }
+    }
+}

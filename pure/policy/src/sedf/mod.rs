@@ -1,0 +1,339 @@
+//! Simple earliest deadline first, the scheduler of Xen 3.0: a slice in every period, and slack
+//! for who may have more.
+//! Sources: Diestelhorst, Scheduling in the Xen hypervisor, 2007, cited as [Diestelhorst]; the
+//! behaviour of the trees of 2005 and 2006, cited as [Xen 3.0] by section of the reference.
+//!
+//! A vCPU that is awake stands in the *ready* queue of its CPU while it has something left of its
+//! slice, ordered by the end of its period, or in the *waiting* queue, ordered by the begin of the
+//! next one. The head of the ready queue runs on its guarantee. When that queue is empty there is
+//! slack, handed out in quanta: first to those in the *penalty* queue, who lost some of a slice by
+//! blocking, then to those in the *extra* queue, by weight. Each CPU is by itself; a vCPU is bound
+//! to one when it is admitted.
+//!
+//! Like the real one this scheduler works in passes. A fact that requests one settles the turn
+//! that is over, moves on those whose periods begin or end, and decides who runs until when; what
+//! was decided is what `pick` answers until the next pass.
+//!
+//! Holds after every call: who is awake stands in exactly one of the ready and the waiting queue,
+//! also while it runs, if it has periods; the alarm of a CPU is when the first who waited at its
+//! last pass is to have its next slice.
+//!
+//! Departs from its source: scores are not taken off everybody but measured from where the queue
+//! stands; slices by weight that would be negative are a nanosecond; the CPU time of a turn is
+//! what was measured; times of more than two seconds are not mangled; setting a share does not
+//! pause the vCPU. Under `best`, best-effort vCPUs have no periods, which nothing depends on.
+
+mod page;
+mod pass;
+#[cfg(test)]
+mod pictures;
+mod rules;
+mod score;
+mod server;
+mod terms;
+#[cfg(test)]
+mod tests;
+
+use alloc::boxed::Box;
+use alloc::string::ToString;
+use alloc::vec::Vec;
+
+use slackline_units::{CpuId, CpuSet, Reservation, Span, Time, VcpuId};
+
+use crate::field::{distance, slice_of};
+use crate::queue::Queues;
+use crate::{
+    Account, AdmitError, Claim, Moment, Pick, Policy, Roster, Spec, Topology, TurnEnd, Values,
+};
+use pass::{Cause, Right, Turn};
+use rules::{Rules, Unblocking};
+use score::Score;
+use server::{Server, Wake};
+use terms::{Tally, Terms};
+
+/// What people meet.
+pub(crate) const SPEC: Spec = Spec {
+    name: "sedf",
+    summary: "a slice in every period, and slack by weight (Xen 3.0)",
+    page: page::PAGE,
+    policy_fields: rules::FIELDS,
+    share_fields: terms::FIELDS,
+    promise: terms::promise,
+    keeps: |values, _| Rules::read(values).keep_promises(),
+    limit: Some(|share, period| {
+        let mut terms = slice_of(share, period);
+        terms.push(("extra", "false".into()));
+        terms
+    }),
+    build: |values, topology| Box::new(Sedf::new(values, topology)),
+};
+
+struct Sedf {
+    rules: Rules,
+    cpus: Vec<Cpu>,
+    /// Two queues a CPU, by the end of a period and by the begin of the next; first come first.
+    deadlines: Queues<(Time, u64)>,
+    /// One queue a CPU.
+    penalties: Queues<(Score, u64)>,
+    /// One queue a CPU.
+    extras: Queues<(Score, u64)>,
+    /// How many have entered any queue: who enters later comes later among equals.
+    tickets: u64,
+    servers: Roster<Server>,
+}
+
+/// One CPU.
+#[derive(Debug, Default)]
+struct Cpu {
+    /// What was decided in the last pass; none is to idle.
+    turn: Option<Turn>,
+    /// When that was.
+    passed: Time,
+    alarm: Option<Time>,
+    /// Where the extra queue stands.
+    base: Score,
+    tally: Tally,
+}
+
+impl Policy for Sedf {
+    fn admit(&mut self, at: &Moment, vcpu: VcpuId, share: &Values) -> Result<(), AdmitError> {
+        let terms = Terms::read(share, &self.rules)?;
+        let cpu = self.place(&at.allowed(vcpu), &terms)?;
+        let mut server = Server::new(cpu, terms, at.now());
+        self.cpus[cpu.index()].tally.add(&terms, server.taken);
+        if self.rules.begins_at_once && self.rules.unblocking == Unblocking::Proportional {
+            server.restart(at.now());
+        }
+        self.servers.insert(vcpu, server);
+        Ok(())
+    }
+
+    fn adjust(&mut self, at: &Moment, vcpu: VcpuId, share: &Values) -> Result<CpuSet, AdmitError> {
+        let terms = Terms::read(share, &self.rules)?;
+        let Server { cpu: old, terms: before, taken, .. } = self.servers[vcpu];
+        self.cpus[old.index()].tally.remove(&before, taken);
+        let cpu = self.place_again(&at.allowed(vcpu), &terms, old).inspect_err(|_| {
+            self.cpus[old.index()].tally.add(&before, taken);
+        })?;
+        // A slice given up for a weight among the best-effort was left in the books.
+        let is_stale = self.rules.counts_old && terms.extra_weight > 0 && terms.slice.is_zero();
+        let taken = if is_stale { taken } else { terms.taken() };
+        self.cpus[cpu.index()].tally.add(&terms, taken);
+        self.stop(at, vcpu);
+        self.leave_queues(vcpu);
+        let keeps_period = self.rules.unblocking != Unblocking::Proportional;
+        let server = &mut self.servers[vcpu];
+        server.cpu = cpu;
+        server.taken = taken;
+        server.terms = terms;
+        server.period = terms.period;
+        if !keeps_period || (server.deadline == Time::NEVER && at.is_awake(vcpu)) {
+            server.restart(at.now());
+        }
+        if at.is_awake(vcpu) {
+            self.join_queues(at.now(), vcpu);
+        }
+        let cpus: CpuSet = [old, cpu].into_iter().collect();
+        cpus.iter().for_each(|cpu| self.pass(at, cpu, Cause::Request));
+        Ok(cpus)
+    }
+
+    fn leave(&mut self, at: &Moment, vcpu: VcpuId) {
+        self.leave_queues(vcpu);
+        let server = self.servers.remove(vcpu).expect("a vCPU that has joined");
+        let cpu = &mut self.cpus[server.cpu.index()];
+        cpu.tally.remove(&server.terms, server.taken);
+        if cpu.turn.is_some_and(|turn| turn.vcpu == vcpu) {
+            cpu.turn = None;
+            self.pass(at, server.cpu, Cause::Request);
+        }
+    }
+
+    fn wake(&mut self, at: &Moment, vcpu: VcpuId) -> CpuSet {
+        let full = self.full_slice(vcpu);
+        let rules = self.rules;
+        let has_periods = self.has_periods(vcpu);
+        let server = &mut self.servers[vcpu];
+        if has_periods {
+            server.wake(Wake { now: at.now(), full }, &rules);
+        }
+        let cpu = server.cpu;
+        self.join_queues(at.now(), vcpu);
+        if self.gives_way(at, cpu, vcpu) {
+            self.pass(at, cpu, Cause::Request);
+        }
+        CpuSet::one(cpu)
+    }
+
+    fn start(&mut self, at: &Moment, vcpu: VcpuId) {
+        let Some(cpu) = at.cpu_of(vcpu) else { return };
+        // Somebody else had been decided on and was refused.
+        if self.cpus[cpu.index()].turn.is_none_or(|turn| turn.vcpu != vcpu) {
+            self.cpus[cpu.index()].turn = self.choose(at, cpu);
+        }
+    }
+
+    fn charge(&mut self, at: &Moment, vcpu: VcpuId, ran: Span) {
+        let server = &mut self.servers[vcpu];
+        let cpu = &mut self.cpus[server.cpu.index()];
+        match &mut cpu.turn {
+            Some(turn) if turn.vcpu == vcpu => turn.ran += ran,
+            _ if server.terms.extra => {
+                server.extra_time += ran;
+                let cost = self.cost(vcpu, ran);
+                self.spend(vcpu, cost, at.is_awake(vcpu));
+            }
+            _ => {
+                server.used += ran;
+                self.end_slice(vcpu);
+            }
+        }
+    }
+
+    fn turn_over(&mut self, at: &Moment, vcpu: VcpuId, _: TurnEnd) {
+        self.pass(at, self.servers[vcpu].cpu, Cause::Over);
+    }
+
+    fn block(&mut self, at: &Moment, vcpu: VcpuId) {
+        let cpu = self.servers[vcpu].cpu;
+        match self.cpus[cpu.index()].turn {
+            Some(turn) if turn.vcpu == vcpu => self.pass(at, cpu, Cause::Over),
+            _ => self.sleep(at.now(), vcpu),
+        }
+    }
+
+    fn pick(&self, at: &Moment, cpu: CpuId) -> Pick {
+        let decided = self.cpus[cpu.index()].turn;
+        let decided = decided.filter(|turn| at.is_eligible(turn.vcpu, cpu));
+        let Some(turn) = decided.or_else(|| self.choose(at, cpu)) else { return Pick::Idle };
+        let limit = turn.until.since(at.now()).max(Span::from_ns(1));
+        let limit = (turn.until != Time::NEVER).then_some(limit);
+        let is_due = match turn.right {
+            Right::Guarantee => true,
+            Right::Penalty => !self.servers[turn.vcpu].missed.is_zero(),
+            Right::Extra => false,
+        };
+        let claim = if is_due { Claim::Due } else { Claim::Spare };
+        Pick::Run { vcpu: turn.vcpu, limit, claim }
+    }
+
+    fn alarm(&self, cpu: CpuId) -> Option<Time> {
+        self.cpus[cpu.index()].alarm
+    }
+
+    fn ring(&mut self, at: &Moment, cpu: CpuId) -> CpuSet {
+        self.pass(at, cpu, Cause::Request);
+        CpuSet::one(cpu)
+    }
+
+    fn account(&self, vcpu: VcpuId) -> Account {
+        let server = &self.servers[vcpu];
+        let slice = server.slice(self.full_slice(vcpu));
+        alloc::vec![
+            ("cpu", server.cpu.to_string()),
+            ("slice", slice.to_string()),
+            ("period", server.period.to_string()),
+            ("used", server.used.to_string()),
+            ("deadline", distance(Time::START, server.deadline)),
+            ("to make up", server.due_from_slack().to_string()),
+            ("extra time", server.extra_time.to_string()),
+            ("extra score", server.score.to_string()),
+        ]
+    }
+}
+
+impl Sedf {
+    fn new(values: &Values, topology: Topology) -> Sedf {
+        Sedf {
+            rules: Rules::read(values),
+            cpus: (0..topology.cpus).map(|_| Cpu::default()).collect(),
+            deadlines: Queues::new(2 * topology.cpus),
+            penalties: Queues::new(topology.cpus),
+            extras: Queues::new(topology.cpus),
+            tickets: 0,
+            servers: Roster::default(),
+        }
+    }
+
+    /// The CPU on which these terms would fare best.
+    fn place(&self, allowed: &CpuSet, terms: &Terms) -> Result<CpuId, AdmitError> {
+        let tally = |cpu: CpuId| &self.cpus[cpu.index()].tally;
+        let compare = |&a: &CpuId, &b: &CpuId| {
+            let (this, that) = (tally(a).appeal(terms), tally(b).appeal(terms));
+            this.compare(&that).then(a.cmp(&b))
+        };
+        let fitting = allowed.iter().filter(|&cpu| self.has_room(cpu, terms)).min_by(compare);
+        fitting.ok_or_else(|| {
+            let best = allowed.iter().min_by(compare).expect("a vCPU may run somewhere");
+            let weighed = || Reservation::new(Span::from_ns(1), terms::WEIGHT_PERIOD).ok();
+            let asked = terms.reservation().ok().flatten().or_else(weighed);
+            AdmitError::NoRoom {
+                asked: asked.expect("best effort is never refused"),
+                promised: tally(best).share(),
+                capacity: self.rules.capacity,
+                cpus: allowed.len(),
+            }
+        })
+    }
+
+    /// Its own CPU if it may stay there and fits.
+    fn place_again(
+        &self,
+        allowed: &CpuSet,
+        terms: &Terms,
+        home: CpuId,
+    ) -> Result<CpuId, AdmitError> {
+        if allowed.contains(home) && self.has_room(home, terms) {
+            return Ok(home);
+        }
+        self.place(allowed, terms)
+    }
+
+    fn has_room(&self, cpu: CpuId, terms: &Terms) -> bool {
+        let tally = &self.cpus[cpu.index()].tally;
+        !self.rules.admits_exactly || tally.has_room(terms, self.rules.capacity)
+    }
+
+    /// The slice of a vCPU in a period as long as its share says.
+    fn full_slice(&self, vcpu: VcpuId) -> Span {
+        let server = &self.servers[vcpu];
+        match server.terms.weight {
+            0 => server.terms.slice,
+            weight => self.cpus[server.cpu.index()].tally.slice_of(weight),
+        }
+    }
+
+    /// Whether a vCPU stands in the ready or the waiting queue while it is awake.
+    fn has_periods(&self, vcpu: VcpuId) -> bool {
+        !self.rules.fills_gaps || !self.full_slice(vcpu).is_zero()
+    }
+
+    /// Settles the turn of a vCPU whose share changes.
+    fn stop(&mut self, at: &Moment, vcpu: VcpuId) {
+        let cpu = &mut self.cpus[self.servers[vcpu].cpu.index()];
+        if let Some(turn) = cpu.turn.take_if(|turn| turn.vcpu == vcpu) {
+            self.settle(at, turn);
+        }
+    }
+
+    /// Whether the turn on a CPU may be over because `vcpu` woke. [Xen 3.0, §6.6 step 4]
+    fn gives_way(&self, at: &Moment, cpu: CpuId, vcpu: VcpuId) -> bool {
+        let this = &self.cpus[cpu.index()];
+        let Some(turn) = this.turn.filter(|_| at.occupant(cpu).is_some()) else { return true };
+        if this.passed == at.now() || turn.until <= at.now() {
+            return true;
+        }
+        if self.has_periods(vcpu) && self.servers[vcpu].begin() < turn.until {
+            return true;
+        }
+        let is_penalised = self.penalties.queue_of(vcpu).is_some();
+        match turn.right {
+            Right::Guarantee => false,
+            Right::Penalty => {
+                let first = self.penalties.first(cpu.index());
+                is_penalised && first.is_some_and(|(_, first)| first == vcpu)
+            }
+            Right::Extra => is_penalised,
+        }
+    }
+}

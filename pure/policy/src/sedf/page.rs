@@ -1,0 +1,42 @@
+//! The manual page.
+
+pub(super) const PAGE: &str = "\
+sedf is the earliest-deadline-first scheduler of Xen 3.0. A vCPU has a
+guarantee, takes what is left over, or both:
+
+  slice = \"5ms\", period = \"20ms\"                  5 ms of every 20 ms, and slack
+  slice = \"5ms\", period = \"20ms\", extra = false   5 ms of every 20 ms, no more
+  (nothing)                                       best effort: slack only
+  extra-weight = 64                               best effort, 64 times that
+  weight = 7, extra = false                       a slice by weight, see below
+
+Guarantees. Of the vCPUs that have not used up their slice, the one whose
+period ends first runs. Slices on one CPU must not add up to more than a CPU
+less the reserve. weight splits what is left of 95 ms in every 100 ms among
+those that have one, as slices that change when others come and go.
+
+Slack is what nobody is guaranteed, or did not use. It is handed out in quanta
+of 500 us: first to make up for slices lost by blocking (slack = \"penalty\"
+stops here), then to all vCPUs with extra, by extra-weight or by slice/period.
+Extra-weight 128 counts as much as a slice as long as its period.
+
+Blocking. A vCPU that sleeps in mid-period cannot have its whole slice when it
+wakes without making others late. unblocking says what it may have:
+  proportional   what would be left had it run, or its share of what is left
+                 of the period, whichever is more; nobody becomes late
+  isochronous    nothing until its next period
+  conservative   the same, but after a sleep beyond the end of the period a
+                 new one begins at once
+  short-resume   what is left once the sleep counts as used
+  latency-hint   as conservative; after a long sleep the period is as short as
+                 latency, and doubles until it is what it was
+  burst          as short-resume; with too little left, the period becomes as
+                 long as it took from one wake to the next
+  extra-support  as conservative, and the loss is made up for from slack
+
+rules = \"best\" keeps every guarantee. \"xen-3.0.3\", \"xen-3.0.2\" and \"thesis\"
+(the tree of August 2005) do what those did: a slice lost by blocking is made
+up for by one quantum (3.0.3) or in whole quanta (before); extra time counts
+in whole quanta and forgives an overrun; a missed deadline is forgotten; a gap
+shorter than a quantum is idle; the first period begins one slice late; and
+nothing is refused however much is promised. Each is a field of its own.";

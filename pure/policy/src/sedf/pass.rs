@@ -1,0 +1,315 @@
+//! One pass of a CPU, as the real scheduler makes it [Xen 3.0, §6.4]: settle what the last turn
+//! used, move on those whose periods begin or end, and decide who is next, until when.
+
+use slackline_units::{CpuId, Span, Time, VcpuId};
+
+use super::Sedf;
+use super::rules::{Compensation, Slack};
+use super::score::Score;
+use crate::Moment;
+use crate::queue::Queues;
+
+/// What a vCPU runs on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Right {
+    /// Its slice.
+    Guarantee,
+    /// Slack, to make up for something.
+    Penalty,
+    /// Slack, as its part of it.
+    Extra,
+}
+
+/// What a pass decided.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Turn {
+    pub(super) vcpu: VcpuId,
+    pub(super) right: Right,
+    /// When it was decided.
+    from: Time,
+    /// When the next pass is due; it may come sooner.
+    pub(super) until: Time,
+    /// What has been charged so far.
+    pub(super) ran: Span,
+}
+
+/// What brings a pass about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Cause {
+    /// The turn is over: it reached its end, or was given away.
+    Over,
+    /// Something else changed. Of several such passes at one instant only the last counts, as
+    /// requests for a pass add up to one.
+    Request,
+}
+
+impl Sedf {
+    pub(super) fn pass(&mut self, at: &Moment, cpu: CpuId, cause: Cause) {
+        if let Some(turn) = self.cpus[cpu.index()].turn.take() {
+            let begun = turn.from < at.now() || !turn.ran.is_zero() || cause == Cause::Over;
+            if begun {
+                self.settle(at, turn);
+            }
+        }
+        self.move_on(at.now(), cpu);
+        let turn = self.choose(at, cpu);
+        let this = &mut self.cpus[cpu.index()];
+        this.turn = turn;
+        this.passed = at.now();
+        let next = self.deadlines.first(waiting(cpu)).map(|((begin, _), _)| begin);
+        self.cpus[cpu.index()].alarm = next.map(|begin| self.after_now(begin, at.now()));
+    }
+
+    /// Accounts for a turn that is over. [Xen 3.0, §6.4 steps 1 to 3, §6.5]
+    pub(super) fn settle(&mut self, at: &Moment, turn: Turn) {
+        let Turn { vcpu, right, ran, .. } = turn;
+        let awake = at.is_awake(vcpu);
+        match right {
+            Right::Guarantee => {
+                self.servers[vcpu].used += ran;
+                self.end_slice(vcpu);
+            }
+            Right::Penalty => {
+                self.begin_extra(vcpu, ran);
+                let rules = self.rules;
+                self.servers[vcpu].make_up(ran, &rules);
+                self.penalties.remove(vcpu);
+                self.enter_penalties(vcpu);
+            }
+            Right::Extra => {
+                self.begin_extra(vcpu, ran);
+                let cost = self.cost(vcpu, ran);
+                self.spend(vcpu, cost, awake);
+            }
+        }
+        if !awake {
+            self.sleep(at.now(), vcpu);
+        }
+    }
+
+    fn begin_extra(&mut self, vcpu: VcpuId, ran: Span) {
+        let forgives = !self.rules.carries_overrun;
+        let server = &mut self.servers[vcpu];
+        server.extra_time += ran;
+        if forgives {
+            server.used = Span::ZERO;
+        }
+    }
+
+    /// On to the next period, if the slice is used up.
+    pub(super) fn end_slice(&mut self, vcpu: VcpuId) {
+        let full = self.full_slice(vcpu);
+        let rules = self.rules;
+        let server = &mut self.servers[vcpu];
+        server.see(full);
+        if full.is_zero() || server.used < server.slice(full) {
+            return;
+        }
+        server.end_period(full, &rules);
+        if self.deadlines.queue_of(vcpu).is_some() {
+            self.deadlines.remove(vcpu);
+            self.wait(vcpu);
+        }
+    }
+
+    /// What extra time costs.
+    pub(super) fn cost(&self, vcpu: VcpuId, ran: Span) -> Score {
+        let cost = self.servers[vcpu].terms.cost(self.full_slice(vcpu));
+        match self.rules.slack {
+            Slack::RoundRobin => Score::ZERO,
+            _ if self.rules.charges_whole_quanta => cost.whole(),
+            _ => cost.of(ran, self.rules.quantum),
+        }
+    }
+
+    /// Moves a vCPU back among those who share slack. The others do not move: where the queue
+    /// stands is where the one was who last had slack, and that is what newcomers start from. The
+    /// real scheduler takes that off everybody instead, and not if the vCPU fell asleep.
+    pub(super) fn spend(&mut self, vcpu: VcpuId, cost: Score, stays: bool) {
+        if self.extras.queue_of(vcpu).is_none() {
+            self.servers[vcpu].score = cost;
+            return;
+        }
+        let server = &mut self.servers[vcpu];
+        let before = server.score;
+        if stays || !self.rules.charges_whole_quanta {
+            self.cpus[server.cpu.index()].base = before;
+        }
+        if stays {
+            server.score = before + cost;
+            let key = (server.score, self.tickets);
+            self.tickets += 1;
+            self.extras.change(key, vcpu);
+        } else {
+            self.extras.remove(vcpu);
+            server.score = cost;
+        }
+    }
+
+    /// Asleep: in no queue.
+    pub(super) fn sleep(&mut self, now: Time, vcpu: VcpuId) {
+        self.leave_queues(vcpu);
+        let server = &mut self.servers[vcpu];
+        server.blocked = Some(now);
+        server.slept = true;
+        server.missed = Span::ZERO;
+    }
+
+    pub(super) fn leave_queues(&mut self, vcpu: VcpuId) {
+        self.deadlines.remove(vcpu);
+        self.penalties.remove(vcpu);
+        if self.extras.queue_of(vcpu).is_some() {
+            let server = &mut self.servers[vcpu];
+            server.score = server.score - self.cpus[server.cpu.index()].base;
+            self.extras.remove(vcpu);
+        }
+    }
+
+    /// Awake, and in every queue where it belongs.
+    pub(super) fn join_queues(&mut self, now: Time, vcpu: VcpuId) {
+        if self.has_periods(vcpu) {
+            if self.servers[vcpu].begin() > now { self.wait(vcpu) } else { self.ready(vcpu) }
+        }
+        self.enter_penalties(vcpu);
+        let server = &mut self.servers[vcpu];
+        if server.terms.extra && self.rules.has_extra_queue() {
+            server.score = server.score + self.cpus[server.cpu.index()].base;
+            let key = (server.score, self.tickets);
+            self.tickets += 1;
+            self.extras.insert(server.cpu.index(), key, vcpu);
+        }
+    }
+
+    /// Who may run within its period, by the period's end.
+    fn ready(&mut self, vcpu: VcpuId) {
+        let server = &self.servers[vcpu];
+        self.deadlines.insert(ready(server.cpu), (server.deadline, self.tickets), vcpu);
+        self.tickets += 1;
+    }
+
+    /// Who has used its slice, by when it has the next one.
+    fn wait(&mut self, vcpu: VcpuId) {
+        let server = &self.servers[vcpu];
+        self.deadlines.insert(waiting(server.cpu), (server.begin(), self.tickets), vcpu);
+        self.tickets += 1;
+    }
+
+    /// Who is to be made up to, by how much of its period that is. [Diestelhorst, equation 3.5]
+    fn enter_penalties(&mut self, vcpu: VcpuId) {
+        let server = &self.servers[vcpu];
+        let due = u128::from(server.due_from_slack().ns());
+        if due == 0 || !self.rules.has_penalty_queue() {
+            return;
+        }
+        let score = Score::from_tenths(1024 * u128::from(server.period.ns()) / due);
+        self.penalties.insert(server.cpu.index(), (score, self.tickets), vcpu);
+        self.tickets += 1;
+    }
+
+    fn leave_penalties_if_paid(&mut self, vcpu: VcpuId) {
+        if self.penalties.queue_of(vcpu).is_some() {
+            self.penalties.remove(vcpu);
+            self.enter_penalties(vcpu);
+        }
+    }
+
+    /// Moves on those whose periods have begun or ended. Only the head of a queue is looked at
+    /// until it may stay. [Xen 3.0, §6.4 step 4]
+    fn move_on(&mut self, now: Time, cpu: CpuId) {
+        let rules = self.rules;
+        while let Some(((begin, _), vcpu)) = self.deadlines.first(waiting(cpu)) {
+            if begin > now {
+                break;
+            }
+            self.deadlines.remove(vcpu);
+            self.servers[vcpu].begin_period(now, &rules);
+            self.leave_penalties_if_paid(vcpu);
+            self.ready(vcpu);
+        }
+        while let Some(((deadline, _), vcpu)) = self.deadlines.first(ready(cpu)) {
+            let full = self.full_slice(vcpu);
+            let server = &mut self.servers[vcpu];
+            server.see(full);
+            let slice = server.slice(full);
+            let over = if rules.repays_misses { deadline <= now } else { deadline < now };
+            if full.is_zero() {
+                server.skip_period(now, &rules);
+                self.deadlines.remove(vcpu);
+                self.wait(vcpu);
+                continue;
+            } else if server.used >= slice && (rules.carries_overrun || server.used == slice) {
+                server.end_period(full, &rules);
+            } else if over || server.used > slice {
+                server.miss(now, full, &rules);
+            } else {
+                break;
+            }
+            self.deadlines.remove(vcpu);
+            self.leave_penalties_if_paid(vcpu);
+            if self.servers[vcpu].begin() > now { self.wait(vcpu) } else { self.ready(vcpu) }
+        }
+    }
+
+    /// Who should run from now on. [Xen 3.0, §6.4 step 5, §6.5]
+    pub(super) fn choose(&self, at: &Moment, cpu: CpuId) -> Option<Turn> {
+        let now = at.now();
+        let next = self.deadlines.first(waiting(cpu)).map(|((begin, _), _)| begin);
+        let turn = |vcpu, right, length: Span| {
+            let next = next.map_or(Time::NEVER, |begin| self.after_now(begin, now));
+            let end = now.after(length.max(Span::from_ns(1)));
+            Turn { vcpu, right, from: now, until: end.min(next), ran: Span::ZERO }
+        };
+        let has_slice = |vcpu| !self.full_slice(vcpu).is_zero();
+        if let Some(vcpu) =
+            first(&self.deadlines, ready(cpu), |vcpu| at.is_eligible(vcpu, cpu) && has_slice(vcpu))
+        {
+            let server = &self.servers[vcpu];
+            let left = server.slice(self.full_slice(vcpu)).left_after(server.used);
+            return Some(turn(vcpu, Right::Guarantee, left));
+        }
+        let gap = next.map_or(Span::MAX, |begin| begin.since(now));
+        let quantum = self.rules.quantum;
+        if gap < quantum && !self.rules.fills_gaps {
+            return None;
+        }
+        let is_eligible = |vcpu| at.is_eligible(vcpu, cpu);
+        if let Some(vcpu) = first(&self.penalties, cpu.index(), is_eligible) {
+            let due = self.servers[vcpu].due_from_slack();
+            let to_the_end = self.rules.compensation == Compensation::InPeriod;
+            let length = if to_the_end { quantum.min(due) } else { quantum };
+            return Some(turn(vcpu, Right::Penalty, length));
+        }
+        let vcpu = first(&self.extras, cpu.index(), is_eligible)?;
+        Some(turn(vcpu, Right::Extra, quantum))
+    }
+
+    /// The real scheduler takes a point in time that has passed for a quantum from now.
+    /// [Xen 3.0, §6.4 step 6]
+    fn after_now(&self, time: Time, now: Time) -> Time {
+        if time > now { time } else { now.after(self.rules.quantum) }
+    }
+}
+
+/// The queue of those who are within a period.
+pub(super) fn ready(cpu: CpuId) -> usize {
+    2 * cpu.index()
+}
+
+/// The queue of those whose next period is to begin.
+pub(super) fn waiting(cpu: CpuId) -> usize {
+    2 * cpu.index() + 1
+}
+
+/// The first of a queue of whom something holds; the walk is for the rare case that a machine
+/// refused the first.
+fn first<K: Ord + Copy>(
+    queues: &Queues<K>,
+    queue: usize,
+    holds: impl Fn(VcpuId) -> bool,
+) -> Option<VcpuId> {
+    let (_, first) = queues.first(queue)?;
+    if holds(first) {
+        return Some(first);
+    }
+    queues.iter(queue).filter(|&(_, vcpu)| holds(vcpu)).min().map(|(_, vcpu)| vcpu)
+}

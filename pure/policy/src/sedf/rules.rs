@@ -1,0 +1,242 @@
+//! Whose rules hold: the fields of the policy, and what they amount to.
+//!
+//! The real scheduler changed over the years and had options chosen when it was compiled. Each
+//! difference is a field here; `rules` says what holds where a field is left at `as-rules`.
+
+use slackline_units::{CpuShare, Span};
+
+use crate::{Field, Values};
+
+const RULES: Field = Field::choice(
+    "rules",
+    &["best", "xen-3.0.3", "xen-3.0.2", "thesis"],
+    "whose rules hold where the fields below say as-rules",
+);
+const UNBLOCKING: Field = Field::choice(
+    "unblocking",
+    &[
+        AS_RULES,
+        "proportional",
+        "isochronous",
+        "conservative",
+        "short-resume",
+        "latency-hint",
+        "burst",
+        "extra-support",
+    ],
+    "what a vCPU that wakes may still have of its period, or when its next one begins",
+);
+const SLACK: Field = Field::choice(
+    "slack",
+    &[AS_RULES, "two-level", "penalty", "weighted", "round-robin", "none"],
+    "who gets the time that is left when all slices are used",
+);
+const COMPENSATION: Field = Field::choice(
+    "compensation",
+    &[AS_RULES, "in-period", "one-quantum", "whole-loss", "none"],
+    "how much slack makes up for a slice lost by blocking",
+);
+const OVERRUN: Field = Field::choice(
+    "overrun",
+    &[AS_RULES, "carried", "forgiven"],
+    "whether an overrun is taken from coming slices, or forgotten once it had extra time",
+);
+const MISSES: Field = Field::choice(
+    "misses",
+    &[AS_RULES, "repaid", "forgotten"],
+    "whether what was not given by a deadline is made up for, or a fresh slice ends it",
+);
+const QUANTUM_CHARGE: Field = Field::choice(
+    "quantum-charge",
+    &[AS_RULES, "used", "whole"],
+    "whether extra time counts as it was used, or in whole quanta however short it was",
+);
+const BELOW_QUANTUM: Field = Field::choice(
+    "below-quantum",
+    &[AS_RULES, "used", "idle"],
+    "what is done with a gap shorter than a quantum before a period begins",
+);
+const FIRST_PERIOD: Field = Field::choice(
+    "first-period",
+    &[AS_RULES, "at-once", "after-a-slice"],
+    "when the first period of a vCPU begins",
+);
+const CATCH_UP: Field = Field::choice(
+    "catch-up",
+    &[AS_RULES, "whole", "one-period"],
+    "by how much a best-effort vCPU moves on whose period is long over",
+);
+const OLD_RESERVATION: Field = Field::choice(
+    "old-reservation",
+    &[AS_RULES, "forgotten", "counted"],
+    "whether a slice given up for an extra-weight still narrows those set by weight",
+);
+const ADMISSION: Field = Field::choice(
+    "admission",
+    &[AS_RULES, "exact", "none"],
+    "whether more slices than a CPU can give are refused",
+);
+const RESERVE: Field = Field::share(
+    "reserve",
+    "0.05cpu",
+    CpuShare::ONE,
+    "what each CPU keeps for everybody else, under admission",
+);
+const QUANTUM: Field = Field::span_within(
+    "quantum",
+    "500us",
+    (Span::from_us(10), Span::from_ms(5)),
+    "how long a turn of slack lasts",
+);
+
+const AS_RULES: &str = "as-rules";
+
+pub(super) const FIELDS: &[Field] = &[
+    RULES,
+    UNBLOCKING,
+    SLACK,
+    COMPENSATION,
+    OVERRUN,
+    MISSES,
+    QUANTUM_CHARGE,
+    BELOW_QUANTUM,
+    FIRST_PERIOD,
+    CATCH_UP,
+    OLD_RESERVATION,
+    ADMISSION,
+    RESERVE,
+    QUANTUM,
+];
+
+/// What a vCPU that wakes may still have of its period. [Diestelhorst §3.2.3]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Unblocking {
+    /// The larger of what would be left had it run instead of sleeping, and slice/period of what
+    /// is left of the period. Periods stay where they were.
+    Proportional,
+    /// Nothing: it waits for the next period, and periods stay where they were.
+    Isochronous,
+    /// Nothing if it slept within its period; after a longer sleep a new period begins.
+    Conservative,
+    /// The time that it slept counts as used; after a longer sleep a new period begins.
+    ShortResume,
+    /// As conservative, but after a longer sleep the period is as short as the latency, and doubles
+    /// until it is what it was.
+    LatencyHint,
+    /// As short-resume, but where that leaves too little the period becomes as long as it took
+    /// from one wake to the next.
+    Burst,
+    /// As conservative, and what it lost by that is made up for from slack.
+    ExtraSupport,
+}
+
+/// Who gets time that no slice claims. [Diestelhorst §3.2.4]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Slack {
+    None,
+    RoundRobin,
+    Weighted,
+    Penalty,
+    TwoLevel,
+}
+
+/// How a slice lost by blocking is made up for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Compensation {
+    /// To the nanosecond, until the period is over in which it was lost.
+    InPeriod,
+    /// By a single quantum, however much was lost.
+    OneQuantum,
+    /// By whole quanta until it is made up for.
+    WholeLoss,
+    None,
+}
+
+/// All choices made.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Rules {
+    pub(super) unblocking: Unblocking,
+    pub(super) slack: Slack,
+    pub(super) compensation: Compensation,
+    pub(super) carries_overrun: bool,
+    pub(super) repays_misses: bool,
+    pub(super) charges_whole_quanta: bool,
+    /// Gaps shorter than a quantum are used. Then the periods of best-effort vCPUs, which begin for
+    /// nothing but making such gaps, do not count either.
+    pub(super) fills_gaps: bool,
+    pub(super) begins_at_once: bool,
+    pub(super) catches_up: bool,
+    pub(super) counts_old: bool,
+    pub(super) admits_exactly: bool,
+    /// What the slices on one CPU may add up to.
+    pub(super) capacity: CpuShare,
+    pub(super) quantum: Span,
+}
+
+impl Rules {
+    pub(super) fn read(values: &Values) -> Rules {
+        let rules = values.choice(&RULES);
+        let is_best = rules == "best";
+        // What a field says, or what the rules say in its stead.
+        let word = |field: &Field, best: &'static str, xen: &'static str| match values.choice(field)
+        {
+            AS_RULES if is_best => best,
+            AS_RULES => xen,
+            word => word,
+        };
+        let makes_up = if rules == "xen-3.0.3" { "one-quantum" } else { "whole-loss" };
+        let moves_on = if rules == "thesis" { "one-period" } else { "whole" };
+        Rules {
+            unblocking: match word(&UNBLOCKING, "proportional", "extra-support") {
+                "proportional" => Unblocking::Proportional,
+                "isochronous" => Unblocking::Isochronous,
+                "conservative" => Unblocking::Conservative,
+                "short-resume" => Unblocking::ShortResume,
+                "latency-hint" => Unblocking::LatencyHint,
+                "burst" => Unblocking::Burst,
+                _ => Unblocking::ExtraSupport,
+            },
+            slack: match word(&SLACK, "two-level", "two-level") {
+                "none" => Slack::None,
+                "round-robin" => Slack::RoundRobin,
+                "weighted" => Slack::Weighted,
+                "penalty" => Slack::Penalty,
+                _ => Slack::TwoLevel,
+            },
+            compensation: match word(&COMPENSATION, "in-period", makes_up) {
+                "none" => Compensation::None,
+                "one-quantum" => Compensation::OneQuantum,
+                "whole-loss" => Compensation::WholeLoss,
+                _ => Compensation::InPeriod,
+            },
+            carries_overrun: word(&OVERRUN, "carried", "forgiven") == "carried",
+            repays_misses: word(&MISSES, "repaid", "forgotten") == "repaid",
+            charges_whole_quanta: word(&QUANTUM_CHARGE, "used", "whole") == "whole",
+            fills_gaps: word(&BELOW_QUANTUM, "used", "idle") == "used",
+            begins_at_once: word(&FIRST_PERIOD, "at-once", "after-a-slice") == "at-once",
+            catches_up: word(&CATCH_UP, "whole", moves_on) == "whole",
+            counts_old: word(&OLD_RESERVATION, "forgotten", "counted") == "counted",
+            admits_exactly: word(&ADMISSION, "exact", "none") == "exact",
+            capacity: CpuShare::ONE.less(values.share(&RESERVE)),
+            quantum: values.span(&QUANTUM),
+        }
+    }
+
+    /// Whether every admitted slice is given in every period counted from when it was admitted:
+    /// where no more is admitted than can be given and periods never move.
+    pub(super) fn keep_promises(&self) -> bool {
+        let in_period = matches!(self.compensation, Compensation::InPeriod | Compensation::None);
+        let stay = self.unblocking == Unblocking::Proportional && self.begins_at_once;
+        stay && self.admits_exactly && in_period
+    }
+
+    /// Whether those who lost something by blocking come first when there is slack.
+    pub(super) fn has_penalty_queue(&self) -> bool {
+        matches!(self.slack, Slack::Penalty | Slack::TwoLevel)
+    }
+
+    /// Whether slack goes to everybody who may have more.
+    pub(super) fn has_extra_queue(&self) -> bool {
+        matches!(self.slack, Slack::RoundRobin | Slack::Weighted | Slack::TwoLevel)
+    }
+}

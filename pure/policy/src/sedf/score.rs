@@ -1,0 +1,62 @@
+//! How much slack a vCPU has had for its weight: who has the lowest score is next.
+
+use core::fmt;
+use core::ops::{Add, Sub};
+
+use slackline_units::Span;
+
+/// How many binary places a score has: the ten of the real scheduler, and ten more for parts of a
+/// quantum. A century of the shortest quanta at the lowest weight fits 128 bits many times over, so
+/// nothing wraps, and no common base is ever taken off everybody.
+const PLACES: u32 = 20;
+
+const OVERFLOW: &str = "a score overflowed 128 bits";
+
+/// A score, or a distance between two: one is a quantum of who has a slice as long as its period.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Score(i128);
+
+impl Score {
+    pub(super) const ZERO: Score = Score(0);
+
+    /// From a number with ten binary places.
+    pub(super) fn from_tenths(number: u128) -> Score {
+        Score(i128::try_from(number << (PLACES - 10)).expect(OVERFLOW))
+    }
+
+    /// `above / below`, rounded down.
+    pub(super) fn fraction(above: u128, below: u128) -> Score {
+        Score(i128::try_from((above << PLACES) / below).expect(OVERFLOW))
+    }
+
+    /// `used / quantum` of this, rounded down.
+    pub(super) fn times(self, used: Span, quantum: Span) -> Score {
+        let product = self.0.checked_mul(i128::from(used.ns())).expect(OVERFLOW);
+        Score(match u64::try_from(product) {
+            // 128-bit division is slow.
+            Ok(short) => i128::from(short / quantum.ns()),
+            Err(_) => product / i128::from(quantum.ns()),
+        })
+    }
+}
+
+impl Add for Score {
+    type Output = Score;
+    fn add(self, other: Score) -> Score {
+        Score(self.0.checked_add(other.0).expect(OVERFLOW))
+    }
+}
+
+impl Sub for Score {
+    type Output = Score;
+    fn sub(self, other: Score) -> Score {
+        Score(self.0.checked_sub(other.0).expect(OVERFLOW))
+    }
+}
+
+impl fmt::Display for Score {
+    /// With ten binary places, as the real scheduler shows it.
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(out, "{}", self.0 >> (PLACES - 10))
+    }
+}

@@ -1,0 +1,256 @@
+//! What people ask for: the fields of a share, what they amount to, and what a CPU has promised.
+
+use slackline_units::{CpuShare, Reservation, ReservationError, Span};
+
+use super::rules::Rules;
+use super::score::Score;
+use crate::admission::Load;
+use crate::{AdmitError, Field, Kind, Promise, Values};
+
+const SLICE: Field = Field::span_within(
+    "slice",
+    "0s",
+    (Span::ZERO, Span::from_secs(10)),
+    "CPU time guaranteed in each period, from 5us; none is best effort",
+);
+const PERIOD: Field = Field::span_within(
+    "period",
+    "100ms",
+    (Span::from_us(10), Span::from_secs(10)),
+    "how often the slice is guaranteed",
+);
+const LATENCY: Field = Field::span_within(
+    "latency",
+    "0s",
+    (Span::ZERO, Span::from_secs(10)),
+    "how short a period may become after a long sleep, for some ways of unblocking",
+);
+const EXTRA: Field = Field {
+    name: "extra",
+    kind: Kind::Flag,
+    default: Some("true"),
+    help: "whether it may have slack beside its slice",
+};
+const WEIGHT: Field = Field::whole(
+    "weight",
+    "0",
+    (0, MOST_WEIGHT),
+    "its part of what slices leave, as a slice in 100ms; 0 is none, else it overrides slice",
+);
+const EXTRA_WEIGHT: Field = Field::whole(
+    "extra-weight",
+    "0",
+    (0, MOST_WEIGHT),
+    "its part of the slack: 128 counts as a whole CPU; 0 is slice/period, or 1 without a slice",
+);
+
+/// The real scheduler keeps weights in 16 bits with a sign, and does not check. [Xen 3.0, §6.10]
+const MOST_WEIGHT: i64 = 32_767;
+
+pub(super) const FIELDS: &[Field] = &[SLICE, PERIOD, LATENCY, EXTRA, WEIGHT, EXTRA_WEIGHT];
+
+/// The shortest slice there is. [Xen 3.0, §6.1]
+const LEAST_SLICE: Span = Span::from_us(5);
+
+/// The period of slices set by weight, and of best effort. [Xen 3.0, §6.1]
+pub(super) const WEIGHT_PERIOD: Span = Span::from_ms(100);
+
+/// What is kept free of each such period. [Xen 3.0, §6.1]
+const WEIGHT_SAFETY: Span = Span::from_ms(5);
+
+/// The extra weight that counts as much as a slice as long as its period. [Xen 3.0, §6.1]
+const FULL_WEIGHT: u128 = 128;
+
+/// A share, read.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Terms {
+    /// As asked for; zero for best effort, and for a slice set by weight.
+    pub(super) slice: Span,
+    /// As asked for where there is a slice.
+    pub(super) period: Span,
+    pub(super) latency: Span,
+    pub(super) extra: bool,
+    /// Zero is none.
+    pub(super) weight: u64,
+    /// Zero is none.
+    pub(super) extra_weight: u64,
+}
+
+impl Terms {
+    /// Reads a share. What would never run under these rules is refused.
+    pub(super) fn read(share: &Values, rules: &Rules) -> Result<Terms, AdmitError> {
+        let whole = |field| share.whole(field).unsigned_abs();
+        let weight = whole(&WEIGHT);
+        let slice = if weight > 0 { Span::ZERO } else { share.span(&SLICE) };
+        let terms = Terms {
+            slice,
+            period: if slice.is_zero() { WEIGHT_PERIOD } else { share.span(&PERIOD) },
+            latency: share.span(&LATENCY),
+            extra: share.flag(&EXTRA),
+            weight,
+            extra_weight: whole(&EXTRA_WEIGHT),
+        };
+        if terms.reservation()?.is_some() && terms.slice < LEAST_SLICE {
+            return Err(AdmitError::SliceTooShort { slice: terms.slice, least: LEAST_SLICE });
+        }
+        let has_slack = terms.extra && rules.has_extra_queue();
+        if terms.slice.is_zero() && terms.weight == 0 && !has_slack {
+            return Err(ReservationError::NoSlice.into());
+        }
+        Ok(terms)
+    }
+
+    /// The slice that it has whatever others have.
+    pub(super) fn reservation(&self) -> Result<Option<Reservation>, ReservationError> {
+        if self.slice.is_zero() {
+            return Ok(None);
+        }
+        Reservation::new(self.slice, self.period).map(Some)
+    }
+
+    /// How much of 100 ms its slice takes. [Xen 3.0, §6.9]
+    pub(super) fn taken(&self) -> Span {
+        part(WEIGHT_PERIOD, self.slice, self.period)
+    }
+
+    /// How much a quantum of extra time costs it, with ten binary places or with as many as there
+    /// are. [Diestelhorst §3.2.4, equation 3.3]
+    pub(super) fn cost(&self, slice: Span) -> Cost {
+        let (above, below) = match self.extra_weight {
+            0 if slice.is_zero() => (FULL_WEIGHT, 1),
+            0 => (u128::from(self.period.ns()), u128::from(slice.ns())),
+            weight => (FULL_WEIGHT, u128::from(weight)),
+        };
+        Cost { above, below }
+    }
+
+    /// Its weight among those who share slack, at least one.
+    fn crowd(&self) -> u128 {
+        let by_slice = FULL_WEIGHT * u128::from(self.slice.ns()) / u128::from(self.period.ns());
+        if self.extra_weight > 0 { u128::from(self.extra_weight) } else { by_slice.max(1) }
+    }
+}
+
+/// `of * above / below`, rounded down; `above` is at most `below`, or the result has room.
+pub(super) fn part(of: Span, above: Span, below: Span) -> Span {
+    let ns = u128::from(of.ns()) * u128::from(above.ns()) / u128::from(below.ns());
+    Span::from_ns(u64::try_from(ns).unwrap_or(u64::MAX))
+}
+
+/// What a quantum of extra time costs, one being what it costs who has a slice as long as its
+/// period.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Cost {
+    above: u128,
+    below: u128,
+}
+
+impl Cost {
+    /// For a whole quantum, with ten binary places as the real scheduler has them.
+    pub(super) fn whole(self) -> Score {
+        Score::from_tenths(1024 * self.above / self.below)
+    }
+
+    /// For what was used of a quantum.
+    pub(super) fn of(self, used: Span, quantum: Span) -> Score {
+        Score::fraction(self.above, self.below).times(used, quantum)
+    }
+}
+
+/// What a share promises, and whether that is all it gets.
+pub(super) fn promise(share: &Values) -> Result<Option<Promise>, ReservationError> {
+    if share.whole(&WEIGHT) > 0 || share.span(&SLICE).is_zero() {
+        return Ok(None);
+    }
+    let reservation = Reservation::new(share.span(&SLICE), share.span(&PERIOD))?;
+    Ok(Some(Promise { reservation, exact: !share.flag(&EXTRA) }))
+}
+
+/// What has been promised on one CPU.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Tally {
+    load: Load,
+    /// How much of 100 ms the slices take that are not set by weight. [Xen 3.0, §6.9]
+    taken: Span,
+    weights: u64,
+    crowd: u128,
+    members: u64,
+}
+
+impl Tally {
+    pub(super) fn add(&mut self, terms: &Terms, taken: Span) {
+        if let Ok(Some(reservation)) = terms.reservation() {
+            self.load.add(reservation);
+        }
+        self.taken += taken;
+        self.weights += terms.weight;
+        self.crowd += terms.crowd();
+        self.members += 1;
+    }
+
+    pub(super) fn remove(&mut self, terms: &Terms, taken: Span) {
+        if let Ok(Some(reservation)) = terms.reservation() {
+            self.load.remove(reservation);
+        }
+        self.taken -= taken;
+        self.weights -= terms.weight;
+        self.crowd -= terms.crowd();
+        self.members -= 1;
+    }
+
+    /// The slice in 100 ms that a weight amounts to. [Xen 3.0, §6.9] The real scheduler's becomes
+    /// negative where more is promised than there is; here a nanosecond is left.
+    pub(super) fn slice_of(&self, weight: u64) -> Span {
+        let weights = Span::from_ns(self.weights.max(1));
+        part(self.left(), Span::from_ns(weight), weights).max(Span::from_ns(1))
+    }
+
+    /// Whether `terms` fit beside what has been promised: exactly, and so that every weight still
+    /// amounts to something.
+    pub(super) fn has_room(&self, terms: &Terms, capacity: CpuShare) -> bool {
+        let fits = match terms.reservation() {
+            Ok(Some(reservation)) => self.load.has_room(reservation, capacity),
+            _ => true,
+        };
+        let weights = Span::from_ns(self.weights + terms.weight);
+        fits && weights <= self.left().left_after(terms.taken())
+    }
+
+    pub(super) fn share(&self) -> CpuShare {
+        self.load.share()
+    }
+
+    /// How well `terms` would fare here, as a fraction that is larger where it would fare better:
+    /// room by how many would share it, and then fewer vCPUs.
+    pub(super) fn appeal(&self, terms: &Terms) -> Appeal {
+        let free = (1_u128 << 64).saturating_sub(self.load.bound());
+        let (room, sharers) = if terms.weight > 0 {
+            (u128::from(self.left().ns()), u128::from(self.weights + terms.weight))
+        } else if terms.slice.is_zero() {
+            (free, self.crowd + terms.crowd())
+        } else {
+            (free, 1)
+        };
+        Appeal { room, sharers, members: self.members }
+    }
+
+    fn left(&self) -> Span {
+        (WEIGHT_PERIOD - WEIGHT_SAFETY).left_after(self.taken)
+    }
+}
+
+/// See [`Tally::appeal`].
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Appeal {
+    room: u128,
+    sharers: u128,
+    members: u64,
+}
+
+impl Appeal {
+    /// The better comes first. Room is at most 2^64, and sharers are fewer than 2^48.
+    pub(super) fn compare(&self, other: &Appeal) -> core::cmp::Ordering {
+        let (this, that) = (self.room * other.sharers, other.room * self.sharers);
+        that.cmp(&this).then(self.members.cmp(&other.members))
+    }
+}

@@ -1,0 +1,236 @@
+//! What pictures cannot show: numbers, timers that are late, shares that change.
+
+use std::string::{String, ToString};
+
+use slackline_units::{CpuId, DomId, Span, Time, VcpuId};
+
+use super::SPEC;
+use crate::{AdmitError, Claim, Given, Moment, Pick, Policy, Topology, TurnEnd, Values};
+
+/// A policy and a host of one CPU, moved by hand: for what timers that are late and shares that
+/// change bring about.
+struct Script {
+    policy: Box<dyn Policy>,
+    at: Moment,
+}
+
+const CPU: CpuId = CpuId::new(0);
+
+fn values<'a>(fields: &'static [crate::Field], words: &'a str) -> Values {
+    let given = words.split_whitespace().map(|word: &'a str| {
+        let (name, value) = word.split_once('=').expect("a name and a value");
+        let given = match value {
+            "true" | "false" => Given::Flag(value == "true"),
+            _ if value.parse::<i64>().is_ok() => Given::Number(value),
+            _ => Given::Text(value),
+        };
+        (name, given)
+    });
+    Values::read(fields, given).unwrap()
+}
+
+impl Script {
+    fn new(words: &str) -> Script {
+        let policy = (SPEC.build)(&values(SPEC.policy_fields, words), Topology::flat(1));
+        Script { policy, at: Moment::at_start(1) }
+    }
+
+    fn join(&mut self, slot: u32, share: &str) -> Result<VcpuId, AdmitError> {
+        let vcpu = VcpuId::new(slot, DomId::new(slot), 0);
+        self.at.join(vcpu);
+        self.policy.admit(&self.at, vcpu, &values(SPEC.share_fields, share))?;
+        Ok(vcpu)
+    }
+
+    fn change(&mut self, vcpu: VcpuId, share: &str) {
+        self.policy.adjust(&self.at, vcpu, &values(SPEC.share_fields, share)).unwrap();
+    }
+
+    fn wake(&mut self, vcpu: VcpuId) {
+        self.at.set_awake(vcpu, true);
+        self.policy.wake(&self.at, vcpu);
+        self.dispatch();
+    }
+
+    fn block(&mut self, vcpu: VcpuId) {
+        self.at.set_awake(vcpu, false);
+        self.at.vacate(CPU);
+        self.policy.block(&self.at, vcpu);
+        self.dispatch();
+    }
+
+    /// Whoever has the CPU runs until then, whatever its limit was; then its turn is over.
+    fn run(&mut self, until: Time) {
+        let ran = until - self.at.now();
+        self.at.advance(until);
+        match self.at.occupant(CPU) {
+            Some(vcpu) => {
+                self.policy.charge(&self.at, vcpu, ran);
+                self.policy.turn_over(&self.at, vcpu, TurnEnd::Limit);
+            }
+            None => {
+                self.policy.ring(&self.at, CPU);
+            }
+        }
+        self.dispatch();
+    }
+
+    fn dispatch(&mut self) {
+        match self.policy.pick(&self.at, CPU) {
+            Pick::Run { vcpu, .. } => self.at.occupy(CPU, vcpu),
+            Pick::Idle => self.at.vacate(CPU),
+        }
+    }
+
+    /// Who has the CPU, for how long, by what right.
+    fn turn(&self) -> (Option<usize>, Option<Span>, Claim) {
+        match self.policy.pick(&self.at, CPU) {
+            Pick::Run { vcpu, limit, claim } => (Some(vcpu.slot()), limit, claim),
+            Pick::Idle => (None, None, Claim::Spare),
+        }
+    }
+
+    fn shows(&self, vcpu: VcpuId, row: &str) -> String {
+        let account = self.policy.account(vcpu);
+        let found = account.into_iter().find(|(name, _)| *name == row);
+        found.map(|(_, text)| text).unwrap()
+    }
+}
+
+fn ms(ms: u64) -> Time {
+    Time::START + Span::from_ms(ms)
+}
+
+/// Reference §13.7: 65 of 100 ms are left for the weights.
+#[test]
+fn slices_by_weight_are_what_is_left() {
+    let mut script = Script::new("");
+    script.join(0, "slice=3ms period=10ms").unwrap();
+    let weighted: Vec<VcpuId> = [(1, "weight=2"), (2, "weight=7"), (3, "weight=3")]
+        .into_iter()
+        .map(|(slot, share)| script.join(slot, share).unwrap())
+        .collect();
+    let slices: Vec<String> = weighted.iter().map(|&vcpu| script.shows(vcpu, "slice")).collect();
+    assert_eq!(slices, ["10.833333ms", "37.916666ms", "16.25ms"]);
+    script.policy.leave(&script.at, weighted[1]);
+    assert_eq!(script.shows(weighted[0], "slice"), "26ms");
+}
+
+/// A turn that was a millisecond late: the next slice is a millisecond shorter, unless extra time
+/// came between.
+#[test]
+fn overrun_is_carried_or_forgiven() {
+    for (overrun, next) in [("carried", 1), ("forgiven", 2)] {
+        let rules = format!("first-period=at-once overrun={overrun}");
+        let mut script = Script::new(&rules);
+        let vcpu = script.join(0, "slice=2ms period=10ms").unwrap();
+        script.wake(vcpu);
+        assert_eq!(script.turn(), (Some(0), Some(Span::from_ms(2)), Claim::Due));
+        script.run(ms(3));
+        assert_eq!(script.turn(), (Some(0), Some(Span::from_us(500)), Claim::Spare));
+        script.run(ms(10));
+        assert_eq!(script.turn(), (Some(0), Some(Span::from_ms(next)), Claim::Due), "{overrun}");
+    }
+}
+
+/// With extra time or without, an exact vCPU repays what it overran also under the old rules.
+#[test]
+fn overrun_without_extra_time_is_always_carried() {
+    let mut script = Script::new("rules=xen-3.0.3 first-period=at-once");
+    let vcpu = script.join(0, "slice=2ms period=10ms extra=false").unwrap();
+    script.wake(vcpu);
+    script.run(ms(3));
+    script.run(ms(10));
+    assert_eq!(script.turn(), (Some(0), Some(Span::from_ms(1)), Claim::Due));
+}
+
+/// A whole CPU is promised for 350 ms, and best effort has nothing; then the third of its periods
+/// goes by. It moves on by all of them, or by one a pass, and the CPU idles meanwhile.
+#[test]
+fn catching_up() {
+    for (rules, passes) in [("thesis", 2), ("xen-3.0.2", 0)] {
+        let mut script = Script::new(&format!("rules={rules} first-period=at-once"));
+        let hog = script.join(0, "slice=350ms period=350ms extra=false").unwrap();
+        let other = script.join(1, "").unwrap();
+        script.wake(hog);
+        script.wake(other);
+        script.at.advance(ms(345));
+        script.policy.charge(&script.at, hog, Span::from_ms(345));
+        script.block(hog);
+        let mut idle = 0;
+        while script.turn().0.is_none() {
+            idle += 1;
+            let alarm = script.policy.alarm(CPU).expect("to be rung");
+            assert_eq!(alarm, script.at.now() + Span::from_us(500));
+            script.run(alarm);
+        }
+        assert_eq!(idle, passes, "{rules}");
+    }
+}
+
+/// A slice of 3/10 is given up for a weight among the best-effort.
+#[test]
+fn an_old_reservation_is_forgotten_or_counted() {
+    for (old, slice) in [("forgotten", "95ms"), ("counted", "65ms")] {
+        let mut script = Script::new(&format!("old-reservation={old}"));
+        let first = script.join(0, "slice=3ms period=10ms").unwrap();
+        let weighted = script.join(1, "weight=1").unwrap();
+        assert_eq!(script.shows(weighted, "slice"), "65ms");
+        script.change(first, "extra-weight=5");
+        assert_eq!(script.shows(weighted, "slice"), slice, "{old}");
+    }
+}
+
+#[test]
+fn more_than_a_cpu_is_refused_or_promised() {
+    let full = "slice=95ms period=100ms";
+    let mut script = Script::new("rules=xen-3.0.3");
+    assert!((0..9).all(|slot| script.join(slot, full).is_ok()));
+    let mut script = Script::new("");
+    script.join(0, full).unwrap();
+    let says = |script: &mut Script, share| script.join(1, share).unwrap_err().to_string();
+    assert_eq!(
+        says(&mut script, "slice=10us period=10s"),
+        "10us every 10s (0.000001cpu) on top of 0.95cpu already promised is more than the 0.95cpu \
+         that one CPU may promise"
+    );
+    assert_eq!(says(&mut script, "extra=false"), "the slice is zero");
+    assert_eq!(
+        says(&mut script, "slice=4us"),
+        "a slice of 4us is shorter than 5us, the shortest there is"
+    );
+    // Best effort is never refused, and a weight only where nothing is left for it.
+    script.join(2, "").unwrap();
+    assert!(script.join(3, "weight=1").is_err());
+}
+
+/// Numbers as large as they get, over a century: nothing overflows, and slack still goes by weight.
+/// Not where best effort catches up by one period a pass: that takes a while after so long.
+#[test]
+fn a_century_is_not_too_long() {
+    let century = Span::from_secs(100 * 365 * 24 * 3_600);
+    for rules in ["best", "xen-3.0.3", "xen-3.0.2"] {
+        let mut script = Script::new(&format!("rules={rules} quantum=10us"));
+        let light = script.join(0, "extra-weight=1").unwrap();
+        let heavy = script.join(1, "extra-weight=32767").unwrap();
+        let fine = script.join(2, "slice=5us period=10s").unwrap();
+        for vcpu in [light, heavy, fine] {
+            script.wake(vcpu);
+        }
+        for step in 1..=40 {
+            script.run(Time::START + (century / 40) * step);
+        }
+        script.block(fine);
+        script.run(Time::START + century + Span::from_secs(1));
+        script.wake(fine);
+        let mut quanta = [0; 3];
+        for step in 1..=2_000 {
+            let now = Time::START + century + Span::from_secs(2) + Span::from_us(10) * step;
+            script.run(now);
+            if let (Some(slot), _, Claim::Spare) = script.turn() {
+                quanta[slot] += 1;
+            }
+        }
+        assert!(quanta[1] > 1_000 * quanta[0], "{rules}: {quanta:?}");
+    }
+}

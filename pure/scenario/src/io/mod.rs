@@ -1,0 +1,244 @@
+//! Devices, the domain that drives them for the others, guest systems with tasks, and who is
+//! outside.
+//!
+//! ```toml
+//! [driver]                    # one domain serves the devices of all others
+//! domain  = "dom0"
+//! receive = "13.65us"         # for a packet, on its way in
+//! send    = "13.65us"         # and on its way out
+//! noise   = "30%"             # each of these differs by up to so much, evenly
+//!
+//! [nic]
+//! rate      = "1Gbit/s"
+//! interrupt = "2us"           # what the hypervisor takes from whoever runs
+//!
+//! [[domain]]
+//! name     = "dom0"
+//! dispatch = "35.2us"         # its cold caches, whenever another or nobody ran before it
+//! work     = { kind = "periodic", period = "7.3ms", work = "275us" }   # of its own
+//!
+//! [[domain]]
+//! name   = "dom1"
+//! kernel = { receive = "17.6us", send = "13.2us", noise = "30%" }
+//! work   = { kind = "web-server", each = "309us", response = "10KiB" }
+//!
+//! [[client]]
+//! kind = "httperf"
+//! to   = "dom1"
+//! rate = 950                  # new connections a second
+//! ```
+//!
+//! `[driver]`: `interrupt`, `event`, `receive`, `send`, `request`, `idle` are what one costs, zero
+//! unless said; `batch` is how many packets are handed over at once. `[nic]`: `rate`, `ring`,
+//! `coalesce` (an interrupt waits so long for more), `interrupt`. `[disk]`: `rate`, `seek`,
+//! `interrupt`. A domain's `kernel`: `event`, `receive`, `send`, `request`, `idle`, `noise`,
+//! `ring`, `quantum` (of its tasks).
+//!
+//! Work that needs devices: `web-server` (each, response, connections, processes), `echo` (each),
+//! `disk-read` (each, block, readers), `send` (each, block), `sink`, `compile` (jobs, each, read,
+//! wait, total). Other kinds are tasks of the domain's system if it has one. `[[domain.task]]` with
+//! `priority` and `work` gives it several; higher runs first.
+//!
+//! Clients: `httperf` (rate, timeout, retry), `ab` (at_once), `ping` (every), and `ttcp` or `iperf`
+//! (window, gap, way = "in" or "out": one TCP stream). Each has `to` and `delay`, one way,
+//! and may have `from` and `until`.
+
+mod quantity;
+mod read;
+mod tasks;
+
+use slackline_units::{Span, Time};
+
+use crate::{Draw, Step};
+
+pub(crate) use read::{Guest, read};
+
+/// Devices, who drives them, and who is outside.
+#[derive(Clone, Debug)]
+pub struct Io {
+    /// Who drives the devices for the others.
+    pub driver: Driver,
+    /// The network card.
+    pub nic: Nic,
+    /// The disk.
+    pub disk: Disk,
+    /// Who is outside, in the order of the file.
+    pub clients: Vec<Client>,
+}
+
+/// The domain that drives the devices, and what that costs it.
+#[derive(Clone, Debug)]
+pub struct Driver {
+    /// Its index in the scenario's domains.
+    pub domain: usize,
+    /// What one of each costs.
+    pub costs: Costs,
+    /// How many packets are handed over at once; at least one.
+    pub batch: usize,
+}
+
+/// What one of each costs; zero where nothing is said.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Costs {
+    /// An interrupt.
+    pub interrupt: Span,
+    /// Being told to look.
+    pub event: Span,
+    /// A packet received.
+    pub receive: Span,
+    /// A packet sent.
+    pub send: Span,
+    /// A request to a disk.
+    pub request: Span,
+    /// Finding nothing to do, before it blocks.
+    pub idle: Span,
+    /// How far each may be off, in millionths of itself; at most all of it.
+    pub noise_ppm: u32,
+}
+
+/// The network card and its wire.
+#[derive(Clone, Copy, Debug)]
+pub struct Nic {
+    /// Bits a second, each way; not zero.
+    pub bits_per_second: u64,
+    /// How many packets can wait in it.
+    pub ring: usize,
+    /// How long an interrupt waits for more packets.
+    pub coalesce: Span,
+    /// What an interrupt takes from whoever runs.
+    pub interrupt: Span,
+}
+
+/// The disk.
+#[derive(Clone, Copy, Debug)]
+pub struct Disk {
+    /// Bytes a second, once it is there; not zero.
+    pub bytes_per_second: u64,
+    /// How long it takes to get there.
+    pub seek: Draw,
+    /// What an interrupt takes from whoever runs.
+    pub interrupt: Span,
+}
+
+/// The operating system in a domain.
+#[derive(Clone, Debug)]
+pub struct System {
+    /// What one of each costs it.
+    pub costs: Costs,
+    /// How many packets can wait in each ring that it shares with the driver.
+    pub ring: usize,
+    /// How many connections it can have at once.
+    pub connections: usize,
+    /// How long a task may run when another of its priority waits.
+    pub quantum: Span,
+    /// What runs in it.
+    pub tasks: Vec<Task>,
+}
+
+/// A task of a system.
+#[derive(Clone, Debug)]
+pub struct Task {
+    /// Higher runs first.
+    pub priority: u8,
+    /// Done one after the other, over and over.
+    pub steps: Vec<TaskStep>,
+    /// Whether the first step follows the last.
+    pub repeat: bool,
+    /// After how much CPU time it has done its job and ends; none for never.
+    pub total: Option<Span>,
+}
+
+/// One step of a task.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TaskStep {
+    /// What needs no device.
+    Plain(Step),
+    /// Wait for a request from outside, and take it.
+    Accept,
+    /// Answer the request that was taken last.
+    Answer {
+        /// With so many bytes.
+        bytes: u64,
+    },
+    /// Read from the disk, and wait for it.
+    Read {
+        /// So many bytes, one after the other.
+        bytes: u64,
+    },
+    /// Ask a server outside, and wait for its answer.
+    Ask {
+        /// How many bytes it answers.
+        bytes: u64,
+        /// How long it takes from the question's leaving to the answer's coming.
+        wait: Draw,
+    },
+    /// Put data in the stream to the client outside; wait while there is no room.
+    Send {
+        /// So many bytes.
+        bytes: u64,
+    },
+}
+
+/// Somebody outside.
+#[derive(Clone, Debug)]
+pub struct Client {
+    /// The domain that it talks to, as an index.
+    pub to: usize,
+    /// How long a packet takes, one way.
+    pub delay: Draw,
+    /// When it begins; if the domain joins later, then.
+    pub from: Time,
+    /// From when on it asks for nothing, and sends nothing of its own; none for never.
+    pub until: Option<Time>,
+    /// What it does.
+    pub kind: ClientKind,
+}
+
+/// What a client does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ClientKind {
+    /// Asks at its own pace, whatever becomes of it, as httperf does.
+    Open {
+        /// From one new connection to the next.
+        every: Draw,
+        /// When it gives a connection up.
+        timeout: Span,
+        /// When it tries again to connect.
+        retry: Span,
+    },
+    /// Asks again when it has been answered, as ab does.
+    Closed {
+        /// How many connections at once.
+        at_once: u32,
+    },
+    /// Sends one packet and waits for the answer.
+    Ping {
+        /// From one question to the next at least.
+        every: Span,
+    },
+    /// Has one TCP stream, as ttcp and iperf do.
+    Stream {
+        /// Where the data goes.
+        way: Way,
+        /// How many bytes may be on their way or not acknowledged.
+        window: u64,
+        /// From one packet of this client to the next at least.
+        gap: Span,
+    },
+}
+
+/// Where data goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Way {
+    /// Into the host.
+    In,
+    /// Out of it.
+    Out,
+}
+
+/// How many systems a scenario may have.
+pub const MOST_SYSTEMS: usize = 10_000;
+/// How many tasks a system may have.
+pub const MOST_TASKS: usize = 10_000;
+/// How much data a full packet carries.
+pub const SEGMENT: u64 = 1448;

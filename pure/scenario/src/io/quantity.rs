@@ -1,0 +1,50 @@
+//! Amounts of data and rates, as people write them.
+
+use crate::error::ErrorKind;
+use crate::table::{Fault, Item};
+
+/// Bytes, by how they are written; longer names first.
+const BYTES: [(&str, u64); 7] = [
+    ("KiB", 1 << 10),
+    ("MiB", 1 << 20),
+    ("GiB", 1 << 30),
+    ("kB", 1_000),
+    ("MB", 1_000_000),
+    ("GB", 1_000_000_000),
+    ("B", 1),
+];
+
+/// Bits a second, by how they are written.
+const RATES: [(&str, u64); 6] = [
+    ("kbit/s", 1_000),
+    ("Mbit/s", 1_000_000),
+    ("Gbit/s", 1_000_000_000),
+    ("kB/s", 8_000),
+    ("MB/s", 8_000_000),
+    ("GB/s", 8_000_000_000),
+];
+
+/// The most that can be said: a thousand times what anybody has.
+const MOST: u64 = 1_000_000_000_000_000;
+
+/// An amount of data that is not zero, in bytes.
+pub(crate) fn bytes(item: &Item<'_>) -> Result<u64, Fault> {
+    scaled(item, &BYTES, "an amount of data, as in \"10KiB\"")
+}
+
+/// A rate that is not zero, in bits a second.
+pub(crate) fn rate(item: &Item<'_>) -> Result<u64, Fault> {
+    scaled(item, &RATES, "a rate, as in \"1Gbit/s\" or \"30MB/s\"")
+}
+
+fn scaled(item: &Item<'_>, units: &[(&str, u64)], wants: &'static str) -> Result<u64, Fault> {
+    let wrong = || item.fault(ErrorKind::WrongType { written: item.written(), wants });
+    let text = item.text().map_err(|_| wrong())?.trim();
+    let with = |&(name, scale): &(&str, u64)| {
+        let number = text.strip_suffix(name)?.trim();
+        let digits = !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit());
+        digits.then(|| number.parse::<u64>().ok()?.checked_mul(scale)).flatten()
+    };
+    let amount = units.iter().find_map(with);
+    amount.filter(|&amount| amount > 0 && amount <= MOST).ok_or_else(wrong)
+}

@@ -1,0 +1,248 @@
+//! TOML to devices, driver, systems and clients.
+
+use slackline_units::{Span, Time};
+
+use super::quantity::{bytes, rate};
+use super::tasks::{self, KINDS, Work};
+use super::{Client, ClientKind, Costs, Disk, Driver, Io, Nic, System, Task, Way};
+use super::{MOST_SYSTEMS, MOST_TASKS};
+use crate::domain::{Names, Run};
+use crate::error::ErrorKind;
+use crate::table::{Fault, Item, Table};
+use crate::{Domain, Draw, Program, kinds};
+
+const DRIVER_KEYS: &[&str] =
+    &["domain", "interrupt", "event", "receive", "send", "request", "idle", "noise", "batch"];
+const NIC_KEYS: &[&str] = &["rate", "ring", "coalesce", "interrupt"];
+const DISK_KEYS: &[&str] = &["rate", "seek", "interrupt"];
+const KERNEL_KEYS: &[&str] =
+    &["event", "receive", "send", "request", "idle", "noise", "ring", "quantum"];
+const TASK_KEYS: &[&str] = &["priority", "work"];
+const CLIENTS: &[&str] = &["httperf", "ab", "ping", "ttcp", "iperf"];
+const WAYS: &[&str] = &["in", "out"];
+
+/// How many packets or requests can wait anywhere.
+const MOST_WAITING: usize = 1 << 16;
+const MOST_CONNECTIONS: usize = 400;
+const RING: usize = 256;
+const SECOND: Span = Span::from_secs(1);
+
+/// What a domain runs: one program on each of its vCPUs, or a system with tasks.
+pub(crate) struct Guest {
+    pub(crate) program: Program,
+    pub(crate) system: Option<System>,
+}
+
+impl Guest {
+    /// Reads `work`, `kernel` and `[[domain.task]]` of a domain.
+    pub(crate) fn read(run: &Run<'_>, table: &Table<'_>, name: &str) -> Result<Guest, Fault> {
+        let drives = run.driver.is_some_and(|driver| driver == name);
+        let several = table.each("task", "a task")?;
+        let example = "work = { kind = \"spin\" }";
+        let single = match table.get("work") {
+            None if drives || !several.is_empty() => None,
+            // What runs in its stead is not known here; the worst for the others is that it spins.
+            None if table.get("live").is_some() => Some(Read::Program(Program::spin())),
+            _ => Some(work(run, &table.need("work", example)?)?),
+        };
+        let is_plain = table.get("kernel").is_none() && several.is_empty() && !drives;
+        if let (true, Some(Read::Program(program))) = (is_plain, &single) {
+            return Ok(Guest { program: program.clone(), system: None });
+        }
+        let mut all = Work::default();
+        all.add(single, tasks::PRIORITY);
+        for table in several {
+            let table = table.allow(TASK_KEYS)?;
+            let priority = table.maybe("priority", |item| item.count(0..=255))?;
+            let priority = priority.map_or(tasks::PRIORITY, |number| number.to_le_bytes()[0]);
+            all.add(Some(work(run, &table.need("work", example)?)?), priority);
+        }
+        if all.tasks.len() > MOST_TASKS {
+            let tasks = all.tasks.len();
+            return Err(Fault::new(table.at, ErrorKind::TooManyTasks { tasks }));
+        }
+        let system = system(table.maybe("kernel", |item| item.table("`kernel`"))?, all)?;
+        // Only the simulated host runs systems; whoever asks for a program alone gets an empty one.
+        let program = Program { steps: Vec::new(), repeat: false };
+        Ok(Guest { program, system: Some(system) })
+    }
+}
+
+enum Read {
+    Program(Program),
+    Work(Work),
+}
+
+impl Work {
+    fn add(&mut self, more: Option<Read>, priority: u8) {
+        let more = match more {
+            None => return,
+            Some(Read::Program(program)) => {
+                Work { tasks: vec![Task::plain(&program)], connections: None }
+            }
+            Some(Read::Work(work)) => work,
+        };
+        self.tasks.extend(more.tasks.into_iter().map(|task| Task { priority, ..task }));
+        self.connections = self.connections.or(more.connections);
+    }
+}
+
+fn work(run: &Run<'_>, item: &Item<'_>) -> Result<Read, Fault> {
+    let table = item.table("work")?;
+    let kind = table.get("kind").and_then(|item| item.text().ok());
+    match KINDS.iter().find(|&&known| Some(known) == kind) {
+        None => Ok(Read::Program(kinds::program(run, item)?)),
+        Some(kind) => Ok(Read::Work(tasks::read(kind, &table)?)),
+    }
+}
+
+fn system(table: Option<Table<'_>>, work: Work) -> Result<System, Fault> {
+    let mut system = System {
+        costs: Costs::default(),
+        ring: RING,
+        connections: work.connections.unwrap_or(MOST_CONNECTIONS),
+        quantum: Span::from_ms(100),
+        tasks: work.tasks,
+    };
+    let Some(table) = table else { return Ok(system) };
+    for item in table.allow(KERNEL_KEYS)?.items() {
+        match item.key {
+            "ring" => system.ring = item.count(1..=MOST_WAITING)?,
+            "quantum" => system.quantum = item.some_span()?,
+            _ => cost(&mut system.costs, &item)?,
+        }
+    }
+    Ok(system)
+}
+
+fn cost(costs: &mut Costs, item: &Item<'_>) -> Result<(), Fault> {
+    match item.key {
+        "interrupt" => costs.interrupt = item.span()?,
+        "event" => costs.event = item.span()?,
+        "receive" => costs.receive = item.span()?,
+        "send" => costs.send = item.span()?,
+        "request" => costs.request = item.span()?,
+        "idle" => costs.idle = item.span()?,
+        _ => costs.noise_ppm = item.percentage()?,
+    }
+    Ok(())
+}
+
+/// Reads devices, driver and clients, if there are any.
+pub(crate) fn read(
+    root: &Table<'_>,
+    domains: &[Domain],
+    names: &Names,
+) -> Result<Option<Io>, Fault> {
+    let systems = domains.iter().filter(|domain| domain.system.is_some()).count();
+    if systems > MOST_SYSTEMS {
+        return Err(Fault::new(root.at, ErrorKind::TooManySystems { systems }));
+    }
+    let clients = root.each("client", "a client")?;
+    if root.get("driver").is_none() && systems == 0 && clients.is_empty() {
+        for key in ["nic", "disk"] {
+            if let Some(item) = root.get(key) {
+                return Err(missing_driver(item.key_at));
+            }
+        }
+        return Ok(None);
+    }
+    let Some(item) = root.get("driver") else { return Err(missing_driver(root.at)) };
+    let driver = driver(item.table("`driver`")?, domains, names)?;
+    let nic = nic(root.maybe("nic", |item| item.table("`nic`"))?)?;
+    let disk = disk(root.maybe("disk", |item| item.table("`disk`"))?)?;
+    let clients = clients.iter().map(|table| client(table, domains, names));
+    Ok(Some(Io { driver, nic, disk, clients: clients.collect::<Result<_, Fault>>()? }))
+}
+
+fn missing_driver(at: usize) -> Fault {
+    let example = "[driver] with domain = \"dom0\"";
+    Fault::new(at, ErrorKind::MissingKey { key: "driver", example })
+}
+
+fn driver(table: Table<'_>, domains: &[Domain], names: &Names) -> Result<Driver, Fault> {
+    let whose = table.need("domain", "domain = \"dom0\"")?;
+    let domain = names.domain(&whose, domains)?;
+    let mut driver = Driver { domain, costs: Costs::default(), batch: 64 };
+    for item in table.allow(DRIVER_KEYS)?.items() {
+        match item.key {
+            "domain" => {}
+            "batch" => driver.batch = item.count(1..=MOST_WAITING)?,
+            _ => cost(&mut driver.costs, &item)?,
+        }
+    }
+    Ok(driver)
+}
+
+fn nic(table: Option<Table<'_>>) -> Result<Nic, Fault> {
+    let (coalesce, interrupt) = (Span::ZERO, Span::ZERO);
+    let mut nic = Nic { bits_per_second: 1_000_000_000, ring: RING, coalesce, interrupt };
+    let Some(table) = table else { return Ok(nic) };
+    for item in table.allow(NIC_KEYS)?.items() {
+        match item.key {
+            "rate" => nic.bits_per_second = rate(&item)?,
+            "ring" => nic.ring = item.count(1..=MOST_WAITING)?,
+            "coalesce" => nic.coalesce = item.span()?,
+            _ => nic.interrupt = item.span()?,
+        }
+    }
+    Ok(nic)
+}
+
+fn disk(table: Option<Table<'_>>) -> Result<Disk, Fault> {
+    let seek = Draw::Fixed(Span::ZERO);
+    let mut disk = Disk { bytes_per_second: 50_000_000, seek, interrupt: Span::ZERO };
+    let Some(table) = table else { return Ok(disk) };
+    for item in table.allow(DISK_KEYS)?.items() {
+        match item.key {
+            "rate" => disk.bytes_per_second = rate(&item)?.div_ceil(8),
+            "seek" => disk.seek = item.draw()?,
+            _ => disk.interrupt = item.span()?,
+        }
+    }
+    Ok(disk)
+}
+
+fn client(table: &Table<'_>, domains: &[Domain], names: &Names) -> Result<Client, Fault> {
+    let item = table.need("kind", "kind = \"httperf\"")?;
+    let whose = table.need("to", "to = \"dom1\"")?;
+    let to = names.domain(&whose, domains)?;
+    if domains[to].system.is_none() {
+        let domain = domains[to].name.clone();
+        return Err(whose.fault(ErrorKind::NoSystem { domain }));
+    }
+    let delay = table.maybe("delay", |item| item.draw())?;
+    let delay = delay.unwrap_or(Draw::Fixed(Span::from_us(100)));
+    let time = |item: Item<'_>| item.span().map(|span| Time::START + span);
+    let from = table.maybe("from", time)?.unwrap_or(Time::START);
+    let until = table.maybe("until", time)?;
+    let kind = match CLIENTS[item.word(CLIENTS)?] {
+        "httperf" => {
+            table.allow(&["kind", "to", "delay", "from", "until", "rate", "timeout", "retry"])?;
+            let rate = table.need("rate", "rate = 900")?.number(1..=1_000_000)?;
+            let every = Draw::Exponential { mean: SECOND / rate };
+            let timeout = table.maybe("timeout", |item| item.some_span())?.unwrap_or(SECOND * 5);
+            let retry = table.maybe("retry", |item| item.some_span())?.unwrap_or(SECOND * 3);
+            ClientKind::Open { every, timeout, retry }
+        }
+        "ab" => {
+            table.allow(&["kind", "to", "delay", "from", "until", "at_once"])?;
+            let at_once = table.need("at_once", "at_once = 100")?.number(1..=10_000)?;
+            ClientKind::Closed { at_once: u32::try_from(at_once).expect("checked above") }
+        }
+        "ping" => {
+            table.allow(&["kind", "to", "delay", "from", "until", "every"])?;
+            let every = table.maybe("every", |item| item.span())?.unwrap_or(Span::ZERO);
+            ClientKind::Ping { every }
+        }
+        _ => {
+            table.allow(&["kind", "to", "delay", "from", "until", "way", "window", "gap"])?;
+            let way = table.maybe("way", |item| item.word(WAYS))?;
+            let way = if way == Some(1) { Way::Out } else { Way::In };
+            let window = bytes(&table.need("window", "window = \"64KiB\"")?)?;
+            let gap = table.maybe("gap", |item| item.span())?.unwrap_or(Span::ZERO);
+            ClientKind::Stream { way, window, gap }
+        }
+    };
+    Ok(Client { to, delay, from, until, kind })
+}

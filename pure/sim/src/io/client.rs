@@ -1,0 +1,235 @@
+//! Who is outside, and when they ask: clients cost no CPU time.
+
+use std::collections::VecDeque;
+
+use slackline_scenario::io::{ClientKind, SEGMENT, Way};
+use slackline_scenario::{Stream as Draws, io};
+use slackline_units::{Span, Time};
+
+use super::flow::packets;
+use super::packet::{Packet, Says};
+use super::{Io, SystemId};
+use crate::queue::{Event, Queue};
+
+/// When a client that says nothing else tries again to connect.
+const RETRY: Span = Span::from_secs(3);
+
+/// Somebody outside.
+pub(super) struct Client<'a> {
+    spec: &'a io::Client,
+    pub(super) system: SystemId,
+    asks: Draws,
+    delays: Draws,
+    /// Connections that it may have to give up, first first.
+    expiries: VecDeque<(Time, Packet)>,
+    has_begun: bool,
+    pub(super) stream: Stream,
+}
+
+/// One TCP stream, as both of its ends see it.
+pub(super) struct Stream {
+    /// Any packet of it, once it has begun.
+    pub(super) packet: Option<Packet>,
+    /// How many packets may be on their way or not acknowledged.
+    pub(super) window: u32,
+    pub(super) outstanding: u32,
+    /// Packets that have come since the last acknowledgement.
+    pub(super) unacknowledged: u8,
+    /// Bytes that a task wants sent and that have not been.
+    pub(super) unsent: u64,
+    /// The task that waits for room.
+    pub(super) waiting: Option<u16>,
+    /// When the next packet may be sent; and whether somebody will see to that.
+    next: Time,
+    is_pacing: bool,
+}
+
+impl Stream {
+    /// As much may wait to be sent as may be on its way.
+    pub(super) fn has_room(&self) -> bool {
+        self.unsent < u64::from(self.window) * SEGMENT
+    }
+}
+
+impl<'a> Client<'a> {
+    pub(super) fn new(
+        spec: &'a io::Client,
+        system: SystemId,
+        asks: Draws,
+        delays: Draws,
+    ) -> Client<'a> {
+        let window = match spec.kind {
+            ClientKind::Stream { window, .. } => packets(window / SEGMENT * SEGMENT).max(1),
+            _ => 0,
+        };
+        let stream = Stream {
+            packet: None,
+            window,
+            outstanding: 0,
+            unacknowledged: 0,
+            unsent: 0,
+            waiting: None,
+            next: Time::START,
+            is_pacing: false,
+        };
+        Client { spec, system, asks, delays, expiries: VecDeque::new(), has_begun: false, stream }
+    }
+
+    pub(super) fn delay(&mut self) -> Span {
+        self.delays.draw(&self.spec.delay)
+    }
+
+    /// Whether it has stopped asking.
+    fn is_over(&self, now: Time) -> bool {
+        self.spec.until.is_some_and(|until| until <= now)
+    }
+
+    pub(super) fn retry(&self) -> Span {
+        match self.spec.kind {
+            ClientKind::Open { retry, .. } => retry,
+            _ => RETRY,
+        }
+    }
+
+    pub(super) fn stream_way(&self) -> Option<Way> {
+        match self.spec.kind {
+            ClientKind::Stream { way, .. } => Some(way),
+            _ => None,
+        }
+    }
+}
+
+impl Io<'_> {
+    /// A client begins when the domain it talks to joins, or when its own time has come.
+    pub(super) fn start_client(&mut self, client: usize, queue: &mut Queue) {
+        let this = &mut self.clients[client];
+        if this.spec.from > self.now {
+            queue.push(this.spec.from, Event::Client(client));
+            return;
+        }
+        this.has_begun = true;
+        match this.spec.kind {
+            ClientKind::Open { every, .. } => {
+                let first = self.now.after(this.asks.draw(&every));
+                queue.push(first, Event::Client(client));
+            }
+            ClientKind::Closed { at_once } => {
+                for _ in 0..at_once {
+                    self.open(client, queue);
+                }
+            }
+            ClientKind::Ping { .. } => self.act(client, queue),
+            ClientKind::Stream { way, .. } => {
+                let system = this.system;
+                let packet = self.flows.open(client, system, self.now);
+                self.clients[client].stream.packet = Some(packet);
+                match way {
+                    Way::In => self.pump(packet, 0, queue),
+                    Way::Out => self.send_stream(system, client, queue),
+                }
+            }
+        }
+    }
+
+    fn open(&mut self, client: usize, queue: &mut Queue) -> Packet {
+        let packet = self.flows.open(client, self.clients[client].system, self.now);
+        self.emit(packet, queue);
+        packet
+    }
+
+    /// It is time for a client to do something.
+    pub(super) fn act(&mut self, client: usize, queue: &mut Queue) {
+        if !self.clients[client].has_begun {
+            return self.start_client(client, queue);
+        }
+        if self.clients[client].is_over(self.now) {
+            return;
+        }
+        match self.clients[client].spec.kind {
+            ClientKind::Open { every, timeout, .. } => {
+                let packet = self.open(client, queue);
+                let this = &mut self.clients[client];
+                let until = self.now.after(timeout);
+                if this.expiries.is_empty() {
+                    queue.push(until, Event::Expire(client));
+                }
+                this.expiries.push_back((until, packet));
+                let next = self.now.after(this.asks.draw(&every));
+                queue.push(next, Event::Client(client));
+            }
+            ClientKind::Closed { .. } => {}
+            ClientKind::Ping { .. } => {
+                let packet = self.flows.open(client, self.clients[client].system, self.now);
+                self.emit(packet.saying(Says::Ping), queue);
+            }
+            ClientKind::Stream { .. } => {
+                self.clients[client].stream.is_pacing = false;
+                if let Some(packet) = self.clients[client].stream.packet {
+                    self.pump(packet, 0, queue);
+                }
+            }
+        }
+    }
+
+    /// A client gives up on the connection that it has waited for longest.
+    pub(super) fn expire(&mut self, client: usize, queue: &mut Queue) {
+        let this = &mut self.clients[client];
+        let Some((_, packet)) = this.expiries.pop_front() else { return };
+        if let Some(&(next, _)) = this.expiries.front() {
+            queue.push(next, Event::Expire(client));
+        }
+        if !self.flows.is_current(packet) {
+            return;
+        }
+        let flow = self.flows.of(packet);
+        if !std::mem::take(&mut flow.is_wanted) {
+            return; // It has been answered, and is being closed.
+        }
+        if flow.is_accepted {
+            self.emit(packet.saying(Says::Close), queue);
+        } else {
+            self.flows.close(packet.flow);
+        }
+    }
+
+    /// A client has been answered, and asks again if that is its way.
+    pub(super) fn ask_again(&mut self, client: usize, packet: Packet, queue: &mut Queue) {
+        match self.clients[client].spec.kind {
+            ClientKind::Closed { .. } if self.clients[client].is_over(self.now) => {}
+            ClientKind::Closed { .. } => {
+                self.open(client, queue);
+            }
+            ClientKind::Ping { every } => {
+                let next = self.flows.of(packet).began.after(every).max(self.now);
+                self.flows.close(packet.flow);
+                queue.push(next, Event::Client(client));
+            }
+            ClientKind::Open { .. } | ClientKind::Stream { .. } => {}
+        }
+    }
+
+    /// The client's end of a stream in: so many packets have been acknowledged; it sends what its
+    /// window and its pace let it.
+    pub(super) fn pump(&mut self, packet: Packet, acknowledged: u8, queue: &mut Queue) {
+        let client = self.flows.of(packet).client;
+        let ClientKind::Stream { gap, .. } = self.clients[client].spec.kind else { return };
+        self.clients[client].stream.outstanding -= u32::from(acknowledged);
+        if self.clients[client].is_over(self.now) {
+            return;
+        }
+        loop {
+            let stream = &mut self.clients[client].stream;
+            if stream.outstanding >= stream.window || stream.is_pacing {
+                return;
+            }
+            if stream.next > self.now {
+                stream.is_pacing = true;
+                queue.push(stream.next, Event::Client(client));
+                return;
+            }
+            stream.next = self.now.after(gap);
+            stream.outstanding += 1;
+            self.emit(packet.saying(Says::Stream), queue);
+        }
+    }
+}

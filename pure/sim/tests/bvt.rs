@@ -1,0 +1,238 @@
+//! What borrowed virtual time promises, on the simulated host, over random sets of vCPUs.
+//! Numbers are in nanoseconds, and nothing is rounded.
+
+use std::fmt::Write as _;
+
+use proptest::prelude::*;
+use slackline_scenario::Scenario;
+use slackline_trace::Record;
+
+/// A vCPU in a random set.
+#[derive(Clone, Debug)]
+struct Task {
+    weight: u64,
+    /// Computing and sleeping in turn; nothing for always awake.
+    sleeps: Vec<(u64, u64)>,
+}
+
+const LENGTH: u64 = 500_000_000;
+
+/// Weights as people choose them, and allowances from short to long, off the round.
+fn weight() -> impl Strategy<Value = u64> {
+    prop_oneof![Just(1), Just(2), Just(3), Just(7), Just(256), 1..=40_u64]
+}
+
+fn allowance() -> impl Strategy<Value = u64> {
+    prop_oneof![Just(5_000_000), 100_003..10_000_000_u64]
+}
+
+fn hogs(most: usize) -> impl Strategy<Value = Vec<Task>> {
+    let hog = weight().prop_map(|weight| Task { weight, sleeps: Vec::new() });
+    prop::collection::vec(hog, 2..=most)
+}
+
+fn tasks(most: usize) -> impl Strategy<Value = Vec<Task>> {
+    let sleeps = prop::collection::vec((1..9_000_000_u64, 1..30_000_000_u64), 0..5);
+    let task = (weight(), sleeps).prop_map(|(weight, sleeps)| Task { weight, sleeps });
+    prop::collection::vec(task, 2..=most)
+}
+
+/// One CPU without any costs, under the papers' rules and these parameters besides.
+fn run(parameters: &str, tasks: &[Task]) -> Vec<Record> {
+    let mut text = format!(
+        "title = \"random\"\nlength = \"{LENGTH}ns\"\n\
+         policy = {{ name = \"bvt\", {parameters} }}\n[host]\ncpus = 1\n"
+    );
+    for (index, Task { weight, sleeps }) in tasks.iter().enumerate() {
+        let list: Vec<String> =
+            sleeps.iter().map(|(run, sleep)| format!("\"{run}ns\", \"{sleep}ns\"")).collect();
+        let work = if list.is_empty() {
+            "{ kind = \"spin\" }".to_owned()
+        } else {
+            format!("{{ kind = \"replay\", list = [{}] }}", list.join(", "))
+        };
+        let _ = write!(
+            text,
+            "[[domain]]\nname = \"t{index}\"\nwork = {work}\n\
+             share.bvt = {{ weight = {weight} }}\n"
+        );
+    }
+    let scenario = Scenario::read(&text).unwrap_or_else(|error| panic!("{error:?} in\n{text}"));
+    let mut trace = Vec::new();
+    slackline_sim::run(&scenario, &mut trace).unwrap_or_else(|error| panic!("{error}"));
+    trace
+}
+
+/// When each ran, in order: who, from and to.
+fn runs(trace: &[Record]) -> Vec<(usize, u64, u64)> {
+    let run = |record: &Record| match *record {
+        Record::Ran { vcpu, from, to, .. } => Some((vcpu.slot(), from.ns(), to.ns())),
+        _ => None,
+    };
+    trace.iter().filter_map(run).collect()
+}
+
+/// Who ran is at most the allowance C ahead of anybody else when its turn is over, and then stands
+/// still until it is the earliest: so for two that are always awake, `W_i/w_i - W_j/w_j` is at most
+/// `C/w_i`, where W is the time charged. If that is rounded up to a unit it is C and one unit. All
+/// is multiplied by both weights.
+fn check_fairness(
+    tasks: &[Task],
+    runs: &[(usize, u64, u64)],
+    (allowance, unit): (u64, u64),
+) -> Result<(), TestCaseError> {
+    let mut had = vec![0_u64; tasks.len()];
+    for (index, &(who, from, to)) in runs.iter().enumerate() {
+        had[who] += (to - from).next_multiple_of(unit);
+        let roundings = index as u64 + 1;
+        for (i, one) in tasks.iter().enumerate().filter(|(_, task)| task.sleeps.is_empty()) {
+            for (j, other) in tasks.iter().enumerate().filter(|(_, task)| task.sleeps.is_empty()) {
+                let ahead = u128::from(had[i]) * u128::from(other.weight);
+                let behind = u128::from(had[j]) * u128::from(one.weight);
+                // The clocks are exact to 2^-32 ns a charge, the turns to a nanosecond, which is
+                // the unit where nothing is rounded.
+                let most = u128::from(allowance + unit) * u128::from(other.weight)
+                    + (u128::from(roundings * one.weight * other.weight) >> 32);
+                prop_assert!(
+                    ahead <= behind + most,
+                    "at {to} t{i} of weight {} had {}, t{j} of weight {} had {}",
+                    one.weight,
+                    had[i],
+                    other.weight,
+                    had[j]
+                );
+            }
+        }
+    }
+    Ok(())
+}
+
+/// From when a sleeper wakes, its clock is not behind that of anybody awake by more than that one
+/// is ahead, `C/w_j`, and does not get ahead by more than `C/w_i`: until it sleeps again it has no
+/// more than that of what one that never sleeps has, however long it slept.
+fn check_awake_stretches(
+    tasks: &[Task],
+    trace: &[Record],
+    allowance: u64,
+) -> Result<(), TestCaseError> {
+    let mut had = vec![0_u64; tasks.len()];
+    let mut before = vec![Vec::new(); tasks.len()];
+    for record in trace {
+        match *record {
+            Record::Woke { vcpu, .. } => before[vcpu.slot()] = had.clone(),
+            Record::Ran { vcpu, used, .. } => {
+                let who = vcpu.slot();
+                had[who] += used.ns();
+                let own = tasks[who].weight;
+                for (j, other) in
+                    tasks.iter().enumerate().filter(|(_, task)| task.sleeps.is_empty())
+                {
+                    let mine = u128::from(had[who] - before[who][who]) * u128::from(other.weight);
+                    let theirs = u128::from(had[j] - before[who][j]) * u128::from(own);
+                    let most = u128::from((allowance + 2) * (own + other.weight));
+                    prop_assert!(mine <= theirs + most, "t{who} is ahead of t{j} since it woke");
+                }
+            }
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+/// The CPU runs one at a time, and idles only while nobody is awake.
+fn check_time(trace: &[Record]) -> Result<(), TestCaseError> {
+    let (mut until, mut awake) = (0, 0_usize);
+    for record in trace {
+        match *record {
+            Record::Woke { at, .. } => {
+                if awake == 0 {
+                    until = at.ns();
+                }
+                awake += 1;
+            }
+            Record::Blocked { .. } => awake -= 1,
+            Record::Ran { from, to, used, .. } => {
+                prop_assert_eq!(from.ns(), until, "a gap or an overlap while somebody is awake");
+                prop_assert_eq!(to - from, used);
+                until = to.ns();
+            }
+            Record::Ended { at } => prop_assert!(awake == 0 || until == at.ns()),
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+/// While `j` waits, everybody else runs until its clock is `C` ahead of `j`'s, which may itself
+/// have been `C/w_j` ahead of theirs when it stopped: at most `C + C w_i/w_j` each, and a
+/// nanosecond for each turn's end.
+fn check_waits(tasks: &[Task], trace: &[Record], allowance: u64) -> Result<(), TestCaseError> {
+    let mut since: Vec<Option<u64>> = vec![None; tasks.len()];
+    let mut waits = Vec::new();
+    for record in trace {
+        match *record {
+            Record::Woke { at, vcpu } => since[vcpu.slot()] = Some(at.ns()),
+            Record::Blocked { vcpu, .. } => since[vcpu.slot()] = None,
+            Record::Ran { vcpu, from, to, .. } => {
+                if let Some(since) = since[vcpu.slot()].replace(to.ns()) {
+                    waits.push((vcpu.slot(), from.ns() - since));
+                }
+            }
+            Record::Ended { at } => {
+                let open = since.iter().enumerate();
+                waits.extend(open.filter_map(|(who, since)| Some((who, at.ns() - (*since)?))));
+            }
+            _ => {}
+        }
+    }
+    for (who, waited) in waits {
+        let own = tasks[who].weight;
+        let others = tasks.iter().enumerate().filter(|&(index, _)| index != who);
+        let turns = others.map(|(_, other)| {
+            allowance + (allowance * other.weight).div_ceil(own) + 2 * (1 + other.weight)
+        });
+        let most: u64 = turns.sum();
+        prop_assert!(waited <= most, "t{who} waited {waited}, more than {most}");
+    }
+    Ok(())
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 200, ..ProptestConfig::default() })]
+
+    /// Exact clocks: the error is never above the allowance.
+    #[test]
+    fn two_hogs_are_never_further_apart_than_the_allowance(
+        tasks in hogs(6), allowance in allowance(),
+    ) {
+        let trace = run(&format!("allowance = \"{allowance}ns\""), &tasks);
+        check_fairness(&tasks, &runs(&trace), (allowance, 1))?;
+        check_time(&trace)?;
+    }
+
+    /// The papers' bound: the error is never above the allowance and one minimum charging unit, in
+    /// the time that was charged.
+    #[test]
+    fn rounding_up_adds_one_charging_unit(
+        tasks in hogs(6), allowance in allowance(), unit in 1_000..2_000_000_u64,
+    ) {
+        let parameters =
+            format!("round_up = \"on\", unit = \"{unit}ns\", allowance = \"{allowance}ns\"");
+        let trace = run(&parameters, &tasks);
+        check_fairness(&tasks, &runs(&trace), (allowance, unit))?;
+        check_time(&trace)?;
+    }
+
+    /// Sleepers beside them change nothing between those who never sleep; nobody waits for longer
+    /// than the others' turns, and no time is lost.
+    #[test]
+    fn sleepers_save_nothing_up_and_nobody_starves(
+        tasks in tasks(6), allowance in allowance(),
+    ) {
+        let trace = run(&format!("allowance = \"{allowance}ns\""), &tasks);
+        check_fairness(&tasks, &runs(&trace), (allowance, 1))?;
+        check_awake_stretches(&tasks, &trace, allowance)?;
+        check_waits(&tasks, &trace, allowance)?;
+        check_time(&trace)?;
+    }
+}

@@ -1,0 +1,374 @@
+//! What Credit does on the simulated host: under its own rules over random sets of vCPUs, and under
+//! those of Xen against the numbers of the reference. Numbers are in nanoseconds.
+
+#![allow(clippy::cast_possible_truncation)] // There are few windows in a run.
+
+#[path = "common/sets.rs"]
+mod sets;
+
+use std::fmt::Write as _;
+
+use proptest::prelude::*;
+use sets::{Host, check_time};
+use slackline_scenario::Scenario;
+use slackline_trace::Record;
+use slackline_units::{Span, Time};
+
+const MS: u64 = 1_000_000;
+const SECOND: u64 = 1_000 * MS;
+
+/// From one accounting to the next.
+const PERIOD: u64 = 30 * MS;
+
+/// A domain in a random set.
+#[derive(Clone, Debug)]
+struct Dom {
+    weight: u64,
+    /// In percent of a CPU.
+    cap: Option<u64>,
+    vcpus: usize,
+    /// Computing and sleeping in turn; nothing for always awake.
+    sleeps: Vec<(u64, u64)>,
+}
+
+fn run(parameters: &str, host: &Host, doms: &[Dom]) -> Vec<Record> {
+    let Host { cpus, lateness, length } = host;
+    let mut text = format!(
+        "title = \"random\"\nlength = \"{length}ns\"\n\
+         policy = {{ name = \"credit\", {parameters} }}\n\
+         [host]\ncpus = {cpus}\ntimer_lateness = \"uniform 0ns {lateness}ns\"\n"
+    );
+    for (index, dom) in doms.iter().enumerate() {
+        let Dom { weight, cap, vcpus, sleeps } = dom;
+        let list: Vec<String> =
+            sleeps.iter().map(|(run, sleep)| format!("\"{run}ns\", \"{sleep}ns\"")).collect();
+        let work = if list.is_empty() {
+            "{ kind = \"spin\" }".to_owned()
+        } else {
+            format!("{{ kind = \"replay\", list = [{}] }}", list.join(", "))
+        };
+        let cap = cap.map_or("none".to_owned(), |cap| format!("{cap}%"));
+        let _ = write!(
+            text,
+            "[[domain]]\nname = \"d{index}\"\nvcpus = {vcpus}\nwork = {work}\n\
+             share.credit = {{ weight = {weight}, cap = \"{cap}\" }}\n"
+        );
+    }
+    simulate(&text)
+}
+
+fn simulate(text: &str) -> Vec<Record> {
+    let scenario = Scenario::read(text).unwrap_or_else(|error| panic!("{error:?} in\n{text}"));
+    let mut trace = Vec::new();
+    slackline_sim::run(&scenario, &mut trace).unwrap_or_else(|error| panic!("{error}"));
+    trace
+}
+
+/// What each domain used until the end.
+fn used(trace: &[Record], doms: &[Dom]) -> Vec<u64> {
+    let mut used = vec![0; doms.len()];
+    for record in trace {
+        if let Record::Ran { vcpu, used: ran, .. } = record {
+            used[vcpu.domain().number() as usize] += ran.ns();
+        }
+    }
+    used
+}
+
+/// What each domain used in each of so many windows of this length.
+fn used_by_window(trace: &[Record], doms: usize, length: u64, windows: u64) -> Vec<Vec<u64>> {
+    let mut used = vec![vec![0; windows as usize]; doms];
+    for record in trace {
+        let Record::Ran { vcpu, from, to, .. } = *record else { continue };
+        let mut from = from.ns();
+        while from < to.ns() {
+            let next = ((from / length + 1) * length).min(to.ns());
+            used[vcpu.domain().number() as usize][(from / length) as usize] += next - from;
+            from = next;
+        }
+    }
+    used
+}
+
+fn hog() -> impl Strategy<Value = Dom> {
+    (1..=8_u64, 1..=2_usize).prop_map(|(weight, vcpus)| Dom {
+        weight: 64 * weight,
+        cap: None,
+        vcpus,
+        sleeps: Vec::new(),
+    })
+}
+
+fn any_dom() -> impl Strategy<Value = Dom> {
+    let sleep = (1..20 * MS, 1..60 * MS);
+    let sleeps = prop_oneof![Just(Vec::new()), prop::collection::vec(sleep, 1..6)];
+    (hog(), sleeps).prop_map(|(hog, sleeps)| Dom { sleeps, ..hog })
+}
+
+/// What domains that always want all they can have are due of so much time: by weight, and to none
+/// more than it has vCPUs.
+fn fair(host: &Host, doms: &[Dom]) -> Vec<u64> {
+    let mut shares = vec![0; doms.len()];
+    let mut open: Vec<usize> = (0..doms.len()).collect();
+    let mut left = host.length * host.cpus as u64;
+    loop {
+        let weight: u64 = open.iter().map(|&index| doms[index].weight).sum();
+        let most = |index: usize| host.length * doms[index].vcpus as u64;
+        let share = |index: usize| left * doms[index].weight / weight;
+        let (full, rest): (Vec<usize>, Vec<usize>) =
+            open.iter().partition(|&&index| share(index) >= most(index));
+        if full.is_empty() || rest.is_empty() {
+            open.iter().for_each(|&index| shares[index] = share(index).min(most(index)));
+            return shares;
+        }
+        for index in full {
+            shares[index] = most(index);
+            left -= most(index);
+        }
+        open = rest;
+    }
+}
+
+/// The stretches in which each vCPU waited: it was awake and did not run.
+fn waits(trace: &[Record]) -> Vec<(usize, Time, Time)> {
+    let mut waits = Vec::new();
+    let mut since = std::collections::BTreeMap::new();
+    for record in trace {
+        match *record {
+            Record::Woke { at, vcpu } => {
+                since.insert(vcpu.slot(), at);
+            }
+            Record::Blocked { vcpu, .. } => {
+                since.remove(&vcpu.slot());
+            }
+            Record::Ran { vcpu, from, to, .. } => {
+                let start = since.insert(vcpu.slot(), to).expect("who runs is awake");
+                waits.push((vcpu.slot(), start, from));
+            }
+            Record::Ended { at } => {
+                waits.extend(since.iter().map(|(&slot, &start)| (slot, start, at)));
+            }
+            _ => {}
+        }
+    }
+    waits.retain(|(_, from, to)| from < to);
+    waits
+}
+
+/// When each CPU was idle.
+fn idle(trace: &[Record], cpus: usize) -> Vec<(Time, Time)> {
+    let mut until = vec![Time::START; cpus];
+    let mut idle = Vec::new();
+    for record in trace {
+        match *record {
+            Record::Ran { cpu, from, to, .. } => {
+                idle.push((until[cpu.index()], from));
+                until[cpu.index()] = to;
+            }
+            Record::Ended { at } => idle.extend(until.iter().map(|&until| (until, at))),
+            _ => {}
+        }
+    }
+    idle.retain(|(from, to)| from < to);
+    idle
+}
+
+fn host(cpus: usize, length: u64) -> Host {
+    Host { cpus, lateness: 0, length }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 150, ..ProptestConfig::default() })]
+
+    /// In the long run shares go by weight, and to nobody more than it has vCPUs. What a vCPU is
+    /// given is exact; what it has used differs from that by its credit, which an accounting leaves
+    /// within a period for each active vCPU and one more, on either side, and a period may have
+    /// passed since.
+    #[test]
+    fn shares_go_by_weight(
+        cpus in 1..=4_usize,
+        doms in prop::collection::vec(hog(), 1..=5),
+    ) {
+        let host = host(cpus, 40 * SECOND);
+        let trace = run("", &host, &doms);
+        check_time(&trace, &host)?;
+        let active: usize = doms.iter().map(|dom| dom.vcpus).sum();
+        for (index, used) in used(&trace, &doms).into_iter().enumerate() {
+            let due = fair(&host, &doms)[index];
+            let bound = (doms[index].vcpus * (active + 2)) as u64 * PERIOD;
+            prop_assert!(used.abs_diff(due) <= bound, "d{index} used {used}, not {due}");
+        }
+    }
+
+    /// However its vCPUs sleep and wake, a domain uses no more of any period than its cap.
+    #[test]
+    fn caps_hold_in_every_period(
+        cpus in 1..=3_usize,
+        doms in prop::collection::vec((any_dom(), 1..=150_u64), 1..=4),
+    ) {
+        let capped = |(dom, cap)| Dom { cap: Some(cap), ..dom };
+        let doms: Vec<Dom> = doms.into_iter().map(capped).collect();
+        let host = host(cpus, 3 * SECOND);
+        let trace = run("", &host, &doms);
+        check_time(&trace, &host)?;
+        let used = used_by_window(&trace, doms.len(), PERIOD, host.length / PERIOD);
+        for (dom, used) in doms.iter().zip(&used) {
+            let most = dom.cap.expect("capped") * PERIOD / 100;
+            prop_assert!(used.iter().all(|&used| used <= most), "{used:?}, not {most}");
+        }
+    }
+
+    /// No CPU idles while somebody waits.
+    #[test]
+    fn work_is_conserved(cpus in 1..=4_usize, doms in prop::collection::vec(any_dom(), 1..=6)) {
+        let host = host(cpus, 3 * SECOND);
+        let trace = run("", &host, &doms);
+        check_time(&trace, &host)?;
+        let idle = idle(&trace, cpus);
+        for (slot, from, to) in waits(&trace) {
+            let meanwhile = idle.iter().find(|idle| idle.0.max(from) < idle.1.min(to));
+            prop_assert!(meanwhile.is_none(), "v{slot} waits from {from}, and {meanwhile:?}");
+        }
+    }
+
+    /// Nobody waits longer than the manual says.
+    #[test]
+    fn nobody_starves(cpus in 1..=3_usize, doms in prop::collection::vec(any_dom(), 1..=5)) {
+        let host = host(cpus, 10 * SECOND);
+        let trace = run("", &host, &doms);
+        let all: usize = doms.iter().map(|dom| dom.vcpus).sum();
+        let weight: u64 = doms.iter().map(|dom| dom.weight).sum();
+        let slots: Vec<&Dom> =
+            doms.iter().flat_map(|dom| std::iter::repeat_n(dom, dom.vcpus)).collect();
+        for (slot, from, to) in waits(&trace) {
+            let dom = slots[slot];
+            let all = all as u64;
+            let whole = (all + 1) * (all + 2) * PERIOD * weight * dom.vcpus as u64;
+            let bound = Span::from_ns(whole / (dom.weight * cpus as u64));
+            prop_assert!(to - from <= bound, "v{slot} waits from {from} to {to}");
+        }
+    }
+
+    /// Whatever the rules and however late the timers, time goes on and is nobody's twice.
+    #[test]
+    fn time_is_conserved_under_all_rules(
+        cpus in 1..=3_usize,
+        doms in prop::collection::vec((any_dom(), prop::option::of(1..=150_u64)), 1..=5),
+        rules in prop::sample::select(vec!["exact", "xen-3.0.3", "xen-2006-10-30", "xen-3.0.4"]),
+        lateness in prop::sample::select(vec![0, 10_000, 15 * MS]),
+    ) {
+        let doms: Vec<Dom> = doms.into_iter().map(|(dom, cap)| Dom { cap, ..dom }).collect();
+        let host = Host { cpus, lateness, length: 2 * SECOND };
+        check_time(&run(&format!("rules = \"{rules}\""), &host, &doms), &host)?;
+    }
+}
+
+/// A domain that its weight would give more than its vCPUs can use leaves the rest to the others by
+/// their weights, and none of it twice: on three CPUs two thirds of one for each of three vCPUs.
+#[test]
+fn what_one_cannot_use_goes_to_the_others_by_weight() {
+    let dom = |weight, vcpus| Dom { weight, cap: None, vcpus, sleeps: Vec::new() };
+    let doms = [dom(384, 1), dom(64, 1), dom(128, 2)];
+    let trace = run("", &host(3, 60 * SECOND), &doms);
+    let due = [60, 40, 80].map(|seconds| seconds * SECOND);
+    for (used, due) in used(&trace, &doms).into_iter().zip(due) {
+        assert!(used.abs_diff(due) <= PERIOD, "used {used}, not {due}");
+    }
+}
+
+/// Where all are alike they are alike: three on two CPUs have two thirds of one each, whichever the
+/// rules.
+#[test]
+fn three_on_two_cpus_have_two_thirds_each() {
+    let dom = Dom { weight: 256, cap: None, vcpus: 1, sleeps: Vec::new() };
+    let doms = vec![dom; 3];
+    let host = host(2, 60 * SECOND);
+    for rules in ["exact", "xen-3.0.3", "xen-2006-10-30", "xen-3.0.4"] {
+        let trace = run(&format!("rules = \"{rules}\""), &host, &doms);
+        for (index, used) in used(&trace, &doms).into_iter().enumerate() {
+            let error = used.abs_diff(40 * SECOND);
+            assert!(error <= 5 * PERIOD, "{rules}: d{index} used {used}");
+        }
+    }
+}
+
+/// What a hog with this cap uses of each second: first the sum of all, in parts of a million.
+struct Usage {
+    long_run: u64,
+    seconds: Vec<u64>,
+}
+
+/// A hog alone on a CPU, woken this long after a tick, for a minute from the third second on.
+fn usage(rules: &str, cap: u64, phase: u64) -> Usage {
+    const FROM: u64 = 2;
+    const SECONDS: u64 = 60;
+    let length = FROM + SECONDS;
+    // The clock starts with the first who joins.
+    let trace = simulate(&format!(
+        "title = \"a hog\"\nlength = \"{length}s\"\n\
+         policy = {{ name = \"credit\", rules = \"{rules}\" }}\n[host]\ncpus = 1\n\
+         [[domain]]\nname = \"clock\"\nwork = {{ kind = \"batch\", total = \"1ns\" }}\n\
+         share.credit = {{}}\n\
+         [[domain]]\nname = \"hog\"\njoins = \"{phase}ns\"\nwork = {{ kind = \"spin\" }}\n\
+         share.credit = {{ cap = \"{cap}%\" }}\n"
+    ));
+    let used = used_by_window(&trace, 2, SECOND, length)[1][FROM as usize..].to_vec();
+    let seconds: Vec<u64> = used.into_iter().map(|used| used / (SECOND / 1_000_000)).collect();
+    Usage { long_run: seconds.iter().sum::<u64>() / SECONDS, seconds }
+}
+
+/// The model of the reference, section 7.8 with section 15, item 7: what a capped hog gets alone,
+/// in the long run, and the error of single seconds in percent of the cap, whatever the phase of
+/// turns and ticks. A minute ends in the middle of a turn: so it has up to 30 ms more or less of
+/// it, 500 millionths. The long run of 25 % and 75 % under 3.0.3 depends on the phase: the
+/// reference has the mean over random ones.
+#[test]
+fn capped_hogs_get_what_they_got_under_xen() {
+    let table = [
+        ("xen-3.0.3", 1, 33_333..=33_333, 200..=500),
+        ("xen-3.0.3", 2, 33_333..=33_333, 50..=200),
+        ("xen-3.0.3", 3, 33_333..=33_333, 0..=100),
+        ("xen-3.0.3", 5, 66_667..=66_667, 20..=80),
+        ("xen-3.0.3", 7, 100_000..=100_000, 28..=72),
+        ("xen-3.0.3", 10, 100_000..=100_000, -10..=20),
+        ("xen-3.0.3", 25, 266_667..=300_000, -4..=20),
+        ("xen-3.0.3", 50, 500_000..=500_000, -4..=4),
+        ("xen-3.0.3", 75, 500_000..=766_667, -36..=5),
+        ("xen-3.0.3", 90, 900_000..=900_000, -3..=2),
+        ("xen-3.0.4", 1, 10_000..=10_000, -100..=200),
+        ("xen-3.0.4", 2, 20_000..=20_000, -100..=50),
+        ("xen-3.0.4", 3, 30_000..=30_000, -30..=30),
+        ("xen-3.0.4", 5, 50_000..=50_000, -40..=20),
+        ("xen-3.0.4", 7, 70_000..=70_000, -15..=29),
+        ("xen-3.0.4", 10, 100_000..=100_000, -10..=20),
+        ("xen-3.0.4", 25, 250_000..=250_000, -4..=8),
+        ("xen-3.0.4", 50, 500_000..=500_000, -4..=4),
+        ("xen-3.0.4", 75, 750_000..=750_000, -4..=2),
+        ("xen-3.0.4", 90, 900_000..=900_000, -3..=4),
+    ];
+    const PHASES: u64 = 6;
+    for (rules, cap, long_run, errors) in table {
+        for phase in (0..PHASES).map(|step| PERIOD * step / PHASES + 3_333) {
+            let usage = usage(rules, cap, phase);
+            let at = format!("{rules}, cap {cap} %, phase {phase}: {}", usage.long_run);
+            assert!(usage.long_run + 500 >= *long_run.start(), "{at}");
+            assert!(usage.long_run <= *long_run.end() + 500, "{at}");
+            for second in usage.seconds {
+                let error = second as i64 / cap as i64 / 100 - 100;
+                assert!(errors.contains(&error), "{at}: a second is {error} % off");
+            }
+        }
+    }
+}
+
+/// And under the rules without flaws: its cap in every period, so in a second one period's part of
+/// it more or less.
+#[test]
+fn capped_hogs_get_their_caps() {
+    for cap in [1, 2, 5, 10, 50, 90] {
+        for second in usage("exact", cap, 3_333).seconds {
+            let part = cap * 10_000 * PERIOD / SECOND;
+            assert!(second.abs_diff(cap * 10_000) <= part, "{second}, cap {cap} %");
+        }
+    }
+}

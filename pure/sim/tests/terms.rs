@@ -1,0 +1,174 @@
+//! Where vCPUs may run, pauses, coarse timers, and the order of what happens at one instant.
+
+use slackline_scenario::Scenario;
+use slackline_sim::Outcome;
+use slackline_trace::{RanEnd, Record};
+use slackline_units::Time;
+
+const fn ms(ms: u64) -> Time {
+    Time::from_ns(ms * 1_000_000)
+}
+
+fn run(policy: &str, rest: &str) -> (Vec<Record>, Outcome) {
+    let text = format!("title = 't'\nlength = '100ms'\npolicy = {{ {policy} }}\n{rest}");
+    let scenario = Scenario::read(&text).unwrap_or_else(|error| panic!("{}: {error}", error.line));
+    let mut records: Vec<Record> = Vec::new();
+    let outcome = slackline_sim::run(&scenario, &mut records).expect("a run");
+    (records, outcome)
+}
+
+fn records(policy: &str, rest: &str) -> Vec<Record> {
+    run(policy, rest).0
+}
+
+const ROUND_ROBIN: &str = "name = 'round-robin', quantum = '10ms'";
+
+/// Stretches of a vCPU, by slot: where, from when, until when.
+fn stretches(records: &[Record], slot: usize) -> Vec<(usize, Time, Time)> {
+    let stretch = |record: &Record| match *record {
+        Record::Ran { vcpu, cpu, from, to, .. } if vcpu.slot() == slot => {
+            Some((cpu.index(), from, to))
+        }
+        _ => None,
+    };
+    records.iter().filter_map(stretch).collect()
+}
+
+/// When a vCPU woke, by slot.
+fn wakes(records: &[Record], slot: usize) -> Vec<Time> {
+    let wake = |record: &Record| match *record {
+        Record::Woke { at, vcpu } if vcpu.slot() == slot => Some(at),
+        _ => None,
+    };
+    records.iter().filter_map(wake).collect()
+}
+
+#[test]
+fn who_is_confined_runs_there_and_nowhere_else() {
+    let records = records(
+        ROUND_ROBIN,
+        "[host]\ncpus = 2\n\
+         [[domain]]\nname = 'a'\nvcpus = 2\nwork = { kind = 'spin' }\ncpus = [1]\n\
+         vcpu = [{ number = 1, cpus = [0] }]\n\
+         [[domain]]\nname = 'b'\nwork = { kind = 'spin' }\n\
+         [[change]]\nat = '45ms'\ndomain = 'a.0'\ncpus = [0]\n",
+    );
+    let cpus = |slot, from: Time, to: Time| {
+        let all = stretches(&records, slot);
+        let inside = all.iter().filter(|(_, begin, end)| *begin < to && *end > from);
+        let mut cpus: Vec<usize> = inside.map(|(cpu, ..)| *cpu).collect();
+        cpus.sort_unstable();
+        cpus.dedup();
+        cpus
+    };
+    assert_eq!(cpus(0, ms(0), ms(45)), [1]);
+    assert_eq!(cpus(0, ms(45), ms(100)), [0]);
+    assert_eq!(cpus(1, ms(0), ms(100)), [0]);
+    assert_eq!(cpus(2, ms(0), ms(100)), [0, 1]);
+}
+
+#[test]
+fn who_is_paused_in_the_middle_of_its_work_goes_on_with_it() {
+    let records = records(
+        ROUND_ROBIN,
+        "[[domain]]\nname = 'a'\nwork = { kind = 'batch', total = '30ms' }\n\
+         [[change]]\nat = '20ms'\ndomain = 'a'\npaused = true\n\
+         [[change]]\nat = '25ms'\ndomain = 'a'\npaused = true\n\
+         [[change]]\nat = '50ms'\ndomain = 'a'\npaused = false\n",
+    );
+    let ran = stretches(&records, 0);
+    assert_eq!(ran.last(), Some(&(0, ms(50), ms(60))));
+    assert!(ran.iter().all(|&(_, from, to)| to <= ms(20) || from >= ms(50)), "{ran:?}");
+    let paused = records.iter().filter(|record| matches!(record, Record::Paused { .. }));
+    assert_eq!(paused.count(), 1);
+    assert_eq!(wakes(&records, 0), [ms(0), ms(50)]);
+}
+
+#[test]
+fn a_sleep_that_ends_in_a_pause_ends_with_the_pause() {
+    let sleeper = "[[domain]]\nname = 'a'\nwork = { kind = 'replay', list = ['1ms', '9ms'] }\n";
+    let paused = |from, to| {
+        format!(
+            "{sleeper}[[change]]\nat = '{from}'\ndomain = 'a'\npaused = true\n\
+             [[change]]\nat = '{to}'\ndomain = 'a'\npaused = false\n"
+        )
+    };
+    // It sleeps from 1 ms until 10 ms, computes until 11 ms, and so on.
+    let wakes_with = |from, to| wakes(&records(ROUND_ROBIN, &paused(from, to)), 0)[..4].to_vec();
+    assert_eq!(wakes_with("5ms", "8ms"), [0, 10, 20, 30].map(ms));
+    assert_eq!(wakes_with("5ms", "25ms"), [0, 25, 35, 45].map(ms));
+    assert_eq!(wakes_with("5ms", "10ms"), [0, 10, 20, 30].map(ms));
+    assert_eq!(wakes_with("10ms", "12ms"), [0, 12, 22, 32].map(ms));
+    // Its work was done when the pause began, so that the sleep begins when it ends.
+    assert_eq!(wakes_with("11ms", "12ms"), [0, 10, 21, 31].map(ms));
+}
+
+#[test]
+fn timers_that_ring_early_do_no_harm_and_do_not_ring_for_ever() {
+    let with_slop = |slop: &str| {
+        run(
+            "name = 'edf', reserve = '0cpu'",
+            &format!(
+                "[host]\ntimer_slop = '{slop}'\n\
+                 [[domain]]\nname = 'a'\nwork = {{ kind = 'spin' }}\n\
+                 share.edf = {{ slice = '4ms', period = '10ms', exact = true }}\n\
+                 [[domain]]\nname = 'b'\nwork = {{ kind = 'spin' }}\n\
+                 share.edf = {{ slice = '5980us', period = '10ms', exact = true }}\n"
+            ),
+        )
+    };
+    let ((exact, as_due), (coarse, early)) = (with_slop("0us"), with_slop("50us"));
+    assert_eq!(exact, coarse);
+    // Once in each of ten periods, and never twice: 20 us before its end.
+    let more = early.events - as_due.events;
+    assert!((9..=10).contains(&more), "{more} early rings");
+}
+
+#[test]
+fn edf_promises_time_where_a_vcpu_may_run() {
+    let text = |change: &str| {
+        format!(
+            "[host]\ncpus = 2\n\
+             [[domain]]\nname = 'a'\nwork = {{ kind = 'spin' }}\ncpus = [0]\n\
+             share.edf = {{ slice = '6ms', period = '10ms' }}\n\
+             [[domain]]\nname = 'b'\nwork = {{ kind = 'spin' }}\ncpus = [1]\n\
+             share.edf = {{ slice = '3ms', period = '10ms' }}\n\
+             [[change]]\nat = '50ms'\ndomain = 'b'\n{change}"
+        )
+    };
+    let (records, outcome) = run("name = 'edf', reserve = '0cpu'", &text("cpus = [0]\n"));
+    assert!(outcome.declined.is_empty());
+    let ran = stretches(&records, 1);
+    let before = ran.iter().filter(|(_, from, _)| *from < ms(50));
+    assert!(before.clone().count() > 0 && before.clone().all(|(cpu, ..)| *cpu == 1));
+    assert!(ran.len() > before.count() && ran.last().is_some_and(|(cpu, ..)| *cpu == 0));
+    let more = "cpus = [0]\nshare.edf = { slice = '5ms', period = '10ms' }\n";
+    let (records, outcome) = run("name = 'edf', reserve = '0cpu'", &text(more));
+    assert_eq!(outcome.declined.len(), 1);
+    assert!(stretches(&records, 1).iter().all(|(cpu, ..)| *cpu == 1));
+}
+
+/// Both a limit and a wake, and work that ends on another CPU, at 10 ms: work first, the wake, and
+/// then the turn that is over, so that who woke stands in the queue before who had its turn.
+#[test]
+fn at_one_instant_work_ends_then_guests_wake_then_turns_end() {
+    let records = records(
+        ROUND_ROBIN,
+        "[host]\ncpus = 2\n\
+         [[domain]]\nname = 'hog'\nvcpus = 2\nwork = { kind = 'spin' }\ncpus = [0]\n\
+         [[domain]]\nname = 'waker'\ncpus = [0]\n\
+         work = { kind = 'periodic', period = '90ms', work = '1ms', offset = '10ms' }\n\
+         [[domain]]\nname = 'worker'\nwork = { kind = 'batch', total = '10ms' }\ncpus = [1]\n",
+    );
+    let at_ten = records.iter().filter_map(|record| match *record {
+        Record::Blocked { at, vcpu } if at == ms(10) => Some((vcpu.slot(), "blocks")),
+        Record::Woke { at, vcpu } if at == ms(10) => Some((vcpu.slot(), "wakes")),
+        Record::Ran { vcpu, to, end: RanEnd::Limit, .. } if to == ms(10) => {
+            Some((vcpu.slot(), "has had its turn"))
+        }
+        _ => None,
+    });
+    let expected = [(3, "blocks"), (2, "wakes"), (0, "has had its turn")];
+    assert_eq!(at_ten.collect::<Vec<_>>(), expected);
+    assert_eq!(stretches(&records, 2)[0].1, ms(20));
+}

@@ -1,0 +1,223 @@
+//! Virtual time: real time divided by weight, in fixed point wide enough never to wrap.
+//!
+//! A vCPU of weight `w` that runs for a real span ages by `span / w`; one whose clock goes `u`
+//! units every `e` ages by `span * u / e`. Inside, a virtual unit (a nanosecond at weight one) has
+//! 32 binary places in an `i128`: a century of real time at weight one is 2^94 of them, so neither
+//! wrapping nor a rebase ever happens, and rounding is below 2^-32 of a unit a charge.
+
+use core::fmt;
+use core::ops::{Add, AddAssign, Neg, Sub, SubAssign};
+
+use crate::{Span, Weight};
+
+/// How many binary places a virtual nanosecond has.
+const PLACES: u32 = 32;
+
+const OVERFLOW: &str = "virtual time overflowed 128 bits";
+
+/// How fast a vCPU's virtual clock goes while it runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Pace {
+    /// So many virtual units ...
+    units: u32,
+    /// ... in so much real time.
+    every: Span,
+}
+
+impl Pace {
+    /// `units` virtual units in `every` of real time; none if either is nothing.
+    #[must_use]
+    pub const fn new(units: u32, every: Span) -> Option<Pace> {
+        if units == 0 || every.is_zero() { None } else { Some(Pace { units, every }) }
+    }
+
+    /// Virtual units in each stretch of real time by which this pace is given.
+    #[must_use]
+    #[inline]
+    pub const fn units(self) -> u32 {
+        self.units
+    }
+}
+
+impl From<Weight> for Pace {
+    /// One unit in as many nanoseconds as the weight says: the heavier, the slower.
+    fn from(weight: Weight) -> Pace {
+        Pace { units: 1, every: Span::from_ns(u64::from(weight.get())) }
+    }
+}
+
+/// A point in a policy's weighted time.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct VirtualTime(i128);
+
+/// A distance in a policy's weighted time; may be negative.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct VirtualSpan(i128);
+
+impl VirtualTime {
+    /// Where every virtual clock starts.
+    pub const START: VirtualTime = VirtualTime(0);
+}
+
+impl VirtualSpan {
+    /// No distance at all.
+    pub const ZERO: VirtualSpan = VirtualSpan(0);
+
+    /// `count` whole virtual nanoseconds: what a policy that counts in units of its own takes for
+    /// its unit.
+    #[must_use]
+    #[inline]
+    pub const fn from_units(count: i64) -> VirtualSpan {
+        VirtualSpan((count as i128) << PLACES)
+    }
+
+    /// Whole virtual nanoseconds, rounded down.
+    #[must_use]
+    #[inline]
+    pub const fn units(self) -> i128 {
+        self.0 >> PLACES
+    }
+
+    /// The real time in which a clock at this pace ages by as much, rounded up; none where the
+    /// distance is not positive.
+    #[must_use]
+    #[inline]
+    pub fn real(self, pace: Pace) -> Span {
+        let Ok(distance @ 1..) = u128::try_from(self.0) else { return Span::ZERO };
+        let every = u128::from(pace.every.ns());
+        let real = match u64::try_from(distance) {
+            // Seconds at weight one: the product of two 64-bit numbers cannot overflow.
+            Ok(short) => u128::from(short) * every,
+            Err(_) => distance.checked_mul(every).expect(OVERFLOW),
+        };
+        let up = match pace.units {
+            // Shifts: weights are the common case, and 128-bit division is slow.
+            1 => (real >> PLACES) + u128::from(real & ((1 << PLACES) - 1) != 0),
+            units => real.div_ceil(u128::from(units) << PLACES),
+        };
+        Span::from_ns(u64::try_from(up).unwrap_or(u64::MAX))
+    }
+}
+
+impl Span {
+    /// How far a clock at this pace ages in this much real time, rounded down.
+    #[must_use]
+    #[inline]
+    pub fn aged(self, pace: Pace) -> VirtualSpan {
+        // A 64-bit span shifted by 32 and times 32 bits fits 128 bits, but not the sign.
+        let ran = (u128::from(self.ns()) << PLACES) * u128::from(pace.units);
+        let every = u128::from(pace.every.ns());
+        let aged = if every == 1 { ran } else { ran / every };
+        VirtualSpan(i128::try_from(aged).expect(OVERFLOW))
+    }
+}
+
+impl Add<VirtualSpan> for VirtualTime {
+    type Output = VirtualTime;
+    #[inline]
+    fn add(self, span: VirtualSpan) -> VirtualTime {
+        VirtualTime(self.0.checked_add(span.0).expect(OVERFLOW))
+    }
+}
+
+impl AddAssign<VirtualSpan> for VirtualTime {
+    #[inline]
+    fn add_assign(&mut self, span: VirtualSpan) {
+        *self = *self + span;
+    }
+}
+
+impl Sub<VirtualSpan> for VirtualTime {
+    type Output = VirtualTime;
+    #[inline]
+    fn sub(self, span: VirtualSpan) -> VirtualTime {
+        VirtualTime(self.0.checked_sub(span.0).expect(OVERFLOW))
+    }
+}
+
+impl Sub for VirtualTime {
+    type Output = VirtualSpan;
+    #[inline]
+    fn sub(self, other: VirtualTime) -> VirtualSpan {
+        VirtualSpan(self.0.checked_sub(other.0).expect(OVERFLOW))
+    }
+}
+
+impl Add for VirtualSpan {
+    type Output = VirtualSpan;
+    #[inline]
+    fn add(self, other: VirtualSpan) -> VirtualSpan {
+        VirtualSpan(self.0.checked_add(other.0).expect(OVERFLOW))
+    }
+}
+
+impl Sub for VirtualSpan {
+    type Output = VirtualSpan;
+    #[inline]
+    fn sub(self, other: VirtualSpan) -> VirtualSpan {
+        VirtualSpan(self.0.checked_sub(other.0).expect(OVERFLOW))
+    }
+}
+
+impl SubAssign for VirtualSpan {
+    #[inline]
+    fn sub_assign(&mut self, other: VirtualSpan) {
+        *self = *self - other;
+    }
+}
+
+impl Neg for VirtualSpan {
+    type Output = VirtualSpan;
+    #[inline]
+    fn neg(self) -> VirtualSpan {
+        VirtualSpan(self.0.checked_neg().expect(OVERFLOW))
+    }
+}
+
+impl fmt::Display for VirtualTime {
+    /// Whole virtual nanoseconds, for accounts.
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        (*self - VirtualTime::START).fmt(out)
+    }
+}
+
+impl fmt::Display for VirtualSpan {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(out, "{}", self.units())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn there_and_back_loses_nothing(ns in 0..1u64 << 62, weight in 1u16..) {
+            let pace = Weight::new(weight).expect("not zero").into();
+            let span = Span::from_ns(ns);
+            prop_assert_eq!(span.aged(pace).real(pace), span);
+        }
+
+        /// A clock that ages by `units` in `every` is at `units * n` after `n * every`, and takes
+        /// no less to get there.
+        #[test]
+        fn a_pace_is_kept(units in 1u32.., every in 1..1u64 << 30, times in 0..1u64 << 31) {
+            let every = Span::from_ns(every);
+            let pace = Pace::new(units, every).expect("neither is nothing");
+            let aged = VirtualSpan::from_units(i64::from(units)).0 * i128::from(times);
+            prop_assert_eq!((every * times).aged(pace), VirtualSpan(aged));
+            prop_assert_eq!(VirtualSpan(aged).real(pace), every * times);
+        }
+
+        #[test]
+        fn twice_the_weight_ages_half_as_fast(ns in 0..1u64 << 62, weight in 1u16..1 << 15) {
+            let (one, two) = (Weight::new(weight), Weight::new(2 * weight));
+            let (one, two) = (one.expect("not zero").into(), two.expect("not zero").into());
+            let (fast, slow) = (Span::from_ns(ns).aged(one), Span::from_ns(ns).aged(two));
+            prop_assert!((fast - (slow + slow)).0.abs() <= 1);
+        }
+    }
+}
