@@ -84,6 +84,9 @@ pub(crate) struct Sim {
 pub(crate) struct Run {
     /// The scenario.
     pub(crate) file: PathBuf,
+    /// Another policy than the scenario's.
+    #[arg(long, value_name = "NAME")]
+    pub(crate) policy: Option<String>,
     /// Another length than the scenario's.
     #[arg(long, value_parser = span)]
     pub(crate) length: Option<Span>,
@@ -98,10 +101,10 @@ pub(crate) struct Run {
 pub(crate) struct Compare {
     /// The scenario.
     pub(crate) file: PathBuf,
-    /// The policies to simulate [default: the scenario's own].
+    /// The policies to compare [default: the scenario's own].
     #[arg(long, value_name = "NAME,NAME", value_delimiter = ',')]
     pub(crate) policies: Vec<String>,
-    /// Run the scenario's own policy on this machine as well. Needs root.
+    /// Run each on this machine as well, one after the other. Needs root.
     #[arg(long)]
     pub(crate) live: bool,
     /// As --live where that is possible; otherwise say why not, and simulate.
