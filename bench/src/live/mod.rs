@@ -218,7 +218,8 @@ fn one_percent(setting: &Setting) -> Result<Vec<Row>> {
     for (name, way) in peers::ALL {
         let what = format!("the same under {name}: whole-second error, p99 (worst)");
         let got = match sample::under(setting, &way, CpuShare::from_ppm(10_000)) {
-            Ok(errors) => format!("{} ({})", percent(errors.p99), percent(errors.worst)),
+            Ok(Some(errors)) => format!("{} ({})", percent(errors.at(99)), percent(errors.at(100))),
+            Ok(None) => "this machine has no such limit".into(),
             Err(error) => format!("not possible here: {error:#}"),
         };
         rows.push(Row { what, got, promised: "(peer)", holds: None });
