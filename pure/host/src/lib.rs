@@ -524,6 +524,7 @@ impl Host {
         Ok(())
     }
 
+    /// Asks about these CPUs, idle ones last: they may take whoever is pushed off another.
     #[inline]
     fn ask_all<H: Hands, S: Sink>(
         &mut self,
@@ -532,7 +533,10 @@ impl Host {
         hands: &mut H,
         sink: &mut S,
     ) -> Result<(), Box<Fault>> {
-        cpus.iter().try_for_each(|cpu| self.ask(cpu, end, hands, sink))
+        let idle = self.moment.idle().and(&cpus);
+        let mut busy = cpus.iter().filter(|&cpu| !idle.contains(cpu));
+        busy.try_for_each(|cpu| self.ask(cpu, end, hands, sink))?;
+        idle.iter().try_for_each(|cpu| self.ask(cpu, end, hands, sink))
     }
 
     /// Asks the policy who should be on `cpu`, and has it so. `end` is why the occupant stops, if
