@@ -267,7 +267,7 @@ impl Policy for Gedf {
             self.end_period_on(cpu, vcpu);
             self.requeue(vcpu);
             let waits = at.cpu_of(vcpu).is_none();
-            if let Some(cpu) = self.cpu_to_take(at, vcpu, cpus).filter(|_| waits) {
+            if let Some(cpu) = waits.then(|| self.cpu_to_take(at, vcpu, cpus)).flatten() {
                 cpus.extend(self.with_refuge(at, cpu).iter());
             }
         }
