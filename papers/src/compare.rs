@@ -261,17 +261,14 @@ impl Look<'_> {
             _ => finding(case, test),
         };
         let ours = case.ours();
-        let theirs = match case.value.is {
-            Is::Number(number) => Some(number),
-            _ => None,
-        };
+        let theirs = case.value.number();
         let median = ours.map(|stat| stat.median);
         let error = median.zip(theirs).filter(|&(_, theirs)| theirs != 0.0);
         Ok(Row {
             id: case.value.id.clone(),
             says: case.value.says.clone(),
             from: case.value.from.clone(),
-            published: shown(&case.value.is, &case.value.unit),
+            published: case.value.shown(),
             ours: case.shown(),
             error: error.map(|(ours, theirs)| (ours - theirs) / theirs.abs() * 100.0),
             cells: if case.against.is_empty() { case.cells.clone() } else { Vec::new() },
@@ -571,15 +568,7 @@ impl Test {
     }
 }
 
-pub(crate) fn shown(is: &Is, unit: &str) -> String {
-    match is {
-        Is::Number(number) => with_unit(&digits(*number), unit),
-        Is::Range(low, high) => with_unit(&format!("{} to {}", digits(*low), digits(*high)), unit),
-        Is::Word(word) => word.clone(),
-    }
-}
-
-fn with_unit(number: &str, unit: &str) -> String {
+pub(crate) fn with_unit(number: &str, unit: &str) -> String {
     if unit.is_empty() { number.to_owned() } else { format!("{number} {unit}") }
 }
 

@@ -8,10 +8,10 @@ use slackline_report::{Axis as Ink, Cell, Figure, Layer, Made, Page, Plot as Pan
 use slackline_units::Span;
 
 use crate::Paper;
-use crate::compare::{Verdict, shown};
+use crate::compare::Verdict;
 use crate::error::PaperError;
 use crate::experiment::{Axis, Experiment, Plot};
-use crate::published::{Is, Published};
+use crate::published::{Published, Value};
 use crate::results::{Kept, KeptRow, Provenance, tally};
 use crate::run::Stat;
 
@@ -203,10 +203,7 @@ impl<'a> Teller<'a> {
 
     /// The published range of a plot's axis.
     fn axis_of(&self, plot: &Plot) -> Option<(f64, f64)> {
-        match self.published.value(plot.published.as_ref()?.get_ref())?.is {
-            Is::Range(low, high) => Some((low, high)),
-            _ => None,
-        }
+        self.published.value(plot.published.as_ref()?.get_ref())?.range()
     }
 
     /// The published numbers that belong to single points of a plot.
@@ -224,10 +221,8 @@ impl<'a> Teller<'a> {
         let meant = shown.points();
         let mut theirs = Vec::new();
         for row in kept.rows.iter().filter(|row| is_plain(row)) {
-            let number = match self.published.value(&row.id).map(|value| &value.is) {
-                Some(Is::Number(number)) => *number,
-                _ => continue,
-            };
+            let value = self.published.value(&row.id);
+            let Some(number) = value.and_then(Value::number) else { continue };
             let Some(title) = row.cells.strip_suffix(&format!(" {measure}")) else { continue };
             let found = points.iter().position(|point| experiment.title_of(point) == title);
             if let Some(index) = found.filter(|index| meant.contains(index)) {
@@ -328,7 +323,7 @@ impl<'a> Teller<'a> {
             table = table.row([
                 Cell::Text(value.says.clone()),
                 Cell::Text(value.from.clone()),
-                Cell::Text(shown(&value.is, &value.unit)),
+                Cell::Text(value.shown()),
                 Cell::Text(why.to_owned()),
             ]);
         }
