@@ -81,6 +81,8 @@ pub struct Assumed {
     pub why: String,
     /// What else it could be.
     pub vary: Vec<String>,
+    /// Why no experiment tries that, if none does.
+    pub not_varied: Option<String>,
 }
 
 #[derive(Deserialize)]

@@ -244,7 +244,9 @@ impl<'a> Teller<'a> {
             for other in &assumed.vary {
                 let name = format!("{}: {other}", assumed.id);
                 let says = |text: &str| Cell::Text(if is_first { text } else { "" }.to_owned());
-                let then = self.effect(&name).unwrap_or("not tried".to_owned());
+                let why_not = || assumed.not_varied.as_ref().map(|why| format!("not tried: {why}"));
+                let then = self.effect(&name).or_else(why_not);
+                let then = then.unwrap_or("not tried yet".to_owned());
                 table = table.row([
                     says(&assumed.what),
                     says(&assumed.value),
