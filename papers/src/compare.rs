@@ -394,8 +394,10 @@ fn number(case: &Case<'_>, cases: &[Case<'_>]) -> Finding {
         }
     };
     let tolerance = case.tolerance;
-    if tolerance.holds(ours.median, *theirs, case.value.give) {
-        return (Verdict::Reproduced, format!("{off}, within {tolerance}"));
+    for (give, within) in [(0.0, tolerance), (case.value.give, Tolerance::Exact)] {
+        if within.holds(ours.median, *theirs, give) {
+            return (Verdict::Reproduced, format!("{off}, within {within}"));
+        }
     }
     if case.spec.by.is_some() || !case.against.is_empty() {
         let neutral = if case.spec.by == Some(By::Ratio) { 1.0 } else { 0.0 };

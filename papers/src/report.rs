@@ -10,10 +10,13 @@ use slackline_units::Span;
 use crate::Paper;
 use crate::compare::Verdict;
 use crate::error::PaperError;
-use crate::experiment::{Axis, Experiment, Plot};
+use crate::experiment::{Experiment, Plot};
 use crate::published::{Published, Value};
 use crate::results::{Kept, KeptRow, Provenance, tally};
 use crate::run::Stat;
+
+/// How many letters of a value stand on one line of a table whatever its width.
+const SHORT: usize = 28;
 
 /// The page, as HTML.
 ///
@@ -117,7 +120,7 @@ impl<'a> Teller<'a> {
         });
         let panels: Vec<Panel> = panels.collect();
         if !panels.is_empty() {
-            page = page.figure(Figure::of_panels(&experiment.title, panels));
+            page = page.figure(Figure::of_panels("Ours and theirs", panels));
         }
         let mut groups: Vec<&str> = Vec::new();
         for row in kept.rows.iter().filter(|row| is_plain(row)) {
@@ -135,20 +138,23 @@ impl<'a> Teller<'a> {
     fn comparisons(&self, group: &str, rows: &[&KeptRow]) -> Table {
         let worst = rows.iter().filter(|row| !row.calibration).map(|row| row.verdict).max();
         let says = worst.map_or("calibration".to_owned(), |verdict| verdict.to_string());
-        let headings = ["what", "where", "published", "ours", "verdict", "why"];
+        let headings = ["what", "published", "ours", "verdict", "why"];
         let mut table = Table::new(headings).caption(&format!("{group}: {says}"));
         for row in rows {
             let value = self.published.value(&row.id);
-            let text = |text: Option<&String>| Cell::Text(text.cloned().unwrap_or_default());
+            let what = value.map(|value| format!("{} ({})", value.says, value.from));
+            let short = |text: &String| match text.chars().count() {
+                0..=SHORT => Cell::Number(text.clone()),
+                _ => Cell::Text(text.clone()),
+            };
             let verdict = match row.calibration {
                 true => Cell::Text("calibration".to_owned()),
                 false => verdict(row.verdict),
             };
             table = table.row([
-                text(value.map(|value| &value.says)),
-                text(value.map(|value| &value.from)),
-                Cell::Text(row.published.clone()),
-                Cell::Text(row.ours.clone()),
+                Cell::Text(what.unwrap_or_default()),
+                short(&row.published),
+                short(&row.ours),
                 verdict,
                 Cell::Text(row.sentence.clone()),
             ]);
@@ -176,7 +182,6 @@ impl<'a> Teller<'a> {
         if let Some(range) = self.axis_of(plot) {
             panel = panel.with(Layer::region_y("axis of the published plot", range));
         }
-        let first = stats.keys().next().cloned().unwrap_or_default();
         for (name, line) in &stats {
             let name = if name.is_empty() { "ours" } else { name.as_str() };
             panel = panel.with(match has_numbers {
@@ -192,11 +197,9 @@ impl<'a> Teller<'a> {
                 }
             });
         }
-        let theirs = self.theirs(plot, experiment, kept, measure);
-        if !theirs.is_empty() {
-            let layer = Layer::points("published", theirs).published();
-            let over = if first.is_empty() { "ours".to_owned() } else { first };
-            panel = panel.with(if has_numbers { layer } else { layer.over(over) });
+        for (name, points) in self.theirs(plot, experiment, kept, measure) {
+            let over = if name.is_empty() { "ours" } else { name.as_str() };
+            panel = panel.with(Layer::points("published", points).published().over(over));
         }
         Some(panel)
     }
@@ -206,27 +209,28 @@ impl<'a> Teller<'a> {
         self.published.value(plot.published.as_ref()?.get_ref())?.range()
     }
 
-    /// The published numbers that belong to single points of a plot.
+    /// The published numbers that belong to single points of a plot, by the names of ours.
     fn theirs(
         &self,
         plot: &Plot,
         experiment: &Experiment,
         kept: &Kept,
         measure: &str,
-    ) -> Vec<(f64, f64)> {
+    ) -> BTreeMap<String, Vec<(f64, f64)>> {
         let points = experiment.points();
         let along = plot.x.as_ref().map(|x| x.get_ref().as_str());
         let along = experiment.axes.iter().position(|axis| Some(axis.name()) == along);
         let shown = Shown { plot, experiment, kept, along: along.unwrap_or(0) };
         let meant = shown.points();
-        let mut theirs = Vec::new();
+        let mut theirs: BTreeMap<String, Vec<(f64, f64)>> = BTreeMap::new();
         for row in kept.rows.iter().filter(|row| is_plain(row)) {
             let value = self.published.value(&row.id);
             let Some(number) = value.and_then(Value::number) else { continue };
             let Some(title) = row.cells.strip_suffix(&format!(" {measure}")) else { continue };
             let found = points.iter().position(|point| experiment.title_of(point) == title);
             if let Some(index) = found.filter(|index| meant.contains(index)) {
-                theirs.push((shown.x(&points[index]), number));
+                let name = shown.name(&points, index);
+                theirs.entry(name).or_default().push((shown.x(&points[index]), number));
             }
         }
         theirs
@@ -357,20 +361,30 @@ impl Shown<'_> {
     /// By the names of the other places: where, and what.
     fn stats(&self, measure: &str) -> Option<BTreeMap<String, Vec<(f64, Stat)>>> {
         let points = self.experiment.points();
-        let meant: Vec<&Vec<usize>> =
-            self.points().into_iter().map(|index| &points[index]).collect();
-        let varies = |axis: usize| meant.iter().any(|point| point[axis] != meant[0][axis]);
         let mut lines: BTreeMap<String, Vec<(f64, Stat)>> = BTreeMap::new();
-        for point in &meant {
+        for index in self.points() {
+            let point = &points[index];
             let key = (self.experiment.title_of(point), measure.to_owned());
             let Some(stat) = self.kept.stats.get(&key) else { continue };
-            let label = |(axis, place): (&Axis, &usize)| axis.points[*place].label().to_owned();
-            let others = self.experiment.axes.iter().zip(point.iter()).enumerate();
-            let others = others.filter(|(axis, _)| *axis != self.along && varies(*axis));
-            let name = others.map(|(_, pair)| label(pair)).collect::<Vec<_>>().join(", ");
-            lines.entry(name).or_default().push((self.x(point), *stat));
+            let line = lines.entry(self.name(&points, index)).or_default();
+            line.push((self.x(point), *stat));
         }
         (!lines.is_empty()).then_some(lines)
+    }
+
+    /// What the line through a point is called: the labels of its other places, of those axes along
+    /// which the points of the plot differ.
+    fn name(&self, points: &[Vec<usize>], index: usize) -> String {
+        let (point, meant) = (&points[index], self.points());
+        let differ = |axis: usize| {
+            meant.first().is_some_and(|&first| {
+                meant.iter().any(|&other| points[other][axis] != points[first][axis])
+            })
+        };
+        let others = self.experiment.axes.iter().zip(point).enumerate();
+        let others = others.filter(|(axis, _)| *axis != self.along && differ(*axis));
+        let labels = others.map(|(_, (axis, &place))| axis.points[place].label());
+        labels.collect::<Vec<_>>().join(", ")
     }
 }
 
