@@ -65,7 +65,9 @@ impl<'a> Teller<'a> {
              same order or direction without the size, differs is neither.",
         );
         for (experiment, kept) in &self.came {
-            page = self.experiment(page, experiment, kept);
+            if experiment.sensitivity.is_none() {
+                page = self.experiment(page, experiment, kept);
+            }
         }
         page = self.assumptions(page);
         self.not_attempted(page)
@@ -241,8 +243,12 @@ impl<'a> Teller<'a> {
         if self.published.assumed.is_empty() {
             return page;
         }
-        let headings = ["assumption", "value", "why", "if it were", "then"];
-        let mut table = Table::new(headings);
+        let mut table = Table::new(["assumption", "value, and why", "if it were", "then"]);
+        for (experiment, kept) in &self.came {
+            if experiment.sensitivity.is_some() {
+                table = table.note(&format!("{}: {}.", experiment.title, kept.made));
+            }
+        }
         for assumed in &self.published.assumed {
             let mut is_first = true;
             for other in &assumed.vary {
@@ -253,15 +259,19 @@ impl<'a> Teller<'a> {
                 let then = then.unwrap_or("not tried yet".to_owned());
                 table = table.row([
                     says(&assumed.what),
-                    says(&assumed.value),
-                    says(&assumed.why),
+                    says(&format!("{}: {}", assumed.value, assumed.why)),
                     Cell::Text(other.clone()),
                     Cell::Text(then),
                 ]);
                 is_first = false;
             }
         }
-        page.section(&format!("What was assumed ({})", self.paper.name)).table(table)
+        page.section(&format!("What was assumed ({})", self.paper.name))
+            .text(
+                "One assumption changed at a time, costs not sought again. Moves are against the \
+                 same points as they are, the least and the most of them.",
+            )
+            .table(table)
     }
 
     /// What another assumption does: to the numbers, and to the verdicts.
@@ -293,23 +303,16 @@ impl<'a> Teller<'a> {
                 range = Some((low.min(moved), high.max(moved)));
             }
             let (low, high) = range?;
-            moves.push(format!("{} {low:+.0} to {high:+.0} %", measure.label()));
+            if low.abs().max(high.abs()) >= 1.0 {
+                // Adding nothing makes a zero of what is rounded to less than nothing.
+                let (low, high) = (low.round() + 0.0, high.round() + 0.0);
+                moves.push(format!("{} {low:+.0} to {high:+.0} %", measure.label()));
+            }
         }
-        let verdicts = |change: &str| {
-            let rows = kept.rows.iter().filter(|row| row.change == change && !row.calibration);
-            rows.map(|row| (row.id.clone(), row.verdict)).collect::<BTreeMap<_, _>>()
-        };
-        let (was, is) = (verdicts(""), verdicts(change));
-        let changed: Vec<String> = is
-            .iter()
-            .filter(|(id, verdict)| was.get(*id) != Some(verdict))
-            .map(|(id, verdict)| format!("{id} {verdict}"))
-            .collect();
-        let changed = match changed.is_empty() {
-            true => "no verdict changes".to_owned(),
-            false => changed.join(", "),
-        };
-        Some(format!("{}; {changed}", moves.join(", ")))
+        if moves.is_empty() {
+            moves.push("nothing moves by a percent".to_owned());
+        }
+        Some(format!("{}; {}", moves.join(", "), changed_verdicts(kept, change)))
     }
 
     fn not_attempted(&self, page: Page) -> Page {
@@ -405,6 +408,27 @@ fn over_time(plot: &Plot, experiment: &Experiment, kept: &Kept) -> Option<Panel>
         panel = panel.with(Layer::steps(name, parts.iter().enumerate().map(value)));
     }
     Some(panel)
+}
+
+/// How the verdicts change with an assumption: which for the better, and how many for the worse.
+fn changed_verdicts(kept: &Kept, change: &str) -> String {
+    let verdicts = |change: &str| {
+        let rows = kept.rows.iter().filter(|row| row.change == change && !row.calibration);
+        rows.map(|row| (row.id.clone(), row.verdict)).collect::<BTreeMap<_, _>>()
+    };
+    let (was, is) = (verdicts(""), verdicts(change));
+    let both = is.iter().filter_map(|(id, is)| Some((id, was.get(id)?, is)));
+    let better: Vec<&str> =
+        both.clone().filter(|(_, was, is)| is < was).map(|(id, ..)| id.as_str()).collect();
+    let worse = both.filter(|(_, was, is)| is > was).count();
+    let better = match better.is_empty() {
+        true => "none better".to_owned(),
+        false => format!("better {}", better.join(", ")),
+    };
+    match (better.as_str(), worse) {
+        ("none better", 0) => "no verdict changes".to_owned(),
+        _ => format!("of {} verdicts {better}, {worse} worse", is.len()),
+    }
 }
 
 fn is_plain(row: &KeptRow) -> bool {
