@@ -113,16 +113,17 @@ impl<'a> Teller<'a> {
                  explains them, and predicts nothing.",
             );
         }
-        let panels = experiment.plots.iter().filter_map(|plot| {
+        let (mut wide, mut narrow) = (Vec::new(), Vec::new());
+        for plot in &experiment.plots {
             let panel = match plot.over_time.is_some() {
                 true => over_time(plot, experiment, kept),
                 false => self.panel(plot, experiment, kept),
             };
-            panel.map(|panel| panel.titled(&plot.title))
-        });
-        let panels: Vec<Panel> = panels.collect();
-        if !panels.is_empty() {
-            page = page.figure(Figure::of_panels("Ours and theirs", panels));
+            let panels = if has_many_names(plot, experiment) { &mut wide } else { &mut narrow };
+            panels.extend(panel.map(|panel| panel.titled(&plot.title)));
+        }
+        for panels in [wide, narrow].into_iter().filter(|panels| !panels.is_empty()) {
+            page = page.figure(Figure::of_panels("Figures", panels));
         }
         let mut groups: Vec<&str> = Vec::new();
         for row in kept.rows.iter().filter(|row| is_plain(row)) {
@@ -408,6 +409,13 @@ fn over_time(plot: &Plot, experiment: &Experiment, kept: &Kept) -> Option<Panel>
         panel = panel.with(Layer::steps(name, parts.iter().enumerate().map(value)));
     }
     Some(panel)
+}
+
+/// Whether more names stand along a plot than half of the page has room for.
+fn has_many_names(plot: &Plot, experiment: &Experiment) -> bool {
+    let along = plot.x.as_ref().map(|x| x.get_ref().as_str());
+    let axis = experiment.axes.iter().find(|axis| Some(axis.name()) == along);
+    axis.is_some_and(|axis| axis.points.len() > 6 && axis.points.iter().any(|p| p.x.is_none()))
 }
 
 /// How the verdicts change with an assumption: which for the better, and how many for the worse.

@@ -37,14 +37,16 @@ impl<'a> Legend<'a> {
         names.iter().position(|known| known.name == layer.name).unwrap_or(0)
     }
 
-    /// The colour of a layer; what was published has that of the layer in whose place it stands.
+    /// The colour of a layer; what was published has that of the layer in whose place it stands,
+    /// except on a bar, where it would not be seen.
     pub(crate) fn ink(&self, layer: &Layer) -> Ink {
         if !layer.is_published {
             return Ink::Series(self.number(layer));
         }
-        let over = layer.over.as_ref();
-        let place = self.series.iter().position(|ours| Some(&ours.name) == over);
-        place.map_or(Ink::Text, Ink::Series)
+        let is_under = |ours: &&Layer| {
+            Some(&ours.name) == layer.over.as_ref() && !matches!(ours.shape, Shape::Bars(_))
+        };
+        self.series.iter().position(is_under).map_or(Ink::Text, Ink::Series)
     }
 
     /// Draws it and returns how high it is: nothing where a single name would be in it.
