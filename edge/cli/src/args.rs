@@ -35,10 +35,10 @@ pub(crate) enum Command {
     Load(Load),
     /// Say what this machine allows, and what to do about what is missing.
     Doctor(Doctor),
-    /// Teach a policy in a page; without a name, list them.
+    /// Teach a policy, or a driver domain and its clients, in a page; without a name, list all.
     Help {
-        /// The policy.
-        policy: Option<String>,
+        /// A policy, or `driver`.
+        topic: Option<String>,
     },
     /// The keeper of a live run. Started by `run`, never by hand.
     #[command(hide = true)]
