@@ -13,7 +13,7 @@
 //! their weight are found first, and all are when each has been visited as often as there are
 //! domains.
 
-use slackline_units::{CpuSet, Span, Time};
+use slackline_units::{Span, Time};
 
 use crate::Moment;
 
@@ -56,7 +56,7 @@ pub(super) struct Counted {
 }
 
 impl Credit {
-    pub(super) fn give_exactly(&mut self, at: &Moment, asked: &mut CpuSet) {
+    pub(super) fn give_exactly(&mut self, at: &Moment) {
         let span = at.now().since(self.accounted);
         let level = &mut self.level;
         // In millionths of a CPU: what the limited leave to the others.
@@ -81,13 +81,13 @@ impl Credit {
             let Some(&row) = self.domains.list.get(place) else { break };
             visits -= self.domains[row].active;
             unseen -= 1;
-            self.visit(at, row, asked);
+            self.visit(at, row);
             let stays = self.domains.list.get(place) == Some(&row);
             self.level.cursor = place + usize::from(stays);
         }
     }
 
-    fn visit(&mut self, at: &Moment, row: usize, asked: &mut CpuSet) {
+    fn visit(&mut self, at: &Moment, row: usize) {
         self.settle(row);
         let period = self.rules.tick * 3;
         let active = self.domains[row].active;
@@ -96,7 +96,7 @@ impl Credit {
             let vcpu = self.domains[row].vcpus[index];
             if self.vcpus[vcpu].is_active {
                 let before = self.vcpus[vcpu].credit;
-                self.close_account(at, vcpu, allowed, asked);
+                self.close_account(at, vcpu, allowed);
                 let kept = self.vcpus[vcpu].credit;
                 // What somebody awake is owed is not for those who ran in its stead.
                 if !at.is_awake(vcpu) {
