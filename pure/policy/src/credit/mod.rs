@@ -73,7 +73,8 @@ Waking: who wakes UNDER is boosted and runs before all others for up to a tick (
 CPU time. It pays for it, so who sleeps little is soon OVER and waits like the rest.
 
 Cap: cap = \"0.4cpu\" is the most that all vCPUs of the domain may use together, in every
-period of three ticks, even if a CPU idles. What is not used is not saved up.
+period of three ticks, even if a CPU idles. What is not used is not saved up; what a late
+timer let it use beyond is owed, all of it.
 
 How long one may wait: credit and debt are kept up to a period for each active vCPU and
 one more. So with n active vCPUs that weigh W together, one of weight w works its debt
@@ -473,7 +474,7 @@ impl Credit {
 }
 
 fn nanoseconds(span: Span) -> i64 {
-    i64::try_from(span.ns()).unwrap_or(i64::MAX / 4)
+    i64::try_from(span.ns()).unwrap_or(i64::MAX)
 }
 
 /// A text for credit, which may be negative.
