@@ -400,47 +400,77 @@ fn usage(rules: &str, cap: u64, phase: u64) -> Usage {
     Usage { long_run: seconds.iter().sum::<u64>() / SECONDS, seconds }
 }
 
-/// The model of the reference, section 7.8 with section 15, item 7: what a capped hog gets alone,
-/// in the long run, and the error of single seconds in percent of the cap, whatever the phase of
-/// turns and ticks. A minute ends in the middle of a turn: so it has up to 30 ms more or less of
-/// it, 500 millionths. The long run of 25 % and 75 % under 3.0.3 depends on the phase: the
-/// reference has the mean over random ones.
+/// What a capped hog gets alone: in the long run, and the error of single seconds in percent of the
+/// cap, least and most over all phases of turns, ticks and seconds.
+struct Expected {
+    rules: &'static str,
+    cap: u64,
+    /// By the phase it is one of these.
+    long_run: &'static [u64],
+    errors: (i64, i64),
+}
+
+const fn expected(
+    rules: &'static str,
+    cap: u64,
+    long_run: &'static [u64],
+    errors: (i64, i64),
+) -> Expected {
+    Expected { rules, cap, long_run, errors }
+}
+
+/// The table of the reference, section 7.8 with section 15, item 7. It has means over random phases
+/// where the phase decides: 27.3 % for 25 % and 68.2 % for 75 %. It differs in one number, the
+/// least second of 25 % under 3.0.3: -4 % there, and in no phase less than the whole cap here.
+const TABLE: [Expected; 21] = [
+    expected("xen-3.0.3", 1, &[33_333], (200, 500)),
+    expected("xen-3.0.3", 2, &[33_333], (50, 200)),
+    expected("xen-3.0.3", 3, &[33_333], (0, 100)),
+    expected("xen-3.0.3", 5, &[66_667], (20, 80)),
+    expected("xen-3.0.3", 7, &[100_000], (29, 71)),
+    expected("xen-3.0.3", 10, &[100_000], (-10, 20)),
+    expected("xen-3.0.3", 25, &[266_667, 285_714], (0, 20)),
+    expected("xen-3.0.3", 50, &[500_000], (-4, 4)),
+    expected("xen-3.0.3", 75, &[500_000, 766_667], (-36, 5)),
+    expected("xen-3.0.3", 90, &[900_000], (-2, 1)),
+    expected("xen-2006-10-30", 1, &[10_000], (-100, 200)),
+    expected("xen-3.0.4", 1, &[10_000], (-100, 200)),
+    expected("xen-3.0.4", 2, &[20_000], (-100, 50)),
+    expected("xen-3.0.4", 3, &[30_000], (-67, 33)),
+    expected("xen-3.0.4", 5, &[50_000], (-40, 20)),
+    expected("xen-3.0.4", 7, &[70_000], (-14, 29)),
+    expected("xen-3.0.4", 10, &[100_000], (-10, 20)),
+    expected("xen-3.0.4", 25, &[250_000], (-4, 8)),
+    expected("xen-3.0.4", 50, &[500_000], (-4, 4)),
+    expected("xen-3.0.4", 75, &[750_000], (-4, 1)),
+    expected("xen-3.0.4", 90, &[900_000], (-2, 4)),
+];
+
+/// A minute ends in the middle of a turn: so it has up to 30 ms more or less of it, 500 millionths,
+/// and twice that where the phase decides whether it is parked a slice late. Both extremes are
+/// reached, and neither is exceeded.
 #[test]
 fn capped_hogs_get_what_they_got_under_xen() {
-    let table = [
-        ("xen-3.0.3", 1, 33_333..=33_333, 200..=500),
-        ("xen-3.0.3", 2, 33_333..=33_333, 50..=200),
-        ("xen-3.0.3", 3, 33_333..=33_333, 0..=100),
-        ("xen-3.0.3", 5, 66_667..=66_667, 20..=80),
-        ("xen-3.0.3", 7, 100_000..=100_000, 28..=72),
-        ("xen-3.0.3", 10, 100_000..=100_000, -10..=20),
-        ("xen-3.0.3", 25, 266_667..=300_000, -4..=20),
-        ("xen-3.0.3", 50, 500_000..=500_000, -4..=4),
-        ("xen-3.0.3", 75, 500_000..=766_667, -36..=5),
-        ("xen-3.0.3", 90, 900_000..=900_000, -3..=2),
-        ("xen-3.0.4", 1, 10_000..=10_000, -100..=200),
-        ("xen-3.0.4", 2, 20_000..=20_000, -100..=50),
-        ("xen-3.0.4", 3, 30_000..=30_000, -30..=30),
-        ("xen-3.0.4", 5, 50_000..=50_000, -40..=20),
-        ("xen-3.0.4", 7, 70_000..=70_000, -15..=29),
-        ("xen-3.0.4", 10, 100_000..=100_000, -10..=20),
-        ("xen-3.0.4", 25, 250_000..=250_000, -4..=8),
-        ("xen-3.0.4", 50, 500_000..=500_000, -4..=4),
-        ("xen-3.0.4", 75, 750_000..=750_000, -4..=2),
-        ("xen-3.0.4", 90, 900_000..=900_000, -3..=4),
-    ];
-    const PHASES: u64 = 6;
-    for (rules, cap, long_run, errors) in table {
-        for phase in (0..PHASES).map(|step| PERIOD * step / PHASES + 3_333) {
+    const PHASES: u64 = 100;
+    for Expected { rules, cap, long_run, errors } in TABLE {
+        let mut seen = (i64::MAX, i64::MIN);
+        let mut is_met = vec![false; long_run.len()];
+        for phase in (0..PHASES).map(|step| SECOND * step / PHASES + 333_333) {
             let usage = usage(rules, cap, phase);
-            let at = format!("{rules}, cap {cap} %, phase {phase}: {}", usage.long_run);
-            assert!(usage.long_run + 500 >= *long_run.start(), "{at}");
-            assert!(usage.long_run <= *long_run.end() + 500, "{at}");
+            let most = 500 * long_run.len() as u64;
+            let near = long_run.iter().position(|&near| usage.long_run.abs_diff(near) <= most);
+            let near = near.unwrap_or_else(|| {
+                panic!("{rules}, cap {cap} %, phase {phase}: {}", usage.long_run);
+            });
+            is_met[near] = true;
             for second in usage.seconds {
-                let error = second as i64 / cap as i64 / 100 - 100;
-                assert!(errors.contains(&error), "{at}: a second is {error} % off");
+                // In percent of the cap, to the nearest.
+                let error = (second as i64 + 50 * cap as i64) / (100 * cap as i64) - 100;
+                seen = (seen.0.min(error), seen.1.max(error));
             }
         }
+        assert_eq!(seen, errors, "{rules}, cap {cap} %");
+        assert!(is_met.iter().all(|&is_met| is_met), "{rules}, cap {cap} %: {is_met:?}");
     }
 }
 
