@@ -78,6 +78,7 @@ impl Credit {
 
     /// Decides by its credit what class a vCPU is of, and whether it is held. `allowed` is what its
     /// cap lets it use in a period, if it has one. Returns its credit for the balance.
+    #[inline]
     pub(super) fn close_account(&mut self, at: &Moment, vcpu: VcpuId, allowed: Option<i64>) -> i64 {
         let period = self.rules.period() * self.rules.credit();
         let bound = match self.rules.floor {

@@ -228,12 +228,16 @@ impl Credit {
         }
     }
 
-    /// The class of a vCPU changes.
+    /// The class of a vCPU changes, or stays.
+    #[inline]
     pub(super) fn set_class(&mut self, vcpu: VcpuId, class: Class) {
         let account = &mut self.vcpus[vcpu];
-        if core::mem::replace(&mut account.class, class) == class {
-            return;
+        if core::mem::replace(&mut account.class, class) != class {
+            self.place_by_class(vcpu, class);
         }
+    }
+
+    fn place_by_class(&mut self, vcpu: VcpuId, class: Class) {
         let Some(cpu) = self.queues.list_of(vcpu) else { return };
         if self.rules.changes == Changes::Tick {
             self.queues.reclass(vcpu, class);
