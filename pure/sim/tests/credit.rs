@@ -33,6 +33,9 @@ struct Dom {
     confined: Vec<(u64, u8)>,
 }
 
+/// One that never sleeps and may run everywhere.
+const HOG: Dom = Dom { weight: 256, cap: None, vcpus: 1, sleeps: Vec::new(), confined: Vec::new() };
+
 impl Dom {
     /// Where it may run: from when until when on which of so many CPUs. A set in which there is
     /// none of them is all of them.
@@ -483,5 +486,41 @@ fn capped_hogs_get_their_caps() {
             let part = cap * 10_000 * PERIOD / SECOND;
             assert!(second.abs_diff(cap * 10_000) <= part, "{second}, cap {cap} %");
         }
+    }
+}
+
+/// The reference, section 15, item 14: 3.0.3 parked a domain that had more than its fair share,
+/// even below its cap, so often both of its vCPUs at once: a CPU idled, and the rival had half of
+/// one.
+/// The test of 3.0.4 ended that.
+#[test]
+fn a_cap_once_held_to_the_fair_share_and_left_a_cpu_idle() {
+    let dom = |cap, vcpus| Dom { weight: 256, cap, vcpus, ..HOG };
+    let doms = [dom(Some(150), 2), dom(None, 1)];
+    for (rules, rival) in [("xen-3.0.3", 50), ("xen-3.0.4", 100), ("exact", 100)] {
+        let trace = run(&format!("rules = \"{rules}\""), &host(2, 60 * SECOND), &doms);
+        for (used, percent) in used(&trace, &doms).into_iter().zip([100, rival]) {
+            let error = used.abs_diff(percent * 60 * SECOND / 100);
+            assert!(error <= 5 * PERIOD, "{rules}: used {used}, not {percent} %");
+        }
+    }
+}
+
+/// The reference, section 7.7, item 1: who always sleeps as a CPU ticks pays nothing, and has all
+/// of the 95 % that it asks for. Paying for what it uses it has its half.
+#[test]
+fn who_dodges_the_ticks_once_had_nearly_all_of_a_cpu() {
+    for (rules, permille) in [("xen-3.0.4", 950), ("exact", 500)] {
+        let trace = simulate(&format!(
+            "title = \"ticks\"\nlength = \"60s\"\n\
+             policy = {{ name = \"credit\", rules = \"{rules}\" }}\n[host]\ncpus = 1\n\
+             [[domain]]\nname = \"dodger\"\nshare.credit = {{}}\n\
+             work = {{ kind = \"periodic\", period = \"10ms\", work = \"9.5ms\", \
+             offset = \"10.2ms\" }}\n\
+             [[domain]]\nname = \"hog\"\nshare.credit = {{}}\nwork = {{ kind = \"spin\" }}\n"
+        ));
+        let used = used(&trace, &[HOG, HOG])[0];
+        let error = used.abs_diff(permille * 60 * SECOND / 1_000);
+        assert!(error <= 5 * PERIOD, "{rules}: used {used}, not {permille} permille");
     }
 }

@@ -18,8 +18,10 @@
 //!   been put back into one may have its CPU still.
 //!
 //! Under the rules of Xen it departs from Xen in this: at one instant a pass comes before a wake,
-//! and a turn that another cuts short as it begins does not count; a CPU never passes while another
-//! holds a lock; a slice ends neither early nor merged with other timers.
+//! and one that the master's accounting asks for before the other CPU's tick, which then charges
+//! nobody; a turn that another cuts short as it begins does not count; a CPU never passes while
+//! another holds a lock; a slice ends neither early nor merged with other timers; a change of
+//! weight or cap stops no domain and boosts nobody.
 
 mod accounting;
 mod domains;
