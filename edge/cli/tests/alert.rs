@@ -55,6 +55,27 @@ fn whoever_can_limit_holds_one_that_never_stops_to_its_share() {
     }
 }
 
+/// The errors of single seconds that were published for Credit, -100 to +370 %, at the smallest
+/// share. A turn of 30 ms is three times what a second of it allows: none in a second is -100 %,
+/// one +200 %, and two, where Dom0 cut one short, at most +500 %.
+#[test]
+fn credit_of_2006_is_off_by_whole_turns_and_a_budget_takes_that_away() {
+    let errors = |case: &str| {
+        let test = ["alert", "--seeds", "1", "--length", "3min", "--targets", "1", "--json"];
+        let whole = json(&Place::new().run(&[&test[..], &["--policy", case]].concat()).good());
+        let row = &whole["cases"][0]["targets"][0];
+        assert_eq!((&row["target_ppm"], &row["seconds"]), (&10_000.into(), &180.into()));
+        ["error_least_ppm", "error_most_ppm"].map(|name| row[name].as_i64().expect("an error"))
+    };
+    let [least, most] = errors("credit:rules=xen-2006-10-30");
+    assert_eq!(least, -1_000_000, "a second without a turn");
+    assert!((3_700_000..=5_000_000).contains(&most), "{most}");
+    // A second is 33 periods and a third: so off by no more than a period's part.
+    let part = 1_000_000 * 30 / 1_000;
+    let [least, most] = errors("credit:rules=xen-2006-10-30:park=budget");
+    assert!(-part <= least && most <= part, "{least} to {most}");
+}
+
 #[test]
 fn every_second_is_a_line_and_all_of_it_a_page() {
     let place = Place::new();

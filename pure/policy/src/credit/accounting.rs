@@ -1,6 +1,6 @@
 //! Giving credit: who is given how much, and what becomes of the accounts.
 
-use slackline_units::{CpuId, CpuSet, VcpuId};
+use slackline_units::{CpuId, VcpuId};
 
 use crate::Moment;
 
@@ -11,23 +11,23 @@ use super::{Credit, Why};
 
 impl Credit {
     /// The master's third tick: credit for everybody who is active, and room under the caps.
-    pub(super) fn give_credit(&mut self, at: &Moment, asked: &mut CpuSet) {
+    pub(super) fn give_credit(&mut self, at: &Moment) {
         if self.rules.park == Park::Budget {
-            self.renew_budgets(at, asked);
+            self.renew_budgets(at);
         }
         if self.rules.credits.is_some() {
-            self.give_counted(at, asked);
+            self.give_counted(at);
         } else {
-            self.give_exactly(at, asked);
+            self.give_exactly(at);
         }
         if self.rules.changes == Changes::Now {
-            self.apply_changes(at, asked);
+            self.apply_changes(at);
         }
     }
 
     /// Nobody waits while a CPU idles, and nobody runs who is parked. A turn that has begun is not
     /// cut short otherwise.
-    fn apply_changes(&mut self, at: &Moment, asked: &mut CpuSet) {
+    fn apply_changes(&mut self, at: &Moment) {
         for cpu in (0..self.cpus.len()).map(CpuId::new) {
             let can = |vcpu, cpu| self.can_soon(at, vcpu, cpu);
             let passes = match self.cpus[cpu.index()].chosen {
@@ -36,13 +36,13 @@ impl Credit {
             };
             if passes {
                 self.pass(at, cpu, Why::Preempted);
-                asked.insert(cpu);
+                self.untold.insert(cpu);
             }
         }
     }
 
     /// As Xen did, in whole credits (section 7.3).
-    fn give_counted(&mut self, at: &Moment, asked: &mut CpuSet) {
+    fn give_counted(&mut self, at: &Moment) {
         let weight = self.domains.weight;
         if weight == 0 {
             self.balance = 0;
@@ -65,7 +65,7 @@ impl Credit {
                 let vcpu = self.domains[row].vcpus[index];
                 if self.vcpus[vcpu].is_active {
                     self.vcpus[vcpu].credit += grant.each * credit;
-                    balance += self.close_account(at, vcpu, allowed, asked) / credit;
+                    balance += self.close_account(at, vcpu, allowed) / credit;
                 }
             }
         }
@@ -78,13 +78,8 @@ impl Credit {
 
     /// Decides by its credit what class a vCPU is of, and whether it is held. `allowed` is what its
     /// cap lets it use in a period, if it has one. Returns its credit for the balance.
-    pub(super) fn close_account(
-        &mut self,
-        at: &Moment,
-        vcpu: VcpuId,
-        allowed: Option<i64>,
-        asked: &mut CpuSet,
-    ) -> i64 {
+    #[inline]
+    pub(super) fn close_account(&mut self, at: &Moment, vcpu: VcpuId, allowed: Option<i64>) -> i64 {
         let period = self.rules.period() * self.rules.credit();
         let bound = match self.rules.floor {
             Floor::Period => period,
@@ -102,7 +97,7 @@ impl Credit {
                 Park::Queue if is_over_cap => self.set_class(vcpu, Class::Parked),
                 Park::Pause if is_over_cap && !is_parked => {
                     self.set_class(vcpu, Class::Over);
-                    self.pause(at, vcpu, asked);
+                    self.pause(at, vcpu);
                 }
                 _ => self.set_class(vcpu, Class::Over),
             }
@@ -117,7 +112,7 @@ impl Credit {
         if is_paused {
             self.vcpus[vcpu].is_parked = false;
             if at.is_awake(vcpu) {
-                self.enqueue(at, vcpu, asked);
+                self.enqueue(at, vcpu);
             }
         }
         match self.rules.leaving {
@@ -141,13 +136,13 @@ impl Credit {
     }
 
     /// Stops a vCPU until it is out of debt.
-    fn pause(&mut self, at: &Moment, vcpu: VcpuId, asked: &mut CpuSet) {
+    fn pause(&mut self, at: &Moment, vcpu: VcpuId) {
         let account = &mut self.vcpus[vcpu];
         account.is_parked = true;
         match account.on {
             Some(cpu) => {
                 self.pass(at, cpu, Why::Preempted);
-                asked.insert(cpu);
+                self.untold.insert(cpu);
             }
             None => self.queues.remove(vcpu),
         }
@@ -196,7 +191,7 @@ impl Credit {
     }
 
     /// Room under a cap grows with time, and is not saved up beyond a period's.
-    fn renew_budgets(&mut self, at: &Moment, asked: &mut CpuSet) {
+    fn renew_budgets(&mut self, at: &Moment) {
         let since = at.now().since(self.accounted);
         let spending = core::mem::take(&mut self.domains.spending);
         for row in spending {
@@ -210,7 +205,7 @@ impl Credit {
             } else {
                 domain.is_spending = false;
             }
-            self.unpark(at, row, asked);
+            self.unpark(at, row);
         }
     }
 }

@@ -201,6 +201,6 @@ impl Domains {
     pub(super) fn allowance(&self, row: usize, span: Span) -> Option<i64> {
         let cap = self.rows[row].cap?;
         let amount = u128::from(cap.ppm()) * u128::from(span.ns()) / 1_000_000;
-        Some(i64::try_from(amount).unwrap_or(i64::MAX / 4))
+        Some(i64::try_from(amount).unwrap_or(i64::MAX))
     }
 }

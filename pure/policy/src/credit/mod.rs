@@ -18,8 +18,10 @@
 //!   been put back into one may have its CPU still.
 //!
 //! Under the rules of Xen it departs from Xen in this: at one instant a pass comes before a wake,
-//! and a turn that another cuts short as it begins does not count; a CPU never passes while another
-//! holds a lock; a slice ends neither early nor merged with other timers.
+//! and one that the master's accounting asks for before the other CPU's tick, which then charges
+//! nobody; a turn that another cuts short as it begins does not count; a CPU never passes while
+//! another holds a lock; a slice ends neither early nor merged with other timers; a change of
+//! weight or cap stops no domain and boosts nobody.
 
 mod accounting;
 mod domains;
@@ -66,13 +68,15 @@ UNDER while it has credit left and OVER when it has none. Those UNDER run before
 OVER, each for a turn (30 ms) in the order in which they came, or for as long as it is
 owed more than a period and more than the next one. CPU time that nobody UNDER wants
 goes to those OVER. Accounts are the same on all CPUs, and a CPU that finds nobody UNDER
-in its own list takes somebody from another's.
+in its own list takes somebody from another's. No CPU idles while somebody waits who may
+run on it and is not held to a cap; under the rules of Xen that may last for a slice.
 
 Waking: who wakes UNDER is boosted and runs before all others for up to a tick (10 ms) of
 CPU time. It pays for it, so who sleeps little is soon OVER and waits like the rest.
 
 Cap: cap = \"0.4cpu\" is the most that all vCPUs of the domain may use together, in every
-period of three ticks, even if a CPU idles. What is not used is not saved up.
+period of three ticks, even if a CPU idles. What is not used is not saved up; what a late
+timer let it use beyond is owed, all of it.
 
 How long one may wait: credit and debt are kept up to a period for each active vCPU and
 one more. So with n active vCPUs that weigh W together, one of weight w works its debt
@@ -115,6 +119,8 @@ struct Credit {
     balance: i64,
     /// How credit is given where it is not counted.
     level: Level,
+    /// The CPUs for which nobody is chosen.
+    free: CpuSet,
     /// CPUs whose choice has changed in a call that could not say so; the CPU that was concerned
     /// asks to be rung at once, and says so then.
     untold: CpuSet,
@@ -192,25 +198,15 @@ impl Policy for Credit {
     fn adjust(&mut self, at: &Moment, vcpu: VcpuId, share: &Values) -> Result<CpuSet, AdmitError> {
         let domain = self.vcpus[vcpu].domain;
         self.change_terms(domain, share);
-        let mut asked = CpuSet::NONE;
         if self.rules.park == Park::Budget {
-            self.unpark(at, domain, &mut asked);
+            self.unpark(at, domain);
         }
-        let account = &self.vcpus[vcpu];
-        if at.is_allowed(vcpu, account.home) {
-            return Ok(asked);
+        if at.is_allowed(vcpu, self.vcpus[vcpu].home) {
+            self.offer(at, vcpu);
+        } else {
+            self.expel(at, vcpu);
         }
-        let (on, home) = (account.on, self.better_cpu(at, vcpu));
-        self.move_home(vcpu, home);
-        if let Some(cpu) = on {
-            self.pass(at, cpu, Why::Preempted);
-            asked.insert(cpu);
-            self.wake_up(at, vcpu, &mut asked);
-        } else if self.queues.list_of(vcpu).is_some() {
-            self.queues.remove(vcpu);
-            self.enqueue(at, vcpu, &mut asked);
-        }
-        Ok(asked)
+        Ok(self.tell())
     }
 
     fn leave(&mut self, at: &Moment, vcpu: VcpuId) {
@@ -222,16 +218,16 @@ impl Policy for Credit {
         self.domains.leave(account.domain, vcpu);
         if let Some(cpu) = on {
             self.pass(at, cpu, Why::Over);
+            self.tell_later(at, cpu);
         }
     }
 
     fn wake(&mut self, at: &Moment, vcpu: VcpuId) -> CpuSet {
-        let mut asked = CpuSet::NONE;
         if self.rules.newcomers == Newcomers::Awake {
             self.become_active(vcpu);
         }
-        self.wake_up(at, vcpu, &mut asked);
-        asked
+        self.wake_up(at, vcpu);
+        self.tell()
     }
 
     fn start(&mut self, at: &Moment, vcpu: VcpuId) {
@@ -243,6 +239,7 @@ impl Policy for Credit {
             self.queues.put_mark(cpu);
             self.take(at, cpu, vcpu);
         }
+        self.tell_later(at, cpu);
     }
 
     fn charge(&mut self, _: &Moment, vcpu: VcpuId, ran: Span) {
@@ -274,9 +271,7 @@ impl Policy for Credit {
             let yields = why == TurnEnd::Yield;
             self.pass(at, cpu, if yields { Why::Yielded } else { Why::Over });
         }
-        if !self.untold.is_empty() {
-            self.cpus[cpu.index()].asks = Some(at.now());
-        }
+        self.tell_later(at, cpu);
     }
 
     fn block(&mut self, at: &Moment, vcpu: VcpuId) {
@@ -284,16 +279,21 @@ impl Policy for Credit {
         self.retire(at, vcpu);
         if let Some(cpu) = on {
             self.pass(at, cpu, Why::Over);
+            self.tell_later(at, cpu);
         }
     }
 
     fn pick(&self, at: &Moment, cpu: CpuId) -> Pick {
         let this = &self.cpus[cpu.index()];
         let can = |&vcpu: &VcpuId| at.is_eligible(vcpu, cpu);
+        let leaves = |vcpu| at.cpu_of(vcpu).is_some_and(|other| other != cpu);
         let (vcpu, limit) = match this.chosen.filter(can) {
             Some(vcpu) => (vcpu, this.until.since(at.now())),
             None if this.chosen.is_none() && self.rules.changes == Changes::Tick => {
                 return Pick::Idle; // It passes when it is told to, or has idled for a slice.
+            }
+            None if self.rules.changes == Changes::Now && this.chosen.is_some_and(leaves) => {
+                return Pick::Idle; // The chosen one comes at this very instant.
             }
             None => match self.best(at, cpu, &|vcpu, cpu| at.is_eligible(vcpu, cpu)) {
                 Some(vcpu) => (vcpu, self.turn(vcpu)),
@@ -314,17 +314,22 @@ impl Policy for Credit {
     }
 
     fn ring(&mut self, at: &Moment, cpu: CpuId) -> CpuSet {
+        self.cpus[cpu.index()].asks = None;
         self.catch_up(at, cpu);
-        let this = &mut self.cpus[cpu.index()];
-        this.asks = None;
+        let this = &self.cpus[cpu.index()];
         let has_idled = this.chosen.is_none() && this.until <= at.now();
         if has_idled && self.rules.changes == Changes::Tick {
             self.pass(at, cpu, Why::Over);
         }
-        // It is asked before those that are told now.
+        let mut told = self.tell();
         let this = &mut self.cpus[cpu.index()];
-        this.asks = this.asks.map(|asks| asks.after(Span::from_ns(1)));
-        core::mem::take(&mut self.untold)
+        // It may be asked before the CPU is that its chosen one leaves, and asks through that one.
+        if let Some(other) = this.asks.take().and(this.chosen).and_then(|vcpu| at.cpu_of(vcpu)) {
+            told.insert(other);
+            self.untold.insert(cpu);
+            self.tell_later(at, other);
+        }
+        told
     }
 
     fn account(&self, vcpu: VcpuId) -> Account {
@@ -379,7 +384,36 @@ impl Credit {
             domains: Domains::default(),
             balance: 0,
             level: Level::default(),
+            free: CpuSet::first_n(topology.cpus),
             untold: CpuSet::NONE,
+        }
+    }
+
+    /// The CPUs that are to be asked.
+    fn tell(&mut self) -> CpuSet {
+        core::mem::take(&mut self.untold)
+    }
+
+    /// Where a call cannot say which CPUs are to be asked, the one that it concerns is rung at
+    /// once, but not before others tick.
+    fn tell_later(&mut self, at: &Moment, cpu: CpuId) {
+        if !self.untold.is_empty() {
+            let ticks = self.rules.changes == Changes::Tick;
+            self.cpus[cpu.index()].asks = Some(at.now().after(Span::from_ns(u64::from(ticks))));
+        }
+    }
+
+    /// A vCPU may no longer run where it is at home.
+    fn expel(&mut self, at: &Moment, vcpu: VcpuId) {
+        let (on, home) = (self.vcpus[vcpu].on, self.better_cpu(at, vcpu));
+        self.move_home(vcpu, home);
+        if let Some(cpu) = on {
+            self.pass(at, cpu, Why::Preempted);
+            self.untold.insert(cpu);
+            self.wake_up(at, vcpu);
+        } else if self.queues.list_of(vcpu).is_some() {
+            self.queues.remove(vcpu);
+            self.enqueue(at, vcpu);
         }
     }
 
@@ -432,10 +466,8 @@ impl Credit {
         }
         if cpu == MASTER && self.ticks >= 3 {
             self.ticks = 0;
-            let mut asked = CpuSet::NONE;
-            self.give_credit(at, &mut asked);
+            self.give_credit(at);
             self.accounted = now;
-            self.untold.extend(asked.iter());
         }
         if self.rules.changes == Changes::Tick {
             self.queues.sort(cpu);
@@ -444,7 +476,7 @@ impl Credit {
 }
 
 fn nanoseconds(span: Span) -> i64 {
-    i64::try_from(span.ns()).unwrap_or(i64::MAX / 4)
+    i64::try_from(span.ns()).unwrap_or(i64::MAX)
 }
 
 /// A text for credit, which may be negative.

@@ -12,6 +12,7 @@ impl Credit {
     /// Chooses anew who has a CPU, and for how long.
     pub(super) fn pass(&mut self, at: &Moment, cpu: CpuId, why: Why) {
         self.queues.put_mark(cpu);
+        let before = self.cpus[cpu.index()].chosen;
         self.put_back(at, cpu, why);
         let can = |vcpu, cpu| self.can_soon(at, vcpu, cpu);
         match self.best(at, cpu, &can) {
@@ -23,12 +24,16 @@ impl Credit {
                 this.until = at.now().after(self.rules.slice);
             }
         }
+        if let Some(before) = before {
+            self.offer(at, before);
+        }
     }
 
     /// The chosen one goes back into its list, if it has work and may.
     pub(super) fn put_back(&mut self, at: &Moment, cpu: CpuId, why: Why) {
         let this = &mut self.cpus[cpu.index()];
         let Some(vcpu) = this.chosen.take() else { return };
+        self.free.insert(cpu);
         let left = this.turn_ends.since(at.now());
         let ran = at.now().since(this.from);
         let account = &mut self.vcpus[vcpu];
@@ -84,6 +89,7 @@ impl Credit {
         let now = at.now();
         let this = &mut self.cpus[cpu.index()];
         this.chosen = Some(vcpu);
+        self.free.remove(cpu);
         this.from = now;
         this.turn_ends = now.after(account.turn);
         this.until = now.after(limit);
@@ -145,7 +151,7 @@ impl Credit {
     }
 
     /// A vCPU has work: it is boosted if it has credit, and stands where it is served soonest.
-    pub(super) fn wake_up(&mut self, at: &Moment, vcpu: VcpuId, asked: &mut CpuSet) {
+    pub(super) fn wake_up(&mut self, at: &Moment, vcpu: VcpuId) {
         if self.rules.park == Park::Budget && self.is_broke(vcpu) {
             self.vcpus[vcpu].is_parked = true;
         }
@@ -161,11 +167,11 @@ impl Credit {
             let cpu = self.better_cpu(at, vcpu);
             self.move_home(vcpu, cpu);
         }
-        self.enqueue(at, vcpu, asked);
+        self.enqueue(at, vcpu);
     }
 
     /// A vCPU stands in its list from now on, and CPUs that may have to serve it pass.
-    pub(super) fn enqueue(&mut self, at: &Moment, vcpu: VcpuId, asked: &mut CpuSet) {
+    pub(super) fn enqueue(&mut self, at: &Moment, vcpu: VcpuId) {
         let (home, class) = (self.vcpus[vcpu].home, self.vcpus[vcpu].class);
         self.queues.push(home, class, vcpu);
         let there = self.class_on(home);
@@ -176,32 +182,33 @@ impl Credit {
         if there > Class::Idle {
             passes.extend(self.idle(at, vcpu).iter());
         }
-        let before = self.cpus[home.index()].chosen;
         for cpu in passes.iter() {
             self.pass(at, cpu, Why::Preempted);
-            asked.insert(cpu);
-        }
-        // Who had to give way may find an idle CPU where the newcomer could not run.
-        let displaced = before.filter(|&before| self.queues.list_of(before).is_some());
-        if let Some(displaced) = displaced
-            && self.rules.changes == Changes::Now
-            && let Some(cpu) = self.idle(at, displaced).first()
-        {
-            self.pass(at, cpu, Why::Preempted);
-            asked.insert(cpu);
+            self.untold.insert(cpu);
         }
     }
 
-    /// The CPUs on which a vCPU may run and nobody is or is about to be.
-    fn idle(&self, at: &Moment, vcpu: VcpuId) -> CpuSet {
-        let mut idle = at.idle();
-        if !idle.is_empty() {
-            idle = idle.and(&at.allowed(vcpu));
-            for cpu in idle.iter().filter(|cpu| self.cpus[cpu.index()].chosen.is_some()) {
-                idle.remove(cpu);
-            }
+    /// Who waits from now on may find a CPU that is idle because nobody else could run there. Xen
+    /// let it wait until that CPU looked for work by itself.
+    pub(super) fn offer(&mut self, at: &Moment, vcpu: VcpuId) {
+        if self.rules.changes == Changes::Now
+            && self.queues.list_of(vcpu).is_some()
+            && let Some(cpu) = self.idle(at, vcpu).first()
+            && self.can_soon(at, vcpu, cpu)
+        {
+            self.pass(at, cpu, Why::Preempted);
+            self.untold.insert(cpu);
         }
-        idle
+    }
+
+    /// The CPUs on which a vCPU may run and nobody is or is about to be. In Xen one that somebody
+    /// was still leaving was not idle yet.
+    fn idle(&self, at: &Moment, vcpu: VcpuId) -> CpuSet {
+        let idle = match self.rules.changes {
+            Changes::Now => self.free,
+            Changes::Tick => at.idle().and(&self.free),
+        };
+        if idle.is_empty() { idle } else { idle.and(&at.allowed(vcpu)) }
     }
 
     /// A vCPU goes to sleep or away: it is in no list and not chosen, and whatever it held of its
@@ -221,12 +228,16 @@ impl Credit {
         }
     }
 
-    /// The class of a vCPU changes.
+    /// The class of a vCPU changes, or stays.
+    #[inline]
     pub(super) fn set_class(&mut self, vcpu: VcpuId, class: Class) {
         let account = &mut self.vcpus[vcpu];
-        if core::mem::replace(&mut account.class, class) == class {
-            return;
+        if core::mem::replace(&mut account.class, class) != class {
+            self.place_by_class(vcpu, class);
         }
+    }
+
+    fn place_by_class(&mut self, vcpu: VcpuId, class: Class) {
         let Some(cpu) = self.queues.list_of(vcpu) else { return };
         if self.rules.changes == Changes::Tick {
             self.queues.reclass(vcpu, class);
@@ -259,12 +270,12 @@ impl Credit {
     }
 
     /// Those held to a cap under which there is room again go on.
-    pub(super) fn unpark(&mut self, at: &Moment, row: usize, asked: &mut CpuSet) {
+    pub(super) fn unpark(&mut self, at: &Moment, row: usize) {
         for index in 0..self.domains[row].vcpus.len() {
             let vcpu = self.domains[row].vcpus[index];
             if self.vcpus[vcpu].is_parked && !self.is_broke(vcpu) {
                 self.vcpus[vcpu].is_parked = false;
-                self.enqueue(at, vcpu, asked);
+                self.enqueue(at, vcpu);
             }
         }
     }
@@ -274,9 +285,8 @@ impl Credit {
         let Some(from) = self.vcpus[vcpu].on else { return };
         self.move_home(vcpu, to);
         self.pass(at, from, Why::Preempted);
-        let mut asked = CpuSet::one(from);
-        self.wake_up(at, vcpu, &mut asked);
-        self.untold.extend(asked.iter());
+        self.untold.insert(from);
+        self.wake_up(at, vcpu);
     }
 
     pub(super) fn move_home(&mut self, vcpu: VcpuId, to: CpuId) {

@@ -420,10 +420,26 @@ fn a_cap_holds_in_every_period() {
     );
 }
 
+const CENTURY: Span = Span::from_secs(100 * 365 * 24 * 3_600);
+
+/// A turn under a cap that ends a century late: what the cap did not allow of it is owed, so the
+/// domain is held, and nothing wraps into room. A cap of a CPU or more allows all of it.
+#[test]
+fn a_century_beyond_a_cap_is_owed() {
+    for rules in ["exact", "xen-3.0.3", "xen-2006-10-30", "xen-3.0.4"] {
+        for (cap, is_held) in [("0.0001%", true), ("99%", true), ("100%", false), ("900%", false)] {
+            let hogs = format!("a cap={cap} r\nb r");
+            let turns = turns(&format!("credit rules={rules} park=budget"), &hogs, CENTURY, 40);
+            // The one that a century had been may come first.
+            let had = turns[1..].iter().filter(|turn| turn.who == 'a').count();
+            assert_eq!(had == 0, is_held, "{rules}, cap {cap}: {had} turns of 39");
+        }
+    }
+}
+
 /// A step that spans a century: nothing overflows under any rules, and then the two take turns.
 #[test]
 fn a_century_is_not_too_long() {
-    const CENTURY: Span = Span::from_secs(100 * 365 * 24 * 3_600);
     for rules in ["exact", "xen-3.0.3", "xen-2006-10-30", "xen-3.0.4"] {
         for weight in [1, 65_535] {
             let hogs = format!("a weight={weight} r\nb weight={weight} r");
