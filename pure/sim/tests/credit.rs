@@ -378,6 +378,20 @@ fn three_on_two_cpus_have_two_thirds_each() {
     }
 }
 
+/// Three that may use 66 % of a CPU each have it on two CPUs, to a turn: turns are short enough for
+/// the third to run when the first two have had theirs.
+#[test]
+fn three_capped_at_two_thirds_of_two_cpus_get_that() {
+    let hog =
+        Dom { weight: 256, cap: Some(66), vcpus: 1, sleeps: Vec::new(), confined: Vec::new() };
+    let doms = vec![hog; 3];
+    let trace = run("", &host(2, 60 * SECOND), &doms);
+    for (index, used) in used(&trace, &doms).into_iter().enumerate() {
+        let (least, most) = (60 * SECOND * 66 / 100 - 10 * MS, 60 * SECOND * 66 / 100);
+        assert!(least <= used && used <= most, "d{index} used {used}, not {least} to {most}");
+    }
+}
+
 /// What a hog with this cap uses of each second: first the sum of all, in parts of a million.
 struct Usage {
     long_run: u64,

@@ -65,11 +65,11 @@ pub(crate) const SPEC: Spec = Spec {
     page: "Every domain is given credit by its weight and pays with it for CPU time: twice the
 weight, twice the time, and the vCPUs of a domain share what it is given. A vCPU is
 UNDER while it has credit left and OVER when it has none. Those UNDER run before those
-OVER, each for a turn (30 ms) in the order in which they came, or for as long as it is
-owed more than a period and more than the next one. CPU time that nobody UNDER wants
-goes to those OVER. Accounts are the same on all CPUs, and a CPU that finds nobody UNDER
-in its own list takes somebody from another's. No CPU idles while somebody waits who may
-run on it and is not held to a cap; under the rules of Xen that may last for a slice.
+OVER, each for a turn (a tick of 10 ms) in the order in which they came, or for as long
+as it is owed more than a period and more than the next one. CPU time that nobody UNDER
+wants goes to those OVER. Accounts are the same on all CPUs, and a CPU that finds nobody
+UNDER in its own list takes somebody from another's. No CPU idles while somebody waits
+who may run on it and is not held to a cap; by Xen's rules that may last for a slice.
 
 Waking: who wakes UNDER is boosted and runs before all others for up to a tick (10 ms) of
 CPU time. It pays for it, so who sleeps little is soon OVER and waits like the rest.
@@ -88,10 +88,10 @@ each of its vCPUs, however long the time and on any number of CPUs. A vCPU has n
 more than one CPU: what its weight would give it beyond goes to the others by theirs.
 
 rules = \"xen-3.0.3\", \"xen-2006-10-30\" and \"xen-3.0.4\" behave like these versions of Xen,
-flaws included: whoever runs at a tick pays for all of it, and who sleeps through ticks
-pays nothing; caps are rounded up (by 3.0.3 to 3.33 % of a CPU) and hold a vCPU only from
-the next turn on; debt and saved credit are forgotten. Each such rule is a parameter by
-itself: try one at a time.",
+flaws included: turns of three ticks; whoever runs at a tick pays for all of it, and who
+sleeps through ticks pays nothing; caps are rounded up (by 3.0.3 to 3.33 % of a CPU) and
+hold a vCPU only from the next turn on; debt and saved credit are forgotten. Each such
+rule is a parameter by itself: try one at a time.",
     policy_fields: FIELDS,
     share_fields: &[WEIGHT, CAP],
     promise: |_| Ok(None),

@@ -11,10 +11,11 @@ pub(super) const RULES: Field = Field::choice(
 );
 pub(super) const SLICE: Field = Field::span_within(
     "slice",
-    "30ms",
-    (Span::from_us(100), Span::from_secs(1)),
-    "how long a turn lasts",
+    "0ms",
+    (Span::ZERO, Span::from_secs(1)),
+    "how long a turn lasts, 100us at least; 0ms is a tick, or three by the rules of Xen",
 );
+const LEAST_SLICE: Span = Span::from_us(100);
 pub(super) const TICK: Field = Field::span_within(
     "tick",
     "10ms",
@@ -203,9 +204,14 @@ impl Rules {
             said => said,
         };
         let xen = |exact, xen| [exact, xen, xen, xen];
+        let tick = values.span(&TICK);
+        // With a turn as long as a period, three that may use 66 % of two CPUs each do not get it:
+        // who has run for its whole turn leaves too little of the period for the third.
+        let turn = if column == 0 { tick } else { tick * 3 };
+        let slice = values.span(&SLICE);
         Rules {
-            slice: values.span(&SLICE),
-            tick: values.span(&TICK),
+            slice: if slice.is_zero() { turn } else { slice.max(LEAST_SLICE) },
+            tick,
             phase: values.span(&PHASE),
             sampling: match word(&SAMPLING, xen("exact", "tick")) {
                 "tick" => Sampling::Tick,
