@@ -26,7 +26,7 @@ fn scenario(length: &str, more: &str) -> String {
 
 const HTTPERF: &str = "[[client]]\nkind = \"httperf\"\nto = \"web\"\nrate = 200\n";
 
-const NOTE: &str = "note:  live, Linux's own network and disk take the place of ";
+const NOTE: &str = "note:  live, Linux's own network, disk and scheduling take the place of ";
 
 fn run_json(live: &Live, scenario: &str) -> Value {
     live.place.write("it.toml", scenario.as_bytes());
@@ -135,6 +135,28 @@ fn what_has_no_real_counterpart_is_refused() {
         ran.says(says).says("hint:  `slackline sim` does it");
     }
     live.nothing_is_left();
+}
+
+/// Its threads compute at once when the run begins, on all CPUs, before the policy has chosen it:
+/// what it has too much then is charged, and it is kept from running until that is made up for.
+#[test]
+fn an_exact_domain_with_several_threads_gets_no_more_than_its_share() {
+    let Some(live) = live::begin() else { return };
+    let more = "[[domain]]\nname = \"hog\"\nwork = { kind = \"spin\" }\n\
+                share.edf = { slice = \"4ms\", period = \"10ms\" }\n\
+                [[client]]\nkind = \"ab\"\nto = \"web\"\nat_once = 8\n";
+    let text = scenario("2s", more).replace("10KiB\"", "10KiB\", processes = 4");
+    let text =
+        text.replace("\"4ms\", period = \"10ms\" }", "\"2ms\", period = \"10ms\", exact = true }");
+    for _ in 0..3 {
+        let run = run_json(&live, &text);
+        let web = vcpu(&run, "web");
+        // As much over a fifth as a late dispatcher may let it have.
+        assert!(number(web, "delivered_ppm") <= 250_000, "{web}");
+        // What it was charged is what its threads used, on whatever CPU: a request takes 100 us.
+        assert!(number(web, "jobs_done") * 100_000 <= number(web, "delivered_ns") * 5 / 4, "{web}");
+        live.nothing_is_left();
+    }
 }
 
 /// The processes of a run: those that are scheduled, and those outside.

@@ -108,11 +108,12 @@ fn a_stream_counts_the_same_on_both_sides() {
 fn a_client_that_is_killed_leaves_a_server_that_goes_on() {
     let place = Place::new();
     let server = Server::start(&place, &WEB);
+    let unconnected = sockets(server.pid());
     for _ in 0..3 {
-        let before = sockets(server.pid());
-        let arguments = ["load", "ab", "--at-once", "20", "--to", &server.port];
+        // Ends by itself if this test fails before it is killed.
+        let arguments = ["load", "ab", "--at-once", "20", "--length", "90s", "--to", &server.port];
         let mut killed = place.command(&arguments).spawn().unwrap();
-        wait_until("a connection", || sockets(server.pid()) > before);
+        wait_until("a connection", || sockets(server.pid()) > unconnected);
         killed.kill().unwrap();
         killed.wait().unwrap();
         let done = client(&place, &["ab", "--at-once", "2", "--count", "10"], &server);
