@@ -1,5 +1,6 @@
 //! Every speed and precision that is promised, measured beside its peer.
 
+mod commands;
 mod counting;
 mod live;
 mod policy;
@@ -38,11 +39,23 @@ enum Bench {
         #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..))]
         rounds: u32,
     },
+    /// Whole commands against real time and what is promised of them.
+    Commands {
+        /// How often the short ones run.
+        #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
+        rounds: u32,
+    },
     /// Each policy at 2 to 100,000 vCPUs, beside the original where there is one.
     Policy {
         /// How often each is measured.
         #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
         rounds: u32,
+        /// Only these policies; all if none is named.
+        #[arg(long, value_delimiter = ',')]
+        policies: Vec<String>,
+        /// Only with so many vCPUs; the usual sizes if none is given.
+        #[arg(long, value_delimiter = ',')]
+        vcpus: Vec<usize>,
     },
     /// The live host beside the kernel's own limits; needs root.
     Live {
@@ -66,7 +79,10 @@ fn main() -> Result<()> {
     let (name, table) = match arguments.bench {
         Bench::Simso { rounds } => ("simso", simso::run(rounds)?),
         Bench::Scale { rounds } => ("scale", scale::run(rounds)?),
-        Bench::Policy { rounds } => ("policy", policy::run(rounds)?),
+        Bench::Commands { rounds } => ("commands", commands::run(rounds)?),
+        Bench::Policy { rounds, policies, vcpus } => {
+            ("policy", policy::run(rounds, &policies, &vcpus)?)
+        }
         Bench::Live { seconds } => ("live", live::run(seconds)?),
         Bench::Alert { seconds } => ("alert", live::alert::run(seconds)?),
         Bench::Memory { vcpus, events } => {

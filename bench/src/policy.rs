@@ -38,10 +38,18 @@ enum Share {
     BestEffort,
 }
 
-/// Measures every policy at every size in turn, so often; returns Markdown.
-pub(crate) fn run(rounds: u32) -> Result<String> {
+/// Measures these policies at these sizes, all where none is named, in turn and so often; returns
+/// Markdown.
+pub(crate) fn run(rounds: u32, policies: &[String], vcpus: &[usize]) -> Result<String> {
     let mut cases = Vec::new();
+    if let Some(unknown) = policies.iter().find(|name| ALL.iter().all(|spec| spec.name != *name)) {
+        bail!("there is no policy `{unknown}`");
+    }
+    let sizes = if vcpus.is_empty() { &SIZES } else { vcpus };
     for spec in ALL {
+        if !policies.is_empty() && !policies.iter().any(|name| spec.name == name) {
+            continue;
+        }
         cases.push(Case { name: spec.name.to_owned(), spec, share: Share::Guaranteed });
         if spec.name == "sedf" {
             let name = format!("{} best effort", spec.name);
@@ -51,7 +59,7 @@ pub(crate) fn run(rounds: u32) -> Result<String> {
     let mut rows = Vec::new();
     for case in &cases {
         let mut costs = Vec::new();
-        for size in SIZES {
+        for &size in sizes {
             let (mut passes, mut pairs) = (Vec::new(), Vec::new());
             for _ in 0..rounds {
                 passes.push(cost(case, size, Machine::pass)?);
@@ -76,9 +84,11 @@ pub(crate) fn run(rounds: u32) -> Result<String> {
         }
         let at = |size| costs.iter().find(|(of, _)| *of == size).map_or(f64::NAN, |cost| cost.1);
         let growth = at(100_000) / at(1_000);
-        let mut row = vec![case.name.clone(), "1,000 to 100,000".to_owned()];
-        row.extend([format!("{growth:.1} times"), String::new(), String::new(), String::new()]);
-        rows.push(row);
+        if growth.is_finite() {
+            let mut row = vec![case.name.clone(), "1,000 to 100,000".to_owned()];
+            row.extend([format!("{growth:.1} times"), String::new(), String::new(), String::new()]);
+            rows.push(row);
+        }
     }
     let heads = [
         "policy",

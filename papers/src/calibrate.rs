@@ -11,7 +11,7 @@ use toml::{Spanned, Table, Value};
 
 use crate::error::{FileFault, PaperError};
 use crate::experiment::Experiment;
-use crate::published::{Is, Published};
+use crate::published::Published;
 use crate::run::Batch;
 use crate::source::Source;
 use crate::{Paper, Stat};
@@ -192,7 +192,7 @@ fn target(
         let known = lent.map(|value| value.id.clone()).collect();
         return Err(source.unknown(&row.published, "calibration row", known));
     };
-    let Is::Number(theirs) = value.is else {
+    let Some(theirs) = value.number() else {
         let (written, what) = (id.clone(), "number to come near to");
         let fault = FileFault::NotA { written, what, example: "the id of a number" };
         return Err(source.fault(&row.published.span(), fault));

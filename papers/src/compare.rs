@@ -261,17 +261,14 @@ impl Look<'_> {
             _ => finding(case, test),
         };
         let ours = case.ours();
-        let theirs = match case.value.is {
-            Is::Number(number) => Some(number),
-            _ => None,
-        };
+        let theirs = case.value.number();
         let median = ours.map(|stat| stat.median);
         let error = median.zip(theirs).filter(|&(_, theirs)| theirs != 0.0);
         Ok(Row {
             id: case.value.id.clone(),
             says: case.value.says.clone(),
             from: case.value.from.clone(),
-            published: shown(&case.value.is, &case.value.unit),
+            published: case.value.shown(),
             ours: case.shown(),
             error: error.map(|(ours, theirs)| (ours - theirs) / theirs.abs() * 100.0),
             cells: if case.against.is_empty() { case.cells.clone() } else { Vec::new() },
@@ -397,8 +394,10 @@ fn number(case: &Case<'_>, cases: &[Case<'_>]) -> Finding {
         }
     };
     let tolerance = case.tolerance;
-    if tolerance.holds(ours.median, *theirs, case.value.give) {
-        return (Verdict::Reproduced, format!("{off}, within {tolerance}"));
+    for (give, within) in [(0.0, tolerance), (case.value.give, Tolerance::Exact)] {
+        if within.holds(ours.median, *theirs, give) {
+            return (Verdict::Reproduced, format!("{off}, within {within}"));
+        }
     }
     if case.spec.by.is_some() || !case.against.is_empty() {
         let neutral = if case.spec.by == Some(By::Ratio) { 1.0 } else { 0.0 };
@@ -571,15 +570,7 @@ impl Test {
     }
 }
 
-pub(crate) fn shown(is: &Is, unit: &str) -> String {
-    match is {
-        Is::Number(number) => with_unit(&digits(*number), unit),
-        Is::Range(low, high) => with_unit(&format!("{} to {}", digits(*low), digits(*high)), unit),
-        Is::Word(word) => word.clone(),
-    }
-}
-
-fn with_unit(number: &str, unit: &str) -> String {
+pub(crate) fn with_unit(number: &str, unit: &str) -> String {
     if unit.is_empty() { number.to_owned() } else { format!("{number} {unit}") }
 }
 

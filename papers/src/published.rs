@@ -2,10 +2,13 @@
 //! assumed. Read by the comparison and, of the calibration rows, by the calibration; never by
 //! anything that runs.
 
-use serde::Deserialize;
+use std::fmt;
 use std::path::Path;
+
+use serde::Deserialize;
 use toml::Spanned;
 
+use crate::compare::{digits, with_unit};
 use crate::error::{FileFault, PaperError};
 use crate::source::Source;
 
@@ -78,6 +81,8 @@ pub struct Assumed {
     pub why: String,
     /// What else it could be.
     pub vary: Vec<String>,
+    /// Why no experiment tries that, if none does.
+    pub not_varied: Option<String>,
 }
 
 #[derive(Deserialize)]
@@ -111,10 +116,21 @@ impl Published {
     /// # Errors
     /// When the file cannot be read, or says something wrong.
     pub fn read(folder: &Path) -> Result<Published, PaperError> {
-        let source = Source::read(&folder.join("published.toml"))?;
+        Published::of(&Source::read(&folder.join("published.toml"))?)
+    }
+
+    /// Reads what `published.toml` of a paper says; `file` is what errors call it.
+    ///
+    /// # Errors
+    /// When the text says something wrong.
+    pub fn from_text(file: &Path, text: &str) -> Result<Published, PaperError> {
+        Published::of(&Source { file: file.into(), text: text.to_owned() })
+    }
+
+    fn of(source: &Source) -> Result<Published, PaperError> {
         let file: File = source.parse()?;
         source.once("published value", file.value.iter().map(|entry| &entry.id))?;
-        let values = file.value.into_iter().map(|entry| entry.check(&source));
+        let values = file.value.into_iter().map(|entry| entry.check(source));
         Ok(Published { values: values.collect::<Result<_, _>>()?, assumed: file.assumed })
     }
 
@@ -122,6 +138,42 @@ impl Published {
     #[must_use]
     pub fn value(&self, id: &str) -> Option<&Value> {
         self.values.iter().find(|value| value.id == id)
+    }
+}
+
+impl Value {
+    /// The number, if it is one.
+    #[must_use]
+    pub fn number(&self) -> Option<f64> {
+        match self.is {
+            Is::Number(number) => Some(number),
+            Is::Range(..) | Is::Word(_) => None,
+        }
+    }
+
+    /// From where to where, if it is a range.
+    #[must_use]
+    pub fn range(&self) -> Option<(f64, f64)> {
+        match self.is {
+            Is::Range(low, high) => Some((low, high)),
+            Is::Number(_) | Is::Word(_) => None,
+        }
+    }
+
+    /// The value for people, with its unit.
+    #[must_use]
+    pub fn shown(&self) -> String {
+        with_unit(&self.is.to_string(), &self.unit)
+    }
+}
+
+impl fmt::Display for Is {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Is::Number(number) => out.write_str(&digits(*number)),
+            Is::Range(low, high) => write!(out, "{} to {}", digits(*low), digits(*high)),
+            Is::Word(word) => out.write_str(word),
+        }
     }
 }
 

@@ -8,12 +8,15 @@ use slackline_report::{Axis as Ink, Cell, Figure, Layer, Made, Page, Plot as Pan
 use slackline_units::Span;
 
 use crate::Paper;
-use crate::compare::{Verdict, shown};
+use crate::compare::Verdict;
 use crate::error::PaperError;
-use crate::experiment::{Axis, Experiment, Plot};
-use crate::published::{Is, Published};
+use crate::experiment::{Experiment, Plot};
+use crate::published::{Published, Value};
 use crate::results::{Kept, KeptRow, Provenance, tally};
 use crate::run::Stat;
+
+/// How many letters of a value stand on one line of a table whatever its width.
+const SHORT: usize = 28;
 
 /// The page, as HTML.
 ///
@@ -62,7 +65,9 @@ impl<'a> Teller<'a> {
              same order or direction without the size, differs is neither.",
         );
         for (experiment, kept) in &self.came {
-            page = self.experiment(page, experiment, kept);
+            if experiment.sensitivity.is_none() {
+                page = self.experiment(page, experiment, kept);
+            }
         }
         page = self.assumptions(page);
         self.not_attempted(page)
@@ -108,16 +113,17 @@ impl<'a> Teller<'a> {
                  explains them, and predicts nothing.",
             );
         }
-        let panels = experiment.plots.iter().filter_map(|plot| {
+        let (mut wide, mut narrow) = (Vec::new(), Vec::new());
+        for plot in &experiment.plots {
             let panel = match plot.over_time.is_some() {
                 true => over_time(plot, experiment, kept),
                 false => self.panel(plot, experiment, kept),
             };
-            panel.map(|panel| panel.titled(&plot.title))
-        });
-        let panels: Vec<Panel> = panels.collect();
-        if !panels.is_empty() {
-            page = page.figure(Figure::of_panels(&experiment.title, panels));
+            let panels = if has_many_names(plot, experiment) { &mut wide } else { &mut narrow };
+            panels.extend(panel.map(|panel| panel.titled(&plot.title)));
+        }
+        for panels in [wide, narrow].into_iter().filter(|panels| !panels.is_empty()) {
+            page = page.figure(Figure::of_panels("Figures", panels));
         }
         let mut groups: Vec<&str> = Vec::new();
         for row in kept.rows.iter().filter(|row| is_plain(row)) {
@@ -135,20 +141,23 @@ impl<'a> Teller<'a> {
     fn comparisons(&self, group: &str, rows: &[&KeptRow]) -> Table {
         let worst = rows.iter().filter(|row| !row.calibration).map(|row| row.verdict).max();
         let says = worst.map_or("calibration".to_owned(), |verdict| verdict.to_string());
-        let headings = ["what", "where", "published", "ours", "verdict", "why"];
+        let headings = ["what", "published", "ours", "verdict", "why"];
         let mut table = Table::new(headings).caption(&format!("{group}: {says}"));
         for row in rows {
             let value = self.published.value(&row.id);
-            let text = |text: Option<&String>| Cell::Text(text.cloned().unwrap_or_default());
+            let what = value.map(|value| format!("{} ({})", value.says, value.from));
+            let short = |text: &String| match text.chars().count() {
+                0..=SHORT => Cell::Number(text.clone()),
+                _ => Cell::Text(text.clone()),
+            };
             let verdict = match row.calibration {
                 true => Cell::Text("calibration".to_owned()),
                 false => verdict(row.verdict),
             };
             table = table.row([
-                text(value.map(|value| &value.says)),
-                text(value.map(|value| &value.from)),
-                Cell::Text(row.published.clone()),
-                Cell::Text(row.ours.clone()),
+                Cell::Text(what.unwrap_or_default()),
+                short(&row.published),
+                short(&row.ours),
                 verdict,
                 Cell::Text(row.sentence.clone()),
             ]);
@@ -176,7 +185,6 @@ impl<'a> Teller<'a> {
         if let Some(range) = self.axis_of(plot) {
             panel = panel.with(Layer::region_y("axis of the published plot", range));
         }
-        let first = stats.keys().next().cloned().unwrap_or_default();
         for (name, line) in &stats {
             let name = if name.is_empty() { "ours" } else { name.as_str() };
             panel = panel.with(match has_numbers {
@@ -192,46 +200,40 @@ impl<'a> Teller<'a> {
                 }
             });
         }
-        let theirs = self.theirs(plot, experiment, kept, measure);
-        if !theirs.is_empty() {
-            let layer = Layer::points("published", theirs).published();
-            let over = if first.is_empty() { "ours".to_owned() } else { first };
-            panel = panel.with(if has_numbers { layer } else { layer.over(over) });
+        for (name, points) in self.theirs(plot, experiment, kept, measure) {
+            let over = if name.is_empty() { "ours" } else { name.as_str() };
+            panel = panel.with(Layer::points("published", points).published().over(over));
         }
         Some(panel)
     }
 
     /// The published range of a plot's axis.
     fn axis_of(&self, plot: &Plot) -> Option<(f64, f64)> {
-        match self.published.value(plot.published.as_ref()?.get_ref())?.is {
-            Is::Range(low, high) => Some((low, high)),
-            _ => None,
-        }
+        self.published.value(plot.published.as_ref()?.get_ref())?.range()
     }
 
-    /// The published numbers that belong to single points of a plot.
+    /// The published numbers that belong to single points of a plot, by the names of ours.
     fn theirs(
         &self,
         plot: &Plot,
         experiment: &Experiment,
         kept: &Kept,
         measure: &str,
-    ) -> Vec<(f64, f64)> {
+    ) -> BTreeMap<String, Vec<(f64, f64)>> {
         let points = experiment.points();
         let along = plot.x.as_ref().map(|x| x.get_ref().as_str());
         let along = experiment.axes.iter().position(|axis| Some(axis.name()) == along);
         let shown = Shown { plot, experiment, kept, along: along.unwrap_or(0) };
         let meant = shown.points();
-        let mut theirs = Vec::new();
+        let mut theirs: BTreeMap<String, Vec<(f64, f64)>> = BTreeMap::new();
         for row in kept.rows.iter().filter(|row| is_plain(row)) {
-            let number = match self.published.value(&row.id).map(|value| &value.is) {
-                Some(Is::Number(number)) => *number,
-                _ => continue,
-            };
+            let value = self.published.value(&row.id);
+            let Some(number) = value.and_then(Value::number) else { continue };
             let Some(title) = row.cells.strip_suffix(&format!(" {measure}")) else { continue };
             let found = points.iter().position(|point| experiment.title_of(point) == title);
             if let Some(index) = found.filter(|index| meant.contains(index)) {
-                theirs.push((shown.x(&points[index]), number));
+                let name = shown.name(&points, index);
+                theirs.entry(name).or_default().push((shown.x(&points[index]), number));
             }
         }
         theirs
@@ -242,25 +244,35 @@ impl<'a> Teller<'a> {
         if self.published.assumed.is_empty() {
             return page;
         }
-        let headings = ["assumption", "value", "why", "if it were", "then"];
-        let mut table = Table::new(headings);
+        let mut table = Table::new(["assumption", "value, and why", "if it were", "then"]);
+        for (experiment, kept) in &self.came {
+            if experiment.sensitivity.is_some() {
+                table = table.note(&format!("{}: {}.", experiment.title, kept.made));
+            }
+        }
         for assumed in &self.published.assumed {
             let mut is_first = true;
             for other in &assumed.vary {
                 let name = format!("{}: {other}", assumed.id);
                 let says = |text: &str| Cell::Text(if is_first { text } else { "" }.to_owned());
-                let then = self.effect(&name).unwrap_or("not tried".to_owned());
+                let why_not = || assumed.not_varied.as_ref().map(|why| format!("not tried: {why}"));
+                let then = self.effect(&name).or_else(why_not);
+                let then = then.unwrap_or("not tried yet".to_owned());
                 table = table.row([
                     says(&assumed.what),
-                    says(&assumed.value),
-                    says(&assumed.why),
+                    says(&format!("{}: {}", assumed.value, assumed.why)),
                     Cell::Text(other.clone()),
                     Cell::Text(then),
                 ]);
                 is_first = false;
             }
         }
-        page.section(&format!("What was assumed ({})", self.paper.name)).table(table)
+        page.section(&format!("What was assumed ({})", self.paper.name))
+            .text(
+                "One assumption changed at a time, costs not sought again. Moves are against the \
+                 same points as they are, the least and the most of them.",
+            )
+            .table(table)
     }
 
     /// What another assumption does: to the numbers, and to the verdicts.
@@ -292,23 +304,16 @@ impl<'a> Teller<'a> {
                 range = Some((low.min(moved), high.max(moved)));
             }
             let (low, high) = range?;
-            moves.push(format!("{} {low:+.0} to {high:+.0} %", measure.label()));
+            if low.abs().max(high.abs()) >= 1.0 {
+                // Adding nothing makes a zero of what is rounded to less than nothing.
+                let (low, high) = (low.round() + 0.0, high.round() + 0.0);
+                moves.push(format!("{} {low:+.0} to {high:+.0} %", measure.label()));
+            }
         }
-        let verdicts = |change: &str| {
-            let rows = kept.rows.iter().filter(|row| row.change == change && !row.calibration);
-            rows.map(|row| (row.id.clone(), row.verdict)).collect::<BTreeMap<_, _>>()
-        };
-        let (was, is) = (verdicts(""), verdicts(change));
-        let changed: Vec<String> = is
-            .iter()
-            .filter(|(id, verdict)| was.get(*id) != Some(verdict))
-            .map(|(id, verdict)| format!("{id} {verdict}"))
-            .collect();
-        let changed = match changed.is_empty() {
-            true => "no verdict changes".to_owned(),
-            false => changed.join(", "),
-        };
-        Some(format!("{}; {changed}", moves.join(", ")))
+        if moves.is_empty() {
+            moves.push("nothing moves by a percent".to_owned());
+        }
+        Some(format!("{}; {}", moves.join(", "), changed_verdicts(kept, change)))
     }
 
     fn not_attempted(&self, page: Page) -> Page {
@@ -328,7 +333,7 @@ impl<'a> Teller<'a> {
             table = table.row([
                 Cell::Text(value.says.clone()),
                 Cell::Text(value.from.clone()),
-                Cell::Text(shown(&value.is, &value.unit)),
+                Cell::Text(value.shown()),
                 Cell::Text(why.to_owned()),
             ]);
         }
@@ -360,20 +365,30 @@ impl Shown<'_> {
     /// By the names of the other places: where, and what.
     fn stats(&self, measure: &str) -> Option<BTreeMap<String, Vec<(f64, Stat)>>> {
         let points = self.experiment.points();
-        let meant: Vec<&Vec<usize>> =
-            self.points().into_iter().map(|index| &points[index]).collect();
-        let varies = |axis: usize| meant.iter().any(|point| point[axis] != meant[0][axis]);
         let mut lines: BTreeMap<String, Vec<(f64, Stat)>> = BTreeMap::new();
-        for point in &meant {
+        for index in self.points() {
+            let point = &points[index];
             let key = (self.experiment.title_of(point), measure.to_owned());
             let Some(stat) = self.kept.stats.get(&key) else { continue };
-            let label = |(axis, place): (&Axis, &usize)| axis.points[*place].label().to_owned();
-            let others = self.experiment.axes.iter().zip(point.iter()).enumerate();
-            let others = others.filter(|(axis, _)| *axis != self.along && varies(*axis));
-            let name = others.map(|(_, pair)| label(pair)).collect::<Vec<_>>().join(", ");
-            lines.entry(name).or_default().push((self.x(point), *stat));
+            let line = lines.entry(self.name(&points, index)).or_default();
+            line.push((self.x(point), *stat));
         }
         (!lines.is_empty()).then_some(lines)
+    }
+
+    /// What the line through a point is called: the labels of its other places, of those axes along
+    /// which the points of the plot differ.
+    fn name(&self, points: &[Vec<usize>], index: usize) -> String {
+        let (point, meant) = (&points[index], self.points());
+        let differ = |axis: usize| {
+            meant.first().is_some_and(|&first| {
+                meant.iter().any(|&other| points[other][axis] != points[first][axis])
+            })
+        };
+        let others = self.experiment.axes.iter().zip(point).enumerate();
+        let others = others.filter(|(axis, _)| *axis != self.along && differ(*axis));
+        let labels = others.map(|(_, (axis, &place))| axis.points[place].label());
+        labels.collect::<Vec<_>>().join(", ")
     }
 }
 
@@ -394,6 +409,34 @@ fn over_time(plot: &Plot, experiment: &Experiment, kept: &Kept) -> Option<Panel>
         panel = panel.with(Layer::steps(name, parts.iter().enumerate().map(value)));
     }
     Some(panel)
+}
+
+/// Whether more names stand along a plot than half of the page has room for.
+fn has_many_names(plot: &Plot, experiment: &Experiment) -> bool {
+    let along = plot.x.as_ref().map(|x| x.get_ref().as_str());
+    let axis = experiment.axes.iter().find(|axis| Some(axis.name()) == along);
+    axis.is_some_and(|axis| axis.points.len() > 6 && axis.points.iter().any(|p| p.x.is_none()))
+}
+
+/// How the verdicts change with an assumption: which for the better, and how many for the worse.
+fn changed_verdicts(kept: &Kept, change: &str) -> String {
+    let verdicts = |change: &str| {
+        let rows = kept.rows.iter().filter(|row| row.change == change && !row.calibration);
+        rows.map(|row| (row.id.clone(), row.verdict)).collect::<BTreeMap<_, _>>()
+    };
+    let (was, is) = (verdicts(""), verdicts(change));
+    let both = is.iter().filter_map(|(id, is)| Some((id, was.get(id)?, is)));
+    let better: Vec<&str> =
+        both.clone().filter(|(_, was, is)| is < was).map(|(id, ..)| id.as_str()).collect();
+    let worse = both.filter(|(_, was, is)| is > was).count();
+    let better = match better.is_empty() {
+        true => "none better".to_owned(),
+        false => format!("better {}", better.join(", ")),
+    };
+    match (better.as_str(), worse) {
+        ("none better", 0) => "no verdict changes".to_owned(),
+        _ => format!("of {} verdicts {better}, {worse} worse", is.len()),
+    }
 }
 
 fn is_plain(row: &KeptRow) -> bool {

@@ -4,7 +4,6 @@
 //! managed CPU as competition. Needs root, a second CPU, and an otherwise quiet machine.
 
 pub(crate) mod alert;
-mod peers;
 mod sample;
 
 use std::path::{Path, PathBuf};
@@ -12,9 +11,18 @@ use std::process::{Child, Command, Stdio};
 
 use anyhow::{Context, Result, bail, ensure};
 use serde_json::Value;
+use slackline_live::cgroup::Version;
 use slackline_live::fence::KeeperCommand;
+use slackline_live::limit::Way;
 use slackline_live::sys::{Tid, online_cpus, set_affinity};
 use slackline_units::{CpuId, CpuSet, CpuShare};
+
+/// The kernel's own ways of limiting a process to 1 % of a CPU, and what each is called here.
+const PEERS: [(&str, Way); 3] = [
+    ("SCHED_DEADLINE, 0.1 ms of 10 ms", Way::Deadline),
+    ("a CFS quota (version 1), 1 ms of 100 ms", Way::Quota(Version::V1)),
+    ("a CFS quota (version 2), 1 ms of 100 ms", Way::Quota(Version::V2)),
+];
 
 /// One line of the result: what was measured, what came out, what is promised.
 pub(crate) struct Row {
@@ -215,10 +223,11 @@ fn one_percent(setting: &Setting) -> Result<Vec<Row>> {
         promised: "5 % of the share",
         holds: Some(error <= 50_000.0),
     });
-    for (name, way) in peers::ALL {
+    for (name, way) in PEERS {
         let what = format!("the same under {name}: whole-second error, p99 (worst)");
         let got = match sample::under(setting, &way, CpuShare::from_ppm(10_000)) {
-            Ok(errors) => format!("{} ({})", percent(errors.p99), percent(errors.worst)),
+            Ok(Some(errors)) => format!("{} ({})", percent(errors.at(99)), percent(errors.at(100))),
+            Ok(None) => "this machine has no such limit".into(),
             Err(error) => format!("not possible here: {error:#}"),
         };
         rows.push(Row { what, got, promised: "(peer)", holds: None });

@@ -1,21 +1,38 @@
 //! Whole-second errors of a limited process, sampled from outside.
 
-use anyhow::Result;
-use slackline_live::limit::{Punctual, Sample, Sampler, Way};
+use anyhow::{Context, Result};
+use slackline_live::limit::{LimitError, Limited, Punctual, Sample, Sampler, Way, target};
 use slackline_units::{CpuShare, Span};
 
-use super::{Setting, peers};
+use super::Setting;
 
-/// Errors in millionths of the share.
-pub(crate) struct Errors {
-    pub(crate) p99: f64,
-    pub(crate) worst: f64,
+/// Errors in millionths of the share, smallest first.
+pub(crate) struct Errors(Vec<f64>);
+
+impl Errors {
+    /// Those of several measurements together.
+    pub(crate) fn of(parts: Vec<Errors>) -> Errors {
+        let mut all: Vec<f64> = parts.into_iter().flat_map(|part| part.0).collect();
+        all.sort_by(f64::total_cmp);
+        Errors(all)
+    }
+
+    /// So many percent of the seconds were no further off.
+    pub(crate) fn at(&self, percent: usize) -> f64 {
+        self.0[(self.0.len() * percent).div_ceil(100) - 1]
+    }
 }
 
-/// A spinning process under a limit, beside whatever else is on the CPU.
-pub(crate) fn under(setting: &Setting, way: &Way, share: CpuShare) -> Result<Errors> {
+/// A spinning process under a limit, beside whatever else is on the CPU; none where this host does
+/// not have the way.
+pub(crate) fn under(setting: &Setting, way: &Way, share: CpuShare) -> Result<Option<Errors>> {
     let load = setting.spin()?;
-    let mut limited = peers::apply(setting, way, load.tid.raw(), share)?;
+    let target = target(share, way.usual_period(share))?;
+    let limited = Limited::apply(way, load.tid.raw(), target, setting.keeper());
+    if let Err(LimitError::Group { .. }) = limited {
+        return Ok(None);
+    }
+    let mut limited = limited.with_context(|| format!("{way}"))?;
     let _punctual = Punctual::begin()?;
     let mut sampler = Sampler::start(load.tid.raw())?;
     let mut errors = Vec::new();
@@ -29,12 +46,10 @@ pub(crate) fn under(setting: &Setting, way: &Way, share: CpuShare) -> Result<Err
     }
     drop(limited);
     drop(load);
-    errors.sort_by(f64::total_cmp);
-    let place = (errors.len() * 99).div_ceil(100) - 1;
-    Ok(Errors { p99: errors[place], worst: errors[errors.len() - 1] })
+    Ok(Some(Errors::of(vec![Errors(errors)])))
 }
 
-pub(super) fn error(sample: &Sample, share: CpuShare) -> f64 {
+fn error(sample: &Sample, share: CpuShare) -> f64 {
     let elapsed = (sample.to - sample.from).ns() as f64;
     let due = elapsed * f64::from(share.ppm()) / 1e6;
     (sample.used.ns() as f64 - due).abs() / due * 1e6

@@ -37,10 +37,10 @@ pub(crate) enum Command {
     Load(Load),
     /// Say what this machine allows, and what to do about what is missing.
     Doctor(Doctor),
-    /// Teach a policy in a page; without a name, list them.
+    /// Teach a policy, or a driver domain and its clients, in a page; without a name, list all.
     Help {
-        /// The policy.
-        policy: Option<String>,
+        /// A policy, or `driver`.
+        topic: Option<String>,
     },
     /// The keeper of a live run. Started by `run`, never by hand.
     #[command(hide = true)]
@@ -86,6 +86,9 @@ pub(crate) struct Sim {
 pub(crate) struct Run {
     /// The scenario.
     pub(crate) file: PathBuf,
+    /// Another policy than the scenario's.
+    #[arg(long, value_name = "NAME")]
+    pub(crate) policy: Option<String>,
     /// Another length than the scenario's.
     #[arg(long, value_parser = span)]
     pub(crate) length: Option<Span>,
@@ -100,10 +103,10 @@ pub(crate) struct Run {
 pub(crate) struct Compare {
     /// The scenario.
     pub(crate) file: PathBuf,
-    /// The policies to simulate [default: the scenario's own].
+    /// The policies to compare [default: the scenario's own].
     #[arg(long, value_name = "NAME,NAME", value_delimiter = ',')]
     pub(crate) policies: Vec<String>,
-    /// Run the scenario's own policy on this machine as well. Needs root.
+    /// Run each on this machine as well, one after the other. Needs root.
     #[arg(long)]
     pub(crate) live: bool,
     /// As --live where that is possible; otherwise say why not, and simulate.

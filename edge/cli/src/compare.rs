@@ -11,53 +11,56 @@ pub(crate) fn compare(args: &Compare) -> Result<(), Problem> {
     let own = scenario.policy.spec.name.to_string();
     let policies = if args.policies.is_empty() { vec![own.clone()] } else { args.policies.clone() };
     let keeping = Keeping::default();
+    let scenarios = policies.iter().map(|policy| input::under(&args.file, &scenario, policy));
+    let scenarios = scenarios.collect::<Result<Vec<_>, _>>()?;
     let mut simulated = Vec::new();
-    for policy in &policies {
-        let scenario = input::under(&args.file, &scenario, policy)?;
-        simulated
-            .push((policy.as_str(), sim::simulate(&args.file, &scenario, &keeping)?.0.summary));
+    for scenario in &scenarios {
+        simulated.push(sim::simulate(&args.file, scenario, &keeping)?.0.summary);
     }
-    let live = if args.live || args.live_if_possible {
-        match run::live(&args.file, &scenario, args.cpus.as_deref(), &keeping) {
-            Ok(live) => Some(live),
+    let mut lives = Vec::new();
+    for scenario in scenarios.iter().filter(|_| args.live || args.live_if_possible) {
+        match run::live(&args.file, scenario, args.cpus.as_deref(), &keeping) {
+            Ok(live) => lives.push(live),
             Err(problem) if args.live_if_possible && problem.is_about_the_host() => {
                 problem.tell();
                 terminal::tell("note:  simulated only\n\n");
-                None
+                break;
             }
             Err(problem) => return Err(problem),
         }
-    } else {
-        None
-    };
+        if lives.last().is_some_and(|live| live.was_whole().is_err()) {
+            break;
+        }
+    }
     // With one policy the machines are what differs, with several the policies.
-    let heading = |policy: &str| match (policies.len(), &live) {
-        (1, Some(_)) => "simulated".to_string(),
-        (_, Some(_)) => format!("{policy}, simulated"),
-        _ => policy.to_string(),
+    let heading = |policy: &str, machine: &str, alone: &str| match (policies.len(), lives.len()) {
+        (_, 0) => policy.to_string(),
+        (1, _) => alone.to_string(),
+        _ => format!("{policy}, {machine}"),
     };
-    let mut runs: Vec<(String, &Summary)> =
-        simulated.iter().map(|(policy, summary)| (heading(policy), summary)).collect();
-    if let Some(live) = &live {
-        let heading = if policies.len() == 1 { "delivered".into() } else { format!("{own}, live") };
-        runs.push((heading, live.summary()));
+    let mut runs: Vec<(String, &Summary)> = Vec::new();
+    for (number, (policy, summary)) in policies.iter().zip(&simulated).enumerate() {
+        runs.push((heading(policy, "simulated", "simulated"), summary));
+        if let Some(live) = lives.get(number) {
+            runs.push((heading(policy, "live", "delivered"), live.summary()));
+        }
     }
     let runs: Vec<(&str, &Summary)> =
         runs.iter().map(|(name, run)| (name.as_str(), *run)).collect();
     if args.json {
         terminal::print(&json::runs(&runs))?;
     } else {
-        let notes = live.as_ref().map_or(String::new(), |live| live.notes(&scenario));
+        let notes: String =
+            lives.iter().zip(&scenarios).map(|(live, scenario)| live.notes(scenario)).collect();
         terminal::print(&(side_by_side(&runs) + &notes))?;
     }
-    if let Some(live) = &live {
-        live.was_whole()?;
+    lives.iter().try_for_each(run::Live::was_whole)?;
+    // Claims are about the scenario's own policy.
+    let of_own = |number: &usize| policies[*number] == own;
+    let mut checked = Vec::new();
+    for number in (0..policies.len()).filter(of_own) {
+        checked.push(claims::Checked::sim(&simulated[number]));
+        checked.extend(lives.get(number).map(|live| claims::Checked::live(live.summary())));
     }
-    let mut checked: Vec<_> = simulated
-        .iter()
-        .filter(|(policy, _)| *policy == own)
-        .map(|(_, summary)| claims::Checked::sim(summary))
-        .collect();
-    checked.extend(live.as_ref().map(|live| claims::Checked::live(live.summary())));
     claims::check(&args.file, &scenario, &checked)
 }

@@ -1,30 +1,40 @@
-//! `slackline help`: teaches a policy in a page, made from its table of parameters.
+//! `slackline help`: teaches a policy in a page, made from its table of parameters; or what a
+//! scenario says of devices, from the page that the reader of scenarios has.
 
 use std::fmt::Write as _;
 
 use clap::CommandFactory;
 use slackline_policy::{ALL, Field, Spec, find, nearest};
+use slackline_scenario::io;
 
 use crate::args::Cli;
 use crate::problem::Problem;
 use crate::terminal;
 
-pub(crate) fn help(policy: Option<&str>) -> Result<(), Problem> {
-    match policy {
-        None => terminal::print(&overview()),
-        Some(name) => match find(name) {
-            Some(spec) => terminal::print(&page(spec)),
-            None => {
-                let meant = nearest(name, ALL.iter().map(|spec| spec.name));
-                Err(Problem::BadOption {
-                    message: format!("there is no policy `{name}`"),
-                    hint: Some(meant.map_or("`slackline help` lists them".into(), |name| {
-                        format!("did you mean `{name}`?")
-                    })),
-                })
-            }
-        },
+/// The tables of a scenario that one page teaches together.
+const DEVICES: &[&str] = &["driver", "client", "nic", "disk", "kernel", "task"];
+
+pub(crate) fn help(topic: Option<&str>) -> Result<(), Problem> {
+    let Some(name) = topic else { return terminal::print(&overview()) };
+    if DEVICES.contains(&name) {
+        return terminal::print(&devices());
     }
+    if let Some(spec) = find(name) {
+        return terminal::print(&page(spec));
+    }
+    let policies = ALL.iter().map(|spec| spec.name);
+    let meant = nearest(name, policies.chain(DEVICES.iter().copied()));
+    let lists = || "`slackline help` lists all pages".to_owned();
+    Err(Problem::BadOption {
+        message: format!("there is no page about `{name}`"),
+        hint: Some(meant.map_or_else(lists, |name| format!("did you mean `{name}`?"))),
+    })
+}
+
+/// The page about devices, without the marks of its examples.
+fn devices() -> String {
+    let lines = io::PAGE.lines().filter(|line| !line.starts_with("```"));
+    lines.flat_map(|line| [line, "\n"]).collect()
 }
 
 fn overview() -> String {
@@ -34,6 +44,8 @@ fn overview() -> String {
     for spec in ALL {
         let _ = writeln!(text, "  {:longest$}  {}", spec.name, spec.summary);
     }
+    let _ = writeln!(text, "\nTables of a scenario (one page teaches them all):");
+    let _ = writeln!(text, "  {}  devices behind a driver domain, and clients", DEVICES.join(", "));
     text
 }
 

@@ -38,7 +38,7 @@ fn main() -> ExitCode {
         Command::Paper(args) => paper::command(&args),
         Command::Load(args) => load::load(&args),
         Command::Doctor(args) => doctor::doctor(&args),
-        Command::Help { policy } => help::help(policy.as_deref()),
+        Command::Help { topic } => help::help(topic.as_deref()),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,

@@ -24,7 +24,10 @@ use crate::terminal::{self, Progress};
 use crate::{claims, input, json};
 
 pub(crate) fn run(args: &Run) -> Result<(), Problem> {
-    let scenario = input::scenario(&args.file, args.length)?;
+    let mut scenario = input::scenario(&args.file, args.length)?;
+    if let Some(policy) = &args.policy {
+        scenario = input::under(&args.file, &scenario, policy)?;
+    }
     if claims::expects_refusal(&scenario) {
         return claims::check_refusal(&args.file, &scenario);
     }

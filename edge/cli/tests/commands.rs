@@ -240,6 +240,30 @@ fn show_draws_lists_and_counts() {
 }
 
 #[test]
+fn help_names_every_key_of_a_driver_domain_and_its_clients() {
+    let place = Place::with(GOOD);
+    let page = place.run(&["help", "driver"]).good();
+    assert!(!page.contains("```"), "{page}");
+    for topic in ["client", "nic", "disk", "kernel", "task"] {
+        assert_eq!(place.run(&["help", topic]).good(), page, "{topic}");
+        assert!(place.run(&["help"]).good().contains(topic), "{topic}");
+    }
+    // An unknown key makes the reader name all that it knows.
+    let keys = |table: &str| {
+        let scenario = GOOD.replace("[host]", &format!("{table}\nnothing-like-it = 1\n[host]"));
+        let said = Place::with(&scenario).run(&["check", "it.toml"]).refused(2);
+        let hint = said.err.lines().find_map(|line| line.strip_prefix("hint:  its keys are "));
+        hint.unwrap_or_else(|| panic!("{}", said.err)).to_owned()
+    };
+    let ab = "[driver]\ndomain = \"gold\"\n[[client]]\nkind = \"ab\"\nto = \"gold\"";
+    for table in ["[driver]\ndomain = \"gold\"", ab] {
+        for key in keys(table).split(", ") {
+            assert!(page.contains(&format!("`{key}`")), "`{key}` is not taught");
+        }
+    }
+}
+
+#[test]
 fn help_teaches_each_policy() {
     let place = Place::new();
     let all = place.run(&["help"]).good();
@@ -250,8 +274,8 @@ fn help_teaches_each_policy() {
     assert!(!all.contains("keep "), "what only the program uses is shown:\n{all}");
     let page = place.run(&["help", "edf"]).good();
     assert!(page.starts_with("edf: ") && page.contains("slice") && page.contains("reserve"));
-    place.run(&["help", "edff"]).refused(2).says("no policy `edff`").says("did you mean `edf`?");
-    place.run(&["help", "nothing-like-it"]).refused(2).says("`slackline help` lists them");
+    place.run(&["help", "edff"]).refused(2).says("no page about `edff`").says("mean `edf`?");
+    place.run(&["help", "nothing-like-it"]).refused(2).says("`slackline help` lists all pages");
     for arguments in [&["--help"][..], &["--version"], &["sim", "--help"]] {
         place.run(arguments).good();
     }

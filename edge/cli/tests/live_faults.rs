@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-use common::live::{self, Live, Victim, let_pass, wait_until};
+use common::live::{self, Live, Victim, delivered, let_pass, wait_until};
 use common::{GOOD, Ran};
 use rustix::process::Signal;
 use serde_json::Value;
@@ -284,12 +284,6 @@ fn two_runs_cannot_hold_one_process() {
     first.end().ended_with(0);
     victim.is_given_back();
     live.nothing_is_left();
-}
-
-fn delivered(run: &Value, name: &str) -> u64 {
-    let vcpus = run["vcpus"].as_array().unwrap();
-    let vcpu = vcpus.iter().find(|vcpu| vcpu["name"] == name).unwrap();
-    vcpu["delivered_ppm"].as_u64().unwrap()
 }
 
 /// Alone on a CPU, one that may have 20 % gets no more if it is exact, and what is left if not.

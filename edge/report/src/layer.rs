@@ -159,7 +159,8 @@ impl Layer {
         Layer { is_published: true, ..self }
     }
 
-    /// In the place of that name where names have places of their own, not beside it.
+    /// In the place of that name where names have places of their own, not beside it; what was
+    /// published in its colour.
     #[must_use]
     pub fn over(self, name: impl Into<String>) -> Layer {
         Layer { over: Some(name.into()), ..self }

@@ -37,9 +37,16 @@ impl<'a> Legend<'a> {
         names.iter().position(|known| known.name == layer.name).unwrap_or(0)
     }
 
-    /// The colour of a layer.
+    /// The colour of a layer; what was published has that of the layer in whose place it stands,
+    /// except on a bar, where it would not be seen.
     pub(crate) fn ink(&self, layer: &Layer) -> Ink {
-        if layer.is_published { Ink::Text } else { Ink::Series(self.number(layer)) }
+        if !layer.is_published {
+            return Ink::Series(self.number(layer));
+        }
+        let is_under = |ours: &&Layer| {
+            Some(&ours.name) == layer.over.as_ref() && !matches!(ours.shape, Shape::Bars(_))
+        };
+        self.series.iter().position(is_under).map_or(Ink::Text, Ink::Series)
     }
 
     /// Draws it and returns how high it is: nothing where a single name would be in it.
@@ -63,7 +70,8 @@ impl<'a> Legend<'a> {
     }
 
     fn swatch(&self, svg: &mut Svg, layer: &Layer, at: Spot) {
-        let (ink, number) = (self.ink(layer), self.number(layer));
+        let ink = if layer.is_published { Ink::Text } else { self.ink(layer) };
+        let number = self.number(layer);
         let middle = Spot { x: at.x + SWATCH / 2.0, y: at.y };
         let end = Spot { x: at.x + SWATCH, y: at.y };
         let dash = if layer.is_published { "" } else { dash(number) };
@@ -94,7 +102,7 @@ pub(crate) fn mark(svg: &mut Svg, layer: &Layer, at: Spot, (ink, number): (Ink, 
 
 pub(crate) fn mark_paint(layer: &Layer, ink: Ink) -> Paint {
     if layer.is_published {
-        Paint::stroke(Ink::Text, 1.6).filled(Ink::Paper)
+        Paint::stroke(ink, 1.6).filled(Ink::Paper)
     } else {
         Paint::stroke(Ink::Paper, 0.8).filled(ink)
     }

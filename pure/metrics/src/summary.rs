@@ -81,6 +81,8 @@ pub struct VcpuSummary {
     pub asleep: Option<Span>,
     /// Pieces of work that were released and that it finished.
     pub jobs: u64,
+    /// How many of them had a deadline.
+    pub jobs_due: u64,
     /// How many of them were done after their deadline.
     pub jobs_late: u64,
     /// Pieces of work that it finished, also those released before: requests answered, if it

@@ -146,7 +146,8 @@ impl Summary {
 }
 
 /// Several runs side by side, each under its heading: what was promised, then for each run what was
-/// delivered, how many deadlines were missed and how long it took from waking to running.
+/// delivered, how many deadlines were missed, how long it took from waking to running, and of jobs
+/// without a deadline how many were done and how long they took.
 #[must_use]
 pub fn side_by_side(runs: &[(&str, &Summary)]) -> String {
     let mut rows: Vec<&str> = Vec::new();
@@ -158,6 +159,9 @@ pub fn side_by_side(runs: &[(&str, &Summary)]) -> String {
     let wakes = runs.iter().flat_map(|(_, run)| &run.vcpus).filter_map(|vcpu| vcpu.wake_to_run);
     let unit = Unit::of(wakes.map(|wake| wake.p99).max().unwrap_or_default());
     let wake_heading = format!("wake to run p99, {}", unit.name);
+    let answers = runs.iter().flat_map(|(_, run)| &run.vcpus).filter_map(answered);
+    let answer_unit = Unit::of(answers.map(|response| response.p50).max().unwrap_or_default());
+    let answer_heading = format!("response p50, {}", answer_unit.name);
     let groups = vec![
         promises(runs, &rows),
         group("delivered %", runs, &rows, |vcpu| Cell::Text(percent(vcpu.delivered_ppm))),
@@ -169,6 +173,14 @@ pub fn side_by_side(runs: &[(&str, &Summary)]) -> String {
         group(&wake_heading, runs, &rows, |vcpu| {
             vcpu.wake_to_run.map_or(Cell::Blank, |wake| Cell::Text(unit.write(wake.p99)))
         }),
+        group("jobs done", runs, &rows, |vcpu| match answered(vcpu) {
+            Some(_) => Cell::Text(count(vcpu.jobs_done)),
+            None => Cell::Blank,
+        }),
+        group(&answer_heading, runs, &rows, |vcpu| {
+            let written = |response: Distribution| Cell::Text(answer_unit.write(response.p50));
+            answered(vcpu).map_or(Cell::Blank, written)
+        }),
     ];
     let names = Column::new("vCPU", &rows, |name| Cell::Text((*name).to_string()));
     let mut text = Sheet { names, groups }.render(SIDE_BY_SIDE_WIDTH, false);
@@ -176,6 +188,11 @@ pub fn side_by_side(runs: &[(&str, &Summary)]) -> String {
         text += LOWER_BOUND;
     }
     text
+}
+
+/// How long the jobs took of a vCPU whose jobs have no deadlines: of others misses say more.
+fn answered(vcpu: &VcpuSummary) -> Option<Distribution> {
+    vcpu.response.filter(|_| vcpu.jobs_due == 0)
 }
 
 /// A column for each run.

@@ -56,6 +56,8 @@ struct Jobs {
     count: u64,
     /// Done in it, whenever released.
     done: u64,
+    /// How many had a deadline.
+    due: u64,
     late: u64,
     lateness: Tally,
     response: Tally,
@@ -168,6 +170,7 @@ impl VcpuMeter {
         }
         jobs.count += 1;
         jobs.response.add(done.since(released));
+        jobs.due += u64::from(deadline != Time::NEVER);
         if done > deadline {
             jobs.late += 1;
             jobs.lateness.add(done - deadline);
@@ -228,6 +231,7 @@ impl VcpuMeter {
             waiting: self.knows.sleep.then_some(waiting),
             asleep: self.knows.sleep.then_some(asleep),
             jobs: jobs.count,
+            jobs_due: jobs.due,
             jobs_late: jobs.late,
             jobs_done: jobs.done,
             moved: self.moved,

@@ -137,6 +137,31 @@ fn runs_side_by_side() {
 }
 
 #[test]
+fn who_answers_requests_is_compared_by_how_many_and_how_fast() {
+    let answered = |after: &[u64]| {
+        let job = |&(start, after): &(u64, u64)| Record::Job {
+            vcpu: vcpu(0),
+            released: Time::START + us(start),
+            deadline: Time::NEVER,
+            done: Time::START + us(start + after),
+        };
+        let starts = (0..).step_by(10_000).zip(after.iter().copied());
+        let script = Script::new(&["web"]).ran(0, 0, 50_000);
+        starts.collect::<Vec<_>>().iter().map(job).fold(script, Script::with).ended(100_000)
+    };
+    let (a, b) = (answered(&[500, 700, 900]), answered(&[2_000]));
+    assert_text(
+        &side_by_side(&[("bvt", &a), ("sedf", &b)]),
+        "
+       ─ delivered % ─  ─ jobs done ─  ─ response p50, us ─
+ vCPU      bvt    sedf    bvt    sedf        bvt       sedf
+────────────────────────────────────────────────────────────
+ web     50.00   50.00      3       1      700.0     2000.0
+",
+    );
+}
+
+#[test]
 fn what_is_missing_is_explained() {
     let script = Script::new(&["a"]).knows(false, false).promised(0, 0, 2_000, 10_000);
     let run = script.used(0, 0, (0, 500_000, 90_000), (0, true)).ended(500_000);

@@ -24,6 +24,7 @@
 //! are answered one by one, with the outcome that a single pass after all wakes would have had.
 
 mod clock;
+mod page;
 mod rules;
 #[cfg(test)]
 mod tests;
@@ -39,6 +40,7 @@ use crate::{
     Account, AdmitError, Claim, Moment, Pick, Policy, Roster, Spec, Topology, TurnEnd, Values,
 };
 use clock::{ADVANCE, Clock, Unwarp, WARP, WARPBACK, WARPL, WARPU, WARPVALUE, WEIGHT};
+use page::PAGE;
 use rules::{
     ALLOWANCE, CHARGE_AGAIN, NARROW, ROUND_UP, RULES, Rules, Source, UNIT, UNIT_SLIP,
     WARP_UNDERFLOW,
@@ -48,39 +50,7 @@ use rules::{
 pub(crate) const SPEC: Spec = Spec {
     name: "bvt",
     summary: "shares by weight, and a head start for who must be quick (Xen 2.0)",
-    page: "Every vCPU has a virtual clock that goes while the vCPU runs: slower the
-heavier its weight. Of those awake, the one whose clock is earliest runs. So
-weight = 2 gets twice the CPU of weight = 1, whoever else is there. Nobody is
-promised a fixed amount, and no CPU idles while somebody on it could run.
-
-Allowance: who runs goes on until its clock is ahead of the next one by the
-allowance. A long allowance means few switches, a short one short waits. Two
-vCPUs that never sleep are never further from their shares than the allowance.
-Who is awake waits at most for the sum, over the others on its CPU, of allowance
-x (1 + their weight / its own), if nobody warps.
-
-Sleeping saves nothing up: who wakes starts at the earliest clock of those awake.
-
-Warp: warp = \"20ms\" reads a clock 20 ms (at weight 1) earlier, so that its vCPU
-runs the moment it wakes. It borrows: what it uses counts, so its share stays the
-same. After warpl of CPU time at a stretch the warp pauses for warpu.
-
-Each CPU has a line of its own, and a vCPU joins the CPU with the fewest.
-
-Rules: \"xen-2.0\" decides as Xen 2.0 and 3.0.0 did, \"xen-3.0.2\" as Xen 3.0.2.
-Shares are then set as in Xen: advance (mcuadv; 10 is usual, and twice as much is
-half the share), warpback, warpvalue, warpl, warpu; weight and warp do not count.
-Xen's known faults come with them; each can be switched on or off by itself:
-  round_up        a stint is charged in units of 100us, rounded up: who runs 10us
-                  at a time pays for ten times what it uses
-  unit_slip       who is far behind does not catch up in one turn: turns last
-                  about the allowance
-  charge_again    (3.0.2) who is chosen again is charged again for its stretch
-                  from the start: 4 to 1 becomes 2.3 to 1
-  narrow          clocks wrap at 32 bits, and a sleeper whose clock is moved back
-                  past zero waits for hours
-  warp_underflow  a warp by more than the clock shows makes a vCPU the last, not
-                  the first",
+    page: PAGE,
     policy_fields: &[
         RULES,
         ALLOWANCE,
@@ -436,7 +406,7 @@ impl Bvt {
     /// Keeps what a pass decided.
     fn grant(&mut self, at: &Moment, cpu: CpuId, next: Option<VcpuId>) {
         let now = at.now();
-        if let Some(floor) = self.earliest(cpu, None) {
+        if let Some(floor) = self.earliest(cpu) {
             self.lines[cpu.index()].floor = floor;
             if self.rules.is_full(floor) {
                 self.rebase(at, cpu);
@@ -493,7 +463,7 @@ impl Bvt {
             (Source::Paper, Some(current)) => {
                 let clock = &self.clocks[current];
                 let actual = self.rules.charged(clock.actual, clock.used, clock.pace);
-                let others = self.earliest(cpu, Some(current));
+                let others = self.earliest_but(cpu, current);
                 others.map_or(actual, |others| others.min(actual)).max(line.floor)
             }
             _ => line.floor,
@@ -501,8 +471,18 @@ impl Bvt {
     }
 
     /// The earliest actual time in line.
-    fn earliest(&self, cpu: CpuId, but: Option<VcpuId>) -> Option<VirtualTime> {
-        let counts = |vcpu| Some(vcpu) != but;
+    #[inline]
+    fn earliest(&self, cpu: CpuId) -> Option<VirtualTime> {
+        let plain = self.order.first(plain(cpu)).map(|((actual, _), _)| actual);
+        match self.actuals.first(cpu.index()) {
+            None => plain,
+            Some((actual, _)) => lower(plain, Some(actual)),
+        }
+    }
+
+    /// The earliest actual time in line but for one.
+    fn earliest_but(&self, cpu: CpuId, but: VcpuId) -> Option<VirtualTime> {
+        let counts = |vcpu| vcpu != but;
         let plain = self.order.first_that(plain(cpu), counts).map(|((actual, _), _)| actual);
         let shifted = self.actuals.first_that(cpu.index(), counts).map(|(actual, _)| actual);
         lower(plain, shifted)
@@ -521,7 +501,10 @@ impl Bvt {
         holds: impl Fn(VcpuId) -> bool,
     ) -> Option<((VirtualTime, i64), VcpuId)> {
         let plain = self.order.first_that(plain(cpu), &holds);
-        lower(plain, self.order.first_that(shifted(cpu), &holds))
+        match self.order.first_that(shifted(cpu), &holds) {
+            None => plain,
+            shifted => lower(plain, shifted),
+        }
     }
 
     fn enqueue_last(&mut self, vcpu: VcpuId) {

@@ -89,7 +89,9 @@ likewise of those vCPUs that are confined to some of the CPUs. On one CPU that d
 exactly: whoever is always awake gets its budget in every period (beside sleepers,
 with asleep = \"trimmed\"). On m CPUs nobody is late by more than (m + 1) / 2 of the largest
 budget, a budget that is late comes first of all, and the long-run share is exact; Devi
-and Anderson have a closer bound. If you need every deadline on several CPUs, take edf.",
+and Anderson have a closer bound. If you need every deadline on several CPUs, take edf.
+The bound is for vCPUs that may run anywhere: a confined one that takes a CPU pushes its
+occupant to an idle CPU, if there is one, but never onto a third one's.",
     policy_fields: &[RESERVE, OVERRUN, ASLEEP],
     share_fields: &[BUDGET, PERIOD, EXTRA],
     promise,
@@ -190,7 +192,7 @@ impl Policy for Gedf {
             let here = at.cpu_of(vcpu).filter(|&cpu| at.is_allowed(vcpu, cpu));
             let cpu = here.unwrap_or_else(|| self.cpu_to_tell(at, vcpu));
             self.end_period_on(cpu, vcpu);
-            cpus.insert(cpu);
+            cpus.extend(self.with_refuge(at, cpu).iter());
         }
         Ok(cpus)
     }
@@ -206,7 +208,7 @@ impl Policy for Gedf {
         self.requeue(vcpu);
         let cpu = self.cpu_to_tell(at, vcpu);
         self.end_period_on(cpu, vcpu);
-        CpuSet::one(cpu)
+        self.with_refuge(at, cpu)
     }
 
     /// Its CPU is charged before its alarm rings, so it is there that its period must end.
@@ -264,8 +266,9 @@ impl Policy for Gedf {
             self.servers[vcpu].end_period(at.now());
             self.end_period_on(cpu, vcpu);
             self.requeue(vcpu);
-            if at.cpu_of(vcpu).is_none() {
-                cpus.extend(self.cpu_to_take(at, vcpu, cpus));
+            let waits = at.cpu_of(vcpu).is_none();
+            if let Some(cpu) = waits.then(|| self.cpu_to_take(at, vcpu, cpus)).flatten() {
+                cpus.extend(self.with_refuge(at, cpu).iter());
             }
         }
         cpus
@@ -355,6 +358,15 @@ impl Gedf {
         });
         let (rank, cpu) = busy.max_by_key(|&(rank, cpu)| (rank, core::cmp::Reverse(cpu)))?;
         (self.rank_of(vcpu) < rank).then_some(cpu)
+    }
+
+    /// A CPU that may be taken from its occupant, and an idle one where that could go on: it may be
+    /// that only the other is confined.
+    fn with_refuge(&self, at: &Moment, cpu: CpuId) -> CpuSet {
+        let idle = at.idle();
+        let occupant = at.occupant(cpu).filter(|_| !idle.is_empty());
+        let refuge = occupant.and_then(|vcpu| idle.and(&at.allowed(vcpu)).first());
+        [cpu].into_iter().chain(refuge).collect()
     }
 
     /// The CPU to ask about somebody awake who has none, and to keep the end of its period.

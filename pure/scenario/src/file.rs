@@ -103,7 +103,8 @@ fn warmup(item: Item<'_>, length: Span) -> Result<Span, Fault> {
 }
 
 fn policy(item: Item<'_>) -> Result<PolicyChoice, Fault> {
-    let table = item.table("`policy`")?;
+    let example = "a table, as in { name = \"edf\" }";
+    let table = item.table("`policy`").map_err(|_| item.wrong_type(example))?;
     let name = table.need("name", "policy = { name = \"edf\" }")?;
     let spec = parameters::policy(name.text()?, name.at())?;
     Ok(PolicyChoice { spec, values: parameters::of_policy(spec, &table)? })

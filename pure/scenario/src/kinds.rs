@@ -7,13 +7,25 @@ use crate::error::ErrorKind;
 use crate::table::{Fault, Item, Table, shown};
 use crate::{Draw, LONGEST, Program, Step};
 
-const KINDS: &[&str] = &["spin", "periodic", "interactive", "batch", "replay"];
+/// All kinds: those that need no devices are read here, the others with the devices.
+pub(crate) const KINDS: &[&str] = &[
+    "spin",
+    "periodic",
+    "interactive",
+    "batch",
+    "replay",
+    "web-server",
+    "echo",
+    "disk-read",
+    "send",
+    "sink",
+    "compile",
+];
 
-/// Reads `work`.
-pub(crate) fn program(run: &Run<'_>, item: &Item<'_>) -> Result<Program, Fault> {
+/// Reads `work` of one of the [`KINDS`] that need no devices.
+pub(crate) fn program(run: &Run<'_>, item: &Item<'_>, kind: &str) -> Result<Program, Fault> {
     let table = item.table("work of kind `spin`")?;
-    let kind = table.need("kind", "work = { kind = \"spin\" }")?;
-    match KINDS[kind.word(KINDS)?] {
+    match kind {
         "spin" => table.allow(&["kind"]).map(|_| Program::spin()),
         "periodic" => periodic(&item.table("work of kind `periodic`")?),
         "interactive" => interactive(&item.table("work of kind `interactive`")?),

@@ -72,17 +72,9 @@ impl Queue {
         let number = u128::from(self.number) << NUMBER;
         self.number += 1;
         let word = u128::from(at.ns()) << TIME | number | word(event);
-        let mut place = self.heap.len();
+        let end = self.heap.len();
         self.heap.push(word);
-        while place > 0 {
-            let parent = (place - 1) / ARITY;
-            if self.heap[parent] <= word {
-                break;
-            }
-            self.heap[place] = self.heap[parent];
-            place = parent;
-        }
-        self.heap[place] = word;
+        self.rise(end, word);
     }
 
     /// Pushes an event if it is known when.
@@ -103,30 +95,45 @@ impl Queue {
         event(first)
     }
 
-    /// Puts a word in the place of the first.
+    /// Puts a word in the place of the first: goes all the way down along the least, and up from
+    /// there. What was last mostly belongs near the bottom, and is not compared on the way down.
     fn sink(&mut self, word: u128) {
         let heap = &mut self.heap[..];
         let mut place = 0;
-        loop {
-            let children = place * ARITY + 1;
-            let end = heap.len().min(children + ARITY);
-            if children >= end {
-                break;
-            }
-            let mut least = children;
-            for child in children + 1..end {
-                if heap[child] < heap[least] {
-                    least = child;
-                }
-            }
-            if word <= heap[least] {
-                break;
-            }
+        while let Some(least) = least_below(heap, place) {
             heap[place] = heap[least];
             place = least;
         }
+        self.rise(place, word);
+    }
+
+    /// Puts a word at a place, which is free, or above.
+    #[inline]
+    fn rise(&mut self, mut place: usize, word: u128) {
+        let heap = &mut self.heap[..];
+        while place > 0 {
+            let parent = (place - 1) / ARITY;
+            if heap[parent] <= word {
+                break;
+            }
+            heap[place] = heap[parent];
+            place = parent;
+        }
         heap[place] = word;
     }
+}
+
+/// The least of the words right below a place.
+#[inline]
+fn least_below(heap: &[u128], place: usize) -> Option<usize> {
+    let first = place * ARITY + 1;
+    let children = heap.get(first..heap.len().min(first + ARITY))?;
+    if let [a, b, c, d] = *children {
+        let (left, low) = if a <= b { (0, a) } else { (1, b) };
+        let (right, other) = if c <= d { (2, c) } else { (3, d) };
+        return Some(first + if low <= other { left } else { right });
+    }
+    (0..children.len()).min_by_key(|&child| children[child]).map(|least| first + least)
 }
 
 fn time(word: u128) -> Time {

@@ -90,6 +90,16 @@ impl Sim<'_> {
     fn settle<S: Sink>(&mut self, now: Time, sink: &mut S) -> Result<(), RunError> {
         let Some(io) = &mut self.io else { return Ok(()) };
         let effects = &mut io.effects;
+        if effects.are_none() {
+            return Ok(());
+        }
+        self.carry_out(now, sink)
+    }
+
+    #[inline(never)]
+    fn carry_out<S: Sink>(&mut self, now: Time, sink: &mut S) -> Result<(), RunError> {
+        let Some(io) = &mut self.io else { return Ok(()) };
+        let effects = &mut io.effects;
         for record in effects.records.drain(..) {
             sink.record(&record);
         }

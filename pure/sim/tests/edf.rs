@@ -5,7 +5,7 @@
 mod sets;
 
 use proptest::prelude::*;
-use sets::{EXACT, Got, Host, Rules, Task, check_slices, check_time, set};
+use sets::{Account, EXACT, Got, Host, Rules, Task, accounts, check_slices, check_time, set};
 use slackline_trace::Record;
 use slackline_units::{Span, Time};
 
@@ -80,13 +80,9 @@ proptest! {
         let tasks: Vec<Task> = tasks.into_iter().map(always).collect();
         let trace = run(&host, &tasks);
         check_time(&trace, &host)?;
-        for slot in 0..tasks.len() {
-            let (mut had, mut owed) = (Span::ZERO, Span::ZERO);
-            for (start, got, slice) in Got::of(&trace, slot).periods() {
-                (had, owed) = (had + got, owed + slice);
-                let most = owed + Span::from_ns(LATENESS);
-                prop_assert!(owed <= had && had <= most, "t{slot} had {had} of {owed}, {start}");
-            }
+        for Account { slot, period, had, owed } in accounts(&trace, tasks.len()) {
+            let most = owed + Span::from_ns(LATENESS);
+            prop_assert!(owed <= had && had <= most, "t{slot} had {had} of {owed}, {period}");
         }
     }
 }

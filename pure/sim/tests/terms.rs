@@ -3,7 +3,7 @@
 use slackline_scenario::Scenario;
 use slackline_sim::Outcome;
 use slackline_trace::{RanEnd, Record};
-use slackline_units::Time;
+use slackline_units::{Span, Time};
 
 const fn ms(ms: u64) -> Time {
     Time::from_ns(ms * 1_000_000)
@@ -65,6 +65,30 @@ fn who_is_confined_runs_there_and_nowhere_else() {
     assert_eq!(cpus(0, ms(45), ms(100)), [0]);
     assert_eq!(cpus(1, ms(0), ms(100)), [0]);
     assert_eq!(cpus(2, ms(0), ms(100)), [0, 1]);
+}
+
+/// One that may run anywhere has the only CPU of another that wakes: the other CPU idles, and takes
+/// the first at that very instant, whichever of the two comes first.
+#[test]
+fn who_is_pushed_off_its_cpu_goes_on_where_one_idles() {
+    for cpu in [0, 1] {
+        let records = records(
+            "name = 'gedf', reserve = '0cpu'",
+            &format!(
+                "[host]\ncpus = 2\n\
+                 [[domain]]\nname = 'a'\nwork = {{ kind = 'spin' }}\ncpus = [{cpu}]\n\
+                 share.gedf = {{ budget = '8ms', period = '20ms' }}\n\
+                 [[change]]\nat = '2ms'\ndomain = 'a'\ncpus = [0, 1]\n\
+                 [[domain]]\nname = 'b'\njoins = '5ms'\nwork = {{ kind = 'spin' }}\n\
+                 cpus = [{cpu}]\nshare.gedf = {{ budget = '1ms', period = '5ms' }}\n"
+            ),
+        );
+        let used = |slot| -> Span {
+            let all = stretches(&records, slot).into_iter();
+            all.map(|(_, from, to)| to - from).fold(Span::ZERO, |sum, ran| sum + ran)
+        };
+        assert_eq!((used(0), used(1)), (Span::from_ms(100), Span::from_ms(95)), "on {cpu}");
+    }
 }
 
 #[test]

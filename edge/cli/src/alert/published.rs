@@ -8,10 +8,12 @@
 //!   reach, and so it is of a plot of which only the axis is known: ours lie inside.
 //! - *differs*: neither.
 
+use std::path::Path;
+use std::sync::LazyLock;
+
 use slackline_metrics::AllocationErrors;
-use slackline_papers::Verdict;
+use slackline_papers::{Is, Published, Value, Verdict};
 use slackline_units::CpuShare;
-use toml::Table;
 
 use super::case::{AS_PUBLISHED, Form};
 use super::outcome::{Outcome, OverSeeds, Subject, percent};
@@ -20,23 +22,10 @@ use super::show::ranged;
 /// As printed, written down before the first run.
 const FILE: &str = include_str!("../../../../papers/cherkasova-2007/published.toml");
 
-/// One published value.
-#[derive(Clone, Debug)]
-pub(super) struct Published {
-    pub(super) id: String,
-    pub(super) says: String,
-    pub(super) value: String,
-    pub(super) unit: String,
-    /// The table, figure or section.
-    pub(super) from: String,
-    /// How exactly it can be read off.
-    give: f64,
-}
-
 /// A published value beside ours.
 #[derive(Clone, Debug)]
 pub(super) struct Compared {
-    pub(super) published: Published,
+    pub(super) published: &'static Value,
     pub(super) ours: String,
     pub(super) verdict: Verdict,
     /// Why.
@@ -44,29 +33,12 @@ pub(super) struct Compared {
 }
 
 /// The published value of that name.
-pub(super) fn published(id: &str) -> Option<Published> {
-    let table: Table = FILE.parse().expect("the file of a paper is TOML");
-    let text = |entry: &toml::Value, key: &str| Some(entry.get(key)?.as_str()?.to_string());
-    let all = table.get("value").and_then(toml::Value::as_array).into_iter().flatten();
-    let mut named = all.filter(|entry| text(entry, "id").as_deref() == Some(id));
-    named.next().and_then(|entry| {
-        Some(Published {
-            id: id.into(),
-            says: text(entry, "says")?,
-            value: text(entry, "value")?,
-            unit: text(entry, "unit").unwrap_or_default(),
-            from: text(entry, "from")?,
-            give: text(entry, "give").and_then(|give| give.parse().ok()).unwrap_or(0.0),
-        })
-    })
-}
-
-impl Published {
-    /// From where to where, if it is a range.
-    pub(super) fn range(&self) -> Option<(f64, f64)> {
-        let (low, high) = self.value.split_once("..")?;
-        Some((low.parse().ok()?, high.parse().ok()?))
-    }
+pub(super) fn published(id: &str) -> Option<&'static Value> {
+    static VALUES: LazyLock<Published> = LazyLock::new(|| {
+        let file = Path::new("papers/cherkasova-2007/published.toml");
+        Published::from_text(file, FILE).expect("the file that was built in is one of a paper")
+    });
+    VALUES.value(id)
 }
 
 /// The numbers that the paper states of each scheduler, and how they are taken from errors.
@@ -120,7 +92,7 @@ fn each(outcome: &Outcome) -> Vec<Compared> {
     if let Some(published) = published(&format!("alert.{policy}.sign")) {
         let (under, over) = outcome.signs();
         let ours = typical(under, over);
-        let is_same = published.value == ours;
+        let is_same = published.is == Is::Word(ours.into());
         let verdict = if is_same { Verdict::Reproduced } else { Verdict::Differs };
         let sentence = format!("{under} seconds with too little, {over} with too much");
         compared.push(Compared { published, ours: ours.into(), verdict, sentence });
@@ -142,8 +114,8 @@ fn typical(under: usize, over: usize) -> &'static str {
 }
 
 /// A number beside the range of ours.
-fn number(published: Published, ours: OverSeeds) -> Compared {
-    let theirs: f64 = published.value.parse().unwrap_or(f64::NAN);
+fn number(published: &'static Value, ours: OverSeeds) -> Compared {
+    let theirs = published.number().unwrap_or(f64::NAN);
     let give = published.give;
     let near = ours.least - give <= theirs && theirs <= ours.most + give;
     let same_side = (theirs == 0.0 && ours.median == 0.0) || theirs * ours.median > 0.0;
@@ -197,8 +169,8 @@ fn is_large(target: CpuShare) -> bool {
 }
 
 /// A statement that one is higher than another.
-fn order(published: Published, a: OverSeeds, b: OverSeeds) -> Compared {
-    let holds = (a.median > b.median) == (published.value == "higher");
+fn order(published: &'static Value, a: OverSeeds, b: OverSeeds) -> Compared {
+    let holds = (a.median > b.median) == (published.is == Is::Word("higher".into()));
     let verdict = if holds { Verdict::SameShape } else { Verdict::Differs };
     let ours = format!("{:.2} against {:.2} %", a.median, b.median);
     let sentence = "only the order is stated: average size of the errors".to_string();
@@ -223,7 +195,7 @@ fn in_axis(id: &str, outcome: &Outcome) -> Option<Compared> {
     Some(axis(published(id)?, range))
 }
 
-fn axis(published: Published, (least, most): (f64, f64)) -> Compared {
+fn axis(published: &'static Value, (least, most): (f64, f64)) -> Compared {
     let (low, high) = published.range().unwrap_or((f64::NAN, f64::NAN));
     let inside = low - published.give <= least && most <= high + published.give;
     let verdict = if inside { Verdict::SameShape } else { Verdict::Differs };

@@ -170,9 +170,8 @@ fn tail(sorted: &[i64]) -> Vec<(f64, f64)> {
 /// What the text says of the tails of the two schedulers.
 fn printed_tails() -> Vec<Layer> {
     let printed = |policy: &str| {
-        let value = |name: &str| -> Option<f64> {
-            published(&format!("alert.{policy}.{name}"))?.value.parse().ok()
-        };
+        let value =
+            |name: &str| -> Option<f64> { published(&format!("alert.{policy}.{name}"))?.number() };
         let points = [(-9.9, value("below-minus-9.9")), (36.3, value("above-36.3"))];
         let points = points.into_iter().filter_map(|(x, y)| Some((x, y.filter(|&y| y > 0.0)?)));
         Layer::points(format!("{policy}, published"), points).published()
@@ -295,11 +294,10 @@ fn verdicts(compared: &[Compared]) -> Table {
             Verdict::SameShape => Cell::Fair(verdict.to_string()),
             Verdict::Differs | Verdict::NotAttempted => Cell::Bad(verdict.to_string()),
         };
-        let value = format!("{} {}", published.value, published.unit);
         table = table.row([
             Cell::Text(published.says.clone()),
             Cell::Text(published.from.clone()),
-            Cell::Number(value.trim().into()),
+            Cell::Number(published.shown()),
             Cell::Number(ours.clone()),
             verdict,
             Cell::Text(sentence.clone()),

@@ -47,9 +47,7 @@ pub(super) fn table(how: &str, outcomes: &[Outcome], compared: &[Compared]) -> S
         text += "\nagainst Cherkasova, Gupta, Vahdat 2007, section 5\n";
     }
     for Compared { published, ours, verdict, sentence } in compared {
-        let (says, value, unit) = (&published.says, &published.value, &published.unit);
-        let value = format!("{value} {unit}");
-        let value = value.trim();
+        let (says, value) = (&published.says, published.shown());
         let _ = writeln!(text, " {verdict:<10}  {says}: {value}; ours {ours}; {sentence}");
     }
     text
@@ -118,7 +116,7 @@ pub(super) fn as_json(made: &Made, outcomes: &[Outcome], compared: &[Compared]) 
             "id": of.published.id,
             "says": of.published.says,
             "from": of.published.from,
-            "published": of.published.value,
+            "published": of.published.is.to_string(),
             "unit": of.published.unit,
             "ours": of.ours,
             "verdict": of.verdict.to_string(),

@@ -13,6 +13,7 @@ use std::thread::park_timeout;
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, geteuid, kill_process};
+use serde_json::Value;
 use slackline_live::sys::{
     Scheduling, SchedulingOf, Tid, get_affinity, get_scheduling, own_tid, set_affinity,
     set_scheduling, thread_cpu_time,
@@ -75,6 +76,13 @@ pub fn begin_on(kernel: Kernel) -> Option<Live> {
     let started = Instant::now();
     let tag = format!("{}-{started:?}", std::process::id());
     Some(Live { place, kernel, tag, _alone: (alone, lock) })
+}
+
+/// What a vCPU got in a run as it is printed in JSON, in millionths of a CPU.
+pub fn delivered(run: &Value, name: &str) -> u64 {
+    let vcpus = run["vcpus"].as_array().expect("vCPUs");
+    let vcpu = vcpus.iter().find(|vcpu| vcpu["name"] == name).expect("who was asked for");
+    vcpu["delivered_ppm"].as_u64().expect("CPU time")
 }
 
 impl Live {

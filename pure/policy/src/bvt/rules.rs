@@ -124,8 +124,10 @@ impl Rules {
     /// `lead`, by which the next in line is ahead of it, and has run for the allowance.
     #[inline]
     pub(super) fn turn_end(&self, from: Time, pace: Pace, lead: VirtualSpan) -> Time {
-        let behind = (-lead).real(pace);
-        from.after(self.catch_up(lead, pace)).after(self.allowance.left_after(behind))
+        if lead > VirtualSpan::ZERO {
+            return from.after(self.catch_up(lead, pace)).after(self.allowance);
+        }
+        from.after(self.allowance.left_after((-lead).real(pace)))
     }
 
     fn catch_up(&self, lead: VirtualSpan, pace: Pace) -> Span {

@@ -1,47 +1,4 @@
-//! Devices, the domain that drives them for the others, guest systems with tasks, and who is
-//! outside.
-//!
-//! ```toml
-//! [driver]                    # one domain serves the devices of all others
-//! domain  = "dom0"
-//! receive = "13.65us"         # for a packet, on its way in
-//! send    = "13.65us"         # and on its way out
-//! noise   = "30%"             # each of these differs by up to so much, evenly
-//!
-//! [nic]
-//! rate      = "1Gbit/s"
-//! interrupt = "2us"           # what the hypervisor takes from whoever runs
-//!
-//! [[domain]]
-//! name     = "dom0"
-//! dispatch = "35.2us"         # its cold caches, whenever another or nobody ran before it
-//! work     = { kind = "periodic", period = "7.3ms", work = "275us" }   # of its own
-//!
-//! [[domain]]
-//! name   = "dom1"
-//! kernel = { receive = "17.6us", send = "13.2us", noise = "30%" }
-//! work   = { kind = "web-server", each = "309us", response = "10KiB" }
-//!
-//! [[client]]
-//! kind = "httperf"
-//! to   = "dom1"
-//! rate = 950                  # new connections a second
-//! ```
-//!
-//! `[driver]`: `interrupt`, `event`, `receive`, `send`, `request`, `idle` are what one costs, zero
-//! unless said; `batch` is how many packets are handed over at once. `[nic]`: `rate`, `ring`,
-//! `coalesce` (an interrupt waits so long for more), `interrupt`. `[disk]`: `rate`, `seek`,
-//! `interrupt`. A domain's `kernel`: `event`, `receive`, `send`, `request`, `idle`, `noise`,
-//! `ring`, `quantum` (of its tasks).
-//!
-//! Work that needs devices: `web-server` (each, response, connections, processes), `echo` (each),
-//! `disk-read` (each, block, readers), `send` (each, block), `sink`, `compile` (jobs, each, read,
-//! wait, total). Other kinds are tasks of the domain's system if it has one. `[[domain.task]]` with
-//! `priority` and `work` gives it several; higher runs first.
-//!
-//! Clients: `httperf` (rate, timeout, retry), `ab` (at_once), `ping` (every), and `ttcp` or `iperf`
-//! (window, gap, way = "in" or "out": one TCP stream). Each has `to` and `delay`, one way,
-//! and may have `from` and `until`.
+#![doc = include_str!("page.md")]
 
 mod quantity;
 mod read;
@@ -52,6 +9,9 @@ use slackline_units::{Span, Time};
 use crate::{Draw, Step};
 
 pub(crate) use read::{Guest, read};
+
+/// Every key, for people.
+pub const PAGE: &str = include_str!("page.md");
 
 /// Devices, who drives them, and who is outside.
 #[derive(Clone, Debug)]

@@ -3,13 +3,14 @@
 use slackline_units::{Span, Time};
 
 use super::quantity::{bytes, rate};
-use super::tasks::{self, KINDS, Work};
+use super::tasks::{self, Work};
 use super::{Client, ClientKind, Costs, Disk, Driver, Io, Nic, System, Task, Way};
 use super::{MOST_SYSTEMS, MOST_TASKS};
 use crate::domain::{Names, Run};
 use crate::error::ErrorKind;
+use crate::kinds::{self, KINDS};
 use crate::table::{Fault, Item, Table};
-use crate::{Domain, Draw, Program, kinds};
+use crate::{Domain, Draw, Program};
 
 const DRIVER_KEYS: &[&str] =
     &["domain", "interrupt", "event", "receive", "send", "request", "idle", "noise", "batch"];
@@ -89,10 +90,12 @@ impl Work {
 
 fn work(run: &Run<'_>, item: &Item<'_>) -> Result<Read, Fault> {
     let table = item.table("work")?;
-    let kind = table.get("kind").and_then(|item| item.text().ok());
-    match KINDS.iter().find(|&&known| Some(known) == kind) {
-        None => Ok(Read::Program(kinds::program(run, item)?)),
-        Some(kind) => Ok(Read::Work(tasks::read(kind, &table)?)),
+    let kind = table.need("kind", "work = { kind = \"spin\" }")?;
+    match KINDS[kind.word(KINDS)?] {
+        kind @ ("web-server" | "echo" | "disk-read" | "send" | "sink" | "compile") => {
+            Ok(Read::Work(tasks::read(kind, &table)?))
+        }
+        kind => Ok(Read::Program(kinds::program(run, item, kind)?)),
     }
 }
 

@@ -45,6 +45,14 @@ pub(crate) struct Effects {
     pub(crate) alerted: Vec<VcpuId>,
 }
 
+impl Effects {
+    /// Whether nothing need be done.
+    #[inline]
+    pub(crate) fn are_none(&self) -> bool {
+        self.records.is_empty() && self.stolen.is_empty() && self.alerted.is_empty()
+    }
+}
+
 /// Everything that has to do with devices.
 pub(crate) struct Io<'a> {
     now: Time,

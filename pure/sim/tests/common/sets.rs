@@ -199,3 +199,25 @@ pub(crate) fn check_time(trace: &[Record], host: &Host) -> Result<(), TestCaseEr
 }
 
 pub(crate) const EXACT: Host = Host { cpus: 1, lateness: 0, length: 400_000_000 };
+
+/// What a vCPU has had and has been owed, from its start to the end of one of its periods.
+pub(crate) struct Account {
+    pub(crate) slot: usize,
+    /// When the period began.
+    pub(crate) period: Time,
+    pub(crate) had: Span,
+    pub(crate) owed: Span,
+}
+
+/// The accounts of so many vCPUs at the end of each of their periods.
+pub(crate) fn accounts(trace: &[Record], count: usize) -> Vec<Account> {
+    let mut all = Vec::new();
+    for slot in 0..count {
+        let (mut had, mut owed) = (Span::ZERO, Span::ZERO);
+        for (period, got, slice) in Got::of(trace, slot).periods() {
+            (had, owed) = (had + got, owed + slice);
+            all.push(Account { slot, period, had, owed });
+        }
+    }
+    all
+}

@@ -1,0 +1,83 @@
+//! How long whole commands take, as people start them: the simulated host with a driver domain
+//! against real time, the allocation error test on one core, and the papers on all.
+
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::Instant;
+
+use anyhow::{Context, Result, ensure};
+
+use crate::report::{spread, table};
+
+/// How long a web server is simulated.
+const SIMULATED: f64 = 60.0;
+/// How many times faster than real time that is to be.
+const FASTER: f64 = 200.0;
+/// Seconds for the test of one policy in full: 18 shares of 3 minutes.
+const ALERT: f64 = 2.0;
+/// Seconds for all experiments of the papers with ten seeds.
+const PAPERS: f64 = 120.0;
+
+/// Measures every command, the long ones once; returns Markdown.
+pub(crate) fn run(rounds: u32) -> Result<String> {
+    let mut rows = Vec::new();
+    for policy in ["bvt", "sedf", "edf"] {
+        let length = format!("{SIMULATED}s");
+        let words = ["sim", "scenarios/web-server.toml", "--length", &length, "--policy", policy];
+        let speeds = (0..rounds).map(|_| Ok(SIMULATED / seconds(&words, None)?));
+        let speeds = speeds.collect::<Result<Vec<f64>>>()?;
+        rows.push(row(
+            &format!("a web server behind a driver domain, simulated under {policy}"),
+            &format!("{} times real time", spread(&speeds, 0)),
+            &format!("{FASTER} times"),
+            crate::report::median(&speeds) >= FASTER,
+        ));
+    }
+    for policy in ["edf", "sedf", "credit"] {
+        let words = ["alert", "--policy", policy, "--seeds", "1"];
+        let times = (0..rounds).map(|_| seconds(&words, Some(1))).collect::<Result<Vec<f64>>>()?;
+        rows.push(row(
+            &format!("ALERT in full under {policy}, one core"),
+            &format!("{} s", spread(&times, 2)),
+            &format!("{ALERT} s"),
+            crate::report::median(&times) <= ALERT,
+        ));
+    }
+    let mut papers = 0.0;
+    for paper in ["cherkasova-2007", "diestelhorst-2007"] {
+        papers += seconds(&["paper", "run", paper, "--no-results"], None)?;
+    }
+    let text = format!("{papers:.0} s");
+    rows.push(row("both papers, ten seeds", &text, &format!("{PAPERS} s"), papers <= PAPERS));
+    let heads = ["what", "median (range)", "promised", "holds"];
+    Ok(format!("Whole commands, {rounds} rounds of the short ones.\n\n{}", table(&heads, &rows)))
+}
+
+fn row(what: &str, took: &str, promised: &str, holds: bool) -> Vec<String> {
+    let holds = if holds { "yes" } else { "NO" };
+    [what, took, promised, holds].map(str::to_owned).into()
+}
+
+/// How long `slackline` takes with these words, perhaps on so many threads.
+fn seconds(words: &[&str], threads: Option<usize>) -> Result<f64> {
+    let itself = std::env::current_exe().context("no path of this program")?;
+    let slackline = itself.with_file_name("slackline");
+    let tree = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    let mut command = Command::new(&slackline);
+    command.args(words).current_dir(tree).stdin(Stdio::null());
+    if let Some(threads) = threads {
+        command.env("RAYON_NUM_THREADS", threads.to_string());
+    }
+    let start = Instant::now();
+    let done = command.output().with_context(|| {
+        format!(
+            "cannot start {}: `cargo build --release -p slackline` makes it",
+            slackline.display()
+        )
+    })?;
+    let took = start.elapsed().as_secs_f64();
+    // 1 is a verdict or claim that failed, which takes as long.
+    let is_done = matches!(done.status.code(), Some(0 | 1));
+    ensure!(is_done, "{words:?}: {}", String::from_utf8_lossy(&done.stderr));
+    Ok(took)
+}
