@@ -5,6 +5,8 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand};
 use slackline_units::Span;
 
+use crate::load::args::Load;
+
 /// Gives virtual machines CPU time: reserves it, shares it out, and proves that it was delivered.
 #[derive(Debug, Parser)]
 #[command(name = "slackline", version, disable_help_subcommand = true)]
@@ -31,7 +33,7 @@ pub(crate) enum Command {
     Show(Show),
     /// Run the experiments of a paper and hold them against what was published.
     Paper(PaperArgs),
-    /// Be a workload: one of the programs of a scenario as a real process.
+    /// Be a workload of a scenario, or a client of one, as a real process.
     Load(Load),
     /// Say what this machine allows, and what to do about what is missing.
     Doctor(Doctor),
@@ -273,73 +275,6 @@ pub(crate) struct PaperReport {
 }
 
 #[derive(Debug, Args)]
-pub(crate) struct Load {
-    #[command(subcommand)]
-    pub(crate) kind: Kind,
-    /// End after so long.
-    #[arg(long, global = true, value_parser = span)]
-    pub(crate) length: Option<Span>,
-    /// The seed of the draws.
-    #[arg(long, global = true, default_value_t = 1)]
-    pub(crate) seed: u64,
-    /// Whose draws to make: a domain and a vCPU by number.
-    #[arg(long, global = true, value_parser = who, default_value = "0.0", hide = true)]
-    pub(crate) who: (u32, u16),
-    /// When to begin, in nanoseconds of the monotonic clock.
-    #[arg(long, global = true, hide = true)]
-    pub(crate) start: Option<u64>,
-    /// Write finished jobs to standard output, as `run` wants them.
-    #[arg(long, global = true, hide = true)]
-    pub(crate) report_jobs: bool,
-}
-
-/// The programs. Lengths of time may be drawn: `4ms`, `uniform 1ms 3ms`, `exponential 4ms`.
-#[derive(Debug, Subcommand)]
-pub(crate) enum Kind {
-    /// Use all the CPU time there is.
-    Spin,
-    /// Do a piece of work in every period.
-    Periodic {
-        /// How often work is released.
-        #[arg(long)]
-        period: String,
-        /// How much CPU time each piece of work takes.
-        #[arg(long)]
-        work: String,
-        /// How long after its release it must be done [default: the period].
-        #[arg(long)]
-        deadline: Option<String>,
-    },
-    /// Compute and sleep in turn.
-    Interactive {
-        /// How much CPU time to use at a time.
-        #[arg(long)]
-        compute: String,
-        /// How long to sleep then.
-        #[arg(long)]
-        sleep: String,
-    },
-    /// Use a total of CPU time, then end.
-    Batch {
-        /// How much.
-        #[arg(long)]
-        total: String,
-    },
-    /// Run and block as recorded.
-    Replay {
-        /// A file of lines `run_ns,block_ns`, as `slackline show --runs` writes it.
-        #[arg(long)]
-        file: PathBuf,
-    },
-    /// What the workload of a scenario says, step by step, as `run` hands it over.
-    #[command(hide = true)]
-    Steps {
-        /// The steps.
-        steps: Vec<String>,
-    },
-}
-
-#[derive(Debug, Args)]
 pub(crate) struct Doctor {
     /// Print the findings as JSON.
     #[arg(long)]
@@ -349,13 +284,6 @@ pub(crate) struct Doctor {
     pub(crate) free: bool,
 }
 
-fn span(text: &str) -> Result<Span, String> {
+pub(crate) fn span(text: &str) -> Result<Span, String> {
     text.parse::<Span>().map_err(|why| format!("{why}; write it as `4ms`, `250us` or `2s`"))
-}
-
-fn who(text: &str) -> Result<(u32, u16), String> {
-    let parts = text
-        .split_once('.')
-        .and_then(|(domain, number)| Some((domain.parse().ok()?, number.parse().ok()?)));
-    parts.ok_or_else(|| "write it as DOMAIN.NUMBER".into())
 }

@@ -116,6 +116,7 @@ impl Problem {
             | Problem::HostCannot { hint, .. } => hint.clone(),
             Problem::Paper(error) => error.hint(),
             Problem::Live(error) => error.hint(),
+            Problem::Load(error) => error.hint().map(str::to_owned),
             Problem::Unreadable { source, .. } | Problem::Unwritable { source, .. } => {
                 Some(about_file(source).into())
             }

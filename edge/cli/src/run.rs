@@ -7,7 +7,8 @@ use std::path::Path;
 use std::process::Command;
 
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
-use slackline_live::cast::LoadOrder;
+use slackline_live::Losses;
+use slackline_live::cast::{LoadOrder, Part};
 use slackline_live::drive::{self, Options, Outcome};
 use slackline_live::fence::KeeperCommand;
 use slackline_live::sys::online_cpus;
@@ -16,6 +17,7 @@ use slackline_scenario::Scenario;
 use slackline_units::CpuId;
 
 use crate::args::{Keeping, Run};
+use crate::load::words;
 use crate::outputs::{Numbers, Outputs, header};
 use crate::problem::Problem;
 use crate::terminal::{self, Progress};
@@ -61,6 +63,10 @@ impl Live {
             let name = scenario.domains[vcpu.domain().number() as usize].vcpu_name(*vcpu);
             let _ = writeln!(text, "note: declined at {at}: `{name}`: {error}");
         }
+        for Losses { name, answered, lost } in &self.outcome.lost {
+            let _ =
+                writeln!(text, "note: {name}: {lost} requests were given up, {answered} answered");
+        }
         if self.outcome.keepers_lost > 0 {
             let _ = writeln!(text, "note: the keeper died and was replaced");
         }
@@ -75,6 +81,11 @@ impl Live {
         if self.outcome.stopped.is_some() { Err(Problem::Interrupted) } else { Ok(()) }
     }
 }
+
+/// What a scenario with devices says and a live run has of its own.
+const ONLY_SIMULATED: &str = "note:  live, Linux's own network, disk and scheduling take the \
+    place of [driver], [nic], [disk], `kernel`, `dispatch` and `priority`, and of `delay` and \
+    `retry` of clients\n";
 
 /// Runs on this machine; what is kept is kept.
 pub(crate) fn live(
@@ -101,6 +112,9 @@ pub(crate) fn live(
         stop: Some(stop.as_fd()),
         progress: &mut |now| progress.at(now),
     };
+    if scenario.io.is_some() {
+        terminal::tell(ONLY_SIMULATED);
+    }
     let outcome = drive::run(scenario, options, &mut outputs);
     let outcome = outcome.map_err(|error| Problem::of_live(file, error))?;
     Ok(Live { numbers: outputs.finish()?, outcome })
@@ -158,11 +172,35 @@ fn choose_cpus(count: usize, asked: Option<&[usize]>) -> Result<Vec<CpuId>, Prob
 
 fn load_command(program: &Path, order: &LoadOrder<'_>) -> Command {
     let mut command = Command::new(program);
-    let who = format!("{}.{}", order.vcpu.domain().number(), order.vcpu.number());
-    command
-        .args(["load", "--report-jobs", "--seed", &order.seed.to_string()])
-        .args(["--who", &who, "--start", &order.start.ns().to_string()])
-        .arg("steps")
-        .args(crate::load::to_words(order.program));
+    command.args(["load", "--report-jobs", "--seed", &order.seed.to_string()]);
+    command.args(["--start", &order.start.ns().to_string()]);
+    match &order.part {
+        Part::Program { program, vcpu } => {
+            let who = format!("{}.{}", vcpu.domain().number(), vcpu.number());
+            command.args(["--who", &who, "steps"]).args(words::of_program(program));
+        }
+        Part::System { system, domain, from, files } => {
+            let connections = system.connections.to_string();
+            command.args(["--who", &format!("{}.0", domain.number()), "tasks"]);
+            command.args(["--connections", &connections]);
+            for from in words::of_callers(*from) {
+                command.args(["--from", from]);
+            }
+            if let Some(files) = files {
+                command.args(["--files", &files.to_string()]);
+            }
+            command.args(words::of_tasks(&system.tasks));
+        }
+        Part::Client { client, number, port, begins } => {
+            command.args(["caller", "--number", &number.to_string(), "--to", &port.to_string()]);
+            if let Some(until) = client.until {
+                command.args(["--until", &until.since(*begins).to_string()]);
+            }
+            command.arg(words::of_client(&client.kind));
+        }
+        Part::Files => {
+            command.arg("files");
+        }
+    }
     command
 }

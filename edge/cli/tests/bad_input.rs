@@ -213,6 +213,23 @@ fn options_that_make_no_sense_are_refused() {
         (&["load", "interactive", "--compute", "uniform 3ms 1ms", "--sleep", "1ms"], "uniform"),
         (&["load", "replay", "--file", "nothing"], "cannot read nothing"),
         (&["load", "replay", "--file", "it.toml"], "`it.toml`, line 1"),
+        (&["load", "web-server", "--each", "1ms", "--response", "10"], "an amount of data, as in"),
+        (
+            &["load", "web-server", "--each", "1", "--response", "1KiB"],
+            "`each = \"1\"` has no unit",
+        ),
+        (&["load", "echo", "--each", "0s"], "is no time at all"),
+        (&["load", "disk-read", "--each", "1ms", "--block", "0B"], "an amount of data"),
+        (
+            &["load", "disk-read", "--each", "1ms", "--block", "4KiB", "--folder", "nothing"],
+            "cannot make a file of 16777216 bytes in nothing: No such file",
+        ),
+        (&["load", "compile", "--each", "1ms", "--read", "8KiB", "--jobs", "0"], "`jobs = 0`"),
+        (&["load", "httperf", "--rate", "0", "--to", "9"], "`rate = 0`"),
+        (&["load", "ab", "--at-once", "20000", "--to", "9"], "`at_once = 20000`"),
+        (&["load", "ping", "--every", "soon", "--to", "9"], "`every = \"soon\"`"),
+        (&["load", "iperf", "--window", "64KiB", "--way", "up", "--to", "9"], "`way = \"up\"`"),
+        (&["load", "ttcp", "--window", "64KiB", "--to", "1"], "nobody answers at 127.0.0.1:1: "),
     ] {
         if says.is_empty() {
             place.run(arguments).ended_with(2);
@@ -243,6 +260,11 @@ fn words_that_are_no_options_are_refused() {
         &["show", "it.trace", "--list", "--ascii"],
         &["load"],
         &["load", "spin", "--length", "long"],
+        &["load", "web-server", "--each", "1ms"],
+        &["load", "httperf", "--rate", "many", "--to", "9"],
+        &["load", "ping"],
+        &["load", "ping", "--to", "0"],
+        &["load", "sink", "--port", "65536"],
     ] {
         let Ran { out, err, .. } = place.run(arguments).ended_with(2);
         assert!(out.is_empty() && err.to_lowercase().contains("usage") || err.contains("--help"));

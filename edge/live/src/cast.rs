@@ -2,39 +2,76 @@
 //! started.
 
 use std::io::{self, Read};
-use std::os::fd::AsFd;
 use std::os::unix::process::ExitStatusExt;
-use std::process::{Child, ChildStderr, ChildStdout, Command, ExitStatus, Stdio};
+use std::process::{Child, ChildStderr, Command, ExitStatus, Stdio};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use slackline_load::JobReader;
-use slackline_scenario::{Domain, LiveSubject, Program, Threads};
+use slackline_load::Ports;
+use slackline_load::system::Callers;
+use slackline_scenario::io::{Client, System};
+use slackline_scenario::{Domain, LiveSubject, Program, Scenario, Threads};
 use slackline_trace::Record;
-use slackline_units::{Time, VcpuId};
+use slackline_units::{DomId, Time, VcpuId};
 use thiserror::Error;
 
 use crate::act::Hold;
 use crate::fence::{Fence, FenceError};
 use crate::machine::{Member, Subject};
+use crate::outside;
 use crate::sys::{ThreadClock, Tid, die_with_us};
+use crate::teller::{Teller, is_readable, record};
 use crate::thread::{Stat, ThreadError, ThreadRef, threads_of};
 use crate::vcpus::{self, FindError};
 
 /// What a load process is to do.
 #[derive(Debug)]
 pub struct LoadOrder<'a> {
-    /// The steps.
-    pub program: &'a Program,
+    /// Which part it plays.
+    pub part: Part<'a>,
     /// The seed of the run.
     pub seed: u64,
-    /// Whose draws it makes.
-    pub vcpu: VcpuId,
     /// When it begins, on the monotonic clock.
     pub start: Time,
 }
 
-/// Makes the command of a load process, which writes its finished jobs on its standard output.
+/// A part that a load process plays.
+#[derive(Debug)]
+pub enum Part<'a> {
+    /// A vCPU with a program.
+    Program {
+        /// The steps.
+        program: &'a Program,
+        /// Whose draws it makes.
+        vcpu: VcpuId,
+    },
+    /// A domain with tasks that need devices.
+    System {
+        /// The tasks.
+        system: &'a System,
+        /// Whose draws they make.
+        domain: DomId,
+        /// Who talks to it.
+        from: Callers,
+        /// The port of the server that it asks for files, if it does.
+        files: Option<u16>,
+    },
+    /// Somebody outside.
+    Client {
+        /// What it does.
+        client: &'a Client,
+        /// Its number, which says what it draws.
+        number: usize,
+        /// The port that it talks to.
+        port: u16,
+        /// When it begins, in the time of the run.
+        begins: Time,
+    },
+    /// The server outside that tasks ask for files.
+    Files,
+}
+
+/// Makes the command of a load process, which writes what it has to tell on its standard output.
 pub type LoadCommand<'a> = &'a dyn Fn(&LoadOrder<'_>) -> Command;
 
 /// Why a domain cannot be scheduled here.
@@ -147,7 +184,7 @@ struct Process {
     child: Option<Child>,
     name: String,
     vcpus: Vec<VcpuId>,
-    jobs: Option<(ChildStdout, JobReader)>,
+    teller: Option<Teller>,
     complaints: Option<Complaints>,
     threads: Vec<ThreadRef>,
 }
@@ -165,7 +202,7 @@ const COMPLAINTS: usize = 1 << 12;
 impl Complaints {
     fn take(&mut self) {
         let mut bytes = [0; COMPLAINTS];
-        while is_readable(&self.pipe) {
+        while is_readable(&self.pipe, Duration::ZERO) {
             let Ok(count @ 1..) = self.pipe.read(&mut bytes) else { break };
             self.last.extend_from_slice(&bytes[..count]);
             self.last.drain(..self.last.len().saturating_sub(COMPLAINTS));
@@ -197,24 +234,35 @@ pub(crate) struct Cast {
 }
 
 impl Cast {
-    /// Starts what a domain needs, or finds it.
+    /// Starts what a domain needs, or finds it; `files` is the port of the file server. Where it
+    /// listens, if it has devices.
     pub(crate) fn start(
         &mut self,
-        domain: &Domain,
-        seed: u64,
+        (scenario, domain): (&Scenario, &Domain),
+        files: Option<u16>,
         start: Time,
         load: LoadCommand<'_>,
-    ) -> Result<(), CastError> {
+    ) -> Result<Ports, CastError> {
+        let seed = scenario.seed;
         match &domain.live {
+            None if domain.system.is_some() => {
+                let system = domain.system.as_ref().expect("it has one");
+                let from = outside::callers(scenario, domain);
+                let part = Part::System { system, domain: domain.id, from, files };
+                let order = LoadOrder { part, seed, start };
+                let process = self.start_load(&order, domain, domain.vcpus[0], load)?;
+                // All its threads must be there before they are held.
+                let ports = process.teller.as_mut().and_then(Teller::ready);
+                return ports.ok_or_else(|| {
+                    let status = process.reap();
+                    let (program, how) = (process.name.clone(), process.how(status));
+                    CastError::EndedAtOnce { program, how }
+                });
+            }
             None => {
                 for &vcpu in &domain.vcpus {
-                    let order = LoadOrder { program: &domain.program, seed, vcpu, start };
-                    let mut command = load(&order);
-                    command.stdin(Stdio::null()).stdout(Stdio::piped());
-                    let mut process = spawn(command, domain.vcpu_name(vcpu), vec![vcpu])?;
-                    let stdout = process.child.as_mut().and_then(|child| child.stdout.take());
-                    process.jobs = stdout.map(|stdout| (stdout, JobReader::default()));
-                    self.processes.push(process);
+                    let part = Part::Program { program: &domain.program, vcpu };
+                    self.start_load(&LoadOrder { part, seed, start }, domain, vcpu, load)?;
                 }
             }
             Some(LiveSubject::Command { argv, .. }) => {
@@ -229,12 +277,28 @@ impl Cast {
                 child: None,
                 name: domain.name.clone(),
                 vcpus: domain.vcpus.clone(),
-                jobs: None,
+                teller: None,
                 complaints: None,
                 threads: Vec::new(),
             }),
         }
-        Ok(())
+        Ok(Ports::default())
+    }
+
+    fn start_load(
+        &mut self,
+        order: &LoadOrder<'_>,
+        domain: &Domain,
+        vcpu: VcpuId,
+        load: LoadCommand<'_>,
+    ) -> Result<&mut Process, CastError> {
+        let mut command = load(order);
+        command.stdin(Stdio::null()).stdout(Stdio::piped());
+        let mut process = spawn(command, domain.vcpu_name(vcpu), vec![vcpu])?;
+        let stdout = process.child.as_mut().and_then(|child| child.stdout.take());
+        process.teller = stdout.map(Teller::new);
+        self.processes.push(process);
+        Ok(self.processes.last_mut().expect("it was put there"))
     }
 
     /// Holds the threads of a domain that has been started, one subject a vCPU; those vCPUs are
@@ -294,7 +358,7 @@ impl Cast {
         })
     }
 
-    /// Reads the jobs that load processes say they have done; `origin` is when the run began.
+    /// Reads what load processes say they have done; `origin` is when the run began.
     pub(crate) fn take_jobs(&mut self, origin: Time, into: &mut Vec<Record>) {
         for process in &mut self.processes {
             process.take_jobs(origin, into);
@@ -353,8 +417,8 @@ fn spawn(mut command: Command, name: String, vcpus: Vec<VcpuId>) -> Result<Proce
     let mut child = child.map_err(|source| CastError::NotStarted { program, source })?;
     let pid = i32::try_from(child.id()).unwrap_or(i32::MAX);
     let complaints = child.stderr.take().map(|pipe| Complaints { pipe, last: Vec::new() });
-    let (jobs, threads) = (None, Vec::new());
-    Ok(Process { pid, child: Some(child), name, vcpus, jobs, complaints, threads })
+    let (teller, threads) = (None, Vec::new());
+    Ok(Process { pid, child: Some(child), name, vcpus, teller, complaints, threads })
 }
 
 impl Process {
@@ -488,24 +552,7 @@ impl Process {
     }
 
     fn take_jobs(&mut self, origin: Time, into: &mut Vec<Record>) {
-        let Some((stdout, reader)) = &mut self.jobs else { return };
-        let mut bytes = [0; 4096];
-        while is_readable(stdout) {
-            let Ok(count @ 1..) = stdout.read(&mut bytes) else { break };
-            for job in reader.take(&bytes[..count]) {
-                let of_run = |at: Time| Time::START + at.since(origin);
-                let deadline = job.deadline.map_or(Time::NEVER, of_run);
-                let (released, done) = (of_run(job.released), of_run(job.done));
-                into.push(Record::Job { vcpu: self.vcpus[0], released, deadline, done });
-            }
-        }
+        let notes = self.teller.as_mut().map(Teller::take).unwrap_or_default();
+        into.extend(notes.into_iter().filter_map(|note| record(note, self.vcpus[0], origin)));
     }
-}
-
-fn is_readable(pipe: &impl AsFd) -> bool {
-    use rustix::event::{PollFd, PollFlags, Timespec, poll};
-    let mut fds = [PollFd::new(pipe, PollFlags::IN)];
-    let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
-    poll(&mut fds, Some(&at_once)).is_ok_and(|ready| ready > 0)
-        && fds[0].revents().contains(PollFlags::IN)
 }

@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex};
 
 use rustix::event::{PollFd, PollFlags};
 use slackline_host::policy::{AdmitError, Values};
-use slackline_scenario::{Scenario, ScenarioError};
+use slackline_scenario::{Domain, Scenario, ScenarioError};
 use slackline_trace::{Knowledge, Record, Sink};
 use slackline_units::{CpuId, Span, Time, VcpuId};
 use thiserror::Error;
@@ -22,6 +22,7 @@ use crate::cast::{Cast, CastError, LoadCommand};
 use crate::dispatcher::{Dispatcher, become_real_time, lock, poke, stop_dispatchers, wait_for};
 use crate::fence::{Fence, FenceError, GiveBackError, KeeperCommand};
 use crate::machine::{JoinError, Machine, MachineError, Sight, Subject};
+use crate::outside::{Losses, Outside};
 use crate::sys::{Scheduling, SchedulingOf, lock_memory, monotonic, own_tid, set_scheduling};
 use crate::watch::perf::PerfWatch;
 
@@ -48,6 +49,8 @@ pub struct Outcome {
     pub declined: Vec<(Time, VcpuId, AdmitError)>,
     /// Who ended by itself before the end: when, its name, and how.
     pub ended: Vec<(Time, String, String)>,
+    /// Requests of clients that were given up.
+    pub lost: Vec<Losses>,
     /// How often the keeper had died and was replaced.
     pub keepers_lost: u32,
 }
@@ -193,8 +196,15 @@ pub fn run<S: Sink>(
 /// Spare time is handed out by ordinary scheduling, which knows nothing of single CPUs and pauses.
 fn check_abilities(scenario: &Scenario) -> Result<(), LiveError> {
     let only_simulated = |what, line| Err(LiveError::OnlySimulated { what, line });
-    if let Some(domain) = scenario.domains.iter().find(|domain| domain.system.is_some()) {
-        return only_simulated("a driver domain, and systems with devices", domain.line);
+    let is_wide = |domain: &&Domain| domain.system.is_some() && domain.vcpus.len() > 1;
+    if let Some(domain) = scenario.domains.iter().find(|it| it.live.is_none() && is_wide(it)) {
+        return only_simulated("a domain with devices and several vCPUs", domain.line);
+    }
+    for client in scenario.io.iter().flat_map(|io| &io.clients) {
+        let domain = &scenario.domains[client.to];
+        if domain.live.is_some() {
+            return only_simulated("a client of a domain with a `live` of its own", domain.line);
+        }
     }
     if let Some(domain) = scenario.domains.iter().find(|domain| domain.is_confined()) {
         return only_simulated("`cpus` of a domain", domain.line);
@@ -232,6 +242,7 @@ struct Run {
     // The fence comes before the cast: threads are given back before their processes are ended.
     fence: Fence,
     cast: Cast,
+    outside: Outside,
     /// By time, last first.
     actions: Vec<(Time, Action)>,
     origin: Time,
@@ -248,18 +259,39 @@ impl Run {
         let fence = Fence::start(options.keeper.clone())?;
         let mut cast = Cast::default();
         let count = scenario.domains.iter().map(|domain| domain.vcpus.len() as u64).sum::<u64>();
-        let origin = monotonic() + LEAD + LEAD_EACH * count;
+        let clients = scenario.io.as_ref().map_or(0, |io| io.clients.len() as u64);
+        let origin = monotonic() + LEAD + LEAD_EACH * (count + clients);
+        let mut outside = Outside::new(&options.cpus);
+        let about = |domain: &Domain| {
+            let (name, line) = (domain.name.clone(), domain.line);
+            move |source| LiveError::Cast { domain: name, line, source }
+        };
+        let files = outside.start_files(scenario, options.load);
+        let files = files.map_err(about(&scenario.domains[0]))?;
+        let mut ports = Vec::new();
         for domain in &scenario.domains {
             let start = origin + (domain.joins - Time::START);
-            let started = cast.start(domain, scenario.seed, start, options.load);
-            started.map_err(|source| cast_error(domain, source))?;
+            let started = cast.start((scenario, domain), files, start, options.load);
+            ports.push(started.map_err(about(domain))?);
         }
+        let started = outside.start_clients(scenario, &ports, origin, options.load);
+        started.map_err(about(&scenario.domains[0]))?;
         let (sight, watch_fds) = open_sight()?;
         let policy = &scenario.policy;
         let machine = Machine::new(policy.spec, &policy.values, &options.cpus, sight);
         let machine = Arc::new(Mutex::new(machine));
         let (outcome, spare_records) = (Outcome::default(), Vec::new());
-        Ok(Run { machine, fence, cast, actions, origin, watch_fds, outcome, spare_records })
+        Ok(Run {
+            machine,
+            fence,
+            cast,
+            outside,
+            actions,
+            origin,
+            watch_fds,
+            outcome,
+            spare_records,
+        })
     }
 
     fn go<S: Sink>(
@@ -298,6 +330,7 @@ impl Run {
         self.pump(sink);
         // The first thing that went wrong is what is told.
         result.and(stopped).and(ended)?;
+        self.outcome.lost = self.outside.losses();
         Ok(std::mem::take(&mut self.outcome))
     }
 
@@ -475,6 +508,8 @@ impl Run {
         if !ended.is_empty() {
             poke(dispatchers);
         }
+        let outside = self.outside.ended().into_iter().map(|(name, how)| (now, name, how));
+        self.outcome.ended.extend(outside);
         Ok(())
     }
 
@@ -485,7 +520,14 @@ impl Run {
         // What a dispatcher says on leaving comes after the end, and yet belongs before it.
         let end = records.iter().position(|record| matches!(record, Record::Ended { .. }));
         let end = end.map(|place| records.remove(place));
-        self.cast.take_jobs(self.origin, &mut records);
+        let mut told = Vec::new();
+        self.cast.take_jobs(self.origin, &mut told);
+        self.outside.take_records(self.origin, &mut told);
+        if let Some(Record::Ended { at }) = end {
+            // Load processes go on until they are ended; what they do then is not of the run.
+            told.retain(|record| record.when().1 <= at);
+        }
+        records.append(&mut told);
         records.iter().for_each(|record| sink.record(record));
         if let Some(end) = end {
             sink.record(&end);
@@ -504,7 +546,7 @@ impl Run {
     }
 }
 
-fn cast_error(domain: &slackline_scenario::Domain, source: CastError) -> LiveError {
+fn cast_error(domain: &Domain, source: CastError) -> LiveError {
     LiveError::Cast { domain: domain.name.clone(), line: domain.line, source }
 }
 

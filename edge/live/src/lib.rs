@@ -15,10 +15,13 @@ pub mod fence;
 mod lane;
 pub mod limit;
 mod machine;
+mod outside;
 pub mod sys;
+mod teller;
 pub mod thread;
 pub mod vcpus;
 mod version;
 pub mod watch;
 
 pub use machine::MachineError;
+pub use outside::Losses;

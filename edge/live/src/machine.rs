@@ -473,7 +473,9 @@ impl Machine {
                 continue;
             };
             let is_due = rungs.iter().take(READY).any(|rung| rung.vcpu == vcpu);
-            if self.homes[slot] == Some(cpu) && !is_due {
+            // One that has not been chosen yet has no home, and may have used more than its due: it
+            // would never be chosen, and if nobody kept it from running it never would stop.
+            if self.homes[slot].is_none_or(|home| home == cpu) && !is_due {
                 let is_owed = rungs.iter().any(|rung| rung.vcpu == vcpu);
                 result = result.and(self.put_down(vcpu, is_owed || chosen == Some(vcpu)));
             }

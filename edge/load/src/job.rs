@@ -1,11 +1,13 @@
-//! Finished jobs, and how they travel.
+//! What a load process tells whoever started it, and how that travels: finished jobs above all.
 //!
-//! A record is three numbers of eight bytes each, little-endian: when the job was released, when it
-//! was due (all ones for no deadline), and when it was done, in nanoseconds of `CLOCK_MONOTONIC`. A
-//! pipe takes a record whole or not at all, because it is smaller than `PIPE_BUF`.
+//! A note is four numbers of eight bytes each, little-endian: which kind it is (0 to 3, in the
+//! order of [`Note`]) and three of its own; those it does not need are zero. Times are in
+//! nanoseconds of `CLOCK_MONOTONIC`, all ones for never. A pipe takes a note whole or not at all,
+//! because it is smaller than `PIPE_BUF`.
 
 use std::env;
 use std::os::fd::OwnedFd;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use rustix::fs::{Mode, OFlags, fcntl_getfl, fcntl_setfl, open};
 use rustix::io::Errno;
@@ -16,7 +18,7 @@ use crate::LoadError;
 /// The environment variable that says on which file descriptor finished jobs are reported.
 pub const JOBS_FD: &str = "SLACKLINE_JOBS_FD";
 
-const RECORD: usize = 24;
+const NOTE: usize = 32;
 
 /// A finished job. Times are on `CLOCK_MONOTONIC`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,43 +31,96 @@ pub struct Job {
     pub done: Time,
 }
 
-impl Job {
-    fn to_bytes(self) -> [u8; RECORD] {
-        let mut bytes = [0; RECORD];
-        let times = [self.released, self.deadline.unwrap_or(Time::NEVER), self.done];
-        for (field, time) in bytes.as_chunks_mut().0.iter_mut().zip(times) {
-            *field = time.ns().to_le_bytes();
+/// The ports of 127.0.0.1 on which a load process listens; zero for none.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Ports {
+    /// For requests, by TCP, and pings, by UDP.
+    pub requests: u16,
+    /// For streams that come in.
+    pub inward: u16,
+    /// For streams that go out.
+    pub outward: u16,
+}
+
+/// Something that a load process tells.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Note {
+    /// A finished job, or a request that has been answered.
+    Job(Job),
+    /// Data has reached its end.
+    Moved {
+        /// When.
+        at: Time,
+        /// How many bytes.
+        bytes: u64,
+    },
+    /// A request was given up.
+    Lost {
+        /// When it was asked.
+        asked: Time,
+        /// When it was given up.
+        at: Time,
+    },
+    /// It is ready: all its threads are there, and it listens.
+    Ready(Ports),
+}
+
+impl Note {
+    fn to_bytes(self) -> [u8; NOTE] {
+        let words = match self {
+            Note::Job(Job { released, deadline, done }) => {
+                [0, released.ns(), deadline.unwrap_or(Time::NEVER).ns(), done.ns()]
+            }
+            Note::Moved { at, bytes } => [1, at.ns(), bytes, 0],
+            Note::Lost { asked, at } => [2, asked.ns(), at.ns(), 0],
+            Note::Ready(Ports { requests, inward, outward }) => {
+                [3, requests.into(), inward.into(), outward.into()]
+            }
+        };
+        let mut bytes = [0; NOTE];
+        for (field, word) in bytes.as_chunks_mut().0.iter_mut().zip(words) {
+            *field = word.to_le_bytes();
         }
         bytes
     }
 
-    fn from_bytes(bytes: &[u8; RECORD]) -> Job {
+    /// None where the bytes are no note.
+    fn from_bytes(bytes: &[u8; NOTE]) -> Option<Note> {
         let fields = bytes.as_chunks().0;
-        let [released, deadline, done] =
-            [0, 1, 2].map(|at: usize| Time::from_ns(u64::from_le_bytes(fields[at])));
-        let deadline = (deadline != Time::NEVER).then_some(deadline);
-        Job { released, deadline, done }
+        let [kind, a, b, c] = [0, 1, 2, 3].map(|at: usize| u64::from_le_bytes(fields[at]));
+        let port = |number: u64| u16::try_from(number).ok();
+        Some(match kind {
+            0 => {
+                let deadline = Some(Time::from_ns(b)).filter(|&deadline| deadline != Time::NEVER);
+                Note::Job(Job { released: Time::from_ns(a), deadline, done: Time::from_ns(c) })
+            }
+            1 => Note::Moved { at: Time::from_ns(a), bytes: b },
+            2 => Note::Lost { asked: Time::from_ns(a), at: Time::from_ns(b) },
+            3 => Note::Ready(Ports { requests: port(a)?, inward: port(b)?, outward: port(c)? }),
+            _ => return None,
+        })
     }
 }
 
-/// Makes jobs of the bytes that come out of a load process, however they are cut up.
+/// Makes notes of the bytes that come out of a load process, however they are cut up.
 #[derive(Clone, Debug, Default)]
-pub struct JobReader {
-    /// The beginning of a record whose end has not come yet.
+pub struct NoteReader {
+    /// The beginning of a note whose end has not come yet.
     begun: Vec<u8>,
 }
 
-impl JobReader {
-    /// The jobs whose last bytes these are, in the order in which they were done.
-    pub fn take(&mut self, bytes: &[u8]) -> Vec<Job> {
+impl NoteReader {
+    /// The notes whose last bytes these are, in the order in which they were written. What is no
+    /// note is left out.
+    pub fn take(&mut self, bytes: &[u8]) -> Vec<Note> {
         self.begun.extend_from_slice(bytes);
-        let (records, rest) = self.begun.as_chunks();
-        let (jobs, rest) = (records.iter().map(Job::from_bytes).collect(), rest.to_vec());
+        let (whole, rest) = self.begun.as_chunks();
+        let (notes, rest) = (whole.iter().filter_map(Note::from_bytes).collect(), rest.to_vec());
         self.begun = rest;
-        jobs
+        notes
     }
 
-    /// Whether the bytes so far end in the middle of a record. Where nothing more comes, that one
+    /// Whether the bytes so far end in the middle of a note. Where nothing more comes, that one
     /// is lost.
     #[must_use]
     pub fn is_torn(&self) -> bool {
@@ -95,12 +150,12 @@ pub fn jobs_from_environment() -> Result<Option<OwnedFd>, LoadError> {
     fd.ok_or_else(none).and_then(jobs_on).map(Some)
 }
 
-/// Reports jobs, and counts them.
+/// Writes notes, and counts the jobs; any thread may.
 #[derive(Debug)]
 pub(crate) struct Reporter {
     to: Option<OwnedFd>,
-    pub(crate) done: u64,
-    pub(crate) dropped: u64,
+    done: AtomicU64,
+    dropped: AtomicU64,
 }
 
 impl Reporter {
@@ -110,20 +165,32 @@ impl Reporter {
                 .and_then(|flags| fcntl_setfl(to, flags | OFlags::NONBLOCK))
                 .map_err(|error| LoadError::Report { source: error.into() })?;
         }
-        Ok(Reporter { to, done: 0, dropped: 0 })
+        Ok(Reporter { to, done: AtomicU64::new(0), dropped: AtomicU64::new(0) })
     }
 
-    /// Never waits. A full pipe, or one that nobody reads any more, costs the record only.
-    pub(crate) fn report(&mut self, job: &Job) -> Result<(), LoadError> {
-        self.done += 1;
+    /// How many jobs were finished.
+    pub(crate) fn done(&self) -> u64 {
+        self.done.load(Ordering::Relaxed)
+    }
+
+    /// How many notes could not be written.
+    pub(crate) fn dropped(&self) -> u64 {
+        self.dropped.load(Ordering::Relaxed)
+    }
+
+    /// Never waits. A full pipe, or one that nobody reads any more, costs the note only.
+    pub(crate) fn report(&self, note: Note) -> Result<(), LoadError> {
+        if matches!(note, Note::Job(_)) {
+            self.done.fetch_add(1, Ordering::Relaxed);
+        }
         let Some(to) = &self.to else { return Ok(()) };
         loop {
-            match rustix::io::write(to, &job.to_bytes()) {
-                Ok(RECORD) => return Ok(()),
+            match rustix::io::write(to, &note.to_bytes()) {
+                Ok(NOTE) => return Ok(()),
                 Ok(taken) => return Err(LoadError::Torn { taken }),
                 Err(Errno::INTR) => {}
                 Err(Errno::AGAIN | Errno::PIPE) => {
-                    self.dropped += 1;
+                    self.dropped.fetch_add(1, Ordering::Relaxed);
                     return Ok(());
                 }
                 Err(error) => return Err(LoadError::Report { source: error.into() }),
@@ -136,37 +203,53 @@ impl Reporter {
 mod tests {
     use super::*;
 
-    fn job(number: u64) -> Job {
+    fn note(number: u64) -> Note {
         let at = |ns| Time::from_ns(number * 1_000_000_007 + ns);
-        Job { released: at(1), deadline: number.is_multiple_of(2).then(|| at(2)), done: at(3) }
+        let job = |deadline| Note::Job(Job { released: at(1), deadline, done: at(3) });
+        match number % 5 {
+            0 => job(Some(at(2))),
+            1 => job(None),
+            2 => Note::Moved { at: at(1), bytes: number * 1448 },
+            3 => Note::Lost { asked: at(1), at: at(2) },
+            _ => Note::Ready(Ports { requests: 40_000, inward: 0, outward: 65_535 }),
+        }
     }
 
     #[test]
-    fn records_may_be_cut_anywhere() {
-        let jobs: Vec<Job> = (0..5).map(job).collect();
-        let bytes: Vec<u8> = jobs.iter().flat_map(|job| job.to_bytes()).collect();
-        for length in [1, 7, 23, 24, 25, 120] {
-            let mut reader = JobReader::default();
-            let read: Vec<Job> = bytes.chunks(length).flat_map(|cut| reader.take(cut)).collect();
-            assert_eq!(read, jobs, "cut every {length} bytes");
+    fn notes_may_be_cut_anywhere() {
+        let notes: Vec<Note> = (0..5).map(note).collect();
+        let bytes: Vec<u8> = notes.iter().flat_map(|note| note.to_bytes()).collect();
+        for length in [1, 7, 31, 32, 33, 160] {
+            let mut reader = NoteReader::default();
+            let read: Vec<Note> = bytes.chunks(length).flat_map(|cut| reader.take(cut)).collect();
+            assert_eq!(read, notes, "cut every {length} bytes");
             assert!(!reader.is_torn());
         }
     }
 
     #[test]
-    fn a_record_is_little_endian_and_no_deadline_is_all_ones() {
+    fn a_note_is_little_endian_and_no_deadline_is_all_ones() {
         let job = Job { released: Time::from_ns(0x0102), deadline: None, done: Time::from_ns(3) };
-        let mut expected = [0; 24];
-        expected[..2].copy_from_slice(&[2, 1]);
-        expected[8..16].fill(0xff);
-        expected[16] = 3;
-        assert_eq!(job.to_bytes(), expected);
+        let mut expected = [0; 32];
+        expected[8..10].copy_from_slice(&[2, 1]);
+        expected[16..24].fill(0xff);
+        expected[24] = 3;
+        assert_eq!(Note::Job(job).to_bytes(), expected);
     }
 
     #[test]
-    fn the_end_of_a_record_that_never_comes_is_noticed() {
-        let mut reader = JobReader::default();
-        assert_eq!(reader.take(&job(1).to_bytes()[..20]), []);
+    fn what_is_no_note_is_left_out() {
+        let mut bytes = [0xff; 96];
+        bytes[32..64].copy_from_slice(&note(2).to_bytes());
+        // A port that is none.
+        bytes[64..72].copy_from_slice(&3u64.to_le_bytes());
+        assert_eq!(NoteReader::default().take(&bytes), [note(2)]);
+    }
+
+    #[test]
+    fn the_end_of_a_note_that_never_comes_is_noticed() {
+        let mut reader = NoteReader::default();
+        assert_eq!(reader.take(&note(1).to_bytes()[..20]), []);
         assert!(reader.is_torn());
     }
 }

@@ -11,24 +11,37 @@
 #![forbid(unsafe_code)]
 #![deny(clippy::float_arithmetic)]
 
+pub mod client;
 mod clock;
+mod disk;
+mod done;
+mod end;
 mod job;
+mod net;
+pub mod outside;
 mod parent;
 mod spin;
+pub mod system;
+mod task;
+mod work;
 
 use std::io;
+use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
+use std::path::PathBuf;
 
-use slackline_scenario::{Program, Step, Stream};
+use slackline_scenario::{Program, Stream};
 use slackline_units::{Span, Time};
 use thiserror::Error;
 
 pub use clock::monotonic;
-pub use job::{JOBS_FD, Job, JobReader, jobs_from_environment, jobs_on};
+pub use done::{Done, Responses};
+pub use job::{JOBS_FD, Job, Note, NoteReader, Ports, jobs_from_environment, jobs_on};
 pub use parent::end_with;
 
+use end::End;
 use job::Reporter;
-use spin::{Spinner, Until};
+use work::{Work, takes_time};
 
 /// When a program begins and ends, and who hears of its jobs.
 #[derive(Debug, Default)]
@@ -39,8 +52,10 @@ pub struct Options {
     /// How long after its start it is ended, if it is still at it; none for never.
     pub limit: Option<Span>,
     /// Where finished jobs are reported, made non-blocking for everybody who shares it; see
-    /// [`JobReader`]. A pipe, or anything else that takes a record whole or not at all.
+    /// [`NoteReader`]. A pipe, or anything else that takes a record whole or not at all.
     pub jobs: Option<OwnedFd>,
+    /// What has devices ends when this becomes readable.
+    pub stop: Option<OwnedFd>,
 }
 
 /// How a program ended.
@@ -99,6 +114,56 @@ pub enum LoadError {
         /// How many.
         taken: usize,
     },
+    /// A port cannot be had.
+    #[error("cannot listen on port {port} of 127.0.0.1: {source}")]
+    NoPort {
+        /// The port; zero for any.
+        port: u16,
+        /// What the kernel said.
+        source: io::Error,
+    },
+    /// A stream, or a question to a file server, has no other end.
+    #[error("nobody answers at {to}: {source}")]
+    NoServer {
+        /// Where.
+        to: SocketAddr,
+        /// What the kernel said.
+        source: io::Error,
+    },
+    /// A socket that was there is not what it should be.
+    #[error("cannot talk to the other side: {source}")]
+    Network {
+        /// What the kernel said.
+        source: io::Error,
+    },
+    /// There is no file to read from.
+    #[error("cannot make a file of {size} bytes in {}: {source}", folder.display())]
+    NoFile {
+        /// The folder.
+        folder: PathBuf,
+        /// How large it is to be.
+        size: u64,
+        /// What the kernel said.
+        source: io::Error,
+    },
+    /// The file cannot be read.
+    #[error("cannot read the file that was made for it: {source}")]
+    Disk {
+        /// What the kernel said.
+        source: io::Error,
+    },
+    /// A thread for a task cannot be had.
+    #[error("cannot start a thread: {source}")]
+    NoThread {
+        /// What the kernel said.
+        source: io::Error,
+    },
+    /// The kernel refused to wait.
+    #[error("cannot wait: {source}")]
+    Wait {
+        /// What the kernel said.
+        source: io::Error,
+    },
     /// The kernel refused to sleep.
     #[error("cannot sleep: {source}")]
     Sleep {
@@ -121,6 +186,19 @@ pub enum LoadError {
     },
 }
 
+impl LoadError {
+    /// What to do about it.
+    #[must_use]
+    pub fn hint(&self) -> Option<&'static str> {
+        match self {
+            LoadError::NoPort { port: 1.., .. } => Some("name another port, or none"),
+            LoadError::NoServer { .. } => Some("start its server first, and name its port"),
+            LoadError::NoFile { .. } => Some("name a folder that can be written, with --folder"),
+            _ => None,
+        }
+    }
+}
+
 /// Carries out a program on the calling thread, with draws from this stream.
 ///
 /// # Errors
@@ -131,134 +209,19 @@ pub fn run(program: &Program, draws: Stream, options: Options) -> Result<Report,
         return Err(LoadError::TakesNoTime);
     }
     clock::wake_exactly();
-    let jobs = Reporter::new(options.jobs)?;
+    let notes = Reporter::new(options.jobs)?;
     if let Some(start) = options.start {
         clock::sleep_until(start)?;
     }
     let origin = options.start.unwrap_or_else(monotonic);
     let (began, used_before) = (monotonic(), clock::thread_time());
-    let end = options.limit.map_or(Time::NEVER, |limit| origin.after(limit));
-    let spinner = Spinner::new();
-    let work = Work { draws, origin, end, due: used_before, spinner, current: None, jobs };
-    let (ending, jobs) = work.through(program)?;
+    let end = End::at(options.limit.map_or(Time::NEVER, |limit| origin.after(limit)));
+    let ending = Work::new(draws, origin, &end, &notes).through(program)?;
     Ok(Report {
         ending,
         used: clock::thread_time() - used_before,
         elapsed: monotonic().since(began),
-        jobs: jobs.done,
-        dropped: jobs.dropped,
+        jobs: notes.done(),
+        dropped: notes.dropped(),
     })
-}
-
-fn takes_time(step: &Step) -> bool {
-    match step {
-        Step::Compute(draw) | Step::Sleep(draw) => !draw.scale().is_zero(),
-        Step::Release { period, .. } => !period.is_zero(),
-        Step::ComputeForever => true,
-        Step::Done => false,
-    }
-}
-
-/// A program at work.
-struct Work {
-    draws: Stream,
-    /// What releases are counted from.
-    origin: Time,
-    end: Time,
-    /// How much CPU time the thread will have used when all computing so far is done.
-    due: Span,
-    spinner: Spinner,
-    current: Option<Current>,
-    jobs: Reporter,
-}
-
-/// The piece of work that was released last.
-#[derive(Clone, Copy)]
-struct Current {
-    released: Time,
-    deadline: Option<Time>,
-}
-
-/// CPU time used beyond what was due that counts towards the next computing: the overshoot of the
-/// computing before, and what sleeping and reporting took in between, so that a program uses what
-/// it says. More than this is no rounding but cost, and to shorten the work by it would falsify it.
-const CARRIED: Span = Span::from_us(50);
-
-/// Whether to go on.
-enum Next {
-    Go,
-    End,
-}
-
-impl Work {
-    fn through(mut self, program: &Program) -> Result<(Ending, Reporter), LoadError> {
-        let mut releases = 0;
-        loop {
-            for step in &program.steps {
-                if matches!(self.step(step, &mut releases)?, Next::End) {
-                    return Ok((Ending::Limit, self.jobs));
-                }
-            }
-            if !program.repeat {
-                return Ok((Ending::Finished, self.jobs));
-            }
-        }
-    }
-
-    fn step(&mut self, step: &Step, releases: &mut u64) -> Result<Next, LoadError> {
-        match step {
-            Step::Compute(draw) => Ok(self.compute(draw)),
-            Step::ComputeForever => Ok(self.spin(Span::MAX)),
-            Step::Sleep(draw) => {
-                let span = self.draws.draw(draw);
-                if span.is_zero() {
-                    Ok(Next::Go)
-                } else {
-                    self.sleep_until(monotonic().after(span))
-                }
-            }
-            Step::Release { period, deadline, offset } => {
-                let released = self.origin.after(*offset).after(*period * *releases);
-                *releases += 1;
-                let deadline = deadline.map(|span| released.after(span));
-                self.current = Some(Current { released, deadline });
-                self.sleep_until(released)
-            }
-            Step::Done => self.done(),
-        }
-    }
-
-    fn compute(&mut self, draw: &slackline_scenario::Draw) -> Next {
-        let span = self.draws.draw(draw);
-        if span.is_zero() {
-            return Next::Go;
-        }
-        let carried = clock::thread_time().left_after(CARRIED);
-        self.due = self.due.max(carried) + span;
-        self.spin(self.due)
-    }
-
-    fn spin(&mut self, due: Span) -> Next {
-        match self.spinner.spin(due, self.end) {
-            Until::Due => Next::Go,
-            Until::End => Next::End,
-        }
-    }
-
-    fn sleep_until(&mut self, wake: Time) -> Result<Next, LoadError> {
-        clock::sleep_until(wake.min(self.end))?;
-        Ok(if wake >= self.end { Next::End } else { self.unless_over() })
-    }
-
-    fn unless_over(&self) -> Next {
-        if monotonic() >= self.end { Next::End } else { Next::Go }
-    }
-
-    /// A piece of work that nobody released was there from the start.
-    fn done(&mut self) -> Result<Next, LoadError> {
-        let Current { released, deadline } =
-            self.current.unwrap_or(Current { released: self.origin, deadline: None });
-        self.jobs.report(&Job { released, deadline, done: monotonic() })?;
-        Ok(self.unless_over())
-    }
 }

@@ -12,7 +12,7 @@ use std::{env, thread};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use slackline_load::{
-    Ending, Job, JobReader, LoadError, Options, Report, end_with, jobs_on, monotonic, run,
+    Ending, Job, LoadError, Note, NoteReader, Options, Report, end_with, jobs_on, monotonic, run,
 };
 use slackline_scenario::{Draw, Program, Purpose, Step, Stream};
 use slackline_units::{Span, Time};
@@ -40,10 +40,14 @@ fn periodic(period: Span, work: Span, rounds: usize) -> Program {
 fn read_all(pipe: OwnedFd) -> Vec<Job> {
     let mut bytes = Vec::new();
     std::fs::File::from(pipe).read_to_end(&mut bytes).unwrap();
-    let mut reader = JobReader::default();
-    let jobs = reader.take(&bytes);
+    let mut reader = NoteReader::default();
+    let notes = reader.take(&bytes);
     assert!(!reader.is_torn());
-    jobs
+    let job = |note| match note {
+        Note::Job(job) => job,
+        other => panic!("{other:?} is no job"),
+    };
+    notes.into_iter().map(job).collect()
 }
 
 #[test]
@@ -79,7 +83,7 @@ fn many_short_computations_add_up() {
 fn jobs_are_released_on_the_grid() {
     let (read, write) = rustix::pipe::pipe().unwrap();
     let start = monotonic() + Span::from_ms(5);
-    let options = Options { start: Some(start), limit: None, jobs: Some(write) };
+    let options = Options { start: Some(start), jobs: Some(write), ..Options::default() };
     let period = Span::from_ms(4);
     let report = run_plainly(&periodic(period, Span::from_ms(1), 10), options);
     assert_eq!((report.jobs, report.dropped), (10, 0));
@@ -101,7 +105,7 @@ fn missed_releases_are_made_up_for_back_to_back() {
     let (read, write) = rustix::pipe::pipe().unwrap();
     // Begun a tenth of a second late, all twenty releases have passed already.
     let start = Time::from_ns(monotonic().ns() - 100_000_000);
-    let options = Options { start: Some(start), limit: None, jobs: Some(write) };
+    let options = Options { start: Some(start), jobs: Some(write), ..Options::default() };
     let report = run_plainly(&periodic(Span::from_ms(1), Span::from_us(100), 20), options);
     assert_eq!(report.jobs, 20);
     let jobs = read_all(read);
@@ -113,7 +117,7 @@ fn missed_releases_are_made_up_for_back_to_back() {
 #[test]
 fn a_full_pipe_does_not_hold_the_work_up() {
     let (read, write) = rustix::pipe::pipe().unwrap();
-    // A page is the smallest pipe: 170 records.
+    // A page is the smallest pipe: 128 notes.
     rustix::pipe::fcntl_setpipe_size(&write, 4096).unwrap();
     let program = Program { steps: vec![Step::Done; 1000], repeat: false };
     let report = run_plainly(&program, Options { jobs: Some(write), ..Options::default() });
@@ -138,7 +142,8 @@ fn a_limit_ends_computing_and_sleeping() {
         Program { steps: vec![Step::Sleep(Draw::Fixed(Span::from_secs(600)))], repeat: true };
     for program in [Program::spin(), asleep] {
         let start = monotonic();
-        let report = run_plainly(&program, Options { start: Some(start), limit, jobs: None });
+        let report =
+            run_plainly(&program, Options { start: Some(start), limit, ..Options::default() });
         assert_eq!(report.ending, Ending::Limit);
         assert!(monotonic() >= start + Span::from_ms(20));
         // Were the limit not heeded, this would be ten minutes, or for ever.

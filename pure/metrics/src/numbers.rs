@@ -64,6 +64,13 @@ pub(crate) fn thousandths(milli: u64) -> String {
     decimal(rounded(milli, 100), 1)
 }
 
+/// Bytes in this time as millions of bits a second, with one decimal.
+pub(crate) fn megabits(bytes: u64, time: Span) -> String {
+    let time = u128::from(time.ns().max(1));
+    let tenths = (u128::from(bytes) * 80_000 + time / 2) / time;
+    decimal(u64::try_from(tenths).unwrap_or(u64::MAX), 1)
+}
+
 /// A number with a comma after every thousand.
 pub(crate) fn count(value: u64) -> String {
     let digits = value.to_string();

@@ -4,7 +4,7 @@
 use slackline_units::Span;
 
 use crate::layout::{Cell, Column, Group, Sheet};
-use crate::numbers::{Unit, count, fine_percent, percent, signed_percent};
+use crate::numbers::{Unit, count, fine_percent, megabits, percent, signed_percent};
 use crate::{Distribution, ErrorDistribution, Summary, VcpuSummary};
 
 /// Reasons for dashes.
@@ -36,6 +36,7 @@ impl Summary {
             wakes(self),
             jobs(&self.vcpus),
             responses(&self.vcpus),
+            vec![Column::new("Mbit/s", &self.vcpus, data_rate)],
         ];
         let mut text = self.title_line();
         text.push('\n');
@@ -164,6 +165,7 @@ pub fn side_by_side(runs: &[(&str, &Summary)]) -> String {
     let groups = vec![
         promises(runs, &rows),
         group("delivered %", runs, &rows, |vcpu| Cell::Text(percent(vcpu.delivered_ppm))),
+        group("Mbit/s", runs, &rows, data_rate),
         group("misses", runs, &rows, |vcpu| match (vcpu.promised, vcpu.misses) {
             (Some(_), Some(number)) => misses(number),
             _ => Cell::Blank,
@@ -312,6 +314,14 @@ fn jobs(rows: &[VcpuSummary]) -> Group {
 
 fn responses(rows: &[VcpuSummary]) -> Group {
     spread("response", rows, |vcpu| vcpu.response, |_| Cell::Blank)
+}
+
+/// How fast its data moved while it was there.
+fn data_rate(vcpu: &VcpuSummary) -> Cell {
+    match vcpu.moved {
+        0 => Cell::Blank,
+        bytes => Cell::Text(megabits(bytes, vcpu.present)),
+    }
 }
 
 /// How many promises were not kept.

@@ -49,6 +49,25 @@ fn assert_text(found: &str, expected: &str) {
 }
 
 #[test]
+fn data_that_moved_is_shown_as_a_rate() {
+    // 12.5 MB in two seconds of which it was there for one: 100 Mbit/s.
+    let moved = Record::Moved { at: Time::START + us(500_000), vcpu: vcpu(0), bytes: 12_500_000 };
+    let run = Script::new(&["sink", "other"]).with(moved).left(0, 1_000_000).ended(2_000_000);
+    let lines = |text: &str| {
+        let last = |line: &str| line.split_whitespace().last().map(str::to_owned);
+        text.lines().filter_map(last).collect::<Vec<_>>()
+    };
+    let table = lines(&run.render(100, false));
+    assert!(table.contains(&"Mbit/s".to_owned()) && table.contains(&"100.0".to_owned()));
+    let still = Script::new(&["other"]).ended(2_000_000);
+    let text = side_by_side(&[("moves", &run), ("still", &still)]);
+    assert!(text.contains("Mbit/s") && text.contains(" 100.0"), "{text}");
+    // Where nobody moved anything there is no such column.
+    assert!(!still.render(100, false).contains("Mbit/s"));
+    assert!(!side_by_side(&[("still", &still)]).contains("Mbit/s"));
+}
+
+#[test]
 fn a_run_as_tables() {
     assert_text(
         &run().render(100, false),

@@ -1,0 +1,268 @@
+//! `slackline load`: a workload, or a client, as a real process.
+
+pub(crate) mod args;
+mod show;
+pub(crate) mod words;
+
+use std::fs;
+use std::os::fd::OwnedFd;
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use slackline_load::client::{Asking, ask};
+use slackline_load::outside::file_server;
+use slackline_load::system::{Callers, Serving, serve};
+use slackline_load::{Done, Options, jobs_on};
+use slackline_scenario::{Domain, Program, Purpose, Scenario, Stream};
+use slackline_units::{DomId, Time, VcpuId};
+
+use crate::problem::Problem;
+use crate::{run, terminal};
+use args::{Kind, Load};
+
+/// The descriptor on which jobs are reported.
+const STANDARD_OUTPUT: u32 = 1;
+
+/// What a kind comes to.
+enum Part {
+    Program(Program),
+    Serving(Serving),
+    Asking(Asking),
+    Files,
+}
+
+pub(crate) fn load(args: &Load) -> Result<(), Problem> {
+    let part = part(args)?;
+    let jobs = args.report_jobs.then(|| jobs_on(STANDARD_OUTPUT)).transpose()?;
+    let options =
+        Options { start: args.start.map(Time::from_ns), limit: args.length, jobs, stop: None };
+    match part {
+        Part::Program(program) => compute(args, &program, options),
+        Part::Serving(serving) => with_devices(args, options, |options| {
+            Ok(serve(&serving, options, &mut |ports| {
+                let ports = [ports.requests, ports.inward, ports.outward];
+                for port in ports.into_iter().filter(|&port| port > 0 && !args.report_jobs) {
+                    terminal::tell(&format!("listening on 127.0.0.1:{port}\n"));
+                }
+            })?)
+        }),
+        Part::Asking(mut asking) => {
+            // It is still answered what it has asked until then.
+            asking.until = asking.until.or(args.length);
+            let options = Options { limit: None, ..options };
+            with_devices(args, options, |options| Ok(ask(&asking, options)?))
+        }
+        Part::Files => Ok(file_server(options)?),
+    }
+}
+
+/// A program that needs no devices.
+fn compute(args: &Load, program: &Program, options: Options) -> Result<(), Problem> {
+    let (domain, number) = args.who;
+    let vcpu = VcpuId::new(0, DomId::new(domain), number);
+    let draws = Stream::of_vcpu(args.seed, vcpu, Purpose::Work);
+    let report = slackline_load::run(program, draws, options)?;
+    if args.json {
+        return terminal::print(&show::program_json(&report));
+    }
+    if !args.report_jobs {
+        let (used, elapsed, jobs) = (report.used, report.elapsed, report.jobs);
+        terminal::tell(&format!("used {used} of CPU time in {elapsed}, finished {jobs} jobs\n"));
+    }
+    Ok(())
+}
+
+/// What has devices, or is a client: ended by a signal, it still says what it did.
+fn with_devices(
+    args: &Load,
+    options: Options,
+    body: impl FnOnce(Options) -> Result<Done, Problem>,
+) -> Result<(), Problem> {
+    if args.report_jobs {
+        return body(options).map(drop);
+    }
+    let (stop, _raised) = run::stop_signal()?;
+    let source = |source| Problem::Unreadable { file: "a socket pair".into(), source };
+    let stopped = OwnedFd::from(stop.try_clone().map_err(source)?);
+    let done = body(Options { stop: Some(stop.into()), ..options })?;
+    let text = if args.json { show::json(&done) } else { show::line(&done) };
+    terminal::print(&text)?;
+    let mut fds = [PollFd::new(&stopped, PollFlags::IN)];
+    let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
+    match poll(&mut fds, Some(&at_once)) {
+        Ok(1..) => Err(Problem::Interrupted),
+        _ => Ok(()),
+    }
+}
+
+fn part(args: &Load) -> Result<Part, Problem> {
+    let mut keys = Keys::default();
+    match &args.kind {
+        Kind::Spin => keys.kind("spin"),
+        Kind::Periodic { period, work, deadline } => {
+            keys.kind("periodic").text("period", period).text("work", work);
+            keys.maybe("deadline", deadline.as_ref())
+        }
+        Kind::Interactive { compute, sleep } => {
+            keys.kind("interactive").text("compute", compute).text("sleep", sleep)
+        }
+        Kind::Batch { total } => keys.kind("batch").text("total", total),
+        Kind::Replay { file } => {
+            keys.kind("replay").text("file", &file.display().to_string());
+            let recording = fs::read_to_string(file)
+                .map_err(|source| Problem::Unreadable { file: file.clone(), source })?;
+            return domain(&keys, Some(&recording)).map(|domain| Part::Program(domain.program));
+        }
+        Kind::Serving(kind) => return serving(args, kind),
+        Kind::Client(kind) => return client(args, kind),
+        Kind::Steps { steps } => return Ok(Part::Program(words::program(steps)?)),
+        Kind::Tasks { from, connections, files, tasks } => {
+            return Ok(Part::Serving(Serving {
+                tasks: words::tasks(tasks)?,
+                seed: args.seed,
+                domain: DomId::new(args.who.0),
+                connections: *connections,
+                from: words::callers(from)?,
+                port: 0,
+                file_server: files.map(|port| ([127, 0, 0, 1], port).into()),
+                folder: std::env::temp_dir(),
+            }));
+        }
+        Kind::Caller { number, to, until, client } => {
+            let draws = Stream::new(args.seed, *number, Purpose::Client);
+            let (kind, until) = (words::client(client)?, *until);
+            return Ok(Part::Asking(Asking { kind, port: *to, draws, until, count: None }));
+        }
+        Kind::Files => return Ok(Part::Files),
+    };
+    domain(&keys, None).map(|domain| Part::Program(domain.program))
+}
+
+fn serving(args: &Load, kind: &args::Serving) -> Result<Part, Problem> {
+    let mut keys = Keys::default();
+    let (mut listens_on, mut reads_in) = (0, None);
+    match kind {
+        args::Serving::WebServer { each, response, connections, processes, read, .. } => {
+            keys.kind("web-server").text("each", each).text("response", response);
+            keys.number("connections", *connections).number("processes", *processes);
+            keys.maybe("read", read.as_ref())
+        }
+        args::Serving::Echo { each, .. } => keys.kind("echo").text("each", each),
+        args::Serving::DiskRead { each, block, readers, .. } => {
+            keys.kind("disk-read").text("each", each).text("block", block);
+            keys.number("readers", *readers)
+        }
+        args::Serving::Send { each, block, .. } => {
+            keys.kind("send").text("each", each).text("block", block)
+        }
+        args::Serving::Sink { .. } => keys.kind("sink"),
+        args::Serving::Compile { jobs, each, read, wait, total } => {
+            keys.kind("compile").number("jobs", *jobs).text("each", each).text("read", read);
+            keys.maybe("wait", wait.as_ref()).maybe("total", total.as_ref())
+        }
+    };
+    if let args::Serving::WebServer { folder, .. } | args::Serving::DiskRead { folder, .. } = kind {
+        reads_in.clone_from(&folder.folder);
+    }
+    if let args::Serving::WebServer { port, .. }
+    | args::Serving::Echo { port, .. }
+    | args::Serving::Send { port, .. }
+    | args::Serving::Sink { port } = kind
+    {
+        listens_on = port.port;
+    }
+    let domain = domain(&keys, None)?;
+    let system = domain.system.expect("what has devices runs on a system");
+    let inward = matches!(kind, args::Serving::Sink { .. });
+    Ok(Part::Serving(Serving {
+        tasks: system.tasks,
+        seed: args.seed,
+        domain: DomId::new(args.who.0),
+        connections: system.connections,
+        from: Callers { inward, ..Callers::default() },
+        port: listens_on,
+        file_server: None,
+        folder: reads_in.unwrap_or_else(std::env::temp_dir),
+    }))
+}
+
+fn client(args: &Load, kind: &args::Client) -> Result<Part, Problem> {
+    let mut keys = Keys::default();
+    let (to, count) = match kind {
+        args::Client::Httperf { rate, timeout, to, count } => {
+            keys.kind("httperf").number("rate", Some(*rate)).maybe("timeout", timeout.as_ref());
+            (to, count.count)
+        }
+        args::Client::Ab { at_once, to, count } => {
+            keys.kind("ab").number("at_once", Some(*at_once));
+            (to, count.count)
+        }
+        args::Client::Ping { every, to, count } => {
+            keys.kind("ping").maybe("every", every.as_ref());
+            (to, count.count)
+        }
+        args::Client::Ttcp { way, window, gap, to } => {
+            keys.kind("ttcp").maybe("way", way.as_ref()).text("window", window);
+            keys.maybe("gap", gap.as_ref());
+            (to, None)
+        }
+    };
+    let text = format!(
+        "{HEAD}[driver]\ndomain = \"load\"\n[[domain]]\nname = \"load\"\n\
+         [[client]]\nto = \"load\"\n{}\n",
+        keys.0.join("\n")
+    );
+    let mut io = scenario(&text, None)?.io.expect("it has a driver");
+    let kind = io.clients.remove(0).kind;
+    let draws = Stream::new(args.seed, 0, Purpose::Client);
+    Ok(Part::Asking(Asking { kind, port: to.to, draws, until: None, count }))
+}
+
+/// Keys of a scenario, with their values.
+#[derive(Default)]
+struct Keys(Vec<String>);
+
+impl Keys {
+    fn kind(&mut self, kind: &str) -> &mut Keys {
+        self.text("kind", kind)
+    }
+
+    fn text(&mut self, key: &str, value: &str) -> &mut Keys {
+        self.0.push(format!("{key} = {value:?}"));
+        self
+    }
+
+    fn maybe(&mut self, key: &str, value: Option<&String>) -> &mut Keys {
+        if let Some(value) = value {
+            self.text(key, value);
+        }
+        self
+    }
+
+    fn number(&mut self, key: &str, value: Option<u64>) -> &mut Keys {
+        self.0.extend(value.map(|value| format!("{key} = {value}")));
+        self
+    }
+}
+
+/// What stands before everything else.
+const HEAD: &str = "title = \"load\"\nlength = \"1s\"\npolicy = { name = \"round-robin\" }\n";
+
+/// What a scenario would make of work with these keys, so that both mean the same and complain in
+/// the same words.
+fn domain(keys: &Keys, file: Option<&str>) -> Result<Domain, Problem> {
+    let work = keys.0.join(", ");
+    let domain = format!("[[domain]]\nname = \"load\"\nwork = {{ {work} }}\n");
+    let plain = ["spin", "periodic", "interactive", "batch", "replay"];
+    let is_plain = plain.iter().any(|kind| keys.0[0] == format!("kind = {kind:?}"));
+    let driver = if is_plain { "" } else { "[driver]\ndomain = \"load\"\n" };
+    let mut scenario = scenario(&format!("{HEAD}{driver}{domain}"), file)?;
+    Ok(scenario.domains.remove(0))
+}
+
+fn scenario(text: &str, file: Option<&str>) -> Result<Scenario, Problem> {
+    let scenario = Scenario::with_files(text, &|_| file.map(str::to_owned));
+    scenario.map_err(|error| Problem::BadOption {
+        message: error.kind.to_string(),
+        hint: error.hint().or_else(|| Some("`--help` says what it may be".into())),
+    })
+}

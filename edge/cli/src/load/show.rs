@@ -1,0 +1,108 @@
+//! What a load did, as a line and as JSON.
+
+use std::fmt::Write as _;
+
+use serde_json::{Value, json};
+use slackline_load::{Done, Report};
+use slackline_units::Span;
+
+/// A line for people.
+pub(crate) fn line(done: &Done) -> String {
+    let Done { elapsed, used, .. } = *done;
+    let mut text = String::new();
+    if done.asked > 0 {
+        let rate = tenths(done.answered, 1_000_000_000, elapsed);
+        let _ = write!(text, "{} requests, {} answered ", done.asked, done.answered);
+        let _ = write!(text, "({rate}/s), {} lost; ", done.lost);
+    }
+    if let Some(responses) = done.responses {
+        let [p50, p99, worst] = [responses.p50, responses.p99, responses.worst].map(micros);
+        let _ = write!(text, "response p50 {p50}, p99 {p99}, worst {worst} us; ");
+    }
+    for (what, bytes) in [("sent", done.sent), ("received", done.received), ("read", done.read)] {
+        if bytes > 0 {
+            // A bit a microsecond is a megabit a second.
+            let rate = tenths(bytes, 8 * 1_000, elapsed);
+            let _ = write!(text, "{what} {bytes} bytes ({rate} Mbit/s); ");
+        }
+    }
+    if done.is_direct == Some(false) {
+        text += "through the cache; ";
+    }
+    let _ = writeln!(text, "used {used} of CPU time in {elapsed}");
+    text
+}
+
+/// The same for programs: names carry their units, what there is none of is null.
+pub(crate) fn json(done: &Done) -> String {
+    let span = |pick: fn(&slackline_load::Responses) -> Span| {
+        done.responses.as_ref().map_or(Value::Null, |responses| json!(pick(responses).ns()))
+    };
+    let whole = json!({
+        "format": "slackline-load-1",
+        "elapsed_ns": done.elapsed.ns(),
+        "used_ns": done.used.ns(),
+        "requests": done.asked,
+        "answered": done.answered,
+        "lost": done.lost,
+        "response_p50_ns": span(|responses| responses.p50),
+        "response_p99_ns": span(|responses| responses.p99),
+        "response_worst_ns": span(|responses| responses.worst),
+        "sent_bytes": done.sent,
+        "received_bytes": done.received,
+        "read_bytes": done.read,
+        "read_past_the_cache": done.is_direct,
+    });
+    format!("{whole:#}\n")
+}
+
+/// What a program without devices did.
+pub(crate) fn program_json(report: &Report) -> String {
+    let whole = json!({
+        "format": "slackline-load-1",
+        "elapsed_ns": report.elapsed.ns(),
+        "used_ns": report.used.ns(),
+        "jobs": report.jobs,
+    });
+    format!("{whole:#}\n")
+}
+
+/// So many for each `ns` nanoseconds, with one decimal.
+fn tenths(count: u64, ns: u128, elapsed: Span) -> String {
+    let length = u128::from(elapsed.ns().max(1));
+    let tenths = (u128::from(count) * 10 * ns + length / 2) / length;
+    format!("{}.{}", tenths / 10, tenths % 10)
+}
+
+fn micros(span: Span) -> String {
+    let tenths = (span.ns() + 50) / 100;
+    format!("{}.{}", tenths / 10, tenths % 10)
+}
+
+#[cfg(test)]
+mod tests {
+    use slackline_load::Responses;
+
+    use super::*;
+
+    #[test]
+    fn a_line_says_what_there_was_and_nothing_else() {
+        let us = Span::from_us;
+        let done = Done {
+            elapsed: Span::from_secs(2),
+            used: Span::from_ms(30),
+            asked: 301,
+            answered: 300,
+            lost: 1,
+            received: 3_000_000,
+            responses: Some(Responses { p50: us(400), p99: us(1_500), worst: us(2_000) }),
+            ..Done::default()
+        };
+        let expected = "301 requests, 300 answered (150.0/s), 1 lost; response p50 400.0, \
+                        p99 1500.0, worst 2000.0 us; received 3000000 bytes (12.0 Mbit/s); \
+                        used 30ms of CPU time in 2s\n";
+        assert_eq!(line(&done), expected);
+        let idle = Done { elapsed: Span::from_secs(1), ..Done::default() };
+        assert_eq!(line(&idle), "used 0s of CPU time in 1s\n");
+    }
+}

@@ -1,0 +1,93 @@
+//! What a load process tells on its pipe.
+
+use std::io::Read;
+use std::os::fd::AsFd;
+use std::process::ChildStdout;
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use slackline_load::{Job, Note, NoteReader, Ports};
+use slackline_trace::Record;
+use slackline_units::{Time, VcpuId};
+
+/// How long a load process may take until it is ready: it may have to make a file.
+const READY_WITHIN: Duration = Duration::from_secs(30);
+
+/// A pipe, and what has come out of it.
+#[derive(Debug)]
+pub(crate) struct Teller {
+    pipe: ChildStdout,
+    reader: NoteReader,
+    /// What came together with its being ready.
+    early: Vec<Note>,
+}
+
+impl Teller {
+    pub(crate) fn new(pipe: ChildStdout) -> Teller {
+        Teller { pipe, reader: NoteReader::default(), early: Vec::new() }
+    }
+
+    /// Waits until it is ready; none if it hangs up before, or takes too long.
+    pub(crate) fn ready(&mut self) -> Option<Ports> {
+        let deadline = Instant::now() + READY_WITHIN;
+        loop {
+            let left = deadline.checked_duration_since(Instant::now())?;
+            if !is_readable(&self.pipe, left) {
+                continue;
+            }
+            let notes = self.read()?;
+            let mut ports = None;
+            for note in notes {
+                match note {
+                    Note::Ready(told) => ports = Some(told),
+                    note => self.early.push(note),
+                }
+            }
+            if ports.is_some() {
+                return ports;
+            }
+        }
+    }
+
+    /// What it has told since it was last asked.
+    pub(crate) fn take(&mut self) -> Vec<Note> {
+        let mut notes = std::mem::take(&mut self.early);
+        while is_readable(&self.pipe, Duration::ZERO) {
+            let Some(more) = self.read() else { break };
+            notes.extend(more);
+        }
+        notes
+    }
+
+    /// None where nothing more comes.
+    fn read(&mut self) -> Option<Vec<Note>> {
+        let mut bytes = [0; 4096];
+        let Ok(count @ 1..) = self.pipe.read(&mut bytes) else { return None };
+        Some(self.reader.take(&bytes[..count]))
+    }
+}
+
+/// The record of a note about a vCPU, in a run that began at `origin`; some are only for us.
+pub(crate) fn record(note: Note, vcpu: VcpuId, origin: Time) -> Option<Record> {
+    let of_run = |at: Time| Time::START + at.since(origin);
+    match note {
+        Note::Job(Job { released, deadline, done }) => {
+            let deadline = deadline.map_or(Time::NEVER, of_run);
+            let (released, done) = (of_run(released), of_run(done));
+            Some(Record::Job { vcpu, released, deadline, done })
+        }
+        Note::Moved { at, bytes } => Some(Record::Moved { at: of_run(at), vcpu, bytes }),
+        Note::Lost { .. } | Note::Ready(_) => None,
+    }
+}
+
+/// Whether something can be read, now or within a time.
+pub(crate) fn is_readable(pipe: &impl AsFd, within: Duration) -> bool {
+    let mut fds = [PollFd::new(pipe, PollFlags::IN)];
+    let within = Timespec {
+        tv_sec: i64::try_from(within.as_secs()).unwrap_or(i64::MAX),
+        tv_nsec: within.subsec_nanos().into(),
+    };
+    poll(&mut fds, Some(&within)).is_ok_and(|ready| ready > 0)
+        && fds[0].revents().intersects(PollFlags::IN | PollFlags::HUP)
+}

@@ -1,0 +1,209 @@
+//! Requests of HTTP: at their own pace whatever becomes of them, or so many at once.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+use std::io::{ErrorKind, Read, Write};
+use std::net::TcpStream;
+use std::os::fd::AsFd;
+
+use rustix::event::{PollFd, PollFlags};
+use rustix::net::sockopt::socket_error;
+use rustix::process::{Resource, getrlimit, setrlimit};
+use slackline_scenario::Draw;
+use slackline_units::{Span, Time};
+
+use super::{Client, PATIENCE};
+use crate::LoadError;
+use crate::clock::monotonic;
+use crate::net::{self, Head, REQUEST};
+
+/// When one that was lost is asked again, by who has so many at once: a server that is not there is
+/// not asked without end.
+const RETRY: Span = Span::from_secs(1);
+
+/// A request that has not been answered.
+struct Pending {
+    stream: TcpStream,
+    asked: Time,
+    gives_up: Time,
+    state: State,
+}
+
+enum State {
+    Connecting,
+    /// The header of the answer has not come as a whole.
+    Heading(Head),
+    /// So many bytes of it have not come.
+    Reading(u64),
+}
+
+/// How a request goes on.
+enum Then {
+    Waits,
+    Answered,
+    Lost,
+}
+
+/// When the next question is asked.
+enum Pace<'a> {
+    /// At times of its own.
+    Open(&'a Draw),
+    /// When one has been answered.
+    Closed,
+}
+
+impl Client<'_> {
+    pub(super) fn open(&mut self, every: &Draw, timeout: Span) -> Result<(), LoadError> {
+        let first = self.began.after(self.draws.draw(every));
+        self.requests(&Pace::Open(every), BinaryHeap::from([Reverse(first)]), timeout)
+    }
+
+    pub(super) fn closed(&mut self, at_once: u32) -> Result<(), LoadError> {
+        let due = (0..at_once).map(|_| Reverse(self.began)).collect();
+        self.requests(&Pace::Closed, due, Span::MAX)
+    }
+
+    /// `due` is when the next questions are asked.
+    fn requests(
+        &mut self,
+        pace: &Pace<'_>,
+        mut due: BinaryHeap<Reverse<Time>>,
+        timeout: Span,
+    ) -> Result<(), LoadError> {
+        allow_many_files();
+        let mut pending: Vec<Pending> = Vec::new();
+        loop {
+            while let Some(&Reverse(at)) = due.peek()
+                && self.may_ask(at)
+                && at <= monotonic()
+            {
+                due.pop();
+                if let Pace::Open(every) = pace {
+                    due.push(Reverse(at.after(self.draws.draw(every))));
+                }
+                match self.request(timeout)? {
+                    Some(request) => pending.push(request),
+                    None => again(pace, &mut due, monotonic().after(RETRY)),
+                }
+            }
+            let next = due.peek().map(|&Reverse(at)| at).filter(|&at| self.may_ask(at));
+            if next.is_none() && pending.is_empty() {
+                return Ok(());
+            }
+            if next.is_none() {
+                let last = monotonic().after(PATIENCE);
+                pending.iter_mut().for_each(|it| it.gives_up = it.gives_up.min(last));
+            }
+            let until = pending.iter().map(|it| it.gives_up).chain(next).min();
+            let mut fds: Vec<PollFd<'_>> = pending.iter().map(Pending::poll).collect();
+            if self.end.wait(&mut fds, until.unwrap_or(Time::NEVER))? {
+                return Ok(());
+            }
+            let ready: Vec<bool> = fds.iter().map(|fd| !fd.revents().is_empty()).collect();
+            let mut ready = ready.into_iter();
+            let mut fates = Vec::new();
+            let (now, received) = (monotonic(), &mut self.done.received);
+            pending.retain_mut(|request| {
+                let is_ready = ready.next().unwrap_or(false);
+                let then = if is_ready { request.go_on(received) } else { Then::Waits };
+                let gives_up = matches!(then, Then::Waits) && request.gives_up <= now;
+                let then = if gives_up { Then::Lost } else { then };
+                let waits = matches!(then, Then::Waits);
+                if !waits {
+                    fates.push((request.asked, matches!(then, Then::Answered)));
+                }
+                waits
+            });
+            for (asked, is_answered) in fates {
+                if is_answered {
+                    self.answered(asked)?;
+                    again(pace, &mut due, monotonic());
+                } else {
+                    self.lost(asked)?;
+                    again(pace, &mut due, monotonic().after(RETRY));
+                }
+            }
+        }
+    }
+
+    /// Asks; none if that is lost at once.
+    fn request(&mut self, timeout: Span) -> Result<Option<Pending>, LoadError> {
+        let asked = monotonic();
+        self.done.asked += 1;
+        match net::connecting(self.to) {
+            Ok(stream) => {
+                let gives_up = asked.after(timeout);
+                Ok(Some(Pending { stream, asked, gives_up, state: State::Connecting }))
+            }
+            Err(_) => self.lost(asked).map(|()| None),
+        }
+    }
+}
+
+/// Whoever has so many at once asks again.
+fn again(pace: &Pace<'_>, due: &mut BinaryHeap<Reverse<Time>>, at: Time) {
+    if matches!(pace, Pace::Closed) {
+        due.push(Reverse(at));
+    }
+}
+
+/// A connection is an open file, and many may be open. Refused, those beyond the limit are lost.
+fn allow_many_files() {
+    let mut limit = getrlimit(Resource::Nofile);
+    limit.current = limit.maximum;
+    let _ = setrlimit(Resource::Nofile, limit);
+}
+
+impl Pending {
+    fn poll(&self) -> PollFd<'_> {
+        let wanted = match self.state {
+            State::Connecting => PollFlags::OUT,
+            _ => PollFlags::IN,
+        };
+        PollFd::from_borrowed_fd(self.stream.as_fd(), wanted)
+    }
+
+    /// Does what can be done without waiting; `received` counts what comes of the answer.
+    fn go_on(&mut self, received: &mut u64) -> Then {
+        if matches!(self.state, State::Connecting) {
+            let is_there = matches!(socket_error(&self.stream), Ok(Ok(())));
+            if !is_there || self.stream.write_all(REQUEST).is_err() {
+                return Then::Lost;
+            }
+            self.state = State::Heading(Head::default());
+            return Then::Waits;
+        }
+        let mut bytes = [0; 1 << 14];
+        loop {
+            match self.stream.read(&mut bytes) {
+                Ok(0) => return Then::Lost,
+                Ok(count) => match self.take(&bytes[..count], received) {
+                    Then::Waits => {}
+                    then => return then,
+                },
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return Then::Waits,
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(_) => return Then::Lost,
+            }
+        }
+    }
+
+    fn take(&mut self, bytes: &[u8], received: &mut u64) -> Then {
+        let (left, came) = match &mut self.state {
+            State::Connecting => return Then::Lost,
+            State::Heading(head) => {
+                head.take(bytes);
+                let Some(came) = head.body else {
+                    return if head.is_bad() { Then::Lost } else { Then::Waits };
+                };
+                let Some(length) = head.length() else { return Then::Lost };
+                (length, came)
+            }
+            State::Reading(left) => (*left, bytes.len() as u64),
+        };
+        *received += came.min(left);
+        let left = left.saturating_sub(came);
+        self.state = State::Reading(left);
+        if left == 0 { Then::Answered } else { Then::Waits }
+    }
+}

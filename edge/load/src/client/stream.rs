@@ -1,0 +1,57 @@
+//! One TCP stream, one way.
+
+use std::net::{Shutdown, TcpStream};
+
+use slackline_scenario::io::{SEGMENT, Way};
+use slackline_units::{Span, Time};
+
+use super::{Client, PATIENCE};
+use crate::LoadError;
+use crate::clock::monotonic;
+use crate::done::Moved;
+use crate::net::{self, DATA, Talk};
+
+impl Client<'_> {
+    pub(super) fn stream(&mut self, way: Way, window: u64, gap: Span) -> Result<(), LoadError> {
+        let stream = net::connected(self.to, Some(window))?;
+        match way {
+            Way::In => self.send(&stream, gap),
+            Way::Out => self.take(&stream),
+        }
+    }
+
+    fn send(&mut self, stream: &TcpStream, gap: Span) -> Result<(), LoadError> {
+        let at_once = if gap.is_zero() { DATA.len() as u64 } else { SEGMENT };
+        let mut next = self.began;
+        while monotonic() < self.until {
+            if !gap.is_zero() && self.end.sleep_until(next)? {
+                return Ok(());
+            }
+            next = monotonic().after(gap);
+            let until = (self.until, self.end);
+            match net::send_data(stream, at_once, until, &mut self.done.sent)? {
+                Talk::Whole => {}
+                Talk::End => return Ok(()),
+                Talk::Gone => break,
+            }
+        }
+        // Whoever takes it hangs up when it has all.
+        let _ = stream.shutdown(Shutdown::Write);
+        net::receive(stream, (monotonic().after(PATIENCE), self.end), &mut |_| false)?;
+        Ok(())
+    }
+
+    fn take(&mut self, stream: &TcpStream) -> Result<(), LoadError> {
+        let mut moved = Moved::new(self.notes);
+        let mut result = Ok(());
+        let (received, until) = (&mut self.done.received, self.until);
+        net::receive(stream, (until, self.end), &mut |bytes| {
+            *received += bytes.len() as u64;
+            result = moved.add(bytes.len() as u64);
+            let is_over = until != Time::NEVER && monotonic() >= until;
+            result.is_err() || is_over
+        })?;
+        result?;
+        moved.tell()
+    }
+}

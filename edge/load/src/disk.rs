@@ -1,0 +1,108 @@
+//! A file to read from, as if it were on a disk: past the cache where that is possible.
+
+use std::fs::File;
+use std::io::Write;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+
+use rustix::fs::{Advice, OFlags, fadvise, fcntl_getfl, fcntl_setfl};
+
+use crate::LoadError;
+
+/// How large the file is: reading goes round it.
+const SIZE: u64 = 16 << 20;
+/// So much is read at once at most.
+const CHUNK: u64 = 1 << 20;
+/// What reading past the cache must be aligned to: no disk has larger blocks.
+const ALIGNED: u64 = 4096;
+
+/// The file. It has no name, so nothing is left of it however this process ends.
+#[derive(Debug)]
+pub(crate) struct Disk {
+    file: File,
+    /// Whether reading goes past the cache.
+    pub(crate) is_direct: bool,
+}
+
+impl Disk {
+    pub(crate) fn new(folder: &Path) -> Result<Disk, LoadError> {
+        let cannot = |source| LoadError::NoFile { folder: folder.to_owned(), size: SIZE, source };
+        let mut file = tempfile::tempfile_in(folder).map_err(cannot)?;
+        let chunk = vec![0x5a; usize::try_from(CHUNK).expect("a mebibyte")];
+        for _ in 0..SIZE / CHUNK {
+            file.write_all(&chunk).map_err(cannot)?;
+        }
+        file.sync_data().map_err(cannot)?;
+        let direct = fcntl_getfl(&file).and_then(|it| fcntl_setfl(&file, it | OFlags::DIRECT));
+        let mut disk = Disk { file, is_direct: direct.is_ok() };
+        // Some file systems take the flag and refuse to read with it.
+        if disk.is_direct && disk.read(&mut Place::new(0), 1).is_err() {
+            let indirect = |it| fcntl_setfl(&disk.file, it - OFlags::DIRECT);
+            fcntl_getfl(&disk.file).and_then(indirect).map_err(|error| cannot(error.into()))?;
+            disk.is_direct = false;
+        }
+        Ok(disk)
+    }
+
+    /// Reads so many bytes from a place on.
+    pub(crate) fn read(&self, place: &mut Place, bytes: u64) -> Result<(), LoadError> {
+        let mut left = bytes;
+        while left > 0 {
+            let length = left.min(CHUNK).min(SIZE - place.offset);
+            let aligned = length.next_multiple_of(ALIGNED);
+            let range = place.first..place.first + usize::try_from(aligned).expect("a mebibyte");
+            let buffer = &mut place.buffer[range];
+            if !self.is_direct {
+                // Of a file that cannot be read past the cache, at least this is not in it.
+                let _ = fadvise(&self.file, place.offset, None, Advice::DontNeed);
+            }
+            let read = self.file.read_exact_at(buffer, place.offset);
+            read.map_err(|source| LoadError::Disk { source })?;
+            place.offset = (place.offset + aligned) % SIZE;
+            left -= length;
+        }
+        Ok(())
+    }
+}
+
+/// Where a reader is.
+#[derive(Debug)]
+pub(crate) struct Place {
+    offset: u64,
+    buffer: Vec<u8>,
+    /// Where in the buffer what is aligned begins.
+    first: usize,
+}
+
+impl Place {
+    /// Readers begin at different places.
+    pub(crate) fn new(reader: u64) -> Place {
+        let size = usize::try_from(CHUNK + ALIGNED).expect("a mebibyte");
+        let buffer = vec![0; size];
+        let first = buffer.as_ptr().align_offset(usize::try_from(ALIGNED).expect("a page"));
+        Place { offset: reader * CHUNK % SIZE, buffer, first }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reading_goes_round_the_file_and_leaves_no_name() {
+        let folder = tempfile::tempdir().unwrap();
+        let disk = Disk::new(folder.path()).unwrap();
+        assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
+        let mut place = Place::new(3);
+        for bytes in [1, 4096, 5000, CHUNK, SIZE + 1, 3 * SIZE] {
+            disk.read(&mut place, bytes).unwrap();
+            assert!(place.offset < SIZE && place.offset.is_multiple_of(ALIGNED));
+        }
+    }
+
+    #[test]
+    fn a_folder_that_is_not_there_is_named() {
+        let error = Disk::new(Path::new("no such folder")).unwrap_err();
+        assert!(error.to_string().contains("in no such folder: "), "{error}");
+    }
+}

@@ -1,0 +1,107 @@
+//! When a load ends, and waiting that ends with it.
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::{Mutex, PoisonError};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use slackline_units::Time;
+
+use crate::LoadError;
+use crate::clock::{monotonic, sleep_until};
+
+/// When all threads of a load end: at a time, when somebody wants it, or when one of them says so.
+#[derive(Debug)]
+pub(crate) struct End {
+    pub(crate) at: Time,
+    /// Readable when it is to end.
+    stop: Option<OwnedFd>,
+    /// Hung up when one of the threads has said so.
+    over: Option<OwnedFd>,
+    hang_up: Mutex<Option<OwnedFd>>,
+}
+
+impl End {
+    /// At a time only.
+    pub(crate) fn at(at: Time) -> End {
+        End { at, stop: None, over: None, hang_up: Mutex::new(None) }
+    }
+
+    /// At a time, when this becomes readable, or when a thread says so.
+    pub(crate) fn of_many(at: Time, stop: Option<OwnedFd>) -> Result<End, LoadError> {
+        let pipe = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC);
+        let (over, hang_up) = pipe.map_err(|error| LoadError::Wait { source: error.into() })?;
+        Ok(End { at, stop, over: Some(over), hang_up: Mutex::new(Some(hang_up)) })
+    }
+
+    /// Ends all threads.
+    pub(crate) fn is_here(&self) {
+        drop(self.hang_up.lock().unwrap_or_else(PoisonError::into_inner).take());
+    }
+
+    /// Whether it is over.
+    pub(crate) fn is_over(&self) -> Result<bool, LoadError> {
+        if monotonic() >= self.at {
+            return Ok(true);
+        }
+        if self.stop.is_none() && self.over.is_none() {
+            return Ok(false);
+        }
+        self.poll(&mut [], Some(&Timespec { tv_sec: 0, tv_nsec: 0 }))
+    }
+
+    /// Sleeps until this point or the end; whether it is over.
+    pub(crate) fn sleep_until(&self, wake: Time) -> Result<bool, LoadError> {
+        if self.stop.is_none() && self.over.is_none() {
+            sleep_until(wake.min(self.at))?;
+            return Ok(monotonic() >= self.at);
+        }
+        self.wait(&mut [], wake)
+    }
+
+    /// Waits until one of these is ready, until a time, or the end; whether it is over.
+    pub(crate) fn wait<'a>(
+        &'a self,
+        fds: &mut [PollFd<'a>],
+        until: Time,
+    ) -> Result<bool, LoadError> {
+        const SECOND: u64 = 1_000_000_000;
+        loop {
+            let now = monotonic();
+            if now >= self.at {
+                return Ok(true);
+            }
+            let until = until.min(self.at);
+            let left = until.since(now).ns();
+            let part = |number: u64| i64::try_from(number).expect("584 years are few seconds");
+            let left = Timespec { tv_sec: part(left / SECOND), tv_nsec: part(left % SECOND) };
+            if self.poll(fds, (until != Time::NEVER).then_some(&left))? {
+                return Ok(true);
+            }
+            if fds.iter().any(|fd| !fd.revents().is_empty()) || monotonic() >= until {
+                return Ok(monotonic() >= self.at);
+            }
+        }
+    }
+
+    /// Whether somebody wants the end.
+    fn poll<'a>(
+        &'a self,
+        fds: &mut [PollFd<'a>],
+        left: Option<&Timespec>,
+    ) -> Result<bool, LoadError> {
+        let ends: [Option<BorrowedFd<'_>>; 2] =
+            [self.stop.as_ref().map(AsFd::as_fd), self.over.as_ref().map(AsFd::as_fd)];
+        let ends = ends.into_iter().flatten();
+        let mut all: Vec<PollFd<'_>> = fds.to_vec();
+        all.extend(ends.map(|end| PollFd::from_borrowed_fd(end, PollFlags::IN)));
+        match poll(&mut all, left) {
+            Ok(_) => {}
+            Err(Errno::INTR) => all.iter_mut().for_each(PollFd::clear_revents),
+            Err(error) => return Err(LoadError::Wait { source: error.into() }),
+        }
+        let (given, ends) = all.split_at(fds.len());
+        fds.clone_from_slice(given);
+        Ok(ends.iter().any(|end| !end.revents().is_empty()))
+    }
+}

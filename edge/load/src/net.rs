@@ -1,0 +1,285 @@
+//! Sockets on the loopback, and what both ends of a connection say to each other.
+//!
+//! A request is one of HTTP/1.0 on a connection of its own; its answer's length stands in the
+//! header, and whoever answered closes. A ping is a datagram of eight bytes that comes back as it
+//! was. A stream is a connection on which only data goes. A question to a file server is two
+//! numbers of eight bytes, little-endian: how many bytes are wanted, and after how many
+//! nanoseconds.
+
+use std::io::{self, ErrorKind, Read, Write};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::time::Duration;
+
+use rustix::net::sockopt;
+use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, connect, listen, socket_with};
+use slackline_units::{Span, Time};
+
+use crate::LoadError;
+use crate::clock::monotonic;
+use crate::end::End;
+
+/// A ping, there and back.
+pub(crate) const PING: usize = 8;
+/// How long a connection may keep a server waiting.
+pub(crate) const PATIENCE: Span = Span::from_secs(5);
+/// How often who waits for the other side looks whether it is over.
+const LOOK: Duration = Duration::from_millis(100);
+/// No header is longer; so much is received at once at most.
+const HEADER: usize = 8 << 10;
+
+/// Data; what it says is not looked at.
+pub(crate) static DATA: [u8; 1 << 16] = [0x20; 1 << 16];
+
+/// The loopback's own address.
+pub(crate) fn here(port: u16) -> SocketAddr {
+    SocketAddr::from((Ipv4Addr::LOCALHOST, port))
+}
+
+/// Listens on a port, or on any that is free; at most so many wait to be taken.
+pub(crate) fn listener(port: u16, waiting: usize) -> Result<TcpListener, LoadError> {
+    let cannot = |error: rustix::io::Errno| LoadError::NoPort { port, source: error.into() };
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let socket = socket_with(AddressFamily::INET, SocketType::STREAM, flags, None);
+    let socket = socket.map_err(cannot)?;
+    // What connections of an earlier one left behind keeps nobody from listening.
+    sockopt::set_socket_reuseaddr(&socket, true).map_err(cannot)?;
+    bind(&socket, &here(port)).map_err(cannot)?;
+    listen(&socket, i32::try_from(waiting).unwrap_or(i32::MAX)).map_err(cannot)?;
+    Ok(TcpListener::from(socket))
+}
+
+/// Listens for requests by TCP and for pings by UDP, on one number.
+pub(crate) fn requests(port: u16, waiting: usize) -> Result<(TcpListener, UdpSocket), LoadError> {
+    // A number that is free for the one may be taken for the other.
+    const TRIES: usize = 100;
+    let mut tries = 0;
+    loop {
+        let tcp = listener(port, waiting)?;
+        let udp = port_of(&tcp).and_then(|port| {
+            UdpSocket::bind(here(port)).map_err(|source| LoadError::NoPort { port, source })
+        });
+        tries += 1;
+        match udp {
+            Err(LoadError::NoPort { .. }) if port == 0 && tries < TRIES => {}
+            Err(error) => return Err(error),
+            Ok(udp) => {
+                udp.set_nonblocking(true).map_err(|source| LoadError::Network { source })?;
+                return Ok((tcp, udp));
+            }
+        }
+    }
+}
+
+pub(crate) fn port_of(listener: &TcpListener) -> Result<u16, LoadError> {
+    let address = listener.local_addr().map_err(|source| LoadError::Network { source })?;
+    Ok(address.port())
+}
+
+/// A connection that is being made: writable when it is there, or has failed.
+pub(crate) fn connecting(to: SocketAddr) -> io::Result<TcpStream> {
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let socket = socket_with(AddressFamily::INET, SocketType::STREAM, flags, None)?;
+    match connect(&socket, &to) {
+        Ok(()) | Err(rustix::io::Errno::INPROGRESS) => Ok(TcpStream::from(socket)),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// A connection on which waiting looks for the end now and then. With a window, so many bytes may
+/// be on their way, as far as the kernel follows.
+pub(crate) fn connected(to: SocketAddr, window: Option<u64>) -> Result<TcpStream, LoadError> {
+    let none = |source: io::Error| LoadError::NoServer { to, source };
+    let cannot = |error: rustix::io::Errno| none(error.into());
+    let flags = SocketFlags::CLOEXEC;
+    let socket = socket_with(AddressFamily::INET, SocketType::STREAM, flags, None);
+    let socket = socket.map_err(cannot)?;
+    if let Some(window) = window {
+        let window = usize::try_from(window).unwrap_or(usize::MAX).min(1 << 30);
+        // The kernel takes what it is told twice, for its own bookkeeping.
+        sockopt::set_socket_send_buffer_size(&socket, window).map_err(cannot)?;
+        sockopt::set_socket_recv_buffer_size(&socket, window).map_err(cannot)?;
+    }
+    connect(&socket, &to).map_err(cannot)?;
+    let stream = TcpStream::from(socket);
+    patient(&stream).map_err(none)?;
+    Ok(stream)
+}
+
+/// Makes a connection one on which waiting looks for the end now and then.
+pub(crate) fn patient(stream: &TcpStream) -> io::Result<()> {
+    stream.set_nonblocking(false)?;
+    stream.set_nodelay(true)?;
+    stream.set_read_timeout(Some(LOOK))?;
+    stream.set_write_timeout(Some(LOOK))
+}
+
+/// What came of talking to the other side.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Talk {
+    /// All that was to be said or heard.
+    Whole,
+    /// The other side is gone, or says nothing for too long, or nothing that is understood.
+    Gone,
+    /// It is over.
+    End,
+}
+
+fn is_waiting(error: &io::Error) -> bool {
+    matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut | ErrorKind::Interrupted)
+}
+
+/// Sends so many bytes of data on a patient connection, and counts them.
+pub(crate) fn send_data(
+    mut stream: &TcpStream,
+    bytes: u64,
+    (until, end): (Time, &End),
+    sent: &mut u64,
+) -> Result<Talk, LoadError> {
+    let mut left = bytes;
+    while left > 0 {
+        let most = usize::try_from(left).unwrap_or(usize::MAX).min(DATA.len());
+        match stream.write(&DATA[..most]) {
+            Ok(count) => {
+                *sent += count as u64;
+                left -= count as u64;
+            }
+            Err(error) if is_waiting(&error) => {
+                if end.is_over()? {
+                    return Ok(Talk::End);
+                }
+                if monotonic() >= until {
+                    return Ok(Talk::Gone);
+                }
+            }
+            Err(_) => return Ok(Talk::Gone),
+        }
+    }
+    Ok(Talk::Whole)
+}
+
+/// Sends a few bytes, which a connection always has room for.
+pub(crate) fn send_header(mut stream: &TcpStream, header: &[u8]) -> Talk {
+    if stream.write_all(header).is_ok() { Talk::Whole } else { Talk::Gone }
+}
+
+/// Receives on a patient connection until `is_whole` says so of what has come so far.
+pub(crate) fn receive(
+    mut stream: &TcpStream,
+    (until, end): (Time, &End),
+    is_whole: &mut dyn FnMut(&[u8]) -> bool,
+) -> Result<Talk, LoadError> {
+    let mut bytes = [0; HEADER];
+    loop {
+        match stream.read(&mut bytes) {
+            Ok(0) => return Ok(Talk::Gone),
+            Ok(count) if is_whole(&bytes[..count]) => return Ok(Talk::Whole),
+            Ok(_) => {}
+            Err(error) if is_waiting(&error) => {
+                if end.is_over()? {
+                    return Ok(Talk::End);
+                }
+                if monotonic() >= until {
+                    return Ok(Talk::Gone);
+                }
+            }
+            Err(_) => return Ok(Talk::Gone),
+        }
+    }
+}
+
+/// Receives a request of HTTP, or anything that ends with an empty line.
+pub(crate) fn receive_request(stream: &TcpStream, end: &End) -> Result<Talk, LoadError> {
+    let mut head = Head::default();
+    let until = monotonic().after(PATIENCE);
+    let mut is_bad = false;
+    let talk = receive(stream, (until, end), &mut |bytes| {
+        head.take(bytes);
+        is_bad = head.is_bad();
+        is_bad || head.body.is_some()
+    })?;
+    Ok(if is_bad { Talk::Gone } else { talk })
+}
+
+/// The header of a request or an answer, as it comes.
+#[derive(Debug, Default)]
+pub(crate) struct Head {
+    text: Vec<u8>,
+    /// How many bytes of what came were behind it; none while it has not ended.
+    pub(crate) body: Option<u64>,
+}
+
+impl Head {
+    pub(crate) fn take(&mut self, bytes: &[u8]) {
+        self.text.extend_from_slice(bytes);
+        let end = self.text.windows(4).position(|window| window == b"\r\n\r\n");
+        if let Some(end) = end {
+            self.body = Some((self.text.len() - end - 4) as u64);
+            self.text.truncate(end);
+        }
+    }
+
+    /// It will not end.
+    pub(crate) fn is_bad(&self) -> bool {
+        self.body.is_none() && self.text.len() > HEADER
+    }
+
+    /// The length of the answer, if it is one, and a good one.
+    pub(crate) fn length(&self) -> Option<u64> {
+        let text = std::str::from_utf8(&self.text).ok()?;
+        let mut lines = text.split("\r\n");
+        let is_good = lines.next()?.split(' ').nth(1) == Some("200");
+        let length = lines.find_map(|line| {
+            let (name, value) = line.split_once(':')?;
+            name.eq_ignore_ascii_case("content-length").then(|| value.trim().parse().ok())?
+        });
+        length.filter(|_| is_good)
+    }
+}
+
+/// The request.
+pub(crate) const REQUEST: &[u8] = b"GET / HTTP/1.0\r\nHost: 127.0.0.1\r\n\r\n";
+
+/// The header of an answer.
+pub(crate) fn answer_header(bytes: u64) -> String {
+    format!(
+        "HTTP/1.0 200 OK\r\nContent-Type: text/plain\r\nContent-Length: {bytes}\r\n\
+         Connection: close\r\n\r\n"
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_header_may_come_in_any_pieces() {
+        let whole = answer_header(10) + "0123456789";
+        for length in 1..whole.len() {
+            let (mut head, mut body) = (Head::default(), 0);
+            for piece in whole.as_bytes().chunks(length) {
+                match head.body {
+                    None => {
+                        head.take(piece);
+                        body = head.body.unwrap_or(0);
+                    }
+                    Some(_) => body += piece.len() as u64,
+                }
+            }
+            assert_eq!((head.length(), body), (Some(10), 10), "in pieces of {length}");
+        }
+    }
+
+    #[test]
+    fn an_answer_that_is_not_good_has_no_length() {
+        for text in [
+            "HTTP/1.0 404 Not Found\r\nContent-Length: 10\r\n\r\n",
+            "HTTP/1.0 200 OK\r\n\r\n",
+            "HTTP/1.0 200 OK\r\nContent-Length: ten\r\n\r\n",
+            "\r\n\r\n",
+        ] {
+            let mut head = Head::default();
+            head.take(text.as_bytes());
+            assert_eq!((head.length(), head.body), (None, Some(0)), "{text}");
+        }
+    }
+}

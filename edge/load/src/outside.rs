@@ -1,0 +1,71 @@
+//! The file server that a system asks: it stands outside, and waits before it answers as long as
+//! the question says.
+
+use std::net::{TcpListener, TcpStream};
+
+use rustix::event::{PollFd, PollFlags};
+use slackline_units::{Span, Time};
+
+use crate::clock::monotonic;
+use crate::end::End;
+use crate::job::{Note, Ports, Reporter};
+use crate::net::{self, Talk};
+use crate::{LoadError, Options};
+
+/// How many connections can wait.
+const WAITING: usize = 1_000;
+
+/// Serves files until its end. It tells its port as the one for requests.
+///
+/// # Errors
+/// When a port or a thread cannot be had.
+pub fn file_server(options: Options) -> Result<(), LoadError> {
+    let at = options.limit.map_or(Time::NEVER, |limit| monotonic().after(limit));
+    let end = End::of_many(at, options.stop)?;
+    let notes = Reporter::new(options.jobs)?;
+    let listener = net::listener(0, WAITING)?;
+    let requests = net::port_of(&listener)?;
+    notes.report(Note::Ready(Ports { requests, ..Ports::default() }))?;
+    serve_files(&listener, &end)
+}
+
+/// A thread for each connection: tasks keep theirs.
+pub(crate) fn serve_files(listener: &TcpListener, end: &End) -> Result<(), LoadError> {
+    std::thread::scope(|scope| {
+        loop {
+            let mut fds = [PollFd::new(listener, PollFlags::IN)];
+            if end.wait(&mut fds, Time::NEVER)? {
+                return Ok(());
+            }
+            let Ok((stream, _)) = listener.accept() else { continue };
+            if net::patient(&stream).is_ok() {
+                let body = move || serve_one(&stream, end);
+                let thread = std::thread::Builder::new().spawn_scoped(scope, body);
+                thread.map_err(|source| LoadError::NoThread { source })?;
+            }
+        }
+    })
+}
+
+/// Until whoever asks is gone, or the end.
+fn serve_one(stream: &TcpStream, end: &End) -> Result<(), LoadError> {
+    let until = (Time::NEVER, end);
+    loop {
+        let mut question = Vec::new();
+        let talk = net::receive(stream, until, &mut |bytes| {
+            question.extend_from_slice(bytes);
+            question.len() >= 16
+        })?;
+        if talk != Talk::Whole {
+            return Ok(());
+        }
+        let numbers = question.as_chunks().0;
+        let [bytes, wait] = [0, 1].map(|at: usize| u64::from_le_bytes(numbers[at]));
+        if end.sleep_until(monotonic().after(Span::from_ns(wait)))? {
+            return Ok(());
+        }
+        if net::send_data(stream, bytes, until, &mut 0)? != Talk::Whole {
+            return Ok(());
+        }
+    }
+}

@@ -1,0 +1,267 @@
+//! A task of a system with devices, on a thread of its own.
+
+use std::io;
+use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::os::fd::AsFd;
+
+use rustix::event::{PollFd, PollFlags};
+use slackline_scenario::io::{Task, TaskStep};
+use slackline_scenario::{Step, Stream};
+use slackline_units::{Span, Time};
+
+use crate::LoadError;
+use crate::clock::{monotonic, thread_time, wake_exactly};
+use crate::disk::{Disk, Place};
+use crate::done::{Done, Moved};
+use crate::end::End;
+use crate::job::{Job, Note, Reporter};
+use crate::net::{self, PATIENCE, Talk};
+use crate::work::{Next, Work};
+
+/// What all tasks of a system share.
+pub(crate) struct Shared<'a> {
+    pub(crate) end: &'a End,
+    pub(crate) notes: &'a Reporter,
+    pub(crate) requests: Option<(TcpListener, UdpSocket)>,
+    pub(crate) outward: Option<TcpListener>,
+    pub(crate) disk: Option<Disk>,
+    pub(crate) file_server: Option<SocketAddr>,
+    pub(crate) origin: Time,
+}
+
+/// A task at work.
+pub(crate) struct Worker<'a> {
+    shared: &'a Shared<'a>,
+    task: &'a Task,
+    work: Work<'a>,
+    /// What it has computed.
+    computed: Span,
+    /// The request that it took last.
+    request: Option<Request>,
+    stream: Option<TcpStream>,
+    server: Option<TcpStream>,
+    place: Option<Place>,
+    moved: Moved<'a>,
+    done: Done,
+}
+
+enum Request {
+    Http(TcpStream),
+    Ping([u8; net::PING], SocketAddr),
+}
+
+impl<'a> Worker<'a> {
+    pub(crate) fn new(
+        shared: &'a Shared<'a>,
+        (number, task): (usize, &'a Task),
+        draws: Stream,
+    ) -> Worker<'a> {
+        Worker {
+            shared,
+            task,
+            work: Work::new(draws, shared.origin, shared.end, shared.notes),
+            computed: Span::ZERO,
+            request: None,
+            stream: None,
+            server: None,
+            place: shared.disk.as_ref().map(|_| Place::new(number as u64)),
+            moved: Moved::new(shared.notes),
+            done: Done::default(),
+        }
+    }
+
+    /// To its end, or that of all.
+    pub(crate) fn through(mut self) -> Result<Done, LoadError> {
+        wake_exactly();
+        let before = thread_time();
+        self.work.forget();
+        if !self.shared.end.sleep_until(self.shared.origin)? {
+            self.rounds()?;
+        }
+        self.moved.tell()?;
+        self.done.used = thread_time() - before;
+        Ok(self.done)
+    }
+
+    fn rounds(&mut self) -> Result<(), LoadError> {
+        loop {
+            for step in &self.task.steps {
+                let next = match step {
+                    TaskStep::Plain(step) => self.plain(step)?,
+                    _ => {
+                        let next = self.with_devices(step)?;
+                        // What that took is the operating system's, and no computing.
+                        self.work.forget();
+                        next
+                    }
+                };
+                if next == Next::End {
+                    return Ok(());
+                }
+            }
+            if !self.task.repeat || self.task.steps.is_empty() || self.shared.end.is_over()? {
+                return Ok(());
+            }
+        }
+    }
+
+    fn plain(&mut self, step: &Step) -> Result<Next, LoadError> {
+        let (Step::Compute(draw), Some(total)) = (step, self.task.total) else {
+            return self.work.step(step);
+        };
+        let span = self.work.draws.draw(draw).min(total.left_after(self.computed));
+        let next = self.work.compute(span)?;
+        self.computed += span;
+        if next == Next::Go && self.computed >= total {
+            let (released, done) = (self.shared.origin, monotonic());
+            self.shared.notes.report(Note::Job(Job { released, deadline: None, done }))?;
+            return Ok(Next::End);
+        }
+        Ok(next)
+    }
+
+    fn with_devices(&mut self, step: &TaskStep) -> Result<Next, LoadError> {
+        match *step {
+            TaskStep::Plain(_) => Ok(Next::Go),
+            TaskStep::Accept => self.accept(),
+            TaskStep::Answer { bytes } => self.answer(bytes),
+            TaskStep::Read { bytes } => {
+                if let (Some(disk), Some(place)) = (&self.shared.disk, &mut self.place) {
+                    disk.read(place, bytes)?;
+                    self.done.read += bytes;
+                    self.moved.add(bytes)?;
+                }
+                Ok(Next::Go)
+            }
+            TaskStep::Ask { bytes, wait } => {
+                let wait = self.work.draws.draw(&wait);
+                self.ask(bytes, wait)
+            }
+            TaskStep::Send { bytes } => self.send(bytes),
+        }
+    }
+
+    /// Waits for a request and takes it. Others may be faster.
+    fn accept(&mut self) -> Result<Next, LoadError> {
+        let Some((tcp, udp)) = &self.shared.requests else { return Ok(Next::End) };
+        loop {
+            let mut fds =
+                [tcp.as_fd(), udp.as_fd()].map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN));
+            if self.shared.end.wait(&mut fds, Time::NEVER)? {
+                return Ok(Next::End);
+            }
+            let mut ping = [0; net::PING];
+            if let Ok((net::PING, from)) = udp.recv_from(&mut ping) {
+                self.done.asked += 1;
+                self.request = Some(Request::Ping(ping, from));
+                return Ok(Next::Go);
+            }
+            let Ok((stream, _)) = tcp.accept() else { continue };
+            if net::patient(&stream).is_err() {
+                continue;
+            }
+            match net::receive_request(&stream, self.shared.end)? {
+                Talk::Whole => {
+                    self.done.asked += 1;
+                    self.request = Some(Request::Http(stream));
+                    return Ok(Next::Go);
+                }
+                Talk::Gone => {}
+                Talk::End => return Ok(Next::End),
+            }
+        }
+    }
+
+    fn answer(&mut self, bytes: u64) -> Result<Next, LoadError> {
+        match self.request.take() {
+            None => {}
+            Some(Request::Ping(ping, from)) => {
+                let udp = self.shared.requests.as_ref().map(|(_, udp)| udp);
+                let sent = udp.is_some_and(|udp| udp.send_to(&ping, from).is_ok());
+                self.done.answered += u64::from(sent);
+                self.done.lost += u64::from(!sent);
+            }
+            Some(Request::Http(stream)) => {
+                let header = net::answer_header(bytes);
+                let mut talk = net::send_header(&stream, header.as_bytes());
+                let until = monotonic().after(PATIENCE);
+                if talk == Talk::Whole {
+                    let end = (until, self.shared.end);
+                    talk = net::send_data(&stream, bytes, end, &mut self.done.sent)?;
+                }
+                self.done.answered += u64::from(talk == Talk::Whole);
+                self.done.lost += u64::from(talk == Talk::Gone);
+                if talk == Talk::End {
+                    return Ok(Next::End);
+                }
+            }
+        }
+        Ok(Next::Go)
+    }
+
+    /// Asks the file server, and waits for its answer.
+    fn ask(&mut self, bytes: u64, wait: Span) -> Result<Next, LoadError> {
+        let Some(to) = self.shared.file_server else { return Ok(Next::Go) };
+        let stream = match self.server.take() {
+            Some(stream) => stream,
+            None => net::connected(to, None)?,
+        };
+        self.done.asked += 1;
+        let mut question = [0; 16];
+        question[..8].copy_from_slice(&bytes.to_le_bytes());
+        question[8..].copy_from_slice(&wait.ns().to_le_bytes());
+        let mut talk = net::send_header(&stream, &question);
+        if talk == Talk::Whole {
+            let mut left = bytes;
+            let until = (Time::NEVER, self.shared.end);
+            talk = net::receive(&stream, until, &mut |data| {
+                left = left.saturating_sub(data.len() as u64);
+                left == 0
+            })?;
+            self.done.received += bytes - left;
+        }
+        match talk {
+            Talk::Whole => {
+                self.done.answered += 1;
+                self.server = Some(stream);
+                Ok(Next::Go)
+            }
+            Talk::End => Ok(Next::End),
+            Talk::Gone => {
+                let source = io::ErrorKind::ConnectionReset.into();
+                Err(LoadError::NoServer { to, source })
+            }
+        }
+    }
+
+    /// Puts data in the stream to the client; waits for one, and for room.
+    fn send(&mut self, bytes: u64) -> Result<Next, LoadError> {
+        let Some(listener) = &self.shared.outward else { return Ok(Next::End) };
+        loop {
+            let stream = match self.stream.take() {
+                Some(stream) => stream,
+                None => {
+                    let mut fds = [PollFd::new(listener, PollFlags::IN)];
+                    if self.shared.end.wait(&mut fds, Time::NEVER)? {
+                        return Ok(Next::End);
+                    }
+                    let Ok((stream, _)) = listener.accept() else { continue };
+                    if net::patient(&stream).is_err() {
+                        continue;
+                    }
+                    stream
+                }
+            };
+            let until = (Time::NEVER, self.shared.end);
+            match net::send_data(&stream, bytes, until, &mut self.done.sent)? {
+                Talk::Whole => {
+                    self.stream = Some(stream);
+                    return Ok(Next::Go);
+                }
+                // It waits for the next one.
+                Talk::Gone => {}
+                Talk::End => return Ok(Next::End),
+            }
+        }
+    }
+}

@@ -1,0 +1,143 @@
+//! A program at work: its steps that need no device.
+
+use slackline_scenario::{Program, Step, Stream};
+use slackline_units::{Span, Time};
+
+use crate::clock::{monotonic, thread_time};
+use crate::end::End;
+use crate::job::{Job, Note, Reporter};
+use crate::spin::{Spinner, Until};
+use crate::{Ending, LoadError};
+
+pub(crate) fn takes_time(step: &Step) -> bool {
+    match step {
+        Step::Compute(draw) | Step::Sleep(draw) => !draw.scale().is_zero(),
+        Step::Release { period, .. } => !period.is_zero(),
+        Step::ComputeForever => true,
+        Step::Done => false,
+    }
+}
+
+/// A program at work.
+pub(crate) struct Work<'a> {
+    pub(crate) draws: Stream,
+    /// What releases are counted from.
+    origin: Time,
+    end: &'a End,
+    /// How much CPU time the thread will have used when all computing so far is done.
+    due: Span,
+    spinner: Spinner,
+    current: Option<Current>,
+    releases: u64,
+    notes: &'a Reporter,
+}
+
+/// The piece of work that was released last.
+#[derive(Clone, Copy)]
+struct Current {
+    released: Time,
+    deadline: Option<Time>,
+}
+
+/// CPU time used beyond what was due that counts towards the next computing: the overshoot of the
+/// computing before, and what sleeping and reporting took in between, so that a program uses what
+/// it says. More than this is no rounding but cost, and to shorten the work by it would falsify it.
+const CARRIED: Span = Span::from_us(50);
+
+/// Whether to go on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Next {
+    Go,
+    End,
+}
+
+/// So long is computed before it is looked whether somebody wants the end.
+const STRETCH: Span = Span::from_ms(10);
+
+impl<'a> Work<'a> {
+    pub(crate) fn new(draws: Stream, origin: Time, end: &'a End, notes: &'a Reporter) -> Work<'a> {
+        let (due, spinner) = (thread_time(), Spinner::new());
+        Work { draws, origin, end, due, spinner, current: None, releases: 0, notes }
+    }
+
+    pub(crate) fn through(mut self, program: &Program) -> Result<Ending, LoadError> {
+        loop {
+            for step in &program.steps {
+                if self.step(step)? == Next::End {
+                    return Ok(Ending::Limit);
+                }
+            }
+            if !program.repeat {
+                return Ok(Ending::Finished);
+            }
+        }
+    }
+
+    pub(crate) fn step(&mut self, step: &Step) -> Result<Next, LoadError> {
+        match step {
+            Step::Compute(draw) => {
+                let span = self.draws.draw(draw);
+                self.compute(span)
+            }
+            Step::ComputeForever => self.spin(Span::MAX),
+            Step::Sleep(draw) => {
+                let span = self.draws.draw(draw);
+                if span.is_zero() {
+                    Ok(Next::Go)
+                } else {
+                    self.sleep_until(monotonic().after(span))
+                }
+            }
+            Step::Release { period, deadline, offset } => {
+                let released = self.origin.after(*offset).after(*period * self.releases);
+                self.releases += 1;
+                let deadline = deadline.map(|span| released.after(span));
+                self.current = Some(Current { released, deadline });
+                self.sleep_until(released)
+            }
+            Step::Done => self.done(),
+        }
+    }
+
+    /// Uses so much CPU time.
+    pub(crate) fn compute(&mut self, span: Span) -> Result<Next, LoadError> {
+        if span.is_zero() {
+            return Ok(Next::Go);
+        }
+        let carried = thread_time().left_after(CARRIED);
+        self.due = self.due.max(carried) + span;
+        self.spin(self.due)
+    }
+
+    /// What has been used so far was for something else than computing, and counts towards none.
+    pub(crate) fn forget(&mut self) {
+        self.due = thread_time();
+    }
+
+    fn spin(&mut self, due: Span) -> Result<Next, LoadError> {
+        loop {
+            let until = due.min(thread_time() + STRETCH);
+            if self.spinner.spin(until, self.end.at) == Until::End {
+                return Ok(Next::End);
+            }
+            if until == due {
+                return Ok(Next::Go);
+            }
+            if self.end.is_over()? {
+                return Ok(Next::End);
+            }
+        }
+    }
+
+    fn sleep_until(&mut self, wake: Time) -> Result<Next, LoadError> {
+        Ok(if self.end.sleep_until(wake)? { Next::End } else { Next::Go })
+    }
+
+    /// A piece of work that nobody released was there from the start.
+    fn done(&mut self) -> Result<Next, LoadError> {
+        let Current { released, deadline } =
+            self.current.unwrap_or(Current { released: self.origin, deadline: None });
+        self.notes.report(Note::Job(Job { released, deadline, done: monotonic() }))?;
+        Ok(if monotonic() >= self.end.at { Next::End } else { Next::Go })
+    }
+}

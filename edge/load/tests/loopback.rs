@@ -1,0 +1,315 @@
+//! Work that needs devices, and its clients, over the real loopback and a real disk.
+//!
+//! What is asserted holds on any machine, however busy: what was asked is answered or lost, and
+//! both sides count the same.
+
+use std::io::{Read, Write};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::os::fd::OwnedFd;
+use std::path::PathBuf;
+use std::sync::mpsc;
+use std::thread::{self, JoinHandle};
+
+use slackline_load::client::{Asking, ask, port_for};
+use slackline_load::system::{Callers, Serving, serve};
+use slackline_load::{Done, LoadError, Note, NoteReader, Options, Ports};
+use slackline_scenario::io::{ClientKind, Way};
+use slackline_scenario::{Draw, Purpose, Scenario, Stream};
+use slackline_units::{DomId, Span};
+
+/// Longer than anything takes here.
+const LONG: Span = Span::from_secs(60);
+
+/// What a scenario makes of this work.
+fn serving(work: &str, from: Callers) -> Serving {
+    let text = format!(
+        "title = \"it\"\nlength = \"1s\"\npolicy = {{ name = \"round-robin\" }}\n\
+         [driver]\ndomain = \"it\"\n[[domain]]\nname = \"it\"\n{work}\n"
+    );
+    let system = Scenario::read(&text).unwrap().domains.remove(0).system.unwrap();
+    Serving {
+        tasks: system.tasks,
+        seed: 1,
+        domain: DomId::new(0),
+        connections: system.connections,
+        from,
+        port: 0,
+        file_server: None,
+        folder: std::env::temp_dir(),
+    }
+}
+
+/// A server on a thread, until it is told to end.
+struct Server {
+    ports: Ports,
+    stop: OwnedFd,
+    notes: OwnedFd,
+    thread: JoinHandle<Result<Done, LoadError>>,
+}
+
+impl Server {
+    fn start(serving: Serving) -> Server {
+        let (tell, told) = mpsc::channel();
+        let (stopped, stop) = rustix::pipe::pipe().unwrap();
+        let (notes, jobs) = rustix::pipe::pipe().unwrap();
+        let options = Options { jobs: Some(jobs), stop: Some(stopped), ..Options::default() };
+        let body = move || serve(&serving, options, &mut |ports| tell.send(ports).unwrap());
+        let thread = thread::spawn(body);
+        Server { ports: told.recv().unwrap(), stop, notes, thread }
+    }
+
+    fn end(self) -> (Done, Vec<Note>) {
+        drop(self.stop);
+        let done = self.thread.join().unwrap().unwrap();
+        (done, all_notes(self.notes))
+    }
+}
+
+fn all_notes(pipe: OwnedFd) -> Vec<Note> {
+    let mut bytes = Vec::new();
+    std::fs::File::from(pipe).read_to_end(&mut bytes).unwrap();
+    let mut reader = NoteReader::default();
+    let notes = reader.take(&bytes);
+    assert!(!reader.is_torn());
+    notes
+}
+
+fn client(kind: ClientKind, ports: Ports, count: Option<u64>, until: Span) -> (Done, Vec<Note>) {
+    let (notes, jobs) = rustix::pipe::pipe().unwrap();
+    let draws = Stream::new(1, 0, Purpose::Client);
+    let port = port_for(&kind, ports);
+    let asking = Asking { kind, port, draws, until: Some(until), count };
+    let options = Options { jobs: Some(jobs), ..Options::default() };
+    let done = ask(&asking, options).unwrap();
+    (done, all_notes(notes))
+}
+
+fn httperf(a_second: u64, timeout: Span) -> ClientKind {
+    let every = Draw::Exponential { mean: Span::from_secs(1) / a_second };
+    ClientKind::Open { every, timeout, retry: LONG }
+}
+
+fn moved(notes: &[Note]) -> u64 {
+    let bytes = |note: &Note| if let Note::Moved { bytes, .. } = note { *bytes } else { 0 };
+    notes.iter().map(bytes).sum()
+}
+
+fn count(notes: &[Note], wanted: fn(&Note) -> bool) -> u64 {
+    notes.iter().filter(|note| wanted(note)).count() as u64
+}
+
+fn is_job(note: &Note) -> bool {
+    matches!(note, Note::Job(job) if job.released <= job.done && job.deadline.is_none())
+}
+
+fn is_loss(note: &Note) -> bool {
+    matches!(note, Note::Lost { .. })
+}
+
+const WEB: &str = "work = { kind = \"web-server\", each = \"uniform 20us 60us\", \
+                   response = \"100KiB\", processes = 2 }";
+
+#[test]
+fn every_request_is_answered_and_both_sides_count_the_same() {
+    let server = Server::start(serving(WEB, Callers::default()));
+    let clients = [(httperf(2000, LONG), 60), (ClientKind::Closed { at_once: 4 }, 80)];
+    for (kind, number) in clients {
+        let (done, notes) = client(kind, server.ports, Some(number), LONG);
+        assert_eq!((done.asked, done.answered, done.lost), (number, number, 0), "{kind:?}");
+        assert_eq!(done.received, number * 102_400);
+        assert_eq!((count(&notes, is_job), notes.len() as u64), (number, number));
+        let responses = done.responses.unwrap();
+        assert!(responses.p50 <= responses.p99 && responses.p99 <= responses.worst);
+        // The server computes 20 us for the fastest.
+        assert!(responses.worst >= Span::from_us(20) && responses.worst < LONG);
+    }
+    let every = Span::ZERO;
+    let (done, notes) = client(ClientKind::Ping { every }, server.ports, Some(20), LONG);
+    assert_eq!((done.asked, done.answered, count(&notes, is_job)), (20, 20, 20));
+    let (done, _) = server.end();
+    assert_eq!((done.asked, done.answered, done.lost), (160, 160, 0));
+    assert_eq!(done.sent, 140 * 102_400);
+    assert!(done.used >= Span::from_us(20) * 160, "{}", done.used);
+}
+
+#[test]
+fn pings_that_no_task_waits_for_come_back_too() {
+    let from = Callers { requests: true, ..Callers::default() };
+    let server = Server::start(serving("", from));
+    let every = Span::from_us(100);
+    let (done, _) = client(ClientKind::Ping { every }, server.ports, Some(50), LONG);
+    assert_eq!((done.asked, done.answered, done.lost), (50, 50, 0));
+    assert!(done.elapsed >= every * 49, "no faster than it should: {}", done.elapsed);
+    let (done, _) = server.end();
+    assert_eq!((done.asked, done.answered), (50, 50));
+}
+
+#[test]
+fn what_nobody_listens_for_is_lost() {
+    // Bound, so that nobody else has it, and not listened on.
+    let socket = rustix::net::socket(
+        rustix::net::AddressFamily::INET,
+        rustix::net::SocketType::STREAM,
+        None,
+    );
+    let socket = socket.unwrap();
+    let any = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
+    rustix::net::bind(&socket, &any).unwrap();
+    let address = rustix::net::getsockname(&socket).unwrap();
+    let address = SocketAddr::try_from(address).unwrap();
+    let ports = Ports { requests: address.port(), inward: address.port(), outward: 0 };
+    let (done, notes) = client(httperf(5000, LONG), ports, Some(30), LONG);
+    assert_eq!((done.asked, done.answered, done.lost), (30, 0, 30));
+    assert_eq!((count(&notes, is_loss), done.responses), (30, None));
+    let closed = ClientKind::Closed { at_once: 3 };
+    let (done, _) = client(closed, ports, Some(3), LONG);
+    assert_eq!((done.asked, done.lost), (3, 3));
+    let (done, _) = client(ClientKind::Ping { every: Span::ZERO }, ports, Some(1), LONG);
+    assert_eq!((done.asked, done.lost), (1, 1));
+    // A stream that has no other end is no stream.
+    let kind = ClientKind::Stream { way: Way::In, window: 65_536, gap: Span::ZERO };
+    let draws = Stream::new(1, 0, Purpose::Client);
+    let asking = Asking { kind, port: address.port(), draws, until: None, count: None };
+    let error = ask(&asking, Options::default()).unwrap_err();
+    assert!(matches!(error, LoadError::NoServer { to, .. } if to == address), "{error}");
+}
+
+#[test]
+fn patience_ends_where_nobody_answers() {
+    // Connections are made, and no task takes them.
+    let from = Callers { requests: true, ..Callers::default() };
+    let server = Server::start(serving("", from));
+    let (done, notes) = client(httperf(2000, Span::from_ms(30)), server.ports, Some(20), LONG);
+    assert_eq!((done.asked, done.answered, done.lost), (20, 0, 20));
+    for note in &notes {
+        let Note::Lost { asked, at } = note else { panic!("{note:?}") };
+        assert!(at.since(*asked) >= Span::from_ms(30));
+    }
+    server.end();
+}
+
+/// A server that is not ours: it answers each request with these bytes and hangs up.
+fn answers(bytes: &'static [u8], times: usize) -> (Ports, JoinHandle<()>) {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    let requests = listener.local_addr().unwrap().port();
+    let thread = thread::spawn(move || {
+        for _ in 0..times {
+            let (mut stream, _) = listener.accept().unwrap();
+            let mut request = Vec::new();
+            while !request.ends_with(b"\r\n\r\n") {
+                let mut byte = [0];
+                stream.read_exact(&mut byte).unwrap();
+                request.push(byte[0]);
+            }
+            assert!(request.starts_with(b"GET / HTTP/1.0\r\n"));
+            stream.write_all(bytes).unwrap();
+        }
+    });
+    (Ports { requests, ..Ports::default() }, thread)
+}
+
+#[test]
+fn an_answer_that_is_not_whole_or_not_good_is_lost() {
+    for bytes in [
+        &b""[..],
+        b"HTTP/1.0 200 OK\r\nContent-Le",
+        b"HTTP/1.0 200 OK\r\nContent-Length: 10\r\n\r\nfour",
+        b"HTTP/1.0 500 Oh\r\nContent-Length: 4\r\n\r\nfour",
+        b"HTTP/1.0 200 OK\r\n\r\nfour",
+    ] {
+        let (ports, thread) = answers(bytes, 2);
+        let (done, _) = client(httperf(1000, LONG), ports, Some(2), LONG);
+        assert_eq!((done.answered, done.lost), (0, 2), "{}", String::from_utf8_lossy(bytes));
+        thread.join().unwrap();
+    }
+    let whole = b"HTTP/1.1 200 Fine\r\ncontent-length: 4\r\n\r\nfour";
+    let (ports, thread) = answers(whole, 2);
+    let (done, _) = client(httperf(1000, LONG), ports, Some(2), LONG);
+    assert_eq!((done.answered, done.lost, done.received), (2, 0, 8));
+    thread.join().unwrap();
+}
+
+#[test]
+fn a_stream_into_a_sink_arrives_to_the_last_byte() {
+    let from = Callers { inward: true, ..Callers::default() };
+    let server = Server::start(serving("work = { kind = \"sink\" }", from));
+    let mut sent = 0;
+    for gap in [Span::ZERO, Span::from_us(200)] {
+        let kind = ClientKind::Stream { way: Way::In, window: 65_536, gap };
+        let (done, _) = client(kind, server.ports, None, Span::from_ms(100));
+        assert!(done.sent > 0 && done.received == 0);
+        sent += done.sent;
+    }
+    let (done, notes) = server.end();
+    assert_eq!((done.received, moved(&notes)), (sent, sent));
+}
+
+#[test]
+fn a_stream_out_is_what_its_task_sends() {
+    let work = "work = { kind = \"send\", each = \"20us\", block = \"8KiB\" }";
+    let server = Server::start(serving(work, Callers::default()));
+    let kind = ClientKind::Stream { way: Way::Out, window: 65_536, gap: Span::ZERO };
+    // One after the other: it waits for the next.
+    let mut received = 0;
+    for _ in 0..2 {
+        let (done, notes) = client(kind, server.ports, None, Span::from_ms(100));
+        assert!(done.received > 0 && done.sent == 0);
+        assert_eq!(moved(&notes), done.received);
+        received += done.received;
+    }
+    let (done, notes) = server.end();
+    // What was on its way when the other side hung up is lost.
+    assert!(done.sent >= received, "{} of {received}", done.sent);
+    assert_eq!(moved(&notes), 0, "who takes it tells it");
+}
+
+#[test]
+fn what_is_read_is_read_in_whole_blocks_and_leaves_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let work = "work = { kind = \"disk-read\", each = \"10us\", block = \"6KiB\", readers = 3 }";
+    let here = Serving { folder: folder.path().into(), ..serving(work, Callers::default()) };
+    let limit = Some(Span::from_ms(50));
+    let (notes, jobs) = rustix::pipe::pipe().unwrap();
+    let options = Options { limit, jobs: Some(jobs), ..Options::default() };
+    let done = serve(&here, options, &mut |_| {
+        assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0, "it has no name");
+    });
+    let done = done.unwrap();
+    assert!(done.is_direct.is_some() && done.read.is_multiple_of(6 << 10), "{done:?}");
+    assert_eq!(moved(&all_notes(notes)), done.read);
+    let nowhere = Serving { folder: PathBuf::from("/no such folder"), ..here };
+    let error = serve(&nowhere, Options::default(), &mut |_| {}).unwrap_err();
+    assert!(matches!(error, LoadError::NoFile { .. }), "{error}");
+}
+
+#[test]
+fn compiling_asks_for_files_until_its_total_is_done() {
+    let work = "work = { kind = \"compile\", jobs = 3, each = \"1ms\", read = \"8KiB\", \
+                wait = \"uniform 10us 50us\", total = \"30ms\" }";
+    let (notes, jobs) = rustix::pipe::pipe().unwrap();
+    let options = Options { jobs: Some(jobs), ..Options::default() };
+    let done = serve(&serving(work, Callers::default()), options, &mut |ports| {
+        assert_eq!(ports, Ports::default(), "nobody talks to it");
+    });
+    let done = done.unwrap();
+    // Ten bursts each, and a question between two.
+    assert_eq!((done.asked, done.answered), (27, 27));
+    assert_eq!(done.received, 27 * (8 << 10));
+    assert!(done.used >= Span::from_ms(30), "{}", done.used);
+    assert_eq!(count(&all_notes(notes), is_job), 3);
+}
+
+#[test]
+fn several_tasks_are_done_beside_each_other() {
+    let task = |work: &str| format!("[[domain.task]]\nwork = {work}\n");
+    let work = task("{ kind = \"web-server\", each = \"10us\", response = \"1KiB\" }")
+        + &task("{ kind = \"spin\" }")
+        + &task("{ kind = \"periodic\", period = \"2ms\", work = \"10us\" }");
+    let server = Server::start(serving(&work, Callers::default()));
+    let (done, _) = client(ClientKind::Closed { at_once: 1 }, server.ports, Some(20), LONG);
+    assert_eq!(done.answered, 20);
+    let (done, notes) = server.end();
+    assert_eq!(done.answered, 20);
+    let periods = count(&notes, |note| matches!(note, Note::Job(job) if job.deadline.is_some()));
+    assert!(periods > 0, "{notes:?}");
+}
