@@ -205,12 +205,8 @@ impl Rules {
         };
         let xen = |exact, xen| [exact, xen, xen, xen];
         let tick = values.span(&TICK);
-        // With a turn as long as a period, three that may use 66 % of two CPUs each do not get it:
-        // who has run for its whole turn leaves too little of the period for the third.
-        let turn = if column == 0 { tick } else { tick * 3 };
-        let slice = values.span(&SLICE);
         Rules {
-            slice: if slice.is_zero() { turn } else { slice.max(LEAST_SLICE) },
+            slice: slice(values, if column == 0 { tick } else { tick * 3 }),
             tick,
             phase: values.span(&PHASE),
             sampling: match word(&SAMPLING, xen("exact", "tick")) {
@@ -283,5 +279,14 @@ impl Rules {
             || self.boost == Boost::Tick
             || self.changes == Changes::Tick
             || self.placement == Placement::Tick
+    }
+}
+
+/// How long a turn lasts. Were it a whole period, three that may use 66 % each of two CPUs would
+/// not get it: two that run all their room at once leave the third too little of the period.
+fn slice(values: &Values, by_rules: Span) -> Span {
+    match values.span(&SLICE) {
+        Span::ZERO => by_rules,
+        said => said.max(LEAST_SLICE),
     }
 }
