@@ -185,12 +185,16 @@ impl Keeper {
         true
     }
 
-    /// Learns who the owner is. Wrong when it does not exist.
+    /// Learns who the owner is. Wrong when it does not exist: then it was killed as this keeper
+    /// began, and what a keeper before this one wrote down is all that will ever be heard of it.
     fn meet(&mut self, owner: Who, directory: &Path) -> bool {
-        let Ok(held) = TaskFd::open(owner.id) else { return false };
-        if !matches!(exists(owner.id, owner), Ok(true)) {
+        let held = TaskFd::open(owner.id);
+        let Some(held) = held.ok().filter(|_| matches!(exists(owner.id, owner), Ok(true))) else {
+            let path = journal::path_for(directory, owner);
+            self.older = journal::read(&path).unwrap_or_default();
+            self.journal = (!self.older.is_empty()).then_some(path);
             return false;
-        }
+        };
         self.owner = Some(held);
         match journal::make_directory(directory) {
             Ok(()) => {
@@ -290,37 +294,60 @@ mod tests {
         }
     }
 
+    /// One that is stopped, and what would be written down about it.
+    fn held_sleeper() -> (Sleeper, Entry) {
+        let sleeper = Sleeper(Command::new("sleep").arg("1000").spawn().unwrap());
+        let id = sleeper.id();
+        let who = Who { id, started: Stat::of(id, id).unwrap().started() };
+        let entry = Entry {
+            process: who,
+            thread: who,
+            scheduling: get_scheduling(id).unwrap(),
+            affinity: get_affinity(id).unwrap(),
+            way: Way::Process,
+        };
+        TaskFd::open(id).unwrap().signal(Signal::STOP).unwrap();
+        while !sleeper.is_stopped() {
+            std::thread::yield_now();
+        }
+        (sleeper, entry)
+    }
+
+    fn hello(owner: Who, directory: &Path) -> String {
+        let directory = super::super::entry::path_text(directory);
+        format!("owner {} {} {directory}", owner.id, owner.started)
+    }
+
     #[test]
     fn a_new_keeper_answers_for_the_old_ones_list_until_it_has_its_own() {
         for (told_all, stopped_after) in [(false, false), (true, true)] {
             let directory = tempfile::tempdir().unwrap();
             let owner = ourselves().unwrap();
-            let sleeper = Sleeper(Command::new("sleep").arg("1000").spawn().unwrap());
-            let id = sleeper.id();
-            let who = Who { id, started: Stat::of(id, id).unwrap().started() };
-            let entry = Entry {
-                process: who,
-                thread: who,
-                scheduling: get_scheduling(id).unwrap(),
-                affinity: get_affinity(id).unwrap(),
-                way: Way::Process,
-            };
+            let (sleeper, entry) = held_sleeper();
             journal::write(&journal::path_for(directory.path(), owner), &[entry]).unwrap();
-            TaskFd::open(id).unwrap().signal(Signal::STOP).unwrap();
-            while !sleeper.is_stopped() {
-                std::thread::yield_now();
-            }
-
             let mut keeper = Keeper::default();
-            let directory = super::super::entry::path_text(directory.path());
-            let hello = format!("owner {} {} {directory}", owner.id, owner.started);
-            assert_eq!(keeper.hear(&hello), WRITTEN);
+            assert_eq!(keeper.hear(&hello(owner, directory.path())), WRITTEN);
             if told_all {
                 assert_eq!(keeper.hear("all"), WRITTEN);
             }
             assert_eq!(keeper.give_all_back(), ExitCode::SUCCESS);
             assert_eq!(sleeper.is_stopped(), stopped_after);
         }
+    }
+
+    /// Its owner was killed as it began.
+    #[test]
+    fn a_keeper_that_never_meets_its_owner_gives_back_what_the_one_before_wrote_down() {
+        let directory = tempfile::tempdir().unwrap();
+        let (sleeper, entry) = held_sleeper();
+        let owner = held_sleeper().1.process; // Killed by now.
+        let path = journal::path_for(directory.path(), owner);
+        journal::write(&path, &[entry]).unwrap();
+        let mut keeper = Keeper::default();
+        assert_eq!(keeper.hear(&hello(owner, directory.path())), WHAT);
+        assert_eq!(keeper.give_all_back(), ExitCode::SUCCESS);
+        assert!(!sleeper.is_stopped());
+        assert!(!path.exists());
     }
 
     #[test]

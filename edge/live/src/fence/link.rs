@@ -105,6 +105,10 @@ impl Keeper {
         let failed = |source| KeeperError::NotStarted { program: command.program.clone(), source };
         let (link, theirs) = UnixStream::pair().map_err(failed)?;
         link.set_read_timeout(Some(PATIENCE)).map_err(failed)?;
+        // Before there is a keeper: whenever we are killed from now on, it knows whose it is.
+        let directory = path_text(&command.state_directory);
+        let hello = format!("owner {} {} {directory}", owner.id, owner.started);
+        say(&link, &hello).map_err(failed)?;
         let child = Command::new(&command.program)
             .args(&command.arguments)
             .stdin(Stdio::from(OwnedFd::from(theirs)))
@@ -112,8 +116,7 @@ impl Keeper {
             .spawn()
             .map_err(failed)?;
         let mut keeper = Keeper { link, child };
-        let directory = path_text(&command.state_directory);
-        let mut kept = keeper.tell(&format!("owner {} {} {directory}", owner.id, owner.started));
+        let mut kept = keeper.hears(&hello);
         for entry in held {
             kept = kept.and_then(|_| keeper.tell(&entry.to_line()));
         }
@@ -128,20 +131,15 @@ impl Keeper {
 
     /// Tells a fact and waits until the keeper has it.
     pub(super) fn tell(&mut self, fact: &str) -> Result<Kept, KeeperError> {
-        let gone = |source: io::Error| KeeperError::Gone { source };
-        let line = format!("{fact}\n");
-        let mut left = line.as_bytes();
-        while !left.is_empty() {
-            // Not a plain write: a keeper that was killed must not kill us by SIGPIPE.
-            match send(&self.link, left, SendFlags::NOSIGNAL) {
-                Err(rustix::io::Errno::INTR) => {}
-                Err(error) => return Err(gone(error.into())),
-                Ok(sent) => left = &left[sent..],
-            }
-        }
+        say(&self.link, fact).map_err(|source| KeeperError::Gone { source })?;
+        self.hears(fact)
+    }
+
+    /// Waits until the keeper has the fact it was told.
+    fn hears(&mut self, fact: &str) -> Result<Kept, KeeperError> {
         match self.answer().map_err(|error| match error.kind() {
             io::ErrorKind::WouldBlock => KeeperError::Silent { waited: PATIENCE },
-            _ => gone(error),
+            _ => KeeperError::Gone { source: error },
         })? {
             answer if answer == "journal" => Ok(Kept::OnDisk),
             answer if answer == "no-journal" => Ok(Kept::InMemory),
@@ -193,6 +191,21 @@ impl AsFd for Keeper {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.link.as_fd()
     }
+}
+
+/// Sends a line.
+fn say(link: &UnixStream, fact: &str) -> io::Result<()> {
+    let line = format!("{fact}\n");
+    let mut left = line.as_bytes();
+    while !left.is_empty() {
+        // Not a plain write: a keeper that was killed must not kill us by SIGPIPE.
+        match send(link, left, SendFlags::NOSIGNAL) {
+            Err(rustix::io::Errno::INTR) => {}
+            Err(error) => return Err(error.into()),
+            Ok(sent) => left = &left[sent..],
+        }
+    }
+    Ok(())
 }
 
 /// The journal of `owner`, if the keeper says that there is one.
