@@ -17,11 +17,11 @@ use thiserror::Error;
 
 use crate::act::Hold;
 use crate::fence::{Fence, FenceError};
-use crate::machine::{Member, Subject};
 use crate::outside;
+use crate::subject::{Member, Subject};
 use crate::sys::{ThreadClock, Tid, die_with_us};
 use crate::teller::{Teller, is_readable, record};
-use crate::thread::{Stat, ThreadError, ThreadRef, threads_of};
+use crate::thread::{ThreadError, ThreadRef, threads_of};
 use crate::vcpus::{self, FindError};
 
 /// What a load process is to do.
@@ -495,8 +495,7 @@ impl Process {
         self.threads.push(thread);
         let clock = ThreadClock::open(tid).map_err(unreadable)?;
         let used = clock.read().map_err(unreadable)?;
-        let is_awake = Stat::of(pid, tid).map_err(unreadable)?.runnable();
-        Ok(Member { held, is_awake, clock, used, joined: None })
+        Ok(Member { held, is_awake: false, clock, used, joined: None })
     }
 
     fn wait_for_vcpus(&mut self) -> Result<Vec<Tid>, CastError> {

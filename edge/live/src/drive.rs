@@ -21,8 +21,9 @@ use crate::act::FifoPriority;
 use crate::cast::{Cast, CastError, LoadCommand};
 use crate::dispatcher::{Dispatcher, become_real_time, lock, poke, stop_dispatchers, wait_for};
 use crate::fence::{Fence, FenceError, GiveBackError, KeeperCommand};
-use crate::machine::{JoinError, Machine, MachineError, Sight, Subject};
+use crate::machine::{JoinError, Machine, MachineError, Sight};
 use crate::outside::{Losses, Outside};
+use crate::subject::Subject;
 use crate::sys::{Scheduling, SchedulingOf, lock_memory, monotonic, own_tid, set_scheduling};
 use crate::watch::perf::PerfWatch;
 

@@ -16,6 +16,7 @@ mod lane;
 pub mod limit;
 mod machine;
 mod outside;
+mod subject;
 pub mod sys;
 mod teller;
 pub mod thread;

@@ -15,7 +15,8 @@ use slackline_units::{CpuId, Span, Time, VcpuId};
 use crate::act::{ActError, FifoPriority};
 use crate::fence::Held;
 use crate::lane::Lanes;
-use crate::sys::{ThreadClock, Tid, monotonic};
+use crate::subject::{Member, Subject};
+use crate::sys::{Tid, monotonic};
 use crate::watch::perf::{Event, PerfWatch, WatchError, What};
 
 /// Right below the chosen vCPU: those that are due as well.
@@ -30,42 +31,6 @@ const GLANCE: Span = Span::from_ms(1);
 
 /// The shortest turn worth a timer: what the two switches around it take.
 const LEAST: Span = Span::from_us(10);
-
-/// A vCPU as the live host sees it: one thread, or a process whose threads are one subject.
-#[derive(Debug)]
-pub(crate) struct Subject {
-    pub(crate) vcpu: VcpuId,
-    pub(crate) members: Vec<Member>,
-    /// Whether it can be kept from running.
-    pub(crate) exact: bool,
-}
-
-/// One thread of a subject.
-#[derive(Debug)]
-pub(crate) struct Member {
-    pub(crate) held: Held,
-    pub(crate) is_awake: bool,
-    /// What it has used, as the kernel counts it: without interrupts, and without what a
-    /// hypervisor below took away.
-    pub(crate) clock: ThreadClock,
-    /// What the clock showed when it was last read.
-    pub(crate) used: Span,
-    /// When it joined, until its first switch since: its clock may have been behind then, by time
-    /// that it used before.
-    pub(crate) joined: Option<Time>,
-}
-
-impl Member {
-    /// What it has used since this was last asked. A thread that has ended uses nothing any more.
-    fn more(&mut self) -> Result<Span, MachineError> {
-        let tid = self.held.thread().tid();
-        match self.clock.read() {
-            Ok(now) => Ok(now.left_after(std::mem::replace(&mut self.used, now))),
-            Err(_) if self.held.thread().is_gone().unwrap_or(false) => Ok(Span::ZERO),
-            Err(source) => Err(MachineError::Unreadable { tid, source }),
-        }
-    }
-}
 
 /// What can be seen of the threads.
 pub(crate) enum Sight {
@@ -87,8 +52,8 @@ pub enum MachineError {
     /// What the threads do can no longer be seen.
     #[error(transparent)]
     Watch(#[from] WatchError),
-    /// CPU time can no longer be read.
-    #[error("cannot read the CPU time of thread {tid}")]
+    /// CPU time or state can no longer be read.
+    #[error("cannot read the CPU time or the state of thread {tid}")]
     Unreadable {
         /// Whose.
         tid: Tid,
@@ -225,6 +190,12 @@ impl Machine {
         let tids = subject.members.iter().map(|member| (member.held.thread().tid(), vcpu));
         self.owners.extend(tids);
         self.owners.sort_unstable();
+        // Only now that its events are heard: what it did before, such as waking for the start of
+        // the run, nobody has been told.
+        let is_polled = matches!(self.sight, Sight::Polled);
+        for member in &mut subject.members {
+            member.is_awake = is_polled || member.is_runnable()?;
+        }
         let is_awake = subject.members.iter().any(|member| member.is_awake);
         self.homes[vcpu.slot()] = None;
         self.held_back[vcpu.slot()] = false;

@@ -1,0 +1,54 @@
+//! What is scheduled as one vCPU: the threads of it, and what each has used.
+
+use slackline_units::{Span, Time, VcpuId};
+
+use crate::fence::Held;
+use crate::machine::MachineError;
+use crate::sys::ThreadClock;
+use crate::thread::Stat;
+
+/// A vCPU as the live host sees it: one thread, or a process whose threads are one subject.
+#[derive(Debug)]
+pub(crate) struct Subject {
+    pub(crate) vcpu: VcpuId,
+    pub(crate) members: Vec<Member>,
+    /// Whether it can be kept from running.
+    pub(crate) exact: bool,
+}
+
+/// One thread of a subject.
+#[derive(Debug)]
+pub(crate) struct Member {
+    pub(crate) held: Held,
+    pub(crate) is_awake: bool,
+    /// What it has used, as the kernel counts it: without interrupts, and without what a
+    /// hypervisor below took away.
+    pub(crate) clock: ThreadClock,
+    /// What the clock showed when it was last read.
+    pub(crate) used: Span,
+    /// When it joined, until its first switch since: its clock may have been behind then, by time
+    /// that it used before.
+    pub(crate) joined: Option<Time>,
+}
+
+impl Member {
+    /// What it has used since this was last asked. A thread that has ended uses nothing any more.
+    pub(crate) fn more(&mut self) -> Result<Span, MachineError> {
+        let tid = self.held.thread().tid();
+        match self.clock.read() {
+            Ok(now) => Ok(now.left_after(std::mem::replace(&mut self.used, now))),
+            Err(_) if self.held.thread().is_gone().unwrap_or(false) => Ok(Span::ZERO),
+            Err(source) => Err(MachineError::Unreadable { tid, source }),
+        }
+    }
+
+    /// Whether it has work now. A thread that has ended has none.
+    pub(crate) fn is_runnable(&self) -> Result<bool, MachineError> {
+        let thread = self.held.thread();
+        match Stat::of(thread.pid(), thread.tid()) {
+            Ok(stat) => Ok(stat.runnable()),
+            Err(_) if thread.is_gone().unwrap_or(false) => Ok(false),
+            Err(source) => Err(MachineError::Unreadable { tid: thread.tid(), source }),
+        }
+    }
+}
