@@ -113,13 +113,18 @@ impl Setting {
         if arguments[0] != "sim" {
             command.args(["--cpus", &cpu]);
         }
+        let before = stolen(self.cpu);
         let output = command.output()?;
+        let after = stolen(self.cpu);
         let text = String::from_utf8_lossy(&output.stdout).into_owned();
         if text.is_empty() {
             bail!("{}", String::from_utf8_lossy(&output.stderr));
         }
-        let runs: Value = serde_json::from_str(&text)?;
-        Ok(runs["runs"][0].clone())
+        let mut run = serde_json::from_str::<Value>(&text)?["runs"][0].take();
+        if let Some(((stolen, all), (stolen_after, all_after))) = before.zip(after) {
+            run[STOLEN] = ((stolen_after - stolen) / (all_after - all)).into();
+        }
+        Ok(run)
     }
 }
 
@@ -166,10 +171,27 @@ fn us(ns: f64) -> String {
     format!("{:.1} us", ns / 1e3)
 }
 
-/// How late timers rang in a run: what the machine itself did.
+/// How late timers rang in a run, and what a hypervisor below took: what the machine itself did.
 fn lateness(run: &Value) -> String {
     let part = |name: &str| us(run[format!("timer_lateness_{name}_ns")].as_f64().unwrap_or(0.0));
-    format!("timers late by p50 {}, p99 {}, worst {}", part("p50"), part("p99"), part("worst"))
+    let (p50, p99, worst) = (part("p50"), part("p99"), part("worst"));
+    let stolen = run[STOLEN]
+        .as_f64()
+        .map_or(String::new(), |part| format!(", {:.1} % of the CPU stolen", part * 100.0));
+    format!("timers late by p50 {p50}, p99 {p99}, worst {worst}{stolen}")
+}
+
+/// What is added to the numbers of a run: the part of the managed CPU that a hypervisor took.
+const STOLEN: &str = "stolen";
+
+/// What a hypervisor has taken of a CPU, and all time there was, in ticks of the kernel.
+fn stolen(cpu: CpuId) -> Option<(f64, f64)> {
+    let text = std::fs::read_to_string("/proc/stat").ok()?;
+    let name = format!("cpu{} ", cpu.index());
+    let line = text.lines().find_map(|line| line.strip_prefix(&name))?;
+    let ticks: Vec<f64> = line.split_whitespace().map_while(|word| word.parse().ok()).collect();
+    // What guests have used stands there twice: the last two are part of the first two.
+    Some((*ticks.get(7)?, ticks.iter().take(8).sum()))
 }
 
 fn three_spinners(setting: &Setting) -> Result<Vec<Row>> {

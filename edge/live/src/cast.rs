@@ -436,7 +436,7 @@ impl Process {
             let hold = if stops { Hold::Process } else { Hold::Nothing };
             members.push(self.hold(tid, hold, fence)?);
         }
-        Ok(Subject { vcpu, members, exact })
+        Ok(Subject { vcpu, members, exact, priority: None })
     }
 
     /// Each thread that is a vCPU as a subject.
@@ -451,7 +451,7 @@ impl Process {
             let exact = exact.contains(&vcpu);
             let hold = if exact { Hold::Thread } else { Hold::Nothing };
             let members = vec![self.hold(tid, hold, fence)?];
-            subjects.push(Subject { vcpu, members, exact });
+            subjects.push(Subject { vcpu, members, exact, priority: None });
         }
         Ok(subjects)
     }

@@ -18,6 +18,9 @@ use crate::sys::{
 /// How long a dispatcher sleeps at most: on an idle CPU some kernels do not tell of a wake.
 const NAP: Span = Span::from_ms(20);
 
+/// What looks cost is told after so many.
+const LOOKS: u64 = 64;
+
 /// Makes the calling thread real-time.
 pub(crate) fn become_real_time(priority: FifoPriority) -> Result<(), LiveError> {
     let class = Scheduling::Fifo { priority: u32::from(priority.number()) };
@@ -83,7 +86,16 @@ fn dispatch(
     watched: Option<&OwnedFd>,
 ) -> Result<(), LiveError> {
     let no_dispatcher = |source| LiveError::NoDispatcher { source };
+    let mut counted = thread_cpu_time(own_tid()).map_err(no_dispatcher)?;
+    let mut looks = 0;
     loop {
+        if looks == LOOKS {
+            looks = 0;
+            let used = thread_cpu_time(own_tid()).map_err(no_dispatcher)?;
+            let look = (used - std::mem::replace(&mut counted, used)) / LOOKS;
+            lock(machine).costs(cpu, look);
+        }
+        looks += 1;
         let wait = {
             let mut machine = lock(machine);
             if machine.is_over() {
@@ -92,8 +104,7 @@ fn dispatch(
             let due = machine.look(cpu)?;
             due.map(|due| machine.until(due))
         };
-        let mut fds = vec![PollFd::new(poked, PollFlags::IN)];
-        fds.extend(watched.map(|watched| PollFd::new(watched, PollFlags::IN)));
+        let mut fds = [poked, watched.unwrap_or(poked)].map(|fd| PollFd::new(fd, PollFlags::IN));
         wait_for(&mut fds, wait.unwrap_or(NAP).min(NAP));
         if !fds[0].revents().is_empty() {
             // Nothing to read means somebody else's poke was taken with an earlier one.

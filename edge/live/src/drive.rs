@@ -308,7 +308,7 @@ impl Run {
         let first = self.actions.iter().rev().take_while(|(at, _)| *at == Time::START).cloned();
         for (_, action) in first.collect::<Vec<_>>() {
             if let Action::Join(index) = action {
-                subjects.push((index, self.hold(scenario, index)?));
+                subjects.extend(self.hold(scenario, index)?);
                 self.actions.pop();
             }
         }
@@ -316,8 +316,7 @@ impl Run {
         lock(&self.machine).begin(self.origin);
         // Before anybody else is made real-time: whoever comes later might never get to run.
         let dispatchers = self.start_dispatchers(options)?;
-        let joined =
-            subjects.into_iter().try_for_each(|(index, held)| self.join(scenario, index, held));
+        let joined = self.join(scenario, subjects);
         poke(&dispatchers);
         let result = joined.and_then(|()| self.manage(scenario, options, sink, &dispatchers));
         let ended = match &result {
@@ -354,25 +353,24 @@ impl Run {
         Ok(subjects)
     }
 
-    fn join(
-        &mut self,
-        scenario: &Scenario,
-        index: usize,
-        subjects: Vec<Subject>,
-    ) -> Result<(), LiveError> {
-        let domain = &scenario.domains[index];
+    /// All of them at one instant, so that periods that begin together are looked after together.
+    fn join(&mut self, scenario: &Scenario, subjects: Vec<Subject>) -> Result<(), LiveError> {
+        let home = |vcpu: VcpuId| {
+            let mut domains = scenario.domains.iter();
+            domains.find(|domain| domain.vcpus.contains(&vcpu)).expect("somebody of the scenario")
+        };
+        let mut joining = Vec::new();
         for subject in subjects {
-            let share = domain.share(subject.vcpu, scenario.policy.spec)?;
-            let joined = lock(&self.machine).join(subject, &share);
-            joined.map_err(|error| match error {
-                JoinError::Machine(error) => LiveError::Machine(error),
-                JoinError::Declined(error) => {
-                    let (domain, line) = (domain.name.clone(), domain.line);
-                    LiveError::Declined { domain, line, error }
-                }
-            })?;
+            let share = home(subject.vcpu).share(subject.vcpu, scenario.policy.spec)?;
+            joining.push((subject, share));
         }
-        Ok(())
+        lock(&self.machine).join(joining).map_err(|(vcpu, error)| match error {
+            JoinError::Machine(error) => LiveError::Machine(error),
+            JoinError::Declined(error) => {
+                let Domain { name, line, .. } = home(vcpu);
+                LiveError::Declined { domain: name.clone(), line: *line, error }
+            }
+        })
     }
 
     fn wait_for_origin(&self) {
@@ -450,7 +448,7 @@ impl Run {
         match action {
             Action::Join(index) => {
                 let held = self.hold(scenario, index)?;
-                match self.join(scenario, index, held) {
+                match self.join(scenario, held) {
                     Err(LiveError::Declined { error, .. }) => {
                         let domain = &scenario.domains[index];
                         self.decline(at, domain.vcpus[0], error);

@@ -4,19 +4,27 @@ use slackline_host::policy::Claim;
 use slackline_host::{Hands, Order, Outcome, Used};
 use slackline_units::{CpuId, Span, Time, VcpuId};
 
+use crate::alarm_clock::AlarmClock;
+
 /// One CPU that we schedule.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Lane {
     /// The CPU of this machine.
     pub(crate) real: CpuId,
     pub(crate) turn: Option<(VcpuId, Option<Time>, Claim)>,
+    /// What the turn had left to use when its dispatcher last looked, less what it has used since.
+    pub(crate) left: Span,
     pub(crate) alarm: Option<Time>,
     /// Who is seen running there, and since when that has not been reported.
     pub(crate) running: Option<(VcpuId, Time)>,
     /// Up to when its time has been reported.
     pub(crate) reported: Time,
-    /// What its dispatcher is waiting for.
-    pub(crate) armed: Option<Time>,
+    /// What its dispatcher is woken by.
+    pub(crate) clock: AlarmClock,
+    /// Whether anybody has been counted CPU time there since its dispatcher last looked.
+    pub(crate) has_run: bool,
+    /// Whether others are due as well as the chosen one.
+    pub(crate) is_awaited: bool,
     /// The shortest limit of those that stand ready below the chosen one.
     pub(crate) ready: Option<Span>,
     /// Whether the kernel has yet to be told.
@@ -36,10 +44,13 @@ impl Lanes {
         let lane = |&real| Lane {
             real,
             turn: None,
+            left: Span::ZERO,
             alarm: None,
             running: None,
             reported: Time::START,
-            armed: None,
+            clock: AlarmClock::new(),
+            has_run: false,
+            is_awaited: false,
             ready: None,
             is_stale: false,
         };
@@ -67,6 +78,10 @@ impl Lanes {
         *unreported -= ran;
         lane.running = Some((vcpu, now));
         lane.reported = now;
+        lane.has_run |= !ran.is_zero();
+        if lane.turn.is_some_and(|(chosen, ..)| chosen == vcpu) {
+            lane.left = lane.left.left_after(ran);
+        }
         Some(Used { vcpu, cpu, from, to: now, ran })
     }
 }
@@ -85,6 +100,7 @@ impl Hands for Lanes {
         };
         let lane = &mut self.lanes[cpu.index()];
         lane.turn = turn;
+        lane.left = Span::ZERO;
         lane.is_stale = true;
         Outcome::Done
     }

@@ -6,6 +6,7 @@
 //! it, [`fence`] undoes it. [`sys`] holds all that is unsafe.
 
 pub mod act;
+mod alarm_clock;
 pub mod cast;
 pub mod cgroup;
 mod dispatcher;

@@ -5,32 +5,24 @@
 //! right below: when the chosen one goes to sleep, the kernel runs the next at once, and the host
 //! hears of both when its dispatcher next looks.
 
+mod enact;
+
 use std::io;
 
-use slackline_host::policy::{Spec, Topology, Values};
+use slackline_host::policy::{Claim, Spec, Topology, Values};
 use slackline_host::{Broken, Fact, Fault, Host, Report, Rung, Used};
 use slackline_trace::{Record, Sink};
 use slackline_units::{CpuId, Span, Time, VcpuId};
 
-use crate::act::{ActError, FifoPriority};
-use crate::fence::Held;
+use crate::act::ActError;
+use crate::alarm_clock::Wanted;
 use crate::lane::Lanes;
-use crate::subject::{Member, Subject};
+use crate::subject::Subject;
 use crate::sys::{Tid, monotonic};
 use crate::watch::perf::{Event, PerfWatch, WatchError, What};
 
-/// Right below the chosen vCPU: those that are due as well.
-const NEXT: FifoPriority = FifoPriority::new(96).expect("a priority of FIFO");
-
-/// How many are kept ready below the chosen one. More would cost a call each and help only if all
-/// before them slept at once.
-const READY: usize = 4;
-
 /// How often to look, at most, whether one that stands ready has been running unnoticed.
 const GLANCE: Span = Span::from_ms(1);
-
-/// The shortest turn worth a timer: what the two switches around it take.
-const LEAST: Span = Span::from_us(10);
 
 /// What can be seen of the threads.
 pub(crate) enum Sight {
@@ -171,17 +163,31 @@ impl Machine {
         self.records.record(&Record::Overhead { cpu, used });
     }
 
-    /// A subject joins.
-    pub(crate) fn join(&mut self, mut subject: Subject, share: &Values) -> Result<(), JoinError> {
+    /// Subjects join, all at this instant. On failure those before have joined.
+    pub(crate) fn join(
+        &mut self,
+        joining: Vec<(Subject, Values)>,
+    ) -> Result<(), (VcpuId, JoinError)> {
+        let Some(first) = joining.first().map(|(subject, _)| subject.vcpu) else { return Ok(()) };
+        self.observe().map_err(|error| (first, error.into()))?;
+        for (subject, share) in joining {
+            let vcpu = subject.vcpu;
+            self.join_one(subject, &share).map_err(|error| (vcpu, error))?;
+        }
+        self.enact().map_err(|error| (first, error.into()))
+    }
+
+    fn join_one(&mut self, mut subject: Subject, share: &Values) -> Result<(), JoinError> {
         let vcpu = subject.vcpu;
-        self.observe()?;
-        self.step(self.last, &[], Fact::Joined(vcpu, share.into())).map_err(JoinError::from)?;
+        self.step(self.last, &[], Fact::Joined(vcpu, share.into()))?;
         let slots = self.subjects.len().max(vcpu.slot() + 1);
         self.subjects.resize_with(slots, || None);
         self.lanes.unreported.resize(slots, Span::ZERO);
         self.lanes.unreported[vcpu.slot()] = Span::ZERO;
         self.homes.resize(slots, None);
+        self.homes[vcpu.slot()] = None;
         self.held_back.resize(slots, false);
+        self.held_back[vcpu.slot()] = false;
         // What it used while the run was being prepared is not the run's.
         for member in &mut subject.members {
             member.more()?;
@@ -197,13 +203,11 @@ impl Machine {
             member.is_awake = is_polled || member.is_runnable()?;
         }
         let is_awake = subject.members.iter().any(|member| member.is_awake);
-        self.homes[vcpu.slot()] = None;
-        self.held_back[vcpu.slot()] = false;
         self.subjects[vcpu.slot()] = Some(subject);
         if is_awake {
-            self.step(self.last, &[], Fact::Woke(vcpu)).map_err(JoinError::from)?;
+            self.step(self.last, &[], Fact::Woke(vcpu))?;
         }
-        Ok(self.enact()?)
+        Ok(())
     }
 
     /// The share of a subject changes; on failure the old one stands.
@@ -217,8 +221,7 @@ impl Machine {
         if !self.host.moment().is_member(vcpu) {
             return Ok(());
         }
-        self.step(self.last, &[], Fact::TermsChanged(vcpu, share.into()))
-            .map_err(JoinError::from)?;
+        self.step(self.last, &[], Fact::TermsChanged(vcpu, share.into()))?;
         self.enact()?;
         let at = self.now();
         self.records.record(&Record::Changed { due, at, vcpu });
@@ -254,13 +257,12 @@ impl Machine {
     /// A dispatcher looks after its CPU. Returns when it must look again at the latest.
     pub(crate) fn look(&mut self, cpu: CpuId) -> Result<Option<Time>, MachineError> {
         let woken = self.now();
-        if let Some(due) = self.lanes.lanes[cpu.index()].armed.take()
-            && woken >= due
-        {
-            self.records.record(&Record::RangLate { at: woken, cpu, late: woken - due });
+        if let Some(late) = self.lanes.lanes[cpu.index()].clock.woke(woken) {
+            self.records.record(&Record::RangLate { at: woken, cpu, late });
         }
         self.observe()?;
         let now = self.last;
+        self.learn(cpu, woken);
         // An alarm or limit that has passed is dealt with; each may bring the next one.
         loop {
             let lane = &self.lanes.lanes[cpu.index()];
@@ -273,9 +275,12 @@ impl Machine {
             self.step(now, &[], fact).map_err(broken)?;
         }
         self.enact()?;
-        let due = self.next_look(cpu);
-        self.lanes.lanes[cpu.index()].armed = due;
-        Ok(due)
+        Ok(self.set_clock(cpu))
+    }
+
+    /// What a look has been found to cost.
+    pub(crate) fn costs(&mut self, cpu: CpuId, look: Span) {
+        self.lanes.lanes[cpu.index()].clock.costs(look);
     }
 
     /// How far away a time of the run is.
@@ -283,14 +288,22 @@ impl Machine {
         at.since(self.now())
     }
 
-    fn next_look(&self, cpu: CpuId) -> Option<Time> {
-        let lane = &self.lanes.lanes[cpu.index()];
-        // Whoever is chosen must get to run before we look again, or we would look for ever.
-        let least = self.last.after(LEAST);
-        let limit = lane.turn.and_then(|(_, until, _)| until).map(|until| until.max(least));
+    fn learn(&mut self, cpu: CpuId, woken: Time) {
+        let is_polled = matches!(self.sight, Sight::Polled);
+        let lane = &mut self.lanes.lanes[cpu.index()];
+        let has_run = std::mem::take(&mut lane.has_run) || is_polled || lane.turn.is_none();
+        lane.clock.learn(woken, has_run, lane.left);
+    }
+
+    fn set_clock(&mut self, cpu: CpuId) -> Option<Time> {
+        let lane = &mut self.lanes.lanes[cpu.index()];
+        let limit = lane.turn.and_then(|(_, until, _)| until);
+        let is_due = lane.turn.is_some_and(|(.., claim)| claim == Claim::Due);
+        lane.left = limit.filter(|_| is_due).map_or(Span::ZERO, |limit| limit.since(self.last));
         // One that stands ready runs unnoticed when the chosen one sleeps.
         let glance = lane.ready.map(|limit| self.last.after(limit.max(GLANCE)));
-        [limit, lane.alarm, glance].into_iter().flatten().min()
+        let is_awaited = lane.is_awaited;
+        lane.clock.set(self.last, Wanted { limit, alarm: lane.alarm, glance, is_awaited })
     }
 
     /// Takes in what has happened up to now.
@@ -414,126 +427,6 @@ impl Machine {
                 member.is_awake = is_awake;
             }
         }
-    }
-
-    /// Tells the kernel what has been ordered, for each CPU that it concerns.
-    fn enact(&mut self) -> Result<(), MachineError> {
-        for index in 0..self.lanes.lanes.len() {
-            if self.lanes.lanes[index].is_stale {
-                self.lanes.lanes[index].is_stale = false;
-                self.enact_on(CpuId::new(index))?;
-            }
-        }
-        Ok(())
-    }
-
-    fn enact_on(&mut self, cpu: CpuId) -> Result<(), MachineError> {
-        let mut rungs = std::mem::take(&mut self.rungs);
-        self.host.rungs(cpu, &mut rungs);
-        let chosen = self.lanes.lanes[cpu.index()].turn.map(|(vcpu, ..)| vcpu);
-        if let Some(vcpu) = chosen {
-            self.homes[vcpu.slot()] = Some(cpu);
-        }
-        for rung in &rungs {
-            self.homes[rung.vcpu.slot()].get_or_insert(cpu);
-        }
-        // Down first: whoever comes up must not meet the one it follows on its way.
-        let mut result = Ok(());
-        for slot in 0..self.subjects.len() {
-            let Some(vcpu) = self.subjects[slot].as_ref().map(|subject| subject.vcpu) else {
-                continue;
-            };
-            let is_due = rungs.iter().take(READY).any(|rung| rung.vcpu == vcpu);
-            // One that has not been chosen yet has no home, and may have used more than its due: it
-            // would never be chosen, and if nobody kept it from running it never would stop.
-            if self.homes[slot].is_none_or(|home| home == cpu) && !is_due {
-                let is_owed = rungs.iter().any(|rung| rung.vcpu == vcpu);
-                result = result.and(self.put_down(vcpu, is_owed || chosen == Some(vcpu)));
-            }
-        }
-        for (place, rung) in rungs.iter().take(READY).enumerate() {
-            if self.homes[rung.vcpu.slot()] == Some(cpu) {
-                let priority = if place == 0 { FifoPriority::CHOSEN } else { NEXT };
-                result = result.and(self.put_up(rung.vcpu, priority));
-            }
-        }
-        self.lanes.lanes[cpu.index()].ready =
-            rungs.iter().take(READY).skip(1).filter_map(|rung| rung.limit).min();
-        self.rungs = rungs;
-        result
-    }
-
-    /// Makes a subject real-time.
-    fn put_up(&mut self, vcpu: VcpuId, priority: FifoPriority) -> Result<(), MachineError> {
-        let real = self.homes[vcpu.slot()].map(|home| self.lanes.lanes[home.index()].real);
-        self.act(vcpu, |member| {
-            if let Some(real) = real {
-                member.held.pin(real)?;
-            }
-            member.held.raise(priority)
-        })?;
-        self.let_go(vcpu)
-    }
-
-    /// Gives a subject back to ordinary scheduling, or keeps it from running if it must not have
-    /// more than its due.
-    fn put_down(&mut self, vcpu: VcpuId, may_run: bool) -> Result<(), MachineError> {
-        let real = self.homes[vcpu.slot()].map(|home| self.lanes.lanes[home.index()].real);
-        self.act(vcpu, |member| {
-            if let Some(real) = real {
-                member.held.pin(real)?;
-            }
-            member.held.lower()
-        })?;
-        let is_exact = self.subjects[vcpu.slot()].as_ref().is_some_and(|subject| subject.exact);
-        if is_exact && !may_run && self.host.moment().is_awake(vcpu) {
-            self.held_back[vcpu.slot()] = true;
-            self.act_on_first(vcpu, Held::hold_back)
-        } else if is_exact && may_run {
-            self.let_go(vcpu)
-        } else {
-            Ok(())
-        }
-    }
-
-    fn let_go(&mut self, vcpu: VcpuId) -> Result<(), MachineError> {
-        if !std::mem::replace(&mut self.held_back[vcpu.slot()], false) {
-            return Ok(());
-        }
-        self.act_on_first(vcpu, Held::let_go)
-    }
-
-    /// Stopping a process stops all its threads: one order is enough.
-    fn act_on_first(
-        &mut self,
-        vcpu: VcpuId,
-        order: fn(&Held) -> Result<(), ActError>,
-    ) -> Result<(), MachineError> {
-        let mut is_first = true;
-        self.act(vcpu, |member| {
-            if std::mem::replace(&mut is_first, false) { order(&member.held) } else { Ok(()) }
-        })
-    }
-
-    /// Does something to each thread of a subject; one that has ended is noted, not an error.
-    fn act(
-        &mut self,
-        vcpu: VcpuId,
-        mut order: impl FnMut(&mut Member) -> Result<(), ActError>,
-    ) -> Result<(), MachineError> {
-        let Some(subject) = &mut self.subjects[vcpu.slot()] else { return Ok(()) };
-        for member in &mut subject.members {
-            match order(member) {
-                Ok(()) => {}
-                Err(ActError::Gone { .. } | ActError::GivenBack { .. }) => {
-                    if !self.gone.contains(&vcpu) {
-                        self.gone.push(vcpu);
-                    }
-                }
-                Err(error) => return Err(error.into()),
-            }
-        }
-        Ok(())
     }
 }
 

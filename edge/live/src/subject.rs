@@ -2,6 +2,7 @@
 
 use slackline_units::{Span, Time, VcpuId};
 
+use crate::act::FifoPriority;
 use crate::fence::Held;
 use crate::machine::MachineError;
 use crate::sys::ThreadClock;
@@ -14,6 +15,8 @@ pub(crate) struct Subject {
     pub(crate) members: Vec<Member>,
     /// Whether it can be kept from running.
     pub(crate) exact: bool,
+    /// How urgent it was made, while it is real-time.
+    pub(crate) priority: Option<FifoPriority>,
 }
 
 /// One thread of a subject.

@@ -86,7 +86,7 @@ impl Turns {
         }
         let (due, limit) = match &cpu.turn {
             Some(turn) if turn.vcpu == used.vcpu => {
-                (turn.claim == Claim::Due, turn.until.unwrap_or(Time::NEVER))
+                (turn.claim != Claim::Spare, turn.until.unwrap_or(Time::NEVER))
             }
             _ => (false, Time::NEVER),
         };

@@ -237,7 +237,7 @@ impl Policy for Edf {
         if backlog.is_zero() {
             Pick::Run { vcpu, limit: Some(self.quantum), claim: Claim::Spare }
         } else {
-            Pick::Run { vcpu, limit: Some(backlog.min(self.quantum)), claim: Claim::Due }
+            Pick::Run { vcpu, limit: Some(backlog.min(self.quantum)), claim: Claim::Arrears }
         }
     }
 
@@ -329,9 +329,6 @@ impl Server {
         } else {
             self.backlog += self.remaining + slice * passed;
         }
-        let settled = self.backlog.min(self.debt);
-        self.backlog -= settled;
-        self.debt -= settled;
         self.slept = self.asleep_since != Time::NEVER;
         self.deadline = self.deadline.after(period * passed).after(period);
         let paid = self.debt.min(slice);
@@ -389,6 +386,10 @@ fn first_eligible<K: Ord + Copy>(
 
 #[cfg(test)]
 mod tests {
+    use slackline_units::DomId;
+
+    use super::*;
+    use crate::Given;
     use crate::picture::picture;
 
     #[test]
@@ -479,5 +480,52 @@ mod tests {
             cpu1                            bbbbbcccc.bbbbbcccc.
         ",
         );
+    }
+
+    /// A timer was late by 5 ms, and `b` had 1 of its 4 ms by its deadline: what it lacks comes
+    /// when nobody is owed anything, and never as something that is owed now.
+    #[test]
+    fn what_was_missed_is_made_up_in_time_that_nobody_is_owed() {
+        let values = |fields, terms: &[(&'static str, &'static str)]| {
+            let given = terms.iter().map(|&(name, value)| (name, Given::Text(value)));
+            Values::read(fields, given).unwrap()
+        };
+        let mut at = Moment::at_start(1);
+        let mut edf = Edf::new(&values(SPEC.policy_fields, &[]), Topology::flat(1));
+        let cpu = CpuId::new(0);
+        let ms = |ms| Time::START + Span::from_ms(ms);
+        let vcpus = [0, 1].map(|slot| VcpuId::new(slot, DomId::new(slot), 0));
+        for vcpu in vcpus {
+            at.join(vcpu);
+            let share = values(SPEC.share_fields, &[("slice", "4ms"), ("period", "10ms")]);
+            edf.admit(&at, vcpu, &share).unwrap();
+            at.set_awake(vcpu, true);
+            edf.wake(&at, vcpu);
+        }
+        let [a, b] = vcpus;
+        let mut run = |vcpu, until, rings: bool| {
+            at.occupy(cpu, vcpu);
+            let ran = until - at.now();
+            at.advance(until);
+            edf.charge(&at, vcpu, ran);
+            if rings {
+                edf.ring(&at, cpu);
+            }
+            at.vacate(cpu);
+            match edf.pick(&at, cpu) {
+                Pick::Run { vcpu, limit, claim } => (vcpu, limit.unwrap(), claim),
+                Pick::Idle => unreachable!("both want to run"),
+            }
+        };
+        // The first period has begun as they woke, and is not judged.
+        assert_eq!(run(a, ms(4), false), (b, Span::from_ms(4), Claim::Due));
+        assert_eq!(run(b, ms(8), false), (a, Span::from_ms(10), Claim::Spare));
+        assert_eq!(run(a, ms(10), true), (a, Span::from_ms(4), Claim::Due));
+        // `a` uses 5 ms too much, which is more than its next slice.
+        assert_eq!(run(a, ms(19), false), (b, Span::from_ms(4), Claim::Due));
+        assert_eq!(run(b, ms(20), true), (b, Span::from_ms(4), Claim::Due));
+        assert_eq!(run(b, ms(24), false), (b, Span::from_ms(3), Claim::Arrears));
+        assert_eq!(run(b, ms(26), false), (b, Span::from_ms(1), Claim::Arrears));
+        assert_eq!(run(b, ms(27), false).2, Claim::Spare);
     }
 }

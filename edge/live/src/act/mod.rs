@@ -65,6 +65,8 @@ pub enum Act {
     Raise(FifoPriority),
     /// Reserve CPU time for it.
     Reserve,
+    /// Make it the first of the ordinary ones.
+    Favour,
     /// Give it its original scheduling again.
     Lower,
     /// Keep it on one CPU.
@@ -86,6 +88,7 @@ impl fmt::Display for Act {
         match self {
             Act::Raise(priority) => write!(out, "raise to FIFO {}", priority.0),
             Act::Reserve => out.write_str("reserve CPU time for"),
+            Act::Favour => out.write_str("favour"),
             Act::Lower => out.write_str("give back the scheduling of"),
             Act::Pin(cpu) => write!(out, "pin to {cpu}"),
             Act::Unpin => out.write_str("give back the affinity of"),

@@ -10,6 +10,41 @@ use super::{Act, ActError, FifoPriority};
 use crate::sys::{Scheduling, SchedulingOf, set_affinity, set_scheduling};
 use crate::thread::ThreadRef;
 
+/// Priorities for threads of which the first is to run, and the next one when that sleeps or is
+/// stopped. Only their order matters to the kernel, so whoever stands right already stays: when the
+/// first of three is done, nothing has to be said to the other two.
+#[derive(Clone, Copy, Debug)]
+pub struct Ladder {
+    above: u8,
+    /// How many more there may be.
+    left: u8,
+}
+
+impl Ladder {
+    /// Room to change places in before all have to be moved.
+    const ROOM: u8 = 8;
+
+    /// The least urgent of all that are given out; [`FifoPriority::CHOSEN`] is the most urgent.
+    pub const LEAST: FifoPriority = FifoPriority(FifoPriority::CHOSEN.0 + 1 - Ladder::ROOM);
+
+    /// For so many, at most as many as there is room for.
+    #[must_use]
+    pub fn new(count: usize) -> Ladder {
+        let left = u8::try_from(count).unwrap_or(Ladder::ROOM).min(Ladder::ROOM);
+        Ladder { above: FifoPriority::CHOSEN.number() + 1, left }
+    }
+
+    /// The priority of the next one, below all before it: the one it has if that is right.
+    pub fn next(&mut self, has: Option<FifoPriority>) -> FifoPriority {
+        self.left = self.left.saturating_sub(1);
+        let lowest = Ladder::LEAST.number() + self.left;
+        let is_right = |has: &FifoPriority| (lowest..self.above).contains(&has.number());
+        let next = has.filter(is_right).map_or(self.above - 1, FifoPriority::number);
+        self.above = next;
+        FifoPriority(next)
+    }
+}
+
 /// The scheduling of one thread.
 #[derive(Debug)]
 pub struct Priority {
@@ -43,6 +78,15 @@ impl Priority {
     pub fn reserve(&mut self, slice: Span, period: Span) -> Result<(), ActError> {
         let class = Scheduling::Deadline { runtime: slice, deadline: period, period };
         self.set(SchedulingOf { class, reset_on_fork: true }, Act::Reserve)
+    }
+
+    /// Makes the thread the first of the ordinary ones, by the least nice value there is.
+    ///
+    /// # Errors
+    /// When the thread has exited, or the kernel refuses (privilege).
+    pub fn favour(&mut self) -> Result<(), ActError> {
+        let class = Scheduling::Other { nice: -20 };
+        self.set(SchedulingOf { class, reset_on_fork: true }, Act::Favour)
     }
 
     /// Schedules the thread as it was originally.
@@ -114,5 +158,49 @@ impl Pin {
         set.map_err(|source| ActError::new(tid, act, source))?;
         self.now = to;
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The places of four in two orders, one after the other, and how many of them had to move.
+    fn climb(places: &mut [Option<FifoPriority>; 4], order: &[usize]) -> usize {
+        let (mut ladder, mut moved) = (Ladder::new(4), 0);
+        let mut before = FifoPriority::KEEPER;
+        for &who in order {
+            let next = ladder.next(places[who]);
+            assert!(next < before, "{next:?} below {before:?}");
+            moved += usize::from(places[who].replace(next) != Some(next));
+            before = next;
+        }
+        moved
+    }
+
+    #[test]
+    fn whoever_stands_right_stays() {
+        let mut places = [None; 4];
+        assert_eq!(climb(&mut places, &[0, 1, 2, 3]), 4);
+        assert_eq!(places[0], Some(FifoPriority::CHOSEN));
+        // The first is stopped, then the second; then all come back.
+        assert_eq!(climb(&mut places, &[1, 2, 3]), 0);
+        assert_eq!(climb(&mut places, &[2, 3]), 0);
+        assert_eq!(climb(&mut places, &[0, 1, 2, 3]), 0);
+        assert_eq!(climb(&mut places, &[1, 0, 2, 3]), 3);
+    }
+
+    #[test]
+    fn every_order_after_every_other_has_room() {
+        let orders: Vec<[usize; 4]> = (0..256)
+            .map(|code| [code & 3, code >> 2 & 3, code >> 4 & 3, code >> 6])
+            .filter(|order| (0..4).all(|who| order.contains(&who)))
+            .collect();
+        assert_eq!(orders.len(), 24);
+        let mut places = [None; 4];
+        for step in 0..10_000 {
+            let order = &orders[step * 7919 % 24];
+            climb(&mut places, &order[..1 + step % 4]);
+        }
     }
 }

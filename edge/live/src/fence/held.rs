@@ -66,6 +66,14 @@ impl Held {
         self.grip()?.priority.raise(priority)
     }
 
+    /// Makes it the first of the ordinary threads.
+    ///
+    /// # Errors
+    /// When it has exited or was given back, or the kernel refuses.
+    pub fn favour(&self) -> Result<(), ActError> {
+        self.grip()?.priority.favour()
+    }
+
     /// Schedules it as it was originally.
     ///
     /// # Errors

@@ -92,10 +92,19 @@ pub fn open_switches(tid: Tid, cpu: CpuId) -> io::Result<OwnedFd> {
     open(tid.raw(), number(cpu), attr)
 }
 
+/// Who is notified when a tracepoint is hit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Tell {
+    /// Whoever polls the ring.
+    Watcher,
+    /// Nobody, before the ring is half full.
+    Nobody,
+}
+
 /// Opens an event that, once it shares a ring, writes a record whenever a tracepoint is hit on this
-/// CPU and passes the filter, and notifies those who poll the ring. The record is the time
-/// (`CLOCK_MONOTONIC`, nanoseconds, a word), a half word with the size of what follows, and what
-/// the tracepoint records.
+/// CPU and passes the filter, and notifies those who poll the ring if so told. The record is the
+/// time (`CLOCK_MONOTONIC`, nanoseconds, a word), a half word with the size of what follows, and
+/// what the tracepoint records.
 ///
 /// An event of the thread that is woken would be cheaper for everybody else. But since the kernel
 /// fixed a race in 2026 (6.1.167, 6.6.130, 6.12.77, 6.18.17) events note nothing unless they are
@@ -104,14 +113,14 @@ pub fn open_switches(tid: Tid, cpu: CpuId) -> io::Result<OwnedFd> {
 /// # Errors
 /// `EINVAL` when the filter is longer than a page or not understood, otherwise as for
 /// [`open_holder`].
-pub fn open_hits(tracepoint: u64, cpu: CpuId, filter: &CStr) -> io::Result<OwnedFd> {
+pub fn open_hits(tracepoint: u64, cpu: CpuId, filter: &CStr, tell: Tell) -> io::Result<OwnedFd> {
     let attr = Attr {
         kind: TRACEPOINT,
         config: tracepoint,
         sample_period: 1,
         sample_type: SAMPLE_TIME | SAMPLE_RAW,
         flags: USE_CLOCK | DISABLED,
-        wakeup_events: 1,
+        wakeup_events: u32::from(tell == Tell::Watcher),
         clock: libc::CLOCK_MONOTONIC,
         ..Attr::default()
     };

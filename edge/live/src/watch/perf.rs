@@ -2,7 +2,9 @@
 //!
 //! Each CPU has a ring in which the kernel notes every switch of a watched thread onto that CPU or
 //! off it, and every wake of one that is carried out there (the tracepoint `sched_wakeup`). Nobody
-//! is notified of switches: a watcher that woke at each would cause the next. A wake does notify.
+//! is notified of switches: a watcher that woke at each would cause the next. A wake does notify,
+//! unless the thread is raised: then it runs as soon as it may without anybody's help, and most
+//! such wakes are our own, letting somebody go who was stopped.
 //!
 //! Times are `CLOCK_MONOTONIC`, read by the kernel where it happens. Of one thread, events come in
 //! the order in which they happened. What the kernel cannot tell:
@@ -28,11 +30,13 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use slackline_units::{CpuId, Time};
 
+use crate::act::FifoPriority;
+use crate::act::priority::Ladder;
 use crate::version::Version;
 
 use crate::sys::{
-    Record, Ring, Tid, Tracepoint, TracepointError, event_id, monotonic, online_cpus, open_hits,
-    open_holder, open_switches, own_tid, share_ring, switch_on, tracepoint,
+    Record, Ring, Tell, Tid, Tracepoint, TracepointError, event_id, monotonic, online_cpus,
+    open_hits, open_holder, open_switches, own_tid, share_ring, switch_on, tracepoint,
 };
 
 /// Room for the records of one CPU, in bytes.
@@ -223,7 +227,7 @@ impl PerfWatch {
                     .map_err(|source| refused(own_tid(), source))?;
                 let ring = Ring::map(holder.as_fd(), bytes)
                     .map_err(|source| WatchError::NoRing { cpu, bytes, source })?;
-                Ok(CpuRing { cpu, holder, ring, wakes: None })
+                Ok(CpuRing { cpu, holder, ring, wakes: Vec::new() })
             };
         let rings = cpus.iter().map(ring).collect::<Result<_, WatchError>>()?;
         let (threads, owners, records) = (Vec::new(), Vec::new(), Vec::new());
@@ -375,18 +379,19 @@ impl PerfWatch {
     /// both do no harm: the second one wakes nobody.
     fn watch_wakes(&mut self) -> io::Result<()> {
         let Ok(wakes) = &self.wakes else { return Ok(()) };
-        let mut events = Vec::with_capacity(self.rings.len());
-        if let Some(filter) = filter(&self.threads) {
-            for CpuRing { cpu, holder, .. } in &self.rings {
-                let event = open_hits(wakes.id, *cpu, &filter)?;
+        let mut events: Vec<Vec<OwnedFd>> = self.rings.iter().map(|_| Vec::new()).collect();
+        let [raised, ordinary] = raised_and_ordinary();
+        for (which, tell) in [(raised, Tell::Nobody), (ordinary, Tell::Watcher)] {
+            let Some(filter) = filter(&self.threads, &which) else { continue };
+            for (CpuRing { cpu, holder, .. }, events) in self.rings.iter().zip(&mut events) {
+                let event = open_hits(wakes.id, *cpu, &filter, tell)?;
                 share_ring(event.as_fd(), holder.as_fd())?;
                 switch_on(event.as_fd())?;
                 events.push(event);
             }
         }
-        let mut events = events.into_iter();
-        for ring in &mut self.rings {
-            ring.wakes = events.next();
+        for (ring, events) in self.rings.iter_mut().zip(events) {
+            ring.wakes = events;
         }
         Ok(())
     }
@@ -413,7 +418,7 @@ struct CpuRing {
     holder: OwnedFd,
     ring: Ring,
     /// Notes wakes into the ring, while there are threads to note them of.
-    wakes: Option<OwnedFd>,
+    wakes: Vec<OwnedFd>,
 }
 
 #[derive(Debug)]
@@ -469,7 +474,7 @@ fn find_wakes(cpu: CpuId) -> Result<Tracepoint<2>, WakesUnknown> {
         return Err(WakesUnknown::Namespace { namespace: namespace.display().to_string() });
     }
     let found = tracepoint("sched/sched_wakeup", ["pid", "target_cpu"])?;
-    open_hits(found.id, cpu, c"pid==0").map_err(refused)?;
+    open_hits(found.id, cpu, c"pid==0", Tell::Nobody).map_err(refused)?;
     Ok(found)
 }
 
@@ -490,19 +495,26 @@ fn switch(flags: u16) -> What {
     }
 }
 
-/// Which wakes to note: those of these threads. None when there are no threads.
+/// What a filter says of raised threads, and of all others. The kernel's own number for a priority
+/// of FIFO is 99 less that.
+fn raised_and_ordinary() -> [String; 2] {
+    let [most, least] = [FifoPriority::CHOSEN, Ladder::LEAST].map(|it| 99 - it.number());
+    [format!("prio>={most}&&prio<={least}"), format!("prio<{most}||prio>{least}")]
+}
+
+/// Which wakes to note: those of these threads that are so. None when there are no threads.
 ///
 /// The kernel takes a page of text. Threads that do not fit on one are described by their lowest
 /// and highest number: then others are noted too, notify, and are thrown away afterwards.
-fn filter(threads: &[Watched]) -> Option<CString> {
+fn filter(threads: &[Watched], which: &str) -> Option<CString> {
     const LONGEST: usize = 4000;
     let (first, last) = (threads.first()?.tid, threads.last()?.tid);
     let each: Vec<String> = threads.iter().map(|thread| format!("pid=={}", thread.tid)).collect();
-    let mut text = each.join("||");
-    if text.len() > LONGEST {
-        text = format!("pid>={first}&&pid<={last}");
+    let mut who = each.join("||");
+    if who.len() > LONGEST {
+        who = format!("pid>={first}&&pid<={last}");
     }
-    CString::new(text).ok()
+    CString::new(format!("({who})&&({which})")).ok()
 }
 
 /// The kernel's refusal of an event, by what can be done about it.

@@ -1,0 +1,169 @@
+//! What has been ordered, told to the kernel: who is real-time and how urgent, who is stopped.
+
+use slackline_host::policy::Claim;
+use slackline_units::{CpuId, VcpuId};
+
+use super::{Machine, MachineError};
+use crate::act::ActError;
+use crate::act::priority::Ladder;
+use crate::fence::Held;
+use crate::subject::Member;
+
+/// How many are kept ready below the chosen one. More would cost a call each and help only if all
+/// before them slept at once.
+const READY: usize = 4;
+
+/// Where somebody stands who is not real-time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Place {
+    /// Before all ordinary threads. Whoever makes up for what it missed takes the time from nobody
+    /// who is owed it, but from the ordinary ones, and must not be real-time for it: the kernel
+    /// keeps a part of each CPU for others than those, and would stop them all until it is had.
+    First,
+    /// Where it was before it was ours.
+    Original,
+    /// It has had its due, and more only if it may.
+    Beyond,
+}
+
+impl Machine {
+    /// Tells the kernel what has been ordered, for each CPU that it concerns.
+    pub(super) fn enact(&mut self) -> Result<(), MachineError> {
+        for index in 0..self.lanes.lanes.len() {
+            if self.lanes.lanes[index].is_stale {
+                self.lanes.lanes[index].is_stale = false;
+                self.enact_on(CpuId::new(index))?;
+            }
+        }
+        Ok(())
+    }
+
+    fn enact_on(&mut self, cpu: CpuId) -> Result<(), MachineError> {
+        let mut rungs = std::mem::take(&mut self.rungs);
+        self.host.rungs(cpu, &mut rungs);
+        let turn = self.lanes.lanes[cpu.index()].turn;
+        if let Some((vcpu, ..)) = turn {
+            self.homes[vcpu.slot()] = Some(cpu);
+        }
+        for rung in &rungs {
+            self.homes[rung.vcpu.slot()].get_or_insert(cpu);
+        }
+        // Down first: whoever comes up must not meet the one it follows on its way.
+        let mut result = Ok(());
+        for slot in 0..self.subjects.len() {
+            let Some(vcpu) = self.subjects[slot].as_ref().map(|subject| subject.vcpu) else {
+                continue;
+            };
+            let is_due = rungs.iter().take(READY).any(|rung| rung.vcpu == vcpu);
+            // One that has not been chosen yet has no home, and may have used more than its due: it
+            // would never be chosen, and if nobody kept it from running it never would stop.
+            if self.homes[slot].is_none_or(|home| home == cpu) && !is_due {
+                let is_owed = rungs.iter().any(|rung| rung.vcpu == vcpu);
+                let place = match turn {
+                    Some((chosen, _, Claim::Arrears)) if chosen == vcpu => Place::First,
+                    Some((chosen, ..)) if chosen == vcpu => Place::Original,
+                    _ if is_owed => Place::Original,
+                    _ => Place::Beyond,
+                };
+                result = result.and(self.put_down(vcpu, place));
+            }
+        }
+        let mut ladder = Ladder::new(READY);
+        for rung in rungs.iter().take(READY) {
+            if self.homes[rung.vcpu.slot()] == Some(cpu) {
+                result = result.and(self.put_up(rung.vcpu, &mut ladder));
+            }
+        }
+        self.lanes.lanes[cpu.index()].is_awaited = rungs.len() > 1;
+        self.lanes.lanes[cpu.index()].ready =
+            rungs.iter().take(READY).skip(1).filter_map(|rung| rung.limit).min();
+        self.rungs = rungs;
+        result
+    }
+
+    /// Makes a subject real-time.
+    fn put_up(&mut self, vcpu: VcpuId, ladder: &mut Ladder) -> Result<(), MachineError> {
+        let Some(subject) = &mut self.subjects[vcpu.slot()] else { return Ok(()) };
+        let priority = ladder.next(subject.priority);
+        subject.priority = Some(priority);
+        let real = self.homes[vcpu.slot()].map(|home| self.lanes.lanes[home.index()].real);
+        self.act(vcpu, |member| {
+            if let Some(real) = real {
+                member.held.pin(real)?;
+            }
+            member.held.raise(priority)
+        })?;
+        self.let_go(vcpu)
+    }
+
+    /// Gives a subject back to ordinary scheduling, or keeps it from running if it must not have
+    /// more than its due. Then it stays real-time: it stops at once, and nothing need be done to it
+    /// but to let it go.
+    fn put_down(&mut self, vcpu: VcpuId, place: Place) -> Result<(), MachineError> {
+        let real = self.homes[vcpu.slot()].map(|home| self.lanes.lanes[home.index()].real);
+        let Some(subject) = &mut self.subjects[vcpu.slot()] else { return Ok(()) };
+        let is_exact = subject.exact;
+        let is_stopped = is_exact && place == Place::Beyond && self.host.moment().is_awake(vcpu);
+        if !is_stopped {
+            subject.priority = None;
+        }
+        self.act(vcpu, |member| {
+            if let Some(real) = real {
+                member.held.pin(real)?;
+            }
+            match place {
+                _ if is_stopped => Ok(()),
+                Place::First => member.held.favour(),
+                Place::Original | Place::Beyond => member.held.lower(),
+            }
+        })?;
+        if is_stopped {
+            self.held_back[vcpu.slot()] = true;
+            self.act_on_first(vcpu, Held::hold_back)
+        } else if is_exact && place != Place::Beyond {
+            self.let_go(vcpu)
+        } else {
+            Ok(())
+        }
+    }
+
+    fn let_go(&mut self, vcpu: VcpuId) -> Result<(), MachineError> {
+        if !std::mem::replace(&mut self.held_back[vcpu.slot()], false) {
+            return Ok(());
+        }
+        self.act_on_first(vcpu, Held::let_go)
+    }
+
+    /// Stopping a process stops all its threads: one order is enough.
+    fn act_on_first(
+        &mut self,
+        vcpu: VcpuId,
+        order: fn(&Held) -> Result<(), ActError>,
+    ) -> Result<(), MachineError> {
+        let mut is_first = true;
+        self.act(vcpu, |member| {
+            if std::mem::replace(&mut is_first, false) { order(&member.held) } else { Ok(()) }
+        })
+    }
+
+    /// Does something to each thread of a subject; one that has ended is noted, not an error.
+    fn act(
+        &mut self,
+        vcpu: VcpuId,
+        mut order: impl FnMut(&mut Member) -> Result<(), ActError>,
+    ) -> Result<(), MachineError> {
+        let Some(subject) = &mut self.subjects[vcpu.slot()] else { return Ok(()) };
+        for member in &mut subject.members {
+            match order(member) {
+                Ok(()) => {}
+                Err(ActError::Gone { .. } | ActError::GivenBack { .. }) => {
+                    if !self.gone.contains(&vcpu) {
+                        self.gone.push(vcpu);
+                    }
+                }
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(())
+    }
+}
