@@ -80,6 +80,11 @@ impl AlarmClock {
         self.cost = cost.min(MOST);
     }
 
+    /// What a look costs.
+    pub(crate) fn cost(&self) -> Span {
+        self.cost
+    }
+
     /// Sets the clock; returns what for.
     pub(crate) fn set(&mut self, now: Time, wanted: Wanted) -> Option<Time> {
         // Whoever is chosen must get to run before we look again, or we would look for ever.

@@ -5,6 +5,7 @@ use slackline_host::{Hands, Order, Outcome, Used};
 use slackline_units::{CpuId, Span, Time, VcpuId};
 
 use crate::alarm_clock::AlarmClock;
+use crate::toll::Toll;
 
 /// One CPU that we schedule.
 #[derive(Clone, Copy, Debug)]
@@ -19,6 +20,10 @@ pub(crate) struct Lane {
     pub(crate) running: Option<(VcpuId, Time)>,
     /// Up to when its time has been reported.
     pub(crate) reported: Time,
+    /// What ordinary threads have to have of it.
+    pub(crate) toll: Toll,
+    /// Whether the chosen one runs as an ordinary thread to pay that, although it is due.
+    pub(crate) is_paying: bool,
     /// What its dispatcher is woken by.
     pub(crate) clock: AlarmClock,
     /// Whether anybody has been counted CPU time there since its dispatcher last looked.
@@ -48,6 +53,8 @@ impl Lanes {
             alarm: None,
             running: None,
             reported: Time::START,
+            toll: Toll::new(),
+            is_paying: false,
             clock: AlarmClock::new(),
             has_run: false,
             is_awaited: false,
@@ -79,8 +86,14 @@ impl Lanes {
         lane.running = Some((vcpu, now));
         lane.reported = now;
         lane.has_run |= !ran.is_zero();
-        if lane.turn.is_some_and(|(chosen, ..)| chosen == vcpu) {
+        let of_turn = lane.turn.filter(|&(chosen, ..)| chosen == vcpu);
+        if of_turn.is_some() {
             lane.left = lane.left.left_after(ran);
+        }
+        // Besides the chosen one, those are real-time that stand ready below it.
+        let is_raised = of_turn.map_or(lane.is_awaited, |(.., claim)| claim == Claim::Due);
+        if is_raised && !lane.is_paying {
+            lane.toll.had(now - from);
         }
         Some(Used { vcpu, cpu, from, to: now, ran })
     }

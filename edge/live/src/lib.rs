@@ -21,6 +21,7 @@ mod subject;
 pub mod sys;
 mod teller;
 pub mod thread;
+mod toll;
 pub mod vcpus;
 mod version;
 pub mod watch;

@@ -263,6 +263,7 @@ impl Machine {
         self.observe()?;
         let now = self.last;
         self.learn(cpu, woken);
+        self.pass(cpu);
         // An alarm or limit that has passed is dealt with; each may bring the next one.
         loop {
             let lane = &self.lanes.lanes[cpu.index()];
@@ -295,13 +296,23 @@ impl Machine {
         lane.clock.learn(woken, has_run, lane.left);
     }
 
+    /// Ordinary threads have had what our own have left them.
+    fn pass(&mut self, cpu: CpuId) {
+        let lane = &mut self.lanes.lanes[cpu.index()];
+        lane.toll.pass(self.last, lane.clock.cost());
+        // Once it is paid the chosen one comes up again.
+        lane.is_stale |= lane.is_paying && lane.toll.owed().is_none();
+    }
+
     fn set_clock(&mut self, cpu: CpuId) -> Option<Time> {
         let lane = &mut self.lanes.lanes[cpu.index()];
         let limit = lane.turn.and_then(|(_, until, _)| until);
         let is_due = lane.turn.is_some_and(|(.., claim)| claim == Claim::Due);
         lane.left = limit.filter(|_| is_due).map_or(Span::ZERO, |limit| limit.since(self.last));
         // One that stands ready runs unnoticed when the chosen one sleeps.
-        let glance = lane.ready.map(|limit| self.last.after(limit.max(GLANCE)));
+        let glance = lane.ready.map(|limit| limit.max(GLANCE));
+        let glance = if lane.is_paying { lane.toll.owed() } else { glance };
+        let glance = glance.map(|span| self.last.after(span));
         let is_awaited = lane.is_awaited;
         lane.clock.set(self.last, Wanted { limit, alarm: lane.alarm, glance, is_awaited })
     }

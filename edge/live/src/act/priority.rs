@@ -7,7 +7,7 @@
 use slackline_units::{CpuId, CpuSet, Span};
 
 use super::{Act, ActError, FifoPriority};
-use crate::sys::{Scheduling, SchedulingOf, set_affinity, set_scheduling};
+use crate::sys::{Scheduling, SchedulingOf, Tid, favour, set_affinity, set_scheduling};
 use crate::thread::ThreadRef;
 
 /// Priorities for threads of which the first is to run, and the next one when that sleeps or is
@@ -86,7 +86,8 @@ impl Priority {
     /// When the thread has exited, or the kernel refuses (privilege).
     pub fn favour(&mut self) -> Result<(), ActError> {
         let class = Scheduling::Other { nice: -20 };
-        self.set(SchedulingOf { class, reset_on_fork: true }, Act::Favour)
+        let to = SchedulingOf { class, reset_on_fork: true };
+        self.set_by(to, Act::Favour, favour)
     }
 
     /// Schedules the thread as it was originally.
@@ -98,11 +99,20 @@ impl Priority {
     }
 
     fn set(&mut self, to: SchedulingOf, act: Act) -> Result<(), ActError> {
+        self.set_by(to, act, |tid| set_scheduling(tid, &to))
+    }
+
+    fn set_by(
+        &mut self,
+        to: SchedulingOf,
+        act: Act,
+        set: impl FnOnce(Tid) -> std::io::Result<()>,
+    ) -> Result<(), ActError> {
         if self.now == to {
             return Ok(());
         }
         let tid = self.thread.tid();
-        let set = self.thread.number().and_then(|tid| set_scheduling(tid, &to));
+        let set = self.thread.number().and_then(set);
         set.map_err(|source| ActError::new(tid, act, source))?;
         self.now = to;
         Ok(())

@@ -16,9 +16,8 @@ const READY: usize = 4;
 /// Where somebody stands who is not real-time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Place {
-    /// Before all ordinary threads. Whoever makes up for what it missed takes the time from nobody
-    /// who is owed it, but from the ordinary ones, and must not be real-time for it: the kernel
-    /// keeps a part of each CPU for others than those, and would stop them all until it is had.
+    /// Before all ordinary threads: whoever makes up for what it missed, which is not for the time
+    /// of real-time threads, or pays what the kernel keeps of the CPU for others than those.
     First,
     /// Where it was before it was ours.
     Original,
@@ -41,7 +40,12 @@ impl Machine {
     fn enact_on(&mut self, cpu: CpuId) -> Result<(), MachineError> {
         let mut rungs = std::mem::take(&mut self.rungs);
         self.host.rungs(cpu, &mut rungs);
-        let turn = self.lanes.lanes[cpu.index()].turn;
+        let lane = &mut self.lanes.lanes[cpu.index()];
+        let turn = lane.turn;
+        // Only where nobody is real-time: the others would come before the one that pays.
+        lane.is_paying = rungs.len() == 1
+            && if lane.is_paying { lane.toll.owed().is_some() } else { lane.toll.is_due() };
+        let raised = if lane.is_paying { 0 } else { READY };
         if let Some((vcpu, ..)) = turn {
             self.homes[vcpu.slot()] = Some(cpu);
         }
@@ -54,14 +58,14 @@ impl Machine {
             let Some(vcpu) = self.subjects[slot].as_ref().map(|subject| subject.vcpu) else {
                 continue;
             };
-            let is_due = rungs.iter().take(READY).any(|rung| rung.vcpu == vcpu);
+            let is_due = rungs.iter().take(raised).any(|rung| rung.vcpu == vcpu);
             // One that has not been chosen yet has no home, and may have used more than its due: it
             // would never be chosen, and if nobody kept it from running it never would stop.
             if self.homes[slot].is_none_or(|home| home == cpu) && !is_due {
                 let is_owed = rungs.iter().any(|rung| rung.vcpu == vcpu);
                 let place = match turn {
-                    Some((chosen, _, Claim::Arrears)) if chosen == vcpu => Place::First,
-                    Some((chosen, ..)) if chosen == vcpu => Place::Original,
+                    Some((chosen, _, Claim::Spare)) if chosen == vcpu => Place::Original,
+                    Some((chosen, ..)) if chosen == vcpu => Place::First,
                     _ if is_owed => Place::Original,
                     _ => Place::Beyond,
                 };
@@ -69,7 +73,7 @@ impl Machine {
             }
         }
         let mut ladder = Ladder::new(READY);
-        for rung in rungs.iter().take(READY) {
+        for rung in rungs.iter().take(raised) {
             if self.homes[rung.vcpu.slot()] == Some(cpu) {
                 result = result.and(self.put_up(rung.vcpu, &mut ladder));
             }
@@ -97,14 +101,15 @@ impl Machine {
     }
 
     /// Gives a subject back to ordinary scheduling, or keeps it from running if it must not have
-    /// more than its due. Then it stays real-time: it stops at once, and nothing need be done to it
-    /// but to let it go.
+    /// more than its due. Then a single thread stays real-time: it stops at once, and nothing need
+    /// be done to it but to let it go. Of several the one that stops them has to get to run first.
     fn put_down(&mut self, vcpu: VcpuId, place: Place) -> Result<(), MachineError> {
         let real = self.homes[vcpu.slot()].map(|home| self.lanes.lanes[home.index()].real);
         let Some(subject) = &mut self.subjects[vcpu.slot()] else { return Ok(()) };
         let is_exact = subject.exact;
         let is_stopped = is_exact && place == Place::Beyond && self.host.moment().is_awake(vcpu);
-        if !is_stopped {
+        let stays = is_stopped && subject.members.len() == 1;
+        if !stays {
             subject.priority = None;
         }
         self.act(vcpu, |member| {
@@ -112,7 +117,7 @@ impl Machine {
                 member.held.pin(real)?;
             }
             match place {
-                _ if is_stopped => Ok(()),
+                _ if stays => Ok(()),
                 Place::First => member.held.favour(),
                 Place::Original | Place::Beyond => member.held.lower(),
             }
