@@ -17,7 +17,7 @@ const LATER: Span = Span::from_us(4);
 const EARLIER: Span = Span::from_ns(500);
 
 /// What is shorter than so many looks is not worth two of them.
-const WORTH: u64 = 4;
+const WORTH: u64 = 8;
 
 /// What a CPU wants to be looked at for.
 #[derive(Clone, Copy, Debug)]
@@ -144,9 +144,9 @@ mod tests {
         let us = |number| START.after(Span::from_us(number));
         let wanted = Wanted { alarm: Some(us(1000)), is_awaited: false, ..limit(us(900)) };
         assert_eq!(clock.set(START, wanted), Some(us(900)));
-        clock.costs(Span::from_us(25));
+        clock.costs(Span::from_us(12));
         assert_eq!(clock.set(START, wanted), Some(us(900)));
-        clock.costs(Span::from_us(26));
+        clock.costs(Span::from_us(13));
         assert_eq!(clock.set(START, wanted), Some(us(1000)));
         assert_eq!(clock.set(START, Wanted { is_awaited: true, ..wanted }), Some(us(900)));
     }
