@@ -347,7 +347,7 @@ impl Run {
         let mut machine = lock(&self.machine);
         for subject in &subjects {
             for member in &subject.members {
-                machine.watch(member.held.thread().tid())?;
+                machine.watch(member.held.thread().tid(), subject.exact)?;
             }
         }
         Ok(subjects)

@@ -144,9 +144,11 @@ impl Machine {
     }
 
     /// What a thread does is noted from now on.
-    pub(crate) fn watch(&mut self, tid: Tid) -> Result<(), MachineError> {
-        if let Sight::Perf(watch) = &mut self.sight {
-            watch.add(tid)?;
+    pub(crate) fn watch(&mut self, tid: Tid, is_exact: bool) -> Result<(), MachineError> {
+        match &mut self.sight {
+            Sight::Perf(watch) if is_exact => watch.add_stopped(tid)?,
+            Sight::Perf(watch) => watch.add(tid)?,
+            Sight::Polled => {}
         }
         Ok(())
     }

@@ -14,7 +14,8 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::{read, write};
 use rustix::process::Signal;
 use slackline_live::sys::{
-    TaskClock, Tid, get_affinity, monotonic, own_tid, set_affinity, thread_cpu_time,
+    Scheduling, SchedulingOf, TaskClock, Tid, get_affinity, monotonic, own_tid, set_affinity,
+    set_scheduling, thread_cpu_time,
 };
 use slackline_live::thread::TaskFd;
 use slackline_live::watch::perf::{Event, PerfWatch, WatchError, What};
@@ -406,6 +407,44 @@ fn a_stopped_process_looks_asleep_until_it_continues() {
     assert!(held.has_exited().unwrap());
     assert!(held.signal(Signal::CONT).is_err());
     watch.drain(&mut events).unwrap();
+}
+
+/// Letting somebody go who was stopped must not wake the one who does it.
+#[test]
+fn nobody_is_notified_of_a_stopped_thread_that_goes_on_raised() {
+    let Some(mut watch) = watch_with_wakes() else { return };
+    // One of them is watched; the other keeps its CPU from idling.
+    let spinners = [(); 2].map(|()| {
+        let mut command = Command::new("sh");
+        command.args(["-c", "while :; do :; done"]).stdin(Stdio::null());
+        let spinner = Process(command.spawn().unwrap());
+        let tid = Tid::new(i32::try_from(spinner.0.id()).unwrap()).unwrap();
+        set_affinity(tid, &CpuSet::one(some_cpu())).unwrap();
+        (tid, spinner)
+    });
+    let tid = spinners[0].0;
+    let held = TaskFd::open(tid).unwrap();
+    watch.add_stopped(tid).unwrap();
+    let ordinary = Scheduling::Other { nice: 0 };
+    let raised = |priority| Scheduling::Fifo { priority };
+    let cases = [(ordinary, true), (raised(97), false), (raised(90), false), (ordinary, true)];
+    for (class, notifies) in cases {
+        held.signal(Signal::STOP).unwrap();
+        let mut events = Vec::new();
+        drain_until(&mut watch, &mut events, tid, ASLEEP);
+        if set_scheduling(tid, &SchedulingOf { class, reset_on_fork: false }).is_err() {
+            println!("skipped: needs the privilege to make a thread real-time");
+            break;
+        }
+        let fds: Vec<_> = watch.wake_fds().map(|(_, fd)| fd).collect();
+        while readable(&fds, Span::ZERO) {}
+        held.signal_process(Signal::CONT).unwrap();
+        let mut events = Vec::new();
+        drain_until(&mut watch, &mut events, tid, What::SwitchedIn);
+        assert_eq!(count(&of(&events, tid), What::Woke), 1, "{events:?}");
+        let fds: Vec<_> = watch.wake_fds().map(|(_, fd)| fd).collect();
+        assert_eq!(readable(&fds, Span::ZERO), notifies, "{class:?}");
+    }
 }
 
 #[test]

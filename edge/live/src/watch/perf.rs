@@ -3,8 +3,7 @@
 //! Each CPU has a ring in which the kernel notes every switch of a watched thread onto that CPU or
 //! off it, and every wake of one that is carried out there (the tracepoint `sched_wakeup`). Nobody
 //! is notified of switches: a watcher that woke at each would cause the next. A wake does notify,
-//! unless the thread is raised: then it runs as soon as it may without anybody's help, and most
-//! such wakes are our own, letting somebody go who was stopped.
+//! unless the thread is one that we stop and it is raised: nearly all such wakes are our own.
 //!
 //! Times are `CLOCK_MONOTONIC`, read by the kernel where it happens. Of one thread, events come in
 //! the order in which they happened. What the kernel cannot tell:
@@ -252,6 +251,19 @@ impl PerfWatch {
     /// # Errors
     /// When the thread has ended, or the kernel has no descriptor or permission for it.
     pub fn add(&mut self, tid: Tid) -> Result<(), WatchError> {
+        self.watch(tid, false)
+    }
+
+    /// As [`PerfWatch::add`], for a thread that its watcher stops and lets go: that it wakes while
+    /// it is raised is noted, but nobody is notified.
+    ///
+    /// # Errors
+    /// As for [`PerfWatch::add`].
+    pub fn add_stopped(&mut self, tid: Tid) -> Result<(), WatchError> {
+        self.watch(tid, true)
+    }
+
+    fn watch(&mut self, tid: Tid, stops: bool) -> Result<(), WatchError> {
         let Err(place) = self.place(tid) else { return Ok(()) };
         let mut events = Vec::with_capacity(self.rings.len());
         let mut ids = Vec::with_capacity(self.rings.len());
@@ -263,7 +275,7 @@ impl PerfWatch {
             });
             events.push(event.map_err(|source| refused(tid, source))?);
         }
-        self.threads.insert(place, Watched { tid, state: State::Unknown, _events: events });
+        self.threads.insert(place, Watched { tid, stops, state: State::Unknown, _events: events });
         if let Err(source) = self.watch_wakes() {
             self.threads.remove(place);
             return Err(refused(tid, source));
@@ -380,9 +392,7 @@ impl PerfWatch {
     fn watch_wakes(&mut self) -> io::Result<()> {
         let Ok(wakes) = &self.wakes else { return Ok(()) };
         let mut events: Vec<Vec<OwnedFd>> = self.rings.iter().map(|_| Vec::new()).collect();
-        let [raised, ordinary] = raised_and_ordinary();
-        for (which, tell) in [(raised, Tell::Nobody), (ordinary, Tell::Watcher)] {
-            let Some(filter) = filter(&self.threads, &which) else { continue };
+        for (filter, tell) in filters(&self.threads) {
             for (CpuRing { cpu, holder, .. }, events) in self.rings.iter().zip(&mut events) {
                 let event = open_hits(wakes.id, *cpu, &filter, tell)?;
                 share_ring(event.as_fd(), holder.as_fd())?;
@@ -424,6 +434,8 @@ struct CpuRing {
 #[derive(Debug)]
 struct Watched {
     tid: Tid,
+    /// Whether whoever watches it stops it and lets it go.
+    stops: bool,
     state: State,
     /// One a CPU; they note things for as long as they are open.
     _events: Vec<OwnedFd>,
@@ -495,26 +507,34 @@ fn switch(flags: u16) -> What {
     }
 }
 
-/// What a filter says of raised threads, and of all others. The kernel's own number for a priority
-/// of FIFO is 99 less that.
-fn raised_and_ordinary() -> [String; 2] {
-    let [most, least] = [FifoPriority::CHOSEN, Ladder::LEAST].map(|it| 99 - it.number());
-    [format!("prio>={most}&&prio<={least}"), format!("prio<{most}||prio>{least}")]
-}
-
-/// Which wakes to note: those of these threads that are so. None when there are no threads.
+/// Which wakes to note, and whom to tell of them: those of these threads.
 ///
 /// The kernel takes a page of text. Threads that do not fit on one are described by their lowest
 /// and highest number: then others are noted too, notify, and are thrown away afterwards.
-fn filter(threads: &[Watched], which: &str) -> Option<CString> {
+fn filters(threads: &[Watched]) -> Vec<(CString, Tell)> {
     const LONGEST: usize = 4000;
-    let (first, last) = (threads.first()?.tid, threads.last()?.tid);
-    let each: Vec<String> = threads.iter().map(|thread| format!("pid=={}", thread.tid)).collect();
-    let mut who = each.join("||");
-    if who.len() > LONGEST {
-        who = format!("pid>={first}&&pid<={last}");
-    }
-    CString::new(format!("({who})&&({which})")).ok()
+    let (Some(first), Some(last)) = (threads.first(), threads.last()) else { return Vec::new() };
+    let those = |stops: bool| {
+        let those = threads.iter().filter(|thread| thread.stops == stops);
+        those.map(|thread| format!("pid=={}", thread.tid)).collect::<Vec<_>>().join("||")
+    };
+    // The kernel's own number for a priority of FIFO is 99 less that.
+    let [most, least] = [FifoPriority::CHOSEN, Ladder::LEAST].map(|it| 99 - it.number());
+    let (raised, ordinary) =
+        (format!("prio>={most}&&prio<={least}"), format!("prio<{most}||prio>{least}"));
+    let texts = match (those(false), those(true)) {
+        (all, stops) if all.len() + stops.len() > LONGEST => {
+            vec![(format!("pid>={}&&pid<={}", first.tid, last.tid), Tell::Watcher)]
+        }
+        (all, stops) if stops.is_empty() => vec![(all, Tell::Watcher)],
+        (all, stops) => {
+            let stops_ordinary = format!("({stops})&&({ordinary})");
+            let loud =
+                if all.is_empty() { stops_ordinary } else { format!("{all}||({stops_ordinary})") };
+            vec![(loud, Tell::Watcher), (format!("({stops})&&({raised})"), Tell::Nobody)]
+        }
+    };
+    texts.into_iter().filter_map(|(text, tell)| Some((CString::new(text).ok()?, tell))).collect()
 }
 
 /// The kernel's refusal of an event, by what can be done about it.
