@@ -16,6 +16,10 @@ const MOST: Span = Span::from_us(100);
 const LATER: Span = Span::from_us(4);
 const EARLIER: Span = Span::from_ns(500);
 
+/// The margin of a short slice is no more than this part of it: it is what the error of a second
+/// comes to, and one more look costs little where slices are short.
+const PART: u64 = 16;
+
 /// What is shorter than so many looks is not worth two of them.
 const WORTH: u64 = 8;
 
@@ -48,7 +52,8 @@ pub(crate) struct AlarmClock {
 #[derive(Clone, Copy, Debug)]
 struct Set {
     at: Time,
-    is_for_limit: bool,
+    /// Whether it is for the end of a slice, with the whole margin.
+    teaches: bool,
 }
 
 impl AlarmClock {
@@ -66,7 +71,7 @@ impl AlarmClock {
     pub(crate) fn learn(&mut self, now: Time, has_run: bool, left: Span) {
         let Some(set) = self.set.take().filter(|set| now >= set.at) else { return };
         self.least = if has_run { LEAST.max(self.least / 2) } else { MOST.min(self.least * 2) };
-        if set.is_for_limit && has_run && left < MOST {
+        if set.teaches && has_run && left < MOST {
             self.margin = if left.is_zero() {
                 self.margin.left_after(EARLIER)
             } else {
@@ -88,7 +93,8 @@ impl AlarmClock {
     /// Sets the clock; returns what for.
     pub(crate) fn set(&mut self, now: Time, wanted: Wanted) -> Option<Time> {
         // Whoever is chosen must get to run before we look again, or we would look for ever.
-        let limit = wanted.limit.map(|limit| limit.after(self.margin).max(now.after(self.least)));
+        let margin = |limit: Time| self.margin.min(limit.since(now) / PART);
+        let limit = wanted.limit.map(|limit| limit.after(margin(limit)).max(now.after(self.least)));
         // Nobody gains by a stop that takes as long as the time until the next one. What is used
         // beyond the slice is debt.
         let is_soon = |limit: Time, alarm: Time| {
@@ -96,7 +102,8 @@ impl AlarmClock {
         };
         let limit = limit.filter(|&limit| !wanted.alarm.is_some_and(|alarm| is_soon(limit, alarm)));
         let at = [limit, wanted.alarm, wanted.glance].into_iter().flatten().min();
-        self.set = at.map(|at| Set { at, is_for_limit: limit == Some(at) });
+        let is_whole = wanted.limit.is_some_and(|limit| margin(limit) == self.margin);
+        self.set = at.map(|at| Set { at, teaches: limit == Some(at) && is_whole });
         at
     }
 }
@@ -136,6 +143,23 @@ mod tests {
             clock.learn(rang, true, left);
         }
         assert!((90..=130).contains(&early), "{early} of 1000");
+    }
+
+    #[test]
+    fn a_short_slice_has_a_short_margin_and_teaches_nothing() {
+        let mut clock = AlarmClock::new();
+        let us = |number| START.after(Span::from_us(number));
+        for _ in 0..10 {
+            let at = clock.set(START, limit(us(2000))).unwrap();
+            clock.learn(at, true, Span::from_us(1));
+        }
+        assert_eq!(clock.set(START, limit(us(2000))), Some(us(2040)));
+        for left in [Span::ZERO, Span::from_us(1)] {
+            let at = clock.set(START, limit(us(160))).unwrap();
+            assert_eq!(at, us(170));
+            clock.learn(at, true, left);
+        }
+        assert_eq!(clock.set(START, limit(us(2000))), Some(us(2040)));
     }
 
     #[test]
