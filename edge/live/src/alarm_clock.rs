@@ -30,7 +30,7 @@ pub(crate) struct Wanted {
     pub(crate) limit: Option<Time>,
     /// When the policy wants to be asked.
     pub(crate) alarm: Option<Time>,
-    /// When to see whether one that stands ready has been running.
+    /// When to see whether one that stands ready has been running, or what is owed has been paid.
     pub(crate) glance: Option<Time>,
     /// Whether somebody else waits for the slice to end.
     pub(crate) is_awaited: bool,

@@ -42,7 +42,7 @@ impl FifoPriority {
     pub const DISPATCHER: FifoPriority = FifoPriority(99);
     /// The keeper: below the dispatchers, above what it may have to give back.
     pub const KEEPER: FifoPriority = FifoPriority(98);
-    /// The vCPU that was chosen to run.
+    /// The most urgent that a vCPU is made; [`Ladder`](priority::Ladder) has those below it.
     pub const CHOSEN: FifoPriority = FifoPriority(97);
 
     /// The priority with this number, or none if the kernel has none such.

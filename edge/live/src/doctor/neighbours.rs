@@ -5,10 +5,14 @@ use std::fs;
 
 use super::parse::thread_stat;
 use super::probe::{Host, ProbeError, Verdict};
+use crate::act::priority::Ladder;
 
 const FIFO: u32 = 1;
 const ROUND_ROBIN: u32 = 2;
 const DEADLINE: u32 = 6;
+
+/// How far below the dispatchers at 99 raised threads may be.
+const LEAST_RAISED: u32 = 99 - Ladder::LEAST.number() as u32;
 
 /// A real-time thread as it is ordered by urgency, with how many are like it.
 type Kinds = BTreeMap<(Urgency, String), u64>;
@@ -35,8 +39,8 @@ pub(super) fn real_time(_: &Host) -> Result<Verdict, ProbeError> {
     let kernel = format!("{kernel_threads} of the kernel's");
     let verdict = match kinds.keys().next() {
         None => Verdict::good(format!("none but {kernel}")),
-        // Raised threads run at 97 and below their dispatchers at 99.
-        Some((Urgency::Deadline | Urgency::Below99(0..=2), _)) => {
+        // As urgent as a raised thread may be, or more.
+        Some((urgency, _)) if *urgency <= Urgency::Below99(LEAST_RAISED) => {
             Verdict::limited(format!("{count} beside {kernel}: {list}"))
                 .hint("end them, or give them CPUs that no scenario uses")
         }
