@@ -425,7 +425,7 @@ impl<R: Read> Reader<R> {
             let slot = u32::try_from(self.number()?).map_err(|_| Fault::Damaged)?;
             let domain = u32::try_from(self.number()?).map_err(|_| Fault::Damaged)?;
             let number = u16::try_from(self.number()?).map_err(|_| Fault::Damaged)?;
-            let id = VcpuId::new(slot, DomId::new(domain), number);
+            let id = VcpuId::checked(slot, DomId::new(domain), number).ok_or(Fault::Damaged)?;
             let name = self.text()?;
             self.header.vcpus.push(VcpuName { id, name });
         }

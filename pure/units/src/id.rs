@@ -1,8 +1,7 @@
 //! Who: CPUs, domains and their vCPUs, and sets of CPUs.
 
-use core::cmp::Ordering;
 use core::fmt;
-use core::hash::{Hash, Hasher};
+use core::num::NonZeroU64;
 
 /// A CPU of the host, counted from zero.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -68,75 +67,74 @@ impl fmt::Display for DomId {
 ///
 /// Known by its `slot`, its place in every table that has a row a vCPU: slots are small, dense and
 /// unique, and ids are ordered by them. Domain and number say whose it is.
-#[derive(Clone, Copy, Debug)]
-pub struct VcpuId {
-    slot: u32,
-    domain: DomId,
-    number: u16,
-}
+///
+/// All of it is one word, and so is an `Option` of it: ids are what tables and queues are full of.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct VcpuId(NonZeroU64);
+
+/// Where the parts of the word begin: below them is a one, so that the word is never zero.
+const NUMBER: u32 = 1;
+const DOMAIN: u32 = NUMBER + u16::BITS;
+const SLOT: u32 = DOMAIN + 23;
 
 impl VcpuId {
     /// vCPU `number` of `domain`, kept in row `slot` of all tables.
+    ///
+    /// # Panics
+    /// If `slot` is not below 2^24, or the number of `domain` not below 2^23.
     #[must_use]
     #[inline]
     pub const fn new(slot: u32, domain: DomId, number: u16) -> VcpuId {
-        VcpuId { slot, domain, number }
+        VcpuId::checked(slot, domain, number).expect("an id beyond 2^24 slots or 2^23 domains")
+    }
+
+    /// The same, or none where `slot` or `domain` is too large.
+    #[must_use]
+    #[inline]
+    pub const fn checked(slot: u32, domain: DomId, number: u16) -> Option<VcpuId> {
+        if slot >> (u64::BITS - SLOT) != 0 || domain.0 >> (SLOT - DOMAIN) != 0 {
+            return None;
+        }
+        let (slot, domain, number) = (slot as u64, domain.0 as u64, number as u64);
+        match NonZeroU64::new(slot << SLOT | domain << DOMAIN | number << NUMBER | 1) {
+            Some(word) => Some(VcpuId(word)),
+            None => None,
+        }
     }
 
     /// Its row in every table by vCPU.
     #[must_use]
     #[inline]
     pub const fn slot(self) -> usize {
-        self.slot as usize
+        (self.0.get() >> SLOT) as usize
     }
 
     /// The domain it belongs to.
     #[must_use]
     #[inline]
+    #[allow(clippy::cast_possible_truncation)] // 23 bits.
     pub const fn domain(self) -> DomId {
-        self.domain
+        DomId((self.0.get() >> DOMAIN) as u32 & ((1 << (SLOT - DOMAIN)) - 1))
     }
 
     /// Its number within the domain.
     #[must_use]
     #[inline]
+    #[allow(clippy::cast_possible_truncation)] // What is above is cut off on purpose.
     pub const fn number(self) -> u16 {
-        self.number
+        (self.0.get() >> NUMBER) as u16
     }
 }
 
-impl PartialEq for VcpuId {
-    #[inline]
-    fn eq(&self, other: &VcpuId) -> bool {
-        self.slot == other.slot
-    }
-}
-
-impl Eq for VcpuId {}
-
-impl PartialOrd for VcpuId {
-    #[inline]
-    fn partial_cmp(&self, other: &VcpuId) -> Option<Ordering> {
-        Some(self.cmp(other))
-    }
-}
-
-impl Ord for VcpuId {
-    #[inline]
-    fn cmp(&self, other: &VcpuId) -> Ordering {
-        self.slot.cmp(&other.slot)
-    }
-}
-
-impl Hash for VcpuId {
-    fn hash<H: Hasher>(&self, state: &mut H) {
-        self.slot.hash(state);
+impl fmt::Debug for VcpuId {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(out, "{self} in slot {}", self.slot())
     }
 }
 
 impl fmt::Display for VcpuId {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(out, "{}v{}", self.domain, self.number)
+        write!(out, "{}v{}", self.domain(), self.number())
     }
 }
 
@@ -221,14 +219,34 @@ impl CpuSet {
 
     /// The CPUs in order of their number.
     #[inline]
-    pub fn iter(&self) -> impl Iterator<Item = CpuId> + use<> {
-        self.0.into_iter().enumerate().flat_map(|(word, mut bits)| {
-            core::iter::from_fn(move || {
-                let lowest = (bits != 0).then(|| bits.trailing_zeros() as usize)?;
-                bits &= bits - 1;
-                Some(CpuId::new(64 * word + lowest))
-            })
-        })
+    #[must_use]
+    pub fn iter(&self) -> CpuSetIter {
+        CpuSetIter { left: *self, word: 0 }
+    }
+}
+
+/// The CPUs of a set that have not been seen yet.
+#[derive(Clone, Debug)]
+pub struct CpuSetIter {
+    left: CpuSet,
+    /// There are none in the words before this.
+    word: usize,
+}
+
+impl Iterator for CpuSetIter {
+    type Item = CpuId;
+
+    #[inline]
+    fn next(&mut self) -> Option<CpuId> {
+        while let Some(bits) = self.left.0.get_mut(self.word) {
+            if *bits != 0 {
+                let lowest = bits.trailing_zeros() as usize;
+                *bits &= *bits - 1;
+                return Some(CpuId::new(64 * self.word + lowest));
+            }
+            self.word += 1;
+        }
+        None
     }
 }
 
@@ -273,6 +291,15 @@ mod tests {
     #[test]
     fn ids_are_written_as_people_say_them() {
         assert_eq!(VcpuId::new(7, DomId::new(2), 0).to_string(), "d2v0");
+        let least = VcpuId::new(0, DomId::new(0), 0);
+        let most = VcpuId::new((1 << 24) - 1, DomId::new((1 << 23) - 1), u16::MAX);
+        for (id, slot, domain, number) in
+            [(least, 0, 0, 0), (most, (1 << 24) - 1, (1 << 23) - 1, u16::MAX)]
+        {
+            assert_eq!((id.slot(), id.domain(), id.number()), (slot, DomId::new(domain), number));
+        }
+        assert_eq!(VcpuId::checked(1 << 24, DomId::new(0), 0), None);
+        assert_eq!(VcpuId::checked(0, DomId::new(1 << 23), 0), None);
         assert_eq!(CpuId::new(1).to_string(), "cpu1");
     }
 }
