@@ -441,50 +441,77 @@ impl Host {
         sink: &mut S,
     ) -> Result<(), Box<Fault>> {
         self.measure(cpu, hands, sink)?;
-        loop {
-            let pick = self.policy.pick(&self.moment, cpu);
-            let Pick::Run { vcpu, limit, claim } = pick else {
-                if self.moment.occupant(cpu).is_some() {
-                    self.turns.close(cpu, end, sink);
-                    self.turns.take(cpu);
-                    self.moment.vacate(cpu);
-                    hands.carry_out(Order::Idle { cpu });
-                }
-                break;
-            };
-            check::pick(vcpu, limit, cpu, &self.moment)?;
-            let until = limit.map(|limit| self.moment.now().after(limit));
-            let turn = Turn { vcpu, until, claim };
-            let before = self.turns.current(cpu);
-            if before == Some(&turn) {
-                break;
-            }
-            let is_new = before.is_none_or(|before| before.vcpu != vcpu);
-            if is_new || before.is_some_and(|before| before.claim != claim) {
-                self.turns.close(cpu, end, sink);
-            }
-            self.moment.occupy(cpu, vcpu);
-            self.turns.begin(cpu, turn, limit);
-            match hands.carry_out(Order::Run { cpu, vcpu, until, claim }) {
-                Outcome::Done if is_new => {
-                    self.policy.start(&self.moment, vcpu);
-                    break;
-                }
-                Outcome::Done => break,
-                Outcome::Refused => {
-                    sink.record(&Record::Refused { at: self.moment.now(), vcpu, cpu });
-                    self.turns.take(cpu);
-                    self.moment.vacate(cpu);
-                    self.moment.set_barred(vcpu, true);
-                    if !is_new {
-                        // It was in its turn and lost the rest of it; it must not be taken for
-                        // somebody who still has a CPU.
-                        self.policy.turn_over(&self.moment, vcpu, TurnEnd::Yield);
-                    }
-                }
-            }
+        if !self.ask_once(cpu, end, hands, sink)? {
+            self.ask_again(cpu, end, hands, sink)?;
         }
         hands.set_alarm(cpu, self.policy.alarm(cpu));
         Ok(())
+    }
+
+    /// Refusals are rare: apart, they cost the others nothing.
+    #[cold]
+    fn ask_again<H: Hands, S: Sink>(
+        &mut self,
+        cpu: CpuId,
+        end: RanEnd,
+        hands: &mut H,
+        sink: &mut S,
+    ) -> Result<(), Box<Fault>> {
+        while !self.ask_once(cpu, end, hands, sink)? {}
+        Ok(())
+    }
+
+    /// Whether the machine did what the policy wants for `cpu`.
+    #[inline(always)]
+    fn ask_once<H: Hands, S: Sink>(
+        &mut self,
+        cpu: CpuId,
+        end: RanEnd,
+        hands: &mut H,
+        sink: &mut S,
+    ) -> Result<bool, Box<Fault>> {
+        let Pick::Run { vcpu, limit, claim } = self.policy.pick(&self.moment, cpu) else {
+            if self.moment.occupant(cpu).is_some() {
+                self.turns.close(cpu, end, sink);
+                self.turns.take(cpu);
+                self.moment.vacate(cpu);
+                hands.carry_out(Order::Idle { cpu });
+            }
+            return Ok(true);
+        };
+        check::pick(vcpu, limit, cpu, &self.moment)?;
+        let until = limit.map(|limit| self.moment.now().after(limit));
+        let turn = Turn { vcpu, until, claim };
+        let before = self.turns.current(cpu);
+        if before == Some(&turn) {
+            return Ok(true);
+        }
+        let is_new = before.is_none_or(|before| before.vcpu != vcpu);
+        if is_new || before.is_some_and(|before| before.claim != claim) {
+            self.turns.close(cpu, end, sink);
+        }
+        self.moment.occupy(cpu, vcpu);
+        self.turns.begin(cpu, turn, limit);
+        if hands.carry_out(Order::Run { cpu, vcpu, until, claim }) == Outcome::Refused {
+            self.refused(cpu, vcpu, is_new, sink);
+            return Ok(false);
+        }
+        if is_new {
+            self.policy.start(&self.moment, vcpu);
+        }
+        Ok(true)
+    }
+
+    #[cold]
+    fn refused<S: Sink>(&mut self, cpu: CpuId, vcpu: VcpuId, is_new: bool, sink: &mut S) {
+        sink.record(&Record::Refused { at: self.moment.now(), vcpu, cpu });
+        self.turns.take(cpu);
+        self.moment.vacate(cpu);
+        self.moment.set_barred(vcpu, true);
+        if !is_new {
+            // It was in its turn and lost the rest of it; it must not be taken for somebody who
+            // still has a CPU.
+            self.policy.turn_over(&self.moment, vcpu, TurnEnd::Yield);
+        }
     }
 }
