@@ -7,6 +7,7 @@ use slackline_units::{CpuShare, Span};
 use super::Setting;
 
 /// Errors in millionths of the share, smallest first.
+#[derive(Clone, Default)]
 pub(crate) struct Errors(Vec<f64>);
 
 impl Errors {
@@ -15,6 +16,15 @@ impl Errors {
         let mut all: Vec<f64> = parts.into_iter().flat_map(|part| part.0).collect();
         all.sort_by(f64::total_cmp);
         Errors(all)
+    }
+
+    /// Of how many seconds.
+    pub(crate) fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
     }
 
     /// So many percent of the seconds were no further off.
