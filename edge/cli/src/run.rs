@@ -84,8 +84,8 @@ impl Live {
 
 /// What a scenario with devices says and a live run has of its own.
 const ONLY_SIMULATED: &str = "note:  live, Linux's own network, disk and scheduling take the \
-    place of [driver], [nic], [disk], `kernel`, `dispatch` and `priority`, and of `delay` and \
-    `retry` of clients\n";
+    place of [driver], [nic], [disk], `kernel`, `dispatch`, `cache` and `priority`, and of `delay` \
+    and `retry` of clients\n";
 
 /// Runs on this machine; what is kept is kept.
 pub(crate) fn live(

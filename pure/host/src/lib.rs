@@ -240,6 +240,7 @@ impl Host {
         if self.moment.is_awake(vcpu) && self.moment.cpu_of(vcpu).is_none() {
             // It may have been moved to a CPU that was asked before the one it was on.
             self.ask_all(cpus, RanEnd::Preempted, hands, sink)?;
+            self.offer(vcpu, cpus, hands, sink)?;
         }
         Ok(())
     }
@@ -298,13 +299,25 @@ impl Host {
         sink.record(&Record::Woke { at: self.moment.now(), vcpu });
         let cpus = self.policy.wake(&self.moment, vcpu);
         self.ask_all(cpus, RanEnd::Preempted, hands, sink)?;
+        self.offer(vcpu, cpus, hands, sink)
+    }
+
+    /// Offers a vCPU that waits to an idle CPU, if there is one that has not been asked.
+    #[inline]
+    fn offer<H: Hands, S: Sink>(
+        &mut self,
+        vcpu: VcpuId,
+        asked: CpuSet,
+        hands: &mut H,
+        sink: &mut S,
+    ) -> Result<(), Box<Fault>> {
         let idle = self.moment.idle();
         let idle = if idle.is_empty() { idle } else { idle.and(&self.moment.allowed(vcpu)) };
         if idle.is_empty() || self.moment.cpu_of(vcpu).is_some() {
             return Ok(());
         }
         let last = self.moment.last_cpu_of(vcpu).filter(|&cpu| idle.contains(cpu));
-        match last.or_else(|| idle.first()).filter(|&cpu| !cpus.contains(cpu)) {
+        match last.or_else(|| idle.first()).filter(|&cpu| !asked.contains(cpu)) {
             Some(cpu) => self.ask(cpu, RanEnd::Preempted, hands, sink),
             None => Ok(()),
         }

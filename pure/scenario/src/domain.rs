@@ -12,8 +12,8 @@ use crate::{Domain, LiveSubject, MOST_STEPS, MOST_VCPUS, Threads};
 use crate::{parameters, terms};
 
 const KEYS: &[&str] = &[
-    "name", "vcpus", "work", "share", "cpus", "vcpu", "kernel", "task", "dispatch", "live",
-    "joins", "leaves", "copies",
+    "name", "vcpus", "work", "share", "cpus", "vcpu", "kernel", "task", "dispatch", "cache",
+    "live", "joins", "leaves", "copies",
 ];
 const LIVE_KEYS: &[&str] = &["command", "pid", "threads"];
 const THREADS: &[&str] = &["process", "vcpus"];
@@ -95,7 +95,8 @@ impl All<'_> {
             check_live(table, live, vcpus)?;
         }
         let Guest { program, system } = Guest::read(self.run, table, name)?;
-        let dispatch = table.maybe("dispatch", |item| item.span())?.unwrap_or(Span::ZERO);
+        let cost = |key| table.maybe(key, |item| item.span());
+        let (dispatch, cache) = (cost("dispatch")?, cost("cache")?);
         let (joins, leaves) = self.stay(table)?;
         let shares = parameters::shares(table)?;
         let cpus = table.maybe("cpus", |item| terms::cpus(&item, self.run.cpus))?;
@@ -112,7 +113,8 @@ impl All<'_> {
             vcpus: Vec::with_capacity(vcpus),
             program,
             system,
-            dispatch,
+            dispatch: dispatch.unwrap_or(Span::ZERO),
+            cache: cache.unwrap_or(Span::ZERO),
             cpus,
             live,
             joins,

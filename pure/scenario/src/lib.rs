@@ -126,6 +126,8 @@ pub struct Domain {
     pub system: Option<io::System>,
     /// What it costs one of its vCPUs to be switched to when another or none ran before.
     pub dispatch: Span,
+    /// What it costs one of its vCPUs to fill the cache with all that it keeps there.
+    pub cache: Span,
     /// Where its vCPUs may run; none is everywhere.
     cpus: Option<CpuSet>,
     /// What is scheduled in its stead on a live host; none for a load process that does `program`.

@@ -8,6 +8,7 @@ use slackline_host::{Hands, Order, Outcome, Used};
 use slackline_scenario::{Draw, HostSpec, Purpose, Scenario, Stream};
 use slackline_units::{CpuId, Span, Time, VcpuId};
 
+use crate::cold::Cold;
 use crate::guest::Guests;
 use crate::queue::{Event, Queue};
 
@@ -39,6 +40,8 @@ struct Cpu {
     last: Option<VcpuId>,
     /// Nobody has been here since.
     was_idle: bool,
+    /// Since when the occupant has been here.
+    began: Time,
     /// Up to when the occupant's time has been measured.
     measured: Time,
     /// Up to when its work has been counted; later than now while a switch is being paid for.
@@ -65,8 +68,7 @@ pub(crate) struct Cpus {
     firsts: Tournament,
     switch: Span,
     migrate: Span,
-    /// By domain; empty if it costs nobody anything.
-    dispatch: Vec<Span>,
+    cold: Cold,
     timers: Timers,
     refuse_ppm: u32,
     /// By slot: where each vCPU last ran.
@@ -81,6 +83,7 @@ impl Cpus {
             occupant: None,
             last: None,
             was_idle: true,
+            began: Time::START,
             measured: Time::START,
             worked: Time::START,
             work_ends: Time::NEVER,
@@ -95,7 +98,7 @@ impl Cpus {
             firsts: Tournament::new(host.cpus),
             switch: host.switch,
             migrate: host.migrate,
-            dispatch: dispatch_costs(scenario),
+            cold: Cold::new(scenario),
             timers: Timers::new(host),
             refuse_ppm: host.refuse,
             homes: vec![None; vcpus],
@@ -190,12 +193,16 @@ impl Cpus {
         if home.is_some_and(|home| home != cpu) {
             cost += self.migrate;
         }
-        if !self.dispatch.is_empty() && (this.was_idle || this.last != Some(vcpu)) {
-            cost += self.dispatch[vcpu.domain().number() as usize];
+        if !self.cold.is_free() {
+            cost += self.cold.refill(vcpu, cpu, home);
+            if this.was_idle || this.last != Some(vcpu) {
+                cost += self.cold.dispatch(vcpu);
+            }
         }
         this.was_idle = false;
         this.occupant = Some(vcpu);
         this.last = Some(vcpu);
+        this.began = now;
         this.measured = now;
         this.worked = now + cost;
         this.work_ends = this.worked.after(guests.left(vcpu));
@@ -208,6 +215,9 @@ impl Cpus {
             guests.compute(vcpu, now.since(this.worked));
             this.work_ends = Time::NEVER;
             this.limit = OFF;
+            if !self.cold.is_free() {
+                self.cold.stop(vcpu, cpu, now - this.began);
+            }
         }
     }
 
@@ -219,11 +229,6 @@ impl Cpus {
         let (at, timer) = self.cpus[cpu.index()].next();
         self.firsts.set(cpu, (at, timer));
     }
-}
-
-fn dispatch_costs(scenario: &Scenario) -> Vec<Span> {
-    let costs = scenario.domains.iter().map(|domain| domain.dispatch);
-    if costs.clone().all(Span::is_zero) { Vec::new() } else { costs.collect() }
 }
 
 impl Timers {

@@ -9,6 +9,7 @@
 
 mod action;
 mod admission;
+mod cold;
 mod cpu;
 mod guest;
 mod io;

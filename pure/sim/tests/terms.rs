@@ -1,4 +1,5 @@
-//! Where vCPUs may run, pauses, coarse timers, and the order of what happens at one instant.
+//! Where vCPUs may run, pauses, cold caches, coarse timers, and the order of what happens at one
+//! instant.
 
 use slackline_scenario::Scenario;
 use slackline_sim::Outcome;
@@ -91,6 +92,22 @@ fn who_is_pushed_off_its_cpu_goes_on_where_one_idles() {
     }
 }
 
+/// From one CPU to the other, on which nobody is: at that very instant.
+#[test]
+fn who_is_confined_to_an_idle_cpu_runs_there_at_once() {
+    let xens = "name = 'round-robin', rules = 'xen-2.0'";
+    for policy in [ROUND_ROBIN, xens, "name = 'bvt'", "name = 'credit'", "name = 'sedf'"] {
+        let records = records(
+            policy,
+            "[host]\ncpus = 2\n\
+             [[domain]]\nname = 'a'\nwork = { kind = 'spin' }\ncpus = [0]\n\
+             [[change]]\nat = '12ms'\ndomain = 'a'\ncpus = [1]\n",
+        );
+        let moved = stretches(&records, 0).into_iter().find(|&(cpu, ..)| cpu == 1);
+        assert_eq!(moved.map(|(_, from, _)| from), Some(ms(12)), "{policy}");
+    }
+}
+
 #[test]
 fn who_is_paused_in_the_middle_of_its_work_goes_on_with_it() {
     let records = records(
@@ -125,6 +142,31 @@ fn a_sleep_that_ends_in_a_pause_ends_with_the_pause() {
     assert_eq!(wakes_with("10ms", "12ms"), [0, 12, 22, 32].map(ms));
     // Its work was done when the pause began, so that the sleep begins when it ends.
     assert_eq!(wakes_with("11ms", "12ms"), [0, 10, 21, 31].map(ms));
+}
+
+/// At first a cache of 2 ms is empty, so of the first turn 8 ms are work. Then others have run for
+/// long, for 1 ms, or not at all; and on another CPU nothing of it is there.
+#[test]
+fn who_comes_back_pays_for_what_others_have_pushed_out_of_the_cache() {
+    let ends = |host: &str, a: &str, others: &str| {
+        let records = records(
+            ROUND_ROBIN,
+            &format!(
+                "[host]\n{host}\n\
+                 [[domain]]\nname = 'a'\ncache = '2ms'\nwork = {{ {a} }}\n{others}"
+            ),
+        );
+        stretches(&records, 0).last().expect("a ran").2
+    };
+    let long = "kind = 'batch', total = '20ms'";
+    let spin = "[[domain]]\nname = 'b'\nwork = { kind = 'spin' }\n";
+    let short = "[[domain]]\nname = 'b'\nwork = { kind = 'batch', total = '1ms' }\njoins = '5ms'\n";
+    let one = "cpus = 1";
+    assert_eq!(ends(one, long, spin), ms(46)); // 8 + 8 + 4 of 10 + 10 + 6, and 20 of `b`.
+    assert_eq!(ends(one, long, short), ms(24)); // 8 + 12 of 10 + 13, and `b` between them.
+    assert_eq!(ends(one, long, ""), ms(22));
+    let moves = "[[change]]\nat = '12ms'\ndomain = 'a'\ncpus = [1]\n";
+    assert_eq!(ends("cpus = 2", long, moves), ms(24));
 }
 
 #[test]

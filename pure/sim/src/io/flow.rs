@@ -135,6 +135,7 @@ impl Io<'_> {
                 self.send(id, packet.saying(Says::Closed), queue);
             }
             Says::Told => {
+                system.moved += SEGMENT;
                 flow.expected -= 1;
                 if flow.expected == 0 {
                     let task = flow.task;
