@@ -49,3 +49,10 @@ fn the_ttcp_of_diestelhorst_is_as_published() {
     all_reproduced(strict.iter().filter(is_throughput), 6);
     all_reproduced(slower.iter().filter(is_throughput), 6);
 }
+
+/// Times to compile against dom0's, alone and three at once.
+#[test]
+fn the_compile_of_diestelhorst_is_as_published() {
+    let rows = rows(&read("diestelhorst-2007"), "table-3.2");
+    all_reproduced(rows.iter().filter(|row| row.id.ends_with(".ratio")), 6);
+}
