@@ -47,24 +47,24 @@ impl Cold {
         self.prices.is_empty()
     }
 
-    /// What a vCPU pays for being switched to.
-    #[inline]
-    pub(crate) fn dispatch(&self, vcpu: VcpuId) -> Span {
-        self.prices[vcpu.domain().number() as usize].dispatch
-    }
-
-    /// What a vCPU that ran at `home` last pays for filling the cache again.
-    #[inline]
-    pub(crate) fn refill(&self, vcpu: VcpuId, cpu: CpuId, home: Option<CpuId>) -> Span {
-        let cache = self.prices[vcpu.domain().number() as usize].cache;
+    /// What a vCPU pays for coming to a CPU on which somebody or nobody was right before it, having
+    /// run last at `home`.
+    #[inline(never)] // Most hosts have nothing of it.
+    pub(crate) fn start(
+        &self,
+        (vcpu, before): (VcpuId, Option<VcpuId>),
+        (cpu, home): (CpuId, Option<CpuId>),
+    ) -> Span {
+        let price = self.prices[vcpu.domain().number() as usize];
+        let dispatch = if before == Some(vcpu) { Span::ZERO } else { price.dispatch };
         if home != Some(cpu) {
-            return cache;
+            return dispatch + price.cache;
         }
-        cache.min(self.used[cpu.index()] - self.left_at[vcpu.slot()])
+        dispatch + price.cache.min(self.used[cpu.index()] - self.left_at[vcpu.slot()])
     }
 
     /// A vCPU stops on a CPU on which it has been for so long.
-    #[inline]
+    #[inline(never)] // As above.
     pub(crate) fn stop(&mut self, vcpu: VcpuId, cpu: CpuId, ran: Span) {
         self.used[cpu.index()] += ran;
         self.left_at[vcpu.slot()] = self.used[cpu.index()];

@@ -194,10 +194,8 @@ impl Cpus {
             cost += self.migrate;
         }
         if !self.cold.is_free() {
-            cost += self.cold.refill(vcpu, cpu, home);
-            if this.was_idle || this.last != Some(vcpu) {
-                cost += self.cold.dispatch(vcpu);
-            }
+            let before = this.last.filter(|_| !this.was_idle);
+            cost += self.cold.start((vcpu, before), (cpu, home));
         }
         this.was_idle = false;
         this.occupant = Some(vcpu);
