@@ -1,8 +1,8 @@
 //! What a domain pays for coming to a CPU after others: for the switch, and for what it has kept in
 //! the cache and they have pushed out of it.
 //!
-//! Others push out as fast as a cache can be filled. So who comes back pays for as long as they have
-//! run there since, and at most for all that it keeps. On another CPU it finds nothing of it.
+//! Others push out as fast as a cache can be filled. So who comes back pays for as long as they
+//! have run there since, and at most for all that it keeps. On another CPU it finds nothing of it.
 
 use slackline_scenario::Scenario;
 use slackline_units::{CpuId, Span, VcpuId};
