@@ -26,16 +26,17 @@ pub(crate) fn check(args: &Check) -> Result<(), Problem> {
         });
         terminal::print(&format!("{found:#}\n"))?;
     } else {
-        let (domains, claims) = (scenario.domains.len(), scenario.claims.len());
+        let domains = number_of(scenario.domains.len(), "domain");
+        let claims = number_of(scenario.claims.len(), "claim");
+        let (cpus, vcpus) = (number_of(scenario.host.cpus, "CPU"), number_of(vcpus, "vCPU"));
         let verdict = match (&refused, expected) {
             (None, _) => "everything can be promised".to_string(),
             (Some(why), true) => format!("refused, as it says it must be: {why}"),
             (Some(_), false) => "refused".to_string(),
         };
         terminal::print(&format!(
-            "{}\n  {} on {} CPUs for {}: {domains} domains, {vcpus} vCPUs, {claims} claims\n  \
-             {verdict}\n",
-            scenario.title, scenario.policy, scenario.host.cpus, scenario.length,
+            "{}\n  {} on {cpus} for {}: {domains}, {vcpus}, {claims}\n  {verdict}\n",
+            scenario.title, scenario.policy, scenario.length,
         ))?;
     }
     match admitted {
@@ -43,4 +44,10 @@ pub(crate) fn check(args: &Check) -> Result<(), Problem> {
         Err(error) if !expected => Err(Problem::of_sim(&args.file, &scenario, error)),
         _ => Ok(()),
     }
+}
+
+/// `1 CPU`, `2 CPUs`.
+fn number_of(count: usize, what: &str) -> String {
+    let plural = if count == 1 { "" } else { "s" };
+    format!("{count} {what}{plural}")
 }
