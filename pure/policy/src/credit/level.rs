@@ -134,7 +134,7 @@ impl Credit {
         }
         let each = self.grant(row);
         if each == 0 {
-            return; // Who is about to join has no account yet.
+            return;
         }
         for vcpu in &self.domains[row].vcpus {
             let account = &mut self.vcpus[*vcpu];

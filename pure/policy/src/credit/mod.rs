@@ -170,7 +170,6 @@ impl Policy for Credit {
     fn admit(&mut self, at: &Moment, vcpu: VcpuId, share: &Values) -> Result<(), AdmitError> {
         self.begin(at.now());
         let domain = self.domains.join(vcpu);
-        self.change_terms(domain, share);
         let home = self.emptiest(at, vcpu);
         self.cpus[home.index()].residents += 1;
         let account = Vcpu {
@@ -187,6 +186,7 @@ impl Policy for Credit {
             held: 0,
         };
         self.vcpus.insert(vcpu, account);
+        self.change_terms(domain, share);
         if self.rules.newcomers == Newcomers::Active {
             self.become_active(vcpu);
         }

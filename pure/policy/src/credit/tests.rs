@@ -1,8 +1,11 @@
 //! Pictures of every rule. Where `tick=1ms slice=3ms` a column is ten of Xen's milliseconds.
 
-use slackline_units::Span;
+use slackline_units::{CpuId, DomId, Span, Time, VcpuId};
 
 use crate::picture::{picture, picture_on, turns};
+use crate::{Moment, Topology, Values};
+
+use super::SPEC;
 
 /// The reference, section 13.2: the second is still boosted at 30 ms. At 60 ms it is in debt, at 90
 /// ms neither is; so they take turns for ever.
@@ -450,4 +453,28 @@ fn a_century_is_not_too_long() {
             }
         }
     }
+}
+
+/// Of 17 domains the first accounting visits 16; the last is joined by one more vCPU before its
+/// credit has been added to any account.
+#[test]
+fn a_domain_grows_while_credit_is_still_to_come() {
+    let values = Values::defaults(SPEC.policy_fields).unwrap();
+    let share = Values::defaults(SPEC.share_fields).unwrap();
+    let mut policy = (SPEC.build)(&values, Topology::flat(1));
+    let mut at = Moment::at_start(1);
+    let ids = (0..17).map(|slot| VcpuId::new(slot, DomId::new(slot), 0));
+    let late = VcpuId::new(17, DomId::new(16), 1);
+    for vcpu in ids.chain([late]) {
+        if vcpu == late {
+            at.advance(Time::START + Span::from_ms(30));
+            policy.ring(&at, CpuId::new(0));
+        }
+        at.join(vcpu);
+        policy.admit(&at, vcpu, &share).unwrap();
+        at.set_awake(vcpu, true);
+        policy.wake(&at, vcpu);
+    }
+    let active = ("active", "true".to_owned());
+    assert!(policy.account(late).contains(&active));
 }
