@@ -233,17 +233,10 @@ impl Credit {
     pub(super) fn set_class(&mut self, vcpu: VcpuId, class: Class) {
         let account = &mut self.vcpus[vcpu];
         if core::mem::replace(&mut account.class, class) != class {
-            self.place_by_class(vcpu, class);
-        }
-    }
-
-    fn place_by_class(&mut self, vcpu: VcpuId, class: Class) {
-        let Some(cpu) = self.queues.list_of(vcpu) else { return };
-        if self.rules.changes == Changes::Tick {
-            self.queues.reclass(vcpu, class);
-        } else {
-            self.queues.remove(vcpu);
-            self.queues.push(cpu, class, vcpu);
+            match self.rules.changes {
+                Changes::Now => self.queues.requeue(vcpu, class),
+                Changes::Tick => self.queues.reclass(vcpu, class),
+            }
         }
     }
 

@@ -31,7 +31,9 @@ const CLASSES: [Class; 5] = [Class::Parked, Class::Idle, Class::Over, Class::Und
 /// No node.
 const NONE: u32 = u32::MAX;
 
+/// Two to a cache line, and its place is a shift away from its number.
 #[derive(Clone, Copy, Debug)]
+#[repr(align(32))]
 struct Node {
     before: u32,
     after: u32,
@@ -118,7 +120,17 @@ impl RunQueues {
         self.take_out(cpu.index());
     }
 
-    /// The class of a vCPU that is in a list changes; it stays where it is.
+    /// The class of a vCPU changes; if it is in a list it goes behind all of its class.
+    pub(super) fn requeue(&mut self, vcpu: VcpuId, class: Class) {
+        let node = self.lists.len() + vcpu.slot();
+        if let Some(cpu) = self.nodes.get(node).and_then(|node| node.list) {
+            self.take_out(node);
+            self.nodes[node].class = class;
+            self.insert(cpu, node, class as usize);
+        }
+    }
+
+    /// The class of a vCPU changes; if it is in a list it stays where it is.
     pub(super) fn reclass(&mut self, vcpu: VcpuId, class: Class) {
         let node = self.lists.len() + vcpu.slot();
         let Some(cpu) = self.nodes.get(node).and_then(|node| node.list) else { return };
@@ -161,11 +173,11 @@ impl RunQueues {
         self.lists[cpu.index()].is_stale = true;
     }
 
+    #[inline]
     fn node(&mut self, vcpu: VcpuId, class: Class) -> usize {
         let index = self.lists.len() + vcpu.slot();
         if self.nodes.len() <= index {
-            let node = Node { before: NONE, after: NONE, vcpu: None, list: None, class };
-            self.nodes.resize(index + 1, node);
+            self.grow(index + 1);
         }
         let node = &mut self.nodes[index];
         debug_assert!(node.list.is_none(), "{vcpu} stands in a list already");
@@ -173,42 +185,58 @@ impl RunQueues {
         index
     }
 
+    #[cold]
+    fn grow(&mut self, nodes: usize) {
+        let node = Node { before: NONE, after: NONE, vcpu: None, list: None, class: Class::Parked };
+        self.nodes.resize(nodes, node);
+    }
+
     /// Inserts a node before the first below a class; above all classes is the front.
     #[allow(clippy::cast_possible_truncation)] // Slots are 32 bits wide, less the CPUs.
     fn insert(&mut self, cpu: CpuId, index: usize, above: usize) {
         self.refresh(cpu);
-        let list = &self.lists[cpu.index()];
+        let list = &mut self.lists[cpu.index()];
         let place = list.below.get(above).copied().unwrap_or(list.first);
-        self.link(cpu, index as u32, place);
         let class = self.nodes[index].class as usize;
-        for below in &mut self.lists[cpu.index()].below[class + 1..] {
-            if *below == place {
-                *below = index as u32;
+        for above in 1..CLASSES.len() {
+            if list.below[above] == place && class < above {
+                list.below[above] = index as u32;
             }
         }
+        self.link(cpu, index as u32, place);
     }
 
     #[allow(clippy::cast_possible_truncation)] // As above.
     fn take_out(&mut self, index: usize) {
-        let Some(cpu) = self.nodes[index].list else { return };
+        let Node { after, list, .. } = self.nodes[index];
+        let Some(cpu) = list else { return };
         self.refresh(cpu);
-        for class in 1..CLASSES.len() {
-            if self.lists[cpu.index()].below[class] == index as u32 {
-                let mut next = self.nodes[index].after;
-                while next != NONE && self.nodes[next as usize].class as usize >= class {
-                    next = self.nodes[next as usize].after;
+        let list = &mut self.lists[cpu.index()];
+        for above in 1..CLASSES.len() {
+            if list.below[above] == index as u32 {
+                let mut next = after;
+                // Only where classes have changed since the list was sorted is it not the next.
+                while let Some(node) = self.nodes.get(next as usize)
+                    && node.class as usize >= above
+                {
+                    next = node.after;
                 }
-                self.lists[cpu.index()].below[class] = next;
+                list.below[above] = next;
             }
         }
         self.unlink(cpu, index as u32);
     }
 
     /// Finds the first of lower class anew where classes have changed.
+    #[inline]
     fn refresh(&mut self, cpu: CpuId) {
-        if !core::mem::replace(&mut self.lists[cpu.index()].is_stale, false) {
-            return;
+        if self.lists[cpu.index()].is_stale {
+            self.find_below(cpu);
         }
+    }
+
+    #[cold]
+    fn find_below(&mut self, cpu: CpuId) {
         let mut below = [NONE; CLASSES.len()];
         let mut at = self.lists[cpu.index()].first;
         while at != NONE && below[1] == NONE {
@@ -220,9 +248,11 @@ impl RunQueues {
             }
             at = node.after;
         }
-        self.lists[cpu.index()].below = below;
+        let list = &mut self.lists[cpu.index()];
+        (list.below, list.is_stale) = (below, false);
     }
 
+    #[inline]
     fn link(&mut self, cpu: CpuId, index: u32, place: u32) {
         let list = &mut self.lists[cpu.index()];
         let before = match self.nodes.get_mut(place as usize) {
@@ -237,8 +267,11 @@ impl RunQueues {
         (node.before, node.after, node.list) = (before, place, Some(cpu));
     }
 
+    #[inline]
     fn unlink(&mut self, cpu: CpuId, index: u32) {
-        let Node { before, after, .. } = self.nodes[index as usize];
+        let node = &mut self.nodes[index as usize];
+        let (before, after) = (node.before, node.after);
+        node.list = None;
         let list = &mut self.lists[cpu.index()];
         match self.nodes.get_mut(before as usize) {
             Some(node) => node.after = after,
@@ -248,6 +281,5 @@ impl RunQueues {
             Some(node) => node.before = before,
             None => list.last = before,
         }
-        self.nodes[index as usize].list = None;
     }
 }
