@@ -29,10 +29,9 @@ impl Credit {
     /// cut short otherwise.
     fn apply_changes(&mut self, at: &Moment) {
         for cpu in (0..self.cpus.len()).map(CpuId::new) {
-            let can = |vcpu, cpu| self.can_soon(at, vcpu, cpu);
             let passes = match self.cpus[cpu.index()].chosen {
                 Some(vcpu) => self.vcpus[vcpu].class == Class::Parked,
-                None => self.best(at, cpu, &can).is_some(),
+                None => self.best(at, cpu, |vcpu| self.can_soon(at, vcpu, cpu)).is_some(),
             };
             if passes {
                 self.pass(at, cpu, Why::Preempted);
@@ -48,7 +47,8 @@ impl Credit {
             self.balance = 0;
             return;
         }
-        let (period, credit) = (self.rules.period(), self.rules.credit());
+        let credit = self.rules.credit;
+        let period = self.rules.period / credit;
         let cpus = i64::try_from(self.cpus.len()).expect("a host has few CPUs");
         let mut sharing = Sharing::new(Pool { period, cpus, weight, balance: self.balance });
         let mut balance = 0;
@@ -80,7 +80,7 @@ impl Credit {
     /// cap lets it use in a period, if it has one. Returns its credit for the balance.
     #[inline]
     pub(super) fn close_account(&mut self, at: &Moment, vcpu: VcpuId, allowed: Option<i64>) -> i64 {
-        let period = self.rules.period() * self.rules.credit();
+        let period = self.rules.period;
         let bound = match self.rules.floor {
             Floor::Period => period,
             Floor::Turns => period.saturating_mul(self.domains.active + 1),
@@ -157,8 +157,7 @@ impl Credit {
             self.set_class(vcpu, Class::Under);
         }
         if self.rules.sampling == Sampling::Tick {
-            let ticks = self.rules.period() / 3 * self.rules.credit();
-            self.vcpus[vcpu].credit -= ticks;
+            self.vcpus[vcpu].credit -= self.rules.period / 3;
         }
         if !self.vcpus[vcpu].is_active {
             self.become_active(vcpu);

@@ -5,6 +5,7 @@ use alloc::vec::Vec;
 
 use slackline_units::{CpuShare, DomId, Span, Time, VcpuId, Weight};
 
+use super::Vcpu;
 use super::level::Counted;
 
 /// A domain's account. Amounts are nanoseconds of CPU time.
@@ -44,6 +45,8 @@ pub(super) struct Domains {
     pub(super) list: Vec<usize>,
     /// Of all active domains.
     pub(super) weight: i64,
+    /// How many have a cap. Mostly none has, and then no domain needs to be looked at.
+    capped: usize,
     /// The capped domains that are spending.
     pub(super) spending: Vec<usize>,
     /// Active vCPUs of all domains.
@@ -107,6 +110,8 @@ impl Domains {
     pub(super) fn change(&mut self, row: usize, weight: Weight, cap: Option<CpuShare>) {
         let domain = &mut self.rows[row];
         let before = core::mem::replace(&mut domain.weight, i64::from(weight.get()));
+        self.capped += usize::from(cap.is_some());
+        self.capped -= usize::from(domain.cap.is_some());
         domain.cap = cap;
         if domain.active > 0 {
             self.weight += domain.weight - before;
@@ -118,14 +123,22 @@ impl Domains {
         let domain = &mut self.rows[row];
         domain.vcpus.retain(|&other| other != vcpu);
         if domain.vcpus.is_empty() {
+            self.capped -= usize::from(domain.cap.is_some());
             self.by_id.remove(&domain.id);
             self.free.push(row);
             self.spending.retain(|&other| other != row);
         }
     }
 
+    #[inline]
     pub(super) fn is_capped(&self, row: usize) -> bool {
-        self.rows[row].cap.is_some()
+        self.capped > 0 && self.rows[row].cap.is_some()
+    }
+
+    /// Whether a domain has nothing left under its cap.
+    #[inline]
+    pub(super) fn is_broke(&self, row: usize) -> bool {
+        self.is_capped(row) && self.rows[row].budget <= 0
     }
 
     /// A domain's budget becomes less.
@@ -144,10 +157,16 @@ impl Domains {
         self.spend(row, part);
     }
 
-    /// A vCPU uses some of what it holds.
-    pub(super) fn use_up(&mut self, row: usize, used: i64) {
-        let held = &mut self.rows[row].held;
+    /// A vCPU uses some of what it holds. Off its CPU it holds nothing.
+    #[inline(never)] // Who has no cap need not pay for it.
+    pub(super) fn charge(&mut self, account: &mut Vcpu, used: i64) {
+        account.held = account.held.saturating_sub(used);
+        let held = &mut self.rows[account.domain].held;
         *held = held.saturating_sub(used);
+        if account.on.is_none() {
+            let owed = core::mem::take(&mut account.held);
+            self.give_back(account.domain, owed);
+        }
     }
 
     /// A vCPU gives back what it has not used, or owes what it has used beyond.

@@ -191,9 +191,12 @@ impl Credit {
     }
 
     /// What a turn of a vCPU may take from its domain's budget: an even part, but not a sliver.
+    #[inline]
     pub(super) fn portion(&self, row: usize) -> Option<Span> {
+        if !self.domains.is_capped(row) {
+            return None;
+        }
         let domain = &self.domains[row];
-        domain.cap?;
         let even = domain.budget / domain.active.max(1);
         let sliver = nanoseconds(self.rules.tick / 10);
         let portion = even.max(sliver).min(domain.budget).max(0);

@@ -143,7 +143,8 @@ struct Cpu {
     residents: usize,
 }
 
-/// A vCPU's account.
+/// A vCPU's account: a cache line.
+#[repr(align(64))]
 struct Vcpu {
     domain: usize,
     /// In whose list it belongs, and where it runs.
@@ -234,10 +235,7 @@ impl Policy for Credit {
         let Some(cpu) = at.cpu_of(vcpu) else { return };
         self.cpus[cpu.index()].asks = None;
         if self.cpus[cpu.index()].chosen != Some(vcpu) {
-            // The chosen one cannot run, so the next best one does.
-            self.put_back(at, cpu, Why::Preempted);
-            self.queues.put_mark(cpu);
-            self.take(at, cpu, vcpu);
+            self.replace(at, cpu, vcpu);
         }
         self.tell_later(at, cpu);
     }
@@ -247,12 +245,7 @@ impl Policy for Credit {
         let account = &mut self.vcpus[vcpu];
         account.paid += ran;
         if self.rules.park == Park::Budget && self.domains.is_capped(account.domain) {
-            account.held = account.held.saturating_sub(used);
-            self.domains.use_up(account.domain, used);
-            if account.on.is_none() {
-                let held = core::mem::take(&mut account.held);
-                self.domains.give_back(account.domain, held);
-            }
+            self.domains.charge(account, used);
         }
         if self.rules.boost == Boost::Exact {
             account.boost = account.boost.left_after(ran);
@@ -285,24 +278,10 @@ impl Policy for Credit {
 
     fn pick(&self, at: &Moment, cpu: CpuId) -> Pick {
         let this = &self.cpus[cpu.index()];
-        let can = |&vcpu: &VcpuId| at.is_eligible(vcpu, cpu);
-        let leaves = |vcpu| at.cpu_of(vcpu).is_some_and(|other| other != cpu);
-        let (vcpu, limit) = match this.chosen.filter(can) {
-            Some(vcpu) => (vcpu, this.until.since(at.now())),
-            None if this.chosen.is_none() && self.rules.changes == Changes::Tick => {
-                return Pick::Idle; // It passes when it is told to, or has idled for a slice.
-            }
-            None if self.rules.changes == Changes::Now && this.chosen.is_some_and(leaves) => {
-                return Pick::Idle; // The chosen one comes at this very instant.
-            }
-            None => match self.best(at, cpu, &|vcpu, cpu| at.is_eligible(vcpu, cpu)) {
-                Some(vcpu) => (vcpu, self.turn(vcpu)),
-                None => return Pick::Idle,
-            },
-        };
-        // A turn that ends at this very instant, or ended while a timer was late, ends at the next.
-        let limit = Some(limit.max(Span::from_ns(1)));
-        Pick::Run { vcpu, limit, claim: Claim::Due }
+        match this.chosen {
+            Some(vcpu) if at.is_eligible(vcpu, cpu) => run(vcpu, this.until.since(at.now())),
+            _ => self.stand_in(at, cpu),
+        }
     }
 
     fn alarm(&self, cpu: CpuId) -> Option<Time> {
@@ -361,6 +340,12 @@ enum Why {
     Preempted,
 }
 
+/// A turn that ends at this very instant, or ended while a timer was late, ends at the next.
+fn run(vcpu: VcpuId, limit: Span) -> Pick {
+    let limit = Some(limit.max(Span::from_ns(1)));
+    Pick::Run { vcpu, limit, claim: Claim::Due }
+}
+
 impl Credit {
     fn new(rules: Rules, topology: Topology) -> Credit {
         let cpu = Cpu {
@@ -389,6 +374,20 @@ impl Credit {
         }
     }
 
+    /// Who runs where nobody is chosen, or the chosen one cannot run.
+    #[cold]
+    fn stand_in(&self, at: &Moment, cpu: CpuId) -> Pick {
+        let leaves = |vcpu| at.cpu_of(vcpu).is_some_and(|other| other != cpu);
+        let waits = match (self.rules.changes, self.cpus[cpu.index()].chosen) {
+            (Changes::Now, Some(vcpu)) => leaves(vcpu), // It comes at this very instant.
+            (Changes::Now, None) | (Changes::Tick, Some(_)) => false,
+            (Changes::Tick, None) => true, // Until it is told to pass, or has idled for a slice.
+        };
+        let best = || self.best(at, cpu, |vcpu| at.is_eligible(vcpu, cpu));
+        let stand_in = if waits { None } else { best() };
+        stand_in.map_or(Pick::Idle, |vcpu| run(vcpu, self.turn(vcpu)))
+    }
+
     /// The CPUs that are to be asked.
     fn tell(&mut self) -> CpuSet {
         core::mem::take(&mut self.untold)
@@ -401,6 +400,14 @@ impl Credit {
             let ticks = self.rules.changes == Changes::Tick;
             self.cpus[cpu.index()].asks = Some(at.now().after(Span::from_ns(u64::from(ticks))));
         }
+    }
+
+    /// The chosen one cannot run, so the next best one does.
+    #[cold]
+    fn replace(&mut self, at: &Moment, cpu: CpuId, vcpu: VcpuId) {
+        self.put_back(at, cpu, Why::Preempted);
+        self.queues.put_mark(cpu);
+        self.take(at, cpu, vcpu);
     }
 
     /// A vCPU may no longer run where it is at home.
@@ -447,12 +454,17 @@ impl Credit {
     }
 
     /// Ticks if a tick is due: it comes before a pass of the same instant (section 15, item 2).
+    #[inline]
     fn catch_up(&mut self, at: &Moment, cpu: CpuId) {
+        if self.cpus[cpu.index()].tick <= at.now() {
+            self.tick(at, cpu);
+        }
+    }
+
+    #[inline(never)] // Two of three turns end without one.
+    fn tick(&mut self, at: &Moment, cpu: CpuId) {
         let this = &mut self.cpus[cpu.index()];
         let (now, due) = (at.now(), this.tick);
-        if due > now {
-            return;
-        }
         if self.rules.needs_ticks() {
             // Armed from when it is handled, so that it drifts (section 2.5).
             this.tick = now.after(self.rules.tick);

@@ -12,13 +12,12 @@ impl Credit {
     /// Chooses anew who has a CPU, and for how long.
     pub(super) fn pass(&mut self, at: &Moment, cpu: CpuId, why: Why) {
         self.queues.put_mark(cpu);
-        let before = self.cpus[cpu.index()].chosen;
-        self.put_back(at, cpu, why);
-        let can = |vcpu, cpu| self.can_soon(at, vcpu, cpu);
-        match self.best(at, cpu, &can) {
+        let before = self.put_back(at, cpu, why);
+        match self.best(at, cpu, |vcpu| self.can_soon(at, vcpu, cpu)) {
             Some(vcpu) => self.take(at, cpu, vcpu),
             None => {
                 self.queues.take_mark(cpu);
+                self.free.insert(cpu);
                 let this = &mut self.cpus[cpu.index()];
                 this.asks = None;
                 this.until = at.now().after(self.rules.slice);
@@ -29,51 +28,53 @@ impl Credit {
         }
     }
 
-    /// The chosen one goes back into its list, if it has work and may.
-    pub(super) fn put_back(&mut self, at: &Moment, cpu: CpuId, why: Why) {
+    /// The chosen one goes back into its list, if it has work and may. Returns who it was.
+    #[inline(always)]
+    pub(super) fn put_back(&mut self, at: &Moment, cpu: CpuId, why: Why) -> Option<VcpuId> {
         let this = &mut self.cpus[cpu.index()];
-        let Some(vcpu) = this.chosen.take() else { return };
-        self.free.insert(cpu);
+        let vcpu = this.chosen?;
+        this.chosen = None;
         let left = this.turn_ends.since(at.now());
         let ran = at.now().since(this.from);
-        let account = &mut self.vcpus[vcpu];
-        account.on = None;
-        // What it has used and not been charged for yet it still holds.
-        let owes = nanoseconds(ran.left_after(account.paid)).clamp(0, account.held.max(0));
-        let unused = core::mem::replace(&mut account.held, owes) - owes;
-        self.domains.give_back(account.domain, unused);
         let keeps_turns = self.rules.rotation == Rotation::Turn;
         let goes_on = why == Why::Preempted && (keeps_turns && !left.is_zero() || ran.is_zero());
+        let account = &mut self.vcpus[vcpu];
+        account.on = None;
         account.turn = if goes_on { left } else { self.rules.slice };
-        let is_owed = keeps_turns && why == Why::Over && self.is_owed_most(cpu, vcpu);
-        let account = &self.vcpus[vcpu];
+        if account.held != 0 {
+            // What it has used and not been charged for yet it still holds.
+            let owes = nanoseconds(ran.left_after(account.paid)).clamp(0, account.held.max(0));
+            let unused = core::mem::replace(&mut account.held, owes) - owes;
+            self.domains.give_back(account.domain, unused);
+        }
         if !at.is_awake(vcpu) || account.home != cpu {
-            return;
+            return Some(vcpu);
         }
-        if self.rules.park == Park::Budget && self.is_broke(vcpu) {
-            self.vcpus[vcpu].is_parked = true;
+        if self.rules.park == Park::Budget && self.domains.is_broke(account.domain) {
+            account.is_parked = true;
         }
-        let account = &self.vcpus[vcpu];
         if account.is_parked {
-            return;
+            return Some(vcpu);
         }
-        if goes_on || is_owed {
-            self.queues.push_first(cpu, account.class, vcpu);
+        let (class, credit) = (account.class, account.credit);
+        if goes_on || keeps_turns && why == Why::Over && self.is_owed_most(cpu, credit) {
+            self.queues.push_first(cpu, class, vcpu);
         } else {
-            self.queues.push(cpu, account.class, vcpu);
+            self.queues.push(cpu, class, vcpu);
         }
+        Some(vcpu)
     }
 
-    /// Whether a vCPU is owed more than a period, and more than the first that waits. Who is due
-    /// nearly a whole CPU could not make up for the turns of others otherwise.
-    fn is_owed_most(&self, cpu: CpuId, vcpu: VcpuId) -> bool {
-        let credit = self.vcpus[vcpu].credit;
-        let first = self.queues.ahead(cpu).next();
-        credit > self.rules.period() * self.rules.credit()
-            && first.is_none_or(|(first, _)| self.vcpus[first].credit < credit)
+    /// Whether so much credit is more than a period's, and more than the first that waits has. Who
+    /// is due nearly a whole CPU could not make up for the turns of others otherwise.
+    #[inline]
+    fn is_owed_most(&self, cpu: CpuId, credit: i64) -> bool {
+        let has_less = |(first, _)| self.vcpus[first].credit < credit;
+        credit > self.rules.period && self.queues.ahead(cpu).next().is_none_or(has_less)
     }
 
     /// A vCPU is chosen.
+    #[inline(always)]
     pub(super) fn take(&mut self, at: &Moment, cpu: CpuId, vcpu: VcpuId) {
         self.queues.remove(vcpu);
         self.move_home(vcpu, cpu);
@@ -97,6 +98,7 @@ impl Credit {
     }
 
     /// For how long a vCPU may run if it starts now.
+    #[inline]
     pub(super) fn turn(&self, vcpu: VcpuId) -> Span {
         let account = &self.vcpus[vcpu];
         let mut turn = account.turn;
@@ -112,35 +114,48 @@ impl Credit {
     }
 
     /// The vCPU that should have a CPU: the first at home; where that has no credit, the first with
-    /// more of it elsewhere. `can` says who can run where.
+    /// more of it elsewhere. `can` says who can run there.
+    #[inline]
     pub(super) fn best(
         &self,
         at: &Moment,
         cpu: CpuId,
-        can: &dyn Fn(VcpuId, CpuId) -> bool,
+        can: impl Fn(VcpuId) -> bool,
     ) -> Option<VcpuId> {
-        let may = |vcpu| can(vcpu, cpu) && !self.is_broke(vcpu);
+        let may = |vcpu| can(vcpu) && !self.is_broke(vcpu);
         let local = self.queues.ahead(cpu).find(|&(vcpu, _)| may(vcpu));
-        let class = local.map_or(Class::Idle, |(_, class)| class.max(Class::Idle));
-        if class >= Class::Under {
-            return local.map(|(vcpu, _)| vcpu);
+        match local {
+            Some((vcpu, Class::Under | Class::Boost)) => Some(vcpu),
+            Some((vcpu, class)) => self.stolen(at, cpu, class, may).or(Some(vcpu)),
+            None => self.stolen(at, cpu, Class::Idle, may),
         }
+    }
+
+    /// The first in the list of another CPU who is of a higher class than that.
+    fn stolen(
+        &self,
+        at: &Moment,
+        cpu: CpuId,
+        class: Class,
+        may: impl Fn(VcpuId) -> bool,
+    ) -> Option<VcpuId> {
+        let class = class.max(Class::Idle);
         let cpus = self.cpus.len();
         let others = (1..cpus).map(|step| CpuId::new((cpu.index() + step) % cpus));
         // Xen left idle CPUs alone: what they have they will take themselves.
         let has_work = |peer: &CpuId| {
             self.rules.changes == Changes::Now || self.cpus[peer.index()].chosen.is_some()
         };
-        let stolen = others.filter(has_work).find_map(|peer| {
+        others.filter(has_work).find_map(|peer| {
             let above = self.queues.ahead(peer).take_while(|&(_, other)| other > class);
             let free = |vcpu| self.rules.changes == Changes::Now || at.is_eligible(vcpu, cpu);
             above.map(|(vcpu, _)| vcpu).find(|&vcpu| free(vcpu) && may(vcpu))
-        });
-        stolen.or(local.map(|(vcpu, _)| vcpu))
+        })
     }
 
     /// Whether a vCPU in a list can run on a CPU now, or once the one that it is leaving has been
     /// asked.
+    #[inline]
     pub(super) fn can_soon(&self, at: &Moment, vcpu: VcpuId, cpu: CpuId) -> bool {
         let leaves = || at.cpu_of(vcpu).is_some() && at.is_awake(vcpu) && at.is_allowed(vcpu, cpu);
         at.is_eligible(vcpu, cpu) || leaves()
@@ -190,8 +205,10 @@ impl Credit {
 
     /// Who waits from now on may find a CPU that is idle because nobody else could run there. Xen
     /// let it wait until that CPU looked for work by itself.
+    #[inline]
     pub(super) fn offer(&mut self, at: &Moment, vcpu: VcpuId) {
         if self.rules.changes == Changes::Now
+            && !self.free.is_empty()
             && self.queues.list_of(vcpu).is_some()
             && let Some(cpu) = self.idle(at, vcpu).first()
             && self.can_soon(at, vcpu, cpu)
@@ -215,7 +232,9 @@ impl Credit {
     /// domain's budget it gives back.
     pub(super) fn retire(&mut self, at: &Moment, vcpu: VcpuId) {
         match self.vcpus[vcpu].on {
-            Some(cpu) => self.put_back(at, cpu, Why::Over),
+            Some(cpu) => {
+                self.put_back(at, cpu, Why::Over);
+            }
             None => self.queues.remove(vcpu),
         }
         let slice = self.rules.slice;
@@ -241,6 +260,7 @@ impl Credit {
     }
 
     /// Having paid, a vCPU may be of another class.
+    #[inline]
     pub(super) fn reconsider(&mut self, vcpu: VcpuId) {
         let account = &self.vcpus[vcpu];
         let is_boosted = account.class == Class::Boost
@@ -255,11 +275,9 @@ impl Credit {
     }
 
     /// Whether a vCPU may not start a turn because its domain has nothing left under its cap.
+    #[inline]
     fn is_broke(&self, vcpu: VcpuId) -> bool {
-        let row = self.vcpus[vcpu].domain;
-        self.rules.park == Park::Budget
-            && self.domains.is_capped(row)
-            && self.domains[row].budget <= 0
+        self.rules.park == Park::Budget && self.domains.is_broke(self.vcpus[vcpu].domain)
     }
 
     /// Those held to a cap under which there is room again go on.
@@ -282,10 +300,13 @@ impl Credit {
         self.wake_up(at, vcpu);
     }
 
+    #[inline]
     pub(super) fn move_home(&mut self, vcpu: VcpuId, to: CpuId) {
         let from = core::mem::replace(&mut self.vcpus[vcpu].home, to);
-        self.cpus[from.index()].residents -= 1;
-        self.cpus[to.index()].residents += 1;
+        if from != to {
+            self.cpus[from.index()].residents -= 1;
+            self.cpus[to.index()].residents += 1;
+        }
     }
 
     /// Where a vCPU that has just come belongs: the CPU with the fewest.

@@ -95,6 +95,11 @@ pub(super) struct Rules {
     pub(super) sampling: Sampling,
     /// Credits a tick; none where a credit is a nanosecond.
     pub(super) credits: Option<i64>,
+    /// How long a credit is: in it everything is rounded.
+    pub(super) credit: i64,
+    /// What a CPU is worth from one accounting to the next, in nanoseconds: as many whole credits
+    /// as are given for it.
+    pub(super) period: i64,
     pub(super) boost: Boost,
     pub(super) park: Park,
     pub(super) over_cap: OverCap,
@@ -205,6 +210,8 @@ impl Rules {
         };
         let xen = |exact, xen| [exact, xen, xen, xen];
         let tick = values.span(&TICK);
+        let credits = credits(word(&CREDITS, ["exact", "ten", "hundred", "hundred"]));
+        let (credit, period) = worth(credits, tick);
         Rules {
             slice: slice(values, if column == 0 { tick } else { tick * 3 }),
             tick,
@@ -213,11 +220,9 @@ impl Rules {
                 "tick" => Sampling::Tick,
                 _ => Sampling::Exact,
             },
-            credits: match word(&CREDITS, ["exact", "ten", "hundred", "hundred"]) {
-                "ten" => Some(10),
-                "hundred" => Some(100),
-                _ => None,
-            },
+            credits,
+            credit,
+            period,
             boost: match word(&BOOST, ["exact", "off", "tick", "tick"]) {
                 "off" => Boost::Off,
                 "tick" => Boost::Tick,
@@ -261,18 +266,6 @@ impl Rules {
         }
     }
 
-    /// How long a credit is: in it everything is rounded.
-    pub(super) fn credit(&self) -> i64 {
-        let tick = i64::try_from(self.tick.ns()).expect("a tick is at most a second");
-        self.credits.map_or(1, |credits| (tick / credits).max(1))
-    }
-
-    /// What a CPU is worth from one accounting to the next, in credits.
-    pub(super) fn period(&self) -> i64 {
-        let tick = i64::try_from(self.tick.ns()).expect("a tick is at most a second");
-        3 * self.credits.unwrap_or(tick)
-    }
-
     /// Whether every CPU ticks; otherwise there is only the accounting.
     pub(super) fn needs_ticks(&self) -> bool {
         self.sampling == Sampling::Tick
@@ -280,6 +273,22 @@ impl Rules {
             || self.changes == Changes::Tick
             || self.placement == Placement::Tick
     }
+}
+
+/// Credits a tick.
+fn credits(word: &str) -> Option<i64> {
+    match word {
+        "ten" => Some(10),
+        "hundred" => Some(100),
+        _ => None,
+    }
+}
+
+/// How long a credit is, and a period: so many whole credits.
+fn worth(credits: Option<i64>, tick: Span) -> (i64, i64) {
+    let tick = i64::try_from(tick.ns()).expect("a tick is at most a second");
+    let credit = credits.map_or(1, |credits| (tick / credits).max(1));
+    (credit, 3 * credits.unwrap_or(tick) * credit)
 }
 
 /// How long a turn lasts. Were it a whole period, three that may use 66 % each of two CPUs would
