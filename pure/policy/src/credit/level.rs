@@ -13,11 +13,14 @@
 //! their weight are found first, and all are when each has been visited as often as there are
 //! domains.
 
-use slackline_units::{Span, Time};
+use slackline_units::{Span, Time, VcpuId};
 
 use crate::Moment;
 
-use super::{Credit, nanoseconds};
+use super::domains::Domain;
+use super::rules::{Park, Rules};
+use super::runqueue::Class;
+use super::{Credit, Vcpu, nanoseconds};
 
 /// How many vCPUs an accounting visits for each CPU. With more, each is visited once in `active /
 /// (16 * CPUs)` periods: a sixteenth of the time that so many need for a turn each.
@@ -63,6 +66,61 @@ fn divided(amount: i128, parts: i64) -> i128 {
     }
 }
 
+impl Level {
+    /// What each active vCPU of a domain has not been given yet, and is now.
+    #[inline]
+    fn grant(&mut self, domain: &mut Domain) -> i64 {
+        let span = self.at.since(core::mem::replace(&mut domain.settled, self.at));
+        let risen = self.level - core::mem::replace(&mut domain.level, self.level);
+        if domain.active == 0 {
+            return 0;
+        }
+        let most = match domain.cap {
+            None => i128::from(domain.active) * i128::from(span.ns()),
+            Some(_) => divided(i128::from(domain.rate()) * i128::from(span.ns()), MILLION),
+        };
+        let mut grant = most;
+        if !domain.is_limited {
+            let by_weight = (risen * i128::from(domain.weight)) >> PLACES;
+            if by_weight > most {
+                self.carry += by_weight - most;
+            } else {
+                grant = by_weight;
+            }
+        }
+        let each = if domain.active == 1 { grant } else { divided(grant, domain.active) };
+        i64::try_from(each).unwrap_or(i64::MAX / 4)
+    }
+}
+
+impl Domain {
+    /// What it can use, in millionths of a CPU.
+    #[inline]
+    fn rate(&self) -> i64 {
+        let all = self.active * MILLION;
+        self.cap.map_or(all, |cap| all.min(i64::from(cap.ppm())))
+    }
+
+    /// Whether by its weight it would be given all that it can use, or more.
+    #[inline]
+    fn is_limited_at(&self, pace: Option<i64>) -> bool {
+        let rises = |pace| (i128::from(pace) * i128::from(self.weight)) >> PLACES;
+        pace.is_none_or(|pace| rises(pace) >= i128::from(self.rate()))
+    }
+}
+
+impl Vcpu {
+    /// What class its credit makes it, where closing its account decides nothing else: it is
+    /// within all bounds, and its cap counts for nothing here.
+    #[inline]
+    fn plain_class(&self, rules: &Rules) -> Option<Class> {
+        let is_plain = rules.park == Park::Budget && self.class != Class::Boost;
+        let is_within = (-rules.period..=rules.period).contains(&self.credit);
+        let class = if self.credit < 0 { Class::Over } else { Class::Under };
+        (is_plain && is_within).then_some(class)
+    }
+}
+
 impl Credit {
     pub(super) fn give_exactly(&mut self, at: &Moment) {
         let span = at.now().since(self.accounted);
@@ -96,34 +154,54 @@ impl Credit {
         }
     }
 
+    /// Gives a domain credit. Mostly that changes nothing else.
+    #[inline]
     fn visit(&mut self, at: &Moment, row: usize) {
-        let each = self.grant(row);
-        let active = self.domains[row].active;
-        let allowed = self.domains.allowance(row, self.rules.tick * 3).map(|all| all / active);
-        for index in 0..self.domains[row].vcpus.len() {
-            let vcpu = self.domains[row].vcpus[index];
+        let domain = &mut self.domains[row];
+        let each = self.level.grant(domain);
+        let mut stays = domain.is_limited_at(self.level.pace) == domain.is_limited;
+        for &vcpu in &domain.vcpus {
             let account = &mut self.vcpus[vcpu];
             if account.is_active {
                 account.credit = account.credit.saturating_add(each);
-                let before = account.credit;
-                let kept = self.close_account(at, vcpu, allowed);
-                // What somebody awake is owed is not for those who ran in its stead.
-                if kept < before && !at.is_awake(vcpu) {
-                    self.level.carry += i128::from(before - kept);
+                stays &= account.plain_class(&self.rules) == Some(account.class);
+            }
+        }
+        if !stays {
+            self.judge(at, row);
+        }
+    }
+
+    /// Decides what class the vCPUs of a domain are of, and whether it is limited.
+    #[inline(never)]
+    fn judge(&mut self, at: &Moment, row: usize) {
+        let active = self.domains[row].active;
+        for index in 0..self.domains[row].vcpus.len() {
+            let vcpu = self.domains[row].vcpus[index];
+            let account = &self.vcpus[vcpu];
+            if account.is_active {
+                match account.plain_class(&self.rules) {
+                    Some(class) => self.set_class(vcpu, class),
+                    None => self.close_exactly(at, vcpu, active),
                 }
             }
         }
-        let (weight, most) = (i128::from(self.domains[row].weight), i128::from(self.rate(row)));
-        let rises = |pace| (i128::from(pace) * weight) >> PLACES;
-        self.domains[row].is_limited = self.level.pace.is_none_or(|pace| rises(pace) >= most);
-        self.reckon(row);
+        let domain = &mut self.domains[row];
+        let is_limited = domain.is_limited_at(self.level.pace);
+        if core::mem::replace(&mut domain.is_limited, is_limited) != is_limited {
+            self.reckon(row);
+        }
     }
 
-    /// What a domain can use, in millionths of a CPU.
-    fn rate(&self, row: usize) -> i64 {
-        let domain = &self.domains[row];
-        let all = domain.active * MILLION;
-        domain.cap.map_or(all, |cap| all.min(i64::from(cap.ppm())))
+    /// Closes the account of one of so many active vCPUs of a domain.
+    fn close_exactly(&mut self, at: &Moment, vcpu: VcpuId, active: i64) {
+        let Vcpu { domain, credit: before, .. } = self.vcpus[vcpu];
+        let allowed = self.domains.allowance(domain, self.rules.tick * 3).map(|all| all / active);
+        let kept = self.close_account(at, vcpu, allowed);
+        // What somebody awake is owed is not for those who ran in its stead.
+        if kept < before && !at.is_awake(vcpu) {
+            self.level.carry += i128::from(before - kept);
+        }
     }
 
     /// Gives a domain what it has not been given yet. To be done before its terms or the number of
@@ -132,50 +210,25 @@ impl Credit {
         if self.rules.credits.is_some() {
             return;
         }
-        let each = self.grant(row);
+        let domain = &mut self.domains[row];
+        let each = self.level.grant(domain);
         if each == 0 {
             return;
         }
-        for vcpu in &self.domains[row].vcpus {
-            let account = &mut self.vcpus[*vcpu];
+        for &vcpu in &domain.vcpus {
+            let account = &mut self.vcpus[vcpu];
             if account.is_active {
                 account.credit = account.credit.saturating_add(each);
             }
         }
     }
 
-    /// What each active vCPU of a domain has not been given yet, and is now.
-    #[inline]
-    fn grant(&mut self, row: usize) -> i64 {
-        let rate = self.rate(row);
-        let level = &mut self.level;
-        let domain = &mut self.domains[row];
-        let span = level.at.since(core::mem::replace(&mut domain.settled, level.at));
-        let risen = level.level - core::mem::replace(&mut domain.level, level.level);
-        if domain.active == 0 {
-            return 0;
-        }
-        let most = match domain.cap {
-            None => i128::from(domain.active) * i128::from(span.ns()),
-            Some(_) => divided(i128::from(rate) * i128::from(span.ns()), MILLION),
-        };
-        let mut grant = most;
-        if !domain.is_limited {
-            let by_weight = (risen * i128::from(domain.weight)) >> PLACES;
-            grant = by_weight.min(most);
-            level.carry += by_weight - grant;
-        }
-        let each = if domain.active == 1 { grant } else { divided(grant, domain.active) };
-        i64::try_from(each).unwrap_or(i64::MAX / 4)
-    }
-
     /// Corrects the sums by what a domain counts for now.
     pub(super) fn reckon(&mut self, row: usize) {
-        let rate = self.rate(row);
         let domain = &mut self.domains[row];
         let counted = match (domain.active, domain.is_limited) {
             (0, _) => Counted::default(),
-            (_, true) => Counted { weight: 0, limited: rate },
+            (_, true) => Counted { weight: 0, limited: domain.rate() },
             (_, false) => Counted { weight: domain.weight, limited: 0 },
         };
         let before = core::mem::replace(&mut domain.counted, counted);
