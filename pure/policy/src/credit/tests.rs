@@ -455,8 +455,8 @@ fn a_century_is_not_too_long() {
     }
 }
 
-/// Of 17 domains the first accounting visits 16; the last is joined by one more vCPU before its
-/// credit has been added to any account.
+/// Of 17 domains the first accounting visits only some; the last is joined by one more vCPU before
+/// its credit has been added to any account.
 #[test]
 fn a_domain_grows_while_credit_is_still_to_come() {
     let values = Values::defaults(SPEC.policy_fields).unwrap();
