@@ -1,12 +1,17 @@
 //! Ordered queues of vCPUs, one or more a CPU, in which any vCPU can be found and moved.
 //!
-//! A four-ary heap with a table of places: the first is found at once, and inserting, moving and
-//! taking out cost O(log n). A vCPU stands in at most one of the queues of a `Queues`. Ties go to
-//! the lower id.
+//! Who comes into a queue mostly belongs at its end: who has had its turn waits longest for the
+//! next. So a queue is a run, which grows at its end in O(1), and a four-ary heap of those who
+//! belong further ahead. A table of places finds everybody; what is not done in O(1) costs
+//! O(log n). A vCPU stands in at most one of the queues of a `Queues`. Ties go to the lower id.
+
+mod run;
 
 use alloc::vec::Vec;
 
 use slackline_units::VcpuId;
+
+use run::{Links, Run};
 
 /// Children a node: fewer levels than a binary heap, and siblings share a cache line.
 const ARITY: usize = 4;
@@ -14,17 +19,29 @@ const ARITY: usize = 4;
 /// Some queues of vCPUs, each ordered by `K`, lowest first.
 #[derive(Clone, Debug)]
 pub(crate) struct Queues<K> {
-    heaps: Vec<Vec<(K, VcpuId)>>,
+    queues: Vec<Queue<K>>,
+    links: Links<K>,
     /// By slot: which queue, and where in it.
     places: Vec<Place>,
+}
+
+/// One queue: everybody in it is in one of the two.
+#[derive(Clone, Debug)]
+struct Queue<K> {
+    run: Run,
+    heap: Vec<(K, VcpuId)>,
 }
 
 /// Where a vCPU stands.
 #[derive(Clone, Copy, Debug)]
 struct Place {
     queue: u32,
+    /// In the heap, or `IN_RUN`.
     at: u32,
 }
+
+/// In the run of a queue: no heap is that long.
+const IN_RUN: u32 = u32::MAX;
 
 /// In no queue: there are fewer than this.
 const NOWHERE: Place = Place { queue: u32::MAX, at: 0 };
@@ -32,18 +49,20 @@ const NOWHERE: Place = Place { queue: u32::MAX, at: 0 };
 impl<K: Ord + Copy> Queues<K> {
     /// `count` empty queues.
     pub(crate) fn new(count: usize) -> Queues<K> {
-        Queues { heaps: alloc::vec![Vec::new(); count], places: Vec::new() }
+        let queues = alloc::vec![Queue { run: Run::EMPTY, heap: Vec::new() }; count];
+        Queues { queues, links: Links::new(), places: Vec::new() }
     }
 
     /// The lowest of a queue.
     #[inline]
     pub(crate) fn first(&self, queue: usize) -> Option<(K, VcpuId)> {
-        self.heaps[queue].first().copied()
+        let Queue { run, heap } = &self.queues[queue];
+        lower(self.links.first(*run), heap.first())
     }
 
     /// The lowest of those of whom something holds. Looks only at those of whom it does not hold
     /// and who come before, and at those right below them in the heap.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn first_that(
         &self,
         queue: usize,
@@ -54,7 +73,18 @@ impl<K: Ord + Copy> Queues<K> {
     }
 
     fn search(&self, queue: usize, holds: &impl Fn(VcpuId) -> bool) -> Option<(K, VcpuId)> {
-        let heap = &self.heaps[queue][..];
+        let best = self.search_heap(queue, holds);
+        let could_be = |entry: &(K, VcpuId)| best.is_none_or(|best| *entry < best);
+        let mut run = self.links.iter(self.queues[queue].run).take_while(could_be);
+        run.find(|&(_, vcpu)| holds(vcpu)).or(best)
+    }
+
+    fn search_heap(&self, queue: usize, holds: &impl Fn(VcpuId) -> bool) -> Option<(K, VcpuId)> {
+        let heap = &self.queues[queue].heap[..];
+        let first = *heap.first()?;
+        if holds(first.1) {
+            return Some(first);
+        }
         // Mostly it is the first alone of whom it does not hold.
         let second = heap[lowest_below(heap, 0)?];
         if holds(second.1) {
@@ -85,7 +115,8 @@ impl<K: Ord + Copy> Queues<K> {
 
     /// Everybody in a queue, in no order.
     pub(crate) fn iter(&self, queue: usize) -> impl Iterator<Item = (K, VcpuId)> {
-        self.heaps[queue].iter().copied()
+        let Queue { run, heap } = &self.queues[queue];
+        self.links.iter(*run).chain(heap.iter().copied())
     }
 
     /// The queue in which `vcpu` stands.
@@ -102,27 +133,41 @@ impl<K: Ord + Copy> Queues<K> {
             self.places.resize(vcpu.slot() + 1, NOWHERE);
         }
         debug_assert!(self.queue_of(vcpu).is_none(), "{vcpu} stands in a queue already");
-        let end = self.heaps[queue].len();
-        self.heaps[queue].push((key, vcpu));
+        let Queue { run, heap } = &mut self.queues[queue];
+        if self.links.push(run, (key, vcpu)) {
+            self.places[vcpu.slot()] = place(queue, IN_RUN as usize);
+            return;
+        }
+        let end = heap.len();
+        heap.push((key, vcpu));
         self.rise(queue, end, (key, vcpu));
     }
 
     /// Gives `vcpu`, which stands in a queue, another key there.
     #[inline]
     pub(crate) fn change(&mut self, key: K, vcpu: VcpuId) {
-        let place = self.places[vcpu.slot()];
-        debug_assert!(place.queue != NOWHERE.queue, "{vcpu} stands in no queue");
-        let (queue, at) = (place.queue as usize, place.at as usize);
-        self.settle(queue, at, (key, vcpu));
+        let queue = self.queue_of(vcpu).expect("somebody who stands in a queue");
+        self.remove(vcpu);
+        self.insert(queue, key, vcpu);
     }
 
     /// Takes `vcpu` out of the queue in which it stands, if any.
     #[inline]
     pub(crate) fn remove(&mut self, vcpu: VcpuId) {
-        let Some(queue) = self.queue_of(vcpu) else { return };
-        let place = core::mem::replace(&mut self.places[vcpu.slot()], NOWHERE);
-        let at = place.at as usize;
-        let heap = &mut self.heaps[queue];
+        let Some(place) = self.places.get_mut(vcpu.slot()) else { return };
+        let Place { queue, at } = core::mem::replace(place, NOWHERE);
+        if queue == NOWHERE.queue {
+            return;
+        }
+        if at == IN_RUN {
+            self.links.remove(&mut self.queues[queue as usize].run, vcpu);
+        } else {
+            self.remove_from_heap(queue as usize, at as usize);
+        }
+    }
+
+    fn remove_from_heap(&mut self, queue: usize, at: usize) {
+        let heap = &mut self.queues[queue].heap;
         if let Some(last) = heap.pop().filter(|_| at < heap.len()) {
             self.settle(queue, at, last);
         }
@@ -131,7 +176,7 @@ impl<K: Ord + Copy> Queues<K> {
     /// Puts `moved` at `at`, which is free, or above.
     #[inline]
     fn rise(&mut self, queue: usize, mut at: usize, moved: (K, VcpuId)) {
-        let (heap, places) = (&mut self.heaps[queue][..], &mut self.places[..]);
+        let (heap, places) = (&mut self.queues[queue].heap[..], &mut self.places[..]);
         while at > 0 {
             let parent = (at - 1) / ARITY;
             if heap[parent] <= moved {
@@ -149,13 +194,23 @@ impl<K: Ord + Copy> Queues<K> {
     /// up from there. What moves mostly belongs near the bottom, and need not be compared on the
     /// way down.
     fn settle(&mut self, queue: usize, mut at: usize, moved: (K, VcpuId)) {
-        let (heap, places) = (&mut self.heaps[queue][..], &mut self.places[..]);
+        let (heap, places) = (&mut self.queues[queue].heap[..], &mut self.places[..]);
         while let Some(least) = lowest_below(heap, at) {
             heap[at] = heap[least];
             places[heap[at].1.slot()] = place(queue, at);
             at = least;
         }
         self.rise(queue, at, moved);
+    }
+}
+
+/// The lower of two, of whom there may be one or none.
+#[inline]
+fn lower<T: Ord + Copy>(this: Option<T>, that: Option<&T>) -> Option<T> {
+    match (this, that) {
+        (Some(this), Some(that)) if this < *that => Some(this),
+        (this, None) => this,
+        (_, that) => that.copied(),
     }
 }
 

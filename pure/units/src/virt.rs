@@ -47,6 +47,7 @@ impl From<Weight> for Pace {
 }
 
 /// A point in a policy's weighted time.
+#[repr(C, packed(8))] // As words of 64 bits are: it stands beside them in tables and queues.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct VirtualTime(i128);
 

@@ -7,7 +7,6 @@ use super::Sedf;
 use super::rules::{Compensation, Slack};
 use super::score::Score;
 use crate::Moment;
-use crate::queue::Queues;
 
 /// What a vCPU runs on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -259,9 +258,10 @@ impl Sedf {
             let end = now.after(length.max(Span::from_ns(1)));
             Turn { vcpu, right, from: now, until: end.min(next), ran: Span::ZERO }
         };
+        let is_eligible = |vcpu| at.is_eligible(vcpu, cpu);
         let has_slice = |vcpu| !self.full_slice(vcpu).is_zero();
-        if let Some(vcpu) =
-            first(&self.deadlines, ready(cpu), |vcpu| at.is_eligible(vcpu, cpu) && has_slice(vcpu))
+        if let Some((_, vcpu)) =
+            self.deadlines.first_that(ready(cpu), |vcpu| is_eligible(vcpu) && has_slice(vcpu))
         {
             let server = &self.servers[vcpu];
             let left = server.slice(self.full_slice(vcpu)).left_after(server.used);
@@ -272,14 +272,13 @@ impl Sedf {
         if gap < quantum && !self.rules.fills_gaps {
             return None;
         }
-        let is_eligible = |vcpu| at.is_eligible(vcpu, cpu);
-        if let Some(vcpu) = first(&self.penalties, cpu.index(), is_eligible) {
+        if let Some((_, vcpu)) = self.penalties.first_that(cpu.index(), is_eligible) {
             let due = self.servers[vcpu].due_from_slack();
             let to_the_end = self.rules.compensation == Compensation::InPeriod;
             let length = if to_the_end { quantum.min(due) } else { quantum };
             return Some(turn(vcpu, Right::Penalty, length));
         }
-        let vcpu = first(&self.extras, cpu.index(), is_eligible)?;
+        let (_, vcpu) = self.extras.first_that(cpu.index(), is_eligible)?;
         Some(turn(vcpu, Right::Extra, quantum))
     }
 
@@ -298,18 +297,4 @@ pub(super) fn ready(cpu: CpuId) -> usize {
 /// The queue of those whose next period is to begin.
 pub(super) fn waiting(cpu: CpuId) -> usize {
     2 * cpu.index() + 1
-}
-
-/// The first of a queue of whom something holds; the walk is for the rare case that a machine
-/// refused the first.
-fn first<K: Ord + Copy>(
-    queues: &Queues<K>,
-    queue: usize,
-    holds: impl Fn(VcpuId) -> bool,
-) -> Option<VcpuId> {
-    let (_, first) = queues.first(queue)?;
-    if holds(first) {
-        return Some(first);
-    }
-    queues.iter(queue).filter(|&(_, vcpu)| holds(vcpu)).min().map(|(_, vcpu)| vcpu)
 }

@@ -13,6 +13,7 @@ const PLACES: u32 = 20;
 const OVERFLOW: &str = "a score overflowed 128 bits";
 
 /// A score, or a distance between two: one is a quantum of who has a slice as long as its period.
+#[repr(C, packed(8))] // As words of 64 bits are: it stands beside them in tables and queues.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Score(i128);
 
