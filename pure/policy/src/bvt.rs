@@ -201,9 +201,7 @@ impl Policy for Bvt {
         let part = self.rules.part(clock.used);
         clock.actual = self.rules.charged(clock.actual, part, clock.pace);
         clock.used -= part;
-        if self.order.queue_of(vcpu).is_some() {
-            self.enqueue_last(vcpu);
-        }
+        self.requeue(vcpu);
     }
 
     fn turn_over(&mut self, at: &Moment, vcpu: VcpuId, why: TurnEnd) {
@@ -265,8 +263,8 @@ impl Policy for Bvt {
             self.pauses.remove(vcpu);
             self.clocks[vcpu].rewarp();
             // By Xen's rules a clock is read anew only when its vCPU runs or wakes.
-            if self.rules.source == Source::Paper && self.order.queue_of(vcpu).is_some() {
-                self.enqueue_last(vcpu);
+            if self.rules.source == Source::Paper {
+                self.requeue(vcpu);
             }
             asks = true;
         }
@@ -360,8 +358,8 @@ impl Bvt {
                 self.settle(now, current);
             }
             let stays = is_again && cause == Cause::Asked;
-            if !stays && self.order.queue_of(current).is_some() {
-                self.enqueue_last(current);
+            if !stays {
+                self.requeue(current);
             }
         }
         if cause == Cause::Asked && !is_again {
@@ -374,6 +372,7 @@ impl Bvt {
     }
 
     /// Charges a vCPU what it used.
+    #[inline(always)]
     fn settle(&mut self, now: Time, vcpu: VcpuId) {
         if let Some(unwarp) = self.clocks[vcpu].settle(&self.rules, now) {
             self.pause(vcpu, unwarp);
@@ -388,7 +387,8 @@ impl Bvt {
 
     /// The earliest; by the papers' rules, who has the CPU keeps it for the allowance.
     fn choose(&self, at: &Moment, cpu: CpuId, holder: Option<VcpuId>) -> Option<VcpuId> {
-        let first = self.first(at, cpu)?;
+        let is_eligible = |vcpu| at.is_eligible(vcpu, cpu);
+        let ((earliest, _), first) = self.first_that(cpu, is_eligible)?;
         if self.rules.source == Source::Xen {
             return Some(first);
         }
@@ -396,9 +396,9 @@ impl Bvt {
             if holder == first {
                 return true;
             }
-            let lead = self.clocks[first].effective - self.clocks[holder].effective;
-            let end = self.rules.turn_end(at.now(), self.clocks[holder].pace, lead);
-            at.is_eligible(holder, cpu) && end > at.now()
+            let clock = &self.clocks[holder];
+            let end = self.rules.turn_end(at.now(), clock.pace, earliest - clock.effective);
+            is_eligible(holder) && end > at.now()
         };
         holder.filter(keeps).or(Some(first))
     }
@@ -412,29 +412,30 @@ impl Bvt {
                 self.rebase(at, cpu);
             }
         }
-        let goes_on = self.rules.charge_again && self.line(cpu).current == next;
-        if !goes_on {
-            if let Some(before) = self.line(cpu).current {
-                self.clocks[before].used = Span::ZERO;
-            }
-            self.lines[cpu.index()].since = now;
-        }
         let (mut until, mut warp_ends) = (Time::NEVER, Time::NEVER);
         if let Some(next) = next {
-            until = self.turn_end(at, cpu, next);
-            let warp_end = self.clocks[next].warp_left(&self.rules).map(|left| now.after(left));
+            let clock = &self.clocks[next];
+            until = self.turn_end(at, next, clock);
+            let warp_end = clock.warp_left(&self.rules).map(|left| now.after(left));
             match self.rules.source {
                 Source::Paper => until = until.min(warp_end.unwrap_or(Time::NEVER)),
                 Source::Xen => warp_ends = warp_end.unwrap_or(Time::NEVER),
             }
         }
         let line = &mut self.lines[cpu.index()];
+        let goes_on = self.rules.charge_again && line.current == next;
+        if !goes_on {
+            if let Some(before) = line.current {
+                self.clocks[before].used = Span::ZERO;
+            }
+            line.since = now;
+        }
         (line.current, line.until, line.warp_ends) = (next, until, warp_ends);
     }
 
     /// When the turn of `vcpu` is over if nothing happens before.
-    fn turn_end(&self, at: &Moment, cpu: CpuId, vcpu: VcpuId) -> Time {
-        let (now, clock) = (at.now(), &self.clocks[vcpu]);
+    fn turn_end(&self, at: &Moment, vcpu: VcpuId, clock: &Clock) -> Time {
+        let (now, cpu) = (at.now(), clock.cpu);
         match (self.first_that(cpu, |who| who != vcpu), self.rules.source) {
             // One that the machine refused may be far behind, and may run again any time.
             (Some((_, rival)), _) if !at.is_eligible(rival, cpu) => now.after(self.rules.allowance),
@@ -507,6 +508,13 @@ impl Bvt {
         }
     }
 
+    /// Who stands in line goes where it belongs now.
+    fn requeue(&mut self, vcpu: VcpuId) {
+        if self.order.queue_of(vcpu).is_some() {
+            self.enqueue_last(vcpu);
+        }
+    }
+
     fn enqueue_last(&mut self, vcpu: VcpuId) {
         let line = &mut self.lines[self.clocks[vcpu].cpu.index()];
         line.tail += 1;
@@ -519,19 +527,13 @@ impl Bvt {
         let clock = &mut self.clocks[vcpu];
         clock.effective = clock.read(&self.rules, clock.actual);
         let is_shifted = clock.effective != clock.actual;
-        let queue = if is_shifted { shifted(clock.cpu) } else { plain(clock.cpu) };
-        if self.order.queue_of(vcpu) == Some(queue) {
-            self.order.change((clock.effective, place), vcpu);
-            if is_shifted {
-                self.actuals.change(clock.actual, vcpu);
-            }
-            return;
-        }
-        self.order.remove(vcpu);
-        self.actuals.remove(vcpu);
-        self.order.insert(queue, (clock.effective, place), vcpu);
+        let (cpu, actual, key) = (clock.cpu, clock.actual, (clock.effective, place));
+        self.dequeue(vcpu);
         if is_shifted {
-            self.actuals.insert(clock.cpu.index(), clock.actual, vcpu);
+            self.order.insert(shifted(cpu), key, vcpu);
+            self.actuals.insert(cpu.index(), actual, vcpu);
+        } else {
+            self.order.insert(plain(cpu), key, vcpu);
         }
     }
 
@@ -550,9 +552,7 @@ impl Bvt {
                 continue;
             }
             self.clocks[vcpu].actual = self.rules.rebased(self.clocks[vcpu].actual);
-            if self.order.queue_of(vcpu).is_some() {
-                self.enqueue_last(vcpu);
-            }
+            self.requeue(vcpu);
         }
     }
 }

@@ -101,7 +101,7 @@ impl Rules {
     }
 
     /// A clock at `actual` once a stint of `ran` has been charged to it.
-    #[inline]
+    #[inline(always)]
     pub(super) fn charged(&self, actual: VirtualTime, ran: Span, pace: Pace) -> VirtualTime {
         let ran = if self.narrow { Span::from_ns(ran.ns() & u64::from(u32::MAX)) } else { ran };
         let ran = if self.round_up { self.unit * ran.ns().div_ceil(self.unit.ns()) } else { ran };
@@ -163,7 +163,6 @@ impl Rules {
 }
 
 /// What 32 bits make of a clock.
-#[inline]
 fn wrap(clock: VirtualTime) -> VirtualTime {
     let wraps = (clock - VirtualTime::START).units().div_euclid(i128::from(WRAP));
     if wraps == 0 {
