@@ -26,15 +26,25 @@ impl Score {
     }
 
     /// `above / below`, rounded down.
-    pub(super) fn fraction(above: u128, below: u128) -> Score {
-        Score(i128::try_from((above << PLACES) / below).expect(OVERFLOW))
+    pub(super) fn fraction(above: u64, below: u64) -> Score {
+        Score(match above.checked_mul(1 << PLACES) {
+            // 128-bit division is slow.
+            Some(short) => i128::from(short / below),
+            None => {
+                let quotient = (u128::from(above) << PLACES) / u128::from(below);
+                i128::try_from(quotient).expect(OVERFLOW)
+            }
+        })
     }
 
     /// `used / quantum` of this, rounded down.
     pub(super) fn times(self, used: Span, quantum: Span) -> Score {
+        if used == quantum {
+            return self; // The common case, and division is slow.
+        }
         let product = self.0.checked_mul(i128::from(used.ns())).expect(OVERFLOW);
         Score(match u64::try_from(product) {
-            // 128-bit division is slow.
+            // As above.
             Ok(short) => i128::from(short / quantum.ns()),
             Err(_) => product / i128::from(quantum.ns()),
         })

@@ -109,7 +109,11 @@ impl Server {
     /// or from the next one only.
     pub(super) fn end_period(&mut self, full: Span, rules: &Rules) {
         let slice = self.slice(full);
-        let periods = if slice.is_zero() { 0 } else { self.used / slice };
+        let periods = match self.used.left_after(slice) {
+            over if over < slice => 1, // The common case, and division is slow.
+            _ if slice.is_zero() => 0,
+            _ => self.used / slice,
+        };
         let is_fixed = self.terms.weight == 0;
         let periods = if rules.carries_overrun && is_fixed { periods } else { periods.min(1) };
         self.used -= slice * periods;

@@ -59,7 +59,7 @@ pub(super) const WEIGHT_PERIOD: Span = Span::from_ms(100);
 const WEIGHT_SAFETY: Span = Span::from_ms(5);
 
 /// The extra weight that counts as much as a slice as long as its period. [Xen 3.0, §6.1]
-const FULL_WEIGHT: u128 = 128;
+const FULL_WEIGHT: u64 = 128;
 
 /// A share, read.
 #[derive(Clone, Copy, Debug)]
@@ -118,15 +118,16 @@ impl Terms {
     pub(super) fn cost(&self, slice: Span) -> Cost {
         let (above, below) = match self.extra_weight {
             0 if slice.is_zero() => (FULL_WEIGHT, 1),
-            0 => (u128::from(self.period.ns()), u128::from(slice.ns())),
-            weight => (FULL_WEIGHT, u128::from(weight)),
+            0 => (self.period.ns(), slice.ns()),
+            weight => (FULL_WEIGHT, weight),
         };
         Cost { above, below }
     }
 
     /// Its weight among those who share slack, at least one.
     fn crowd(&self) -> u128 {
-        let by_slice = FULL_WEIGHT * u128::from(self.slice.ns()) / u128::from(self.period.ns());
+        let by_slice =
+            u128::from(FULL_WEIGHT) * u128::from(self.slice.ns()) / u128::from(self.period.ns());
         if self.extra_weight > 0 { u128::from(self.extra_weight) } else { by_slice.max(1) }
     }
 }
@@ -141,14 +142,14 @@ pub(super) fn part(of: Span, above: Span, below: Span) -> Span {
 /// period.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Cost {
-    above: u128,
-    below: u128,
+    above: u64,
+    below: u64,
 }
 
 impl Cost {
     /// For a whole quantum, with ten binary places as the real scheduler has them.
     pub(super) fn whole(self) -> Score {
-        Score::from_tenths(1024 * self.above / self.below)
+        Score::from_tenths(1024 * u128::from(self.above) / u128::from(self.below))
     }
 
     /// For what was used of a quantum.
