@@ -74,7 +74,7 @@ impl Turns {
     }
 
     /// Adds time that the machine measured.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn add<S: Sink>(&mut self, used: Used, sink: &mut S) -> Result<(), Box<Fault>> {
         let cpu = &mut self.cpus[used.cpu.index()];
         if used.from < cpu.reported {

@@ -190,7 +190,7 @@ impl Moment {
     }
 
     /// A CPU is given to a vCPU that has none; the one that had it goes without.
-    #[inline]
+    #[inline(always)]
     pub fn occupy(&mut self, cpu: CpuId, vcpu: VcpuId) {
         match self.occupants[cpu.index()].replace(vcpu) {
             Some(before) => self.row_mut(before).cpu = None,
