@@ -4,18 +4,24 @@ use anyhow::{Context, Result};
 use slackline_live::limit::{LimitError, Limited, Punctual, Sample, Sampler, Way, target};
 use slackline_units::{CpuShare, Span};
 
-use super::Setting;
+use super::{Setting, stolen};
 
-/// Errors in millionths of the share, smallest first.
+/// Errors in millionths of the share, smallest first, each with whether a hypervisor took any of
+/// the CPU in that second.
 #[derive(Clone, Default)]
-pub(crate) struct Errors(Vec<f64>);
+pub(crate) struct Errors(Vec<(f64, bool)>);
 
 impl Errors {
     /// Those of several measurements together.
     pub(crate) fn of(parts: Vec<Errors>) -> Errors {
-        let mut all: Vec<f64> = parts.into_iter().flat_map(|part| part.0).collect();
-        all.sort_by(f64::total_cmp);
+        let mut all: Vec<(f64, bool)> = parts.into_iter().flat_map(|part| part.0).collect();
+        all.sort_by(|a, b| a.0.total_cmp(&b.0));
         Errors(all)
+    }
+
+    /// Those of the seconds in which nothing was taken.
+    pub(crate) fn undisturbed(&self) -> Errors {
+        Errors(self.0.iter().copied().filter(|&(_, is_disturbed)| !is_disturbed).collect())
     }
 
     /// Of how many seconds.
@@ -27,9 +33,9 @@ impl Errors {
         self.0.is_empty()
     }
 
-    /// So many percent of the seconds were no further off.
+    /// So many percent of the seconds were no further off; there must be one.
     pub(crate) fn at(&self, percent: usize) -> f64 {
-        self.0[(self.0.len() * percent).div_ceil(100) - 1]
+        self.0[(self.0.len() * percent).div_ceil(100) - 1].0
     }
 }
 
@@ -48,10 +54,13 @@ pub(crate) fn under(setting: &Setting, way: &Way, share: CpuShare) -> Result<Opt
     let mut errors = Vec::new();
     // One more, because the first second has the beginning in it.
     for second in 0..=setting.seconds {
+        let before = stolen(setting.cpu);
         let sample = sampler.after(Span::from_secs(1))?;
         limited.check()?;
         if second > 0 {
-            errors.push(error(&sample, share));
+            let is_disturbed =
+                stolen(setting.cpu).zip(before).is_some_and(|(now, then)| now.0 > then.0);
+            errors.push((error(&sample, share), is_disturbed));
         }
     }
     drop(limited);
