@@ -506,7 +506,12 @@ impl Host {
         self.moment.occupy(cpu, vcpu);
         self.turns.begin(cpu, turn, limit);
         if hands.carry_out(Order::Run { cpu, vcpu, until, claim }) == Outcome::Refused {
-            self.refused(cpu, vcpu, is_new, sink);
+            self.refused(cpu, vcpu, sink);
+            if !is_new {
+                // It was in its turn and lost the rest of it; it must not be taken for somebody
+                // who still has a CPU.
+                self.policy.turn_over(&self.moment, vcpu, TurnEnd::Yield);
+            }
             return Ok(false);
         }
         if is_new {
@@ -515,16 +520,12 @@ impl Host {
         Ok(true)
     }
 
+    /// The machine could not run a vCPU: nobody has the CPU, and it is not picked until it may be.
     #[cold]
-    fn refused<S: Sink>(&mut self, cpu: CpuId, vcpu: VcpuId, is_new: bool, sink: &mut S) {
+    fn refused<S: Sink>(&mut self, cpu: CpuId, vcpu: VcpuId, sink: &mut S) {
         sink.record(&Record::Refused { at: self.moment.now(), vcpu, cpu });
         self.turns.take(cpu);
         self.moment.vacate(cpu);
         self.moment.set_barred(vcpu, true);
-        if !is_new {
-            // It was in its turn and lost the rest of it; it must not be taken for somebody who
-            // still has a CPU.
-            self.policy.turn_over(&self.moment, vcpu, TurnEnd::Yield);
-        }
     }
 }
