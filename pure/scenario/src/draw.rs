@@ -213,16 +213,8 @@ impl Stream {
     pub fn draw(&mut self, draw: &Draw) -> Span {
         match *draw {
             Draw::Fixed(span) => span,
-            Draw::Uniform { .. } | Draw::Exponential { .. } => self.draw_anew(draw),
-        }
-    }
-
-    fn draw_anew(&mut self, draw: &Draw) -> Span {
-        match *draw {
-            Draw::Fixed(span) => span,
             Draw::Uniform { least, most } => {
-                let values = u128::from((most - least).ns()) + 1;
-                least + Span::from_ns(self.below(values))
+                least + Span::from_ns(self.at_most((most - least).ns()))
             }
             Draw::Exponential { mean } => exponential(mean, self.0.next_u64()),
         }
@@ -241,8 +233,7 @@ impl Stream {
         if most == 0 {
             return span;
         }
-        let drawn = self.below(2 * u128::from(most) + 1);
-        Span::from_ns(span.ns() - most + drawn)
+        Span::from_ns(span.ns() - most + self.at_most(2 * most))
     }
 
     /// True `ppm` times in a million. Never and always take nothing from the stream.
@@ -251,23 +242,26 @@ impl Stream {
         match ppm {
             0 => false,
             MILLION.. => true,
-            _ => self.below(u128::from(MILLION)) < u64::from(ppm),
+            _ => self.at_most(u64::from(MILLION) - 1) < u64::from(ppm),
         }
     }
 
-    /// A number below `values`, which is from 1 to 2^64, each as likely as any other: Lemire,
-    /// "Fast random integer generation in an interval", 2019.
-    fn below(&mut self, values: u128) -> u64 {
-        if values > u128::from(u64::MAX) {
+    /// A number up to `most`, each as likely as any other: Lemire, "Fast random integer generation
+    /// in an interval", 2019.
+    #[inline]
+    fn at_most(&mut self, most: u64) -> u64 {
+        if most == u64::MAX {
             return self.0.next_u64();
         }
+        let values = most + 1;
         loop {
-            let product = u128::from(self.0.next_u64()) * values;
-            let (number, low) = (product >> 64, product & u128::from(u64::MAX));
+            let product = u128::from(self.0.next_u64()) * u128::from(values);
+            #[allow(clippy::cast_possible_truncation)] // The two halves of it.
+            let (number, low) = ((product >> 64) as u64, product as u64);
             // Of the 2^64 words, the remainder must be thrown away to leave every number as many.
             // It is less than the number of values, and takes long to work out.
-            if low >= values || low >= (1 << 64) % values {
-                return u64::try_from(number).expect("below 2^64");
+            if low >= values || low >= values.wrapping_neg() % values {
+                return number;
             }
         }
     }

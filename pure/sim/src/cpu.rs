@@ -105,12 +105,30 @@ impl Cpus {
         }
     }
 
-    /// What happens first on any CPU, and when.
-    #[inline]
-    pub(crate) fn first(&self) -> (Time, Timer, CpuId) {
-        let cpu = self.firsts.first();
-        let (at, timer) = self.cpus[cpu.index()].next();
-        (at, timer, cpu)
+    /// The CPU on which something happens first.
+    #[inline(always)]
+    pub(crate) fn first(&self) -> CpuId {
+        self.firsts.first()
+    }
+
+    /// When something happens on a CPU.
+    #[inline(always)]
+    pub(crate) fn next_time(&self, cpu: CpuId) -> Time {
+        self.cpus[cpu.index()].next_time()
+    }
+
+    /// Until when nothing happens on any CPU but that the occupant of this one has done its work.
+    #[inline(always)]
+    pub(crate) fn others(&self, cpu: CpuId) -> Time {
+        let this = &self.cpus[cpu.index()];
+        let timers = this.alarm.rings.min(this.limit.rings);
+        if self.cpus.len() == 1 { timers } else { timers.min(self.firsts.first_but(cpu)) }
+    }
+
+    /// What that is.
+    #[inline(always)]
+    pub(crate) fn next_timer(&self, cpu: CpuId) -> Timer {
+        self.cpus[cpu.index()].next_timer()
     }
 
     /// Who runs there; there must be somebody.
@@ -224,8 +242,9 @@ impl Cpus {
         if self.cpus.len() == 1 {
             return; // It has nobody to play against.
         }
-        let (at, timer) = self.cpus[cpu.index()].next();
-        self.firsts.set(cpu, (at, timer));
+        let this = &self.cpus[cpu.index()];
+        let first = (this.next_time(), this.next_timer());
+        self.firsts.set(cpu, first);
     }
 }
 
@@ -263,16 +282,21 @@ impl Timers {
 }
 
 impl Cpu {
-    #[inline]
-    fn next(&self) -> (Time, Timer) {
-        let mut first = (self.work_ends, Timer::Work);
-        if self.alarm.rings < first.0 {
-            first = (self.alarm.rings, Timer::Alarm);
+    #[inline(always)]
+    fn next_time(&self) -> Time {
+        self.work_ends.min(self.alarm.rings).min(self.limit.rings)
+    }
+
+    #[inline(always)]
+    fn next_timer(&self) -> Timer {
+        let next = self.next_time();
+        if next == self.work_ends {
+            Timer::Work
+        } else if next == self.alarm.rings {
+            Timer::Alarm
+        } else {
+            Timer::Limit
         }
-        if self.limit.rings < first.0 {
-            first = (self.limit.rings, Timer::Limit);
-        }
-        first
     }
 }
 
@@ -308,7 +332,7 @@ impl Hands for SimHands<'_, '_> {
                     let refuse_ppm = self.cpus.refuse_ppm;
                     if refuse_ppm > 0 && self.cpus.cpus[cpu.index()].refusals.chance(refuse_ppm) {
                         self.cpus.refresh(cpu);
-                        self.queue.push(self.now + RETRY, Event::Allow(vcpu.slot()));
+                        self.queue.push(self.now + RETRY, Event::Allow, vcpu.slot());
                         return Outcome::Refused;
                     }
                     self.cpus.start(cpu, vcpu, self.now, self.guests);
@@ -352,6 +376,14 @@ impl Tournament {
     #[inline]
     fn first(&self) -> CpuId {
         self.tree[1].1
+    }
+
+    /// When the first of the others is due: of those who have lost to this CPU or to whom it lost.
+    fn first_but(&self, cpu: CpuId) -> Time {
+        let up = |&place: &usize| Some(place / 2);
+        let path = std::iter::successors(Some(self.leaves + cpu.index()), up);
+        let rivals = path.take_while(|&place| place > 1).map(|place| self.tree[place ^ 1].0.0);
+        rivals.min().unwrap_or(Time::NEVER)
     }
 
     fn set(&mut self, cpu: CpuId, first: (Time, Timer)) {

@@ -112,7 +112,7 @@ impl<'a> Sim<'a> {
 
     fn run<S: Sink>(mut self, sink: &mut S) -> Result<Outcome, RunError> {
         if !self.scenario.host.tick_cost.is_zero() {
-            self.queue.push(Time::START + self.scenario.host.tick, Event::Tick);
+            self.queue.push(Time::START + self.scenario.host.tick, Event::Tick, 0);
         }
         while let Some((now, event)) = self.next() {
             self.outcome.events += 1;
@@ -128,17 +128,17 @@ impl<'a> Sim<'a> {
                         if timer == Timer::Limit { Fact::LimitReached } else { Fact::AlarmRang };
                     self.step(now, rang(cpu), sink)?;
                 }
-                Next::Event(Event::Wake(slot)) => {
+                Next::Event(Event::Wake, slot) => {
                     self.start_work(now, self.guests.vcpu(slot), sink)?;
                 }
-                Next::Event(Event::Allow(slot)) => {
+                Next::Event(Event::Allow, slot) => {
                     let vcpu = self.guests.vcpu(slot);
                     if self.host.moment().is_member(vcpu) {
                         self.step(now, Fact::Allowed(vcpu), sink)?;
                     }
                 }
-                Next::Event(Event::Tick) => self.tick(now),
-                Next::Event(event) => self.happen(now, event, sink)?,
+                Next::Event(Event::Tick, _) => self.tick(now),
+                Next::Event(event, about) => self.happen(now, (event, about), sink)?,
             }
         }
         self.io_ends(sink);
@@ -146,24 +146,33 @@ impl<'a> Sim<'a> {
         Ok(self.outcome)
     }
 
+    /// When the scenario acts next.
+    #[inline]
+    fn next_action(&self) -> Time {
+        self.actions.last().map_or(Time::NEVER, |action| action.at)
+    }
+
     /// The next event before the end. At one instant the scenario acts first; then CPUs finish
     /// work, policies are rung, guests wake, and turns end: each kind by CPU number, guests as they
     /// went to sleep. This is the order in which an early Xen handles them, whose slice timers only
     /// ask for a pass that comes after all else.
+    #[inline(always)]
     fn next(&mut self) -> Option<(Time, Next)> {
-        let action = self.actions.last().map_or(Time::NEVER, |action| action.at);
-        let (cpu_time, timer, cpu) = self.cpus.first();
-        let event = self.queue.first().unwrap_or(Time::NEVER);
+        let action = self.next_action();
+        let event = self.queue.first();
+        let cpu = self.cpus.first();
+        let cpu_time = self.cpus.next_time(cpu);
         let now = action.min(cpu_time).min(event);
         if now >= self.end {
             return None;
         }
         let next = if now == action {
             Next::Action
-        } else if now == event && (now < cpu_time || timer == Timer::Limit) {
-            Next::Event(self.queue.pop())
+        } else if now == cpu_time && (now < event || self.cpus.next_timer(cpu) != Timer::Limit) {
+            Next::Cpu(cpu, self.cpus.next_timer(cpu))
         } else {
-            Next::Cpu(cpu, timer)
+            let (event, about) = self.queue.pop();
+            Next::Event(event, about)
         };
         Some((now, next))
     }
@@ -187,7 +196,7 @@ impl<'a> Sim<'a> {
             joined.map_err(|fault| declined(self.scenario, *fault))?;
             self.guests.begin(vcpu, now);
             self.io_joins(vcpu, now);
-            self.queue.push(now, Event::Wake(vcpu.slot()));
+            self.queue.push(now, Event::Wake, vcpu.slot());
             return Ok(());
         }
         if !self.host.moment().is_member(vcpu) {
@@ -249,7 +258,7 @@ impl<'a> Sim<'a> {
         if !self.paused.remove(&vcpu) || self.guests.is_asleep(vcpu, now) {
             return Ok(());
         }
-        if self.is_system(vcpu) {
+        if self.seat(vcpu).is_some() {
             return self.wake_system(now, vcpu, sink);
         }
         if self.guests.left(vcpu).is_zero() {
@@ -272,13 +281,13 @@ impl<'a> Sim<'a> {
 
     /// A guest that is not computing goes on with its program.
     fn go_on<S: Sink>(&mut self, now: Time, vcpu: VcpuId, sink: &mut S) -> Result<(), RunError> {
-        if self.is_system(vcpu) {
+        if self.seat(vcpu).is_some() {
             self.guests.end(vcpu); // This was its only sleep.
             return self.wake_system(now, vcpu, sink);
         }
         match self.guests.advance(vcpu, now, sink) {
             Need::Cpu => self.step(now, Fact::Woke(vcpu), sink)?,
-            Need::Sleep(until) => self.queue.push(until, Event::Wake(vcpu.slot())),
+            Need::Sleep(until) => self.queue.push(until, Event::Wake, vcpu.slot()),
             Need::Nothing => {}
         }
         Ok(())
@@ -288,15 +297,15 @@ impl<'a> Sim<'a> {
     fn work_done<S: Sink>(&mut self, now: Time, cpu: CpuId, sink: &mut S) -> Result<(), RunError> {
         let vcpu = self.cpus.occupant(cpu);
         self.guests.finish_compute(vcpu);
-        if self.is_system(vcpu) {
-            return self.item_done(now, cpu, sink);
+        if let Some(seat) = self.seat(vcpu) {
+            return self.item_done(now, (cpu, vcpu), seat, sink);
         }
         match self.guests.advance(vcpu, now, sink) {
             Need::Cpu => {
                 self.cpus.go_on(cpu, now, &self.guests);
                 return Ok(());
             }
-            Need::Sleep(until) => self.queue.push(until, Event::Wake(vcpu.slot())),
+            Need::Sleep(until) => self.queue.push(until, Event::Wake, vcpu.slot()),
             Need::Nothing => {}
         }
         Ok(self.step(now, Fact::Blocked(vcpu), sink)?)
@@ -331,5 +340,5 @@ impl From<Box<Fault>> for RunError {
 enum Next {
     Action,
     Cpu(CpuId, Timer),
-    Event(Event),
+    Event(Event, usize),
 }

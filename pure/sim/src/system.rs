@@ -4,25 +4,28 @@ use slackline_host::Fact;
 use slackline_trace::Sink;
 use slackline_units::{CpuId, Span, Time, VcpuId};
 
+use crate::io::Seat;
 use crate::queue::Event;
 use crate::{RunError, Sim};
 
 impl Sim<'_> {
-    /// Whether a vCPU is one of a system.
+    /// Which vCPU of a system this is, if it is one.
     #[inline]
-    pub(crate) fn is_system(&self, vcpu: VcpuId) -> bool {
-        self.io.as_ref().is_some_and(|io| io.owns(vcpu))
+    pub(crate) fn seat(&self, vcpu: VcpuId) -> Option<Seat> {
+        self.io.as_ref().and_then(|io| io.seat(vcpu))
     }
 
     pub(crate) fn io_joins(&mut self, vcpu: VcpuId, now: Time) {
-        if let Some(io) = self.io.as_mut().filter(|io| io.owns(vcpu)) {
-            io.join(vcpu, now, &mut self.queue);
+        let seat = self.seat(vcpu);
+        if let (Some(io), Some(seat)) = (&mut self.io, seat) {
+            io.join(seat, now, &mut self.queue);
         }
     }
 
     pub(crate) fn io_leaves(&mut self, vcpu: VcpuId) {
-        if let Some(io) = self.io.as_mut().filter(|io| io.owns(vcpu)) {
-            io.leave(vcpu);
+        let seat = self.seat(vcpu);
+        if let (Some(io), Some(seat)) = (&mut self.io, seat) {
+            io.leave(seat);
         }
     }
 
@@ -40,14 +43,14 @@ impl Sim<'_> {
         for cpu in (0..host.cpus).map(CpuId::new) {
             self.cpus.steal(cpu, (now, host.tick_cost), &mut self.guests);
         }
-        self.queue.push(now + host.tick, Event::Tick);
+        self.queue.push(now + host.tick, Event::Tick, 0);
     }
 
     /// Something happens to the devices or outside.
     pub(crate) fn happen<S: Sink>(
         &mut self,
         now: Time,
-        event: Event,
+        event: (Event, usize),
         sink: &mut S,
     ) -> Result<(), RunError> {
         let Some(io) = &mut self.io else { return Ok(()) };
@@ -56,50 +59,67 @@ impl Sim<'_> {
     }
 
     /// The occupant of a CPU, a vCPU of a system, has done one item. Whom that wakes may take the
-    /// CPU before it comes to the next.
+    /// CPU before it comes to the next; else it does all those that are over before anything else
+    /// happens.
+    #[inline(always)]
     pub(crate) fn item_done<S: Sink>(
         &mut self,
-        now: Time,
-        cpu: CpuId,
+        mut now: Time,
+        (cpu, vcpu): (CpuId, VcpuId),
+        seat: Seat,
         sink: &mut S,
     ) -> Result<(), RunError> {
-        let vcpu = self.cpus.occupant(cpu);
         let Some(io) = &mut self.io else { return Ok(()) };
-        io.finish(vcpu, now, &mut self.queue);
-        self.settle(now, sink)?;
-        if !self.cpus.is_free(cpu, vcpu, now) {
-            return Ok(());
-        }
-        let Some(io) = &mut self.io else { return Ok(()) };
-        match io.next(vcpu, now) {
-            Some(cost) => {
-                self.guests.set_left(vcpu, cost);
-                self.cpus.go_on(cpu, now, &self.guests);
-                Ok(())
+        let mut item = io.stop(seat);
+        loop {
+            let Some(io) = &mut self.io else { return Ok(()) };
+            io.finish(seat, item, now, &mut self.queue);
+            if io.effects.are_due {
+                self.carry_out(now, sink)?;
+                if !self.cpus.is_free(cpu, vcpu, now) {
+                    return Ok(());
+                }
             }
-            None => {
+            let Some(io) = &mut self.io else { return Ok(()) };
+            let Some(next) = io.next(seat, now) else {
                 // What it has told the trace.
                 self.settle(now, sink)?;
-                Ok(self.step(now, Fact::Blocked(vcpu), sink)?)
+                return Ok(self.step(now, Fact::Blocked(vcpu), sink)?);
+            };
+            let done = now.after(next.cost);
+            if done >= self.others(cpu) {
+                if let Some(io) = &mut self.io {
+                    io.begin(seat, next);
+                }
+                self.guests.set_left(vcpu, next.cost);
+                self.cpus.go_on(cpu, now, &self.guests);
+                return Ok(());
             }
+            self.outcome.events += 1;
+            (now, item) = (done, next);
         }
+    }
+
+    /// Until when nothing happens but that the occupant of a CPU has done what it does.
+    #[inline]
+    fn others(&self, cpu: CpuId) -> Time {
+        self.cpus.others(cpu).min(self.next_action()).min(self.queue.first()).min(self.end)
     }
 
     /// Does what the devices ask for.
     #[inline]
     fn settle<S: Sink>(&mut self, now: Time, sink: &mut S) -> Result<(), RunError> {
-        let Some(io) = &mut self.io else { return Ok(()) };
-        let effects = &mut io.effects;
-        if effects.are_none() {
-            return Ok(());
+        match &self.io {
+            Some(io) if io.effects.are_due => self.carry_out(now, sink),
+            _ => Ok(()),
         }
-        self.carry_out(now, sink)
     }
 
     #[inline(never)]
     fn carry_out<S: Sink>(&mut self, now: Time, sink: &mut S) -> Result<(), RunError> {
         let Some(io) = &mut self.io else { return Ok(()) };
         let effects = &mut io.effects;
+        effects.are_due = false;
         for record in effects.records.drain(..) {
             sink.record(&record);
         }
@@ -127,8 +147,11 @@ impl Sim<'_> {
         if let Some(cpu) = cpu {
             self.cpus.count(cpu, now, &mut self.guests);
         }
-        let Some(io) = &mut self.io else { return Ok(()) };
-        if io.put_aside(vcpu, self.guests.left(vcpu)) {
+        let left = self.guests.left(vcpu);
+        let seat = self.seat(vcpu);
+        if let (Some(io), Some(seat)) = (&mut self.io, seat)
+            && io.put_aside(seat, left)
+        {
             self.guests.set_left(vcpu, Span::ZERO);
         }
         if let Some(cpu) = cpu {
@@ -144,7 +167,8 @@ impl Sim<'_> {
         vcpu: VcpuId,
         sink: &mut S,
     ) -> Result<(), RunError> {
-        let has_work = self.io.as_ref().is_some_and(|io| io.has_work(vcpu));
+        let seat = self.seat(vcpu);
+        let has_work = self.io.as_ref().zip(seat).is_some_and(|(io, seat)| io.has_work(seat));
         let moment = self.host.moment();
         let may_wake = moment.is_member(vcpu) && !moment.is_awake(vcpu);
         if has_work && may_wake && !self.paused.contains(&vcpu) {

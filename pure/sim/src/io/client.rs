@@ -104,14 +104,14 @@ impl Io<'_> {
     pub(super) fn start_client(&mut self, client: usize, queue: &mut Queue) {
         let this = &mut self.clients[client];
         if this.spec.from > self.now {
-            queue.push(this.spec.from, Event::Client(client));
+            queue.push(this.spec.from, Event::Client, client);
             return;
         }
         this.has_begun = true;
         match this.spec.kind {
             ClientKind::Open { every, .. } => {
                 let first = self.now.after(this.asks.draw(&every));
-                queue.push(first, Event::Client(client));
+                queue.push(first, Event::Client, client);
             }
             ClientKind::Closed { at_once } => {
                 for _ in 0..at_once {
@@ -151,11 +151,11 @@ impl Io<'_> {
                 let this = &mut self.clients[client];
                 let until = self.now.after(timeout);
                 if this.expiries.is_empty() {
-                    queue.push(until, Event::Expire(client));
+                    queue.push(until, Event::Expire, client);
                 }
                 this.expiries.push_back((until, packet));
                 let next = self.now.after(this.asks.draw(&every));
-                queue.push(next, Event::Client(client));
+                queue.push(next, Event::Client, client);
             }
             ClientKind::Closed { .. } => {}
             ClientKind::Ping { .. } => {
@@ -176,7 +176,7 @@ impl Io<'_> {
         let this = &mut self.clients[client];
         let Some((_, packet)) = this.expiries.pop_front() else { return };
         if let Some(&(next, _)) = this.expiries.front() {
-            queue.push(next, Event::Expire(client));
+            queue.push(next, Event::Expire, client);
         }
         if !self.flows.is_current(packet) {
             return;
@@ -202,7 +202,7 @@ impl Io<'_> {
             ClientKind::Ping { every } => {
                 let next = self.flows.of(packet).began.after(every).max(self.now);
                 self.flows.close(packet.flow);
-                queue.push(next, Event::Client(client));
+                queue.push(next, Event::Client, client);
             }
             ClientKind::Open { .. } | ClientKind::Stream { .. } => {}
         }
@@ -224,7 +224,7 @@ impl Io<'_> {
             }
             if stream.next > self.now {
                 stream.is_pacing = true;
-                queue.push(stream.next, Event::Client(client));
+                queue.push(stream.next, Event::Client, client);
                 return;
             }
             stream.next = self.now.after(gap);

@@ -11,9 +11,9 @@ use slackline_scenario::io;
 use slackline_trace::{Record, Service};
 use slackline_units::Span;
 
-use super::nic::Interrupts;
+use super::nic::{DiskRead, Interrupts};
 use super::packet::Packet;
-use super::system::Doing;
+use super::system::{Doing, Item};
 use super::{Io, SystemId};
 use crate::queue::{Event, Queue};
 
@@ -29,6 +29,8 @@ pub(super) struct Driver {
     batch: Vec<Packet>,
     /// Guests with something in their rings, in the order in which they are served.
     calls: VecDeque<SystemId>,
+    /// What it takes to the disk, or back from it.
+    read: Option<DiskRead>,
     /// By system: what was done for it, since that was last told.
     service: Vec<Service>,
     served: Vec<SystemId>,
@@ -43,6 +45,7 @@ impl Driver {
             is_told: false,
             batch: Vec::with_capacity(spec.batch),
             calls: VecDeque::new(),
+            read: None,
             service: vec![Service::default(); systems],
             served: Vec::new(),
         }
@@ -72,7 +75,7 @@ impl Io<'_> {
             self.interrupt();
         } else {
             self.nic.interrupts = Interrupts::Held;
-            queue.push(self.now.after(self.nic.spec.coalesce), Event::Interrupt);
+            queue.push(self.now.after(self.nic.spec.coalesce), Event::Interrupt, 0);
         }
     }
 
@@ -91,7 +94,7 @@ impl Io<'_> {
         self.driver.is_interrupted = true;
         if !cost.is_zero() {
             let driver = self.systems[usize::from(self.driver.system)].first();
-            self.effects.stolen.push((driver, cost));
+            self.effects.steal(driver, cost);
         }
         self.alert(self.driver.system);
     }
@@ -119,30 +122,38 @@ impl Io<'_> {
     }
 
     /// What the driver does next for others.
-    pub(super) fn choose_service(&mut self) -> Option<(Doing, Span)> {
+    pub(super) fn choose_service(&mut self) -> Option<Item> {
         let costs = self.driver.spec.costs;
         let driver = &mut self.driver;
         if std::mem::take(&mut driver.is_interrupted) && !costs.interrupt.is_zero() {
-            return Some((Doing::Interrupt, self.vary_service(costs.interrupt)));
+            return Some(Item {
+                doing: Doing::Interrupt,
+                cost: self.vary_service(costs.interrupt),
+            });
         }
         if std::mem::take(&mut driver.is_told) && !costs.event.is_zero() {
-            return Some((Doing::Told, self.vary_service(costs.event)));
+            return Some(Item { doing: Doing::Told, cost: self.vary_service(costs.event) });
         }
         if self.nic.interrupts == Interrupts::Off {
             if let Some(packet) = self.nic.ring.pop_front() {
-                return Some((Doing::Take(packet), self.vary_service(costs.receive)));
+                return Some(Item {
+                    doing: Doing::Take(packet),
+                    cost: self.vary_service(costs.receive),
+                });
             }
             self.nic.interrupts = Interrupts::On;
         }
         if let Some(read) = self.disk.done.pop_front() {
-            return Some((Doing::TakeRead(read), self.vary_service(costs.request)));
+            self.driver.read = Some(read);
+            return Some(Item { doing: Doing::TakeRead, cost: self.vary_service(costs.request) });
         }
         let guest = self.driver.calls.pop_front()?;
         let system = &mut self.systems[usize::from(guest)];
         if let Some(read) = system.reads.pop_front() {
-            return Some((Doing::PassRead(read), self.vary_service(costs.request)));
+            self.driver.read = Some(read);
+            return Some(Item { doing: Doing::PassRead, cost: self.vary_service(costs.request) });
         }
-        Some((Doing::Pass(guest), self.vary_service(costs.send)))
+        Some(Item { doing: Doing::Pass(guest), cost: self.vary_service(costs.send) })
     }
 
     fn vary_service(&mut self, cost: Span) -> Span {
@@ -176,13 +187,15 @@ impl Io<'_> {
                 self.put_on_wire(packet, queue);
                 self.call_again(guest);
             }
-            Doing::PassRead(read) => {
+            Doing::PassRead => {
+                let Some(read) = self.driver.read.take() else { return };
                 self.driver.service(read.system).used += cost;
                 let done = self.disk.ask(read, self.now);
                 queue.extend(done, Event::Disk);
                 self.call_again(read.system);
             }
-            Doing::TakeRead(read) => {
+            Doing::TakeRead => {
+                let Some(read) = self.driver.read.take() else { return };
                 let service = self.driver.service(read.system);
                 service.used += cost;
                 service.requests += 1;
@@ -230,7 +243,7 @@ impl Io<'_> {
     pub(super) fn put_on_wire(&mut self, packet: Packet, queue: &mut Queue) {
         let sent = self.nic.wire_out(packet, self.now);
         let there = sent.after(self.delay_of(packet));
-        queue.push(there, Event::Reach(self.flights.add(packet)));
+        queue.push(there, Event::Reach, self.flights.add(packet));
     }
 
     /// Tells the trace what the driver has done for whom.
@@ -239,7 +252,7 @@ impl Io<'_> {
         while let Some(id) = self.driver.served.pop() {
             let service = std::mem::take(&mut self.driver.service[usize::from(id)]);
             let of = self.systems[usize::from(id)].first();
-            self.effects.records.push(Record::Served { at: self.now, by, of, service });
+            self.effects.record(Record::Served { at: self.now, by, of, service });
         }
     }
 }

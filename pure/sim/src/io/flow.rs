@@ -228,7 +228,7 @@ impl Io<'_> {
                 let then = self.now.after(wait);
                 for _ in 0..count {
                     let told = self.flights.add(packet.saying(Says::Told));
-                    queue.push(then, Event::Emit(told));
+                    queue.push(then, Event::Emit, told);
                 }
             }
             Says::Stream => self.take_stream(packet, queue),
@@ -242,7 +242,7 @@ impl Io<'_> {
         let flow = self.flows.of(packet);
         let vcpu = self.systems[usize::from(flow.system)].first();
         let (released, deadline, done) = (flow.began, Time::NEVER, self.now);
-        self.effects.records.push(Record::Job { vcpu, released, deadline, done });
+        self.effects.record(Record::Job { vcpu, released, deadline, done });
         let client = flow.client;
         self.ask_again(client, packet, queue);
     }
@@ -254,7 +254,7 @@ impl Io<'_> {
         }
         let client = self.flows.of(packet).client;
         let again = if packet.says == Says::Open { self.clients[client].retry() } else { AGAIN };
-        queue.push(self.now.after(again), Event::Emit(self.flights.add(packet)));
+        queue.push(self.now.after(again), Event::Emit, self.flights.add(packet));
     }
 
     /// How long this packet takes from the wire to who is outside, or back.
@@ -269,7 +269,7 @@ impl Io<'_> {
     pub(super) fn emit(&mut self, packet: Packet, queue: &mut Queue) {
         let sent = self.nic.wire_in(packet, self.now);
         let there = sent.after(self.delay_of(packet));
-        queue.push(there, Event::Arrive(self.flights.add(packet)));
+        queue.push(there, Event::Arrive, self.flights.add(packet));
     }
 
     /// A packet of a stream has come to a system.
@@ -306,7 +306,7 @@ impl Io<'_> {
         let bytes = std::mem::take(&mut system.moved);
         if bytes > 0 {
             let (at, vcpu) = (self.now, system.first());
-            self.effects.records.push(Record::Moved { at, vcpu, bytes });
+            self.effects.record(Record::Moved { at, vcpu, bytes });
         }
     }
 

@@ -31,8 +31,17 @@ use nic::{Disk, Nic};
 use packet::Flights;
 use system::{Doing, System};
 
+pub(crate) use system::Item;
+
 /// A system, by its place among them.
 type SystemId = u16;
+
+/// A vCPU of a system: which of which.
+#[derive(Clone, Copy)]
+pub(crate) struct Seat {
+    system: SystemId,
+    number: u16,
+}
 
 /// What must be done outside of the devices, in this order.
 #[derive(Default)]
@@ -43,13 +52,24 @@ pub(crate) struct Effects {
     pub(crate) stolen: Vec<(VcpuId, Span)>,
     /// Who has something else to do now: asleep, or at work on something less urgent.
     pub(crate) alerted: Vec<VcpuId>,
+    /// Whether there are any.
+    pub(crate) are_due: bool,
 }
 
 impl Effects {
-    /// Whether nothing need be done.
-    #[inline]
-    pub(crate) fn are_none(&self) -> bool {
-        self.records.is_empty() && self.stolen.is_empty() && self.alerted.is_empty()
+    fn record(&mut self, record: Record) {
+        self.records.push(record);
+        self.are_due = true;
+    }
+
+    fn steal(&mut self, from: VcpuId, span: Span) {
+        self.stolen.push((from, span));
+        self.are_due = true;
+    }
+
+    fn alert(&mut self, vcpu: VcpuId) {
+        self.alerted.push(vcpu);
+        self.are_due = true;
     }
 }
 
@@ -106,24 +126,19 @@ impl<'a> Io<'a> {
         })
     }
 
-    /// Whether a vCPU is one of a system.
+    /// Which vCPU of a system this is, if it is one.
     #[inline]
-    pub(crate) fn owns(&self, vcpu: VcpuId) -> bool {
-        self.system_of[vcpu.domain().number() as usize].is_some()
-    }
-
-    #[inline]
-    fn system_id(&self, vcpu: VcpuId) -> SystemId {
-        let system = self.system_of[vcpu.domain().number() as usize];
-        system.expect("only vCPUs of systems are asked about")
+    pub(crate) fn seat(&self, vcpu: VcpuId) -> Option<Seat> {
+        let system = self.system_of[vcpu.domain().number() as usize]?;
+        Some(Seat { system, number: vcpu.number() })
     }
 
     /// A vCPU of a system joins: it will be woken once, to find out what there is to do.
-    pub(crate) fn join(&mut self, vcpu: VcpuId, now: Time, queue: &mut Queue) {
+    pub(crate) fn join(&mut self, seat: Seat, now: Time, queue: &mut Queue) {
         self.now = now;
-        let id = self.system_id(vcpu);
-        self.systems[usize::from(id)].begin_vcpu(vcpu.number());
-        if vcpu.number() != 0 {
+        let Seat { system: id, number } = seat;
+        self.systems[usize::from(id)].begin_vcpu(number);
+        if number != 0 {
             return;
         }
         self.start_tasks(id, queue);
@@ -135,9 +150,8 @@ impl<'a> Io<'a> {
     }
 
     /// A vCPU of a system leaves. With its first vCPU the system is gone.
-    pub(crate) fn leave(&mut self, vcpu: VcpuId) {
-        let id = self.system_id(vcpu);
-        self.systems[usize::from(id)].end_vcpu(vcpu.number());
+    pub(crate) fn leave(&mut self, seat: Seat) {
+        self.systems[usize::from(seat.system)].end_vcpu(seat.number);
     }
 
     /// The run is over.
@@ -148,19 +162,20 @@ impl<'a> Io<'a> {
     }
 
     /// Something has happened outside of all CPUs.
-    pub(crate) fn happen(&mut self, event: Event, now: Time, queue: &mut Queue) {
+    #[inline]
+    pub(crate) fn happen(&mut self, (event, about): (Event, usize), now: Time, queue: &mut Queue) {
         self.now = now;
         match event {
-            Event::Arrive(flight) => {
-                let packet = self.flights.take(flight);
+            Event::Arrive => {
+                let packet = self.flights.take(about);
                 self.arrive(packet, queue);
             }
-            Event::Reach(flight) => {
-                let packet = self.flights.take(flight);
+            Event::Reach => {
+                let packet = self.flights.take(about);
                 self.reach(packet, queue);
             }
-            Event::Emit(flight) => {
-                let packet = self.flights.take(flight);
+            Event::Emit => {
+                let packet = self.flights.take(about);
                 if self.flows.is_current(packet) {
                     self.emit(packet, queue);
                 }
@@ -171,23 +186,37 @@ impl<'a> Io<'a> {
                 self.disk_interrupt();
                 queue.extend(next, Event::Disk);
             }
-            Event::Client(client) => self.act(client, queue),
-            Event::Expire(client) => self.expire(client, queue),
-            Event::Task(place) => {
-                let (system, task) = self.tasks[place];
+            Event::Client => self.act(about, queue),
+            Event::Expire => self.expire(about, queue),
+            Event::Task => {
+                let (system, task) = self.tasks[about];
                 self.go_on_with_task(system, task, queue);
             }
-            Event::Wake(_) | Event::Allow(_) | Event::Tick => unreachable!("not of devices"),
+            Event::Wake | Event::Allow | Event::Tick => unreachable!("not of devices"),
         }
     }
 
-    /// What a vCPU was doing is over.
-    pub(crate) fn finish(&mut self, vcpu: VcpuId, now: Time, queue: &mut Queue) {
+    /// What a vCPU is doing, which is over: it does nothing now.
+    pub(crate) fn stop(&mut self, seat: Seat) -> Item {
+        let item = &mut self.vcpu(seat).item;
+        Item { doing: std::mem::replace(&mut item.doing, Doing::Nothing), cost: item.cost }
+    }
+
+    /// What a vCPU does from now on.
+    pub(crate) fn begin(&mut self, seat: Seat, item: Item) {
+        self.vcpu(seat).item = item;
+    }
+
+    fn vcpu(&mut self, seat: Seat) -> &mut system::Vcpu {
+        &mut self.systems[usize::from(seat.system)].vcpus[usize::from(seat.number)]
+    }
+
+    /// What a vCPU did has been done.
+    #[inline]
+    pub(crate) fn finish(&mut self, seat: Seat, item: Item, now: Time, queue: &mut Queue) {
         self.now = now;
-        let (id, number) = (self.system_id(vcpu), usize::from(vcpu.number()));
-        let system = &mut self.systems[usize::from(id)];
-        let doing = std::mem::replace(&mut system.vcpus[number].doing, Doing::Nothing);
-        let cost = system.vcpus[number].cost;
+        let id = seat.system;
+        let Item { doing, cost } = item;
         match doing {
             Doing::Nothing | Doing::Idle => {}
             Doing::Event | Doing::Receive(_) | Doing::Send | Doing::AskDisk | Doing::ReadDone => {
@@ -198,66 +227,54 @@ impl<'a> Io<'a> {
             | Doing::Told
             | Doing::Take(_)
             | Doing::Pass(_)
-            | Doing::PassRead(_)
-            | Doing::TakeRead(_) => self.finish_driver(doing, cost, queue),
+            | Doing::PassRead
+            | Doing::TakeRead => self.finish_driver(doing, cost, queue),
         }
     }
 
     /// What a vCPU does next, and how long that takes; none if there is nothing: then it blocks.
-    pub(crate) fn next(&mut self, vcpu: VcpuId, now: Time) -> Option<Span> {
+    #[inline]
+    pub(crate) fn next(&mut self, seat: Seat, now: Time) -> Option<Item> {
         self.now = now;
-        let (id, number) = (self.system_id(vcpu), usize::from(vcpu.number()));
-        let chosen = self.choose(id, number);
-        if chosen.is_none() && id == self.driver.system && number == 0 {
-            self.tell_service();
-        }
-        let this = &mut self.systems[usize::from(id)].vcpus[number];
-        let Some((doing, cost)) = chosen else {
-            this.is_asleep = true;
+        let is_driver = seat.system == self.driver.system && seat.number == 0;
+        let service = if is_driver { self.choose_service() } else { None };
+        let system = &mut self.systems[usize::from(seat.system)];
+        let number = usize::from(seat.number);
+        let chosen = match service {
+            Some(_) => service,
+            None => {
+                let idle = if is_driver { self.driver.spec.costs.idle } else { Span::ZERO };
+                system.choose(number, idle)
+            }
+        };
+        let vcpu = &mut system.vcpus[number];
+        let Some(item) = chosen else {
+            vcpu.is_asleep = true;
+            if is_driver {
+                self.tell_service();
+            }
             return None;
         };
-        this.has_idled &= doing == Doing::Idle;
-        this.doing = doing;
-        this.cost = cost;
-        Some(cost)
-    }
-
-    fn choose(&mut self, id: SystemId, number: usize) -> Option<(Doing, Span)> {
-        if number == 0 {
-            if id == self.driver.system {
-                let chosen = self.choose_service();
-                if chosen.is_some() {
-                    return chosen;
-                }
-            }
-            let chosen = self.systems[usize::from(id)].choose_kernel();
-            if chosen.is_some() {
-                return chosen;
-            }
-        }
-        let is_driver = id == self.driver.system && number == 0;
-        let idle = if is_driver { self.driver.spec.costs.idle } else { Span::ZERO };
-        self.systems[usize::from(id)].choose_task(number, idle)
+        vcpu.has_idled &= item.doing == Doing::Idle;
+        chosen
     }
 
     /// A vCPU that is at work is told to look at something more urgent; `left` is what is left of
     /// its work. Whether it has put that aside.
-    pub(crate) fn put_aside(&mut self, vcpu: VcpuId, left: Span) -> bool {
-        let id = self.system_id(vcpu);
-        self.systems[usize::from(id)].put_aside(usize::from(vcpu.number()), left)
+    pub(crate) fn put_aside(&mut self, seat: Seat, left: Span) -> bool {
+        self.systems[usize::from(seat.system)].put_aside(usize::from(seat.number), left)
     }
 
     /// Whether a vCPU of a system is to be woken: it is said once.
-    pub(crate) fn has_work(&self, vcpu: VcpuId) -> bool {
-        let system = &self.systems[usize::from(self.system_id(vcpu))];
-        !system.vcpus[usize::from(vcpu.number())].is_asleep
+    pub(crate) fn has_work(&self, seat: Seat) -> bool {
+        !self.systems[usize::from(seat.system)].vcpus[usize::from(seat.number)].is_asleep
     }
 
     /// Tells the first vCPU of a system, where interrupts and events go, to look.
     fn alert(&mut self, id: SystemId) {
         let system = &mut self.systems[usize::from(id)];
         if let Some(vcpu) = system.alert(0) {
-            self.effects.alerted.push(vcpu);
+            self.effects.alert(vcpu);
         }
     }
 }

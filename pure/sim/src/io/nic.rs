@@ -4,10 +4,13 @@ use std::collections::VecDeque;
 
 use slackline_scenario::Stream;
 use slackline_scenario::io;
+use slackline_scenario::io::SEGMENT;
 use slackline_units::{Span, Time};
 
 use super::packet::Packet;
 
+/// Bytes of Ethernet, IP and TCP headers, preamble and gap around the data.
+const AROUND: u64 = 90;
 const SECOND: u64 = 1_000_000_000;
 
 /// Whether the card will interrupt when a packet comes.
@@ -28,17 +31,23 @@ pub(super) struct Nic {
     pub(super) interrupts: Interrupts,
     in_free: Time,
     out_free: Time,
+    /// How long a packet without data is on the wire, and one that is full of it.
+    empty: Span,
+    full: Span,
 }
 
 impl Nic {
     pub(super) fn new(spec: io::Nic) -> Nic {
         let ring = VecDeque::with_capacity(spec.ring);
         let (in_free, out_free) = (Time::START, Time::START);
-        Nic { spec, ring, interrupts: Interrupts::On, in_free, out_free }
+        let on_wire = |bytes| Span::from_ns(bytes * 8 * SECOND / spec.bits_per_second);
+        let (empty, full) = (on_wire(AROUND), on_wire(AROUND + SEGMENT));
+        Nic { spec, ring, interrupts: Interrupts::On, in_free, out_free, empty, full }
     }
 
+    #[inline]
     fn time_on_wire(&self, packet: Packet) -> Span {
-        Span::from_ns(packet.bytes() * 8 * SECOND / self.spec.bits_per_second)
+        if packet.has_data() { self.full } else { self.empty }
     }
 
     /// When a packet that is sent to the host now has left its sender.

@@ -1,7 +1,5 @@
 //! Packets, and those that are on their way.
 
-use slackline_scenario::io::SEGMENT;
-
 /// What a packet says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Says {
@@ -41,16 +39,11 @@ pub(super) struct Packet {
     pub(super) says: Says,
 }
 
-/// Bytes of Ethernet, IP and TCP headers, preamble and gap around the data.
-const AROUND: u64 = 90;
-
 impl Packet {
-    /// Bytes on the wire.
-    pub(super) fn bytes(self) -> u64 {
-        match self.says {
-            Says::Data | Says::Stream | Says::Told => AROUND + SEGMENT,
-            _ => AROUND,
-        }
+    /// Whether it is full of data; all others have next to none.
+    #[inline]
+    pub(super) fn has_data(self) -> bool {
+        matches!(self.says, Says::Data | Says::Stream | Says::Told)
     }
 }
 

@@ -40,17 +40,23 @@ pub(super) enum Doing {
     /// The driver: takes a packet from the ring of a guest to the card.
     Pass(SystemId),
     /// The driver: takes a request to the disk, or back.
-    PassRead(DiskRead),
-    TakeRead(DiskRead),
+    PassRead,
+    TakeRead,
+}
+
+/// Something that a vCPU of a system does, and how long that takes, or takes until it is looked at
+/// again.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Item {
+    pub(super) doing: Doing,
+    pub(crate) cost: Span,
 }
 
 /// A vCPU of a system.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Vcpu {
     pub(super) id: VcpuId,
-    pub(super) doing: Doing,
-    /// What that costs, or costs until it is looked at again.
-    pub(super) cost: Span,
+    pub(super) item: Item,
     pub(super) is_asleep: bool,
     is_here: bool,
     /// It has just found that there is nothing to do.
@@ -99,8 +105,7 @@ impl<'a> System<'a> {
     ) -> System<'a> {
         let vcpu = |&id: &VcpuId| Vcpu {
             id,
-            doing: Doing::Nothing,
-            cost: Span::ZERO,
+            item: Item { doing: Doing::Nothing, cost: Span::ZERO },
             is_asleep: false,
             is_here: false,
             has_idled: false,
@@ -171,37 +176,46 @@ impl<'a> System<'a> {
     /// Makes a vCPU look at something more urgent; itself, if anything has to be done about that.
     pub(super) fn alert(&mut self, number: usize) -> Option<VcpuId> {
         let vcpu = &mut self.vcpus[number];
-        let must = vcpu.is_here && (vcpu.is_asleep || matches!(vcpu.doing, Doing::Task(_)));
+        let must = vcpu.is_here && (vcpu.is_asleep || matches!(vcpu.item.doing, Doing::Task(_)));
         vcpu.is_asleep &= !must;
         must.then_some(vcpu.id)
     }
 
+    /// What a vCPU does next; if nothing, it finds that out once, which takes `idle` more than the
+    /// system's own.
+    #[inline]
+    pub(super) fn choose(&mut self, number: usize, idle: Span) -> Option<Item> {
+        let kernel = if number == 0 { self.choose_kernel() } else { None };
+        if kernel.is_some() { kernel } else { self.choose_task(number, idle) }
+    }
+
     /// What the kernel has to do before all tasks.
-    pub(super) fn choose_kernel(&mut self) -> Option<(Doing, Span)> {
+    #[inline]
+    fn choose_kernel(&mut self) -> Option<Item> {
         let costs = &self.spec.costs;
         if std::mem::take(&mut self.is_told) && !costs.event.is_zero() {
-            return Some((Doing::Event, self.vary(costs.event)));
+            return Some(Item { doing: Doing::Event, cost: self.vary(costs.event) });
         }
         if let Some(packet) = self.received.pop_front() {
-            return Some((Doing::Receive(packet), self.vary(costs.receive)));
+            return Some(Item { doing: Doing::Receive(packet), cost: self.vary(costs.receive) });
         }
         if !self.read.is_empty() {
-            return Some((Doing::ReadDone, self.vary(costs.request)));
+            return Some(Item { doing: Doing::ReadDone, cost: self.vary(costs.request) });
         }
         if !self.out.is_empty() && self.ring.len() < self.spec.ring {
-            return Some((Doing::Send, self.vary(costs.send)));
+            return Some(Item { doing: Doing::Send, cost: self.vary(costs.send) });
         }
         if !self.asking.is_empty() && self.reads.len() < self.spec.ring {
-            return Some((Doing::AskDisk, self.vary(costs.request)));
+            return Some(Item { doing: Doing::AskDisk, cost: self.vary(costs.request) });
         }
         None
     }
 
-    /// A task, or finding that there is none, which takes `idle` more than the system's own.
-    pub(super) fn choose_task(&mut self, number: usize, idle: Span) -> Option<(Doing, Span)> {
+    #[inline]
+    fn choose_task(&mut self, number: usize, idle: Span) -> Option<Item> {
         if let Some(task) = self.ready.iter_mut().find_map(VecDeque::pop_front) {
             let cost = self.tasks[usize::from(task)].stretch().min(self.spec.quantum);
-            return Some((Doing::Task(task), cost));
+            return Some(Item { doing: Doing::Task(task), cost });
         }
         let idle = idle + self.spec.costs.idle;
         let has_idled = std::mem::take(&mut self.vcpus[number].has_idled);
@@ -209,7 +223,7 @@ impl<'a> System<'a> {
             return None;
         }
         self.vcpus[number].has_idled = true;
-        Some((Doing::Idle, self.vary(idle)))
+        Some(Item { doing: Doing::Idle, cost: self.vary(idle) })
     }
 
     /// Who is preempted or has more to do right away comes before the others of its priority.
@@ -229,7 +243,7 @@ impl<'a> System<'a> {
         if let Some(number) = asleep {
             return self.alert(number);
         }
-        let least = |vcpu: &Vcpu| match vcpu.doing {
+        let least = |vcpu: &Vcpu| match vcpu.item.doing {
             Doing::Task(other) => self.tasks[usize::from(other)].level,
             _ => 0,
         };
@@ -244,10 +258,11 @@ impl<'a> System<'a> {
 
     /// Puts the task of a vCPU aside, with so much left of its stretch; whether there was one.
     pub(super) fn put_aside(&mut self, number: usize, left: Span) -> bool {
-        let Doing::Task(task) = self.vcpus[number].doing else { return false };
-        let used = self.vcpus[number].cost.left_after(left);
+        let item = &mut self.vcpus[number].item;
+        let Doing::Task(task) = item.doing else { return false };
+        item.doing = Doing::Nothing;
+        let used = item.cost.left_after(left);
         self.tasks[usize::from(task)].used(used);
-        self.vcpus[number].doing = Doing::Nothing;
         self.ready_first(task);
         true
     }

@@ -115,12 +115,12 @@ impl Io<'_> {
                 let system = &mut self.systems[usize::from(id)];
                 system.ready_last(task);
                 if let Some(vcpu) = system.place(task) {
-                    self.effects.alerted.push(vcpu);
+                    self.effects.alert(vcpu);
                 }
             }
             Need::Time(at) => {
                 let place = self.systems[usize::from(id)].first_task + usize::from(task);
-                queue.push(at, Event::Task(place));
+                queue.push(at, Event::Task, place);
             }
             Need::Other => {}
         }
@@ -139,7 +139,7 @@ impl Io<'_> {
         this.used(used);
         if this.still_to_run().is_zero() {
             let (released, done) = (this.began, self.now);
-            self.effects.records.push(Record::Job { vcpu, released, deadline: Time::NEVER, done });
+            self.effects.record(Record::Job { vcpu, released, deadline: Time::NEVER, done });
             return;
         }
         if !this.left.is_zero() {
@@ -150,7 +150,7 @@ impl Io<'_> {
             Need::Cpu => self.systems[usize::from(id)].ready_first(task),
             Need::Time(at) => {
                 let place = self.systems[usize::from(id)].first_task + usize::from(task);
-                queue.push(at, Event::Task(place));
+                queue.push(at, Event::Task, place);
             }
             Need::Other => {}
         }
@@ -233,7 +233,7 @@ impl Io<'_> {
             Step::Done => {
                 let (released, deadline) = (this.released, this.deadline);
                 let done = self.now;
-                self.effects.records.push(Record::Job { vcpu, released, deadline, done });
+                self.effects.record(Record::Job { vcpu, released, deadline, done });
                 None
             }
         }
