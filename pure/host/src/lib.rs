@@ -436,12 +436,9 @@ impl Host {
         if idle.is_empty() {
             return cpus.iter().try_for_each(|cpu| self.ask(cpu, end, hands, sink));
         }
-        for is_idle in [false, true] {
-            for cpu in cpus.iter().filter(|&cpu| idle.contains(cpu) == is_idle) {
-                self.ask(cpu, end, hands, sink)?;
-            }
-        }
-        Ok(())
+        let (busy, idle) = (cpus.without(&idle), cpus.and(&idle));
+        busy.iter().try_for_each(|cpu| self.ask(cpu, end, hands, sink))?;
+        idle.iter().try_for_each(|cpu| self.ask(cpu, end, hands, sink))
     }
 
     /// Asks the policy who should be on `cpu`, and has it so. `end` is why the occupant stops, if

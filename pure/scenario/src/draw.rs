@@ -209,15 +209,17 @@ impl Stream {
     }
 
     /// The next length of time. A fixed one takes nothing from the stream.
-    #[inline]
+    #[inline(always)]
     pub fn draw(&mut self, draw: &Draw) -> Span {
         match *draw {
             Draw::Fixed(span) => span,
-            Draw::Uniform { least, most } => {
-                least + Span::from_ns(self.at_most((most - least).ns()))
-            }
+            Draw::Uniform { least, most } => self.uniform(least, most),
             Draw::Exponential { mean } => exponential(mean, self.0.next_u64()),
         }
+    }
+
+    fn uniform(&mut self, least: Span, most: Span) -> Span {
+        least + Span::from_ns(self.at_most((most - least).ns()))
     }
 
     /// A length of time that is up to `ppm` millionths of itself longer or shorter, all equally

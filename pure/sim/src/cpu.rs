@@ -66,11 +66,16 @@ struct Timers {
 pub(crate) struct Cpus {
     cpus: Vec<Cpu>,
     firsts: Tournament,
+    moves: Moves,
+    timers: Timers,
+    refuse_ppm: u32,
+}
+
+/// What coming to a CPU costs.
+struct Moves {
     switch: Span,
     migrate: Span,
     cold: Cold,
-    timers: Timers,
-    refuse_ppm: u32,
     /// By slot: where each vCPU last ran.
     homes: Vec<Option<CpuId>>,
 }
@@ -96,12 +101,14 @@ impl Cpus {
         Cpus {
             cpus: (0..host.cpus).map(cpu).collect(),
             firsts: Tournament::new(host.cpus),
-            switch: host.switch,
-            migrate: host.migrate,
-            cold: Cold::new(scenario),
+            moves: Moves {
+                switch: host.switch,
+                migrate: host.migrate,
+                cold: Cold::new(scenario),
+                homes: vec![None; vcpus],
+            },
             timers: Timers::new(host),
             refuse_ppm: host.refuse,
-            homes: vec![None; vcpus],
         }
     }
 
@@ -200,41 +207,7 @@ impl Cpus {
 
     /// Where a vCPU ran last.
     pub(crate) fn home(&self, vcpu: VcpuId) -> Option<CpuId> {
-        self.homes[vcpu.slot()]
-    }
-
-    #[inline]
-    fn start(&mut self, cpu: CpuId, vcpu: VcpuId, now: Time, guests: &Guests<'_>) {
-        let home = self.homes[vcpu.slot()].replace(cpu);
-        let this = &mut self.cpus[cpu.index()];
-        let mut cost = if this.last == Some(vcpu) { Span::ZERO } else { self.switch };
-        if home.is_some_and(|home| home != cpu) {
-            cost += self.migrate;
-        }
-        if !self.cold.is_free() {
-            let before = this.last.filter(|_| !this.was_idle);
-            cost += self.cold.start((vcpu, before), (cpu, home));
-        }
-        this.was_idle = false;
-        this.occupant = Some(vcpu);
-        this.last = Some(vcpu);
-        this.began = now;
-        this.measured = now;
-        this.worked = now + cost;
-        this.work_ends = this.worked.after(guests.left(vcpu));
-    }
-
-    #[inline]
-    fn stop(&mut self, cpu: CpuId, now: Time, guests: &mut Guests<'_>) {
-        let this = &mut self.cpus[cpu.index()];
-        if let Some(vcpu) = this.occupant.take() {
-            guests.compute(vcpu, now.since(this.worked));
-            this.work_ends = Time::NEVER;
-            this.limit = OFF;
-            if !self.cold.is_free() {
-                self.cold.stop(vcpu, cpu, now - this.began);
-            }
-        }
+        self.moves.homes[vcpu.slot()]
     }
 
     #[inline]
@@ -282,6 +255,40 @@ impl Timers {
 }
 
 impl Cpu {
+    /// Somebody who wants so much work done comes to this CPU.
+    #[inline]
+    fn start(&mut self, (cpu, vcpu): (CpuId, VcpuId), now: Time, work: Span, moves: &mut Moves) {
+        let home = moves.homes[vcpu.slot()].replace(cpu);
+        let mut cost = if self.last == Some(vcpu) { Span::ZERO } else { moves.switch };
+        if home.is_some_and(|home| home != cpu) {
+            cost += moves.migrate;
+        }
+        if !moves.cold.is_free() {
+            let before = self.last.filter(|_| !self.was_idle);
+            cost += moves.cold.start((vcpu, before), (cpu, home));
+        }
+        self.was_idle = false;
+        self.occupant = Some(vcpu);
+        self.last = Some(vcpu);
+        self.began = now;
+        self.measured = now;
+        self.worked = now + cost;
+        self.work_ends = self.worked.after(work);
+    }
+
+    /// The occupant, if there is one, is taken off.
+    #[inline]
+    fn stop(&mut self, cpu: CpuId, now: Time, guests: &mut Guests<'_>, moves: &mut Moves) {
+        if let Some(vcpu) = self.occupant.take() {
+            guests.compute(vcpu, now.since(self.worked));
+            self.work_ends = Time::NEVER;
+            self.limit = OFF;
+            if !moves.cold.is_free() {
+                moves.cold.stop(vcpu, cpu, now - self.began);
+            }
+        }
+    }
+
     #[inline(always)]
     fn next_time(&self) -> Time {
         self.work_ends.min(self.alarm.rings).min(self.limit.rings)
@@ -320,30 +327,33 @@ impl Hands for SimHands<'_, '_> {
 
     #[inline(always)]
     fn carry_out(&mut self, order: Order) -> Outcome {
+        let (Order::Idle { cpu } | Order::Run { cpu, .. }) = order;
+        let Cpus { cpus, moves, timers, refuse_ppm, .. } = &mut *self.cpus;
+        let this = &mut cpus[cpu.index()];
+        let mut outcome = Outcome::Done;
         match order {
-            Order::Idle { cpu } => {
-                self.cpus.stop(cpu, self.now, self.guests);
-                self.cpus.cpus[cpu.index()].was_idle = true;
-                self.cpus.refresh(cpu);
+            Order::Idle { .. } => {
+                this.stop(cpu, self.now, self.guests, moves);
+                this.was_idle = true;
             }
-            Order::Run { cpu, vcpu, until, .. } => {
-                if self.cpus.cpus[cpu.index()].occupant != Some(vcpu) {
-                    self.cpus.stop(cpu, self.now, self.guests);
-                    let refuse_ppm = self.cpus.refuse_ppm;
-                    if refuse_ppm > 0 && self.cpus.cpus[cpu.index()].refusals.chance(refuse_ppm) {
-                        self.cpus.refresh(cpu);
+            Order::Run { vcpu, until, .. } => {
+                if this.occupant != Some(vcpu) {
+                    this.stop(cpu, self.now, self.guests, moves);
+                    if *refuse_ppm > 0 && this.refusals.chance(*refuse_ppm) {
                         self.queue.push(self.now + RETRY, Event::Allow, vcpu.slot());
-                        return Outcome::Refused;
+                        outcome = Outcome::Refused;
+                    } else {
+                        this.start((cpu, vcpu), self.now, self.guests.left(vcpu), moves);
                     }
-                    self.cpus.start(cpu, vcpu, self.now, self.guests);
                 }
-                let this = &mut self.cpus.cpus[cpu.index()];
-                let until = until.unwrap_or(Time::NEVER);
-                self.cpus.timers.arm(&mut this.limit, until, self.now, &mut this.lateness);
-                self.cpus.refresh(cpu);
+                if outcome == Outcome::Done {
+                    let until = until.unwrap_or(Time::NEVER);
+                    timers.arm(&mut this.limit, until, self.now, &mut this.lateness);
+                }
             }
         }
-        Outcome::Done
+        self.cpus.refresh(cpu);
+        outcome
     }
 
     #[inline(always)]

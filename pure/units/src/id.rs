@@ -195,6 +195,13 @@ impl CpuSet {
         CpuSet(core::array::from_fn(|word| self.0[word] & other.0[word]))
     }
 
+    /// The CPUs that are in this set and not in the other.
+    #[inline]
+    #[must_use]
+    pub fn without(&self, other: &CpuSet) -> CpuSet {
+        CpuSet(core::array::from_fn(|word| self.0[word] & !other.0[word]))
+    }
+
     /// How many CPUs are in the set.
     #[inline]
     #[must_use]
@@ -221,7 +228,10 @@ impl CpuSet {
     #[inline]
     #[must_use]
     pub fn iter(&self) -> CpuSetIter {
-        CpuSetIter { left: *self, word: 0 }
+        let [_, beyond @ ..] = self.0;
+        // Most hosts need one word.
+        let words = if beyond == [0; WORDS - 1] { 1 } else { WORDS };
+        CpuSetIter { left: *self, word: 0, words }
     }
 }
 
@@ -229,8 +239,9 @@ impl CpuSet {
 #[derive(Clone, Debug)]
 pub struct CpuSetIter {
     left: CpuSet,
-    /// There are none in the words before this.
+    /// There are none in the words before this, and none from `words` on.
     word: usize,
+    words: usize,
 }
 
 impl Iterator for CpuSetIter {
@@ -238,7 +249,8 @@ impl Iterator for CpuSetIter {
 
     #[inline]
     fn next(&mut self) -> Option<CpuId> {
-        while let Some(bits) = self.left.0.get_mut(self.word) {
+        while self.word < self.words {
+            let bits = &mut self.left.0[self.word];
             if *bits != 0 {
                 let lowest = bits.trailing_zeros() as usize;
                 *bits &= *bits - 1;
@@ -282,6 +294,10 @@ mod tests {
         assert_eq!(
             set.and(&CpuSet::first_n(64)).iter().map(CpuId::index).collect::<Vec<_>>(),
             [0, 3]
+        );
+        assert_eq!(
+            set.without(&CpuSet::first_n(64)).iter().map(CpuId::index).collect::<Vec<_>>(),
+            [64, 200]
         );
         for count in [0, 1, 63, 64, 65, 256] {
             assert_eq!(CpuSet::first_n(count).len(), count);

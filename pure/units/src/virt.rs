@@ -92,11 +92,24 @@ impl VirtualSpan {
             Err(_) => distance.checked_mul(every).expect(OVERFLOW),
         };
         let up = match pace.units {
-            // Shifts: weights are the common case, and 128-bit division is slow.
+            // Shifts: weights are the common case, and division is slow.
             1 => (real >> PLACES) + u128::from(real & ((1 << PLACES) - 1) != 0),
-            units => real.div_ceil(u128::from(units) << PLACES),
+            units => {
+                let (whole, units) = (real >> PLACES, u128::from(units));
+                let down = quotient(whole, units);
+                down + u128::from((down * units) << PLACES != real)
+            }
         };
         Span::from_ns(u64::try_from(up).unwrap_or(u64::MAX))
+    }
+}
+
+/// `above / below` in 64 bits where they are enough: 128-bit division is slow.
+#[inline]
+fn quotient(above: u128, below: u128) -> u128 {
+    match (u64::try_from(above), u64::try_from(below)) {
+        (Ok(above), Ok(below)) => u128::from(above / below),
+        _ => above / below,
     }
 }
 
@@ -108,7 +121,7 @@ impl Span {
         // A 64-bit span shifted by 32 and times 32 bits fits 128 bits, but not the sign.
         let ran = (u128::from(self.ns()) << PLACES) * u128::from(pace.units);
         let every = u128::from(pace.every.ns());
-        let aged = if every == 1 { ran } else { ran / every };
+        let aged = if every == 1 { ran } else { quotient(ran, every) };
         VirtualSpan(i128::try_from(aged).expect(OVERFLOW))
     }
 }

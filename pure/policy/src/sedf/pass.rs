@@ -196,11 +196,11 @@ impl Sedf {
     /// Who is to be made up to, by how much of its period that is. [Diestelhorst, equation 3.5]
     fn enter_penalties(&mut self, vcpu: VcpuId) {
         let server = &self.servers[vcpu];
-        let due = u128::from(server.due_from_slack().ns());
-        if due == 0 || !self.rules.has_penalty_queue() {
+        let due = server.due_from_slack();
+        if due.is_zero() || !self.rules.has_penalty_queue() {
             return;
         }
-        let score = Score::from_tenths(1024 * u128::from(server.period.ns()) / due);
+        let score = Score::in_tenths(server.period.ns(), due.ns());
         self.penalties.insert(server.cpu.index(), (score, self.tickets), vcpu);
         self.tickets += 1;
     }

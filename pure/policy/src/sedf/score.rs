@@ -20,15 +20,20 @@ pub(super) struct Score(i128);
 impl Score {
     pub(super) const ZERO: Score = Score(0);
 
-    /// From a number with ten binary places.
-    pub(super) fn from_tenths(number: u128) -> Score {
-        Score(i128::try_from(number << (PLACES - 10)).expect(OVERFLOW))
+    /// `above / below`, rounded down to ten binary places.
+    pub(super) fn in_tenths(above: u64, below: u64) -> Score {
+        let tenths = match above.checked_mul(1 << 10) {
+            // 128-bit division is slow.
+            Some(short) => u128::from(short / below),
+            None => (u128::from(above) << 10) / u128::from(below),
+        };
+        Score(i128::try_from(tenths << (PLACES - 10)).expect(OVERFLOW))
     }
 
     /// `above / below`, rounded down.
     pub(super) fn fraction(above: u64, below: u64) -> Score {
         Score(match above.checked_mul(1 << PLACES) {
-            // 128-bit division is slow.
+            // As above.
             Some(short) => i128::from(short / below),
             None => {
                 let quotient = (u128::from(above) << PLACES) / u128::from(below);

@@ -134,6 +134,9 @@ impl Terms {
 
 /// `of * above / below`, rounded down; `above` is at most `below`, or the result has room.
 pub(super) fn part(of: Span, above: Span, below: Span) -> Span {
+    if let Some(short) = of.ns().checked_mul(above.ns()) {
+        return Span::from_ns(short / below.ns()); // 128-bit division is slow.
+    }
     let ns = u128::from(of.ns()) * u128::from(above.ns()) / u128::from(below.ns());
     Span::from_ns(u64::try_from(ns).unwrap_or(u64::MAX))
 }
@@ -149,7 +152,7 @@ pub(super) struct Cost {
 impl Cost {
     /// For a whole quantum, with ten binary places as the real scheduler has them.
     pub(super) fn whole(self) -> Score {
-        Score::from_tenths(1024 * u128::from(self.above) / u128::from(self.below))
+        Score::in_tenths(self.above, self.below)
     }
 
     /// For what was used of a quantum.

@@ -122,6 +122,7 @@ impl Io<'_> {
     }
 
     /// What the driver does next for others.
+    #[inline(always)]
     pub(super) fn choose_service(&mut self) -> Option<Item> {
         let costs = self.driver.spec.costs;
         let driver = &mut self.driver;
@@ -156,12 +157,14 @@ impl Io<'_> {
         Some(Item { doing: Doing::Pass(guest), cost: self.vary_service(costs.send) })
     }
 
+    #[inline(always)]
     fn vary_service(&mut self, cost: Span) -> Span {
         let ppm = self.driver.spec.costs.noise_ppm;
         self.systems[usize::from(self.driver.system)].vary_by(cost, ppm)
     }
 
     /// The driver has done something for others.
+    #[inline(always)]
     pub(super) fn finish_driver(&mut self, doing: Doing, cost: Span, queue: &mut Queue) {
         match doing {
             Doing::Take(packet) => {

@@ -162,7 +162,7 @@ impl<'a> Io<'a> {
     }
 
     /// Something has happened outside of all CPUs.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn happen(&mut self, (event, about): (Event, usize), now: Time, queue: &mut Queue) {
         self.now = now;
         match event {
@@ -212,7 +212,7 @@ impl<'a> Io<'a> {
     }
 
     /// What a vCPU did has been done.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn finish(&mut self, seat: Seat, item: Item, now: Time, queue: &mut Queue) {
         self.now = now;
         let id = seat.system;
@@ -233,7 +233,7 @@ impl<'a> Io<'a> {
     }
 
     /// What a vCPU does next, and how long that takes; none if there is nothing: then it blocks.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn next(&mut self, seat: Seat, now: Time) -> Option<Item> {
         self.now = now;
         let is_driver = seat.system == self.driver.system && seat.number == 0;

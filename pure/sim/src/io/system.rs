@@ -183,14 +183,14 @@ impl<'a> System<'a> {
 
     /// What a vCPU does next; if nothing, it finds that out once, which takes `idle` more than the
     /// system's own.
-    #[inline]
+    #[inline(always)]
     pub(super) fn choose(&mut self, number: usize, idle: Span) -> Option<Item> {
         let kernel = if number == 0 { self.choose_kernel() } else { None };
         if kernel.is_some() { kernel } else { self.choose_task(number, idle) }
     }
 
     /// What the kernel has to do before all tasks.
-    #[inline]
+    #[inline(always)]
     fn choose_kernel(&mut self) -> Option<Item> {
         let costs = &self.spec.costs;
         if std::mem::take(&mut self.is_told) && !costs.event.is_zero() {
@@ -270,6 +270,7 @@ impl<'a> System<'a> {
 
 impl Io<'_> {
     /// The kernel of a system has done something.
+    #[inline(always)]
     pub(super) fn finish_kernel(&mut self, id: SystemId, doing: Doing, queue: &mut Queue) {
         let system = &mut self.systems[usize::from(id)];
         match doing {
