@@ -272,6 +272,8 @@ fn header(scenario: &Scenario) -> Header {
 struct Window {
     from: Span,
     to: Time,
+    /// Whether the run ends with it: then the meter need not be kept from anything.
+    is_last: bool,
     meter: Meter,
     has_ended: bool,
 }
@@ -281,10 +283,20 @@ struct Windows<'a>(&'a mut [Window]);
 impl Window {
     fn new(scenario: &Scenario, (from, to): (Span, Time)) -> Window {
         let header = Header { warmup: from, ..header(scenario) };
-        Window { from, to, meter: Meter::new(&header), has_ended: false }
+        let is_last = to >= Time::START + scenario.length;
+        Window { from, to, is_last, meter: Meter::new(&header), has_ended: false }
     }
 
+    #[inline]
     fn record(&mut self, record: &Record) {
+        if self.is_last {
+            self.meter.record(record);
+        } else {
+            self.record_until(record);
+        }
+    }
+
+    fn record_until(&mut self, record: &Record) {
         if self.has_ended {
             return;
         }
