@@ -21,6 +21,7 @@ impl Score {
     pub(super) const ZERO: Score = Score(0);
 
     /// `above / below`, rounded down to ten binary places.
+    #[inline(never)] // Not for passes that need none of it.
     pub(super) fn in_tenths(above: u64, below: u64) -> Score {
         let tenths = match above.checked_mul(1 << 10) {
             // 128-bit division is slow.

@@ -134,9 +134,6 @@ impl Terms {
 
 /// `of * above / below`, rounded down; `above` is at most `below`, or the result has room.
 pub(super) fn part(of: Span, above: Span, below: Span) -> Span {
-    if let Some(short) = of.ns().checked_mul(above.ns()) {
-        return Span::from_ns(short / below.ns()); // 128-bit division is slow.
-    }
     let ns = u128::from(of.ns()) * u128::from(above.ns()) / u128::from(below.ns());
     Span::from_ns(u64::try_from(ns).unwrap_or(u64::MAX))
 }
