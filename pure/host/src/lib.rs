@@ -236,11 +236,11 @@ impl Host {
         };
         self.record_promise(vcpu, terms.share, sink);
         cpus.extend(self.moment.cpu_of(vcpu));
-        self.ask_all(cpus, RanEnd::Preempted, hands, sink)?;
+        self.ask_all(&cpus, RanEnd::Preempted, hands, sink)?;
         if self.moment.is_awake(vcpu) && self.moment.cpu_of(vcpu).is_none() {
             // It may have been moved to a CPU that was asked before the one it was on.
-            self.ask_all(cpus, RanEnd::Preempted, hands, sink)?;
-            self.offer(vcpu, cpus, hands, sink)?;
+            self.ask_all(&cpus, RanEnd::Preempted, hands, sink)?;
+            self.offer(vcpu, &cpus, hands, sink)?;
         }
         Ok(())
     }
@@ -273,7 +273,7 @@ impl Host {
         self.policy.leave(&self.moment, vcpu);
         sink.record(&Record::Left { at: self.moment.now(), vcpu });
         match cpu.or(last) {
-            Some(cpu) => self.ask_after(cpu, RanEnd::Over, hands, sink),
+            Some(cpu) => self.ask(cpu, RanEnd::Over, hands, sink),
             None => Ok(()),
         }
     }
@@ -298,24 +298,34 @@ impl Host {
         self.moment.set_awake(vcpu, true);
         sink.record(&Record::Woke { at: self.moment.now(), vcpu });
         let cpus = self.policy.wake(&self.moment, vcpu);
-        self.ask_all(cpus, RanEnd::Preempted, hands, sink)?;
-        self.offer(vcpu, cpus, hands, sink)
+        self.ask_all(&cpus, RanEnd::Preempted, hands, sink)?;
+        self.offer(vcpu, &cpus, hands, sink)
     }
 
     /// Offers a vCPU that waits to an idle CPU, if there is one that has not been asked.
-    #[inline]
+    #[inline(always)]
     fn offer<H: Hands, S: Sink>(
         &mut self,
         vcpu: VcpuId,
-        asked: CpuSet,
+        asked: &CpuSet,
         hands: &mut H,
         sink: &mut S,
     ) -> Result<(), Box<Fault>> {
-        let idle = self.moment.idle();
-        let idle = if idle.is_empty() { idle } else { idle.and(&self.moment.allowed(vcpu)) };
-        if idle.is_empty() || self.moment.cpu_of(vcpu).is_some() {
+        if self.moment.idle().is_empty() || self.moment.cpu_of(vcpu).is_some() {
             return Ok(());
         }
+        self.offer_idle(vcpu, asked, hands, sink)
+    }
+
+    #[inline(never)]
+    fn offer_idle<H: Hands, S: Sink>(
+        &mut self,
+        vcpu: VcpuId,
+        asked: &CpuSet,
+        hands: &mut H,
+        sink: &mut S,
+    ) -> Result<(), Box<Fault>> {
+        let idle = self.moment.idle().and(&self.moment.allowed(vcpu));
         let last = self.moment.last_cpu_of(vcpu).filter(|&cpu| idle.contains(cpu));
         match last.or_else(|| idle.first()).filter(|&cpu| !asked.contains(cpu)) {
             Some(cpu) => self.ask(cpu, RanEnd::Preempted, hands, sink),
@@ -348,7 +358,7 @@ impl Host {
         });
         self.policy.block(&self.moment, vcpu);
         match cpu.or_else(|| self.moment.last_cpu_of(vcpu)) {
-            Some(cpu) => self.ask_after(cpu, RanEnd::Blocked, hands, sink),
+            Some(cpu) => self.ask(cpu, RanEnd::Blocked, hands, sink),
             None => Ok(()),
         }
     }
@@ -390,7 +400,7 @@ impl Host {
             TurnEnd::Yield => RanEnd::Yielded,
         };
         self.turns.close(cpu, end, sink);
-        self.ask(cpu, end, hands, sink)
+        self.decide(cpu, end, hands, sink)
     }
 
     fn ring<H: Hands, S: Sink>(
@@ -404,45 +414,40 @@ impl Host {
         let mut cpus = self.policy.ring(&self.moment, cpu);
         check::alarm(self.policy.alarm(cpu), cpu, self.moment.now())?;
         cpus.insert(cpu);
-        self.ask_all(cpus, RanEnd::Preempted, hands, sink)
-    }
-
-    /// Asks about a CPU whose occupant has gone: tells the machine even if nobody follows.
-    #[inline]
-    fn ask_after<H: Hands, S: Sink>(
-        &mut self,
-        cpu: CpuId,
-        end: RanEnd,
-        hands: &mut H,
-        sink: &mut S,
-    ) -> Result<(), Box<Fault>> {
-        self.ask(cpu, end, hands, sink)?;
-        if self.moment.occupant(cpu).is_none() && self.turns.take(cpu).is_some() {
-            hands.carry_out(Order::Idle { cpu });
-        }
-        Ok(())
+        self.ask_all(&cpus, RanEnd::Preempted, hands, sink)
     }
 
     /// Asks about these CPUs, idle ones last: they may take whoever is pushed off another.
     #[inline]
     fn ask_all<H: Hands, S: Sink>(
         &mut self,
-        cpus: CpuSet,
+        cpus: &CpuSet,
+        end: RanEnd,
+        hands: &mut H,
+        sink: &mut S,
+    ) -> Result<(), Box<Fault>> {
+        match cpus.only() {
+            Some(cpu) => self.ask(cpu, end, hands, sink),
+            None => self.ask_several(cpus, end, hands, sink),
+        }
+    }
+
+    #[inline(never)] // Mostly it is one.
+    fn ask_several<H: Hands, S: Sink>(
+        &mut self,
+        cpus: &CpuSet,
         end: RanEnd,
         hands: &mut H,
         sink: &mut S,
     ) -> Result<(), Box<Fault>> {
         let idle = self.moment.idle();
-        if idle.is_empty() {
-            return cpus.iter().try_for_each(|cpu| self.ask(cpu, end, hands, sink));
-        }
         let (busy, idle) = (cpus.without(&idle), cpus.and(&idle));
         busy.iter().try_for_each(|cpu| self.ask(cpu, end, hands, sink))?;
         idle.iter().try_for_each(|cpu| self.ask(cpu, end, hands, sink))
     }
 
-    /// Asks the policy who should be on `cpu`, and has it so. `end` is why the occupant stops, if
-    /// it does. An order that is refused leads to the next question, at most once a vCPU.
+    /// Asks about a CPU of which it is not known how much of its time has been reported.
+    #[inline]
     fn ask<H: Hands, S: Sink>(
         &mut self,
         cpu: CpuId,
@@ -451,6 +456,19 @@ impl Host {
         sink: &mut S,
     ) -> Result<(), Box<Fault>> {
         self.measure(cpu, hands, sink)?;
+        self.decide(cpu, end, hands, sink)
+    }
+
+    /// Asks the policy who should be on `cpu`, whose time has been reported, and has it so. `end`
+    /// is why the occupant stops, if it does. An order that is refused leads to the next question,
+    /// at most once a vCPU.
+    fn decide<H: Hands, S: Sink>(
+        &mut self,
+        cpu: CpuId,
+        end: RanEnd,
+        hands: &mut H,
+        sink: &mut S,
+    ) -> Result<(), Box<Fault>> {
         if !self.ask_once(cpu, end, hands, sink)? {
             self.ask_again(cpu, end, hands, sink)?;
         }
@@ -481,9 +499,9 @@ impl Host {
         sink: &mut S,
     ) -> Result<bool, Box<Fault>> {
         let Pick::Run { vcpu, limit, claim } = self.policy.pick(&self.moment, cpu) else {
-            if self.moment.occupant(cpu).is_some() {
+            // Its occupant may have gone before.
+            if self.turns.take(cpu).is_some() {
                 self.turns.close(cpu, end, sink);
-                self.turns.take(cpu);
                 self.moment.vacate(cpu);
                 hands.carry_out(Order::Idle { cpu });
             }

@@ -213,7 +213,17 @@ impl CpuSet {
     #[inline]
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.0 == [0; WORDS]
+        self.0.iter().all(|&bits| bits == 0)
+    }
+
+    /// The CPU that alone is in the set, if it is just one.
+    #[inline]
+    #[must_use]
+    pub fn only(&self) -> Option<CpuId> {
+        let word = self.0.iter().position(|&bits| bits != 0)?;
+        let (bits, beyond) = (self.0[word], &self.0[word + 1..]);
+        let is_alone = bits & (bits - 1) == 0 && beyond.iter().all(|&bits| bits == 0);
+        is_alone.then(|| CpuId::new(64 * word + bits.trailing_zeros() as usize))
     }
 
     /// The CPU with the lowest number.
@@ -291,6 +301,10 @@ mod tests {
         assert!(set.contains(CpuId::new(64)) && !set.contains(CpuId::new(65)));
         assert_eq!(set.first(), Some(CpuId::new(0)));
         assert!(CpuSet::NONE.is_empty() && CpuSet::NONE.first().is_none());
+        assert!(set.only().is_none() && CpuSet::NONE.only().is_none());
+        for cpu in cpus {
+            assert_eq!(CpuSet::one(cpu).only(), Some(cpu));
+        }
         assert_eq!(
             set.and(&CpuSet::first_n(64)).iter().map(CpuId::index).collect::<Vec<_>>(),
             [0, 3]
