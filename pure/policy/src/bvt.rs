@@ -150,7 +150,7 @@ impl Policy for Bvt {
             self.pass(at, home, Cause::AtOnce);
         }
         if is_current && cpu == home {
-            self.enqueue_last(vcpu);
+            self.enqueue_last(home, vcpu);
             self.pass(at, home, Cause::AtOnce);
         } else if is_queued {
             self.arrive(at, vcpu);
@@ -194,14 +194,10 @@ impl Policy for Bvt {
     fn charge(&mut self, at: &Moment, vcpu: VcpuId, ran: Span) {
         let clock = &mut self.clocks[vcpu];
         clock.used += ran;
-        if self.lines[clock.cpu.index()].current == Some(vcpu) && at.cpu_of(vcpu).is_some() {
-            return;
+        // In a turn there is a pass to wait for.
+        if self.lines[clock.cpu.index()].current != Some(vcpu) || at.cpu_of(vcpu).is_none() {
+            self.charge_at_once(vcpu);
         }
-        // Outside a turn there is no pass to wait for.
-        let part = self.rules.part(clock.used);
-        clock.actual = self.rules.charged(clock.actual, part, clock.pace);
-        clock.used -= part;
-        self.requeue(vcpu);
     }
 
     fn turn_over(&mut self, at: &Moment, vcpu: VcpuId, why: TurnEnd) {
@@ -264,7 +260,7 @@ impl Policy for Bvt {
             self.clocks[vcpu].rewarp();
             // By Xen's rules a clock is read anew only when its vCPU runs or wakes.
             if self.rules.source == Source::Paper {
-                self.requeue(vcpu);
+                self.requeue(cpu, vcpu);
             }
             asks = true;
         }
@@ -359,7 +355,7 @@ impl Bvt {
             }
             let stays = is_again && cause == Cause::Asked;
             if !stays {
-                self.requeue(current);
+                self.requeue(cpu, current);
             }
         }
         if cause == Cause::Asked && !is_again {
@@ -369,6 +365,16 @@ impl Bvt {
         let holder = current.filter(|_| cause != Cause::Yield);
         let next = self.choose(at, cpu, holder);
         self.grant(at, cpu, next);
+    }
+
+    #[cold]
+    fn charge_at_once(&mut self, vcpu: VcpuId) {
+        let clock = &mut self.clocks[vcpu];
+        let part = self.rules.part(clock.used);
+        clock.actual = self.rules.charged(clock.actual, part, clock.pace);
+        clock.used -= part;
+        let cpu = clock.cpu;
+        self.requeue(cpu, vcpu);
     }
 
     /// Charges a vCPU what it used.
@@ -398,7 +404,7 @@ impl Bvt {
             }
             let clock = &self.clocks[holder];
             let end = self.rules.turn_end(at.now(), clock.pace, earliest - clock.effective);
-            is_eligible(holder) && end > at.now()
+            end > at.now() && is_eligible(holder)
         };
         holder.filter(keeps).or(Some(first))
     }
@@ -436,7 +442,7 @@ impl Bvt {
     /// When the turn of `vcpu` is over if nothing happens before.
     fn turn_end(&self, at: &Moment, vcpu: VcpuId, clock: &Clock) -> Time {
         let (now, cpu) = (at.now(), clock.cpu);
-        match (self.first_that(cpu, |who| who != vcpu), self.rules.source) {
+        match (self.first_but(cpu, vcpu), self.rules.source) {
             // One that the machine refused may be far behind, and may run again any time.
             (Some((_, rival)), _) if !at.is_eligible(rival, cpu) => now.after(self.rules.allowance),
             (Some(((rival, _), _)), _) => {
@@ -475,21 +481,21 @@ impl Bvt {
     #[inline]
     fn earliest(&self, cpu: CpuId) -> Option<VirtualTime> {
         let plain = self.order.first(plain(cpu)).map(|((actual, _), _)| actual);
-        match self.actuals.first(cpu.index()) {
-            None => plain,
-            Some((actual, _)) => lower(plain, Some(actual)),
+        if self.actuals.is_empty(cpu.index()) {
+            return plain;
         }
+        lower(plain, self.actuals.first(cpu.index()).map(|(actual, _)| actual))
     }
 
     /// The earliest actual time in line but for one.
     fn earliest_but(&self, cpu: CpuId, but: VcpuId) -> Option<VirtualTime> {
-        let counts = |vcpu| vcpu != but;
-        let plain = self.order.first_that(plain(cpu), counts).map(|((actual, _), _)| actual);
-        let shifted = self.actuals.first_that(cpu.index(), counts).map(|(actual, _)| actual);
+        let plain = self.order.first_but(plain(cpu), but).map(|((actual, _), _)| actual);
+        let shifted = self.actuals.first_but(cpu.index(), but).map(|(actual, _)| actual);
         lower(plain, shifted)
     }
 
     /// The first in line who can run.
+    #[cold] // Mostly that has been chosen before.
     fn first(&self, at: &Moment, cpu: CpuId) -> Option<VcpuId> {
         self.first_that(cpu, |vcpu| at.is_eligible(vcpu, cpu)).map(|(_, vcpu)| vcpu)
     }
@@ -502,21 +508,32 @@ impl Bvt {
         holds: impl Fn(VcpuId) -> bool,
     ) -> Option<((VirtualTime, i64), VcpuId)> {
         let plain = self.order.first_that(plain(cpu), &holds);
-        match self.order.first_that(shifted(cpu), &holds) {
-            None => plain,
-            shifted => lower(plain, shifted),
+        if self.order.is_empty(shifted(cpu)) {
+            return plain;
         }
+        lower(plain, self.order.first_that(shifted(cpu), &holds))
     }
 
-    /// Who stands in line goes where it belongs now.
-    fn requeue(&mut self, vcpu: VcpuId) {
+    /// The first in line but for one.
+    #[inline]
+    fn first_but(&self, cpu: CpuId, but: VcpuId) -> Option<((VirtualTime, i64), VcpuId)> {
+        let plain = self.order.first_but(plain(cpu), but);
+        if self.order.is_empty(shifted(cpu)) {
+            return plain;
+        }
+        lower(plain, self.order.first_but(shifted(cpu), but))
+    }
+
+    /// Who stands in line on a CPU goes where it belongs now.
+    #[inline]
+    fn requeue(&mut self, cpu: CpuId, vcpu: VcpuId) {
         if self.order.queue_of(vcpu).is_some() {
-            self.enqueue_last(vcpu);
+            self.enqueue_last(cpu, vcpu);
         }
     }
 
-    fn enqueue_last(&mut self, vcpu: VcpuId) {
-        let line = &mut self.lines[self.clocks[vcpu].cpu.index()];
+    fn enqueue_last(&mut self, cpu: CpuId, vcpu: VcpuId) {
+        let line = &mut self.lines[cpu.index()];
         line.tail += 1;
         let tail = line.tail;
         self.enqueue(vcpu, tail);
@@ -525,9 +542,10 @@ impl Bvt {
     /// Puts somebody awake in line, or to where it belongs now.
     fn enqueue(&mut self, vcpu: VcpuId, place: i64) {
         let clock = &mut self.clocks[vcpu];
-        clock.effective = clock.read(&self.rules, clock.actual);
-        let is_shifted = clock.effective != clock.actual;
-        let (cpu, actual, key) = (clock.cpu, clock.actual, (clock.effective, place));
+        let (cpu, actual) = (clock.cpu, clock.actual);
+        let effective = clock.read(&self.rules, actual);
+        clock.effective = effective;
+        let (is_shifted, key) = (effective != actual, (effective, place));
         self.dequeue(vcpu);
         if is_shifted {
             self.order.insert(shifted(cpu), key, vcpu);
@@ -552,7 +570,7 @@ impl Bvt {
                 continue;
             }
             self.clocks[vcpu].actual = self.rules.rebased(self.clocks[vcpu].actual);
-            self.requeue(vcpu);
+            self.requeue(cpu, vcpu);
         }
     }
 }

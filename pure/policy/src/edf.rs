@@ -203,17 +203,7 @@ impl Policy for Edf {
                 self.enqueue(vcpu);
             }
         } else if !beyond.is_zero() {
-            let made_up = beyond.min(server.backlog);
-            server.backlog -= made_up;
-            let more = beyond - made_up;
-            *(if server.exact { &mut server.debt } else { &mut server.spare_used }) += more;
-            let cpu = server.cpu.index();
-            if self.spare.queue_of(vcpu).is_some() {
-                self.enqueue(vcpu);
-                if let Some((Turn::Unclaimed(least), _)) = self.spare.first(cpu) {
-                    self.spare_floor[cpu] = self.spare_floor[cpu].max(least);
-                }
-            }
+            self.charge_beyond(vcpu, beyond);
         }
     }
 
@@ -226,18 +216,10 @@ impl Policy for Edf {
     }
 
     fn pick(&self, at: &Moment, cpu: CpuId) -> Pick {
-        if let Some(vcpu) = first_eligible(&self.deadlines, owed(cpu), at, cpu) {
-            let limit = Some(self.servers[vcpu].remaining);
-            return Pick::Run { vcpu, limit, claim: Claim::Due };
-        }
-        let Some(vcpu) = first_eligible(&self.spare, cpu.index(), at, cpu) else {
-            return Pick::Idle;
-        };
-        let backlog = self.servers[vcpu].backlog;
-        if backlog.is_zero() {
-            Pick::Run { vcpu, limit: Some(self.quantum), claim: Claim::Spare }
-        } else {
-            Pick::Run { vcpu, limit: Some(backlog.min(self.quantum)), claim: Claim::Arrears }
+        match self.deadlines.first(owed(cpu)) {
+            Some((_, vcpu)) if at.is_eligible(vcpu, cpu) => self.due(vcpu),
+            None if self.spare.is_empty(cpu.index()) => Pick::Idle,
+            _ => self.pick_other(at, cpu),
         }
     }
 
@@ -289,12 +271,54 @@ impl Edf {
         }
     }
 
+    /// Charges what a vCPU used when it was owed nothing.
+    #[inline(never)]
+    fn charge_beyond(&mut self, vcpu: VcpuId, beyond: Span) {
+        let server = &mut self.servers[vcpu];
+        let made_up = beyond.min(server.backlog);
+        server.backlog -= made_up;
+        let more = beyond - made_up;
+        *(if server.exact { &mut server.debt } else { &mut server.spare_used }) += more;
+        let cpu = server.cpu.index();
+        if self.spare.queue_of(vcpu).is_some() {
+            self.enqueue(vcpu);
+            if let Some((Turn::Unclaimed(least), _)) = self.spare.first(cpu) {
+                self.spare_floor[cpu] = self.spare_floor[cpu].max(least);
+            }
+        }
+    }
+
+    #[inline]
+    fn due(&self, vcpu: VcpuId) -> Pick {
+        Pick::Run { vcpu, limit: Some(self.servers[vcpu].remaining), claim: Claim::Due }
+    }
+
+    /// Who has the CPU if the first of those who are owed something cannot run, or there is none.
+    #[inline(never)]
+    fn pick_other(&self, at: &Moment, cpu: CpuId) -> Pick {
+        let is_eligible = |vcpu| at.is_eligible(vcpu, cpu);
+        if let Some((_, vcpu)) = self.deadlines.first_that(owed(cpu), is_eligible) {
+            return self.due(vcpu);
+        }
+        let Some((_, vcpu)) = self.spare.first_that(cpu.index(), is_eligible) else {
+            return Pick::Idle;
+        };
+        let backlog = self.servers[vcpu].backlog;
+        if backlog.is_zero() {
+            Pick::Run { vcpu, limit: Some(self.quantum), claim: Claim::Spare }
+        } else {
+            Pick::Run { vcpu, limit: Some(backlog.min(self.quantum)), claim: Claim::Arrears }
+        }
+    }
+
     /// Moves an awake vCPU to where it belongs now.
+    #[inline(never)] // A charge mostly moves nobody.
     fn enqueue(&mut self, vcpu: VcpuId) {
         self.dequeue(vcpu);
         self.insert(vcpu);
     }
 
+    #[inline(always)]
     fn insert(&mut self, vcpu: VcpuId) {
         let server = &self.servers[vcpu];
         let is_served = server.remaining.is_zero();
@@ -368,20 +392,6 @@ fn owed(cpu: CpuId) -> usize {
 /// The queue of those who are awake and wait for their next period.
 fn served(cpu: CpuId) -> usize {
     2 * cpu.index() + 1
-}
-
-/// The first of a queue; the walk is for the rare case that a machine refused it.
-fn first_eligible<K: Ord + Copy>(
-    queues: &Queues<K>,
-    queue: usize,
-    at: &Moment,
-    cpu: CpuId,
-) -> Option<VcpuId> {
-    let (_, first) = queues.first(queue)?;
-    if at.is_eligible(first, cpu) {
-        return Some(first);
-    }
-    queues.iter(queue).filter(|&(_, vcpu)| at.is_eligible(vcpu, cpu)).min().map(|(_, vcpu)| vcpu)
 }
 
 #[cfg(test)]

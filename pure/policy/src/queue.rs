@@ -53,6 +53,13 @@ impl<K: Ord + Copy> Queues<K> {
         Queues { queues, links: Links::new(), places: Vec::new() }
     }
 
+    /// Whether nobody stands in a queue.
+    #[inline]
+    pub(crate) fn is_empty(&self, queue: usize) -> bool {
+        let Queue { run, heap } = &self.queues[queue];
+        run.is_empty() && heap.is_empty()
+    }
+
     /// The lowest of a queue.
     #[inline]
     pub(crate) fn first(&self, queue: usize) -> Option<(K, VcpuId)> {
@@ -72,6 +79,21 @@ impl<K: Ord + Copy> Queues<K> {
         if holds(first.1) { Some(first) } else { self.search(queue, &holds) }
     }
 
+    /// The lowest of a queue but for one.
+    #[inline(always)]
+    pub(crate) fn first_but(&self, queue: usize, but: VcpuId) -> Option<(K, VcpuId)> {
+        let first = self.first(queue)?;
+        if first.1 != but {
+            return Some(first);
+        }
+        let Queue { run, heap } = &self.queues[queue];
+        let place =
+            |first: &(K, VcpuId)| if first.1 == but { lowest_below(heap, 0) } else { Some(0) };
+        let lowest = heap.first().and_then(place).map(|place| &heap[place]);
+        lower(self.links.first_but(*run, but), lowest)
+    }
+
+    #[inline(never)] // Whom it mostly holds of is the first.
     fn search(&self, queue: usize, holds: &impl Fn(VcpuId) -> bool) -> Option<(K, VcpuId)> {
         let best = self.search_heap(queue, holds);
         let could_be = |entry: &(K, VcpuId)| best.is_none_or(|best| *entry < best);
@@ -114,6 +136,7 @@ impl<K: Ord + Copy> Queues<K> {
     }
 
     /// Everybody in a queue, in no order.
+    #[cfg(test)]
     pub(crate) fn iter(&self, queue: usize) -> impl Iterator<Item = (K, VcpuId)> {
         let Queue { run, heap } = &self.queues[queue];
         self.links.iter(*run).chain(heap.iter().copied())
@@ -154,11 +177,17 @@ impl<K: Ord + Copy> Queues<K> {
     /// Takes `vcpu` out of the queue in which it stands, if any.
     #[inline]
     pub(crate) fn remove(&mut self, vcpu: VcpuId) {
-        let Some(place) = self.places.get_mut(vcpu.slot()) else { return };
-        let Place { queue, at } = core::mem::replace(place, NOWHERE);
-        if queue == NOWHERE.queue {
-            return;
+        match self.places.get_mut(vcpu.slot()) {
+            Some(place) if place.queue != NOWHERE.queue => {
+                let place = core::mem::replace(place, NOWHERE);
+                self.remove_from(place, vcpu);
+            }
+            _ => {}
         }
+    }
+
+    #[inline(never)] // Whoever is in none need not pay for it, nor who is in a run for a heap.
+    fn remove_from(&mut self, Place { queue, at }: Place, vcpu: VcpuId) {
         if at == IN_RUN {
             self.links.remove(&mut self.queues[queue as usize].run, vcpu);
         } else {
@@ -166,6 +195,7 @@ impl<K: Ord + Copy> Queues<K> {
         }
     }
 
+    #[inline(never)]
     fn remove_from_heap(&mut self, queue: usize, at: usize) {
         let heap = &mut self.queues[queue].heap;
         if let Some(last) = heap.pop().filter(|_| at < heap.len()) {
@@ -174,7 +204,7 @@ impl<K: Ord + Copy> Queues<K> {
     }
 
     /// Puts `moved` at `at`, which is free, or above.
-    #[inline]
+    #[inline(always)] // As an argument it would go through memory.
     fn rise(&mut self, queue: usize, mut at: usize, moved: (K, VcpuId)) {
         let (heap, places) = (&mut self.queues[queue].heap[..], &mut self.places[..]);
         while at > 0 {
@@ -274,11 +304,18 @@ mod tests {
                     sets[queue].insert((key, who));
                 }
                 for (queue, set) in sets.iter().enumerate() {
+                    prop_assert_eq!(queues.is_empty(queue), set.is_empty());
                     prop_assert_eq!(queues.first(queue), set.first().copied());
                     prop_assert_eq!(queues.iter(queue).collect::<BTreeSet<_>>(), set.clone());
                     let holds = |who: VcpuId| (mask >> who.slot()) & 1 == 1;
                     let first = set.iter().copied().find(|&(_, who)| holds(who));
                     prop_assert_eq!(queues.first_that(queue, holds), first);
+                    let others = set.iter().copied().find(|&(_, other)| other != who);
+                    prop_assert_eq!(queues.first_but(queue, who), others);
+                    let second = set.iter().nth(1).copied();
+                    if let Some(&(_, first)) = set.first() {
+                        prop_assert_eq!(queues.first_but(queue, first), second);
+                    }
                 }
             }
         }

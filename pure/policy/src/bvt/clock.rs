@@ -101,7 +101,7 @@ impl Clock {
 
     /// Charges what was used. Says if that was the end of a warp, by the papers' rules: those limit
     /// the CPU time that is used while warping.
-    #[inline]
+    #[inline(always)]
     pub(super) fn settle(&mut self, rules: &Rules, now: Time) -> Option<Unwarp> {
         self.actual = rules.charged(self.actual, self.used, self.pace);
         if !self.has_limit(Source::Paper, rules) {

@@ -122,7 +122,7 @@ impl Rules {
 
     /// When a turn that began, or is reckoned, from `from` is over: once the clock has made up for
     /// `lead`, by which the next in line is ahead of it, and has run for the allowance.
-    #[inline]
+    #[inline(always)]
     pub(super) fn turn_end(&self, from: Time, pace: Pace, lead: VirtualSpan) -> Time {
         if lead > VirtualSpan::ZERO {
             return from.after(self.catch_up(lead, pace)).after(self.allowance);

@@ -14,6 +14,12 @@ pub(super) struct Run {
 impl Run {
     /// Nobody.
     pub(super) const EMPTY: Run = Run { first: NOBODY, last: NOBODY };
+
+    /// Whether nobody is in it.
+    #[inline]
+    pub(super) fn is_empty(self) -> bool {
+        self.first == NOBODY
+    }
 }
 
 /// No slot: there are fewer than this.
@@ -44,6 +50,16 @@ impl<K: Ord + Copy> Links<K> {
     #[inline]
     pub(super) fn first(&self, run: Run) -> Option<(K, VcpuId)> {
         self.nodes.get(run.first as usize).map(|node| node.entry)
+    }
+
+    /// The lowest of a run but for one.
+    #[inline]
+    pub(super) fn first_but(&self, run: Run, but: VcpuId) -> Option<(K, VcpuId)> {
+        let first = self.nodes.get(run.first as usize)?;
+        if first.entry.1 != but {
+            return Some(first.entry);
+        }
+        self.nodes.get(first.after as usize).map(|node| node.entry)
     }
 
     /// Everybody in a run, lowest first.

@@ -169,7 +169,7 @@ impl Policy for Sedf {
         let Some(cpu) = at.cpu_of(vcpu) else { return };
         // Somebody else had been decided on and was refused.
         if self.cpus[cpu.index()].turn.is_none_or(|turn| turn.vcpu != vcpu) {
-            self.cpus[cpu.index()].turn = self.choose(at, cpu);
+            self.cpus[cpu.index()].turn = self.choose_again(at, cpu);
         }
     }
 
@@ -205,7 +205,7 @@ impl Policy for Sedf {
     fn pick(&self, at: &Moment, cpu: CpuId) -> Pick {
         let decided = self.cpus[cpu.index()].turn;
         let decided = decided.filter(|turn| at.is_eligible(turn.vcpu, cpu));
-        let Some(turn) = decided.or_else(|| self.choose(at, cpu)) else { return Pick::Idle };
+        let Some(turn) = decided.or_else(|| self.choose_again(at, cpu)) else { return Pick::Idle };
         let limit = turn.until.since(at.now()).max(Span::from_ns(1));
         let limit = (turn.until != Time::NEVER).then_some(limit);
         let is_due = match turn.right {

@@ -60,6 +60,7 @@ impl Sedf {
     }
 
     /// Accounts for a turn that is over. [Xen 3.0, §6.4 steps 1 to 3, §6.5]
+    #[inline(always)] // As an argument the turn would go through memory.
     pub(super) fn settle(&mut self, at: &Moment, turn: Turn) {
         let Turn { vcpu, right, ran, .. } = turn;
         let awake = at.is_awake(vcpu);
@@ -249,8 +250,16 @@ impl Sedf {
         }
     }
 
+    /// What a pass decides, where the last one decided on somebody who cannot run.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn choose_again(&self, at: &Moment, cpu: CpuId) -> Option<Turn> {
+        self.choose(at, cpu)
+    }
+
     /// Who should run from now on. [Xen 3.0, §6.4 step 5, §6.5]
-    pub(super) fn choose(&self, at: &Moment, cpu: CpuId) -> Option<Turn> {
+    #[inline(always)] // As above.
+    fn choose(&self, at: &Moment, cpu: CpuId) -> Option<Turn> {
         let now = at.now();
         let next = self.deadlines.first(waiting(cpu)).map(|((begin, _), _)| begin);
         let turn = |vcpu, right, length: Span| {
