@@ -256,7 +256,7 @@ impl Timers {
 
 impl Cpu {
     /// Somebody who wants so much work done comes to this CPU.
-    #[inline]
+    #[inline(always)]
     fn start(&mut self, (cpu, vcpu): (CpuId, VcpuId), now: Time, work: Span, moves: &mut Moves) {
         let home = moves.homes[vcpu.slot()].replace(cpu);
         let mut cost = if self.last == Some(vcpu) { Span::ZERO } else { moves.switch };

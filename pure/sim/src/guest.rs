@@ -124,6 +124,7 @@ impl<'a> Guests<'a> {
     }
 
     /// Takes the steps that take no time, up to one that does.
+    #[inline(always)]
     pub(crate) fn advance<S: Sink>(&mut self, vcpu: VcpuId, now: Time, sink: &mut S) -> Need {
         let guest = &mut self.guests[vcpu.slot()];
         let stream = &mut self.streams[vcpu.slot()];

@@ -246,7 +246,7 @@ impl<'a> Sim<'a> {
         }
     }
 
-    fn pause<S: Sink>(&mut self, now: Time, vcpu: VcpuId, sink: &mut S) -> Result<(), RunError> {
+    fn pause<S: Sink>(&mut self, now: Time, vcpu: VcpuId, sink: &mut S) -> Result<(), Box<Fault>> {
         if self.paused.insert(vcpu) && self.host.moment().is_awake(vcpu) {
             self.step(now, Fact::Paused(vcpu), sink)?;
         }
@@ -254,7 +254,12 @@ impl<'a> Sim<'a> {
     }
 
     /// Lets a vCPU go: it goes on computing, or does what its sleep kept it from if that is over.
-    fn release<S: Sink>(&mut self, now: Time, vcpu: VcpuId, sink: &mut S) -> Result<(), RunError> {
+    fn release<S: Sink>(
+        &mut self,
+        now: Time,
+        vcpu: VcpuId,
+        sink: &mut S,
+    ) -> Result<(), Box<Fault>> {
         if !self.paused.remove(&vcpu) || self.guests.is_asleep(vcpu, now) {
             return Ok(());
         }
@@ -264,7 +269,7 @@ impl<'a> Sim<'a> {
         if self.guests.left(vcpu).is_zero() {
             return self.go_on(now, vcpu, sink);
         }
-        Ok(self.step(now, Fact::Woke(vcpu), sink)?)
+        self.step(now, Fact::Woke(vcpu), sink)
     }
 
     /// A sleep is over.
@@ -273,14 +278,15 @@ impl<'a> Sim<'a> {
         now: Time,
         vcpu: VcpuId,
         sink: &mut S,
-    ) -> Result<(), RunError> {
+    ) -> Result<(), Box<Fault>> {
         let is_held = !self.paused.is_empty() && self.paused.contains(&vcpu);
         // It may have left in the meantime.
         if is_held || !self.guests.is_due(vcpu, now) { Ok(()) } else { self.go_on(now, vcpu, sink) }
     }
 
     /// A guest that is not computing goes on with its program.
-    fn go_on<S: Sink>(&mut self, now: Time, vcpu: VcpuId, sink: &mut S) -> Result<(), RunError> {
+    #[inline(always)]
+    fn go_on<S: Sink>(&mut self, now: Time, vcpu: VcpuId, sink: &mut S) -> Result<(), Box<Fault>> {
         if self.seat(vcpu).is_some() {
             self.guests.end(vcpu); // This was its only sleep.
             return self.wake_system(now, vcpu, sink);
@@ -294,7 +300,12 @@ impl<'a> Sim<'a> {
     }
 
     /// The occupant of a CPU has computed what it wanted to compute.
-    fn work_done<S: Sink>(&mut self, now: Time, cpu: CpuId, sink: &mut S) -> Result<(), RunError> {
+    fn work_done<S: Sink>(
+        &mut self,
+        now: Time,
+        cpu: CpuId,
+        sink: &mut S,
+    ) -> Result<(), Box<Fault>> {
         let vcpu = self.cpus.occupant(cpu);
         self.guests.finish_compute(vcpu);
         if let Some(seat) = self.seat(vcpu) {
@@ -308,7 +319,7 @@ impl<'a> Sim<'a> {
             Need::Sleep(until) => self.queue.push(until, Event::Wake, vcpu.slot()),
             Need::Nothing => {}
         }
-        Ok(self.step(now, Fact::Blocked(vcpu), sink)?)
+        self.step(now, Fact::Blocked(vcpu), sink)
     }
 }
 

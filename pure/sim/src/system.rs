@@ -1,12 +1,12 @@
 //! Where the devices meet the host: vCPUs of systems wake, do one item after the other, and block.
 
-use slackline_host::Fact;
+use slackline_host::{Fact, Fault};
 use slackline_trace::Sink;
 use slackline_units::{CpuId, Span, Time, VcpuId};
 
+use crate::Sim;
 use crate::io::Seat;
 use crate::queue::Event;
-use crate::{RunError, Sim};
 
 impl Sim<'_> {
     /// Which vCPU of a system this is, if it is one.
@@ -52,7 +52,7 @@ impl Sim<'_> {
         now: Time,
         event: (Event, usize),
         sink: &mut S,
-    ) -> Result<(), RunError> {
+    ) -> Result<(), Box<Fault>> {
         let Some(io) = &mut self.io else { return Ok(()) };
         io.happen(event, now, &mut self.queue);
         self.settle(now, sink)
@@ -68,29 +68,28 @@ impl Sim<'_> {
         (cpu, vcpu): (CpuId, VcpuId),
         seat: Seat,
         sink: &mut S,
-    ) -> Result<(), RunError> {
+    ) -> Result<(), Box<Fault>> {
         let Some(io) = &mut self.io else { return Ok(()) };
         let mut item = io.stop(seat);
         loop {
             let Some(io) = &mut self.io else { return Ok(()) };
             io.finish(seat, item, now, &mut self.queue);
-            if io.effects.are_due {
+            if io.effects.are_due() {
                 self.carry_out(now, sink)?;
                 if !self.cpus.is_free(cpu, vcpu, now) {
                     return Ok(());
                 }
             }
+            let others = self.others(cpu);
             let Some(io) = &mut self.io else { return Ok(()) };
             let Some(next) = io.next(seat, now) else {
                 // What it has told the trace.
                 self.settle(now, sink)?;
-                return Ok(self.step(now, Fact::Blocked(vcpu), sink)?);
+                return self.step(now, Fact::Blocked(vcpu), sink);
             };
             let done = now.after(next.cost);
-            if done >= self.others(cpu) {
-                if let Some(io) = &mut self.io {
-                    io.begin(seat, next);
-                }
+            if done >= others {
+                io.begin(seat, next);
                 self.guests.set_left(vcpu, next.cost);
                 self.cpus.go_on(cpu, now, &self.guests);
                 return Ok(());
@@ -108,18 +107,17 @@ impl Sim<'_> {
 
     /// Does what the devices ask for.
     #[inline]
-    fn settle<S: Sink>(&mut self, now: Time, sink: &mut S) -> Result<(), RunError> {
+    fn settle<S: Sink>(&mut self, now: Time, sink: &mut S) -> Result<(), Box<Fault>> {
         match &self.io {
-            Some(io) if io.effects.are_due => self.carry_out(now, sink),
+            Some(io) if io.effects.are_due() => self.carry_out(now, sink),
             _ => Ok(()),
         }
     }
 
     #[inline(never)]
-    fn carry_out<S: Sink>(&mut self, now: Time, sink: &mut S) -> Result<(), RunError> {
+    fn carry_out<S: Sink>(&mut self, now: Time, sink: &mut S) -> Result<(), Box<Fault>> {
         let Some(io) = &mut self.io else { return Ok(()) };
         let effects = &mut io.effects;
-        effects.are_due = false;
         for record in effects.records.drain(..) {
             sink.record(&record);
         }
@@ -139,7 +137,7 @@ impl Sim<'_> {
     }
 
     /// A vCPU of a system has something else to do than before.
-    fn alert<S: Sink>(&mut self, now: Time, vcpu: VcpuId, sink: &mut S) -> Result<(), RunError> {
+    fn alert<S: Sink>(&mut self, now: Time, vcpu: VcpuId, sink: &mut S) -> Result<(), Box<Fault>> {
         if !self.host.moment().is_awake(vcpu) {
             return self.wake_system(now, vcpu, sink);
         }
@@ -166,7 +164,7 @@ impl Sim<'_> {
         now: Time,
         vcpu: VcpuId,
         sink: &mut S,
-    ) -> Result<(), RunError> {
+    ) -> Result<(), Box<Fault>> {
         let seat = self.seat(vcpu);
         let has_work = self.io.as_ref().zip(seat).is_some_and(|(io, seat)| io.has_work(seat));
         let moment = self.host.moment();

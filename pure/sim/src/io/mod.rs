@@ -52,24 +52,25 @@ pub(crate) struct Effects {
     pub(crate) stolen: Vec<(VcpuId, Span)>,
     /// Who has something else to do now: asleep, or at work on something less urgent.
     pub(crate) alerted: Vec<VcpuId>,
-    /// Whether there are any.
-    pub(crate) are_due: bool,
 }
 
 impl Effects {
+    /// Whether there are any.
+    #[inline]
+    pub(crate) fn are_due(&self) -> bool {
+        !(self.records.is_empty() && self.stolen.is_empty() && self.alerted.is_empty())
+    }
+
     fn record(&mut self, record: Record) {
         self.records.push(record);
-        self.are_due = true;
     }
 
     fn steal(&mut self, from: VcpuId, span: Span) {
         self.stolen.push((from, span));
-        self.are_due = true;
     }
 
     fn alert(&mut self, vcpu: VcpuId) {
         self.alerted.push(vcpu);
-        self.are_due = true;
     }
 }
 
