@@ -220,10 +220,13 @@ impl CpuSet {
     #[inline]
     #[must_use]
     pub fn only(&self) -> Option<CpuId> {
-        let word = self.0.iter().position(|&bits| bits != 0)?;
-        let (bits, beyond) = (self.0[word], &self.0[word + 1..]);
-        let is_alone = bits & (bits - 1) == 0 && beyond.iter().all(|&bits| bits == 0);
-        is_alone.then(|| CpuId::new(64 * word + bits.trailing_zeros() as usize))
+        let [first, beyond @ ..] = &self.0;
+        // Most hosts need one word.
+        if beyond.iter().fold(0, |all, bits| all | bits) == 0 {
+            return first.is_power_of_two().then(|| CpuId::new(first.trailing_zeros() as usize));
+        }
+        let mut cpus = self.iter();
+        cpus.next().filter(|_| cpus.next().is_none())
     }
 
     /// The CPU with the lowest number.
