@@ -307,15 +307,28 @@ impl Cpu {
     }
 }
 
-/// What the host may do with the simulated CPUs.
-pub(crate) struct SimHands<'a, 'b> {
-    pub(crate) now: Time,
-    pub(crate) cpus: &'a mut Cpus,
-    pub(crate) guests: &'a mut Guests<'b>,
-    pub(crate) queue: &'a mut Queue,
+/// What the host has its orders carried out by.
+pub(crate) struct Machine<'a> {
+    now: Time,
+    pub(crate) cpus: Cpus,
+    pub(crate) guests: Guests<'a>,
+    pub(crate) queue: Queue,
 }
 
-impl Hands for SimHands<'_, '_> {
+impl<'a> Machine<'a> {
+    pub(crate) fn new(scenario: &'a Scenario) -> Machine<'a> {
+        let (cpus, guests) = (Cpus::new(scenario), Guests::new(scenario));
+        Machine { now: Time::START, cpus, guests, queue: Queue::new() }
+    }
+
+    /// Time passes.
+    #[inline]
+    pub(crate) fn advance(&mut self, now: Time) {
+        self.now = now;
+    }
+}
+
+impl Hands for Machine<'_> {
     #[inline(always)]
     fn measure(&mut self, cpu: CpuId, now: Time) -> Option<Used> {
         let this = &mut self.cpus.cpus[cpu.index()];
@@ -328,17 +341,17 @@ impl Hands for SimHands<'_, '_> {
     #[inline(always)]
     fn carry_out(&mut self, order: Order) -> Outcome {
         let (Order::Idle { cpu } | Order::Run { cpu, .. }) = order;
-        let Cpus { cpus, moves, timers, refuse_ppm, .. } = &mut *self.cpus;
+        let Cpus { cpus, moves, timers, refuse_ppm, .. } = &mut self.cpus;
         let this = &mut cpus[cpu.index()];
         let mut outcome = Outcome::Done;
         match order {
             Order::Idle { .. } => {
-                this.stop(cpu, self.now, self.guests, moves);
+                this.stop(cpu, self.now, &mut self.guests, moves);
                 this.was_idle = true;
             }
             Order::Run { vcpu, until, .. } => {
                 if this.occupant != Some(vcpu) {
-                    this.stop(cpu, self.now, self.guests, moves);
+                    this.stop(cpu, self.now, &mut self.guests, moves);
                     if *refuse_ppm > 0 && this.refusals.chance(*refuse_ppm) {
                         self.queue.push(self.now + RETRY, Event::Allow, vcpu.slot());
                         outcome = Outcome::Refused;

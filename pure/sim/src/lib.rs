@@ -27,9 +27,9 @@ use thiserror::Error;
 
 use action::{Action, Shares, What, actions};
 pub use admission::admit;
-use cpu::{Cpus, Timer};
-use guest::{Guests, Need};
-use queue::{Event, Queue};
+use cpu::{Machine, Timer};
+use guest::Need;
+use queue::Event;
 
 /// Why a run did not come to its end.
 #[derive(Debug, Error)]
@@ -74,9 +74,7 @@ pub fn run<S: Sink>(scenario: &Scenario, sink: &mut S) -> Result<Outcome, RunErr
 struct Sim<'a> {
     scenario: &'a Scenario,
     host: Host,
-    cpus: Cpus,
-    guests: Guests<'a>,
-    queue: Queue,
+    machine: Machine<'a>,
     io: Option<io::Io<'a>>,
     shares: Shares<'a>,
     /// Who is held, with or without work.
@@ -84,6 +82,8 @@ struct Sim<'a> {
     /// By time, last first.
     actions: Vec<Action>,
     end: Time,
+    /// When the scenario acts next, or it ends.
+    next_stop: Time,
     outcome: Outcome,
 }
 
@@ -91,28 +91,29 @@ impl<'a> Sim<'a> {
     fn new(scenario: &'a Scenario) -> Sim<'a> {
         let mut actions = actions(scenario);
         actions.reverse();
-        Sim {
+        let mut sim = Sim {
             scenario,
             host: Host::new(
                 scenario.policy.spec,
                 &scenario.policy.values,
                 scenario.host.topology(),
             ),
-            cpus: Cpus::new(scenario),
-            guests: Guests::new(scenario),
-            queue: Queue::default(),
+            machine: Machine::new(scenario),
             io: io::Io::new(scenario),
             shares: Shares::new(scenario),
             paused: BTreeSet::new(),
             actions,
             end: Time::START + scenario.length,
+            next_stop: Time::START,
             outcome: Outcome::default(),
-        }
+        };
+        sim.find_next_stop();
+        sim
     }
 
     fn run<S: Sink>(mut self, sink: &mut S) -> Result<Outcome, RunError> {
         if !self.scenario.host.tick_cost.is_zero() {
-            self.queue.push(Time::START + self.scenario.host.tick, Event::Tick, 0);
+            self.machine.queue.push(Time::START + self.scenario.host.tick, Event::Tick, 0);
         }
         while let Some((now, event)) = self.next() {
             self.outcome.events += 1;
@@ -120,7 +121,7 @@ impl<'a> Sim<'a> {
                 Next::Action => self.act(now, sink)?,
                 Next::Cpu(cpu, Timer::Work) => self.work_done(now, cpu, sink)?,
                 Next::Cpu(cpu, timer) => {
-                    let due = self.cpus.take_timer(cpu, timer, now);
+                    let due = self.machine.cpus.take_timer(cpu, timer, now);
                     if now > due {
                         sink.record(&Record::RangLate { at: now, cpu, late: now - due });
                     }
@@ -129,10 +130,10 @@ impl<'a> Sim<'a> {
                     self.step(now, rang(cpu), sink)?;
                 }
                 Next::Event(Event::Wake, slot) => {
-                    self.start_work(now, self.guests.vcpu(slot), sink)?;
+                    self.start_work(now, self.machine.guests.vcpu(slot), sink)?;
                 }
                 Next::Event(Event::Allow, slot) => {
-                    let vcpu = self.guests.vcpu(slot);
+                    let vcpu = self.machine.guests.vcpu(slot);
                     if self.host.moment().is_member(vcpu) {
                         self.step(now, Fact::Allowed(vcpu), sink)?;
                     }
@@ -146,10 +147,9 @@ impl<'a> Sim<'a> {
         Ok(self.outcome)
     }
 
-    /// When the scenario acts next.
-    #[inline]
-    fn next_action(&self) -> Time {
-        self.actions.last().map_or(Time::NEVER, |action| action.at)
+    fn find_next_stop(&mut self) {
+        let action = self.actions.last().map_or(Time::NEVER, |action| action.at);
+        self.next_stop = action.min(self.end);
     }
 
     /// The next event before the end. At one instant the scenario acts first; then CPUs finish
@@ -158,45 +158,37 @@ impl<'a> Sim<'a> {
     /// ask for a pass that comes after all else.
     #[inline(always)]
     fn next(&mut self) -> Option<(Time, Next)> {
-        let action = self.next_action();
-        let event = self.queue.first();
-        let cpu = self.cpus.first();
-        let cpu_time = self.cpus.next_time(cpu);
-        let now = action.min(cpu_time).min(event);
-        if now >= self.end {
-            return None;
+        let event = self.machine.queue.first();
+        let cpu = self.machine.cpus.first();
+        let cpu_time = self.machine.cpus.next_time(cpu);
+        if self.next_stop <= cpu_time.min(event) {
+            return (self.next_stop < self.end).then_some((self.next_stop, Next::Action));
         }
-        let next = if now == action {
-            Next::Action
-        } else if now == cpu_time && (now < event || self.cpus.next_timer(cpu) != Timer::Limit) {
-            Next::Cpu(cpu, self.cpus.next_timer(cpu))
-        } else {
-            let (event, about) = self.queue.pop();
-            Next::Event(event, about)
-        };
-        Some((now, next))
+        if cpu_time < event
+            || (cpu_time == event && self.machine.cpus.next_timer(cpu) != Timer::Limit)
+        {
+            return Some((cpu_time, Next::Cpu(cpu, self.machine.cpus.next_timer(cpu))));
+        }
+        let (what, about) = self.machine.queue.pop();
+        Some((event, Next::Event(what, about)))
     }
 
     #[inline(always)]
     fn step<S: Sink>(&mut self, now: Time, fact: Fact<'_>, sink: &mut S) -> Result<(), Box<Fault>> {
-        let mut hands = cpu::SimHands {
-            now,
-            cpus: &mut self.cpus,
-            guests: &mut self.guests,
-            queue: &mut self.queue,
-        };
-        self.host.step(Report { now, used: &[], fact }, &mut hands, sink)
+        self.machine.advance(now);
+        self.host.step(Report { now, used: &[], fact }, &mut self.machine, sink)
     }
 
     fn act<S: Sink>(&mut self, now: Time, sink: &mut S) -> Result<(), RunError> {
         let Action { at, vcpu, what } = self.actions.pop().expect("an action is due");
+        self.find_next_stop();
         if let What::Join = what {
             let share = self.shares.of(vcpu)?;
             let joined = self.step(now, self.shares.joined(vcpu, &share), sink);
             joined.map_err(|fault| declined(self.scenario, *fault))?;
-            self.guests.begin(vcpu, now);
+            self.machine.guests.begin(vcpu, now);
             self.io_joins(vcpu, now);
-            self.queue.push(now, Event::Wake, vcpu.slot());
+            self.machine.queue.push(now, Event::Wake, vcpu.slot());
             return Ok(());
         }
         if !self.host.moment().is_member(vcpu) {
@@ -213,7 +205,7 @@ impl<'a> Sim<'a> {
             What::Release => self.release(now, vcpu, sink)?,
             What::Leave => {
                 self.step(now, Fact::Left(vcpu), sink)?;
-                self.guests.end(vcpu);
+                self.machine.guests.end(vcpu);
                 self.io_leaves(vcpu);
                 self.paused.remove(&vcpu);
                 return Ok(());
@@ -260,13 +252,13 @@ impl<'a> Sim<'a> {
         vcpu: VcpuId,
         sink: &mut S,
     ) -> Result<(), Box<Fault>> {
-        if !self.paused.remove(&vcpu) || self.guests.is_asleep(vcpu, now) {
+        if !self.paused.remove(&vcpu) || self.machine.guests.is_asleep(vcpu, now) {
             return Ok(());
         }
         if self.seat(vcpu).is_some() {
             return self.wake_system(now, vcpu, sink);
         }
-        if self.guests.left(vcpu).is_zero() {
+        if self.machine.guests.left(vcpu).is_zero() {
             return self.go_on(now, vcpu, sink);
         }
         self.step(now, Fact::Woke(vcpu), sink)
@@ -281,19 +273,23 @@ impl<'a> Sim<'a> {
     ) -> Result<(), Box<Fault>> {
         let is_held = !self.paused.is_empty() && self.paused.contains(&vcpu);
         // It may have left in the meantime.
-        if is_held || !self.guests.is_due(vcpu, now) { Ok(()) } else { self.go_on(now, vcpu, sink) }
+        if is_held || !self.machine.guests.is_due(vcpu, now) {
+            Ok(())
+        } else {
+            self.go_on(now, vcpu, sink)
+        }
     }
 
     /// A guest that is not computing goes on with its program.
     #[inline(always)]
     fn go_on<S: Sink>(&mut self, now: Time, vcpu: VcpuId, sink: &mut S) -> Result<(), Box<Fault>> {
         if self.seat(vcpu).is_some() {
-            self.guests.end(vcpu); // This was its only sleep.
+            self.machine.guests.end(vcpu); // This was its only sleep.
             return self.wake_system(now, vcpu, sink);
         }
-        match self.guests.advance(vcpu, now, sink) {
+        match self.machine.guests.advance(vcpu, now, sink) {
             Need::Cpu => self.step(now, Fact::Woke(vcpu), sink)?,
-            Need::Sleep(until) => self.queue.push(until, Event::Wake, vcpu.slot()),
+            Need::Sleep(until) => self.machine.queue.push(until, Event::Wake, vcpu.slot()),
             Need::Nothing => {}
         }
         Ok(())
@@ -306,17 +302,17 @@ impl<'a> Sim<'a> {
         cpu: CpuId,
         sink: &mut S,
     ) -> Result<(), Box<Fault>> {
-        let vcpu = self.cpus.occupant(cpu);
-        self.guests.finish_compute(vcpu);
+        let vcpu = self.machine.cpus.occupant(cpu);
+        self.machine.guests.finish_compute(vcpu);
         if let Some(seat) = self.seat(vcpu) {
             return self.item_done(now, (cpu, vcpu), seat, sink);
         }
-        match self.guests.advance(vcpu, now, sink) {
+        match self.machine.guests.advance(vcpu, now, sink) {
             Need::Cpu => {
-                self.cpus.go_on(cpu, now, &self.guests);
+                self.machine.cpus.go_on(cpu, now, &self.machine.guests);
                 return Ok(());
             }
-            Need::Sleep(until) => self.queue.push(until, Event::Wake, vcpu.slot()),
+            Need::Sleep(until) => self.machine.queue.push(until, Event::Wake, vcpu.slot()),
             Need::Nothing => {}
         }
         self.step(now, Fact::Blocked(vcpu), sink)

@@ -61,12 +61,13 @@ const KEEP: usize = 16;
 const REFILL: usize = 4;
 
 /// Events to come, first first.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Queue {
     /// The time above the number above event and what it is about, so that one comparison does: the
-    /// next few in order, from `head` on.
-    line: Vec<u128>,
+    /// next few in order, from `head` to before `end`.
+    line: [u128; ROOM],
     head: usize,
+    end: usize,
     /// They all come after those in line; if there are any, so there are in line.
     others: Heap,
     /// How many have been asked for.
@@ -74,10 +75,15 @@ pub(crate) struct Queue {
 }
 
 impl Queue {
+    /// Nothing to come.
+    pub(crate) fn new() -> Queue {
+        Queue { line: [0; ROOM], head: 0, end: 0, others: Heap(Vec::new()), number: 0 }
+    }
+
     /// When the first event is due; `NEVER` if there is none.
     #[inline(always)]
     pub(crate) fn first(&self) -> Time {
-        self.line.get(self.head).map_or(Time::NEVER, |&word| time(word))
+        if self.head < self.end { time(self.line[self.head]) } else { Time::NEVER }
     }
 
     #[inline]
@@ -91,7 +97,30 @@ impl Queue {
         self.number += 1;
         let what = (event as u64) << KIND | about as u64;
         let word = u128::from(at.ns()) << TIME | number | u128::from(what);
-        if self.line.len() == ROOM {
+        if self.end == ROOM || self.others.least().is_some_and(|least| least < word) {
+            self.push_elsewhere(word);
+        } else {
+            self.stand_in_line(word);
+        }
+    }
+
+    /// Puts a word, which comes before all in the heap, where it belongs in line, where there is
+    /// room: what is asked for last mostly comes last.
+    #[inline(always)]
+    fn stand_in_line(&mut self, word: u128) {
+        let mut place = self.end;
+        self.end += 1;
+        while place > self.head && self.line[place - 1] > word {
+            self.line[place] = self.line[place - 1];
+            place -= 1;
+        }
+        self.line[place] = word;
+    }
+
+    /// Puts a word in the heap, or in line where there was no room.
+    #[inline(never)] // Who finds room need not pay for it.
+    fn push_elsewhere(&mut self, word: u128) {
+        if self.end == ROOM {
             self.make_room();
         }
         if self.others.least().is_some_and(|least| least < word) {
@@ -101,26 +130,13 @@ impl Queue {
         }
     }
 
-    /// Puts a word, which comes before all in the heap, where it belongs in line: what is asked for
-    /// last mostly comes last.
-    #[inline]
-    fn stand_in_line(&mut self, word: u128) {
-        self.line.push(word);
-        let line = &mut self.line[self.head..];
-        let mut place = line.len() - 1;
-        while place > 0 && line[place - 1] > word {
-            line[place] = line[place - 1];
-            place -= 1;
-        }
-        line[place] = word;
-    }
-
     /// Forgets who has gone from the line, and sends all but the next few to the heap.
     fn make_room(&mut self) {
-        self.line.drain(..self.head);
-        self.head = 0;
-        if self.line.len() > ROOM / 2 {
-            self.line.drain(KEEP..).for_each(|later| self.others.push(later));
+        self.line.copy_within(self.head.., 0);
+        (self.head, self.end) = (0, ROOM - self.head);
+        if self.end > ROOM / 2 {
+            self.line[KEEP..self.end].iter().for_each(|&later| self.others.push(later));
+            self.end = KEEP;
         }
     }
 
@@ -136,7 +152,7 @@ impl Queue {
     pub(crate) fn pop(&mut self) -> (Event, usize) {
         let first = self.line[self.head];
         self.head += 1;
-        if self.head == self.line.len() {
+        if self.head == self.end {
             self.refill();
         }
         event(first)
@@ -144,14 +160,18 @@ impl Queue {
 
     #[inline(never)]
     fn refill(&mut self) {
-        self.line.clear();
-        self.head = 0;
-        self.line.extend(core::iter::from_fn(|| self.others.pop()).take(REFILL));
+        (self.head, self.end) = (0, 0);
+        while self.end < REFILL
+            && let Some(next) = self.others.pop()
+        {
+            self.line[self.end] = next;
+            self.end += 1;
+        }
     }
 }
 
 /// A four-ary heap of words.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Heap(Vec<u128>);
 
 impl Heap {
@@ -243,7 +263,7 @@ mod tests {
         fn events_come_out_in_order(
             steps in prop::collection::vec((0u64..1_000, 0usize..8, 0usize..2), 0..400),
         ) {
-            let mut queue = Queue::default();
+            let mut queue = Queue::new();
             let mut sorted = BTreeSet::new();
             for (number, (at, slot, takes)) in steps.into_iter().enumerate() {
                 queue.push(Time::from_ns(at), Event::Task, slot);
@@ -265,7 +285,7 @@ mod tests {
 
     #[test]
     fn an_event_comes_out_as_it_went_in() {
-        let mut queue = Queue::default();
+        let mut queue = Queue::new();
         for (about, event) in EVENTS.into_iter().enumerate() {
             queue.push(Time::START, event, about);
         }

@@ -18,7 +18,7 @@ impl Sim<'_> {
     pub(crate) fn io_joins(&mut self, vcpu: VcpuId, now: Time) {
         let seat = self.seat(vcpu);
         if let (Some(io), Some(seat)) = (&mut self.io, seat) {
-            io.join(seat, now, &mut self.queue);
+            io.join(seat, now, &mut self.machine.queue);
         }
     }
 
@@ -41,9 +41,9 @@ impl Sim<'_> {
     pub(crate) fn tick(&mut self, now: Time) {
         let host = &self.scenario.host;
         for cpu in (0..host.cpus).map(CpuId::new) {
-            self.cpus.steal(cpu, (now, host.tick_cost), &mut self.guests);
+            self.machine.cpus.steal(cpu, (now, host.tick_cost), &mut self.machine.guests);
         }
-        self.queue.push(now + host.tick, Event::Tick, 0);
+        self.machine.queue.push(now + host.tick, Event::Tick, 0);
     }
 
     /// Something happens to the devices or outside.
@@ -54,7 +54,7 @@ impl Sim<'_> {
         sink: &mut S,
     ) -> Result<(), Box<Fault>> {
         let Some(io) = &mut self.io else { return Ok(()) };
-        io.happen(event, now, &mut self.queue);
+        io.happen(event, now, &mut self.machine.queue);
         self.settle(now, sink)
     }
 
@@ -73,10 +73,10 @@ impl Sim<'_> {
         let mut item = io.stop(seat);
         loop {
             let Some(io) = &mut self.io else { return Ok(()) };
-            io.finish(seat, item, now, &mut self.queue);
+            io.finish(seat, item, now, &mut self.machine.queue);
             if io.effects.are_due() {
                 self.carry_out(now, sink)?;
-                if !self.cpus.is_free(cpu, vcpu, now) {
+                if !self.machine.cpus.is_free(cpu, vcpu, now) {
                     return Ok(());
                 }
             }
@@ -90,8 +90,8 @@ impl Sim<'_> {
             let done = now.after(next.cost);
             if done >= others {
                 io.begin(seat, next);
-                self.guests.set_left(vcpu, next.cost);
-                self.cpus.go_on(cpu, now, &self.guests);
+                self.machine.guests.set_left(vcpu, next.cost);
+                self.machine.cpus.go_on(cpu, now, &self.machine.guests);
                 return Ok(());
             }
             self.outcome.events += 1;
@@ -102,7 +102,7 @@ impl Sim<'_> {
     /// Until when nothing happens but that the occupant of a CPU has done what it does.
     #[inline]
     fn others(&self, cpu: CpuId) -> Time {
-        self.cpus.others(cpu).min(self.next_action()).min(self.queue.first()).min(self.end)
+        self.machine.cpus.others(cpu).min(self.machine.queue.first()).min(self.next_stop)
     }
 
     /// Does what the devices ask for.
@@ -122,8 +122,8 @@ impl Sim<'_> {
             sink.record(&record);
         }
         while let Some((vcpu, span)) = effects.stolen.pop() {
-            if let Some(cpu) = self.cpus.home(vcpu) {
-                self.cpus.steal(cpu, (now, span), &mut self.guests);
+            if let Some(cpu) = self.machine.cpus.home(vcpu) {
+                self.machine.cpus.steal(cpu, (now, span), &mut self.machine.guests);
             }
         }
         let mut alerted = std::mem::take(&mut effects.alerted);
@@ -143,17 +143,17 @@ impl Sim<'_> {
         }
         let cpu = self.host.moment().cpu_of(vcpu);
         if let Some(cpu) = cpu {
-            self.cpus.count(cpu, now, &mut self.guests);
+            self.machine.cpus.count(cpu, now, &mut self.machine.guests);
         }
-        let left = self.guests.left(vcpu);
+        let left = self.machine.guests.left(vcpu);
         let seat = self.seat(vcpu);
         if let (Some(io), Some(seat)) = (&mut self.io, seat)
             && io.put_aside(seat, left)
         {
-            self.guests.set_left(vcpu, Span::ZERO);
+            self.machine.guests.set_left(vcpu, Span::ZERO);
         }
         if let Some(cpu) = cpu {
-            self.cpus.recount(cpu, &self.guests);
+            self.machine.cpus.recount(cpu, &self.machine.guests);
         }
         Ok(())
     }
