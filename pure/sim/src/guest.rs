@@ -19,9 +19,13 @@ pub(crate) enum Need {
 /// All guests, by slot.
 pub(crate) struct Guests<'a> {
     guests: Vec<Guest>,
-    /// By domain.
-    programs: Vec<&'a Program>,
-    streams: Vec<Stream>,
+    workloads: Vec<Workload<'a>>,
+}
+
+/// What a guest runs.
+struct Workload<'a> {
+    program: &'a Program,
+    stream: Stream,
 }
 
 /// One cache line, because a hundred thousand of them are walked in no order.
@@ -60,10 +64,12 @@ impl<'a> Guests<'a> {
         };
         let ids = scenario.domains.iter().flat_map(|domain| &domain.vcpus);
         let guests: Vec<Guest> = ids.map(asleep).collect();
-        let stream = |guest: &Guest| Stream::of_vcpu(scenario.seed, guest.id, Purpose::Work);
-        let streams = guests.iter().map(stream).collect();
-        let programs = scenario.domains.iter().map(|domain| &domain.program).collect();
-        Guests { guests, programs, streams }
+        let workload = |&Guest { id, .. }: &Guest| Workload {
+            program: &scenario.domains[id.domain().number() as usize].program,
+            stream: Stream::of_vcpu(scenario.seed, id, Purpose::Work),
+        };
+        let workloads = guests.iter().map(workload).collect();
+        Guests { guests, workloads }
     }
 
     /// The vCPU in a slot.
@@ -127,8 +133,7 @@ impl<'a> Guests<'a> {
     #[inline(always)]
     pub(crate) fn advance<S: Sink>(&mut self, vcpu: VcpuId, now: Time, sink: &mut S) -> Need {
         let guest = &mut self.guests[vcpu.slot()];
-        let stream = &mut self.streams[vcpu.slot()];
-        let program = self.programs[vcpu.domain().number() as usize];
+        let Workload { program, stream } = &mut self.workloads[vcpu.slot()];
         guest.wakes = Time::NEVER;
         for _ in 0..STEPS_AT_ONCE {
             let Some(step) = program.steps.get(guest.step as usize) else {
