@@ -278,7 +278,7 @@ impl Host {
         }
     }
 
-    #[inline]
+    #[inline(always)]
     fn wake<H: Hands, S: Sink>(
         &mut self,
         vcpu: VcpuId,
@@ -333,6 +333,7 @@ impl Host {
         }
     }
 
+    #[inline(always)]
     fn block<H: Hands, S: Sink>(
         &mut self,
         vcpu: VcpuId,
@@ -421,7 +422,7 @@ impl Host {
     }
 
     /// Asks about these CPUs, idle ones last: they may take whoever is pushed off another.
-    #[inline]
+    #[inline(always)]
     fn ask_all<H: Hands, S: Sink>(
         &mut self,
         cpus: &CpuSet,
