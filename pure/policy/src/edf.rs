@@ -334,6 +334,7 @@ impl Edf {
         }
     }
 
+    #[inline(always)]
     fn dequeue(&mut self, vcpu: VcpuId) {
         self.deadlines.remove(vcpu);
         self.spare.remove(vcpu);
@@ -342,6 +343,7 @@ impl Edf {
 
 impl Server {
     /// Moves on to the period that contains `now`.
+    #[inline(always)]
     fn begin_period(&mut self, now: Time) {
         let (slice, period) = (self.reservation.slice(), self.reservation.period());
         let past = now.since(self.deadline);

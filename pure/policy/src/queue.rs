@@ -186,7 +186,7 @@ impl<K: Ord + Copy> Queues<K> {
         }
     }
 
-    #[inline(never)] // Whoever is in none need not pay for it, nor who is in a run for a heap.
+    #[inline(always)]
     fn remove_from(&mut self, Place { queue, at }: Place, vcpu: VcpuId) {
         if at == IN_RUN {
             self.links.remove(&mut self.queues[queue as usize].run, vcpu);
