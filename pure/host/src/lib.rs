@@ -317,7 +317,7 @@ impl Host {
         self.offer_idle(vcpu, asked, hands, sink)
     }
 
-    #[inline(never)]
+    #[inline(never)] // Mostly nobody waits while a CPU idles.
     fn offer_idle<H: Hands, S: Sink>(
         &mut self,
         vcpu: VcpuId,

@@ -194,7 +194,6 @@ impl Policy for Bvt {
     fn charge(&mut self, at: &Moment, vcpu: VcpuId, ran: Span) {
         let clock = &mut self.clocks[vcpu];
         clock.used += ran;
-        // In a turn there is a pass to wait for.
         if self.lines[clock.cpu.index()].current != Some(vcpu) || at.cpu_of(vcpu).is_none() {
             self.charge_at_once(vcpu);
         }
@@ -367,6 +366,7 @@ impl Bvt {
         self.grant(at, cpu, next);
     }
 
+    /// Charges what was used outside of a turn: there is no pass to wait for.
     #[cold]
     fn charge_at_once(&mut self, vcpu: VcpuId) {
         let clock = &mut self.clocks[vcpu];
