@@ -348,9 +348,7 @@ impl Host {
         self.moment.set_barred(vcpu, false);
         let cpu = self.moment.cpu_of(vcpu);
         if let Some(cpu) = cpu {
-            if self.turns.reported(cpu) != self.moment.now() {
-                self.measure_now(cpu, hands, sink)?;
-            }
+            self.measure(cpu, hands, sink)?;
             self.turns.close(cpu, RanEnd::Blocked, sink);
             self.moment.vacate(cpu);
         }
@@ -360,10 +358,9 @@ impl Host {
             Rest::Paused => Record::Paused { at, vcpu },
         });
         self.policy.block(&self.moment, vcpu);
-        match (cpu, self.moment.last_cpu_of(vcpu)) {
-            (Some(cpu), _) => self.decide(cpu, RanEnd::Blocked, hands, sink),
-            (None, Some(last)) => self.ask(last, RanEnd::Blocked, hands, sink),
-            (None, None) => Ok(()),
+        match cpu.or_else(|| self.moment.last_cpu_of(vcpu)) {
+            Some(cpu) => self.ask(cpu, RanEnd::Blocked, hands, sink),
+            None => Ok(()),
         }
     }
 

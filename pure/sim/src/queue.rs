@@ -97,7 +97,7 @@ impl Queue {
         self.number += 1;
         let what = (event as u64) << KIND | about as u64;
         let word = u128::from(at.ns()) << TIME | number | u128::from(what);
-        if self.end == ROOM || self.others.least().is_some_and(|least| least < word) {
+        if self.end == ROOM || self.others.is_before(word) {
             self.push_elsewhere(word);
         } else {
             self.stand_in_line(word);
@@ -123,7 +123,7 @@ impl Queue {
         if self.end == ROOM {
             self.make_room();
         }
-        if self.others.least().is_some_and(|least| least < word) {
+        if self.others.is_before(word) {
             self.others.push(word);
         } else {
             self.stand_in_line(word);
@@ -178,6 +178,12 @@ impl Heap {
     #[inline]
     fn least(&self) -> Option<u128> {
         self.0.first().copied()
+    }
+
+    /// Whether anything in it comes before this word.
+    #[inline]
+    fn is_before(&self, word: u128) -> bool {
+        self.least().is_some_and(|least| least < word)
     }
 
     fn push(&mut self, word: u128) {

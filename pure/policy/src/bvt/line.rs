@@ -1,0 +1,117 @@
+//! Who stands in line on a CPU, and who is first.
+//!
+//! Most clocks are read as they are, and stand in one queue by their time. Those that are read
+//! earlier, because they warp, stand in another by that, and in a third by their actual time.
+
+use slackline_units::{CpuId, VcpuId, VirtualTime};
+
+use super::Bvt;
+use crate::Moment;
+
+impl Bvt {
+    /// The earliest actual time in line.
+    #[inline]
+    pub(super) fn earliest(&self, cpu: CpuId) -> Option<VirtualTime> {
+        let plain = self.order.first(plain(cpu)).map(|((actual, _), _)| actual);
+        if self.actuals.is_empty(cpu.index()) {
+            return plain;
+        }
+        lower(plain, self.actuals.first(cpu.index()).map(|(actual, _)| actual))
+    }
+
+    /// The earliest actual time in line but for one.
+    pub(super) fn earliest_but(&self, cpu: CpuId, but: VcpuId) -> Option<VirtualTime> {
+        let plain = self.order.first_but(plain(cpu), but).map(|((actual, _), _)| actual);
+        let shifted = self.actuals.first_but(cpu.index(), but).map(|(actual, _)| actual);
+        lower(plain, shifted)
+    }
+
+    /// The first in line who can run.
+    #[cold] // Mostly that has been chosen before.
+    pub(super) fn first(&self, at: &Moment, cpu: CpuId) -> Option<VcpuId> {
+        self.first_that(cpu, |vcpu| at.is_eligible(vcpu, cpu)).map(|(_, vcpu)| vcpu)
+    }
+
+    /// The first in line of whom something holds.
+    #[inline]
+    pub(super) fn first_that(
+        &self,
+        cpu: CpuId,
+        holds: impl Fn(VcpuId) -> bool,
+    ) -> Option<((VirtualTime, i64), VcpuId)> {
+        let plain = self.order.first_that(plain(cpu), &holds);
+        if self.order.is_empty(shifted(cpu)) {
+            return plain;
+        }
+        lower(plain, self.order.first_that(shifted(cpu), &holds))
+    }
+
+    /// The first in line but for one.
+    #[inline]
+    pub(super) fn first_but(
+        &self,
+        cpu: CpuId,
+        but: VcpuId,
+    ) -> Option<((VirtualTime, i64), VcpuId)> {
+        let plain = self.order.first_but(plain(cpu), but);
+        if self.order.is_empty(shifted(cpu)) {
+            return plain;
+        }
+        lower(plain, self.order.first_but(shifted(cpu), but))
+    }
+
+    /// Who stands in line on a CPU goes where it belongs now.
+    #[inline]
+    pub(super) fn requeue(&mut self, cpu: CpuId, vcpu: VcpuId) {
+        if self.order.queue_of(vcpu).is_some() {
+            self.enqueue_last(cpu, vcpu);
+        }
+    }
+
+    pub(super) fn enqueue_last(&mut self, cpu: CpuId, vcpu: VcpuId) {
+        let line = &mut self.lines[cpu.index()];
+        line.tail += 1;
+        let tail = line.tail;
+        self.enqueue(vcpu, tail);
+    }
+
+    /// Puts somebody awake in line, or to where it belongs now.
+    pub(super) fn enqueue(&mut self, vcpu: VcpuId, place: i64) {
+        let clock = &mut self.clocks[vcpu];
+        let (cpu, actual) = (clock.cpu, clock.actual);
+        let effective = clock.read(&self.rules, actual);
+        clock.effective = effective;
+        let (is_shifted, key) = (effective != actual, (effective, place));
+        self.dequeue(vcpu);
+        if is_shifted {
+            self.order.insert(shifted(cpu), key, vcpu);
+            self.actuals.insert(cpu.index(), actual, vcpu);
+        } else {
+            self.order.insert(plain(cpu), key, vcpu);
+        }
+    }
+
+    pub(super) fn dequeue(&mut self, vcpu: VcpuId) {
+        self.order.remove(vcpu);
+        self.actuals.remove(vcpu);
+    }
+}
+
+/// The lower of two, if there are two.
+#[inline]
+fn lower<T: Ord>(this: Option<T>, that: Option<T>) -> Option<T> {
+    match (this, that) {
+        (Some(this), Some(that)) => Some(this.min(that)),
+        (this, that) => this.or(that),
+    }
+}
+
+/// The queue of those whose effective time is their actual time.
+fn plain(cpu: CpuId) -> usize {
+    2 * cpu.index()
+}
+
+/// The queue of the others.
+fn shifted(cpu: CpuId) -> usize {
+    2 * cpu.index() + 1
+}
