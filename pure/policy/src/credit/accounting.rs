@@ -12,7 +12,7 @@ use super::{Credit, Why};
 impl Credit {
     /// The master's third tick: credit for everybody who is active, and room under the caps.
     pub(super) fn give_credit(&mut self, at: &Moment) {
-        if self.rules.park == Park::Budget {
+        if !self.domains.spending.is_empty() {
             self.renew_budgets(at);
         }
         if self.rules.credits.is_some() {
@@ -20,27 +20,30 @@ impl Credit {
         } else {
             self.give_exactly(at);
         }
-        if self.rules.changes == Changes::Now {
+        let concerns = self.has_free || self.rules.park == Park::Queue;
+        if self.rules.changes == Changes::Now && concerns {
             self.apply_changes(at);
         }
     }
 
     /// Nobody waits while a CPU idles, and nobody runs who is parked. A turn that has begun is not
     /// cut short otherwise.
+    #[inline(never)]
     fn apply_changes(&mut self, at: &Moment) {
         for cpu in (0..self.cpus.len()).map(CpuId::new) {
             let passes = match self.cpus[cpu.index()].chosen {
                 Some(vcpu) => self.vcpus[vcpu].class == Class::Parked,
-                None => self.best(at, cpu, |vcpu| self.can_soon(at, vcpu, cpu)).is_some(),
+                None => self.best_soon(at, cpu).is_some(),
             };
             if passes {
                 self.pass(at, cpu, Why::Preempted);
-                self.untold.insert(cpu);
+                self.tell_also(cpu);
             }
         }
     }
 
     /// As Xen did, in whole credits (section 7.3).
+    #[inline(never)]
     fn give_counted(&mut self, at: &Moment) {
         let weight = self.domains.weight;
         if weight == 0 {
@@ -58,7 +61,8 @@ impl Credit {
             let domain = &self.domains[row];
             let cap = domain.cap.map(|cap| div_up(period, i64::from(cap.ppm()), 1_000_000));
             let active = domain.active;
-            let grant = sharing.grant(Claims { weight: domain.weight, active, cap });
+            let grant =
+                sharing.grant(Claims { weight: i64::from(domain.weight.get()), active, cap });
             (if grant.comes_first { &mut firsts } else { &mut others }).push(row);
             let allowed = cap.map(|cap| div_up(cap, 1, active) * credit);
             for index in 0..self.domains[row].vcpus.len() {
@@ -142,7 +146,7 @@ impl Credit {
         match account.on {
             Some(cpu) => {
                 self.pass(at, cpu, Why::Preempted);
-                self.untold.insert(cpu);
+                self.tell_also(cpu);
             }
             None => self.queues.remove(vcpu),
         }
@@ -190,6 +194,7 @@ impl Credit {
     }
 
     /// Room under a cap grows with time, and is not saved up beyond a period's.
+    #[cold]
     fn renew_budgets(&mut self, at: &Moment) {
         let since = at.now().since(self.accounted);
         let spending = core::mem::take(&mut self.domains.spending);

@@ -5,14 +5,15 @@ use alloc::vec::Vec;
 
 use slackline_units::{CpuShare, DomId, Span, Time, VcpuId, Weight};
 
-use super::Vcpu;
 use super::level::Counted;
+use super::{Vcpu, nanoseconds};
 
 /// A domain's account. Amounts are nanoseconds of CPU time.
 #[derive(Debug)]
+#[repr(align(128))] // A shift finds it.
 pub(super) struct Domain {
     id: DomId,
-    pub(super) weight: i64,
+    pub(super) weight: Weight,
     pub(super) cap: Option<CpuShare>,
     pub(super) vcpus: Vec<VcpuId>,
     /// How many of its vCPUs are active.
@@ -24,11 +25,17 @@ pub(super) struct Domain {
     /// What its vCPUs hold of that.
     pub(super) held: i64,
     /// Up to where it has been given its part of the level.
-    pub(super) level: i128,
+    pub(super) level: u64,
     /// Whether it has used any of what its cap allows, and not been given all of it back.
     pub(super) is_spending: bool,
     /// When it was given credit last.
     pub(super) settled: Time,
+    /// Its vCPU, where it is the only one, is active, and only the weight bounds what it is given.
+    pub(super) plain: Option<VcpuId>,
+    /// What it can use, in millionths of a CPU.
+    pub(super) rate: u64,
+    /// At this pace of the level it is limited.
+    pub(super) enough: u64,
     /// What it counts for in the sums of the level.
     pub(super) counted: Counted,
     /// Whether its cap or the number of its vCPUs bounds what it is given, not its weight.
@@ -38,14 +45,16 @@ pub(super) struct Domain {
 /// All domains, by a row of their own, for ids need not be dense.
 #[derive(Debug, Default)]
 pub(super) struct Domains {
-    rows: Vec<Domain>,
+    pub(super) rows: Vec<Domain>,
     by_id: BTreeMap<DomId, usize>,
     free: Vec<usize>,
     /// The active ones, last first.
     pub(super) list: Vec<usize>,
     /// Of all active domains.
     pub(super) weight: i64,
-    /// How many have a cap. Mostly none has, and then no domain needs to be looked at.
+    /// Whether budgets hold vCPUs to their caps.
+    has_budgets: bool,
+    /// How many are held by a budget. Mostly none is, and then no domain needs to be looked at.
     capped: usize,
     /// The capped domains that are spending.
     pub(super) spending: Vec<usize>,
@@ -67,6 +76,10 @@ impl core::ops::IndexMut<usize> for Domains {
 }
 
 impl Domains {
+    pub(super) fn new(has_budgets: bool) -> Domains {
+        Domains { has_budgets, ..Domains::default() }
+    }
+
     /// A vCPU joins its domain.
     pub(super) fn join(&mut self, vcpu: VcpuId) -> usize {
         let row = match self.by_id.get(&vcpu.domain()) {
@@ -80,7 +93,7 @@ impl Domains {
     fn create(&mut self, id: DomId) -> usize {
         let domain = Domain {
             id,
-            weight: 1,
+            weight: Weight::ONE,
             cap: None,
             vcpus: Vec::new(),
             active: 0,
@@ -89,6 +102,9 @@ impl Domains {
             held: 0,
             level: 0,
             settled: Time::START,
+            plain: None,
+            rate: 0,
+            enough: 0,
             counted: Counted::default(),
             is_spending: false,
             is_limited: false,
@@ -109,12 +125,12 @@ impl Domains {
 
     pub(super) fn change(&mut self, row: usize, weight: Weight, cap: Option<CpuShare>) {
         let domain = &mut self.rows[row];
-        let before = core::mem::replace(&mut domain.weight, i64::from(weight.get()));
-        self.capped += usize::from(cap.is_some());
-        self.capped -= usize::from(domain.cap.is_some());
+        let before = core::mem::replace(&mut domain.weight, weight);
+        self.capped += usize::from(self.has_budgets && cap.is_some());
+        self.capped -= usize::from(self.has_budgets && domain.cap.is_some());
         domain.cap = cap;
         if domain.active > 0 {
-            self.weight += domain.weight - before;
+            self.weight += i64::from(weight.get()) - i64::from(before.get());
         }
     }
 
@@ -123,16 +139,23 @@ impl Domains {
         let domain = &mut self.rows[row];
         domain.vcpus.retain(|&other| other != vcpu);
         if domain.vcpus.is_empty() {
-            self.capped -= usize::from(domain.cap.is_some());
+            self.capped -= usize::from(self.has_budgets && domain.cap.is_some());
             self.by_id.remove(&domain.id);
             self.free.push(row);
             self.spending.retain(|&other| other != row);
         }
     }
 
+    /// Whether budgets hold any domains.
+    #[inline]
+    pub(super) fn are_capped(&self) -> bool {
+        self.capped > 0
+    }
+
+    /// Whether a budget holds a domain.
     #[inline]
     pub(super) fn is_capped(&self, row: usize) -> bool {
-        self.capped > 0 && self.rows[row].cap.is_some()
+        self.are_capped() && self.rows[row].cap.is_some()
     }
 
     /// Whether a domain has nothing left under its cap.
@@ -158,7 +181,6 @@ impl Domains {
     }
 
     /// A vCPU uses some of what it holds. Off its CPU it holds nothing.
-    #[inline(never)] // Who has no cap need not pay for it.
     pub(super) fn charge(&mut self, account: &mut Vcpu, used: i64) {
         account.held = account.held.saturating_sub(used);
         let held = &mut self.rows[account.domain].held;
@@ -167,6 +189,15 @@ impl Domains {
             let owed = core::mem::take(&mut account.held);
             self.give_back(account.domain, owed);
         }
+    }
+
+    /// A vCPU that ran for so long gives back what it has not used; what it has used and not been
+    /// charged for yet it still holds.
+    #[cold]
+    pub(super) fn take_back(&mut self, account: &mut Vcpu, ran: Span) {
+        let owes = nanoseconds(ran.left_after(account.paid)).clamp(0, account.held.max(0));
+        let unused = core::mem::replace(&mut account.held, owes) - owes;
+        self.give_back(account.domain, unused);
     }
 
     /// A vCPU gives back what it has not used, or owes what it has used beyond.
@@ -182,7 +213,7 @@ impl Domains {
         let domain = &mut self.rows[row];
         domain.active += 1;
         if domain.active == 1 {
-            self.weight += domain.weight;
+            self.weight += i64::from(domain.weight.get());
             domain.place = self.list.len();
             self.list.push(row);
         }
@@ -196,7 +227,7 @@ impl Domains {
         if domain.active > 0 {
             return;
         }
-        self.weight -= domain.weight;
+        self.weight -= i64::from(domain.weight.get());
         let place = domain.place;
         // While the list is walked it is out of reach, and who walks it puts it in order.
         if self.list.get(place) == Some(&row) {

@@ -25,29 +25,38 @@ use super::{Credit, Vcpu, nanoseconds};
 /// How many vCPUs an accounting visits for each CPU. With more, each is visited once in `active /
 /// (8 * CPUs)` periods: three eighths of the time that so many need for a turn of a tick each. With
 /// half as many, those beside one of great weight were seen to wait for up to a half longer.
-const VISITS: i64 = 8;
+const VISITS: usize = 8;
 
-/// Binary places of the level.
-const PLACES: u32 = 32;
+/// Binary places of the level and of its pace.
+const PLACES: u32 = 20;
 
-const MILLION: i64 = 1_000_000;
+/// The level rises by no more at once: 2.4 hours of a CPU for each unit of weight, far beyond what
+/// anybody may keep. A domain that is visited in time can tell then how far it has risen.
+const HIGHEST_RISE: u64 = 1 << 63;
+
+/// Nobody can use more than he is given: 268 CPUs for a unit of weight, and times any weight it
+/// still is a number of 64 bits.
+const HIGHEST_PACE: u64 = u64::MAX >> u16::BITS;
+
+/// In millionths.
+const CPU: i64 = 1_000_000;
 
 /// How far credit has been given.
 #[derive(Debug, Default)]
 pub(super) struct Level {
-    /// Nanoseconds for each unit of weight, in 2^-32.
-    level: i128,
-    /// What it gives a unit of weight all the time, in 2^-32 millionths of a CPU. None where
-    /// nobody can use more than he is given.
-    pace: Option<i64>,
+    /// Nanoseconds for each unit of weight, in 2^-20. It wraps: only how far it has risen since a
+    /// visit counts.
+    level: u64,
     at: Time,
     /// The weight of all domains that are not limited.
     weight: i64,
     /// What the limited are given, in millionths of a CPU.
     limited: i64,
-    /// What sleepers and the limited could not keep, less what was given beyond all there was: for
-    /// everybody at the next accounting.
-    carry: i128,
+    /// What sleepers and the limited could not keep, and what was lost in rounding, less what was
+    /// given beyond all there was: for everybody at the next accounting. In nanoseconds.
+    carry: i64,
+    /// How it rose last.
+    rise: Rise,
     /// Whose turn to be visited it is.
     cursor: usize,
 }
@@ -59,54 +68,115 @@ pub(super) struct Counted {
     limited: i64,
 }
 
-/// A quotient, in 64 bits where these are enough: that is several times as fast.
-fn divided(amount: i128, parts: i64) -> i128 {
-    match i64::try_from(amount) {
-        Ok(amount) => i128::from(amount / parts),
-        Err(_) => amount / i128::from(parts),
+/// How the level rises at an accounting.
+#[derive(Clone, Copy, Debug, Default)]
+struct Rise {
+    by: u64,
+    /// What it gives a unit of weight all the time, in 2^-20 millionths of a CPU.
+    pace: u64,
+    /// What is over, for the next accounting.
+    carry: i64,
+    cause: Cause,
+}
+
+/// What makes the level rise as it does. From one accounting to the next mostly nothing changes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Cause {
+    /// What the limited leave to the others, in millionths of a CPU.
+    left: i64,
+    span: Span,
+    carry: i64,
+    /// That of all others.
+    weight: i64,
+}
+
+impl Rise {
+    #[cold]
+    #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // Clamped before.
+    fn new(cause: Cause) -> Rise {
+        let Cause { left, span, carry, weight } = cause;
+        let spread = i128::from(left) * i128::from(span.ns()) / i128::from(CPU);
+        let rest = (spread + i128::from(carry)).clamp(i128::from(i64::MIN), i128::from(i64::MAX));
+        // What was given too much is everybody's; where nobody can use more, the rest is nobody's.
+        let carry = rest.min(0) as i64;
+        if weight == 0 {
+            let pace = if left >= 0 { HIGHEST_PACE } else { 0 };
+            return Rise { by: 0, pace, carry, cause };
+        }
+        let all = rest.max(0) << PLACES;
+        let by = (all / i128::from(weight)).min(i128::from(HIGHEST_RISE)) as u64;
+        let lost = (all % i128::from(weight)) >> PLACES;
+        let pace = (left.max(0).unsigned_abs() << PLACES) / weight.unsigned_abs();
+        Rise { by, pace, carry: carry + lost as i64, cause }
     }
 }
 
 impl Level {
-    /// What each active vCPU of a domain has not been given yet, and is now.
+    /// What a domain has been given by its weight since it was last visited.
     #[inline]
+    #[allow(clippy::cast_possible_truncation)] // A weight has 16 bits.
+    fn given(&self, domain: &Domain) -> u64 {
+        let risen = self.level.wrapping_sub(domain.level);
+        ((u128::from(risen) * u128::from(domain.weight.get())) >> PLACES) as u64
+    }
+
+    /// What each active vCPU of a domain has not been given yet, and is now.
     fn grant(&mut self, domain: &mut Domain) -> i64 {
+        let by_weight = self.given(domain).cast_signed();
+        domain.level = self.level;
         let span = self.at.since(core::mem::replace(&mut domain.settled, self.at));
-        let risen = self.level - core::mem::replace(&mut domain.level, self.level);
         if domain.active == 0 {
             return 0;
         }
         let most = match domain.cap {
-            None => i128::from(domain.active) * i128::from(span.ns()),
-            Some(_) => divided(i128::from(domain.rate()) * i128::from(span.ns()), MILLION),
+            None => nanoseconds(span).saturating_mul(domain.active),
+            Some(_) => {
+                let most = i128::from(domain.rate) * i128::from(span.ns()) / i128::from(CPU);
+                i64::try_from(most).unwrap_or(i64::MAX)
+            }
         };
         let mut grant = most;
         if !domain.is_limited {
-            let by_weight = (risen * i128::from(domain.weight)) >> PLACES;
-            if by_weight > most {
-                self.carry += by_weight - most;
-            } else {
-                grant = by_weight;
-            }
+            grant = by_weight.min(most);
+            self.carry = self.carry.saturating_add(by_weight - grant);
         }
-        let each = if domain.active == 1 { grant } else { divided(grant, domain.active) };
-        i64::try_from(each).unwrap_or(i64::MAX / 4)
+        grant / domain.active
+    }
+
+    /// Gives a plain domain what it has not been given yet, if that changes no more than the class
+    /// of its vCPU, and says of which it is then.
+    #[inline(always)]
+    fn grant_plainly(&self, domain: &mut Domain, account: &mut Vcpu, period: i64) -> Option<Class> {
+        let each = self.given(domain);
+        let credit = account.credit.wrapping_add_unsigned(each);
+        let is_plain = account.class != Class::Boost
+            && each <= self.at.ns() - domain.settled.ns()
+            && credit.wrapping_add(period).cast_unsigned() <= 2 * period.unsigned_abs()
+            && self.rise.pace < domain.enough;
+        if !is_plain {
+            return None;
+        }
+        (domain.level, domain.settled) = (self.level, self.at);
+        account.credit = credit;
+        Some(if credit < 0 { Class::Over } else { Class::Under })
     }
 }
 
 impl Domain {
     /// What it can use, in millionths of a CPU.
-    #[inline]
-    fn rate(&self) -> i64 {
-        let all = self.active * MILLION;
-        self.cap.map_or(all, |cap| all.min(i64::from(cap.ppm())))
+    fn rate_now(&self) -> u64 {
+        let all = (self.active * CPU).unsigned_abs();
+        self.cap.map_or(all, |cap| all.min(u64::from(cap.ppm())))
     }
 
-    /// Whether by its weight it would be given all that it can use, or more.
-    #[inline]
-    fn is_limited_at(&self, pace: Option<i64>) -> bool {
-        let rises = |pace| (i128::from(pace) * i128::from(self.weight)) >> PLACES;
-        pace.is_none_or(|pace| rises(pace) >= i128::from(self.rate()))
+    /// Whether nothing bounds what it is given but its weight.
+    fn is_plain(&self) -> bool {
+        self.active == 1 && self.cap.is_none() && !self.is_limited
+    }
+
+    /// The pace from which on its weight gives it all that it can use, or more.
+    fn enough(&self) -> u64 {
+        self.rate.saturating_mul(1 << PLACES).div_ceil(u64::from(self.weight.get()))
     }
 }
 
@@ -116,7 +186,7 @@ impl Vcpu {
     #[inline]
     fn plain_class(&self, rules: &Rules) -> Option<Class> {
         let is_plain = rules.park == Park::Budget && self.class != Class::Boost;
-        let is_within = (-rules.period..=rules.period).contains(&self.credit);
+        let is_within = self.credit.unsigned_abs() <= rules.period.unsigned_abs();
         let class = if self.credit < 0 { Class::Over } else { Class::Under };
         (is_plain && is_within).then_some(class)
     }
@@ -124,58 +194,80 @@ impl Vcpu {
 
 impl Credit {
     pub(super) fn give_exactly(&mut self, at: &Moment) {
-        let span = at.now().since(self.accounted);
         let level = &mut self.level;
-        // In millionths of a CPU: what the limited leave to the others.
-        let left = self.cpus.len() as i64 * MILLION - level.limited;
-        level.pace = match level.weight {
-            0 if left >= 0 => None,
-            0 => Some(0),
-            // No host has so many CPUs that this needs more places.
-            weight => Some((left.max(0) << PLACES) / weight),
+        let cause = Cause {
+            left: self.cpus.len() as i64 * CPU - level.limited,
+            span: at.now().since(self.accounted),
+            carry: level.carry,
+            weight: level.weight,
         };
-        let rest = divided(i128::from(left) * i128::from(span.ns()), MILLION) + level.carry;
-        // Where nobody can use more, the rest is nobody's; what was given too much is everybody's.
-        level.carry = rest.min(0);
-        if level.weight > 0 {
-            level.level += divided(rest.max(0) << PLACES, level.weight);
+        if level.rise.cause != cause {
+            level.rise = Rise::new(cause);
         }
+        level.level = level.level.wrapping_add(level.rise.by);
+        level.carry = level.rise.carry;
         level.at = at.now();
-        let mut visits = VISITS * self.cpus.len() as i64;
+        self.visit_some(at);
+    }
+
+    /// Visits as many as an accounting does, one after the other, and nobody twice.
+    fn visit_some(&mut self, at: &Moment) {
+        let mut visits = VISITS * self.cpus.len();
         let mut unseen = self.domains.list.len();
         while visits > 0 && unseen > 0 {
-            let list = &self.domains.list;
-            let place = if self.level.cursor < list.len() { self.level.cursor } else { 0 };
-            let Some(&row) = list.get(place) else { break };
-            visits -= self.domains[row].active;
-            unseen -= 1;
-            self.visit(at, row);
-            let stays = self.domains.list.get(place) == Some(&row);
-            self.level.cursor = place + usize::from(stays);
-        }
-    }
-
-    /// Gives a domain credit. Mostly that changes nothing else.
-    #[inline]
-    fn visit(&mut self, at: &Moment, row: usize) {
-        let domain = &mut self.domains[row];
-        let each = self.level.grant(domain);
-        let mut stays = domain.is_limited_at(self.level.pace) == domain.is_limited;
-        for &vcpu in &domain.vcpus {
-            let account = &mut self.vcpus[vcpu];
-            if account.is_active {
-                account.credit = account.credit.saturating_add(each);
-                stays &= account.plain_class(&self.rules) == Some(account.class);
+            if self.level.cursor >= self.domains.list.len() {
+                self.level.cursor = 0;
             }
-        }
-        if !stays {
-            self.judge(at, row);
+            let most = unseen.min(visits);
+            let seen = self.visit_plain_ones(most);
+            (unseen, visits) = (unseen - seen, visits - seen);
+            let place = self.level.cursor;
+            if seen < most.min(VISITS)
+                && let Some(&row) = self.domains.list.get(place)
+            {
+                let active = usize::try_from(self.domains[row].active).unwrap_or(usize::MAX);
+                (unseen, visits) = (unseen - 1, visits.saturating_sub(active));
+                self.visit(at, row);
+                // Where it has left the list another has taken its place.
+                let stays = self.domains.list.get(place) == Some(&row);
+                self.level.cursor = place + usize::from(stays);
+            }
+            unseen = unseen.min(self.domains.list.len());
         }
     }
 
-    /// Decides what class the vCPUs of a domain are of, and whether it is limited.
+    /// Gives so many domains credit, eight at most, but only as far as they are plain and nothing
+    /// follows from it but the class of their vCPU. Mostly that is so. Returns how many those are.
+    #[inline(never)] // Tight as it is, it fits into the registers.
+    fn visit_plain_ones(&mut self, most: usize) -> usize {
+        let Credit { level, domains, vcpus, queues, rules, .. } = self;
+        let list = &domains.list[level.cursor..];
+        let list = &list[..most.min(VISITS).min(list.len())];
+        // Who is of another class is moved afterwards: no processor could guess who that will be.
+        let mut moves = [None; VISITS];
+        let mut moved = 0;
+        let stop = list.iter().position(|&row| {
+            let domain = &mut domains.rows[row];
+            let Some(vcpu) = domain.plain else { return true };
+            let account = &mut vcpus[vcpu];
+            let class = level.grant_plainly(domain, account, rules.period);
+            let Some(class) = class else { return true };
+            moves[moved] = Some(vcpu);
+            moved += usize::from(core::mem::replace(&mut account.class, class) != class);
+            false
+        });
+        let seen = stop.unwrap_or(list.len());
+        level.cursor += seen;
+        for vcpu in moves[..moved].iter().copied().flatten() {
+            queues.change(vcpu, vcpus[vcpu].class, rules.changes);
+        }
+        seen
+    }
+
+    /// Gives a domain credit, and decides what becomes of its vCPUs and whether it is limited.
     #[inline(never)]
-    fn judge(&mut self, at: &Moment, row: usize) {
+    fn visit(&mut self, at: &Moment, row: usize) {
+        self.settle(row);
         let active = self.domains[row].active;
         for index in 0..self.domains[row].vcpus.len() {
             let vcpu = self.domains[row].vcpus[index];
@@ -188,7 +280,7 @@ impl Credit {
             }
         }
         let domain = &mut self.domains[row];
-        let is_limited = domain.is_limited_at(self.level.pace);
+        let is_limited = self.level.rise.pace >= domain.enough;
         if core::mem::replace(&mut domain.is_limited, is_limited) != is_limited {
             self.reckon(row);
         }
@@ -201,7 +293,7 @@ impl Credit {
         let kept = self.close_account(at, vcpu, allowed);
         // What somebody awake is owed is not for those who ran in its stead.
         if kept < before && !at.is_awake(vcpu) {
-            self.level.carry += i128::from(before - kept);
+            self.level.carry = self.level.carry.saturating_add(before - kept);
         }
     }
 
@@ -227,14 +319,29 @@ impl Credit {
     /// Corrects the sums by what a domain counts for now.
     pub(super) fn reckon(&mut self, row: usize) {
         let domain = &mut self.domains[row];
+        domain.rate = domain.rate_now();
+        domain.enough = domain.enough();
+        domain.plain = match domain.vcpus[..] {
+            [vcpu] if self.rules.park == Park::Budget && domain.is_plain() => Some(vcpu),
+            _ => None,
+        };
         let counted = match (domain.active, domain.is_limited) {
             (0, _) => Counted::default(),
-            (_, true) => Counted { weight: 0, limited: domain.rate() },
-            (_, false) => Counted { weight: domain.weight, limited: 0 },
+            (_, true) => Counted { weight: 0, limited: domain.rate.cast_signed() },
+            (_, false) => Counted { weight: i64::from(domain.weight.get()), limited: 0 },
         };
         let before = core::mem::replace(&mut domain.counted, counted);
         self.level.weight += counted.weight - before.weight;
         self.level.limited += counted.limited - before.limited;
+    }
+
+    /// What a vCPU has used counts for its domain's cap.
+    #[inline(never)] // Mostly nobody has a cap.
+    pub(super) fn charge_budget(&mut self, vcpu: VcpuId, ran: Span) {
+        let account = &mut self.vcpus[vcpu];
+        if self.domains.is_capped(account.domain) {
+            self.domains.charge(account, nanoseconds(ran));
+        }
     }
 
     /// What a domain that has just come may use until the next accounting.
@@ -244,16 +351,13 @@ impl Credit {
         domain.budget = most.map_or(0, |most| most.saturating_sub(domain.held));
     }
 
-    /// What a turn of a vCPU may take from its domain's budget: an even part, but not a sliver.
-    #[inline]
-    pub(super) fn portion(&self, row: usize) -> Option<Span> {
-        if !self.domains.is_capped(row) {
-            return None;
-        }
+    /// What a turn of a vCPU may take from its capped domain's budget: an even part, but not a
+    /// sliver.
+    pub(super) fn portion(&self, row: usize) -> Span {
         let domain = &self.domains[row];
         let even = domain.budget / domain.active.max(1);
         let sliver = nanoseconds(self.rules.tick / 10);
         let portion = even.max(sliver).min(domain.budget).max(0);
-        Some(Span::from_ns(portion.unsigned_abs()))
+        Span::from_ns(portion.unsigned_abs())
     }
 }

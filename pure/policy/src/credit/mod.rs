@@ -47,7 +47,7 @@ use crate::{
 
 use domains::Domains;
 use level::Level;
-use rules::{Boost, Changes, FIELDS, Newcomers, Park, Rules, Sampling};
+use rules::{Changes, FIELDS, Newcomers, Park, Rules};
 use runqueue::{Class, RunQueues};
 
 const WEIGHT: Field =
@@ -119,15 +119,17 @@ struct Credit {
     balance: i64,
     /// How credit is given where it is not counted.
     level: Level,
-    /// The CPUs for which nobody is chosen.
+    /// The CPUs for which nobody is chosen, and whether there are any: mostly there are none.
     free: CpuSet,
+    has_free: bool,
     /// CPUs whose choice has changed in a call that could not say so; the CPU that was concerned
     /// asks to be rung at once, and says so then.
-    untold: CpuSet,
+    untold: Option<CpuSet>,
 }
 
 /// What the last pass of a CPU decided.
 #[derive(Clone, Copy, Debug)]
+#[repr(align(16))] // A shift finds it.
 struct Cpu {
     chosen: Option<VcpuId>,
     from: Time,
@@ -136,9 +138,8 @@ struct Cpu {
     /// The end of the turn, which is no earlier.
     turn_ends: Time,
     tick: Time,
-    /// To be rung at this instant: the chosen one is about to leave another CPU, or CPUs are
-    /// untold.
-    asks: Option<Time>,
+    /// When it asks to be rung: the chosen one is about to leave another CPU, or CPUs are untold.
+    asks: Time,
     /// How many vCPUs are at home here.
     residents: usize,
 }
@@ -187,6 +188,7 @@ impl Policy for Credit {
             held: 0,
         };
         self.vcpus.insert(vcpu, account);
+        self.queues.join(vcpu);
         self.change_terms(domain, share);
         if self.rules.newcomers == Newcomers::Active {
             self.become_active(vcpu);
@@ -233,34 +235,32 @@ impl Policy for Credit {
 
     fn start(&mut self, at: &Moment, vcpu: VcpuId) {
         let Some(cpu) = at.cpu_of(vcpu) else { return };
-        self.cpus[cpu.index()].asks = None;
-        if self.cpus[cpu.index()].chosen != Some(vcpu) {
-            self.replace(at, cpu, vcpu);
+        let this = &mut self.cpus[cpu.index()];
+        this.asks = Time::NEVER;
+        if this.chosen != Some(vcpu) {
+            return self.replace(at, cpu, vcpu);
         }
         self.tell_later(at, cpu);
     }
 
     fn charge(&mut self, _: &Moment, vcpu: VcpuId, ran: Span) {
-        let used = nanoseconds(ran);
+        if self.domains.are_capped() {
+            self.charge_budget(vcpu, ran);
+        }
         let account = &mut self.vcpus[vcpu];
-        account.paid += ran;
-        if self.rules.park == Park::Budget && self.domains.is_capped(account.domain) {
-            self.domains.charge(account, used);
+        let class = account.pay(ran, &self.rules);
+        if account.on.is_some() {
+            account.class = class; // It is in no list.
+        } else {
+            self.reclass(vcpu, class);
         }
-        if self.rules.boost == Boost::Exact {
-            account.boost = account.boost.left_after(ran);
-        }
-        if self.rules.sampling == Sampling::Exact {
-            account.credit = account.credit.saturating_sub(used);
-        }
-        self.reconsider(vcpu);
     }
 
     fn turn_over(&mut self, at: &Moment, vcpu: VcpuId, why: TurnEnd) {
         let Some(cpu) = self.vcpus[vcpu].on else { return };
-        self.catch_up(at, cpu);
+        let ticks = self.catch_up(at, cpu);
         // A tick may have ended the turn already.
-        if self.vcpus[vcpu].on == Some(cpu) {
+        if !ticks || self.vcpus[vcpu].on == Some(cpu) {
             let yields = why == TurnEnd::Yield;
             self.pass(at, cpu, if yields { Why::Yielded } else { Why::Over });
         }
@@ -288,12 +288,12 @@ impl Policy for Credit {
         let this = &self.cpus[cpu.index()];
         let idles = this.chosen.is_none() && self.rules.changes == Changes::Tick;
         let passes = if idles { this.until } else { Time::NEVER };
-        let first = this.tick.min(passes).min(this.asks.unwrap_or(Time::NEVER));
+        let first = this.tick.min(passes).min(this.asks);
         (self.has_begun && first != Time::NEVER).then_some(first)
     }
 
     fn ring(&mut self, at: &Moment, cpu: CpuId) -> CpuSet {
-        self.cpus[cpu.index()].asks = None;
+        self.cpus[cpu.index()].asks = Time::NEVER;
         self.catch_up(at, cpu);
         let this = &self.cpus[cpu.index()];
         let has_idled = this.chosen.is_none() && this.until <= at.now();
@@ -302,10 +302,11 @@ impl Policy for Credit {
         }
         let mut told = self.tell();
         let this = &mut self.cpus[cpu.index()];
+        let asks = core::mem::replace(&mut this.asks, Time::NEVER) != Time::NEVER;
         // It may be asked before the CPU is that its chosen one leaves, and asks through that one.
-        if let Some(other) = this.asks.take().and(this.chosen).and_then(|vcpu| at.cpu_of(vcpu)) {
+        if let Some(other) = this.chosen.filter(|_| asks).and_then(|vcpu| at.cpu_of(vcpu)) {
             told.insert(other);
-            self.untold.insert(cpu);
+            self.tell_also(cpu);
             self.tell_later(at, other);
         }
         told
@@ -354,7 +355,7 @@ impl Credit {
             until: Time::NEVER,
             tick: Time::NEVER,
             turn_ends: Time::NEVER,
-            asks: None,
+            asks: Time::NEVER,
             residents: 0,
         };
         Credit {
@@ -366,11 +367,12 @@ impl Credit {
             cpus: alloc::vec![cpu; topology.cpus],
             queues: RunQueues::new(topology.cpus),
             vcpus: Roster::default(),
-            domains: Domains::default(),
+            domains: Domains::new(rules.park == Park::Budget),
             balance: 0,
             level: Level::default(),
             free: CpuSet::first_n(topology.cpus),
-            untold: CpuSet::NONE,
+            has_free: true,
+            untold: None,
         }
     }
 
@@ -388,17 +390,23 @@ impl Credit {
         stand_in.map_or(Pick::Idle, |vcpu| run(vcpu, self.turn(vcpu)))
     }
 
+    /// A CPU is to be asked, as soon as that can be said.
+    fn tell_also(&mut self, cpu: CpuId) {
+        self.untold.get_or_insert_default().insert(cpu);
+    }
+
     /// The CPUs that are to be asked.
+    #[inline]
     fn tell(&mut self) -> CpuSet {
-        core::mem::take(&mut self.untold)
+        self.untold.take().unwrap_or_default()
     }
 
     /// Where a call cannot say which CPUs are to be asked, the one that it concerns is rung at
     /// once, but not before others tick.
     fn tell_later(&mut self, at: &Moment, cpu: CpuId) {
-        if !self.untold.is_empty() {
+        if self.untold.is_some() {
             let ticks = self.rules.changes == Changes::Tick;
-            self.cpus[cpu.index()].asks = Some(at.now().after(Span::from_ns(u64::from(ticks))));
+            self.cpus[cpu.index()].asks = at.now().after(Span::from_ns(u64::from(ticks)));
         }
     }
 
@@ -406,8 +414,12 @@ impl Credit {
     #[cold]
     fn replace(&mut self, at: &Moment, cpu: CpuId, vcpu: VcpuId) {
         self.put_back(at, cpu, Why::Preempted);
-        self.queues.put_mark(cpu);
+        if self.rules.changes == Changes::Tick {
+            self.queues.put_mark(cpu);
+        }
+        self.set_free(cpu, false);
         self.take(at, cpu, vcpu);
+        self.tell_later(at, cpu);
     }
 
     /// A vCPU may no longer run where it is at home.
@@ -416,7 +428,7 @@ impl Credit {
         self.move_home(vcpu, home);
         if let Some(cpu) = on {
             self.pass(at, cpu, Why::Preempted);
-            self.untold.insert(cpu);
+            self.tell_also(cpu);
             self.wake_up(at, vcpu);
         } else if self.queues.list_of(vcpu).is_some() {
             self.queues.remove(vcpu);
@@ -453,12 +465,15 @@ impl Credit {
         }
     }
 
-    /// Ticks if a tick is due: it comes before a pass of the same instant (section 15, item 2).
+    /// Ticks if a tick is due, and says so: it comes before a pass of the same instant (section 15,
+    /// item 2).
     #[inline]
-    fn catch_up(&mut self, at: &Moment, cpu: CpuId) {
-        if self.cpus[cpu.index()].tick <= at.now() {
+    fn catch_up(&mut self, at: &Moment, cpu: CpuId) -> bool {
+        let is_due = self.cpus[cpu.index()].tick <= at.now();
+        if is_due {
             self.tick(at, cpu);
         }
+        is_due
     }
 
     #[inline(never)] // Two of three turns end without one.

@@ -1,63 +1,116 @@
 //! Passes: who has which CPU, who waits where, and who makes whom give way.
 
-use slackline_units::{CpuId, CpuSet, Span, VcpuId};
+use slackline_units::{CpuId, CpuSet, Span, Time, VcpuId};
 
 use crate::Moment;
 
-use super::rules::{Boost, Changes, Park, Placement, Rotation};
-use super::runqueue::Class;
-use super::{Credit, Why, nanoseconds};
+use super::rules::{Boost, Changes, Park, Placement, Rotation, Rules, Sampling};
+use super::runqueue::{Class, RunQueues};
+use super::{Credit, Vcpu, Why, nanoseconds};
+
+impl Vcpu {
+    /// The class changes, or stays.
+    #[inline]
+    pub(super) fn set_class(
+        &mut self,
+        vcpu: VcpuId,
+        class: Class,
+        queues: &mut RunQueues,
+        rules: &Rules,
+    ) {
+        if core::mem::replace(&mut self.class, class) != class {
+            queues.change(vcpu, class, rules.changes);
+        }
+    }
+
+    /// Pays for what it has used. Returns of what class it is then.
+    #[inline]
+    pub(super) fn pay(&mut self, ran: Span, rules: &Rules) -> Class {
+        self.paid += ran;
+        if rules.sampling == Sampling::Exact {
+            self.credit = self.credit.saturating_sub(nanoseconds(ran));
+        }
+        let mut class = self.class;
+        if class == Class::Boost && rules.boost == Boost::Exact {
+            self.boost = self.boost.left_after(ran);
+            class = if self.boost.is_zero() { Class::Under } else { class };
+        }
+        let is_over = self.credit < 0 && rules.changes == Changes::Now;
+        if is_over { class.min(Class::Over) } else { class }
+    }
+}
 
 impl Credit {
     /// Chooses anew who has a CPU, and for how long.
     pub(super) fn pass(&mut self, at: &Moment, cpu: CpuId, why: Why) {
-        self.queues.put_mark(cpu);
+        let is_marked = self.rules.changes == Changes::Tick;
+        if is_marked {
+            self.queues.put_mark(cpu);
+        }
         let before = self.put_back(at, cpu, why);
-        match self.best(at, cpu, |vcpu| self.can_soon(at, vcpu, cpu)) {
-            Some(vcpu) => self.take(at, cpu, vcpu),
+        match self.next(at, cpu) {
+            Some(vcpu) => {
+                if before.is_none() {
+                    self.set_free(cpu, false);
+                }
+                self.take(at, cpu, vcpu);
+            }
             None => {
-                self.queues.take_mark(cpu);
-                self.free.insert(cpu);
+                if is_marked {
+                    self.queues.take_mark(cpu);
+                }
+                self.set_free(cpu, true);
                 let this = &mut self.cpus[cpu.index()];
-                this.asks = None;
+                this.asks = Time::NEVER;
                 this.until = at.now().after(self.rules.slice);
             }
         }
-        if let Some(before) = before {
+        if let Some(before) = before
+            && self.has_free
+        {
             self.offer(at, before);
         }
+    }
+
+    pub(super) fn set_free(&mut self, cpu: CpuId, is_free: bool) {
+        if is_free {
+            self.free.insert(cpu);
+        } else {
+            self.free.remove(cpu);
+        }
+        self.has_free = !self.free.is_empty();
     }
 
     /// The chosen one goes back into its list, if it has work and may. Returns who it was.
     #[inline(always)]
     pub(super) fn put_back(&mut self, at: &Moment, cpu: CpuId, why: Why) -> Option<VcpuId> {
         let this = &mut self.cpus[cpu.index()];
-        let vcpu = this.chosen?;
-        this.chosen = None;
-        let left = this.turn_ends.since(at.now());
-        let ran = at.now().since(this.from);
+        let vcpu = this.chosen.take()?;
         let keeps_turns = self.rules.rotation == Rotation::Turn;
-        let goes_on = why == Why::Preempted && (keeps_turns && !left.is_zero() || ran.is_zero());
         let account = &mut self.vcpus[vcpu];
         account.on = None;
-        account.turn = if goes_on { left } else { self.rules.slice };
+        account.turn = self.rules.slice;
+        let mut goes_on = false;
+        if why == Why::Preempted {
+            let left = this.turn_ends.since(at.now());
+            goes_on = keeps_turns && !left.is_zero() || this.from == at.now();
+            account.turn = if goes_on { left } else { account.turn };
+        }
         if account.held != 0 {
-            // What it has used and not been charged for yet it still holds.
-            let owes = nanoseconds(ran.left_after(account.paid)).clamp(0, account.held.max(0));
-            let unused = core::mem::replace(&mut account.held, owes) - owes;
-            self.domains.give_back(account.domain, unused);
+            self.domains.take_back(account, at.now().since(this.from));
         }
         if !at.is_awake(vcpu) || account.home != cpu {
             return Some(vcpu);
         }
-        if self.rules.park == Park::Budget && self.domains.is_broke(account.domain) {
+        if self.domains.is_broke(account.domain) {
             account.is_parked = true;
         }
         if account.is_parked {
             return Some(vcpu);
         }
         let (class, credit) = (account.class, account.credit);
-        if goes_on || keeps_turns && why == Why::Over && self.is_owed_most(cpu, credit) {
+        let is_owed = keeps_turns && why == Why::Over && credit > self.rules.period;
+        if goes_on || is_owed && self.is_owed_most(cpu, credit) {
             self.queues.push_first(cpu, class, vcpu);
         } else {
             self.queues.push(cpu, class, vcpu);
@@ -65,24 +118,22 @@ impl Credit {
         Some(vcpu)
     }
 
-    /// Whether so much credit is more than a period's, and more than the first that waits has. Who
-    /// is due nearly a whole CPU could not make up for the turns of others otherwise.
-    #[inline]
+    /// Whether so much credit, more than a period's, is more than the first that waits has. Who is
+    /// due nearly a whole CPU could not make up for the turns of others otherwise.
+    #[cold]
     fn is_owed_most(&self, cpu: CpuId, credit: i64) -> bool {
-        let has_less = |(first, _)| self.vcpus[first].credit < credit;
-        credit > self.rules.period && self.queues.ahead(cpu).next().is_none_or(has_less)
+        self.queues.first(cpu).is_none_or(|(first, _)| self.vcpus[first].credit < credit)
     }
 
     /// A vCPU is chosen.
     #[inline(always)]
     pub(super) fn take(&mut self, at: &Moment, cpu: CpuId, vcpu: VcpuId) {
         self.queues.remove(vcpu);
-        self.move_home(vcpu, cpu);
         let limit = self.turn(vcpu);
         let account = &mut self.vcpus[vcpu];
         account.on = Some(cpu);
         account.paid = Span::ZERO;
-        if self.rules.park == Park::Budget && self.domains.is_capped(account.domain) {
+        if self.domains.is_capped(account.domain) {
             let held = nanoseconds(limit);
             account.held += held;
             self.domains.hand_out(account.domain, held);
@@ -90,11 +141,14 @@ impl Credit {
         let now = at.now();
         let this = &mut self.cpus[cpu.index()];
         this.chosen = Some(vcpu);
-        self.free.remove(cpu);
         this.from = now;
         this.turn_ends = now.after(account.turn);
         this.until = now.after(limit);
-        this.asks = at.cpu_of(vcpu).filter(|&other| other != cpu).map(|_| now);
+        let leaves_another = at.cpu_of(vcpu).is_some_and(|other| other != cpu);
+        this.asks = if leaves_another { now } else { Time::NEVER };
+        if account.home != cpu {
+            self.move_home(vcpu, cpu);
+        }
     }
 
     /// For how long a vCPU may run if it starts now.
@@ -102,20 +156,38 @@ impl Credit {
     pub(super) fn turn(&self, vcpu: VcpuId) -> Span {
         let account = &self.vcpus[vcpu];
         let mut turn = account.turn;
-        if self.rules.boost == Boost::Exact && account.class == Class::Boost {
+        if account.class == Class::Boost && self.rules.boost == Boost::Exact {
             turn = turn.min(account.boost);
         }
-        if self.rules.park == Park::Budget
-            && let Some(portion) = self.portion(account.domain)
-        {
-            turn = turn.min(portion);
+        if self.domains.is_capped(account.domain) {
+            turn = turn.min(self.portion(account.domain));
         }
         turn
     }
 
+    /// Whom a pass chooses. Mostly it is the first at home.
+    #[inline(always)]
+    fn next(&self, at: &Moment, cpu: CpuId) -> Option<VcpuId> {
+        match self.queues.first(cpu) {
+            Some((vcpu, class))
+                if (class > Class::Over || self.cpus.len() == 1)
+                    && at.is_eligible(vcpu, cpu)
+                    && !self.is_broke(vcpu) =>
+            {
+                Some(vcpu)
+            }
+            _ => self.best_soon(at, cpu),
+        }
+    }
+
+    /// The best one of those who can run on a CPU now or very soon.
+    #[inline(never)]
+    pub(super) fn best_soon(&self, at: &Moment, cpu: CpuId) -> Option<VcpuId> {
+        self.best(at, cpu, |vcpu| self.can_soon(at, vcpu, cpu))
+    }
+
     /// The vCPU that should have a CPU: the first at home; where that has no credit, the first with
     /// more of it elsewhere. `can` says who can run there.
-    #[inline]
     pub(super) fn best(
         &self,
         at: &Moment,
@@ -167,7 +239,7 @@ impl Credit {
 
     /// A vCPU has work: it is boosted if it has credit, and stands where it is served soonest.
     pub(super) fn wake_up(&mut self, at: &Moment, vcpu: VcpuId) {
-        if self.rules.park == Park::Budget && self.is_broke(vcpu) {
+        if self.is_broke(vcpu) {
             self.vcpus[vcpu].is_parked = true;
         }
         let account = &mut self.vcpus[vcpu];
@@ -199,22 +271,21 @@ impl Credit {
         }
         for cpu in passes.iter() {
             self.pass(at, cpu, Why::Preempted);
-            self.untold.insert(cpu);
+            self.tell_also(cpu);
         }
     }
 
     /// Who waits from now on may find a CPU that is idle because nobody else could run there. Xen
     /// let it wait until that CPU looked for work by itself.
-    #[inline]
     pub(super) fn offer(&mut self, at: &Moment, vcpu: VcpuId) {
         if self.rules.changes == Changes::Now
-            && !self.free.is_empty()
+            && self.has_free
             && self.queues.list_of(vcpu).is_some()
             && let Some(cpu) = self.idle(at, vcpu).first()
             && self.can_soon(at, vcpu, cpu)
         {
             self.pass(at, cpu, Why::Preempted);
-            self.untold.insert(cpu);
+            self.tell_also(cpu);
         }
     }
 
@@ -247,37 +318,22 @@ impl Credit {
         }
     }
 
+    /// The class of a vCPU that may be in a list changes, or stays. Apart, for that is rare.
+    #[inline(never)]
+    pub(super) fn reclass(&mut self, vcpu: VcpuId, class: Class) {
+        self.set_class(vcpu, class);
+    }
+
     /// The class of a vCPU changes, or stays.
     #[inline]
     pub(super) fn set_class(&mut self, vcpu: VcpuId, class: Class) {
-        let account = &mut self.vcpus[vcpu];
-        if core::mem::replace(&mut account.class, class) != class {
-            match self.rules.changes {
-                Changes::Now => self.queues.requeue(vcpu, class),
-                Changes::Tick => self.queues.reclass(vcpu, class),
-            }
-        }
-    }
-
-    /// Having paid, a vCPU may be of another class.
-    #[inline]
-    pub(super) fn reconsider(&mut self, vcpu: VcpuId) {
-        let account = &self.vcpus[vcpu];
-        let is_boosted = account.class == Class::Boost
-            && !(self.rules.boost == Boost::Exact && account.boost.is_zero());
-        let class = match account.credit {
-            _ if account.class <= Class::Over => return,
-            ..0 if self.rules.changes == Changes::Now => Class::Over,
-            _ if is_boosted => Class::Boost,
-            _ => Class::Under,
-        };
-        self.set_class(vcpu, class);
+        self.vcpus[vcpu].set_class(vcpu, class, &mut self.queues, &self.rules);
     }
 
     /// Whether a vCPU may not start a turn because its domain has nothing left under its cap.
     #[inline]
     fn is_broke(&self, vcpu: VcpuId) -> bool {
-        self.rules.park == Park::Budget && self.domains.is_broke(self.vcpus[vcpu].domain)
+        self.domains.are_capped() && self.domains.is_broke(self.vcpus[vcpu].domain)
     }
 
     /// Those held to a cap under which there is room again go on.
@@ -296,7 +352,7 @@ impl Credit {
         let Some(from) = self.vcpus[vcpu].on else { return };
         self.move_home(vcpu, to);
         self.pass(at, from, Why::Preempted);
-        self.untold.insert(from);
+        self.tell_also(from);
         self.wake_up(at, vcpu);
     }
 

@@ -1,15 +1,17 @@
-//! One list of vCPUs a CPU, by class: higher classes first, and in order of coming within a class.
+//! Who waits for each CPU, by class: higher classes first, and in order of coming within a class.
 //!
-//! Inserting and taking out cost O(1): of each class the list knows the first below it. A class
-//! that changes while its vCPU is in the list leaves it where it stands until the list is sorted,
-//! as it was in Xen; what the list knows is then found anew, in O(length), before it is used again.
+//! A list is one *lane* for each class, so that coming and going cost O(1). Where a change of class
+//! leaves a vCPU where it stands until the list is sorted, as it did in Xen, the list is *mixed*:
+//! its lanes in order are the list, but who comes has to look for its place, in O(length).
 //!
-//! Where Xen had its idle vCPU, a list has a mark: nobody behind it is ever run. While a CPU is
-//! idle its mark is out of the list, as the idle vCPU was.
+//! Where Xen had its idle vCPU a list may have a mark: nobody behind it is ever run. While a CPU is
+//! idle its mark is out of the list, as the idle vCPU was. Only a mixed list needs one.
 
 use alloc::vec::Vec;
 
-use slackline_units::{CpuId, VcpuId};
+use slackline_units::{CpuId, CpuSet, VcpuId};
+
+use super::rules::Changes;
 
 /// How urgent a vCPU is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -26,260 +28,394 @@ pub(super) enum Class {
     Boost,
 }
 
-const CLASSES: [Class; 5] = [Class::Parked, Class::Idle, Class::Over, Class::Under, Class::Boost];
+/// How many nodes of a CPU come before those of the vCPUs: one for each class, which stands before
+/// the first and behind the last of its lane; the mark; and two that make it a power of two.
+const OF_CPU: usize = 8;
 
-/// No node.
-const NONE: u32 = u32::MAX;
+/// Which of them is the mark.
+const MARK: usize = 5;
+
+/// No lane.
+const NOWHERE: u32 = u32::MAX;
 
 /// Two to a cache line, and its place is a shift away from its number.
 #[derive(Clone, Copy, Debug)]
 #[repr(align(32))]
 struct Node {
+    /// Whose it is, if a vCPU's.
+    vcpu: Option<VcpuId>,
     before: u32,
     after: u32,
-    /// None for the mark.
-    vcpu: Option<VcpuId>,
-    /// In whose list it is.
-    list: Option<CpuId>,
+    /// The node of the lane in which it is.
+    lane: u32,
     class: Class,
-}
-
-#[derive(Clone, Copy, Debug)]
-struct List {
-    first: u32,
-    last: u32,
-    /// By class: the first node of a lower class.
-    below: [u32; CLASSES.len()],
-    /// Whether classes have changed since `below` was found.
-    is_stale: bool,
-    /// Whether classes have changed since the list was sorted.
-    is_unsorted: bool,
 }
 
 /// The lists of all CPUs.
 pub(super) struct RunQueues {
-    lists: Vec<List>,
-    /// First the marks by CPU, then the vCPUs by slot.
+    /// First those of the CPUs, then those of the vCPUs by slot.
     nodes: Vec<Node>,
+    /// How many are those of CPUs.
+    vcpus_from: usize,
+    /// Whose lists have somebody in another lane than that of its class, perhaps.
+    mixed: CpuSet,
+    /// Whether there are any: mostly there is none.
+    is_mixed: bool,
+    /// Whose lists have seen a change of class since they were sorted.
+    unsorted: CpuSet,
 }
 
 impl RunQueues {
     /// Empty lists, whose marks are out of them.
     pub(super) fn new(cpus: usize) -> RunQueues {
-        let list = List {
-            first: NONE,
-            last: NONE,
-            below: [NONE; CLASSES.len()],
-            is_stale: false,
-            is_unsorted: false,
-        };
-        let mark = Node { before: NONE, after: NONE, vcpu: None, list: None, class: Class::Idle };
-        RunQueues { lists: alloc::vec![list; cpus], nodes: alloc::vec![mark; cpus] }
+        let vcpus_from = cpus * OF_CPU;
+        RunQueues {
+            nodes: (0..vcpus_from).map(|index| Node::alone(index, None)).collect(),
+            vcpus_from,
+            mixed: CpuSet::NONE,
+            is_mixed: false,
+            unsorted: CpuSet::NONE,
+        }
     }
 
     /// In whose list `vcpu` stands.
     #[inline]
     pub(super) fn list_of(&self, vcpu: VcpuId) -> Option<CpuId> {
-        self.nodes.get(self.lists.len() + vcpu.slot())?.list
+        let lane = self.nodes[self.index(vcpu)].lane;
+        (lane != NOWHERE).then(|| cpu_of(lane))
+    }
+
+    /// From now on `vcpu` may be put into lists.
+    pub(super) fn join(&mut self, vcpu: VcpuId) {
+        let index = self.index(vcpu);
+        let node = Node::alone(index, Some(vcpu));
+        if self.nodes.len() <= index {
+            // What stands in a slot before anybody has joined there is never read.
+            self.nodes.resize(index + 1, node);
+        }
+        self.nodes[index] = node;
     }
 
     /// Puts `vcpu`, which is in no list, behind all of its class.
-    #[inline]
+    #[inline(always)]
     pub(super) fn push(&mut self, cpu: CpuId, class: Class, vcpu: VcpuId) {
-        let node = self.node(vcpu, class);
-        self.insert(cpu, node, class as usize);
+        let index = self.index(vcpu);
+        self.insert(cpu, class, index);
     }
 
     /// Puts `vcpu`, which is in no list, before all of its class.
-    #[inline]
     pub(super) fn push_first(&mut self, cpu: CpuId, class: Class, vcpu: VcpuId) {
-        let node = self.node(vcpu, class);
-        self.insert(cpu, node, class as usize + 1);
-    }
-
-    /// Takes `vcpu` out of the list in which it is, if any.
-    #[inline]
-    pub(super) fn remove(&mut self, vcpu: VcpuId) {
-        let node = self.lists.len() + vcpu.slot();
-        if node < self.nodes.len() {
-            self.take_out(node);
+        let index = self.index(vcpu);
+        self.nodes[index].class = class;
+        if self.is_mixed_on(cpu) {
+            self.insert_before(cpu, index, |other| other <= class);
+        } else {
+            let lane = lane_of(cpu, class);
+            self.link(index, self.nodes[lane].after as usize, lane);
         }
     }
 
+    /// Takes `vcpu` out of the list in which it is, if any.
+    #[inline(always)]
+    pub(super) fn remove(&mut self, vcpu: VcpuId) {
+        self.unlink(self.index(vcpu));
+    }
+
     /// Puts the mark of a CPU in, or leaves it where it is.
-    #[inline]
     pub(super) fn put_mark(&mut self, cpu: CpuId) {
-        if self.nodes[cpu.index()].list.is_none() {
-            self.insert(cpu, cpu.index(), Class::Idle as usize);
+        if !self.is_marked(cpu) {
+            self.insert(cpu, Class::Idle, mark_of(cpu));
         }
     }
 
     /// Takes the mark of a CPU out.
-    #[inline]
     pub(super) fn take_mark(&mut self, cpu: CpuId) {
-        self.take_out(cpu.index());
+        self.unlink(mark_of(cpu));
+    }
+
+    /// The class of a vCPU changes, which counts from now on or from the next tick on.
+    #[inline]
+    pub(super) fn change(&mut self, vcpu: VcpuId, class: Class, counts: Changes) {
+        match counts {
+            Changes::Now => self.requeue(vcpu, class),
+            Changes::Tick => self.reclass(vcpu, class),
+        }
     }
 
     /// The class of a vCPU changes; if it is in a list it goes behind all of its class.
-    pub(super) fn requeue(&mut self, vcpu: VcpuId, class: Class) {
-        let node = self.lists.len() + vcpu.slot();
-        if let Some(cpu) = self.nodes.get(node).and_then(|node| node.list) {
-            self.take_out(node);
-            self.nodes[node].class = class;
-            self.insert(cpu, node, class as usize);
+    #[inline]
+    fn requeue(&mut self, vcpu: VcpuId, class: Class) {
+        let index = self.index(vcpu);
+        let lane = self.unlink(index);
+        if lane != NOWHERE {
+            self.insert(cpu_of(lane), class, index);
         }
     }
 
     /// The class of a vCPU changes; if it is in a list it stays where it is.
-    pub(super) fn reclass(&mut self, vcpu: VcpuId, class: Class) {
-        let node = self.lists.len() + vcpu.slot();
-        let Some(cpu) = self.nodes.get(node).and_then(|node| node.list) else { return };
-        self.nodes[node].class = class;
-        let list = &mut self.lists[cpu.index()];
-        (list.is_stale, list.is_unsorted) = (true, true);
+    fn reclass(&mut self, vcpu: VcpuId, class: Class) {
+        if let Some(cpu) = self.list_of(vcpu) {
+            let index = self.index(vcpu);
+            self.nodes[index].class = class;
+            self.unsorted.insert(cpu);
+            self.mixed.insert(cpu);
+            self.is_mixed = true;
+        }
+    }
+
+    /// The first of those ahead of the mark, with its class.
+    #[inline(always)]
+    pub(super) fn first(&self, cpu: CpuId) -> Option<(VcpuId, Class)> {
+        if self.is_mixed_on(cpu) {
+            return self.first_of_mixed(cpu);
+        }
+        let first = |class| self.nodes[self.nodes[lane_of(cpu, class)].after as usize].vcpu;
+        [Class::Boost, Class::Under, Class::Over]
+            .into_iter()
+            .find_map(|class| first(class).map(|vcpu| (vcpu, class)))
+    }
+
+    #[cold]
+    fn first_of_mixed(&self, cpu: CpuId) -> Option<(VcpuId, Class)> {
+        self.ahead(cpu).next()
     }
 
     /// Those ahead of the mark, or of where it would be put in, first first, with their classes.
     #[inline]
     pub(super) fn ahead(&self, cpu: CpuId) -> impl Iterator<Item = (VcpuId, Class)> {
-        let mut at = self.lists[cpu.index()].first;
-        let is_marked = self.nodes[cpu.index()].list.is_some();
-        core::iter::from_fn(move || {
-            let node = self.nodes.get(at as usize)?;
-            at = node.after;
+        let is_marked = self.is_marked(cpu);
+        self.walk(cpu).map_while(move |index| {
+            let node = &self.nodes[index];
             let is_ahead = is_marked || node.class > Class::Idle;
             Some((node.vcpu.filter(|_| is_ahead)?, node.class))
         })
     }
 
+    /// The nodes of a list in order.
+    #[inline]
+    fn walk(&self, cpu: CpuId) -> impl Iterator<Item = usize> {
+        let mut lane = lane_of(cpu, Class::Boost);
+        let mut at = lane;
+        core::iter::from_fn(move || {
+            at = self.nodes[at].after as usize;
+            while at == lane {
+                lane = lane.checked_sub(1).filter(|&lane| lane >= lane_of(cpu, Class::Parked))?;
+                at = self.nodes[lane].after as usize;
+            }
+            Some(at)
+        })
+    }
+
     /// Moves everybody with credit ahead of everybody without, and changes no other order.
     pub(super) fn sort(&mut self, cpu: CpuId) {
-        let list = &mut self.lists[cpu.index()];
-        if !core::mem::replace(&mut list.is_unsorted, false) {
+        if !self.unsorted.contains(cpu) {
             return;
         }
-        let mut at = list.first;
-        let mut behind = NONE;
-        while at != NONE {
-            let node = self.nodes[at as usize];
-            if node.class < Class::Under {
-                behind = if behind == NONE { at } else { behind };
-            } else if behind != NONE {
-                self.unlink(cpu, at);
-                self.link(cpu, at, behind);
-            }
-            at = node.after;
+        let has_credit = |&index: &usize| self.nodes[index].class >= Class::Under;
+        let (with, without): (Vec<_>, Vec<_>) = self.walk(cpu).partition(has_credit);
+        for index in with.iter().chain(&without) {
+            self.unlink(*index);
         }
-        self.lists[cpu.index()].is_stale = true;
+        self.unsorted.remove(cpu);
+        self.mixed.remove(cpu);
+        // Nobody stands in a lane above somebody who was before it.
+        let mut lane = Class::Boost;
+        for index in with.into_iter().chain(without) {
+            let class = self.nodes[index].class;
+            lane = lane.min(class);
+            if lane != class {
+                self.mixed.insert(cpu);
+            }
+            self.link_last(index, lane_of(cpu, lane));
+        }
+        self.is_mixed = !self.mixed.is_empty();
     }
 
     #[inline]
-    fn node(&mut self, vcpu: VcpuId, class: Class) -> usize {
-        let index = self.lists.len() + vcpu.slot();
-        if self.nodes.len() <= index {
-            self.grow(index + 1);
+    fn index(&self, vcpu: VcpuId) -> usize {
+        self.vcpus_from + vcpu.slot()
+    }
+
+    #[inline]
+    fn is_marked(&self, cpu: CpuId) -> bool {
+        self.nodes[mark_of(cpu)].lane != NOWHERE
+    }
+
+    #[inline]
+    fn is_mixed_on(&self, cpu: CpuId) -> bool {
+        self.is_mixed && self.mixed.contains(cpu)
+    }
+
+    /// Puts a node behind all of its class.
+    #[inline(always)]
+    fn insert(&mut self, cpu: CpuId, class: Class, index: usize) {
+        self.nodes[index].class = class;
+        if self.is_mixed_on(cpu) {
+            self.insert_before(cpu, index, |other| other < class);
+        } else {
+            self.link_last(index, lane_of(cpu, class));
         }
+    }
+
+    /// Puts a node before the first of such a class, or at the very end.
+    #[cold]
+    fn insert_before(&mut self, cpu: CpuId, index: usize, is_behind: impl Fn(Class) -> bool) {
+        let next = self.walk(cpu).find(|&other| is_behind(self.nodes[other].class));
+        match next {
+            Some(next) => self.link(index, next, self.nodes[next].lane as usize),
+            None => self.link_last(index, lane_of(cpu, Class::Parked)),
+        }
+    }
+
+    #[inline(always)]
+    fn link_last(&mut self, index: usize, lane: usize) {
+        self.link(index, lane, lane);
+    }
+
+    /// Puts a node, which is in no list, before another one in a lane.
+    #[inline(always)]
+    #[allow(clippy::cast_possible_truncation)] // Slots are 24 bits wide, CPUs 8.
+    fn link(&mut self, index: usize, next: usize, lane: usize) {
+        let before = core::mem::replace(&mut self.nodes[next].before, index as u32);
+        self.nodes[before as usize].after = index as u32;
         let node = &mut self.nodes[index];
-        debug_assert!(node.list.is_none(), "{vcpu} stands in a list already");
-        (node.vcpu, node.class) = (Some(vcpu), class);
-        index
+        debug_assert!(node.lane == NOWHERE, "it stands in a list already");
+        (node.before, node.after, node.lane) = (before, next as u32, lane as u32);
     }
 
-    #[cold]
-    fn grow(&mut self, nodes: usize) {
-        let node = Node { before: NONE, after: NONE, vcpu: None, list: None, class: Class::Parked };
-        self.nodes.resize(nodes, node);
-    }
-
-    /// Inserts a node before the first below a class; above all classes is the front.
-    #[allow(clippy::cast_possible_truncation)] // Slots are 32 bits wide, less the CPUs.
-    fn insert(&mut self, cpu: CpuId, index: usize, above: usize) {
-        self.refresh(cpu);
-        let list = &mut self.lists[cpu.index()];
-        let place = list.below.get(above).copied().unwrap_or(list.first);
-        let class = self.nodes[index].class as usize;
-        for above in 1..CLASSES.len() {
-            if list.below[above] == place && class < above {
-                list.below[above] = index as u32;
-            }
-        }
-        self.link(cpu, index as u32, place);
-    }
-
-    #[allow(clippy::cast_possible_truncation)] // As above.
-    fn take_out(&mut self, index: usize) {
-        let Node { after, list, .. } = self.nodes[index];
-        let Some(cpu) = list else { return };
-        self.refresh(cpu);
-        let list = &mut self.lists[cpu.index()];
-        for above in 1..CLASSES.len() {
-            if list.below[above] == index as u32 {
-                let mut next = after;
-                // Only where classes have changed since the list was sorted is it not the next.
-                while let Some(node) = self.nodes.get(next as usize)
-                    && node.class as usize >= above
-                {
-                    next = node.after;
-                }
-                list.below[above] = next;
-            }
-        }
-        self.unlink(cpu, index as u32);
-    }
-
-    /// Finds the first of lower class anew where classes have changed.
-    #[inline]
-    fn refresh(&mut self, cpu: CpuId) {
-        if self.lists[cpu.index()].is_stale {
-            self.find_below(cpu);
-        }
-    }
-
-    #[cold]
-    fn find_below(&mut self, cpu: CpuId) {
-        let mut below = [NONE; CLASSES.len()];
-        let mut at = self.lists[cpu.index()].first;
-        while at != NONE && below[1] == NONE {
-            let node = &self.nodes[at as usize];
-            for first in &mut below[node.class as usize + 1..] {
-                if *first == NONE {
-                    *first = at;
-                }
-            }
-            at = node.after;
-        }
-        let list = &mut self.lists[cpu.index()];
-        (list.below, list.is_stale) = (below, false);
-    }
-
-    #[inline]
-    fn link(&mut self, cpu: CpuId, index: u32, place: u32) {
-        let list = &mut self.lists[cpu.index()];
-        let before = match self.nodes.get_mut(place as usize) {
-            Some(node) => core::mem::replace(&mut node.before, index),
-            None => core::mem::replace(&mut list.last, index),
-        };
-        match self.nodes.get_mut(before as usize) {
-            Some(node) => node.after = index,
-            None => list.first = index,
-        }
-        let node = &mut self.nodes[index as usize];
-        (node.before, node.after, node.list) = (before, place, Some(cpu));
-    }
-
-    #[inline]
-    fn unlink(&mut self, cpu: CpuId, index: u32) {
-        let node = &mut self.nodes[index as usize];
+    /// Takes a node out of the lane in which it is, if any, and says which that was.
+    #[inline(always)]
+    fn unlink(&mut self, index: usize) -> u32 {
+        let node = &mut self.nodes[index];
         let (before, after) = (node.before, node.after);
-        node.list = None;
-        let list = &mut self.lists[cpu.index()];
-        match self.nodes.get_mut(before as usize) {
-            Some(node) => node.after = after,
-            None => list.first = after,
+        let lane = core::mem::replace(&mut node.lane, NOWHERE);
+        if lane != NOWHERE {
+            self.nodes[before as usize].after = after;
+            self.nodes[after as usize].before = before;
         }
-        match self.nodes.get_mut(after as usize) {
-            Some(node) => node.before = before,
-            None => list.last = before,
+        lane
+    }
+}
+
+impl Node {
+    /// In no list.
+    #[allow(clippy::cast_possible_truncation)] // Slots are 24 bits wide, CPUs 8.
+    fn alone(index: usize, vcpu: Option<VcpuId>) -> Node {
+        let index = index as u32;
+        Node { vcpu, before: index, after: index, lane: NOWHERE, class: Class::Idle }
+    }
+}
+
+#[inline]
+fn lane_of(cpu: CpuId, class: Class) -> usize {
+    cpu.index() * OF_CPU + class as usize
+}
+
+#[inline]
+fn mark_of(cpu: CpuId) -> usize {
+    cpu.index() * OF_CPU + MARK
+}
+
+#[inline]
+fn cpu_of(lane: u32) -> CpuId {
+    CpuId::new(lane as usize / OF_CPU)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use slackline_units::DomId;
+
+    use super::*;
+
+    const CLASSES: [Class; 4] = [Class::Parked, Class::Over, Class::Under, Class::Boost];
+
+    /// A list as the words say it, first first: none is the mark.
+    #[derive(Default)]
+    struct Plain(Vec<(Option<VcpuId>, Class)>);
+
+    impl Plain {
+        fn insert(&mut self, who: Option<VcpuId>, class: Class, is_behind: impl Fn(Class) -> bool) {
+            let place = self.0.iter().position(|&(_, other)| is_behind(other));
+            self.0.insert(place.unwrap_or(self.0.len()), (who, class));
+        }
+
+        fn remove(&mut self, who: Option<VcpuId>) -> bool {
+            let before = self.0.len();
+            self.0.retain(|&(other, _)| other != who);
+            self.0.len() < before
+        }
+
+        fn sort(&mut self) {
+            self.0.sort_by_key(|&(_, class)| class < Class::Under);
+        }
+
+        fn ahead(&self) -> Vec<(VcpuId, Class)> {
+            let is_marked = self.0.iter().any(|(who, _)| who.is_none());
+            let ahead = self.0.iter().take_while(|(_, class)| is_marked || *class > Class::Idle);
+            ahead.map_while(|&(who, class)| Some((who?, class))).collect()
+        }
+    }
+
+    proptest! {
+        /// Whatever comes, goes and changes in whatever order, on two CPUs.
+        #[test]
+        fn lists_are_in_the_order_that_the_rules_say(
+            steps in prop::collection::vec((0..10, 0..2_usize, 0..8_u32, 0..4_usize), 1..200),
+        ) {
+            let mut queues = RunQueues::new(2);
+            let mut plain = [Plain::default(), Plain::default()];
+            let vcpus = [0, 1, 2, 3, 4, 5, 6, 7].map(|slot| VcpuId::new(slot, DomId::new(slot), 0));
+            vcpus.iter().for_each(|&vcpu| queues.join(vcpu));
+            for (step, cpu, slot, class) in steps {
+                let (id, who, class) = (CpuId::new(cpu), vcpus[slot as usize], CLASSES[class]);
+                let list = queues.list_of(who).map(CpuId::index);
+                match (step, list) {
+                    (0..3, None) => {
+                        queues.push(id, class, who);
+                        plain[cpu].insert(Some(who), class, |other| other < class);
+                    }
+                    (3, None) => {
+                        queues.push_first(id, class, who);
+                        plain[cpu].insert(Some(who), class, |other| other <= class);
+                    }
+                    (4, _) => {
+                        queues.remove(who);
+                        plain.iter_mut().for_each(|list| { list.remove(Some(who)); });
+                    }
+                    (5, Some(cpu)) => {
+                        queues.change(who, class, Changes::Now);
+                        plain[cpu].remove(Some(who));
+                        plain[cpu].insert(Some(who), class, |other| other < class);
+                    }
+                    (6, Some(cpu)) => {
+                        queues.change(who, class, Changes::Tick);
+                        let entry = plain[cpu].0.iter_mut().find(|(other, _)| *other == Some(who));
+                        entry.unwrap().1 = class;
+                    }
+                    (7, _) => {
+                        queues.put_mark(id);
+                        if !plain[cpu].0.iter().any(|(who, _)| who.is_none()) {
+                            plain[cpu].insert(None, Class::Idle, |other| other < Class::Idle);
+                        }
+                    }
+                    (8, _) => {
+                        queues.take_mark(id);
+                        plain[cpu].remove(None);
+                    }
+                    (9, _) => {
+                        queues.sort(id);
+                        plain[cpu].sort();
+                    }
+                    _ => {}
+                }
+                for (cpu, list) in plain.iter().enumerate() {
+                    let id = CpuId::new(cpu);
+                    let ahead: Vec<_> = queues.ahead(id).collect();
+                    prop_assert_eq!(queues.first(id), ahead.first().copied());
+                    prop_assert_eq!(ahead, list.ahead());
+                }
+            }
         }
     }
 }
