@@ -20,7 +20,7 @@ impl Credit {
         } else {
             self.give_exactly(at);
         }
-        let concerns = self.has_free || self.rules.park == Park::Queue;
+        let concerns = !self.free.is_empty() || self.rules.park == Park::Queue;
         if self.rules.changes == Changes::Now && concerns {
             self.apply_changes(at);
         }
@@ -190,26 +190,6 @@ impl Credit {
             self.settle(domain);
             self.domains.deactivate(domain);
             self.reckon(domain);
-        }
-    }
-
-    /// Room under a cap grows with time, and is not saved up beyond a period's.
-    #[cold]
-    fn renew_budgets(&mut self, at: &Moment) {
-        let since = at.now().since(self.accounted);
-        let spending = core::mem::take(&mut self.domains.spending);
-        for row in spending {
-            let more = self.domains.allowance(row, since).unwrap_or(0);
-            let most = self.domains.allowance(row, self.rules.tick * 3).unwrap_or(0);
-            let domain = &mut self.domains[row];
-            domain.budget =
-                domain.budget.saturating_add(more).min(most.saturating_sub(domain.held));
-            if domain.budget < most && domain.cap.is_some() {
-                self.domains.spending.push(row);
-            } else {
-                domain.is_spending = false;
-            }
-            self.unpark(at, row);
         }
     }
 }

@@ -18,7 +18,7 @@ use slackline_units::{Span, Time, VcpuId};
 use crate::Moment;
 
 use super::domains::Domain;
-use super::rules::{Park, Rules};
+use super::rules::Park;
 use super::runqueue::Class;
 use super::{Credit, Vcpu, nanoseconds};
 
@@ -149,16 +149,13 @@ impl Level {
     fn grant_plainly(&self, domain: &mut Domain, account: &mut Vcpu, period: i64) -> Option<Class> {
         let each = self.given(domain);
         let credit = account.credit.wrapping_add_unsigned(each);
-        let is_plain = account.class != Class::Boost
-            && each <= self.at.ns() - domain.settled.ns()
-            && credit.wrapping_add(period).cast_unsigned() <= 2 * period.unsigned_abs()
-            && self.rise.pace < domain.enough;
-        if !is_plain {
+        let class = account.plain_class(credit, period)?;
+        if each > self.at.ns() - domain.settled.ns() || self.rise.pace >= domain.enough {
             return None;
         }
         (domain.level, domain.settled) = (self.level, self.at);
         account.credit = credit;
-        Some(if credit < 0 { Class::Over } else { Class::Under })
+        Some(class)
     }
 }
 
@@ -181,14 +178,13 @@ impl Domain {
 }
 
 impl Vcpu {
-    /// What class its credit makes it, where closing its account decides nothing else: it is
-    /// within all bounds, and its cap counts for nothing here.
+    /// What class so much credit makes it, where closing its account decides nothing else: budgets
+    /// hold it to its cap, if it has one, and it is within all bounds.
     #[inline]
-    fn plain_class(&self, rules: &Rules) -> Option<Class> {
-        let is_plain = rules.park == Park::Budget && self.class != Class::Boost;
-        let is_within = self.credit.unsigned_abs() <= rules.period.unsigned_abs();
-        let class = if self.credit < 0 { Class::Over } else { Class::Under };
-        (is_plain && is_within).then_some(class)
+    fn plain_class(&self, credit: i64, period: i64) -> Option<Class> {
+        let is_within = credit.wrapping_add(period).cast_unsigned() <= 2 * period.unsigned_abs();
+        let class = if credit < 0 { Class::Over } else { Class::Under };
+        (self.class != Class::Boost && is_within).then_some(class)
     }
 }
 
@@ -273,7 +269,8 @@ impl Credit {
             let vcpu = self.domains[row].vcpus[index];
             let account = &self.vcpus[vcpu];
             if account.is_active {
-                match account.plain_class(&self.rules) {
+                let class = account.plain_class(account.credit, self.rules.period);
+                match class.filter(|_| self.rules.park == Park::Budget) {
                     Some(class) => self.set_class(vcpu, class),
                     None => self.close_exactly(at, vcpu, active),
                 }
@@ -333,31 +330,5 @@ impl Credit {
         let before = core::mem::replace(&mut domain.counted, counted);
         self.level.weight += counted.weight - before.weight;
         self.level.limited += counted.limited - before.limited;
-    }
-
-    /// What a vCPU has used counts for its domain's cap.
-    #[inline(never)] // Mostly nobody has a cap.
-    pub(super) fn charge_budget(&mut self, vcpu: VcpuId, ran: Span) {
-        let account = &mut self.vcpus[vcpu];
-        if self.domains.is_capped(account.domain) {
-            self.domains.charge(account, nanoseconds(ran));
-        }
-    }
-
-    /// What a domain that has just come may use until the next accounting.
-    pub(super) fn renew_budget(&mut self, row: usize) {
-        let most = self.domains.allowance(row, self.rules.tick * 3);
-        let domain = &mut self.domains[row];
-        domain.budget = most.map_or(0, |most| most.saturating_sub(domain.held));
-    }
-
-    /// What a turn of a vCPU may take from its capped domain's budget: an even part, but not a
-    /// sliver.
-    pub(super) fn portion(&self, row: usize) -> Span {
-        let domain = &self.domains[row];
-        let even = domain.budget / domain.active.max(1);
-        let sliver = nanoseconds(self.rules.tick / 10);
-        let portion = even.max(sliver).min(domain.budget).max(0);
-        Span::from_ns(portion.unsigned_abs())
     }
 }

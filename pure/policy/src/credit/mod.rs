@@ -24,6 +24,7 @@
 //! weight or cap stops no domain and boosts nobody.
 
 mod accounting;
+mod budgets;
 mod domains;
 mod level;
 mod passes;
@@ -119,9 +120,8 @@ struct Credit {
     balance: i64,
     /// How credit is given where it is not counted.
     level: Level,
-    /// The CPUs for which nobody is chosen, and whether there are any: mostly there are none.
+    /// The CPUs for which nobody is chosen.
     free: CpuSet,
-    has_free: bool,
     /// CPUs whose choice has changed in a call that could not say so; the CPU that was concerned
     /// asks to be rung at once, and says so then.
     untold: Option<CpuSet>,
@@ -371,7 +371,6 @@ impl Credit {
             balance: 0,
             level: Level::default(),
             free: CpuSet::first_n(topology.cpus),
-            has_free: true,
             untold: None,
         }
     }
@@ -417,7 +416,7 @@ impl Credit {
         if self.rules.changes == Changes::Tick {
             self.queues.put_mark(cpu);
         }
-        self.set_free(cpu, false);
+        self.free.remove(cpu);
         self.take(at, cpu, vcpu);
         self.tell_later(at, cpu);
     }

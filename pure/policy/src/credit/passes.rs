@@ -51,7 +51,7 @@ impl Credit {
         match self.next(at, cpu) {
             Some(vcpu) => {
                 if before.is_none() {
-                    self.set_free(cpu, false);
+                    self.free.remove(cpu);
                 }
                 self.take(at, cpu, vcpu);
             }
@@ -59,26 +59,15 @@ impl Credit {
                 if is_marked {
                     self.queues.take_mark(cpu);
                 }
-                self.set_free(cpu, true);
+                self.free.insert(cpu);
                 let this = &mut self.cpus[cpu.index()];
                 this.asks = Time::NEVER;
                 this.until = at.now().after(self.rules.slice);
             }
         }
-        if let Some(before) = before
-            && self.has_free
-        {
+        if let Some(before) = before {
             self.offer(at, before);
         }
-    }
-
-    pub(super) fn set_free(&mut self, cpu: CpuId, is_free: bool) {
-        if is_free {
-            self.free.insert(cpu);
-        } else {
-            self.free.remove(cpu);
-        }
-        self.has_free = !self.free.is_empty();
     }
 
     /// The chosen one goes back into its list, if it has work and may. Returns who it was.
@@ -277,9 +266,16 @@ impl Credit {
 
     /// Who waits from now on may find a CPU that is idle because nobody else could run there. Xen
     /// let it wait until that CPU looked for work by itself.
+    #[inline]
     pub(super) fn offer(&mut self, at: &Moment, vcpu: VcpuId) {
+        if !self.free.is_empty() {
+            self.offer_free(at, vcpu);
+        }
+    }
+
+    #[inline(never)] // Mostly none is free.
+    fn offer_free(&mut self, at: &Moment, vcpu: VcpuId) {
         if self.rules.changes == Changes::Now
-            && self.has_free
             && self.queues.list_of(vcpu).is_some()
             && let Some(cpu) = self.idle(at, vcpu).first()
             && self.can_soon(at, vcpu, cpu)
@@ -328,23 +324,6 @@ impl Credit {
     #[inline]
     pub(super) fn set_class(&mut self, vcpu: VcpuId, class: Class) {
         self.vcpus[vcpu].set_class(vcpu, class, &mut self.queues, &self.rules);
-    }
-
-    /// Whether a vCPU may not start a turn because its domain has nothing left under its cap.
-    #[inline]
-    fn is_broke(&self, vcpu: VcpuId) -> bool {
-        self.domains.are_capped() && self.domains.is_broke(self.vcpus[vcpu].domain)
-    }
-
-    /// Those held to a cap under which there is room again go on.
-    pub(super) fn unpark(&mut self, at: &Moment, row: usize) {
-        for index in 0..self.domains[row].vcpus.len() {
-            let vcpu = self.domains[row].vcpus[index];
-            if self.vcpus[vcpu].is_parked && !self.is_broke(vcpu) {
-                self.vcpus[vcpu].is_parked = false;
-                self.enqueue(at, vcpu);
-            }
-        }
     }
 
     /// Xen's way of moving a running vCPU: it is stopped, and woken where it is to run.

@@ -59,8 +59,6 @@ pub(super) struct RunQueues {
     vcpus_from: usize,
     /// Whose lists have somebody in another lane than that of its class, perhaps.
     mixed: CpuSet,
-    /// Whether there are any: mostly there is none.
-    is_mixed: bool,
     /// Whose lists have seen a change of class since they were sorted.
     unsorted: CpuSet,
 }
@@ -73,7 +71,6 @@ impl RunQueues {
             nodes: (0..vcpus_from).map(|index| Node::alone(index, None)).collect(),
             vcpus_from,
             mixed: CpuSet::NONE,
-            is_mixed: false,
             unsorted: CpuSet::NONE,
         }
     }
@@ -159,7 +156,6 @@ impl RunQueues {
             self.nodes[index].class = class;
             self.unsorted.insert(cpu);
             self.mixed.insert(cpu);
-            self.is_mixed = true;
         }
     }
 
@@ -228,7 +224,6 @@ impl RunQueues {
             }
             self.link_last(index, lane_of(cpu, lane));
         }
-        self.is_mixed = !self.mixed.is_empty();
     }
 
     #[inline]
@@ -243,7 +238,7 @@ impl RunQueues {
 
     #[inline]
     fn is_mixed_on(&self, cpu: CpuId) -> bool {
-        self.is_mixed && self.mixed.contains(cpu)
+        self.mixed.contains(cpu)
     }
 
     /// Puts a node behind all of its class.
