@@ -7,7 +7,7 @@
 use std::time::Instant;
 
 use anyhow::{Context, Result, bail};
-use slackline_host::{Fact, Hands, Host, Order, Outcome, Report, Used};
+use slackline_host::{Fact, Host, Machine, Order, Outcome, Report, Used};
 use slackline_policy::{ALL, Given, Spec, Topology, Values};
 use slackline_units::{CpuId, DomId, Span, Time, VcpuId};
 
@@ -62,8 +62,8 @@ pub(crate) fn run(rounds: u32, policies: &[String], vcpus: &[usize]) -> Result<S
         for &size in sizes {
             let (mut passes, mut pairs) = (Vec::new(), Vec::new());
             for _ in 0..rounds {
-                passes.push(cost(case, size, Machine::pass)?);
-                pairs.push(cost(case, size, Machine::pair)?);
+                passes.push(cost(case, size, BenchMachine::pass)?);
+                pairs.push(cost(case, size, BenchMachine::pair)?);
             }
             let (pass, pair) = (median(&passes), median(&pairs));
             let original = original(&case.name, size)?;
@@ -118,10 +118,10 @@ fn original(name: &str, size: usize) -> Result<(Option<f64>, Option<f64>)> {
     Ok((None, None))
 }
 
-type Step = fn(&mut Machine) -> Result<()>;
+type Step = fn(&mut BenchMachine) -> Result<()>;
 
 fn cost(case: &Case, size: usize, step: Step) -> Result<f64> {
-    let mut machine = Machine::new(case, size)?;
+    let mut machine = BenchMachine::new(case, size)?;
     for _ in 0..STEPS / 4 {
         step(&mut machine)?;
     }
@@ -133,7 +133,7 @@ fn cost(case: &Case, size: usize, step: Step) -> Result<f64> {
 }
 
 /// One CPU that costs nothing.
-struct Machine {
+struct BenchMachine {
     host: Host,
     cpu: Cpu,
     now: Time,
@@ -155,7 +155,7 @@ impl Cpu {
     }
 }
 
-impl Hands for Cpu {
+impl Machine for Cpu {
     fn measure(&mut self, cpu: CpuId, now: Time) -> Option<Used> {
         let vcpu = self.occupant?;
         let from = std::mem::replace(&mut self.since, now);
@@ -176,12 +176,12 @@ impl Hands for Cpu {
     }
 }
 
-impl Machine {
-    fn new(case: &Case, size: usize) -> Result<Machine> {
+impl BenchMachine {
+    fn new(case: &Case, size: usize) -> Result<BenchMachine> {
         let spec = case.spec;
         let values = Values::defaults(spec.policy_fields)?;
         let host = Host::new(spec, &values, Topology::flat(1));
-        let mut machine = Machine { host, cpu: Cpu::default(), now: Time::START };
+        let mut machine = BenchMachine { host, cpu: Cpu::default(), now: Time::START };
         let share = share(case, size)?;
         let vcpus = (0..u32::try_from(size)?).map(|slot| VcpuId::new(slot, DomId::new(slot), 0));
         for vcpu in vcpus {

@@ -20,13 +20,13 @@ use code::Code;
 
 /// A rule that is broken somewhere.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Fault {
+pub struct Finding {
     file: String,
     line: usize,
     says: String,
 }
 
-impl Fault {
+impl Finding {
     /// A rule broken at a line, counted from 1.
     #[must_use]
     pub fn new(file: &str, line: usize, says: impl Into<String>) -> Self {
@@ -34,7 +34,7 @@ impl Fault {
     }
 }
 
-impl fmt::Display for Fault {
+impl fmt::Display for Finding {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}:{}: {}", self.file, self.line, self.says)
     }

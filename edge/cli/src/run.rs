@@ -9,7 +9,7 @@ use std::process::Command;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use slackline_live::Losses;
 use slackline_live::cast::{LoadOrder, Part};
-use slackline_live::drive::{self, Options, Outcome};
+use slackline_live::drive::{self, Finished, Options};
 use slackline_live::fence::KeeperCommand;
 use slackline_live::sys::online_cpus;
 use slackline_metrics::Summary;
@@ -45,7 +45,7 @@ pub(crate) fn run(args: &Run) -> Result<(), Problem> {
 /// What came of a live run.
 pub(crate) struct Live {
     numbers: Numbers,
-    outcome: Outcome,
+    outcome: Finished,
 }
 
 impl Live {

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 use std::path::Path;
 
 use slackline_scenario::Scenario;
-use slackline_sim::Outcome;
+use slackline_sim::Finished;
 use slackline_trace::Knowledge;
 
 use crate::args::{Keeping, Sim};
@@ -43,7 +43,7 @@ pub(crate) fn simulate(
     file: &Path,
     scenario: &Scenario,
     keeping: &Keeping,
-) -> Result<(Numbers, Outcome), Problem> {
+) -> Result<(Numbers, Finished), Problem> {
     let header = header(scenario, "sim", Knowledge::ALL);
     let progress = Progress::new("simulated", scenario.length);
     let mut outputs = Outputs::new(&header, keeping, Some(progress))?;

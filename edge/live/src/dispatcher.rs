@@ -10,7 +10,7 @@ use slackline_units::{CpuId, CpuSet, Span};
 
 use crate::act::FifoPriority;
 use crate::drive::LiveError;
-use crate::machine::Machine;
+use crate::machine::LiveHost;
 use crate::sys::{
     Scheduling, SchedulingOf, own_tid, set_affinity, set_scheduling, thread_cpu_time,
 };
@@ -29,7 +29,7 @@ pub(crate) fn become_real_time(priority: FifoPriority) -> Result<(), LiveError> 
 }
 
 /// A panic elsewhere has already ended the run; what is left is to give everything back.
-pub(crate) fn lock(machine: &Mutex<Machine>) -> MutexGuard<'_, Machine> {
+pub(crate) fn lock(machine: &Mutex<LiveHost>) -> MutexGuard<'_, LiveHost> {
     machine.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -44,7 +44,7 @@ impl Dispatcher {
     pub(crate) fn start(
         cpu: CpuId,
         real: CpuId,
-        machine: Arc<Mutex<Machine>>,
+        machine: Arc<Mutex<LiveHost>>,
         watched: Option<OwnedFd>,
     ) -> Result<Dispatcher, LiveError> {
         let no_dispatcher = |source| LiveError::NoDispatcher { source };
@@ -81,7 +81,7 @@ fn prepare(real: CpuId) -> Result<(), LiveError> {
 /// The loop of a dispatcher.
 fn dispatch(
     cpu: CpuId,
-    machine: &Mutex<Machine>,
+    machine: &Mutex<LiveHost>,
     poked: &OwnedFd,
     watched: Option<&OwnedFd>,
 ) -> Result<(), LiveError> {
@@ -125,7 +125,7 @@ pub(crate) fn poke(dispatchers: &[Dispatcher]) {
 
 pub(crate) fn stop_dispatchers(
     dispatchers: Vec<Dispatcher>,
-    machine: &Mutex<Machine>,
+    machine: &Mutex<LiveHost>,
 ) -> Result<(), LiveError> {
     poke(&dispatchers);
     let mut result = Ok(());

@@ -21,7 +21,7 @@ use crate::act::FifoPriority;
 use crate::cast::{Cast, CastError, LoadCommand};
 use crate::dispatcher::{Dispatcher, become_real_time, lock, poke, stop_dispatchers, wait_for};
 use crate::fence::{Fence, FenceError, GiveBackError, KeeperCommand};
-use crate::machine::{JoinError, Machine, MachineError, Sight};
+use crate::machine::{JoinError, LiveHost, MachineError, Sight};
 use crate::outside::{Losses, Outside};
 use crate::subject::Subject;
 use crate::sys::{Scheduling, SchedulingOf, lock_memory, monotonic, own_tid, set_scheduling};
@@ -43,7 +43,7 @@ pub struct Options<'a> {
 
 /// What a live run has to tell besides its trace.
 #[derive(Debug, Default)]
-pub struct Outcome {
+pub struct Finished {
     /// When it was stopped, if it was before its end.
     pub stopped: Option<Time>,
     /// Changes and late joins that could not be admitted: when, of whom, and why.
@@ -184,7 +184,7 @@ pub fn run<S: Sink>(
     scenario: &Scenario,
     mut options: Options<'_>,
     sink: &mut S,
-) -> Result<Outcome, LiveError> {
+) -> Result<Finished, LiveError> {
     check_abilities(scenario)?;
     try_real_time()?;
     let mut run = Run::set_up(scenario, &options)?;
@@ -239,7 +239,7 @@ enum Action {
 
 /// Everything that must be taken down again.
 struct Run {
-    machine: Arc<Mutex<Machine>>,
+    machine: Arc<Mutex<LiveHost>>,
     // The fence comes before the cast: threads are given back before their processes are ended.
     fence: Fence,
     cast: Cast,
@@ -248,7 +248,7 @@ struct Run {
     actions: Vec<(Time, Action)>,
     origin: Time,
     watch_fds: Vec<(CpuId, OwnedFd)>,
-    outcome: Outcome,
+    outcome: Finished,
     spare_records: Vec<Record>,
 }
 
@@ -279,9 +279,9 @@ impl Run {
         started.map_err(about(&scenario.domains[0]))?;
         let (sight, watch_fds) = open_sight()?;
         let policy = &scenario.policy;
-        let machine = Machine::new(policy.spec, &policy.values, &options.cpus, sight);
+        let machine = LiveHost::new(policy.spec, &policy.values, &options.cpus, sight);
         let machine = Arc::new(Mutex::new(machine));
-        let (outcome, spare_records) = (Outcome::default(), Vec::new());
+        let (outcome, spare_records) = (Finished::default(), Vec::new());
         Ok(Run {
             machine,
             fence,
@@ -300,7 +300,7 @@ impl Run {
         scenario: &Scenario,
         options: &mut Options<'_>,
         sink: &mut S,
-    ) -> Result<Outcome, LiveError> {
+    ) -> Result<Finished, LiveError> {
         lock_memory().map_err(|source| LiveError::NoLockedMemory { source })?;
         become_real_time(FifoPriority::KEEPER)?;
         // The threads are held before the clock starts; nothing is done to them until it does.

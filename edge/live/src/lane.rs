@@ -1,7 +1,7 @@
 //! The CPUs that we schedule, as the host's orders want them and as the kernel's events show them.
 
-use slackline_host::policy::Claim;
-use slackline_host::{Hands, Order, Outcome, Used};
+use slackline_host::policy::Entitlement;
+use slackline_host::{Machine, Order, Outcome, Used};
 use slackline_units::{CpuId, Span, Time, VcpuId};
 
 use crate::alarm_clock::AlarmClock;
@@ -12,7 +12,7 @@ use crate::toll::Toll;
 pub(crate) struct Lane {
     /// The CPU of this machine.
     pub(crate) real: CpuId,
-    pub(crate) turn: Option<(VcpuId, Option<Time>, Claim)>,
+    pub(crate) turn: Option<(VcpuId, Option<Time>, Entitlement)>,
     /// What the turn had left to use when its dispatcher last looked, less what it has used since.
     pub(crate) left: Span,
     pub(crate) alarm: Option<Time>,
@@ -91,7 +91,8 @@ impl Lanes {
             lane.left = lane.left.left_after(ran);
         }
         // Besides the chosen one, those are real-time that stand ready below it.
-        let is_raised = of_turn.map_or(lane.is_awaited, |(.., claim)| claim == Claim::Due);
+        let is_raised =
+            of_turn.map_or(lane.is_awaited, |(.., entitlement)| entitlement == Entitlement::Due);
         if is_raised && !lane.is_paying {
             lane.toll.had(now - from);
         }
@@ -99,7 +100,7 @@ impl Lanes {
     }
 }
 
-impl Hands for Lanes {
+impl Machine for Lanes {
     fn measure(&mut self, cpu: CpuId, now: Time) -> Option<Used> {
         let (vcpu, _) = self.lanes[cpu.index()].running?;
         // What runs on another CPU at this moment is counted when it is switched out there.
@@ -108,7 +109,7 @@ impl Hands for Lanes {
 
     fn carry_out(&mut self, order: Order) -> Outcome {
         let (cpu, turn) = match order {
-            Order::Run { cpu, vcpu, until, claim } => (cpu, Some((vcpu, until, claim))),
+            Order::Run { cpu, vcpu, until, entitlement } => (cpu, Some((vcpu, until, entitlement))),
             Order::Idle { cpu } => (cpu, None),
         };
         let lane = &mut self.lanes[cpu.index()];

@@ -9,8 +9,8 @@ mod enact;
 
 use std::io;
 
-use slackline_host::policy::{Claim, Spec, Topology, Values};
-use slackline_host::{Broken, Fact, Fault, Host, Report, Rung, Used};
+use slackline_host::policy::{Entitlement, Spec, Topology, Values};
+use slackline_host::{Broken, Fact, Fault, Host, NextInLine, Report, Used};
 use slackline_trace::{Record, Sink};
 use slackline_units::{CpuId, Span, Time, VcpuId};
 
@@ -63,7 +63,7 @@ impl MachineError {
 }
 
 /// The machine: owned by nobody in particular, locked by whoever has something to report.
-pub(crate) struct Machine {
+pub(crate) struct LiveHost {
     host: Host,
     lanes: Lanes,
     /// By slot.
@@ -76,7 +76,7 @@ pub(crate) struct Machine {
     owners: Vec<(Tid, VcpuId)>,
     sight: Sight,
     events: Vec<Event>,
-    rungs: Vec<Rung>,
+    in_line: Vec<NextInLine>,
     /// When the run began, on the monotonic clock.
     origin: Time,
     last: Time,
@@ -89,9 +89,9 @@ pub(crate) struct Machine {
 /// Room for the records of a second of the busiest run there is; taken out ten times a second.
 const RECORDS: usize = 1 << 15;
 
-impl Machine {
-    pub(crate) fn new(spec: &Spec, values: &Values, real: &[CpuId], sight: Sight) -> Machine {
-        Machine {
+impl LiveHost {
+    pub(crate) fn new(spec: &Spec, values: &Values, real: &[CpuId], sight: Sight) -> LiveHost {
+        LiveHost {
             host: Host::new(spec, values, Topology::flat(real.len())),
             lanes: Lanes::new(real),
             subjects: Vec::new(),
@@ -100,7 +100,7 @@ impl Machine {
             owners: Vec::new(),
             sight,
             events: Vec::with_capacity(1 << 12),
-            rungs: Vec::with_capacity(64),
+            in_line: Vec::with_capacity(64),
             origin: Time::START,
             last: Time::START,
             records: Vec::with_capacity(RECORDS),
@@ -309,7 +309,7 @@ impl Machine {
     fn set_clock(&mut self, cpu: CpuId) -> Option<Time> {
         let lane = &mut self.lanes.lanes[cpu.index()];
         let limit = lane.turn.and_then(|(_, until, _)| until);
-        let is_due = lane.turn.is_some_and(|(.., claim)| claim == Claim::Due);
+        let is_due = lane.turn.is_some_and(|(.., entitlement)| entitlement == Entitlement::Due);
         lane.left = limit.filter(|_| is_due).map_or(Span::ZERO, |limit| limit.since(self.last));
         // One that stands ready runs unnoticed when the chosen one sleeps.
         let glance = lane.ready.map(|limit| limit.max(GLANCE));

@@ -12,13 +12,13 @@ mod machine;
 mod turn;
 
 use slackline_policy::{
-    Account, Claim, Moment, Pick, Policy, Promise, Spec, Topology, TurnEnd, Values,
+    Account, Entitlement, Moment, Pick, Policy, Promise, Spec, Topology, TurnEnd, Values,
 };
 use slackline_trace::{RanEnd, Record, Sink};
 use slackline_units::{CpuId, CpuSet, ReservationError, Span, Time, VcpuId};
 
 pub use check::{Broken, Fault};
-pub use machine::{Fact, Hands, Order, Outcome, Report, Terms, Used};
+pub use machine::{Fact, Machine, Order, Outcome, Report, Terms, Used};
 pub use slackline_policy as policy;
 use turn::{Turn, Turns};
 
@@ -42,7 +42,7 @@ enum Rest {
 
 /// A vCPU that would run if those before it did not want to, and for how long at most.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Rung {
+pub struct NextInLine {
     /// Who.
     pub vcpu: VcpuId,
     /// For how long at most.
@@ -83,10 +83,10 @@ impl Host {
     /// [`Fault::Broken`] when the machine or the policy broke the contract: then this host is of no
     /// more use.
     #[inline(always)]
-    pub fn step<H: Hands, S: Sink>(
+    pub fn step<M: Machine, S: Sink>(
         &mut self,
         report: Report<'_>,
-        hands: &mut H,
+        machine: &mut M,
         sink: &mut S,
     ) -> Result<(), Box<Fault>> {
         self.pass_time(report.now)?;
@@ -94,20 +94,20 @@ impl Host {
             self.charge(*used, sink)?;
         }
         match report.fact {
-            Fact::Joined(vcpu, terms) => self.join(vcpu, terms, hands, sink),
-            Fact::TermsChanged(vcpu, terms) => self.change_terms(vcpu, terms, hands, sink),
-            Fact::Left(vcpu) => self.leave(vcpu, hands, sink),
-            Fact::Woke(vcpu) => self.wake(vcpu, hands, sink),
-            Fact::Blocked(vcpu) => self.block(vcpu, Rest::Blocked, hands, sink),
-            Fact::Paused(vcpu) => self.block(vcpu, Rest::Paused, hands, sink),
-            Fact::Yielded(cpu) => self.end_turn(cpu, TurnEnd::Yield, hands, sink),
-            Fact::LimitReached(cpu) => self.end_turn(cpu, TurnEnd::Limit, hands, sink),
-            Fact::AlarmRang(cpu) => self.ring(cpu, hands, sink),
-            Fact::Allowed(vcpu) => self.allow(vcpu, hands, sink),
+            Fact::Joined(vcpu, terms) => self.join(vcpu, terms, machine, sink),
+            Fact::TermsChanged(vcpu, terms) => self.change_terms(vcpu, terms, machine, sink),
+            Fact::Left(vcpu) => self.leave(vcpu, machine, sink),
+            Fact::Woke(vcpu) => self.wake(vcpu, machine, sink),
+            Fact::Blocked(vcpu) => self.block(vcpu, Rest::Blocked, machine, sink),
+            Fact::Paused(vcpu) => self.block(vcpu, Rest::Paused, machine, sink),
+            Fact::Yielded(cpu) => self.end_turn(cpu, TurnEnd::Yield, machine, sink),
+            Fact::LimitReached(cpu) => self.end_turn(cpu, TurnEnd::Limit, machine, sink),
+            Fact::AlarmRang(cpu) => self.ring(cpu, machine, sink),
+            Fact::Allowed(vcpu) => self.allow(vcpu, machine, sink),
             Fact::Passed => Ok(()),
             Fact::Ended => {
                 for index in 0..self.moment.cpus() {
-                    self.measure(CpuId::new(index), hands, sink)?;
+                    self.measure(CpuId::new(index), machine, sink)?;
                 }
                 self.turns.close_all(RanEnd::Over, sink);
                 sink.record(&Record::Ended { at: report.now });
@@ -118,18 +118,19 @@ impl Host {
 
     /// Who would be due on `cpu` one after the other, if each before did not want it: the occupant
     /// first. A machine that learns late that a vCPU went to sleep has the next one ready.
-    pub fn rungs(&mut self, cpu: CpuId, into: &mut Vec<Rung>) {
+    pub fn in_line(&mut self, cpu: CpuId, into: &mut Vec<NextInLine>) {
         into.clear();
-        while let Pick::Run { vcpu, limit, claim: Claim::Due } = self.policy.pick(&self.moment, cpu)
+        while let Pick::Run { vcpu, limit, entitlement: Entitlement::Due } =
+            self.policy.pick(&self.moment, cpu)
         {
             if !self.moment.is_eligible(vcpu, cpu) {
                 break; // The next step that asks will say what is wrong.
             }
-            into.push(Rung { vcpu, limit });
+            into.push(NextInLine { vcpu, limit });
             self.moment.set_barred(vcpu, true);
         }
-        for rung in into.iter() {
-            self.moment.set_barred(rung.vcpu, false);
+        for next in into.iter() {
+            self.moment.set_barred(next.vcpu, false);
         }
     }
 
@@ -145,25 +146,25 @@ impl Host {
 
     /// Brings the accounts of a CPU's occupant up to date.
     #[inline(always)]
-    fn measure<H: Hands, S: Sink>(
+    fn measure<M: Machine, S: Sink>(
         &mut self,
         cpu: CpuId,
-        hands: &mut H,
+        machine: &mut M,
         sink: &mut S,
     ) -> Result<(), Box<Fault>> {
         if self.moment.occupant(cpu).is_none() || self.turns.reported(cpu) == self.moment.now() {
             return Ok(());
         }
-        self.measure_now(cpu, hands, sink)
+        self.measure_now(cpu, machine, sink)
     }
 
-    fn measure_now<H: Hands, S: Sink>(
+    fn measure_now<M: Machine, S: Sink>(
         &mut self,
         cpu: CpuId,
-        hands: &mut H,
+        machine: &mut M,
         sink: &mut S,
     ) -> Result<(), Box<Fault>> {
-        match hands.measure(cpu, self.moment.now()) {
+        match machine.measure(cpu, self.moment.now()) {
             Some(used) => self.charge(used, sink),
             None => Ok(()),
         }
@@ -179,11 +180,11 @@ impl Host {
         Ok(())
     }
 
-    fn join<H: Hands, S: Sink>(
+    fn join<M: Machine, S: Sink>(
         &mut self,
         vcpu: VcpuId,
         terms: Terms<'_>,
-        hands: &mut H,
+        machine: &mut M,
         sink: &mut S,
     ) -> Result<(), Box<Fault>> {
         if self.moment.is_member(vcpu) {
@@ -202,21 +203,21 @@ impl Host {
         sink.record(&Record::Joined { at, vcpu });
         self.record_promise(vcpu, terms.share, sink);
         for cpu in (0..self.moment.cpus()).map(CpuId::new) {
-            hands.set_alarm(cpu, self.policy.alarm(cpu));
+            machine.set_alarm(cpu, self.policy.alarm(cpu));
         }
         Ok(())
     }
 
-    fn change_terms<H: Hands, S: Sink>(
+    fn change_terms<M: Machine, S: Sink>(
         &mut self,
         vcpu: VcpuId,
         terms: Terms<'_>,
-        hands: &mut H,
+        machine: &mut M,
         sink: &mut S,
     ) -> Result<(), Box<Fault>> {
         check::member(vcpu, &self.moment)?;
         if let Some(cpu) = self.moment.cpu_of(vcpu) {
-            self.measure(cpu, hands, sink)?;
+            self.measure(cpu, machine, sink)?;
             self.turns.close(cpu, RanEnd::Preempted, sink);
         }
         let before = self.moment.allowed(vcpu);
@@ -236,11 +237,11 @@ impl Host {
         };
         self.record_promise(vcpu, terms.share, sink);
         cpus.extend(self.moment.cpu_of(vcpu));
-        self.ask_all(&cpus, RanEnd::Preempted, hands, sink)?;
+        self.ask_all(&cpus, RanEnd::Preempted, machine, sink)?;
         if self.moment.is_awake(vcpu) && self.moment.cpu_of(vcpu).is_none() {
             // It may have been moved to a CPU that was asked before the one it was on.
-            self.ask_all(&cpus, RanEnd::Preempted, hands, sink)?;
-            self.offer(vcpu, &cpus, hands, sink)?;
+            self.ask_all(&cpus, RanEnd::Preempted, machine, sink)?;
+            self.offer(vcpu, &cpus, machine, sink)?;
         }
         Ok(())
     }
@@ -255,16 +256,16 @@ impl Host {
         });
     }
 
-    fn leave<H: Hands, S: Sink>(
+    fn leave<M: Machine, S: Sink>(
         &mut self,
         vcpu: VcpuId,
-        hands: &mut H,
+        machine: &mut M,
         sink: &mut S,
     ) -> Result<(), Box<Fault>> {
         check::member(vcpu, &self.moment)?;
         let cpu = self.moment.cpu_of(vcpu);
         if let Some(cpu) = cpu {
-            self.measure(cpu, hands, sink)?;
+            self.measure(cpu, machine, sink)?;
             self.turns.close(cpu, RanEnd::Over, sink);
             self.moment.vacate(cpu);
         }
@@ -273,72 +274,72 @@ impl Host {
         self.policy.leave(&self.moment, vcpu);
         sink.record(&Record::Left { at: self.moment.now(), vcpu });
         match cpu.or(last) {
-            Some(cpu) => self.ask(cpu, RanEnd::Over, hands, sink),
+            Some(cpu) => self.ask(cpu, RanEnd::Over, machine, sink),
             None => Ok(()),
         }
     }
 
     #[inline(always)]
-    fn wake<H: Hands, S: Sink>(
+    fn wake<M: Machine, S: Sink>(
         &mut self,
         vcpu: VcpuId,
-        hands: &mut H,
+        machine: &mut M,
         sink: &mut S,
     ) -> Result<(), Box<Fault>> {
         check::asleep(vcpu, &self.moment)?;
         match self.moment.last_cpu_of(vcpu) {
-            Some(cpu) => self.measure(cpu, hands, sink)?,
+            Some(cpu) => self.measure(cpu, machine, sink)?,
             // Its first wake: where it belongs only the policy knows.
             None => {
                 for cpu in self.moment.allowed(vcpu).iter() {
-                    self.measure(cpu, hands, sink)?;
+                    self.measure(cpu, machine, sink)?;
                 }
             }
         }
         self.moment.set_awake(vcpu, true);
         sink.record(&Record::Woke { at: self.moment.now(), vcpu });
         let cpus = self.policy.wake(&self.moment, vcpu);
-        self.ask_all(&cpus, RanEnd::Preempted, hands, sink)?;
-        self.offer(vcpu, &cpus, hands, sink)
+        self.ask_all(&cpus, RanEnd::Preempted, machine, sink)?;
+        self.offer(vcpu, &cpus, machine, sink)
     }
 
     /// Offers a vCPU that waits to an idle CPU, if there is one that has not been asked.
     #[inline(always)]
-    fn offer<H: Hands, S: Sink>(
+    fn offer<M: Machine, S: Sink>(
         &mut self,
         vcpu: VcpuId,
         asked: &CpuSet,
-        hands: &mut H,
+        machine: &mut M,
         sink: &mut S,
     ) -> Result<(), Box<Fault>> {
         if self.moment.idle().is_empty() || self.moment.cpu_of(vcpu).is_some() {
             return Ok(());
         }
-        self.offer_idle(vcpu, asked, hands, sink)
+        self.offer_idle(vcpu, asked, machine, sink)
     }
 
     #[inline(never)] // Mostly nobody waits while a CPU idles.
-    fn offer_idle<H: Hands, S: Sink>(
+    fn offer_idle<M: Machine, S: Sink>(
         &mut self,
         vcpu: VcpuId,
         asked: &CpuSet,
-        hands: &mut H,
+        machine: &mut M,
         sink: &mut S,
     ) -> Result<(), Box<Fault>> {
         let idle = self.moment.idle().and(&self.moment.allowed(vcpu));
         let last = self.moment.last_cpu_of(vcpu).filter(|&cpu| idle.contains(cpu));
         match last.or_else(|| idle.first()).filter(|&cpu| !asked.contains(cpu)) {
-            Some(cpu) => self.ask(cpu, RanEnd::Preempted, hands, sink),
+            Some(cpu) => self.ask(cpu, RanEnd::Preempted, machine, sink),
             None => Ok(()),
         }
     }
 
     #[inline(always)]
-    fn block<H: Hands, S: Sink>(
+    fn block<M: Machine, S: Sink>(
         &mut self,
         vcpu: VcpuId,
         why: Rest,
-        hands: &mut H,
+        machine: &mut M,
         sink: &mut S,
     ) -> Result<(), Box<Fault>> {
         check::awake(vcpu, &self.moment)?;
@@ -348,7 +349,7 @@ impl Host {
         self.moment.set_barred(vcpu, false);
         let cpu = self.moment.cpu_of(vcpu);
         if let Some(cpu) = cpu {
-            self.measure(cpu, hands, sink)?;
+            self.measure(cpu, machine, sink)?;
             self.turns.close(cpu, RanEnd::Blocked, sink);
             self.moment.vacate(cpu);
         }
@@ -359,17 +360,17 @@ impl Host {
         });
         self.policy.block(&self.moment, vcpu);
         match cpu.or_else(|| self.moment.last_cpu_of(vcpu)) {
-            Some(cpu) => self.ask(cpu, RanEnd::Blocked, hands, sink),
+            Some(cpu) => self.ask(cpu, RanEnd::Blocked, machine, sink),
             None => Ok(()),
         }
     }
 
     /// Where somebody who may be run again should run only the policy knows. It is rare, so every
     /// CPU is asked until one takes it.
-    fn allow<H: Hands, S: Sink>(
+    fn allow<M: Machine, S: Sink>(
         &mut self,
         vcpu: VcpuId,
-        hands: &mut H,
+        machine: &mut M,
         sink: &mut S,
     ) -> Result<(), Box<Fault>> {
         check::member(vcpu, &self.moment)?;
@@ -380,148 +381,148 @@ impl Host {
             if !self.moment.is_awake(vcpu) || self.moment.cpu_of(vcpu).is_some() {
                 break;
             }
-            self.ask(cpu, RanEnd::Preempted, hands, sink)?;
+            self.ask(cpu, RanEnd::Preempted, machine, sink)?;
         }
         Ok(())
     }
 
-    fn end_turn<H: Hands, S: Sink>(
+    fn end_turn<M: Machine, S: Sink>(
         &mut self,
         cpu: CpuId,
         why: TurnEnd,
-        hands: &mut H,
+        machine: &mut M,
         sink: &mut S,
     ) -> Result<(), Box<Fault>> {
         let vcpu =
             self.moment.occupant(cpu).ok_or_else(|| Fault::broken(Broken::NobodyThere { cpu }))?;
-        self.measure(cpu, hands, sink)?;
+        self.measure(cpu, machine, sink)?;
         self.policy.turn_over(&self.moment, vcpu, why);
         let end = match why {
             TurnEnd::Limit => RanEnd::Limit,
             TurnEnd::Yield => RanEnd::Yielded,
         };
         self.turns.close(cpu, end, sink);
-        self.decide(cpu, end, hands, sink)
+        self.decide(cpu, end, machine, sink)
     }
 
-    fn ring<H: Hands, S: Sink>(
+    fn ring<M: Machine, S: Sink>(
         &mut self,
         cpu: CpuId,
-        hands: &mut H,
+        machine: &mut M,
         sink: &mut S,
     ) -> Result<(), Box<Fault>> {
-        self.measure(cpu, hands, sink)?;
+        self.measure(cpu, machine, sink)?;
         self.turns.close(cpu, RanEnd::Preempted, sink);
         let mut cpus = self.policy.ring(&self.moment, cpu);
         check::alarm(self.policy.alarm(cpu), cpu, self.moment.now())?;
         cpus.insert(cpu);
-        self.ask_all(&cpus, RanEnd::Preempted, hands, sink)
+        self.ask_all(&cpus, RanEnd::Preempted, machine, sink)
     }
 
     /// Asks about these CPUs, idle ones last: they may take whoever is pushed off another.
     #[inline(always)]
-    fn ask_all<H: Hands, S: Sink>(
+    fn ask_all<M: Machine, S: Sink>(
         &mut self,
         cpus: &CpuSet,
         end: RanEnd,
-        hands: &mut H,
+        machine: &mut M,
         sink: &mut S,
     ) -> Result<(), Box<Fault>> {
         match cpus.only() {
-            Some(cpu) => self.ask(cpu, end, hands, sink),
-            None => self.ask_several(cpus, end, hands, sink),
+            Some(cpu) => self.ask(cpu, end, machine, sink),
+            None => self.ask_several(cpus, end, machine, sink),
         }
     }
 
     #[inline(never)] // Mostly it is one.
-    fn ask_several<H: Hands, S: Sink>(
+    fn ask_several<M: Machine, S: Sink>(
         &mut self,
         cpus: &CpuSet,
         end: RanEnd,
-        hands: &mut H,
+        machine: &mut M,
         sink: &mut S,
     ) -> Result<(), Box<Fault>> {
         let idle = self.moment.idle();
         let (busy, idle) = (cpus.without(&idle), cpus.and(&idle));
-        busy.iter().try_for_each(|cpu| self.ask(cpu, end, hands, sink))?;
-        idle.iter().try_for_each(|cpu| self.ask(cpu, end, hands, sink))
+        busy.iter().try_for_each(|cpu| self.ask(cpu, end, machine, sink))?;
+        idle.iter().try_for_each(|cpu| self.ask(cpu, end, machine, sink))
     }
 
     /// Asks about a CPU of which it is not known how much of its time has been reported.
     #[inline]
-    fn ask<H: Hands, S: Sink>(
+    fn ask<M: Machine, S: Sink>(
         &mut self,
         cpu: CpuId,
         end: RanEnd,
-        hands: &mut H,
+        machine: &mut M,
         sink: &mut S,
     ) -> Result<(), Box<Fault>> {
-        self.measure(cpu, hands, sink)?;
-        self.decide(cpu, end, hands, sink)
+        self.measure(cpu, machine, sink)?;
+        self.decide(cpu, end, machine, sink)
     }
 
     /// Asks the policy who should be on `cpu`, whose time has been reported, and has it so. `end`
     /// is why the occupant stops, if it does. An order that is refused leads to the next question,
     /// at most once a vCPU.
-    fn decide<H: Hands, S: Sink>(
+    fn decide<M: Machine, S: Sink>(
         &mut self,
         cpu: CpuId,
         end: RanEnd,
-        hands: &mut H,
+        machine: &mut M,
         sink: &mut S,
     ) -> Result<(), Box<Fault>> {
-        if !self.ask_once(cpu, end, hands, sink)? {
-            self.ask_again(cpu, end, hands, sink)?;
+        if !self.ask_once(cpu, end, machine, sink)? {
+            self.ask_again(cpu, end, machine, sink)?;
         }
-        hands.set_alarm(cpu, self.policy.alarm(cpu));
+        machine.set_alarm(cpu, self.policy.alarm(cpu));
         Ok(())
     }
 
     /// Refusals are rare: apart, they cost the others nothing.
     #[cold]
-    fn ask_again<H: Hands, S: Sink>(
+    fn ask_again<M: Machine, S: Sink>(
         &mut self,
         cpu: CpuId,
         end: RanEnd,
-        hands: &mut H,
+        machine: &mut M,
         sink: &mut S,
     ) -> Result<(), Box<Fault>> {
-        while !self.ask_once(cpu, end, hands, sink)? {}
+        while !self.ask_once(cpu, end, machine, sink)? {}
         Ok(())
     }
 
     /// Whether the machine did what the policy wants for `cpu`.
     #[inline(always)]
-    fn ask_once<H: Hands, S: Sink>(
+    fn ask_once<M: Machine, S: Sink>(
         &mut self,
         cpu: CpuId,
         end: RanEnd,
-        hands: &mut H,
+        machine: &mut M,
         sink: &mut S,
     ) -> Result<bool, Box<Fault>> {
-        let Pick::Run { vcpu, limit, claim } = self.policy.pick(&self.moment, cpu) else {
+        let Pick::Run { vcpu, limit, entitlement } = self.policy.pick(&self.moment, cpu) else {
             // Its occupant may have gone before.
             if self.turns.take(cpu).is_some() {
                 self.turns.close(cpu, end, sink);
                 self.moment.vacate(cpu);
-                hands.carry_out(Order::Idle { cpu });
+                machine.carry_out(Order::Idle { cpu });
             }
             return Ok(true);
         };
         check::pick(vcpu, limit, cpu, &self.moment)?;
         let until = limit.map(|limit| self.moment.now().after(limit));
-        let turn = Turn { vcpu, until, claim };
+        let turn = Turn { vcpu, until, entitlement };
         let before = self.turns.current(cpu);
         if before == Some(&turn) {
             return Ok(true);
         }
         let is_new = before.is_none_or(|before| before.vcpu != vcpu);
-        if is_new || before.is_some_and(|before| before.claim != claim) {
+        if is_new || before.is_some_and(|before| before.entitlement != entitlement) {
             self.turns.close(cpu, end, sink);
         }
         self.moment.occupy(cpu, vcpu);
         self.turns.begin(cpu, turn, limit);
-        if hands.carry_out(Order::Run { cpu, vcpu, until, claim }) == Outcome::Refused {
+        if machine.carry_out(Order::Run { cpu, vcpu, until, entitlement }) == Outcome::Refused {
             self.refused(cpu, vcpu, sink);
             if !is_new {
                 // It was in its turn and lost the rest of it; it must not be taken for somebody

@@ -1,6 +1,6 @@
 //! What a machine reports, and what it is told to do.
 
-use slackline_policy::{Claim, Values};
+use slackline_policy::{Entitlement, Values};
 use slackline_units::{CpuId, CpuSet, Span, Time, VcpuId};
 
 /// What a machine reports: one fact at a time, in the order things happened.
@@ -88,7 +88,7 @@ pub enum Order {
         /// Until when at most.
         until: Option<Time>,
         /// By what right.
-        claim: Claim,
+        entitlement: Entitlement,
     },
     /// Let nobody have `cpu`.
     Idle {
@@ -107,7 +107,7 @@ pub enum Outcome {
 }
 
 /// The part of a machine that measures and carries out orders.
-pub trait Hands {
+pub trait Machine {
     /// What the occupant of a CPU has used since this was last asked, as measured; none if that is
     /// nothing or there is no occupant.
     fn measure(&mut self, cpu: CpuId, now: Time) -> Option<Used>;

@@ -1,6 +1,6 @@
 //! What has been ordered for each CPU, and what of it has been used so far.
 
-use slackline_policy::Claim;
+use slackline_policy::Entitlement;
 use slackline_trace::{RanEnd, Record, Sink};
 use slackline_units::{CpuId, Span, Time, VcpuId};
 
@@ -12,7 +12,7 @@ use crate::check::{Broken, Fault};
 pub(crate) struct Turn {
     pub(crate) vcpu: VcpuId,
     pub(crate) until: Option<Time>,
-    pub(crate) claim: Claim,
+    pub(crate) entitlement: Entitlement,
 }
 
 /// Time used on a CPU by one vCPU without a break, not yet in the trace.
@@ -87,7 +87,7 @@ impl Turns {
         }
         let (due, limit) = match &cpu.turn {
             Some(turn) if turn.vcpu == used.vcpu => {
-                (turn.claim != Claim::Spare, turn.until.unwrap_or(Time::NEVER))
+                (turn.entitlement != Entitlement::Spare, turn.until.unwrap_or(Time::NEVER))
             }
             _ => (false, Time::NEVER),
         };

@@ -1,19 +1,19 @@
 //! Faults that there were, each as the shortest story that shows it.
 
 use slackline_host::policy::{Given, Topology, Values, find};
-use slackline_host::{Fact, Hands, Host, Order, Outcome, Report, Used};
+use slackline_host::{Fact, Host, Machine, Order, Outcome, Report, Used};
 use slackline_units::{CpuId, DomId, Span, Time, VcpuId};
 
 /// A machine of two CPUs at most that does what it is told, or refuses the next order.
 #[derive(Default)]
-struct Machine {
+struct TestMachine {
     now: Time,
     on: [Option<VcpuId>; 2],
     measured: [Time; 2],
     refuses: bool,
 }
 
-impl Hands for Machine {
+impl Machine for TestMachine {
     /// Half of every CPU's time goes elsewhere.
     fn measure(&mut self, cpu: CpuId, now: Time) -> Option<Used> {
         let vcpu = self.on[cpu.index()]?;
@@ -40,7 +40,7 @@ impl Hands for Machine {
 /// A host and its machine.
 struct Story {
     host: Host,
-    machine: Machine,
+    machine: TestMachine,
     fields: &'static [slackline_host::policy::Field],
 }
 
@@ -53,7 +53,7 @@ impl Story {
         let spec = find(policy).expect("a policy of the list");
         let values = Values::defaults(spec.policy_fields).expect("defaults");
         let host = Host::new(spec, &values, Topology::flat(cpus));
-        Story { host, machine: Machine::default(), fields: spec.share_fields }
+        Story { host, machine: TestMachine::default(), fields: spec.share_fields }
     }
 
     fn share(&self, words: &[(&'static str, &'static str)]) -> Values {

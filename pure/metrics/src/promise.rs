@@ -42,7 +42,7 @@ impl Ran {
 
 /// What one vCPU was promised and received.
 #[derive(Debug)]
-pub(crate) struct Ledger {
+pub(crate) struct Deliveries {
     /// When the warm-up ends.
     warmup: Time,
     is_asleep: bool,
@@ -65,7 +65,7 @@ struct Current {
     slept: bool,
 }
 
-/// What a ledger amounts to.
+/// What a deliveries amounts to.
 #[derive(Debug, Default)]
 pub(crate) struct Balance {
     pub(crate) error_ppm: Option<i64>,
@@ -73,11 +73,11 @@ pub(crate) struct Balance {
     pub(crate) judged: Option<Judged>,
 }
 
-impl Ledger {
-    /// A ledger for a vCPU that is asleep or not; what lies before `warmup` does not count.
-    pub(crate) fn new(warmup: Time, is_asleep: bool, knows: Knowledge) -> Ledger {
+impl Deliveries {
+    /// A deliveries for a vCPU that is asleep or not; what lies before `warmup` does not count.
+    pub(crate) fn new(warmup: Time, is_asleep: bool, knows: Knowledge) -> Deliveries {
         let judges_deadlines = knows.sleep && knows.stretches;
-        Ledger {
+        Deliveries {
             warmup,
             is_asleep,
             current: None,

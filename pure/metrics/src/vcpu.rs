@@ -16,7 +16,7 @@ use slackline_units::{CpuId, Reservation, Span, Time, VcpuId};
 
 use crate::VcpuSummary;
 use crate::distribution::Tally;
-use crate::promise::{Balance, Ledger, Promised, Ran};
+use crate::promise::{Balance, Deliveries, Promised, Ran};
 use crate::split::{Stretch, ppm, proportion};
 
 /// What is kept of one vCPU.
@@ -45,7 +45,7 @@ pub(crate) struct VcpuMeter {
     /// The last promise that was one.
     last_promised: Option<Promised>,
     was_present: bool,
-    ledger: Option<Box<Ledger>>,
+    deliveries: Option<Box<Deliveries>>,
     jobs: Option<Box<Jobs>>,
     moved: u64,
 }
@@ -83,7 +83,7 @@ impl VcpuMeter {
             entitled: Span::ZERO,
             last_promised: None,
             was_present: false,
-            ledger: None,
+            deliveries: None,
             jobs: None,
             moved: 0,
         }
@@ -92,8 +92,8 @@ impl VcpuMeter {
     pub(crate) fn joined(&mut self, at: Time) {
         self.joined = Some(at);
         self.was_present = true;
-        if let Some(ledger) = &mut self.ledger {
-            ledger.joined(self.knows.sleep);
+        if let Some(deliveries) = &mut self.deliveries {
+            deliveries.joined(self.knows.sleep);
         }
     }
 
@@ -106,15 +106,15 @@ impl VcpuMeter {
         }
         let is_asleep = self.knows.sleep && self.awake_since.is_none();
         let (warmup, knows) = (self.warmup, self.knows);
-        let ledger = || Box::new(Ledger::new(warmup, is_asleep, knows));
-        self.ledger.get_or_insert_with(ledger).promise(promised);
+        let deliveries = || Box::new(Deliveries::new(warmup, is_asleep, knows));
+        self.deliveries.get_or_insert_with(deliveries).promise(promised);
     }
 
     pub(crate) fn woke(&mut self, at: Time) {
         self.awake_since = Some(at);
         self.woken = Some(at);
-        if let Some(ledger) = &mut self.ledger {
-            ledger.woke(at);
+        if let Some(deliveries) = &mut self.deliveries {
+            deliveries.woke(at);
         }
     }
 
@@ -122,8 +122,8 @@ impl VcpuMeter {
         self.woken = None;
         self.awake += measured(self.awake_since.take(), at, self.warmup);
         // A machine that does not see who sleeps says so only of those who are finished.
-        if let Some(ledger) = self.ledger.as_mut().filter(|_| self.knows.sleep) {
-            ledger.blocked(at);
+        if let Some(deliveries) = self.deliveries.as_mut().filter(|_| self.knows.sleep) {
+            deliveries.blocked(at);
         }
     }
 
@@ -147,8 +147,8 @@ impl VcpuMeter {
             self.woken = None;
             self.first_ran(woken, from);
         }
-        if let Some(ledger) = &mut self.ledger {
-            ledger.ran(ran);
+        if let Some(deliveries) = &mut self.deliveries {
+            deliveries.ran(ran);
         }
         measured
     }
@@ -189,8 +189,8 @@ impl VcpuMeter {
         }
         self.entitle_until(at);
         self.promised = None;
-        if let Some(ledger) = &mut self.ledger {
-            ledger.over(at);
+        if let Some(deliveries) = &mut self.deliveries {
+            deliveries.over(at);
         }
     }
 
@@ -201,7 +201,7 @@ impl VcpuMeter {
         }
         let promised = self.last_promised;
         let exact = promised.is_some_and(|promised| promised.exact);
-        let balance = self.ledger.map(|ledger| ledger.finish(exact));
+        let balance = self.deliveries.map(|deliveries| deliveries.finish(exact));
         let Balance { error_ppm, second_error, judged } = balance.unwrap_or_default();
         let jobs = self.jobs.map(|jobs| *jobs).unwrap_or_default();
         let asleep = self.present.left_after(self.awake);

@@ -18,7 +18,7 @@ use crate::AdmitError;
 
 /// What has been promised on each CPU, where every reservation is bound to one.
 #[derive(Clone, Debug)]
-pub(crate) struct Ledger {
+pub(crate) struct Bookings {
     loads: Vec<Load>,
     /// What a CPU may promise; none is as much as is asked for.
     capacity: Option<CpuShare>,
@@ -34,10 +34,10 @@ pub(crate) enum Packing {
     Pack,
 }
 
-impl Ledger {
+impl Bookings {
     /// Nothing has been promised yet on so many CPUs.
-    pub(crate) fn new(cpus: usize, capacity: Option<CpuShare>, packing: Packing) -> Ledger {
-        Ledger { loads: alloc::vec![Load::default(); cpus], capacity, packing }
+    pub(crate) fn new(cpus: usize, capacity: Option<CpuShare>, packing: Packing) -> Bookings {
+        Bookings { loads: alloc::vec![Load::default(); cpus], capacity, packing }
     }
 
     /// Binds a reservation to one of the CPUs allowed.

@@ -33,11 +33,11 @@ use alloc::string::ToString;
 
 use slackline_units::{CpuId, CpuSet, CpuShare, Reservation, ReservationError, Span, Time, VcpuId};
 
-use crate::admission::{Ledger, Packing};
+use crate::admission::{Bookings, Packing};
 use crate::field::{distance, slice_of};
 use crate::queue::Queues;
 use crate::{
-    Account, AdmitError, Claim, Field, Moment, Pick, Policy, Promise, Roster, Spec, Topology,
+    Account, AdmitError, Entitlement, Field, Moment, Pick, Policy, Promise, Roster, Spec, Topology,
     TurnEnd, Values,
 };
 
@@ -97,12 +97,12 @@ you have here are its rules without these faults.",
 };
 
 fn promise(share: &Values) -> Result<Option<Promise>, ReservationError> {
-    let terms = Terms::read(share)?;
+    let terms = Share::read(share)?;
     Ok(Some(Promise { reservation: terms.natural, exact: !terms.extra }))
 }
 
 struct Atropos {
-    promised: Ledger,
+    promised: Bookings,
     quantum: Span,
     /// Three queues a CPU, by deadline.
     deadlines: Queues<Time>,
@@ -114,7 +114,7 @@ struct Atropos {
 
 /// What a share says.
 #[derive(Clone, Copy)]
-struct Terms {
+struct Share {
     natural: Reservation,
     /// At most the natural period.
     latency: Span,
@@ -123,7 +123,7 @@ struct Terms {
 
 /// What one vCPU is owed and has had.
 struct Server {
-    terms: Terms,
+    terms: Share,
     cpu: CpuId,
     /// The end of the natural period.
     period_end: Time,
@@ -162,7 +162,7 @@ enum Queue {
 
 impl Policy for Atropos {
     fn admit(&mut self, at: &Moment, vcpu: VcpuId, share: &Values) -> Result<(), AdmitError> {
-        let terms = Terms::read(share)?;
+        let terms = Share::read(share)?;
         let cpu = self.promised.add(terms.natural, at.allowed(vcpu))?;
         self.servers.insert(vcpu, Server::new(terms, cpu, at.now()));
         Ok(())
@@ -171,7 +171,7 @@ impl Policy for Atropos {
     /// A new share starts a new natural period at once: that is how it takes effect within a
     /// decision.
     fn adjust(&mut self, at: &Moment, vcpu: VcpuId, share: &Values) -> Result<CpuSet, AdmitError> {
-        let terms = Terms::read(share)?;
+        let terms = Share::read(share)?;
         let Server { terms: old, cpu: home, .. } = self.servers[vcpu];
         let natural = terms.natural;
         let cpu = self.promised.replace((home, old.natural), natural, at.allowed(vcpu))?;
@@ -246,14 +246,14 @@ impl Policy for Atropos {
         for queue in [Queue::Ready, Queue::Unblocked] {
             if let Some((_, vcpu)) = self.deadlines.first_that(queue.of(cpu), eligible) {
                 let limit = Some(self.servers[vcpu].remaining);
-                return Pick::Run { vcpu, limit, claim: Claim::Due };
+                return Pick::Run { vcpu, limit, entitlement: Entitlement::Due };
             }
         }
         let Some((_, vcpu)) = self.rounds.first_that(cpu.index(), eligible) else {
             return Pick::Idle;
         };
         let limit = Some(self.quantum - self.servers[vcpu].slack_used);
-        Pick::Run { vcpu, limit, claim: Claim::Spare }
+        Pick::Run { vcpu, limit, entitlement: Entitlement::Spare }
     }
 
     fn alarm(&self, cpu: CpuId) -> Option<Time> {
@@ -292,7 +292,7 @@ impl Atropos {
         let checks = values.choice(&ADMISSION) == "exact";
         let capacity = checks.then(|| CpuShare::ONE.less(values.share(&RESERVE)));
         Atropos {
-            promised: Ledger::new(topology.cpus, capacity, Packing::Spread),
+            promised: Bookings::new(topology.cpus, capacity, Packing::Spread),
             quantum: values.span(&QUANTUM),
             deadlines: Queues::new(Queue::ALL.len() * topology.cpus),
             rounds: Queues::new(topology.cpus),
@@ -338,21 +338,21 @@ impl Queue {
     }
 }
 
-impl Terms {
-    fn read(share: &Values) -> Result<Terms, ReservationError> {
+impl Share {
+    fn read(share: &Values) -> Result<Share, ReservationError> {
         let natural = Reservation::new(share.span(&SLICE), share.span(&PERIOD))?;
         let (latency, period) = (share.span(&LATENCY), natural.period());
         if latency > period {
             return Err(ReservationError::LatencyOverPeriod { latency, period });
         }
         let latency = if latency.is_zero() { period } else { latency };
-        Ok(Terms { natural, latency, extra: share.flag(&EXTRA) })
+        Ok(Share { natural, latency, extra: share.flag(&EXTRA) })
     }
 }
 
 impl Server {
     /// Asleep, with a natural period that begins now.
-    fn new(terms: Terms, cpu: CpuId, now: Time) -> Server {
+    fn new(terms: Share, cpu: CpuId, now: Time) -> Server {
         Server {
             terms,
             cpu,

@@ -38,7 +38,7 @@ use slackline_units::{CpuId, CpuSet, Span, Time, VcpuId, VirtualSpan, VirtualTim
 
 use crate::queue::Queues;
 use crate::{
-    Account, AdmitError, Claim, Moment, Pick, Policy, Roster, Spec, Topology, TurnEnd, Values,
+    Account, AdmitError, Entitlement, Moment, Pick, Policy, Roster, Spec, Topology, TurnEnd, Values,
 };
 use clock::{ADVANCE, Clock, Unwarp, WARP, WARPBACK, WARPL, WARPU, WARPVALUE, WEIGHT};
 use page::PAGE;
@@ -233,7 +233,7 @@ impl Policy for Bvt {
             // A turn that should be over by now is over at the next instant.
             Some(_) => Some(line.until.since(at.now()).max(Span::from_ns(1))),
         };
-        Pick::Run { vcpu, limit, claim: Claim::Due }
+        Pick::Run { vcpu, limit, entitlement: Entitlement::Due }
     }
 
     fn alarm(&self, cpu: CpuId) -> Option<Time> {

@@ -33,11 +33,11 @@ use alloc::vec::Vec;
 
 use slackline_units::{CpuId, CpuSet, CpuShare, Reservation, ReservationError, Span, Time, VcpuId};
 
-use crate::admission::{Ledger, Packing};
+use crate::admission::{Bookings, Packing};
 use crate::field::{distance, slice_of};
 use crate::queue::Queues;
 use crate::{
-    Account, AdmitError, Claim, Field, Moment, Pick, Policy, Promise, Roster, Spec, Topology,
+    Account, AdmitError, Entitlement, Field, Moment, Pick, Policy, Promise, Roster, Spec, Topology,
     Values,
 };
 
@@ -95,7 +95,7 @@ fn promise(share: &Values) -> Result<Option<Promise>, ReservationError> {
 }
 
 struct Edf {
-    promised: Ledger,
+    promised: Bookings,
     quantum: Span,
     /// Two queues a CPU, `owed` and `served`, by deadline.
     deadlines: Queues<Time>,
@@ -262,7 +262,7 @@ impl Edf {
         let pack = values.choice(&PLACE) == "pack";
         let packing = if pack { Packing::Pack } else { Packing::Spread };
         Edf {
-            promised: Ledger::new(topology.cpus, Some(capacity), packing),
+            promised: Bookings::new(topology.cpus, Some(capacity), packing),
             quantum: values.span(&QUANTUM),
             deadlines: Queues::new(2 * topology.cpus),
             spare: Queues::new(topology.cpus),
@@ -290,7 +290,7 @@ impl Edf {
 
     #[inline]
     fn due(&self, vcpu: VcpuId) -> Pick {
-        Pick::Run { vcpu, limit: Some(self.servers[vcpu].remaining), claim: Claim::Due }
+        Pick::Run { vcpu, limit: Some(self.servers[vcpu].remaining), entitlement: Entitlement::Due }
     }
 
     /// Who has the CPU if the first of those who are owed something cannot run, or there is none.
@@ -305,9 +305,13 @@ impl Edf {
         };
         let backlog = self.servers[vcpu].backlog;
         if backlog.is_zero() {
-            Pick::Run { vcpu, limit: Some(self.quantum), claim: Claim::Spare }
+            Pick::Run { vcpu, limit: Some(self.quantum), entitlement: Entitlement::Spare }
         } else {
-            Pick::Run { vcpu, limit: Some(backlog.min(self.quantum)), claim: Claim::Arrears }
+            Pick::Run {
+                vcpu,
+                limit: Some(backlog.min(self.quantum)),
+                entitlement: Entitlement::Arrears,
+            }
         }
     }
 
@@ -525,19 +529,19 @@ mod tests {
             }
             at.vacate(cpu);
             match edf.pick(&at, cpu) {
-                Pick::Run { vcpu, limit, claim } => (vcpu, limit.unwrap(), claim),
+                Pick::Run { vcpu, limit, entitlement } => (vcpu, limit.unwrap(), entitlement),
                 Pick::Idle => unreachable!("both want to run"),
             }
         };
         // The first period has begun as they woke, and is not judged.
-        assert_eq!(run(a, ms(4), false), (b, Span::from_ms(4), Claim::Due));
-        assert_eq!(run(b, ms(8), false), (a, Span::from_ms(10), Claim::Spare));
-        assert_eq!(run(a, ms(10), true), (a, Span::from_ms(4), Claim::Due));
+        assert_eq!(run(a, ms(4), false), (b, Span::from_ms(4), Entitlement::Due));
+        assert_eq!(run(b, ms(8), false), (a, Span::from_ms(10), Entitlement::Spare));
+        assert_eq!(run(a, ms(10), true), (a, Span::from_ms(4), Entitlement::Due));
         // `a` uses 5 ms too much, which is more than its next slice.
-        assert_eq!(run(a, ms(19), false), (b, Span::from_ms(4), Claim::Due));
-        assert_eq!(run(b, ms(20), true), (b, Span::from_ms(4), Claim::Due));
-        assert_eq!(run(b, ms(24), false), (b, Span::from_ms(3), Claim::Arrears));
-        assert_eq!(run(b, ms(26), false), (b, Span::from_ms(1), Claim::Arrears));
-        assert_eq!(run(b, ms(27), false).2, Claim::Spare);
+        assert_eq!(run(a, ms(19), false), (b, Span::from_ms(4), Entitlement::Due));
+        assert_eq!(run(b, ms(20), true), (b, Span::from_ms(4), Entitlement::Due));
+        assert_eq!(run(b, ms(24), false), (b, Span::from_ms(3), Entitlement::Arrears));
+        assert_eq!(run(b, ms(26), false), (b, Span::from_ms(1), Entitlement::Arrears));
+        assert_eq!(run(b, ms(27), false).2, Entitlement::Spare);
     }
 }

@@ -33,13 +33,13 @@ pub struct Spec {
     /// How a share is written that limits a vCPU to so much of a CPU, of every such period where
     /// the policy has periods: fields and what stands behind their `=` in a scenario. None where
     /// the policy cannot limit.
-    pub limit: Option<fn(CpuShare, Span) -> Terms>,
+    pub limit: Option<fn(CpuShare, Span) -> ShareText>,
     /// Makes the policy.
     pub build: fn(&Values, Topology) -> Box<dyn Policy>,
 }
 
 /// Fields of a share as one would write them in a scenario: names, and what stands behind the `=`.
-pub type Terms = Vec<(&'static str, String)>;
+pub type ShareText = Vec<(&'static str, String)>;
 
 /// What a share promises: what the metrics hold the machine to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -394,7 +394,7 @@ impl Field {
 }
 
 /// The slice of a period that is so much of a CPU, as one would write it, and the period.
-pub(crate) fn slice_of(share: CpuShare, period: Span) -> Terms {
+pub(crate) fn slice_of(share: CpuShare, period: Span) -> ShareText {
     let slice = u128::from(share.ppm()) * u128::from(period.ns()) / 1_000_000;
     let slice = Span::from_ns(u64::try_from(slice).unwrap_or(u64::MAX));
     let text = |span| alloc::format!("\"{span}\"");

@@ -31,8 +31,8 @@ use crate::admission::Load;
 use crate::field::{distance, slice_of};
 use crate::queue::Queues;
 use crate::{
-    Account, AdmitError, Claim, Field, Kind, Moment, Pick, Policy, Promise, Roster, Spec, Topology,
-    Values,
+    Account, AdmitError, Entitlement, Field, Kind, Moment, Pick, Policy, Promise, Roster, Spec,
+    Topology, Values,
 };
 
 const RESERVE: Field =
@@ -249,8 +249,8 @@ impl Policy for Gedf {
         };
         let vcpu = at.occupant(cpu).filter(stays).unwrap_or(first);
         let server = &self.servers[vcpu];
-        let claim = if server.level == 0 { Claim::Due } else { Claim::Spare };
-        Pick::Run { vcpu, limit: Some(server.remaining), claim }
+        let entitlement = if server.level == 0 { Entitlement::Due } else { Entitlement::Spare };
+        Pick::Run { vcpu, limit: Some(server.remaining), entitlement }
     }
 
     fn alarm(&self, cpu: CpuId) -> Option<Time> {

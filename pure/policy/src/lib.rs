@@ -35,7 +35,7 @@ use core::fmt;
 
 use slackline_units::{CpuId, CpuSet, CpuShare, Reservation, ReservationError, Span, Time, VcpuId};
 
-pub use field::{Field, FieldError, Given, Kind, Promise, Spec, Terms, Value, Values, nearest};
+pub use field::{Field, FieldError, Given, Kind, Promise, ShareText, Spec, Value, Values, nearest};
 pub use moment::Moment;
 pub use roster::Roster;
 
@@ -136,13 +136,13 @@ pub enum Pick {
         /// For how long at most; no limit means until something else happens.
         limit: Option<Span>,
         /// By what right.
-        claim: Claim,
+        entitlement: Entitlement,
     },
 }
 
 /// By what right a vCPU runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Claim {
+pub enum Entitlement {
     /// The policy owes it this time: it comes before everything else on the CPU.
     Due,
     /// The policy owed it this time earlier, when it was not given: it comes before all others that

@@ -14,7 +14,7 @@ use std::panic::Location;
 use std::sync::Mutex;
 
 use slackline_host::policy::{Account, Given, Spec, Topology, Values};
-use slackline_host::{Fact, Hands, Host, Order, Outcome, Report, Used};
+use slackline_host::{Fact, Host, Machine, Order, Outcome, Report, Used};
 use slackline_trace::Record;
 use slackline_units::{CpuId, DomId, Span, Time, VcpuId};
 
@@ -33,7 +33,7 @@ pub(crate) fn picture_on(threads: usize, policy: &str, drawing: &str) {
     let (cpus, vcpus): (Vec<_>, Vec<_>) =
         lines.into_iter().partition(|line| line.name.starts_with("cpu"));
     let topology = Topology { threads, ..Topology::flat(cpus.len()) };
-    let drawn = Machine::new(policy, &vcpus, topology).run(&vcpus);
+    let drawn = Model::new(policy, &vcpus, topology).run(&vcpus);
     let expected: Vec<&str> = cpus.iter().map(|line| line.timeline).collect();
     if drawn == expected {
         return;
@@ -63,7 +63,7 @@ pub(crate) struct Turn {
 /// at the start, and the others in their order when it has been `alone` for that long.
 pub(crate) fn turns(policy: &str, drawing: &str, alone: Span, count: usize) -> Vec<Turn> {
     let vcpus: Vec<Line<'_>> = drawing.lines().filter_map(Line::read).collect();
-    let mut machine = Machine::new(policy, &vcpus, Topology::flat(1));
+    let mut machine = Model::new(policy, &vcpus, Topology::flat(1));
     for index in 0..vcpus.len() {
         let share = machine.shares[index].clone();
         machine.step(Fact::Joined(vcpu(index), (&share).into()));
@@ -113,7 +113,7 @@ fn given<'a>(word: &&'a str) -> (&'a str, Given<'a>) {
 }
 
 /// A machine without any costs.
-struct Machine {
+struct Model {
     host: Host,
     shares: Vec<Values>,
     state: State,
@@ -128,7 +128,7 @@ struct State {
     now: Time,
 }
 
-impl Hands for State {
+impl Machine for State {
     fn measure(&mut self, cpu: CpuId, now: Time) -> Option<Used> {
         let (vcpu, _, since) = self.running.get_mut(&cpu)?;
         let from = std::mem::replace(since, now);
@@ -161,8 +161,8 @@ fn vcpu(index: usize) -> VcpuId {
     VcpuId::new(number, DomId::new(number), 0)
 }
 
-impl Machine {
-    fn new(policy: &str, vcpus: &[Line<'_>], topology: Topology) -> Machine {
+impl Model {
+    fn new(policy: &str, vcpus: &[Line<'_>], topology: Topology) -> Model {
         let words: Vec<&str> = policy.split_whitespace().collect();
         let spec: &Spec = slackline_host::policy::find(words[0]).expect("a policy of that name");
         let values = Values::read(spec.policy_fields, words[1..].iter().map(given));
@@ -171,7 +171,7 @@ impl Machine {
             Values::read(spec.share_fields, line.share.iter().map(given)).expect("a share")
         };
         let shares = vcpus.iter().map(share).collect();
-        Machine { host, shares, state: State::default(), trace: Vec::new() }
+        Model { host, shares, state: State::default(), trace: Vec::new() }
     }
 
     /// What each CPU did, a letter a column.

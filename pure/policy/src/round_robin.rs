@@ -16,7 +16,7 @@ use slackline_units::{CpuId, CpuSet, Span, VcpuId};
 
 use crate::line::Line;
 use crate::{
-    Account, AdmitError, Claim, Field, Moment, Pick, Policy, Roster, Spec, TurnEnd, Values,
+    Account, AdmitError, Entitlement, Field, Moment, Pick, Policy, Roster, Spec, TurnEnd, Values,
 };
 
 const RULES: Field = Field::choice(
@@ -104,7 +104,7 @@ impl Policy for RoundRobin {
         };
         // A turn that ends at this very instant, or ended while a timer was late, ends at the next.
         let limit = self.quantum.left_after(self.used[vcpu]).max(Span::from_ns(1));
-        Pick::Run { vcpu, limit: Some(limit), claim: Claim::Due }
+        Pick::Run { vcpu, limit: Some(limit), entitlement: Entitlement::Due }
     }
 
     fn account(&self, vcpu: VcpuId) -> Account {

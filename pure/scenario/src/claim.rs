@@ -7,7 +7,7 @@ use slackline_units::Span;
 use crate::Domain;
 use crate::domain::Names;
 use crate::error::ErrorKind;
-use crate::table::{Fault, Item, Source, Table, decimal, percentage, shown};
+use crate::table::{Item, Mistake, Source, Table, decimal, percentage, shown};
 
 /// What should come of a run. Which metrics there are is known to whoever checks it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -163,7 +163,7 @@ impl Claim {
         table: Table<'_>,
         domains: &[Domain],
         names: &Names,
-    ) -> Result<Claim, Fault> {
+    ) -> Result<Claim, Mistake> {
         let table = table.allow(KEYS)?;
         let that = table.need("that", "that = \"share of web\"")?;
         let words = that.text()?.split_whitespace().collect::<Vec<_>>().join(" ");
@@ -203,7 +203,7 @@ const PLAIN: [Plain; 4] = [
 ];
 
 /// Reads what a metric must be.
-fn test(item: &Item<'_>) -> Result<Test, Fault> {
+fn test(item: &Item<'_>) -> Result<Test, Mistake> {
     let words = item.text()?.split_whitespace().collect::<Vec<_>>();
     let text = words.join(" ");
     for (prefix, test) in PLAIN {
@@ -229,7 +229,7 @@ fn test(item: &Item<'_>) -> Result<Test, Fault> {
     Ok(Test::WithinPoints { tolerance_ppm, of })
 }
 
-fn amount(item: &Item<'_>, text: &str) -> Result<Amount, Fault> {
+fn amount(item: &Item<'_>, text: &str) -> Result<Amount, Mistake> {
     let read = || {
         if text.ends_with('%') {
             let (negative, text) =

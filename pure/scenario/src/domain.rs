@@ -7,7 +7,7 @@ use slackline_units::{DomId, Span, Time, VcpuId};
 
 use crate::error::ErrorKind;
 use crate::io::Guest;
-use crate::table::{Fault, Item, Source, Table, shown};
+use crate::table::{Item, Mistake, Source, Table, shown};
 use crate::{Domain, LiveSubject, MOST_STEPS, MOST_VCPUS, Threads};
 use crate::{parameters, terms};
 
@@ -42,9 +42,9 @@ pub(crate) struct Names {
 }
 
 /// Reads all domains.
-pub(crate) fn read(run: &Run<'_>, tables: &[Table<'_>]) -> Result<(Vec<Domain>, Names), Fault> {
+pub(crate) fn read(run: &Run<'_>, tables: &[Table<'_>]) -> Result<(Vec<Domain>, Names), Mistake> {
     if tables.is_empty() {
-        return Err(Fault::new(0, ErrorKind::NoDomain));
+        return Err(Mistake::new(0, ErrorKind::NoDomain));
     }
     let mut all = All { run, domains: Vec::new(), names: Names::default(), size: Size::default() };
     for table in tables {
@@ -60,7 +60,7 @@ pub(crate) fn read(run: &Run<'_>, tables: &[Table<'_>]) -> Result<(Vec<Domain>, 
     Ok((all.domains, all.names))
 }
 
-fn checked_name<'a>(item: &Item<'a>) -> Result<&'a str, Fault> {
+fn checked_name<'a>(item: &Item<'a>) -> Result<&'a str, Mistake> {
     let name = item.text()?;
     let is_fine = |c: char| c.is_alphanumeric() || c == '-' || c == '_';
     // `total` is what claims call all domains together.
@@ -87,7 +87,7 @@ struct Size {
 
 impl All<'_> {
     /// Adds what one table says: a domain, or as many as it has copies.
-    fn add(&mut self, table: &Table<'_>, name: &str) -> Result<(), Fault> {
+    fn add(&mut self, table: &Table<'_>, name: &str) -> Result<(), Mistake> {
         let vcpus = table.maybe("vcpus", |item| item.count(1..=MOST_VCPUS_OF_ONE))?.unwrap_or(1);
         let copies = table.maybe("copies", |item| item.count(1..=MOST_VCPUS))?;
         let live = table.maybe("live", |item| live(&item))?;
@@ -134,7 +134,7 @@ impl All<'_> {
     }
 
     /// When it joins and leaves.
-    fn stay(&self, table: &Table<'_>) -> Result<(Time, Option<Time>), Fault> {
+    fn stay(&self, table: &Table<'_>) -> Result<(Time, Option<Time>), Mistake> {
         let joins = table.maybe("joins", |item| self.run.time(&item))?.unwrap_or(Time::START);
         let Some(item) = table.get("leaves") else { return Ok((joins, None)) };
         let leaves = self.run.time(&item)?;
@@ -146,26 +146,26 @@ impl All<'_> {
     }
 
     /// Counts what one more table adds.
-    fn grow(&mut self, table: &Table<'_>, by: &Size) -> Result<(), Fault> {
+    fn grow(&mut self, table: &Table<'_>, by: &Size) -> Result<(), Mistake> {
         self.size.vcpus += by.vcpus;
         self.size.steps += by.steps;
         let Size { vcpus, steps } = self.size;
         if vcpus > MOST_VCPUS {
-            return Err(Fault::new(table.at, ErrorKind::TooManyVcpus { vcpus }));
+            return Err(Mistake::new(table.at, ErrorKind::TooManyVcpus { vcpus }));
         }
         if steps > MOST_STEPS {
-            return Err(Fault::new(table.at, ErrorKind::TooManySteps { steps }));
+            return Err(Mistake::new(table.at, ErrorKind::TooManySteps { steps }));
         }
         Ok(())
     }
 
     /// Gives a domain its ids and puts it behind the others.
-    fn push(&mut self, mut domain: Domain, vcpus: usize, table: &Table<'_>) -> Result<(), Fault> {
+    fn push(&mut self, mut domain: Domain, vcpus: usize, table: &Table<'_>) -> Result<(), Mistake> {
         let index = self.domains.len();
         if let Some(&first) = self.names.domains.get(&domain.name) {
             let (name, line) = (domain.name, self.domains[first].line);
             let at = table.get("name").map_or(table.at, |item| item.at());
-            return Err(Fault::new(at, ErrorKind::DuplicateName { name, line }));
+            return Err(Mistake::new(at, ErrorKind::DuplicateName { name, line }));
         }
         let last = self.domains.last().and_then(|domain| domain.vcpus.last());
         let slot = last.map_or(0, |last| last.slot() + 1);
@@ -182,7 +182,7 @@ impl All<'_> {
     }
 }
 
-fn live(item: &Item<'_>) -> Result<LiveSubject, Fault> {
+fn live(item: &Item<'_>) -> Result<LiveSubject, Mistake> {
     let table = item.table("`live`")?.allow(LIVE_KEYS)?;
     let threads = table.maybe("threads", |item| item.word(THREADS))?;
     let threads = if threads == Some(1) { Threads::Vcpus } else { Threads::Process };
@@ -194,14 +194,14 @@ fn live(item: &Item<'_>) -> Result<LiveSubject, Fault> {
     }
     const WANTS: &str = "an array of texts, the first one a program";
     let argv = subject.elements(WANTS)?.into_iter().map(|item| item.text().map(str::to_owned));
-    let argv = argv.collect::<Result<Vec<String>, Fault>>()?;
+    let argv = argv.collect::<Result<Vec<String>, Mistake>>()?;
     if argv.first().is_none_or(String::is_empty) {
         return Err(subject.wrong_type(WANTS));
     }
     Ok(LiveSubject::Command { argv, threads })
 }
 
-fn check_live(table: &Table<'_>, live: &LiveSubject, vcpus: usize) -> Result<(), Fault> {
+fn check_live(table: &Table<'_>, live: &LiveSubject, vcpus: usize) -> Result<(), Mistake> {
     let (LiveSubject::Command { threads, .. } | LiveSubject::Pid { threads, .. }) = *live;
     if let (Some(item), Threads::Process, 2..) = (table.get("vcpus"), threads, vcpus) {
         return Err(item.fault(ErrorKind::VcpusOfProcess { vcpus }));
@@ -216,7 +216,7 @@ fn check_live(table: &Table<'_>, live: &LiveSubject, vcpus: usize) -> Result<(),
 
 impl Names {
     /// The domain that an item names, as its index.
-    pub(crate) fn domain(&self, item: &Item<'_>, all: &[Domain]) -> Result<usize, Fault> {
+    pub(crate) fn domain(&self, item: &Item<'_>, all: &[Domain]) -> Result<usize, Mistake> {
         match self.find(item.text()?, all, item)? {
             (index, None) => Ok(index),
             (index, Some(_)) => {
@@ -233,7 +233,7 @@ impl Names {
         name: &str,
         all: &[Domain],
         item: &Item<'_>,
-    ) -> Result<(usize, Option<VcpuId>), Fault> {
+    ) -> Result<(usize, Option<VcpuId>), Mistake> {
         if let Some(&index) = self.domains.get(name) {
             return Ok((index, None));
         }
@@ -253,7 +253,7 @@ impl Names {
         Err(item.fault(ErrorKind::UnknownVcpu { name, domain: domain.name.clone(), vcpus }))
     }
 
-    fn unknown(&self, name: &str, item: &Item<'_>) -> Fault {
+    fn unknown(&self, name: &str, item: &Item<'_>) -> Mistake {
         if let Some(&copies) = self.families.get(name) {
             return item.fault(ErrorKind::NameOfCopies { name: name.to_owned(), copies });
         }

@@ -8,7 +8,7 @@ use toml::de::DeTable;
 
 use crate::domain::{self, Names};
 use crate::error::{ErrorKind, ScenarioError};
-use crate::table::{Fault, Item, Source, Table, shown};
+use crate::table::{Item, Mistake, Source, Table, shown};
 use crate::{Change, Claim, Domain, Draw, Hold, HostSpec, PolicyChoice, Scenario};
 use crate::{io, parameters, terms};
 
@@ -42,7 +42,10 @@ pub(crate) fn read(
     Ok(scenario)
 }
 
-fn scenario(source: &Source<'_>, load: &dyn Fn(&str) -> Option<String>) -> Result<Scenario, Fault> {
+fn scenario(
+    source: &Source<'_>,
+    load: &dyn Fn(&str) -> Option<String>,
+) -> Result<Scenario, Mistake> {
     let document = DeTable::parse(source.text).map_err(|error| syntax(source, &error))?;
     let root = Table::root(source, document.get_ref()).allow(KEYS)?;
     let title = root.need("title", "title = \"two web servers\"")?.text()?.to_owned();
@@ -84,17 +87,17 @@ fn scenario(source: &Source<'_>, load: &dyn Fn(&str) -> Option<String>) -> Resul
     Ok(scenario)
 }
 
-fn syntax(source: &Source<'_>, error: &toml::de::Error) -> Fault {
+fn syntax(source: &Source<'_>, error: &toml::de::Error) -> Mistake {
     let span = error.span().unwrap_or(0..0);
     let before = source.text.get(..span.start).unwrap_or("");
     let is_value = before.trim_end().ends_with('=') && !span.is_empty();
     let unquoted = is_value.then(|| source.excerpt(span.clone()));
     // A value that already begins with a quote has another fault than that it lacks them.
     let unquoted = unquoted.filter(|text| !text.contains(['"', '\'', '[', '{']));
-    Fault::new(span.start, ErrorKind::Syntax { message: shown(error.message()), unquoted })
+    Mistake::new(span.start, ErrorKind::Syntax { message: shown(error.message()), unquoted })
 }
 
-fn warmup(item: Item<'_>, length: Span) -> Result<Span, Fault> {
+fn warmup(item: Item<'_>, length: Span) -> Result<Span, Mistake> {
     let warmup = item.span()?;
     if warmup >= length {
         return Err(item.fault(ErrorKind::WarmupTooLong { warmup, length }));
@@ -102,7 +105,7 @@ fn warmup(item: Item<'_>, length: Span) -> Result<Span, Fault> {
     Ok(warmup)
 }
 
-fn policy(item: Item<'_>) -> Result<PolicyChoice, Fault> {
+fn policy(item: Item<'_>) -> Result<PolicyChoice, Mistake> {
     let example = "a table, as in { name = \"edf\" }";
     let table = item.table("`policy`").map_err(|_| item.wrong_type(example))?;
     let name = table.need("name", "policy = { name = \"edf\" }")?;
@@ -113,19 +116,19 @@ fn policy(item: Item<'_>) -> Result<PolicyChoice, Fault> {
 fn policies(
     item: Item<'_>,
     chosen: &PolicyChoice,
-) -> Result<BTreeMap<&'static str, Values>, Fault> {
+) -> Result<BTreeMap<&'static str, Values>, Mistake> {
     let mut policies = BTreeMap::new();
     for item in item.table("`policies`")?.items() {
         let spec = parameters::policy(item.key, item.key_at)?;
         if spec.name == chosen.spec.name {
-            return Err(Fault::new(item.key_at, ErrorKind::PolicyTwice { spec }));
+            return Err(Mistake::new(item.key_at, ErrorKind::PolicyTwice { spec }));
         }
         policies.insert(spec.name, parameters::of_policy(spec, &item.table("`policies`")?)?);
     }
     Ok(policies)
 }
 
-fn host(table: Option<Table<'_>>) -> Result<HostSpec, Fault> {
+fn host(table: Option<Table<'_>>) -> Result<HostSpec, Mistake> {
     let mut host = HostSpec {
         cpus: 1,
         threads_per_core: 1,
@@ -163,7 +166,7 @@ fn host(table: Option<Table<'_>>) -> Result<HostSpec, Fault> {
 }
 
 /// How many of `all` make a group, so that no group is smaller than the others.
-fn divisor(item: &Item<'_>, all: usize) -> Result<usize, Fault> {
+fn divisor(item: &Item<'_>, all: usize) -> Result<usize, Mistake> {
     let size = item.count(1..=all)?;
     if !all.is_multiple_of(size) {
         return Err(item.fault(ErrorKind::Uneven { written: item.written(), all }));
@@ -176,7 +179,7 @@ fn change(
     table: Table<'_>,
     domains: &[Domain],
     names: &Names,
-) -> Result<Change, Fault> {
+) -> Result<Change, Mistake> {
     let table = table.allow(CHANGE_KEYS)?;
     let at = table.need("at", "at = \"5s\"")?;
     let whose = table.need("domain", "domain = \"web\"")?;
@@ -195,7 +198,7 @@ fn change(
     let hold = table.maybe("paused", |item| item.flag())?;
     let hold = hold.map(|paused| if paused { Hold::Pause } else { Hold::Release });
     if shares.is_empty() && cpus.is_none() && hold.is_none() {
-        return Err(Fault::new(table.at, ErrorKind::EmptyChange));
+        return Err(Mistake::new(table.at, ErrorKind::EmptyChange));
     }
     let (line, _) = run.source.position(table.at);
     Ok(Change { at: time, domain, vcpu, cpus, hold, line, shares })
@@ -203,7 +206,7 @@ fn change(
 
 impl domain::Run<'_> {
     /// A time before the end of the run, as its distance from the start.
-    pub(crate) fn time(&self, item: &Item<'_>) -> Result<Time, Fault> {
+    pub(crate) fn time(&self, item: &Item<'_>) -> Result<Time, Mistake> {
         let span = item.span()?;
         if span >= self.length {
             let (written, length) = (item.written(), self.length);

@@ -4,7 +4,7 @@ use slackline_units::Span;
 
 use crate::domain::Run;
 use crate::error::ErrorKind;
-use crate::table::{Fault, Item, Table, shown};
+use crate::table::{Item, Mistake, Table, shown};
 use crate::{Draw, LONGEST, Program, Step};
 
 /// All kinds: those that need no devices are read here, the others with the devices.
@@ -23,7 +23,7 @@ pub(crate) const KINDS: &[&str] = &[
 ];
 
 /// Reads `work` of one of the [`KINDS`] that need no devices.
-pub(crate) fn program(run: &Run<'_>, item: &Item<'_>, kind: &str) -> Result<Program, Fault> {
+pub(crate) fn program(run: &Run<'_>, item: &Item<'_>, kind: &str) -> Result<Program, Mistake> {
     let table = item.table("work of kind `spin`")?;
     match kind {
         "spin" => table.allow(&["kind"]).map(|_| Program::spin()),
@@ -34,7 +34,7 @@ pub(crate) fn program(run: &Run<'_>, item: &Item<'_>, kind: &str) -> Result<Prog
     }
 }
 
-fn periodic(table: &Table<'_>) -> Result<Program, Fault> {
+fn periodic(table: &Table<'_>) -> Result<Program, Mistake> {
     let table = table.allow(&["kind", "period", "work", "deadline", "offset"])?;
     let period = table.need("period", "period = \"10ms\"")?.some_span()?;
     let work = table.need("work", "work = \"3ms\"")?.some_draw()?;
@@ -43,25 +43,25 @@ fn periodic(table: &Table<'_>) -> Result<Program, Fault> {
     Ok(Program::periodic(Step::Release { period, deadline: Some(deadline), offset }, work))
 }
 
-fn interactive(table: &Table<'_>) -> Result<Program, Fault> {
+fn interactive(table: &Table<'_>) -> Result<Program, Mistake> {
     let table = table.allow(&["kind", "compute", "sleep"])?;
     let compute = table.need("compute", "compute = \"exponential 2ms\"")?.some_draw()?;
     let sleep = table.need("sleep", "sleep = \"exponential 20ms\"")?.some_draw()?;
     Ok(Program::interactive(compute, sleep))
 }
 
-fn batch(table: &Table<'_>) -> Result<Program, Fault> {
+fn batch(table: &Table<'_>) -> Result<Program, Mistake> {
     let table = table.allow(&["kind", "total"])?;
     Ok(Program::batch(table.need("total", "total = \"30s\"")?.some_span()?))
 }
 
 /// What was recorded: runs and blocks in turn, over and over.
-fn replay(run: &Run<'_>, table: &Table<'_>) -> Result<Program, Fault> {
+fn replay(run: &Run<'_>, table: &Table<'_>) -> Result<Program, Mistake> {
     let table = table.allow(&["kind", "list", "file"])?;
     let item = table.either("list", "file")?;
     let spans = if item.key == "list" {
         let elements = item.elements("an array of lengths of time")?;
-        elements.iter().map(Item::span).collect::<Result<Vec<Span>, Fault>>()?
+        elements.iter().map(Item::span).collect::<Result<Vec<Span>, Mistake>>()?
     } else {
         let path = item.text()?;
         let text = (run.load)(path);
@@ -85,7 +85,7 @@ fn replay(run: &Run<'_>, table: &Table<'_>) -> Result<Program, Fault> {
 const HEADING: &str = "run_ns,block_ns";
 
 /// Reads lines of `run_ns,block_ns`; empty ones and those that begin with `#` say nothing.
-fn recording(item: &Item<'_>, path: &str, text: &str) -> Result<Vec<Span>, Fault> {
+fn recording(item: &Item<'_>, path: &str, text: &str) -> Result<Vec<Span>, Mistake> {
     let mut spans = Vec::new();
     let mut is_first = true;
     for (index, line) in text.lines().enumerate() {

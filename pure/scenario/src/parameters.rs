@@ -5,23 +5,23 @@ use toml::de::DeValue;
 
 use crate::Shares;
 use crate::error::{ErrorKind, Part};
-use crate::table::{Fault, Item, Table, shown};
+use crate::table::{Item, Mistake, Table, shown};
 
 /// The policy of that name, which stands at byte `at`.
-pub(crate) fn policy(name: &str, at: usize) -> Result<&'static Spec, Fault> {
-    let unknown = || Fault::new(at, ErrorKind::UnknownPolicy { name: shown(name) });
+pub(crate) fn policy(name: &str, at: usize) -> Result<&'static Spec, Mistake> {
+    let unknown = || Mistake::new(at, ErrorKind::UnknownPolicy { name: shown(name) });
     find(name).ok_or_else(unknown)
 }
 
 /// Reads parameters of a policy from a table; its `name`, if there is one, is none of them.
-pub(crate) fn of_policy(spec: &'static Spec, table: &Table<'_>) -> Result<Values, Fault> {
+pub(crate) fn of_policy(spec: &'static Spec, table: &Table<'_>) -> Result<Values, Mistake> {
     let mut items = table.items();
     items.retain(|item| item.key != "name");
     values(spec, Part::Policy, &items).map_err(|fault| fault.or_at(table.at))
 }
 
 /// Reads every share of a domain or of a change.
-pub(crate) fn shares(table: &Table<'_>) -> Result<Shares, Fault> {
+pub(crate) fn shares(table: &Table<'_>) -> Result<Shares, Mistake> {
     let Some(item) = table.get("share") else { return Ok(Shares::new()) };
     let mut shares = Shares::new();
     for item in item.table("`share`")?.items() {
@@ -42,8 +42,8 @@ struct Unplaced {
 }
 
 impl Unplaced {
-    fn or_at(self, at: usize) -> Fault {
-        Fault::new(self.at.unwrap_or(at), self.kind)
+    fn or_at(self, at: usize) -> Mistake {
+        Mistake::new(self.at.unwrap_or(at), self.kind)
     }
 }
 

@@ -11,20 +11,20 @@ use crate::{Draw, LONGEST, ParseDrawError};
 
 /// Something wrong, and the byte of the file at which it stands.
 #[derive(Debug)]
-pub(crate) struct Fault {
+pub(crate) struct Mistake {
     pub(crate) at: usize,
     pub(crate) kind: Box<ErrorKind>,
 }
 
-impl Fault {
-    pub(crate) fn new(at: usize, kind: ErrorKind) -> Fault {
-        Fault { at, kind: Box::new(kind) }
+impl Mistake {
+    pub(crate) fn new(at: usize, kind: ErrorKind) -> Mistake {
+        Mistake { at, kind: Box::new(kind) }
     }
 
     /// The same, with the domain named in which it was found.
-    pub(crate) fn of_domain(self, domain: &str) -> Fault {
+    pub(crate) fn of_domain(self, domain: &str) -> Mistake {
         let domain = domain.to_owned();
-        Fault::new(self.at, ErrorKind::OfDomain { domain, error: self.kind })
+        Mistake::new(self.at, ErrorKind::OfDomain { domain, error: self.kind })
     }
 }
 
@@ -48,7 +48,7 @@ impl<'a> Source<'a> {
         (line, before.trim_start_matches('\u{feff}').chars().count() + 1)
     }
 
-    pub(crate) fn error(&self, fault: Fault) -> ScenarioError {
+    pub(crate) fn error(&self, fault: Mistake) -> ScenarioError {
         let (line, column) = self.position(fault.at);
         ScenarioError { line, column, kind: fault.kind }
     }
@@ -110,12 +110,12 @@ impl<'a> Table<'a> {
     }
 
     /// Fails at the first key that is none of these.
-    pub(crate) fn allow(self, keys: &'static [&'static str]) -> Result<Table<'a>, Fault> {
+    pub(crate) fn allow(self, keys: &'static [&'static str]) -> Result<Table<'a>, Mistake> {
         match self.items().iter().find(|item| !keys.contains(&item.key)) {
             None => Ok(self),
             Some(item) => {
                 let (key, place) = (shown(item.key), self.place);
-                Err(Fault::new(item.key_at, ErrorKind::UnknownKey { key, place, keys }))
+                Err(Mistake::new(item.key_at, ErrorKind::UnknownKey { key, place, keys }))
             }
         }
     }
@@ -127,8 +127,12 @@ impl<'a> Table<'a> {
     }
 
     /// The value of a key that must be there; `example` shows it as one would write it.
-    pub(crate) fn need(&self, key: &'static str, example: &'static str) -> Result<Item<'a>, Fault> {
-        let missing = || Fault::new(self.at, ErrorKind::MissingKey { key, example });
+    pub(crate) fn need(
+        &self,
+        key: &'static str,
+        example: &'static str,
+    ) -> Result<Item<'a>, Mistake> {
+        let missing = || Mistake::new(self.at, ErrorKind::MissingKey { key, example });
         self.get(key).ok_or_else(missing)
     }
 
@@ -136,21 +140,25 @@ impl<'a> Table<'a> {
     pub(crate) fn maybe<T>(
         &self,
         key: &str,
-        read: impl FnOnce(Item<'a>) -> Result<T, Fault>,
-    ) -> Result<Option<T>, Fault> {
+        read: impl FnOnce(Item<'a>) -> Result<T, Mistake>,
+    ) -> Result<Option<T>, Mistake> {
         self.get(key).map(read).transpose()
     }
 
     /// The one of two keys that is there.
-    pub(crate) fn either(&self, one: &'static str, other: &'static str) -> Result<Item<'a>, Fault> {
+    pub(crate) fn either(
+        &self,
+        one: &'static str,
+        other: &'static str,
+    ) -> Result<Item<'a>, Mistake> {
         match (self.get(one), self.get(other)) {
             (Some(item), None) | (None, Some(item)) => Ok(item),
-            _ => Err(Fault::new(self.at, ErrorKind::OneOfTwo { place: self.place, one, other })),
+            _ => Err(Mistake::new(self.at, ErrorKind::OneOfTwo { place: self.place, one, other })),
         }
     }
 
     /// Every table of `[[key]]`, in the order of the file.
-    pub(crate) fn each(&self, key: &str, place: &'static str) -> Result<Vec<Table<'a>>, Fault> {
+    pub(crate) fn each(&self, key: &str, place: &'static str) -> Result<Vec<Table<'a>>, Mistake> {
         let Some(item) = self.get(key) else { return Ok(Vec::new()) };
         item.elements("an array of tables")?.iter().map(|item| item.table(place)).collect()
     }
@@ -177,15 +185,15 @@ impl<'a> Item<'a> {
         self.value.get_ref()
     }
 
-    pub(crate) fn fault(&self, kind: ErrorKind) -> Fault {
-        Fault::new(self.at(), kind)
+    pub(crate) fn fault(&self, kind: ErrorKind) -> Mistake {
+        Mistake::new(self.at(), kind)
     }
 
-    pub(crate) fn wrong_type(&self, wants: &'static str) -> Fault {
+    pub(crate) fn wrong_type(&self, wants: &'static str) -> Mistake {
         self.fault(ErrorKind::WrongType { written: self.written(), wants })
     }
 
-    pub(crate) fn table(&self, place: &'static str) -> Result<Table<'a>, Fault> {
+    pub(crate) fn table(&self, place: &'static str) -> Result<Table<'a>, Mistake> {
         let DeValue::Table(entries) = self.value() else {
             return Err(self.wrong_type("a table"));
         };
@@ -193,7 +201,7 @@ impl<'a> Item<'a> {
     }
 
     /// The elements of an array, each with the array's place and no key.
-    pub(crate) fn elements(&self, wants: &'static str) -> Result<Vec<Item<'a>>, Fault> {
+    pub(crate) fn elements(&self, wants: &'static str) -> Result<Vec<Item<'a>>, Mistake> {
         let DeValue::Array(values) = self.value() else {
             return Err(self.wrong_type(wants));
         };
@@ -207,16 +215,16 @@ impl<'a> Item<'a> {
         Ok(values.iter().map(element).collect())
     }
 
-    pub(crate) fn text(&self) -> Result<&'a str, Fault> {
+    pub(crate) fn text(&self) -> Result<&'a str, Mistake> {
         self.value().as_str().ok_or_else(|| self.wrong_type("a text"))
     }
 
-    pub(crate) fn flag(&self) -> Result<bool, Fault> {
+    pub(crate) fn flag(&self) -> Result<bool, Mistake> {
         self.value().as_bool().ok_or_else(|| self.wrong_type("true or false"))
     }
 
     /// One of some words; its index.
-    pub(crate) fn word(&self, words: &'static [&'static str]) -> Result<usize, Fault> {
+    pub(crate) fn word(&self, words: &'static [&'static str]) -> Result<usize, Mistake> {
         let word = self.text()?;
         words.iter().position(|known| *known == word).ok_or_else(|| {
             let (written, word) = (self.written(), word.to_owned());
@@ -225,7 +233,7 @@ impl<'a> Item<'a> {
     }
 
     /// A whole number.
-    pub(crate) fn number(&self, range: RangeInclusive<u64>) -> Result<u64, Fault> {
+    pub(crate) fn number(&self, range: RangeInclusive<u64>) -> Result<u64, Mistake> {
         let DeValue::Integer(number) = self.value() else {
             return Err(self.wrong_type("a whole number"));
         };
@@ -237,13 +245,13 @@ impl<'a> Item<'a> {
     }
 
     /// A whole number that counts something in memory.
-    pub(crate) fn count(&self, range: RangeInclusive<usize>) -> Result<usize, Fault> {
+    pub(crate) fn count(&self, range: RangeInclusive<usize>) -> Result<usize, Mistake> {
         let number = self.number(*range.start() as u64..=*range.end() as u64)?;
         Ok(usize::try_from(number).expect("a number below a count"))
     }
 
     /// A percentage up to 100%, in millionths.
-    pub(crate) fn percentage(&self) -> Result<u32, Fault> {
+    pub(crate) fn percentage(&self) -> Result<u32, Mistake> {
         let ppm =
             self.value().as_str().and_then(percentage).and_then(|ppm| u32::try_from(ppm).ok());
         let not = || self.fault(ErrorKind::NotAPercentage { written: self.written() });
@@ -251,7 +259,7 @@ impl<'a> Item<'a> {
     }
 
     /// A length of time, which may be zero.
-    pub(crate) fn span(&self) -> Result<Span, Fault> {
+    pub(crate) fn span(&self) -> Result<Span, Mistake> {
         let span = self.timely()?.parse().map_err(|why| self.not_a_span(why))?;
         if span > LONGEST {
             return Err(self.fault(ErrorKind::TooLong { written: self.written() }));
@@ -260,7 +268,7 @@ impl<'a> Item<'a> {
     }
 
     /// A length of time that is not zero.
-    pub(crate) fn some_span(&self) -> Result<Span, Fault> {
+    pub(crate) fn some_span(&self) -> Result<Span, Mistake> {
         let span = self.span()?;
         if span.is_zero() {
             return Err(self.fault(ErrorKind::Zero { written: self.written() }));
@@ -269,7 +277,7 @@ impl<'a> Item<'a> {
     }
 
     /// A drawn length of time, which may be zero.
-    pub(crate) fn draw(&self) -> Result<Draw, Fault> {
+    pub(crate) fn draw(&self) -> Result<Draw, Mistake> {
         let text = self.timely()?;
         let draw: Draw = text.parse().map_err(|why| match why {
             ParseDrawError::NotASpan { text: part, why } if part == text.trim() => {
@@ -290,7 +298,7 @@ impl<'a> Item<'a> {
     }
 
     /// A drawn length of time that is not always zero.
-    pub(crate) fn some_draw(&self) -> Result<Draw, Fault> {
+    pub(crate) fn some_draw(&self) -> Result<Draw, Mistake> {
         let draw = self.draw()?;
         if draw.scale().is_zero() {
             return Err(self.fault(ErrorKind::Zero { written: self.written() }));
@@ -299,7 +307,7 @@ impl<'a> Item<'a> {
     }
 
     /// The text of a length of time; a bare number is the one mistake everybody makes once.
-    fn timely(&self) -> Result<&'a str, Fault> {
+    fn timely(&self) -> Result<&'a str, Mistake> {
         match self.value() {
             DeValue::String(text) => Ok(text),
             DeValue::Integer(_) | DeValue::Float(_) if self.raw().starts_with('-') => {
@@ -310,11 +318,11 @@ impl<'a> Item<'a> {
         }
     }
 
-    fn not_a_draw(&self, why: ParseDrawError) -> Fault {
+    fn not_a_draw(&self, why: ParseDrawError) -> Mistake {
         self.fault(ErrorKind::NotADraw { written: self.written(), why })
     }
 
-    fn not_a_span(&self, why: ParseSpanError) -> Fault {
+    fn not_a_span(&self, why: ParseSpanError) -> Mistake {
         self.fault(ErrorKind::NotASpan { written: self.written(), why })
     }
 }

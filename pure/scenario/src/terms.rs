@@ -7,13 +7,13 @@ use slackline_units::{CpuId, CpuSet};
 
 use crate::domain::Run;
 use crate::error::ErrorKind;
-use crate::table::{Fault, Item, Table};
+use crate::table::{Item, Mistake, Table};
 use crate::{Exception, parameters};
 
 const KEYS: &[&str] = &["number", "share", "cpus"];
 
 /// Reads `cpus = [0, 1]` on a host with so many CPUs.
-pub(crate) fn cpus(item: &Item<'_>, cpus: usize) -> Result<CpuSet, Fault> {
+pub(crate) fn cpus(item: &Item<'_>, cpus: usize) -> Result<CpuSet, Mistake> {
     const WANTS: &str = "an array of CPU numbers, at least one";
     let mut set = CpuSet::NONE;
     for element in item.elements(WANTS)? {
@@ -31,7 +31,7 @@ pub(crate) fn exceptions(
     run: &Run<'_>,
     table: &Table<'_>,
     vcpus: usize,
-) -> Result<BTreeMap<u16, Exception>, Fault> {
+) -> Result<BTreeMap<u16, Exception>, Mistake> {
     let mut exceptions = BTreeMap::new();
     for table in table.each("vcpu", "a vCPU")? {
         let table = table.allow(KEYS)?;

@@ -1,6 +1,6 @@
 //! Tries the admission of a scenario without running anything.
 
-use slackline_host::{Fact, Fault, Hands, Host, Order, Outcome, Report, Terms, Used};
+use slackline_host::{Fact, Fault, Host, Machine, Order, Outcome, Report, Terms, Used};
 use slackline_scenario::Scenario;
 use slackline_units::{CpuId, Time};
 
@@ -10,7 +10,7 @@ use crate::{RunError, declined};
 /// A machine on which nothing ever runs.
 struct Nothing;
 
-impl Hands for Nothing {
+impl Machine for Nothing {
     fn measure(&mut self, _: CpuId, _: Time) -> Option<Used> {
         None
     }

@@ -4,7 +4,7 @@
 //! Time on a CPU is used time from the moment of the order, as a scheduler measures it; the first
 //! `switch` of it (and `migrate` more, coming from another CPU) does no work for the guest.
 
-use slackline_host::{Hands, Order, Outcome, Used};
+use slackline_host::{Machine, Order, Outcome, Used};
 use slackline_scenario::{Draw, HostSpec, Purpose, Scenario, Stream};
 use slackline_units::{CpuId, Span, Time, VcpuId};
 
@@ -308,17 +308,17 @@ impl Cpu {
 }
 
 /// What the host has its orders carried out by.
-pub(crate) struct Machine<'a> {
+pub(crate) struct Hardware<'a> {
     now: Time,
     pub(crate) cpus: Cpus,
     pub(crate) guests: Guests<'a>,
     pub(crate) queue: Queue,
 }
 
-impl<'a> Machine<'a> {
-    pub(crate) fn new(scenario: &'a Scenario) -> Machine<'a> {
+impl<'a> Hardware<'a> {
+    pub(crate) fn new(scenario: &'a Scenario) -> Hardware<'a> {
         let (cpus, guests) = (Cpus::new(scenario), Guests::new(scenario));
-        Machine { now: Time::START, cpus, guests, queue: Queue::new() }
+        Hardware { now: Time::START, cpus, guests, queue: Queue::new() }
     }
 
     /// Time passes.
@@ -328,7 +328,7 @@ impl<'a> Machine<'a> {
     }
 }
 
-impl Hands for Machine<'_> {
+impl Machine for Hardware<'_> {
     #[inline(always)]
     fn measure(&mut self, cpu: CpuId, now: Time) -> Option<Used> {
         let this = &mut self.cpus.cpus[cpu.index()];

@@ -27,7 +27,7 @@ use thiserror::Error;
 
 use action::{Action, Shares, What, actions};
 pub use admission::admit;
-use cpu::{Machine, Timer};
+use cpu::{Hardware, Timer};
 use guest::Need;
 use queue::Event;
 
@@ -56,7 +56,7 @@ pub enum RunError {
 
 /// What a run has to tell besides its trace.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Outcome {
+pub struct Finished {
     /// Changes that could not be admitted: when, of whom, and why.
     pub declined: Vec<(Time, VcpuId, AdmitError)>,
     /// How many events were handled.
@@ -67,14 +67,14 @@ pub struct Outcome {
 ///
 /// # Errors
 /// When the set cannot be admitted, a share is missing, or the contract is broken.
-pub fn run<S: Sink>(scenario: &Scenario, sink: &mut S) -> Result<Outcome, RunError> {
+pub fn run<S: Sink>(scenario: &Scenario, sink: &mut S) -> Result<Finished, RunError> {
     Sim::new(scenario).run(sink)
 }
 
 struct Sim<'a> {
     scenario: &'a Scenario,
     host: Host,
-    machine: Machine<'a>,
+    machine: Hardware<'a>,
     io: Option<io::Io<'a>>,
     shares: Shares<'a>,
     /// Who is held, with or without work.
@@ -84,7 +84,7 @@ struct Sim<'a> {
     end: Time,
     /// When the scenario acts next, or it ends.
     next_stop: Time,
-    outcome: Outcome,
+    outcome: Finished,
 }
 
 impl<'a> Sim<'a> {
@@ -98,20 +98,20 @@ impl<'a> Sim<'a> {
                 &scenario.policy.values,
                 scenario.host.topology(),
             ),
-            machine: Machine::new(scenario),
+            machine: Hardware::new(scenario),
             io: io::Io::new(scenario),
             shares: Shares::new(scenario),
             paused: BTreeSet::new(),
             actions,
             end: Time::START + scenario.length,
             next_stop: Time::START,
-            outcome: Outcome::default(),
+            outcome: Finished::default(),
         };
         sim.find_next_stop();
         sim
     }
 
-    fn run<S: Sink>(mut self, sink: &mut S) -> Result<Outcome, RunError> {
+    fn run<S: Sink>(mut self, sink: &mut S) -> Result<Finished, RunError> {
         if !self.scenario.host.tick_cost.is_zero() {
             self.machine.queue.push(Time::START + self.scenario.host.tick, Event::Tick, 0);
         }

@@ -2,7 +2,7 @@
 //! instant.
 
 use slackline_scenario::Scenario;
-use slackline_sim::Outcome;
+use slackline_sim::Finished;
 use slackline_trace::{RanEnd, Record};
 use slackline_units::{Span, Time};
 
@@ -10,7 +10,7 @@ const fn ms(ms: u64) -> Time {
     Time::from_ns(ms * 1_000_000)
 }
 
-fn run(policy: &str, rest: &str) -> (Vec<Record>, Outcome) {
+fn run(policy: &str, rest: &str) -> (Vec<Record>, Finished) {
     let text = format!("title = 't'\nlength = '100ms'\npolicy = {{ {policy} }}\n{rest}");
     let scenario = Scenario::read(&text).unwrap_or_else(|error| panic!("{}: {error}", error.line));
     let mut records: Vec<Record> = Vec::new();

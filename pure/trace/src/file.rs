@@ -315,18 +315,18 @@ pub struct Reader<R: Read> {
 }
 
 /// What can go wrong inside a record, before it is known where.
-enum Fault {
+enum Damage {
     Io(io::Error),
     Damaged,
 }
 
-impl From<io::Error> for Fault {
-    fn from(error: io::Error) -> Fault {
-        Fault::Io(error)
+impl From<io::Error> for Damage {
+    fn from(error: io::Error) -> Damage {
+        Damage::Io(error)
     }
 }
 
-type Part<T> = Result<T, Fault>;
+type Part<T> = Result<T, Damage>;
 
 impl<R: Read> Reader<R> {
     /// Reads the header. Give it something buffered.
@@ -398,13 +398,13 @@ impl<R: Read> Reader<R> {
         Ok(())
     }
 
-    fn explain(&self, fault: Fault) -> ReadError {
+    fn explain(&self, fault: Damage) -> ReadError {
         match fault {
-            Fault::Io(error) if error.kind() == io::ErrorKind::UnexpectedEof => {
+            Damage::Io(error) if error.kind() == io::ErrorKind::UnexpectedEof => {
                 ReadError::Truncated { records: self.records }
             }
-            Fault::Io(error) => ReadError::Io(error),
-            Fault::Damaged => ReadError::Damaged { records: self.records },
+            Damage::Io(error) => ReadError::Io(error),
+            Damage::Damaged => ReadError::Damaged { records: self.records },
         }
     }
 
@@ -422,10 +422,10 @@ impl<R: Read> Reader<R> {
         self.header.scenario = self.text()?;
         let count = self.number()?;
         for _ in 0..count {
-            let slot = u32::try_from(self.number()?).map_err(|_| Fault::Damaged)?;
-            let domain = u32::try_from(self.number()?).map_err(|_| Fault::Damaged)?;
-            let number = u16::try_from(self.number()?).map_err(|_| Fault::Damaged)?;
-            let id = VcpuId::checked(slot, DomId::new(domain), number).ok_or(Fault::Damaged)?;
+            let slot = u32::try_from(self.number()?).map_err(|_| Damage::Damaged)?;
+            let domain = u32::try_from(self.number()?).map_err(|_| Damage::Damaged)?;
+            let number = u16::try_from(self.number()?).map_err(|_| Damage::Damaged)?;
+            let id = VcpuId::checked(slot, DomId::new(domain), number).ok_or(Damage::Damaged)?;
             let name = self.text()?;
             self.header.vcpus.push(VcpuName { id, name });
         }
@@ -444,7 +444,7 @@ impl<R: Read> Reader<R> {
                 let reservation = if slice == NOTHING {
                     None
                 } else {
-                    Some(Reservation::new(slice_span, period).map_err(|_| Fault::Damaged)?)
+                    Some(Reservation::new(slice_span, period).map_err(|_| Damage::Damaged)?)
                 };
                 Record::Promised { at, vcpu, reservation, exact: self.number()? != 0 }
             }
@@ -475,14 +475,14 @@ impl<R: Read> Reader<R> {
             15 => {
                 let (at, by, of) = (self.time()?, self.vcpu()?, self.vcpu()?);
                 let used = Span::from_ns(self.number()?);
-                let mut count = || u32::try_from(self.number()?).map_err(|_| Fault::Damaged);
+                let mut count = || u32::try_from(self.number()?).map_err(|_| Damage::Damaged);
                 let (received, sent) = (count()?, count()?);
                 let (requests, events) = (count()?, count()?);
                 let service = Service { used, received, sent, requests, events };
                 Record::Served { at, by, of, service }
             }
             16 => Record::Moved { at: self.time()?, vcpu: self.vcpu()?, bytes: self.number()? },
-            _ => return Err(Fault::Damaged),
+            _ => return Err(Damage::Damaged),
         })
     }
 
@@ -491,7 +491,7 @@ impl<R: Read> Reader<R> {
         let from = self.before(to)?;
         let used_to = self.before(to)?;
         if from > used_to || used_to > to {
-            return Err(Fault::Damaged);
+            return Err(Damage::Damaged);
         }
         let granted = Some(Span::from_ns(self.number()?)).filter(|granted| !granted.is_zero());
         let late = Span::from_ns(self.number()?);
@@ -502,7 +502,7 @@ impl<R: Read> Reader<R> {
             2 => RanEnd::Preempted,
             3 => RanEnd::Yielded,
             4 => RanEnd::Over,
-            _ => return Err(Fault::Damaged),
+            _ => return Err(Damage::Damaged),
         };
         let due = flags & 8 != 0;
         Ok(Record::Ran { vcpu, cpu, from, to, used: used_to - from, granted, late, end, due })
@@ -524,12 +524,12 @@ impl<R: Read> Reader<R> {
                 return Ok(value);
             }
         }
-        Err(Fault::Damaged)
+        Err(Damage::Damaged)
     }
 
     fn index(&mut self, limit: usize) -> Part<usize> {
-        let value = usize::try_from(self.number()?).map_err(|_| Fault::Damaged)?;
-        (value <= limit).then_some(value).ok_or(Fault::Damaged)
+        let value = usize::try_from(self.number()?).map_err(|_| Damage::Damaged)?;
+        (value <= limit).then_some(value).ok_or(Damage::Damaged)
     }
 
     fn text(&mut self) -> Part<String> {
@@ -538,20 +538,20 @@ impl<R: Read> Reader<R> {
         let mut bytes = Vec::new();
         let taken = self.input.by_ref().take(length).read_to_end(&mut bytes)?;
         if taken as u64 != length {
-            return Err(Fault::Io(io::ErrorKind::UnexpectedEof.into()));
+            return Err(Damage::Io(io::ErrorKind::UnexpectedEof.into()));
         }
         self.hash = fnv(self.hash, &bytes);
-        String::from_utf8(bytes).map_err(|_| Fault::Damaged)
+        String::from_utf8(bytes).map_err(|_| Damage::Damaged)
     }
 
     fn vcpu(&mut self) -> Part<VcpuId> {
         let slot = self.number()?;
         let known = self.header.vcpus.iter();
-        let at = usize::try_from(slot).map_err(|_| Fault::Damaged)?;
+        let at = usize::try_from(slot).map_err(|_| Damage::Damaged)?;
         // Slots are dense, so the row is nearly always where the slot says.
         let named = self.header.vcpus.get(at).filter(|named| named.id.slot() == at);
         let named = named.or_else(|| known.into_iter().find(|named| named.id.slot() == at));
-        named.map(|named| named.id).ok_or(Fault::Damaged)
+        named.map(|named| named.id).ok_or(Damage::Damaged)
     }
 
     fn cpu(&mut self) -> Part<CpuId> {

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use super::code::{Code, has_word};
-use super::{Fault, Source, find};
+use super::{Finding, Source, find};
 
 /// The most lines of a function, from its signature to its last brace.
 const MOST: usize = 70;
@@ -77,11 +77,11 @@ fn name_of(rest: &str) -> String {
 
 /// Compares all functions with the limit and the list.
 #[must_use]
-pub fn check(sources: &[Source]) -> Vec<Fault> {
+pub fn check(sources: &[Source]) -> Vec<Finding> {
     let mut faults = Vec::new();
     let mut listed = match find(sources, LIST).map(|list| read_list(&list.text)) {
         Some(Ok(listed)) => listed,
-        Some(Err(line)) => return vec![Fault::new(LIST, line, "not `path name lines`")],
+        Some(Err(line)) => return vec![Finding::new(LIST, line, "not `path name lines`")],
         None => BTreeMap::new(),
     };
     for source in sources {
@@ -96,17 +96,17 @@ pub fn check(sources: &[Source]) -> Vec<Fault> {
                 }
                 Some((at, most)) if lines < most => {
                     let says = format!("{} has {lines} lines now; say so here", key.1);
-                    faults.push(Fault::new(LIST, at, says));
+                    faults.push(Finding::new(LIST, at, says));
                     continue;
                 }
                 _ => continue,
             };
-            faults.push(Fault::new(&source.path, line, fault));
+            faults.push(Finding::new(&source.path, line, fault));
         }
     }
     for ((path, name), (line, _)) in listed {
         let says = format!("{name} in {path} is gone or short enough; take it off the list");
-        faults.push(Fault::new(LIST, line, says));
+        faults.push(Finding::new(LIST, line, says));
     }
     faults
 }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use super::{Fault, Source, find};
+use super::{Finding, Source, find};
 use crate::metadata::{Crate, Metadata};
 
 /// The file with the table.
@@ -104,39 +104,39 @@ impl<'a> Graph<'a> {
 
 /// Compares the table with cargo, and looks at the rest of its file.
 #[must_use]
-pub fn check(sources: &[Source], metadata: &Metadata) -> Vec<Fault> {
+pub fn check(sources: &[Source], metadata: &Metadata) -> Vec<Finding> {
     let graph = Graph { crates: &metadata.crates };
     let mut faults = check_halves(&graph);
     let Some(source) = find(sources, FILE) else {
-        faults.push(Fault::new(FILE, 1, "there is none"));
+        faults.push(Finding::new(FILE, 1, "there is none"));
         return faults;
     };
     let length = source.text.lines().count();
     if length > LENGTH {
-        faults.push(Fault::new(FILE, LENGTH + 1, format!("{length} lines, {LENGTH} at most")));
+        faults.push(Finding::new(FILE, LENGTH + 1, format!("{length} lines, {LENGTH} at most")));
     }
     let Some(rows) = table(&source.text) else {
-        faults.push(Fault::new(FILE, 1, "no table `| Crate | May use | Must never use |`"));
+        faults.push(Finding::new(FILE, 1, "no table `| Crate | May use | Must never use |`"));
         return faults;
     };
     for one in &metadata.crates {
         if !super::code::has_word(&source.text, one.name()) {
-            faults.push(Fault::new(FILE, 1, format!("{} is not mentioned", one.name())));
+            faults.push(Finding::new(FILE, 1, format!("{} is not mentioned", one.name())));
         }
         match rows.iter().find(|row| row.name == one.name()) {
             Some(row) => faults.extend(check_row(&graph, row, one)),
-            None => faults.push(Fault::new(FILE, 1, format!("no row for {}", one.name()))),
+            None => faults.push(Finding::new(FILE, 1, format!("no row for {}", one.name()))),
         }
     }
     for row in rows.iter().filter(|row| graph.crates.iter().all(|one| one.name() != row.name)) {
-        faults.push(Fault::new(FILE, row.line, format!("there is no crate {}", row.name)));
+        faults.push(Finding::new(FILE, row.line, format!("there is no crate {}", row.name)));
     }
     faults
 }
 
-fn check_row(graph: &Graph<'_>, row: &Row, one: &Crate) -> Vec<Fault> {
+fn check_row(graph: &Graph<'_>, row: &Row, one: &Crate) -> Vec<Finding> {
     let mut faults = Vec::new();
-    let mut fault = |says: String| faults.push(Fault::new(FILE, row.line, says));
+    let mut fault = |says: String| faults.push(Finding::new(FILE, row.line, says));
     let mut may = BTreeSet::new();
     for item in &row.may {
         let meant = graph.meant(item);
@@ -165,18 +165,18 @@ fn check_row(graph: &Graph<'_>, row: &Row, one: &Crate) -> Vec<Fault> {
 }
 
 /// What no table can allow.
-fn check_halves(graph: &Graph<'_>) -> Vec<Fault> {
+fn check_halves(graph: &Graph<'_>) -> Vec<Finding> {
     let mut faults = Vec::new();
     for one in graph.crates.iter().filter(|one| one.folder.starts_with("pure/")) {
         let manifest = format!("{}/Cargo.toml", one.folder);
         for other in graph.ours(one).filter(|other| !other.folder.starts_with("pure/")) {
             let says = format!("pure/ depends on {}", other.folder);
-            faults.push(Fault::new(&manifest, 1, says));
+            faults.push(Finding::new(&manifest, 1, says));
         }
         if ALONE.contains(&one.name()) {
             let foreign = one.normal.iter().filter(|name| graph.by_package(name).is_none());
             let says = |name| format!("{} has no dependencies but ours, not {name}", one.name());
-            faults.extend(foreign.map(|name| Fault::new(&manifest, 1, says(name))));
+            faults.extend(foreign.map(|name| Finding::new(&manifest, 1, says(name))));
         }
     }
     faults

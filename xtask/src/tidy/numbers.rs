@@ -1,7 +1,7 @@
 //! SPECIFICATION.md: each number we promise names what holds it, and that is there.
 
 use super::graph::cells;
-use super::{Fault, Source, find};
+use super::{Finding, Source, find};
 
 /// The file with the numbers.
 const FILE: &str = "SPECIFICATION.md";
@@ -40,9 +40,9 @@ pub fn holders(cells: &[String]) -> Vec<Holder> {
 
 /// Checks every row of every table that has a number in it.
 #[must_use]
-pub fn check(sources: &[Source]) -> Vec<Fault> {
+pub fn check(sources: &[Source]) -> Vec<Finding> {
     let Some(source) = find(sources, FILE) else {
-        return vec![Fault::new(FILE, 1, "there is none")];
+        return vec![Finding::new(FILE, 1, "there is none")];
     };
     let mut faults = Vec::new();
     let mut in_table = false;
@@ -58,10 +58,10 @@ pub fn check(sources: &[Source]) -> Vec<Fault> {
         let held_by = holders(&cells);
         if held_by.is_empty() {
             let says = "a number without `test: …`, `bench: …`, `scenario: …` or `pending`";
-            faults.push(Fault::new(FILE, number, says));
+            faults.push(Finding::new(FILE, number, says));
         }
         let missing = held_by.iter().filter_map(|holder| missing(holder, sources));
-        faults.extend(missing.map(|what| Fault::new(FILE, number, format!("no {what}"))));
+        faults.extend(missing.map(|what| Finding::new(FILE, number, format!("no {what}"))));
     }
     faults
 }

@@ -6,7 +6,7 @@ use anyhow::{Context, Result};
 use toml::Table;
 
 use super::licence::is_met;
-use super::{Fault, Source, find};
+use super::{Finding, Source, find};
 use crate::metadata::Metadata;
 
 /// The file that says what we take.
@@ -20,7 +20,7 @@ const LIST: &str = "# What each direct dependency is for:";
 /// # Errors
 ///
 /// When there is no such file, or none that can be read.
-pub fn check(sources: &[Source], metadata: &Metadata) -> Result<Vec<Fault>> {
+pub fn check(sources: &[Source], metadata: &Metadata) -> Result<Vec<Finding>> {
     let source = find(sources, FILE).with_context(|| format!("there is no {FILE}"))?;
     let table: Table = source.text.parse().with_context(|| format!("{FILE} is no TOML"))?;
     let allowed = strings(&table, "licenses", "allow", None);
@@ -28,7 +28,7 @@ pub fn check(sources: &[Source], metadata: &Metadata) -> Result<Vec<Fault>> {
     let mut faults = Vec::new();
     for package in &metadata.foreign {
         let (name, version) = (&package.name, &package.version);
-        let mut fault = |says: String| faults.push(Fault::new("Cargo.lock", 1, says));
+        let mut fault = |says: String| faults.push(Finding::new("Cargo.lock", 1, says));
         if banned.contains(name) {
             fault(format!("{name} {version} is banned, see {FILE}"));
         }
@@ -54,7 +54,7 @@ fn strings(table: &Table, section: &str, list: &str, key: Option<&str>) -> Vec<S
 }
 
 /// Each direct dependency has a line that says what it is for, and each line has a dependency.
-fn check_reasons(source: &Source, metadata: &Metadata) -> Vec<Fault> {
+fn check_reasons(source: &Source, metadata: &Metadata) -> Vec<Finding> {
     let ours = |name: &&String| metadata.crates.iter().any(|one| one.package == **name);
     let all = metadata.crates.iter().flat_map(|one| one.normal.iter().chain(&one.other));
     let mut direct: BTreeSet<&str> = all.filter(|name| !ours(name)).map(String::as_str).collect();
@@ -68,9 +68,9 @@ fn check_reasons(source: &Source, metadata: &Metadata) -> Vec<Fault> {
             }
             _ => Some("not `#   name: what for`".to_owned()),
         };
-        faults.extend(fault.map(|says| Fault::new(FILE, number, says)));
+        faults.extend(fault.map(|says| Finding::new(FILE, number, says)));
     }
-    let missing = |name| Fault::new(FILE, 1, format!("does not say what {name} is for"));
+    let missing = |name| Finding::new(FILE, 1, format!("does not say what {name} is for"));
     faults.extend(direct.into_iter().map(missing));
     faults
 }

@@ -1,7 +1,7 @@
 //! What a file may look like, and the words that may not be in it.
 
 use super::code::has_word;
-use super::{Fault, Source};
+use super::{Finding, Source};
 
 /// The most characters in a line of Rust.
 const WIDTH: usize = 100;
@@ -42,13 +42,13 @@ const CHOOSING: [&str; 3] =
 
 /// Checks one file by itself.
 #[must_use]
-pub fn check(source: &Source) -> Vec<Fault> {
+pub fn check(source: &Source) -> Vec<Finding> {
     if source.is_made() {
         return sources_of_packages(source);
     }
     let mut faults = Vec::new();
     for (number, line) in (1..).zip(source.text.lines()) {
-        let mut fault = |says: String| faults.push(Fault::new(&source.path, number, says));
+        let mut fault = |says: String| faults.push(Finding::new(&source.path, number, says));
         if line.contains('\t') {
             fault("a tab".into());
         }
@@ -70,7 +70,7 @@ pub fn check(source: &Source) -> Vec<Fault> {
     }
     if is_pure(source) && source.path.ends_with("Cargo.toml") {
         let lines = (1..).zip(source.text.lines()).filter(|(_, line)| line.starts_with("serde"));
-        let fault = |(number, _)| Fault::new(&source.path, number, "serde in pure/");
+        let fault = |(number, _)| Finding::new(&source.path, number, "serde in pure/");
         faults.extend(lines.map(fault));
     }
     faults.extend(check_code(source));
@@ -81,10 +81,10 @@ fn is_pure(source: &Source) -> bool {
     source.path.starts_with("pure/")
 }
 
-fn check_code(source: &Source) -> Vec<Fault> {
+fn check_code(source: &Source) -> Vec<Finding> {
     let Some(code) = &source.code else { return Vec::new() };
     let mut faults = Vec::new();
-    let mut fault = |line, says: &str| faults.push(Fault::new(&source.path, line, says));
+    let mut fault = |line, says: &str| faults.push(Finding::new(&source.path, line, says));
     for (number, line) in (1..).zip(source.text.lines()) {
         let width = line.chars().count();
         if width > WIDTH {
@@ -149,12 +149,12 @@ fn hosts(line: &str) -> impl Iterator<Item = &str> {
 
 /// Cargo.lock says for each package where it is from: there is one place, and that is the usual
 /// one, whatever stands in for it on a machine.
-fn sources_of_packages(lock: &Source) -> Vec<Fault> {
+fn sources_of_packages(lock: &Source) -> Vec<Finding> {
     const USUAL: &str = "\"registry+https://github.com/rust-lang/crates.io-index\"";
     let lines = (1..).zip(lock.text.lines());
     let from = lines.filter_map(|(number, line)| Some((number, line.strip_prefix("source = ")?)));
     let unusual = from.filter(|(_, from)| *from != USUAL);
-    unusual.map(|(number, _)| Fault::new(&lock.path, number, "an unusual source")).collect()
+    unusual.map(|(number, _)| Finding::new(&lock.path, number, "an unusual source")).collect()
 }
 
 #[cfg(test)]

@@ -13,7 +13,7 @@ use slackline_units::{CpuId, CpuShare, Reservation, Time};
 
 use super::LimitError;
 use crate::cast::LoadOrder;
-use crate::drive::{self, LiveError, Options, Outcome};
+use crate::drive::{self, Finished, LiveError, Options};
 use crate::fence::KeeperCommand;
 
 /// What stays for everybody else, unless the target itself is so large that less is left.
@@ -23,7 +23,7 @@ const RESERVE: CpuShare = CpuShare::from_ppm(50_000);
 #[derive(Debug)]
 pub(super) struct Running {
     /// None once it has been waited for.
-    thread: Option<JoinHandle<Result<Outcome, LiveError>>>,
+    thread: Option<JoinHandle<Result<Finished, LiveError>>>,
     /// Closed to stop it, which makes the other end readable.
     stop: Option<PipeWriter>,
 }

@@ -1,9 +1,9 @@
 //! What has been ordered, told to the kernel: who is real-time and how urgent, who is stopped.
 
-use slackline_host::policy::Claim;
+use slackline_host::policy::Entitlement;
 use slackline_units::{CpuId, VcpuId};
 
-use super::{Machine, MachineError};
+use super::{LiveHost, MachineError};
 use crate::act::ActError;
 use crate::act::priority::Ladder;
 use crate::fence::Held;
@@ -25,7 +25,7 @@ enum Place {
     Beyond,
 }
 
-impl Machine {
+impl LiveHost {
     /// Tells the kernel what has been ordered, for each CPU that it concerns.
     pub(super) fn enact(&mut self) -> Result<(), MachineError> {
         for index in 0..self.lanes.lanes.len() {
@@ -38,19 +38,19 @@ impl Machine {
     }
 
     fn enact_on(&mut self, cpu: CpuId) -> Result<(), MachineError> {
-        let mut rungs = std::mem::take(&mut self.rungs);
-        self.host.rungs(cpu, &mut rungs);
+        let mut in_line = std::mem::take(&mut self.in_line);
+        self.host.in_line(cpu, &mut in_line);
         let lane = &mut self.lanes.lanes[cpu.index()];
         let turn = lane.turn;
         // Only where nobody is real-time: the others would come before the one that pays.
-        lane.is_paying = rungs.len() == 1
+        lane.is_paying = in_line.len() == 1
             && if lane.is_paying { lane.toll.owed().is_some() } else { lane.toll.is_due() };
         let raised = if lane.is_paying { 0 } else { READY };
         if let Some((vcpu, ..)) = turn {
             self.homes[vcpu.slot()] = Some(cpu);
         }
-        for rung in &rungs {
-            self.homes[rung.vcpu.slot()].get_or_insert(cpu);
+        for next in &in_line {
+            self.homes[next.vcpu.slot()].get_or_insert(cpu);
         }
         // Down first: whoever comes up must not meet the one it follows on its way.
         let mut result = Ok(());
@@ -58,13 +58,13 @@ impl Machine {
             let Some(vcpu) = self.subjects[slot].as_ref().map(|subject| subject.vcpu) else {
                 continue;
             };
-            let is_due = rungs.iter().take(raised).any(|rung| rung.vcpu == vcpu);
+            let is_due = in_line.iter().take(raised).any(|next| next.vcpu == vcpu);
             // One that has not been chosen yet has no home, and may have used more than its due: it
             // would never be chosen, and if nobody kept it from running it never would stop.
             if self.homes[slot].is_none_or(|home| home == cpu) && !is_due {
-                let is_owed = rungs.iter().any(|rung| rung.vcpu == vcpu);
+                let is_owed = in_line.iter().any(|next| next.vcpu == vcpu);
                 let place = match turn {
-                    Some((chosen, _, Claim::Spare)) if chosen == vcpu => Place::Original,
+                    Some((chosen, _, Entitlement::Spare)) if chosen == vcpu => Place::Original,
                     Some((chosen, ..)) if chosen == vcpu => Place::First,
                     _ if is_owed => Place::Original,
                     _ => Place::Beyond,
@@ -73,15 +73,15 @@ impl Machine {
             }
         }
         let mut ladder = Ladder::new(READY);
-        for rung in rungs.iter().take(raised) {
-            if self.homes[rung.vcpu.slot()] == Some(cpu) {
-                result = result.and(self.put_up(rung.vcpu, &mut ladder));
+        for next in in_line.iter().take(raised) {
+            if self.homes[next.vcpu.slot()] == Some(cpu) {
+                result = result.and(self.put_up(next.vcpu, &mut ladder));
             }
         }
-        self.lanes.lanes[cpu.index()].is_awaited = rungs.len() > 1;
+        self.lanes.lanes[cpu.index()].is_awaited = in_line.len() > 1;
         self.lanes.lanes[cpu.index()].ready =
-            rungs.iter().take(READY).skip(1).filter_map(|rung| rung.limit).min();
-        self.rungs = rungs;
+            in_line.iter().take(READY).skip(1).filter_map(|next| next.limit).min();
+        self.in_line = in_line;
         result
     }
 

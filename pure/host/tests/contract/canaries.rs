@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use slackline_policy::{
-    Account, AdmitError, Claim, Moment, Pick, Policy, Spec, TurnEnd, Values, find,
+    Account, AdmitError, Entitlement, Moment, Pick, Policy, Spec, TurnEnd, Values, find,
 };
 use slackline_units::{CpuId, CpuSet, Span, Time, VcpuId};
 
@@ -94,7 +94,7 @@ impl Canary {
             _ => None,
         };
         let limit = Some(Span::from_ms(1));
-        vcpu.map_or(Pick::Idle, |vcpu| Pick::Run { vcpu, limit, claim: Claim::Spare })
+        vcpu.map_or(Pick::Idle, |vcpu| Pick::Run { vcpu, limit, entitlement: Entitlement::Spare })
     }
 
     /// The limit of a turn.
@@ -180,7 +180,9 @@ impl Policy for Canary {
     fn pick(&self, at: &Moment, cpu: CpuId) -> Pick {
         match self.policy.pick(at, cpu) {
             Pick::Idle => self.instead_of_idle(at, cpu),
-            Pick::Run { vcpu, limit, claim } => Pick::Run { vcpu, limit: self.limit(limit), claim },
+            Pick::Run { vcpu, limit, entitlement } => {
+                Pick::Run { vcpu, limit: self.limit(limit), entitlement }
+            }
         }
     }
 

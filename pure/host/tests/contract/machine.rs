@@ -1,6 +1,6 @@
 //! A machine that plays a script: CPUs with timers, and hands that measure and carry out orders.
 
-use slackline_host::{Fact, Fault, Hands, Host, Order, Outcome, Report, Used};
+use slackline_host::{Fact, Fault, Host, Machine, Order, Outcome, Report, Used};
 use slackline_policy::{Spec, Value, Values};
 use slackline_units::{CpuId, DomId, Span, Time, VcpuId};
 
@@ -104,7 +104,7 @@ impl Body {
     }
 }
 
-impl Hands for Body {
+impl Machine for Body {
     fn measure(&mut self, cpu: CpuId, now: Time) -> Option<Used> {
         let this = &mut self.cpus[cpu.index()];
         let vcpu = this.occupant?;
@@ -150,7 +150,7 @@ impl Hands for Body {
 }
 
 /// The machine.
-pub(crate) struct Machine<'a> {
+pub(crate) struct ScriptMachine<'a> {
     spec: &'a Spec,
     host: Host,
     body: Body,
@@ -158,7 +158,7 @@ pub(crate) struct Machine<'a> {
     /// By slot: whose life is being lived.
     living: Vec<Option<usize>>,
     at_once: u32,
-    /// Whether the rungs of every CPU are asked for after every step.
+    /// Whether the in_line of every CPU are asked for after every step.
     looks_ahead: bool,
 }
 
@@ -175,14 +175,14 @@ fn vcpu(slot: usize) -> VcpuId {
     VcpuId::new(slot, DomId::new(slot), 0)
 }
 
-impl<'a> Machine<'a> {
+impl<'a> ScriptMachine<'a> {
     pub(crate) fn new(
         spec: &'a Spec,
         host: Host,
         script: &Script,
         books: Shared,
         looks_ahead: bool,
-    ) -> Machine<'a> {
+    ) -> ScriptMachine<'a> {
         let body = Body {
             books,
             now: script.start,
@@ -193,7 +193,7 @@ impl<'a> Machine<'a> {
             told: Vec::new(),
         };
         let (history, living) = (History::default(), vec![None; SLOTS]);
-        Machine { spec, host, body, history, living, at_once: 0, looks_ahead }
+        ScriptMachine { spec, host, body, history, living, at_once: 0, looks_ahead }
     }
 
     /// Plays all steps, and then lets time pass to see whether anybody is left waiting.
@@ -438,8 +438,9 @@ impl<'a> Machine<'a> {
     /// Goes through the books after a step.
     fn conclude(&mut self, stepped: Result<bool, Box<Fault>>) -> Result<bool, Breach> {
         if self.looks_ahead {
-            let mut rungs = Vec::new();
-            (0..self.body.cpus.len()).for_each(|cpu| self.host.rungs(CpuId::new(cpu), &mut rungs));
+            let mut in_line = Vec::new();
+            (0..self.body.cpus.len())
+                .for_each(|cpu| self.host.in_line(CpuId::new(cpu), &mut in_line));
         }
         let mut books = self.body.books.open();
         books.rings = None;

@@ -5,7 +5,7 @@ use slackline_policy::{Policy, Spec, Topology, Value, Values};
 
 use crate::books::{Breach, Shared};
 use crate::dice::Dice;
-use crate::machine::{Machine, Run};
+use crate::machine::{Run, ScriptMachine};
 use crate::script::{Manner, Script};
 use crate::watch::{Treatment, Watched};
 
@@ -72,7 +72,7 @@ fn play(
     let policy = build(&values, Topology::flat(script.cpus));
     let watched = Watched { policy, books: books.clone(), treatment };
     let host = Host::with(Box::new(watched), spec.promise, script.cpus);
-    let machine = Machine::new(spec, host, script, books.clone(), looks_ahead);
+    let machine = ScriptMachine::new(spec, host, script, books.clone(), looks_ahead);
     let run = machine.play(&script.steps)?;
     Ok(Played { run, books })
 }

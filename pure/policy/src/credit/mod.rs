@@ -42,7 +42,7 @@ use alloc::vec::Vec;
 use slackline_units::{CpuId, CpuSet, CpuShare, Span, Time, VcpuId};
 
 use crate::{
-    Account, AdmitError, Claim, Field, Moment, Pick, Policy, Roster, Spec, Topology, TurnEnd,
+    Account, AdmitError, Entitlement, Field, Moment, Pick, Policy, Roster, Spec, Topology, TurnEnd,
     Values,
 };
 
@@ -344,7 +344,7 @@ enum Why {
 /// A turn that ends at this very instant, or ended while a timer was late, ends at the next.
 fn run(vcpu: VcpuId, limit: Span) -> Pick {
     let limit = Some(limit.max(Span::from_ns(1)));
-    Pick::Run { vcpu, limit, claim: Claim::Due }
+    Pick::Run { vcpu, limit, entitlement: Entitlement::Due }
 }
 
 impl Credit {

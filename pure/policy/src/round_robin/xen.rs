@@ -6,7 +6,9 @@ use alloc::vec::Vec;
 use slackline_units::{CpuId, CpuSet, Span, Time, VcpuId};
 
 use crate::queue::Queues;
-use crate::{Account, AdmitError, Claim, Moment, Pick, Policy, Roster, Topology, TurnEnd, Values};
+use crate::{
+    Account, AdmitError, Entitlement, Moment, Pick, Policy, Roster, Topology, TurnEnd, Values,
+};
 
 pub(super) struct RoundRobin {
     quantum: Span,
@@ -100,7 +102,7 @@ impl Policy for RoundRobin {
             Some(_) => line.until.since(at.now()).max(Span::from_ns(1)),
             None => self.quantum,
         };
-        Pick::Run { vcpu, limit: Some(limit), claim: Claim::Due }
+        Pick::Run { vcpu, limit: Some(limit), entitlement: Entitlement::Due }
     }
 
     fn account(&self, vcpu: VcpuId) -> Account {

@@ -43,13 +43,13 @@ use slackline_units::{CpuId, CpuSet, Reservation, Span, Time, VcpuId};
 use crate::field::{distance, slice_of};
 use crate::queue::Queues;
 use crate::{
-    Account, AdmitError, Claim, Moment, Pick, Policy, Roster, Spec, Topology, TurnEnd, Values,
+    Account, AdmitError, Entitlement, Moment, Pick, Policy, Roster, Spec, Topology, TurnEnd, Values,
 };
 use pass::{Cause, Right, Turn};
 use rules::{Rules, Unblocking};
 use score::Score;
 use server::{Server, Wake};
-use terms::{Tally, Terms};
+use terms::{Share, Tally};
 
 /// What people meet.
 pub(crate) const SPEC: Spec = Spec {
@@ -97,7 +97,7 @@ struct Cpu {
 
 impl Policy for Sedf {
     fn admit(&mut self, at: &Moment, vcpu: VcpuId, share: &Values) -> Result<(), AdmitError> {
-        let terms = Terms::read(share, &self.rules)?;
+        let terms = Share::read(share, &self.rules)?;
         let cpu = self.place(&at.allowed(vcpu), &terms)?;
         let mut server = Server::new(cpu, terms, at.now());
         self.cpus[cpu.index()].tally.add(&terms, server.taken);
@@ -109,7 +109,7 @@ impl Policy for Sedf {
     }
 
     fn adjust(&mut self, at: &Moment, vcpu: VcpuId, share: &Values) -> Result<CpuSet, AdmitError> {
-        let terms = Terms::read(share, &self.rules)?;
+        let terms = Share::read(share, &self.rules)?;
         let Server { cpu: old, terms: before, taken, .. } = self.servers[vcpu];
         self.cpus[old.index()].tally.remove(&before, taken);
         let cpu = self.place_again(&at.allowed(vcpu), &terms, old).inspect_err(|_| {
@@ -213,8 +213,8 @@ impl Policy for Sedf {
             Right::Penalty => !self.servers[turn.vcpu].missed.is_zero(),
             Right::Extra => false,
         };
-        let claim = if is_due { Claim::Due } else { Claim::Spare };
-        Pick::Run { vcpu: turn.vcpu, limit, claim }
+        let entitlement = if is_due { Entitlement::Due } else { Entitlement::Spare };
+        Pick::Run { vcpu: turn.vcpu, limit, entitlement }
     }
 
     fn alarm(&self, cpu: CpuId) -> Option<Time> {
@@ -256,7 +256,7 @@ impl Sedf {
     }
 
     /// The CPU on which these terms would fare best.
-    fn place(&self, allowed: &CpuSet, terms: &Terms) -> Result<CpuId, AdmitError> {
+    fn place(&self, allowed: &CpuSet, terms: &Share) -> Result<CpuId, AdmitError> {
         let tally = |cpu: CpuId| &self.cpus[cpu.index()].tally;
         let compare = |&a: &CpuId, &b: &CpuId| {
             let (this, that) = (tally(a).appeal(terms), tally(b).appeal(terms));
@@ -280,7 +280,7 @@ impl Sedf {
     fn place_again(
         &self,
         allowed: &CpuSet,
-        terms: &Terms,
+        terms: &Share,
         home: CpuId,
     ) -> Result<CpuId, AdmitError> {
         if allowed.contains(home) && self.has_room(home, terms) {
@@ -289,7 +289,7 @@ impl Sedf {
         self.place(allowed, terms)
     }
 
-    fn has_room(&self, cpu: CpuId, terms: &Terms) -> bool {
+    fn has_room(&self, cpu: CpuId, terms: &Share) -> bool {
         let tally = &self.cpus[cpu.index()].tally;
         !self.rules.admits_exactly || tally.has_room(terms, self.rules.capacity)
     }

@@ -4,13 +4,13 @@ use slackline_units::{CpuId, Span, Time};
 
 use super::rules::{Compensation, Rules, Unblocking};
 use super::score::Score;
-use super::terms::{Terms, part};
+use super::terms::{Share, part};
 
 /// What one vCPU is owed and has had.
 #[derive(Debug)]
 pub(super) struct Server {
     pub(super) cpu: CpuId,
-    pub(super) terms: Terms,
+    pub(super) terms: Share,
     /// What is taken of 100 ms for its slice, as counted on its CPU.
     pub(super) taken: Span,
     /// The current period: that of the share, or shorter for a while.
@@ -49,7 +49,7 @@ pub(super) struct Wake {
 }
 
 impl Server {
-    pub(super) fn new(cpu: CpuId, terms: Terms, now: Time) -> Server {
+    pub(super) fn new(cpu: CpuId, terms: Share, now: Time) -> Server {
         Server {
             cpu,
             terms,

@@ -63,7 +63,7 @@ const FULL_WEIGHT: u64 = 128;
 
 /// A share, read.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Terms {
+pub(super) struct Share {
     /// As asked for; zero for best effort, and for a slice set by weight.
     pub(super) slice: Span,
     /// As asked for where there is a slice.
@@ -76,13 +76,13 @@ pub(super) struct Terms {
     pub(super) extra_weight: u64,
 }
 
-impl Terms {
+impl Share {
     /// Reads a share. What would never run under these rules is refused.
-    pub(super) fn read(share: &Values, rules: &Rules) -> Result<Terms, AdmitError> {
+    pub(super) fn read(share: &Values, rules: &Rules) -> Result<Share, AdmitError> {
         let whole = |field| share.whole(field).unsigned_abs();
         let weight = whole(&WEIGHT);
         let slice = if weight > 0 { Span::ZERO } else { share.span(&SLICE) };
-        let terms = Terms {
+        let terms = Share {
             slice,
             period: if slice.is_zero() { WEIGHT_PERIOD } else { share.span(&PERIOD) },
             latency: share.span(&LATENCY),
@@ -179,7 +179,7 @@ pub(super) struct Tally {
 }
 
 impl Tally {
-    pub(super) fn add(&mut self, terms: &Terms, taken: Span) {
+    pub(super) fn add(&mut self, terms: &Share, taken: Span) {
         if let Ok(Some(reservation)) = terms.reservation() {
             self.load.add(reservation);
         }
@@ -189,7 +189,7 @@ impl Tally {
         self.members += 1;
     }
 
-    pub(super) fn remove(&mut self, terms: &Terms, taken: Span) {
+    pub(super) fn remove(&mut self, terms: &Share, taken: Span) {
         if let Ok(Some(reservation)) = terms.reservation() {
             self.load.remove(reservation);
         }
@@ -208,7 +208,7 @@ impl Tally {
 
     /// Whether `terms` fit beside what has been promised: exactly, and so that every weight still
     /// amounts to something.
-    pub(super) fn has_room(&self, terms: &Terms, capacity: CpuShare) -> bool {
+    pub(super) fn has_room(&self, terms: &Share, capacity: CpuShare) -> bool {
         let fits = match terms.reservation() {
             Ok(Some(reservation)) => self.load.has_room(reservation, capacity),
             _ => true,
@@ -223,7 +223,7 @@ impl Tally {
 
     /// How well `terms` would fare here, as a fraction that is larger where it would fare better:
     /// room by how many would share it, and then fewer vCPUs.
-    pub(super) fn appeal(&self, terms: &Terms) -> Appeal {
+    pub(super) fn appeal(&self, terms: &Share) -> Appeal {
         let free = (1_u128 << 64).saturating_sub(self.load.bound());
         let (room, sharers) = if terms.weight > 0 {
             (u128::from(self.left().ns()), u128::from(self.weights + terms.weight))

@@ -5,7 +5,7 @@ use std::string::{String, ToString};
 use slackline_units::{CpuId, DomId, Span, Time, VcpuId};
 
 use super::SPEC;
-use crate::{AdmitError, Claim, Given, Moment, Pick, Policy, Topology, TurnEnd, Values};
+use crate::{AdmitError, Entitlement, Given, Moment, Pick, Policy, Topology, TurnEnd, Values};
 
 /// A policy and a host of one CPU, moved by hand: for what timers that are late and shares that
 /// change bring about.
@@ -83,10 +83,10 @@ impl Script {
     }
 
     /// Who has the CPU, for how long, by what right.
-    fn turn(&self) -> (Option<usize>, Option<Span>, Claim) {
+    fn turn(&self) -> (Option<usize>, Option<Span>, Entitlement) {
         match self.policy.pick(&self.at, CPU) {
-            Pick::Run { vcpu, limit, claim } => (Some(vcpu.slot()), limit, claim),
-            Pick::Idle => (None, None, Claim::Spare),
+            Pick::Run { vcpu, limit, entitlement } => (Some(vcpu.slot()), limit, entitlement),
+            Pick::Idle => (None, None, Entitlement::Spare),
         }
     }
 
@@ -125,11 +125,15 @@ fn overrun_is_carried_or_forgiven() {
         let mut script = Script::new(&rules);
         let vcpu = script.join(0, "slice=2ms period=10ms").unwrap();
         script.wake(vcpu);
-        assert_eq!(script.turn(), (Some(0), Some(Span::from_ms(2)), Claim::Due));
+        assert_eq!(script.turn(), (Some(0), Some(Span::from_ms(2)), Entitlement::Due));
         script.run(ms(3));
-        assert_eq!(script.turn(), (Some(0), Some(Span::from_us(500)), Claim::Spare));
+        assert_eq!(script.turn(), (Some(0), Some(Span::from_us(500)), Entitlement::Spare));
         script.run(ms(10));
-        assert_eq!(script.turn(), (Some(0), Some(Span::from_ms(next)), Claim::Due), "{overrun}");
+        assert_eq!(
+            script.turn(),
+            (Some(0), Some(Span::from_ms(next)), Entitlement::Due),
+            "{overrun}"
+        );
     }
 }
 
@@ -141,7 +145,7 @@ fn overrun_without_extra_time_is_always_carried() {
     script.wake(vcpu);
     script.run(ms(3));
     script.run(ms(10));
-    assert_eq!(script.turn(), (Some(0), Some(Span::from_ms(1)), Claim::Due));
+    assert_eq!(script.turn(), (Some(0), Some(Span::from_ms(1)), Entitlement::Due));
 }
 
 /// A whole CPU is promised for 350 ms, and best effort has nothing; then the third of its periods
@@ -227,7 +231,7 @@ fn a_century_is_not_too_long() {
         for step in 1..=2_000 {
             let now = Time::START + century + Span::from_secs(2) + Span::from_us(10) * step;
             script.run(now);
-            if let (Some(slot), _, Claim::Spare) = script.turn() {
+            if let (Some(slot), _, Entitlement::Spare) = script.turn() {
                 quanta[slot] += 1;
             }
         }

@@ -1,7 +1,7 @@
 //! Amounts of data and rates, as people write them.
 
 use crate::error::ErrorKind;
-use crate::table::{Fault, Item};
+use crate::table::{Item, Mistake};
 
 /// Bytes, by how they are written; longer names first.
 const BYTES: [(&str, u64); 7] = [
@@ -28,16 +28,16 @@ const RATES: [(&str, u64); 6] = [
 const MOST: u64 = 1_000_000_000_000_000;
 
 /// An amount of data that is not zero, in bytes.
-pub(crate) fn bytes(item: &Item<'_>) -> Result<u64, Fault> {
+pub(crate) fn bytes(item: &Item<'_>) -> Result<u64, Mistake> {
     scaled(item, &BYTES, "an amount of data, as in \"10KiB\"")
 }
 
 /// A rate that is not zero, in bits a second.
-pub(crate) fn rate(item: &Item<'_>) -> Result<u64, Fault> {
+pub(crate) fn rate(item: &Item<'_>) -> Result<u64, Mistake> {
     scaled(item, &RATES, "a rate, as in \"1Gbit/s\" or \"30MB/s\"")
 }
 
-fn scaled(item: &Item<'_>, units: &[(&str, u64)], wants: &'static str) -> Result<u64, Fault> {
+fn scaled(item: &Item<'_>, units: &[(&str, u64)], wants: &'static str) -> Result<u64, Mistake> {
     let wrong = || item.fault(ErrorKind::WrongType { written: item.written(), wants });
     let text = item.text().map_err(|_| wrong())?.trim();
     let with = |&(name, scale): &(&str, u64)| {

@@ -9,7 +9,7 @@ use super::{MOST_SYSTEMS, MOST_TASKS};
 use crate::domain::{Names, Run};
 use crate::error::ErrorKind;
 use crate::kinds::{self, KINDS};
-use crate::table::{Fault, Item, Table};
+use crate::table::{Item, Mistake, Table};
 use crate::{Domain, Draw, Program};
 
 const DRIVER_KEYS: &[&str] =
@@ -36,7 +36,7 @@ pub(crate) struct Guest {
 
 impl Guest {
     /// Reads `work`, `kernel` and `[[domain.task]]` of a domain.
-    pub(crate) fn read(run: &Run<'_>, table: &Table<'_>, name: &str) -> Result<Guest, Fault> {
+    pub(crate) fn read(run: &Run<'_>, table: &Table<'_>, name: &str) -> Result<Guest, Mistake> {
         let drives = run.driver.is_some_and(|driver| driver == name);
         let several = table.each("task", "a task")?;
         let example = "work = { kind = \"spin\" }";
@@ -60,7 +60,7 @@ impl Guest {
         }
         if all.tasks.len() > MOST_TASKS {
             let tasks = all.tasks.len();
-            return Err(Fault::new(table.at, ErrorKind::TooManyTasks { tasks }));
+            return Err(Mistake::new(table.at, ErrorKind::TooManyTasks { tasks }));
         }
         let system = system(table.maybe("kernel", |item| item.table("`kernel`"))?, all)?;
         // Only the simulated host runs systems; whoever asks for a program alone gets an empty one.
@@ -88,7 +88,7 @@ impl Work {
     }
 }
 
-fn work(run: &Run<'_>, item: &Item<'_>) -> Result<Read, Fault> {
+fn work(run: &Run<'_>, item: &Item<'_>) -> Result<Read, Mistake> {
     let table = item.table("work")?;
     let kind = table.need("kind", "work = { kind = \"spin\" }")?;
     match KINDS[kind.word(KINDS)?] {
@@ -99,7 +99,7 @@ fn work(run: &Run<'_>, item: &Item<'_>) -> Result<Read, Fault> {
     }
 }
 
-fn system(table: Option<Table<'_>>, work: Work) -> Result<System, Fault> {
+fn system(table: Option<Table<'_>>, work: Work) -> Result<System, Mistake> {
     let mut system = System {
         costs: Costs::default(),
         ring: RING,
@@ -118,7 +118,7 @@ fn system(table: Option<Table<'_>>, work: Work) -> Result<System, Fault> {
     Ok(system)
 }
 
-fn cost(costs: &mut Costs, item: &Item<'_>) -> Result<(), Fault> {
+fn cost(costs: &mut Costs, item: &Item<'_>) -> Result<(), Mistake> {
     match item.key {
         "interrupt" => costs.interrupt = item.span()?,
         "event" => costs.event = item.span()?,
@@ -136,10 +136,10 @@ pub(crate) fn read(
     root: &Table<'_>,
     domains: &[Domain],
     names: &Names,
-) -> Result<Option<Io>, Fault> {
+) -> Result<Option<Io>, Mistake> {
     let systems = domains.iter().filter(|domain| domain.system.is_some()).count();
     if systems > MOST_SYSTEMS {
-        return Err(Fault::new(root.at, ErrorKind::TooManySystems { systems }));
+        return Err(Mistake::new(root.at, ErrorKind::TooManySystems { systems }));
     }
     let clients = root.each("client", "a client")?;
     if root.get("driver").is_none() && systems == 0 && clients.is_empty() {
@@ -155,15 +155,15 @@ pub(crate) fn read(
     let nic = nic(root.maybe("nic", |item| item.table("`nic`"))?)?;
     let disk = disk(root.maybe("disk", |item| item.table("`disk`"))?)?;
     let clients = clients.iter().map(|table| client(table, domains, names));
-    Ok(Some(Io { driver, nic, disk, clients: clients.collect::<Result<_, Fault>>()? }))
+    Ok(Some(Io { driver, nic, disk, clients: clients.collect::<Result<_, Mistake>>()? }))
 }
 
-fn missing_driver(at: usize) -> Fault {
+fn missing_driver(at: usize) -> Mistake {
     let example = "[driver] with domain = \"dom0\"";
-    Fault::new(at, ErrorKind::MissingKey { key: "driver", example })
+    Mistake::new(at, ErrorKind::MissingKey { key: "driver", example })
 }
 
-fn driver(table: Table<'_>, domains: &[Domain], names: &Names) -> Result<Driver, Fault> {
+fn driver(table: Table<'_>, domains: &[Domain], names: &Names) -> Result<Driver, Mistake> {
     let whose = table.need("domain", "domain = \"dom0\"")?;
     let domain = names.domain(&whose, domains)?;
     let mut driver = Driver { domain, costs: Costs::default(), batch: 64 };
@@ -177,7 +177,7 @@ fn driver(table: Table<'_>, domains: &[Domain], names: &Names) -> Result<Driver,
     Ok(driver)
 }
 
-fn nic(table: Option<Table<'_>>) -> Result<Nic, Fault> {
+fn nic(table: Option<Table<'_>>) -> Result<Nic, Mistake> {
     let (coalesce, interrupt) = (Span::ZERO, Span::ZERO);
     let mut nic = Nic { bits_per_second: 1_000_000_000, ring: RING, coalesce, interrupt };
     let Some(table) = table else { return Ok(nic) };
@@ -192,7 +192,7 @@ fn nic(table: Option<Table<'_>>) -> Result<Nic, Fault> {
     Ok(nic)
 }
 
-fn disk(table: Option<Table<'_>>) -> Result<Disk, Fault> {
+fn disk(table: Option<Table<'_>>) -> Result<Disk, Mistake> {
     let seek = Draw::Fixed(Span::ZERO);
     let mut disk = Disk { bytes_per_second: 50_000_000, seek, interrupt: Span::ZERO };
     let Some(table) = table else { return Ok(disk) };
@@ -206,7 +206,7 @@ fn disk(table: Option<Table<'_>>) -> Result<Disk, Fault> {
     Ok(disk)
 }
 
-fn client(table: &Table<'_>, domains: &[Domain], names: &Names) -> Result<Client, Fault> {
+fn client(table: &Table<'_>, domains: &[Domain], names: &Names) -> Result<Client, Mistake> {
     let item = table.need("kind", "kind = \"httperf\"")?;
     let whose = table.need("to", "to = \"dom1\"")?;
     let to = names.domain(&whose, domains)?;

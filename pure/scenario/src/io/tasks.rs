@@ -4,7 +4,7 @@ use slackline_units::Span;
 
 use super::quantity::bytes;
 use super::{MOST_TASKS, Task, TaskStep};
-use crate::table::{Fault, Table};
+use crate::table::{Mistake, Table};
 use crate::{Draw, Program, Step};
 
 /// The priority of a task that says none.
@@ -30,7 +30,7 @@ impl Task {
 }
 
 /// Reads work of a kind that needs a system with devices.
-pub(crate) fn read(kind: &str, table: &Table<'_>) -> Result<Work, Fault> {
+pub(crate) fn read(kind: &str, table: &Table<'_>) -> Result<Work, Mistake> {
     match kind {
         "web-server" => web_server(table),
         "echo" => {
@@ -56,7 +56,7 @@ pub(crate) fn read(kind: &str, table: &Table<'_>) -> Result<Work, Fault> {
     }
 }
 
-fn web_server(table: &Table<'_>) -> Result<Work, Fault> {
+fn web_server(table: &Table<'_>) -> Result<Work, Mistake> {
     let table = table.allow(&["kind", "each", "response", "connections", "processes", "read"])?;
     let response = bytes(&table.need("response", "response = \"10KiB\"")?)?;
     let processes = table.maybe("processes", |item| item.count(1..=MOST_TASKS))?.unwrap_or(1);
@@ -70,7 +70,7 @@ fn web_server(table: &Table<'_>) -> Result<Work, Fault> {
 }
 
 /// Bursts of computing between reads from a file server.
-fn compile(table: &Table<'_>) -> Result<Work, Fault> {
+fn compile(table: &Table<'_>) -> Result<Work, Mistake> {
     let table = table.allow(&["kind", "jobs", "each", "read", "wait", "total"])?;
     let jobs = table.maybe("jobs", |item| item.count(1..=MOST_TASKS))?.unwrap_or(1);
     let bytes = bytes(&table.need("read", "read = \"8KiB\"")?)?;
@@ -81,7 +81,7 @@ fn compile(table: &Table<'_>) -> Result<Work, Fault> {
     Ok(Work { tasks: vec![task; jobs], connections: None })
 }
 
-fn each(table: &Table<'_>) -> Result<TaskStep, Fault> {
+fn each(table: &Table<'_>) -> Result<TaskStep, Mistake> {
     let each = table.need("each", "each = \"300us\"")?.some_draw()?;
     Ok(TaskStep::Plain(Step::Compute(each)))
 }
