@@ -17,7 +17,7 @@ use slackline_policy::{
 use slackline_trace::{RanEnd, Record, Sink};
 use slackline_units::{CpuId, CpuSet, ReservationError, Span, Time, VcpuId};
 
-pub use check::{Broken, Fault};
+pub use check::{Broken, Fault, NotEligible};
 pub use machine::{Fact, Machine, Order, Outcome, Report, Terms, Used};
 pub use slackline_policy as policy;
 use turn::{Turn, Turns};

@@ -1,89 +1,298 @@
-//! Faults that there were, each as the shortest story that shows it.
+//! Every way to break the contract, each as the shortest story that is refused for it; and faults
+//! that there were.
 
-use slackline_host::policy::{Given, Topology, Values, find};
-use slackline_host::{Fact, Host, Machine, Order, Outcome, Report, Used};
-use slackline_units::{CpuId, DomId, Span, Time, VcpuId};
+mod story;
 
-/// A machine of two CPUs at most that does what it is told, or refuses the next order.
-#[derive(Default)]
-struct TestMachine {
-    now: Time,
-    on: [Option<VcpuId>; 2],
-    measured: [Time; 2],
-    refuses: bool,
+use slackline_host::policy::{Entitlement, Pick};
+use slackline_host::{Broken, Fact, Fault, NotEligible, Terms, Used};
+use slackline_units::{CpuId, CpuSet, Span, Time};
+use story::{CPU0, CPU1, Story, at, no_share, run, vcpu};
+
+/// Time that a vCPU used on a CPU.
+fn used(slot: u32, cpu: CpuId, from: Time, to: Time, ran: Span) -> Used {
+    Used { vcpu: vcpu(slot), cpu, from, to, ran }
 }
 
-impl Machine for TestMachine {
-    /// Half of every CPU's time goes elsewhere.
-    fn measure(&mut self, cpu: CpuId, now: Time) -> Option<Used> {
-        let vcpu = self.on[cpu.index()]?;
-        let from = std::mem::replace(&mut self.measured[cpu.index()], now);
-        Some(Used { vcpu, cpu, from, to: now, ran: (now - from) / 2 })
-    }
+/// One vCPU that runs on the first of two CPUs until 10 ms.
+fn one_runs() -> Story {
+    let mut story = Story::scripted(2);
+    story.wants(CPU0, run(0, 10));
+    story.wake_new(0);
+    assert_eq!(story.machine.on, [Some(vcpu(0)), None]);
+    story
+}
 
-    fn carry_out(&mut self, order: Order) -> Outcome {
-        let (cpu, vcpu) = match order {
-            Order::Run { cpu, vcpu, .. } => (cpu, Some(vcpu)),
-            Order::Idle { cpu } => (cpu, None),
-        };
-        let refuses = std::mem::take(&mut self.refuses);
-        if vcpu != self.on[cpu.index()] {
-            self.measured[cpu.index()] = self.now;
+#[test]
+fn time_may_stand_still_but_not_go_back() {
+    let mut story = Story::scripted(1);
+    story.step_at(at(5), Fact::Passed);
+    story.step_at(at(5), Fact::Passed);
+    let now = Time::from_ns(4_999_999);
+    story.machine.now = now;
+    let (broken, text) = story.broken(Fact::Passed);
+    assert_eq!(broken, Broken::TimeWentBack { before: at(5), now });
+    assert_eq!(text, "the machine reported 4.999ms after it had reported 5.000ms");
+}
+
+#[test]
+fn nobody_uses_more_time_than_there_was() {
+    let mut story = one_runs();
+    let all = used(0, CPU0, at(0), at(2), Span::from_ms(2));
+    let more = used(0, CPU0, at(2), at(4), Span::from_ns(2_000_001));
+    story.machine.says = Some(all);
+    story.step_at(at(2), Fact::LimitReached(CPU0));
+    story.machine.says = Some(more);
+    story.machine.now = at(4);
+    let (broken, text) = story.broken(Fact::LimitReached(CPU0));
+    assert_eq!(broken, Broken::UsedTooMuch { used: more });
+    assert_eq!(text, "d0v0 used 2.000001ms between 2.000ms and 4.000ms, which is longer");
+    assert_eq!(story.answers().charged, [(vcpu(0), Span::from_ms(2))]);
+}
+
+#[test]
+fn nobody_has_used_time_that_has_not_passed() {
+    let mut story = one_runs();
+    story.machine.now = at(2);
+    let all = used(0, CPU1, at(0), at(2), Span::from_ms(1));
+    let early = used(0, CPU1, at(2), at(2) + Span::from_ns(1), Span::ZERO);
+    story.report(&[all], Fact::Passed).expect("until now is not too long");
+    let (broken, _) = story.broken_by(&[early], Fact::Passed);
+    assert_eq!(broken, Broken::UsedTooMuch { used: early });
+}
+
+#[test]
+fn no_time_of_a_cpu_is_used_twice() {
+    let mut story = one_runs();
+    story.machine.now = at(4);
+    let first = used(0, CPU0, at(0), at(2), Span::from_ms(1));
+    let next = used(0, CPU0, at(2), at(3), Span::from_ms(1));
+    let other = used(0, CPU1, at(0), at(3), Span::from_ms(1));
+    let twice = used(0, CPU0, Time::from_ns(2_999_999), at(4), Span::ZERO);
+    story.report(&[first, next, other], Fact::Passed).expect("each time is another");
+    let (broken, text) = story.broken_by(&[twice], Fact::Passed);
+    assert_eq!(broken, Broken::UsedTwice { used: twice, reported: at(3) });
+    assert_eq!(text, "d0v0 used cpu0 from 2.999ms, but that had been reported until 3.000ms");
+}
+
+#[test]
+fn who_has_not_joined_or_has_left_is_unknown() {
+    let share = no_share();
+    let facts: [Fact<'_>; 6] = [
+        Fact::Woke(vcpu(3)),
+        Fact::Blocked(vcpu(3)),
+        Fact::Paused(vcpu(3)),
+        Fact::Left(vcpu(3)),
+        Fact::Allowed(vcpu(3)),
+        Fact::TermsChanged(vcpu(3), (&share).into()),
+    ];
+    for fact in facts {
+        for was_here in [[].as_slice(), &[3]] {
+            let mut story = one_runs();
+            for &slot in was_here {
+                story.join(slot, &[]);
+                story.step(Fact::Left(vcpu(slot)));
+            }
+            let (broken, text) = story.broken(fact);
+            assert_eq!(broken, Broken::Unknown { vcpu: vcpu(3) }, "{fact:?}");
+            assert_eq!(text, "the machine named d3v0, which has not joined");
         }
-        self.on[cpu.index()] = vcpu.filter(|_| !refuses);
-        if refuses { Outcome::Refused } else { Outcome::Done }
     }
-
-    fn set_alarm(&mut self, _: CpuId, _: Option<Time>) {}
 }
 
-/// A host and its machine.
-struct Story {
-    host: Host,
-    machine: TestMachine,
-    fields: &'static [slackline_host::policy::Field],
+#[test]
+fn who_has_not_joined_uses_no_time() {
+    let mut story = one_runs();
+    story.machine.now = at(2);
+    let some = used(3, CPU1, at(0), at(1), Span::from_ms(1));
+    let (broken, _) = story.broken_by(&[some], Fact::Passed);
+    assert_eq!(broken, Broken::Unknown { vcpu: vcpu(3) });
 }
 
-fn vcpu(slot: u32) -> VcpuId {
-    VcpuId::new(slot, DomId::new(slot), 0)
+#[test]
+fn nobody_joins_twice() {
+    let mut story = one_runs();
+    let share = no_share();
+    let (broken, text) = story.broken(Fact::Joined(vcpu(0), (&share).into()));
+    assert_eq!(broken, Broken::JoinedTwice { vcpu: vcpu(0) });
+    assert_eq!(text, "the machine let d0v0 join twice");
 }
 
-impl Story {
-    fn new(policy: &str, cpus: usize) -> Story {
-        let spec = find(policy).expect("a policy of the list");
-        let values = Values::defaults(spec.policy_fields).expect("defaults");
-        let host = Host::new(spec, &values, Topology::flat(cpus));
-        Story { host, machine: TestMachine::default(), fields: spec.share_fields }
+#[test]
+fn everybody_is_allowed_somewhere_and_only_where_there_is_a_cpu() {
+    let both = CpuSet::first_n(2);
+    let share = no_share();
+    for (cpus, is_fine) in [
+        (CpuSet::one(CPU1), true),
+        (both, true),
+        (CpuSet::NONE, false),
+        (CpuSet::one(CpuId::new(2)), false),
+        (CpuSet::first_n(3), false),
+    ] {
+        let terms = Terms { share: &share, cpus: Some(cpus) };
+        for fact in [Fact::Joined(vcpu(1), terms), Fact::TermsChanged(vcpu(0), terms)] {
+            let mut story = one_runs();
+            if is_fine {
+                story.answers().picks.clear();
+                story.step(fact);
+                continue;
+            }
+            let (broken, text) = story.broken(fact);
+            let (Fact::Joined(vcpu, _) | Fact::TermsChanged(vcpu, _)) = fact else {
+                unreachable!()
+            };
+            assert_eq!(broken, Broken::Nowhere { vcpu }, "{cpus:?}");
+            assert_eq!(text, format!("the machine allowed {vcpu} no CPU that there is"));
+        }
     }
+}
 
-    fn share(&self, words: &[(&'static str, &'static str)]) -> Values {
-        let given = words.iter().map(|&(name, text)| (name, Given::Text(text)));
-        Values::read(self.fields, given).expect("a share")
-    }
+#[test]
+fn who_is_awake_does_not_wake() {
+    let mut story = one_runs();
+    let (broken, text) = story.broken(Fact::Woke(vcpu(0)));
+    assert_eq!(broken, Broken::WokeAwake { vcpu: vcpu(0) });
+    assert_eq!(text, "the machine woke d0v0, which was awake");
+}
 
-    fn step(&mut self, fact: Fact<'_>) {
-        let report = Report { now: self.machine.now, used: &[], fact };
-        self.host.step(report, &mut self.machine, &mut ()).expect("the contract is kept");
+#[test]
+fn who_is_asleep_neither_blocks_nor_is_paused() {
+    for fact in [Fact::Blocked(vcpu(1)), Fact::Paused(vcpu(1))] {
+        let mut story = one_runs();
+        story.join(1, &[]);
+        let (broken, text) = story.broken(fact);
+        assert_eq!(broken, Broken::BlockedAsleep { vcpu: vcpu(1) });
+        assert_eq!(text, "the machine blocked d1v0, which was asleep");
     }
+}
 
-    fn join(&mut self, slot: u32, share: &[(&'static str, &'static str)]) {
-        let share = self.share(share);
-        self.step(Fact::Joined(vcpu(slot), (&share).into()));
+#[test]
+fn no_turn_ends_where_nobody_has_one() {
+    for fact in [Fact::Yielded(CPU1), Fact::LimitReached(CPU1)] {
+        let (broken, text) = one_runs().broken(fact);
+        assert_eq!(broken, Broken::NobodyThere { cpu: CPU1 });
+        assert_eq!(text, "the machine ended a turn on cpu1, which nobody had");
     }
+}
 
-    fn change(&mut self, slot: u32, share: &[(&'static str, &'static str)]) {
-        let share = self.share(share);
-        self.step(Fact::TermsChanged(vcpu(slot), (&share).into()));
+/// What comes of it when the policy picks a vCPU for the second CPU at 2 ms, once `before` has
+/// happened.
+#[track_caller]
+fn picked(before: impl FnOnce(&mut Story), slot: u32, why: NotEligible, says: &str) {
+    let mut story = one_runs();
+    before(&mut story);
+    story.wants(CPU1, run(slot, 1));
+    story.machine.now = at(2);
+    story.join(9, &[]);
+    let (broken, text) = story.broken(Fact::Woke(vcpu(9)));
+    let (vcpu, cpu, now) = (vcpu(slot), CPU1, at(2));
+    assert_eq!(broken, Broken::NotEligible { vcpu, cpu, now, why });
+    assert_eq!(text, format!("the policy picked {vcpu} for cpu1 at 2.000ms, but {says}"));
+}
+
+#[test]
+fn who_has_not_joined_or_has_left_is_not_picked() {
+    picked(|_| {}, 3, NotEligible::Unknown, "it has not joined");
+    let leaves = |story: &mut Story| {
+        story.wake_new(3);
+        story.step(Fact::Left(vcpu(3)));
+    };
+    picked(leaves, 3, NotEligible::Unknown, "it has not joined");
+}
+
+#[test]
+fn who_is_asleep_is_not_picked() {
+    picked(|story| story.join(3, &[]), 3, NotEligible::Asleep, "it is asleep");
+    let pauses = |story: &mut Story| {
+        story.wake_new(3);
+        story.step(Fact::Paused(vcpu(3)));
+    };
+    picked(pauses, 3, NotEligible::Asleep, "it is asleep");
+}
+
+#[test]
+fn who_is_on_another_cpu_is_not_picked() {
+    picked(|_| {}, 0, NotEligible::Elsewhere(CPU0), "cpu0 has it");
+}
+
+#[test]
+fn who_is_confined_to_other_cpus_is_not_picked() {
+    let confined = |story: &mut Story| {
+        let share = no_share();
+        let terms = Terms { share: &share, cpus: Some(CpuSet::one(CPU0)) };
+        story.step(Fact::Joined(vcpu(3), terms));
+        story.step(Fact::Woke(vcpu(3)));
+    };
+    picked(confined, 3, NotEligible::Confined, "it is confined to other CPUs");
+}
+
+#[test]
+fn who_was_refused_is_not_picked_again() {
+    let mut story = Story::scripted(2);
+    story.wants(CPU1, run(3, 1));
+    story.machine.refuses = true;
+    story.machine.now = at(2);
+    story.join(3, &[]);
+    let (broken, text) = story.broken(Fact::Woke(vcpu(3)));
+    let (vcpu, cpu, now, why) = (vcpu(3), CPU1, at(2), NotEligible::Barred);
+    assert_eq!(broken, Broken::NotEligible { vcpu, cpu, now, why });
+    let says = "the policy picked d3v0 for cpu1 at 2.000ms, but the machine refused it";
+    assert_eq!(text, says);
+}
+
+#[test]
+fn a_turn_lasts_a_nanosecond_at_least() {
+    let turn = |ns| {
+        let limit = Some(Span::from_ns(ns));
+        Pick::Run { vcpu: vcpu(0), limit, entitlement: Entitlement::Spare }
+    };
+    let mut story = Story::scripted(1);
+    story.wants(CPU0, turn(1));
+    story.wake_new(0);
+    story.wants(CPU0, turn(0));
+    let (broken, text) = story.broken(Fact::LimitReached(CPU0));
+    assert_eq!(broken, Broken::EmptyTurn { vcpu: vcpu(0), cpu: CPU0, now: at(0) });
+    assert_eq!(text, "the policy picked d0v0 for cpu0 at 0.000ms for no time at all");
+}
+
+#[test]
+fn an_alarm_that_rang_is_gone_or_later() {
+    let mut story = Story::scripted(2);
+    story.step_at(at(3), Fact::AlarmRang(CPU1));
+    story.answers().alarms.insert(CPU1, at(3) + Span::from_ns(1));
+    story.step(Fact::AlarmRang(CPU1));
+    assert_eq!(story.machine.alarms, [None, Some(at(3) + Span::from_ns(1))]);
+    for (alarm, says) in [(at(3), "3.000ms"), (at(2), "2.000ms")] {
+        story.answers().alarms.insert(CPU1, alarm);
+        let (broken, text) = story.broken(Fact::AlarmRang(CPU1));
+        assert_eq!(broken, Broken::AlarmPassed { cpu: CPU1, alarm, now: at(3) });
+        let says = format!("the alarm of cpu1 is set to {says}, which is not after 3.000ms");
+        assert_eq!(text, says);
     }
+}
+
+#[test]
+fn a_share_that_is_declined_breaks_nothing() {
+    let mut story = one_runs();
+    story.answers().declines = true;
+    let share = no_share();
+    for fact in
+        [Fact::Joined(vcpu(1), (&share).into()), Fact::TermsChanged(vcpu(0), (&share).into())]
+    {
+        let fault = story.report(&[], fact).expect_err("it is declined");
+        let (Fact::Joined(who, _) | Fact::TermsChanged(who, _)) = fact else { unreachable!() };
+        assert!(matches!(*fault, Fault::Declined { vcpu, .. } if vcpu == who), "{fault}");
+        assert!(fault.to_string().starts_with(&format!("cannot admit {who}: ")), "{fault}");
+    }
+    story.answers().declines = false;
+    story.join(1, &[]);
 }
 
 /// Its turn had to be ordered anew, because less of it had been used than time had passed.
 #[test]
 fn who_is_refused_in_mid_turn_has_not_had_its_last_turn() {
     let mut story = Story::new("round-robin", 1);
-    story.join(0, &[]);
-    story.step(Fact::Woke(vcpu(0)));
-    story.machine.now = Time::START + Span::from_ms(1);
+    story.wake_new(0);
+    story.machine.now = at(1);
     story.machine.refuses = true;
     story.change(0, &[]);
     assert_eq!(story.machine.on[0], None);

@@ -1,0 +1,256 @@
+//! A host with a machine and a policy that do what a test says, and keep no books of their own: what
+//! is refused here the host itself refuses.
+
+#![allow(dead_code)] // Each file of tests uses a part of it.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use slackline_host::policy::{
+    Account, AdmitError, Entitlement, Field, Given, Moment, Pick, Policy, Topology, TurnEnd,
+    Values, find,
+};
+use slackline_host::{Broken, Fact, Fault, Host, Machine, Order, Outcome, Report, Used};
+use slackline_trace::Record;
+use slackline_units::{CpuId, CpuSet, DomId, ReservationError, Span, Time, VcpuId};
+
+/// The two CPUs that there are at most.
+pub(crate) const CPU0: CpuId = CpuId::new(0);
+pub(crate) const CPU1: CpuId = CpuId::new(1);
+
+/// A vCPU that is alone in its domain.
+pub(crate) fn vcpu(slot: u32) -> VcpuId {
+    VcpuId::new(slot, DomId::new(slot), 0)
+}
+
+/// So many milliseconds after the start.
+pub(crate) fn at(ms: u64) -> Time {
+    Time::START + Span::from_ms(ms)
+}
+
+/// A share under a policy that knows none.
+pub(crate) fn no_share() -> Values {
+    Values::defaults(&[]).expect("nothing is asked for")
+}
+
+/// An answer: this vCPU, by right, for so many milliseconds.
+pub(crate) fn run(slot: u32, ms: u64) -> Pick {
+    let limit = Some(Span::from_ms(ms));
+    Pick::Run { vcpu: vcpu(slot), limit, entitlement: Entitlement::Due }
+}
+
+/// A machine of two CPUs at most that does what it is told, or refuses the next order.
+pub(crate) struct TestMachine {
+    pub(crate) now: Time,
+    pub(crate) on: [Option<VcpuId>; 2],
+    pub(crate) refuses: bool,
+    /// What an occupant uses of each two milliseconds.
+    pub(crate) rate: u64,
+    /// What is reported the next time instead of what was measured.
+    pub(crate) says: Option<Used>,
+    pub(crate) orders: Vec<Order>,
+    pub(crate) alarms: [Option<Time>; 2],
+    measured: [Time; 2],
+}
+
+impl Machine for TestMachine {
+    fn measure(&mut self, cpu: CpuId, now: Time) -> Option<Used> {
+        let vcpu = self.on[cpu.index()]?;
+        let from = std::mem::replace(&mut self.measured[cpu.index()], now);
+        let ran = (now - from) / 2 * self.rate;
+        self.says.take().or(Some(Used { vcpu, cpu, from, to: now, ran }))
+    }
+
+    fn carry_out(&mut self, order: Order) -> Outcome {
+        self.orders.push(order);
+        let (cpu, vcpu) = match order {
+            Order::Run { cpu, vcpu, .. } => (cpu, Some(vcpu)),
+            Order::Idle { cpu } => (cpu, None),
+        };
+        let refuses = std::mem::take(&mut self.refuses);
+        if vcpu != self.on[cpu.index()] {
+            self.measured[cpu.index()] = self.now;
+        }
+        self.on[cpu.index()] = vcpu.filter(|_| !refuses);
+        if refuses { Outcome::Refused } else { Outcome::Done }
+    }
+
+    fn set_alarm(&mut self, cpu: CpuId, alarm: Option<Time>) {
+        self.alarms[cpu.index()] = alarm;
+    }
+}
+
+/// What a policy answers, right or wrong, and what it has been charged with.
+#[derive(Default)]
+pub(crate) struct Answers {
+    /// By CPU; nobody where nothing stands.
+    pub(crate) picks: BTreeMap<CpuId, Pick>,
+    pub(crate) alarms: BTreeMap<CpuId, Time>,
+    /// The CPUs to ask after whatever happens.
+    pub(crate) ask: CpuSet,
+    pub(crate) declines: bool,
+    pub(crate) charged: Vec<(VcpuId, Span)>,
+}
+
+/// A policy that answers what a test says.
+struct Scripted(Arc<Mutex<Answers>>);
+
+impl Scripted {
+    fn answers(&self) -> MutexGuard<'_, Answers> {
+        self.0.lock().expect("one thread asks")
+    }
+
+    fn judge(&self) -> Result<(), AdmitError> {
+        let error = AdmitError::Reservation(ReservationError::NoSlice);
+        if self.answers().declines { Err(error) } else { Ok(()) }
+    }
+}
+
+impl Policy for Scripted {
+    fn admit(&mut self, _: &Moment, _: VcpuId, _: &Values) -> Result<(), AdmitError> {
+        self.judge()
+    }
+
+    fn adjust(&mut self, _: &Moment, _: VcpuId, _: &Values) -> Result<CpuSet, AdmitError> {
+        self.judge().map(|()| self.answers().ask)
+    }
+
+    fn leave(&mut self, _: &Moment, _: VcpuId) {}
+
+    fn wake(&mut self, _: &Moment, _: VcpuId) -> CpuSet {
+        self.answers().ask
+    }
+
+    fn charge(&mut self, _: &Moment, vcpu: VcpuId, ran: Span) {
+        self.answers().charged.push((vcpu, ran));
+    }
+
+    fn turn_over(&mut self, _: &Moment, _: VcpuId, _: TurnEnd) {}
+
+    fn pick(&self, _: &Moment, cpu: CpuId) -> Pick {
+        self.answers().picks.get(&cpu).copied().unwrap_or(Pick::Idle)
+    }
+
+    fn alarm(&self, cpu: CpuId) -> Option<Time> {
+        self.answers().alarms.get(&cpu).copied()
+    }
+
+    fn ring(&mut self, _: &Moment, _: CpuId) -> CpuSet {
+        self.answers().ask
+    }
+
+    fn account(&self, _: VcpuId) -> Account {
+        Account::new()
+    }
+}
+
+/// A host and its machine.
+pub(crate) struct Story {
+    pub(crate) host: Host,
+    pub(crate) machine: TestMachine,
+    pub(crate) trace: Vec<Record>,
+    answers: Arc<Mutex<Answers>>,
+    fields: &'static [Field],
+}
+
+impl Story {
+    /// Under a policy of the list; half of every CPU's time goes elsewhere.
+    pub(crate) fn new(policy: &str, cpus: usize) -> Story {
+        let spec = find(policy).expect("a policy of the list");
+        let values = Values::defaults(spec.policy_fields).expect("defaults");
+        let host = Host::new(spec, &values, Topology::flat(cpus));
+        Story { fields: spec.share_fields, ..Story::with(host, Arc::default(), 1) }
+    }
+
+    /// Under a policy that answers what the test says; all of a CPU's time is its occupant's.
+    pub(crate) fn scripted(cpus: usize) -> Story {
+        let answers = Arc::default();
+        let policy = Box::new(Scripted(Arc::clone(&answers)));
+        Story::with(Host::with(policy, |_| Ok(None), cpus), answers, 2)
+    }
+
+    fn with(host: Host, answers: Arc<Mutex<Answers>>, rate: u64) -> Story {
+        let machine = TestMachine {
+            now: Time::START,
+            on: [None; 2],
+            refuses: false,
+            rate,
+            says: None,
+            orders: Vec::new(),
+            alarms: [None; 2],
+            measured: [Time::START; 2],
+        };
+        Story { host, machine, trace: Vec::new(), answers, fields: &[] }
+    }
+
+    pub(crate) fn answers(&self) -> MutexGuard<'_, Answers> {
+        self.answers.lock().expect("one thread asks")
+    }
+
+    /// What the policy says from now on when it is asked about a CPU, and that it wants to be.
+    pub(crate) fn wants(&mut self, cpu: CpuId, pick: Pick) {
+        let mut answers = self.answers();
+        answers.picks.insert(cpu, pick);
+        answers.ask.insert(cpu);
+    }
+
+    /// Reports a fact, with time used that the machine noticed by itself.
+    pub(crate) fn report(&mut self, used: &[Used], fact: Fact<'_>) -> Result<(), Box<Fault>> {
+        let report = Report { now: self.machine.now, used, fact };
+        self.host.step(report, &mut self.machine, &mut self.trace)
+    }
+
+    /// Something happens that breaks no contract.
+    #[track_caller]
+    pub(crate) fn step(&mut self, fact: Fact<'_>) {
+        self.report(&[], fact).expect("the contract is kept");
+    }
+
+    /// The same at a later time.
+    #[track_caller]
+    pub(crate) fn step_at(&mut self, now: Time, fact: Fact<'_>) {
+        self.machine.now = now;
+        self.step(fact);
+    }
+
+    /// Something happens by which the contract is broken: how, and in what words.
+    #[track_caller]
+    pub(crate) fn broken(&mut self, fact: Fact<'_>) -> (Broken, String) {
+        self.broken_by(&[], fact)
+    }
+
+    /// The same with time used that the machine noticed by itself.
+    #[track_caller]
+    pub(crate) fn broken_by(&mut self, used: &[Used], fact: Fact<'_>) -> (Broken, String) {
+        let fault = self.report(used, fact).expect_err("the contract is broken");
+        let text = fault.to_string();
+        match *fault {
+            Fault::Broken(broken) => (broken, text),
+            Fault::Declined { .. } => panic!("only declined: {text}"),
+        }
+    }
+
+    pub(crate) fn share(&self, words: &[(&'static str, &'static str)]) -> Values {
+        let given = words.iter().map(|&(name, text)| (name, Given::Text(text)));
+        Values::read(self.fields, given).expect("a share")
+    }
+
+    #[track_caller]
+    pub(crate) fn join(&mut self, slot: u32, share: &[(&'static str, &'static str)]) {
+        let share = self.share(share);
+        self.step(Fact::Joined(vcpu(slot), (&share).into()));
+    }
+
+    #[track_caller]
+    pub(crate) fn change(&mut self, slot: u32, share: &[(&'static str, &'static str)]) {
+        let share = self.share(share);
+        self.step(Fact::TermsChanged(vcpu(slot), (&share).into()));
+    }
+
+    /// A vCPU joins, and wakes.
+    #[track_caller]
+    pub(crate) fn wake_new(&mut self, slot: u32) {
+        self.join(slot, &[]);
+        self.step(Fact::Woke(vcpu(slot)));
+    }
+}
