@@ -332,7 +332,7 @@ impl<W: Write> Sink for Perfetto<W> {
             Record::Refused { at, vcpu, cpu } => {
                 self.out.instant(vcpu, at, "refused", &[("where", cpu.to_string())]);
             }
-            Record::Job { vcpu, released, deadline, done } if done > deadline => {
+            Record::Job { vcpu, released, deadline, done, .. } if done > deadline => {
                 let more = [
                     ("released", released.to_string()),
                     ("deadline", deadline.to_string()),

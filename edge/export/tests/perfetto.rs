@@ -74,8 +74,20 @@ fn records() -> Vec<Record> {
         ran(BATCH, 0, 5000..9000, Preempted),
         ran(WEB_1, 1, 8000..9000, Preempted),
         ran(WEB_1, 0, 9000..10_000, Blocked),
-        Record::Job { vcpu: WEB_1, released: at(7000), deadline: at(9500), done: at(10_000) },
-        Record::Job { vcpu: WEB_1, released: at(7000), deadline: at(10_500), done: at(10_000) },
+        Record::Job {
+            vcpu: WEB_1,
+            task: None,
+            released: at(7000),
+            deadline: at(9500),
+            done: at(10_000),
+        },
+        Record::Job {
+            vcpu: WEB_1,
+            task: None,
+            released: at(7000),
+            deadline: at(10_500),
+            done: at(10_000),
+        },
         blocked(10_000, WEB_1),
         // It sleeps for no time at all.
         woke(10_000, WEB_1),

@@ -74,7 +74,7 @@ pub(crate) fn record(note: Note, vcpu: VcpuId, origin: Time) -> Option<Record> {
         Note::Job(Job { released, deadline, done }) => {
             let deadline = deadline.map_or(Time::NEVER, of_run);
             let (released, done) = (of_run(released), of_run(done));
-            Some(Record::Job { vcpu, released, deadline, done })
+            Some(Record::Job { vcpu, task: None, released, deadline, done })
         }
         Note::Moved { at, bytes } => Some(Record::Moved { at: of_run(at), vcpu, bytes }),
         Note::Lost { .. } | Note::Ready(_) => None,

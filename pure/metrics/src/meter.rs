@@ -159,7 +159,7 @@ impl Meter {
                     self.changes.add(at.since(due));
                 }
             }
-            Record::Job { vcpu, released, deadline, done } => {
+            Record::Job { vcpu, released, deadline, done, .. } => {
                 self.at(done);
                 self.vcpu(vcpu).job(released, deadline, done);
             }

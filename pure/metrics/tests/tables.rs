@@ -141,6 +141,7 @@ fn who_answers_requests_is_compared_by_how_many_and_how_fast() {
     let answered = |after: &[u64]| {
         let job = |&(start, after): &(u64, u64)| Record::Job {
             vcpu: vcpu(0),
+            task: None,
             released: Time::START + us(start),
             deadline: Time::NEVER,
             done: Time::START + us(start + after),

@@ -172,7 +172,7 @@ impl<'a> Guests<'a> {
                 }
                 Step::Done => {
                     let (released, deadline) = (guest.released, guest.deadline);
-                    sink.record(&Record::Job { vcpu, released, deadline, done: now });
+                    sink.record(&Record::Job { vcpu, task: None, released, deadline, done: now });
                 }
             }
         }

@@ -13,7 +13,7 @@
 
 use std::io::{self, Read, Write};
 
-use slackline_units::{CpuId, DomId, Reservation, Span, Time, VcpuId};
+use slackline_units::{CpuId, DomId, Reservation, Span, TaskId, Time, VcpuId};
 use thiserror::Error;
 
 use crate::record::{Knowledge, RanEnd, Record, Service, Sink};
@@ -247,11 +247,14 @@ impl<W: Write> Sink for Writer<W> {
                 self.difference(at, due);
                 self.vcpu(vcpu);
             }
-            Record::Job { vcpu, released, deadline, done } => {
+            Record::Job { vcpu, task, released, deadline, done } => {
                 self.time(done);
                 self.vcpu(vcpu);
                 self.difference(done, released);
                 self.difference(deadline, done);
+                if let Some(task) = task {
+                    self.number(u64::from(task.number()));
+                }
             }
             Record::Served { at, by, of, service } => {
                 self.time(at);
@@ -288,12 +291,13 @@ fn tag(record: &Record) -> u8 {
         Record::Refused { .. } => 8,
         Record::Declined { .. } => 9,
         Record::Changed { .. } => 10,
-        Record::Job { .. } => 11,
+        Record::Job { task: None, .. } => 11,
         Record::Overhead { .. } => 12,
         Record::Ended { .. } => 13,
         Record::Paused { .. } => 14,
         Record::Served { .. } => 15,
         Record::Moved { .. } => 16,
+        Record::Job { task: Some(_), .. } => 17,
     }
 }
 
@@ -462,12 +466,13 @@ impl<R: Read> Reader<R> {
                 let at = self.time()?;
                 Record::Changed { due: self.before(at)?, at, vcpu: self.vcpu()? }
             }
-            11 => {
+            11 | 17 => {
                 let (done, vcpu) = (self.time()?, self.vcpu()?);
                 let released = self.before(done)?;
                 let after = self.signed()?.cast_unsigned();
                 let deadline = Time::from_ns(done.ns().wrapping_add(after));
-                Record::Job { vcpu, released, deadline, done }
+                let task = if tag[0] == 17 { Some(self.task()?) } else { None };
+                Record::Job { vcpu, task, released, deadline, done }
             }
             12 => Record::Overhead { cpu: self.cpu()?, used: Span::from_ns(self.number()?) },
             13 => Record::Ended { at: self.time()? },
@@ -542,6 +547,10 @@ impl<R: Read> Reader<R> {
         }
         self.hash = fnv(self.hash, &bytes);
         String::from_utf8(bytes).map_err(|_| Damage::Damaged)
+    }
+
+    fn task(&mut self) -> Part<TaskId> {
+        u16::try_from(self.number()?).map(TaskId::new).map_err(|_| Damage::Damaged)
     }
 
     fn vcpu(&mut self) -> Part<VcpuId> {
@@ -621,8 +630,14 @@ mod tests {
                 end: RanEnd::Limit,
                 due: true,
             },
-            Record::Job { vcpu, released: at(5), deadline: Time::NEVER, done: at(900) },
-            Record::Job { vcpu, released: at(5), deadline: at(40), done: at(901) },
+            Record::Job { vcpu, task: None, released: at(5), deadline: Time::NEVER, done: at(900) },
+            Record::Job {
+                vcpu,
+                task: Some(TaskId::new(u16::MAX)),
+                released: at(5),
+                deadline: at(40),
+                done: at(901),
+            },
             Record::Served { at: at(902), by: vcpu, of: vcpu, service },
             Record::Moved { at: at(903), vcpu, bytes: u64::MAX },
             Record::Blocked { at: at(1000), vcpu },

@@ -1,6 +1,6 @@
 //! The records of a trace. Times are on the run's own clock, which starts at zero.
 
-use slackline_units::{CpuId, Reservation, Span, Time, VcpuId};
+use slackline_units::{CpuId, Reservation, Span, TaskId, Time, VcpuId};
 
 /// One thing that happened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -108,8 +108,10 @@ pub enum Record {
     },
     /// A workload finished a piece of work that had a release, and perhaps a deadline.
     Job {
-        /// Whose.
+        /// Whose; of a domain with tasks, its first vCPU.
         vcpu: VcpuId,
+        /// Which task's; none if the domain tells its tasks not apart.
+        task: Option<TaskId>,
         /// When it was released.
         released: Time,
         /// When it was to be done, or `NEVER`.

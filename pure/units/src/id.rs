@@ -63,6 +63,33 @@ impl fmt::Display for DomId {
     }
 }
 
+/// A task of a domain's own operating system, by its number among those of the domain that people
+/// gave a name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct TaskId(u16);
+
+impl TaskId {
+    /// The task with this number.
+    #[must_use]
+    #[inline]
+    pub const fn new(number: u16) -> TaskId {
+        TaskId(number)
+    }
+
+    /// Its number.
+    #[must_use]
+    #[inline]
+    pub const fn number(self) -> u16 {
+        self.0
+    }
+}
+
+impl fmt::Display for TaskId {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(out, "t{}", self.0)
+    }
+}
+
 /// A virtual CPU.
 ///
 /// Known by its `slot`, its place in every table that has a row a vCPU: slots are small, dense and

@@ -16,7 +16,7 @@ mod time;
 mod virt;
 mod weight;
 
-pub use id::{CpuId, CpuSet, CpuSetIter, DomId, VcpuId};
+pub use id::{CpuId, CpuSet, CpuSetIter, DomId, TaskId, VcpuId};
 pub use share::{CpuShare, ParseShareError, Reservation, ReservationError};
 pub use time::{ParseSpanError, Span, Time};
 pub use virt::{Pace, VirtualSpan, VirtualTime};

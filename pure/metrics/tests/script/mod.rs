@@ -126,7 +126,7 @@ impl Script {
 
     pub fn job(self, slot: u32, released: u64, deadline: u64, done: u64) -> Script {
         let (released, deadline, done) = (at(released), at(deadline), at(done));
-        self.with(Record::Job { vcpu: vcpu(slot), released, deadline, done })
+        self.with(Record::Job { vcpu: vcpu(slot), task: None, released, deadline, done })
     }
 
     /// What it amounts to if it ends now.

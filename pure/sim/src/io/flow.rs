@@ -242,7 +242,7 @@ impl Io<'_> {
         let flow = self.flows.of(packet);
         let vcpu = self.systems[usize::from(flow.system)].first();
         let (released, deadline, done) = (flow.began, Time::NEVER, self.now);
-        self.effects.record(Record::Job { vcpu, released, deadline, done });
+        self.effects.record(Record::Job { vcpu, task: None, released, deadline, done });
         let client = flow.client;
         self.ask_again(client, packet, queue);
     }

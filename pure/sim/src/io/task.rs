@@ -139,7 +139,13 @@ impl Io<'_> {
         this.used(used);
         if this.still_to_run().is_zero() {
             let (released, done) = (this.began, self.now);
-            self.effects.record(Record::Job { vcpu, released, deadline: Time::NEVER, done });
+            self.effects.record(Record::Job {
+                vcpu,
+                task: None,
+                released,
+                deadline: Time::NEVER,
+                done,
+            });
             return;
         }
         if !this.left.is_zero() {
@@ -233,7 +239,7 @@ impl Io<'_> {
             Step::Done => {
                 let (released, deadline) = (this.released, this.deadline);
                 let done = self.now;
-                self.effects.record(Record::Job { vcpu, released, deadline, done });
+                self.effects.record(Record::Job { vcpu, task: None, released, deadline, done });
                 None
             }
         }
