@@ -15,14 +15,14 @@ use slackline_trace::Record;
 use slackline_units::{DomId, Time, VcpuId};
 use thiserror::Error;
 
-use crate::act::Hold;
 use crate::fence::{Fence, FenceError};
 use crate::outside;
-use crate::subject::{Member, Subject};
 use crate::sys::{ThreadClock, Tid, die_with_us};
 use crate::teller::{Teller, is_readable, record};
 use crate::thread::{ThreadError, ThreadRef, threads_of};
+use crate::vcpu_threads::{Member, VcpuThreads};
 use crate::vcpus::{self, FindError};
+use crate::way::Hold;
 
 /// What a load process is to do.
 #[derive(Debug)]
@@ -308,7 +308,7 @@ impl Cast {
         domain: &Domain,
         exact: &[VcpuId],
         fence: &mut Fence,
-    ) -> Result<Vec<Subject>, CastError> {
+    ) -> Result<Vec<VcpuThreads>, CastError> {
         let by_vcpu = matches!(
             &domain.live,
             Some(
@@ -423,7 +423,11 @@ fn spawn(mut command: Command, name: String, vcpus: Vec<VcpuId>) -> Result<Proce
 
 impl Process {
     /// The process as one subject: all the threads it has now.
-    fn hold_as_one(&mut self, exact: &[VcpuId], fence: &mut Fence) -> Result<Subject, CastError> {
+    fn hold_as_one(
+        &mut self,
+        exact: &[VcpuId],
+        fence: &mut Fence,
+    ) -> Result<VcpuThreads, CastError> {
         let [vcpu] = self.vcpus[..] else {
             return Err(CastError::OneProcess { pid: self.pid, wanted: self.vcpus.len() });
         };
@@ -436,7 +440,7 @@ impl Process {
             let hold = if stops { Hold::Process } else { Hold::Nothing };
             members.push(self.hold(tid, hold, fence)?);
         }
-        Ok(Subject { vcpu, members, exact, priority: None })
+        Ok(VcpuThreads { vcpu, members, exact, priority: None })
     }
 
     /// Each thread that is a vCPU as a subject.
@@ -444,14 +448,14 @@ impl Process {
         &mut self,
         exact: &[VcpuId],
         fence: &mut Fence,
-    ) -> Result<Vec<Subject>, CastError> {
+    ) -> Result<Vec<VcpuThreads>, CastError> {
         let tids = self.wait_for_vcpus()?;
         let mut subjects = Vec::new();
         for (&vcpu, tid) in self.vcpus.clone().iter().zip(tids) {
             let exact = exact.contains(&vcpu);
             let hold = if exact { Hold::Thread } else { Hold::Nothing };
             let members = vec![self.hold(tid, hold, fence)?];
-            subjects.push(Subject { vcpu, members, exact, priority: None });
+            subjects.push(VcpuThreads { vcpu, members, exact, priority: None });
         }
         Ok(subjects)
     }

@@ -2,18 +2,18 @@
 //! it, looks, and sleeps again.
 
 use std::os::fd::OwnedFd;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
+use std::sync::{Arc, mpsc};
 use std::thread::JoinHandle;
 
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use slackline_units::{CpuId, CpuSet, Span};
 
-use crate::act::FifoPriority;
 use crate::drive::LiveError;
 use crate::machine::LiveHost;
 use crate::sys::{
     Scheduling, SchedulingOf, own_tid, set_affinity, set_scheduling, thread_cpu_time,
 };
+use crate::way::FifoPriority;
 
 /// How long a dispatcher sleeps at most: on an idle CPU some kernels do not tell of a wake.
 const NAP: Span = Span::from_ms(20);
@@ -28,11 +28,6 @@ pub(crate) fn become_real_time(priority: FifoPriority) -> Result<(), LiveError> 
     set_scheduling(own_tid(), &wanted).map_err(|source| LiveError::NoRealTime { source })
 }
 
-/// A panic elsewhere has already ended the run; what is left is to give everything back.
-pub(crate) fn lock(machine: &Mutex<LiveHost>) -> MutexGuard<'_, LiveHost> {
-    machine.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 /// A thread that looks after one CPU.
 pub(crate) struct Dispatcher {
     cpu: CpuId,
@@ -44,7 +39,7 @@ impl Dispatcher {
     pub(crate) fn start(
         cpu: CpuId,
         real: CpuId,
-        machine: Arc<Mutex<LiveHost>>,
+        machine: Arc<LiveHost>,
         watched: Option<OwnedFd>,
     ) -> Result<Dispatcher, LiveError> {
         let no_dispatcher = |source| LiveError::NoDispatcher { source };
@@ -60,7 +55,7 @@ impl Dispatcher {
             });
             drop(ready);
             if result.is_err() {
-                lock(&machine).abandon();
+                machine.abandon();
             }
             result
         };
@@ -81,7 +76,7 @@ fn prepare(real: CpuId) -> Result<(), LiveError> {
 /// The loop of a dispatcher.
 fn dispatch(
     cpu: CpuId,
-    machine: &Mutex<LiveHost>,
+    machine: &LiveHost,
     poked: &OwnedFd,
     watched: Option<&OwnedFd>,
 ) -> Result<(), LiveError> {
@@ -93,17 +88,13 @@ fn dispatch(
             looks = 0;
             let used = thread_cpu_time(own_tid()).map_err(no_dispatcher)?;
             let look = (used - std::mem::replace(&mut counted, used)) / LOOKS;
-            lock(machine).costs(cpu, look);
+            machine.costs(cpu, look);
         }
         looks += 1;
-        let wait = {
-            let mut machine = lock(machine);
-            if machine.is_over() {
-                break;
-            }
-            let due = machine.look(cpu)?;
-            due.map(|due| machine.until(due))
-        };
+        if machine.is_over() {
+            break;
+        }
+        let wait = machine.look(cpu)?.map(|due| machine.until(due));
         let mut fds = [poked, watched.unwrap_or(poked)].map(|fd| PollFd::new(fd, PollFlags::IN));
         wait_for(&mut fds, wait.unwrap_or(NAP).min(NAP));
         if !fds[0].revents().is_empty() {
@@ -112,7 +103,7 @@ fn dispatch(
         }
     }
     let used = thread_cpu_time(own_tid()).map_err(no_dispatcher)?;
-    lock(machine).overhead(cpu, used);
+    machine.overhead(cpu, used);
     Ok(())
 }
 
@@ -125,7 +116,7 @@ pub(crate) fn poke(dispatchers: &[Dispatcher]) {
 
 pub(crate) fn stop_dispatchers(
     dispatchers: Vec<Dispatcher>,
-    machine: &Mutex<LiveHost>,
+    machine: &LiveHost,
 ) -> Result<(), LiveError> {
     poke(&dispatchers);
     let mut result = Ok(());
@@ -135,7 +126,7 @@ pub(crate) fn stop_dispatchers(
         let joined = joined.unwrap_or(Err(LiveError::Panicked { cpu }));
         result = result.and(joined);
     }
-    debug_assert!(lock(machine).is_over());
+    debug_assert!(machine.is_over());
     result
 }
 

@@ -8,7 +8,7 @@
 
 use std::io;
 use std::os::fd::{BorrowedFd, OwnedFd};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use rustix::event::{PollFd, PollFlags};
 use slackline_host::policy::{AdmitError, Values};
@@ -17,15 +17,15 @@ use slackline_trace::{Knowledge, Record, Sink};
 use slackline_units::{CpuId, Span, Time, VcpuId};
 use thiserror::Error;
 
-use crate::act::FifoPriority;
 use crate::cast::{Cast, CastError, LoadCommand};
-use crate::dispatcher::{Dispatcher, become_real_time, lock, poke, stop_dispatchers, wait_for};
+use crate::dispatcher::{Dispatcher, become_real_time, poke, stop_dispatchers, wait_for};
 use crate::fence::{Fence, FenceError, GiveBackError, KeeperCommand};
-use crate::machine::{JoinError, LiveHost, MachineError, Sight};
+use crate::machine::{EventSource, JoinError, LiveHost, MachineError};
 use crate::outside::{Losses, Outside};
-use crate::subject::Subject;
 use crate::sys::{Scheduling, SchedulingOf, lock_memory, monotonic, own_tid, set_scheduling};
+use crate::vcpu_threads::VcpuThreads;
 use crate::watch::perf::PerfWatch;
+use crate::way::FifoPriority;
 
 /// What a live run needs besides its scenario.
 pub struct Options<'a> {
@@ -239,7 +239,7 @@ enum Action {
 
 /// Everything that must be taken down again.
 struct Run {
-    machine: Arc<Mutex<LiveHost>>,
+    machine: Arc<LiveHost>,
     // The fence comes before the cast: threads are given back before their processes are ended.
     fence: Fence,
     cast: Cast,
@@ -277,10 +277,10 @@ impl Run {
         }
         let started = outside.start_clients(scenario, &ports, origin, options.load);
         started.map_err(about(&scenario.domains[0]))?;
-        let (sight, watch_fds) = open_sight()?;
+        let (source, watch_fds) = open_source()?;
         let policy = &scenario.policy;
-        let machine = LiveHost::new(policy.spec, &policy.values, &options.cpus, sight);
-        let machine = Arc::new(Mutex::new(machine));
+        let machine = LiveHost::new(policy.spec, &policy.values, &options.cpus, source);
+        let machine = Arc::new(machine);
         let (outcome, spare_records) = (Finished::default(), Vec::new());
         Ok(Run {
             machine,
@@ -313,16 +313,16 @@ impl Run {
             }
         }
         self.wait_for_origin();
-        lock(&self.machine).begin(self.origin);
+        self.machine.begin(self.origin);
         // Before anybody else is made real-time: whoever comes later might never get to run.
         let dispatchers = self.start_dispatchers(options)?;
         let joined = self.join(scenario, subjects);
         poke(&dispatchers);
         let result = joined.and_then(|()| self.manage(scenario, options, sink, &dispatchers));
         let ended = match &result {
-            Ok(()) => lock(&self.machine).end().map_err(LiveError::from),
+            Ok(()) => self.machine.end().map_err(LiveError::from),
             Err(_) => {
-                lock(&self.machine).abandon();
+                self.machine.abandon();
                 Ok(())
             }
         };
@@ -334,7 +334,7 @@ impl Run {
         Ok(std::mem::take(&mut self.outcome))
     }
 
-    fn hold(&mut self, scenario: &Scenario, index: usize) -> Result<Vec<Subject>, LiveError> {
+    fn hold(&mut self, scenario: &Scenario, index: usize) -> Result<Vec<VcpuThreads>, LiveError> {
         let domain = &scenario.domains[index];
         let spec = scenario.policy.spec;
         let mut exact = Vec::new();
@@ -344,7 +344,7 @@ impl Run {
         }
         let subjects = self.cast.hold(domain, &exact, &mut self.fence);
         let subjects = subjects.map_err(|source| cast_error(domain, source))?;
-        let mut machine = lock(&self.machine);
+        let machine = &self.machine;
         for subject in &subjects {
             for member in &subject.members {
                 machine.watch(member.held.thread().tid(), subject.exact)?;
@@ -354,7 +354,7 @@ impl Run {
     }
 
     /// All of them at one instant, so that periods that begin together are looked after together.
-    fn join(&mut self, scenario: &Scenario, subjects: Vec<Subject>) -> Result<(), LiveError> {
+    fn join(&mut self, scenario: &Scenario, subjects: Vec<VcpuThreads>) -> Result<(), LiveError> {
         let home = |vcpu: VcpuId| {
             let mut domains = scenario.domains.iter();
             domains.find(|domain| domain.vcpus.contains(&vcpu)).expect("somebody of the scenario")
@@ -364,7 +364,7 @@ impl Run {
             let share = home(subject.vcpu).share(subject.vcpu, scenario.policy.spec)?;
             joining.push((subject, share));
         }
-        lock(&self.machine).join(joining).map_err(|(vcpu, error)| match error {
+        self.machine.join(joining).map_err(|(vcpu, error)| match error {
             JoinError::Machine(error) => LiveError::Machine(error),
             JoinError::Declined(error) => {
                 let Domain { name, line, .. } = home(vcpu);
@@ -395,7 +395,7 @@ impl Run {
             match start(cpu) {
                 Ok(dispatcher) => dispatchers.push(dispatcher),
                 Err(error) => {
-                    lock(&self.machine).abandon();
+                    self.machine.abandon();
                     let _ = stop_dispatchers(dispatchers, &self.machine);
                     return Err(error);
                 }
@@ -414,8 +414,8 @@ impl Run {
     ) -> Result<(), LiveError> {
         let end = Time::START + scenario.length;
         loop {
-            let now = lock(&self.machine).now();
-            if now >= end || lock(&self.machine).is_over() {
+            let now = self.machine.now();
+            if now >= end || self.machine.is_over() {
                 return Ok(());
             }
             while self.actions.last().is_some_and(|&(at, _)| at <= now) {
@@ -427,7 +427,7 @@ impl Run {
             self.pump(sink);
             (options.progress)(now);
             let next = self.actions.last().map_or(end, |&(at, _)| at).min(end);
-            let wait = next.since(lock(&self.machine).now()).min(ROUND);
+            let wait = next.since(self.machine.now()).min(ROUND);
             let mut fds = vec![PollFd::from_borrowed_fd(self.fence.keeper_fd(), PollFlags::IN)];
             fds.extend(options.stop.map(|stop| PollFd::from_borrowed_fd(stop, PollFlags::IN)));
             wait_for(&mut fds, wait);
@@ -438,7 +438,7 @@ impl Run {
                 self.outcome.keepers_lost += 1;
             }
             if stopped {
-                self.outcome.stopped = Some(lock(&self.machine).now());
+                self.outcome.stopped = Some(self.machine.now());
                 return Ok(());
             }
         }
@@ -458,7 +458,7 @@ impl Run {
                     result => result?,
                 }
             }
-            Action::Change(vcpu, share) => match lock(&self.machine).change(vcpu, &share, at) {
+            Action::Change(vcpu, share) => match self.machine.change(vcpu, &share, at) {
                 Err(JoinError::Declined(error)) => {
                     self.outcome.declined.push((at, vcpu, error));
                 }
@@ -475,16 +475,16 @@ impl Run {
     }
 
     fn decline(&mut self, at: Time, vcpu: VcpuId, error: AdmitError) {
-        lock(&self.machine).record(&Record::Declined { at, vcpu });
+        self.machine.record(&Record::Declined { at, vcpu });
         self.outcome.declined.push((at, vcpu, error));
     }
 
     /// Takes vCPUs out and gives their threads back.
     fn release(&mut self, vcpus: &[VcpuId]) -> Result<(), LiveError> {
         for &vcpu in vcpus {
-            lock(&self.machine).leave(vcpu)?;
+            self.machine.leave(vcpu)?;
             for tid in self.cast.threads_of(vcpu) {
-                lock(&self.machine).unwatch(tid);
+                self.machine.unwatch(tid);
                 let given_back = self.fence.release(tid);
                 given_back.map_err(|error| LiveError::NotGivenBack { errors: vec![error] })?;
             }
@@ -495,7 +495,7 @@ impl Run {
     /// Takes those out whose processes or threads have ended.
     fn look_after_processes(&mut self, dispatchers: &[Dispatcher]) -> Result<(), LiveError> {
         let (now, gone) = {
-            let mut machine = lock(&self.machine);
+            let machine = &self.machine;
             (machine.now(), machine.take_gone())
         };
         let ended = self.cast.ended(&gone);
@@ -515,7 +515,7 @@ impl Run {
     /// Hands the records on that have come.
     fn pump<S: Sink>(&mut self, sink: &mut S) {
         let mut records = std::mem::take(&mut self.spare_records);
-        lock(&self.machine).take_records(&mut records);
+        self.machine.take_records(&mut records);
         // What a dispatcher says on leaving comes after the end, and yet belongs before it.
         let end = records.iter().position(|record| matches!(record, Record::Ended { .. }));
         let end = end.map(|place| records.remove(place));
@@ -564,14 +564,14 @@ fn actions(scenario: &Scenario) -> Vec<(Time, Action)> {
     actions
 }
 
-fn open_sight() -> Result<(Sight, Vec<(CpuId, OwnedFd)>), LiveError> {
+fn open_source() -> Result<(EventSource, Vec<(CpuId, OwnedFd)>), LiveError> {
     match PerfWatch::open() {
         Ok(watch) if watch.knows_wakes() => {
             let own = |(cpu, fd): (CpuId, BorrowedFd<'_>)| Ok((cpu, fd.try_clone_to_owned()?));
             let fds = watch.wake_fds().map(own).collect::<io::Result<_>>();
             let fds = fds.map_err(|source| LiveError::NoDispatcher { source })?;
-            Ok((Sight::Perf(Box::new(watch)), fds))
+            Ok((EventSource::Perf(Box::new(watch)), fds))
         }
-        _ => Ok((Sight::Polled, Vec::new())),
+        _ => Ok((EventSource::Polled, Vec::new())),
     }
 }

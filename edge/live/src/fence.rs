@@ -40,10 +40,10 @@ pub use journal::{JournalError, Leftover, LeftoverError, Leftovers, give_back, l
 pub use keeper::keeper_main;
 pub use link::{KeeperCommand, KeeperError};
 
-use crate::act::Hold;
 use crate::cgroup::{CgroupError, Controller, Place};
 use crate::sys::{Tid, get_affinity, get_scheduling};
 use crate::thread::{Stat, ThreadError, ThreadRef};
+use crate::way::Hold;
 use entry::{Entry, Way, Who};
 use held::Brake;
 use link::{Keeper, Kept, journal_if};

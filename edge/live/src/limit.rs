@@ -20,12 +20,12 @@ use thiserror::Error;
 pub use command::CommandLine;
 pub use sample::{Punctual, Sample, SampleError, Sampler, header, records};
 
-use crate::act::ActError;
 use crate::cgroup::{CgroupError, Version};
 use crate::drive::LiveError;
 use crate::fence::{Fence, FenceError, GiveBackError, KeeperCommand};
 use crate::sys::Tid;
 use crate::thread::{ThreadError, ThreadRef};
+use crate::way::ActError;
 
 /// A way of limiting a process.
 #[derive(Clone, Debug, PartialEq, Eq)]

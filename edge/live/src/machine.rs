@@ -5,27 +5,26 @@
 //! right below: when the chosen one goes to sleep, the kernel runs the next at once, and the host
 //! hears of both when its dispatcher next looks.
 
+mod decider;
 mod enact;
 
 use std::io;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use slackline_host::policy::{Entitlement, Spec, Topology, Values};
-use slackline_host::{Broken, Fact, Fault, Host, NextInLine, Report, Used};
-use slackline_trace::{Record, Sink};
+use slackline_host::policy::{Spec, Values};
+use slackline_host::{Broken, Fault};
+use slackline_trace::Record;
 use slackline_units::{CpuId, Span, Time, VcpuId};
 
-use crate::act::ActError;
-use crate::alarm_clock::Wanted;
-use crate::lane::Lanes;
-use crate::subject::Subject;
-use crate::sys::{Tid, monotonic};
-use crate::watch::perf::{Event, PerfWatch, WatchError, What};
+use crate::sys::Tid;
+use crate::vcpu_threads::VcpuThreads;
+use crate::watch::perf::{PerfWatch, WatchError};
+use crate::way::ActError;
 
-/// How often to look, at most, whether one that stands ready has been running unnoticed.
-const GLANCE: Span = Span::from_ms(1);
+use decider::Decider;
 
 /// What can be seen of the threads.
-pub(crate) enum Sight {
+pub(crate) enum EventSource {
     /// Every switch and wake.
     Perf(Box<PerfWatch>),
     /// Only what each has used, whenever we look; everybody counts as awake.
@@ -62,384 +61,111 @@ impl MachineError {
     }
 }
 
-/// The machine: owned by nobody in particular, locked by whoever has something to report.
+/// The machine: shared by all who have something to report.
 pub(crate) struct LiveHost {
-    host: Host,
-    lanes: Lanes,
-    /// By slot.
-    subjects: Vec<Option<Subject>>,
-    /// By slot: the CPU it is kept on.
-    homes: Vec<Option<CpuId>>,
-    /// By slot: whether we are keeping it from running.
-    held_back: Vec<bool>,
-    /// Whose threads are which, in order of their ids.
-    owners: Vec<(Tid, VcpuId)>,
-    sight: Sight,
-    events: Vec<Event>,
-    in_line: Vec<NextInLine>,
-    /// When the run began, on the monotonic clock.
-    origin: Time,
-    last: Time,
-    records: Vec<Record>,
-    /// Subjects whose threads are gone, to be taken out.
-    gone: Vec<VcpuId>,
-    is_over: bool,
+    decider: Mutex<Decider>,
 }
 
-/// Room for the records of a second of the busiest run there is; taken out ten times a second.
-const RECORDS: usize = 1 << 15;
-
 impl LiveHost {
-    pub(crate) fn new(spec: &Spec, values: &Values, real: &[CpuId], sight: Sight) -> LiveHost {
-        LiveHost {
-            host: Host::new(spec, values, Topology::flat(real.len())),
-            lanes: Lanes::new(real),
-            subjects: Vec::new(),
-            homes: Vec::new(),
-            held_back: Vec::new(),
-            owners: Vec::new(),
-            sight,
-            events: Vec::with_capacity(1 << 12),
-            in_line: Vec::with_capacity(64),
-            origin: Time::START,
-            last: Time::START,
-            records: Vec::with_capacity(RECORDS),
-            gone: Vec::new(),
-            is_over: false,
-        }
+    pub(crate) fn new(
+        spec: &Spec,
+        values: &Values,
+        real: &[CpuId],
+        source: EventSource,
+    ) -> LiveHost {
+        LiveHost { decider: Mutex::new(Decider::new(spec, values, real, source)) }
+    }
+
+    /// A panic elsewhere has already ended the run; what is left is to give everything back.
+    fn decider(&self) -> MutexGuard<'_, Decider> {
+        self.decider.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The run begins.
-    pub(crate) fn begin(&mut self, origin: Time) {
-        self.origin = origin;
+    pub(crate) fn begin(&self, origin: Time) {
+        self.decider().begin(origin);
     }
 
     /// The time of the run.
     pub(crate) fn now(&self) -> Time {
-        self.of_run(monotonic())
-    }
-
-    fn of_run(&self, at: Time) -> Time {
-        Time::START + at.since(self.origin)
+        self.decider().now()
     }
 
     pub(crate) fn is_over(&self) -> bool {
-        self.is_over
+        self.decider().is_over()
     }
 
     /// Takes the records out that have come since the last time.
-    pub(crate) fn take_records(&mut self, into: &mut Vec<Record>) {
-        into.clear();
-        std::mem::swap(&mut self.records, into);
+    pub(crate) fn take_records(&self, into: &mut Vec<Record>) {
+        self.decider().take_records(into);
     }
 
     /// Adds a record of the machine itself.
-    pub(crate) fn record(&mut self, record: &Record) {
-        self.records.record(record);
+    pub(crate) fn record(&self, record: &Record) {
+        self.decider().record(record);
     }
 
     /// Takes those out whose threads have ended.
-    pub(crate) fn take_gone(&mut self) -> Vec<VcpuId> {
-        std::mem::take(&mut self.gone)
+    pub(crate) fn take_gone(&self) -> Vec<VcpuId> {
+        self.decider().take_gone()
     }
 
     /// What a thread does is noted from now on.
-    pub(crate) fn watch(&mut self, tid: Tid, is_exact: bool) -> Result<(), MachineError> {
-        match &mut self.sight {
-            Sight::Perf(watch) if is_exact => watch.add_stopped(tid)?,
-            Sight::Perf(watch) => watch.add(tid)?,
-            Sight::Polled => {}
-        }
-        Ok(())
+    pub(crate) fn watch(&self, tid: Tid, is_exact: bool) -> Result<(), MachineError> {
+        self.decider().watch(tid, is_exact)
     }
 
     /// What a thread does is of no more interest.
-    pub(crate) fn unwatch(&mut self, tid: Tid) {
-        if let Sight::Perf(watch) = &mut self.sight {
-            watch.remove(tid);
-        }
+    pub(crate) fn unwatch(&self, tid: Tid) {
+        self.decider().unwatch(tid);
     }
 
     /// What scheduling a CPU has cost.
-    pub(crate) fn overhead(&mut self, cpu: CpuId, used: Span) {
-        self.records.record(&Record::Overhead { cpu, used });
+    pub(crate) fn overhead(&self, cpu: CpuId, used: Span) {
+        self.decider().overhead(cpu, used);
     }
 
-    /// Subjects join, all at this instant. On failure those before have joined.
+    /// vCPUs join, all at this instant. On failure those before have joined.
     pub(crate) fn join(
-        &mut self,
-        joining: Vec<(Subject, Values)>,
+        &self,
+        joining: Vec<(VcpuThreads, Values)>,
     ) -> Result<(), (VcpuId, JoinError)> {
-        let Some(first) = joining.first().map(|(subject, _)| subject.vcpu) else { return Ok(()) };
-        self.observe().map_err(|error| (first, error.into()))?;
-        for (subject, share) in joining {
-            let vcpu = subject.vcpu;
-            self.join_one(subject, &share).map_err(|error| (vcpu, error))?;
-        }
-        self.enact().map_err(|error| (first, error.into()))
+        self.decider().join(joining)
     }
 
-    fn join_one(&mut self, mut subject: Subject, share: &Values) -> Result<(), JoinError> {
-        let vcpu = subject.vcpu;
-        self.step(self.last, &[], Fact::Joined(vcpu, share.into()))?;
-        let slots = self.subjects.len().max(vcpu.slot() + 1);
-        self.subjects.resize_with(slots, || None);
-        self.lanes.unreported.resize(slots, Span::ZERO);
-        self.lanes.unreported[vcpu.slot()] = Span::ZERO;
-        self.homes.resize(slots, None);
-        self.homes[vcpu.slot()] = None;
-        self.held_back.resize(slots, false);
-        self.held_back[vcpu.slot()] = false;
-        // What it used while the run was being prepared is not the run's.
-        for member in &mut subject.members {
-            member.more()?;
-            member.joined = Some(self.last);
-        }
-        let tids = subject.members.iter().map(|member| (member.held.thread().tid(), vcpu));
-        self.owners.extend(tids);
-        self.owners.sort_unstable();
-        // Only now that its events are heard: what it did before, such as waking for the start of
-        // the run, nobody has been told.
-        let is_polled = matches!(self.sight, Sight::Polled);
-        for member in &mut subject.members {
-            member.is_awake = is_polled || member.is_runnable()?;
-        }
-        let is_awake = subject.members.iter().any(|member| member.is_awake);
-        self.subjects[vcpu.slot()] = Some(subject);
-        if is_awake {
-            self.step(self.last, &[], Fact::Woke(vcpu))?;
-        }
-        Ok(())
+    /// The share of a vCPU changes; on failure the old one stands.
+    pub(crate) fn change(&self, vcpu: VcpuId, share: &Values, due: Time) -> Result<(), JoinError> {
+        self.decider().change(vcpu, share, due)
     }
 
-    /// The share of a subject changes; on failure the old one stands.
-    pub(crate) fn change(
-        &mut self,
-        vcpu: VcpuId,
-        share: &Values,
-        due: Time,
-    ) -> Result<(), JoinError> {
-        self.observe()?;
-        if !self.host.moment().is_member(vcpu) {
-            return Ok(());
-        }
-        self.step(self.last, &[], Fact::TermsChanged(vcpu, share.into()))?;
-        self.enact()?;
-        let at = self.now();
-        self.records.record(&Record::Changed { due, at, vcpu });
-        Ok(())
-    }
-
-    /// A subject leaves. Its threads are no longer ours to order about.
-    pub(crate) fn leave(&mut self, vcpu: VcpuId) -> Result<(), MachineError> {
-        self.observe()?;
-        if self.subjects.get_mut(vcpu.slot()).and_then(Option::take).is_none() {
-            return Ok(());
-        }
-        self.owners.retain(|&(_, owner)| owner != vcpu);
-        self.step(self.last, &[], Fact::Left(vcpu)).map_err(broken)?;
-        for lane in &mut self.lanes.lanes {
-            lane.running = lane.running.filter(|&(running, _)| running != vcpu);
-        }
-        self.enact()
+    /// A vCPU leaves. Its threads are no longer ours to order about.
+    pub(crate) fn leave(&self, vcpu: VcpuId) -> Result<(), MachineError> {
+        self.decider().leave(vcpu)
     }
 
     /// The run ends now.
-    pub(crate) fn end(&mut self) -> Result<(), MachineError> {
-        self.is_over = true;
-        self.observe()?;
-        self.step(self.last, &[], Fact::Ended).map_err(broken)
+    pub(crate) fn end(&self) -> Result<(), MachineError> {
+        self.decider().end()
     }
 
     /// The contract was broken or the kernel refused: nothing more is done.
-    pub(crate) fn abandon(&mut self) {
-        self.is_over = true;
+    pub(crate) fn abandon(&self) {
+        self.decider().abandon();
     }
 
     /// A dispatcher looks after its CPU. Returns when it must look again at the latest.
-    pub(crate) fn look(&mut self, cpu: CpuId) -> Result<Option<Time>, MachineError> {
-        let woken = self.now();
-        if let Some(late) = self.lanes.lanes[cpu.index()].clock.woke(woken) {
-            self.records.record(&Record::RangLate { at: woken, cpu, late });
-        }
-        self.observe()?;
-        let now = self.last;
-        self.learn(cpu, woken);
-        self.pass(cpu);
-        // An alarm or limit that has passed is dealt with; each may bring the next one.
-        loop {
-            let lane = &self.lanes.lanes[cpu.index()];
-            let limit = lane.turn.and_then(|(_, until, _)| until).unwrap_or(Time::NEVER);
-            let alarm = lane.alarm.unwrap_or(Time::NEVER);
-            if limit.min(alarm) > now {
-                break;
-            }
-            let fact = if limit <= alarm { Fact::LimitReached(cpu) } else { Fact::AlarmRang(cpu) };
-            self.step(now, &[], fact).map_err(broken)?;
-        }
-        self.enact()?;
-        Ok(self.set_clock(cpu))
+    pub(crate) fn look(&self, cpu: CpuId) -> Result<Option<Time>, MachineError> {
+        self.decider().look(cpu)
     }
 
     /// What a look has been found to cost.
-    pub(crate) fn costs(&mut self, cpu: CpuId, look: Span) {
-        self.lanes.lanes[cpu.index()].clock.costs(look);
+    pub(crate) fn costs(&self, cpu: CpuId, look: Span) {
+        self.decider().costs(cpu, look);
     }
 
     /// How far away a time of the run is.
     pub(crate) fn until(&self, at: Time) -> Span {
-        at.since(self.now())
-    }
-
-    fn learn(&mut self, cpu: CpuId, woken: Time) {
-        let is_polled = matches!(self.sight, Sight::Polled);
-        let lane = &mut self.lanes.lanes[cpu.index()];
-        let has_run = std::mem::take(&mut lane.has_run) || is_polled || lane.turn.is_none();
-        lane.clock.learn(woken, has_run, lane.left);
-    }
-
-    /// Ordinary threads have had what our own have left them.
-    fn pass(&mut self, cpu: CpuId) {
-        let lane = &mut self.lanes.lanes[cpu.index()];
-        lane.toll.pass(self.last, lane.clock.cost());
-        // Once it is paid the chosen one comes up again.
-        lane.is_stale |= lane.is_paying && lane.toll.owed().is_none();
-    }
-
-    fn set_clock(&mut self, cpu: CpuId) -> Option<Time> {
-        let lane = &mut self.lanes.lanes[cpu.index()];
-        let limit = lane.turn.and_then(|(_, until, _)| until);
-        let is_due = lane.turn.is_some_and(|(.., entitlement)| entitlement == Entitlement::Due);
-        lane.left = limit.filter(|_| is_due).map_or(Span::ZERO, |limit| limit.since(self.last));
-        // One that stands ready runs unnoticed when the chosen one sleeps.
-        let glance = lane.ready.map(|limit| limit.max(GLANCE));
-        let glance = if lane.is_paying { lane.toll.owed() } else { glance };
-        let glance = glance.map(|span| self.last.after(span));
-        let is_awaited = lane.is_awaited;
-        lane.clock.set(self.last, Wanted { limit, alarm: lane.alarm, glance, is_awaited })
-    }
-
-    /// Takes in what has happened up to now.
-    fn observe(&mut self) -> Result<(), MachineError> {
-        let now = self.now();
-        match &mut self.sight {
-            Sight::Perf(watch) => {
-                self.events.clear();
-                let mut events = std::mem::take(&mut self.events);
-                let drained = watch.drain(&mut events)?;
-                if drained.lost > 0 {
-                    // Who runs where is unknown until the next event of each.
-                    self.lanes.lanes.iter_mut().for_each(|lane| lane.running = None);
-                }
-                self.count(&events)?;
-                for event in &events {
-                    self.follow(*event)?;
-                }
-                self.events = events;
-            }
-            Sight::Polled => self.poll(now)?,
-        }
-        self.last = self.last.max(now);
-        Ok(())
-    }
-
-    /// Reads the clocks of the threads that have run. They are exact: whoever was switched out has
-    /// been counted.
-    fn count(&mut self, events: &[Event]) -> Result<(), MachineError> {
-        let now = self.now();
-        for subject in self.subjects.iter_mut().flatten() {
-            for member in &mut subject.members {
-                let tid = member.held.thread().tid();
-                let switched = |event: &Event| event.tid == tid && event.what != What::Woke;
-                if events.iter().any(switched) {
-                    let most = member.joined.take().map_or(Span::MAX, |joined| now.since(joined));
-                    let more = member.more()?.min(most);
-                    self.lanes.unreported[subject.vcpu.slot()] += more;
-                }
-            }
-        }
-        Ok(())
-    }
-
-    /// One event of one thread becomes time used, and a fact if its subject falls asleep or wakes.
-    fn follow(&mut self, event: Event) -> Result<(), MachineError> {
-        let Ok(place) = self.owners.binary_search_by_key(&event.tid, |&(tid, _)| tid) else {
-            return Ok(());
-        };
-        let vcpu = self.owners[place].1;
-        let at = self.of_run(event.at).max(self.last);
-        let lane = self.lanes.lanes.iter().position(|lane| lane.real == event.cpu);
-        let was_awake = self.host.moment().is_awake(vcpu);
-        let mut used = None;
-        match event.what {
-            What::SwitchedIn => {
-                if let Some(lane) = lane {
-                    self.lanes.lanes[lane].running = Some((vcpu, at));
-                }
-            }
-            What::SwitchedOut { .. } => {
-                if let Some(lane) = lane {
-                    used = self.lanes.cut(CpuId::new(lane), at);
-                    self.lanes.lanes[lane].running = None;
-                }
-            }
-            What::Woke => {}
-        }
-        // A thread that we stopped shows as asleep; it is not, it must not.
-        if !self.held_back[vcpu.slot()] {
-            let is_awake = event.what != What::SwitchedOut { ready: false };
-            self.set_awake(vcpu, event.tid, is_awake);
-        }
-        let fact = match (was_awake, self.any_awake(vcpu)) {
-            (true, false) => Fact::Blocked(vcpu),
-            (false, true) => Fact::Woke(vcpu),
-            _ if used.is_none() => return Ok(()),
-            _ => Fact::Passed,
-        };
-        self.step(at, used.as_slice(), fact).map_err(broken)
-    }
-
-    /// Without events: what each has used since the last look, one after the other, since on one
-    /// CPU they cannot have run at once.
-    fn poll(&mut self, now: Time) -> Result<(), MachineError> {
-        let last = self.last;
-        let mut used = Vec::new();
-        let mut cursors: Vec<Time> =
-            self.lanes.lanes.iter().map(|lane| lane.reported.max(last)).collect();
-        for subject in self.subjects.iter_mut().flatten() {
-            let Some(cpu) = self.homes[subject.vcpu.slot()] else { continue };
-            for member in &mut subject.members {
-                let from = cursors[cpu.index()];
-                let ran = member.more()?.min(now.since(from));
-                if !ran.is_zero() {
-                    cursors[cpu.index()] = from + ran;
-                    used.push(Used { vcpu: subject.vcpu, cpu, from, to: from + ran, ran });
-                }
-            }
-        }
-        for (lane, cursor) in self.lanes.lanes.iter_mut().zip(cursors) {
-            lane.reported = cursor;
-        }
-        self.step(now.max(last), &used, Fact::Passed).map_err(broken)
-    }
-
-    fn step(&mut self, at: Time, used: &[Used], fact: Fact<'_>) -> Result<(), Box<Fault>> {
-        self.last = at;
-        self.host.step(Report { now: at, used, fact }, &mut self.lanes, &mut self.records)
-    }
-
-    fn any_awake(&self, vcpu: VcpuId) -> bool {
-        let subject = self.subjects[vcpu.slot()].as_ref();
-        subject.is_some_and(|subject| subject.members.iter().any(|member| member.is_awake))
-    }
-
-    fn set_awake(&mut self, vcpu: VcpuId, tid: Tid, is_awake: bool) {
-        let Some(subject) = &mut self.subjects[vcpu.slot()] else { return };
-        for member in &mut subject.members {
-            if member.held.thread().tid() == tid {
-                member.is_awake = is_awake;
-            }
-        }
+        self.decider().until(at)
     }
 }
 
@@ -460,13 +186,5 @@ impl From<Box<Fault>> for JoinError {
             Fault::Declined { error, .. } => JoinError::Declined(error),
             Fault::Broken(broken) => JoinError::Machine(broken.into()),
         }
-    }
-}
-
-#[allow(clippy::boxed_local)] // As the host hands it over.
-fn broken(fault: Box<Fault>) -> MachineError {
-    match *fault {
-        Fault::Broken(broken) => MachineError::Broken(broken),
-        Fault::Declined { .. } => unreachable!("only joins and changes can be declined"),
     }
 }

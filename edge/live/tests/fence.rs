@@ -13,8 +13,6 @@ use std::thread::{park_timeout, spawn};
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, geteuid, getpid, kill_process};
-use slackline_live::act::freezer::{Freezer, clear};
-use slackline_live::act::{ActError, FifoPriority, Hold};
 use slackline_live::cgroup::{CgroupError, Controller, Place};
 use slackline_live::fence::{
     Fence, FenceError, GivenBack, Held, KeeperCommand, give_back, keeper_main, leftovers,
@@ -24,6 +22,8 @@ use slackline_live::sys::{
     thread_cpu_time,
 };
 use slackline_live::thread::{TaskFd, ThreadRef};
+use slackline_live::way::freezer::{Freezer, clear};
+use slackline_live::way::{ActError, FifoPriority, Hold};
 use slackline_units::{CpuId, CpuSet, Span};
 use tempfile::TempDir;
 

@@ -15,10 +15,10 @@ use rustix::process::Signal;
 use slackline_units::Reservation;
 
 use super::LimitError;
-use crate::act::Hold;
 use crate::fence::Fence;
 use crate::sys::{Tid, signal_group};
 use crate::thread::ThreadRef;
+use crate::way::Hold;
 
 const PID: &str = "{pid}";
 const PERCENT: &str = "{percent}";

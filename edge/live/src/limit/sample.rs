@@ -13,12 +13,12 @@ use slackline_trace::{Header, Knowledge, RanEnd, Record, VcpuName};
 use slackline_units::{CpuId, DomId, Reservation, Span, Time, VcpuId};
 use thiserror::Error;
 
-use crate::act::FifoPriority;
 use crate::sys::{
     Scheduling, SchedulingOf, TaskClock, ThreadClock, Tid, get_scheduling, monotonic, own_tid,
     process_cpu_time, set_scheduling,
 };
 use crate::thread::{ThreadError, threads_of};
+use crate::way::FifoPriority;
 
 /// Why a process cannot be measured, or no longer.
 #[derive(Debug, Error)]

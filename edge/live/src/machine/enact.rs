@@ -3,11 +3,12 @@
 use slackline_host::policy::Entitlement;
 use slackline_units::{CpuId, VcpuId};
 
-use super::{LiveHost, MachineError};
-use crate::act::ActError;
-use crate::act::priority::Ladder;
+use super::MachineError;
+use super::decider::Decider;
 use crate::fence::Held;
-use crate::subject::Member;
+use crate::vcpu_threads::Member;
+use crate::way::ActError;
+use crate::way::priority::Ladder;
 
 /// How many are kept ready below the chosen one. More would cost a call each and help only if all
 /// before them slept at once.
@@ -25,12 +26,12 @@ enum Place {
     Beyond,
 }
 
-impl LiveHost {
+impl Decider {
     /// Tells the kernel what has been ordered, for each CPU that it concerns.
     pub(super) fn enact(&mut self) -> Result<(), MachineError> {
-        for index in 0..self.lanes.lanes.len() {
-            if self.lanes.lanes[index].is_stale {
-                self.lanes.lanes[index].is_stale = false;
+        for index in 0..self.pcpus.all.len() {
+            if self.pcpus.all[index].is_stale {
+                self.pcpus.all[index].is_stale = false;
                 self.enact_on(CpuId::new(index))?;
             }
         }
@@ -40,12 +41,16 @@ impl LiveHost {
     fn enact_on(&mut self, cpu: CpuId) -> Result<(), MachineError> {
         let mut in_line = std::mem::take(&mut self.in_line);
         self.host.in_line(cpu, &mut in_line);
-        let lane = &mut self.lanes.lanes[cpu.index()];
-        let turn = lane.turn;
+        let pcpu = &mut self.pcpus.all[cpu.index()];
+        let turn = pcpu.turn;
         // Only where nobody is real-time: the others would come before the one that pays.
-        lane.is_paying = in_line.len() == 1
-            && if lane.is_paying { lane.toll.owed().is_some() } else { lane.toll.is_due() };
-        let raised = if lane.is_paying { 0 } else { READY };
+        pcpu.is_paying = in_line.len() == 1
+            && if pcpu.is_paying {
+                pcpu.fair_server.owed().is_some()
+            } else {
+                pcpu.fair_server.is_due()
+            };
+        let raised = if pcpu.is_paying { 0 } else { READY };
         if let Some((vcpu, ..)) = turn {
             self.homes[vcpu.slot()] = Some(cpu);
         }
@@ -78,8 +83,8 @@ impl LiveHost {
                 result = result.and(self.put_up(next.vcpu, &mut ladder));
             }
         }
-        self.lanes.lanes[cpu.index()].is_awaited = in_line.len() > 1;
-        self.lanes.lanes[cpu.index()].ready =
+        self.pcpus.all[cpu.index()].is_awaited = in_line.len() > 1;
+        self.pcpus.all[cpu.index()].ready =
             in_line.iter().take(READY).skip(1).filter_map(|next| next.limit).min();
         self.in_line = in_line;
         result
@@ -90,7 +95,7 @@ impl LiveHost {
         let Some(subject) = &mut self.subjects[vcpu.slot()] else { return Ok(()) };
         let priority = ladder.next(subject.priority);
         subject.priority = Some(priority);
-        let real = self.homes[vcpu.slot()].map(|home| self.lanes.lanes[home.index()].real);
+        let real = self.homes[vcpu.slot()].map(|home| self.pcpus.all[home.index()].real);
         self.act(vcpu, |member| {
             if let Some(real) = real {
                 member.held.pin(real)?;
@@ -104,7 +109,7 @@ impl LiveHost {
     /// more than its due. Then a single thread stays real-time: it stops at once, and nothing need
     /// be done to it but to let it go. Of several the one that stops them has to get to run first.
     fn put_down(&mut self, vcpu: VcpuId, place: Place) -> Result<(), MachineError> {
-        let real = self.homes[vcpu.slot()].map(|home| self.lanes.lanes[home.index()].real);
+        let real = self.homes[vcpu.slot()].map(|home| self.pcpus.all[home.index()].real);
         let Some(subject) = &mut self.subjects[vcpu.slot()] else { return Ok(()) };
         let is_exact = subject.exact;
         let is_stopped = is_exact && place == Place::Beyond && self.host.moment().is_awake(vcpu);

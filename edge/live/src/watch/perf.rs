@@ -29,9 +29,9 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use slackline_units::{CpuId, Time};
 
-use crate::act::FifoPriority;
-use crate::act::priority::Ladder;
 use crate::version::Version;
+use crate::way::FifoPriority;
+use crate::way::priority::Ladder;
 
 use crate::sys::{
     Record, Ring, Tell, Tid, Tracepoint, TracepointError, event_id, monotonic, online_cpus,

@@ -2,15 +2,15 @@
 
 use slackline_units::{Span, Time, VcpuId};
 
-use crate::act::FifoPriority;
 use crate::fence::Held;
 use crate::machine::MachineError;
 use crate::sys::ThreadClock;
 use crate::thread::Stat;
+use crate::way::FifoPriority;
 
 /// A vCPU as the live host sees it: one thread, or a process whose threads are one subject.
 #[derive(Debug)]
-pub(crate) struct Subject {
+pub(crate) struct VcpuThreads {
     pub(crate) vcpu: VcpuId,
     pub(crate) members: Vec<Member>,
     /// Whether it can be kept from running.

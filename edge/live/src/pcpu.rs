@@ -5,11 +5,11 @@ use slackline_host::{Machine, Order, Outcome, Used};
 use slackline_units::{CpuId, Span, Time, VcpuId};
 
 use crate::alarm_clock::AlarmClock;
-use crate::toll::Toll;
+use crate::fair_server::FairServerDebt;
 
 /// One CPU that we schedule.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Lane {
+pub(crate) struct Pcpu {
     /// The CPU of this machine.
     pub(crate) real: CpuId,
     pub(crate) turn: Option<(VcpuId, Option<Time>, Entitlement)>,
@@ -21,7 +21,7 @@ pub(crate) struct Lane {
     /// Up to when its time has been reported.
     pub(crate) reported: Time,
     /// What ordinary threads have to have of it.
-    pub(crate) toll: Toll,
+    pub(crate) fair_server: FairServerDebt,
     /// Whether the chosen one runs as an ordinary thread to pay that, although it is due.
     pub(crate) is_paying: bool,
     /// What its dispatcher is woken by.
@@ -37,23 +37,23 @@ pub(crate) struct Lane {
 }
 
 /// What the host does to it.
-pub(crate) struct Lanes {
-    pub(crate) lanes: Vec<Lane>,
+pub(crate) struct Pcpus {
+    pub(crate) all: Vec<Pcpu>,
     /// By slot: CPU time that the kernel has counted and that has not been reported.
     pub(crate) unreported: Vec<Span>,
 }
 
-impl Lanes {
+impl Pcpus {
     /// These CPUs, with nothing ordered and nothing seen.
-    pub(crate) fn new(real: &[CpuId]) -> Lanes {
-        let lane = |&real| Lane {
+    pub(crate) fn new(real: &[CpuId]) -> Pcpus {
+        let pcpu = |&real| Pcpu {
             real,
             turn: None,
             left: Span::ZERO,
             alarm: None,
             running: None,
             reported: Time::START,
-            toll: Toll::new(),
+            fair_server: FairServerDebt::new(),
             is_paying: false,
             clock: AlarmClock::new(),
             has_run: false,
@@ -61,7 +61,7 @@ impl Lanes {
             ready: None,
             is_stale: false,
         };
-        Lanes { lanes: real.iter().map(lane).collect(), unreported: Vec::new() }
+        Pcpus { all: real.iter().map(pcpu).collect(), unreported: Vec::new() }
     }
 
     /// The stretch on a CPU, up to now: when it was is known from its switches, how much of it was
@@ -72,37 +72,37 @@ impl Lanes {
     /// the CPU was nobody else's then. Were that left out, whoever is held to a hundred short turns
     /// a second would have some microseconds more in each, and nobody would ever know.
     pub(crate) fn cut(&mut self, cpu: CpuId, now: Time) -> Option<Used> {
-        let lane = &mut self.lanes[cpu.index()];
-        let (vcpu, since) = lane.running?;
-        let from = since.max(lane.reported);
+        let pcpu = &mut self.all[cpu.index()];
+        let (vcpu, since) = pcpu.running?;
+        let from = since.max(pcpu.reported);
         if from >= now {
             return None;
         }
         let unreported = &mut self.unreported[vcpu.slot()];
-        let switch = unreported.left_after(now - from).min(from.since(lane.reported));
+        let switch = unreported.left_after(now - from).min(from.since(pcpu.reported));
         let from = Time::from_ns(from.ns() - switch.ns());
         let ran = (*unreported).min(now - from);
         *unreported -= ran;
-        lane.running = Some((vcpu, now));
-        lane.reported = now;
-        lane.has_run |= !ran.is_zero();
-        let of_turn = lane.turn.filter(|&(chosen, ..)| chosen == vcpu);
+        pcpu.running = Some((vcpu, now));
+        pcpu.reported = now;
+        pcpu.has_run |= !ran.is_zero();
+        let of_turn = pcpu.turn.filter(|&(chosen, ..)| chosen == vcpu);
         if of_turn.is_some() {
-            lane.left = lane.left.left_after(ran);
+            pcpu.left = pcpu.left.left_after(ran);
         }
         // Besides the chosen one, those are real-time that stand ready below it.
         let is_raised =
-            of_turn.map_or(lane.is_awaited, |(.., entitlement)| entitlement == Entitlement::Due);
-        if is_raised && !lane.is_paying {
-            lane.toll.had(now - from);
+            of_turn.map_or(pcpu.is_awaited, |(.., entitlement)| entitlement == Entitlement::Due);
+        if is_raised && !pcpu.is_paying {
+            pcpu.fair_server.had(now - from);
         }
         Some(Used { vcpu, cpu, from, to: now, ran })
     }
 }
 
-impl Machine for Lanes {
+impl Machine for Pcpus {
     fn measure(&mut self, cpu: CpuId, now: Time) -> Option<Used> {
-        let (vcpu, _) = self.lanes[cpu.index()].running?;
+        let (vcpu, _) = self.all[cpu.index()].running?;
         // What runs on another CPU at this moment is counted when it is switched out there.
         if self.unreported[vcpu.slot()].is_zero() { None } else { self.cut(cpu, now) }
     }
@@ -112,16 +112,16 @@ impl Machine for Lanes {
             Order::Run { cpu, vcpu, until, entitlement } => (cpu, Some((vcpu, until, entitlement))),
             Order::Idle { cpu } => (cpu, None),
         };
-        let lane = &mut self.lanes[cpu.index()];
-        lane.turn = turn;
-        lane.left = Span::ZERO;
-        lane.is_stale = true;
+        let pcpu = &mut self.all[cpu.index()];
+        pcpu.turn = turn;
+        pcpu.left = Span::ZERO;
+        pcpu.is_stale = true;
         Outcome::Done
     }
 
     fn set_alarm(&mut self, cpu: CpuId, alarm: Option<Time>) {
-        let lane = &mut self.lanes[cpu.index()];
-        lane.alarm = alarm;
-        lane.is_stale = true;
+        let pcpu = &mut self.all[cpu.index()];
+        pcpu.alarm = alarm;
+        pcpu.is_stale = true;
     }
 }

@@ -20,7 +20,7 @@ const EVER: Span = Span::from_ms(50);
 
 /// What one CPU owes ordinary threads.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Toll {
+pub(crate) struct FairServerDebt {
     owed: Span,
     /// Up to when that is known.
     known: Time,
@@ -28,9 +28,9 @@ pub(crate) struct Toll {
     raised: Span,
 }
 
-impl Toll {
-    pub(crate) const fn new() -> Toll {
-        Toll { owed: Span::ZERO, known: Time::START, raised: Span::ZERO }
+impl FairServerDebt {
+    pub(crate) const fn new() -> FairServerDebt {
+        FairServerDebt { owed: Span::ZERO, known: Time::START, raised: Span::ZERO }
     }
 
     /// A thread that we had made real-time has had the CPU for so long, whatever of it was used:
@@ -66,16 +66,16 @@ mod tests {
     /// Runs someone for `slice` of every millisecond for ten seconds, and tells how much time
     /// ordinary threads had in the worst second.
     fn worst_second(slice: Span, cost: Span) -> Span {
-        let (mut toll, mut had) = (Toll::new(), Vec::new());
+        let (mut fair_server, mut had) = (FairServerDebt::new(), Vec::new());
         let mut is_paying = false;
         for round in 1..=10_000 {
             if !is_paying {
-                toll.had(slice);
+                fair_server.had(slice);
             }
-            toll.pass(Time::START.after(Span::from_ms(round)), cost);
+            fair_server.pass(Time::START.after(Span::from_ms(round)), cost);
             let left = Span::from_ms(1) - cost;
             had.push(if is_paying { left } else { left.left_after(slice) });
-            is_paying = if is_paying { toll.owed().is_some() } else { toll.is_due() };
+            is_paying = if is_paying { fair_server.owed().is_some() } else { fair_server.is_due() };
         }
         had.windows(1000).map(|second| second.iter().copied().sum()).min().unwrap()
     }
@@ -96,12 +96,12 @@ mod tests {
 
     #[test]
     fn a_long_pause_pays_for_no_later_second() {
-        let mut toll = Toll::new();
-        toll.pass(Time::START.after(Span::from_secs(100)), Span::ZERO);
-        assert!(!toll.is_due());
-        toll.had(Span::from_ms(100));
-        toll.pass(Time::START.after(Span::from_ms(100_100)), Span::ZERO);
-        assert!(toll.is_due());
-        assert_eq!(toll.owed(), Some(Span::from_ms(7)));
+        let mut fair_server = FairServerDebt::new();
+        fair_server.pass(Time::START.after(Span::from_secs(100)), Span::ZERO);
+        assert!(!fair_server.is_due());
+        fair_server.had(Span::from_ms(100));
+        fair_server.pass(Time::START.after(Span::from_ms(100_100)), Span::ZERO);
+        assert!(fair_server.is_due());
+        assert_eq!(fair_server.owed(), Some(Span::from_ms(7)));
     }
 }
