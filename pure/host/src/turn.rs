@@ -85,11 +85,12 @@ impl Turns {
         if used.ran.is_zero() {
             return Ok(());
         }
-        let (due, limit) = match &cpu.turn {
+        let (due, limit, granted) = match &cpu.turn {
             Some(turn) if turn.vcpu == used.vcpu => {
-                (turn.entitlement != Entitlement::Spare, turn.until.unwrap_or(Time::NEVER))
+                let due = turn.entitlement != Entitlement::Spare;
+                (due, turn.until.unwrap_or(Time::NEVER), cpu.granted)
             }
-            _ => (false, Time::NEVER),
+            _ => (false, Time::NEVER, None),
         };
         let late = used.to.since(limit.max(used.from)).min(used.ran);
         match &mut cpu.stretch {
@@ -102,7 +103,6 @@ impl Turns {
             }
             other => {
                 let Used { vcpu, from, to, ran, .. } = used;
-                let granted = cpu.granted;
                 let next = Stretch { vcpu, from, to, used: ran, granted, late, due };
                 if let Some(before) = other.replace(next) {
                     write(before, used.cpu, RanEnd::Preempted, sink);
