@@ -18,8 +18,9 @@ use slackline_trace::{RanEnd, Record, Sink};
 use slackline_units::{CpuId, CpuSet, ReservationError, Span, Time, VcpuId};
 
 pub use check::{Broken, Fault, NotEligible};
-pub use machine::{Fact, Machine, Order, Outcome, Report, Terms, Used};
+pub use machine::{Fact, Machine, Report, Terms};
 pub use slackline_policy as policy;
+pub use slackline_trace::{Order, Outcome, Used};
 use turn::{Turn, Turns};
 
 /// What a share promises, by a policy's own reading of it.

@@ -1,7 +1,11 @@
 //! What a machine reports, and what it is told to do.
 
-use slackline_policy::{Entitlement, Values};
-use slackline_units::{CpuId, CpuSet, Span, Time, VcpuId};
+use slackline_policy::Values;
+use slackline_trace::{Order, Outcome, Used};
+use slackline_units::{CpuId, CpuSet, Time};
+
+/// Something that happened, with terms as a policy reads them.
+pub type Fact<'a> = slackline_trace::Fact<Terms<'a>>;
 
 /// What a machine reports: one fact at a time, in the order things happened.
 #[derive(Clone, Copy, Debug)]
@@ -13,21 +17,6 @@ pub struct Report<'a> {
     pub used: &'a [Used],
     /// What happened.
     pub fact: Fact<'a>,
-}
-
-/// CPU time that a vCPU used on a CPU.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Used {
-    /// Who.
-    pub vcpu: VcpuId,
-    /// Where.
-    pub cpu: CpuId,
-    /// From when: not before what was reported of this CPU before.
-    pub from: Time,
-    /// Until when: not after the report.
-    pub to: Time,
-    /// How much of that; not more than lies between the two.
-    pub ran: Span,
 }
 
 /// On what terms a vCPU is here.
@@ -44,66 +33,6 @@ impl<'a> From<&'a Values> for Terms<'a> {
     fn from(share: &'a Values) -> Terms<'a> {
         Terms { share, cpus: None }
     }
-}
-
-/// Something that happened.
-#[derive(Clone, Copy, Debug)]
-pub enum Fact<'a> {
-    /// A vCPU joins, asleep, on these terms.
-    Joined(VcpuId, Terms<'a>),
-    /// The terms of a vCPU are to change.
-    TermsChanged(VcpuId, Terms<'a>),
-    /// A vCPU is gone.
-    Left(VcpuId),
-    /// A vCPU has work again.
-    Woke(VcpuId),
-    /// A vCPU has no more work.
-    Blocked(VcpuId),
-    /// A vCPU with work is held; when it is let go it wakes.
-    Paused(VcpuId),
-    /// The occupant of a CPU gives the rest of its turn away.
-    Yielded(CpuId),
-    /// The occupant of a CPU has run until its limit.
-    LimitReached(CpuId),
-    /// The policy's alarm for a CPU went off.
-    AlarmRang(CpuId),
-    /// A vCPU that could not be run before can be run now.
-    Allowed(VcpuId),
-    /// Nothing but time has passed.
-    Passed,
-    /// The run is over.
-    Ended,
-}
-
-/// What a machine is told to do.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Order {
-    /// Let `vcpu` have `cpu`, and report when the limit is reached. If it has it already, only the
-    /// limit or the claim is new.
-    Run {
-        /// Where.
-        cpu: CpuId,
-        /// Who.
-        vcpu: VcpuId,
-        /// Until when at most.
-        until: Option<Time>,
-        /// By what right.
-        entitlement: Entitlement,
-    },
-    /// Let nobody have `cpu`.
-    Idle {
-        /// Where.
-        cpu: CpuId,
-    },
-}
-
-/// How an order went.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Outcome {
-    /// It has been carried out.
-    Done,
-    /// It could not be carried out; the CPU has nobody now.
-    Refused,
 }
 
 /// The part of a machine that measures and carries out orders.

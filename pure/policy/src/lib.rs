@@ -17,6 +17,7 @@ mod line;
 mod moment;
 mod queue;
 mod roster;
+mod written;
 
 mod atropos;
 mod bvt;
@@ -38,6 +39,7 @@ use slackline_units::{CpuId, CpuSet, CpuShare, Reservation, ReservationError, Sp
 pub use field::{Field, FieldError, Given, Kind, Promise, ShareText, Spec, Value, Values, nearest};
 pub use moment::Moment;
 pub use roster::Roster;
+pub use slackline_units::Entitlement;
 
 /// Every policy there is, in the order in which people are shown them. A new policy is one new file
 /// and one line here.
@@ -138,18 +140,6 @@ pub enum Pick {
         /// By what right.
         entitlement: Entitlement,
     },
-}
-
-/// By what right a vCPU runs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Entitlement {
-    /// The policy owes it this time: it comes before everything else on the CPU.
-    Due,
-    /// The policy owed it this time earlier, when it was not given: it comes before all others that
-    /// are owed nothing now.
-    Arrears,
-    /// Nobody is owed this time: on a machine that is not ours alone, it is shared with the rest.
-    Spare,
 }
 
 /// Why a turn is over although there is more work.

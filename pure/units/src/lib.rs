@@ -10,12 +10,14 @@
 #[cfg(test)]
 extern crate alloc;
 
+mod entitlement;
 mod id;
 mod share;
 mod time;
 mod virt;
 mod weight;
 
+pub use entitlement::Entitlement;
 pub use id::{CpuId, CpuSet, CpuSetIter, DomId, TaskId, VcpuId};
 pub use share::{CpuShare, ParseShareError, Reservation, ReservationError};
 pub use time::{ParseSpanError, Span, Time};
