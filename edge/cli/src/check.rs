@@ -8,7 +8,7 @@ pub(crate) fn check(args: &Check) -> Result<(), Problem> {
     let scenario = input::scenario(&args.file, None)?;
     claims::check_names(&args.file, &scenario)?;
     let vcpus = scenario.vcpus().count();
-    let admitted = slackline_sim::admit(&scenario);
+    let admitted = scenario.admit();
     let refused = admitted.as_ref().err().map(ToString::to_string);
     let expected = claims::expects_refusal(&scenario);
     if args.json {
@@ -41,7 +41,7 @@ pub(crate) fn check(args: &Check) -> Result<(), Problem> {
     }
     match admitted {
         Ok(()) if expected => claims::check_refusal(&args.file, &scenario),
-        Err(error) if !expected => Err(Problem::of_sim(&args.file, &scenario, error)),
+        Err(error) if !expected => Err(Problem::of_sim(&args.file, &scenario, error.into())),
         _ => Ok(()),
     }
 }

@@ -3,8 +3,7 @@
 use std::path::Path;
 
 use slackline_metrics::{Measure, Meter, Summary};
-use slackline_scenario::{Amount, AmountOrPromised, Claim, On, Scenario, Test};
-use slackline_sim::RunError;
+use slackline_scenario::{Amount, AmountOrPromised, Claim, NotAdmitted, On, Scenario, Test};
 use slackline_trace::{Knowledge, Record, Sink};
 use slackline_units::Time;
 
@@ -34,11 +33,11 @@ pub(crate) fn expects_refusal(scenario: &Scenario) -> bool {
 
 /// Checks that it is refused.
 pub(crate) fn check_refusal(file: &Path, scenario: &Scenario) -> Result<(), Problem> {
-    match slackline_sim::admit(scenario) {
-        Err(error @ RunError::Declined { .. }) => {
+    match scenario.admit() {
+        Err(error @ NotAdmitted::Declined(_)) => {
             terminal::print(&format!("refused, as it says it must be: {error}\n"))
         }
-        Err(error) => Err(Problem::of_sim(file, scenario, error)),
+        Err(error) => Err(Problem::of_sim(file, scenario, error.into())),
         Ok(()) => {
             let file = file.display();
             terminal::tell(&format!("claim failed: everything was admitted ({file})\n"));

@@ -139,9 +139,9 @@ impl Problem {
         let file = file.to_owned();
         match error {
             RunError::Scenario(error) => Problem::Scenario { file, error },
-            RunError::Declined { domain, .. } => {
-                let line = scenario.domains[domain].line;
-                Problem::Declined { file, line, message: error.to_string() }
+            RunError::Declined(declined) => {
+                let line = scenario.domains[declined.domain].line;
+                Problem::Declined { file, line, message: declined.to_string() }
             }
             RunError::Broken(broken) => {
                 let message = format!("{broken} (seed {})", scenario.seed);

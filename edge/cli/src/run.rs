@@ -94,7 +94,7 @@ pub(crate) fn live(
     cpus: Option<&[usize]>,
     keeping: &Keeping,
 ) -> Result<Live, Problem> {
-    slackline_sim::admit(scenario).map_err(|error| Problem::of_sim(file, scenario, error))?;
+    scenario.admit().map_err(|error| Problem::of_sim(file, scenario, error.into()))?;
     let cpus = choose_cpus(scenario.host.cpus, cpus)?;
     let knows = drive::knowledge();
     let header = header(scenario, "live", knows);

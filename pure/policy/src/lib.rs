@@ -17,6 +17,7 @@ mod line;
 mod moment;
 mod queue;
 mod roster;
+mod trial;
 mod written;
 
 mod atropos;
@@ -40,6 +41,7 @@ pub use field::{Field, FieldError, Given, Kind, Promise, ShareText, Spec, Value,
 pub use moment::Moment;
 pub use roster::Roster;
 pub use slackline_units::Entitlement;
+pub use trial::Trial;
 
 /// Every policy there is, in the order in which people are shown them. A new policy is one new file
 /// and one line here.

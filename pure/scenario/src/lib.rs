@@ -9,6 +9,8 @@
 #![forbid(unsafe_code)]
 #![deny(clippy::float_arithmetic)]
 
+mod action;
+mod admission;
 mod claim;
 mod domain;
 mod draw;
@@ -28,6 +30,8 @@ use std::fmt;
 use slackline_policy::{Spec, Topology, Values, find};
 use slackline_units::{CpuSet, DomId, Span, Time, VcpuId};
 
+pub use action::{Action, SharesInForce, What, actions};
+pub use admission::{Declined, NotAdmitted};
 pub use claim::{Amount, AmountOrPromised, Claim, On, Test};
 pub use draw::{Draw, ParseDrawError, Purpose, Stream};
 pub use error::{ErrorKind, Part, ScenarioError};

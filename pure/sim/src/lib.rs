@@ -7,8 +7,6 @@
 #![forbid(unsafe_code)]
 #![deny(clippy::float_arithmetic)]
 
-mod action;
-mod admission;
 mod cold;
 mod cpu;
 mod guest;
@@ -20,13 +18,13 @@ use std::collections::BTreeSet;
 
 use slackline_host::policy::{AdmitError, Values};
 use slackline_host::{Broken, Fact, Fault, Host, Report, Terms};
-use slackline_scenario::{Scenario, ScenarioError};
+use slackline_scenario::{
+    Action, Declined, NotAdmitted, Scenario, ScenarioError, SharesInForce, What, actions,
+};
 use slackline_trace::{Record, Sink};
 use slackline_units::{CpuId, CpuSet, Time, VcpuId};
 use thiserror::Error;
 
-use action::{Action, Shares, What, actions};
-pub use admission::admit;
 use cpu::{Hardware, Timer};
 use guest::Need;
 use queue::Event;
@@ -35,17 +33,8 @@ use queue::Event;
 #[derive(Debug, Error)]
 pub enum RunError {
     /// The set of the scenario cannot be admitted.
-    #[error("{policy} cannot admit `{vcpu}`: {error}")]
-    Declined {
-        /// The policy.
-        policy: &'static str,
-        /// What people call the vCPU.
-        vcpu: String,
-        /// The domain, by its place in the scenario.
-        domain: usize,
-        /// Why.
-        error: AdmitError,
-    },
+    #[error(transparent)]
+    Declined(#[from] Declined),
     /// A share that is needed is missing.
     #[error(transparent)]
     Scenario(#[from] ScenarioError),
@@ -76,7 +65,7 @@ struct Sim<'a> {
     host: Host,
     machine: Hardware<'a>,
     io: Option<io::Io<'a>>,
-    shares: Shares<'a>,
+    shares: SharesInForce<'a>,
     /// Who is held, with or without work.
     paused: BTreeSet<VcpuId>,
     /// By time, last first.
@@ -100,7 +89,7 @@ impl<'a> Sim<'a> {
             ),
             machine: Hardware::new(scenario),
             io: io::Io::new(scenario),
-            shares: Shares::new(scenario),
+            shares: SharesInForce::new(scenario),
             paused: BTreeSet::new(),
             actions,
             end: Time::START + scenario.length,
@@ -184,7 +173,8 @@ impl<'a> Sim<'a> {
         self.find_next_stop();
         if let What::Join = what {
             let share = self.shares.of(vcpu)?;
-            let joined = self.step(now, self.shares.joined(vcpu, &share), sink);
+            let cpus = self.scenario.domain_of(vcpu).cpus(vcpu);
+            let joined = self.step(now, Fact::Joined(vcpu, Terms { share: &share, cpus }), sink);
             joined.map_err(|fault| declined(self.scenario, *fault))?;
             self.machine.guests.begin(vcpu, now);
             self.io_joins(vcpu, now);
@@ -323,14 +313,15 @@ impl<'a> Sim<'a> {
 fn declined(scenario: &Scenario, fault: Fault) -> RunError {
     match fault {
         Fault::Broken(broken) => RunError::Broken(broken),
-        Fault::Declined { vcpu, error } => {
-            let domain = vcpu.domain().number() as usize;
-            RunError::Declined {
-                policy: scenario.policy.spec.name,
-                vcpu: scenario.domains[domain].vcpu_name(vcpu),
-                domain,
-                error,
-            }
+        Fault::Declined { vcpu, error } => scenario.declined(vcpu, error).into(),
+    }
+}
+
+impl From<NotAdmitted> for RunError {
+    fn from(error: NotAdmitted) -> RunError {
+        match error {
+            NotAdmitted::Declined(declined) => RunError::Declined(declined),
+            NotAdmitted::Scenario(error) => RunError::Scenario(error),
         }
     }
 }

@@ -291,7 +291,8 @@ mod tests {
                     .unwrap_or_else(|error| panic!("{}: {error}\n{text}", spec.name));
                 // Partitioned policies cannot place three shares of 66 % on two CPUs.
                 if form == Form::One {
-                    slackline_sim::admit(&scenario)
+                    scenario
+                        .admit()
                         .unwrap_or_else(|error| panic!("{}: {error}\n{text}", spec.name));
                 }
             }

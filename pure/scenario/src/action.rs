@@ -1,31 +1,41 @@
-//! What the scenario does at given times, in the words of the machine.
+//! What a scenario does at given times, in the words of a machine.
 
 use std::collections::BTreeMap;
 
-use slackline_host::policy::Values;
-use slackline_host::{Fact, Terms};
-use slackline_scenario::{Hold, Scenario, ScenarioError};
+use slackline_policy::Values;
 use slackline_units::{CpuSet, Time, VcpuId};
 
-/// Something that the scenario does at a given time.
-pub(crate) struct Action {
-    pub(crate) at: Time,
-    pub(crate) vcpu: VcpuId,
-    pub(crate) what: What,
+use crate::{Domain, Hold, Scenario, ScenarioError};
+
+/// Something that a scenario does at a given time.
+#[derive(Clone, Debug)]
+pub struct Action {
+    /// When.
+    pub at: Time,
+    /// To whom.
+    pub vcpu: VcpuId,
+    /// What.
+    pub what: What,
 }
 
-/// What it does to a vCPU.
-pub(crate) enum What {
+/// What a scenario does to a vCPU.
+#[derive(Clone, Debug)]
+pub enum What {
+    /// It joins.
     Join,
-    /// Its share, where it may run, or both.
+    /// Its share, where it may run, or both change.
     Change(Option<Values>, Option<CpuSet>),
+    /// It is held.
     Pause,
+    /// It is let go.
     Release,
+    /// It leaves.
     Leave,
 }
 
 /// What the scenario does, in order of time; at one time in the order of the file.
-pub(crate) fn actions(scenario: &Scenario) -> Vec<Action> {
+#[must_use]
+pub fn actions(scenario: &Scenario) -> Vec<Action> {
     let mut actions = Vec::new();
     for domain in &scenario.domains {
         for &vcpu in &domain.vcpus {
@@ -53,36 +63,41 @@ pub(crate) fn actions(scenario: &Scenario) -> Vec<Action> {
 }
 
 /// The shares that are in force.
-pub(crate) struct Shares<'a> {
+#[derive(Clone, Debug)]
+pub struct SharesInForce<'a> {
     scenario: &'a Scenario,
     /// Those that are not what they were on joining, by slot.
     changed: BTreeMap<usize, Values>,
 }
 
-impl<'a> Shares<'a> {
-    pub(crate) fn new(scenario: &'a Scenario) -> Shares<'a> {
-        Shares { scenario, changed: BTreeMap::new() }
+impl<'a> SharesInForce<'a> {
+    /// Those with which everybody joins.
+    #[must_use]
+    pub fn new(scenario: &'a Scenario) -> SharesInForce<'a> {
+        SharesInForce { scenario, changed: BTreeMap::new() }
     }
 
     /// The share of a vCPU as it is now.
-    pub(crate) fn of(&self, vcpu: VcpuId) -> Result<Values, ScenarioError> {
+    ///
+    /// # Errors
+    /// When it has none and the policy needs one.
+    pub fn of(&self, vcpu: VcpuId) -> Result<Values, ScenarioError> {
         match self.changed.get(&vcpu.slot()) {
             Some(share) => Ok(share.clone()),
-            None => self.domain(vcpu).share(vcpu, self.scenario.policy.spec),
+            None => self.scenario.domain_of(vcpu).share(vcpu, self.scenario.policy.spec),
         }
     }
 
     /// A share has been changed to this.
-    pub(crate) fn set(&mut self, vcpu: VcpuId, share: Values) {
+    pub fn set(&mut self, vcpu: VcpuId, share: Values) {
         self.changed.insert(vcpu.slot(), share);
     }
+}
 
-    /// The fact that a vCPU joins with this share.
-    pub(crate) fn joined<'b>(&self, vcpu: VcpuId, share: &'b Values) -> Fact<'b> {
-        Fact::Joined(vcpu, Terms { share, cpus: self.domain(vcpu).cpus(vcpu) })
-    }
-
-    fn domain(&self, vcpu: VcpuId) -> &'a slackline_scenario::Domain {
-        &self.scenario.domains[vcpu.domain().number() as usize]
+impl Scenario {
+    /// The domain of one of its vCPUs.
+    #[must_use]
+    pub fn domain_of(&self, vcpu: VcpuId) -> &Domain {
+        &self.domains[vcpu.domain().number() as usize]
     }
 }

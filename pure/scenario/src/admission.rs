@@ -1,0 +1,76 @@
+//! Tries the admission of a scenario without running anything.
+
+use slackline_policy::{AdmitError, Trial};
+use slackline_units::VcpuId;
+use thiserror::Error;
+
+use crate::action::{Action, SharesInForce, What, actions};
+use crate::{Scenario, ScenarioError};
+
+/// A vCPU of a scenario whose share cannot be honoured.
+#[derive(Clone, Debug, Error, PartialEq, Eq)]
+#[error("{policy} cannot admit `{vcpu}`: {error}")]
+pub struct Declined {
+    /// The policy.
+    pub policy: &'static str,
+    /// What people call the vCPU.
+    pub vcpu: String,
+    /// Its domain, by its place in the scenario.
+    pub domain: usize,
+    /// Why.
+    pub error: AdmitError,
+}
+
+/// Why a scenario cannot be admitted.
+#[derive(Debug, Error)]
+pub enum NotAdmitted {
+    /// Not everybody can be promised what it asks for.
+    #[error(transparent)]
+    Declined(#[from] Declined),
+    /// A share that is needed is missing.
+    #[error(transparent)]
+    Scenario(#[from] ScenarioError),
+}
+
+impl Scenario {
+    /// Whether every domain can be admitted when it joins. Changes are left to the run, in which a
+    /// change that is declined leaves the old share in place.
+    ///
+    /// # Errors
+    /// When a domain cannot be admitted, or a share is missing.
+    pub fn admit(&self) -> Result<(), NotAdmitted> {
+        let mut trial = Trial::new(self.policy.spec, &self.policy.values, self.host.topology());
+        let mut shares = SharesInForce::new(self);
+        for Action { at, vcpu, what } in actions(self) {
+            trial.advance(at);
+            match what {
+                What::Join => {
+                    let cpus = self.domain_of(vcpu).cpus(vcpu);
+                    let joined = trial.join(vcpu, &shares.of(vcpu)?, cpus);
+                    joined.map_err(|error| self.declined(vcpu, error))?;
+                }
+                What::Leave => trial.leave(vcpu),
+                What::Change(share, cpus) => {
+                    let share = share.map_or_else(|| shares.of(vcpu), Ok)?;
+                    if trial.change(vcpu, &share, cpus).is_ok() {
+                        shares.set(vcpu, share);
+                    }
+                }
+                // Nobody is awake here.
+                What::Pause | What::Release => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// Says whose share was declined.
+    #[must_use]
+    pub fn declined(&self, vcpu: VcpuId, error: AdmitError) -> Declined {
+        Declined {
+            policy: self.policy.spec.name,
+            vcpu: self.domain_of(vcpu).vcpu_name(vcpu),
+            domain: vcpu.domain().number() as usize,
+            error,
+        }
+    }
+}
