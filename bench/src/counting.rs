@@ -4,7 +4,7 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use slackline_policy::{
-    Account, AdmitError, Moment, Pick, Policy, Spec, Topology, TurnEnd, Values,
+    Account, AdmitError, Moment, Pick, Policy, Spec, Told, Topology, TurnEnd, Values,
 };
 use slackline_units::{CpuId, CpuSet, Span, Time, VcpuId};
 
@@ -59,8 +59,8 @@ impl Policy for Counting {
         self.0.adjust(at, vcpu, share)
     }
 
-    fn leave(&mut self, at: &Moment, vcpu: VcpuId) {
-        self.0.leave(at, vcpu);
+    fn leave(&mut self, at: &Moment, vcpu: VcpuId) -> CpuSet {
+        self.0.leave(at, vcpu)
     }
 
     fn wake(&mut self, at: &Moment, vcpu: VcpuId) -> CpuSet {
@@ -68,24 +68,24 @@ impl Policy for Counting {
         self.0.wake(at, vcpu)
     }
 
-    fn start(&mut self, at: &Moment, vcpu: VcpuId) {
+    fn start(&mut self, at: &Moment, vcpu: VcpuId) -> CpuSet {
         count();
-        self.0.start(at, vcpu);
+        self.0.start(at, vcpu)
     }
 
-    fn charge(&mut self, at: &Moment, vcpu: VcpuId, ran: Span) {
+    fn charge(&mut self, at: &Moment, vcpu: VcpuId, ran: Span) -> CpuSet {
         count();
-        self.0.charge(at, vcpu, ran);
+        self.0.charge(at, vcpu, ran)
     }
 
-    fn turn_over(&mut self, at: &Moment, vcpu: VcpuId, why: TurnEnd) {
+    fn turn_over(&mut self, at: &Moment, vcpu: VcpuId, why: TurnEnd) -> CpuSet {
         count();
-        self.0.turn_over(at, vcpu, why);
+        self.0.turn_over(at, vcpu, why)
     }
 
-    fn block(&mut self, at: &Moment, vcpu: VcpuId) {
+    fn block(&mut self, at: &Moment, vcpu: VcpuId) -> CpuSet {
         count();
-        self.0.block(at, vcpu);
+        self.0.block(at, vcpu)
     }
 
     fn pick(&self, at: &Moment, cpu: CpuId) -> Pick {
@@ -101,6 +101,16 @@ impl Policy for Counting {
     fn ring(&mut self, at: &Moment, cpu: CpuId) -> CpuSet {
         count();
         self.0.ring(at, cpu)
+    }
+
+    fn ring_needs(&self, at: &Moment, cpu: CpuId) -> CpuSet {
+        count();
+        self.0.ring_needs(at, cpu)
+    }
+
+    fn hear(&mut self, at: &Moment, vcpu: VcpuId, told: &Told) -> CpuSet {
+        count();
+        self.0.hear(at, vcpu, told)
     }
 
     fn account(&self, vcpu: VcpuId) -> Account {

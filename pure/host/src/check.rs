@@ -119,6 +119,12 @@ pub enum Broken {
         /// When.
         now: Time,
     },
+    /// The policy is never done with an instant.
+    #[error("at {now} the policy wants one CPU after the other asked, and never comes to an end")]
+    Endless {
+        /// Which instant.
+        now: Time,
+    },
     /// The policy wants to be rung at a time that has passed.
     #[error("the alarm of {cpu} is set to {alarm}, which is not after {now}")]
     AlarmPassed {

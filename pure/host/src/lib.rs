@@ -12,7 +12,7 @@ mod machine;
 mod turn;
 
 use slackline_policy::{
-    Account, Entitlement, Moment, Pick, Policy, Promise, Spec, Topology, TurnEnd, Values,
+    Account, Entitlement, Moment, Pick, Policy, Promise, Spec, Told, Topology, TurnEnd, Values,
 };
 use slackline_trace::{RanEnd, Record, Sink};
 use slackline_units::{CpuId, CpuSet, ReservationError, Span, Time, VcpuId};
@@ -32,7 +32,12 @@ pub struct Host {
     promise: PromiseOf,
     moment: Moment,
     turns: Turns,
+    /// CPUs that a call has named which cannot ask by itself.
+    to_ask: CpuSet,
 }
+
+/// How often one fact may lead to a question at the most.
+const AT_ONCE: usize = 16 * CpuId::LIMIT;
 
 /// Why a vCPU cannot go on.
 #[derive(Clone, Copy, Debug)]
@@ -60,7 +65,8 @@ impl Host {
     /// A host under a policy that need not be on any list, as the contract suite's canaries.
     #[must_use]
     pub fn with(policy: Box<dyn Policy>, promise: PromiseOf, cpus: usize) -> Host {
-        Host { policy, promise, moment: Moment::at_start(cpus), turns: Turns::new(cpus) }
+        let (moment, turns) = (Moment::at_start(cpus), Turns::new(cpus));
+        Host { policy, promise, moment, turns, to_ask: CpuSet::NONE }
     }
 
     /// The host as it is.
@@ -104,6 +110,7 @@ impl Host {
             Fact::Yielded(cpu) => self.end_turn(cpu, TurnEnd::Yield, machine, sink),
             Fact::LimitReached(cpu) => self.end_turn(cpu, TurnEnd::Limit, machine, sink),
             Fact::AlarmRang(cpu) => self.ring(cpu, machine, sink),
+            Fact::Told(vcpu, told) => self.hear(vcpu, told, machine, sink),
             Fact::Allowed(vcpu) => self.allow(vcpu, machine, sink),
             Fact::Passed => Ok(()),
             Fact::Ended => {
@@ -112,9 +119,25 @@ impl Host {
                 }
                 self.turns.close_all(RanEnd::Over, sink);
                 sink.record(&Record::Ended { at: report.now });
-                Ok(())
+                return Ok(());
             }
+        }?;
+        if self.to_ask.is_empty() { Ok(()) } else { self.ask_others(machine, sink) }
+    }
+
+    /// Asks about the CPUs that were named on the way, which may name more.
+    #[cold]
+    fn ask_others<M: Machine, S: Sink>(
+        &mut self,
+        machine: &mut M,
+        sink: &mut S,
+    ) -> Result<(), Box<Fault>> {
+        for _ in 0..AT_ONCE {
+            let Some(cpu) = self.to_ask.first() else { return Ok(()) };
+            self.to_ask.remove(cpu);
+            self.ask(cpu, RanEnd::Preempted, machine, sink)?;
         }
+        Err(Fault::broken(Broken::Endless { now: self.moment.now() }))
     }
 
     /// Who would be due on `cpu` one after the other, if each before did not want it: the occupant
@@ -176,7 +199,8 @@ impl Host {
         check::used(&used, &self.moment)?;
         self.turns.add(used, sink)?;
         if !used.ran.is_zero() {
-            self.policy.charge(&self.moment, used.vcpu, used.ran);
+            let cpus = self.policy.charge(&self.moment, used.vcpu, used.ran);
+            self.to_ask.add(&cpus);
         }
         Ok(())
     }
@@ -272,7 +296,8 @@ impl Host {
         }
         let last = self.moment.last_cpu_of(vcpu);
         self.moment.leave(vcpu);
-        self.policy.leave(&self.moment, vcpu);
+        let cpus = self.policy.leave(&self.moment, vcpu);
+        self.to_ask.add(&cpus);
         sink.record(&Record::Left { at: self.moment.now(), vcpu });
         match cpu.or(last) {
             Some(cpu) => self.ask(cpu, RanEnd::Over, machine, sink),
@@ -359,11 +384,27 @@ impl Host {
             Rest::Blocked => Record::Blocked { at, vcpu },
             Rest::Paused => Record::Paused { at, vcpu },
         });
-        self.policy.block(&self.moment, vcpu);
+        let cpus = self.policy.block(&self.moment, vcpu);
+        self.to_ask.add(&cpus);
         match cpu.or_else(|| self.moment.last_cpu_of(vcpu)) {
             Some(cpu) => self.ask(cpu, RanEnd::Blocked, machine, sink),
             None => Ok(()),
         }
+    }
+
+    fn hear<M: Machine, S: Sink>(
+        &mut self,
+        vcpu: VcpuId,
+        told: &Told,
+        machine: &mut M,
+        sink: &mut S,
+    ) -> Result<(), Box<Fault>> {
+        check::member(vcpu, &self.moment)?;
+        if let Some(cpu) = self.moment.cpu_of(vcpu) {
+            self.measure(cpu, machine, sink)?;
+        }
+        let cpus = self.policy.hear(&self.moment, vcpu, told);
+        self.ask_all(&cpus, RanEnd::Preempted, machine, sink)
     }
 
     /// Where somebody who may be run again should run only the policy knows. It is rare, so every
@@ -397,7 +438,8 @@ impl Host {
         let vcpu =
             self.moment.occupant(cpu).ok_or_else(|| Fault::broken(Broken::NobodyThere { cpu }))?;
         self.measure(cpu, machine, sink)?;
-        self.policy.turn_over(&self.moment, vcpu, why);
+        let cpus = self.policy.turn_over(&self.moment, vcpu, why);
+        self.to_ask.add(&cpus);
         let end = match why {
             TurnEnd::Limit => RanEnd::Limit,
             TurnEnd::Yield => RanEnd::Yielded,
@@ -413,6 +455,9 @@ impl Host {
         sink: &mut S,
     ) -> Result<(), Box<Fault>> {
         self.measure(cpu, machine, sink)?;
+        for other in self.policy.ring_needs(&self.moment, cpu).iter() {
+            self.measure(other, machine, sink)?;
+        }
         self.turns.close(cpu, RanEnd::Preempted, sink);
         let mut cpus = self.policy.ring(&self.moment, cpu);
         check::alarm(self.policy.alarm(cpu), cpu, self.moment.now())?;
@@ -528,12 +573,14 @@ impl Host {
             if !is_new {
                 // It was in its turn and lost the rest of it; it must not be taken for somebody
                 // who still has a CPU.
-                self.policy.turn_over(&self.moment, vcpu, TurnEnd::Yield);
+                let cpus = self.policy.turn_over(&self.moment, vcpu, TurnEnd::Yield);
+                self.to_ask.add(&cpus);
             }
             return Ok(false);
         }
         if is_new {
-            self.policy.start(&self.moment, vcpu);
+            let cpus = self.policy.start(&self.moment, vcpu);
+            self.to_ask.add(&cpus);
         }
         Ok(true)
     }

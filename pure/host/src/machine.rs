@@ -2,10 +2,10 @@
 
 use slackline_policy::Values;
 use slackline_trace::{Order, Outcome, Used};
-use slackline_units::{CpuId, CpuSet, Time};
+use slackline_units::{CpuId, CpuSet, Time, Told};
 
 /// Something that happened, with terms as a policy reads them.
-pub type Fact<'a> = slackline_trace::Fact<Terms<'a>>;
+pub type Fact<'a> = slackline_trace::Fact<Terms<'a>, &'a Told>;
 
 /// What a machine reports: one fact at a time, in the order things happened.
 #[derive(Clone, Copy, Debug)]

@@ -191,10 +191,11 @@ impl Policy for Atropos {
         Ok([home, cpu].into_iter().collect())
     }
 
-    fn leave(&mut self, _: &Moment, vcpu: VcpuId) {
+    fn leave(&mut self, _: &Moment, vcpu: VcpuId) -> CpuSet {
         self.dequeue(vcpu);
         let server = self.servers.remove(vcpu).expect("a vCPU that has joined");
         self.promised.remove(server.cpu, server.terms.natural);
+        CpuSet::NONE
     }
 
     fn wake(&mut self, at: &Moment, vcpu: VcpuId) -> CpuSet {
@@ -206,7 +207,7 @@ impl Policy for Atropos {
         CpuSet::one(cpu)
     }
 
-    fn charge(&mut self, at: &Moment, vcpu: VcpuId, ran: Span) {
+    fn charge(&mut self, at: &Moment, vcpu: VcpuId, ran: Span) -> CpuSet {
         let server = &mut self.servers[vcpu];
         let before = server.deadline;
         let was_owed = !server.remaining.is_zero();
@@ -221,24 +222,27 @@ impl Policy for Atropos {
         if server.slack_used >= self.quantum {
             self.take_ticket(vcpu);
         } else if !moved {
-            return;
+            return CpuSet::NONE;
         }
         if at.is_awake(vcpu) {
             self.enqueue(vcpu);
         }
+        CpuSet::NONE
     }
 
     /// Yielding gives a turn of slack away. What is owed remains owed: it was kept free for it.
-    fn turn_over(&mut self, _: &Moment, vcpu: VcpuId, why: TurnEnd) {
+    fn turn_over(&mut self, _: &Moment, vcpu: VcpuId, why: TurnEnd) -> CpuSet {
         if why == TurnEnd::Yield && self.rounds.queue_of(vcpu).is_some() {
             self.take_ticket(vcpu);
             self.enqueue(vcpu);
         }
+        CpuSet::NONE
     }
 
-    fn block(&mut self, at: &Moment, vcpu: VcpuId) {
+    fn block(&mut self, at: &Moment, vcpu: VcpuId) -> CpuSet {
         self.dequeue(vcpu);
         self.servers[vcpu].asleep_since = at.now();
+        CpuSet::NONE
     }
 
     fn pick(&self, at: &Moment, cpu: CpuId) -> Pick {

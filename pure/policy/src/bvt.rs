@@ -159,7 +159,7 @@ impl Policy for Bvt {
         Ok([home, cpu].into_iter().collect())
     }
 
-    fn leave(&mut self, at: &Moment, vcpu: VcpuId) {
+    fn leave(&mut self, at: &Moment, vcpu: VcpuId) -> CpuSet {
         self.dequeue(vcpu);
         self.pauses.remove(vcpu);
         let clock = self.clocks.remove(vcpu).expect("a vCPU that has joined");
@@ -169,6 +169,7 @@ impl Policy for Bvt {
             line.current = None;
             self.pass(at, clock.cpu, Cause::AtOnce);
         }
+        CpuSet::NONE
     }
 
     fn wake(&mut self, at: &Moment, vcpu: VcpuId) -> CpuSet {
@@ -181,7 +182,7 @@ impl Policy for Bvt {
 
     /// Who was picked although another had been chosen, because the machine refused that one, is
     /// the one chosen now.
-    fn start(&mut self, at: &Moment, vcpu: VcpuId) {
+    fn start(&mut self, at: &Moment, vcpu: VcpuId) -> CpuSet {
         let cpu = self.clocks[vcpu].cpu;
         let line = &mut self.lines[cpu.index()];
         if line.current != Some(vcpu) {
@@ -190,30 +191,33 @@ impl Policy for Bvt {
             line.until = at.now().after(self.rules.allowance);
             line.warp_ends = Time::NEVER;
         }
+        CpuSet::NONE
     }
 
-    fn charge(&mut self, at: &Moment, vcpu: VcpuId, ran: Span) {
+    fn charge(&mut self, at: &Moment, vcpu: VcpuId, ran: Span) -> CpuSet {
         let clock = &mut self.clocks[vcpu];
         clock.used += ran;
         if self.lines[clock.cpu.index()].current != Some(vcpu) || at.cpu_of(vcpu).is_none() {
             self.charge_at_once(vcpu);
         }
+        CpuSet::NONE
     }
 
-    fn turn_over(&mut self, at: &Moment, vcpu: VcpuId, why: TurnEnd) {
+    fn turn_over(&mut self, at: &Moment, vcpu: VcpuId, why: TurnEnd) -> CpuSet {
         let cpu = self.clocks[vcpu].cpu;
         if self.line(cpu).current == Some(vcpu) {
             let cause = if why == TurnEnd::Yield { Cause::Yield } else { Cause::Asked };
             self.pass(at, cpu, cause);
         }
+        CpuSet::NONE
     }
 
-    fn block(&mut self, at: &Moment, vcpu: VcpuId) {
+    fn block(&mut self, at: &Moment, vcpu: VcpuId) -> CpuSet {
         self.dequeue(vcpu);
         self.clocks[vcpu].block(at.now());
         let cpu = self.clocks[vcpu].cpu;
         if self.line(cpu).current != Some(vcpu) {
-            return;
+            return CpuSet::NONE;
         }
         self.pass(at, cpu, Cause::AtOnce);
         let line = &mut self.lines[cpu.index()];
@@ -221,6 +225,7 @@ impl Policy for Bvt {
             // Whoever wakes first must not find the time saved up that the others slept through.
             line.floor = line.floor.max(self.clocks[vcpu].actual);
         }
+        CpuSet::NONE
     }
 
     fn pick(&self, at: &Moment, cpu: CpuId) -> Pick {

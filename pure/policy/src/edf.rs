@@ -175,10 +175,11 @@ impl Policy for Edf {
         Ok([home, cpu].into_iter().collect())
     }
 
-    fn leave(&mut self, _: &Moment, vcpu: VcpuId) {
+    fn leave(&mut self, _: &Moment, vcpu: VcpuId) -> CpuSet {
         self.dequeue(vcpu);
         let server = self.servers.remove(vcpu).expect("a vCPU that has joined");
         self.promised.remove(server.cpu, server.reservation);
+        CpuSet::NONE
     }
 
     fn wake(&mut self, at: &Moment, vcpu: VcpuId) -> CpuSet {
@@ -190,7 +191,7 @@ impl Policy for Edf {
         CpuSet::one(cpu)
     }
 
-    fn charge(&mut self, at: &Moment, vcpu: VcpuId, ran: Span) {
+    fn charge(&mut self, at: &Moment, vcpu: VcpuId, ran: Span) -> CpuSet {
         let server = &mut self.servers[vcpu];
         let due = ran.min(server.remaining);
         let beyond = ran - due;
@@ -205,14 +206,16 @@ impl Policy for Edf {
         } else if !beyond.is_zero() {
             self.charge_beyond(vcpu, beyond);
         }
+        CpuSet::NONE
     }
 
-    fn block(&mut self, at: &Moment, vcpu: VcpuId) {
+    fn block(&mut self, at: &Moment, vcpu: VcpuId) -> CpuSet {
         self.dequeue(vcpu);
         let server = &mut self.servers[vcpu];
         server.asleep_since = at.now();
         server.slept = true;
         server.backlog = Span::ZERO;
+        CpuSet::NONE
     }
 
     fn pick(&self, at: &Moment, cpu: CpuId) -> Pick {

@@ -197,10 +197,11 @@ impl Policy for Gedf {
         Ok(cpus)
     }
 
-    fn leave(&mut self, _: &Moment, vcpu: VcpuId) {
+    fn leave(&mut self, _: &Moment, vcpu: VcpuId) -> CpuSet {
         self.dequeue(vcpu);
         let server = self.servers.remove(vcpu).expect("a vCPU that has joined");
         self.take_back(server.reservation, server.allowed);
+        CpuSet::NONE
     }
 
     fn wake(&mut self, at: &Moment, vcpu: VcpuId) -> CpuSet {
@@ -212,7 +213,7 @@ impl Policy for Gedf {
     }
 
     /// Its CPU is charged before its alarm rings, so it is there that its period must end.
-    fn start(&mut self, at: &Moment, vcpu: VcpuId) {
+    fn start(&mut self, at: &Moment, vcpu: VcpuId) -> CpuSet {
         let cpu = at.cpu_of(vcpu).expect("one that has begun to run");
         if self.periods.queue_of(vcpu) != Some(cpu.index()) {
             // The alarm of the CPU it was on last is late; this one's must not be in the past.
@@ -222,20 +223,23 @@ impl Policy for Gedf {
             }
             self.end_period_on(cpu, vcpu);
         }
+        CpuSet::NONE
     }
 
-    fn charge(&mut self, at: &Moment, vcpu: VcpuId, ran: Span) {
+    fn charge(&mut self, at: &Moment, vcpu: VcpuId, ran: Span) -> CpuSet {
         let server = &mut self.servers[vcpu];
         let before = (server.rank(), server.remaining.is_zero());
         server.use_up(at.now(), ran, self.rules);
         if at.is_awake(vcpu) && before != (server.rank(), server.remaining.is_zero()) {
             self.requeue(vcpu);
         }
+        CpuSet::NONE
     }
 
-    fn block(&mut self, at: &Moment, vcpu: VcpuId) {
+    fn block(&mut self, at: &Moment, vcpu: VcpuId) -> CpuSet {
         self.dequeue(vcpu);
         self.servers[vcpu].asleep_since = at.now();
+        CpuSet::NONE
     }
 
     fn pick(&self, at: &Moment, cpu: CpuId) -> Pick {

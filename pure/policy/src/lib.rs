@@ -40,7 +40,7 @@ use slackline_units::{CpuId, CpuSet, CpuShare, Reservation, ReservationError, Sp
 pub use field::{Field, FieldError, Given, Kind, Promise, ShareText, Spec, Value, Values, nearest};
 pub use moment::Moment;
 pub use roster::Roster;
-pub use slackline_units::Entitlement;
+pub use slackline_units::{Entitlement, Told};
 pub use trial::Trial;
 
 /// Every policy there is, in the order in which people are shown them. A new policy is one new file
@@ -61,14 +61,17 @@ pub fn find(name: &str) -> Option<&'static Spec> {
     ALL.iter().copied().find(|spec| spec.name == name)
 }
 
-/// Decides which vCPU runs. Facts change a policy; questions never do.
+/// Decides which vCPU runs. Facts change a policy; questions never do. Every fact returns the CPUs
+/// to ask: those whose answer may be another one now, beside the CPU that the fact concerns, if it
+/// concerns one: that on which the vCPU runs, ran last or begins to run, and the one that rings.
 ///
 /// The caller promises:
 /// - `at.now()` never decreases from one call to the next;
 /// - occupants are charged up to `at.now()` before a call that concerns their CPU, before a `wake`
-///   of a vCPU that last ran there, and before a `ring` of that CPU; before the `wake` of one that
-///   has not run yet and might run on their CPU, too;
-/// - `at` describes the host as it is once the fact being told has happened.
+///   of a vCPU that last ran there, and before a `ring` that needs their accounts; before the
+///   `wake` of one that has not run yet and might run on their CPU, too;
+/// - `at` describes the host as it is once the fact being told has happened;
+/// - the CPUs that a fact returns are asked, and so is the CPU that the fact concerns.
 ///
 /// The policy promises:
 /// - `pick` names only a vCPU that `at` calls eligible for that CPU;
@@ -89,7 +92,7 @@ pub trait Policy: Send {
     fn adjust(&mut self, at: &Moment, vcpu: VcpuId, share: &Values) -> Result<CpuSet, AdmitError>;
 
     /// A vCPU is gone, and its id may be used again.
-    fn leave(&mut self, at: &Moment, vcpu: VcpuId);
+    fn leave(&mut self, at: &Moment, vcpu: VcpuId) -> CpuSet;
 
     /// A vCPU has work again. Returns the CPUs to ask: those whose occupant may have to give way,
     /// and the one it is bound to if it is bound. If none of them takes the vCPU, the host offers
@@ -97,19 +100,30 @@ pub trait Policy: Send {
     fn wake(&mut self, at: &Moment, vcpu: VcpuId) -> CpuSet;
 
     /// A vCPU has begun to run.
-    fn start(&mut self, _at: &Moment, _vcpu: VcpuId) {}
+    fn start(&mut self, _at: &Moment, _vcpu: VcpuId) -> CpuSet {
+        CpuSet::NONE
+    }
 
     /// A vCPU used `ran` of CPU time, as measured, since it was last charged.
     ///
     /// On a live machine this may be a vCPU that no CPU was given to: ordinary scheduling let it
     /// have time that nobody claimed.
-    fn charge(&mut self, at: &Moment, vcpu: VcpuId, ran: Span);
+    fn charge(&mut self, at: &Moment, vcpu: VcpuId, ran: Span) -> CpuSet;
 
     /// A vCPU reached its limit, or yielded, and still has work.
-    fn turn_over(&mut self, _at: &Moment, _vcpu: VcpuId, _why: TurnEnd) {}
+    fn turn_over(&mut self, _at: &Moment, _vcpu: VcpuId, _why: TurnEnd) -> CpuSet {
+        CpuSet::NONE
+    }
 
     /// A vCPU has no more work, or is held although it has some.
-    fn block(&mut self, _at: &Moment, _vcpu: VcpuId) {}
+    fn block(&mut self, _at: &Moment, _vcpu: VcpuId) -> CpuSet {
+        CpuSet::NONE
+    }
+
+    /// A vCPU tells something about its tasks, or about I/O that it does for another domain.
+    fn hear(&mut self, _at: &Moment, _vcpu: VcpuId, _told: &Told) -> CpuSet {
+        CpuSet::NONE
+    }
 
     /// Who should be on `cpu` from now on, and for how long at most.
     fn pick(&self, at: &Moment, cpu: CpuId) -> Pick;
@@ -119,7 +133,12 @@ pub trait Policy: Send {
         None
     }
 
-    /// The alarm of `cpu` went off. Returns CPUs to ask again, as `wake` does.
+    /// The CPUs whose occupants' accounts `ring` will look at, beside that of `cpu`.
+    fn ring_needs(&self, _at: &Moment, cpu: CpuId) -> CpuSet {
+        CpuSet::one(cpu)
+    }
+
+    /// The alarm of `cpu` went off.
     fn ring(&mut self, _at: &Moment, _cpu: CpuId) -> CpuSet {
         CpuSet::NONE
     }

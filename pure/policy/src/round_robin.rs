@@ -68,9 +68,10 @@ impl Policy for RoundRobin {
         Ok(CpuSet::NONE)
     }
 
-    fn leave(&mut self, _: &Moment, vcpu: VcpuId) {
+    fn leave(&mut self, _: &Moment, vcpu: VcpuId) -> CpuSet {
         self.queue.remove(vcpu);
         self.used.remove(vcpu);
+        CpuSet::NONE
     }
 
     fn wake(&mut self, _: &Moment, vcpu: VcpuId) -> CpuSet {
@@ -78,22 +79,26 @@ impl Policy for RoundRobin {
         CpuSet::NONE
     }
 
-    fn start(&mut self, _: &Moment, vcpu: VcpuId) {
+    fn start(&mut self, _: &Moment, vcpu: VcpuId) -> CpuSet {
         self.queue.remove(vcpu);
+        CpuSet::NONE
     }
 
-    fn charge(&mut self, at: &Moment, vcpu: VcpuId, ran: Span) {
+    fn charge(&mut self, at: &Moment, vcpu: VcpuId, ran: Span) -> CpuSet {
         if at.cpu_of(vcpu).is_some() {
             self.used[vcpu] += ran;
         }
+        CpuSet::NONE
     }
 
-    fn turn_over(&mut self, _: &Moment, vcpu: VcpuId, _: TurnEnd) {
+    fn turn_over(&mut self, _: &Moment, vcpu: VcpuId, _: TurnEnd) -> CpuSet {
         self.join_queue(vcpu);
+        CpuSet::NONE
     }
 
-    fn block(&mut self, _: &Moment, vcpu: VcpuId) {
+    fn block(&mut self, _: &Moment, vcpu: VcpuId) -> CpuSet {
         self.queue.remove(vcpu);
+        CpuSet::NONE
     }
 
     fn pick(&self, at: &Moment, cpu: CpuId) -> Pick {

@@ -3,7 +3,7 @@
 //! In the order in which they passed, these are all that a run depends on: a host that is told the
 //! same facts and given the same measurements must give the same orders.
 
-use slackline_units::{CpuId, CpuSet, Entitlement, Span, Time, VcpuId};
+use slackline_units::{CpuId, CpuSet, Entitlement, Span, Time, Told, VcpuId};
 
 /// CPU time that a vCPU used on a CPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -20,9 +20,9 @@ pub struct Used {
     pub ran: Span,
 }
 
-/// Something that happened; `T` is how the terms of a vCPU are given.
+/// Something that happened; `T` is how the terms of a vCPU are given, `W` how its words are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Fact<T> {
+pub enum Fact<T, W> {
     /// A vCPU joins, asleep, on these terms.
     Joined(VcpuId, T),
     /// The terms of a vCPU are to change.
@@ -41,6 +41,8 @@ pub enum Fact<T> {
     LimitReached(CpuId),
     /// The policy's alarm for a CPU went off.
     AlarmRang(CpuId),
+    /// A vCPU tells something about its guest's tasks, or about I/O that it does for another domain.
+    Told(VcpuId, W),
     /// A vCPU that could not be run before can be run now.
     Allowed(VcpuId),
     /// Nothing but time has passed.
@@ -49,9 +51,13 @@ pub enum Fact<T> {
     Ended,
 }
 
-impl<T> Fact<T> {
-    /// The same fact with terms given in another way.
-    pub fn map_terms<U>(self, as_other: impl FnOnce(T) -> U) -> Fact<U> {
+impl<T, W> Fact<T, W> {
+    /// The same fact with terms and words given in another way.
+    pub fn map<U, V>(
+        self,
+        as_other: impl FnOnce(T) -> U,
+        in_words: impl FnOnce(W) -> V,
+    ) -> Fact<U, V> {
         match self {
             Fact::Joined(vcpu, terms) => Fact::Joined(vcpu, as_other(terms)),
             Fact::TermsChanged(vcpu, terms) => Fact::TermsChanged(vcpu, as_other(terms)),
@@ -62,6 +68,7 @@ impl<T> Fact<T> {
             Fact::Yielded(cpu) => Fact::Yielded(cpu),
             Fact::LimitReached(cpu) => Fact::LimitReached(cpu),
             Fact::AlarmRang(cpu) => Fact::AlarmRang(cpu),
+            Fact::Told(vcpu, told) => Fact::Told(vcpu, in_words(told)),
             Fact::Allowed(vcpu) => Fact::Allowed(vcpu),
             Fact::Passed => Fact::Passed,
             Fact::Ended => Fact::Ended,
@@ -119,7 +126,7 @@ pub enum Exchange {
         /// When it happened.
         now: Time,
         /// What happened.
-        fact: Fact<Box<WrittenTerms>>,
+        fact: Fact<Box<WrittenTerms>, Box<Told>>,
     },
     /// The machine was asked what an occupant had used, and that was not nothing.
     Measured(Used),

@@ -208,6 +208,12 @@ impl CpuSet {
         self.0[cpu.index() / 64] &= !(1 << (cpu.index() % 64));
     }
 
+    /// Adds all CPUs of another set.
+    #[inline]
+    pub fn add(&mut self, others: &CpuSet) {
+        self.0.iter_mut().zip(&others.0).for_each(|(word, more)| *word |= more);
+    }
+
     /// Whether the CPU is in the set.
     #[inline]
     #[must_use]

@@ -14,6 +14,7 @@ mod entitlement;
 mod id;
 mod share;
 mod time;
+mod told;
 mod virt;
 mod weight;
 
@@ -21,5 +22,6 @@ pub use entitlement::Entitlement;
 pub use id::{CpuId, CpuSet, CpuSetIter, DomId, TaskId, VcpuId};
 pub use share::{CpuShare, ParseShareError, Reservation, ReservationError};
 pub use time::{ParseSpanError, Span, Time};
+pub use told::{Pending, TASKS, Task, Tasks, Told, Urgency};
 pub use virt::{Pace, VirtualSpan, VirtualTime};
 pub use weight::{ParseWeightError, Weight};

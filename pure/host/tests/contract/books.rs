@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard};
 
-use slackline_policy::{AdmitError, Pick};
+use slackline_policy::{AdmitError, Pick, Told};
 use slackline_units::{CpuId, CpuSet, Span, Time, VcpuId};
 
 /// A promise that was broken. The first one found counts.
@@ -38,6 +38,8 @@ pub(crate) enum Breach {
     OverSlice(VcpuId, Time),
     /// A vCPU waited longer than everybody's turns last, from then on.
     Waited(VcpuId, Time),
+    /// The policy heard something else than what was told, or nothing.
+    Misheard(VcpuId, Time),
     /// A vCPU that could run was given nothing at all while everybody should have had a turn.
     Forgotten(VcpuId),
     /// A fresh copy did something else under the same script.
@@ -75,6 +77,8 @@ pub(crate) struct Books {
     /// How often a share has been put to the policy, and what came of those that it declined.
     pub(crate) requests: usize,
     pub(crate) declined: BTreeMap<usize, AdmitError>,
+    /// What the policy has heard since the last step.
+    pub(crate) heard: Vec<(VcpuId, Told)>,
     pub(crate) breach: Option<Breach>,
 }
 

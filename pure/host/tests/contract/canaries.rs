@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use slackline_policy::{
-    Account, AdmitError, Entitlement, Moment, Pick, Policy, Spec, TurnEnd, Values, find,
+    Account, AdmitError, Entitlement, Moment, Pick, Policy, Spec, Told, TurnEnd, Values, find,
 };
 use slackline_units::{CpuId, CpuSet, Span, Time, VcpuId};
 
@@ -136,13 +136,14 @@ impl Policy for Canary {
         answer
     }
 
-    fn leave(&mut self, at: &Moment, vcpu: VcpuId) {
+    fn leave(&mut self, at: &Moment, vcpu: VcpuId) -> CpuSet {
         self.gone = Some(vcpu);
-        self.policy.leave(at, vcpu);
+        let mut cpus = self.policy.leave(at, vcpu);
         if self.wrong == Wrong::DropsTheNext {
             let next = at.members().find(|&other| other > vcpu);
-            next.into_iter().for_each(|next| self.policy.block(at, next));
+            next.into_iter().for_each(|next| cpus.extend(self.policy.block(at, next).iter()));
         }
+        cpus
     }
 
     fn wake(&mut self, at: &Moment, vcpu: VcpuId) -> CpuSet {
@@ -154,27 +155,27 @@ impl Policy for Canary {
         }
     }
 
-    fn start(&mut self, at: &Moment, vcpu: VcpuId) {
+    fn start(&mut self, at: &Moment, vcpu: VcpuId) -> CpuSet {
         self.worn = self.asked.load(Ordering::Relaxed);
-        self.policy.start(at, vcpu);
+        self.policy.start(at, vcpu)
     }
 
-    fn charge(&mut self, at: &Moment, vcpu: VcpuId, ran: Span) {
+    fn charge(&mut self, at: &Moment, vcpu: VcpuId, ran: Span) -> CpuSet {
         let idle = |cpu| self.policy.pick(at, cpu) == Pick::Idle;
         match self.wrong {
             Wrong::ChargesTwice => self.policy.charge(at, vcpu, ran * 2),
             // What it gives away it does not want back.
-            Wrong::GivesTooMuch if at.cpu_of(vcpu).is_some_and(idle) => {}
+            Wrong::GivesTooMuch if at.cpu_of(vcpu).is_some_and(idle) => CpuSet::NONE,
             _ => self.policy.charge(at, vcpu, ran),
         }
     }
 
-    fn turn_over(&mut self, at: &Moment, vcpu: VcpuId, why: TurnEnd) {
-        self.policy.turn_over(at, vcpu, why);
+    fn turn_over(&mut self, at: &Moment, vcpu: VcpuId, why: TurnEnd) -> CpuSet {
+        self.policy.turn_over(at, vcpu, why)
     }
 
-    fn block(&mut self, at: &Moment, vcpu: VcpuId) {
-        self.policy.block(at, vcpu);
+    fn block(&mut self, at: &Moment, vcpu: VcpuId) -> CpuSet {
+        self.policy.block(at, vcpu)
     }
 
     fn pick(&self, at: &Moment, cpu: CpuId) -> Pick {
@@ -195,6 +196,14 @@ impl Policy for Canary {
 
     fn ring(&mut self, at: &Moment, cpu: CpuId) -> CpuSet {
         self.policy.ring(at, cpu)
+    }
+
+    fn ring_needs(&self, at: &Moment, cpu: CpuId) -> CpuSet {
+        self.policy.ring_needs(at, cpu)
+    }
+
+    fn hear(&mut self, at: &Moment, vcpu: VcpuId, told: &Told) -> CpuSet {
+        self.policy.hear(at, vcpu, told)
     }
 
     fn account(&self, vcpu: VcpuId) -> Account {

@@ -1,7 +1,7 @@
 //! Small draws for scripts: all that a run needs to decide comes from numbers in its script.
 
 use slackline_policy::{Field, Given, Kind, Values};
-use slackline_units::{CpuShare, Span};
+use slackline_units::{CpuShare, DomId, Pending, Span, TASKS, Task, TaskId, Tasks, Told, Urgency};
 
 /// A stream of numbers from a seed (SplitMix64: Steele, Lea and Flood, 2014).
 #[derive(Clone, Debug)]
@@ -41,6 +41,35 @@ impl Dice {
         }
         let given = given.iter().map(|(name, drawn)| (*name, drawn.given()));
         Values::read(fields, given).expect("what was drawn from a field's kind is of that kind")
+    }
+
+    /// Anything that a guest or a domain that does I/O can tell, likely or not.
+    pub(crate) fn told(&mut self) -> Told {
+        if self.below(3) == 0 {
+            let domain = DomId::new(self.small(12));
+            return Told::Pending(Pending { domain, items: self.pick(&[0, 1, 17, u32::MAX]) });
+        }
+        let (runnable, blocked) = (self.tasks(), self.tasks());
+        let woken = [(); TASKS].map(|()| (self.below(2) == 0).then(|| self.task()));
+        Told::Tasks(Tasks { runnable, blocked, woken })
+    }
+
+    fn tasks(&mut self) -> [Option<Task>; TASKS] {
+        let count = self.below(TASKS as u64 + 1);
+        let mut left = 0..count;
+        [(); TASKS].map(|()| {
+            left.next()?;
+            let urgency = Urgency(self.pick(&[0, 99, 100, 120, 140, u8::MAX]));
+            Some(Task { id: self.task(), urgency })
+        })
+    }
+
+    fn task(&mut self) -> TaskId {
+        TaskId::new(self.pick(&[0, 1, 2, 3, 5, 8, u16::MAX]))
+    }
+
+    fn small(&mut self, values: u64) -> u32 {
+        u32::try_from(self.below(values)).expect("a small number")
     }
 
     fn value(&mut self, kind: Kind) -> Drawn {

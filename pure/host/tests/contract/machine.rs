@@ -284,6 +284,17 @@ impl<'a> ScriptMachine<'a> {
                 self.body.books.open().row(who).is_barred = false;
                 self.step(Fact::Allowed(who))
             }
+            Kind::Tell => {
+                let Some(who) = self.one(step, |_| true) else { return Ok(()) };
+                let told = dice.told();
+                self.step(Fact::Told(who, &told))?;
+                let heard = std::mem::take(&mut self.body.books.open().heard);
+                if heard == [(who, told)] {
+                    Ok(())
+                } else {
+                    Err(Breach::Misheard(who, self.body.now))
+                }
+            }
             Kind::Pass | Kind::Refuse => {
                 let span = dice.span(Span::from_ns(1), Span::from_ms(20));
                 self.pass(span)

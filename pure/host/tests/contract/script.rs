@@ -63,6 +63,8 @@ pub(crate) enum Kind {
     Refuse,
     /// Somebody who was refused may be run again.
     Allow,
+    /// Somebody tells something about tasks or about I/O.
+    Tell,
     /// Time passes; what rings meanwhile rings.
     Pass,
 }
@@ -81,6 +83,7 @@ pub(crate) fn script(manner: impl Strategy<Value = Manner>) -> impl Strategy<Val
         1 => Just(Kind::Yield),
         1 => Just(Kind::Refuse),
         2 => Just(Kind::Allow),
+        2 => Just(Kind::Tell),
         8 => Just(Kind::Pass),
     ];
     let step = (kind, any::<u8>(), any::<u64>());

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use slackline_policy::{Account, AdmitError, Moment, Pick, Policy, TurnEnd, Values};
+use slackline_policy::{Account, AdmitError, Moment, Pick, Policy, Told, TurnEnd, Values};
 use slackline_units::{CpuId, CpuSet, Span, Time, VcpuId};
 
 use crate::books::{Breach, Shared};
@@ -53,8 +53,9 @@ impl Policy for Watched {
         Ok(self.books.open().check_cpus(cpus))
     }
 
-    fn leave(&mut self, at: &Moment, vcpu: VcpuId) {
-        self.policy.leave(at, vcpu);
+    fn leave(&mut self, at: &Moment, vcpu: VcpuId) -> CpuSet {
+        let cpus = self.policy.leave(at, vcpu);
+        self.books.open().check_cpus(cpus)
     }
 
     fn wake(&mut self, at: &Moment, vcpu: VcpuId) -> CpuSet {
@@ -62,21 +63,25 @@ impl Policy for Watched {
         self.books.open().check_cpus(cpus)
     }
 
-    fn start(&mut self, at: &Moment, vcpu: VcpuId) {
-        self.policy.start(at, vcpu);
+    fn start(&mut self, at: &Moment, vcpu: VcpuId) -> CpuSet {
+        let cpus = self.policy.start(at, vcpu);
+        self.books.open().check_cpus(cpus)
     }
 
-    fn charge(&mut self, at: &Moment, vcpu: VcpuId, ran: Span) {
+    fn charge(&mut self, at: &Moment, vcpu: VcpuId, ran: Span) -> CpuSet {
         self.books.open().row(vcpu).charged += ran;
-        self.policy.charge(at, vcpu, ran);
+        let cpus = self.policy.charge(at, vcpu, ran);
+        self.books.open().check_cpus(cpus)
     }
 
-    fn turn_over(&mut self, at: &Moment, vcpu: VcpuId, why: TurnEnd) {
-        self.policy.turn_over(at, vcpu, why);
+    fn turn_over(&mut self, at: &Moment, vcpu: VcpuId, why: TurnEnd) -> CpuSet {
+        let cpus = self.policy.turn_over(at, vcpu, why);
+        self.books.open().check_cpus(cpus)
     }
 
-    fn block(&mut self, at: &Moment, vcpu: VcpuId) {
-        self.policy.block(at, vcpu);
+    fn block(&mut self, at: &Moment, vcpu: VcpuId) -> CpuSet {
+        let cpus = self.policy.block(at, vcpu);
+        self.books.open().check_cpus(cpus)
     }
 
     fn pick(&self, at: &Moment, cpu: CpuId) -> Pick {
@@ -100,6 +105,18 @@ impl Policy for Watched {
     fn ring(&mut self, at: &Moment, cpu: CpuId) -> CpuSet {
         let cpus = self.policy.ring(at, cpu);
         self.books.open().check_cpus(cpus)
+    }
+
+    fn ring_needs(&self, at: &Moment, cpu: CpuId) -> CpuSet {
+        let cpus = self.policy.ring_needs(at, cpu);
+        self.books.open().check_cpus(cpus)
+    }
+
+    fn hear(&mut self, at: &Moment, vcpu: VcpuId, told: &Told) -> CpuSet {
+        let cpus = self.policy.hear(at, vcpu, told);
+        let mut books = self.books.open();
+        books.heard.push((vcpu, *told));
+        books.check_cpus(cpus)
     }
 
     fn account(&self, vcpu: VcpuId) -> Account {

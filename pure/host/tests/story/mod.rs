@@ -115,17 +115,22 @@ impl Policy for Scripted {
         self.judge().map(|()| self.answers().ask)
     }
 
-    fn leave(&mut self, _: &Moment, _: VcpuId) {}
+    fn leave(&mut self, _: &Moment, _: VcpuId) -> CpuSet {
+        self.answers().ask
+    }
 
     fn wake(&mut self, _: &Moment, _: VcpuId) -> CpuSet {
         self.answers().ask
     }
 
-    fn charge(&mut self, _: &Moment, vcpu: VcpuId, ran: Span) {
+    fn charge(&mut self, _: &Moment, vcpu: VcpuId, ran: Span) -> CpuSet {
         self.answers().charged.push((vcpu, ran));
+        CpuSet::NONE
     }
 
-    fn turn_over(&mut self, _: &Moment, _: VcpuId, _: TurnEnd) {}
+    fn turn_over(&mut self, _: &Moment, _: VcpuId, _: TurnEnd) -> CpuSet {
+        self.answers().ask
+    }
 
     fn pick(&self, _: &Moment, cpu: CpuId) -> Pick {
         self.answers().picks.get(&cpu).copied().unwrap_or(Pick::Idle)

@@ -212,7 +212,7 @@ impl Policy for Credit {
         Ok(self.tell())
     }
 
-    fn leave(&mut self, at: &Moment, vcpu: VcpuId) {
+    fn leave(&mut self, at: &Moment, vcpu: VcpuId) -> CpuSet {
         let on = self.vcpus[vcpu].on;
         self.retire(at, vcpu);
         self.become_inactive(vcpu);
@@ -223,6 +223,7 @@ impl Policy for Credit {
             self.pass(at, cpu, Why::Over);
             self.tell_later(at, cpu);
         }
+        CpuSet::NONE
     }
 
     fn wake(&mut self, at: &Moment, vcpu: VcpuId) -> CpuSet {
@@ -233,17 +234,19 @@ impl Policy for Credit {
         self.tell()
     }
 
-    fn start(&mut self, at: &Moment, vcpu: VcpuId) {
-        let Some(cpu) = at.cpu_of(vcpu) else { return };
+    fn start(&mut self, at: &Moment, vcpu: VcpuId) -> CpuSet {
+        let Some(cpu) = at.cpu_of(vcpu) else { return CpuSet::NONE };
         let this = &mut self.cpus[cpu.index()];
         this.asks = Time::NEVER;
         if this.chosen != Some(vcpu) {
-            return self.replace(at, cpu, vcpu);
+            self.replace(at, cpu, vcpu);
+            return CpuSet::NONE;
         }
         self.tell_later(at, cpu);
+        CpuSet::NONE
     }
 
-    fn charge(&mut self, _: &Moment, vcpu: VcpuId, ran: Span) {
+    fn charge(&mut self, _: &Moment, vcpu: VcpuId, ran: Span) -> CpuSet {
         if self.domains.are_capped() {
             self.charge_budget(vcpu, ran);
         }
@@ -254,10 +257,11 @@ impl Policy for Credit {
         } else {
             self.reclass(vcpu, class);
         }
+        CpuSet::NONE
     }
 
-    fn turn_over(&mut self, at: &Moment, vcpu: VcpuId, why: TurnEnd) {
-        let Some(cpu) = self.vcpus[vcpu].on else { return };
+    fn turn_over(&mut self, at: &Moment, vcpu: VcpuId, why: TurnEnd) -> CpuSet {
+        let Some(cpu) = self.vcpus[vcpu].on else { return CpuSet::NONE };
         let ticks = self.catch_up(at, cpu);
         // A tick may have ended the turn already.
         if !ticks || self.vcpus[vcpu].on == Some(cpu) {
@@ -265,15 +269,17 @@ impl Policy for Credit {
             self.pass(at, cpu, if yields { Why::Yielded } else { Why::Over });
         }
         self.tell_later(at, cpu);
+        CpuSet::NONE
     }
 
-    fn block(&mut self, at: &Moment, vcpu: VcpuId) {
+    fn block(&mut self, at: &Moment, vcpu: VcpuId) -> CpuSet {
         let on = self.vcpus[vcpu].on;
         self.retire(at, vcpu);
         if let Some(cpu) = on {
             self.pass(at, cpu, Why::Over);
             self.tell_later(at, cpu);
         }
+        CpuSet::NONE
     }
 
     fn pick(&self, at: &Moment, cpu: CpuId) -> Pick {

@@ -58,10 +58,11 @@ impl Policy for RoundRobin {
         Ok([before, after].into_iter().collect())
     }
 
-    fn leave(&mut self, at: &Moment, vcpu: VcpuId) {
+    fn leave(&mut self, at: &Moment, vcpu: VcpuId) -> CpuSet {
         self.retire(at, vcpu);
         let home = self.homes.remove(vcpu).expect("a vCPU that has joined");
         self.lines[home.index()].population -= 1;
+        CpuSet::NONE
     }
 
     fn wake(&mut self, at: &Moment, vcpu: VcpuId) -> CpuSet {
@@ -70,16 +71,19 @@ impl Policy for RoundRobin {
     }
 
     /// Who was picked in place of one that the machine refused has the turn now.
-    fn start(&mut self, at: &Moment, vcpu: VcpuId) {
+    fn start(&mut self, at: &Moment, vcpu: VcpuId) -> CpuSet {
         let line = &mut self.lines[self.homes[vcpu].index()];
         if line.current != Some(vcpu) {
             (line.current, line.until) = (Some(vcpu), at.now().after(self.quantum));
         }
+        CpuSet::NONE
     }
 
-    fn charge(&mut self, _: &Moment, _: VcpuId, _: Span) {}
+    fn charge(&mut self, _: &Moment, _: VcpuId, _: Span) -> CpuSet {
+        CpuSet::NONE
+    }
 
-    fn turn_over(&mut self, at: &Moment, vcpu: VcpuId, _: TurnEnd) {
+    fn turn_over(&mut self, at: &Moment, vcpu: VcpuId, _: TurnEnd) -> CpuSet {
         let home = self.homes[vcpu];
         let line = &mut self.lines[home.index()];
         if line.current == Some(vcpu) {
@@ -87,10 +91,12 @@ impl Policy for RoundRobin {
             self.queues.change(line.back, vcpu);
             self.pass(at, home);
         }
+        CpuSet::NONE
     }
 
-    fn block(&mut self, at: &Moment, vcpu: VcpuId) {
+    fn block(&mut self, at: &Moment, vcpu: VcpuId) -> CpuSet {
         self.retire(at, vcpu);
+        CpuSet::NONE
     }
 
     fn pick(&self, at: &Moment, cpu: CpuId) -> Pick {

@@ -138,7 +138,7 @@ impl Policy for Sedf {
         Ok(cpus)
     }
 
-    fn leave(&mut self, at: &Moment, vcpu: VcpuId) {
+    fn leave(&mut self, at: &Moment, vcpu: VcpuId) -> CpuSet {
         self.leave_queues(vcpu);
         let server = self.servers.remove(vcpu).expect("a vCPU that has joined");
         let cpu = &mut self.cpus[server.cpu.index()];
@@ -147,6 +147,7 @@ impl Policy for Sedf {
             cpu.turn = None;
             self.pass(at, server.cpu, Cause::Request);
         }
+        CpuSet::NONE
     }
 
     fn wake(&mut self, at: &Moment, vcpu: VcpuId) -> CpuSet {
@@ -165,15 +166,16 @@ impl Policy for Sedf {
         CpuSet::one(cpu)
     }
 
-    fn start(&mut self, at: &Moment, vcpu: VcpuId) {
-        let Some(cpu) = at.cpu_of(vcpu) else { return };
+    fn start(&mut self, at: &Moment, vcpu: VcpuId) -> CpuSet {
+        let Some(cpu) = at.cpu_of(vcpu) else { return CpuSet::NONE };
         // Somebody else had been decided on and was refused.
         if self.cpus[cpu.index()].turn.is_none_or(|turn| turn.vcpu != vcpu) {
             self.cpus[cpu.index()].turn = self.choose_again(at, cpu);
         }
+        CpuSet::NONE
     }
 
-    fn charge(&mut self, at: &Moment, vcpu: VcpuId, ran: Span) {
+    fn charge(&mut self, at: &Moment, vcpu: VcpuId, ran: Span) -> CpuSet {
         let server = &mut self.servers[vcpu];
         let cpu = &mut self.cpus[server.cpu.index()];
         match &mut cpu.turn {
@@ -188,18 +190,21 @@ impl Policy for Sedf {
                 self.end_slice(vcpu);
             }
         }
+        CpuSet::NONE
     }
 
-    fn turn_over(&mut self, at: &Moment, vcpu: VcpuId, _: TurnEnd) {
+    fn turn_over(&mut self, at: &Moment, vcpu: VcpuId, _: TurnEnd) -> CpuSet {
         self.pass(at, self.servers[vcpu].cpu, Cause::Over);
+        CpuSet::NONE
     }
 
-    fn block(&mut self, at: &Moment, vcpu: VcpuId) {
+    fn block(&mut self, at: &Moment, vcpu: VcpuId) -> CpuSet {
         let cpu = self.servers[vcpu].cpu;
         match self.cpus[cpu.index()].turn {
             Some(turn) if turn.vcpu == vcpu => self.pass(at, cpu, Cause::Over),
             _ => self.sleep(at.now(), vcpu),
         }
+        CpuSet::NONE
     }
 
     fn pick(&self, at: &Moment, cpu: CpuId) -> Pick {
