@@ -3,6 +3,7 @@
 pub mod ci;
 pub mod guest;
 pub mod metadata;
+pub mod mutants;
 pub mod no_std;
 pub mod scenarios;
 pub mod step;

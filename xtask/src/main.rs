@@ -4,7 +4,7 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use anyhow::{Result, bail};
-use slackline_xtask::{ci, guest, metadata, no_std, tidy};
+use slackline_xtask::{ci, guest, metadata, mutants, no_std, tidy};
 
 const USAGE: &str = "\
 usage: cargo xtask COMMAND
@@ -12,6 +12,8 @@ usage: cargo xtask COMMAND
   ci       everything that CI runs: fmt, tidy, clippy, docs, no-std, scenarios, tests
   tidy     the rules of the house that no compiler knows
   no-std   build what must do without an operating system without one
+  mutants  [CRATE ..] [--shard K/N] [--file PATTERN ..]  change one thing at a time and see
+           whether a test notices, by hand
   guest    fetch the guest that live tests boot, and say where it is";
 
 fn main() -> ExitCode {
@@ -39,6 +41,7 @@ fn command(arguments: &[String]) -> Result<ExitCode> {
             println!("{}", no_std::prove(&metadata::read()?)?);
             Ok(ExitCode::SUCCESS)
         }
+        ["mutants", rest @ ..] => mutants::run(&mutants::Part::read(rest)?),
         ["guest"] => {
             let guest = guest::fetch(Path::new(".cache/guest"))?;
             println!("kernel    {}", guest.kernel.display());

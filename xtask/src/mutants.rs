@@ -1,0 +1,148 @@
+//! Mutation testing: changes one thing of a crate at a time, runs its tests, and tells what no test
+//! noticed. By hand: it takes seconds a change, and there are thousands.
+
+mod outcome;
+mod settings;
+mod tree;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode, Stdio};
+
+use anyhow::{Context, Result, bail, ensure};
+
+use crate::step;
+pub use outcome::{Changed, Counts, Fate, report};
+pub use settings::{Settings, Stage, Survivor};
+
+/// Where everything is kept: the copy that is changed, what is built from it, and what came out.
+const FOLDER: &str = "target/mutants";
+
+/// What part of a crate's changes is tried.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Part {
+    /// The crates, by the names of their folders; none is all.
+    pub crates: Vec<String>,
+    /// Such as `0/4`: the first quarter.
+    pub shard: Option<String>,
+    /// Patterns of paths.
+    pub files: Vec<String>,
+}
+
+impl Part {
+    /// What the words after `mutants` ask for.
+    ///
+    /// # Errors
+    ///
+    /// When one of them is none that is known.
+    pub fn read(words: &[&str]) -> Result<Part> {
+        let mut part = Part::default();
+        let mut words = words.iter();
+        while let Some(&word) = words.next() {
+            let mut value = || words.next().with_context(|| format!("`{word}` of what?"));
+            match word {
+                "--shard" => part.shard = Some((*value()?).to_owned()),
+                "--file" => part.files.push((*value()?).to_owned()),
+                _ if word.starts_with('-') => bail!("there is no `{word}` for mutants"),
+                _ => part.crates.push(word.to_owned()),
+            }
+        }
+        Ok(part)
+    }
+
+    fn is_whole(&self) -> bool {
+        self.shard.is_none() && self.files.is_empty()
+    }
+}
+
+/// Tries the changes of each crate; says whether enough of each crate's were noticed.
+///
+/// # Errors
+///
+/// When cargo-mutants is not installed, or the tests fail before anything is changed.
+pub fn run(part: &Part) -> Result<ExitCode> {
+    let has_tool = step::output(step::cargo().args(["mutants", "--version"])).is_ok();
+    ensure!(has_tool, "cargo-mutants is missing; type: cargo install --locked cargo-mutants");
+    let settings = settings::read()?;
+    for name in &part.crates {
+        let known: Vec<&str> = settings.keys().map(String::as_str).collect();
+        ensure!(settings.contains_key(name), "no `{name}` among {}", known.join(", "));
+    }
+    let tree = tree::copy(&Path::new(FOLDER).join("tree"))?;
+    let mut is_good = true;
+    for (name, settings) in &settings {
+        if part.crates.is_empty() || part.crates.contains(name) {
+            let changed = all_stages(name, settings, part, &tree)?;
+            let (text, is_enough) = report(name, settings, &changed, part.is_whole());
+            print!("{text}");
+            is_good &= is_enough;
+        }
+    }
+    Ok(if is_good { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// Quick tests first; only what they do not notice is put to the slow ones.
+fn all_stages(name: &str, settings: &Settings, part: &Part, tree: &Path) -> Result<Vec<Changed>> {
+    let mut all: Vec<Changed> = Vec::new();
+    for (index, stage) in settings.stages.iter().enumerate() {
+        let missed: Vec<&str> = outcome::missed(&all).map(|one| one.name.as_str()).collect();
+        if index > 0 && missed.is_empty() {
+            break;
+        }
+        let folder = std::env::current_dir()?.join(FOLDER).join(format!("{name}-{index}"));
+        let _ = fs::remove_dir_all(&folder);
+        fs::create_dir_all(&folder)?;
+        let mut command = command(name, stage, &folder, tree);
+        if index == 0 {
+            command.args(part.shard.iter().flat_map(|shard| ["--shard", shard]));
+            command.args(part.files.iter().flat_map(|file| ["--file", file]));
+        } else {
+            let file = folder.join("missed.toml");
+            fs::write(&file, outcome::examine(&missed))?;
+            command.arg("--config").arg(file);
+        }
+        command.arg("--").args(&stage.arguments);
+        let status = command.stdin(Stdio::null()).status()?;
+        let changed = outcome::read(&folder.join("mutants.out/outcomes.json"))
+            .with_context(|| format!("{} ended with {status}", step::shown(&command)))?;
+        outcome::merge(&mut all, changed);
+    }
+    Ok(all)
+}
+
+fn command(name: &str, stage: &Stage, folder: &Path, tree: &Path) -> Command {
+    let mut cargo = step::cargo();
+    cargo.args(["mutants", "--in-place", "--no-shuffle", "--colors=never"]);
+    cargo.args(["--minimum-test-timeout=60", "--package"]).arg(format!("slackline-{name}"));
+    cargo.args(stage.tests_of.iter().map(|tests| format!("--test-package=slackline-{tests}")));
+    cargo.arg("--output").arg(folder).current_dir(tree);
+    // What is built is kept from one run to the next; nobody looks at it in a debugger.
+    cargo.env("CARGO_TARGET_DIR", build_folder(tree)).env("CARGO_PROFILE_TEST_DEBUG", "0");
+    cargo
+}
+
+fn build_folder(tree: &Path) -> PathBuf {
+    tree.with_file_name("build")
+}
+
+#[cfg(test)]
+mod unit {
+    use super::*;
+
+    #[test]
+    fn words_choose_crates_shards_and_files() {
+        let part = Part::read(&["host", "--shard", "1/4", "--file", "edf.rs", "sim"]);
+        let part = part.expect("all of it is known");
+        assert_eq!(part.crates, ["host", "sim"]);
+        assert_eq!(part.shard.as_deref(), Some("1/4"));
+        assert_eq!(part.files, ["edf.rs"]);
+        assert!(!part.is_whole() && Part::default().is_whole());
+    }
+
+    #[test]
+    fn unknown_words_are_refused() {
+        let says = |words: &[&str]| Part::read(words).expect_err("not known").to_string();
+        assert_eq!(says(&["--all"]), "there is no `--all` for mutants");
+        assert_eq!(says(&["host", "--shard"]), "`--shard` of what?");
+    }
+}

@@ -1,0 +1,241 @@
+//! What became of each change, and whether that is good enough.
+
+use std::fmt::Write;
+use std::fs;
+use std::path::Path;
+
+use anyhow::{Context, Result, ensure};
+use serde_json::Value;
+
+use super::{Settings, Survivor};
+
+/// What became of a change.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fate {
+    /// A test failed.
+    Caught,
+    /// Nothing noticed it.
+    Missed,
+    /// The tests did not end.
+    Timeout,
+    /// It could not be built.
+    Unviable,
+}
+
+/// A change that was tried.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Changed {
+    /// The tool's words for it, with file, line and column.
+    pub name: String,
+    /// The file.
+    pub file: String,
+    /// What became of it.
+    pub fate: Fate,
+}
+
+impl Changed {
+    /// The tool's words for it without the place.
+    #[must_use]
+    pub fn change(&self) -> &str {
+        self.name.split_once(": ").map_or(&self.name, |(_, change)| change)
+    }
+}
+
+/// How many came to what.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// A test failed.
+    pub caught: usize,
+    /// Nothing noticed.
+    pub missed: usize,
+    /// The tests did not end, which is noticed too.
+    pub timeouts: usize,
+    /// They could not be built.
+    pub unviable: usize,
+}
+
+impl Counts {
+    fn of(changed: &[Changed]) -> Counts {
+        let count = |fate| changed.iter().filter(|one| one.fate == fate).count();
+        Counts {
+            caught: count(Fate::Caught),
+            missed: count(Fate::Missed),
+            timeouts: count(Fate::Timeout),
+            unviable: count(Fate::Unviable),
+        }
+    }
+
+    /// Whether so many percent of what can be built were noticed.
+    #[must_use]
+    pub fn reaches(&self, least: usize) -> bool {
+        let noticed = self.caught + self.timeouts;
+        noticed * 100 >= least * (noticed + self.missed)
+    }
+}
+
+/// Those that nothing noticed.
+pub(super) fn missed(changed: &[Changed]) -> impl Iterator<Item = &Changed> {
+    changed.iter().filter(|one| one.fate == Fate::Missed)
+}
+
+/// A later stage has the last word on what it tried.
+pub(super) fn merge(all: &mut Vec<Changed>, later: Vec<Changed>) {
+    for one in later {
+        match all.iter_mut().find(|before| before.name == one.name) {
+            Some(before) => *before = one,
+            None => all.push(one),
+        }
+    }
+}
+
+/// What the tool wrote.
+pub(super) fn read(file: &Path) -> Result<Vec<Changed>> {
+    let text =
+        fs::read_to_string(file).with_context(|| format!("there is no {}", file.display()))?;
+    parse(&text)
+}
+
+fn parse(text: &str) -> Result<Vec<Changed>> {
+    let value: Value = serde_json::from_str(text)?;
+    let outcomes = value["outcomes"].as_array().context("no outcomes")?;
+    let mut changed = Vec::new();
+    for outcome in outcomes {
+        let summary = outcome["summary"].as_str().context("an outcome without a summary")?;
+        let mutant = &outcome["scenario"]["Mutant"];
+        if mutant.is_null() {
+            ensure!(summary == "Success", "the tests fail before anything is changed: {summary}");
+            continue;
+        }
+        let text = |key: &str| {
+            mutant[key].as_str().map(str::to_owned).with_context(|| format!("no `{key}`"))
+        };
+        let fate = match summary {
+            "CaughtMutant" => Fate::Caught,
+            "MissedMutant" => Fate::Missed,
+            "Timeout" => Fate::Timeout,
+            "Unviable" => Fate::Unviable,
+            other => anyhow::bail!("an unknown outcome, `{other}`"),
+        };
+        changed.push(Changed { name: text("name")?, file: text("file")?, fate });
+    }
+    Ok(changed)
+}
+
+/// Settings of the tool by which only these are tried.
+pub(super) fn examine(names: &[&str]) -> String {
+    let mut text = String::from("examine_re = [\n");
+    for name in names {
+        let mut escaped = String::new();
+        for character in name.chars() {
+            // Not all punctuation: a pattern may give `\<` a meaning.
+            if r"\.+*?()|[]{}^$".contains(character) {
+                escaped.push('\\');
+            }
+            escaped.push(character);
+        }
+        let _ = writeln!(text, "  '''^{escaped}$''',");
+    }
+    text + "]\n"
+}
+
+/// What people are told, and whether enough was noticed.
+#[must_use]
+pub fn report(
+    name: &str,
+    settings: &Settings,
+    changed: &[Changed],
+    is_whole: bool,
+) -> (String, bool) {
+    let counts = Counts::of(changed);
+    let Counts { caught, missed, timeouts, unviable } = counts;
+    let mut listed: Vec<&Survivor> = settings.survivors.iter().collect();
+    let mut new = Vec::new();
+    for one in self::missed(changed) {
+        let is_it = |known: &&Survivor| known.file == one.file && known.change == one.change();
+        match listed.iter().position(is_it) {
+            Some(index) => {
+                listed.remove(index);
+            }
+            None => new.push(one),
+        }
+    }
+    let known = missed - new.len();
+    let is_enough = counts.reaches(settings.least);
+    let noticed = caught + timeouts;
+    let part = 100.0 * noticed as f64 / (noticed + missed).max(1) as f64;
+    let verdict = if is_enough { "enough" } else { "TOO FEW" };
+    let mut text = format!(
+        "{name}: {} changes: {caught} caught, {missed} missed ({known} of them listed), \
+         {timeouts} without end, {unviable} cannot be built\n  noticed {part:.1} %, at least \
+         {} % asked for: {verdict}\n",
+        changed.len(),
+        settings.least,
+    );
+    for one in new {
+        let _ = writeln!(text, "  new survivor: {}", one.name);
+    }
+    // Of a part it cannot be known what became of the rest.
+    for gone in listed.iter().filter(|_| is_whole) {
+        let _ = writeln!(text, "  no longer survives: {}: {}", gone.file, gone.change);
+    }
+    (text, is_enough)
+}
+
+#[cfg(test)]
+mod unit {
+    use super::*;
+
+    fn changed(line: usize, fate: Fate) -> Changed {
+        let name = format!("a.rs:{line}:9: replace < with <= in f");
+        Changed { name, file: "a.rs".into(), fate }
+    }
+
+    #[test]
+    fn what_the_tool_wrote_is_read() {
+        let text = r#"{"outcomes": [
+            {"scenario": "Baseline", "summary": "Success"},
+            {"scenario": {"Mutant": {"name": "a.rs:1:2: b", "file": "a.rs"}}, "summary": "Timeout"}
+        ]}"#;
+        let read = parse(text).expect("it is well formed");
+        assert_eq!(read.len(), 1);
+        assert_eq!((read[0].change(), read[0].fate), ("b", Fate::Timeout));
+        let failed = text.replace("Success", "Failure");
+        assert!(parse(&failed).is_err());
+    }
+
+    #[test]
+    fn a_listed_survivor_is_no_news_and_stands_for_one() {
+        let why = "both are the same there".to_owned();
+        let change = "replace < with <= in f".to_owned();
+        let survivors = vec![Survivor { file: "a.rs".into(), change, why }];
+        let settings = Settings { least: 50, stages: Vec::new(), survivors };
+        let mut all = vec![changed(1, Fate::Caught), changed(2, Fate::Missed)];
+        let (text, is_enough) = report("a", &settings, &all, true);
+        assert!(is_enough && !text.contains("survivor"), "{text}");
+        all.push(changed(3, Fate::Missed));
+        let (text, is_enough) = report("a", &settings, &all, true);
+        assert!(!is_enough && text.contains("new survivor: a.rs:3:9: replace <"), "{text}");
+        let (text, _) = report("a", &settings, &all[..1], true);
+        assert!(text.contains("no longer survives: a.rs: replace <"), "{text}");
+        let (text, _) = report("a", &settings, &all[..1], false);
+        assert!(!text.contains("no longer"), "{text}");
+    }
+
+    #[test]
+    fn the_threshold_is_of_what_can_be_built() {
+        let counts = |caught, missed| Counts { caught, missed, timeouts: 5, unviable: 100 };
+        assert!(counts(90, 5).reaches(95));
+        assert!(!counts(89, 5).reaches(95));
+    }
+
+    #[test]
+    fn a_later_stage_has_the_last_word() {
+        let mut all = vec![changed(1, Fate::Missed), changed(2, Fate::Missed)];
+        merge(&mut all, vec![changed(2, Fate::Caught)]);
+        assert_eq!(all, [changed(1, Fate::Missed), changed(2, Fate::Caught)]);
+        assert_eq!(missed(&all).count(), 1);
+        let names = ["a.rs:1:9: replace < with <= in f"];
+        let line = "examine_re = [\n  '''^a\\.rs:1:9: replace < with <= in f$''',\n]\n";
+        assert_eq!(examine(&names), line);
+    }
+}

@@ -1,0 +1,117 @@
+//! Which crates are tried with which tests, how much must be noticed, and what may survive.
+
+use std::collections::BTreeMap;
+use std::fs;
+
+use anyhow::{Context, Result, ensure};
+use toml::{Table, Value};
+
+/// The file that says so.
+const FILE: &str = "xtask/mutants.toml";
+
+/// What is said of a crate.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Settings {
+    /// How much of what can be built must be noticed, in percent.
+    pub least: usize,
+    /// The tests, quick ones first.
+    pub stages: Vec<Stage>,
+    /// Changes that no test can notice.
+    pub survivors: Vec<Survivor>,
+}
+
+/// Some of the tests.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Stage {
+    /// The crates whose tests they are.
+    pub tests_of: Vec<String>,
+    /// What cargo is told about which.
+    pub arguments: Vec<String>,
+}
+
+/// A change that changes nothing.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Survivor {
+    /// Where.
+    pub file: String,
+    /// What, in the words of the tool, without the line.
+    pub change: String,
+    /// Why nothing can notice it.
+    pub why: String,
+}
+
+/// The settings by crate.
+pub(super) fn read() -> Result<BTreeMap<String, Settings>> {
+    let text = fs::read_to_string(FILE).with_context(|| format!("cannot read {FILE}"))?;
+    parse(&text).context(FILE)
+}
+
+fn parse(text: &str) -> Result<BTreeMap<String, Settings>> {
+    let table: Table = text.parse()?;
+    table
+        .into_iter()
+        .map(|(name, value)| {
+            let settings = one(&value).with_context(|| format!("[{name}]"))?;
+            Ok((name, settings))
+        })
+        .collect()
+}
+
+fn one(value: &Value) -> Result<Settings> {
+    let least = value.get("least").and_then(Value::as_integer).context("no `least`")?;
+    let least = usize::try_from(least)?;
+    ensure!(least <= 100, "`least` is a percentage");
+    let mut settings = Settings { least, ..Settings::default() };
+    for stage in list(value, "stages") {
+        let (tests_of, arguments) = (words(stage, "tests-of"), words(stage, "arguments"));
+        ensure!(!tests_of.is_empty(), "a stage without `tests-of`");
+        settings.stages.push(Stage { tests_of, arguments });
+    }
+    ensure!(!settings.stages.is_empty(), "no `stages`");
+    for survivor in list(value, "survives") {
+        let text = |key: &str| {
+            let text = survivor.get(key).and_then(Value::as_str).map(str::trim);
+            text.filter(|text| !text.is_empty()).map(str::to_owned)
+        };
+        let text = |key: &str| text(key).with_context(|| format!("a survivor without `{key}`"));
+        let (file, change, why) = (text("file")?, text("change")?, text("why")?);
+        settings.survivors.push(Survivor { file, change, why });
+    }
+    Ok(settings)
+}
+
+fn list<'a>(value: &'a Value, key: &str) -> impl Iterator<Item = &'a Value> {
+    value.get(key).and_then(Value::as_array).into_iter().flatten()
+}
+
+fn words(value: &Value, key: &str) -> Vec<String> {
+    list(value, key).filter_map(Value::as_str).map(str::to_owned).collect()
+}
+
+#[cfg(test)]
+mod unit {
+    use super::*;
+
+    #[test]
+    fn the_file_that_there_is_can_be_read() {
+        let text = include_str!("../../mutants.toml");
+        let settings = parse(text).expect("it is well formed");
+        assert_eq!(settings["host"].least, 95);
+        for name in ["policy", "metrics", "sim"] {
+            assert_eq!(settings[name].least, 85);
+        }
+        for survivor in settings.values().flat_map(|settings| &settings.survivors) {
+            assert!(survivor.file.starts_with("pure/"), "{survivor:?}");
+        }
+    }
+
+    #[test]
+    fn a_survivor_says_why() {
+        let stage = "stages = [{ tests-of = [\"host\"] }]";
+        let text = format!("[a]\nleast = 95\n{stage}\nsurvives = [{{ file = \"a\" }}]");
+        let error = parse(&text).expect_err("it says nothing");
+        assert_eq!(format!("{error:#}"), "[a]: a survivor without `change`");
+        let error = parse("[a]\nleast = 101").expect_err("more than all");
+        assert_eq!(format!("{error:#}"), "[a]: `least` is a percentage");
+    }
+}

@@ -1,0 +1,71 @@
+//! A copy of the repository that may be changed. A file that is as it was keeps its time, so that
+//! nothing is built twice.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context, Result};
+
+use crate::step;
+
+/// The files of the copy, a line each, as they were the last time.
+const LIST: &str = "files.txt";
+
+/// Brings the copy up to date; where it is.
+pub(super) fn copy(to: &Path) -> Result<PathBuf> {
+    let mut git = Command::new("git");
+    git.args(["-c", "safe.directory=*", "ls-files", "-z", "--cached", "--others"]);
+    let listing = step::output(git.arg("--exclude-standard")).context("no repository")?;
+    let files: Vec<&str> = listing.split('\0').filter(|path| !path.is_empty()).collect();
+    mirror(Path::new("."), to, &files)?;
+    Ok(std::env::current_dir()?.join(to))
+}
+
+fn mirror(from: &Path, to: &Path, files: &[&str]) -> Result<()> {
+    fs::create_dir_all(to)?;
+    let before = fs::read_to_string(to.join(LIST)).unwrap_or_default();
+    for gone in before.lines().filter(|file| !files.contains(file)) {
+        let _ = fs::remove_file(to.join(gone));
+    }
+    fs::write(to.join(LIST), files.join("\n"))?;
+    for file in files {
+        let copy = to.join(file);
+        // A deleted file is listed until that is committed.
+        let Ok(bytes) = fs::read(from.join(file)) else {
+            let _ = fs::remove_file(copy);
+            continue;
+        };
+        if fs::read(&copy).is_ok_and(|there| there == bytes) {
+            continue;
+        }
+        fs::create_dir_all(copy.parent().context("a file in no folder")?)?;
+        fs::write(&copy, bytes).with_context(|| format!("cannot write {}", copy.display()))?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod unit {
+    use super::*;
+
+    #[test]
+    fn a_copy_has_what_is_there_and_no_more() {
+        let folder = std::env::temp_dir().join(format!("slackline-mirror-{}", std::process::id()));
+        let (from, to) = (folder.join("from"), folder.join("to"));
+        fs::create_dir_all(from.join("deep")).expect("a folder");
+        fs::write(from.join("deep/a"), "1").expect("a file");
+        fs::write(from.join("b"), "2").expect("a file");
+        mirror(&from, &to, &["deep/a", "b"]).expect("a copy");
+        let time = |name: &str| fs::metadata(to.join(name)).and_then(|data| data.modified()).ok();
+        let (of_a, of_b) = (time("deep/a"), time("b"));
+        assert!(of_a.is_some() && of_b.is_some());
+        fs::write(to.join("deep/a"), "changed").expect("a file");
+        mirror(&from, &to, &["deep/a", "b"]).expect("a copy");
+        assert_eq!(fs::read_to_string(to.join("deep/a")).expect("a file"), "1");
+        assert_eq!(time("b"), of_b);
+        mirror(&from, &to, &["deep/a"]).expect("a copy");
+        assert_eq!(time("b"), None);
+        fs::remove_dir_all(folder).expect("it was there");
+    }
+}
