@@ -20,7 +20,7 @@ use thiserror::Error;
 use crate::cast::{Cast, CastError, LoadCommand};
 use crate::dispatcher::{Dispatcher, become_real_time, poke, stop_dispatchers, wait_for};
 use crate::fence::{Fence, FenceError, GiveBackError, KeeperCommand};
-use crate::machine::{EventSource, JoinError, LiveHost, MachineError};
+use crate::machine::{EventSource, Joining, LiveHost, MachineError, NotDone};
 use crate::outside::{Losses, Outside};
 use crate::sys::{Scheduling, SchedulingOf, lock_memory, monotonic, own_tid, set_scheduling};
 use crate::vcpu_threads::VcpuThreads;
@@ -362,11 +362,13 @@ impl Run {
         let mut joining = Vec::new();
         for subject in subjects {
             let share = home(subject.vcpu).share(subject.vcpu, scenario.policy.spec)?;
-            joining.push((subject, share));
+            joining.push(Joining { threads: subject, share, cpus: None });
         }
-        self.machine.join(joining).map_err(|(vcpu, error)| match error {
-            JoinError::Machine(error) => LiveError::Machine(error),
-            JoinError::Declined(error) => {
+        let results = self.machine.join(vec![joining])?;
+        results.into_iter().collect::<Result<(), _>>().map_err(|(vcpu, error)| match error {
+            NotDone::Machine(error) => LiveError::Machine(error),
+            NotDone::Refused(error) => LiveError::Machine(error.into()),
+            NotDone::Declined(error) => {
                 let Domain { name, line, .. } = home(vcpu);
                 LiveError::Declined { domain: name.clone(), line: *line, error }
             }
@@ -458,11 +460,12 @@ impl Run {
                     result => result?,
                 }
             }
-            Action::Change(vcpu, share) => match self.machine.change(vcpu, &share, at) {
-                Err(JoinError::Declined(error)) => {
+            Action::Change(vcpu, share) => match self.machine.change(vcpu, (&share).into(), at) {
+                Err(NotDone::Declined(error)) => {
                     self.outcome.declined.push((at, vcpu, error));
                 }
-                Err(JoinError::Machine(error)) => return Err(error.into()),
+                Err(NotDone::Refused(error)) => return Err(MachineError::Act(error).into()),
+                Err(NotDone::Machine(error)) => return Err(error.into()),
                 Ok(()) => {}
             },
             Action::Leave(index) => {

@@ -7,14 +7,15 @@
 
 mod decider;
 mod enact;
+mod pause;
 
 use std::io;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use slackline_host::policy::{Spec, Values};
-use slackline_host::{Broken, Fault};
+use slackline_host::policy::{AdmitError, Spec, Values};
+use slackline_host::{Broken, Fault, Terms};
 use slackline_trace::Record;
-use slackline_units::{CpuId, Span, Time, VcpuId};
+use slackline_units::{CpuId, CpuSet, Span, Time, VcpuId};
 
 use crate::sys::Tid;
 use crate::vcpu_threads::VcpuThreads;
@@ -125,17 +126,33 @@ impl LiveHost {
         self.decider().overhead(cpu, used);
     }
 
-    /// vCPUs join, all at this instant. On failure those before have joined.
-    pub(crate) fn join(
-        &self,
-        joining: Vec<(VcpuThreads, Values)>,
-    ) -> Result<(), (VcpuId, JoinError)> {
-        self.decider().join(joining)
+    /// vCPUs join, all at this instant: of each group all or none. Says of each group which of its
+    /// vCPUs kept it out, and why.
+    pub(crate) fn join(&self, groups: Vec<Vec<Joining>>) -> Result<Vec<GroupJoined>, MachineError> {
+        self.decider().join(groups)
     }
 
-    /// The share of a vCPU changes; on failure the old one stands.
-    pub(crate) fn change(&self, vcpu: VcpuId, share: &Values, due: Time) -> Result<(), JoinError> {
-        self.decider().change(vcpu, share, due)
+    /// The terms of a vCPU change; on failure the old ones stand.
+    pub(crate) fn change(&self, vcpu: VcpuId, terms: Terms<'_>, due: Time) -> Result<(), NotDone> {
+        self.decider().change(vcpu, terms, due)
+    }
+
+    /// Whether a vCPU, which can be kept from running, gets what it is promised and no more.
+    #[allow(dead_code)] // The session is about to.
+    pub(crate) fn set_exact(&self, vcpu: VcpuId, is_exact: bool) {
+        self.decider().set_exact(vcpu, is_exact);
+    }
+
+    /// A vCPU, which can be kept from running, does not run until it is resumed.
+    #[allow(dead_code)] // The session is about to.
+    pub(crate) fn pause(&self, vcpu: VcpuId, due: Time) -> Result<(), NotDone> {
+        self.decider().pause(vcpu, due)
+    }
+
+    /// A vCPU that is paused goes on.
+    #[allow(dead_code)] // The session is about to.
+    pub(crate) fn resume(&self, vcpu: VcpuId, due: Time) -> Result<(), NotDone> {
+        self.decider().resume(vcpu, due)
     }
 
     /// A vCPU leaves. Its threads are no longer ours to order about.
@@ -169,22 +186,37 @@ impl LiveHost {
     }
 }
 
-/// Why a share could not be given.
+/// A vCPU that is to join.
+#[derive(Debug)]
+pub(crate) struct Joining {
+    pub(crate) threads: VcpuThreads,
+    pub(crate) share: Values,
+    /// Where it may run; none is everywhere.
+    pub(crate) cpus: Option<CpuSet>,
+}
+
+/// Whether a group of vCPUs has joined; if not, which of them kept it out, and why.
+pub(crate) type GroupJoined = Result<(), (VcpuId, NotDone)>;
+
+/// Why something that was asked for was not done.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum JoinError {
+pub(crate) enum NotDone {
     /// There is no room for it.
     #[error("{0}")]
-    Declined(slackline_host::policy::AdmitError),
-    /// Something else.
+    Declined(AdmitError),
+    /// The kernel refused. Everything is as it was.
+    #[error(transparent)]
+    Refused(ActError),
+    /// The machine cannot go on.
     #[error(transparent)]
     Machine(#[from] MachineError),
 }
 
-impl From<Box<Fault>> for JoinError {
-    fn from(fault: Box<Fault>) -> JoinError {
+impl From<Box<Fault>> for NotDone {
+    fn from(fault: Box<Fault>) -> NotDone {
         match *fault {
-            Fault::Declined { error, .. } => JoinError::Declined(error),
-            Fault::Broken(broken) => JoinError::Machine(broken.into()),
+            Fault::Declined { error, .. } => NotDone::Declined(error),
+            Fault::Broken(broken) => NotDone::Machine(broken.into()),
         }
     }
 }

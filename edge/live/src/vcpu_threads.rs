@@ -1,12 +1,12 @@
 //! What is scheduled as one vCPU: the threads of it, and what each has used.
 
-use slackline_units::{Span, Time, VcpuId};
+use slackline_units::{CpuSet, Span, Time, VcpuId};
 
 use crate::fence::Held;
 use crate::machine::MachineError;
 use crate::sys::ThreadClock;
 use crate::thread::Stat;
-use crate::way::FifoPriority;
+use crate::way::{ActError, FifoPriority};
 
 /// A vCPU as the live host sees it: one thread, or a process whose threads are one subject.
 #[derive(Debug)]
@@ -17,6 +17,50 @@ pub(crate) struct VcpuThreads {
     pub(crate) exact: bool,
     /// How urgent it was made, while it is real-time.
     pub(crate) priority: Option<FifoPriority>,
+}
+
+impl VcpuThreads {
+    /// Keeps its threads on these CPUs of the machine; says where each of them was kept before. On
+    /// failure they are there again.
+    pub(crate) fn confine(&self, cpus: CpuSet) -> Result<Vec<CpuSet>, ActError> {
+        let mut before = Vec::with_capacity(self.members.len());
+        for member in &self.members {
+            match member.held.confine(cpus) {
+                Ok(from) => before.push(from),
+                // Nothing can be done to it any more, and nothing need be.
+                Err(ActError::Gone { .. }) => before.push(cpus),
+                Err(error) => {
+                    self.put_back(&before);
+                    return Err(error);
+                }
+            }
+        }
+        Ok(before)
+    }
+
+    /// Keeps its threads where they were kept before. They were allowed there then, so that what is
+    /// refused now nobody could do anything about.
+    pub(crate) fn put_back(&self, before: &[CpuSet]) {
+        for (member, &cpus) in self.members.iter().zip(before) {
+            let _ = member.held.confine(cpus);
+        }
+    }
+
+    /// Keeps it from running, all its threads at once: each takes the signal before its next
+    /// instruction, whichever of them gets to run first.
+    #[allow(dead_code)] // The session is about to.
+    pub(crate) fn stop(&self) -> Result<(), ActError> {
+        let Some((first, others)) = self.members.split_first() else { return Ok(()) };
+        first.held.hold_back()?;
+        for member in others {
+            match member.held.stop_as_well() {
+                Ok(()) | Err(ActError::Gone { .. }) => {}
+                // The first one stops them all, if later.
+                Err(_) => break,
+            }
+        }
+        Ok(())
+    }
 }
 
 /// One thread of a subject.

@@ -71,6 +71,8 @@ pub enum Act {
     Lower,
     /// Keep it on one CPU.
     Pin(CpuId),
+    /// Keep it on some CPUs.
+    Confine,
     /// Let it run on its original CPUs again.
     Unpin,
     /// Stop its process.
@@ -91,6 +93,7 @@ impl fmt::Display for Act {
             Act::Favour => out.write_str("favour"),
             Act::Lower => out.write_str("give back the scheduling of"),
             Act::Pin(cpu) => write!(out, "pin to {cpu}"),
+            Act::Confine => out.write_str("confine to some CPUs"),
             Act::Unpin => out.write_str("give back the affinity of"),
             Act::Stop => out.write_str("stop the process of"),
             Act::Continue => out.write_str("continue the process of"),

@@ -107,6 +107,24 @@ impl Held {
         self.grip()?.pin.pin(cpu)
     }
 
+    /// Keeps it on these CPUs; says which it was kept on before.
+    ///
+    /// # Errors
+    /// When it has exited or was given back, or the kernel refuses.
+    pub(crate) fn confine(&self, cpus: CpuSet) -> Result<CpuSet, ActError> {
+        self.grip()?.pin.confine(cpus)
+    }
+
+    /// Stops its process, which another thread of the process is held by and lets go again.
+    ///
+    /// # Errors
+    /// When it has exited or was given back, or the kernel refuses.
+    #[allow(dead_code)] // The session is about to.
+    pub(crate) fn stop_as_well(&self) -> Result<(), ActError> {
+        let _held = self.grip()?;
+        Stop::as_well(&self.0.thread)
+    }
+
     /// Lets it run on its original CPUs.
     ///
     /// # Errors

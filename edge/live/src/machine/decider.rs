@@ -1,11 +1,11 @@
 //! One step of the host for each fact, and what the step leaves to be told to the kernel.
 
 use slackline_host::policy::{Entitlement, Spec, Topology, Values};
-use slackline_host::{Fact, Fault, Host, NextInLine, Report, Used};
+use slackline_host::{Fact, Fault, Host, NextInLine, Report, Terms, Used};
 use slackline_trace::{Record, Sink};
 use slackline_units::{CpuId, Span, Time, VcpuId};
 
-use super::{EventSource, JoinError, MachineError};
+use super::{EventSource, GroupJoined, Joining, MachineError, NotDone};
 use crate::alarm_clock::Wanted;
 use crate::pcpu::Pcpus;
 use crate::sys::{Tid, monotonic};
@@ -25,6 +25,8 @@ pub(crate) struct Decider {
     pub(super) homes: Vec<Option<CpuId>>,
     /// By slot: whether we are keeping it from running.
     pub(super) held_back: Vec<bool>,
+    /// By slot: whether it does not run, whatever it is due, until it is resumed.
+    pub(super) paused: Vec<bool>,
     /// Whose threads are which, in order of their ids.
     pub(super) owners: Vec<(Tid, VcpuId)>,
     pub(super) source: EventSource,
@@ -55,6 +57,7 @@ impl Decider {
             subjects: Vec::new(),
             homes: Vec::new(),
             held_back: Vec::new(),
+            paused: Vec::new(),
             owners: Vec::new(),
             source,
             events: Vec::with_capacity(1 << 12),
@@ -123,23 +126,48 @@ impl Decider {
         self.records.record(&Record::Overhead { cpu, used });
     }
 
-    /// Subjects join, all at this instant. On failure those before have joined.
+    /// vCPUs join, all at this instant: of each group all or none.
     pub(crate) fn join(
         &mut self,
-        joining: Vec<(VcpuThreads, Values)>,
-    ) -> Result<(), (VcpuId, JoinError)> {
-        let Some(first) = joining.first().map(|(subject, _)| subject.vcpu) else { return Ok(()) };
-        self.observe().map_err(|error| (first, error.into()))?;
-        for (subject, share) in joining {
-            let vcpu = subject.vcpu;
-            self.join_one(subject, &share).map_err(|error| (vcpu, error))?;
+        groups: Vec<Vec<Joining>>,
+    ) -> Result<Vec<GroupJoined>, MachineError> {
+        self.observe()?;
+        let mut results = Vec::with_capacity(groups.len());
+        for group in groups {
+            results.push(match self.join_group(group) {
+                Err((_, NotDone::Machine(error))) => return Err(error),
+                result => result,
+            });
         }
-        self.enact().map_err(|error| (first, error.into()))
+        self.enact()?;
+        Ok(results)
     }
 
-    fn join_one(&mut self, mut subject: VcpuThreads, share: &Values) -> Result<(), JoinError> {
+    fn join_group(&mut self, group: Vec<Joining>) -> GroupJoined {
+        let mut joined = Vec::new();
+        for one in group {
+            let vcpu = one.threads.vcpu;
+            if let Err(error) = self.join_one(one) {
+                let at = self.last;
+                self.records.record(&Record::Declined { at, vcpu });
+                for before in joined {
+                    self.take_out(before).map_err(|error| (before, error.into()))?;
+                }
+                return Err((vcpu, error));
+            }
+            joined.push(vcpu);
+        }
+        Ok(())
+    }
+
+    fn join_one(&mut self, joining: Joining) -> Result<(), NotDone> {
+        let Joining { threads: mut subject, share, cpus } = joining;
         let vcpu = subject.vcpu;
-        self.step(self.last, &[], Fact::Joined(vcpu, share.into()))?;
+        if let Some(cpus) = cpus {
+            let cpus = self.real_cpus(cpus);
+            subject.confine(cpus).map_err(NotDone::Refused)?;
+        }
+        self.step(self.last, &[], Fact::Joined(vcpu, Terms { share: &share, cpus }))?;
         let slots = self.subjects.len().max(vcpu.slot() + 1);
         self.subjects.resize_with(slots, || None);
         self.pcpus.unreported.resize(slots, Span::ZERO);
@@ -148,6 +176,8 @@ impl Decider {
         self.homes[vcpu.slot()] = None;
         self.held_back.resize(slots, false);
         self.held_back[vcpu.slot()] = false;
+        self.paused.resize(slots, false);
+        self.paused[vcpu.slot()] = false;
         // What it used while the run was being prepared is not the run's.
         for member in &mut subject.members {
             member.more()?;
@@ -170,18 +200,21 @@ impl Decider {
         Ok(())
     }
 
-    /// The share of a subject changes; on failure the old one stands.
+    /// The terms of a subject change; on failure the old ones stand.
     pub(crate) fn change(
         &mut self,
         vcpu: VcpuId,
-        share: &Values,
+        terms: Terms<'_>,
         due: Time,
-    ) -> Result<(), JoinError> {
+    ) -> Result<(), NotDone> {
         self.observe()?;
         if !self.host.moment().is_member(vcpu) {
             return Ok(());
         }
-        self.step(self.last, &[], Fact::TermsChanged(vcpu, share.into()))?;
+        match terms.cpus {
+            Some(cpus) => self.move_to(vcpu, terms, cpus)?,
+            None => self.step(self.last, &[], Fact::TermsChanged(vcpu, terms))?,
+        }
         self.enact()?;
         let at = self.now();
         self.records.record(&Record::Changed { due, at, vcpu });
@@ -191,6 +224,11 @@ impl Decider {
     /// A subject leaves. Its threads are no longer ours to order about.
     pub(crate) fn leave(&mut self, vcpu: VcpuId) -> Result<(), MachineError> {
         self.observe()?;
+        self.take_out(vcpu)?;
+        self.enact()
+    }
+
+    fn take_out(&mut self, vcpu: VcpuId) -> Result<(), MachineError> {
         if self.subjects.get_mut(vcpu.slot()).and_then(Option::take).is_none() {
             return Ok(());
         }
@@ -199,7 +237,7 @@ impl Decider {
         for pcpu in &mut self.pcpus.all {
             pcpu.running = pcpu.running.filter(|&(running, _)| running != vcpu);
         }
-        self.enact()
+        Ok(())
     }
 
     /// The run ends now.
@@ -281,7 +319,7 @@ impl Decider {
     }
 
     /// Takes in what has happened up to now.
-    fn observe(&mut self) -> Result<(), MachineError> {
+    pub(super) fn observe(&mut self) -> Result<(), MachineError> {
         let now = self.now();
         match &mut self.source {
             EventSource::Perf(watch) => {
@@ -347,13 +385,14 @@ impl Decider {
             What::Woke => {}
         }
         // A thread that we stopped shows as asleep; it is not, it must not.
-        if !self.held_back[vcpu.slot()] {
+        let is_paused = self.paused[vcpu.slot()];
+        if !self.held_back[vcpu.slot()] && !is_paused {
             let is_awake = event.what != What::SwitchedOut { ready: false };
             self.set_awake(vcpu, event.tid, is_awake);
         }
         let fact = match (was_awake, self.any_awake(vcpu)) {
             (true, false) => Fact::Blocked(vcpu),
-            (false, true) => Fact::Woke(vcpu),
+            (false, true) if !is_paused => Fact::Woke(vcpu),
             _ if used.is_none() => return Ok(()),
             _ => Fact::Passed,
         };
@@ -384,12 +423,17 @@ impl Decider {
         self.step(now.max(last), &used, Fact::Passed).map_err(broken)
     }
 
-    fn step(&mut self, at: Time, used: &[Used], fact: Fact<'_>) -> Result<(), Box<Fault>> {
+    pub(super) fn step(
+        &mut self,
+        at: Time,
+        used: &[Used],
+        fact: Fact<'_>,
+    ) -> Result<(), Box<Fault>> {
         self.last = at;
         self.host.step(Report { now: at, used, fact }, &mut self.pcpus, &mut self.records)
     }
 
-    fn any_awake(&self, vcpu: VcpuId) -> bool {
+    pub(super) fn any_awake(&self, vcpu: VcpuId) -> bool {
         let subject = self.subjects[vcpu.slot()].as_ref();
         subject.is_some_and(|subject| subject.members.iter().any(|member| member.is_awake))
     }
@@ -405,7 +449,7 @@ impl Decider {
 }
 
 #[allow(clippy::boxed_local)] // As the host hands it over.
-fn broken(fault: Box<Fault>) -> MachineError {
+pub(super) fn broken(fault: Box<Fault>) -> MachineError {
     match *fault {
         Fault::Broken(broken) => MachineError::Broken(broken),
         Fault::Declined { .. } => unreachable!("only joins and changes can be declined"),

@@ -130,14 +130,14 @@ impl Decider {
         if is_stopped {
             self.held_back[vcpu.slot()] = true;
             self.act_on_first(vcpu, Held::hold_back)
-        } else if is_exact && place != Place::Beyond {
-            self.let_go(vcpu)
-        } else {
+        } else if self.paused[vcpu.slot()] || (is_exact && place == Place::Beyond) {
             Ok(())
+        } else {
+            self.let_go(vcpu)
         }
     }
 
-    fn let_go(&mut self, vcpu: VcpuId) -> Result<(), MachineError> {
+    pub(super) fn let_go(&mut self, vcpu: VcpuId) -> Result<(), MachineError> {
         if !std::mem::replace(&mut self.held_back[vcpu.slot()], false) {
             return Ok(());
         }
@@ -145,7 +145,7 @@ impl Decider {
     }
 
     /// Stopping a process stops all its threads: one order is enough.
-    fn act_on_first(
+    pub(super) fn act_on_first(
         &mut self,
         vcpu: VcpuId,
         order: fn(&Held) -> Result<(), ActError>,

@@ -143,6 +143,16 @@ impl Pin {
         self.set(CpuSet::one(cpu), Act::Pin(cpu))
     }
 
+    /// Keeps the thread on these CPUs; says which it was kept on before.
+    ///
+    /// # Errors
+    /// As for [`Pin::pin`].
+    pub fn confine(&mut self, to: CpuSet) -> Result<CpuSet, ActError> {
+        let before = self.now;
+        self.set(to, Act::Confine)?;
+        Ok(before)
+    }
+
     /// Lets the thread run on all of these.
     ///
     /// # Errors

@@ -40,6 +40,16 @@ impl Stop {
         Ok(())
     }
 
+    /// Sends the stop signal to another thread of the process, which is being stopped.
+    ///
+    /// # Errors
+    /// When that thread has exited, or the kernel refuses.
+    #[allow(dead_code)] // The session is about to.
+    pub(crate) fn as_well(thread: &ThreadRef) -> Result<(), ActError> {
+        let sent = thread.descriptor().signal(Signal::STOP);
+        sent.map_err(|source| ActError::new(thread.tid(), Act::Stop, source))
+    }
+
     /// Lets all threads of the process run.
     ///
     /// # Errors
