@@ -7,14 +7,16 @@
 //! relative errors of the rows. There is no chance in it: the same files give the same costs.
 
 use serde::Deserialize;
+use slackline_runs::OverSeeds;
+use slackline_runs::grid::to_the_end;
 use toml::{Spanned, Table, Value};
 
+use crate::Paper;
 use crate::error::{FileFault, PaperError};
 use crate::experiment::Experiment;
 use crate::published::Published;
 use crate::run::Batch;
 use crate::source::Source;
-use crate::{Paper, Stat};
 
 /// The first step: costs are tried at 1.32 times and 1/1.32 of what they are.
 const FIRST_STEP: f64 = 0.32;
@@ -142,10 +144,10 @@ impl Calibration {
         which.dedup();
         let scale = self.scale(factors);
         let batch = Batch { which: &which, seeds: self.seeds, scale: &scale };
-        let measured = self.experiment.run_batch(&batch, &|| ())?;
+        let measured = self.experiment.run_batch(&batch, &to_the_end)?;
         let of_target = |target: &Target| {
             let place = which.iter().position(|&point| point == target.point);
-            let stat: Option<Stat> = place.and_then(|place| measured[place][target.measure]);
+            let stat: Option<OverSeeds> = place.and_then(|place| measured[place][target.measure]);
             stat.map_or(0.0, |stat| stat.median)
         };
         Ok(self.targets.iter().map(of_target).collect())

@@ -15,11 +15,13 @@
 
 use std::fmt;
 
+use slackline_runs::OverSeeds;
+
 use crate::comparison::{By, Group, RowSpec, Test};
 use crate::error::{FileFault, PaperError};
 use crate::experiment::Experiment;
 use crate::published::{Is, Published, Read, Value};
-use crate::run::{Results, Stat};
+use crate::run::Results;
 
 /// How ours stands to what was published.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -161,8 +163,8 @@ struct Case<'a> {
     spec: &'a RowSpec,
     tolerance: Tolerance,
     cells: Vec<(usize, usize)>,
-    stats: Vec<Option<Stat>>,
-    against: Vec<Option<Stat>>,
+    stats: Vec<Option<OverSeeds>>,
+    against: Vec<Option<OverSeeds>>,
 }
 
 /// A verdict and why.
@@ -230,7 +232,7 @@ impl Look<'_> {
         Ok(Judged { title: group.title.clone(), tolerance, verdict, rows })
     }
 
-    fn stats(&self, cells: &[(usize, usize)]) -> Vec<Option<Stat>> {
+    fn stats(&self, cells: &[(usize, usize)]) -> Vec<Option<OverSeeds>> {
         cells.iter().map(|&(point, measure)| self.results.measured[point][measure]).collect()
     }
 
@@ -332,7 +334,7 @@ impl Look<'_> {
 
 impl Case<'_> {
     /// Ours as one number over the seeds, where it is one.
-    fn ours(&self) -> Option<Stat> {
+    fn ours(&self) -> Option<OverSeeds> {
         let ([Some(one)], None | Some(Test::Value)) =
             (&self.stats[..], self.spec.test.as_ref().map(|test| *test.get_ref()))
         else {
@@ -350,17 +352,17 @@ impl Case<'_> {
         };
         let ends = [made(one.lowest, other.highest), made(one.highest, other.lowest)];
         let (lowest, highest) = (ends[0].min(ends[1]), ends[0].max(ends[1]));
-        Some(Stat { median: made(one.median, other.median), lowest, highest })
+        Some(OverSeeds { median: made(one.median, other.median), lowest, highest })
     }
 
     /// Ours for people.
     fn shown(&self) -> String {
         let unit = &self.value.unit;
-        if let Some(Stat { median, lowest, highest }) = self.ours() {
+        if let Some(OverSeeds { median, lowest, highest }) = self.ours() {
             let range = format!("({} to {})", digits(lowest), digits(highest));
             return format!("{} {range}", with_unit(&digits(median), unit));
         }
-        let medians = |stats: &[Option<Stat>]| {
+        let medians = |stats: &[Option<OverSeeds>]| {
             let shown =
                 stats.iter().map(|stat| stat.map_or("-".into(), |stat| digits(stat.median)));
             shown.collect::<Vec<_>>()
@@ -442,7 +444,7 @@ fn all_near(case: &Case<'_>, theirs: f64) -> Finding {
 
 /// All within a range.
 fn inside(case: &Case<'_>, (low, high): (f64, f64)) -> Finding {
-    let Some(stats) = case.stats.iter().copied().collect::<Option<Vec<Stat>>>() else {
+    let Some(stats) = case.stats.iter().copied().collect::<Option<Vec<OverSeeds>>>() else {
         return unknown();
     };
     let lowest = stats.iter().map(|stat| stat.median).fold(f64::INFINITY, f64::min);
@@ -463,7 +465,7 @@ fn inside(case: &Case<'_>, (low, high): (f64, f64)) -> Finding {
 
 /// A finding without a number.
 fn finding(case: &Case<'_>, test: Test) -> Finding {
-    let medians = |stats: &[Option<Stat>]| -> Option<Vec<f64>> {
+    let medians = |stats: &[Option<OverSeeds>]| -> Option<Vec<f64>> {
         stats.iter().map(|stat| stat.map(|stat| stat.median)).collect()
     };
     let (Some(ours), Some(against)) = (medians(&case.stats), medians(&case.against)) else {

@@ -61,6 +61,14 @@ pub enum PaperError {
         /// What is wrong.
         kind: Box<FileFault>,
     },
+    /// Somebody wanted no more runs.
+    #[error("stopped after {runs} of {of} runs")]
+    Stopped {
+        /// So many were done.
+        runs: usize,
+        /// Of so many.
+        of: usize,
+    },
     /// Nothing has been run yet of what a report is asked for.
     #[error("{paper} has no results yet")]
     NoResults {
@@ -161,7 +169,9 @@ impl PaperError {
             PaperError::NoResults { paper } => {
                 Some(format!("`slackline paper run {paper}` makes them"))
             }
-            PaperError::Unreadable { .. } | PaperError::Unwritable { .. } => None,
+            PaperError::Unreadable { .. }
+            | PaperError::Unwritable { .. }
+            | PaperError::Stopped { .. } => None,
         }
     }
 }

@@ -37,7 +37,8 @@ pub use experiment::{Axis, AxisPoint, Experiment, Measure, Plot};
 pub use published::{Assumed, Is, Published, Read, Value};
 pub use report::page;
 pub use results::{Courses, Kept, KeptRow, Provenance, Written, tally};
-pub use run::{Course, Results, Stat};
+pub use run::{Course, Results};
+pub use slackline_runs::OverSeeds;
 use source::Source;
 
 /// A paper's folder.

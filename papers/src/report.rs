@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::fs;
 
 use slackline_report::{Axis as Ink, Cell, Figure, Layer, Made, Page, Plot as Panel, Table};
+use slackline_runs::OverSeeds;
 use slackline_units::Span;
 
 use crate::Paper;
@@ -13,7 +14,6 @@ use crate::error::PaperError;
 use crate::experiment::{Experiment, Plot};
 use crate::published::{Published, Value};
 use crate::results::{Kept, KeptRow, Provenance, tally};
-use crate::run::Stat;
 
 /// How many letters of a value stand on one line of a table whatever its width.
 const SHORT: usize = 28;
@@ -195,7 +195,7 @@ impl<'a> Teller<'a> {
                 }
                 false => {
                     let bar =
-                        |&(x, stat): &(f64, Stat)| (x, stat.lowest, stat.median, stat.highest);
+                        |&(x, stat): &(f64, OverSeeds)| (x, stat.lowest, stat.median, stat.highest);
                     Layer::bars_with_range(name, line.iter().map(bar))
                 }
             });
@@ -363,9 +363,9 @@ impl Shown<'_> {
     }
 
     /// By the names of the other places: where, and what.
-    fn stats(&self, measure: &str) -> Option<BTreeMap<String, Vec<(f64, Stat)>>> {
+    fn stats(&self, measure: &str) -> Option<BTreeMap<String, Vec<(f64, OverSeeds)>>> {
         let points = self.experiment.points();
-        let mut lines: BTreeMap<String, Vec<(f64, Stat)>> = BTreeMap::new();
+        let mut lines: BTreeMap<String, Vec<(f64, OverSeeds)>> = BTreeMap::new();
         for index in self.points() {
             let point = &points[index];
             let key = (self.experiment.title_of(point), measure.to_owned());

@@ -6,12 +6,14 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::PathBuf;
 
+use slackline_runs::OverSeeds;
+
 use crate::Paper;
 use crate::compare::{Judged, Verdict};
 use crate::csv::Table;
 use crate::error::PaperError;
 use crate::experiment::Experiment;
-use crate::run::{Results, Stat};
+use crate::run::Results;
 
 /// How results were made.
 #[derive(Clone, Debug)]
@@ -36,7 +38,7 @@ pub struct Kept {
     /// How they were made.
     pub made: String,
     /// By the title of the point and the name of the measure.
-    pub stats: BTreeMap<(String, String), Stat>,
+    pub stats: BTreeMap<(String, String), OverSeeds>,
     /// The comparisons, in order.
     pub rows: Vec<KeptRow>,
     /// What was drawn over time.
@@ -150,7 +152,7 @@ impl Paper {
             else {
                 continue;
             };
-            stats.insert(key, Stat { median, lowest, highest });
+            stats.insert(key, OverSeeds { median, lowest, highest });
         }
         let rows = verdicts.rows.iter().filter_map(|row| kept_row(&verdicts, row)).collect();
         let over_time = read("time.csv").map(|table| courses(&table)).unwrap_or_default();
@@ -163,7 +165,7 @@ fn values(experiment: &Experiment, results: &Results, made: &str) -> Table {
     let mut table = Table::new(made, &headings);
     for (point, measured) in experiment.points().iter().zip(&results.measured) {
         for (measure, stat) in experiment.measures.iter().zip(measured) {
-            let number = |number: fn(&Stat) -> f64| {
+            let number = |number: fn(&OverSeeds) -> f64| {
                 stat.as_ref().map_or("-".to_owned(), |stat| exact(number(stat)))
             };
             table.rows.push(vec![

@@ -2,10 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use rayon::prelude::*;
 use slackline_metrics::{Measure as Measured, Meter, OverTime, Summary};
+use slackline_runs::grid::{self, Done, GridError, Watch, to_the_end};
+use slackline_runs::{OverSeeds, header, of_nothing, with_seed};
 use slackline_scenario::Scenario;
-use slackline_trace::{Header, Knowledge, Record, Sink, VcpuName};
+use slackline_trace::{Header, Record, Sink};
 use slackline_units::{Span, Time};
 use toml::Spanned;
 
@@ -16,20 +17,9 @@ use crate::experiment::{Experiment, Measure};
 #[derive(Clone, Debug)]
 pub struct Results {
     /// By point and measure, both in the order of the experiment; none where it is not known.
-    pub measured: Vec<Vec<Option<Stat>>>,
+    pub measured: Vec<Vec<Option<OverSeeds>>>,
     /// CPU over time, for the plots that want it: by plot and point.
     pub over_time: Vec<Course>,
-}
-
-/// A number over all seeds.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Stat {
-    /// The middle one; of an even number the mean of the two in the middle.
-    pub median: f64,
-    /// The lowest.
-    pub lowest: f64,
-    /// The highest.
-    pub highest: f64,
 }
 
 /// Some points of an experiment, with costs that are not quite the scenario's.
@@ -53,32 +43,17 @@ pub struct Course {
     pub lines: Vec<(String, Vec<f64>)>,
 }
 
-impl Stat {
-    /// Of all seeds together; none if there is no number or one that is not known.
-    #[must_use]
-    pub fn of(numbers: &[Option<f64>]) -> Option<Stat> {
-        let mut numbers: Vec<f64> = numbers.iter().copied().collect::<Option<_>>()?;
-        numbers.sort_by(f64::total_cmp);
-        let (lowest, highest) = (*numbers.first()?, *numbers.last()?);
-        let middle = numbers.len() / 2;
-        let median = match numbers.len() % 2 {
-            0 => f64::midpoint(numbers[middle - 1], numbers[middle]),
-            _ => numbers[middle],
-        };
-        Some(Stat { median, lowest, highest })
-    }
-}
-
 impl Experiment {
-    /// Runs all points with seeds from 1 on. `done` is called after each run, on any thread.
+    /// Runs all points with seeds from 1 on.
     ///
     /// # Errors
-    /// When a point is no scenario, cannot be admitted, or is measured by what there is not.
-    pub fn run(&self, done: &(dyn Fn() + Sync)) -> Result<Results, PaperError> {
+    /// When a point is no scenario, cannot be admitted, or is measured by what there is not; when
+    /// `watch` breaks off.
+    pub fn run(&self, watch: &Watch<'_>) -> Result<Results, PaperError> {
         let points = self.points();
         let all: Vec<usize> = (0..points.len()).collect();
         let batch = Batch { which: &all, seeds: self.seeds, scale: &toml::Table::new() };
-        let measured = self.run_batch(&batch, done)?;
+        let measured = self.run_batch(&batch, watch)?;
         Ok(Results { measured, over_time: self.courses(&points)? })
     }
 
@@ -86,51 +61,35 @@ impl Experiment {
     pub(crate) fn run_batch(
         &self,
         batch: &Batch<'_>,
-        done: &(dyn Fn() + Sync),
-    ) -> Result<Vec<Vec<Option<Stat>>>, PaperError> {
+        watch: &Watch<'_>,
+    ) -> Result<Vec<Vec<Option<OverSeeds>>>, PaperError> {
         let &Batch { which, seeds, scale } = batch;
         let points = self.points();
-        let scenarios = which.iter().map(|&index| self.checked(&points[index], scale));
-        let scenarios: Vec<Scenario> = scenarios.collect::<Result<_, _>>()?;
-        let jobs: Vec<(usize, u64)> =
-            (0..which.len()).flat_map(|place| (1..=seeds).map(move |seed| (place, seed))).collect();
-        let run = |&(place, seed): &(usize, u64)| {
-            let mut scenario = scenarios[place].clone();
-            scenario.seed = seed;
-            let numbers = self.once(&points[which[place]], &scenario);
-            done();
-            numbers
+        let case = |&index: &usize| Ok((&points[index], self.checked(&points[index], scale)?));
+        let cases = which.iter().map(case).collect::<Result<Vec<_>, PaperError>>()?;
+        let seeds: Vec<u64> = (1..=seeds).collect();
+        let one = |(point, scenario): &(&Vec<usize>, Scenario), seed| {
+            self.once(point, &with_seed(scenario.clone(), seed))
         };
-        let runs: Vec<Vec<Option<f64>>> = jobs.par_iter().map(run).collect::<Result<_, _>>()?;
-        let seeds = usize::try_from(seeds).expect("as many seeds as there are runs");
-        let of_point = |runs: &[Vec<Option<f64>>]| {
+        let runs = all(&cases, &seeds, watch, one)?;
+        let of_point = |runs: &Vec<Vec<Option<f64>>>| {
             let of_measure = |measure: usize| {
-                let numbers: Vec<Option<f64>> = runs.iter().map(|run| run[measure]).collect();
-                Stat::of(&numbers)
+                let numbers = runs.iter().map(|run| run[measure]).collect::<Option<Vec<f64>>>();
+                numbers.and_then(OverSeeds::of)
             };
             (0..self.measures.len()).map(of_measure).collect()
         };
-        Ok(runs.chunks(seeds).map(of_point).collect())
-    }
-
-    /// How many runs there will be.
-    #[must_use]
-    pub fn runs(&self) -> u64 {
-        self.points().len() as u64 * self.seeds
+        Ok(runs.iter().map(of_point).collect())
     }
 
     /// The scenario at a point, once it is clear that everything that is measured exists there.
     fn checked(&self, point: &[usize], scale: &toml::Table) -> Result<Scenario, PaperError> {
         let scenario = self.scaled(point, scale)?;
-        let mut meter = Meter::new(&header(&scenario));
-        for (vcpu, _) in scenario.vcpus() {
-            meter.record(&Record::Joined { at: Time::START, vcpu });
-        }
-        let empty = meter.finish();
+        let nothing = of_nothing(&scenario);
         for measure in &self.measures {
             let metrics = [Some(&measure.metric), measure.minus.as_ref(), measure.per.as_ref()];
             for metric in metrics.into_iter().flatten().filter(|text| is_metric(text.get_ref())) {
-                self.known(metric, &empty)?;
+                self.known(metric, &nothing)?;
             }
         }
         Ok(scenario)
@@ -184,10 +143,9 @@ impl Experiment {
             };
             jobs.extend(at.into_iter().map(|point| (plot, point, window)));
         }
-        let run = |&(plot, point, window): &(usize, usize, Span)| {
-            let mut scenario = self.scenario(&points[point])?;
-            scenario.seed = 1;
-            let mut sink = OverTime::new(&header(&scenario), window);
+        let one = |&(plot, point, window): &(usize, usize, Span), seed| {
+            let scenario = with_seed(self.scenario(&points[point])?, seed);
+            let mut sink = OverTime::new(&header::of_simulation(&scenario), window);
             slackline_sim::run(&scenario, &mut sink)
                 .map_err(|error| self.bad(&points[point], error.to_string(), None))?;
             let part = |ran: &Span| ran.ns() as f64 / window.ns() as f64;
@@ -195,8 +153,21 @@ impl Experiment {
             let lines = sink.finish().into_iter().map(line).collect();
             Ok(Course { plot, point, window: seconds(window), lines })
         };
-        jobs.par_iter().map(run).collect()
+        Ok(all(&jobs, &[1], &to_the_end, one)?.concat())
     }
+}
+
+/// Every case with every seed; what goes wrong is a paper's.
+fn all<C: Sync, T: Send>(
+    cases: &[C],
+    seeds: &[u64],
+    watch: &Watch<'_>,
+    one: impl Fn(&C, u64) -> Result<T, PaperError> + Sync,
+) -> Result<Vec<Vec<T>>, PaperError> {
+    grid::run(cases, seeds, watch, one).map_err(|error| match error {
+        GridError::Run { error, .. } => error,
+        GridError::Stopped(Done { runs, of }) => PaperError::Stopped { runs, of },
+    })
 }
 
 impl Measure {
@@ -254,20 +225,6 @@ fn seconds(span: Span) -> f64 {
     span.ns() as f64 / 1e9
 }
 
-fn header(scenario: &Scenario) -> Header {
-    Header {
-        title: scenario.title.clone(),
-        machine: "sim".to_owned(),
-        policy: scenario.policy.to_string(),
-        seed: scenario.seed,
-        cpus: scenario.host.cpus,
-        warmup: scenario.warmup,
-        knows: Knowledge::ALL,
-        scenario: String::new(),
-        vcpus: scenario.vcpus().map(|(id, name)| VcpuName { id, name }).collect(),
-    }
-}
-
 /// A meter that sees a run as if it ended at a given time.
 struct Window {
     from: Span,
@@ -282,7 +239,7 @@ struct Windows<'a>(&'a mut [Window]);
 
 impl Window {
     fn new(scenario: &Scenario, (from, to): (Span, Time)) -> Window {
-        let header = Header { warmup: from, ..header(scenario) };
+        let header = Header { warmup: from, ..header::of_simulation(scenario) };
         let is_last = to >= Time::START + scenario.length;
         Window { from, to, is_last, meter: Meter::new(&header), has_ended: false }
     }

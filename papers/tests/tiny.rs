@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use slackline_papers::{
     Calibration, Experiment, Judged, Paper, PaperError, Provenance, Results, Verdict, judge, page,
 };
+use slackline_runs::grid::to_the_end;
 
 fn tiny() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/tiny")
@@ -14,7 +15,7 @@ fn tiny() -> PathBuf {
 fn run() -> (Paper, Experiment, Results, Vec<Judged>) {
     let paper = Paper::read(&tiny()).expect("a good paper");
     let experiment = Experiment::read(&tiny(), "fig-1").expect("a good experiment");
-    let results = experiment.run(&|| ()).expect("it can be run");
+    let results = experiment.run(&to_the_end).expect("it can be run");
     let published = paper.published().expect("good values");
     let judged = judge(&experiment, &results, &published, 0).expect("it can be judged");
     (paper, experiment, results, judged)
@@ -72,7 +73,7 @@ fn the_same_files_give_the_same_results() {
 #[test]
 fn seeds_are_shown_as_median_and_range() {
     let (_, experiment, results, _) = run();
-    assert_eq!(experiment.runs(), 12);
+    assert_eq!(experiment.points().len() as u64 * experiment.seeds, 12);
     let stat = results.measured[0][0].expect("a share is always known");
     assert!(stat.lowest <= stat.median && stat.median <= stat.highest);
 }
@@ -180,7 +181,7 @@ fn whole(folder: &Path) -> Result<(), PaperError> {
     let paper = Paper::read(folder)?;
     let published = paper.published()?;
     for experiment in paper.experiments()? {
-        let results = experiment.run(&|| ())?;
+        let results = experiment.run(&to_the_end)?;
         judge(&experiment, &results, &published, 0)?;
     }
     Calibration::read(&paper).map(|_| ()).or_else(|error| match error {

@@ -1,16 +1,18 @@
 //! `slackline check`: reads a scenario and tries its admission; runs nothing.
 
+use slackline_runs::claims::expects_refusal;
+
 use crate::args::Check;
 use crate::problem::Problem;
 use crate::{claims, input, terminal};
 
 pub(crate) fn check(args: &Check) -> Result<(), Problem> {
     let scenario = input::scenario(&args.file, None)?;
-    claims::check_names(&args.file, &scenario)?;
+    claims::check_measured(&args.file, &scenario)?;
     let vcpus = scenario.vcpus().count();
     let admitted = scenario.admit();
     let refused = admitted.as_ref().err().map(ToString::to_string);
-    let expected = claims::expects_refusal(&scenario);
+    let expected = expects_refusal(&scenario);
     if args.json {
         let found = serde_json::json!({
             "title": scenario.title,

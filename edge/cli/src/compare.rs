@@ -1,25 +1,27 @@
 //! `slackline compare`: one scenario, several runs, one table.
 
+use std::path::Path;
+
 use slackline_metrics::{Summary, side_by_side};
+use slackline_runs::grid::{self, GridError};
+use slackline_runs::simulate;
+use slackline_scenario::Scenario;
 
 use crate::args::{Compare, Keeping};
 use crate::problem::Problem;
-use crate::{claims, input, json, run, sim, terminal};
+use crate::terminal::{self, Counter};
+use crate::{claims, input, json, run, sim};
 
 pub(crate) fn compare(args: &Compare) -> Result<(), Problem> {
     let scenario = input::scenario(&args.file, args.length)?;
     let own = scenario.policy.spec.name.to_string();
     let policies = if args.policies.is_empty() { vec![own.clone()] } else { args.policies.clone() };
-    let keeping = Keeping::default();
     let scenarios = policies.iter().map(|policy| input::under(&args.file, &scenario, policy));
     let scenarios = scenarios.collect::<Result<Vec<_>, _>>()?;
-    let mut simulated = Vec::new();
-    for scenario in &scenarios {
-        simulated.push(sim::simulate(&args.file, scenario, &keeping)?.0.summary);
-    }
+    let simulated = simulated(&args.file, &scenarios)?;
     let mut lives = Vec::new();
     for scenario in scenarios.iter().filter(|_| args.live || args.live_if_possible) {
-        match run::live(&args.file, scenario, args.cpus.as_deref(), &keeping) {
+        match run::live(&args.file, scenario, args.cpus.as_deref(), &Keeping::default()) {
             Ok(live) => lives.push(live),
             Err(problem) if args.live_if_possible && problem.is_about_the_host() => {
                 problem.tell();
@@ -63,4 +65,17 @@ pub(crate) fn compare(args: &Compare) -> Result<(), Problem> {
         checked.extend(lives.get(number).map(|live| claims::Checked::live(live.summary())));
     }
     claims::check(&args.file, &scenario, &checked)
+}
+
+/// Simulates all of them, each with the seed it has.
+fn simulated(file: &Path, scenarios: &[Scenario]) -> Result<Vec<Summary>, Problem> {
+    let counter = Counter::new("simulated");
+    let watch = |done| counter.at(done);
+    let one = |scenario: &Scenario, _| simulate(scenario);
+    let seeds: Vec<u64> = scenarios.first().map(|scenario| scenario.seed).into_iter().collect();
+    let results = grid::run(scenarios, &seeds, &watch, one).map_err(|error| match error {
+        GridError::Run { case, error, .. } => sim::explain(file, &scenarios[case], error),
+        GridError::Stopped(_) => Problem::Interrupted,
+    })?;
+    Ok(results.into_iter().flatten().map(|done| done.numbers.summary).collect())
 }

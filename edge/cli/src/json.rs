@@ -2,9 +2,8 @@
 
 use serde_json::{Map, Value, json};
 use slackline_metrics::{Field, FieldValue, Summary, XenMonSummary};
+use slackline_runs::Numbers;
 use slackline_units::Span;
-
-use crate::outputs::Numbers;
 
 /// All runs of a command.
 pub(crate) fn runs(runs: &[(&str, &Summary)]) -> String {

@@ -3,7 +3,6 @@
 use std::fmt::Write as _;
 use std::path::Path;
 use std::process::Command;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use slackline_papers::{Calibration, Experiment, Judged, Provenance, judge, paper, papers, tally};
@@ -62,9 +61,8 @@ fn run_all(folder: &Path, run: &PaperRun) -> Result<(), Problem> {
     }
     let made = provenance(&paper.folder, &words_of_command());
     for experiment in &experiments {
-        let counter = Counter::new(&experiment.name, experiment.runs());
-        let done = AtomicU64::new(0);
-        let results = experiment.run(&|| counter.at(done.fetch_add(1, Ordering::Relaxed) + 1));
+        let counter = Counter::new(&experiment.name);
+        let results = experiment.run(&|done| counter.at(done));
         drop(counter);
         let results = results?;
         let published = paper.published()?;

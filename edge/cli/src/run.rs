@@ -13,12 +13,14 @@ use slackline_live::drive::{self, Finished, Options};
 use slackline_live::fence::KeeperCommand;
 use slackline_live::sys::online_cpus;
 use slackline_metrics::Summary;
+use slackline_runs::claims::expects_refusal;
+use slackline_runs::{Numbers, Outputs, header};
 use slackline_scenario::Scenario;
 use slackline_units::CpuId;
 
 use crate::args::{Keeping, Run};
 use crate::load::words;
-use crate::outputs::{Numbers, Outputs, header};
+use crate::outputs::{Files, tables};
 use crate::problem::Problem;
 use crate::terminal::{self, Progress};
 use crate::{claims, input, json};
@@ -28,14 +30,14 @@ pub(crate) fn run(args: &Run) -> Result<(), Problem> {
     if let Some(policy) = &args.policy {
         scenario = input::under(&args.file, &scenario, policy)?;
     }
-    if claims::expects_refusal(&scenario) {
+    if expects_refusal(&scenario) {
         return claims::check_refusal(&args.file, &scenario);
     }
     let live = live(&args.file, &scenario, args.cpus.as_deref(), &args.keeping)?;
     if args.keeping.json {
         terminal::print(&json::numbers("live", &live.numbers))?;
     } else {
-        let text = live.numbers.render();
+        let text = tables(&live.numbers);
         terminal::print(&(text + &live.notes(&scenario)))?;
     }
     live.was_whole()?;
@@ -96,9 +98,11 @@ pub(crate) fn live(
 ) -> Result<Live, Problem> {
     scenario.admit().map_err(|error| Problem::of_sim(file, scenario, error.into()))?;
     let cpus = choose_cpus(scenario.host.cpus, cpus)?;
-    let knows = drive::knowledge();
-    let header = header(scenario, "live", knows);
-    let mut outputs = Outputs::new(&header, keeping, None)?;
+    let header = header::of_live(scenario, drive::knowledge());
+    let (files, wanted) = Files::begin(keeping)?;
+    // It tells how far it is by itself.
+    let mut quietly = |_| ();
+    let mut outputs = Outputs::new(&header, wanted, &mut quietly);
     let mut progress = Progress::new("ran", scenario.length);
     let program = std::env::current_exe()
         .map_err(|source| Problem::Unreadable { file: "/proc/self/exe".into(), source })?;
@@ -117,7 +121,7 @@ pub(crate) fn live(
     }
     let outcome = drive::run(scenario, options, &mut outputs);
     let outcome = outcome.map_err(|error| Problem::of_live(file, error))?;
-    Ok(Live { numbers: outputs.finish()?, outcome })
+    Ok(Live { numbers: files.keep(outputs.finish())?, outcome })
 }
 
 /// A socket that becomes readable when somebody wants us to stop.

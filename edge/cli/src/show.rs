@@ -4,13 +4,13 @@ use std::fs::File;
 use std::io::{self, BufReader, ErrorKind, Seek};
 
 use slackline_export::{Glyphs, Listing, Paint, Perfetto, RunList, Timeline};
-use slackline_metrics::XenMon;
+use slackline_runs::Meters;
 use slackline_scenario::LONGEST;
 use slackline_trace::{Header, ReadError, Reader, Sink};
 use slackline_units::{Span, Time};
 
 use crate::args::Show;
-use crate::outputs::Meters;
+use crate::outputs::tables;
 use crate::pending::Pending;
 use crate::problem::Problem;
 use crate::{json, terminal};
@@ -34,11 +34,12 @@ pub(crate) fn show(args: &Show) -> Result<(), Problem> {
     let length = args.r#for.min(LONGEST);
     let mut text = Vec::new();
     if args.table || args.json || args.xenmon {
-        let mut meters = Meters::new(&header, args.xenmon.then(|| XenMon::new(&header)));
+        let mut meters =
+            if args.xenmon { Meters::with_xenmon(&header) } else { Meters::new(&header) };
         replay(args, &mut trace, &mut meters)?;
         let numbers = meters.finish();
         let text =
-            if args.json { json::numbers(&header.machine, &numbers) } else { numbers.render() };
+            if args.json { json::numbers(&header.machine, &numbers) } else { tables(&numbers) };
         return terminal::print(&text);
     } else if let Some(vcpu) = &args.runs {
         let no_runs = |error: slackline_export::RunListError| Problem::BadOption {

@@ -1,9 +1,11 @@
 //! What is known of the terminal, and writing to it.
 
 use std::io::{self, IsTerminal, Write};
+use std::ops::ControlFlow;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use slackline_runs::grid::Done;
 use slackline_units::{Span, Time};
 
 use crate::problem::Problem;
@@ -70,25 +72,26 @@ impl Progress {
 /// Says how many of many runs are done, from any thread, if it takes long and somebody watches.
 pub(crate) struct Counter {
     what: String,
-    all: u64,
     shown: Mutex<Option<(Instant, bool)>>,
 }
 
 impl Counter {
-    pub(crate) fn new(what: &str, all: u64) -> Counter {
+    pub(crate) fn new(what: &str) -> Counter {
         let next = io::stderr().is_terminal().then(|| (Instant::now() + QUIET, false));
-        Counter { what: what.into(), all, shown: Mutex::new(next) }
+        Counter { what: what.into(), shown: Mutex::new(next) }
     }
 
-    pub(crate) fn at(&self, done: u64) {
+    /// Never breaks off: a signal does.
+    pub(crate) fn at(&self, done: Done) -> ControlFlow<()> {
         let mut shown = self.shown.lock().unwrap_or_else(PoisonError::into_inner);
-        let Some((next, is_shown)) = &mut *shown else { return };
-        if Instant::now() < *next {
-            return;
+        if let Some((next, is_shown)) = &mut *shown
+            && Instant::now() >= *next
+        {
+            *next = Instant::now() + EVERY;
+            *is_shown = true;
+            tell(&format!("\r\x1b[K{}: {} of {} runs", self.what, done.runs, done.of));
         }
-        *next = Instant::now() + EVERY;
-        *is_shown = true;
-        tell(&format!("\r\x1b[K{}: {done} of {} runs", self.what, self.all));
+        ControlFlow::Continue(())
     }
 }
 

@@ -5,14 +5,13 @@ use std::sync::mpsc;
 use std::thread;
 
 use slackline_metrics::{WholeSeconds, allocation_error};
+use slackline_runs::header;
 use slackline_scenario::Scenario;
 use slackline_sim::RunError;
-use slackline_trace::Knowledge;
 use slackline_units::{CpuShare, Span, Time};
 
 use super::case::{Case, Form, Trial};
 use super::outcome::{Outcome, Run, Subject};
-use crate::outputs::header;
 use crate::problem::Problem;
 use crate::terminal::Progress;
 
@@ -108,7 +107,7 @@ fn run(case: &Case, trial: Trial) -> Result<Vec<Run>, Problem> {
         hint: hint.or(Some("`slackline help POLICY` says what may be set".into())),
     };
     let scenario = Scenario::read(&text).map_err(|error| bad(error.to_string(), error.hint()))?;
-    let mut seconds = WholeSeconds::new(&header(&scenario, "sim", Knowledge::ALL));
+    let mut seconds = WholeSeconds::new(&header::of_simulation(&scenario));
     slackline_sim::run(&scenario, &mut seconds).map_err(|error| match error {
         RunError::Broken(broken) => {
             let message = format!("{name}: {broken} (seed {})", trial.seed);

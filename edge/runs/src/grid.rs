@@ -1,0 +1,145 @@
+//! Many runs: every case with every seed, over all cores.
+
+use std::ops::ControlFlow;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+use rayon::prelude::*;
+use thiserror::Error;
+
+/// How many of all runs are done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Done {
+    /// So many.
+    pub runs: usize,
+    /// Of so many.
+    pub of: usize,
+}
+
+/// Is told after each run, on any thread, how many are done; breaks off if no more are wanted.
+pub type Watch<'a> = dyn Fn(Done) -> ControlFlow<()> + Sync + 'a;
+
+/// Why there is not a result of every run.
+#[derive(Debug, Error, PartialEq, Eq)]
+pub enum GridError<E> {
+    /// A run failed. Of several it is always the same one: the first in order of cases and seeds.
+    #[error("{error}")]
+    Run {
+        /// The case, by its place among the cases.
+        case: usize,
+        /// The seed.
+        seed: u64,
+        /// Why.
+        error: E,
+    },
+    /// It was broken off.
+    #[error("stopped after {} of {} runs", .0.runs, .0.of)]
+    Stopped(Done),
+}
+
+/// Runs every case with every seed; results come by case, then by seed, whichever was done first.
+/// The same cases and seeds give the same results, on however many cores.
+///
+/// # Errors
+/// When a run fails, or `watch` breaks off before all are done.
+pub fn run<C: Sync, T: Send, E: Send>(
+    cases: &[C],
+    seeds: &[u64],
+    watch: &Watch<'_>,
+    one: impl Fn(&C, u64) -> Result<T, E> + Sync,
+) -> Result<Vec<Vec<T>>, GridError<E>> {
+    let of = cases.len() * seeds.len();
+    let (done, failed, stopped) =
+        (AtomicUsize::new(0), AtomicUsize::new(of), AtomicBool::new(false));
+    let run_nth = |nth: usize| {
+        // What comes before the first failure is run all the same: it may fail earlier.
+        if stopped.load(Ordering::Relaxed) || nth > failed.load(Ordering::Relaxed) {
+            return None;
+        }
+        let result = one(&cases[nth / seeds.len()], seeds[nth % seeds.len()]);
+        if result.is_err() {
+            failed.fetch_min(nth, Ordering::Relaxed);
+        }
+        let runs = done.fetch_add(1, Ordering::Relaxed) + 1;
+        if watch(Done { runs, of }).is_break() {
+            stopped.store(true, Ordering::Relaxed);
+        }
+        Some(result)
+    };
+    // One at a time: some cases take a hundred times as long as others.
+    let results: Vec<Option<Result<T, E>>> =
+        (0..of).into_par_iter().with_max_len(1).map(run_nth).collect();
+    let mut all = Vec::with_capacity(of);
+    let mut missing = None;
+    for (nth, result) in results.into_iter().enumerate() {
+        match result {
+            Some(Ok(result)) => all.push(result),
+            Some(Err(error)) => {
+                let (case, seed) = (nth / seeds.len(), seeds[nth % seeds.len()]);
+                return Err(GridError::Run { case, seed, error });
+            }
+            None => missing = missing.or(Some(nth)),
+        }
+    }
+    if missing.is_some() {
+        return Err(GridError::Stopped(Done { runs: done.into_inner(), of }));
+    }
+    let mut all = all.into_iter();
+    Ok(cases.iter().map(|_| all.by_ref().take(seeds.len()).collect()).collect())
+}
+
+/// A [`Watch`] that looks at nothing and never breaks off.
+pub fn to_the_end(_: Done) -> ControlFlow<()> {
+    ControlFlow::Continue(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn results_are_by_case_and_seed() {
+        let one = |case: &u64, seed| Ok::<u64, ()>(case * 10 + seed);
+        let found = run(&[1, 2, 3], &[7, 5], &to_the_end, one);
+        assert_eq!(found, Ok(vec![vec![17, 15], vec![27, 25], vec![37, 35]]));
+        assert_eq!(run(&[1, 2], &[], &to_the_end, one), Ok(vec![vec![], vec![]]));
+        assert_eq!(run(&[], &[1], &to_the_end, one), Ok(vec![]));
+    }
+
+    #[test]
+    fn of_several_failures_the_first_in_order_is_told() {
+        let cases: Vec<u64> = (0..40).collect();
+        let one = |case: &u64, seed| match (case, seed) {
+            (17, 2) | (5, 3) | (39, 1) => Err(*case),
+            _ => Ok(()),
+        };
+        for _ in 0..20 {
+            let found = run(&cases, &[1, 2, 3], &to_the_end, one);
+            assert_eq!(found, Err(GridError::Run { case: 5, seed: 3, error: 5 }));
+        }
+    }
+
+    #[test]
+    fn whoever_watches_sees_every_run_and_can_break_off() {
+        let seen = AtomicUsize::new(0);
+        let count = |_| {
+            seen.fetch_add(1, Ordering::Relaxed);
+            ControlFlow::Continue(())
+        };
+        let one = |_: &u64, _| Ok::<(), ()>(());
+        assert!(run(&[0; 30], &[1, 2], &count, one).is_ok());
+        assert_eq!(seen.into_inner(), 60);
+        let found = run(&[0; 1_000], &[1, 2], &|_| ControlFlow::Break(()), one);
+        let Err(GridError::Stopped(Done { runs, of })) = found else { panic!("{found:?}") };
+        assert!((1..2_000).contains(&runs) && of == 2_000, "{runs} of {of}");
+    }
+
+    #[test]
+    fn a_watch_that_breaks_off_behind_the_last_run_loses_nothing() {
+        let at_the_end = |done: Done| match done.runs == done.of {
+            true => ControlFlow::Break(()),
+            false => ControlFlow::Continue(()),
+        };
+        let found = run(&[1, 2], &[1], &at_the_end, |case: &u64, _| Ok::<u64, ()>(*case));
+        assert_eq!(found, Ok(vec![vec![1], vec![2]]));
+    }
+}

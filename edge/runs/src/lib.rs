@@ -1,0 +1,26 @@
+//! Scenarios in, numbers out: what it takes to make one run or very many, for every front end.
+//!
+//! A run is a scenario, a machine that tells [`Record`](slackline_trace::Record)s, and sinks that
+//! take them. [`header`] says what its trace says about itself; [`Meters`] make numbers of its
+//! records; [`Outputs`] keep them in files as well and say how far it is. [`simulate`] is all of
+//! that for the simulated host. [`claims`] holds the numbers against what the scenario says will
+//! come of it. [`grid::run`] makes many runs, of many cases with many seeds, over all cores, and
+//! [`OverSeeds`] is what a number of them comes to.
+//!
+//! Nothing here prints, asks a terminal anything or ends the process: what is wrong is returned,
+//! how far it is is told to whoever wants to know, and who wants to stop says so there.
+
+#![forbid(unsafe_code)]
+
+pub mod claims;
+pub mod grid;
+pub mod header;
+mod numbers;
+mod outputs;
+mod over_seeds;
+mod simulate;
+
+pub use numbers::{Meters, Numbers, of_nothing};
+pub use outputs::{Kept, Outputs, Wanted};
+pub use over_seeds::OverSeeds;
+pub use simulate::{Simulated, simulate, with_seed};

@@ -1,0 +1,89 @@
+//! Where the records of a run go: numbers always, files if somebody wants them.
+
+use std::io::{self, Write};
+
+use slackline_export::Perfetto;
+use slackline_trace::{Header, Record, Sink, Writer};
+use slackline_units::Time;
+
+use crate::numbers::{Meters, Numbers};
+
+/// After so many records it is told how far a run is.
+const OFTEN: u64 = 1 << 16;
+
+/// What is wanted of a run besides what everybody was promised and got.
+#[derive(Clone, Debug)]
+pub struct Wanted<W> {
+    /// Where its trace goes.
+    pub trace: Option<W>,
+    /// Where its trace goes for the Perfetto UI.
+    pub perfetto: Option<W>,
+    /// Whether XenMon's metrics of each domain are wanted.
+    pub xenmon: bool,
+}
+
+/// The sink of a run.
+pub struct Outputs<'a, W: Write> {
+    meters: Meters,
+    trace: Option<Writer<W>>,
+    perfetto: Option<Perfetto<W>>,
+    progress: &'a mut dyn FnMut(Time),
+    records: u64,
+}
+
+/// What came out of a run.
+#[derive(Debug)]
+pub struct Kept {
+    /// Its numbers.
+    pub numbers: Numbers,
+    /// Whether its trace was written: its checksum.
+    pub trace: Option<io::Result<u64>>,
+    /// Whether it was written for the Perfetto UI.
+    pub perfetto: Option<io::Result<()>>,
+}
+
+impl<W> Default for Wanted<W> {
+    fn default() -> Wanted<W> {
+        Wanted { trace: None, perfetto: None, xenmon: false }
+    }
+}
+
+impl<'a, W: Write> Outputs<'a, W> {
+    /// For the run that this header is of; `progress` is told now and then how far it is.
+    pub fn new(
+        header: &Header,
+        wanted: Wanted<W>,
+        progress: &'a mut dyn FnMut(Time),
+    ) -> Outputs<'a, W> {
+        let meters = if wanted.xenmon { Meters::with_xenmon(header) } else { Meters::new(header) };
+        let trace = wanted.trace.map(|out| Writer::new(out, header));
+        let perfetto = wanted.perfetto.map(|out| Perfetto::new(out, header));
+        Outputs { meters, trace, perfetto, progress, records: 0 }
+    }
+
+    /// Ends what is written, which may have failed; makes the numbers, which cannot.
+    #[must_use]
+    pub fn finish(self) -> Kept {
+        let trace = self.trace.map(Writer::finish);
+        let perfetto = self.perfetto.map(Perfetto::finish);
+        Kept { numbers: self.meters.finish(), trace, perfetto }
+    }
+}
+
+impl<W: Write> Sink for Outputs<'_, W> {
+    fn record(&mut self, record: &Record) {
+        self.meters.record(record);
+        if let Some(writer) = &mut self.trace {
+            writer.record(record);
+        }
+        if let Some(perfetto) = &mut self.perfetto {
+            perfetto.record(record);
+        }
+        self.records += 1;
+        if self.records.is_multiple_of(OFTEN)
+            && let Record::Ran { to, .. } = record
+        {
+            (self.progress)(*to);
+        }
+    }
+}

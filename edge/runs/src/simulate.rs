@@ -1,0 +1,33 @@
+//! One run on the simulated host.
+
+use slackline_scenario::Scenario;
+use slackline_sim::{Finished, RunError};
+
+use crate::header;
+use crate::numbers::{Meters, Numbers};
+
+/// What came of a simulation.
+#[derive(Debug)]
+pub struct Simulated {
+    /// Its numbers.
+    pub numbers: Numbers,
+    /// What it tells besides its trace.
+    pub finished: Finished,
+}
+
+/// The same scenario with another seed.
+#[must_use]
+pub fn with_seed(mut scenario: Scenario, seed: u64) -> Scenario {
+    scenario.seed = seed;
+    scenario
+}
+
+/// Simulates a scenario for its numbers alone.
+///
+/// # Errors
+/// When it says something wrong, asks for more than can be promised, or breaks the contract.
+pub fn simulate(scenario: &Scenario) -> Result<Simulated, RunError> {
+    let mut meters = Meters::new(&header::of_simulation(scenario));
+    let finished = slackline_sim::run(scenario, &mut meters)?;
+    Ok(Simulated { numbers: meters.finish(), finished })
+}
