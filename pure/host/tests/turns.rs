@@ -1,5 +1,5 @@
-//! What of a turn is in the trace: each stretch with who, where, from when until when, how much of it
-//! was used, granted and late, why it ended, and by what right.
+//! What of a turn is in the trace: each stretch with who, where, from when until when, how much of
+//! it was used, granted and late, why it ended, and by what right.
 
 mod story;
 

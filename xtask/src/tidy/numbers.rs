@@ -1,5 +1,6 @@
 //! SPECIFICATION.md: each number we promise names what holds it, and that is there.
 
+use super::code::Code;
 use super::graph::cells;
 use super::{Finding, Source, find};
 
@@ -52,11 +53,9 @@ pub fn check(sources: &[Source]) -> Vec<Finding> {
         let is_row = cells.is_some() && in_table;
         in_table = cells.is_some();
         let Some(cells) = cells.filter(|_| is_row) else { continue };
-        if !cells.iter().any(|cell| cell.contains(|c: char| c.is_ascii_digit())) {
-            continue;
-        }
+        let has_number = cells.iter().any(|cell| cell.contains(|c: char| c.is_ascii_digit()));
         let held_by = holders(&cells);
-        if held_by.is_empty() {
+        if held_by.is_empty() && has_number {
             let says = "a number without `test: …`, `bench: …`, `scenario: …` or `pending`";
             faults.push(Finding::new(FILE, number, says));
         }
@@ -95,11 +94,24 @@ fn has_test(path: &str, sources: &[Source]) -> bool {
             part == "tests" || parts.any(|other| other == part)
         };
         places.iter().all(|part| is_there(part))
-            && source
-                .code
-                .as_ref()
-                .is_some_and(|code| code.lines().any(|(_, line)| line.contains(&signature)))
+            && source.code.as_ref().is_some_and(|code| is_tested(code, &signature))
     })
+}
+
+/// Whether there is a function with that signature that is run as a test.
+fn is_tested(code: &Code, signature: &str) -> bool {
+    let mut is_marked = false;
+    code.lines().any(|(_, line)| {
+        let line = line.trim();
+        let found = is_marked && line.contains(signature);
+        // Other attributes may stand between.
+        is_marked = line.starts_with("#[test]") || is_marked && is_between(line);
+        found
+    })
+}
+
+fn is_between(line: &str) -> bool {
+    line.is_empty() || line.starts_with("#[")
 }
 
 /// A bench is a function, a file, or what a bench program calls it.
@@ -118,11 +130,13 @@ fn has_bench(name: &str, sources: &[Source]) -> bool {
 mod tests {
     use super::*;
 
+    const TESTS: &str = "#[test]\n#[cfg(unix)]\nfn a_switch_costs() {}\nfn not_run() {}\n";
+
     fn says(row: &str) -> Vec<String> {
         let text = format!("| What | Number | Held by |\n|---|---|---|\n{row}\n");
         let sources = [
             Source::new(FILE, &text),
-            Source::new("pure/sim/tests/costs.rs", "#[test]\nfn a_switch_costs() {}\n"),
+            Source::new("pure/sim/tests/costs.rs", TESTS),
             Source::new("bench/src/main.rs", "run(\"pick\", x);\n"),
             Source::new("scenarios/mixed.toml", ""),
         ];
@@ -136,6 +150,8 @@ mod tests {
         assert!(says("| a | 1 | bench: pick, scenario: mixed |").is_empty());
         assert_eq!(says("| a | 1 | test: host::a_switch_costs |").len(), 1);
         assert_eq!(says("| a | 1 | test: sim::costs::gone, bench: gone |").len(), 2);
+        assert_eq!(says("| a | always | test: sim::costs::gone |"), ["no test sim::costs::gone"]);
+        assert_eq!(says("| a | always | test: not_run |"), ["no test not_run"]);
     }
 
     #[test]

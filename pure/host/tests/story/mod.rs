@@ -1,5 +1,5 @@
-//! A host with a machine and a policy that do what a test says, and keep no books of their own: what
-//! is refused here the host itself refuses.
+//! A host with a machine and a policy that do what a test says, and keep no books of their own:
+//! what is refused here the host itself refuses.
 
 #![allow(dead_code)] // Each file of tests uses a part of it.
 
