@@ -12,8 +12,8 @@ usage: cargo xtask COMMAND
   ci       everything that CI runs: fmt, tidy, clippy, docs, no-std, scenarios, tests
   tidy     the rules of the house that no compiler knows
   no-std   build what must do without an operating system without one
-  mutants  [CRATE ..] [--shard K/N] [--file PATTERN ..]  change one thing at a time and see
-           whether a test notices, by hand
+  mutants  [CRATE ..] [--shard K/N] [--file PATTERN ..] [--stages N]
+           change one thing at a time and see whether a test notices, by hand
   guest    fetch the guest that live tests boot, and say where it is";
 
 fn main() -> ExitCode {

@@ -27,6 +27,8 @@ pub struct Part {
     pub shard: Option<String>,
     /// Patterns of paths.
     pub files: Vec<String>,
+    /// How many stages of tests at most; none is all.
+    pub stages: Option<usize>,
 }
 
 impl Part {
@@ -43,6 +45,7 @@ impl Part {
             match word {
                 "--shard" => part.shard = Some((*value()?).to_owned()),
                 "--file" => part.files.push((*value()?).to_owned()),
+                "--stages" => part.stages = Some(value()?.parse().context("--stages")?),
                 _ if word.starts_with('-') => bail!("there is no `{word}` for mutants"),
                 _ => part.crates.push(word.to_owned()),
             }
@@ -51,7 +54,7 @@ impl Part {
     }
 
     fn is_whole(&self) -> bool {
-        self.shard.is_none() && self.files.is_empty()
+        *self == Part { crates: self.crates.clone(), ..Part::default() }
     }
 }
 
@@ -84,7 +87,8 @@ pub fn run(part: &Part) -> Result<ExitCode> {
 /// Quick tests first; only what they do not notice is put to the slow ones.
 fn all_stages(name: &str, settings: &Settings, part: &Part, tree: &Path) -> Result<Vec<Changed>> {
     let mut all: Vec<Changed> = Vec::new();
-    for (index, stage) in settings.stages.iter().enumerate() {
+    let stages = part.stages.unwrap_or(usize::MAX);
+    for (index, stage) in settings.stages.iter().enumerate().take(stages) {
         let missed: Vec<&str> = outcome::missed(&all).map(|one| one.name.as_str()).collect();
         if index > 0 && missed.is_empty() {
             break;
@@ -131,11 +135,13 @@ mod unit {
 
     #[test]
     fn words_choose_crates_shards_and_files() {
-        let part = Part::read(&["host", "--shard", "1/4", "--file", "edf.rs", "sim"]);
+        let part =
+            Part::read(&["host", "--shard", "1/4", "--file", "edf.rs", "--stages", "2", "sim"]);
         let part = part.expect("all of it is known");
         assert_eq!(part.crates, ["host", "sim"]);
         assert_eq!(part.shard.as_deref(), Some("1/4"));
         assert_eq!(part.files, ["edf.rs"]);
+        assert_eq!(part.stages, Some(2));
         assert!(!part.is_whole() && Part::default().is_whole());
     }
 

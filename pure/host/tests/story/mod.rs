@@ -7,16 +7,17 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use slackline_host::policy::{
-    Account, AdmitError, Entitlement, Field, Given, Moment, Pick, Policy, Topology, TurnEnd,
+    Account, AdmitError, Entitlement, Field, Given, Moment, Pick, Policy, Told, Topology, TurnEnd,
     Values, find,
 };
 use slackline_host::{Broken, Fact, Fault, Host, Machine, Order, Outcome, Report, Used};
 use slackline_trace::Record;
 use slackline_units::{CpuId, CpuSet, DomId, ReservationError, Span, Time, VcpuId};
 
-/// The two CPUs that there are at most.
+/// The CPUs.
 pub(crate) const CPU0: CpuId = CpuId::new(0);
 pub(crate) const CPU1: CpuId = CpuId::new(1);
+pub(crate) const CPU2: CpuId = CpuId::new(2);
 
 /// A vCPU that is alone in its domain.
 pub(crate) fn vcpu(slot: u32) -> VcpuId {
@@ -39,22 +40,26 @@ pub(crate) fn run(slot: u32, ms: u64) -> Pick {
     Pick::Run { vcpu: vcpu(slot), limit, entitlement: Entitlement::Due }
 }
 
-/// A machine of two CPUs at most that does what it is told, or refuses the next order.
+/// A machine that does what it is told, or refuses the next order.
 pub(crate) struct TestMachine {
     pub(crate) now: Time,
-    pub(crate) on: [Option<VcpuId>; 2],
+    /// By CPU: who is on it.
+    pub(crate) on: Vec<Option<VcpuId>>,
     pub(crate) refuses: bool,
     /// What an occupant uses of each two milliseconds.
     pub(crate) rate: u64,
     /// What is reported the next time instead of what was measured.
     pub(crate) says: Option<Used>,
+    /// How often it was asked what was used.
+    pub(crate) measures: usize,
     pub(crate) orders: Vec<Order>,
-    pub(crate) alarms: [Option<Time>; 2],
-    measured: [Time; 2],
+    pub(crate) alarms: Vec<Option<Time>>,
+    measured: Vec<Time>,
 }
 
 impl Machine for TestMachine {
     fn measure(&mut self, cpu: CpuId, now: Time) -> Option<Used> {
+        self.measures += 1;
         let vcpu = self.on[cpu.index()]?;
         let from = std::mem::replace(&mut self.measured[cpu.index()], now);
         let ran = (now - from) / 2 * self.rate;
@@ -86,10 +91,17 @@ pub(crate) struct Answers {
     /// By CPU; nobody where nothing stands.
     pub(crate) picks: BTreeMap<CpuId, Pick>,
     pub(crate) alarms: BTreeMap<CpuId, Time>,
-    /// The CPUs to ask after whatever happens.
+    /// The CPUs to ask after whatever happens, but for the next two.
     pub(crate) ask: CpuSet,
+    pub(crate) ask_when_charged: CpuSet,
+    pub(crate) ask_when_started: CpuSet,
+    pub(crate) ring_needs: CpuSet,
+    /// With whom who runs changes places at every start.
+    pub(crate) swaps: Option<Pick>,
     pub(crate) declines: bool,
     pub(crate) charged: Vec<(VcpuId, Span)>,
+    /// About which CPUs it was asked.
+    pub(crate) asked: CpuSet,
 }
 
 /// A policy that answers what a test says.
@@ -124,8 +136,30 @@ impl Policy for Scripted {
     }
 
     fn charge(&mut self, _: &Moment, vcpu: VcpuId, ran: Span) -> CpuSet {
-        self.answers().charged.push((vcpu, ran));
-        CpuSet::NONE
+        let mut answers = self.answers();
+        answers.charged.push((vcpu, ran));
+        answers.ask_when_charged
+    }
+
+    fn start(&mut self, at: &Moment, vcpu: VcpuId) -> CpuSet {
+        let mut answers = self.answers();
+        let cpu = at.cpu_of(vcpu).expect("who starts has a CPU");
+        if let Some(next) = answers.swaps {
+            answers.swaps = answers.picks.insert(cpu, next);
+        }
+        answers.ask_when_started
+    }
+
+    fn hear(&mut self, _: &Moment, _: VcpuId, _: &Told) -> CpuSet {
+        self.answers().ask
+    }
+
+    fn ring_needs(&self, _: &Moment, _: CpuId) -> CpuSet {
+        self.answers().ring_needs
+    }
+
+    fn block(&mut self, _: &Moment, _: VcpuId) -> CpuSet {
+        self.answers().ask
     }
 
     fn turn_over(&mut self, _: &Moment, _: VcpuId, _: TurnEnd) -> CpuSet {
@@ -133,7 +167,9 @@ impl Policy for Scripted {
     }
 
     fn pick(&self, _: &Moment, cpu: CpuId) -> Pick {
-        self.answers().picks.get(&cpu).copied().unwrap_or(Pick::Idle)
+        let mut answers = self.answers();
+        answers.asked.insert(cpu);
+        answers.picks.get(&cpu).copied().unwrap_or(Pick::Idle)
     }
 
     fn alarm(&self, cpu: CpuId) -> Option<Time> {
@@ -144,8 +180,8 @@ impl Policy for Scripted {
         self.answers().ask
     }
 
-    fn account(&self, _: VcpuId) -> Account {
-        Account::new()
+    fn account(&self, vcpu: VcpuId) -> Account {
+        vec![("who", vcpu.to_string())]
     }
 }
 
@@ -175,15 +211,17 @@ impl Story {
     }
 
     fn with(host: Host, answers: Arc<Mutex<Answers>>, rate: u64) -> Story {
+        let cpus = host.moment().cpus();
         let machine = TestMachine {
             now: Time::START,
-            on: [None; 2],
+            on: vec![None; cpus],
             refuses: false,
             rate,
             says: None,
+            measures: 0,
             orders: Vec::new(),
-            alarms: [None; 2],
-            measured: [Time::START; 2],
+            alarms: vec![None; cpus],
+            measured: vec![Time::START; cpus],
         };
         Story { host, machine, trace: Vec::new(), answers, fields: &[] }
     }
@@ -197,6 +235,14 @@ impl Story {
         let mut answers = self.answers();
         answers.picks.insert(cpu, pick);
         answers.ask.insert(cpu);
+    }
+
+    /// About which CPUs the policy is asked because of a fact.
+    #[track_caller]
+    pub(crate) fn asked_by(&mut self, fact: Fact<'_>) -> Vec<CpuId> {
+        self.answers().asked = CpuSet::NONE;
+        self.step(fact);
+        self.answers().asked.iter().collect()
     }
 
     /// Reports a fact, with time used that the machine noticed by itself.
