@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 
 use slackline_load::Ports;
 use slackline_load::system::Callers;
-use slackline_scenario::io::{Client, System};
-use slackline_scenario::{Domain, LiveSubject, Program, Scenario, Threads};
+use slackline_scenario::io::Client;
+use slackline_scenario::{Domain, LiveSubject, Program, Scenario, System, Threads};
 use slackline_trace::Record;
 use slackline_units::{DomId, Time, VcpuId};
 use thiserror::Error;

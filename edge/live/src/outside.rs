@@ -7,8 +7,8 @@ use std::process::{Child, Stdio};
 use slackline_load::client::port_for;
 use slackline_load::system::Callers;
 use slackline_load::{Note, Ports};
-use slackline_scenario::io::{Client, ClientKind, TaskStep, Way};
-use slackline_scenario::{Domain, Scenario};
+use slackline_scenario::io::{Client, ClientKind, DeviceStep, Way};
+use slackline_scenario::{Domain, Scenario, Step};
 use slackline_trace::Record;
 use slackline_units::{CpuId, CpuSet, Time, VcpuId};
 
@@ -66,8 +66,9 @@ impl Outside {
     ) -> Result<Option<u16>, CastError> {
         let steps = scenario.domains.iter().filter(|domain| domain.live.is_none());
         let steps = steps.filter_map(|domain| domain.system.as_ref());
-        let mut steps = steps.flat_map(|system| &system.tasks).flat_map(|task| &task.steps);
-        if !steps.any(|step| matches!(step, TaskStep::Ask { .. })) {
+        let tasks = steps.flat_map(|system| &system.tasks);
+        let mut steps = tasks.flat_map(|task| &task.program.steps);
+        if !steps.any(|step| matches!(step, Step::Device(DeviceStep::Ask { .. }))) {
             return Ok(None);
         }
         let order = LoadOrder { part: Part::Files, seed: scenario.seed, start: Time::START };

@@ -9,8 +9,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread::{Builder, Scope, ScopedJoinHandle};
 
 use rustix::event::{PollFd, PollFlags};
-use slackline_scenario::io::{Task, TaskStep};
-use slackline_scenario::{Purpose, Stream};
+use slackline_scenario::io::DeviceStep;
+use slackline_scenario::{Purpose, Step, Stream, Task};
 use slackline_units::{DomId, Time};
 
 use crate::clock::{monotonic, thread_time};
@@ -67,13 +67,14 @@ pub fn serve(
     let at = options.limit.map_or(Time::NEVER, |limit| origin.after(limit));
     let end = End::of_many(at, options.stop)?;
     let notes = Reporter::new(options.jobs)?;
-    let has = |wanted: fn(&TaskStep) -> bool| {
-        serving.tasks.iter().flat_map(|task| &task.steps).any(wanted)
+    let has = |wanted: fn(&DeviceStep) -> bool| {
+        let mut steps = serving.tasks.iter().flat_map(|task| &task.program.steps);
+        steps.any(|step| matches!(step, Step::Device(step) if wanted(step)))
     };
-    let accepts = has(|step| matches!(step, TaskStep::Accept));
-    let reads = has(|step| matches!(step, TaskStep::Read { .. }));
-    let asks = has(|step| matches!(step, TaskStep::Ask { .. }));
-    let sends = has(|step| matches!(step, TaskStep::Send { .. }));
+    let accepts = has(|step| matches!(step, DeviceStep::Accept));
+    let reads = has(|step| matches!(step, DeviceStep::Read { .. }));
+    let asks = has(|step| matches!(step, DeviceStep::Ask { .. }));
+    let sends = has(|step| matches!(step, DeviceStep::Send { .. }));
     let (from, port, waiting) = (serving.from, serving.port, serving.connections);
     let maybe = |wanted: bool| wanted.then(|| net::listener(port, waiting)).transpose();
     let requests = (accepts || from.requests).then(|| net::requests(port, waiting)).transpose()?;

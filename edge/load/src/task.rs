@@ -5,8 +5,8 @@ use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::os::fd::AsFd;
 
 use rustix::event::{PollFd, PollFlags};
-use slackline_scenario::io::{Task, TaskStep};
-use slackline_scenario::{Step, Stream};
+use slackline_scenario::io::DeviceStep;
+use slackline_scenario::{Step, Stream, Task};
 use slackline_units::{Span, Time};
 
 use crate::LoadError;
@@ -85,21 +85,22 @@ impl<'a> Worker<'a> {
 
     fn rounds(&mut self) -> Result<(), LoadError> {
         loop {
-            for step in &self.task.steps {
+            for step in &self.task.program.steps {
                 let next = match step {
-                    TaskStep::Plain(step) => self.plain(step)?,
-                    _ => {
+                    Step::Device(step) => {
                         let next = self.with_devices(step)?;
                         // What that took is the operating system's, and no computing.
                         self.work.forget();
                         next
                     }
+                    step => self.plain(step)?,
                 };
                 if next == Next::End {
                     return Ok(());
                 }
             }
-            if !self.task.repeat || self.task.steps.is_empty() || self.shared.end.is_over()? {
+            let program = &self.task.program;
+            if !program.repeat || program.steps.is_empty() || self.shared.end.is_over()? {
                 return Ok(());
             }
         }
@@ -120,12 +121,11 @@ impl<'a> Worker<'a> {
         Ok(next)
     }
 
-    fn with_devices(&mut self, step: &TaskStep) -> Result<Next, LoadError> {
+    fn with_devices(&mut self, step: &DeviceStep) -> Result<Next, LoadError> {
         match *step {
-            TaskStep::Plain(_) => Ok(Next::Go),
-            TaskStep::Accept => self.accept(),
-            TaskStep::Answer { bytes } => self.answer(bytes),
-            TaskStep::Read { bytes } => {
+            DeviceStep::Accept => self.accept(),
+            DeviceStep::Answer { bytes } => self.answer(bytes),
+            DeviceStep::Read { bytes } => {
                 if let (Some(disk), Some(place)) = (&self.shared.disk, &mut self.place) {
                     disk.read(place, bytes)?;
                     self.done.read += bytes;
@@ -133,11 +133,11 @@ impl<'a> Worker<'a> {
                 }
                 Ok(Next::Go)
             }
-            TaskStep::Ask { bytes, wait } => {
+            DeviceStep::Ask { bytes, wait } => {
                 let wait = self.work.draws.draw(&wait);
                 self.ask(bytes, wait)
             }
-            TaskStep::Send { bytes } => self.send(bytes),
+            DeviceStep::Send { bytes } => self.send(bytes),
         }
     }
 

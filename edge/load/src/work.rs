@@ -14,7 +14,7 @@ pub(crate) fn takes_time(step: &Step) -> bool {
         Step::Compute(draw) | Step::Sleep(draw) => !draw.scale().is_zero(),
         Step::Release { period, .. } => !period.is_zero(),
         Step::ComputeForever => true,
-        Step::Done => false,
+        Step::Done | Step::Device(_) => false,
     }
 }
 
@@ -96,6 +96,8 @@ impl<'a> Work<'a> {
                 self.sleep_until(released)
             }
             Step::Done => self.done(),
+            // Only tasks of a system have these, and do them themselves.
+            Step::Device(_) => Ok(Next::Go),
         }
     }
 

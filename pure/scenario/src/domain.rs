@@ -6,7 +6,7 @@ use slackline_policy::nearest;
 use slackline_units::{DomId, Span, Time, VcpuId};
 
 use crate::error::ErrorKind;
-use crate::io::Guest;
+use crate::guest::Guest;
 use crate::table::{Item, Mistake, Source, Table, shown};
 use crate::{Domain, LiveSubject, MOST_STEPS, MOST_VCPUS, Threads};
 use crate::{parameters, terms};
@@ -28,7 +28,8 @@ pub(crate) struct Run<'a> {
     pub(crate) length: Span,
     /// How many CPUs the host has.
     pub(crate) cpus: usize,
-    /// The name of the driver domain, if there is one.
+    /// Whether anybody drives devices, and the name of who does.
+    pub(crate) has_driver: bool,
     pub(crate) driver: Option<&'a str>,
 }
 
@@ -103,8 +104,9 @@ impl All<'_> {
         let exceptions = terms::exceptions(self.run, table, vcpus)?;
         // Cannot overflow: the factors are at most 2^20, 2^16 and the length of a list in memory.
         let times = copies.unwrap_or(1);
-        let tasks = system.as_ref().map_or(0, |system| system.tasks.len());
-        let steps = times * (program.steps.len() + tasks);
+        let tasks = system.iter().flat_map(|system| &system.tasks);
+        let of_tasks: usize = tasks.map(|task| task.program.steps.len().max(1)).sum();
+        let steps = times * (program.steps.len() + of_tasks);
         self.grow(table, &Size { vcpus: times * vcpus, steps })?;
         let (line, column) = self.run.source.position(table.at);
         let domain = Domain {

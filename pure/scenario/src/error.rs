@@ -4,7 +4,7 @@ use slackline_policy::{FieldError, Spec};
 use slackline_units::{CpuId, ParseSpanError, ReservationError, Span, Time};
 use thiserror::Error;
 
-use crate::io::{MOST_SYSTEMS, MOST_TASKS};
+use crate::guest::{MOST_SYSTEMS, MOST_TASKS};
 use crate::{MOST_STEPS, MOST_VCPUS, ParseDrawError};
 
 /// What is wrong with a scenario, and where. Shown without the name of the file, which is not known
@@ -222,19 +222,25 @@ pub enum ErrorKind {
         /// How many vCPUs it has.
         vcpus: usize,
     },
+    /// Something is about devices that nobody drives.
+    #[error("`{written}` needs devices, and nobody drives any")]
+    NoDriver {
+        /// As written.
+        written: String,
+    },
     /// A client talks to a domain that cannot answer.
     #[error("domain `{domain}` has no network")]
     NoSystem {
         /// The domain.
         domain: String,
     },
-    /// A system has more tasks than [`MOST_TASKS`].
+    /// A domain has more tasks than that.
     #[error("{tasks} tasks are more than {MOST_TASKS}")]
     TooManyTasks {
         /// How many it has.
         tasks: usize,
     },
-    /// There are more systems than [`MOST_SYSTEMS`].
+    /// More domains have systems than that.
     #[error("{systems} domains with a system are more than {MOST_SYSTEMS}")]
     TooManySystems {
         /// How many there are.

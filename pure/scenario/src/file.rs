@@ -55,9 +55,10 @@ fn scenario(
     let policy = policy(root.need("policy", "policy = { name = \"edf\" }")?)?;
     let policies = root.maybe("policies", |item| policies(item, &policy))?.unwrap_or_default();
     let host = host(root.maybe("host", |item| item.table("`host`"))?)?;
+    let has_driver = root.get("driver").is_some();
     let driver = root.get("driver").and_then(|item| item.table("`driver`").ok()?.get("domain"));
     let driver = driver.and_then(|item| item.text().ok());
-    let run = domain::Run { source, load, length, cpus: host.cpus, driver };
+    let run = domain::Run { source, load, length, cpus: host.cpus, has_driver, driver };
     let (domains, names) = domain::read(&run, &root.each("domain", "a domain")?)?;
     let io = io::read(&root, &domains, &names)?;
     let mut changes = Vec::new();

@@ -121,6 +121,7 @@ impl ErrorKind {
             ErrorKind::UnknownVcpu { domain, vcpus, .. } => {
                 format!("its vCPUs are `{domain}.0` to `{domain}.{}`", vcpus - 1)
             }
+            ErrorKind::NoDriver { .. } => "write [driver] with domain = \"dom0\"".to_owned(),
             ErrorKind::NoSystem { .. } => {
                 "give it kernel = { receive = \"10us\", send = \"10us\" }".to_owned()
             }

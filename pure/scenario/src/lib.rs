@@ -16,6 +16,7 @@ mod domain;
 mod draw;
 mod error;
 mod file;
+mod guest;
 mod hint;
 pub mod io;
 mod kinds;
@@ -35,6 +36,7 @@ pub use admission::{Declined, NotAdmitted};
 pub use claim::{Amount, AmountOrPromised, Claim, On, Test};
 pub use draw::{Draw, ParseDrawError, Purpose, Stream};
 pub use error::{ErrorKind, Part, ScenarioError};
+pub use guest::{System, Task};
 pub use work::{Program, Step};
 
 /// How many vCPUs a scenario may have.
@@ -127,7 +129,7 @@ pub struct Domain {
     /// What each of its vCPUs does, if it has no system.
     pub program: Program,
     /// The operating system that runs on its vCPUs, if not one program on each.
-    pub system: Option<io::System>,
+    pub system: Option<System>,
     /// What it costs one of its vCPUs to be switched to when another or none ran before.
     pub dispatch: Span,
     /// What it costs one of its vCPUs to fill the cache with all that it keeps there.

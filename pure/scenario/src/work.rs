@@ -3,6 +3,7 @@
 use slackline_units::Span;
 
 use crate::Draw;
+use crate::io::DeviceStep;
 
 /// What a vCPU does from the moment its domain joins. A program that does not repeat sleeps for
 /// ever after its last step.
@@ -37,6 +38,8 @@ pub enum Step {
     },
     /// The piece of work that was released last is done.
     Done,
+    /// What needs a device: only tasks of a domain with a system do it.
+    Device(DeviceStep),
 }
 
 impl Program {

@@ -26,7 +26,8 @@ use slackline_units::{CpuId, CpuSet, Time, VcpuId};
 use thiserror::Error;
 
 use cpu::{Hardware, Timer};
-use guest::Need;
+use guest::{Need, Systems};
+use io::Io;
 use queue::Event;
 
 /// Why a run did not come to its end.
@@ -64,7 +65,8 @@ struct Sim<'a> {
     scenario: &'a Scenario,
     host: Host,
     machine: Hardware<'a>,
-    io: Option<io::Io<'a>>,
+    systems: Systems<'a>,
+    io: Option<Io<'a>>,
     shares: SharesInForce<'a>,
     /// Who is held, with or without work.
     paused: BTreeSet<VcpuId>,
@@ -80,6 +82,7 @@ impl<'a> Sim<'a> {
     fn new(scenario: &'a Scenario) -> Sim<'a> {
         let mut actions = actions(scenario);
         actions.reverse();
+        let systems = Systems::new(scenario);
         let mut sim = Sim {
             scenario,
             host: Host::new(
@@ -88,7 +91,8 @@ impl<'a> Sim<'a> {
                 scenario.host.topology(),
             ),
             machine: Hardware::new(scenario),
-            io: io::Io::new(scenario),
+            io: Io::new(scenario, &systems),
+            systems,
             shares: SharesInForce::new(scenario),
             paused: BTreeSet::new(),
             actions,
@@ -131,7 +135,7 @@ impl<'a> Sim<'a> {
                 Next::Event(event, about) => self.happen(now, (event, about), sink)?,
             }
         }
-        self.io_ends(sink);
+        self.systems_end(sink);
         self.step(self.end, Fact::Ended, sink)?;
         Ok(self.outcome)
     }
@@ -177,7 +181,7 @@ impl<'a> Sim<'a> {
             let joined = self.step(now, Fact::Joined(vcpu, Terms { share: &share, cpus }), sink);
             joined.map_err(|fault| declined(self.scenario, *fault))?;
             self.machine.guests.begin(vcpu, now);
-            self.io_joins(vcpu, now);
+            self.system_joins(vcpu, now);
             self.machine.queue.push(now, Event::Wake, vcpu.slot());
             return Ok(());
         }
@@ -196,7 +200,7 @@ impl<'a> Sim<'a> {
             What::Leave => {
                 self.step(now, Fact::Left(vcpu), sink)?;
                 self.machine.guests.end(vcpu);
-                self.io_leaves(vcpu);
+                self.system_leaves(vcpu);
                 self.paused.remove(&vcpu);
                 return Ok(());
             }
@@ -280,7 +284,8 @@ impl<'a> Sim<'a> {
         match self.machine.guests.advance(vcpu, now, sink) {
             Need::Cpu => self.step(now, Fact::Woke(vcpu), sink)?,
             Need::Sleep(until) => self.machine.queue.push(until, Event::Wake, vcpu.slot()),
-            Need::Nothing => {}
+            // The program of a vCPU has no steps that need devices.
+            Need::Device(_) | Need::Nothing => {}
         }
         Ok(())
     }
@@ -303,7 +308,8 @@ impl<'a> Sim<'a> {
                 return Ok(());
             }
             Need::Sleep(until) => self.machine.queue.push(until, Event::Wake, vcpu.slot()),
-            Need::Nothing => {}
+            // The program of a vCPU has no steps that need devices.
+            Need::Device(_) | Need::Nothing => {}
         }
         self.step(now, Fact::Blocked(vcpu), sink)
     }

@@ -1,40 +1,45 @@
-//! Where the devices meet the host: vCPUs of systems wake, do one item after the other, and block.
+//! Where systems and devices meet the host: vCPUs of systems wake, do one item after the other, and
+//! block.
 
 use slackline_host::{Fact, Fault};
 use slackline_trace::Sink;
 use slackline_units::{CpuId, Span, Time, VcpuId};
 
 use crate::Sim;
-use crate::io::Seat;
+use crate::guest::{Context, Seat};
 use crate::queue::Event;
 
 impl Sim<'_> {
     /// Which vCPU of a system this is, if it is one.
     #[inline]
     pub(crate) fn seat(&self, vcpu: VcpuId) -> Option<Seat> {
-        self.io.as_ref().and_then(|io| io.seat(vcpu))
+        self.systems.seat(vcpu)
     }
 
-    pub(crate) fn io_joins(&mut self, vcpu: VcpuId, now: Time) {
-        let seat = self.seat(vcpu);
-        if let (Some(io), Some(seat)) = (&mut self.io, seat) {
-            io.join(seat, now, &mut self.machine.queue);
+    pub(crate) fn system_joins(&mut self, vcpu: VcpuId, now: Time) {
+        let Some(seat) = self.seat(vcpu) else { return };
+        let Sim { systems, io, machine, .. } = self;
+        let mut context = Context { now, systems, queue: &mut machine.queue };
+        context.join(seat, io);
+        if let (Some(io), 0) = (io, seat.number) {
+            io.join(seat.system, &mut context);
         }
     }
 
-    pub(crate) fn io_leaves(&mut self, vcpu: VcpuId) {
-        let seat = self.seat(vcpu);
-        if let (Some(io), Some(seat)) = (&mut self.io, seat) {
-            io.leave(seat);
+    pub(crate) fn system_leaves(&mut self, vcpu: VcpuId) {
+        if let Some(seat) = self.seat(vcpu) {
+            self.systems.leave(seat);
         }
     }
 
     /// The run is over: what has not been told yet is.
-    pub(crate) fn io_ends<S: Sink>(&mut self, sink: &mut S) {
-        if let Some(io) = &mut self.io {
-            io.end(self.end);
-            io.effects.records.drain(..).for_each(|record| sink.record(&record));
+    pub(crate) fn systems_end<S: Sink>(&mut self, sink: &mut S) {
+        let Sim { systems, io, machine, .. } = self;
+        let mut context = Context { now: self.end, systems, queue: &mut machine.queue };
+        if let Some(io) = io {
+            io.end(&mut context);
         }
+        self.systems.effects.records.drain(..).for_each(|record| sink.record(&record));
     }
 
     /// The ticks of all CPUs come.
@@ -46,15 +51,21 @@ impl Sim<'_> {
         self.machine.queue.push(now + host.tick, Event::Tick, 0);
     }
 
-    /// Something happens to the devices or outside.
+    /// A task's timer goes off, or something happens to the devices or outside.
     pub(crate) fn happen<S: Sink>(
         &mut self,
         now: Time,
-        event: (Event, usize),
+        (event, about): (Event, usize),
         sink: &mut S,
     ) -> Result<(), Box<Fault>> {
-        let Some(io) = &mut self.io else { return Ok(()) };
-        io.happen(event, now, &mut self.machine.queue);
+        let Sim { systems, io, machine, .. } = self;
+        let mut context = Context { now, systems, queue: &mut machine.queue };
+        if event == Event::Task {
+            let task = context.systems.task(about);
+            context.go_on(task, io);
+        } else if let Some(io) = io {
+            io.happen((event, about), &mut context);
+        }
         self.settle(now, sink)
     }
 
@@ -69,27 +80,27 @@ impl Sim<'_> {
         seat: Seat,
         sink: &mut S,
     ) -> Result<(), Box<Fault>> {
-        let Some(io) = &mut self.io else { return Ok(()) };
-        let mut item = io.stop(seat);
+        let mut item = self.systems.stop(seat);
         loop {
-            let Some(io) = &mut self.io else { return Ok(()) };
-            io.finish(seat, item, now, &mut self.machine.queue);
-            if io.effects.are_due() {
+            let Sim { systems, io, machine, .. } = self;
+            Context { now, systems, queue: &mut machine.queue }.finish(seat, item, io);
+            if self.systems.effects.are_due() {
                 self.carry_out(now, sink)?;
                 if !self.machine.cpus.is_free(cpu, vcpu, now) {
                     return Ok(());
                 }
             }
             let others = self.others(cpu);
-            let Some(io) = &mut self.io else { return Ok(()) };
-            let Some(next) = io.next(seat, now) else {
+            let Sim { systems, io, machine, .. } = self;
+            let next = Context { now, systems, queue: &mut machine.queue }.next(seat, io);
+            let Some(next) = next else {
                 // What it has told the trace.
                 self.settle(now, sink)?;
                 return self.step(now, Fact::Blocked(vcpu), sink);
             };
             let done = now.after(next.cost);
             if done >= others {
-                io.begin(seat, next);
+                self.systems.begin(seat, next);
                 self.machine.guests.set_left(vcpu, next.cost);
                 self.machine.cpus.go_on(cpu, now, &self.machine.guests);
                 return Ok(());
@@ -108,16 +119,12 @@ impl Sim<'_> {
     /// Does what the devices ask for.
     #[inline]
     fn settle<S: Sink>(&mut self, now: Time, sink: &mut S) -> Result<(), Box<Fault>> {
-        match &self.io {
-            Some(io) if io.effects.are_due() => self.carry_out(now, sink),
-            _ => Ok(()),
-        }
+        if self.systems.effects.are_due() { self.carry_out(now, sink) } else { Ok(()) }
     }
 
     #[inline(never)]
     fn carry_out<S: Sink>(&mut self, now: Time, sink: &mut S) -> Result<(), Box<Fault>> {
-        let Some(io) = &mut self.io else { return Ok(()) };
-        let effects = &mut io.effects;
+        let effects = &mut self.systems.effects;
         for record in effects.records.drain(..) {
             sink.record(&record);
         }
@@ -130,9 +137,7 @@ impl Sim<'_> {
         for vcpu in alerted.drain(..) {
             self.alert(now, vcpu, sink)?;
         }
-        if let Some(io) = &mut self.io {
-            io.effects.alerted = alerted;
-        }
+        self.systems.effects.alerted = alerted;
         Ok(())
     }
 
@@ -146,9 +151,8 @@ impl Sim<'_> {
             self.machine.cpus.count(cpu, now, &mut self.machine.guests);
         }
         let left = self.machine.guests.left(vcpu);
-        let seat = self.seat(vcpu);
-        if let (Some(io), Some(seat)) = (&mut self.io, seat)
-            && io.put_aside(seat, left)
+        if let Some(seat) = self.seat(vcpu)
+            && self.systems.put_aside(seat, left)
         {
             self.machine.guests.set_left(vcpu, Span::ZERO);
         }
@@ -165,8 +169,7 @@ impl Sim<'_> {
         vcpu: VcpuId,
         sink: &mut S,
     ) -> Result<(), Box<Fault>> {
-        let seat = self.seat(vcpu);
-        let has_work = self.io.as_ref().zip(seat).is_some_and(|(io, seat)| io.has_work(seat));
+        let has_work = self.seat(vcpu).is_some_and(|seat| self.systems.has_work(seat));
         let moment = self.host.moment();
         let may_wake = moment.is_member(vcpu) && !moment.is_awake(vcpu);
         if has_work && may_wake && !self.paused.contains(&vcpu) {

@@ -1,8 +1,8 @@
 //! Programs, tasks and clients as words for a command line, and back.
 
 use slackline_load::system::Callers;
-use slackline_scenario::io::{ClientKind, Task, TaskStep, Way};
-use slackline_scenario::{Draw, Program, Step};
+use slackline_scenario::io::{ClientKind, DeviceStep, Way};
+use slackline_scenario::{Draw, Program, Step, Task};
 use slackline_units::Span;
 
 use crate::problem::Problem;
@@ -24,25 +24,27 @@ fn of_step(step: &Step) -> String {
             format!("release {period} {deadline} {offset}")
         }
         Step::Done => "done".into(),
+        Step::Device(step) => of_device_step(step),
+    }
+}
+
+fn of_device_step(step: &DeviceStep) -> String {
+    match step {
+        DeviceStep::Accept => "accept".into(),
+        DeviceStep::Answer { bytes } => format!("answer {bytes}"),
+        DeviceStep::Read { bytes } => format!("read {bytes}"),
+        DeviceStep::Ask { bytes, wait } => format!("ask {bytes} {wait}"),
+        DeviceStep::Send { bytes } => format!("send {bytes}"),
     }
 }
 
 /// Tasks as words, to be read back by [`tasks`]. Threads of a process have no priorities that a
 /// policy would not override, so these are left out.
 pub(crate) fn of_tasks(tasks: &[Task]) -> Vec<String> {
-    let word = |step: &TaskStep| match step {
-        TaskStep::Plain(step) => of_step(step),
-        TaskStep::Accept => "accept".into(),
-        TaskStep::Answer { bytes } => format!("answer {bytes}"),
-        TaskStep::Read { bytes } => format!("read {bytes}"),
-        TaskStep::Ask { bytes, wait } => format!("ask {bytes} {wait}"),
-        TaskStep::Send { bytes } => format!("send {bytes}"),
-    };
     let mut words = Vec::new();
     for task in tasks {
         words.push(task.total.map_or("task".into(), |total| format!("task {total}")));
-        words.extend(task.steps.iter().map(word));
-        words.extend(task.repeat.then(|| "repeat".into()));
+        words.extend(of_program(&task.program));
     }
     words
 }
@@ -92,31 +94,35 @@ pub(crate) fn tasks(words: &[String]) -> Result<Vec<Task>, Problem> {
         match (word.split_once(' ').unwrap_or((word, "")), task) {
             (("task", total), _) => {
                 let total = (!total.is_empty()).then(|| total.parse().map_err(|_| unknown(word)));
-                let (priority, steps) = (0, Vec::new());
-                tasks.push(Task { priority, steps, repeat: false, total: total.transpose()? });
+                let program = Program { steps: Vec::new(), repeat: false };
+                let total = total.transpose()?;
+                tasks.push(Task { priority: 0, program, total, id: None });
             }
-            (("repeat", ""), Some(task)) => task.repeat = true,
-            (_, Some(task)) => task.steps.push(task_step(word).ok_or_else(|| unknown(word))?),
+            (("repeat", ""), Some(task)) => task.program.repeat = true,
+            (_, Some(task)) => {
+                task.program.steps.push(task_step(word).ok_or_else(|| unknown(word))?)
+            }
             (_, None) => return Err(unknown(word)),
         }
     }
     Ok(tasks)
 }
 
-fn task_step(word: &str) -> Option<TaskStep> {
+fn task_step(word: &str) -> Option<Step> {
     let (name, rest) = word.split_once(' ').unwrap_or((word, ""));
     let bytes = || rest.parse::<u64>().ok();
-    Some(match name {
-        "accept" => TaskStep::Accept,
-        "answer" => TaskStep::Answer { bytes: bytes()? },
-        "read" => TaskStep::Read { bytes: bytes()? },
+    let step = match name {
+        "accept" => DeviceStep::Accept,
+        "answer" => DeviceStep::Answer { bytes: bytes()? },
+        "read" => DeviceStep::Read { bytes: bytes()? },
         "ask" => {
             let (bytes, wait) = rest.split_once(' ')?;
-            TaskStep::Ask { bytes: bytes.parse().ok()?, wait: wait.parse().ok()? }
+            DeviceStep::Ask { bytes: bytes.parse().ok()?, wait: wait.parse().ok()? }
         }
-        "send" => TaskStep::Send { bytes: bytes()? },
-        _ => TaskStep::Plain(step(word)?),
-    })
+        "send" => DeviceStep::Send { bytes: bytes()? },
+        _ => return step(word),
+    };
+    Some(Step::Device(step))
 }
 
 pub(crate) fn callers(words: &[String]) -> Result<Callers, Problem> {
@@ -197,28 +203,29 @@ mod tests {
     #[test]
     fn tasks_survive_the_command_line() {
         let draw = Draw::Uniform { least: Span::from_us(216), most: Span::from_us(401) };
-        let compute = TaskStep::Plain(Step::Compute(draw));
-        let answer = TaskStep::Answer { bytes: 10_240 };
-        let read = TaskStep::Read { bytes: 4_096 };
+        let compute = Step::Compute(draw);
+        let answer = Step::Device(DeviceStep::Answer { bytes: 10_240 });
+        let read = Step::Device(DeviceStep::Read { bytes: 4_096 });
         let wait = Draw::Exponential { mean: Span::from_ms(2) };
-        let ask = TaskStep::Ask { bytes: 8_192, wait };
-        let task = |steps: &[TaskStep], total| Task {
+        let ask = Step::Device(DeviceStep::Ask { bytes: 8_192, wait });
+        let accept = Step::Device(DeviceStep::Accept);
+        let send = Step::Device(DeviceStep::Send { bytes: 1 });
+        let task = |steps: &[Step], repeat, total| Task {
             priority: 0,
-            steps: steps.to_vec(),
-            repeat: true,
+            program: Program { steps: steps.to_vec(), repeat },
             total,
+            id: None,
         };
         let tasks = vec![
-            task(&[TaskStep::Accept, compute, read, answer], None),
-            task(&[compute, ask], Some(Span::from_secs(3))),
-            Task { repeat: false, ..task(&[compute, TaskStep::Send { bytes: 1 }], None) },
-            task(&[], None),
+            task(&[accept, compute, read, answer], true, None),
+            task(&[compute, ask], true, Some(Span::from_secs(3))),
+            task(&[compute, send], false, None),
+            task(&[], true, None),
         ];
         let read = super::tasks(&of_tasks(&tasks)).expect("what we wrote ourselves");
         assert_eq!(read.len(), tasks.len());
         for (read, task) in read.iter().zip(&tasks) {
-            assert_eq!((&read.steps, read.repeat), (&task.steps, task.repeat));
-            assert_eq!(read.total, task.total);
+            assert_eq!((&read.program, read.total), (&task.program, task.total));
         }
         for bad in ["accept", "task|answer", "task|ask 8192", "task|answer many", "task four"] {
             let words: Vec<String> = bad.split('|').map(str::to_owned).collect();

@@ -1,14 +1,14 @@
 #![doc = include_str!("page.md")]
 
-mod quantity;
+pub(crate) mod quantity;
 mod read;
-mod tasks;
+pub(crate) mod tasks;
 
 use slackline_units::{Span, Time};
 
-use crate::{Draw, Step};
+use crate::Draw;
 
-pub(crate) use read::{Guest, read};
+pub(crate) use read::{cost, read};
 
 /// Every key, for people.
 pub const PAGE: &str = include_str!("page.md");
@@ -80,39 +80,9 @@ pub struct Disk {
     pub interrupt: Span,
 }
 
-/// The operating system in a domain.
-#[derive(Clone, Debug)]
-pub struct System {
-    /// What one of each costs it.
-    pub costs: Costs,
-    /// How many packets can wait in each ring that it shares with the driver.
-    pub ring: usize,
-    /// How many connections it can have at once.
-    pub connections: usize,
-    /// How long a task may run when another of its priority waits.
-    pub quantum: Span,
-    /// What runs in it.
-    pub tasks: Vec<Task>,
-}
-
-/// A task of a system.
-#[derive(Clone, Debug)]
-pub struct Task {
-    /// Higher runs first.
-    pub priority: u8,
-    /// Done one after the other, over and over.
-    pub steps: Vec<TaskStep>,
-    /// Whether the first step follows the last.
-    pub repeat: bool,
-    /// After how much CPU time it has done its job and ends; none for never.
-    pub total: Option<Span>,
-}
-
-/// One step of a task.
+/// One step of a program that needs a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum TaskStep {
-    /// What needs no device.
-    Plain(Step),
+pub enum DeviceStep {
     /// Wait for a request from outside, and take it.
     Accept,
     /// Answer the request that was taken last.
@@ -196,9 +166,5 @@ pub enum Way {
     Out,
 }
 
-/// How many systems a scenario may have.
-pub const MOST_SYSTEMS: usize = 10_000;
-/// How many tasks a system may have.
-pub const MOST_TASKS: usize = 10_000;
 /// How much data a full packet carries.
 pub const SEGMENT: u64 = 1448;

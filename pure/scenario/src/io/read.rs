@@ -1,124 +1,25 @@
-//! TOML to devices, driver, systems and clients.
+//! TOML to devices, driver and clients.
 
 use slackline_units::{Span, Time};
 
 use super::quantity::{bytes, rate};
-use super::tasks::{self, Work};
-use super::{Client, ClientKind, Costs, Disk, Driver, Io, Nic, System, Task, Way};
-use super::{MOST_SYSTEMS, MOST_TASKS};
-use crate::domain::{Names, Run};
+use super::{Client, ClientKind, Costs, Disk, Driver, Io, Nic, Way};
+use crate::domain::Names;
 use crate::error::ErrorKind;
-use crate::kinds::{self, KINDS};
+use crate::guest::{MOST_SYSTEMS, MOST_WAITING, RING};
 use crate::table::{Item, Mistake, Table};
-use crate::{Domain, Draw, Program};
+use crate::{Domain, Draw};
 
 const DRIVER_KEYS: &[&str] =
     &["domain", "interrupt", "event", "receive", "send", "request", "idle", "noise", "batch"];
 const NIC_KEYS: &[&str] = &["rate", "ring", "coalesce", "interrupt"];
 const DISK_KEYS: &[&str] = &["rate", "seek", "interrupt"];
-const KERNEL_KEYS: &[&str] =
-    &["event", "receive", "send", "request", "idle", "noise", "ring", "quantum"];
-const TASK_KEYS: &[&str] = &["priority", "work"];
 const CLIENTS: &[&str] = &["httperf", "ab", "ping", "ttcp", "iperf"];
 const WAYS: &[&str] = &["in", "out"];
 
-/// How many packets or requests can wait anywhere.
-const MOST_WAITING: usize = 1 << 16;
-const MOST_CONNECTIONS: usize = 400;
-const RING: usize = 256;
 const SECOND: Span = Span::from_secs(1);
 
-/// What a domain runs: one program on each of its vCPUs, or a system with tasks.
-pub(crate) struct Guest {
-    pub(crate) program: Program,
-    pub(crate) system: Option<System>,
-}
-
-impl Guest {
-    /// Reads `work`, `kernel` and `[[domain.task]]` of a domain.
-    pub(crate) fn read(run: &Run<'_>, table: &Table<'_>, name: &str) -> Result<Guest, Mistake> {
-        let drives = run.driver.is_some_and(|driver| driver == name);
-        let several = table.each("task", "a task")?;
-        let example = "work = { kind = \"spin\" }";
-        let single = match table.get("work") {
-            None if drives || !several.is_empty() => None,
-            // What runs in its stead is not known here; the worst for the others is that it spins.
-            None if table.get("live").is_some() => Some(Read::Program(Program::spin())),
-            _ => Some(work(run, &table.need("work", example)?)?),
-        };
-        let is_plain = table.get("kernel").is_none() && several.is_empty() && !drives;
-        if let (true, Some(Read::Program(program))) = (is_plain, &single) {
-            return Ok(Guest { program: program.clone(), system: None });
-        }
-        let mut all = Work::default();
-        all.add(single, tasks::PRIORITY);
-        for table in several {
-            let table = table.allow(TASK_KEYS)?;
-            let priority = table.maybe("priority", |item| item.count(0..=255))?;
-            let priority = priority.map_or(tasks::PRIORITY, |number| number.to_le_bytes()[0]);
-            all.add(Some(work(run, &table.need("work", example)?)?), priority);
-        }
-        if all.tasks.len() > MOST_TASKS {
-            let tasks = all.tasks.len();
-            return Err(Mistake::new(table.at, ErrorKind::TooManyTasks { tasks }));
-        }
-        let system = system(table.maybe("kernel", |item| item.table("`kernel`"))?, all)?;
-        // Only the simulated host runs systems; whoever asks for a program alone gets an empty one.
-        let program = Program { steps: Vec::new(), repeat: false };
-        Ok(Guest { program, system: Some(system) })
-    }
-}
-
-enum Read {
-    Program(Program),
-    Work(Work),
-}
-
-impl Work {
-    fn add(&mut self, more: Option<Read>, priority: u8) {
-        let more = match more {
-            None => return,
-            Some(Read::Program(program)) => {
-                Work { tasks: vec![Task::plain(&program)], connections: None }
-            }
-            Some(Read::Work(work)) => work,
-        };
-        self.tasks.extend(more.tasks.into_iter().map(|task| Task { priority, ..task }));
-        self.connections = self.connections.or(more.connections);
-    }
-}
-
-fn work(run: &Run<'_>, item: &Item<'_>) -> Result<Read, Mistake> {
-    let table = item.table("work")?;
-    let kind = table.need("kind", "work = { kind = \"spin\" }")?;
-    match KINDS[kind.word(KINDS)?] {
-        kind @ ("web-server" | "echo" | "disk-read" | "send" | "sink" | "compile") => {
-            Ok(Read::Work(tasks::read(kind, &table)?))
-        }
-        kind => Ok(Read::Program(kinds::program(run, item, kind)?)),
-    }
-}
-
-fn system(table: Option<Table<'_>>, work: Work) -> Result<System, Mistake> {
-    let mut system = System {
-        costs: Costs::default(),
-        ring: RING,
-        connections: work.connections.unwrap_or(MOST_CONNECTIONS),
-        quantum: Span::from_ms(100),
-        tasks: work.tasks,
-    };
-    let Some(table) = table else { return Ok(system) };
-    for item in table.allow(KERNEL_KEYS)?.items() {
-        match item.key {
-            "ring" => system.ring = item.count(1..=MOST_WAITING)?,
-            "quantum" => system.quantum = item.some_span()?,
-            _ => cost(&mut system.costs, &item)?,
-        }
-    }
-    Ok(system)
-}
-
-fn cost(costs: &mut Costs, item: &Item<'_>) -> Result<(), Mistake> {
+pub(crate) fn cost(costs: &mut Costs, item: &Item<'_>) -> Result<(), Mistake> {
     match item.key {
         "interrupt" => costs.interrupt = item.span()?,
         "event" => costs.event = item.span()?,
@@ -142,15 +43,14 @@ pub(crate) fn read(
         return Err(Mistake::new(root.at, ErrorKind::TooManySystems { systems }));
     }
     let clients = root.each("client", "a client")?;
-    if root.get("driver").is_none() && systems == 0 && clients.is_empty() {
-        for key in ["nic", "disk"] {
+    let Some(item) = root.get("driver") else {
+        for key in ["nic", "disk", "client"] {
             if let Some(item) = root.get(key) {
                 return Err(missing_driver(item.key_at));
             }
         }
         return Ok(None);
-    }
-    let Some(item) = root.get("driver") else { return Err(missing_driver(root.at)) };
+    };
     let driver = driver(item.table("`driver`")?, domains, names)?;
     let nic = nic(root.maybe("nic", |item| item.table("`nic`"))?)?;
     let disk = disk(root.maybe("disk", |item| item.table("`disk`"))?)?;

@@ -2,32 +2,15 @@
 
 use slackline_units::Span;
 
+use super::DeviceStep;
 use super::quantity::bytes;
-use super::{MOST_TASKS, Task, TaskStep};
+use crate::guest::{MOST_TASKS, Work};
 use crate::table::{Mistake, Table};
-use crate::{Draw, Program, Step};
+use crate::{Draw, Program, Step, Task};
 
-/// The priority of a task that says none.
-pub(crate) const PRIORITY: u8 = 100;
-
-/// What the work of a domain asks of its system.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Work {
-    pub(crate) tasks: Vec<Task>,
-    pub(crate) connections: Option<usize>,
-}
-
-impl Task {
-    fn repeat(steps: Vec<TaskStep>) -> Task {
-        Task { priority: PRIORITY, steps, repeat: true, total: None }
-    }
-
-    /// A program that needs no devices.
-    pub(crate) fn plain(program: &Program) -> Task {
-        let steps = program.steps.iter().copied().map(TaskStep::Plain).collect();
-        Task { priority: PRIORITY, steps, repeat: program.repeat, total: None }
-    }
-}
+/// All of them.
+pub(crate) const DEVICE_KINDS: &[&str] =
+    &["web-server", "echo", "disk-read", "send", "sink", "compile"];
 
 /// Reads work of a kind that needs a system with devices.
 pub(crate) fn read(kind: &str, table: &Table<'_>) -> Result<Work, Mistake> {
@@ -35,20 +18,26 @@ pub(crate) fn read(kind: &str, table: &Table<'_>) -> Result<Work, Mistake> {
         "web-server" => web_server(table),
         "echo" => {
             let table = table.allow(&["kind", "each"])?;
-            let steps = vec![TaskStep::Accept, each(&table)?, TaskStep::Answer { bytes: 1 }];
-            Ok(Work { tasks: vec![Task::repeat(steps)], connections: None })
+            let steps = vec![
+                Step::Device(DeviceStep::Accept),
+                each(&table)?,
+                Step::Device(DeviceStep::Answer { bytes: 1 }),
+            ];
+            Ok(Work { tasks: vec![repeating(steps)], connections: None })
         }
         "disk-read" => {
             let table = table.allow(&["kind", "each", "block", "readers"])?;
             let block = bytes(&table.need("block", "block = \"128KiB\"")?)?;
             let readers = table.maybe("readers", |item| item.count(1..=MOST_TASKS))?.unwrap_or(1);
-            let task = Task::repeat(vec![each(&table)?, TaskStep::Read { bytes: block }]);
+            let task =
+                repeating(vec![each(&table)?, Step::Device(DeviceStep::Read { bytes: block })]);
             Ok(Work { tasks: vec![task; readers], connections: None })
         }
         "send" => {
             let table = table.allow(&["kind", "each", "block"])?;
             let block = bytes(&table.need("block", "block = \"8KiB\"")?)?;
-            let task = Task::repeat(vec![each(&table)?, TaskStep::Send { bytes: block }]);
+            let task =
+                repeating(vec![each(&table)?, Step::Device(DeviceStep::Send { bytes: block })]);
             Ok(Work { tasks: vec![task], connections: None })
         }
         "sink" => table.allow(&["kind"]).map(|_| Work::default()),
@@ -61,12 +50,12 @@ fn web_server(table: &Table<'_>) -> Result<Work, Mistake> {
     let response = bytes(&table.need("response", "response = \"10KiB\"")?)?;
     let processes = table.maybe("processes", |item| item.count(1..=MOST_TASKS))?.unwrap_or(1);
     let connections = table.maybe("connections", |item| item.count(1..=MOST_TASKS))?;
-    let mut steps = vec![TaskStep::Accept, each(&table)?];
+    let mut steps = vec![Step::Device(DeviceStep::Accept), each(&table)?];
     if let Some(bytes) = table.maybe("read", |item| bytes(&item))? {
-        steps.push(TaskStep::Read { bytes });
+        steps.push(Step::Device(DeviceStep::Read { bytes }));
     }
-    steps.push(TaskStep::Answer { bytes: response });
-    Ok(Work { tasks: vec![Task::repeat(steps); processes], connections })
+    steps.push(Step::Device(DeviceStep::Answer { bytes: response }));
+    Ok(Work { tasks: vec![repeating(steps); processes], connections })
 }
 
 /// Bursts of computing between reads from a file server.
@@ -76,12 +65,16 @@ fn compile(table: &Table<'_>) -> Result<Work, Mistake> {
     let bytes = bytes(&table.need("read", "read = \"8KiB\"")?)?;
     let wait = table.maybe("wait", |item| item.draw())?.unwrap_or(Draw::Fixed(Span::ZERO));
     let total = table.maybe("total", |item| item.some_span())?;
-    let mut task = Task::repeat(vec![each(&table)?, TaskStep::Ask { bytes, wait }]);
+    let mut task = repeating(vec![each(&table)?, Step::Device(DeviceStep::Ask { bytes, wait })]);
     task.total = total.map(|total| total / jobs as u64);
     Ok(Work { tasks: vec![task; jobs], connections: None })
 }
 
-fn each(table: &Table<'_>) -> Result<TaskStep, Mistake> {
+fn each(table: &Table<'_>) -> Result<Step, Mistake> {
     let each = table.need("each", "each = \"300us\"")?.some_draw()?;
-    Ok(TaskStep::Plain(Step::Compute(each)))
+    Ok(Step::Compute(each))
+}
+
+fn repeating(steps: Vec<Step>) -> Task {
+    Task::new(Program { steps, repeat: true })
 }

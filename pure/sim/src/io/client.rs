@@ -6,10 +6,11 @@ use slackline_scenario::io::{ClientKind, SEGMENT, Way};
 use slackline_scenario::{Stream as Draws, io};
 use slackline_units::{Span, Time};
 
+use super::Io;
 use super::flow::packets;
 use super::packet::{Packet, Says};
-use super::{Io, SystemId};
-use crate::queue::{Event, Queue};
+use crate::guest::{Context, SystemId};
+use crate::queue::Event;
 
 /// When a client that says nothing else tries again to connect.
 const RETRY: Span = Span::from_secs(3);
@@ -101,82 +102,82 @@ impl<'a> Client<'a> {
 
 impl Io<'_> {
     /// A client begins when the domain it talks to joins, or when its own time has come.
-    pub(super) fn start_client(&mut self, client: usize, queue: &mut Queue) {
+    pub(super) fn start_client(&mut self, client: usize, context: &mut Context<'_, '_>) {
         let this = &mut self.clients[client];
-        if this.spec.from > self.now {
-            queue.push(this.spec.from, Event::Client, client);
+        if this.spec.from > context.now {
+            context.queue.push(this.spec.from, Event::Client, client);
             return;
         }
         this.has_begun = true;
         match this.spec.kind {
             ClientKind::Open { every, .. } => {
-                let first = self.now.after(this.asks.draw(&every));
-                queue.push(first, Event::Client, client);
+                let first = context.now.after(this.asks.draw(&every));
+                context.queue.push(first, Event::Client, client);
             }
             ClientKind::Closed { at_once } => {
                 for _ in 0..at_once {
-                    self.open(client, queue);
+                    self.open(client, context);
                 }
             }
-            ClientKind::Ping { .. } => self.act(client, queue),
+            ClientKind::Ping { .. } => self.act(client, context),
             ClientKind::Stream { way, .. } => {
                 let system = this.system;
-                let packet = self.flows.open(client, system, self.now);
+                let packet = self.flows.open(client, system, context.now);
                 self.clients[client].stream.packet = Some(packet);
                 match way {
-                    Way::In => self.pump(packet, 0, queue),
-                    Way::Out => self.send_stream(system, client, queue),
+                    Way::In => self.pump(packet, 0, context),
+                    Way::Out => self.send_stream(system, client, context),
                 }
             }
         }
     }
 
-    fn open(&mut self, client: usize, queue: &mut Queue) -> Packet {
-        let packet = self.flows.open(client, self.clients[client].system, self.now);
-        self.emit(packet, queue);
+    fn open(&mut self, client: usize, context: &mut Context<'_, '_>) -> Packet {
+        let packet = self.flows.open(client, self.clients[client].system, context.now);
+        self.emit(packet, context);
         packet
     }
 
     /// It is time for a client to do something.
-    pub(super) fn act(&mut self, client: usize, queue: &mut Queue) {
+    pub(super) fn act(&mut self, client: usize, context: &mut Context<'_, '_>) {
         if !self.clients[client].has_begun {
-            return self.start_client(client, queue);
+            return self.start_client(client, context);
         }
-        if self.clients[client].is_over(self.now) {
+        if self.clients[client].is_over(context.now) {
             return;
         }
         match self.clients[client].spec.kind {
             ClientKind::Open { every, timeout, .. } => {
-                let packet = self.open(client, queue);
+                let packet = self.open(client, context);
                 let this = &mut self.clients[client];
-                let until = self.now.after(timeout);
+                let until = context.now.after(timeout);
                 if this.expiries.is_empty() {
-                    queue.push(until, Event::Expire, client);
+                    context.queue.push(until, Event::Expire, client);
                 }
                 this.expiries.push_back((until, packet));
-                let next = self.now.after(this.asks.draw(&every));
-                queue.push(next, Event::Client, client);
+                let next = context.now.after(this.asks.draw(&every));
+                context.queue.push(next, Event::Client, client);
             }
             ClientKind::Closed { .. } => {}
             ClientKind::Ping { .. } => {
-                let packet = self.flows.open(client, self.clients[client].system, self.now);
-                self.emit(packet.saying(Says::Ping), queue);
+                let packet = self.flows.open(client, self.clients[client].system, context.now);
+                self.emit(packet.saying(Says::Ping), context);
             }
             ClientKind::Stream { .. } => {
                 self.clients[client].stream.is_pacing = false;
                 if let Some(packet) = self.clients[client].stream.packet {
-                    self.pump(packet, 0, queue);
+                    self.pump(packet, 0, context);
                 }
             }
         }
     }
 
     /// A client gives up on the connection that it has waited for longest.
-    pub(super) fn expire(&mut self, client: usize, queue: &mut Queue) {
+    pub(super) fn expire(&mut self, client: usize, context: &mut Context<'_, '_>) {
         let this = &mut self.clients[client];
         let Some((_, packet)) = this.expiries.pop_front() else { return };
         if let Some(&(next, _)) = this.expiries.front() {
-            queue.push(next, Event::Expire, client);
+            context.queue.push(next, Event::Expire, client);
         }
         if !self.flows.is_current(packet) {
             return;
@@ -186,23 +187,28 @@ impl Io<'_> {
             return; // It has been answered, and is being closed.
         }
         if flow.is_accepted {
-            self.emit(packet.saying(Says::Close), queue);
+            self.emit(packet.saying(Says::Close), context);
         } else {
             self.flows.close(packet.flow);
         }
     }
 
     /// A client has been answered, and asks again if that is its way.
-    pub(super) fn ask_again(&mut self, client: usize, packet: Packet, queue: &mut Queue) {
+    pub(super) fn ask_again(
+        &mut self,
+        client: usize,
+        packet: Packet,
+        context: &mut Context<'_, '_>,
+    ) {
         match self.clients[client].spec.kind {
-            ClientKind::Closed { .. } if self.clients[client].is_over(self.now) => {}
+            ClientKind::Closed { .. } if self.clients[client].is_over(context.now) => {}
             ClientKind::Closed { .. } => {
-                self.open(client, queue);
+                self.open(client, context);
             }
             ClientKind::Ping { every } => {
-                let next = self.flows.of(packet).began.after(every).max(self.now);
+                let next = self.flows.of(packet).began.after(every).max(context.now);
                 self.flows.close(packet.flow);
-                queue.push(next, Event::Client, client);
+                context.queue.push(next, Event::Client, client);
             }
             ClientKind::Open { .. } | ClientKind::Stream { .. } => {}
         }
@@ -210,11 +216,11 @@ impl Io<'_> {
 
     /// The client's end of a stream in: so many packets have been acknowledged; it sends what its
     /// window and its pace let it.
-    pub(super) fn pump(&mut self, packet: Packet, acknowledged: u8, queue: &mut Queue) {
+    pub(super) fn pump(&mut self, packet: Packet, acknowledged: u8, context: &mut Context<'_, '_>) {
         let client = self.flows.of(packet).client;
         let ClientKind::Stream { gap, .. } = self.clients[client].spec.kind else { return };
         self.clients[client].stream.outstanding -= u32::from(acknowledged);
-        if self.clients[client].is_over(self.now) {
+        if self.clients[client].is_over(context.now) {
             return;
         }
         loop {
@@ -222,14 +228,14 @@ impl Io<'_> {
             if stream.outstanding >= stream.window || stream.is_pacing {
                 return;
             }
-            if stream.next > self.now {
+            if stream.next > context.now {
                 stream.is_pacing = true;
-                queue.push(stream.next, Event::Client, client);
+                context.queue.push(stream.next, Event::Client, client);
                 return;
             }
-            stream.next = self.now.after(gap);
+            stream.next = context.now.after(gap);
             stream.outstanding += 1;
-            self.emit(packet.saying(Says::Stream), queue);
+            self.emit(packet.saying(Says::Stream), context);
         }
     }
 }

@@ -11,11 +11,12 @@ use slackline_scenario::io;
 use slackline_trace::{Record, Service};
 use slackline_units::Span;
 
+use super::Io;
+use super::frontend::Duty;
 use super::nic::{DiskRead, Interrupts};
 use super::packet::Packet;
-use super::system::{Doing, Item};
-use super::{Io, SystemId};
-use crate::queue::{Event, Queue};
+use crate::guest::{Context, SystemId};
+use crate::queue::Event;
 
 pub(super) struct Driver {
     pub(super) spec: io::Driver,
@@ -62,9 +63,9 @@ impl Driver {
 
 impl Io<'_> {
     /// A packet has come to the card.
-    pub(super) fn arrive(&mut self, packet: Packet, queue: &mut Queue) {
+    pub(super) fn arrive(&mut self, packet: Packet, context: &mut Context<'_, '_>) {
         if self.nic.ring.len() >= self.nic.spec.ring {
-            self.lose(packet, queue);
+            self.lose(packet, context);
             return;
         }
         self.nic.ring.push_back(packet);
@@ -72,138 +73,134 @@ impl Io<'_> {
             return;
         }
         if self.nic.spec.coalesce.is_zero() {
-            self.interrupt();
+            self.interrupt(context);
         } else {
             self.nic.interrupts = Interrupts::Held;
-            queue.push(self.now.after(self.nic.spec.coalesce), Event::Interrupt, 0);
+            context.queue.push(context.now.after(self.nic.spec.coalesce), Event::Interrupt, 0);
         }
     }
 
     /// The card interrupts.
-    pub(super) fn interrupt(&mut self) {
+    pub(super) fn interrupt(&mut self, context: &mut Context<'_, '_>) {
         self.nic.interrupts = Interrupts::Off;
-        self.interrupted(self.nic.spec.interrupt);
+        self.interrupted(self.nic.spec.interrupt, context);
     }
 
     /// The disk interrupts.
-    pub(super) fn disk_interrupt(&mut self) {
-        self.interrupted(self.disk.spec.interrupt);
+    pub(super) fn disk_interrupt(&mut self, context: &mut Context<'_, '_>) {
+        self.interrupted(self.disk.spec.interrupt, context);
     }
 
-    fn interrupted(&mut self, cost: Span) {
+    fn interrupted(&mut self, cost: Span, context: &mut Context<'_, '_>) {
         self.driver.is_interrupted = true;
         if !cost.is_zero() {
-            let driver = self.systems[usize::from(self.driver.system)].first();
-            self.effects.steal(driver, cost);
+            let driver = context.systems.first(self.driver.system);
+            context.systems.effects.stolen.push((driver, cost));
         }
-        self.alert(self.driver.system);
+        context.systems.alert(self.driver.system);
     }
 
     /// A guest has put something in one of its rings: the driver is told, unless it knows.
-    pub(super) fn tell_driver(&mut self, guest: SystemId) {
-        let system = &mut self.systems[usize::from(guest)];
-        if std::mem::replace(&mut system.driver_knows, true) {
+    pub(super) fn tell_driver(&mut self, guest: SystemId, context: &mut Context<'_, '_>) {
+        let frontend = &mut self.frontends[usize::from(guest)];
+        if std::mem::replace(&mut frontend.driver_knows, true) {
             return;
         }
         self.driver.calls.push_back(guest);
         self.driver.is_told = true;
         self.driver.service(guest).events += 1;
-        self.alert(self.driver.system);
+        context.systems.alert(self.driver.system);
     }
 
     /// The driver has something for a guest: it is told, unless it knows.
-    fn tell_guest(&mut self, guest: SystemId) {
-        let system = &mut self.systems[usize::from(guest)];
-        if std::mem::replace(&mut system.is_told, true) {
+    fn tell_guest(&mut self, guest: SystemId, context: &mut Context<'_, '_>) {
+        let frontend = &mut self.frontends[usize::from(guest)];
+        if std::mem::replace(&mut frontend.is_told, true) {
             return;
         }
         self.driver.service(guest).events += 1;
-        self.alert(guest);
+        context.systems.alert(guest);
     }
 
-    /// What the driver does next for others.
+    /// What the driver does next for others; how long that takes.
     #[inline(always)]
-    pub(super) fn choose_service(&mut self) -> Option<Item> {
-        let costs = self.driver.spec.costs;
+    pub(super) fn choose_service(&mut self, context: &mut Context<'_, '_>) -> Option<Span> {
+        let (duty, cost) = self.next_service()?;
+        let id = self.driver.system;
+        self.frontends[usize::from(id)].duty = duty;
+        Some(context.systems.vary(id, cost, self.driver.spec.costs.noise_ppm))
+    }
+
+    /// What that is, and what it costs.
+    #[inline(always)]
+    fn next_service(&mut self) -> Option<(Duty, Span)> {
         let driver = &mut self.driver;
+        let costs = &driver.spec.costs;
         if std::mem::take(&mut driver.is_interrupted) && !costs.interrupt.is_zero() {
-            return Some(Item {
-                doing: Doing::Interrupt,
-                cost: self.vary_service(costs.interrupt),
-            });
+            return Some((Duty::Interrupt, costs.interrupt));
         }
         if std::mem::take(&mut driver.is_told) && !costs.event.is_zero() {
-            return Some(Item { doing: Doing::Told, cost: self.vary_service(costs.event) });
+            return Some((Duty::Told, costs.event));
         }
         if self.nic.interrupts == Interrupts::Off {
             if let Some(packet) = self.nic.ring.pop_front() {
-                return Some(Item {
-                    doing: Doing::Take(packet),
-                    cost: self.vary_service(costs.receive),
-                });
+                return Some((Duty::Take(packet), costs.receive));
             }
             self.nic.interrupts = Interrupts::On;
         }
         if let Some(read) = self.disk.done.pop_front() {
-            self.driver.read = Some(read);
-            return Some(Item { doing: Doing::TakeRead, cost: self.vary_service(costs.request) });
+            driver.read = Some(read);
+            return Some((Duty::TakeRead, costs.request));
         }
-        let guest = self.driver.calls.pop_front()?;
-        let system = &mut self.systems[usize::from(guest)];
-        if let Some(read) = system.reads.pop_front() {
-            self.driver.read = Some(read);
-            return Some(Item { doing: Doing::PassRead, cost: self.vary_service(costs.request) });
+        let guest = driver.calls.pop_front()?;
+        if let Some(read) = self.frontends[usize::from(guest)].reads.pop_front() {
+            driver.read = Some(read);
+            return Some((Duty::PassRead, costs.request));
         }
-        Some(Item { doing: Doing::Pass(guest), cost: self.vary_service(costs.send) })
-    }
-
-    #[inline(always)]
-    fn vary_service(&mut self, cost: Span) -> Span {
-        let ppm = self.driver.spec.costs.noise_ppm;
-        self.systems[usize::from(self.driver.system)].vary_by(cost, ppm)
+        Some((Duty::Pass(guest), costs.send))
     }
 
     /// The driver has done something for others.
     #[inline(always)]
-    pub(super) fn finish_driver(&mut self, doing: Doing, cost: Span, queue: &mut Queue) {
-        match doing {
-            Doing::Take(packet) => {
+    pub(super) fn finish_driver(&mut self, duty: Duty, cost: Span, context: &mut Context<'_, '_>) {
+        match duty {
+            Duty::Take(packet) => {
                 let system = self.flows.system(packet);
                 let service = self.driver.service(system);
                 service.used += cost;
                 service.received += 1;
                 if system == self.driver.system {
-                    self.receive(system, packet, queue);
+                    self.receive(system, packet, context);
                 } else {
                     self.driver.batch.push(packet);
                 }
                 if self.nic.ring.is_empty() || self.driver.batch.len() >= self.driver.spec.batch {
-                    self.hand_over(queue);
+                    self.hand_over(context);
                 }
             }
-            Doing::Pass(guest) => {
+            Duty::Pass(guest) => {
                 let service = self.driver.service(guest);
                 service.used += cost;
                 service.sent += 1;
-                let ring = &mut self.systems[usize::from(guest)].ring;
+                let ring = &mut self.frontends[usize::from(guest)].ring;
                 let packet = ring.pop_front().expect("there was a packet in the ring");
-                self.put_on_wire(packet, queue);
-                self.call_again(guest);
+                self.put_on_wire(packet, context);
+                self.call_again(guest, context);
             }
-            Doing::PassRead => {
+            Duty::PassRead => {
                 let Some(read) = self.driver.read.take() else { return };
                 self.driver.service(read.system).used += cost;
-                let done = self.disk.ask(read, self.now);
-                queue.extend(done, Event::Disk);
-                self.call_again(read.system);
+                let done = self.disk.ask(read, context.now);
+                context.queue.extend(done, Event::Disk);
+                self.call_again(read.system, context);
             }
-            Doing::TakeRead => {
+            Duty::TakeRead => {
                 let Some(read) = self.driver.read.take() else { return };
                 let service = self.driver.service(read.system);
                 service.used += cost;
                 service.requests += 1;
-                self.systems[usize::from(read.system)].read.push_back(read);
-                self.tell_guest(read.system);
+                self.frontends[usize::from(read.system)].read.push_back(read);
+                self.tell_guest(read.system, context);
             }
             _ => {}
         }
@@ -211,51 +208,52 @@ impl Io<'_> {
 
     /// Puts a guest behind the others if there is more in its rings. Who waits for room in a ring
     /// is told when it is empty.
-    fn call_again(&mut self, guest: SystemId) {
-        let system = &mut self.systems[usize::from(guest)];
-        if !system.ring.is_empty() || !system.reads.is_empty() {
+    fn call_again(&mut self, guest: SystemId, context: &mut Context<'_, '_>) {
+        let frontend = &mut self.frontends[usize::from(guest)];
+        if !frontend.ring.is_empty() || !frontend.reads.is_empty() {
             self.driver.calls.push_back(guest);
             return;
         }
-        system.driver_knows = false;
-        if !system.out.is_empty() || !system.asking.is_empty() {
-            self.tell_guest(guest);
+        frontend.driver_knows = false;
+        if !frontend.out.is_empty() || !frontend.asking.is_empty() {
+            self.tell_guest(guest, context);
         }
     }
 
     /// Hands a batch of packets over, each guest's with one event.
-    fn hand_over(&mut self, queue: &mut Queue) {
+    fn hand_over(&mut self, context: &mut Context<'_, '_>) {
         let mut batch = std::mem::take(&mut self.driver.batch);
         for packet in batch.drain(..) {
             let id = self.flows.system(packet);
-            let system = &mut self.systems[usize::from(id)];
-            if !system.is_here() || system.received.len() >= system.spec.ring {
-                self.lose(packet, queue);
+            let frontend = &mut self.frontends[usize::from(id)];
+            let has_room = frontend.received.len() < frontend.spec.ring;
+            if !context.systems.is_here(id) || !has_room {
+                self.lose(packet, context);
                 continue;
             }
-            system.received.push_back(packet);
-            self.tell_guest(id);
+            frontend.received.push_back(packet);
+            self.tell_guest(id, context);
         }
         self.driver.batch = batch;
         if self.nic.ring.is_empty() {
-            self.catch_up(self.driver.system, queue);
+            self.catch_up(self.driver.system, context);
         }
     }
 
     /// The card sends a packet.
-    pub(super) fn put_on_wire(&mut self, packet: Packet, queue: &mut Queue) {
-        let sent = self.nic.wire_out(packet, self.now);
+    pub(super) fn put_on_wire(&mut self, packet: Packet, context: &mut Context<'_, '_>) {
+        let sent = self.nic.wire_out(packet, context.now);
         let there = sent.after(self.delay_of(packet));
-        queue.push(there, Event::Reach, self.flights.add(packet));
+        context.queue.push(there, Event::Reach, self.flights.add(packet));
     }
 
     /// Tells the trace what the driver has done for whom.
-    pub(super) fn tell_service(&mut self) {
-        let by = self.systems[usize::from(self.driver.system)].first();
+    pub(super) fn tell_service(&mut self, context: &mut Context<'_, '_>) {
+        let by = context.systems.first(self.driver.system);
         while let Some(id) = self.driver.served.pop() {
             let service = std::mem::take(&mut self.driver.service[usize::from(id)]);
-            let of = self.systems[usize::from(id)].first();
-            self.effects.record(Record::Served { at: self.now, by, of, service });
+            let of = context.systems.first(id);
+            context.systems.record(Record::Served { at: context.now, by, of, service });
         }
     }
 }

@@ -11,9 +11,10 @@ use slackline_scenario::io::{SEGMENT, Way};
 use slackline_trace::Record;
 use slackline_units::{Span, Time};
 
+use super::Io;
 use super::packet::{Packet, Says};
-use super::{Io, SystemId};
-use crate::queue::{Event, Queue};
+use crate::guest::{Context, SystemId, TaskOf};
+use crate::queue::Event;
 
 /// How many packets of an answer are sent before the first is acknowledged.
 const FIRST: u32 = 3;
@@ -31,6 +32,7 @@ pub(super) struct Flow {
     pub(super) system: SystemId,
     /// Who is outside; `A_TASK` for the server that a task asks.
     pub(super) client: usize,
+    /// Who asks, or has answered.
     pub(super) task: u16,
     /// The client still waits for the answer.
     pub(super) is_wanted: bool,
@@ -40,7 +42,9 @@ pub(super) struct Flow {
     pub(super) began: Time,
     /// Packets of the answer that have not been sent, and those that have not come.
     unsent: u32,
-    expected: u32,
+    pub(super) expected: u32,
+    /// How long the server that a task asks takes to answer.
+    pub(super) wait: Span,
 }
 
 /// All connections, by a small number; memory is used again.
@@ -62,6 +66,7 @@ impl Flows {
             began,
             unsent: 0,
             expected: 0,
+            wait: Span::ZERO,
         };
         let number = self.free.pop().unwrap_or_else(|| {
             self.flows.push(flow);
@@ -107,154 +112,158 @@ pub(super) fn packets(bytes: u64) -> u32 {
 
 impl Io<'_> {
     /// A system makes something of a packet that it has received.
-    pub(super) fn receive(&mut self, id: SystemId, packet: Packet, queue: &mut Queue) {
+    pub(super) fn receive(&mut self, id: SystemId, packet: Packet, context: &mut Context<'_, '_>) {
         if !self.flows.is_current(packet) {
             return;
         }
-        let system = &mut self.systems[usize::from(id)];
+        let frontend = &mut self.frontends[usize::from(id)];
         let flow = self.flows.of(packet);
         match packet.says {
-            Says::Open if system.connections >= system.spec.connections => {
-                self.lose(packet, queue);
+            Says::Open if frontend.connections >= frontend.spec.connections => {
+                self.lose(packet, context);
             }
             Says::Open => {
-                system.connections += 1;
+                frontend.connections += 1;
                 flow.is_accepted = true;
-                self.send(id, packet.saying(Says::Opened), queue);
+                self.send(id, packet.saying(Says::Opened), context);
             }
-            Says::Request => self.ask_task(id, packet, queue),
-            Says::Ping if system.tasks.is_empty() => {
-                self.send(id, packet.saying(Says::Pong), queue);
+            Says::Request => self.ask_task(id, packet, context),
+            Says::Ping if frontend.taken.is_empty() => {
+                self.send(id, packet.saying(Says::Pong), context);
             }
-            Says::Ping => self.ask_task(id, packet, queue),
-            Says::Ack => self.send_data(id, (packet, THEN), queue),
+            Says::Ping => self.ask_task(id, packet, context),
+            Says::Ack => self.send_data(id, (packet, THEN), context),
             Says::Close => {
                 if std::mem::take(&mut flow.is_accepted) {
-                    system.connections -= 1;
+                    frontend.connections -= 1;
                 }
-                self.send(id, packet.saying(Says::Closed), queue);
+                self.send(id, packet.saying(Says::Closed), context);
             }
             Says::Told => {
-                system.moved += SEGMENT;
+                frontend.moved += SEGMENT;
                 flow.expected -= 1;
                 if flow.expected == 0 {
                     let task = flow.task;
                     self.flows.close(packet.flow);
-                    self.go_on_with_task(id, task, queue);
+                    context.go_on(TaskOf { system: id, task }, self);
                 }
             }
-            Says::Stream => self.receive_stream(id, packet, queue),
-            Says::StreamAck(count) => self.acknowledged(id, (packet, count), queue),
+            Says::Stream => self.receive_stream(id, packet, context),
+            Says::StreamAck(count) => self.acknowledged(id, (packet, count), context),
             _ => {}
         }
     }
 
     /// A request goes to a task that waits for one, or waits for a task.
-    fn ask_task(&mut self, id: SystemId, packet: Packet, queue: &mut Queue) {
-        let system = &mut self.systems[usize::from(id)];
-        system.requests.push_back(packet);
-        if let Some(task) = system.acceptors.pop_front() {
-            self.go_on_with_task(id, task, queue);
+    fn ask_task(&mut self, id: SystemId, packet: Packet, context: &mut Context<'_, '_>) {
+        let frontend = &mut self.frontends[usize::from(id)];
+        frontend.requests.push_back(packet);
+        if let Some(task) = frontend.acceptors.pop_front() {
+            context.go_on(TaskOf { system: id, task }, self);
         }
     }
 
     /// A system sends a packet: it costs it something, unless it is the driver and that is free.
-    pub(super) fn send(&mut self, id: SystemId, packet: Packet, queue: &mut Queue) {
-        let system = &mut self.systems[usize::from(id)];
-        if id == self.driver.system && system.spec.costs.send.is_zero() {
-            self.put_on_wire(packet, queue);
+    pub(super) fn send(&mut self, id: SystemId, packet: Packet, context: &mut Context<'_, '_>) {
+        let frontend = &mut self.frontends[usize::from(id)];
+        if id == self.driver.system && frontend.spec.costs.send.is_zero() {
+            self.put_on_wire(packet, context);
         } else {
-            system.out.push_back(packet);
+            frontend.out.push_back(packet);
         }
     }
 
     /// A task answers a request.
     pub(super) fn answer(
         &mut self,
-        id: SystemId,
+        TaskOf { system: id, task }: TaskOf,
         (request, bytes): (Packet, u64),
-        queue: &mut Queue,
+        context: &mut Context<'_, '_>,
     ) {
         if !self.flows.is_current(request) {
             return;
         }
+        self.flows.of(request).task = task;
         if request.says == Says::Ping {
-            self.send(id, request.saying(Says::Pong), queue);
+            self.send(id, request.saying(Says::Pong), context);
             return;
         }
         let flow = self.flows.of(request);
         flow.unsent = packets(bytes);
         flow.expected = flow.unsent;
-        self.send_data(id, (request, FIRST), queue);
+        self.send_data(id, (request, FIRST), context);
     }
 
-    fn send_data(&mut self, id: SystemId, (packet, most): (Packet, u32), queue: &mut Queue) {
+    fn send_data(
+        &mut self,
+        id: SystemId,
+        (packet, most): (Packet, u32),
+        context: &mut Context<'_, '_>,
+    ) {
         let flow = self.flows.of(packet);
         let count = flow.unsent.min(most);
         flow.unsent -= count;
         for _ in 0..count {
-            self.send(id, packet.saying(Says::Data), queue);
+            self.send(id, packet.saying(Says::Data), context);
         }
     }
 
     /// A packet has reached who is outside.
-    pub(super) fn reach(&mut self, packet: Packet, queue: &mut Queue) {
+    pub(super) fn reach(&mut self, packet: Packet, context: &mut Context<'_, '_>) {
         if !self.flows.is_current(packet) {
             return;
         }
         match packet.says {
             Says::Opened if self.flows.of(packet).is_wanted => {
-                self.emit(packet.saying(Says::Confirmed), queue);
-                self.emit(packet.saying(Says::Request), queue);
+                self.emit(packet.saying(Says::Confirmed), context);
+                self.emit(packet.saying(Says::Request), context);
             }
             Says::Data => {
                 let flow = self.flows.of(packet);
                 flow.expected -= 1;
                 if flow.expected > 0 {
-                    self.emit(packet.saying(Says::Ack), queue);
+                    self.emit(packet.saying(Says::Ack), context);
                 } else if std::mem::take(&mut flow.is_wanted) {
-                    self.answered(packet, queue);
-                    self.emit(packet.saying(Says::Close), queue);
+                    self.answered(packet, context);
+                    self.emit(packet.saying(Says::Close), context);
                 }
             }
             Says::Closed => self.flows.close(packet.flow),
-            Says::Pong => self.answered(packet, queue),
+            Says::Pong => self.answered(packet, context),
             Says::Ask => {
                 let flow = self.flows.of(packet);
-                let task =
-                    &mut self.systems[usize::from(flow.system)].tasks[usize::from(flow.task)];
-                let (count, wait) = task.question();
-                flow.expected = count;
-                let then = self.now.after(wait);
-                for _ in 0..count {
+                let then = context.now.after(flow.wait);
+                for _ in 0..flow.expected {
                     let told = self.flights.add(packet.saying(Says::Told));
-                    queue.push(then, Event::Emit, told);
+                    context.queue.push(then, Event::Emit, told);
                 }
             }
-            Says::Stream => self.take_stream(packet, queue),
-            Says::StreamAck(count) => self.pump(packet, count, queue),
+            Says::Stream => self.take_stream(packet, context),
+            Says::StreamAck(count) => self.pump(packet, count, context),
             _ => {}
         }
     }
 
     /// A client has its answer.
-    fn answered(&mut self, packet: Packet, queue: &mut Queue) {
+    fn answered(&mut self, packet: Packet, context: &mut Context<'_, '_>) {
         let flow = self.flows.of(packet);
-        let vcpu = self.systems[usize::from(flow.system)].first();
-        let (released, deadline, done) = (flow.began, Time::NEVER, self.now);
-        self.effects.record(Record::Job { vcpu, task: None, released, deadline, done });
+        let vcpu = context.systems.first(flow.system);
+        let tasks = &self.frontends[usize::from(flow.system)].spec.tasks;
+        let task = tasks.get(usize::from(flow.task)).and_then(|task| task.id);
+        let (released, deadline, done) = (flow.began, Time::NEVER, context.now);
+        context.systems.record(Record::Job { vcpu, task, released, deadline, done });
         let client = flow.client;
-        self.ask_again(client, packet, queue);
+        self.ask_again(client, packet, context);
     }
 
     /// A packet to the host got lost; its sender finds out and sends it again.
-    pub(super) fn lose(&mut self, packet: Packet, queue: &mut Queue) {
+    pub(super) fn lose(&mut self, packet: Packet, context: &mut Context<'_, '_>) {
         if !self.flows.is_current(packet) {
             return;
         }
         let client = self.flows.of(packet).client;
         let again = if packet.says == Says::Open { self.clients[client].retry() } else { AGAIN };
-        queue.push(self.now.after(again), Event::Emit, self.flights.add(packet));
+        context.queue.push(context.now.after(again), Event::Emit, self.flights.add(packet));
     }
 
     /// How long this packet takes from the wire to who is outside, or back.
@@ -267,59 +276,69 @@ impl Io<'_> {
     }
 
     /// Who is outside sends a packet.
-    pub(super) fn emit(&mut self, packet: Packet, queue: &mut Queue) {
-        let sent = self.nic.wire_in(packet, self.now);
+    pub(super) fn emit(&mut self, packet: Packet, context: &mut Context<'_, '_>) {
+        let sent = self.nic.wire_in(packet, context.now);
         let there = sent.after(self.delay_of(packet));
-        queue.push(there, Event::Arrive, self.flights.add(packet));
+        context.queue.push(there, Event::Arrive, self.flights.add(packet));
     }
 
     /// A packet of a stream has come to a system.
-    fn receive_stream(&mut self, id: SystemId, packet: Packet, queue: &mut Queue) {
+    fn receive_stream(&mut self, id: SystemId, packet: Packet, context: &mut Context<'_, '_>) {
         let client = self.flows.of(packet).client;
         let stream = &mut self.clients[client].stream;
         stream.unacknowledged += 1;
         let count = stream.unacknowledged;
-        let system = &mut self.systems[usize::from(id)];
-        system.moved += SEGMENT;
+        let frontend = &mut self.frontends[usize::from(id)];
+        frontend.moved += SEGMENT;
         if count >= 2 {
             stream.unacknowledged = 0;
-            self.send(id, packet.saying(Says::StreamAck(count)), queue);
+            self.send(id, packet.saying(Says::StreamAck(count)), context);
         } else {
-            system.lagging.push(client);
+            frontend.lagging.push(client);
         }
     }
 
     /// Nothing more has come: what has not been acknowledged is.
-    pub(super) fn catch_up(&mut self, id: SystemId, queue: &mut Queue) {
-        while let Some(client) = self.systems[usize::from(id)].lagging.pop() {
+    pub(super) fn catch_up(&mut self, id: SystemId, context: &mut Context<'_, '_>) {
+        while let Some(client) = self.frontends[usize::from(id)].lagging.pop() {
             let stream = &mut self.clients[client].stream;
             let count = std::mem::take(&mut stream.unacknowledged);
             if let (Some(packet), 1..) = (stream.packet, count) {
-                self.send(id, packet.saying(Says::StreamAck(count)), queue);
+                self.send(id, packet.saying(Says::StreamAck(count)), context);
             }
         }
-        self.tell_moved(id);
+        self.tell_moved(id, context);
     }
 
     /// Tells the trace what data has come or gone.
-    pub(super) fn tell_moved(&mut self, id: SystemId) {
-        let system = &mut self.systems[usize::from(id)];
-        let bytes = std::mem::take(&mut system.moved);
+    pub(super) fn tell_moved(&mut self, id: SystemId, context: &mut Context<'_, '_>) {
+        let frontend = &mut self.frontends[usize::from(id)];
+        let bytes = std::mem::take(&mut frontend.moved);
         if bytes > 0 {
-            let (at, vcpu) = (self.now, system.first());
-            self.effects.record(Record::Moved { at, vcpu, bytes });
+            let (at, vcpu) = (context.now, context.systems.first(id));
+            context.systems.record(Record::Moved { at, vcpu, bytes });
         }
     }
 
     /// Packets of the stream that a system sends have come to the other side.
-    fn acknowledged(&mut self, id: SystemId, (packet, count): (Packet, u8), queue: &mut Queue) {
+    fn acknowledged(
+        &mut self,
+        id: SystemId,
+        (packet, count): (Packet, u8),
+        context: &mut Context<'_, '_>,
+    ) {
         let client = self.flows.of(packet).client;
         self.clients[client].stream.outstanding -= u32::from(count);
-        self.send_stream(id, client, queue);
+        self.send_stream(id, client, context);
     }
 
     /// A system sends what its window lets it, and lets the task go on that waits for room.
-    pub(super) fn send_stream(&mut self, id: SystemId, client: usize, queue: &mut Queue) {
+    pub(super) fn send_stream(
+        &mut self,
+        id: SystemId,
+        client: usize,
+        context: &mut Context<'_, '_>,
+    ) {
         loop {
             let stream = &mut self.clients[client].stream;
             let Some(packet) = stream.packet else { return };
@@ -328,26 +347,26 @@ impl Io<'_> {
             }
             stream.unsent -= SEGMENT;
             stream.outstanding += 1;
-            self.send(id, packet.saying(Says::Stream), queue);
+            self.send(id, packet.saying(Says::Stream), context);
         }
         let stream = &mut self.clients[client].stream;
         let waiting = if stream.has_room() { stream.waiting.take() } else { None };
         if let Some(task) = waiting {
-            self.go_on_with_task(id, task, queue);
+            context.go_on(TaskOf { system: id, task }, self);
         }
     }
 
     /// A packet of a stream out has come; every second is acknowledged, or each of a small window.
-    fn take_stream(&mut self, packet: Packet, queue: &mut Queue) {
+    fn take_stream(&mut self, packet: Packet, context: &mut Context<'_, '_>) {
         let flow = self.flows.of(packet);
         let (id, client) = (flow.system, flow.client);
         let stream = &mut self.clients[client].stream;
         stream.unacknowledged += 1;
-        self.systems[usize::from(id)].moved += SEGMENT;
+        self.frontends[usize::from(id)].moved += SEGMENT;
         if stream.unacknowledged >= 2 || stream.window < 4 {
             let count = std::mem::take(&mut stream.unacknowledged);
-            self.emit(packet.saying(Says::StreamAck(count)), queue);
-            self.tell_moved(id);
+            self.emit(packet.saying(Says::StreamAck(count)), context);
+            self.tell_moved(id, context);
         }
     }
 

@@ -1,0 +1,172 @@
+//! What a domain runs: one program on each of its vCPUs, or an operating system with tasks.
+
+use slackline_units::{Span, TaskId};
+
+use crate::Program;
+use crate::domain::Run;
+use crate::error::ErrorKind;
+use crate::io::tasks::{self, DEVICE_KINDS};
+use crate::io::{Costs, cost};
+use crate::kinds::{self, KINDS};
+use crate::table::{Item, Mistake, Table};
+
+/// The operating system in a domain: it runs the tasks on the domain's vCPUs.
+///
+/// The most urgent task that has something to do runs first, and tasks of one priority run in
+/// turns. What a system does for its devices comes before all tasks.
+#[derive(Clone, Debug)]
+pub struct System {
+    /// What one of each costs it.
+    pub costs: Costs,
+    /// How many packets can wait in each ring that it shares with the driver.
+    pub ring: usize,
+    /// How many connections it can have at once.
+    pub connections: usize,
+    /// How long a task may run when another of its priority waits.
+    pub quantum: Span,
+    /// What runs in it.
+    pub tasks: Vec<Task>,
+}
+
+/// A task of a system.
+#[derive(Clone, Debug)]
+pub struct Task {
+    /// Higher runs first.
+    pub priority: u8,
+    /// What it does from the moment its domain joins.
+    pub program: Program,
+    /// After how much CPU time it has done its job and ends; none for never.
+    pub total: Option<Span>,
+    /// What its jobs are told apart by; none if they are not.
+    pub id: Option<TaskId>,
+}
+
+/// How many systems a scenario may have.
+pub(crate) const MOST_SYSTEMS: usize = 10_000;
+/// How many tasks a system may have.
+pub(crate) const MOST_TASKS: usize = 10_000;
+/// How many packets or requests can wait anywhere, and can unless more or fewer are said.
+pub(crate) const MOST_WAITING: usize = 1 << 16;
+pub(crate) const RING: usize = 256;
+
+const MOST_CONNECTIONS: usize = 400;
+const QUANTUM: Span = Span::from_ms(100);
+/// The priority of a task that says none.
+const PRIORITY: u8 = 100;
+const KERNEL_KEYS: &[&str] =
+    &["event", "receive", "send", "request", "idle", "noise", "ring", "quantum"];
+/// Those that say nothing where there are no devices.
+const DEVICE_KEYS: &[&str] = &["event", "receive", "send", "request", "ring"];
+const TASK_KEYS: &[&str] = &["priority", "work"];
+
+/// What the work of a domain asks of its system.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Work {
+    pub(crate) tasks: Vec<Task>,
+    pub(crate) connections: Option<usize>,
+}
+
+impl Task {
+    /// A task of a priority yet to be said.
+    pub(crate) fn new(program: Program) -> Task {
+        Task { priority: PRIORITY, program, total: None, id: None }
+    }
+}
+
+/// What a domain runs.
+pub(crate) struct Guest {
+    /// On each of its vCPUs, if it has no system.
+    pub(crate) program: Program,
+    pub(crate) system: Option<System>,
+}
+
+impl Guest {
+    /// Reads `work`, `kernel` and `[[domain.task]]` of a domain.
+    pub(crate) fn read(run: &Run<'_>, table: &Table<'_>, name: &str) -> Result<Guest, Mistake> {
+        let drives = run.driver.is_some_and(|driver| driver == name);
+        let several = table.each("task", "a task")?;
+        let example = "work = { kind = \"spin\" }";
+        let single = match table.get("work") {
+            None if drives || !several.is_empty() => None,
+            // What runs in its stead is not known here; the worst for the others is that it spins.
+            None if table.get("live").is_some() => Some(Read::Program(Program::spin())),
+            _ => Some(work(run, &table.need("work", example)?)?),
+        };
+        let is_plain = table.get("kernel").is_none() && several.is_empty() && !drives;
+        if let (true, Some(Read::Program(program))) = (is_plain, &single) {
+            return Ok(Guest { program: program.clone(), system: None });
+        }
+        let mut all = Work::default();
+        all.add(single, PRIORITY);
+        for table in several {
+            let table = table.allow(TASK_KEYS)?;
+            let priority = table.maybe("priority", |item| item.count(0..=255))?;
+            let priority = priority.map_or(PRIORITY, |number| number.to_le_bytes()[0]);
+            all.add(Some(work(run, &table.need("work", example)?)?), priority);
+        }
+        if all.tasks.len() > MOST_TASKS {
+            let tasks = all.tasks.len();
+            return Err(Mistake::new(table.at, ErrorKind::TooManyTasks { tasks }));
+        }
+        let system = system(run, table.maybe("kernel", |item| item.table("`kernel`"))?, all)?;
+        // Only the simulated host runs systems; whoever asks for a program alone gets an empty one.
+        let program = Program { steps: Vec::new(), repeat: false };
+        Ok(Guest { program, system: Some(system) })
+    }
+}
+
+enum Read {
+    Program(Program),
+    Work(Work),
+}
+
+impl Work {
+    fn add(&mut self, more: Option<Read>, priority: u8) {
+        let more = match more {
+            None => return,
+            Some(Read::Program(program)) => {
+                Work { tasks: vec![Task::new(program)], connections: None }
+            }
+            Some(Read::Work(work)) => work,
+        };
+        self.tasks.extend(more.tasks.into_iter().map(|task| Task { priority, ..task }));
+        self.connections = self.connections.or(more.connections);
+    }
+}
+
+fn work(run: &Run<'_>, item: &Item<'_>) -> Result<Read, Mistake> {
+    let table = item.table("work")?;
+    let kind = table.need("kind", "work = { kind = \"spin\" }")?;
+    let name = KINDS[kind.word(KINDS)?];
+    if !DEVICE_KINDS.contains(&name) {
+        return Ok(Read::Program(kinds::program(run, item, name)?));
+    }
+    let work = tasks::read(name, &table)?;
+    if !run.has_driver {
+        return Err(kind.fault(ErrorKind::NoDriver { written: kind.written() }));
+    }
+    Ok(Read::Work(work))
+}
+
+fn system(run: &Run<'_>, table: Option<Table<'_>>, work: Work) -> Result<System, Mistake> {
+    let mut system = System {
+        costs: Costs::default(),
+        ring: RING,
+        connections: work.connections.unwrap_or(MOST_CONNECTIONS),
+        quantum: QUANTUM,
+        tasks: work.tasks,
+    };
+    let Some(table) = table else { return Ok(system) };
+    for item in table.allow(KERNEL_KEYS)?.items() {
+        if !run.has_driver && DEVICE_KEYS.contains(&item.key) {
+            let written = item.written();
+            return Err(Mistake::new(item.key_at, ErrorKind::NoDriver { written }));
+        }
+        match item.key {
+            "ring" => system.ring = item.count(1..=MOST_WAITING)?,
+            "quantum" => system.quantum = item.some_span()?,
+            _ => cost(&mut system.costs, &item)?,
+        }
+    }
+    Ok(system)
+}

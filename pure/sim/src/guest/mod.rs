@@ -1,0 +1,119 @@
+//! Guests: what runs on the vCPUs. Knows nothing of scheduling by the host: a guest is told that it
+//! has computed, and says what it needs next.
+//!
+//! A domain without a system runs one program on each of its vCPUs, which has the vCPU to itself:
+//! [`Guests`] steps through it. A domain with a system runs tasks on its vCPUs, and its own
+//! scheduler says which of them: [`system`]. Whoever steps through a program does it with
+//! [`steps`]. What a guest does with devices is beyond its [`Devices`].
+
+mod scheduler;
+mod steps;
+mod system;
+
+use slackline_scenario::{Purpose, Scenario, Stream};
+use slackline_trace::{Record, Sink};
+use slackline_units::{Span, Time, VcpuId};
+
+pub(crate) use steps::Need;
+pub(crate) use system::{Context, Devices, Seat, SystemId, Systems, TaskOf, Then};
+
+use steps::{AtOnce, Progress, Work};
+
+/// What each vCPU does, by slot.
+pub(crate) struct Guests<'a> {
+    guests: Vec<Guest>,
+    works: Vec<Work<'a>>,
+}
+
+/// One cache line, because a hundred thousand of them are walked in no order.
+#[repr(align(64))]
+struct Guest {
+    id: VcpuId,
+    /// When its sleep ends, or `NEVER`.
+    wakes: Time,
+    /// In its program; of a vCPU of a system, only what is left of what it does.
+    progress: Progress,
+}
+
+const _: () = assert!(size_of::<Guest>() == 64);
+
+impl<'a> Guests<'a> {
+    pub(crate) fn new(scenario: &'a Scenario) -> Guests<'a> {
+        let asleep = |&id: &VcpuId| Guest { id, wakes: Time::NEVER, progress: Progress::new() };
+        let ids = scenario.domains.iter().flat_map(|domain| &domain.vcpus);
+        let guests: Vec<Guest> = ids.map(asleep).collect();
+        let work = |&Guest { id, .. }: &Guest| Work {
+            program: &scenario.domains[id.domain().number() as usize].program,
+            draws: Stream::of_vcpu(scenario.seed, id, Purpose::Work),
+        };
+        let works = guests.iter().map(work).collect();
+        Guests { guests, works }
+    }
+
+    /// The vCPU in a slot.
+    #[inline]
+    pub(crate) fn vcpu(&self, slot: usize) -> VcpuId {
+        self.guests[slot].id
+    }
+
+    /// A guest begins its program now.
+    pub(crate) fn begin(&mut self, vcpu: VcpuId, now: Time) {
+        let guest = &mut self.guests[vcpu.slot()];
+        guest.progress.begin(now);
+        guest.wakes = now;
+    }
+
+    /// A guest has left.
+    pub(crate) fn end(&mut self, vcpu: VcpuId) {
+        self.guests[vcpu.slot()].wakes = Time::NEVER;
+    }
+
+    /// Whether the guest is asleep until just now.
+    #[inline]
+    pub(crate) fn is_due(&self, vcpu: VcpuId, now: Time) -> bool {
+        self.guests[vcpu.slot()].wakes == now
+    }
+
+    /// Whether the guest sleeps beyond now; not whether its program is over.
+    pub(crate) fn is_asleep(&self, vcpu: VcpuId, now: Time) -> bool {
+        let wakes = self.guests[vcpu.slot()].wakes;
+        now < wakes && wakes < Time::NEVER
+    }
+
+    /// CPU time the guest wants before its next step.
+    #[inline]
+    pub(crate) fn left(&self, vcpu: VcpuId) -> Span {
+        self.guests[vcpu.slot()].progress.left()
+    }
+
+    /// The guest was given time for this much work; what it did not want is not counted.
+    #[inline]
+    pub(crate) fn compute(&mut self, vcpu: VcpuId, work: Span) {
+        self.guests[vcpu.slot()].progress.compute(work);
+    }
+
+    /// What the vCPU of a system does next takes this long.
+    #[inline]
+    pub(crate) fn set_left(&mut self, vcpu: VcpuId, left: Span) {
+        self.guests[vcpu.slot()].progress.set_left(left);
+    }
+
+    /// The guest has computed all it wanted.
+    #[inline]
+    pub(crate) fn finish_compute(&mut self, vcpu: VcpuId) {
+        self.set_left(vcpu, Span::ZERO);
+    }
+
+    /// A guest goes on with its program.
+    #[inline(always)]
+    pub(crate) fn advance<S: Sink>(&mut self, vcpu: VcpuId, now: Time, sink: &mut S) -> Need {
+        let Guest { wakes, progress, .. } = &mut self.guests[vcpu.slot()];
+        let work = &mut self.works[vcpu.slot()];
+        let need = progress.advance(work, now, &mut AtOnce::new(), |job| {
+            let (released, deadline) = (job.released, job.deadline);
+            sink.record(&Record::Job { vcpu, task: None, released, deadline, done: now });
+        });
+        *wakes = if let Need::Sleep(until) = need { until } else { Time::NEVER };
+        need
+    }
+}

@@ -1,0 +1,158 @@
+//! The interpreter of workload steps. There is one, whoever's program it is: that of a vCPU, or that
+//! of a task of a system.
+
+use slackline_scenario::io::DeviceStep;
+use slackline_scenario::{Program, Step, Stream};
+use slackline_units::{Span, Time};
+
+/// What a program needs to go on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Need {
+    /// CPU time: see [`Progress::left`].
+    Cpu,
+    /// That it becomes this late.
+    Sleep(Time),
+    /// That this is done with a device.
+    Device(DeviceStep),
+    /// Nothing any more: the program is over.
+    Nothing,
+}
+
+/// A piece of work that is done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Job {
+    pub(crate) released: Time,
+    /// `NEVER` if it has none.
+    pub(crate) deadline: Time,
+}
+
+/// A program, and what its steps draw from.
+pub(crate) struct Work<'a> {
+    pub(crate) program: &'a Program,
+    pub(crate) draws: Stream,
+}
+
+/// How far somebody has come in a program.
+pub(crate) struct Progress {
+    /// The next step.
+    step: u32,
+    /// CPU time still wanted before that; `Span::MAX` is for ever.
+    left: Span,
+    /// When the program began; releases are counted from there.
+    began: Time,
+    /// How many releases there have been.
+    releases: u64,
+    released: Time,
+    deadline: Time,
+}
+
+/// How many more steps may be taken at this instant: a program that neither computes nor sleeps
+/// would otherwise hold time up for ever.
+pub(crate) struct AtOnce(u32);
+
+impl AtOnce {
+    pub(crate) fn new() -> AtOnce {
+        AtOnce(10_000)
+    }
+}
+
+impl Progress {
+    /// A program that has not begun.
+    pub(crate) fn new() -> Progress {
+        Progress {
+            step: 0,
+            left: Span::ZERO,
+            began: Time::START,
+            releases: 0,
+            released: Time::START,
+            deadline: Time::NEVER,
+        }
+    }
+
+    /// The program begins now.
+    pub(crate) fn begin(&mut self, now: Time) {
+        self.began = now;
+    }
+
+    pub(crate) fn began(&self) -> Time {
+        self.began
+    }
+
+    /// CPU time wanted before the next step.
+    #[inline]
+    pub(crate) fn left(&self) -> Span {
+        self.left
+    }
+
+    #[inline]
+    pub(crate) fn set_left(&mut self, left: Span) {
+        self.left = left;
+    }
+
+    /// This much has been computed; what was not wanted is not counted.
+    #[inline]
+    pub(crate) fn compute(&mut self, work: Span) {
+        if self.left != Span::MAX {
+            self.left = self.left.left_after(work);
+        }
+    }
+
+    /// The step that was taken last is to be taken once more.
+    pub(crate) fn again(&mut self) {
+        self.step -= 1;
+    }
+
+    /// Takes the steps that take no time, up to one that does or that needs a device, and says what
+    /// jobs that finishes.
+    #[inline(always)]
+    pub(crate) fn advance(
+        &mut self,
+        Work { program, draws }: &mut Work<'_>,
+        now: Time,
+        at_once: &mut AtOnce,
+        mut done: impl FnMut(Job),
+    ) -> Need {
+        while at_once.0 > 0 {
+            at_once.0 -= 1;
+            let Some(step) = program.steps.get(self.step as usize) else {
+                if !program.repeat || program.steps.is_empty() {
+                    return Need::Nothing;
+                }
+                self.step = 0;
+                continue;
+            };
+            self.step += 1;
+            match step {
+                Step::Compute(draw) => {
+                    self.left = draws.draw(draw);
+                    if !self.left.is_zero() {
+                        return Need::Cpu;
+                    }
+                }
+                Step::ComputeForever => {
+                    self.left = Span::MAX;
+                    return Need::Cpu;
+                }
+                Step::Sleep(draw) => {
+                    let span = draws.draw(draw);
+                    if !span.is_zero() {
+                        return Need::Sleep(now.after(span));
+                    }
+                }
+                Step::Release { period, deadline, offset } => {
+                    let released = self.began.after(*offset).after(*period * self.releases);
+                    self.releases += 1;
+                    self.released = released;
+                    self.deadline = deadline.map_or(Time::NEVER, |span| released.after(span));
+                    if released > now {
+                        return Need::Sleep(released);
+                    }
+                }
+                Step::Done => done(Job { released: self.released, deadline: self.deadline }),
+                Step::Device(step) => return Need::Device(*step),
+            }
+        }
+        // A program that does nothing is asleep for all anybody can see.
+        Need::Sleep(now.after(Span::from_ns(1)))
+    }
+}
