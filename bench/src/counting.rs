@@ -38,7 +38,7 @@ pub(crate) fn take() -> Calls {
     Calls { picks, all: CALLS.swap(0, Ordering::Relaxed) + picks }
 }
 
-fn build(values: &Values, topology: Topology) -> Box<dyn Policy> {
+fn build(values: &Values, topology: &Topology) -> Box<dyn Policy> {
     let spec = INNER.get().expect("set by who made this spec");
     Box::new(Counting((spec.build)(values, topology)))
 }

@@ -180,7 +180,7 @@ impl BenchMachine {
     fn new(case: &Case, size: usize) -> Result<BenchMachine> {
         let spec = case.spec;
         let values = Values::defaults(spec.policy_fields)?;
-        let host = Host::new(spec, &values, Topology::flat(1));
+        let host = Host::new(spec, &values, &Topology::flat(1));
         let mut machine = BenchMachine { host, cpu: Cpu::default(), now: Time::START };
         let share = share(case, size)?;
         let vcpus = (0..u32::try_from(size)?).map(|slot| VcpuId::new(slot, DomId::new(slot), 0));

@@ -5,11 +5,14 @@ use std::fmt::Write as _;
 
 use clap::CommandFactory;
 use slackline_policy::{ALL, Field, Spec, find, nearest};
-use slackline_scenario::io;
+use slackline_scenario::{host, io};
 
 use crate::args::Cli;
 use crate::problem::Problem;
 use crate::terminal;
+
+/// The table of a scenario that says what the host is.
+const HOST: &str = "host";
 
 /// The tables of a scenario that one page teaches together.
 const DEVICES: &[&str] = &["driver", "client", "nic", "disk", "kernel", "task"];
@@ -17,13 +20,16 @@ const DEVICES: &[&str] = &["driver", "client", "nic", "disk", "kernel", "task"];
 pub(crate) fn help(topic: Option<&str>) -> Result<(), Problem> {
     let Some(name) = topic else { return terminal::print(&overview()) };
     if DEVICES.contains(&name) {
-        return terminal::print(&devices());
+        return terminal::print(&without_marks(io::PAGE));
+    }
+    if name == HOST {
+        return terminal::print(&without_marks(host::PAGE));
     }
     if let Some(spec) = find(name) {
         return terminal::print(&page(spec));
     }
     let policies = ALL.iter().map(|spec| spec.name);
-    let meant = nearest(name, policies.chain(DEVICES.iter().copied()));
+    let meant = nearest(name, policies.chain([HOST]).chain(DEVICES.iter().copied()));
     let lists = || "`slackline help` lists all pages".to_owned();
     Err(Problem::BadOption {
         message: format!("there is no page about `{name}`"),
@@ -31,9 +37,9 @@ pub(crate) fn help(topic: Option<&str>) -> Result<(), Problem> {
     })
 }
 
-/// The page about devices, without the marks of its examples.
-fn devices() -> String {
-    let lines = io::PAGE.lines().filter(|line| !line.starts_with("```"));
+/// A page about tables of a scenario, without the marks of its examples.
+fn without_marks(page: &str) -> String {
+    let lines = page.lines().filter(|line| !line.starts_with("```"));
     lines.flat_map(|line| [line, "\n"]).collect()
 }
 
@@ -44,8 +50,13 @@ fn overview() -> String {
     for spec in ALL {
         let _ = writeln!(text, "  {:longest$}  {}", spec.name, spec.summary);
     }
-    let _ = writeln!(text, "\nTables of a scenario (one page teaches them all):");
-    let _ = writeln!(text, "  {}  devices behind a driver domain, and clients", DEVICES.join(", "));
+    let _ = writeln!(text, "\nTables of a scenario:");
+    let _ = writeln!(text, "  {HOST}  the simulated host: its CPUs, what it costs");
+    let _ = writeln!(
+        text,
+        "  {}  devices behind a driver domain, and clients (one page)",
+        DEVICES.join(", ")
+    );
     text
 }
 

@@ -264,6 +264,19 @@ fn help_names_every_key_of_a_driver_domain_and_its_clients() {
 }
 
 #[test]
+fn help_names_every_key_of_the_host() {
+    let place = Place::with(GOOD);
+    let page = place.run(&["help", "host"]).good();
+    assert!(!page.contains("```"), "{page}");
+    let scenario = GOOD.replace("[host]", "[host]\nnothing-like-it = 1");
+    let said = Place::with(&scenario).run(&["check", "it.toml"]).refused(2);
+    let keys = said.err.lines().find_map(|line| line.strip_prefix("hint:  its keys are "));
+    for key in keys.unwrap_or_else(|| panic!("{}", said.err)).split(", ") {
+        assert!(page.contains(&format!("\n{key} = ")), "`{key}` is not taught");
+    }
+}
+
+#[test]
 fn help_teaches_each_policy() {
     let place = Place::new();
     let all = place.run(&["help"]).good();

@@ -12,7 +12,7 @@ mod groups;
 mod kernel;
 mod machines;
 mod neighbours;
-mod parse;
+pub(crate) mod parse;
 mod privilege;
 mod probe;
 mod realtime;
@@ -192,6 +192,7 @@ const fn probe_of(topic: Topic) -> Probe {
         Topic::Steal => timing::steal,
         Topic::Cpus => cpus::cpus,
         Topic::Smt => cpus::smt,
+        Topic::Topology => cpus::topology,
         Topic::Governor => cpus::governor,
         Topic::Cgroup => groups::version,
         Topic::Freezer => groups::freezer,

@@ -58,8 +58,8 @@ pub struct NextInLine {
 impl Host {
     /// A host with these CPUs under a policy with these parameters, and no vCPU yet.
     #[must_use]
-    pub fn new(spec: &Spec, values: &Values, topology: Topology) -> Host {
-        Host::with((spec.build)(values, topology), spec.promise, topology.cpus)
+    pub fn new(spec: &Spec, values: &Values, topology: &Topology) -> Host {
+        Host::with((spec.build)(values, topology), spec.promise, topology.cpus())
     }
 
     /// A host under a policy that need not be on any list, as the contract suite's canaries.

@@ -15,6 +15,7 @@ use core::cmp::Ordering;
 use slackline_units::{CpuId, CpuSet, CpuShare, Reservation, Span};
 
 use crate::AdmitError;
+use crate::placement::{Packing, Request};
 
 /// What has been promised on each CPU, where every reservation is bound to one.
 #[derive(Clone, Debug)]
@@ -25,15 +26,6 @@ pub(crate) struct Bookings {
     packing: Packing,
 }
 
-/// Which CPU takes a reservation.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Packing {
-    /// The one with the most room left.
-    Spread,
-    /// The first that has enough.
-    Pack,
-}
-
 impl Bookings {
     /// Nothing has been promised yet on so many CPUs.
     pub(crate) fn new(cpus: usize, capacity: Option<CpuShare>, packing: Packing) -> Bookings {
@@ -42,7 +34,7 @@ impl Bookings {
 
     /// Binds a reservation to one of the CPUs allowed.
     pub(crate) fn add(&mut self, asked: Reservation, allowed: CpuSet) -> Result<CpuId, AdmitError> {
-        let cpu = self.place(asked, allowed)?;
+        let cpu = self.place(asked, allowed, None)?;
         self.loads[cpu.index()].add(asked);
         Ok(cpu)
     }
@@ -56,8 +48,7 @@ impl Bookings {
         allowed: CpuSet,
     ) -> Result<CpuId, AdmitError> {
         self.remove(home, old);
-        let stays = allowed.contains(home) && self.has_room(home, asked);
-        let placed = if stays { Ok(home) } else { self.place(asked, allowed) };
+        let placed = self.place(asked, allowed, Some(home));
         let (cpu, stands) = placed.map_or((home, old), |cpu| (cpu, asked));
         self.loads[cpu.index()].add(stands);
         placed
@@ -72,18 +63,20 @@ impl Bookings {
         self.capacity.is_none_or(|capacity| self.loads[cpu.index()].has_room(asked, capacity))
     }
 
-    fn place(&self, asked: Reservation, allowed: CpuSet) -> Result<CpuId, AdmitError> {
-        let by_room = |cpu: &CpuId| (self.loads[cpu.index()].bound(), *cpu);
-        let mut fitting = allowed.iter().filter(|&cpu| self.has_room(cpu, asked));
-        let chosen = match self.packing {
-            Packing::Spread => fitting.min_by_key(by_room),
-            Packing::Pack => fitting.next(),
-        };
-        chosen.ok_or_else(|| {
-            let roomiest = allowed.iter().min_by_key(by_room).expect("it may run somewhere");
-            let promised = self.loads[roomiest.index()].share();
-            let capacity = self.capacity.expect("without a limit there is room");
-            AdmitError::NoRoom { asked, promised, capacity, cpus: allowed.len() }
+    fn place(
+        &self,
+        asked: Reservation,
+        allowed: CpuSet,
+        home: Option<CpuId>,
+    ) -> Result<CpuId, AdmitError> {
+        let load = |cpu: CpuId| &self.loads[cpu.index()];
+        let compare = |this, that| load(this).bound().cmp(&load(that).bound());
+        let request = Request { allowed, home, fits: |cpu| self.has_room(cpu, asked), compare };
+        request.place(self.packing).map_err(|roomiest| AdmitError::NoRoom {
+            asked,
+            promised: load(roomiest).share(),
+            capacity: self.capacity.expect("without a limit there is room"),
+            cpus: allowed.len(),
         })
     }
 }

@@ -33,8 +33,9 @@ use alloc::string::ToString;
 
 use slackline_units::{CpuId, CpuSet, CpuShare, Reservation, ReservationError, Span, Time, VcpuId};
 
-use crate::admission::{Bookings, Packing};
+use crate::admission::Bookings;
 use crate::field::{distance, slice_of};
+use crate::placement::Packing;
 use crate::queue::Queues;
 use crate::{
     Account, AdmitError, Entitlement, Field, Moment, Pick, Policy, Promise, Roster, Spec, Topology,
@@ -292,14 +293,14 @@ impl Policy for Atropos {
 }
 
 impl Atropos {
-    fn new(values: &Values, topology: Topology) -> Atropos {
+    fn new(values: &Values, topology: &Topology) -> Atropos {
         let checks = values.choice(&ADMISSION) == "exact";
         let capacity = checks.then(|| CpuShare::ONE.less(values.share(&RESERVE)));
         Atropos {
-            promised: Bookings::new(topology.cpus, capacity, Packing::Spread),
+            promised: Bookings::new(topology.cpus(), capacity, Packing::Spread),
             quantum: values.span(&QUANTUM),
-            deadlines: Queues::new(Queue::ALL.len() * topology.cpus),
-            rounds: Queues::new(topology.cpus),
+            deadlines: Queues::new(Queue::ALL.len() * topology.cpus()),
+            rounds: Queues::new(topology.cpus()),
             next_ticket: 0,
             servers: Roster::default(),
         }

@@ -36,6 +36,7 @@ use alloc::vec::Vec;
 
 use slackline_units::{CpuId, CpuSet, Span, Time, VcpuId, VirtualSpan, VirtualTime};
 
+use crate::placement::Population;
 use crate::queue::Queues;
 use crate::{
     Account, AdmitError, Entitlement, Moment, Pick, Policy, Roster, Spec, Topology, TurnEnd, Values,
@@ -75,6 +76,7 @@ const ALONE: u64 = 10;
 struct Bvt {
     rules: Rules,
     lines: Vec<Line>,
+    population: Population,
     clocks: Roster<Clock>,
     /// Two queues a CPU, `plain` and `shifted`, by effective time and then by place in line.
     order: Queues<(VirtualTime, i64)>,
@@ -103,8 +105,6 @@ struct Line {
     tail: i64,
     /// When the warp of who was chosen is over, by Xen's rules.
     warp_ends: Time,
-    /// How many vCPUs have joined here.
-    population: usize,
 }
 
 /// Why there is a pass.
@@ -120,11 +120,9 @@ enum Cause {
 
 impl Policy for Bvt {
     fn admit(&mut self, at: &Moment, vcpu: VcpuId, share: &Values) -> Result<(), AdmitError> {
-        let cpu = self.place(&at.allowed(vcpu));
-        let line = &mut self.lines[cpu.index()];
-        line.population += 1;
+        let cpu = self.population.join(at.allowed(vcpu));
         let mut clock = Clock::new(share, &self.rules, cpu);
-        clock.actual = line.floor;
+        clock.actual = self.line(cpu).floor;
         self.clocks.insert(vcpu, clock);
         Ok(())
     }
@@ -135,7 +133,7 @@ impl Policy for Bvt {
         if is_current && self.line(home).pending != at.now() {
             self.settle(at.now(), vcpu); // At the old pace.
         }
-        let cpu = if at.is_allowed(vcpu, home) { home } else { self.place(&at.allowed(vcpu)) };
+        let cpu = self.population.stay_or_move(home, at.allowed(vcpu));
         let is_queued = self.order.queue_of(vcpu).is_some();
         self.dequeue(vcpu);
         self.pauses.remove(vcpu);
@@ -144,8 +142,6 @@ impl Policy for Bvt {
         clock.actual = if cpu == home { before.actual } else { self.line(cpu).floor };
         clock.used = if is_current { Span::ZERO } else { before.used };
         self.clocks[vcpu] = clock;
-        self.lines[home.index()].population -= 1;
-        self.lines[cpu.index()].population += 1;
         if is_current && cpu != home {
             self.lines[home.index()].current = None;
             self.pass(at, home, Cause::AtOnce);
@@ -163,8 +159,8 @@ impl Policy for Bvt {
         self.dequeue(vcpu);
         self.pauses.remove(vcpu);
         let clock = self.clocks.remove(vcpu).expect("a vCPU that has joined");
+        self.population.leave(clock.cpu);
         let line = &mut self.lines[clock.cpu.index()];
-        line.population -= 1;
         if line.current == Some(vcpu) {
             line.current = None;
             self.pass(at, clock.cpu, Cause::AtOnce);
@@ -288,7 +284,7 @@ impl Policy for Bvt {
 }
 
 impl Bvt {
-    fn new(values: &Values, topology: Topology) -> Bvt {
+    fn new(values: &Values, topology: &Topology) -> Bvt {
         let line = Line {
             current: None,
             since: Time::START,
@@ -299,27 +295,21 @@ impl Bvt {
             head: 0,
             tail: 0,
             warp_ends: Time::NEVER,
-            population: 0,
         };
         Bvt {
             rules: Rules::new(values),
-            lines: alloc::vec![line; topology.cpus],
+            lines: alloc::vec![line; topology.cpus()],
+            population: Population::new(topology.cpus()),
             clocks: Roster::default(),
-            order: Queues::new(2 * topology.cpus),
-            actuals: Queues::new(topology.cpus),
-            pauses: Queues::new(topology.cpus),
+            order: Queues::new(2 * topology.cpus()),
+            actuals: Queues::new(topology.cpus()),
+            pauses: Queues::new(topology.cpus()),
         }
     }
 
     #[inline]
     fn line(&self, cpu: CpuId) -> &Line {
         &self.lines[cpu.index()]
-    }
-
-    /// The least populated of these CPUs.
-    fn place(&self, allowed: &CpuSet) -> CpuId {
-        let least = allowed.iter().min_by_key(|&cpu| (self.line(cpu).population, cpu));
-        least.expect("a vCPU may run somewhere")
     }
 
     /// Somebody awake comes into line: before those whose clocks are read the same [Xen].

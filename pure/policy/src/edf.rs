@@ -33,8 +33,9 @@ use alloc::vec::Vec;
 
 use slackline_units::{CpuId, CpuSet, CpuShare, Reservation, ReservationError, Span, Time, VcpuId};
 
-use crate::admission::{Bookings, Packing};
+use crate::admission::Bookings;
 use crate::field::{distance, slice_of};
+use crate::placement::Packing;
 use crate::queue::Queues;
 use crate::{
     Account, AdmitError, Entitlement, Field, Moment, Pick, Policy, Promise, Roster, Spec, Topology,
@@ -260,16 +261,16 @@ impl Policy for Edf {
 }
 
 impl Edf {
-    fn new(values: &Values, topology: Topology) -> Edf {
+    fn new(values: &Values, topology: &Topology) -> Edf {
         let capacity = CpuShare::ONE.less(values.share(&RESERVE));
         let pack = values.choice(&PLACE) == "pack";
         let packing = if pack { Packing::Pack } else { Packing::Spread };
         Edf {
-            promised: Bookings::new(topology.cpus, Some(capacity), packing),
+            promised: Bookings::new(topology.cpus(), Some(capacity), packing),
             quantum: values.span(&QUANTUM),
-            deadlines: Queues::new(2 * topology.cpus),
-            spare: Queues::new(topology.cpus),
-            spare_floor: alloc::vec![Span::ZERO; topology.cpus],
+            deadlines: Queues::new(2 * topology.cpus()),
+            spare: Queues::new(topology.cpus()),
+            spare_floor: alloc::vec![Span::ZERO; topology.cpus()],
             servers: Roster::default(),
         }
     }
@@ -510,7 +511,7 @@ mod tests {
             Values::read(fields, given).unwrap()
         };
         let mut at = Moment::at_start(1);
-        let mut edf = Edf::new(&values(SPEC.policy_fields, &[]), Topology::flat(1));
+        let mut edf = Edf::new(&values(SPEC.policy_fields, &[]), &Topology::flat(1));
         let cpu = CpuId::new(0);
         let ms = |ms| Time::START + Span::from_ms(ms);
         let vcpus = [0, 1].map(|slot| VcpuId::new(slot, DomId::new(slot), 0));

@@ -29,13 +29,13 @@ pub struct Spec {
     /// Whether a policy with these parameters on such a host keeps every promise it has admitted,
     /// where the machine is exact: the slice in each period counted from the promise, for who is
     /// awake all through it. Rules copied from a real scheduler need not.
-    pub keeps: fn(&Values, Topology) -> bool,
+    pub keeps: fn(&Values, &Topology) -> bool,
     /// How a share is written that limits a vCPU to so much of a CPU, of every such period where
     /// the policy has periods: fields and what stands behind their `=` in a scenario. None where
     /// the policy cannot limit.
     pub limit: Option<fn(CpuShare, Span) -> ShareText>,
     /// Makes the policy.
-    pub build: fn(&Values, Topology) -> Box<dyn Policy>,
+    pub build: fn(&Values, &Topology) -> Box<dyn Policy>,
 }
 
 /// Fields of a share as one would write them in a scenario: names, and what stands behind the `=`.

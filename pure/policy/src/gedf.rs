@@ -95,7 +95,7 @@ occupant to an idle CPU, if there is one, but never onto a third one's.",
     policy_fields: &[RESERVE, OVERRUN, ASLEEP],
     share_fields: &[BUDGET, PERIOD, EXTRA],
     promise,
-    keeps: |values, topology| topology.cpus == 1 && values.choice(&ASLEEP) == "trimmed",
+    keeps: |values, topology| topology.cpus() == 1 && values.choice(&ASLEEP) == "trimmed",
     limit: Some(|share, period| {
         let mut terms = slice_of(share, period);
         terms[0].0 = BUDGET.name;
@@ -290,18 +290,18 @@ impl Policy for Gedf {
 }
 
 impl Gedf {
-    fn new(values: &Values, topology: Topology) -> Gedf {
+    fn new(values: &Values, topology: &Topology) -> Gedf {
         Gedf {
             rules: Rules {
                 carries: values.choice(&OVERRUN) == "carry",
                 trims: values.choice(&ASLEEP) == "trimmed",
-                half_budgets: topology.cpus as u64 + 1,
+                half_budgets: topology.cpus() as u64 + 1,
                 largest: Span::ZERO,
             },
             capacity: CpuShare::ONE.less(values.share(&RESERVE)),
-            loads: alloc::vec![(CpuSet::first_n(topology.cpus), Load::default())],
+            loads: alloc::vec![(CpuSet::first_n(topology.cpus()), Load::default())],
             queue: Queues::new(1),
-            periods: Queues::new(topology.cpus),
+            periods: Queues::new(topology.cpus()),
             servers: Roster::default(),
         }
     }

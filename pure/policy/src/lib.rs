@@ -15,8 +15,10 @@ mod admission;
 mod field;
 mod line;
 mod moment;
+mod placement;
 mod queue;
 mod roster;
+mod topology;
 mod trial;
 mod written;
 
@@ -41,6 +43,7 @@ pub use field::{Field, FieldError, Given, Kind, Promise, ShareText, Spec, Value,
 pub use moment::Moment;
 pub use roster::Roster;
 pub use slackline_units::{Entitlement, Told};
+pub use topology::{Groups, Level, Topology, TopologyError};
 pub use trial::Trial;
 
 /// Every policy there is, in the order in which people are shown them. A new policy is one new file
@@ -174,42 +177,6 @@ pub enum TurnEnd {
 
 /// What a policy is willing to show about a vCPU: a name and a text a row.
 pub type Account = Vec<(&'static str, String)>;
-
-/// What a policy knows of the host it is built for. It never looks around by itself.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Topology {
-    /// How many CPUs it schedules, numbered from zero.
-    pub cpus: usize,
-    /// How many neighbours, counted from zero, are the threads of one core.
-    pub threads: usize,
-    /// How many neighbours, counted from zero, are the threads of one socket.
-    pub socket: usize,
-}
-
-impl Topology {
-    /// So many CPUs, each a core of its own, all in one socket.
-    #[must_use]
-    pub const fn flat(cpus: usize) -> Topology {
-        Topology { cpus, threads: 1, socket: cpus }
-    }
-
-    /// The threads of the core to which `cpu` belongs, itself among them.
-    #[must_use]
-    pub fn core_of(&self, cpu: CpuId) -> CpuSet {
-        self.group(cpu, self.threads)
-    }
-
-    /// The CPUs of the socket to which `cpu` belongs, itself among them.
-    #[must_use]
-    pub fn socket_of(&self, cpu: CpuId) -> CpuSet {
-        self.group(cpu, self.socket)
-    }
-
-    fn group(&self, cpu: CpuId, size: usize) -> CpuSet {
-        let first = cpu.index() - cpu.index() % size.max(1);
-        (first..self.cpus.min(first + size.max(1))).map(CpuId::new).collect()
-    }
-}
 
 /// Why a share cannot be honoured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

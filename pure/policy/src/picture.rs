@@ -13,10 +13,10 @@ use std::fmt::Write as _;
 use std::panic::Location;
 use std::sync::Mutex;
 
-use slackline_host::policy::{Account, Given, Spec, Topology, Values};
+use slackline_host::policy::{Account, Given, Groups, Spec, Topology, Values};
 use slackline_host::{Fact, Host, Machine, Order, Outcome, Report, Used};
 use slackline_trace::Record;
-use slackline_units::{CpuId, DomId, Span, Time, VcpuId};
+use slackline_units::{CpuId, CpuSet, DomId, Span, Time, VcpuId};
 
 const COLUMN: Span = Span::from_ms(1);
 
@@ -32,8 +32,7 @@ pub(crate) fn picture_on(threads: usize, policy: &str, drawing: &str) {
     let lines: Vec<Line<'_>> = drawing.lines().filter_map(Line::read).collect();
     let (cpus, vcpus): (Vec<_>, Vec<_>) =
         lines.into_iter().partition(|line| line.name.starts_with("cpu"));
-    let topology = Topology { threads, ..Topology::flat(cpus.len()) };
-    let drawn = Model::new(policy, &vcpus, topology).run(&vcpus);
+    let drawn = Model::new(policy, &vcpus, &neighbours(cpus.len(), threads)).run(&vcpus);
     let expected: Vec<&str> = cpus.iter().map(|line| line.timeline).collect();
     if drawn == expected {
         return;
@@ -50,6 +49,15 @@ pub(crate) fn picture_on(threads: usize, policy: &str, drawing: &str) {
     panic!("under `{policy}`:\n{message}");
 }
 
+/// One socket, and so many neighbours are the threads of a core.
+fn neighbours(cpus: usize, threads: usize) -> Topology {
+    let all: Vec<CpuId> = (0..cpus).map(CpuId::new).collect();
+    let socket = vec![CpuSet::first_n(cpus)];
+    let cores = all.chunks(threads).map(|core| core.iter().copied().collect()).collect();
+    let (caches, nodes, sockets) = (socket.clone(), socket.clone(), socket);
+    Topology::new(cpus, &Groups { cores, caches, nodes, sockets }).expect("a topology")
+}
+
 /// A turn that lasted until its limit.
 pub(crate) struct Turn {
     /// The first letter of who had it.
@@ -63,7 +71,7 @@ pub(crate) struct Turn {
 /// at the start, and the others in their order when it has been `alone` for that long.
 pub(crate) fn turns(policy: &str, drawing: &str, alone: Span, count: usize) -> Vec<Turn> {
     let vcpus: Vec<Line<'_>> = drawing.lines().filter_map(Line::read).collect();
-    let mut machine = Model::new(policy, &vcpus, Topology::flat(1));
+    let mut machine = Model::new(policy, &vcpus, &Topology::flat(1));
     for index in 0..vcpus.len() {
         let share = machine.shares[index].clone();
         machine.step(Fact::Joined(vcpu(index), (&share).into()));
@@ -162,7 +170,7 @@ fn vcpu(index: usize) -> VcpuId {
 }
 
 impl Model {
-    fn new(policy: &str, vcpus: &[Line<'_>], topology: Topology) -> Model {
+    fn new(policy: &str, vcpus: &[Line<'_>], topology: &Topology) -> Model {
         let words: Vec<&str> = policy.split_whitespace().collect();
         let spec: &Spec = slackline_host::policy::find(words[0]).expect("a policy of that name");
         let values = Values::read(spec.policy_fields, words[1..].iter().map(given));

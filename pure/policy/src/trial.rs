@@ -15,9 +15,9 @@ pub struct Trial {
 impl Trial {
     /// Nobody has joined yet, on a host with these CPUs.
     #[must_use]
-    pub fn new(spec: &Spec, values: &Values, topology: Topology) -> Trial {
+    pub fn new(spec: &Spec, values: &Values, topology: &Topology) -> Trial {
         let policy = (spec.build)(values, topology);
-        Trial { policy, moment: Moment::at_start(topology.cpus) }
+        Trial { policy, moment: Moment::at_start(topology.cpus()) }
     }
 
     /// What follows happens at `now`, which is never earlier than what came before.
@@ -91,7 +91,7 @@ mod tests {
     fn trial(cpus: usize) -> Trial {
         let spec = find("edf").unwrap();
         let values = Values::defaults(spec.policy_fields).unwrap();
-        Trial::new(spec, &values, Topology::flat(cpus))
+        Trial::new(spec, &values, &Topology::flat(cpus))
     }
 
     const fn vcpu(slot: u32) -> VcpuId {

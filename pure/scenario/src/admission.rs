@@ -39,7 +39,7 @@ impl Scenario {
     /// # Errors
     /// When a domain cannot be admitted, or a share is missing.
     pub fn admit(&self) -> Result<(), NotAdmitted> {
-        let mut trial = Trial::new(self.policy.spec, &self.policy.values, self.host.topology());
+        let mut trial = Trial::new(self.policy.spec, &self.policy.values, &self.host.topology);
         let mut shares = SharesInForce::new(self);
         for Action { at, vcpu, what } in actions(self) {
             trial.advance(at);

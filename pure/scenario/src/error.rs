@@ -1,6 +1,6 @@
 //! What can be wrong with a scenario, where, and what to type instead.
 
-use slackline_policy::{FieldError, Spec};
+use slackline_policy::{FieldError, Spec, TopologyError};
 use slackline_units::{CpuId, ParseSpanError, ReservationError, Span, Time};
 use thiserror::Error;
 
@@ -114,6 +114,20 @@ pub enum ErrorKind {
         written: String,
         /// What is grouped.
         all: usize,
+    },
+    /// Two keys say the same thing.
+    #[error("`{one}` says already what `{other}` would")]
+    SaidTwice {
+        /// The key that stands.
+        one: &'static str,
+        /// The key that is too much.
+        other: &'static str,
+    },
+    /// The CPUs of a host cannot belong together like that.
+    #[error("{error}")]
+    Topology {
+        /// Why not.
+        error: TopologyError,
     },
     /// A set of CPUs names one twice.
     #[error("{cpu} is there already")]

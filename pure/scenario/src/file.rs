@@ -3,31 +3,18 @@
 use std::collections::BTreeMap;
 
 use slackline_policy::Values;
-use slackline_units::{CpuId, Span, Time};
+use slackline_units::{Span, Time};
 use toml::de::DeTable;
 
 use crate::domain::{self, Names};
 use crate::error::{ErrorKind, ScenarioError};
 use crate::table::{Item, Mistake, Source, Table, shown};
-use crate::{Change, Claim, Domain, Draw, Hold, HostSpec, PolicyChoice, Scenario};
-use crate::{io, parameters, terms};
+use crate::{Change, Claim, Domain, Hold, PolicyChoice, Scenario};
+use crate::{host, io, parameters, terms};
 
 const KEYS: &[&str] = &[
     "title", "length", "warmup", "seed", "policy", "policies", "host", "driver", "nic", "disk",
     "domain", "client", "change", "claim",
-];
-const HOST_KEYS: &[&str] = &[
-    "cpus",
-    "threads_per_core",
-    "cores_per_socket",
-    "switch",
-    "migrate",
-    "timer_resolution",
-    "timer_lateness",
-    "timer_slop",
-    "tick",
-    "tick_cost",
-    "refuse",
 ];
 const CHANGE_KEYS: &[&str] = &["at", "domain", "share", "cpus", "paused"];
 
@@ -54,7 +41,7 @@ fn scenario(
     let seed = root.maybe("seed", |item| item.number(0..=u64::MAX))?.unwrap_or(1);
     let policy = policy(root.need("policy", "policy = { name = \"edf\" }")?)?;
     let policies = root.maybe("policies", |item| policies(item, &policy))?.unwrap_or_default();
-    let host = host(root.maybe("host", |item| item.table("`host`"))?)?;
+    let host = host::read(root.maybe("host", |item| item.table("`host`"))?)?;
     let has_driver = root.get("driver").is_some();
     let driver = root.get("driver").and_then(|item| item.table("`driver`").ok()?.get("domain"));
     let driver = driver.and_then(|item| item.text().ok());
@@ -127,52 +114,6 @@ fn policies(
         policies.insert(spec.name, parameters::of_policy(spec, &item.table("`policies`")?)?);
     }
     Ok(policies)
-}
-
-fn host(table: Option<Table<'_>>) -> Result<HostSpec, Mistake> {
-    let mut host = HostSpec {
-        cpus: 1,
-        threads_per_core: 1,
-        cores_per_socket: 1,
-        switch: Span::ZERO,
-        migrate: Span::ZERO,
-        timer_resolution: Span::ZERO,
-        timer_lateness: Draw::Fixed(Span::ZERO),
-        timer_slop: Span::ZERO,
-        tick: Span::from_ms(10),
-        tick_cost: Span::ZERO,
-        refuse: 0,
-    };
-    let Some(table) = table else { return Ok(host) };
-    for item in table.allow(HOST_KEYS)?.items() {
-        match item.key {
-            "cpus" => host.cpus = item.count(1..=CpuId::LIMIT)?,
-            "switch" => host.switch = item.span()?,
-            "migrate" => host.migrate = item.span()?,
-            "timer_resolution" => host.timer_resolution = item.span()?,
-            "timer_lateness" => host.timer_lateness = item.draw()?,
-            "timer_slop" => host.timer_slop = item.span()?,
-            "tick" => host.tick = item.some_span()?,
-            "tick_cost" => host.tick_cost = item.span()?,
-            "refuse" => host.refuse = item.percentage()?,
-            _ => {} // Groups of CPUs are read when it is known how many there are.
-        }
-    }
-    let threads = table.maybe("threads_per_core", |item| divisor(&item, host.cpus))?;
-    host.threads_per_core = threads.unwrap_or(1);
-    let cores = host.cpus / host.threads_per_core;
-    let of_socket = table.maybe("cores_per_socket", |item| divisor(&item, cores))?;
-    host.cores_per_socket = of_socket.unwrap_or(cores);
-    Ok(host)
-}
-
-/// How many of `all` make a group, so that no group is smaller than the others.
-fn divisor(item: &Item<'_>, all: usize) -> Result<usize, Mistake> {
-    let size = item.count(1..=all)?;
-    if !all.is_multiple_of(size) {
-        return Err(item.fault(ErrorKind::Uneven { written: item.written(), all }));
-    }
-    Ok(size)
 }
 
 fn change(

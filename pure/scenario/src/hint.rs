@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use slackline_policy::{ALL, Field, FieldError, Spec, nearest};
+use slackline_policy::{ALL, Field, FieldError, Spec, TopologyError, nearest};
 use slackline_units::ReservationError;
 
 use crate::error::{ErrorKind, Part, ScenarioError};
@@ -43,6 +43,8 @@ impl ErrorKind {
                 ParseDrawError::NotASpan { .. } => LENGTHS.to_owned(),
                 _ => DRAWS.to_owned(),
             },
+            ErrorKind::SaidTwice { other, .. } => format!("leave `{other}` out"),
+            ErrorKind::Topology { error } => hint_on_topology(error).to_owned(),
             ErrorKind::TooLong { .. } => format!("the longest is {LONGEST}"),
             ErrorKind::NotAPercentage { .. } => "write a percentage as `1%` or `0.25%`".to_owned(),
             ErrorKind::OfDomain { error, .. } => error.hint()?,
@@ -137,6 +139,15 @@ impl ErrorKind {
             }
             _ => return None,
         })
+    }
+}
+
+fn hint_on_topology(error: &TopologyError) -> &'static str {
+    match error {
+        TopologyError::Torn { .. } => {
+            "a core lies within one cache, that within one node, and that within one socket"
+        }
+        _ => "every CPU of the host stands in one group of each list",
     }
 }
 

@@ -18,6 +18,7 @@ mod error;
 mod file;
 mod guest;
 mod hint;
+pub mod host;
 pub mod io;
 mod kinds;
 mod parameters;
@@ -94,10 +95,8 @@ pub struct PolicyChoice {
 pub struct HostSpec {
     /// How many CPUs, from 1 to 256.
     pub cpus: usize,
-    /// How many neighbours are the threads of one core; divides `cpus`.
-    pub threads_per_core: usize,
-    /// How many neighbouring cores are one socket; divides the number of cores.
-    pub cores_per_socket: usize,
+    /// How they belong together.
+    pub topology: Topology,
     /// What it costs to switch to another vCPU.
     pub switch: Span,
     /// What it costs, on top of that, when a vCPU comes from another CPU.
@@ -288,15 +287,6 @@ impl Scenario {
         self.domains
             .iter()
             .flat_map(|domain| domain.vcpus.iter().map(move |&vcpu| (vcpu, domain.vcpu_name(vcpu))))
-    }
-}
-
-impl HostSpec {
-    /// How its CPUs belong together.
-    #[must_use]
-    pub const fn topology(&self) -> Topology {
-        let (cpus, threads) = (self.cpus, self.threads_per_core);
-        Topology { cpus, threads, socket: threads * self.cores_per_socket }
     }
 }
 

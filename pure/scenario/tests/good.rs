@@ -1,6 +1,6 @@
 //! What a scenario means.
 
-use slackline_policy::{Topology, find};
+use slackline_policy::{Groups, Topology, find};
 use slackline_scenario::{
     Amount, AmountOrPromised, Draw, Hold, LiveSubject, On, Program, Scenario, Step, Test, Threads,
 };
@@ -106,6 +106,19 @@ fn least(rest: &str) -> Scenario {
     Scenario::read(&text).unwrap_or_else(|error| panic!("{rest}: {error}"))
 }
 
+/// Groups of CPUs as one writes them in a scenario.
+type Lists<'a> = &'a [&'a [usize]];
+
+/// All of four CPUs.
+const ONE: Lists<'_> = &[&[0, 1, 2, 3]];
+
+/// The topology with these cores, caches, nodes and sockets.
+fn groups(cpus: usize, lists: [Lists<'_>; 4]) -> Topology {
+    let set = |list: &&[usize]| list.iter().map(|&cpu| CpuId::new(cpu)).collect();
+    let [cores, caches, nodes, sockets] = lists.map(|lists| lists.iter().map(set).collect());
+    Topology::new(cpus, &Groups { cores, caches, nodes, sockets }).unwrap()
+}
+
 #[test]
 fn everything_that_can_be_said_is_understood() {
     let scenario = full();
@@ -120,7 +133,7 @@ fn everything_that_can_be_said_is_understood() {
     assert_eq!(host.timer_resolution, Span::from_ms(1));
     assert_eq!(host.timer_lateness, Draw::Exponential { mean: Span::from_us(5) });
     assert_eq!(host.timer_slop, Span::from_us(50));
-    assert_eq!(host.topology(), Topology { cpus: 4, threads: 2, socket: 4 });
+    assert_eq!(host.topology, groups(4, [&[&[0, 1], &[2, 3]], ONE, ONE, ONE]));
     let names: Vec<&str> = scenario.domains.iter().map(|domain| domain.name.as_str()).collect();
     assert_eq!(names, ["web", "sound", "job-0", "job-1", "old", "traced"]);
     let sound = &scenario.domains[1];
@@ -140,10 +153,40 @@ fn what_is_not_said_takes_its_default() {
     assert_eq!(host.timer_resolution, Span::ZERO);
     assert_eq!(host.timer_lateness, Draw::Fixed(Span::ZERO));
     assert_eq!(host.timer_slop, Span::ZERO);
-    assert_eq!(host.topology(), Topology::flat(1));
+    assert_eq!(host.topology, Topology::flat(1));
     let domain = &scenario.domains[0];
     assert_eq!((domain.vcpus.len(), domain.joins, domain.leaves), (1, Time::START, None));
     assert_eq!(domain.live, None);
+}
+
+#[test]
+fn cpus_belong_together_as_is_said() {
+    let pairs: Lists<'_> = &[&[0, 1], &[2, 3]];
+    let halves: Lists<'_> = &[&[0, 2], &[1, 3]];
+    let singles: Lists<'_> = &[&[0], &[1], &[2], &[3]];
+    let cases: [(&str, [Lists<'_>; 4]); 8] = [
+        ("", [singles, ONE, ONE, ONE]),
+        ("numbering = 'spread'", [singles, ONE, ONE, ONE]),
+        ("threads_per_core = 2\nnumbering = 'spread'", [halves, ONE, ONE, ONE]),
+        ("threads_per_core = 2\nnumbering = 'neighbours'", [pairs, ONE, ONE, ONE]),
+        (
+            "threads_per_core = 2\nnumbering = 'spread'\ncores_per_socket = 1",
+            [halves, halves, halves, halves],
+        ),
+        ("cores_per_socket = 2", [singles, pairs, pairs, pairs]),
+        ("cores = [[3], [1], [0, 2]]\nnodes = [[1, 3], [0, 2]]", {
+            [&[&[0, 2], &[1], &[3]], halves, halves, ONE]
+        }),
+        (
+            "caches = [[0], [1, 2], [3]]\nnodes = [[0], [3, 2, 1]]\nsockets = [[1, 2, 3], [0]]",
+            [singles, &[&[0], &[1, 2], &[3]], &[&[0], &[1, 2, 3]], &[&[0], &[1, 2, 3]]],
+        ),
+    ];
+    for (says, means) in cases {
+        let scenario = least(&format!("[host]\ncpus = 4\n{says}\n"));
+        assert_eq!(scenario.host.topology, groups(4, means), "{says}");
+        assert_eq!(scenario.host.topology.cpus(), scenario.host.cpus);
+    }
 }
 
 #[test]

@@ -85,11 +85,7 @@ impl<'a> Sim<'a> {
         let systems = Systems::new(scenario);
         let mut sim = Sim {
             scenario,
-            host: Host::new(
-                scenario.policy.spec,
-                &scenario.policy.values,
-                scenario.host.topology(),
-            ),
+            host: Host::new(scenario.policy.spec, &scenario.policy.values, &scenario.host.topology),
             machine: Hardware::new(scenario),
             io: Io::new(scenario, &systems),
             systems,

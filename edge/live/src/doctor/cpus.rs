@@ -1,9 +1,13 @@
 //! The CPUs.
 
 use std::collections::BTreeMap;
+use std::fmt::Write as _;
 
 use rustix::thread::{CpuSet, sched_getaffinity};
+use slackline_host::policy::Level;
 use slackline_units::CpuId;
+
+use crate::topology::{self, Seen};
 
 use super::probe::{Host, ProbeError, Verdict, read, read_if_there, read_list};
 
@@ -44,6 +48,34 @@ pub(super) fn smt(_: &Host) -> Result<Verdict, ProbeError> {
     let siblings = siblings.map(|list| format!(" (CPUs {list} are one core)")).unwrap_or_default();
     Ok(Verdict::limited(format!("CPUs share cores{siblings}"))
         .hint("for exact speed, leave siblings idle or write off to smt/control"))
+}
+
+/// Who belongs together, of the CPUs that Slackline can count.
+pub(super) fn topology(_: &Host) -> Result<Verdict, ProbeError> {
+    let online = read_list(format!("{DIRECTORY}/online"))?;
+    let cpus: Vec<CpuId> =
+        online.into_iter().filter(|&cpu| cpu < CpuId::LIMIT).map(CpuId::new).collect();
+    let Seen { topology, unsaid } = match topology::look(&cpus) {
+        Ok(seen) => seen,
+        Err(error) => {
+            let found = format!("what the kernel says makes no sense: {error}");
+            return Ok(Verdict::unknown(found).hint("each CPU counts as a core of its own"));
+        }
+    };
+    let count = |level| topology.groups(level).count();
+    let number = |level: Level| {
+        let (count, name) = (count(level), level.name());
+        format!("{count} {name}{}", if count == 1 { "" } else { "s" })
+    };
+    let mut found = Level::ALL.map(number).join(", ");
+    for level in &unsaid {
+        let _ = write!(found, "; the kernel does not say who shares a {}", level.name());
+    }
+    let verdict = if unsaid.is_empty() { Verdict::good(found) } else { Verdict::limited(found) };
+    let figures = Level::ALL.into_iter().zip(["cores", "caches", "nodes", "sockets"]);
+    Ok(figures.fold(verdict, |verdict, (level, name)| {
+        verdict.figure(name, u64::try_from(count(level)).unwrap_or(u64::MAX))
+    }))
 }
 
 pub(super) fn governor(_: &Host) -> Result<Verdict, ProbeError> {

@@ -126,7 +126,7 @@ impl Hierarchy {
 }
 
 /// The numbers in a list of ranges, such as `0-3,8`; empty for an empty text.
-pub(super) fn list(text: &str) -> Option<Vec<usize>> {
+pub(crate) fn list(text: &str) -> Option<Vec<usize>> {
     let mut numbers = Vec::new();
     for range in text.trim().split(',').filter(|range| !range.is_empty()) {
         let (first, last) = range.split_once('-').unwrap_or((range, range));

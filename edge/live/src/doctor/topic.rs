@@ -35,6 +35,8 @@ pub enum Topic {
     Cpus,
     /// Whether CPUs share cores.
     Smt,
+    /// Which CPUs share cores, caches, nodes and sockets.
+    Topology,
     /// Who chooses the CPUs' speed.
     Governor,
     /// Which cgroup hierarchies there are.
@@ -89,7 +91,7 @@ impl Section {
 
 impl Topic {
     /// All topics, in the order of a report: by section.
-    pub const ALL: [Topic; 25] = [
+    pub const ALL: [Topic; 26] = [
         Topic::Kernel,
         Topic::Privilege,
         Topic::MemoryLock,
@@ -105,6 +107,7 @@ impl Topic {
         Topic::Tick,
         Topic::Steal,
         Topic::Smt,
+        Topic::Topology,
         Topic::Governor,
         Topic::Pidfd,
         Topic::Cgroup,
@@ -137,6 +140,7 @@ impl Topic {
             Topic::Steal => "steal",
             Topic::Cpus => "cpus",
             Topic::Smt => "smt",
+            Topic::Topology => "topology",
             Topic::Governor => "governor",
             Topic::Cgroup => "cgroup",
             Topic::Freezer => "freezer",
@@ -166,6 +170,7 @@ impl Topic {
             | Topic::Tick
             | Topic::Steal
             | Topic::Smt
+            | Topic::Topology
             | Topic::Governor => Section::Precision,
             Topic::Pidfd | Topic::Cgroup | Topic::Freezer | Topic::SchedExt => Section::Holding,
             Topic::Perf | Topic::Tracefs | Topic::Bpf => Section::Watching,
@@ -199,6 +204,7 @@ impl Topic {
             Topic::Steal => "a hypervisor below takes time that nobody here can promise",
             Topic::Cpus => "this is what there is to share out",
             Topic::Smt => "two CPUs of one core slow each other down: time is not speed",
+            Topic::Topology => "who shares a core, a cache or memory slows each other down",
             Topic::Governor => "on a CPU that changes its speed, time is not speed",
             Topic::Cgroup => "single threads are frozen, and budgets set, through cgroups",
             Topic::Freezer => "it stops one thread where a signal stops its whole process",

@@ -1,6 +1,6 @@
 //! One step of the host for each fact, and what the step leaves to be told to the kernel.
 
-use slackline_host::policy::{Entitlement, Spec, Topology, Values};
+use slackline_host::policy::{Entitlement, Spec, Values};
 use slackline_host::{Fact, Fault, Host, NextInLine, Report, Terms, Used};
 use slackline_trace::{Record, Sink};
 use slackline_units::{CpuId, Span, Time, VcpuId};
@@ -9,6 +9,7 @@ use super::{EventSource, GroupJoined, Joining, MachineError, NotDone};
 use crate::alarm_clock::Wanted;
 use crate::pcpu::Pcpus;
 use crate::sys::{Tid, monotonic};
+use crate::topology;
 use crate::vcpu_threads::VcpuThreads;
 use crate::watch::perf::{Event, What};
 
@@ -52,7 +53,7 @@ impl Decider {
         source: EventSource,
     ) -> Decider {
         Decider {
-            host: Host::new(spec, values, Topology::flat(real.len())),
+            host: Host::new(spec, values, &topology::of(real)),
             pcpus: Pcpus::new(real),
             subjects: Vec::new(),
             homes: Vec::new(),

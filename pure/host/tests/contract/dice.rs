@@ -1,6 +1,7 @@
 //! Small draws for scripts: all that a run needs to decide comes from numbers in its script.
 
-use slackline_policy::{Field, Given, Kind, Values};
+use slackline_policy::{Field, Given, Groups, Kind, Level, Topology, Values};
+use slackline_units::{CpuId, CpuSet};
 use slackline_units::{CpuShare, DomId, Pending, Span, TASKS, Task, TaskId, Tasks, Told, Urgency};
 
 /// A stream of numbers from a seed (SplitMix64: Steele, Lea and Flood, 2014).
@@ -22,6 +23,23 @@ impl Dice {
 
     pub(crate) fn pick<T: Copy>(&mut self, from: &[T]) -> T {
         from[usize::try_from(self.below(from.len() as u64)).expect("an index")]
+    }
+
+    /// So many CPUs, numbered anyhow: who shares a socket, and of those who shares what else.
+    pub(crate) fn topology(&mut self, cpus: usize) -> Topology {
+        let labels: Vec<[u64; Level::ALL.len()]> =
+            (0..cpus).map(|_| std::array::from_fn(|_| self.below(4) / 3)).collect();
+        let group = |level: Level, cpu: usize| -> CpuSet {
+            let of = |cpu: usize| &labels[cpu][level as usize..];
+            (0..cpus).filter(|&other| of(other) == of(cpu)).map(CpuId::new).collect()
+        };
+        let groups = |level| {
+            let is_first = |&cpu: &usize| group(level, cpu).first() == Some(CpuId::new(cpu));
+            (0..cpus).filter(is_first).map(|cpu| group(level, cpu)).collect()
+        };
+        let [cores, caches, nodes, sockets] = Level::ALL.map(groups);
+        let groups = Groups { cores, caches, nodes, sockets };
+        Topology::new(cpus, &groups).expect("groups of groups are a topology")
     }
 
     /// A length of time as people choose them, and half the time a few nanoseconds off.

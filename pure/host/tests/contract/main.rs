@@ -43,7 +43,7 @@ fn caught(wrong: Wrong, manner: Manner) -> Option<Breach> {
         if !suite::has_own_rules(spec, &script) {
             return None;
         }
-        let build = |values: &_, topology| {
+        let build = |values: &_, topology: &_| {
             let policy = (spec.build)(values, topology);
             Box::new(Canary::new(policy, wrong)) as Box<dyn Policy>
         };

@@ -4,7 +4,10 @@
 use std::fmt;
 
 use proptest::prelude::*;
+use slackline_policy::Topology;
 use slackline_units::Time;
+
+use crate::dice::Dice;
 
 /// What happens, from start to end.
 #[derive(Clone, Debug)]
@@ -13,9 +16,17 @@ pub(crate) struct Script {
     /// When the machine reports for the first time.
     pub(crate) start: Time,
     pub(crate) manner: Manner,
-    /// What the policy's own parameters and the machine's whims are drawn from.
+    /// What the policy's own parameters, the host's topology and the machine's whims are drawn from.
     pub(crate) seed: u64,
     pub(crate) steps: Vec<Step>,
+}
+
+impl Script {
+    /// How its CPUs belong together.
+    pub(crate) fn topology(&self) -> Topology {
+        // From numbers of its own: what else is drawn stays as it is.
+        Dice(!self.seed).topology(self.cpus)
+    }
 }
 
 /// How well the machine does.

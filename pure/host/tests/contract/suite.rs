@@ -10,7 +10,7 @@ use crate::script::{Manner, Script};
 use crate::watch::{Treatment, Watched};
 
 /// How a policy is made: as its entry in the list says, or broken on purpose.
-pub(crate) type Build<'a> = &'a dyn Fn(&Values, Topology) -> Box<dyn Policy>;
+pub(crate) type Build<'a> = &'a dyn Fn(&Values, &Topology) -> Box<dyn Policy>;
 
 /// What a run says, and what the books say after it.
 struct Played {
@@ -38,7 +38,7 @@ pub(crate) fn check(spec: &Spec, build: Build<'_>, script: &Script) -> Result<()
     }
     if script.manner == Manner::Exact {
         let values = Dice(script.seed).values(spec.policy_fields);
-        if (spec.keeps)(&values, Topology::flat(script.cpus)) {
+        if (spec.keeps)(&values, &script.topology()) {
             first.run.history.check_slices()?;
         }
         // Where no shares can be set all are equal, and nobody has two turns while another waits;
@@ -69,7 +69,7 @@ fn play(
     let values = Dice(script.seed).values(spec.policy_fields);
     let books = Shared::new(script.cpus);
     let looks_ahead = treatment.again > 0;
-    let policy = build(&values, Topology::flat(script.cpus));
+    let policy = build(&values, &script.topology());
     let watched = Watched { policy, books: books.clone(), treatment };
     let host = Host::with(Box::new(watched), spec.promise, script.cpus);
     let machine = ScriptMachine::new(spec, host, script, books.clone(), looks_ahead);

@@ -199,7 +199,7 @@ impl Story {
     pub(crate) fn new(policy: &str, cpus: usize) -> Story {
         let spec = find(policy).expect("a policy of the list");
         let values = Values::defaults(spec.policy_fields).expect("defaults");
-        let host = Host::new(spec, &values, Topology::flat(cpus));
+        let host = Host::new(spec, &values, &Topology::flat(cpus));
         Story { fields: spec.share_fields, ..Story::with(host, Arc::default(), 1) }
     }
 

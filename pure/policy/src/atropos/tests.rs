@@ -145,7 +145,7 @@ fn what_does_not_fit_is_refused_and_with_admission_off_it_is_not() {
     for (admission, admitted) in [("exact", 1), ("off", 3)] {
         let given = [("admission", Given::Text(admission))];
         let values = Values::read(SPEC.policy_fields, given.into_iter()).unwrap();
-        let mut policy = (SPEC.build)(&values, Topology::flat(1));
+        let mut policy = (SPEC.build)(&values, &Topology::flat(1));
         let mut at = Moment::at_start(1);
         let mut count = 0;
         for slot in 0..3 {
@@ -159,7 +159,7 @@ fn what_does_not_fit_is_refused_and_with_admission_off_it_is_not() {
 #[test]
 fn a_vcpu_is_bound_to_a_cpu_that_it_may_use() {
     let values = Values::defaults(SPEC.policy_fields).unwrap();
-    let mut policy = (SPEC.build)(&values, Topology::flat(2));
+    let mut policy = (SPEC.build)(&values, &Topology::flat(2));
     let mut at = Moment::at_start(2);
     let who = VcpuId::new(0, DomId::new(0), 0);
     let terms = share(&[("slice", "5ms"), ("period", "10ms")]);
@@ -179,7 +179,7 @@ fn a_vcpu_is_bound_to_a_cpu_that_it_may_use() {
 fn a_century_does_not_overflow() {
     let century = Time::from_ns(100 * 365 * 24 * 3_600 * 1_000_000_000);
     let values = Values::defaults(SPEC.policy_fields).unwrap();
-    let mut policy = (SPEC.build)(&values, Topology::flat(1));
+    let mut policy = (SPEC.build)(&values, &Topology::flat(1));
     let mut at = Moment::at_start(1);
     let shares = [
         share(&[("slice", "1ns"), ("period", "10ns"), ("latency", "1ns")]),

@@ -354,7 +354,7 @@ fn run(vcpu: VcpuId, limit: Span) -> Pick {
 }
 
 impl Credit {
-    fn new(rules: Rules, topology: Topology) -> Credit {
+    fn new(rules: Rules, topology: &Topology) -> Credit {
         let cpu = Cpu {
             chosen: None,
             from: Time::START,
@@ -366,17 +366,17 @@ impl Credit {
         };
         Credit {
             rules,
-            topology,
+            topology: topology.clone(),
             has_begun: false,
             ticks: 0,
             accounted: Time::START,
-            cpus: alloc::vec![cpu; topology.cpus],
-            queues: RunQueues::new(topology.cpus),
+            cpus: alloc::vec![cpu; topology.cpus()],
+            queues: RunQueues::new(topology.cpus()),
             vcpus: Roster::default(),
             domains: Domains::new(rules.park == Park::Budget),
             balance: 0,
             level: Level::default(),
-            free: CpuSet::first_n(topology.cpus),
+            free: CpuSet::first_n(topology.cpus()),
             untold: None,
         }
     }

@@ -461,7 +461,7 @@ fn a_century_is_not_too_long() {
 fn a_domain_grows_while_credit_is_still_to_come() {
     let values = Values::defaults(SPEC.policy_fields).unwrap();
     let share = Values::defaults(SPEC.share_fields).unwrap();
-    let mut policy = (SPEC.build)(&values, Topology::flat(1));
+    let mut policy = (SPEC.build)(&values, &Topology::flat(1));
     let mut at = Moment::at_start(1);
     let ids = (0..17).map(|slot| VcpuId::new(slot, DomId::new(slot), 0));
     let late = VcpuId::new(17, DomId::new(16), 1);

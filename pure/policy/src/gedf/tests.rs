@@ -113,7 +113,7 @@ fn share(budget: &str, period: &str) -> Values {
 fn policy(words: &[(&'static str, &'static str)], cpus: usize) -> Box<dyn Policy> {
     let given = words.iter().map(|&(name, text)| (name, Given::Text(text)));
     let values = Values::read(SPEC.policy_fields, given).unwrap();
-    (SPEC.build)(&values, Topology::flat(cpus))
+    (SPEC.build)(&values, &Topology::flat(cpus))
 }
 
 fn vcpu(slot: u32) -> VcpuId {

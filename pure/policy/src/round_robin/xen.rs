@@ -5,6 +5,7 @@ use alloc::vec::Vec;
 
 use slackline_units::{CpuId, CpuSet, Span, Time, VcpuId};
 
+use crate::placement::Population;
 use crate::queue::Queues;
 use crate::{
     Account, AdmitError, Entitlement, Moment, Pick, Policy, Roster, Topology, TurnEnd, Values,
@@ -15,6 +16,7 @@ pub(super) struct RoundRobin {
     /// One queue a CPU, by place. Who has a turn stays in it.
     queues: Queues<i64>,
     lines: Vec<Line>,
+    population: Population,
     homes: Roster<CpuId>,
 }
 
@@ -30,27 +32,23 @@ struct Line {
     /// The last places that were given out at the front and at the back.
     front: i64,
     back: i64,
-    population: usize,
 }
 
 impl Policy for RoundRobin {
     fn admit(&mut self, at: &Moment, vcpu: VcpuId, _: &Values) -> Result<(), AdmitError> {
-        let home = self.place(&at.allowed(vcpu));
-        self.lines[home.index()].population += 1;
+        let home = self.population.join(at.allowed(vcpu));
         self.homes.insert(vcpu, home);
         Ok(())
     }
 
     fn adjust(&mut self, at: &Moment, vcpu: VcpuId, _: &Values) -> Result<CpuSet, AdmitError> {
         let before = self.homes[vcpu];
-        if at.is_allowed(vcpu, before) {
+        let after = self.population.stay_or_move(before, at.allowed(vcpu));
+        if after == before {
             return Ok(CpuSet::NONE);
         }
-        let after = self.place(&at.allowed(vcpu));
         let is_queued = self.queues.queue_of(vcpu).is_some();
         self.retire(at, vcpu);
-        self.lines[before.index()].population -= 1;
-        self.lines[after.index()].population += 1;
         self.homes.insert(vcpu, after);
         if is_queued {
             self.join_front(at, vcpu);
@@ -61,7 +59,7 @@ impl Policy for RoundRobin {
     fn leave(&mut self, at: &Moment, vcpu: VcpuId) -> CpuSet {
         self.retire(at, vcpu);
         let home = self.homes.remove(vcpu).expect("a vCPU that has joined");
-        self.lines[home.index()].population -= 1;
+        self.population.leave(home);
         CpuSet::NONE
     }
 
@@ -117,27 +115,16 @@ impl Policy for RoundRobin {
 }
 
 impl RoundRobin {
-    pub(super) fn new(quantum: Span, topology: Topology) -> RoundRobin {
-        let line = Line {
-            current: None,
-            until: Time::START,
-            woken: Time::NEVER,
-            front: 0,
-            back: 0,
-            population: 0,
-        };
+    pub(super) fn new(quantum: Span, topology: &Topology) -> RoundRobin {
+        let line =
+            Line { current: None, until: Time::START, woken: Time::NEVER, front: 0, back: 0 };
         RoundRobin {
             quantum,
-            queues: Queues::new(topology.cpus),
-            lines: alloc::vec![line; topology.cpus],
+            queues: Queues::new(topology.cpus()),
+            lines: alloc::vec![line; topology.cpus()],
+            population: Population::new(topology.cpus()),
             homes: Roster::default(),
         }
-    }
-
-    /// The least populated of these CPUs.
-    fn place(&self, allowed: &CpuSet) -> CpuId {
-        let least = allowed.iter().min_by_key(|&cpu| (self.lines[cpu.index()].population, cpu));
-        least.expect("a vCPU may run somewhere")
     }
 
     fn join_front(&mut self, at: &Moment, vcpu: VcpuId) {

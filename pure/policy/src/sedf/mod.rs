@@ -41,6 +41,7 @@ use alloc::vec::Vec;
 use slackline_units::{CpuId, CpuSet, Reservation, Span, Time, VcpuId};
 
 use crate::field::{distance, slice_of};
+use crate::placement::{Packing, Request};
 use crate::queue::Queues;
 use crate::{
     Account, AdmitError, Entitlement, Moment, Pick, Policy, Roster, Spec, Topology, TurnEnd, Values,
@@ -98,7 +99,7 @@ struct Cpu {
 impl Policy for Sedf {
     fn admit(&mut self, at: &Moment, vcpu: VcpuId, share: &Values) -> Result<(), AdmitError> {
         let terms = Share::read(share, &self.rules)?;
-        let cpu = self.place(&at.allowed(vcpu), &terms)?;
+        let cpu = self.place(at.allowed(vcpu), &terms, None)?;
         let mut server = Server::new(cpu, terms, at.now());
         self.cpus[cpu.index()].tally.add(&terms, server.taken);
         if self.rules.begins_at_once && self.rules.unblocking == Unblocking::Proportional {
@@ -112,7 +113,7 @@ impl Policy for Sedf {
         let terms = Share::read(share, &self.rules)?;
         let Server { cpu: old, terms: before, taken, .. } = self.servers[vcpu];
         self.cpus[old.index()].tally.remove(&before, taken);
-        let cpu = self.place_again(&at.allowed(vcpu), &terms, old).inspect_err(|_| {
+        let cpu = self.place(at.allowed(vcpu), &terms, Some(old)).inspect_err(|_| {
             self.cpus[old.index()].tally.add(&before, taken);
         })?;
         // A slice given up for a weight among the best-effort was left in the books.
@@ -248,28 +249,29 @@ impl Policy for Sedf {
 }
 
 impl Sedf {
-    fn new(values: &Values, topology: Topology) -> Sedf {
+    fn new(values: &Values, topology: &Topology) -> Sedf {
         Sedf {
             rules: Rules::read(values),
-            cpus: (0..topology.cpus).map(|_| Cpu::default()).collect(),
-            deadlines: Queues::new(2 * topology.cpus),
-            penalties: Queues::new(topology.cpus),
-            extras: Queues::new(topology.cpus),
+            cpus: (0..topology.cpus()).map(|_| Cpu::default()).collect(),
+            deadlines: Queues::new(2 * topology.cpus()),
+            penalties: Queues::new(topology.cpus()),
+            extras: Queues::new(topology.cpus()),
             tickets: 0,
             servers: Roster::default(),
         }
     }
 
-    /// The CPU on which these terms would fare best.
-    fn place(&self, allowed: &CpuSet, terms: &Share) -> Result<CpuId, AdmitError> {
+    /// The CPU on which these terms would fare best; its own if they fit there.
+    fn place(
+        &self,
+        allowed: CpuSet,
+        terms: &Share,
+        home: Option<CpuId>,
+    ) -> Result<CpuId, AdmitError> {
         let tally = |cpu: CpuId| &self.cpus[cpu.index()].tally;
-        let compare = |&a: &CpuId, &b: &CpuId| {
-            let (this, that) = (tally(a).appeal(terms), tally(b).appeal(terms));
-            this.compare(&that).then(a.cmp(&b))
-        };
-        let fitting = allowed.iter().filter(|&cpu| self.has_room(cpu, terms)).min_by(compare);
-        fitting.ok_or_else(|| {
-            let best = allowed.iter().min_by(compare).expect("a vCPU may run somewhere");
+        let compare = |this, that| tally(this).appeal(terms).compare(&tally(that).appeal(terms));
+        let request = Request { allowed, home, fits: |cpu| self.has_room(cpu, terms), compare };
+        request.place(Packing::Spread).map_err(|best| {
             let weighed = || Reservation::new(Span::from_ns(1), terms::WEIGHT_PERIOD).ok();
             let asked = terms.reservation().ok().flatten().or_else(weighed);
             AdmitError::NoRoom {
@@ -279,19 +281,6 @@ impl Sedf {
                 cpus: allowed.len(),
             }
         })
-    }
-
-    /// Its own CPU if it may stay there and fits.
-    fn place_again(
-        &self,
-        allowed: &CpuSet,
-        terms: &Share,
-        home: CpuId,
-    ) -> Result<CpuId, AdmitError> {
-        if allowed.contains(home) && self.has_room(home, terms) {
-            return Ok(home);
-        }
-        self.place(allowed, terms)
     }
 
     fn has_room(&self, cpu: CpuId, terms: &Share) -> bool {

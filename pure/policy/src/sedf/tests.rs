@@ -31,7 +31,7 @@ fn values<'a>(fields: &'static [crate::Field], words: &'a str) -> Values {
 
 impl Script {
     fn new(words: &str) -> Script {
-        let policy = (SPEC.build)(&values(SPEC.policy_fields, words), Topology::flat(1));
+        let policy = (SPEC.build)(&values(SPEC.policy_fields, words), &Topology::flat(1));
         Script { policy, at: Moment::at_start(1) }
     }
 

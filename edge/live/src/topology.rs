@@ -1,0 +1,222 @@
+//! How the CPUs of this host belong together, as the kernel says it below `/sys`.
+//!
+//! Kernels leave levels out: containers hide directories, virtual machines know no caches. A level
+//! that is not said is as the next wider one; of cores, each CPU is one. Nor does every host nest:
+//! one node may span two sockets where memory is interleaved, and a virtual machine may claim a
+//! cache for all of its sockets. A policy is told groups within groups, so what CPUs share that a
+//! wider level keeps apart counts as several.
+
+use std::fs;
+use std::path::Path;
+
+use slackline_host::policy::{Groups, Level, Topology, TopologyError};
+use slackline_units::{CpuId, CpuSet};
+
+use crate::doctor::parse::list;
+
+/// Where the kernel says it.
+const ROOT: &str = "/sys/devices/system";
+
+/// What the kernel says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Seen {
+    pub(crate) topology: Topology,
+    /// Levels of which the kernel says nothing for one of the CPUs.
+    pub(crate) unsaid: Vec<Level>,
+}
+
+/// How these CPUs belong together, numbered by their places in the list; where what the kernel
+/// says makes no sense, each as a core of its own in one socket.
+pub(crate) fn of(real: &[CpuId]) -> Topology {
+    look(real).map_or_else(|_| Topology::flat(real.len()), |seen| seen.topology)
+}
+
+/// The same, or what makes no sense.
+pub(crate) fn look(real: &[CpuId]) -> Result<Seen, TopologyError> {
+    arrange(real, &|path| fs::read_to_string(Path::new(ROOT).join(path)).ok())
+}
+
+/// The same from the texts of files.
+fn arrange(real: &[CpuId], read: &dyn Fn(&str) -> Option<String>) -> Result<Seen, TopologyError> {
+    let mut groups = Groups::default();
+    let mut unsaid = Vec::new();
+    let mut wider = vec![CpuSet::first_n(real.len()); real.len()];
+    for level in Level::ALL.into_iter().rev() {
+        let said: Vec<_> = real.iter().map(|&cpu| sharers(level, cpu, read)).collect();
+        if said.iter().any(Option::is_none) {
+            unsaid.push(level);
+        }
+        let group = |(cpu, said): (usize, &Option<Vec<usize>>)| match said {
+            Some(said) => with_places(real, said, cpu).and(&wider[cpu]),
+            None if level == Level::Core => CpuSet::one(CpuId::new(cpu)),
+            None => wider[cpu],
+        };
+        wider = said.iter().enumerate().map(group).collect();
+        let is_first = |&(cpu, group): &(usize, &CpuSet)| !wider[..cpu].contains(group);
+        let distinct = wider.iter().enumerate().filter(is_first).map(|(_, &group)| group).collect();
+        *match level {
+            Level::Core => &mut groups.cores,
+            Level::Cache => &mut groups.caches,
+            Level::Node => &mut groups.nodes,
+            Level::Socket => &mut groups.sockets,
+        } = distinct;
+    }
+    Ok(Seen { topology: Topology::new(real.len(), &groups)?, unsaid })
+}
+
+/// The places of these CPUs among those that we manage; `cpu` is one of them in any case.
+fn with_places(real: &[CpuId], numbers: &[usize], cpu: usize) -> CpuSet {
+    let is_in = |&place: &usize| place == cpu || numbers.contains(&real[place].index());
+    (0..real.len()).filter(is_in).map(CpuId::new).collect()
+}
+
+/// The numbers of the CPUs that a CPU shares this with, if the kernel says so.
+fn sharers(level: Level, cpu: CpuId, read: &dyn Fn(&str) -> Option<String>) -> Option<Vec<usize>> {
+    let number = cpu.index();
+    let either = |new: &str, old: &str| {
+        let file = |name: &str| read(&format!("cpu/cpu{number}/topology/{name}"));
+        list(&file(new).or_else(|| file(old))?)
+    };
+    match level {
+        Level::Core => either("core_cpus_list", "thread_siblings_list"),
+        Level::Cache => last_level_cache(number, read),
+        Level::Node => {
+            let nodes = list(&read("node/online")?)?.into_iter();
+            let mut nodes =
+                nodes.filter_map(|node| list(&read(&format!("node/node{node}/cpulist"))?));
+            nodes.find(|cpus| cpus.contains(&number))
+        }
+        Level::Socket => either("package_cpus_list", "core_siblings_list"),
+    }
+}
+
+/// Who shares the cache of the highest level; one for instructions only does not count.
+fn last_level_cache(cpu: usize, read: &dyn Fn(&str) -> Option<String>) -> Option<Vec<usize>> {
+    let file = |index, name| read(&format!("cpu/cpu{cpu}/cache/index{index}/{name}"));
+    let level = |index| file(index, "level").and_then(|text| text.trim().parse::<u32>().ok());
+    let levels = (0..).map_while(|index| Some((level(index)?, index)));
+    let holds_data = |&(_, index): &(u32, usize)| {
+        file(index, "type").is_none_or(|kind| kind.trim() != "Instruction")
+    };
+    let (_, index) = levels.filter(holds_data).max()?;
+    list(&file(index, "shared_cpu_list")?)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::*;
+
+    /// Files by path: of each CPU its core, socket and last-level cache, and all nodes.
+    struct Host(BTreeMap<String, String>);
+
+    impl Host {
+        fn new(cpus: &[[&str; 3]], nodes: &[&str]) -> Host {
+            let mut files = BTreeMap::new();
+            let mut put = |path: String, text: &str| files.insert(path, format!("{text}\n"));
+            for (cpu, [core, cache, socket]) in cpus.iter().enumerate() {
+                put(format!("cpu/cpu{cpu}/topology/core_cpus_list"), core);
+                put(format!("cpu/cpu{cpu}/topology/package_cpus_list"), socket);
+                let own = cpu.to_string();
+                let caches = [
+                    ("1", "Data", own.as_str()),
+                    ("1", "Instruction", &own),
+                    ("3", "Unified", cache),
+                ];
+                for (index, (level, kind, shared)) in caches.into_iter().enumerate() {
+                    let cache = format!("cpu/cpu{cpu}/cache/index{index}");
+                    put(format!("{cache}/level"), level);
+                    put(format!("{cache}/type"), kind);
+                    put(format!("{cache}/shared_cpu_list"), shared);
+                }
+            }
+            for (node, cpus) in nodes.iter().enumerate() {
+                put(format!("node/node{node}/cpulist"), cpus);
+            }
+            put("node/online".into(), &format!("0-{}", nodes.len() - 1));
+            Host(files)
+        }
+
+        fn without(mut self, part: &str) -> Host {
+            self.0.retain(|path, _| !path.contains(part));
+            self
+        }
+
+        fn arrange(&self, real: &[usize]) -> Seen {
+            let real: Vec<CpuId> = real.iter().map(|&cpu| CpuId::new(cpu)).collect();
+            arrange(&real, &|path| self.0.get(path).cloned()).unwrap()
+        }
+    }
+
+    fn groups(topology: &Topology, level: Level) -> Vec<Vec<usize>> {
+        let numbers = |group: CpuSet| group.iter().map(CpuId::index).collect();
+        topology.groups(level).map(numbers).collect()
+    }
+
+    /// Two sockets, each with two cores of two threads, a cache and a node.
+    fn two_sockets() -> Host {
+        let cores = ["0,4", "1,5", "2,6", "3,7"];
+        let halves = ["0-1,4-5", "2-3,6-7"];
+        let cpu = |cpu: usize| [cores[cpu % 4], halves[cpu % 4 / 2], halves[cpu % 4 / 2]];
+        Host::new(&[0, 1, 2, 3, 4, 5, 6, 7].map(cpu), &halves)
+    }
+
+    #[test]
+    fn siblings_need_not_be_neighbours() {
+        let seen = two_sockets().arrange(&[0, 1, 2, 3, 4, 5, 6, 7]);
+        let cores = [[0, 4], [1, 5], [2, 6], [3, 7]];
+        assert_eq!(groups(&seen.topology, Level::Core), cores);
+        for level in [Level::Cache, Level::Node, Level::Socket] {
+            assert_eq!(groups(&seen.topology, level), [[0, 1, 4, 5], [2, 3, 6, 7]]);
+        }
+        assert_eq!(seen.unsaid, []);
+    }
+
+    #[test]
+    fn a_policy_counts_only_the_cpus_that_we_manage() {
+        let seen = two_sockets().arrange(&[6, 1, 2]);
+        assert_eq!(groups(&seen.topology, Level::Core), [vec![0, 2], vec![1]]);
+        assert_eq!(groups(&seen.topology, Level::Socket), [vec![0, 2], vec![1]]);
+    }
+
+    #[test]
+    fn what_is_not_said_is_as_the_next_wider_level() {
+        let host = two_sockets().without("cache/").without("node/");
+        let seen = host.arrange(&[0, 1, 2, 3]);
+        assert_eq!(groups(&seen.topology, Level::Cache), [[0, 1], [2, 3]]);
+        assert_eq!(seen.unsaid, [Level::Node, Level::Cache]);
+        let nothing = Host(BTreeMap::new()).arrange(&[0, 1, 2]);
+        assert_eq!(nothing.topology, Topology::flat(3));
+    }
+
+    #[test]
+    fn older_kernels_have_other_names_for_it() {
+        let mut old = BTreeMap::new();
+        for (path, text) in two_sockets().0 {
+            let path = path.replace("core_cpus_list", "thread_siblings_list");
+            old.insert(path.replace("package_cpus_list", "core_siblings_list"), text);
+        }
+        let all = [0, 1, 2, 3, 4, 5, 6, 7];
+        assert_eq!(Host(old).arrange(&all), two_sockets().arrange(&all));
+    }
+
+    /// A virtual machine: each CPU a socket, all in one node and, it is said, on one cache.
+    #[test]
+    fn what_spans_sockets_is_one_for_each() {
+        let cpus = [["0", "0-1", "0"], ["1", "0-1", "1"]];
+        let seen = Host::new(&cpus, &["0-1"]).arrange(&[0, 1]);
+        for level in Level::ALL {
+            assert_eq!(groups(&seen.topology, level), [[0], [1]]);
+        }
+    }
+
+    #[test]
+    fn what_makes_no_sense_is_an_error() {
+        let cpus = [["0-1", "0-2", "0-2"], ["1-2", "0-2", "0-2"], ["2", "0-2", "0-2"]];
+        let host = Host::new(&cpus, &["0-2"]);
+        let real = [0, 1, 2].map(CpuId::new);
+        let seen = arrange(&real, &|path| host.0.get(path).cloned());
+        assert_eq!(seen, Err(TopologyError::Twice(Level::Core, CpuId::new(1))));
+    }
+}

@@ -1,0 +1,331 @@
+//! How the CPUs of a host belong together: threads of a core, cores of a last-level cache, caches
+//! of a NUMA node, nodes of a socket.
+//!
+//! Nothing follows from how CPUs are numbered: on most machines n and n + N/2 are the threads of
+//! one core, on others neighbours are. So every group is a set, and each level is a partition of
+//! all CPUs whose groups lie within those of the next level.
+
+use alloc::vec::Vec;
+use core::fmt;
+
+use slackline_units::{CpuId, CpuSet};
+
+/// What CPUs have in common, from the narrowest to the widest.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Level {
+    /// The execution units: the CPUs are hardware threads of one core.
+    Core,
+    /// The last level of cache.
+    Cache,
+    /// The memory that is near: a NUMA node.
+    Node,
+    /// The package.
+    Socket,
+}
+
+impl Level {
+    /// All levels, the narrowest first.
+    pub const ALL: [Level; 4] = [Level::Core, Level::Cache, Level::Node, Level::Socket];
+
+    /// What a group of this level is called, as in "a core".
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Level::Core => "core",
+            Level::Cache => "cache",
+            Level::Node => "node",
+            Level::Socket => "socket",
+        }
+    }
+}
+
+/// The groups of each level, as they are said: in any order.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Groups {
+    /// Which CPUs are the threads of each core.
+    pub cores: Vec<CpuSet>,
+    /// Which CPUs share each last-level cache.
+    pub caches: Vec<CpuSet>,
+    /// Which CPUs are of each NUMA node.
+    pub nodes: Vec<CpuSet>,
+    /// Which CPUs are of each socket.
+    pub sockets: Vec<CpuSet>,
+}
+
+impl Groups {
+    /// Those of one level.
+    #[must_use]
+    pub fn of(&self, level: Level) -> &[CpuSet] {
+        match level {
+            Level::Core => &self.cores,
+            Level::Cache => &self.caches,
+            Level::Node => &self.nodes,
+            Level::Socket => &self.sockets,
+        }
+    }
+}
+
+/// What a policy knows of the host it is built for. It never looks around by itself.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Topology {
+    /// By CPU, by level: the group that it is of, itself among them.
+    groups: Vec<[CpuSet; Level::ALL.len()]>,
+}
+
+/// Why groups are no topology.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TopologyError {
+    /// A group of this level has no CPU.
+    Empty(Level),
+    /// A group of this level has a CPU that the host has not.
+    Beyond(Level, CpuId),
+    /// A CPU is in two groups of this level.
+    Twice(Level, CpuId),
+    /// A CPU is in no group of this level.
+    Missing(Level, CpuId),
+    /// Two CPUs share a group of a level, but none of a wider one.
+    Torn {
+        /// What they share.
+        level: Level,
+        /// The two CPUs.
+        cpus: (CpuId, CpuId),
+        /// What they do not share.
+        wider: Level,
+    },
+}
+
+impl fmt::Display for TopologyError {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            TopologyError::Empty(level) => write!(out, "a {} has no CPU", level.name()),
+            TopologyError::Beyond(level, cpu) => {
+                write!(out, "a {} has {cpu}, which is not there", level.name())
+            }
+            TopologyError::Twice(level, cpu) => write!(out, "{cpu} is in two {}s", level.name()),
+            TopologyError::Missing(level, cpu) => write!(out, "{cpu} is in no {}", level.name()),
+            TopologyError::Torn { level, cpus: (one, other), wider } => {
+                let (level, wider) = (level.name(), wider.name());
+                write!(out, "{one} and {other} share a {level}, but no {wider}")
+            }
+        }
+    }
+}
+
+impl core::error::Error for TopologyError {}
+
+impl Topology {
+    /// So many CPUs, each a core of its own, all in one socket.
+    ///
+    /// # Panics
+    /// If there are more than [`CpuId::LIMIT`].
+    #[must_use]
+    pub fn flat(cpus: usize) -> Topology {
+        let all = CpuSet::first_n(cpus);
+        let groups = |cpu| [CpuSet::one(cpu), all, all, all];
+        Topology { groups: (0..cpus).map(CpuId::new).map(groups).collect() }
+    }
+
+    /// The CPUs below `cpus`, in these groups.
+    ///
+    /// # Errors
+    /// When a level is no partition of the CPUs, or a group does not lie within one of each
+    /// wider level.
+    ///
+    /// # Panics
+    /// If there are more CPUs than [`CpuId::LIMIT`].
+    pub fn new(cpus: usize, groups: &Groups) -> Result<Topology, TopologyError> {
+        let mut topology = Topology { groups: alloc::vec![Default::default(); cpus] };
+        // Where people leave a level out it is as a wider one, or made of cores: those come first,
+        // so that what is wrong is said of what they wrote.
+        for level in [Level::Core, Level::Socket, Level::Node, Level::Cache] {
+            topology.set(level, groups.of(level))?;
+        }
+        for level in Level::ALL {
+            // The widest first: who share no socket share no cache either.
+            let wider = Level::ALL.into_iter().rev().take_while(|wider| *wider > level);
+            for wider in wider {
+                topology.check_within(level, wider)?;
+            }
+        }
+        Ok(topology)
+    }
+
+    /// How many CPUs there are, numbered from zero.
+    #[must_use]
+    pub fn cpus(&self) -> usize {
+        self.groups.len()
+    }
+
+    /// The CPUs that have this in common with `cpu`, itself among them.
+    ///
+    /// # Panics
+    /// If there is no such CPU.
+    #[must_use]
+    pub fn group_of(&self, level: Level, cpu: CpuId) -> CpuSet {
+        self.groups[cpu.index()][level as usize]
+    }
+
+    /// The threads of the core to which `cpu` belongs, itself among them.
+    #[must_use]
+    pub fn core_of(&self, cpu: CpuId) -> CpuSet {
+        self.group_of(Level::Core, cpu)
+    }
+
+    /// The CPUs of the socket to which `cpu` belongs, itself among them.
+    #[must_use]
+    pub fn socket_of(&self, cpu: CpuId) -> CpuSet {
+        self.group_of(Level::Socket, cpu)
+    }
+
+    /// All groups of a level, in order of the first CPU of each.
+    pub fn groups(&self, level: Level) -> impl Iterator<Item = CpuSet> {
+        let by_cpu = self.groups.iter().map(move |groups| groups[level as usize]).enumerate();
+        let is_first = |&(cpu, group): &(usize, CpuSet)| group.first() == Some(CpuId::new(cpu));
+        by_cpu.filter(is_first).map(|(_, group)| group)
+    }
+
+    /// Takes the groups of a level in, if they are a partition.
+    fn set(&mut self, level: Level, groups: &[CpuSet]) -> Result<(), TopologyError> {
+        for &group in groups {
+            if group.is_empty() {
+                return Err(TopologyError::Empty(level));
+            }
+            for cpu in group.iter() {
+                let beyond = TopologyError::Beyond(level, cpu);
+                let known = self.groups.get_mut(cpu.index()).ok_or(beyond)?;
+                let place = &mut known[level as usize];
+                if !place.is_empty() {
+                    return Err(TopologyError::Twice(level, cpu));
+                }
+                *place = group;
+            }
+        }
+        match self.groups.iter().position(|known| known[level as usize].is_empty()) {
+            Some(cpu) => Err(TopologyError::Missing(level, CpuId::new(cpu))),
+            None => Ok(()),
+        }
+    }
+
+    fn check_within(&self, level: Level, wider: Level) -> Result<(), TopologyError> {
+        for group in self.groups(level) {
+            let first = group.first().expect("no group is empty");
+            let beyond = group.without(&self.group_of(wider, first));
+            if let Some(other) = beyond.first() {
+                return Err(TopologyError::Torn { level, cpus: (first, other), wider });
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use alloc::string::ToString;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn sets(groups: &[&[usize]]) -> Vec<CpuSet> {
+        groups.iter().map(|group| group.iter().map(|&cpu| CpuId::new(cpu)).collect()).collect()
+    }
+
+    /// Two sockets of two cores of two threads; n and n + 4 are the threads of a core.
+    fn spread() -> Groups {
+        let halves = sets(&[&[0, 1, 4, 5], &[2, 3, 6, 7]]);
+        Groups {
+            cores: sets(&[&[0, 4], &[1, 5], &[2, 6], &[3, 7]]),
+            caches: halves.clone(),
+            nodes: halves.clone(),
+            sockets: halves,
+        }
+    }
+
+    #[test]
+    fn numbers_say_nothing_about_who_belongs_together() {
+        let topology = Topology::new(8, &spread()).unwrap();
+        let [core, socket] = [sets(&[&[1, 5]]), sets(&[&[0, 1, 4, 5]])];
+        assert_eq!(topology.cpus(), 8);
+        assert_eq!(topology.core_of(CpuId::new(5)), core[0]);
+        assert_eq!(topology.socket_of(CpuId::new(5)), socket[0]);
+        assert_eq!(topology.group_of(Level::Cache, CpuId::new(4)), socket[0]);
+        let cores: Vec<CpuSet> = topology.groups(Level::Core).collect();
+        assert_eq!(cores, spread().cores);
+        let reversed = Groups { cores: spread().cores.into_iter().rev().collect(), ..spread() };
+        assert_eq!(Topology::new(8, &reversed), Ok(topology), "the order does not matter");
+    }
+
+    #[test]
+    fn where_nothing_is_known_each_cpu_is_a_core() {
+        let flat = Topology::flat(3);
+        let all = sets(&[&[0, 1, 2]]);
+        let groups = Groups {
+            cores: sets(&[&[0], &[1], &[2]]),
+            caches: all.clone(),
+            nodes: all.clone(),
+            sockets: all,
+        };
+        assert_eq!(Topology::new(3, &groups), Ok(flat));
+    }
+
+    #[test]
+    fn what_is_no_topology_is_refused_with_the_reason() {
+        let with = |cores: &[&[usize]]| Groups { cores: sets(cores), ..spread() };
+        let cases: [(Groups, &str); 5] = [
+            (with(&[&[0, 4], &[1, 5], &[2, 6], &[3]]), "cpu7 is in no core"),
+            (with(&[&[0, 4], &[1, 5], &[2, 6], &[3, 7], &[4]]), "cpu4 is in two cores"),
+            (with(&[&[0, 4], &[1, 5], &[2, 6], &[3, 7, 8]]), "a core has cpu8, which is not there"),
+            (with(&[&[0, 4], &[], &[2, 6], &[3, 7]]), "a core has no CPU"),
+            (
+                with(&[&[0, 6], &[1, 5], &[2, 4], &[3, 7]]),
+                "cpu0 and cpu6 share a core, but no socket",
+            ),
+        ];
+        for (groups, says) in cases {
+            let error = Topology::new(8, &groups).unwrap_err();
+            assert_eq!(error.to_string(), says);
+        }
+        let crossed = Groups { sockets: sets(&[&[0, 2, 4, 6], &[1, 3, 5, 7]]), ..spread() };
+        let error = Topology::new(8, &crossed).unwrap_err();
+        assert_eq!(error.to_string(), "cpu0 and cpu1 share a cache, but no socket");
+    }
+
+    proptest! {
+        /// Who shares a group is decided by a label for each CPU and level; a group of a level is
+        /// one label of it and of all wider ones.
+        #[test]
+        fn every_partition_of_partitions_is_a_topology(
+            labels in prop::collection::vec([0..3_u8, 0..3_u8, 0..3_u8, 0..3_u8], 1..40),
+        ) {
+            let labels_of = |cpu: usize, level: Level| &labels[cpu][level as usize..];
+            let same = |a, b, level| labels_of(a, level) == labels_of(b, level);
+            let groups = |level: Level| {
+                let mut sets: Vec<CpuSet> = Vec::new();
+                for cpu in 0..labels.len() {
+                    let group = (0..labels.len()).filter(|&other| same(cpu, other, level));
+                    let group: CpuSet = group.map(CpuId::new).collect();
+                    if !sets.contains(&group) {
+                        sets.push(group);
+                    }
+                }
+                sets
+            };
+            let groups = Groups {
+                cores: groups(Level::Core),
+                caches: groups(Level::Cache),
+                nodes: groups(Level::Node),
+                sockets: groups(Level::Socket),
+            };
+            let topology = Topology::new(labels.len(), &groups).unwrap();
+            for level in Level::ALL {
+                for cpu in 0..labels.len() {
+                    let group = topology.group_of(level, CpuId::new(cpu));
+                    for other in 0..labels.len() {
+                        prop_assert_eq!(group.contains(CpuId::new(other)), same(cpu, other, level));
+                    }
+                }
+                prop_assert_eq!(topology.groups(level).count(), groups.of(level).len());
+            }
+        }
+    }
+}

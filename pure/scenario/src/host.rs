@@ -1,0 +1,169 @@
+//! The host of a scenario: how many CPUs, how they belong together, and what its hardware costs.
+
+use slackline_policy::{Groups, Level, Topology, TopologyError};
+use slackline_units::{CpuId, CpuSet, Span};
+
+use crate::error::ErrorKind;
+use crate::table::{Item, Mistake, Table};
+use crate::{Draw, HostSpec, terms};
+
+/// Every key, for people.
+pub const PAGE: &str = include_str!("host.md");
+
+const KEYS: &[&str] = &[
+    "cpus",
+    THREADS_PER_CORE,
+    NUMBERING,
+    CORES_PER_SOCKET,
+    "cores",
+    "caches",
+    "nodes",
+    "sockets",
+    "switch",
+    "migrate",
+    "timer_resolution",
+    "timer_lateness",
+    "timer_slop",
+    "tick",
+    "tick_cost",
+    "refuse",
+];
+const THREADS_PER_CORE: &str = "threads_per_core";
+const CORES_PER_SOCKET: &str = "cores_per_socket";
+const NUMBERING: &str = "numbering";
+const NUMBERINGS: &[&str] = &["neighbours", "spread"];
+
+/// Reads `[host]`.
+pub(crate) fn read(table: Option<Table<'_>>) -> Result<HostSpec, Mistake> {
+    let mut host = HostSpec {
+        cpus: 1,
+        topology: Topology::flat(1),
+        switch: Span::ZERO,
+        migrate: Span::ZERO,
+        timer_resolution: Span::ZERO,
+        timer_lateness: Draw::Fixed(Span::ZERO),
+        timer_slop: Span::ZERO,
+        tick: Span::from_ms(10),
+        tick_cost: Span::ZERO,
+        refuse: 0,
+    };
+    let Some(table) = table else { return Ok(host) };
+    for item in table.allow(KEYS)?.items() {
+        match item.key {
+            "cpus" => host.cpus = item.count(1..=CpuId::LIMIT)?,
+            "switch" => host.switch = item.span()?,
+            "migrate" => host.migrate = item.span()?,
+            "timer_resolution" => host.timer_resolution = item.span()?,
+            "timer_lateness" => host.timer_lateness = item.draw()?,
+            "timer_slop" => host.timer_slop = item.span()?,
+            "tick" => host.tick = item.some_span()?,
+            "tick_cost" => host.tick_cost = item.span()?,
+            "refuse" => host.refuse = item.percentage()?,
+            _ => {} // Groups of CPUs are read when it is known how many there are.
+        }
+    }
+    host.topology = topology(&table, host.cpus)?;
+    Ok(host)
+}
+
+/// The groups of one level, where the file lists them.
+struct Listed<'a> {
+    item: Item<'a>,
+    /// Each group, and the value in which it stands.
+    groups: Vec<(CpuSet, Item<'a>)>,
+}
+
+impl<'a> Listed<'a> {
+    /// Reads `[[0, 4], [1, 5]]`.
+    fn read(table: &Table<'a>, key: &str, cpus: usize) -> Result<Option<Listed<'a>>, Mistake> {
+        table.maybe(key, |item| {
+            let elements = item.elements("an array of groups, as in [[0, 1], [2, 3]]")?;
+            let group = |element: Item<'a>| Ok((terms::cpus(&element, cpus)?, element));
+            let groups = elements.into_iter().map(group).collect::<Result<_, Mistake>>()?;
+            Ok(Listed { item, groups })
+        })
+    }
+
+    fn sets(&self) -> Vec<CpuSet> {
+        self.groups.iter().map(|&(set, _)| set).collect()
+    }
+
+    /// Where the last group stands that has this CPU, or else all of them.
+    fn at(&self, cpu: CpuId) -> usize {
+        let group = self.groups.iter().rfind(|(set, _)| set.contains(cpu));
+        group.map_or(self.item.at(), |(_, element)| element.at())
+    }
+}
+
+fn topology(table: &Table<'_>, cpus: usize) -> Result<Topology, Mistake> {
+    let [cores, caches, nodes, sockets] =
+        ["cores", "caches", "nodes", "sockets"].map(|key| Listed::read(table, key, cpus));
+    let listed = [cores?, caches?, nodes?, sockets?];
+    only_one_of(table, "cores", THREADS_PER_CORE)?;
+    only_one_of(table, "cores", NUMBERING)?;
+    only_one_of(table, "sockets", CORES_PER_SOCKET)?;
+    let [cores, caches, nodes, sockets] = listed.each_ref().map(|listed| {
+        let listed = listed.as_ref();
+        listed.map(Listed::sets)
+    });
+    let cores = cores.map_or_else(|| numbered_cores(table, cpus), Ok)?;
+    let sockets = sockets.map_or_else(|| neighbouring_cores(table, &cores), Ok)?;
+    let nodes = nodes.unwrap_or_else(|| sockets.clone());
+    let caches = caches.unwrap_or_else(|| nodes.clone());
+    let groups = Groups { cores, caches, nodes, sockets };
+    Topology::new(cpus, &groups).map_err(|error| {
+        Mistake::new(place(&error, &listed).unwrap_or(table.at), ErrorKind::Topology { error })
+    })
+}
+
+/// The cores, where they are not listed: all of the same size, numbered as is said.
+fn numbered_cores(table: &Table<'_>, cpus: usize) -> Result<Vec<CpuSet>, Mistake> {
+    let threads = table.maybe(THREADS_PER_CORE, |item| divisor(&item, cpus))?.unwrap_or(1);
+    let numbering = table.maybe(NUMBERING, |item| item.word(NUMBERINGS))?.unwrap_or(0);
+    let cores = cpus / threads;
+    let cpu = |core, thread| match NUMBERINGS[numbering] {
+        "spread" => CpuId::new(core + thread * cores),
+        _ => CpuId::new(core * threads + thread),
+    };
+    let core = |core| (0..threads).map(|thread| cpu(core, thread)).collect();
+    Ok((0..cores).map(core).collect())
+}
+
+/// The sockets, where they are not listed.
+fn neighbouring_cores(table: &Table<'_>, cores: &[CpuSet]) -> Result<Vec<CpuSet>, Mistake> {
+    let of_socket = table.maybe(CORES_PER_SOCKET, |item| divisor(&item, cores.len()))?;
+    let sockets = cores.chunks(of_socket.unwrap_or(cores.len()).max(1));
+    Ok(sockets.map(|cores| cores.iter().flat_map(CpuSet::iter).collect()).collect())
+}
+
+fn only_one_of(table: &Table<'_>, one: &'static str, other: &'static str) -> Result<(), Mistake> {
+    match (table.get(one), table.get(other)) {
+        (Some(_), Some(item)) => {
+            Err(Mistake::new(item.key_at, ErrorKind::SaidTwice { one, other }))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Where the group stands that is wrong: the narrower one of two that do not fit, if it is listed.
+fn place(error: &TopologyError, listed: &[Option<Listed<'_>>]) -> Option<usize> {
+    let of = |level: Level| listed[level as usize].as_ref();
+    match *error {
+        TopologyError::Empty(level) => of(level).map(|listed| listed.item.at()),
+        TopologyError::Beyond(level, cpu)
+        | TopologyError::Twice(level, cpu)
+        | TopologyError::Missing(level, cpu) => of(level).map(|listed| listed.at(cpu)),
+        TopologyError::Torn { level, cpus: (cpu, _), wider } => {
+            of(level).or_else(|| of(wider)).map(|listed| listed.at(cpu))
+        }
+    }
+}
+
+/// How many of `all` make a group, so that no group is smaller than the others.
+fn divisor(item: &Item<'_>, all: usize) -> Result<usize, Mistake> {
+    let size = item.count(1..=all)?;
+    if !all.is_multiple_of(size) {
+        return Err(item.fault(ErrorKind::Uneven { written: item.written(), all }));
+    }
+    Ok(size)
+}
