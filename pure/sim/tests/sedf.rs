@@ -5,7 +5,9 @@
 mod sets;
 
 use proptest::prelude::*;
-use sets::{Account, EXACT, Got, Host, Rules, Task, accounts, check_slices, check_time, set};
+use sets::{
+    Account, EXACT, Got, Host, Rules, Task, a_late_sleeper, accounts, check_slices, check_time, set,
+};
 use slackline_trace::Record;
 use slackline_units::{Span, Time};
 
@@ -146,5 +148,20 @@ proptest! {
         for rules in [&BEST, &XEN] {
             check_time(&sets::run(&host, rules, &tasks), &host)?;
         }
+    }
+}
+
+/// What is left of its period when it wakes is shared as the reservations say, and no nanosecond
+/// otherwise.
+#[test]
+fn who_wakes_late_gets_its_share_of_the_rest_to_the_nanosecond() {
+    for parts in [2, 4, 5, 10] {
+        let tasks = a_late_sleeper(parts);
+        let host = Host { length: 20_000_000, ..EXACT };
+        let trace = sets::run(&host, &BEST, &tasks);
+        check_slices(&trace, &tasks).expect("the other one has its slices");
+        let slept_until = Time::from_ns(20_000_000 - 20_000_000 / parts);
+        let had = Got::of(&trace, 0).within(slept_until, Time::NEVER);
+        assert_eq!(had, Span::from_ns(10_000_000 / parts), "in {parts} parts");
     }
 }

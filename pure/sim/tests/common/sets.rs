@@ -60,6 +60,19 @@ pub(crate) fn set(most: usize, share: u64) -> impl Strategy<Value = Vec<Task>> {
     })
 }
 
+/// Two vCPUs that fill a CPU, of which the first has half and wakes when so much of its period is
+/// left that its share of that, and the other's slice until then, fill it to the last nanosecond:
+/// whatever it is given above that the other lacks.
+pub(crate) fn a_late_sleeper(parts: u64) -> Vec<Task> {
+    const PERIOD: u64 = 20_000_000;
+    let rest = PERIOD / parts;
+    let half = rest / 2;
+    // The other one runs first, since its period ends first.
+    let sleeps = vec![(1, PERIOD - rest - half - 1), (PERIOD, 1)];
+    let task = |slice, period, sleeps| Task { slice, period, is_exact: true, sleeps, change: None };
+    vec![task(PERIOD / 2, PERIOD, sleeps), task(half, rest, Vec::new())]
+}
+
 /// A host and what is on it.
 #[derive(Clone, Debug)]
 pub(crate) struct Host {
