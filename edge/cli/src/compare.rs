@@ -2,10 +2,11 @@
 
 use std::path::Path;
 
-use slackline_metrics::{Summary, side_by_side};
+use slackline_metrics::Summary;
 use slackline_runs::grid::{self, GridError};
 use slackline_runs::simulate;
 use slackline_scenario::Scenario;
+use slackline_show::side_by_side;
 
 use crate::args::{Compare, Keeping};
 use crate::problem::Problem;

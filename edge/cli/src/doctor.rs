@@ -5,6 +5,7 @@ use std::path::Path;
 use serde_json::{Map, Value, json};
 use slackline_live::doctor::{Ink, Report, examine};
 use slackline_live::fence::{KeeperCommand, Leftovers, give_back, leftovers};
+use slackline_show::Paint;
 
 use crate::args::Doctor;
 use crate::problem::Problem;
@@ -17,7 +18,10 @@ pub(crate) fn doctor(args: &Doctor) -> Result<(), Problem> {
     if args.json {
         terminal::print(&to_json(&report))
     } else {
-        let ink = if terminal::color() { Ink::Color } else { Ink::Plain };
+        let ink = match terminal::paint() {
+            Paint::Colour => Ink::Color,
+            Paint::Plain => Ink::Plain,
+        };
         terminal::print(&report.render(terminal::width(), ink))
     }
 }

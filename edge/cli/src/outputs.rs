@@ -1,6 +1,7 @@
 //! The files that somebody wants of a run, and its numbers for people.
 
 use slackline_runs::{Kept, Numbers, Wanted};
+use slackline_show::{summary, xenmon};
 
 use crate::args::Keeping;
 use crate::pending::{Out, Pending};
@@ -43,11 +44,11 @@ impl Files {
 
 /// The tables.
 pub(crate) fn tables(numbers: &Numbers) -> String {
-    let (width, color) = (terminal::width(), terminal::color());
-    let mut text = numbers.summary.render(width, color);
-    if let Some(xenmon) = &numbers.xenmon {
+    let (width, paint) = (terminal::width(), terminal::paint());
+    let mut text = summary(&numbers.summary, width, paint);
+    if let Some(metrics) = &numbers.xenmon {
         text.push('\n');
-        text += &xenmon.render(width, color);
+        text += &xenmon(metrics, width, paint);
     }
     text
 }

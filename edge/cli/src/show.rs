@@ -3,9 +3,10 @@
 use std::fs::File;
 use std::io::{self, BufReader, ErrorKind, Seek};
 
-use slackline_export::{Glyphs, Listing, Paint, Perfetto, RunList, Timeline};
+use slackline_export::Perfetto;
 use slackline_runs::Meters;
 use slackline_scenario::LONGEST;
+use slackline_show::{Glyphs, Listing, RunList, RunListError, Timeline, WindowError};
 use slackline_trace::{Header, ReadError, Reader, Sink};
 use slackline_units::{Span, Time};
 
@@ -42,7 +43,7 @@ pub(crate) fn show(args: &Show) -> Result<(), Problem> {
             if args.json { json::numbers(&header.machine, &numbers) } else { tables(&numbers) };
         return terminal::print(&text);
     } else if let Some(vcpu) = &args.runs {
-        let no_runs = |error: slackline_export::RunListError| Problem::BadOption {
+        let no_runs = |error: RunListError| Problem::BadOption {
             message: error.to_string(),
             hint: Some("`slackline show TRACE --table` shows who there is".into()),
         };
@@ -113,13 +114,12 @@ fn picture(
             hint: Some("write --width 200, or --list for all there is".into()),
         });
     }
-    let empty = |error: slackline_export::WindowError| Problem::BadOption {
+    let empty = |error: WindowError| Problem::BadOption {
         message: error.to_string(),
         hint: Some("write --for 100ms".into()),
     };
     let mut timeline = Timeline::new(header, from, length, width).map_err(empty)?;
     replay(args, trace, &mut timeline)?;
     let glyphs = if args.ascii { Glyphs::Ascii } else { Glyphs::Blocks };
-    let paint = if terminal::color() { Paint::Colour } else { Paint::Plain };
-    Ok(timeline.render(glyphs, paint))
+    Ok(timeline.render(glyphs, terminal::paint()))
 }

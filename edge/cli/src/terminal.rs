@@ -6,6 +6,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use slackline_runs::grid::Done;
+use slackline_show::Paint;
 use slackline_units::{Span, Time};
 
 use crate::problem::Problem;
@@ -17,8 +18,9 @@ pub(crate) fn width() -> usize {
 }
 
 /// Whether colour is welcome: on a terminal, and nobody has said otherwise (no-color.org).
-pub(crate) fn color() -> bool {
-    io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|text| text.is_empty())
+pub(crate) fn paint() -> Paint {
+    let is_welcome = std::env::var_os("NO_COLOR").is_none_or(|text| text.is_empty());
+    if io::stdout().is_terminal() && is_welcome { Paint::Colour } else { Paint::Plain }
 }
 
 /// Writes to standard output. A reader that has read enough is no problem.

@@ -2,20 +2,19 @@
 //!
 //! A [`Meter`] is a [`slackline_trace::Sink`]: it folds records as they come into sums and
 //! histograms, and [`Meter::finish`] makes a [`Summary`] of them. Its size does not depend on how
-//! long the run is. A summary can be shown to people ([`Summary::render`], [`side_by_side`]), to
-//! programs ([`Summary::fields`]) and to claims ([`Summary::lookup`]).
+//! long the run is. What is in a summary has names, for programs ([`Summary::fields`]) and for claims
+//! ([`Summary::lookup`]).
 //!
 //! The measured window is from the end of the warm-up to the end of the run. Amounts of time count
 //! as far as they lie in it: a stretch over its start is split in proportion. Everything else (a
 //! wake, a period, a second, a job, a switch, a change) counts if it begins in it. What the machine
-//! could not see is `None`, and a dash for people, with the reason below the table; it is never
-//! turned into a number.
+//! could not see is `None`; it is never turned into a number.
 //!
 //! Percentiles are of the values themselves up to a thousand of them, and then less than a
 //! thousandth too high; the worst is always exact. How each number is defined stands where it is
 //! computed: shares and errors in `share`, deadlines in `deadline`, delays and sums in `vcpu`.
 //!
-//! There is no float anywhere: what people see is rounded as integers are.
+//! There is no float anywhere.
 
 #![forbid(unsafe_code)]
 #![deny(clippy::float_arithmetic)]
@@ -24,16 +23,13 @@ mod alert;
 mod deadline;
 mod distribution;
 mod fields;
-mod layout;
 mod lookup;
 mod meter;
-mod numbers;
 mod over_time;
 mod promise;
 mod share;
 mod split;
 mod summary;
-mod table;
 mod vcpu;
 mod xenmon;
 
@@ -44,5 +40,4 @@ pub use lookup::{Measure, UnknownMetric};
 pub use meter::Meter;
 pub use over_time::OverTime;
 pub use summary::{CpuSummary, Summary, VcpuSummary};
-pub use table::side_by_side;
 pub use xenmon::{POINT, Point, XenMon, XenMonDomain, XenMonSummary};

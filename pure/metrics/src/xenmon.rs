@@ -28,7 +28,6 @@
 //! Memory: a data point of a domain is 64 bytes, so that an hour of ten domains takes 23 MB.
 
 mod fields;
-mod render;
 
 use slackline_trace::{Header, Knowledge, RanEnd, Record, Sink};
 use slackline_units::{CpuId, DomId, Span, Time, VcpuId};

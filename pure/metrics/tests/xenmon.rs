@@ -197,27 +197,3 @@ fn a_machine_that_does_not_see_stretches_shows_dashes() {
     }
     assert!(!missing.contains(&"gotten_ns"));
 }
-
-#[test]
-fn people_see_a_table() {
-    let summary = two(&[
-        woke(0, 0),
-        woke(1, 0),
-        ran(0, (0, 20_000), 30_000, RanEnd::Blocked),
-        blocked(0, 20_000),
-        ran(1, (20_000, 100_000), 30_000, RanEnd::Over),
-        Record::Ended { at: at(100_000) },
-    ]);
-    let expected = "
-XenMon: 100ms sampled every 100ms
-
-         ─── gotten ───  ─ allocated ─  ─ blocked ─  ─── waited ───          ───── I/O ─────
- domain      %  ms/exec        ms/exec            %      %  ms/exec  exec/s  per s  per exec
-─────────────────────────────────────────────────────────────────────────────────────────────
- web     20.00   20.000         30.000        80.00   0.00    0.000    10.0      -         -
- batch   80.00   80.000         30.000         0.00  20.00   20.000    10.0      -         -
- -  the trace says nothing about I/O
-";
-    let found = summary.render(110, false);
-    assert!(found == expected.trim_start(), "{found}");
-}

@@ -10,6 +10,7 @@ use common::{folder, header, scenarios};
 use slackline_host::policy::ALL;
 use slackline_metrics::Meter;
 use slackline_scenario::Scenario;
+use slackline_show::Paint;
 use slackline_trace::{Header, Writer};
 
 /// The tables, and the checksum of the trace, in which nothing is rounded.
@@ -21,7 +22,7 @@ fn summary(scenario: &Scenario) -> String {
         Ok(outcome) => outcome,
         Err(error) => return format!("{error}\n"),
     };
-    let mut text = sink.0.finish().render(100, false);
+    let mut text = slackline_show::summary(&sink.0.finish(), 100, Paint::Plain);
     for (at, vcpu, error) in outcome.declined {
         let _ = writeln!(text, " declined at {at}: {vcpu}: {error}");
     }

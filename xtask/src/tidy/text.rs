@@ -9,8 +9,8 @@ const WIDTH: usize = 100;
 /// The most lines of a Rust file, its test modules left out.
 const LENGTH: usize = 600;
 
-/// The two files of `pure/` where numbers may have a point: all draws, and the last division.
-const WITH_FLOATS: [&str; 2] = ["pure/scenario/src/draw.rs", "pure/metrics/src/table.rs"];
+/// The file of `pure/` where numbers may have a point: all draws.
+const WITH_FLOATS: [&str; 1] = ["pure/scenario/src/draw.rs"];
 
 /// Where calls that the compiler cannot vouch for may be.
 const WITH_UNSAFE: &str = "edge/live/src/sys";

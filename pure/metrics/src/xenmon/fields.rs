@@ -66,14 +66,14 @@ impl XenMonSummary {
 }
 
 /// So many a second, in thousandths.
-pub(super) fn milli_per_second(count: u64, over: Span) -> Option<u64> {
+fn milli_per_second(count: u64, over: Span) -> Option<u64> {
     let ns = u128::from(over.ns());
     let milli = (u128::from(count) * 1_000 * u128::from(SECOND.ns()) + ns / 2).checked_div(ns)?;
     u64::try_from(milli).ok()
 }
 
 /// The part of each of so many; none of none.
-pub(super) fn part(of: Span, count: u64) -> Option<Span> {
+fn part(of: Span, count: u64) -> Option<Span> {
     (count > 0).then(|| Span::from_ns((of.ns() + count / 2) / count))
 }
 

@@ -150,3 +150,38 @@ impl Script {
         self.ended(us).vcpus.remove(0)
     }
 }
+
+/// Two seconds of five vCPUs: two web servers that sleep (the second is starved once), a batch job
+/// that may have all the rest, a player that gets its slice exactly and does jobs, and one that
+/// nothing was promised to.
+pub fn web_servers() -> Summary {
+    let mut script = Script::new(&["web.0", "web.1", "batch", "player", "idle"]);
+    script = script.promised(0, 0, 2_000, 10_000).promised(1, 0, 2_000, 10_000);
+    script = script.promised(2, 0, 30_000, 100_000).exactly(3, 0, 4_000, 20_000);
+    script = script.promise(4, 0, None, false).woke(2, 0).woke(3, 0);
+    for start in (0..2_000_000_u64).step_by(20_000) {
+        // Web comes first on both CPUs, once not until it has waited for 12 ms.
+        script = script.woke(0, start).ran(0, start, start + 2_000).blocked(0, start + 2_000);
+        let delay = if start == 1_000_000 { 12_000 } else { start / 20_000 };
+        let from = start + delay;
+        script = script.woke(1, start).used(1, 1, (from, from + 1_900, 1_900), (0, true));
+        script = script.blocked(1, from + 1_900);
+        script =
+            script.ran(3, start + 2_000, start + 6_001).job(3, start, start + 6_000, start + 6_001);
+        script = script.ran(2, start + 6_001, start + 11_000).ran_spare(
+            2,
+            start + 11_000,
+            start + 20_000,
+        );
+    }
+    let late = |at, late| Record::RangLate {
+        at: Time::START + us(at),
+        cpu: CpuId::new(0),
+        late: us(late),
+    };
+    let changed =
+        Record::Changed { due: Time::START + us(70), at: Time::START + us(82), vcpu: vcpu(2) };
+    let overhead = Record::Overhead { cpu: CpuId::new(0), used: us(1_234) };
+    script = script.with(late(1, 3)).with(late(2, 61)).with(changed).with(overhead);
+    script.ended(2_000_000)
+}

@@ -3,6 +3,8 @@
 use comfy_table::presets::NOTHING;
 use comfy_table::{CellAlignment, ColumnConstraint, LineStyle, Table, Width};
 
+use crate::paint::Paint;
+
 /// A cell.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Cell {
@@ -57,7 +59,7 @@ struct Footnotes(Vec<&'static str>);
 impl Sheet {
     /// As text. Columns that say nothing in any row are left out; groups of columns that do not fit
     /// beside the ones before go into a table of their own.
-    pub(crate) fn render(mut self, width: usize, color: bool) -> String {
+    pub(crate) fn render(mut self, width: usize, paint: Paint) -> String {
         let says = |column: &Column| column.cells.iter().any(Cell::says_something);
         for group in &mut self.groups {
             group.retain(says);
@@ -74,7 +76,7 @@ impl Sheet {
         for (reason, mark) in footnotes.0.iter().zip(MARKS) {
             text.push_str(&format!(" -{mark} {reason}\n"));
         }
-        paint(&text, color)
+        painted(&text, paint)
     }
 
     /// The columns of each table.
@@ -226,8 +228,8 @@ fn shared(over: &[&str], widths: &[usize]) -> String {
 }
 
 /// Puts colour where it belongs, or takes the marks for it out.
-fn paint(text: &str, color: bool) -> String {
-    let escape = |mark, code| if color { (mark, code) } else { (mark, "") };
+fn painted(text: &str, paint: Paint) -> String {
+    let escape = |mark, code| (mark, if paint == Paint::Colour { code } else { "" });
     let codes = [escape(GREEN, "\x1b[32m"), escape(RED, "\x1b[31m"), escape(PLAIN, "\x1b[0m")];
     codes.iter().fold(text.to_string(), |text, &(mark, code)| text.replace(mark, code))
 }

@@ -1,11 +1,12 @@
 //! Summaries as text for people: what is shown, rounded, and in which columns. The last step, never
 //! fed back.
 
+use slackline_metrics::{Distribution, ErrorDistribution, Summary, VcpuSummary};
 use slackline_units::Span;
 
 use crate::layout::{Cell, Column, Group, Sheet};
-use crate::numbers::{Unit, count, fine_percent, megabits, percent, signed_percent};
-use crate::{Distribution, ErrorDistribution, Summary, VcpuSummary};
+use crate::numbers::{Unit, count, fine_percent, megabits, part_percent, percent, signed_percent};
+use crate::paint::Paint;
 
 /// Reasons for dashes.
 const NO_PROMISE: &str = "nothing was promised";
@@ -23,126 +24,119 @@ const SECONDS: &str = "error in 1 s, %";
 /// So wide is a comparison at most, unless one group of columns is wider.
 const SIDE_BY_SIDE_WIDTH: usize = 110;
 
-impl Summary {
-    /// The summary as tables of at most `width` columns where that is possible. With `color`, what
-    /// says that a promise was kept is green and that it was not red.
-    #[must_use]
-    pub fn render(&self, width: usize, color: bool) -> String {
-        let names = Column::new("vCPU", &self.vcpus, |vcpu| Cell::Text(vcpu.name.clone()));
-        let groups = vec![
-            shares(&self.vcpus),
-            self.running(),
-            deadlines(&self.vcpus),
-            wakes(self),
-            jobs(&self.vcpus),
-            responses(&self.vcpus),
-            vec![Column::new("Mbit/s", &self.vcpus, data_rate)],
-        ];
-        let mut text = self.title_line();
-        text.push('\n');
-        text += &Sheet { names, groups }.render(width, color);
-        text += &self.legend();
-        text.push('\n');
-        let names = Column::new("CPU", &self.cpus, |cpu| Cell::Text(cpu.cpu.to_string()));
-        text += &Sheet { names, groups: vec![self.cpu_columns()] }.render(width, color);
-        text += &self.machine_lines();
-        text
-    }
+/// A run as tables of at most `width` columns where that is possible.
+#[must_use]
+pub fn summary(run: &Summary, width: usize, paint: Paint) -> String {
+    let names = Column::new("vCPU", &run.vcpus, |vcpu| Cell::Text(vcpu.name.clone()));
+    let groups = vec![
+        shares(&run.vcpus),
+        running(run),
+        deadlines(&run.vcpus),
+        wakes(run),
+        jobs(&run.vcpus),
+        responses(&run.vcpus),
+        vec![Column::new("Mbit/s", &run.vcpus, data_rate)],
+    ];
+    let mut text = title_line(run);
+    text.push('\n');
+    text += &Sheet { names, groups }.render(width, paint);
+    text += &legend(run);
+    text.push('\n');
+    let names = Column::new("CPU", &run.cpus, |cpu| Cell::Text(cpu.cpu.to_string()));
+    text += &Sheet { names, groups: vec![cpu_columns(run)] }.render(width, paint);
+    text += &machine_lines(run);
+    text
+}
 
-    /// What the run was.
-    fn title_line(&self) -> String {
-        let Summary { title, machine, policy, seed, length, .. } = self;
-        format!("{title}: {policy}, {machine}, seed {seed}, {length} measured\n")
-    }
+/// What the run was.
+fn title_line(run: &Summary) -> String {
+    let Summary { title, machine, policy, seed, length, .. } = run;
+    format!("{title}: {policy}, {machine}, seed {seed}, {length} measured\n")
+}
 
-    /// How each vCPU was run.
-    fn running(&self) -> Group {
-        let counts = |value: u64| match self.knows.stretches {
-            true => Cell::Text(count(value)),
-            false => Cell::Blank,
-        };
-        let seconds = |span: Option<Span>| {
-            span.map_or(Cell::Blank, |span| Cell::Text(Unit::SECONDS.write(span)))
-        };
-        // A column of zeros says nothing.
-        let moves = self.vcpus.iter().any(|vcpu| vcpu.migrations > 0);
-        let migrations = |vcpu: &VcpuSummary| {
-            if moves { counts(vcpu.migrations) } else { Cell::Blank }
-        };
-        vec![
-            Column::new("switches", &self.vcpus, |vcpu| counts(vcpu.switches)),
-            Column::new("migrations", &self.vcpus, migrations),
-            Column::new("waiting s", &self.vcpus, |vcpu| seconds(vcpu.waiting)),
-        ]
-    }
+/// How each vCPU was run.
+fn running(run: &Summary) -> Group {
+    let counts = |value: u64| match run.knows.stretches {
+        true => Cell::Text(count(value)),
+        false => Cell::Blank,
+    };
+    let seconds =
+        |span: Option<Span>| span.map_or(Cell::Blank, |span| Cell::Text(Unit::SECONDS.write(span)));
+    // A column of zeros says nothing.
+    let moves = run.vcpus.iter().any(|vcpu| vcpu.migrations > 0);
+    let migrations = |vcpu: &VcpuSummary| {
+        if moves { counts(vcpu.migrations) } else { Cell::Blank }
+    };
+    vec![
+        Column::new("switches", &run.vcpus, |vcpu| counts(vcpu.switches)),
+        Column::new("migrations", &run.vcpus, migrations),
+        Column::new("waiting s", &run.vcpus, |vcpu| seconds(vcpu.waiting)),
+    ]
+}
 
-    /// What the signs mean, and what is not there because the machine could not see it.
-    fn legend(&self) -> String {
-        let mut text = String::new();
-        if self.has_lower_bounds() {
-            text += LOWER_BOUND;
-        }
-        if !self.knows.sleep {
-            text += " Not shown, since this machine does not see who sleeps: deadlines, misses, \
-                     wake to run, waiting.\n";
-        } else if !self.knows.stretches {
-            text += " Not shown, since this machine only sees how much was used between two looks: \
-                     deadlines, misses, wake to run.\n";
-        }
-        text
+/// What the signs mean, and what is not there because the machine could not see it.
+fn legend(run: &Summary) -> String {
+    let mut text = String::new();
+    if has_lower_bounds(run) {
+        text += LOWER_BOUND;
     }
+    if !run.knows.sleep {
+        text += " Not shown, since this machine does not see who sleeps: deadlines, misses, \
+                 wake to run, waiting.\n";
+    } else if !run.knows.stretches {
+        text += " Not shown, since this machine only sees how much was used between two looks: \
+                 deadlines, misses, wake to run.\n";
+    }
+    text
+}
 
-    /// Whether anybody may have more than it was promised.
-    fn has_lower_bounds(&self) -> bool {
-        self.vcpus.iter().any(|vcpu| vcpu.promised.is_some() && !vcpu.exact)
-    }
+/// Whether anybody may have more than it was promised.
+fn has_lower_bounds(run: &Summary) -> bool {
+    run.vcpus.iter().any(|vcpu| vcpu.promised.is_some() && !vcpu.exact)
+}
 
-    /// What became of each CPU's time.
-    fn cpu_columns(&self) -> Group {
-        let part = |span: Span| {
-            let ppm = crate::split::ppm(span, self.length);
-            Cell::Text(percent(ppm))
-        };
-        let longest = self.cpus.iter().filter_map(|cpu| cpu.overhead).max().unwrap_or_default();
-        let unit = Unit::of(longest);
-        let counts = |value: u64| match self.knows.stretches {
-            true => Cell::Text(count(value)),
-            false => Cell::Blank,
-        };
-        vec![
-            Column::new("busy %", &self.cpus, |cpu| part(cpu.busy)),
-            Column::new("owed %", &self.cpus, |cpu| part(cpu.due)),
-            Column::new("unclaimed %", &self.cpus, |cpu| part(cpu.spare)),
-            Column::new("idle %", &self.cpus, |cpu| part(cpu.idle)),
-            Column::new("switches", &self.cpus, |cpu| counts(cpu.switches)),
-            Column::new(format!("overhead {}", unit.name), &self.cpus, |cpu| {
-                cpu.overhead.map_or(Cell::Blank, |span| Cell::Text(unit.write(span)))
-            }),
-        ]
-    }
+/// What became of each CPU's time.
+fn cpu_columns(run: &Summary) -> Group {
+    let part = |span: Span| Cell::Text(part_percent(span, run.length));
+    let longest = run.cpus.iter().filter_map(|cpu| cpu.overhead).max().unwrap_or_default();
+    let unit = Unit::of(longest);
+    let counts = |value: u64| match run.knows.stretches {
+        true => Cell::Text(count(value)),
+        false => Cell::Blank,
+    };
+    vec![
+        Column::new("busy %", &run.cpus, |cpu| part(cpu.busy)),
+        Column::new("owed %", &run.cpus, |cpu| part(cpu.due)),
+        Column::new("unclaimed %", &run.cpus, |cpu| part(cpu.spare)),
+        Column::new("idle %", &run.cpus, |cpu| part(cpu.idle)),
+        Column::new("switches", &run.cpus, |cpu| counts(cpu.switches)),
+        Column::new(format!("overhead {}", unit.name), &run.cpus, |cpu| {
+            cpu.overhead.map_or(Cell::Blank, |span| Cell::Text(unit.write(span)))
+        }),
+    ]
+}
 
-    /// What concerns the whole machine.
-    fn machine_lines(&self) -> String {
-        let mut text = String::new();
-        let spread = |of: &Distribution| {
-            let unit = Unit::of(of.worst);
-            let [p50, p99, worst] = [of.p50, of.p99, of.worst].map(|span| unit.write(span));
-            format!("p50 {p50}, p99 {p99}, worst {worst} {}", unit.name)
-        };
-        if let Some(lateness) = &self.timer_lateness {
-            text += &format!(" timers rang late by {}\n", spread(lateness));
-        }
-        if let Some(delay) = &self.changes {
-            text += &format!(" changes took effect after {}\n", spread(delay));
-        }
-        if self.declined > 0 {
-            text += &format!(" changes that could not be admitted: {}\n", count(self.declined));
-        }
-        if self.refused > 0 {
-            text += &format!(" orders that the machine refused: {}\n", count(self.refused));
-        }
-        text
+/// What concerns the whole machine.
+fn machine_lines(run: &Summary) -> String {
+    let mut text = String::new();
+    let spread = |of: &Distribution| {
+        let unit = Unit::of(of.worst);
+        let [p50, p99, worst] = [of.p50, of.p99, of.worst].map(|span| unit.write(span));
+        format!("p50 {p50}, p99 {p99}, worst {worst} {}", unit.name)
+    };
+    if let Some(lateness) = &run.timer_lateness {
+        text += &format!(" timers rang late by {}\n", spread(lateness));
     }
+    if let Some(delay) = &run.changes {
+        text += &format!(" changes took effect after {}\n", spread(delay));
+    }
+    if run.declined > 0 {
+        text += &format!(" changes that could not be admitted: {}\n", count(run.declined));
+    }
+    if run.refused > 0 {
+        text += &format!(" orders that the machine refused: {}\n", count(run.refused));
+    }
+    text
 }
 
 /// Several runs side by side, each under its heading: what was promised, then for each run what was
@@ -183,8 +177,8 @@ pub fn side_by_side(runs: &[(&str, &Summary)]) -> String {
         }),
     ];
     let names = Column::new("vCPU", &rows, |name| Cell::Text((*name).to_string()));
-    let mut text = Sheet { names, groups }.render(SIDE_BY_SIDE_WIDTH, false);
-    if runs.iter().any(|(_, run)| run.has_lower_bounds()) {
+    let mut text = Sheet { names, groups }.render(SIDE_BY_SIDE_WIDTH, Paint::Plain);
+    if runs.iter().any(|(_, run)| has_lower_bounds(run)) {
         text += LOWER_BOUND;
     }
     text

@@ -2,7 +2,7 @@
 
 use slackline_units::{Span, Time};
 
-use crate::columns::Window;
+use super::columns::Window;
 
 /// Units that times are written in, longest first.
 const UNITS: [(&str, u64); 4] = [("s", 1_000_000_000), ("ms", 1_000_000), ("us", 1_000), ("ns", 1)];

@@ -4,8 +4,8 @@ use std::fmt::Write as _;
 
 use slackline_units::{Span, Time};
 
-use crate::ruler;
-use crate::timeline::{Cell, Glyphs, Held, Paint, Row, Timeline};
+use super::{Cell, Glyphs, Held, Row, Timeline, ruler};
+use crate::paint::Paint;
 
 /// What a character stands for, which decides its colour.
 #[derive(Clone, Copy, PartialEq, Eq)]

@@ -1,6 +1,6 @@
 //! Pictures and lists, as people see them.
 
-use slackline_export::{Glyphs, Listing, Paint, RunList, RunListError, Timeline, WindowError};
+use slackline_show::{Glyphs, Listing, Paint, RunList, RunListError, Timeline, WindowError};
 use slackline_trace::{Header, Knowledge, RanEnd, Record, Sink, VcpuName};
 use slackline_units::{CpuId, DomId, Reservation, Span, Time, VcpuId};
 

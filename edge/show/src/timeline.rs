@@ -1,13 +1,17 @@
 //! What every vCPU and every CPU did in a short stretch of time, gathered from a trace.
 
+mod columns;
+mod picture;
+mod ruler;
+
 use std::fmt;
 
 use slackline_trace::{Header, Knowledge, Record, Sink};
 use slackline_units::{CpuId, Reservation, Span, Time, VcpuId};
 use thiserror::Error;
 
-use crate::columns::{Window, overlap, part};
-use crate::{picture, ruler};
+use crate::paint::Paint;
+use columns::{Window, overlap, part};
 
 /// A picture is not drawn narrower than this, whatever is asked for.
 const FEWEST_COLUMNS: usize = 20;
@@ -23,15 +27,6 @@ pub enum Glyphs {
     Blocks,
     /// Nothing but ASCII.
     Ascii,
-}
-
-/// The colours of a picture.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Paint {
-    /// None: for files, and for terminals without.
-    Plain,
-    /// Those of the terminal's 256 that people tell apart whatever colours they see.
-    Colour,
 }
 
 /// Why there is no picture.
