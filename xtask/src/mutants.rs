@@ -122,6 +122,9 @@ fn command(name: &str, stage: &Stage, folder: &Path, tree: &Path) -> Command {
     cargo.arg("--output").arg(folder).current_dir(tree);
     // What is built is kept from one run to the next; nobody looks at it in a debugger.
     cargo.env("CARGO_TARGET_DIR", build_folder(tree)).env("CARGO_PROFILE_TEST_DEBUG", "0");
+    // A case that fails is neither made small nor kept for the next change.
+    cargo.env("PROPTEST_MAX_SHRINK_ITERS", "0");
+    cargo.env("PROPTEST_DISABLE_FAILURE_PERSISTENCE", "true");
     cargo
 }
 
