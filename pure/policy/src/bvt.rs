@@ -14,6 +14,8 @@
 //! A *pass* ends a turn and chooses the next, as in Xen. Time used is gathered while a turn lasts
 //! and charged at the pass. What a pass decides is kept, and is the answer until the next one.
 //!
+//! In what the papers and Xen differ stands in `paper` and in `xen`; everything else is common.
+//!
 //! Holds after every call:
 //! - who is awake stands in line on its CPU, also while it runs;
 //! - who is chosen on a CPU stands in line there;
@@ -26,27 +28,31 @@
 mod clock;
 mod line;
 mod page;
+mod paper;
 mod rules;
 #[cfg(test)]
 mod tests;
+mod xen;
 
 use alloc::boxed::Box;
 use alloc::string::ToString;
 use alloc::vec::Vec;
+use core::marker::PhantomData;
 
-use slackline_units::{CpuId, CpuSet, Span, Time, VcpuId, VirtualSpan, VirtualTime};
+use slackline_units::{CpuId, CpuSet, Pace, Span, Time, VcpuId, VirtualSpan, VirtualTime};
 
 use crate::placement::Population;
 use crate::queue::Queues;
 use crate::{
     Account, AdmitError, Entitlement, Moment, Pick, Policy, Roster, Spec, Topology, TurnEnd, Values,
 };
-use clock::{ADVANCE, Clock, Unwarp, WARP, WARPBACK, WARPL, WARPU, WARPVALUE, WEIGHT};
+use clock::{ADVANCE, Clock, Terms, Unwarp, WARP, WARPBACK, WARPL, WARPU, WARPVALUE, WEIGHT};
 use page::PAGE;
+use paper::Paper;
 use rules::{
-    ALLOWANCE, CHARGE_AGAIN, NARROW, ROUND_UP, RULES, Rules, Source, UNIT, UNIT_SLIP,
-    WARP_UNDERFLOW,
+    ALLOWANCE, CHARGE_AGAIN, NARROW, ROUND_UP, RULES, Rules, UNIT, UNIT_SLIP, WARP_UNDERFLOW,
 };
+use xen::Xen;
 
 /// What people meet.
 pub(crate) const SPEC: Spec = Spec {
@@ -67,14 +73,55 @@ pub(crate) const SPEC: Spec = Spec {
     promise: |_| Ok(None),
     keeps: |_, _| true,
     limit: None,
-    build: |values, topology| Box::new(Bvt::new(values, topology)),
+    build: |values, topology| match values.choice(&RULES) {
+        "paper" => Box::new(Bvt::<Paper>::new(values, topology)),
+        _ => Box::new(Bvt::<Xen>::new(values, topology)),
+    },
 };
 
-/// How many allowances a vCPU gets by Xen's rules where it is alone.
-const ALONE: u64 = 10;
+/// Where the rules come from: in what the papers and Xen differ.
+trait Source: Sized + Send + 'static {
+    /// What a share says.
+    fn terms(share: &Values, rules: &Rules) -> Terms;
 
-struct Bvt {
+    /// Behind what nobody may wake.
+    fn floor(bvt: &Bvt<Self>, now: Time, cpu: CpuId) -> VirtualTime;
+
+    /// The same once a CPU idles whose last occupant's actual time is `last`.
+    fn floor_of_idle(floor: VirtualTime, last: VirtualTime) -> VirtualTime;
+
+    /// When the turn of who was chosen is over now that somebody is in line whose clock is `lead`
+    /// ahead of its own.
+    fn cut(bvt: &Bvt<Self>, now: Time, current: VcpuId, lead: VirtualSpan) -> Time;
+
+    /// Who has a CPU from now on: the first in line, whose effective time is the earliest, or who
+    /// has it already and does not give it away.
+    fn choose(
+        bvt: &Bvt<Self>,
+        at: &Moment,
+        earliest: (VirtualTime, VcpuId),
+        holder: Option<VcpuId>,
+    ) -> VcpuId;
+
+    /// When the turn is over of who is alone in line.
+    fn alone(now: Time, rules: &Rules) -> Time;
+
+    /// When a turn ends and when the alarm for a warp rings, where these would end by themselves.
+    fn ends(turn: Time, warp: Time) -> (Time, Time);
+
+    /// What a vCPU used counts for the limit of its warp. Says if that was the end of it.
+    fn use_warp(clock: &mut Clock, now: Time) -> Option<Unwarp>;
+
+    /// The pause of somebody awake, or asleep, is over.
+    fn may_warp_again(bvt: &mut Bvt<Self>, cpu: CpuId, vcpu: VcpuId);
+
+    /// A lead, in charging units of a clock at this pace.
+    fn charging_units(lead: VirtualSpan, pace: Pace, unit: Span) -> u64;
+}
+
+struct Bvt<S> {
     rules: Rules,
+    source: PhantomData<S>,
     lines: Vec<Line>,
     population: Population,
     clocks: Roster<Clock>,
@@ -118,10 +165,10 @@ enum Cause {
     Yield,
 }
 
-impl Policy for Bvt {
+impl<S: Source> Policy for Bvt<S> {
     fn admit(&mut self, at: &Moment, vcpu: VcpuId, share: &Values) -> Result<(), AdmitError> {
         let cpu = self.population.join(at.allowed(vcpu));
-        let mut clock = Clock::new(share, &self.rules, cpu);
+        let mut clock = Clock::new(share, S::terms(share, &self.rules), cpu);
         clock.actual = self.line(cpu).floor;
         self.clocks.insert(vcpu, clock);
         Ok(())
@@ -137,7 +184,7 @@ impl Policy for Bvt {
         let is_queued = self.order.queue_of(vcpu).is_some();
         self.dequeue(vcpu);
         self.pauses.remove(vcpu);
-        let mut clock = Clock::new(share, &self.rules, cpu);
+        let mut clock = Clock::new(share, S::terms(share, &self.rules), cpu);
         let before = &self.clocks[vcpu];
         clock.actual = if cpu == home { before.actual } else { self.line(cpu).floor };
         clock.used = if is_current { Span::ZERO } else { before.used };
@@ -170,7 +217,7 @@ impl Policy for Bvt {
 
     fn wake(&mut self, at: &Moment, vcpu: VcpuId) -> CpuSet {
         let cpu = self.clocks[vcpu].cpu;
-        let floor = self.floor(at.now(), cpu);
+        let floor = S::floor(self, at.now(), cpu);
         self.clocks[vcpu].wake(at.now(), floor);
         self.arrive(at, vcpu);
         CpuSet::one(cpu)
@@ -217,9 +264,8 @@ impl Policy for Bvt {
         }
         self.pass(at, cpu, Cause::AtOnce);
         let line = &mut self.lines[cpu.index()];
-        if line.current.is_none() && self.rules.source == Source::Paper {
-            // Whoever wakes first must not find the time saved up that the others slept through.
-            line.floor = line.floor.max(self.clocks[vcpu].actual);
+        if line.current.is_none() {
+            line.floor = S::floor_of_idle(line.floor, self.clocks[vcpu].actual);
         }
         CpuSet::NONE
     }
@@ -259,10 +305,7 @@ impl Policy for Bvt {
             }
             self.pauses.remove(vcpu);
             self.clocks[vcpu].rewarp();
-            // By Xen's rules a clock is read anew only when its vCPU runs or wakes.
-            if self.rules.source == Source::Paper {
-                self.requeue(cpu, vcpu);
-            }
+            S::may_warp_again(self, cpu, vcpu);
             asks = true;
         }
         if asks {
@@ -283,8 +326,8 @@ impl Policy for Bvt {
     }
 }
 
-impl Bvt {
-    fn new(values: &Values, topology: &Topology) -> Bvt {
+impl<S: Source> Bvt<S> {
+    fn new(values: &Values, topology: &Topology) -> Bvt<S> {
         let line = Line {
             current: None,
             since: Time::START,
@@ -298,6 +341,7 @@ impl Bvt {
         };
         Bvt {
             rules: Rules::new(values),
+            source: PhantomData,
             lines: alloc::vec![line; topology.cpus()],
             population: Population::new(topology.cpus()),
             clocks: Roster::default(),
@@ -323,13 +367,7 @@ impl Bvt {
         let current = line.current.filter(|&current| at.is_eligible(current, cpu));
         let Some(current) = current else { return self.pass(at, cpu, Cause::Asked) };
         let lead = self.clocks[vcpu].effective - self.reading(now, current);
-        let pace = self.clocks[current].pace;
-        let end = match self.rules.source {
-            Source::Paper => self.rules.turn_end(now, pace, lead),
-            Source::Xen if lead <= VirtualSpan::ZERO || line.pending == now => now,
-            // From the start of the turn, although the clock is read as it is now [Xen].
-            Source::Xen => self.rules.turn_end(line.since, pace, lead),
-        };
+        let end = S::cut(self, now, current, lead);
         if end <= now {
             self.pass(at, cpu, Cause::Asked);
         } else {
@@ -376,7 +414,9 @@ impl Bvt {
     /// Charges a vCPU what it used.
     #[inline(always)]
     fn settle(&mut self, now: Time, vcpu: VcpuId) {
-        if let Some(unwarp) = self.clocks[vcpu].settle(&self.rules, now) {
+        let clock = &mut self.clocks[vcpu];
+        clock.actual = self.rules.charged(clock.actual, clock.used, clock.pace);
+        if let Some(unwarp) = S::use_warp(clock, now) {
             self.pause(vcpu, unwarp);
         }
     }
@@ -387,22 +427,11 @@ impl Bvt {
         }
     }
 
-    /// The earliest; by the papers' rules, who has the CPU keeps it for the allowance.
+    /// Who has a CPU from now on; who has it already may keep it, if that is `holder`.
     fn choose(&self, at: &Moment, cpu: CpuId, holder: Option<VcpuId>) -> Option<VcpuId> {
         let is_eligible = |vcpu| at.is_eligible(vcpu, cpu);
         let ((earliest, _), first) = self.first_that(cpu, is_eligible)?;
-        if self.rules.source == Source::Xen {
-            return Some(first);
-        }
-        let keeps = |&holder: &VcpuId| {
-            if holder == first {
-                return true;
-            }
-            let clock = &self.clocks[holder];
-            let end = self.rules.turn_end(at.now(), clock.pace, earliest - clock.effective);
-            end > at.now() && is_eligible(holder)
-        };
-        holder.filter(keeps).or(Some(first))
+        Some(S::choose(self, at, (earliest, first), holder))
     }
 
     /// Keeps what a pass decided.
@@ -417,12 +446,8 @@ impl Bvt {
         let (mut until, mut warp_ends) = (Time::NEVER, Time::NEVER);
         if let Some(next) = next {
             let clock = &self.clocks[next];
-            until = self.turn_end(at, next, clock);
-            let warp_end = clock.warp_left(&self.rules).map(|left| now.after(left));
-            match self.rules.source {
-                Source::Paper => until = until.min(warp_end.unwrap_or(Time::NEVER)),
-                Source::Xen => warp_ends = warp_end.unwrap_or(Time::NEVER),
-            }
+            let warp = clock.warp_left().map_or(Time::NEVER, |left| now.after(left));
+            (until, warp_ends) = S::ends(self.turn_end(at, next, clock), warp);
         }
         let line = &mut self.lines[cpu.index()];
         let goes_on = self.rules.charge_again && line.current == next;
@@ -438,14 +463,13 @@ impl Bvt {
     /// When the turn of `vcpu` is over if nothing happens before.
     fn turn_end(&self, at: &Moment, vcpu: VcpuId, clock: &Clock) -> Time {
         let (now, cpu) = (at.now(), clock.cpu);
-        match (self.first_but(cpu, vcpu), self.rules.source) {
+        match self.first_but(cpu, vcpu) {
             // One that the machine refused may be far behind, and may run again any time.
-            (Some((_, rival)), _) if !at.is_eligible(rival, cpu) => now.after(self.rules.allowance),
-            (Some(((rival, _), _)), _) => {
-                self.rules.turn_end(now, clock.pace, rival - clock.effective)
+            Some((_, rival)) if !at.is_eligible(rival, cpu) => now.after(self.rules.allowance),
+            Some(((rival, _), _)) => {
+                self.rules.turn_end::<S>(now, clock.pace, rival - clock.effective)
             }
-            (None, Source::Xen) => now.after(self.rules.allowance * ALONE),
-            (None, Source::Paper) => Time::NEVER,
+            None => S::alone(now, &self.rules),
         }
     }
 
@@ -456,21 +480,6 @@ impl Bvt {
             return clock.effective;
         }
         clock.read(&self.rules, self.rules.charged(clock.actual, clock.used, clock.pace))
-    }
-
-    /// Behind what nobody may wake.
-    fn floor(&self, now: Time, cpu: CpuId) -> VirtualTime {
-        let line = self.line(cpu);
-        match (self.rules.source, line.current) {
-            (Source::Xen, _) if line.pending == now => line.floor_before,
-            (Source::Paper, Some(current)) => {
-                let clock = &self.clocks[current];
-                let actual = self.rules.charged(clock.actual, clock.used, clock.pace);
-                let others = self.earliest_but(cpu, current);
-                others.map_or(actual, |others| others.min(actual)).max(line.floor)
-            }
-            _ => line.floor,
-        }
     }
 
     /// Moves all clocks of a CPU back, sleepers' too, which wrap [Xen].

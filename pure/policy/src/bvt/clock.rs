@@ -1,8 +1,8 @@
 //! What one vCPU has had, and how early its clock is read.
 
-use slackline_units::{CpuId, Pace, Span, Time, VirtualSpan, VirtualTime, Weight};
+use slackline_units::{CpuId, Pace, Span, Time, VirtualSpan, VirtualTime};
 
-use super::rules::{Rules, Source};
+use super::rules::Rules;
 use crate::{Field, Values};
 
 pub(super) const WEIGHT: Field =
@@ -53,6 +53,15 @@ pub(super) struct Clock {
     asleep_since: Time,
 }
 
+/// What a share says besides the limits of a warp.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Terms {
+    pub(super) pace: Pace,
+    /// How much earlier the clock is read while it warps.
+    pub(super) warp: VirtualSpan,
+    pub(super) may_warp: bool,
+}
+
 /// What becomes of a warp whose limit is used up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Unwarp {
@@ -63,20 +72,8 @@ pub(super) enum Unwarp {
 }
 
 impl Clock {
-    pub(super) fn new(share: &Values, rules: &Rules, cpu: CpuId) -> Clock {
-        let (pace, warp, may_warp) = match rules.source {
-            Source::Paper => {
-                let warp = share.span(&WARP);
-                let shift = warp.aged(Weight::ONE.into());
-                (share.weight(&WEIGHT).into(), shift, !warp.is_zero())
-            }
-            Source::Xen => {
-                let advance = u32::try_from(share.whole(&ADVANCE)).expect("checked as a field");
-                let pace = Pace::new(advance, rules.unit).expect("checked as fields");
-                let shift = VirtualSpan::from_units(share.whole(&WARPVALUE));
-                (pace, shift, share.flag(&WARPBACK))
-            }
-        };
+    pub(super) fn new(share: &Values, terms: Terms, cpu: CpuId) -> Clock {
+        let Terms { pace, warp, may_warp } = terms;
         Clock {
             cpu,
             pace,
@@ -99,12 +96,9 @@ impl Clock {
         if self.warping { rules.warped(actual, self.warp) } else { actual }
     }
 
-    /// Charges what was used. Says if that was the end of a warp, by the papers' rules: those limit
-    /// the CPU time that is used while warping.
-    #[inline(always)]
-    pub(super) fn settle(&mut self, rules: &Rules, now: Time) -> Option<Unwarp> {
-        self.actual = rules.charged(self.actual, self.used, self.pace);
-        if !self.has_limit(Source::Paper, rules) {
+    /// What was used counts for the limit of a warp. Says if that was the end of it.
+    pub(super) fn use_warp(&mut self, now: Time) -> Option<Unwarp> {
+        if !self.has_limit() {
             return None;
         }
         self.warped += self.used;
@@ -127,15 +121,13 @@ impl Clock {
         self.warped = Span::ZERO;
     }
 
-    /// How long it may still run until a warp is over, if it warps and that is limited. By Xen's
-    /// rules each turn may last for the whole limit.
-    #[inline]
-    pub(super) fn warp_left(&self, rules: &Rules) -> Option<Span> {
-        self.has_limit(rules.source, rules).then(|| self.warp_limit.left_after(self.warped))
+    /// How long it may still run until a warp is over, if it warps and that is limited.
+    pub(super) fn warp_left(&self) -> Option<Span> {
+        self.has_limit().then(|| self.warp_limit.left_after(self.warped))
     }
 
-    fn has_limit(&self, source: Source, rules: &Rules) -> bool {
-        self.warping && rules.source == source && !self.warp_limit.is_zero()
+    fn has_limit(&self) -> bool {
+        self.warping && !self.warp_limit.is_zero()
     }
 
     pub(super) fn block(&mut self, now: Time) {

@@ -5,10 +5,10 @@
 
 use slackline_units::{CpuId, VcpuId, VirtualTime};
 
-use super::Bvt;
+use super::{Bvt, Source};
 use crate::Moment;
 
-impl Bvt {
+impl<S: Source> Bvt<S> {
     /// The earliest actual time in line.
     #[inline]
     pub(super) fn earliest(&self, cpu: CpuId) -> Option<VirtualTime> {

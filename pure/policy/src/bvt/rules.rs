@@ -2,6 +2,7 @@
 
 use slackline_units::{Pace, Span, Time, VirtualSpan, VirtualTime};
 
+use super::Source;
 use crate::{Field, Values};
 
 pub(super) const RULES: Field = Field::choice(
@@ -50,19 +51,9 @@ pub(super) const WARP_UNDERFLOW: Field = Field::choice(
     "fault: a clock that warps to before its start is read as far in the future",
 );
 
-/// Where the rules come from.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Source {
-    /// Duda and Cheriton's, as the papers describe them.
-    Paper,
-    /// Xen's.
-    Xen,
-}
-
-/// How the policy goes about everything in which its sources differ.
+/// What its parameters say.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Rules {
-    pub(super) source: Source,
     pub(super) allowance: Span,
     pub(super) unit: Span,
     pub(super) charge_again: bool,
@@ -89,7 +80,6 @@ impl Rules {
             _ => by_rules,
         };
         Rules {
-            source: if is_xen { Source::Xen } else { Source::Paper },
             allowance: values.span(&ALLOWANCE),
             unit: values.span(&UNIT),
             charge_again: switch(&CHARGE_AGAIN, rules == "xen-3.0.2"),
@@ -123,26 +113,19 @@ impl Rules {
     /// When a turn that began, or is reckoned, from `from` is over: once the clock has made up for
     /// `lead`, by which the next in line is ahead of it, and has run for the allowance.
     #[inline(always)]
-    pub(super) fn turn_end(&self, from: Time, pace: Pace, lead: VirtualSpan) -> Time {
+    pub(super) fn turn_end<S: Source>(&self, from: Time, pace: Pace, lead: VirtualSpan) -> Time {
         if lead > VirtualSpan::ZERO {
-            return from.after(self.catch_up(lead, pace)).after(self.allowance);
+            return from.after(self.catch_up::<S>(lead, pace)).after(self.allowance);
         }
         from.after(self.allowance.left_after((-lead).real(pace)))
     }
 
-    fn catch_up(&self, lead: VirtualSpan, pace: Pace) -> Span {
+    fn catch_up<S: Source>(&self, lead: VirtualSpan, pace: Pace) -> Span {
         let real = lead.real(pace);
         if !self.unit_slip || real.is_zero() {
             return real;
         }
-        let units = match self.source {
-            Source::Paper => real / self.unit,
-            Source::Xen => {
-                let units = lead.units() / i128::from(pace.units());
-                u64::try_from(units).expect("clocks are less than 2^64 units apart")
-            }
-        };
-        Span::from_ns(units)
+        Span::from_ns(S::charging_units(lead, pace, self.unit))
     }
 
     /// Whether clocks have come so far that they must be moved back.
