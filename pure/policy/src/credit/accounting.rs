@@ -6,7 +6,6 @@ use crate::Moment;
 
 use super::rules::{Boost, Changes, Floor, Leaving, OverCap, Park, Placement, Sampling};
 use super::runqueue::Class;
-use super::sharing::{Claims, Pool, Sharing, div_up};
 use super::{Credit, Why};
 
 impl Credit {
@@ -40,44 +39,6 @@ impl Credit {
                 self.tell_also(cpu);
             }
         }
-    }
-
-    /// As Xen did, in whole credits (section 7.3).
-    #[inline(never)]
-    fn give_counted(&mut self, at: &Moment) {
-        let weight = self.domains.weight;
-        if weight == 0 {
-            self.balance = 0;
-            return;
-        }
-        let credit = self.rules.credit;
-        let period = self.rules.period / credit;
-        let cpus = i64::try_from(self.cpus.len()).expect("a host has few CPUs");
-        let mut sharing = Sharing::new(Pool { period, cpus, weight, balance: self.balance });
-        let mut balance = 0;
-        let list = core::mem::take(&mut self.domains.list);
-        let (mut firsts, mut others) = (alloc::vec::Vec::new(), alloc::vec::Vec::new());
-        for &row in list.iter().rev() {
-            let domain = &self.domains[row];
-            let cap = domain.cap.map(|cap| div_up(period, i64::from(cap.ppm()), 1_000_000));
-            let active = domain.active;
-            let grant =
-                sharing.grant(Claims { weight: i64::from(domain.weight.get()), active, cap });
-            (if grant.comes_first { &mut firsts } else { &mut others }).push(row);
-            let allowed = cap.map(|cap| div_up(cap, 1, active) * credit);
-            for index in 0..self.domains[row].vcpus.len() {
-                let vcpu = self.domains[row].vcpus[index];
-                if self.vcpus[vcpu].is_active {
-                    self.vcpus[vcpu].credit += grant.each * credit;
-                    balance += self.close_account(at, vcpu, allowed) / credit;
-                }
-            }
-        }
-        self.balance = balance;
-        // Last first: those that are to come first are pushed last, the last of them foremost.
-        others.reverse();
-        others.append(&mut firsts);
-        self.domains.relist(others);
     }
 
     /// Decides by its credit what class a vCPU is of, and whether it is held. `allowed` is what its

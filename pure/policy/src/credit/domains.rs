@@ -5,7 +5,7 @@ use alloc::vec::Vec;
 
 use slackline_units::{CpuShare, DomId, Span, Time, VcpuId, Weight};
 
-use super::level::Counted;
+use super::exact::level::Counted;
 use super::{Vcpu, nanoseconds};
 
 /// A domain's account. Amounts are nanoseconds of CPU time.

@@ -24,13 +24,13 @@
 //! weight or cap stops no domain and boosts nobody.
 
 mod accounting;
-mod budgets;
 mod domains;
-mod level;
+mod exact;
+mod page;
 mod passes;
 mod rules;
 mod runqueue;
-mod sharing;
+mod xen;
 
 #[cfg(test)]
 mod tests;
@@ -47,7 +47,7 @@ use crate::{
 };
 
 use domains::Domains;
-use level::Level;
+use exact::level::Level;
 use rules::{Changes, FIELDS, Newcomers, Park, Rules};
 use runqueue::{Class, RunQueues};
 
@@ -63,36 +63,7 @@ const CAP: Field = Field::cap(
 pub(crate) const SPEC: Spec = Spec {
     name: "credit",
     summary: "weights and caps by credit accounts (Xen)",
-    page: "Every domain is given credit by its weight and pays with it for CPU time: twice the
-weight, twice the time, and the vCPUs of a domain share what it is given. A vCPU is
-UNDER while it has credit left and OVER when it has none. Those UNDER run before those
-OVER, each for a turn (a tick of 10 ms) in the order in which they came, or for as long
-as it is owed more than a period and more than the next one. CPU time that nobody UNDER
-wants goes to those OVER. Accounts are the same on all CPUs, and a CPU that finds nobody
-UNDER in its own list takes somebody from another's. No CPU idles while somebody waits
-who may run on it and is not held to a cap; by Xen's rules that may last for a slice.
-
-Waking: who wakes UNDER is boosted and runs before all others for up to a tick (10 ms) of
-CPU time. It pays for it, so who sleeps little is soon OVER and waits like the rest.
-
-Cap: cap = \"0.4cpu\" is the most that all vCPUs of the domain may use together, in every
-period of three ticks, even if a CPU idles. What is not used is not saved up; what a late
-timer let it use beyond is owed, all of it.
-
-How long one may wait: credit and debt are kept up to a period for each active vCPU and
-one more. So with n active vCPUs that weigh W together, one of weight w works its debt
-off in (n + 1) W / w periods / CPUs at most, and what the others have saved up may come
-before it n times as long: it runs within (n + 1) (n + 2) W / w periods / CPUs.
-
-Shares: who always has work gets the CPU time that is due by weight to n + 2 periods for
-each of its vCPUs, however long the time and on any number of CPUs. A vCPU has no use for
-more than one CPU: what its weight would give it beyond goes to the others by theirs.
-
-rules = \"xen-3.0.3\", \"xen-2006-10-30\" and \"xen-3.0.4\" behave like these versions of Xen,
-flaws included: turns of three ticks; whoever runs at a tick pays for all of it, and who
-sleeps through ticks pays nothing; caps are rounded up (by 3.0.3 to 3.33 % of a CPU) and
-hold a vCPU only from the next turn on; debt and saved credit are forgotten. Each such
-rule is a parameter by itself: try one at a time.",
+    page: page::PAGE,
     policy_fields: FIELDS,
     share_fields: &[WEIGHT, CAP],
     promise: |_| Ok(None),

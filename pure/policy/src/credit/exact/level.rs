@@ -17,10 +17,10 @@ use slackline_units::{Span, Time, VcpuId};
 
 use crate::Moment;
 
-use super::domains::Domain;
-use super::rules::Park;
-use super::runqueue::Class;
-use super::{Credit, Vcpu, nanoseconds};
+use crate::credit::domains::Domain;
+use crate::credit::rules::Park;
+use crate::credit::runqueue::Class;
+use crate::credit::{Credit, Vcpu, nanoseconds};
 
 /// How many vCPUs an accounting visits for each CPU. With more, each is visited once in `active /
 /// (8 * CPUs)` periods: three eighths of the time that so many need for a turn of a tick each. With
@@ -43,7 +43,7 @@ const CPU: i64 = 1_000_000;
 
 /// How far credit has been given.
 #[derive(Debug, Default)]
-pub(super) struct Level {
+pub(in crate::credit) struct Level {
     /// Nanoseconds for each unit of weight, in 2^-20. It wraps: only how far it has risen since a
     /// visit counts.
     level: u64,
@@ -63,7 +63,7 @@ pub(super) struct Level {
 
 /// What a domain counts for in the sums of the level.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Counted {
+pub(in crate::credit) struct Counted {
     weight: i64,
     limited: i64,
 }
@@ -189,7 +189,7 @@ impl Vcpu {
 }
 
 impl Credit {
-    pub(super) fn give_exactly(&mut self, at: &Moment) {
+    pub(in crate::credit) fn give_exactly(&mut self, at: &Moment) {
         let level = &mut self.level;
         let cause = Cause {
             left: self.cpus.len() as i64 * CPU - level.limited,
@@ -296,7 +296,7 @@ impl Credit {
 
     /// Gives a domain what it has not been given yet. To be done before its terms or the number of
     /// its active vCPUs change.
-    pub(super) fn settle(&mut self, row: usize) {
+    pub(in crate::credit) fn settle(&mut self, row: usize) {
         if self.rules.credits.is_some() {
             return;
         }
@@ -314,7 +314,7 @@ impl Credit {
     }
 
     /// Corrects the sums by what a domain counts for now.
-    pub(super) fn reckon(&mut self, row: usize) {
+    pub(in crate::credit) fn reckon(&mut self, row: usize) {
         let domain = &mut self.domains[row];
         domain.rate = domain.rate_now();
         domain.enough = domain.enough();

@@ -4,12 +4,12 @@ use slackline_units::{Span, VcpuId};
 
 use crate::Moment;
 
-use super::{Credit, nanoseconds};
+use crate::credit::{Credit, nanoseconds};
 
 impl Credit {
     /// Room under a cap grows with time, and is not saved up beyond a period's.
     #[cold]
-    pub(super) fn renew_budgets(&mut self, at: &Moment) {
+    pub(in crate::credit) fn renew_budgets(&mut self, at: &Moment) {
         let since = at.now().since(self.accounted);
         let spending = core::mem::take(&mut self.domains.spending);
         for row in spending {
@@ -29,7 +29,7 @@ impl Credit {
 
     /// What a vCPU has used counts for its domain's cap.
     #[inline(never)] // Mostly nobody has a cap.
-    pub(super) fn charge_budget(&mut self, vcpu: VcpuId, ran: Span) {
+    pub(in crate::credit) fn charge_budget(&mut self, vcpu: VcpuId, ran: Span) {
         let account = &mut self.vcpus[vcpu];
         if self.domains.is_capped(account.domain) {
             self.domains.charge(account, nanoseconds(ran));
@@ -37,7 +37,7 @@ impl Credit {
     }
 
     /// What a domain that has just come may use until the next accounting.
-    pub(super) fn renew_budget(&mut self, row: usize) {
+    pub(in crate::credit) fn renew_budget(&mut self, row: usize) {
         let most = self.domains.allowance(row, self.rules.tick * 3);
         let domain = &mut self.domains[row];
         domain.budget = most.map_or(0, |most| most.saturating_sub(domain.held));
@@ -45,7 +45,7 @@ impl Credit {
 
     /// What a turn of a vCPU may take from its capped domain's budget: an even part, but not a
     /// sliver.
-    pub(super) fn portion(&self, row: usize) -> Span {
+    pub(in crate::credit) fn portion(&self, row: usize) -> Span {
         let domain = &self.domains[row];
         let even = domain.budget / domain.active.max(1);
         let sliver = nanoseconds(self.rules.tick / 10);
@@ -55,12 +55,12 @@ impl Credit {
 
     /// Whether a vCPU may not start a turn because its domain has nothing left under its cap.
     #[inline]
-    pub(super) fn is_broke(&self, vcpu: VcpuId) -> bool {
+    pub(in crate::credit) fn is_broke(&self, vcpu: VcpuId) -> bool {
         self.domains.are_capped() && self.domains.is_broke(self.vcpus[vcpu].domain)
     }
 
     /// Those held to a cap under which there is room again go on.
-    pub(super) fn unpark(&mut self, at: &Moment, row: usize) {
+    pub(in crate::credit) fn unpark(&mut self, at: &Moment, row: usize) {
         for index in 0..self.domains[row].vcpus.len() {
             let vcpu = self.domains[row].vcpus[index];
             if self.vcpus[vcpu].is_parked && !self.is_broke(vcpu) {
