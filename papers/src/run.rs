@@ -6,7 +6,7 @@ use slackline_metrics::{Measure as Measured, Meter, OverTime, Summary};
 use slackline_runs::grid::{self, Done, GridError, Watch, to_the_end};
 use slackline_runs::{OverSeeds, header, of_nothing, with_seed};
 use slackline_scenario::Scenario;
-use slackline_trace::{Header, Record, Sink};
+use slackline_trace::{Header, Named, Record, Sink};
 use slackline_units::{Span, Time};
 use toml::Spanned;
 
@@ -125,9 +125,11 @@ impl Experiment {
         }
         let finish = |window: Window| {
             let key = (window.from, window.to);
-            (key, window.meter.finish())
+            let summary = window.meter.view();
+            Ok((key, summary.map_err(|error| self.bad(point, error.to_string(), None))?))
         };
-        let summaries: BTreeMap<(Span, Time), Summary> = sink.into_iter().map(finish).collect();
+        let summaries = sink.into_iter().map(finish);
+        let summaries: BTreeMap<(Span, Time), Summary> = summaries.collect::<Result<_, _>>()?;
         let measures = self.measures.iter().zip(of_measure);
         Ok(measures.map(|(measure, window)| measure.take(&summaries[&window])).collect())
     }
@@ -145,12 +147,14 @@ impl Experiment {
         }
         let one = |&(plot, point, window): &(usize, usize, Span), seed| {
             let scenario = with_seed(self.scenario(&points[point])?, seed);
-            let mut sink = OverTime::new(&header::of_simulation(&scenario), window);
+            let mut sink = OverTime::new(window);
             slackline_sim::run(&scenario, &mut sink)
                 .map_err(|error| self.bad(&points[point], error.to_string(), None))?;
             let part = |ran: &Span| ran.ns() as f64 / window.ns() as f64;
             let line = |(name, ran): (String, Vec<Span>)| (name, ran.iter().map(part).collect());
-            let lines = sink.finish().into_iter().map(line).collect();
+            let lines = sink.finish();
+            let lines = lines.map_err(|error| self.bad(&points[point], error.to_string(), None))?;
+            let lines = lines.into_iter().map(line).collect();
             Ok(Course { plot, point, window: seconds(window), lines })
         };
         Ok(all(&jobs, &[1], &to_the_end, one)?.concat())
@@ -286,6 +290,10 @@ impl Window {
 }
 
 impl Sink for Windows<'_> {
+    fn named(&mut self, named: &Named) {
+        self.0.iter_mut().for_each(|window| window.meter.named(named));
+    }
+
     fn record(&mut self, record: &Record) {
         self.0.iter_mut().for_each(|window| window.record(record));
     }

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use slackline_metrics::Summary;
 use slackline_runs::grid::{self, GridError};
-use slackline_runs::simulate;
+use slackline_runs::{SimulateError, simulate};
 use slackline_scenario::Scenario;
 use slackline_show::side_by_side;
 
@@ -75,7 +75,10 @@ fn simulated(file: &Path, scenarios: &[Scenario]) -> Result<Vec<Summary>, Proble
     let one = |scenario: &Scenario, _| simulate(scenario);
     let seeds: Vec<u64> = scenarios.first().map(|scenario| scenario.seed).into_iter().collect();
     let results = grid::run(scenarios, &seeds, &watch, one).map_err(|error| match error {
-        GridError::Run { case, error, .. } => sim::explain(file, &scenarios[case], error),
+        GridError::Run { case, error: SimulateError::Run(error), .. } => {
+            sim::explain(file, &scenarios[case], error)
+        }
+        GridError::Run { error: SimulateError::Stray(stray), .. } => Problem::of_stray(stray),
         GridError::Stopped(_) => Problem::Interrupted,
     })?;
     Ok(results.into_iter().flatten().map(|done| done.numbers.summary).collect())

@@ -33,12 +33,12 @@ impl Files {
     /// Gives them their names once they are whole; returns the numbers.
     pub(crate) fn keep(self, kept: Kept) -> Result<Numbers, Problem> {
         if let Some((pending, written)) = self.trace.zip(kept.trace) {
-            pending.keep(written.map(|_| ()))?;
+            pending.keep(written)?;
         }
         if let Some((pending, written)) = self.perfetto.zip(kept.perfetto) {
             pending.keep(written)?;
         }
-        Ok(kept.numbers)
+        kept.numbers.map_err(Problem::of_stray)
     }
 }
 

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use slackline_live::drive::LiveError;
+use slackline_metrics::StrayRecord;
 use slackline_papers::PaperError;
 use slackline_scenario::ScenarioError;
 use slackline_sim::RunError;
@@ -32,6 +33,9 @@ pub(crate) enum Problem {
     /// A file is not what it should be.
     #[error("{}: {}", file.display(), with_causes(error))]
     BadTrace { file: PathBuf, error: ReadError },
+    /// A trace tells of somebody who is not in it.
+    #[error("{}: {error}", file.display())]
+    StrayRecord { file: PathBuf, error: StrayRecord },
     /// A file cannot be written.
     #[error("cannot write {}: {source}", file.display())]
     Unwritable { file: PathBuf, source: io::Error },
@@ -148,6 +152,11 @@ impl Problem {
                 Problem::Bug { message, kept: None }
             }
         }
+    }
+
+    /// Of a run of ours.
+    pub(crate) fn of_stray(error: StrayRecord) -> Problem {
+        Problem::Bug { message: error.to_string(), kept: None }
     }
 
     pub(crate) fn of_live(file: &Path, error: LiveError) -> Problem {

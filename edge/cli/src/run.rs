@@ -12,6 +12,7 @@ use slackline_live::cast::{LoadOrder, Part};
 use slackline_live::drive::{self, Finished, Options};
 use slackline_live::fence::KeeperCommand;
 use slackline_live::sys::online_cpus;
+use slackline_live::topology;
 use slackline_metrics::Summary;
 use slackline_runs::claims::expects_refusal;
 use slackline_runs::{Numbers, Outputs, header};
@@ -98,7 +99,8 @@ pub(crate) fn live(
 ) -> Result<Live, Problem> {
     scenario.admit().map_err(|error| Problem::of_sim(file, scenario, error.into()))?;
     let cpus = choose_cpus(scenario.host.cpus, cpus)?;
-    let header = header::of_live(scenario, drive::knowledge());
+    let levels = topology::of(&cpus).levels();
+    let header = header::of_live(scenario, drive::knowledge(), levels);
     let (files, wanted) = Files::begin(keeping)?;
     // It tells how far it is by itself.
     let mut quietly = |_| ();

@@ -2,12 +2,13 @@
 
 use std::fs::File;
 use std::io::{self, BufReader, ErrorKind, Seek};
+use std::path::Path;
 
 use slackline_export::Perfetto;
 use slackline_runs::Meters;
 use slackline_scenario::LONGEST;
 use slackline_show::{Glyphs, Listing, RunList, RunListError, Timeline, WindowError};
-use slackline_trace::{Header, ReadError, Reader, Sink};
+use slackline_trace::{Header, Named, Reader, Record, Sink};
 use slackline_units::{Span, Time};
 
 use crate::args::Show;
@@ -23,12 +24,12 @@ pub(crate) fn show(args: &Show) -> Result<(), Problem> {
             hint: Some(format!("the longest lasts {LONGEST}")),
         });
     }
-    let mut trace = open(args)?;
+    let (mut trace, names) = open(&args.file)?;
     let header = trace.header().clone();
     if let Some(name) = &args.perfetto {
         let (pending, out) = Pending::new(name)?;
         let mut perfetto = Perfetto::new(out, &header);
-        replay(args, &mut trace, &mut perfetto)?;
+        pass_to(args, &mut trace, &mut perfetto)?;
         return pending.keep(perfetto.finish());
     }
     let from = Time::START + args.from;
@@ -37,8 +38,10 @@ pub(crate) fn show(args: &Show) -> Result<(), Problem> {
     if args.table || args.json || args.xenmon {
         let mut meters =
             if args.xenmon { Meters::with_xenmon(&header) } else { Meters::new(&header) };
-        replay(args, &mut trace, &mut meters)?;
-        let numbers = meters.finish();
+        pass_to(args, &mut trace, &mut meters)?;
+        let file = || args.file.clone();
+        let stray = |error| Problem::StrayRecord { file: file(), error };
+        let numbers = meters.finish().map_err(stray)?;
         let text =
             if args.json { json::numbers(&header.machine, &numbers) } else { tables(&numbers) };
         return terminal::print(&text);
@@ -47,15 +50,15 @@ pub(crate) fn show(args: &Show) -> Result<(), Problem> {
             message: error.to_string(),
             hint: Some("`slackline show TRACE --table` shows who there is".into()),
         };
-        let mut runs = RunList::new(&mut text, &header, vcpu).map_err(no_runs)?;
-        replay(args, &mut trace, &mut runs)?;
+        let mut runs = RunList::new(&mut text, &header, &names.0, vcpu).map_err(no_runs)?;
+        pass_to(args, &mut trace, &mut runs)?;
         runs.finish().map_err(Problem::Output)?;
     } else if args.list {
-        let mut list = Listing::new(&mut text, &header, from, length);
-        replay(args, &mut trace, &mut list)?;
+        let mut list = Listing::new(&mut text, &names.0, from, length);
+        pass_to(args, &mut trace, &mut list)?;
         list.finish().map_err(Problem::Output)?;
     } else {
-        text = picture(args, &mut trace, &header, (from, length))?.into_bytes();
+        text = picture(args, &mut trace, (&header, &names.0), (from, length))?.into_bytes();
     }
     terminal::print(&String::from_utf8_lossy(&text))
 }
@@ -63,22 +66,31 @@ pub(crate) fn show(args: &Show) -> Result<(), Problem> {
 /// Wider than any screen; nobody could look at more.
 const MOST_COLUMNS: usize = 10_000;
 
-type Trace = Reader<BufReader<File>>;
+pub(crate) type Trace = Reader<BufReader<File>>;
 
-fn open(args: &Show) -> Result<Trace, Problem> {
-    let file = File::open(&args.file)
-        .map_err(|source| Problem::Unreadable { file: args.file.clone(), source })?;
-    let mut file =
-        spool(file).map_err(|source| Problem::Unreadable { file: args.file.clone(), source })?;
+/// Everybody there is in a trace.
+#[derive(Default)]
+pub(crate) struct Names(Vec<Named>);
+
+impl Sink for Names {
+    fn record(&mut self, _: &Record) {}
+
+    fn named(&mut self, named: &Named) {
+        self.0.push(named.clone());
+    }
+}
+
+/// Opens a trace that is whole, and says who there is in it.
+pub(crate) fn open(file: &Path) -> Result<(Trace, Names), Problem> {
+    let unreadable = |source| Problem::Unreadable { file: file.into(), source };
+    let mut spooled = spool(File::open(file).map_err(unreadable)?).map_err(unreadable)?;
+    let bad = |error| Problem::BadTrace { file: file.into(), error };
     // All of it is checked before any of it is believed: what damage says may have no end.
-    let checked = file
-        .try_clone()
-        .map_err(ReadError::Io)
-        .and_then(|file| Reader::new(BufReader::new(file))?.replay(&mut ()));
-    let opened = checked
-        .and_then(|()| file.rewind().map_err(ReadError::Io))
-        .and_then(|()| Reader::new(BufReader::new(file)));
-    opened.map_err(|error| Problem::BadTrace { file: args.file.clone(), error })
+    let mut names = Names::default();
+    let again = spooled.try_clone().map_err(unreadable)?;
+    Reader::new(BufReader::new(again)).and_then(|mut all| all.pass_to(&mut names)).map_err(bad)?;
+    spooled.rewind().map_err(unreadable)?;
+    Ok((Reader::new(BufReader::new(spooled)).map_err(bad)?, names))
 }
 
 /// A file that can be read twice: what comes through a pipe is put into one.
@@ -97,14 +109,14 @@ fn spool(mut file: File) -> io::Result<File> {
     Ok(copy)
 }
 
-fn replay(args: &Show, trace: &mut Trace, sink: &mut impl Sink) -> Result<(), Problem> {
-    trace.replay(sink).map_err(|error| Problem::BadTrace { file: args.file.clone(), error })
+fn pass_to(args: &Show, trace: &mut Trace, sink: &mut impl Sink) -> Result<(), Problem> {
+    trace.pass_to(sink).map_err(|error| Problem::BadTrace { file: args.file.clone(), error })
 }
 
 fn picture(
     args: &Show,
     trace: &mut Trace,
-    header: &Header,
+    about: (&Header, &[Named]),
     (from, length): (Time, Span),
 ) -> Result<String, Problem> {
     let width = args.width.unwrap_or_else(terminal::width);
@@ -118,8 +130,8 @@ fn picture(
         message: error.to_string(),
         hint: Some("write --for 100ms".into()),
     };
-    let mut timeline = Timeline::new(header, from, length, width).map_err(empty)?;
-    replay(args, trace, &mut timeline)?;
+    let mut timeline = Timeline::new(about, from, length, width).map_err(empty)?;
+    pass_to(args, trace, &mut timeline)?;
     let glyphs = if args.ascii { Glyphs::Ascii } else { Glyphs::Blocks };
     Ok(timeline.render(glyphs, terminal::paint()))
 }

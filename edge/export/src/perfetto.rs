@@ -23,7 +23,7 @@ use std::collections::BTreeMap;
 use std::io::{self, Write};
 
 use prost::Message;
-use slackline_trace::{Header, RanEnd, Record, Sink};
+use slackline_trace::{Header, Named, RanEnd, Record, Sink};
 use slackline_units::{CpuId, Span, Time, VcpuId};
 
 use crate::proto::{
@@ -38,7 +38,7 @@ const BUNDLE: usize = 256;
 /// Bytes that are written together.
 const FLUSH_AT: usize = 1 << 16;
 /// Numbers of threads begin here: 0 is the idle thread, and small ones look like the system's.
-const FIRST_TID: usize = 1000;
+const FIRST_TID: i32 = 1000;
 /// Numbers of the tracks of CPUs begin here, beyond those of the threads.
 const FIRST_CPU_TRACK: u64 = 1 << 40;
 /// We are the only writer of our files.
@@ -54,7 +54,10 @@ const PRIO_SPARE: i32 = 120;
 /// Recording cannot fail; an error of the writer is kept and comes out of [`Perfetto::finish`].
 pub struct Perfetto<W: Write> {
     out: Output<W>,
-    names: BTreeMap<VcpuId, String>,
+    threads: BTreeMap<VcpuId, Thread>,
+    /// By the name of the domain.
+    processes: BTreeMap<String, i32>,
+    next_tid: i32,
     lanes: Vec<Lane>,
     places: BTreeMap<VcpuId, Place>,
 }
@@ -97,15 +100,15 @@ impl<W: Write> Perfetto<W> {
     /// Starts a file.
     #[must_use]
     pub fn new(out: W, header: &Header) -> Perfetto<W> {
-        let names = header.vcpus.iter().map(|named| (named.id, named.name.clone())).collect();
         let mut perfetto = Perfetto {
             out: Output { out, buffer: Vec::new(), failed: None },
-            names,
+            threads: BTreeMap::new(),
+            processes: BTreeMap::new(),
+            next_tid: FIRST_TID,
             lanes: Vec::new(),
             places: BTreeMap::new(),
         };
         perfetto.lanes.resize_with(header.cpus, Lane::default);
-        perfetto.describe(header);
         perfetto
     }
 
@@ -123,37 +126,49 @@ impl<W: Write> Perfetto<W> {
         self.out.finish()
     }
 
-    /// Says who there is: first all names, then a track for each vCPU to put events on.
-    fn describe(&mut self, header: &Header) {
-        let mut tree = ProcessTree { processes: Vec::new(), threads: Vec::new() };
-        let mut processes = BTreeMap::new();
-        for named in &header.vcpus {
-            let pid = *processes.entry(named.id.domain()).or_insert_with(|| {
-                let pid = tid(named.id);
-                let cmdline = vec![domain_name(header, named.id)];
-                tree.processes.push(Process { pid, ppid: 0, cmdline });
-                pid
-            });
-            let name = named.name.clone();
-            tree.threads.push(Thread { tid: tid(named.id), name, tgid: pid });
+    /// Says who there is from now on, and on which track its events are.
+    fn describe(&mut self, named: &Named) {
+        let Named { vcpu, name, domain, .. } = named;
+        if self.threads.get(vcpu).is_some_and(|thread| thread.name == *name) {
+            return;
         }
-        let threads = tree.threads.clone();
+        let tid = self.next_tid;
+        self.next_tid += 1;
+        let mut processes = Vec::new();
+        let process = self.processes.entry(domain.clone()).or_insert_with(|| {
+            processes.push(Process { pid: tid, ppid: 0, cmdline: vec![domain.clone()] });
+            tid
+        });
+        let thread = Thread { tid, name: name.clone(), tgid: *process };
+        let track = ThreadDescriptor {
+            pid: thread.tgid,
+            tid: i64::from(tid),
+            thread_name: thread.name.clone(),
+        };
+        self.threads.insert(*vcpu, thread.clone());
+        let is_first = tid == FIRST_TID;
         self.out.packet(TracePacket {
-            timestamp: Some(0),
-            process_tree: Some(tree),
-            sequence_flags: Some(SEQ_INCREMENTAL_STATE_CLEARED),
+            timestamp: Some(named.at.ns()),
+            process_tree: Some(ProcessTree { processes, threads: vec![thread] }),
+            sequence_flags: is_first.then_some(SEQ_INCREMENTAL_STATE_CLEARED),
             ..TracePacket::default()
         });
-        for (named, thread) in header.vcpus.iter().zip(threads) {
-            let thread = ThreadDescriptor {
-                pid: thread.tgid,
-                tid: i64::from(thread.tid),
-                thread_name: thread.name,
-            };
-            let uuid = vcpu_track(named.id);
-            let thread = Some(thread);
-            self.out.track(TrackDescriptor { uuid, thread, ..TrackDescriptor::default() });
+        let (uuid, thread) = (track_of(tid), Some(track));
+        self.out.track(TrackDescriptor { uuid, thread, ..TrackDescriptor::default() });
+    }
+
+    /// Who is called what; nobody is told of before it is named.
+    fn thread_of(&mut self, vcpu: VcpuId) -> &Thread {
+        if !self.threads.contains_key(&vcpu) {
+            let (name, domain) = (vcpu.to_string(), vcpu.domain().to_string());
+            self.describe(&Named { at: Time::START, vcpu, name, domain });
         }
+        &self.threads[&vcpu]
+    }
+
+    fn instant(&mut self, vcpu: VcpuId, at: Time, name: &str, more: &[(&str, String)]) {
+        let track = track_of(self.thread_of(vcpu).tid);
+        self.out.instant(track, at, name, more);
     }
 
     fn lane(&mut self, cpu: CpuId) -> &mut Lane {
@@ -225,9 +240,10 @@ impl<W: Write> Perfetto<W> {
         };
         let ready: Vec<_> = self.lane(cpu).wakings.extract_if(.., comes_first).collect();
         for (woke, vcpu) in ready {
+            let thread = self.thread_of(vcpu);
             let waking = SchedWakingFtraceEvent {
-                comm: self.name(vcpu),
-                pid: tid(vcpu),
+                comm: thread.name.clone(),
+                pid: thread.tid,
                 prio: PRIO_SPARE,
                 target_cpu: i32::try_from(cpu.index()).expect("at most 256 CPUs"),
             };
@@ -276,18 +292,15 @@ impl<W: Write> Perfetto<W> {
         self.out.packet(TracePacket { ftrace_events, ..TracePacket::default() });
     }
 
-    fn thread(&self, cpu: CpuId, stretch: Option<Stretch>) -> (String, i32, i32) {
+    fn thread(&mut self, cpu: CpuId, stretch: Option<Stretch>) -> (String, i32, i32) {
         match stretch {
             Some(stretch) => {
                 let prio = if stretch.due { PRIO_DUE } else { PRIO_SPARE };
-                (self.name(stretch.vcpu), tid(stretch.vcpu), prio)
+                let thread = self.thread_of(stretch.vcpu);
+                (thread.name.clone(), thread.tid, prio)
             }
             None => (format!("swapper/{}", cpu.index()), 0, PRIO_SPARE),
         }
-    }
-
-    fn name(&self, vcpu: VcpuId) -> String {
-        self.names.get(&vcpu).cloned().unwrap_or_else(|| vcpu.to_string())
     }
 
     /// Raises the counter of a CPU when its timer should have rung, and lowers it when it did: the
@@ -307,6 +320,10 @@ impl<W: Write> Perfetto<W> {
 }
 
 impl<W: Write> Sink for Perfetto<W> {
+    fn named(&mut self, named: &Named) {
+        self.describe(named);
+    }
+
     fn record(&mut self, record: &Record) {
         match *record {
             Record::Ran { vcpu, cpu, from, to, end, due, .. } => {
@@ -316,21 +333,21 @@ impl<W: Write> Sink for Perfetto<W> {
             Record::Woke { at, vcpu } => self.woke(at, vcpu),
             Record::Left { at, vcpu } => {
                 self.left(vcpu);
-                self.out.instant(vcpu, at, "left", &[]);
+                self.instant(vcpu, at, "left", &[]);
             }
             Record::Promised { at, vcpu, reservation, exact } => {
                 let promise = reservation.map_or("nothing".into(), |promise| promise.to_string());
                 let extra = if exact { "no more" } else { "and what is left" };
                 let more = [("reservation", promise), ("beyond it", extra.into())];
-                self.out.instant(vcpu, at, "promised", &more);
+                self.instant(vcpu, at, "promised", &more);
             }
             Record::Changed { due, at, vcpu } => {
                 let more = [("asked for at", due.to_string()), ("took", at.since(due).to_string())];
-                self.out.instant(vcpu, at, "changed", &more);
+                self.instant(vcpu, at, "changed", &more);
             }
-            Record::Declined { at, vcpu } => self.out.instant(vcpu, at, "declined", &[]),
+            Record::Declined { at, vcpu } => self.instant(vcpu, at, "declined", &[]),
             Record::Refused { at, vcpu, cpu } => {
-                self.out.instant(vcpu, at, "refused", &[("where", cpu.to_string())]);
+                self.instant(vcpu, at, "refused", &[("where", cpu.to_string())]);
             }
             Record::Job { vcpu, released, deadline, done, .. } if done > deadline => {
                 let more = [
@@ -338,7 +355,7 @@ impl<W: Write> Sink for Perfetto<W> {
                     ("deadline", deadline.to_string()),
                     ("late", done.since(deadline).to_string()),
                 ];
-                self.out.instant(vcpu, done, "deadline missed", &more);
+                self.instant(vcpu, done, "deadline missed", &more);
             }
             Record::RangLate { at, cpu, late } => self.rang_late(at, cpu, late),
             // A sleeping vCPU is told of by the end of its stretch; the others have no place here.
@@ -388,7 +405,7 @@ impl<W: Write> Output<W> {
         self.packet(TracePacket { track_descriptor: Some(track), ..TracePacket::default() });
     }
 
-    fn instant(&mut self, vcpu: VcpuId, at: Time, name: &str, more: &[(&str, String)]) {
+    fn instant(&mut self, track_uuid: u64, at: Time, name: &str, more: &[(&str, String)]) {
         let annotation = |(name, value): &(&str, String)| DebugAnnotation {
             string_value: value.clone(),
             name: (*name).into(),
@@ -396,7 +413,7 @@ impl<W: Write> Output<W> {
         let event = TrackEvent {
             debug_annotations: more.iter().map(annotation).collect(),
             r#type: TYPE_INSTANT,
-            track_uuid: vcpu_track(vcpu),
+            track_uuid,
             categories: vec!["slackline".into()],
             name: Some(name.into()),
             counter_value: None,
@@ -423,18 +440,6 @@ impl<W: Write> Output<W> {
     }
 }
 
-fn tid(vcpu: VcpuId) -> i32 {
-    i32::try_from(FIRST_TID + vcpu.slot()).expect("slots are small")
-}
-
-fn vcpu_track(vcpu: VcpuId) -> u64 {
-    (FIRST_TID + vcpu.slot()) as u64
-}
-
-/// The name of a vCPU's domain: the vCPU's own without its number, if the domain has several.
-fn domain_name(header: &Header, vcpu: VcpuId) -> String {
-    let name = header.name(vcpu);
-    let siblings = header.vcpus.iter().filter(|named| named.id.domain() == vcpu.domain());
-    let domain = if siblings.count() > 1 { name.rsplit_once('.') } else { None };
-    domain.map_or(name, |(domain, _)| domain).to_owned()
+fn track_of(tid: i32) -> u64 {
+    u64::from(tid.cast_unsigned())
 }

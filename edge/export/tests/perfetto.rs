@@ -8,7 +8,7 @@ use std::process::Command;
 use prost::Message as _;
 use slackline_export::Perfetto;
 use slackline_export::proto::{FtraceEvent, TYPE_INSTANT, Trace};
-use slackline_trace::{Header, Knowledge, RanEnd, Record, Sink, VcpuName};
+use slackline_trace::{Header, Knowledge, Named, RanEnd, Record, Sink};
 use slackline_units::{CpuId, DomId, Reservation, Span, Time, VcpuId};
 
 const WEB_0: VcpuId = VcpuId::new(0, DomId::new(1), 0);
@@ -16,18 +16,28 @@ const WEB_1: VcpuId = VcpuId::new(1, DomId::new(1), 1);
 const BATCH: VcpuId = VcpuId::new(2, DomId::new(2), 0);
 
 fn header() -> Header {
-    let names = [(WEB_0, "web.0"), (WEB_1, "web.1"), (BATCH, "batch")];
     Header {
         title: "two CPUs, three vCPUs".into(),
         machine: "sim".into(),
         policy: "edf".into(),
+        parameters: String::new(),
         seed: 1,
         cpus: 2,
+        groups: Vec::new(),
         warmup: Span::ZERO,
         knows: Knowledge::ALL,
         scenario: String::new(),
-        vcpus: names.map(|(id, name)| VcpuName { id, name: name.into() }).into(),
     }
+}
+
+/// A file in which everybody has a name.
+fn begun<W: std::io::Write>(out: W) -> Perfetto<W> {
+    let mut perfetto = Perfetto::new(out, &header());
+    let names = [(WEB_0, "web.0", "web"), (WEB_1, "web.1", "web"), (BATCH, "batch", "batch")];
+    for (vcpu, name, domain) in names {
+        perfetto.named(&Named { at: at(0), vcpu, name: name.into(), domain: domain.into() });
+    }
+    perfetto
 }
 
 fn at(us: u64) -> Time {
@@ -102,9 +112,9 @@ fn records() -> Vec<Record> {
 /// A vCPU that changes CPU in no time does it in a nanosecond.
 const EXPECTED: &str = "\
 process 1000 web
-process 1002 batch
 thread 1000 1000 web.0
 thread 1000 1001 web.1
+process 1002 batch
 thread 1002 1002 batch
 slice 0 web.0 1000000 4000000 R 2
 slice 0 web.0 4000000 5000000 R 120
@@ -131,7 +141,7 @@ event batch 11000000 left
 
 fn encode(records: &[Record]) -> Vec<u8> {
     let mut file = Vec::new();
-    let mut perfetto = Perfetto::new(&mut file, &header());
+    let mut perfetto = begun(&mut file);
     for record in records {
         perfetto.record(record);
     }
@@ -157,6 +167,22 @@ fn perfettos_own_definitions_say_the_same() {
     let complaint = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "decode.py: {complaint}");
     assert_eq!(String::from_utf8_lossy(&output.stdout), EXPECTED);
+}
+
+#[test]
+fn who_has_a_slot_later_has_a_track_of_its_own() {
+    let late = VcpuId::new(0, DomId::new(9), 0);
+    let mut file = Vec::new();
+    let mut perfetto = begun(&mut file);
+    perfetto.record(&Record::Left { at: at(1), vcpu: WEB_0 });
+    let (name, domain) = ("late".to_string(), "late".to_string());
+    perfetto.named(&Named { at: at(2), vcpu: late, name, domain });
+    perfetto.record(&Record::Left { at: at(3), vcpu: late });
+    perfetto.finish().expect("a vector takes everything");
+    let text = decode(&file);
+    for line in ["process 1003 late", "event web.0 1000 left", "event late 3000 left"] {
+        assert!(text.lines().any(|found| found == line), "{line} is not in\n{text}");
+    }
 }
 
 #[test]
@@ -259,7 +285,7 @@ impl Story {
 #[test]
 fn long_traces_are_written_as_they_come() {
     let written = std::cell::Cell::new(0);
-    let mut perfetto = Perfetto::new(Counted(&written), &header());
+    let mut perfetto = begun(Counted(&written));
     let mut most_held = 0;
     for turn in 0..100_000 {
         let us = turn * 10;

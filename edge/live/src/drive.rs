@@ -13,7 +13,7 @@ use std::sync::Arc;
 use rustix::event::{PollFd, PollFlags};
 use slackline_host::policy::{AdmitError, Values};
 use slackline_scenario::{Domain, Scenario, ScenarioError};
-use slackline_trace::{Knowledge, Record, Sink};
+use slackline_trace::{Entry, Knowledge, Named, Record, Sink};
 use slackline_units::{CpuId, Span, Time, VcpuId};
 use thiserror::Error;
 
@@ -249,7 +249,7 @@ struct Run {
     origin: Time,
     watch_fds: Vec<(CpuId, OwnedFd)>,
     outcome: Finished,
-    spare_records: Vec<Record>,
+    spare_records: Vec<Entry>,
 }
 
 impl Run {
@@ -361,7 +361,10 @@ impl Run {
         };
         let mut joining = Vec::new();
         for subject in subjects {
-            let share = home(subject.vcpu).share(subject.vcpu, scenario.policy.spec)?;
+            let (vcpu, domain) = (subject.vcpu, home(subject.vcpu));
+            let (name, at) = (domain.vcpu_name(vcpu), self.machine.now());
+            self.machine.named(&Named { at, vcpu, name, domain: domain.name.clone() });
+            let share = domain.share(vcpu, scenario.policy.spec)?;
             joining.push(Joining { threads: subject, share, cpus: None });
         }
         let results = self.machine.join(vec![joining])?;
@@ -520,20 +523,19 @@ impl Run {
         let mut records = std::mem::take(&mut self.spare_records);
         self.machine.take_records(&mut records);
         // What a dispatcher says on leaving comes after the end, and yet belongs before it.
-        let end = records.iter().position(|record| matches!(record, Record::Ended { .. }));
+        let is_end = |entry: &Entry| matches!(entry, Entry::Record(Record::Ended { .. }));
+        let end = records.iter().position(is_end);
         let end = end.map(|place| records.remove(place));
         let mut told = Vec::new();
         self.cast.take_jobs(self.origin, &mut told);
         self.outside.take_records(self.origin, &mut told);
-        if let Some(Record::Ended { at }) = end {
+        if let Some(Entry::Record(Record::Ended { at })) = end {
             // Load processes go on until they are ended; what they do then is not of the run.
             told.retain(|record| record.when().1 <= at);
         }
-        records.append(&mut told);
-        records.iter().for_each(|record| sink.record(record));
-        if let Some(end) = end {
-            sink.record(&end);
-        }
+        records.extend(told.into_iter().map(Entry::Record));
+        records.extend(end);
+        records.iter().for_each(|entry| entry.pass_to(sink));
         self.spare_records = records;
     }
 

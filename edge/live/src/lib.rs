@@ -20,7 +20,7 @@ mod pcpu;
 pub mod sys;
 mod teller;
 pub mod thread;
-mod topology;
+pub mod topology;
 mod vcpu_threads;
 pub mod vcpus;
 mod version;

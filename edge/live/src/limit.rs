@@ -18,7 +18,7 @@ use slackline_units::{CpuId, CpuShare, Reservation, Span};
 use thiserror::Error;
 
 pub use command::CommandLine;
-pub use sample::{Punctual, Sample, SampleError, Sampler, header, records};
+pub use sample::{Punctual, Sample, SampleError, Sampler};
 
 use crate::cgroup::{CgroupError, Version};
 use crate::drive::LiveError;

@@ -14,7 +14,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use slackline_host::policy::{AdmitError, Spec, Values};
 use slackline_host::{Broken, Fault, Terms};
-use slackline_trace::Record;
+use slackline_trace::{Entry, Named, Record};
 use slackline_units::{CpuId, CpuSet, Span, Time, VcpuId};
 
 use crate::sys::Tid;
@@ -97,13 +97,18 @@ impl LiveHost {
     }
 
     /// Takes the records out that have come since the last time.
-    pub(crate) fn take_records(&self, into: &mut Vec<Record>) {
+    pub(crate) fn take_records(&self, into: &mut Vec<Entry>) {
         self.decider().take_records(into);
     }
 
     /// Adds a record of the machine itself.
     pub(crate) fn record(&self, record: &Record) {
         self.decider().record(record);
+    }
+
+    /// What people call a vCPU that is about to join.
+    pub(crate) fn named(&self, named: &Named) {
+        self.decider().named(named);
     }
 
     /// Takes those out whose threads have ended.

@@ -27,7 +27,8 @@ pub(crate) struct Seen {
 
 /// How these CPUs belong together, numbered by their places in the list; where what the kernel
 /// says makes no sense, each as a core of its own in one socket.
-pub(crate) fn of(real: &[CpuId]) -> Topology {
+#[must_use]
+pub fn of(real: &[CpuId]) -> Topology {
     look(real).map_or_else(|_| Topology::flat(real.len()), |seen| seen.topology)
 }
 

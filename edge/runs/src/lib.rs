@@ -23,4 +23,4 @@ mod simulate;
 pub use numbers::{Meters, Numbers, of_nothing};
 pub use outputs::{Kept, Outputs, Wanted};
 pub use over_seeds::OverSeeds;
-pub use simulate::{Simulated, simulate, with_seed};
+pub use simulate::{SimulateError, Simulated, simulate, with_seed};

@@ -1,8 +1,8 @@
 //! What makes numbers of records.
 
-use slackline_metrics::{Meter, Summary, XenMon, XenMonSummary};
+use slackline_metrics::{Meter, StrayRecord, Summary, XenMon, XenMonSummary};
 use slackline_scenario::Scenario;
-use slackline_trace::{Header, Record, Sink};
+use slackline_trace::{Header, Named, Record, Sink};
 use slackline_units::Time;
 
 use crate::header;
@@ -37,10 +37,12 @@ impl Meters {
     }
 
     /// What the run amounted to.
-    #[must_use]
-    pub fn finish(self) -> Numbers {
-        let xenmon = self.xenmon.map(XenMon::finish);
-        Numbers { summary: self.meter.finish(), xenmon }
+    ///
+    /// # Errors
+    /// When there was a record of somebody who is not known.
+    pub fn finish(self) -> Result<Numbers, StrayRecord> {
+        let xenmon = self.xenmon.map(XenMon::finish).transpose()?;
+        Ok(Numbers { summary: self.meter.view()?, xenmon })
     }
 }
 
@@ -49,6 +51,11 @@ impl Sink for Meters {
         self.meter.record(record);
         self.xenmon.record(record);
     }
+
+    fn named(&mut self, named: &Named) {
+        self.meter.named(named);
+        self.xenmon.named(named);
+    }
 }
 
 /// What a scenario amounts to in which nothing has happened yet: everybody has a row, so that it is
@@ -56,8 +63,13 @@ impl Sink for Meters {
 #[must_use]
 pub fn of_nothing(scenario: &Scenario) -> Summary {
     let mut meter = Meter::new(&header::of_simulation(scenario));
-    for (vcpu, _) in scenario.vcpus() {
-        meter.record(&Record::Joined { at: Time::START, vcpu });
+    let at = Time::START;
+    for domain in &scenario.domains {
+        for &vcpu in &domain.vcpus {
+            let (name, domain) = (domain.vcpu_name(vcpu), domain.name.clone());
+            meter.named(&Named { at, vcpu, name, domain });
+            meter.record(&Record::Joined { at, vcpu });
+        }
     }
-    meter.finish()
+    meter.view().expect("everybody has been named")
 }

@@ -3,7 +3,8 @@
 use std::io::{self, Write};
 
 use slackline_export::Perfetto;
-use slackline_trace::{Header, Record, Sink, Writer};
+use slackline_metrics::StrayRecord;
+use slackline_trace::{Exchange, Header, Named, Record, Sink, Writer};
 use slackline_units::Time;
 
 use crate::numbers::{Meters, Numbers};
@@ -34,10 +35,10 @@ pub struct Outputs<'a, W: Write> {
 /// What came out of a run.
 #[derive(Debug)]
 pub struct Kept {
-    /// Its numbers.
-    pub numbers: Numbers,
-    /// Whether its trace was written: its checksum.
-    pub trace: Option<io::Result<u64>>,
+    /// Its numbers, unless there was a record of somebody who is not known.
+    pub numbers: Result<Numbers, StrayRecord>,
+    /// Whether its trace was written.
+    pub trace: Option<io::Result<()>>,
     /// Whether it was written for the Perfetto UI.
     pub perfetto: Option<io::Result<()>>,
 }
@@ -61,7 +62,7 @@ impl<'a, W: Write> Outputs<'a, W> {
         Outputs { meters, trace, perfetto, progress, records: 0 }
     }
 
-    /// Ends what is written, which may have failed; makes the numbers, which cannot.
+    /// Ends what is written, and makes the numbers.
     #[must_use]
     pub fn finish(self) -> Kept {
         let trace = self.trace.map(Writer::finish);
@@ -85,5 +86,19 @@ impl<W: Write> Sink for Outputs<'_, W> {
         {
             (self.progress)(*to);
         }
+    }
+
+    fn named(&mut self, named: &Named) {
+        self.meters.named(named);
+        self.trace.named(named);
+        self.perfetto.named(named);
+    }
+
+    fn wants_exchanges(&self) -> bool {
+        self.trace.is_some()
+    }
+
+    fn exchange(&mut self, exchange: &Exchange) {
+        self.trace.exchange(exchange);
     }
 }

@@ -1,7 +1,9 @@
 //! One run on the simulated host.
 
+use slackline_metrics::StrayRecord;
 use slackline_scenario::Scenario;
 use slackline_sim::{Finished, RunError};
+use thiserror::Error;
 
 use crate::header;
 use crate::numbers::{Meters, Numbers};
@@ -15,6 +17,17 @@ pub struct Simulated {
     pub finished: Finished,
 }
 
+/// Why there are no numbers of a simulation.
+#[derive(Debug, Error)]
+pub enum SimulateError {
+    /// It did not come to its end.
+    #[error(transparent)]
+    Run(#[from] RunError),
+    /// It told of somebody who is not known: a bug.
+    #[error(transparent)]
+    Stray(#[from] StrayRecord),
+}
+
 /// The same scenario with another seed.
 #[must_use]
 pub fn with_seed(mut scenario: Scenario, seed: u64) -> Scenario {
@@ -26,8 +39,8 @@ pub fn with_seed(mut scenario: Scenario, seed: u64) -> Scenario {
 ///
 /// # Errors
 /// When it says something wrong, asks for more than can be promised, or breaks the contract.
-pub fn simulate(scenario: &Scenario) -> Result<Simulated, RunError> {
+pub fn simulate(scenario: &Scenario) -> Result<Simulated, SimulateError> {
     let mut meters = Meters::new(&header::of_simulation(scenario));
     let finished = slackline_sim::run(scenario, &mut meters)?;
-    Ok(Simulated { numbers: meters.finish(), finished })
+    Ok(Simulated { numbers: meters.finish()?, finished })
 }

@@ -2,7 +2,9 @@
 
 use std::io::{self, Write};
 
-use slackline_trace::{Header, RanEnd, Record, Sink, VcpuName};
+use std::collections::BTreeMap;
+
+use slackline_trace::{Header, Named, RanEnd, Record, Sink};
 use slackline_units::{Span, Time, VcpuId};
 use thiserror::Error;
 
@@ -20,17 +22,18 @@ pub struct Listing<W: Write> {
     out: W,
     from: Time,
     end: Time,
-    names: Vec<VcpuName>,
+    names: BTreeMap<VcpuId, String>,
     width: usize,
     outcome: io::Result<()>,
 }
 
 impl<W: Write> Listing<W> {
-    /// Starts a list of what ran in `span` from `from` on. Give it something buffered.
+    /// Starts a list of what ran in `span` from `from` on; `names` are all there will be, for the
+    /// width of their column. Give it something buffered.
     #[must_use]
-    pub fn new(mut out: W, header: &Header, from: Time, span: Span) -> Listing<W> {
-        let names = header.vcpus.clone();
+    pub fn new(mut out: W, names: &[Named], from: Time, span: Span) -> Listing<W> {
         let width = names.iter().map(|named| named.name.chars().count()).max().unwrap_or(0).max(4);
+        let names = BTreeMap::new();
         let outcome = writeln!(
             out,
             "{:<12} {:>13} {:<6} {:<width$} {:>12} {:<9} of",
@@ -55,8 +58,7 @@ impl<W: Write> Listing<W> {
         if to <= self.from || from >= self.end {
             return Ok(());
         }
-        let named = self.names.iter().find(|named| named.id == vcpu);
-        let name = named.map_or("?", |named| &named.name);
+        let name = self.names.get(&vcpu).map_or("?", |name| name);
         let of = if due { "due" } else { "spare" };
         let (from, to) = (ms(from.since(Time::START)), ms(to.since(Time::START)));
         let (used, cpu, why, width) = (ms(used), cpu.to_string(), why(end), self.width);
@@ -69,6 +71,10 @@ impl<W: Write> Sink for Listing<W> {
         if self.outcome.is_ok() {
             self.outcome = self.line(record);
         }
+    }
+
+    fn named(&mut self, named: &Named) {
+        self.names.insert(named.vcpu, named.name.clone());
     }
 }
 
@@ -127,13 +133,19 @@ pub struct RunList<W: Write> {
 }
 
 impl<W: Write> RunList<W> {
-    /// Starts the table of the vCPU that people call `name`. Give it something buffered.
+    /// Starts the table of the vCPU that people call `name`, out of all `names`; of several called
+    /// so that of the first. Give it something buffered.
     ///
     /// # Errors
     /// When nobody is called so, or the trace does not say who slept when.
-    pub fn new(mut out: W, header: &Header, name: &str) -> Result<RunList<W>, RunListError> {
-        let Some(named) = header.vcpus.iter().find(|named| named.name == name) else {
-            let names: Vec<_> = header.vcpus.iter().map(|named| &*named.name).collect();
+    pub fn new(
+        mut out: W,
+        header: &Header,
+        names: &[Named],
+        name: &str,
+    ) -> Result<RunList<W>, RunListError> {
+        let Some(named) = names.iter().find(|named| named.name == name) else {
+            let names: Vec<_> = names.iter().map(|named| &*named.name).collect();
             return Err(RunListError::NoSuchVcpu { vcpu: name.into(), known: names.join(", ") });
         };
         if !header.knows.sleep {
@@ -141,7 +153,7 @@ impl<W: Write> RunList<W> {
             return Err(RunListError::SleepUnknown { machine, vcpu: name.into() });
         }
         let outcome = writeln!(out, "run_ns,block_ns");
-        let (vcpu, used) = (named.id, Span::ZERO);
+        let (vcpu, used) = (named.vcpu, Span::ZERO);
         Ok(RunList { out, vcpu, used, slept: None, woke: None, outcome })
     }
 

@@ -4,9 +4,10 @@ mod columns;
 mod picture;
 mod ruler;
 
+use std::collections::BTreeMap;
 use std::fmt;
 
-use slackline_trace::{Header, Knowledge, Record, Sink};
+use slackline_trace::{Header, Knowledge, Named, Record, Sink};
 use slackline_units::{CpuId, Reservation, Span, Time, VcpuId};
 use thiserror::Error;
 
@@ -104,13 +105,13 @@ pub(crate) struct Held {
 }
 
 impl Timeline {
-    /// A picture of `span` from `from` on, at most `width` characters wide unless that is too
-    /// narrow.
+    /// A picture of `span` from `from` on, with a line for each of `names`, at most `width`
+    /// characters wide unless that is too narrow.
     ///
     /// # Errors
     /// When `span` is nothing.
     pub fn new(
-        header: &Header,
+        (header, names): (&Header, &[Named]),
         from: Time,
         span: Span,
         width: usize,
@@ -118,9 +119,10 @@ impl Timeline {
         if span.is_zero() || from == Time::NEVER {
             return Err(WindowError::Empty { from });
         }
-        let names = header.vcpus.iter().map(|named| cut(&named.name));
-        let names: Vec<_> = names.collect();
-        let longest = names.iter().map(|name| name.chars().count()).max().unwrap_or(0);
+        // Who comes back has one line.
+        let names: BTreeMap<VcpuId, String> =
+            names.iter().map(|named| (named.vcpu, cut(&named.name))).collect();
+        let longest = names.values().map(|name| name.chars().count()).max().unwrap_or(0);
         let columns = width.saturating_sub(picture::margin(longest)).max(FEWEST_COLUMNS);
         let window = ruler::even_window(from, span, columns);
         let row = |(vcpu, name)| Row {
@@ -131,12 +133,11 @@ impl Timeline {
             promise: None,
             awake_since: None,
         };
-        let vcpus = header.vcpus.iter().map(|named| named.id);
         Ok(Timeline {
             about: about(header),
             window,
             knows: header.knows,
-            rows: vcpus.zip(names).map(row).collect(),
+            rows: names.into_iter().map(row).collect(),
             lanes: vec![vec![Vec::new(); window.columns()]; header.cpus],
             ended: None,
             latest: Time::START,

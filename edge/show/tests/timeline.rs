@@ -1,7 +1,7 @@
 //! Pictures and lists, as people see them.
 
 use slackline_show::{Glyphs, Listing, Paint, RunList, RunListError, Timeline, WindowError};
-use slackline_trace::{Header, Knowledge, RanEnd, Record, Sink, VcpuName};
+use slackline_trace::{Header, Knowledge, Named, RanEnd, Record, Sink};
 use slackline_units::{CpuId, DomId, Reservation, Span, Time, VcpuId};
 
 const WEB: VcpuId = VcpuId::new(0, DomId::new(1), 0);
@@ -9,18 +9,23 @@ const DB: VcpuId = VcpuId::new(1, DomId::new(2), 0);
 const BATCH: VcpuId = VcpuId::new(2, DomId::new(3), 0);
 
 fn header(knows: Knowledge) -> Header {
-    let names = [(WEB, "web"), (DB, "db"), (BATCH, "batch")];
     Header {
         title: "web and db next to batch".into(),
         machine: "sim".into(),
         policy: "edf".into(),
+        parameters: String::new(),
         seed: 1,
         cpus: 1,
+        groups: Vec::new(),
         warmup: Span::ZERO,
         knows,
         scenario: String::new(),
-        vcpus: names.map(|(id, name)| VcpuName { id, name: name.into() }).into(),
     }
+}
+
+fn names() -> [Named; 3] {
+    let names = [(WEB, "web"), (DB, "db"), (BATCH, "batch")];
+    names.map(|(vcpu, name)| Named { at: us(0), vcpu, name: name.into(), domain: name.into() })
 }
 
 fn us(us: u64) -> Time {
@@ -69,7 +74,8 @@ fn records() -> Vec<Record> {
 }
 
 fn timeline(knows: Knowledge, span: Span) -> Timeline {
-    let mut timeline = Timeline::new(&header(knows), us(0), span, 56).expect("some time");
+    let mut timeline =
+        Timeline::new((&header(knows), &names()), us(0), span, 56).expect("some time");
     for record in records() {
         timeline.record(&record);
     }
@@ -141,7 +147,7 @@ fn a_picture_says_what_the_host_could_not_see() {
 
 #[test]
 fn a_picture_of_no_time_is_refused() {
-    let refused = Timeline::new(&header(Knowledge::ALL), us(7), Span::ZERO, 80);
+    let refused = Timeline::new((&header(Knowledge::ALL), &names()), us(7), Span::ZERO, 80);
     assert_eq!(refused.err(), Some(WindowError::Empty { from: us(7) }));
 }
 
@@ -157,7 +163,8 @@ const LIST: &str = "\
 fn stretches_are_listed_a_line_each() {
     let mut text = Vec::new();
     let (from, span) = (us(9500), Span::from_ms(11));
-    let mut listing = Listing::new(&mut text, &header(Knowledge::ALL), from, span);
+    let mut listing = Listing::new(&mut text, &names(), from, span);
+    names().iter().for_each(|named| listing.named(named));
     for record in records() {
         listing.record(&record);
     }
@@ -167,7 +174,7 @@ fn stretches_are_listed_a_line_each() {
 
 fn run_list(name: &str) -> Result<String, RunListError> {
     let mut text = Vec::new();
-    let mut list = RunList::new(&mut text, &header(Knowledge::ALL), name)?;
+    let mut list = RunList::new(&mut text, &header(Knowledge::ALL), &names(), name)?;
     for record in records() {
         list.record(&record);
     }
@@ -188,7 +195,8 @@ fn running_and_sleeping_become_a_table() {
 #[test]
 fn a_wake_without_work_is_sleep() {
     let mut text = Vec::new();
-    let mut list = RunList::new(&mut text, &header(Knowledge::ALL), "web").expect("web exists");
+    let mut list =
+        RunList::new(&mut text, &header(Knowledge::ALL), &names(), "web").expect("web exists");
     let ran = |from, to| Record::Ran {
         vcpu: WEB,
         cpu: CpuId::new(0),
@@ -226,7 +234,7 @@ fn a_wake_without_work_is_sleep() {
 #[test]
 fn unknown_sleep_is_an_error() {
     let header = header(Knowledge { sleep: false, stretches: true, resolution: Span::ZERO });
-    let refused = RunList::new(Vec::new(), &header, "web").err();
+    let refused = RunList::new(Vec::new(), &header, &names(), "web").err();
     let expected = RunListError::SleepUnknown { machine: "sim".into(), vcpu: "web".into() };
     assert_eq!(refused, Some(expected));
 }

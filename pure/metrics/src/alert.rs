@@ -10,8 +10,8 @@
 //! Seconds follow each other from the end of the warm-up; what is left at the end and is less than
 //! a second is left out. Errors are in millionths of A.
 
-use slackline_trace::{Header, Record, Sink};
-use slackline_units::{CpuShare, Span, Time};
+use slackline_trace::{Header, Named, Record, Sink};
+use slackline_units::{CpuShare, Span, Time, VcpuId};
 
 use crate::split::Stretch;
 
@@ -19,14 +19,10 @@ const SECOND: Span = Span::from_secs(1);
 const MILLION: i128 = 1_000_000;
 
 /// Takes the records of a run and keeps how much CPU time each domain used in each whole second.
-///
-/// Panics on a record of a vCPU that the header does not have.
 #[derive(Debug)]
 pub struct WholeSeconds {
     start: Time,
     now: Time,
-    /// By slot: the number of the domain.
-    domains: Vec<usize>,
     /// By number of the domain.
     used: Vec<Vec<Span>>,
 }
@@ -35,14 +31,8 @@ impl WholeSeconds {
     /// For the run that this header is of.
     #[must_use]
     pub fn new(header: &Header) -> WholeSeconds {
-        let slots = header.vcpus.iter().map(|vcpu| vcpu.id.slot() + 1).max().unwrap_or(0);
-        let mut domains = vec![0; slots];
-        for vcpu in &header.vcpus {
-            domains[vcpu.id.slot()] = vcpu.id.domain().number() as usize;
-        }
-        let count = domains.iter().max().map_or(0, |last| last + 1);
         let start = Time::START.after(header.warmup);
-        WholeSeconds { start, now: Time::START, domains, used: vec![Vec::new(); count] }
+        WholeSeconds { start, now: Time::START, used: Vec::new() }
     }
 
     /// What each domain used, by its number: one entry for each whole second of the run.
@@ -54,6 +44,12 @@ impl WholeSeconds {
         self.used
     }
 
+    fn begin(&mut self, domain: usize) {
+        if self.used.len() <= domain {
+            self.used.resize(domain + 1, Vec::new());
+        }
+    }
+
     #[inline]
     fn used(&mut self, domain: usize, mut stretch: Stretch) {
         if stretch.from < self.start {
@@ -63,6 +59,7 @@ impl WholeSeconds {
             return;
         }
         let mut second = (stretch.from - self.start) / SECOND;
+        self.begin(domain);
         let seconds = &mut self.used[domain];
         loop {
             let ends = self.start + SECOND * (second + 1);
@@ -81,14 +78,21 @@ impl WholeSeconds {
     }
 }
 
+fn domain_of(vcpu: VcpuId) -> usize {
+    vcpu.domain().number() as usize
+}
+
 impl Sink for WholeSeconds {
+    fn named(&mut self, named: &Named) {
+        self.begin(domain_of(named.vcpu));
+    }
+
     #[inline]
     fn record(&mut self, record: &Record) {
         match *record {
             Record::Ran { vcpu, from, to, used, .. } => {
                 self.now = self.now.max(to);
-                let domain = *self.domains.get(vcpu.slot()).expect("a vCPU of the header");
-                self.used(domain, Stretch { from, to, used });
+                self.used(domain_of(vcpu), Stretch { from, to, used });
             }
             Record::Ended { at } => self.now = self.now.max(at),
             _ => {}

@@ -32,7 +32,7 @@ use crate::split::{Stretch, ppm};
 const WAITING: usize = 64;
 
 /// Judges the deadlines of one vCPU.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Deadlines {
     /// A shortfall of no more than this may be one of counting only.
     resolution: Span,

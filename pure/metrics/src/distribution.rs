@@ -49,13 +49,13 @@ const FEW: usize = 1024;
 const DIGITS: u8 = 3;
 
 /// Counts values. Takes no memory before the first, and a bounded amount however many there are.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) enum Tally {
     Few(Vec<u64>),
     Many(Box<Many>),
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Many {
     /// A place stops counting at four thousand million values; it then still says where they are.
     histogram: Histogram<u32>,
@@ -100,35 +100,37 @@ impl Tally {
     }
 
     /// How the lengths of time were spread, if there were any.
-    pub(crate) fn distribution(self) -> Option<Distribution> {
+    pub(crate) fn distribution(&self) -> Option<Distribution> {
         let Spread { count, p50, p90, p99, worst } = self.spread()?;
         let [p50, p90, p99, worst] = [p50, p90, p99, worst].map(Span::from_ns);
         Some(Distribution { count, p50, p90, p99, worst })
     }
 
     /// How the parts were spread, if there were any.
-    pub(crate) fn parts(self) -> Option<PartDistribution> {
+    pub(crate) fn parts(&self) -> Option<PartDistribution> {
         let Spread { p50, p99, worst, .. } = self.spread()?;
         Some(PartDistribution { p50_ppm: p50, p99_ppm: p99, worst_ppm: worst })
     }
 
     /// How the errors were spread, if there were any.
-    pub(crate) fn errors(self) -> Option<ErrorDistribution> {
+    pub(crate) fn errors(&self) -> Option<ErrorDistribution> {
         let Spread { count, p99, worst, .. } = self.spread()?;
         Some(ErrorDistribution { p99_ppm: p99, worst_ppm: worst, seconds: count })
     }
 
-    fn spread(self) -> Option<Spread> {
+    fn spread(&self) -> Option<Spread> {
         match self {
             Tally::Few(values) if values.is_empty() => None,
-            Tally::Few(mut values) => {
+            Tally::Few(values) => {
+                let mut values = values.clone();
                 values.sort_unstable();
                 let at = |percent: usize| values[(values.len() * percent).div_ceil(100) - 1];
                 let (count, worst) = (values.len() as u64, values[values.len() - 1]);
                 Some(Spread { count, p50: at(50), p90: at(90), p99: at(99), worst })
             }
             Tally::Many(many) => {
-                let Many { histogram, count, worst } = *many;
+                let Many { histogram, count, worst } = &**many;
+                let (count, worst) = (*count, *worst);
                 // The upper end of a place may lie beyond the largest value in it.
                 let at = |quantile| histogram.value_at_quantile(quantile).min(worst);
                 Some(Spread { count, p50: at(0.5), p90: at(0.9), p99: at(0.99), worst })

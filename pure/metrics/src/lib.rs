@@ -1,9 +1,9 @@
 //! A trace in, numbers out.
 //!
 //! A [`Meter`] is a [`slackline_trace::Sink`]: it folds records as they come into sums and
-//! histograms, and [`Meter::finish`] makes a [`Summary`] of them. Its size does not depend on how
-//! long the run is. What is in a summary has names, for programs ([`Summary::fields`]) and for claims
-//! ([`Summary::lookup`]).
+//! histograms, and [`Meter::view`] makes a [`Summary`] of them, at any time. Its size does not
+//! depend on how long the run is. A [`MovingWindow`] does the same for the last while only. What is
+//! in a summary has names, for programs ([`Summary::fields`]) and for claims ([`Summary::lookup`]).
 //!
 //! The measured window is from the end of the warm-up to the end of the run. Amounts of time count
 //! as far as they lie in it: a stretch over its start is split in proportion. Everything else (a
@@ -29,8 +29,10 @@ mod over_time;
 mod promise;
 mod share;
 mod split;
+mod stray;
 mod summary;
 mod vcpu;
+mod window;
 mod xenmon;
 
 pub use alert::{AllocationErrors, WholeSeconds, allocation_error};
@@ -39,5 +41,7 @@ pub use fields::{Field, FieldValue};
 pub use lookup::{Measure, UnknownMetric};
 pub use meter::Meter;
 pub use over_time::OverTime;
+pub use stray::{StrayRecord, Unknown};
 pub use summary::{CpuSummary, Summary, VcpuSummary};
+pub use window::MovingWindow;
 pub use xenmon::{POINT, Point, XenMon, XenMonDomain, XenMonSummary};

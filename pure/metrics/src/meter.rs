@@ -1,31 +1,41 @@
 //! The fold: records in, a summary out.
 
-use slackline_trace::{Header, Record, Sink};
+use slackline_trace::{Header, Named, Record, Sink};
 use slackline_units::{CpuId, Span, Time, VcpuId};
 
 use crate::distribution::Tally;
 use crate::promise::{Promised, Ran};
 use crate::split::Stretch;
+use crate::stray::{StrayRecord, Strays, Unknown};
 use crate::vcpu::VcpuMeter;
-use crate::{CpuSummary, Summary};
+use crate::{CpuSummary, Summary, VcpuSummary};
 
 /// Takes the records of a run as they come and keeps what the summary needs: sums and histograms,
-/// whose size does not depend on how long the run is.
-///
-/// Panics on a record of a vCPU or a CPU that the header does not have.
-#[derive(Debug)]
+/// whose size does not depend on how long the run is, for everybody who was ever there.
+#[derive(Clone, Debug)]
 pub struct Meter {
     header: Header,
     warmup: Time,
     /// The time of the last record.
     now: Time,
     /// By slot.
-    vcpus: Vec<VcpuMeter>,
+    vcpus: Vec<Option<Row>>,
+    /// Those whose slots were given to others, in the order in which that happened.
+    gone: Vec<Row>,
     cpus: Vec<CpuMeter>,
     timer_lateness: Tally,
     changes: Tally,
     declined: u64,
     refused: u64,
+    strays: Strays,
+}
+
+/// A vCPU under one name.
+#[derive(Clone, Debug)]
+struct Row {
+    vcpu: VcpuId,
+    name: String,
+    meter: VcpuMeter,
 }
 
 /// What is kept of one CPU.
@@ -43,40 +53,38 @@ impl Meter {
     /// A meter for the run that this header is of.
     #[must_use]
     pub fn new(header: &Header) -> Meter {
-        let slots = header.vcpus.iter().map(|vcpu| vcpu.id.slot() + 1).max().unwrap_or(0);
         Meter {
             header: header.clone(),
             warmup: Time::START.after(header.warmup),
             now: Time::START,
-            vcpus: (0..slots).map(|_| VcpuMeter::new(header)).collect(),
+            vcpus: Vec::new(),
+            gone: Vec::new(),
             cpus: vec![CpuMeter::default(); header.cpus],
             timer_lateness: Tally::default(),
             changes: Tally::default(),
             declined: 0,
             refused: 0,
+            strays: Strays::default(),
         }
     }
 
-    /// What the run amounted to. A run whose end was not recorded ends with its last record.
-    #[must_use]
-    pub fn finish(mut self) -> Summary {
-        let end = self.now;
-        self.vcpus.iter_mut().for_each(|vcpu| vcpu.over(end));
-        let length = end.since(self.warmup);
+    /// What the run has amounted to up to the last record. A meter may be looked at while it runs:
+    /// whatever lasts has lasted until then.
+    ///
+    /// # Errors
+    /// When there was a record of somebody who is not known.
+    pub fn view(&self) -> Result<Summary, StrayRecord> {
+        self.strays.check()?;
+        let length = self.now.since(self.warmup);
         let cpus = self.cpus.iter().enumerate();
         let cpus = cpus.map(|(index, cpu)| cpu.summary(CpuId::new(index), length)).collect();
-        // Names are in the order of the header, rows in that of the ids.
-        let mut names: Vec<Option<(VcpuId, &str)>> = vec![None; self.vcpus.len()];
-        for vcpu in &self.header.vcpus {
-            names[vcpu.id.slot()] = Some((vcpu.id, &vcpu.name));
-        }
-        let named = self.vcpus.into_iter().zip(names);
-        let rows = named.filter_map(|(vcpu, name)| name.map(|(id, name)| vcpu.finish(id, name)));
-        let vcpus = rows.flatten().collect();
-        Summary {
-            title: self.header.title,
-            machine: self.header.machine,
-            policy: self.header.policy,
+        let rows = self.gone.iter().chain(self.vcpus.iter().flatten());
+        let mut vcpus: Vec<VcpuSummary> = rows.filter_map(|row| row.view(self.now)).collect();
+        vcpus.sort_by_key(|vcpu| vcpu.id);
+        Ok(Summary {
+            title: self.header.title.clone(),
+            machine: self.header.machine.clone(),
+            policy: self.header.policy.clone(),
             seed: self.header.seed,
             length,
             vcpus,
@@ -86,7 +94,19 @@ impl Meter {
             knows: self.header.knows,
             declined: self.declined,
             refused: self.refused,
-        }
+        })
+    }
+
+    /// Counts from this time on. Nothing may have been counted yet.
+    pub(crate) fn count_from(&mut self, warmup: Time) {
+        self.warmup = warmup;
+        let rows = self.vcpus.iter_mut().flatten().chain(&mut self.gone);
+        rows.for_each(|row| row.meter.count_from(warmup));
+    }
+
+    /// Forgets those whose slots others have.
+    pub(crate) fn forget_gone(&mut self) {
+        self.gone.clear();
     }
 
     #[inline]
@@ -95,89 +115,87 @@ impl Meter {
     }
 
     #[inline]
-    fn vcpu(&mut self, vcpu: VcpuId) -> &mut VcpuMeter {
-        match self.vcpus.get_mut(vcpu.slot()) {
-            Some(meter) => meter,
-            None => panic!("{vcpu} is in the records but not in the header"),
+    fn vcpu(&mut self, vcpu: VcpuId) -> Option<&mut VcpuMeter> {
+        let here = self.vcpus.get(vcpu.slot()).and_then(Option::as_ref);
+        if here.is_some_and(|row| row.vcpu == vcpu) {
+            return self.vcpus[vcpu.slot()].as_mut().map(|row| &mut row.meter);
         }
+        self.gone_vcpu(vcpu)
+    }
+
+    /// One whose slot another has: something may be told of it late.
+    #[cold]
+    fn gone_vcpu(&mut self, vcpu: VcpuId) -> Option<&mut VcpuMeter> {
+        let found = self.gone.iter_mut().rev().find(|row| row.vcpu == vcpu);
+        if found.is_none() {
+            self.strays.add(Unknown::Vcpu(vcpu));
+        }
+        found.map(|row| &mut row.meter)
     }
 
     #[inline]
-    fn cpu(&mut self, cpu: CpuId) -> &mut CpuMeter {
-        match self.cpus.get_mut(cpu.index()) {
-            Some(meter) => meter,
-            None => panic!("{cpu} is in the records but not in the header"),
+    fn cpu(&mut self, cpu: CpuId) -> Option<&mut CpuMeter> {
+        let found = self.cpus.get_mut(cpu.index());
+        if found.is_none() {
+            self.strays.add(Unknown::Cpu(cpu));
         }
+        found
     }
 
     #[inline]
     fn ran(&mut self, vcpu: VcpuId, cpu: CpuId, ran: Ran) {
         let Stretch { from, to, .. } = ran.stretch;
         let is_measured = from >= self.warmup;
-        let meter = self.cpu(cpu);
+        let Some(meter) = self.cpu(cpu) else { return };
         let is_switch = meter.last != Some((vcpu, from));
         meter.last = Some((vcpu, to));
         meter.switches += u64::from(is_switch && is_measured);
-        let used = self.vcpu(vcpu).ran(ran, cpu, is_switch);
-        let meter = self.cpu(cpu);
-        *(if ran.due { &mut meter.due } else { &mut meter.spare }) += used;
+        let Some(meter) = self.vcpu(vcpu) else { return };
+        let used = meter.ran(ran, cpu, is_switch);
+        if let Some(meter) = self.cpu(cpu) {
+            *(if ran.due { &mut meter.due } else { &mut meter.spare }) += used;
+        }
         self.at(to);
+    }
+
+    /// The records of one vCPU that are rare.
+    fn seldom_of(&mut self, vcpu: VcpuId, record: &Record) {
+        let Some(meter) = self.vcpu(vcpu) else { return };
+        match *record {
+            Record::Joined { at, .. } => meter.joined(at),
+            Record::Promised { at, reservation, exact, .. } => {
+                meter.promised(Promised { at, reservation, exact });
+            }
+            Record::Left { at, .. } => meter.over(at),
+            Record::Job { released, deadline, done, .. } => meter.job(released, deadline, done),
+            Record::Moved { at, bytes, .. } => meter.moved(at, bytes),
+            _ => {}
+        }
     }
 
     /// The records that are rare.
     fn seldom(&mut self, record: &Record) {
+        if !matches!(record, Record::Overhead { .. }) {
+            self.at(record.when().1);
+        }
         match *record {
-            Record::Joined { at, vcpu } => {
-                self.at(at);
-                self.vcpu(vcpu).joined(at);
-            }
-            Record::Promised { at, vcpu, reservation, exact } => {
-                self.at(at);
-                self.vcpu(vcpu).promised(Promised { at, reservation, exact });
-            }
-            Record::Left { at, vcpu } => {
-                self.at(at);
-                self.vcpu(vcpu).over(at);
-            }
-            Record::RangLate { at, late, .. } => {
-                self.at(at);
-                if at >= self.warmup {
-                    self.timer_lateness.add(late);
-                }
-            }
-            Record::Refused { at, .. } => {
-                self.at(at);
-                self.refused += u64::from(at >= self.warmup);
-            }
-            Record::Declined { at, .. } => {
-                self.at(at);
-                self.declined += u64::from(at >= self.warmup);
-            }
-            Record::Changed { due, at, .. } => {
-                self.at(at);
-                if due >= self.warmup {
-                    self.changes.add(at.since(due));
-                }
-            }
-            Record::Job { vcpu, released, deadline, done, .. } => {
-                self.at(done);
-                self.vcpu(vcpu).job(released, deadline, done);
+            Record::Joined { vcpu, .. }
+            | Record::Promised { vcpu, .. }
+            | Record::Left { vcpu, .. }
+            | Record::Job { vcpu, .. }
+            | Record::Moved { vcpu, .. } => self.seldom_of(vcpu, record),
+            Record::RangLate { at, late, .. } if at >= self.warmup => self.timer_lateness.add(late),
+            Record::Refused { at, .. } => self.refused += u64::from(at >= self.warmup),
+            Record::Declined { at, .. } => self.declined += u64::from(at >= self.warmup),
+            Record::Changed { due, at, .. } if due >= self.warmup => {
+                self.changes.add(at.since(due))
             }
             Record::Overhead { cpu, used } => {
-                let overhead = &mut self.cpu(cpu).overhead;
-                *overhead = Some(overhead.unwrap_or_default() + used);
+                if let Some(meter) = self.cpu(cpu) {
+                    meter.overhead = Some(meter.overhead.unwrap_or_default() + used);
+                }
             }
-            Record::Moved { at, vcpu, bytes } => {
-                self.at(at);
-                self.vcpu(vcpu).moved(at, bytes);
-            }
-            Record::Served { at, .. } | Record::Ended { at } => {
-                self.at(at);
-            }
-            Record::Woke { .. }
-            | Record::Blocked { .. }
-            | Record::Paused { .. }
-            | Record::Ran { .. } => {}
+            _ => {}
         }
     }
 }
@@ -185,14 +203,19 @@ impl Meter {
 impl Sink for Meter {
     #[inline]
     fn record(&mut self, record: &Record) {
+        self.strays.count();
         match *record {
             Record::Woke { at, vcpu } => {
                 self.at(at);
-                self.vcpu(vcpu).woke(at);
+                if let Some(meter) = self.vcpu(vcpu) {
+                    meter.woke(at);
+                }
             }
             Record::Blocked { at, vcpu } | Record::Paused { at, vcpu } => {
                 self.at(at);
-                self.vcpu(vcpu).blocked(at);
+                if let Some(meter) = self.vcpu(vcpu) {
+                    meter.blocked(at);
+                }
             }
             Record::Ran { vcpu, cpu, from, to, used, late, due, .. } => {
                 let stretch = Stretch { from, to, used };
@@ -200,6 +223,33 @@ impl Sink for Meter {
             }
             _ => self.seldom(record),
         }
+    }
+
+    /// Whoever comes back under its name goes on where it was; anybody else begins anew.
+    fn named(&mut self, named: &Named) {
+        let slot = named.vcpu.slot();
+        if self.vcpus.len() <= slot {
+            self.vcpus.resize(slot + 1, None);
+        }
+        let is_same = |row: &Row| row.vcpu == named.vcpu && row.name == named.name;
+        if self.vcpus[slot].as_ref().is_some_and(is_same) {
+            return;
+        }
+        let meter = VcpuMeter::new(self.warmup, self.header.knows);
+        let row = Row { vcpu: named.vcpu, name: named.name.clone(), meter };
+        if let Some(mut before) = self.vcpus[slot].replace(row) {
+            before.meter.over(named.at);
+            self.gone.push(before);
+        }
+    }
+}
+
+impl Row {
+    /// What it amounts to if it lasts until now; none if it was never there.
+    fn view(&self, now: Time) -> Option<VcpuSummary> {
+        let mut meter = self.meter.clone();
+        meter.over(now);
+        meter.finish(self.vcpu, &self.name)
     }
 }
 

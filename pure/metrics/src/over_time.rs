@@ -1,44 +1,57 @@
 //! What each vCPU got in each of equal windows of a run, its warm-up included: a curve for each.
 
-use slackline_trace::{Header, Record, Sink, VcpuName};
-use slackline_units::{Span, Time};
+use std::collections::BTreeMap;
+
+use slackline_trace::{Named, Record, Sink};
+use slackline_units::{Span, Time, VcpuId};
+
+use crate::stray::{StrayRecord, Strays, Unknown};
 
 /// Takes the records of a run and keeps the CPU time of each vCPU in each window. A stretch over
 /// several windows is split in proportion; unlike a [`Meter`](crate::Meter) it grows with the run.
 #[derive(Clone, Debug)]
 pub struct OverTime {
     window: Span,
-    vcpus: Vec<VcpuName>,
-    /// By slot, then by window.
-    ran: Vec<Vec<Span>>,
+    vcpus: BTreeMap<VcpuId, Curve>,
     end: Time,
+    strays: Strays,
+}
+
+#[derive(Clone, Debug)]
+struct Curve {
+    name: String,
+    /// By window.
+    ran: Vec<Span>,
 }
 
 impl OverTime {
-    /// For the run that this header is of; the window is not zero.
+    /// With windows of this length, which is not zero.
     #[must_use]
-    pub fn new(header: &Header, window: Span) -> OverTime {
+    pub fn new(window: Span) -> OverTime {
         assert!(!window.is_zero(), "a window of no time");
-        let slots = header.vcpus.iter().map(|vcpu| vcpu.id.slot() + 1).max().unwrap_or(0);
-        let (vcpus, ran) = (header.vcpus.clone(), vec![Vec::new(); slots]);
-        OverTime { window, vcpus, ran, end: Time::START }
+        let (vcpus, strays) = (BTreeMap::new(), Strays::default());
+        OverTime { window, vcpus, end: Time::START, strays }
     }
 
-    /// The CPU time of each vCPU in each whole window, in the order of the header.
-    #[must_use]
-    pub fn finish(self) -> Vec<(String, Vec<Span>)> {
+    /// The CPU time of each vCPU in each whole window, in order of id.
+    ///
+    /// # Errors
+    /// When there was a record of somebody who is not known.
+    pub fn finish(self) -> Result<Vec<(String, Vec<Span>)>, StrayRecord> {
+        self.strays.check()?;
         let windows = usize::try_from(self.end.since(Time::START) / self.window);
         let windows = windows.expect("as many windows as fit in memory");
-        let mut ran = self.ran;
-        ran.iter_mut().for_each(|ran| ran.resize(windows, Span::ZERO));
-        let line = |vcpu: VcpuName| {
-            let slot = vcpu.id.slot();
-            (vcpu.name, std::mem::take(&mut ran[slot]))
+        let curve = |Curve { name, mut ran }: Curve| {
+            ran.resize(windows, Span::ZERO);
+            (name, ran)
         };
-        self.vcpus.into_iter().map(line).collect()
+        Ok(self.vcpus.into_values().map(curve).collect())
     }
 
-    fn add(&mut self, slot: usize, (mut from, to): (Time, Time), used: Span) {
+    fn add(&mut self, vcpu: VcpuId, (mut from, to): (Time, Time), used: Span) {
+        let Some(Curve { ran, .. }) = self.vcpus.get_mut(&vcpu) else {
+            return self.strays.add(Unknown::Vcpu(vcpu));
+        };
         let mut left = used;
         while from < to {
             let window = from.since(Time::START) / self.window;
@@ -47,7 +60,6 @@ impl OverTime {
             let part = part / u128::from(to.since(from).ns());
             let part = Span::from_ns(u64::try_from(part).expect("a part of what was used"));
             let index = usize::try_from(window).expect("as many windows as fit in memory");
-            let ran = &mut self.ran[slot];
             if ran.len() <= index {
                 ran.resize(index + 1, Span::ZERO);
             }
@@ -59,10 +71,16 @@ impl OverTime {
 }
 
 impl Sink for OverTime {
+    fn named(&mut self, named: &Named) {
+        let new = || Curve { name: String::new(), ran: Vec::new() };
+        self.vcpus.entry(named.vcpu).or_insert_with(new).name.clone_from(&named.name);
+    }
+
     fn record(&mut self, record: &Record) {
+        self.strays.count();
         match *record {
             Record::Ran { vcpu, from, to, used, .. } => {
-                self.add(vcpu.slot(), (from, to), used);
+                self.add(vcpu, (from, to), used);
                 self.end = self.end.max(to);
             }
             Record::Ended { at } => self.end = self.end.max(at),

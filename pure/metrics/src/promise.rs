@@ -41,7 +41,7 @@ impl Ran {
 }
 
 /// What one vCPU was promised and received.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Deliveries {
     /// When the warm-up ends.
     warmup: Time,
@@ -85,6 +85,11 @@ impl Deliveries {
             shares: Shares::default(),
             deadlines: judges_deadlines.then(|| Deadlines::new(knows.resolution)),
         }
+    }
+
+    /// Counts from this time on. Nothing may have been counted yet.
+    pub(crate) fn count_from(&mut self, warmup: Time) {
+        self.warmup = warmup;
     }
 
     /// It is back, with nothing left of what was before.

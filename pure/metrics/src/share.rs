@@ -39,7 +39,7 @@ struct Books {
 }
 
 /// Compares what one vCPU receives with its promise.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Shares {
     second: Books,
     /// Periods so far in this second, and whether all of them count.

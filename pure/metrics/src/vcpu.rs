@@ -11,7 +11,7 @@
 //! - A *job* is counted if it was released after the warm-up, and is late if it was done after its
 //!   deadline. The lateness is that of the late ones.
 
-use slackline_trace::{Header, Knowledge};
+use slackline_trace::Knowledge;
 use slackline_units::{CpuId, Reservation, Span, Time, VcpuId};
 
 use crate::VcpuSummary;
@@ -20,7 +20,7 @@ use crate::promise::{Balance, Deliveries, Promised, Ran};
 use crate::split::{Stretch, ppm, proportion};
 
 /// What is kept of one vCPU.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct VcpuMeter {
     warmup: Time,
     knows: Knowledge,
@@ -50,7 +50,7 @@ pub(crate) struct VcpuMeter {
     moved: u64,
 }
 
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 struct Jobs {
     /// Released and done in the window.
     count: u64,
@@ -64,10 +64,10 @@ struct Jobs {
 }
 
 impl VcpuMeter {
-    pub(crate) fn new(header: &Header) -> VcpuMeter {
+    pub(crate) fn new(warmup: Time, knows: Knowledge) -> VcpuMeter {
         VcpuMeter {
-            warmup: Time::START.after(header.warmup),
-            knows: header.knows,
+            warmup,
+            knows,
             joined: None,
             awake_since: None,
             woken: None,
@@ -86,6 +86,14 @@ impl VcpuMeter {
             deliveries: None,
             jobs: None,
             moved: 0,
+        }
+    }
+
+    /// Counts from this time on. Nothing may have been counted yet.
+    pub(crate) fn count_from(&mut self, warmup: Time) {
+        self.warmup = warmup;
+        if let Some(deliveries) = &mut self.deliveries {
+            deliveries.count_from(warmup);
         }
     }
 

@@ -29,10 +29,13 @@
 
 mod fields;
 
-use slackline_trace::{Header, Knowledge, RanEnd, Record, Sink};
+use std::collections::BTreeMap;
+
+use slackline_trace::{Header, Knowledge, Named, RanEnd, Record, Sink};
 use slackline_units::{CpuId, DomId, Span, Time, VcpuId};
 
 use crate::split::Stretch;
+use crate::stray::{StrayRecord, Strays, Unknown};
 
 /// How long a data point is [XenMon, `ms_per_sample`].
 pub const POINT: Span = Span::from_ms(100);
@@ -84,8 +87,6 @@ pub struct XenMonDomain {
 }
 
 /// Takes the records of a run and adds up what XenMon shows.
-///
-/// Panics on a record of a vCPU or a CPU that the header does not have.
 #[derive(Debug)]
 pub struct XenMon {
     warmup: Time,
@@ -94,12 +95,12 @@ pub struct XenMon {
     knows_io: bool,
     /// By CPU: who ran last, and until when.
     last: Vec<Option<(VcpuId, Time)>>,
-    /// By slot.
-    vcpus: Vec<State>,
+    vcpus: BTreeMap<VcpuId, State>,
     domains: Vec<Domain>,
+    strays: Strays,
 }
 
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug)]
 struct State {
     /// By its place in `domains`.
     domain: usize,
@@ -120,63 +121,52 @@ impl XenMon {
     /// A monitor for the run that this header is of.
     #[must_use]
     pub fn new(header: &Header) -> XenMon {
-        let slots = header.vcpus.iter().map(|vcpu| vcpu.id.slot() + 1).max().unwrap_or(0);
-        let mut vcpus = vec![State::default(); slots];
-        let mut domains: Vec<Domain> = Vec::new();
-        let mut named: Vec<_> = header.vcpus.iter().collect();
-        named.sort_by_key(|vcpu| vcpu.id);
-        for vcpu in &named {
-            let id = vcpu.id.domain();
-            let known = domains.iter().position(|domain| domain.id == id);
-            vcpus[vcpu.id.slot()].domain = known.unwrap_or_else(|| {
-                let several = named.iter().filter(|other| other.id.domain() == id).count() > 1;
-                let first = vcpu.name.rsplit_once('.').filter(|_| several);
-                let name = first.map_or(vcpu.name.as_str(), |(name, _)| name).to_string();
-                domains.push(Domain { id, name, points: Vec::new() });
-                domains.len() - 1
-            });
-        }
         XenMon {
             warmup: Time::START.after(header.warmup),
             now: Time::START,
             knows: header.knows,
             knows_io: false,
             last: vec![None; header.cpus],
-            vcpus,
-            domains,
+            vcpus: BTreeMap::new(),
+            domains: Vec::new(),
+            strays: Strays::default(),
         }
     }
 
     /// What the run amounted to. A run whose end was not recorded ends with its last record.
-    #[must_use]
-    pub fn finish(mut self) -> XenMonSummary {
+    ///
+    /// # Errors
+    /// When there was a record of somebody who is not known.
+    pub fn finish(mut self) -> Result<XenMonSummary, StrayRecord> {
+        self.strays.check()?;
         let end = self.now;
-        for slot in 0..self.vcpus.len() {
-            if let Some(since) = self.vcpus[slot].blocked.take() {
-                self.book_blocked(slot, since, end);
+        for State { domain, blocked, .. } in std::mem::take(&mut self.vcpus).into_values() {
+            if let Some(since) = blocked {
+                self.book_blocked(domain, since, end);
             }
         }
         let length = end.since(self.warmup);
         let all = usize::try_from(length.ns().div_ceil(POINT.ns())).unwrap_or(usize::MAX);
+        self.domains.sort_by_key(|domain| domain.id);
         let domains = self.domains.into_iter().map(|mut domain| {
             domain.points.resize(all.max(domain.points.len()), Point::default());
             let total = sum(&domain.points);
             XenMonDomain { name: domain.name, total, points: domain.points }
         });
         let domains = domains.collect();
-        XenMonSummary { length, knows: self.knows, knows_io: self.knows_io, domains }
+        Ok(XenMonSummary { length, knows: self.knows, knows_io: self.knows_io, domains })
     }
 
-    fn state(&mut self, vcpu: VcpuId) -> &mut State {
-        match self.vcpus.get_mut(vcpu.slot()) {
-            Some(state) => state,
-            None => panic!("{vcpu} is in the records but not in the header"),
+    fn state(&mut self, vcpu: VcpuId) -> Option<&mut State> {
+        let found = self.vcpus.get_mut(&vcpu);
+        if found.is_none() {
+            self.strays.add(Unknown::Vcpu(vcpu));
         }
+        found
     }
 
-    /// The data point of a vCPU's domain at an instant; none in the warm-up.
-    fn point(&mut self, vcpu: VcpuId, at: Time) -> Option<&mut Point> {
-        let domain = self.state(vcpu).domain;
+    /// The data point of a domain at an instant; none in the warm-up.
+    fn point(&mut self, domain: usize, at: Time) -> Option<&mut Point> {
         if at < self.warmup {
             return None;
         }
@@ -205,40 +195,47 @@ impl XenMon {
 
     fn received(&mut self, vcpu: VcpuId, at: Time, pages: u32) {
         self.knows_io = true;
-        if let Some(point) = self.point(vcpu, at) {
+        let Some(&mut State { domain, .. }) = self.state(vcpu) else { return };
+        if let Some(point) = self.point(domain, at) {
             point.io += u64::from(pages);
         }
     }
 
-    fn book_blocked(&mut self, slot: usize, since: Time, until: Time) {
+    fn book_blocked(&mut self, domain: usize, since: Time, until: Time) {
         let stretch = Stretch { from: since, to: until, used: until.since(since) };
-        self.spread(self.vcpus[slot].domain, stretch, |point| &mut point.blocked);
+        self.spread(domain, stretch, |point| &mut point.blocked);
     }
 
-    /// It is runnable: a blocked stretch is over.
-    fn woke(&mut self, vcpu: VcpuId, at: Time) {
-        let state = self.state(vcpu);
-        state.runnable = Some(at);
+    /// It is runnable, or gone: a blocked stretch is over.
+    fn unblocked(&mut self, vcpu: VcpuId, at: Time, runnable: Option<Time>) {
+        let Some(state) = self.state(vcpu) else { return };
+        state.runnable = runnable;
+        let domain = state.domain;
         if let Some(since) = state.blocked.take() {
-            self.book_blocked(vcpu.slot(), since, at);
+            self.book_blocked(domain, since, at);
         }
     }
 
     fn blocked(&mut self, vcpu: VcpuId, at: Time) {
-        let state = self.state(vcpu);
+        let Some(state) = self.state(vcpu) else { return };
         state.runnable = None;
         state.blocked = state.blocked.or(Some(at));
     }
 
-    fn ran(&mut self, vcpu: VcpuId, cpu: CpuId, stretch: Stretch, granted: Option<Span>) {
+    fn ran(&mut self, (vcpu, cpu): (VcpuId, CpuId), ran: Ran) {
+        let Ran { stretch, granted, end } = ran;
         let Stretch { from, to, .. } = stretch;
-        let last = self.last.get_mut(cpu.index());
-        let last = last.expect("a CPU in the records is in the header").replace((vcpu, to));
-        let state = self.state(vcpu);
+        let Some(last) = self.last.get_mut(cpu.index()) else {
+            return self.strays.add(Unknown::Cpu(cpu));
+        };
+        let last = last.replace((vcpu, to));
+        let Some(state) = self.state(vcpu) else { return };
         let domain = state.domain;
         let waited = state.runnable.map_or(Span::ZERO, |since| from.since(since.min(from)));
+        let stays = end != RanEnd::Blocked && state.blocked.is_none();
+        state.runnable = stays.then_some(to);
         if last != Some((vcpu, from))
-            && let Some(point) = self.point(vcpu, from)
+            && let Some(point) = self.point(domain, from)
         {
             point.executions += 1;
             point.waited += waited;
@@ -249,12 +246,20 @@ impl XenMon {
     }
 }
 
+/// A stretch as it was recorded.
+struct Ran {
+    stretch: Stretch,
+    granted: Option<Span>,
+    end: RanEnd,
+}
+
 impl Sink for XenMon {
     fn record(&mut self, record: &Record) {
+        self.strays.count();
         match *record {
             Record::Woke { at, vcpu } => {
                 self.now = self.now.max(at);
-                self.woke(vcpu, at);
+                self.unblocked(vcpu, at, Some(at));
             }
             Record::Blocked { at, vcpu } | Record::Paused { at, vcpu } => {
                 self.now = self.now.max(at);
@@ -262,17 +267,12 @@ impl Sink for XenMon {
             }
             Record::Ran { vcpu, cpu, from, to, used, granted, end, .. } => {
                 self.now = self.now.max(to);
-                self.ran(vcpu, cpu, Stretch { from, to, used }, granted);
-                let state = self.state(vcpu);
-                let stays = end != RanEnd::Blocked && state.blocked.is_none();
-                state.runnable = stays.then_some(to);
+                let stretch = Stretch { from, to, used };
+                self.ran((vcpu, cpu), Ran { stretch, granted, end });
             }
             Record::Left { at, vcpu } => {
                 self.now = self.now.max(at);
-                if let Some(since) = self.state(vcpu).blocked.take() {
-                    self.book_blocked(vcpu.slot(), since, at);
-                }
-                self.state(vcpu).runnable = None;
+                self.unblocked(vcpu, at, None);
             }
             Record::Served { at, by, of, service } => {
                 self.now = self.now.max(at);
@@ -282,6 +282,18 @@ impl Sink for XenMon {
             Record::Ended { at } => self.now = self.now.max(at),
             _ => {}
         }
+    }
+
+    fn named(&mut self, named: &Named) {
+        let id = named.vcpu.domain();
+        let is_same = |domain: &Domain| domain.id == id && domain.name == named.domain;
+        let domain = self.domains.iter().position(is_same);
+        let domain = domain.unwrap_or_else(|| {
+            self.domains.push(Domain { id, name: named.domain.clone(), points: Vec::new() });
+            self.domains.len() - 1
+        });
+        let new = State { domain, runnable: None, blocked: None };
+        self.vcpus.entry(named.vcpu).or_insert(new).domain = domain;
     }
 }
 

@@ -2,28 +2,20 @@
 
 mod script;
 
-use script::{us, vcpu};
+use script::{header, us, vcpu};
 use slackline_metrics::{AllocationErrors, WholeSeconds, allocation_error};
-use slackline_trace::{Header, Knowledge, RanEnd, Record, Sink, VcpuName};
+use slackline_trace::{Header, Named, RanEnd, Record, Sink};
 use slackline_units::{CpuId, CpuShare, Span, Time};
 
 const SECOND: u64 = 1_000_000;
 
 fn seconds(warmup: u64, ran: &[(u32, u64, u64, u64)], end: u64) -> Vec<Vec<Span>> {
-    let name = |slot| VcpuName { id: vcpu(slot), name: format!("d{slot}") };
-    let header = Header {
-        title: String::new(),
-        machine: "sim".into(),
-        policy: String::new(),
-        seed: 1,
-        cpus: 1,
-        warmup: us(warmup),
-        knows: Knowledge::ALL,
-        scenario: String::new(),
-        vcpus: vec![name(0), name(1)],
-    };
-    let mut seconds = WholeSeconds::new(&header);
+    let mut seconds = WholeSeconds::new(&Header { warmup: us(warmup), ..header() });
     let at = |at| Time::START + us(at);
+    for slot in 0..2 {
+        let (vcpu, name) = (vcpu(slot), format!("d{slot}"));
+        seconds.named(&Named { at: at(0), vcpu, domain: name.clone(), name });
+    }
     for &(slot, from, to, used) in ran {
         seconds.record(&Record::Ran {
             vcpu: vcpu(slot),

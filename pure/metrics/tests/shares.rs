@@ -196,9 +196,7 @@ fn what_concerns_the_machine_is_counted_behind_the_warm_up() {
 
 #[test]
 fn who_never_joined_has_no_row() {
-    let mut script = Script::new(&["a", "b"]);
-    script.records.remove(0);
-    let run = script.ended(10);
+    let run = Script::new(&[]).named(0, "a").named(1, "b").joined(1, 0).ended(10);
     assert_eq!(run.vcpus.iter().map(|vcpu| vcpu.name.as_str()).collect::<Vec<_>>(), ["b"]);
 }
 

@@ -2,25 +2,12 @@
 
 mod script;
 
-use script::{us, vcpu};
+use script::{header, us, vcpu};
 use slackline_metrics::{FieldValue, Point, XenMon, XenMonSummary};
-use slackline_trace::{Header, Knowledge, RanEnd, Record, Service, Sink, VcpuName};
+use slackline_trace::{Header, Knowledge, Named, RanEnd, Record, Service, Sink};
 use slackline_units::{CpuId, DomId, Span, Time, VcpuId};
 
-fn header(vcpus: &[(VcpuId, &str)]) -> Header {
-    let name = |&(id, name): &(VcpuId, &str)| VcpuName { id, name: name.into() };
-    Header {
-        title: "a title".into(),
-        machine: "sim".into(),
-        policy: "edf".into(),
-        seed: 1,
-        cpus: 2,
-        warmup: Span::ZERO,
-        knows: Knowledge::ALL,
-        scenario: String::new(),
-        vcpus: vcpus.iter().map(name).collect(),
-    }
-}
+const WEB: &[(VcpuId, &str, &str)] = &[(vcpu(0), "web", "web")];
 
 fn at(us: u64) -> Time {
     Time::START + Span::from_us(us)
@@ -41,14 +28,24 @@ fn ran(slot: u32, (from, to): (u64, u64), slice: u64, end: RanEnd) -> Record {
     Record::Ran { vcpu: vcpu(slot), cpu, from, to, used, granted, late, end, due }
 }
 
-fn monitor(header: &Header, records: &[Record]) -> XenMonSummary {
+/// A monitor that knows these vCPUs, by name and domain.
+fn monitor(header: &Header, vcpus: &[(VcpuId, &str, &str)]) -> XenMon {
     let mut monitor = XenMon::new(header);
+    for &(vcpu, name, domain) in vcpus {
+        let (name, domain) = (name.into(), domain.into());
+        monitor.named(&Named { at: Time::START, vcpu, name, domain });
+    }
+    monitor
+}
+
+fn shown(mut monitor: XenMon, records: &[Record]) -> XenMonSummary {
     records.iter().for_each(|record| monitor.record(record));
-    monitor.finish()
+    monitor.finish().expect("everybody is known")
 }
 
 fn two(records: &[Record]) -> XenMonSummary {
-    monitor(&header(&[(vcpu(0), "web"), (vcpu(1), "batch")]), records)
+    let vcpus = [WEB[0], (vcpu(1), "batch", "batch")];
+    shown(monitor(&header(), &vcpus), records)
 }
 
 fn point(times: [u64; 4], executions: u64) -> Point {
@@ -121,15 +118,14 @@ fn time_is_split_over_points_and_waits_are_booked_whole() {
 
 #[test]
 fn seconds_are_ten_points_after_the_warm_up() {
-    let mut header = header(&[(vcpu(0), "web")]);
-    header.warmup = us(500_000);
+    let header = Header { warmup: us(500_000), ..header() };
     let records = [
         woke(0, 0),
         ran(0, (0, 1_000_000), 30_000, RanEnd::Blocked),
         blocked(0, 1_000_000),
         Record::Ended { at: at(2_600_000) },
     ];
-    let summary = monitor(&header, &records);
+    let summary = shown(monitor(&header, WEB), &records);
     let seconds: Vec<Point> = summary.seconds(&summary.domains[0]).collect();
     // Switched in during the warm-up; half of its run is behind it.
     assert_eq!(seconds, [point([500_000, 0, 500_000, 0], 0), point([0, 0, 1_000_000, 0], 0)]);
@@ -139,7 +135,7 @@ fn seconds_are_ten_points_after_the_warm_up() {
 #[test]
 fn several_vcpus_are_summed_and_keep_the_name_of_their_domain() {
     let vcpu = |number| VcpuId::new(u32::from(number), DomId::new(0), number);
-    let header = header(&[(vcpu(0), "web.0"), (vcpu(1), "web.1")]);
+    let vcpus = [(vcpu(0), "web.0", "web"), (vcpu(1), "web.1", "web")];
     let ran = |number: u16| Record::Ran {
         vcpu: vcpu(number),
         cpu: CpuId::new(usize::from(number)),
@@ -151,7 +147,7 @@ fn several_vcpus_are_summed_and_keep_the_name_of_their_domain() {
         end: RanEnd::Over,
         due: true,
     };
-    let summary = monitor(&header, &[ran(0), ran(1)]);
+    let summary = shown(monitor(&header(), &vcpus), &[ran(0), ran(1)]);
     let [web] = &summary.domains[..] else { panic!("one domain") };
     let total = Point { sliced: 0, ..point([20_000, 0, 0, 0], 2) };
     assert_eq!((web.name.as_str(), web.total), ("web", total));
@@ -159,25 +155,22 @@ fn several_vcpus_are_summed_and_keep_the_name_of_their_domain() {
 
 #[test]
 fn what_is_not_known_is_missing_and_io_counts_for_both_sides() {
-    let header = header(&[(vcpu(0), "web"), (vcpu(1), "dom0")]);
-    let mut monitor = XenMon::new(&header);
-    monitor.record(&ran(0, (0, 10_000), 30_000, RanEnd::Over));
+    let vcpus = [WEB[0], (vcpu(1), "dom0", "dom0")];
+    let run = ran(0, (0, 10_000), 30_000, RanEnd::Over);
     let field = |summary: &XenMonSummary, name: &str| {
         let fields = summary.domain_fields(&summary.domains[0]);
         fields.into_iter().find(|field| field.0 == name).expect("a field of that name").1
     };
-    let without = monitor.finish();
+    let without = shown(monitor(&header(), &vcpus), &[run]);
     assert_eq!(field(&without, "io"), FieldValue::Missing);
     assert_eq!(field(&without, "gotten_ppm"), FieldValue::Count(1_000_000));
     assert_eq!(field(&without, "gotten_ns_per_s"), FieldValue::Count(1_000_000_000));
     assert_eq!(field(&without, "executions_milli_per_s"), FieldValue::Count(100_000));
     assert_eq!(field(&without, "allocated_per_execution_ns"), FieldValue::Count(30_000_000));
 
-    let mut monitor = XenMon::new(&header);
-    monitor.record(&ran(0, (0, 10_000), 30_000, RanEnd::Over));
     let service = Service { received: 7, sent: 100, requests: 100, ..Service::default() };
-    monitor.record(&Record::Served { at: at(3_000), by: vcpu(1), of: vcpu(0), service });
-    let with = monitor.finish();
+    let served = Record::Served { at: at(3_000), by: vcpu(1), of: vcpu(0), service };
+    let with = shown(monitor(&header(), &vcpus), &[run, served]);
     assert_eq!(with.domains[1].total.io, 7, "for who served it too");
     assert_eq!(field(&with, "io"), FieldValue::Count(7));
     assert_eq!(field(&with, "io_milli_per_execution"), FieldValue::Count(7_000));
@@ -186,9 +179,9 @@ fn what_is_not_known_is_missing_and_io_counts_for_both_sides() {
 
 #[test]
 fn a_machine_that_does_not_see_stretches_shows_dashes() {
-    let mut header = header(&[(vcpu(0), "web")]);
-    header.knows = Knowledge { sleep: false, stretches: false, resolution: us(1) };
-    let summary = monitor(&header, &[ran(0, (0, 10_000), 30_000, RanEnd::Over)]);
+    let knows = Knowledge { sleep: false, stretches: false, resolution: us(1) };
+    let header = Header { knows, ..header() };
+    let summary = shown(monitor(&header, WEB), &[ran(0, (0, 10_000), 30_000, RanEnd::Over)]);
     let fields = summary.domain_fields(&summary.domains[0]);
     let missing: Vec<&str> =
         fields.iter().filter(|field| field.1 == FieldValue::Missing).map(|field| field.0).collect();

@@ -184,6 +184,26 @@ impl Topology {
         by_cpu.filter(is_first).map(|(_, group)| group)
     }
 
+    /// All groups by level, the narrowest first: what [`Topology::of_levels`] makes a topology of.
+    #[must_use]
+    pub fn levels(&self) -> Vec<Vec<CpuSet>> {
+        Level::ALL.map(|level| self.groups(level).collect()).into()
+    }
+
+    /// The CPUs below `cpus`, in these groups by level, the narrowest first. Where no levels are
+    /// said each is a core of its own, all in one socket.
+    ///
+    /// # Errors
+    /// As [`Topology::new`]; a level that is missing is one without groups.
+    pub fn of_levels(cpus: usize, levels: &[Vec<CpuSet>]) -> Result<Topology, TopologyError> {
+        if levels.is_empty() {
+            return Ok(Topology::flat(cpus));
+        }
+        let level = |level: Level| levels.get(level as usize).cloned().unwrap_or_default();
+        let [cores, caches, nodes, sockets] = Level::ALL.map(level);
+        Topology::new(cpus, &Groups { cores, caches, nodes, sockets })
+    }
+
     /// Takes the groups of a level in, if they are a partition.
     fn set(&mut self, level: Level, groups: &[CpuSet]) -> Result<(), TopologyError> {
         for &group in groups {
@@ -239,6 +259,16 @@ mod tests {
             nodes: halves.clone(),
             sockets: halves,
         }
+    }
+
+    #[test]
+    fn levels_make_the_topology_that_they_are_of() {
+        let topology = Topology::new(8, &spread()).unwrap();
+        assert_eq!(Topology::of_levels(8, &topology.levels()), Ok(topology.clone()));
+        assert_eq!(Topology::of_levels(8, &[]), Ok(Topology::flat(8)));
+        let narrow = &topology.levels()[..3];
+        let missing = TopologyError::Missing(Level::Socket, CpuId::new(0));
+        assert_eq!(Topology::of_levels(8, narrow), Err(missing));
     }
 
     #[test]

@@ -21,7 +21,7 @@ use slackline_host::{Broken, Fact, Fault, Host, Report, Terms};
 use slackline_scenario::{
     Action, Declined, NotAdmitted, Scenario, ScenarioError, SharesInForce, What, actions,
 };
-use slackline_trace::{Record, Sink};
+use slackline_trace::{Named, Record, Sink};
 use slackline_units::{CpuId, CpuSet, Time, VcpuId};
 use thiserror::Error;
 
@@ -174,6 +174,7 @@ impl<'a> Sim<'a> {
         if let What::Join = what {
             let share = self.shares.of(vcpu)?;
             let cpus = self.scenario.domain_of(vcpu).cpus(vcpu);
+            sink.named(&named(self.scenario, vcpu, now));
             let joined = self.step(now, Fact::Joined(vcpu, Terms { share: &share, cpus }), sink);
             joined.map_err(|fault| declined(self.scenario, *fault))?;
             self.machine.guests.begin(vcpu, now);
@@ -309,6 +310,12 @@ impl<'a> Sim<'a> {
         }
         self.step(now, Fact::Blocked(vcpu), sink)
     }
+}
+
+/// What people call a vCPU.
+fn named(scenario: &Scenario, vcpu: VcpuId, at: Time) -> Named {
+    let domain = scenario.domain_of(vcpu);
+    Named { at, vcpu, name: domain.vcpu_name(vcpu), domain: domain.name.clone() }
 }
 
 /// Says whose share was declined.

@@ -107,6 +107,9 @@ pub enum Outcome {
     Refused,
 }
 
+/// A fact that owns what it says, to be kept.
+pub type KeptFact = Fact<Box<WrittenTerms>, Box<Told>>;
+
 /// The terms of a vCPU as they are written down.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WrittenTerms {
@@ -126,7 +129,7 @@ pub enum Exchange {
         /// When it happened.
         now: Time,
         /// What happened.
-        fact: Fact<Box<WrittenTerms>, Box<Told>>,
+        fact: KeptFact,
     },
     /// The machine was asked what an occupant had used, and that was not nothing.
     Measured(Used),

@@ -1,13 +1,23 @@
 //! What is recorded of a run, and its file format. Everything worth knowing leaves through here;
 //! nothing is computed.
+//!
+//! A *record* tells what happened, for people and for metrics. An *exchange* is one thing that
+//! passed between a machine and its host; all of them, in their order, are enough to replay a run.
 
 #![forbid(unsafe_code)]
 #![deny(clippy::float_arithmetic)]
 
+mod encode;
 mod exchange;
-mod file;
+mod header;
+mod read;
 mod record;
+mod sink;
+mod write;
 
-pub use exchange::{Exchange, Fact, Order, Outcome, Used, WrittenTerms};
-pub use file::{Header, ReadError, Reader, VcpuName, Writer};
-pub use record::{Knowledge, RanEnd, Record, Service, Sink};
+pub use exchange::{Exchange, Fact, KeptFact, Order, Outcome, Used, WrittenTerms};
+pub use header::Header;
+pub use read::{ReadError, Reader};
+pub use record::{Knowledge, RanEnd, Record, Service};
+pub use sink::{Entry, Named, Sink};
+pub use write::{Checksum, Writer};

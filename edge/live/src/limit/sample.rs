@@ -9,8 +9,7 @@
 use std::io;
 use std::time::Duration;
 
-use slackline_trace::{Header, Knowledge, RanEnd, Record, VcpuName};
-use slackline_units::{CpuId, DomId, Reservation, Span, Time, VcpuId};
+use slackline_units::{Span, Time};
 use thiserror::Error;
 
 use crate::sys::{
@@ -192,53 +191,6 @@ impl Drop for Punctual {
     }
 }
 
-/// What a trace of samples says about itself: one vCPU of this name, limited in this way.
-#[must_use]
-pub fn header(name: &str, way: &str) -> Header {
-    Header {
-        title: format!("{name} under {way}"),
-        machine: "live".into(),
-        policy: way.into(),
-        seed: 0,
-        cpus: 1,
-        warmup: Span::ZERO,
-        // A sample says how much was used between two looks, and no more.
-        knows: Knowledge { sleep: false, stretches: false, resolution: Span::ZERO },
-        scenario: String::new(),
-        vcpus: vec![VcpuName { id: ONLY, name: name.into() }],
-    }
-}
-
-/// The one vCPU of a trace of samples.
-const ONLY: VcpuId = VcpuId::new(0, DomId::new(0), 0);
-
-/// Samples that follow one another, as the records of a run that began with the first: an exact
-/// promise of the target's share in every second, whatever its period, and what was received.
-pub fn records(target: Reservation, samples: &[Sample]) -> impl Iterator<Item = Record> + '_ {
-    let origin = samples.first().map_or(Time::START, |sample| sample.from);
-    let of_run = move |at: Time| Time::START + at.since(origin);
-    let second = Span::from_secs(1);
-    let slice = Span::from_us(u64::from(target.share().ppm()));
-    let promised = Reservation::new(slice, second).ok();
-    let begin = [
-        Record::Joined { at: Time::START, vcpu: ONLY },
-        Record::Promised { at: Time::START, vcpu: ONLY, reservation: promised, exact: true },
-    ];
-    let ran = move |sample: &Sample| Record::Ran {
-        vcpu: ONLY,
-        cpu: CpuId::new(0),
-        from: of_run(sample.from),
-        to: of_run(sample.to),
-        used: sample.used,
-        granted: None,
-        late: Span::ZERO,
-        end: RanEnd::Limit,
-        due: true,
-    };
-    let end = samples.last().map_or(Time::START, |sample| of_run(sample.to));
-    begin.into_iter().chain(samples.iter().map(ran)).chain([Record::Ended { at: end }])
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -248,26 +200,5 @@ mod tests {
         let at = |ms| Time::START + Span::from_ms(ms);
         let sample = Sample { from: at(500), to: at(1504), used: Span::from_us(10_040) };
         assert_eq!(sample.share_ppm(), 10_000);
-    }
-
-    #[test]
-    fn records_begin_at_zero_and_follow_one_another() {
-        let at = |ms| Time::START + Span::from_ms(ms);
-        let used = Span::from_ms(10);
-        let samples = [
-            Sample { from: at(500), to: at(1501), used },
-            Sample { from: at(1501), to: at(2500), used },
-        ];
-        let target = Reservation::new(Span::from_ms(10), Span::from_secs(1)).unwrap();
-        let records: Vec<Record> = records(target, &samples).collect();
-        let stretches: Vec<(Time, Time)> = records
-            .iter()
-            .filter_map(|record| match record {
-                Record::Ran { from, to, .. } => Some((*from, *to)),
-                _ => None,
-            })
-            .collect();
-        assert_eq!(stretches, [(at(0), at(1001)), (at(1001), at(2000))]);
-        assert_eq!(records.last(), Some(&Record::Ended { at: at(2000) }));
     }
 }

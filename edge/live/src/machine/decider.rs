@@ -2,7 +2,7 @@
 
 use slackline_host::policy::{Entitlement, Spec, Values};
 use slackline_host::{Fact, Fault, Host, NextInLine, Report, Terms, Used};
-use slackline_trace::{Record, Sink};
+use slackline_trace::{Entry, Named, Record, Sink};
 use slackline_units::{CpuId, Span, Time, VcpuId};
 
 use super::{EventSource, GroupJoined, Joining, MachineError, NotDone};
@@ -36,7 +36,7 @@ pub(crate) struct Decider {
     /// When the run began, on the monotonic clock.
     pub(super) origin: Time,
     pub(super) last: Time,
-    pub(super) records: Vec<Record>,
+    pub(super) records: Vec<Entry>,
     /// Subjects whose threads are gone, to be taken out.
     pub(super) gone: Vec<VcpuId>,
     pub(super) is_over: bool,
@@ -90,7 +90,7 @@ impl Decider {
     }
 
     /// Takes the records out that have come since the last time.
-    pub(crate) fn take_records(&mut self, into: &mut Vec<Record>) {
+    pub(crate) fn take_records(&mut self, into: &mut Vec<Entry>) {
         into.clear();
         std::mem::swap(&mut self.records, into);
     }
@@ -98,6 +98,11 @@ impl Decider {
     /// Adds a record of the machine itself.
     pub(crate) fn record(&mut self, record: &Record) {
         self.records.record(record);
+    }
+
+    /// What people call a vCPU that is about to join.
+    pub(crate) fn named(&mut self, named: &Named) {
+        self.records.named(named);
     }
 
     /// Takes those out whose threads have ended.

@@ -3,17 +3,17 @@
 #![allow(dead_code, unreachable_pub)]
 
 use slackline_metrics::{Meter, OverTime, Summary, VcpuSummary};
-use slackline_trace::{Header, Knowledge, RanEnd, Record, Sink, VcpuName};
+use slackline_trace::{Entry, Header, Knowledge, Named, RanEnd, Record};
 use slackline_units::{CpuId, DomId, Reservation, Span, Time, VcpuId};
 
 /// Records, as a run would make them.
 pub struct Script {
-    header: Header,
-    pub records: Vec<Record>,
+    pub header: Header,
+    pub entries: Vec<Entry>,
 }
 
 /// vCPU number `slot`.
-pub fn vcpu(slot: u32) -> VcpuId {
+pub const fn vcpu(slot: u32) -> VcpuId {
     VcpuId::new(slot, DomId::new(slot), 0)
 }
 
@@ -25,25 +25,49 @@ fn at(us: u64) -> Time {
     Time::START + Span::from_us(us)
 }
 
+/// Of a run on two CPUs.
+pub fn header() -> Header {
+    Header {
+        title: "a title".into(),
+        machine: "sim".into(),
+        policy: "edf".into(),
+        parameters: String::new(),
+        seed: 1,
+        cpus: 2,
+        groups: Vec::new(),
+        warmup: Span::ZERO,
+        knows: Knowledge::ALL,
+        scenario: String::new(),
+    }
+}
+
 impl Script {
     /// A run on two CPUs of vCPUs with these names, all of which join at once.
     pub fn new(names: &[&str]) -> Script {
-        let named =
-            |(slot, name): (u32, &&str)| VcpuName { id: vcpu(slot), name: (*name).to_string() };
-        let header = Header {
-            title: "a title".into(),
-            machine: "sim".into(),
-            policy: "edf".into(),
-            seed: 1,
-            cpus: 2,
-            warmup: Span::ZERO,
-            knows: Knowledge::ALL,
-            scenario: String::new(),
-            vcpus: (0..).zip(names).map(named).collect(),
+        let script = Script { header: header(), entries: Vec::new() };
+        let named = (0..).zip(names).fold(script, |script, (slot, name)| script.named(slot, name));
+        (0..).zip(names).fold(named, |script, (slot, _)| script.joined(slot, 0))
+    }
+
+    /// From now on, whenever that is, this is what that vCPU is called, and its domain.
+    pub fn named(mut self, slot: u32, name: &str) -> Script {
+        let name = name.to_string();
+        let named = Named { at: self.now(), vcpu: vcpu(slot), domain: name.clone(), name };
+        self.entries.push(Entry::Named(named));
+        self
+    }
+
+    pub fn joined(self, slot: u32, us: u64) -> Script {
+        self.with(Record::Joined { at: at(us), vcpu: vcpu(slot) })
+    }
+
+    /// The time of the last record.
+    fn now(&self) -> Time {
+        let when = |entry: &Entry| match entry {
+            Entry::Record(record) => record.when().1,
+            _ => Time::START,
         };
-        let joined = |named: &VcpuName| Record::Joined { at: Time::START, vcpu: named.id };
-        let records = header.vcpus.iter().map(joined).collect();
-        Script { header, records }
+        self.entries.iter().map(when).max().unwrap_or(Time::START)
     }
 
     pub fn warmup(mut self, us: u64) -> Script {
@@ -57,7 +81,7 @@ impl Script {
     }
 
     pub fn with(mut self, record: Record) -> Script {
-        self.records.push(record);
+        self.entries.push(Entry::Record(record));
         self
     }
 
@@ -131,18 +155,18 @@ impl Script {
 
     /// What it amounts to if it ends now.
     pub fn ended(self, us: u64) -> Summary {
-        let Script { header, records } = self.with(Record::Ended { at: at(us) });
+        let Script { header, entries } = self.with(Record::Ended { at: at(us) });
         let mut meter = Meter::new(&header);
-        records.iter().for_each(|record| meter.record(record));
-        meter.finish()
+        entries.iter().for_each(|entry| entry.pass_to(&mut meter));
+        meter.view().expect("everybody is known")
     }
 
     /// What everybody has in windows if it ends now.
     pub fn over_time(self, window: Span, us: u64) -> Vec<(String, Vec<Span>)> {
-        let Script { header, records } = self.with(Record::Ended { at: at(us) });
-        let mut over_time = OverTime::new(&header, window);
-        records.iter().for_each(|record| over_time.record(record));
-        over_time.finish()
+        let Script { entries, .. } = self.with(Record::Ended { at: at(us) });
+        let mut over_time = OverTime::new(window);
+        entries.iter().for_each(|entry| entry.pass_to(&mut over_time));
+        over_time.finish().expect("everybody is known")
     }
 
     /// What that is for the first vCPU.

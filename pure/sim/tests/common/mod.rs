@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use slackline_scenario::Scenario;
-use slackline_trace::{Header, Knowledge, VcpuName};
+use slackline_trace::{Header, Knowledge};
 
 /// Where the scenarios are.
 pub(crate) fn folder() -> PathBuf {
@@ -34,11 +34,12 @@ pub(crate) fn header(scenario: &Scenario) -> Header {
         title: scenario.title.clone(),
         machine: "sim".into(),
         policy: scenario.policy.to_string(),
+        parameters: scenario.policy.values.to_string(),
         seed: scenario.seed,
         cpus: scenario.host.cpus,
+        groups: Vec::new(),
         warmup: scenario.warmup,
         knows: Knowledge::ALL,
         scenario: scenario.text.clone(),
-        vcpus: scenario.vcpus().map(|(id, name)| VcpuName { id, name }).collect(),
     }
 }

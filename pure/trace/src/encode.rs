@@ -1,0 +1,356 @@
+//! Entries as bytes: a tag, numbers and texts. What each is stands with the format, in `write`.
+
+use slackline_units::{CpuId, CpuSet, Entitlement, Reservation, Span, Time, VcpuId};
+use slackline_units::{Pending, Task, TaskId, Tasks, Told};
+
+use crate::exchange::{Exchange, Fact, KeptFact, Order, Outcome, Used};
+use crate::record::{Record, Service};
+use crate::sink::Named;
+
+/// A number that stands for none, where none of those that there are is that large.
+pub(crate) const NOTHING: u64 = u64::MAX;
+
+/// After the last entry.
+pub(crate) const END: u8 = 0;
+
+/// Flags of an order.
+pub(crate) const REFUSED: u64 = 4;
+pub(crate) const LIMITED: u64 = 8;
+
+/// Makes bytes of entries. A time is told by how far it is from the one before.
+pub(crate) struct Encoder {
+    pub(crate) buffer: Vec<u8>,
+    last: Time,
+}
+
+impl Encoder {
+    pub(crate) fn new(capacity: usize) -> Encoder {
+        Encoder { buffer: Vec::with_capacity(capacity), last: Time::START }
+    }
+
+    pub(crate) fn record(&mut self, record: &Record) {
+        self.buffer.push(record_tag(record));
+        match *record {
+            Record::Joined { at, vcpu }
+            | Record::Left { at, vcpu }
+            | Record::Woke { at, vcpu }
+            | Record::Blocked { at, vcpu }
+            | Record::Paused { at, vcpu }
+            | Record::Declined { at, vcpu } => {
+                self.time(at);
+                self.vcpu(vcpu);
+            }
+            Record::Promised { at, vcpu, reservation, exact } => {
+                self.time(at);
+                self.vcpu(vcpu);
+                self.promise(reservation, exact);
+            }
+            Record::Ran { vcpu, cpu, from, to, used, granted, late, end, due } => {
+                self.time(to);
+                self.vcpu(vcpu);
+                self.cpu(cpu);
+                self.difference(to, from);
+                self.difference(to, from + used);
+                // A turn is never empty, so zero can say that there was no limit.
+                self.number(granted.map_or(0, Span::ns));
+                self.number(late.ns());
+                self.number(end as u64 | u64::from(due) << 3);
+            }
+            Record::RangLate { at, cpu, late } => {
+                self.time(at);
+                self.cpu(cpu);
+                self.number(late.ns());
+            }
+            Record::Refused { at, vcpu, cpu } => {
+                self.time(at);
+                self.vcpu(vcpu);
+                self.cpu(cpu);
+            }
+            Record::Changed { due, at, vcpu } => {
+                self.time(at);
+                self.difference(at, due);
+                self.vcpu(vcpu);
+            }
+            Record::Job { vcpu, task, released, deadline, done } => {
+                self.time(done);
+                self.vcpu(vcpu);
+                self.difference(done, released);
+                self.difference(deadline, done);
+                if let Some(task) = task {
+                    self.number(u64::from(task.number()));
+                }
+            }
+            Record::Served { at, by, of, service } => {
+                self.time(at);
+                self.vcpu(by);
+                self.vcpu(of);
+                self.service(&service);
+            }
+            Record::Moved { at, vcpu, bytes } => {
+                self.time(at);
+                self.vcpu(vcpu);
+                self.number(bytes);
+            }
+            Record::Overhead { cpu, used } => {
+                self.cpu(cpu);
+                self.number(used.ns());
+            }
+            Record::Ended { at } => self.time(at),
+        }
+    }
+
+    pub(crate) fn named(&mut self, named: &Named) {
+        let Named { at, vcpu, name, domain } = named;
+        self.buffer.push(tag::NAMED);
+        self.time(*at);
+        self.vcpu(*vcpu);
+        self.number(u64::from(vcpu.domain().number()));
+        self.number(u64::from(vcpu.number()));
+        self.text(name);
+        self.text(domain);
+    }
+
+    pub(crate) fn exchange(&mut self, exchange: &Exchange) {
+        match exchange {
+            Exchange::Noticed(used) => self.used(tag::NOTICED, used),
+            Exchange::Measured(used) => self.used(tag::MEASURED, used),
+            Exchange::Reported { now, fact } => {
+                self.buffer.push(fact_tag(fact));
+                self.time(*now);
+                self.fact(fact);
+            }
+            Exchange::Ordered { order, outcome } => self.order(*order, *outcome),
+            Exchange::AlarmSet { cpu, alarm: Some(alarm) } => {
+                self.buffer.push(tag::ALARM_SET);
+                self.cpu(*cpu);
+                self.difference(*alarm, self.last);
+            }
+            Exchange::AlarmSet { cpu, alarm: None } => {
+                self.buffer.push(tag::ALARM_OFF);
+                self.cpu(*cpu);
+            }
+            Exchange::Declined => self.buffer.push(tag::DECLINED),
+        }
+    }
+
+    fn fact(&mut self, fact: &KeptFact) {
+        match fact {
+            Fact::Joined(vcpu, terms) | Fact::TermsChanged(vcpu, terms) => {
+                self.vcpu(*vcpu);
+                self.text(&terms.share);
+                self.number(u64::from(terms.cpus.is_some()));
+                if let Some(cpus) = &terms.cpus {
+                    self.set(cpus);
+                }
+            }
+            Fact::Told(vcpu, told) => {
+                self.vcpu(*vcpu);
+                self.told(told);
+            }
+            Fact::Left(vcpu)
+            | Fact::Woke(vcpu)
+            | Fact::Blocked(vcpu)
+            | Fact::Paused(vcpu)
+            | Fact::Allowed(vcpu) => self.vcpu(*vcpu),
+            Fact::Yielded(cpu) | Fact::LimitReached(cpu) | Fact::AlarmRang(cpu) => self.cpu(*cpu),
+            Fact::Passed | Fact::Ended => {}
+        }
+    }
+
+    fn told(&mut self, told: &Told) {
+        match told {
+            Told::Tasks(Tasks { runnable, blocked, woken }) => {
+                runnable.iter().chain(blocked).for_each(|task| self.task(task.as_ref()));
+                woken.iter().for_each(|id| self.task_id(*id));
+            }
+            Told::Pending(Pending { domain, items }) => {
+                self.number(u64::from(domain.number()));
+                self.number(u64::from(*items));
+            }
+        }
+    }
+
+    fn task(&mut self, task: Option<&Task>) {
+        self.task_id(task.map(|task| task.id));
+        if let Some(task) = task {
+            self.buffer.push(task.urgency.0);
+        }
+    }
+
+    /// Zero is nobody.
+    fn task_id(&mut self, id: Option<TaskId>) {
+        self.number(id.map_or(0, |id| u64::from(id.number()) + 1));
+    }
+
+    fn used(&mut self, tag: u8, used: &Used) {
+        let Used { vcpu, cpu, from, to, ran } = *used;
+        self.buffer.push(tag);
+        self.vcpu(vcpu);
+        self.cpu(cpu);
+        self.difference(to, self.last);
+        self.difference(to, from);
+        // Mostly all of it; and what a machine says that is wrong is recorded as it is.
+        let length = to.ns().wrapping_sub(from.ns());
+        self.signed(length.wrapping_sub(ran.ns()).cast_signed());
+    }
+
+    fn order(&mut self, order: Order, outcome: Outcome) {
+        let refused = if outcome == Outcome::Refused { REFUSED } else { 0 };
+        match order {
+            Order::Run { cpu, vcpu, until, entitlement } => {
+                self.buffer.push(tag::RUN);
+                self.cpu(cpu);
+                self.vcpu(vcpu);
+                let entitlement = match entitlement {
+                    Entitlement::Due => 0,
+                    Entitlement::Arrears => 1,
+                    Entitlement::Spare => 2,
+                };
+                let limited = if until.is_some() { LIMITED } else { 0 };
+                self.number(entitlement | refused | limited);
+                if let Some(until) = until {
+                    self.difference(until, self.last);
+                }
+            }
+            Order::Idle { cpu } => {
+                self.buffer.push(tag::IDLE);
+                self.cpu(cpu);
+                self.number(refused);
+            }
+        }
+    }
+
+    pub(crate) fn set(&mut self, cpus: &CpuSet) {
+        self.number(cpus.len() as u64);
+        cpus.iter().for_each(|cpu| self.cpu(cpu));
+    }
+
+    pub(crate) fn number(&mut self, mut value: u64) {
+        loop {
+            let byte = value.to_le_bytes()[0] & 0x7f;
+            value >>= 7;
+            if value == 0 {
+                self.buffer.push(byte);
+                return;
+            }
+            self.buffer.push(byte | 0x80);
+        }
+    }
+
+    pub(crate) fn text(&mut self, text: &str) {
+        self.number(text.len() as u64);
+        self.buffer.extend_from_slice(text.as_bytes());
+    }
+
+    fn vcpu(&mut self, vcpu: VcpuId) {
+        self.number(vcpu.slot() as u64);
+    }
+
+    fn cpu(&mut self, cpu: CpuId) {
+        self.number(cpu.index() as u64);
+    }
+
+    fn time(&mut self, at: Time) {
+        self.difference(at, self.last);
+        self.last = at;
+    }
+
+    fn promise(&mut self, reservation: Option<Reservation>, exact: bool) {
+        self.number(reservation.map_or(NOTHING, |reservation| reservation.slice().ns()));
+        self.number(reservation.map_or(NOTHING, |reservation| reservation.period().ns()));
+        self.number(u64::from(exact));
+    }
+
+    fn service(&mut self, service: &Service) {
+        let Service { used, received, sent, requests, events } = *service;
+        self.number(used.ns());
+        for count in [received, sent, requests, events] {
+            self.number(count.into());
+        }
+    }
+
+    fn difference(&mut self, at: Time, from: Time) {
+        self.signed(at.ns().wrapping_sub(from.ns()).cast_signed());
+    }
+
+    fn signed(&mut self, value: i64) {
+        self.number(((value << 1) ^ (value >> 63)).cast_unsigned());
+    }
+}
+
+fn record_tag(record: &Record) -> u8 {
+    match record {
+        Record::Joined { .. } => 1,
+        Record::Promised { .. } => 2,
+        Record::Left { .. } => 3,
+        Record::Woke { .. } => 4,
+        Record::Blocked { .. } => 5,
+        Record::Ran { .. } => 6,
+        Record::RangLate { .. } => 7,
+        Record::Refused { .. } => 8,
+        Record::Declined { .. } => 9,
+        Record::Changed { .. } => 10,
+        Record::Job { task: None, .. } => 11,
+        Record::Overhead { .. } => 12,
+        Record::Ended { .. } => 13,
+        Record::Paused { .. } => 14,
+        Record::Served { .. } => 15,
+        Record::Moved { .. } => 16,
+        Record::Job { task: Some(_), .. } => 17,
+    }
+}
+
+/// What an entry begins with that is not a record.
+pub(crate) mod tag {
+    pub(crate) const NAMED: u8 = 31;
+    pub(crate) const JOINED: u8 = 32;
+    pub(crate) const TERMS_CHANGED: u8 = 33;
+    pub(crate) const LEFT: u8 = 34;
+    pub(crate) const WOKE: u8 = 35;
+    pub(crate) const BLOCKED: u8 = 36;
+    pub(crate) const PAUSED: u8 = 37;
+    pub(crate) const YIELDED: u8 = 38;
+    pub(crate) const LIMIT_REACHED: u8 = 39;
+    pub(crate) const ALARM_RANG: u8 = 40;
+    pub(crate) const ALLOWED: u8 = 41;
+    pub(crate) const PASSED: u8 = 42;
+    pub(crate) const ENDED: u8 = 43;
+    pub(crate) const TOLD_TASKS: u8 = 44;
+    pub(crate) const TOLD_PENDING: u8 = 45;
+    pub(crate) const NOTICED: u8 = 64;
+    pub(crate) const MEASURED: u8 = 65;
+    pub(crate) const RUN: u8 = 66;
+    pub(crate) const IDLE: u8 = 67;
+    pub(crate) const ALARM_SET: u8 = 68;
+    pub(crate) const ALARM_OFF: u8 = 69;
+    pub(crate) const DECLINED: u8 = 70;
+}
+
+fn fact_tag(fact: &KeptFact) -> u8 {
+    match fact {
+        Fact::Joined(..) => tag::JOINED,
+        Fact::TermsChanged(..) => tag::TERMS_CHANGED,
+        Fact::Left(_) => tag::LEFT,
+        Fact::Woke(_) => tag::WOKE,
+        Fact::Blocked(_) => tag::BLOCKED,
+        Fact::Paused(_) => tag::PAUSED,
+        Fact::Yielded(_) => tag::YIELDED,
+        Fact::LimitReached(_) => tag::LIMIT_REACHED,
+        Fact::AlarmRang(_) => tag::ALARM_RANG,
+        Fact::Allowed(_) => tag::ALLOWED,
+        Fact::Told(_, told) => match **told {
+            Told::Tasks(_) => tag::TOLD_TASKS,
+            Told::Pending(_) => tag::TOLD_PENDING,
+        },
+        Fact::Passed => tag::PASSED,
+        Fact::Ended => tag::ENDED,
+    }
+}
+
+/// Where a checksum begins.
+pub(crate) const CHECKSUM_START: u64 = 0xcbf2_9ce4_8422_2325;
+
+/// FNV-1a, 64 bits: what the sum is after these bytes too.
+pub(crate) fn checksum(sum: u64, bytes: &[u8]) -> u64 {
+    bytes.iter().fold(sum, |sum, &byte| (sum ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3))
+}

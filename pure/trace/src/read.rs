@@ -1,0 +1,492 @@
+//! A trace read back: the header, then an entry at a time.
+
+use std::collections::BTreeMap;
+use std::io::{self, Read};
+
+use slackline_units::{CpuId, CpuSet, DomId, Entitlement, Reservation, Span, TaskId, Time, VcpuId};
+use slackline_units::{Pending, Task, Tasks, Told, Urgency};
+use thiserror::Error;
+
+use crate::encode::{CHECKSUM_START, END, LIMITED, NOTHING, REFUSED, checksum, tag};
+use crate::exchange::{Exchange, Fact, KeptFact, Order, Outcome, Used, WrittenTerms};
+use crate::header::Header;
+use crate::record::{Knowledge, RanEnd, Record, Service};
+use crate::sink::{Entry, Named, Sink};
+use crate::write::{MAGIC, VERSION};
+
+/// Why a file cannot be read as a trace.
+#[derive(Debug, Error)]
+pub enum ReadError {
+    /// Reading failed.
+    #[error("cannot read the trace")]
+    Io(#[source] io::Error),
+    /// It does not begin as a trace does.
+    #[error("this is not a Slackline trace")]
+    NotATrace,
+    /// It is of another version.
+    #[error("this is a trace of version {version}; version {VERSION} is read here")]
+    OtherVersion {
+        /// Which.
+        version: u32,
+    },
+    /// It ends before the end.
+    #[error("the trace ends in the middle, after {entries} entries")]
+    Truncated {
+        /// How many entries could be read: records, names and exchanges.
+        entries: u64,
+    },
+    /// Something stands behind its checksum.
+    #[error("there is something behind the end of the trace, after {entries} entries")]
+    Trailing {
+        /// How many entries could be read: records, names and exchanges.
+        entries: u64,
+    },
+    /// It tells of a vCPU that has no name.
+    #[error("entry {entry} of the trace is about a vCPU in slot {slot}, which nobody has")]
+    UnknownVcpu {
+        /// Which, counted from zero.
+        entry: u64,
+        /// Where the vCPU should be.
+        slot: u64,
+    },
+    /// It tells of a CPU that the header does not have.
+    #[error("entry {entry} of the trace is about CPU {cpu}, and there are {cpus}")]
+    UnknownCpu {
+        /// Which, counted from zero.
+        entry: u64,
+        /// The number of the CPU.
+        cpu: u64,
+        /// How many there are.
+        cpus: usize,
+    },
+    /// It holds something that no trace holds.
+    #[error("the trace is damaged after {entries} entries")]
+    Damaged {
+        /// How many entries could be read: records, names and exchanges.
+        entries: u64,
+    },
+}
+
+/// Reads a trace back: the header first, then an entry at a time.
+pub struct Reader<R: Read> {
+    input: R,
+    sum: u64,
+    last: Time,
+    entries: u64,
+    header: Header,
+    /// By slot: who was named last.
+    vcpus: BTreeMap<u64, VcpuId>,
+    is_over: bool,
+}
+
+/// What can go wrong inside an entry, before it is known where.
+enum Damage {
+    Io(io::Error),
+    Version(u32),
+    UnknownVcpu(u64),
+    UnknownCpu(u64),
+    Damaged,
+}
+
+impl From<io::Error> for Damage {
+    fn from(error: io::Error) -> Damage {
+        Damage::Io(error)
+    }
+}
+
+type Part<T> = Result<T, Damage>;
+
+impl<R: Read> Reader<R> {
+    /// Reads the header. Give it something buffered.
+    ///
+    /// # Errors
+    /// When the input is no trace, or one of another version.
+    pub fn new(input: R) -> Result<Reader<R>, ReadError> {
+        let header = Header {
+            title: String::new(),
+            machine: String::new(),
+            policy: String::new(),
+            parameters: String::new(),
+            seed: 0,
+            cpus: 0,
+            groups: Vec::new(),
+            warmup: Span::ZERO,
+            knows: Knowledge { sleep: false, stretches: false, resolution: Span::ZERO },
+            scenario: String::new(),
+        };
+        let (sum, last, vcpus) = (CHECKSUM_START, Time::START, BTreeMap::new());
+        let mut reader = Reader { input, sum, last, entries: 0, header, vcpus, is_over: false };
+        let mut magic = [0; MAGIC.len()];
+        if reader.bytes(&mut magic).is_err() || magic != MAGIC {
+            return Err(ReadError::NotATrace);
+        }
+        reader.read_version().map_err(|fault| reader.explain(fault))?;
+        reader.read_header().map_err(|fault| reader.explain(fault))?;
+        Ok(reader)
+    }
+
+    /// What the trace is of.
+    #[must_use]
+    pub fn header(&self) -> &Header {
+        &self.header
+    }
+
+    /// The next entry, or none after the last.
+    ///
+    /// # Errors
+    /// When the trace is cut short or damaged, or tells of a vCPU or CPU that there is not.
+    pub fn next_entry(&mut self) -> Result<Option<Entry>, ReadError> {
+        if self.is_over {
+            return Ok(None);
+        }
+        let tag = self.byte().map_err(|fault| self.explain(fault))?;
+        if tag == END {
+            return self.end().map(|()| None);
+        }
+        let entry = self.read_entry(tag).map_err(|fault| self.explain(fault))?;
+        self.entries += 1;
+        Ok(Some(entry))
+    }
+
+    /// Hands everything that is left to a sink.
+    ///
+    /// # Errors
+    /// As [`Reader::next_entry`].
+    pub fn pass_to(&mut self, sink: &mut impl Sink) -> Result<(), ReadError> {
+        while let Some(entry) = self.next_entry()? {
+            entry.pass_to(sink);
+        }
+        Ok(())
+    }
+
+    fn end(&mut self) -> Result<(), ReadError> {
+        self.is_over = true;
+        let (expected, entries) = (self.sum, self.entries);
+        let mut sum = [0; 8];
+        self.bytes(&mut sum).map_err(|fault| self.explain(fault))?;
+        if u64::from_le_bytes(sum) != expected {
+            return Err(ReadError::Damaged { entries });
+        }
+        if self.byte().is_ok() { Err(ReadError::Trailing { entries }) } else { Ok(()) }
+    }
+
+    fn explain(&self, fault: Damage) -> ReadError {
+        let entries = self.entries;
+        match fault {
+            Damage::Io(error) if error.kind() == io::ErrorKind::UnexpectedEof => {
+                ReadError::Truncated { entries }
+            }
+            Damage::Io(error) => ReadError::Io(error),
+            Damage::Version(version) => ReadError::OtherVersion { version },
+            Damage::UnknownVcpu(slot) => ReadError::UnknownVcpu { entry: entries, slot },
+            Damage::UnknownCpu(cpu) => {
+                ReadError::UnknownCpu { entry: entries, cpu, cpus: self.header.cpus }
+            }
+            Damage::Damaged => ReadError::Damaged { entries },
+        }
+    }
+
+    fn read_version(&mut self) -> Part<()> {
+        let mut version = 0_u32;
+        loop {
+            match self.byte()? {
+                b'\n' => break,
+                digit @ b'0'..=b'9' => {
+                    let next = version.checked_mul(10);
+                    let next = next.and_then(|next| next.checked_add(u32::from(digit - b'0')));
+                    version = next.ok_or(Damage::Damaged)?;
+                }
+                _ => return Err(Damage::Damaged),
+            }
+        }
+        if version == VERSION { Ok(()) } else { Err(Damage::Version(version)) }
+    }
+
+    fn read_header(&mut self) -> Part<()> {
+        self.header.title = self.text()?;
+        self.header.machine = self.text()?;
+        self.header.policy = self.text()?;
+        self.header.parameters = self.text()?;
+        self.header.seed = self.number()?;
+        self.header.cpus = self.index(CpuId::LIMIT)?;
+        for _ in 0..self.number()? {
+            let level = (0..self.number()?).map(|_| self.set()).collect::<Part<_>>()?;
+            self.header.groups.push(level);
+        }
+        self.header.warmup = Span::from_ns(self.number()?);
+        let knows = self.number()?;
+        let resolution = Span::from_ns(self.number()?);
+        let (sleep, stretches) = (knows & 1 != 0, knows & 2 != 0);
+        self.header.knows = Knowledge { sleep, stretches, resolution };
+        self.header.scenario = self.text()?;
+        Ok(())
+    }
+
+    fn read_entry(&mut self, tag: u8) -> Part<Entry> {
+        Ok(match tag {
+            tag::NAMED => Entry::Named(self.read_named()?),
+            tag if tag > tag::NAMED => Entry::Exchange(self.read_exchange(tag)?),
+            tag => Entry::Record(self.read_record(tag)?),
+        })
+    }
+
+    fn read_named(&mut self) -> Part<Named> {
+        let (at, slot) = (self.time()?, self.number()?);
+        let domain = self.small()?;
+        let number = u16::try_from(self.number()?).map_err(|_| Damage::Damaged)?;
+        let place = u32::try_from(slot).map_err(|_| Damage::Damaged)?;
+        let vcpu = VcpuId::checked(place, DomId::new(domain), number).ok_or(Damage::Damaged)?;
+        self.vcpus.insert(slot, vcpu);
+        Ok(Named { at, vcpu, name: self.text()?, domain: self.text()? })
+    }
+
+    fn read_exchange(&mut self, tag: u8) -> Part<Exchange> {
+        Ok(match tag {
+            tag::NOTICED => Exchange::Noticed(self.used()?),
+            tag::MEASURED => Exchange::Measured(self.used()?),
+            tag::RUN | tag::IDLE => self.read_order(tag)?,
+            tag::ALARM_SET => {
+                let cpu = self.cpu()?;
+                Exchange::AlarmSet { cpu, alarm: Some(self.after(self.last)?) }
+            }
+            tag::ALARM_OFF => Exchange::AlarmSet { cpu: self.cpu()?, alarm: None },
+            tag::DECLINED => Exchange::Declined,
+            _ => Exchange::Reported { now: self.time()?, fact: self.read_fact(tag)? },
+        })
+    }
+
+    fn read_fact(&mut self, tag: u8) -> Part<KeptFact> {
+        Ok(match tag {
+            tag::JOINED => Fact::Joined(self.vcpu()?, self.terms()?),
+            tag::TERMS_CHANGED => Fact::TermsChanged(self.vcpu()?, self.terms()?),
+            tag::LEFT => Fact::Left(self.vcpu()?),
+            tag::WOKE => Fact::Woke(self.vcpu()?),
+            tag::BLOCKED => Fact::Blocked(self.vcpu()?),
+            tag::PAUSED => Fact::Paused(self.vcpu()?),
+            tag::YIELDED => Fact::Yielded(self.cpu()?),
+            tag::LIMIT_REACHED => Fact::LimitReached(self.cpu()?),
+            tag::ALARM_RANG => Fact::AlarmRang(self.cpu()?),
+            tag::ALLOWED => Fact::Allowed(self.vcpu()?),
+            tag::PASSED => Fact::Passed,
+            tag::ENDED => Fact::Ended,
+            tag::TOLD_TASKS => Fact::Told(self.vcpu()?, Box::new(Told::Tasks(self.tasks()?))),
+            tag::TOLD_PENDING => {
+                let (vcpu, domain) = (self.vcpu()?, self.small()?);
+                let pending = Pending { domain: DomId::new(domain), items: self.small()? };
+                Fact::Told(vcpu, Box::new(Told::Pending(pending)))
+            }
+            _ => return Err(Damage::Damaged),
+        })
+    }
+
+    fn read_order(&mut self, tag: u8) -> Part<Exchange> {
+        let cpu = self.cpu()?;
+        let vcpu = if tag == tag::RUN { Some(self.vcpu()?) } else { None };
+        let flags = self.number()?;
+        let outcome = if flags & REFUSED == 0 { Outcome::Done } else { Outcome::Refused };
+        let Some(vcpu) = vcpu else {
+            return Ok(Exchange::Ordered { order: Order::Idle { cpu }, outcome });
+        };
+        let entitlement = match flags & 3 {
+            0 => Entitlement::Due,
+            1 => Entitlement::Arrears,
+            2 => Entitlement::Spare,
+            _ => return Err(Damage::Damaged),
+        };
+        let until = if flags & LIMITED == 0 { None } else { Some(self.after(self.last)?) };
+        Ok(Exchange::Ordered { order: Order::Run { cpu, vcpu, until, entitlement }, outcome })
+    }
+
+    fn read_record(&mut self, tag: u8) -> Part<Record> {
+        Ok(match tag {
+            1 => Record::Joined { at: self.time()?, vcpu: self.vcpu()? },
+            2 => self.read_promised()?,
+            3 => Record::Left { at: self.time()?, vcpu: self.vcpu()? },
+            4 => Record::Woke { at: self.time()?, vcpu: self.vcpu()? },
+            5 => Record::Blocked { at: self.time()?, vcpu: self.vcpu()? },
+            6 => self.read_ran()?,
+            7 => {
+                let (at, cpu) = (self.time()?, self.cpu()?);
+                Record::RangLate { at, cpu, late: Span::from_ns(self.number()?) }
+            }
+            8 => Record::Refused { at: self.time()?, vcpu: self.vcpu()?, cpu: self.cpu()? },
+            9 => Record::Declined { at: self.time()?, vcpu: self.vcpu()? },
+            10 => {
+                let at = self.time()?;
+                Record::Changed { due: self.before(at)?, at, vcpu: self.vcpu()? }
+            }
+            11 | 17 => {
+                let (done, vcpu) = (self.time()?, self.vcpu()?);
+                let released = self.before(done)?;
+                let deadline = self.after(done)?;
+                let task = if tag == 17 { Some(self.task()?) } else { None };
+                Record::Job { vcpu, task, released, deadline, done }
+            }
+            12 => Record::Overhead { cpu: self.cpu()?, used: Span::from_ns(self.number()?) },
+            13 => Record::Ended { at: self.time()? },
+            14 => Record::Paused { at: self.time()?, vcpu: self.vcpu()? },
+            15 => {
+                let (at, by, of) = (self.time()?, self.vcpu()?, self.vcpu()?);
+                let used = Span::from_ns(self.number()?);
+                let mut count = || u32::try_from(self.number()?).map_err(|_| Damage::Damaged);
+                let (received, sent) = (count()?, count()?);
+                let (requests, events) = (count()?, count()?);
+                let service = Service { used, received, sent, requests, events };
+                Record::Served { at, by, of, service }
+            }
+            16 => Record::Moved { at: self.time()?, vcpu: self.vcpu()?, bytes: self.number()? },
+            _ => return Err(Damage::Damaged),
+        })
+    }
+
+    fn read_promised(&mut self) -> Part<Record> {
+        let (at, vcpu) = (self.time()?, self.vcpu()?);
+        let (slice, period) = (self.number()?, self.number()?);
+        let reservation = if slice == NOTHING {
+            None
+        } else {
+            let (slice, period) = (Span::from_ns(slice), Span::from_ns(period));
+            Some(Reservation::new(slice, period).map_err(|_| Damage::Damaged)?)
+        };
+        Ok(Record::Promised { at, vcpu, reservation, exact: self.number()? != 0 })
+    }
+
+    fn read_ran(&mut self) -> Part<Record> {
+        let (to, vcpu, cpu) = (self.time()?, self.vcpu()?, self.cpu()?);
+        let from = self.before(to)?;
+        let used_to = self.before(to)?;
+        if from > used_to || used_to > to {
+            return Err(Damage::Damaged);
+        }
+        let granted = Some(Span::from_ns(self.number()?)).filter(|granted| !granted.is_zero());
+        let late = Span::from_ns(self.number()?);
+        let flags = self.number()?;
+        let end = match flags & 7 {
+            0 => RanEnd::Blocked,
+            1 => RanEnd::Limit,
+            2 => RanEnd::Preempted,
+            3 => RanEnd::Yielded,
+            4 => RanEnd::Over,
+            _ => return Err(Damage::Damaged),
+        };
+        let due = flags & 8 != 0;
+        Ok(Record::Ran { vcpu, cpu, from, to, used: used_to - from, granted, late, end, due })
+    }
+
+    fn terms(&mut self) -> Part<Box<WrittenTerms>> {
+        let share = self.text()?;
+        let cpus = if self.number()? == 0 { None } else { Some(self.set()?) };
+        Ok(Box::new(WrittenTerms { share, cpus }))
+    }
+
+    fn used(&mut self) -> Part<Used> {
+        let (vcpu, cpu, to) = (self.vcpu()?, self.cpu()?, self.after(self.last)?);
+        let from = self.before(to)?;
+        let length = to.ns().wrapping_sub(from.ns());
+        let ran = Span::from_ns(length.wrapping_sub(self.signed()?.cast_unsigned()));
+        Ok(Used { vcpu, cpu, from, to, ran })
+    }
+
+    fn bytes(&mut self, into: &mut [u8]) -> Part<()> {
+        self.input.read_exact(into)?;
+        self.sum = checksum(self.sum, into);
+        Ok(())
+    }
+
+    fn byte(&mut self) -> Part<u8> {
+        let mut byte = [0];
+        self.bytes(&mut byte)?;
+        Ok(byte[0])
+    }
+
+    fn number(&mut self) -> Part<u64> {
+        let mut value = 0;
+        for place in 0..10 {
+            let byte = self.byte()?;
+            value |= u64::from(byte & 0x7f) << (7 * place);
+            if byte & 0x80 == 0 {
+                return Ok(value);
+            }
+        }
+        Err(Damage::Damaged)
+    }
+
+    fn index(&mut self, limit: usize) -> Part<usize> {
+        let value = usize::try_from(self.number()?).map_err(|_| Damage::Damaged)?;
+        (value <= limit).then_some(value).ok_or(Damage::Damaged)
+    }
+
+    fn text(&mut self) -> Part<String> {
+        let length = self.number()?;
+        // A damaged length must not ask for all the memory there is: take bytes as they come.
+        let mut bytes = Vec::new();
+        let taken = self.input.by_ref().take(length).read_to_end(&mut bytes)?;
+        if taken as u64 != length {
+            return Err(Damage::Io(io::ErrorKind::UnexpectedEof.into()));
+        }
+        self.sum = checksum(self.sum, &bytes);
+        String::from_utf8(bytes).map_err(|_| Damage::Damaged)
+    }
+
+    fn small(&mut self) -> Part<u32> {
+        u32::try_from(self.number()?).map_err(|_| Damage::Damaged)
+    }
+
+    fn task(&mut self) -> Part<TaskId> {
+        u16::try_from(self.number()?).map(TaskId::new).map_err(|_| Damage::Damaged)
+    }
+
+    fn maybe_task(&mut self) -> Part<Option<TaskId>> {
+        let Some(number) = self.number()?.checked_sub(1) else { return Ok(None) };
+        u16::try_from(number).map(|number| Some(TaskId::new(number))).map_err(|_| Damage::Damaged)
+    }
+
+    fn tasks(&mut self) -> Part<Tasks> {
+        let mut tasks = Tasks::default();
+        for task in tasks.runnable.iter_mut().chain(&mut tasks.blocked) {
+            if let Some(id) = self.maybe_task()? {
+                *task = Some(Task { id, urgency: Urgency(self.byte()?) });
+            }
+        }
+        for woken in &mut tasks.woken {
+            *woken = self.maybe_task()?;
+        }
+        Ok(tasks)
+    }
+
+    fn vcpu(&mut self) -> Part<VcpuId> {
+        let slot = self.number()?;
+        self.vcpus.get(&slot).copied().ok_or(Damage::UnknownVcpu(slot))
+    }
+
+    fn cpu(&mut self) -> Part<CpuId> {
+        let number = self.number()?;
+        let known = usize::try_from(number).ok().filter(|&cpu| cpu < self.header.cpus);
+        known.map(CpuId::new).ok_or(Damage::UnknownCpu(number))
+    }
+
+    /// CPUs of any machine.
+    fn set(&mut self) -> Part<CpuSet> {
+        (0..self.number()?).map(|_| self.index(CpuId::LIMIT - 1).map(CpuId::new)).collect()
+    }
+
+    fn signed(&mut self) -> Part<i64> {
+        let value = self.number()?;
+        Ok((value >> 1).cast_signed() ^ -(value & 1).cast_signed())
+    }
+
+    fn time(&mut self) -> Part<Time> {
+        self.last = self.after(self.last)?;
+        Ok(self.last)
+    }
+
+    fn after(&mut self, at: Time) -> Part<Time> {
+        let difference = self.signed()?.cast_unsigned();
+        Ok(Time::from_ns(at.ns().wrapping_add(difference)))
+    }
+
+    fn before(&mut self, at: Time) -> Part<Time> {
+        let difference = self.signed()?.cast_unsigned();
+        Ok(Time::from_ns(at.ns().wrapping_sub(difference)))
+    }
+}

@@ -1,0 +1,153 @@
+//! A trace as a file: a small header, what happened as it happened, and a checksum.
+//!
+//! ```text
+//! slackline-trace-3 NEWLINE
+//! header    numbers and texts, in the order of `Header`
+//! entry*    a tag byte and numbers; a name comes before whoever it is of
+//! 0         the end
+//! checksum  8 bytes, little endian: FNV-1a of everything before
+//! ```
+//!
+//! A number is a variable-length integer, seven bits a byte, least first. A text is its length and
+//! its bytes. Times are differences: to the previous entry's time, or to another time of the same
+//! entry, as signed numbers in zigzag form. A vCPU is its slot: whose that is, the last name says
+//! that the slot was given. So a record takes about ten bytes, and what passed between machine and
+//! host about seven.
+
+use std::io::{self, Write};
+
+use crate::encode::{CHECKSUM_START, END, Encoder, checksum};
+use crate::exchange::Exchange;
+use crate::header::Header;
+use crate::record::Record;
+use crate::sink::{Named, Sink};
+use slackline_units::{CpuId, Time};
+
+/// What a trace of any version begins with; the number of the version comes next.
+pub(crate) const MAGIC: &[u8] = b"slackline-trace-";
+/// The version that is written and read here.
+pub(crate) const VERSION: u32 = 3;
+
+const FLUSH_AT: usize = 1 << 16;
+
+/// Writes a trace.
+///
+/// Recording cannot fail; an error of the writer is kept and comes out of [`Writer::finish`].
+pub struct Writer<W: Write> {
+    out: W,
+    sum: u64,
+    encoder: Encoder,
+    /// By CPU: the alarm as it was told last. A host says again and again what has not changed.
+    alarms: Vec<Option<Time>>,
+    failed: Option<io::Error>,
+}
+
+impl<W: Write> Writer<W> {
+    /// Starts a trace.
+    #[must_use]
+    pub fn new(out: W, header: &Header) -> Writer<W> {
+        let mut encoder = Encoder::new(FLUSH_AT + 256);
+        encoder.buffer.extend_from_slice(MAGIC);
+        encoder.buffer.extend_from_slice(format!("{VERSION}\n").as_bytes());
+        encoder.text(&header.title);
+        encoder.text(&header.machine);
+        encoder.text(&header.policy);
+        encoder.text(&header.parameters);
+        encoder.number(header.seed);
+        encoder.number(header.cpus as u64);
+        encoder.number(header.groups.len() as u64);
+        for level in &header.groups {
+            encoder.number(level.len() as u64);
+            level.iter().for_each(|cpus| encoder.set(cpus));
+        }
+        encoder.number(header.warmup.ns());
+        encoder.number(u64::from(header.knows.sleep) | u64::from(header.knows.stretches) << 1);
+        encoder.number(header.knows.resolution.ns());
+        encoder.text(&header.scenario);
+        let alarms = vec![None; CpuId::LIMIT];
+        Writer { out, sum: CHECKSUM_START, encoder, alarms, failed: None }
+    }
+
+    /// Ends the trace.
+    ///
+    /// # Errors
+    /// The first error of the writer.
+    pub fn finish(mut self) -> io::Result<()> {
+        self.encoder.buffer.push(END);
+        self.flush_buffer();
+        self.encoder.buffer.extend_from_slice(&self.sum.to_le_bytes());
+        self.flush_buffer();
+        self.failed.map_or(Ok(()), Err)?;
+        self.out.flush()
+    }
+
+    fn flush_buffer(&mut self) {
+        let buffer = &mut self.encoder.buffer;
+        self.sum = checksum(self.sum, buffer);
+        if self.failed.is_none() {
+            self.failed = self.out.write_all(buffer).err();
+        }
+        buffer.clear();
+    }
+
+    fn flush_if_full(&mut self) {
+        if self.encoder.buffer.len() >= FLUSH_AT {
+            self.flush_buffer();
+        }
+    }
+}
+
+impl<W: Write> Sink for Writer<W> {
+    fn record(&mut self, record: &Record) {
+        self.encoder.record(record);
+        self.flush_if_full();
+    }
+
+    fn named(&mut self, named: &Named) {
+        self.encoder.named(named);
+        self.flush_if_full();
+    }
+
+    fn wants_exchanges(&self) -> bool {
+        true
+    }
+
+    fn exchange(&mut self, exchange: &Exchange) {
+        if let Exchange::AlarmSet { cpu, alarm } = *exchange
+            && std::mem::replace(&mut self.alarms[cpu.index()], alarm) == alarm
+        {
+            return;
+        }
+        self.encoder.exchange(exchange);
+        self.flush_if_full();
+    }
+}
+
+/// A checksum of the records of a run, and of nothing else that a trace holds: the same for runs in
+/// which the same happened.
+pub struct Checksum {
+    sum: u64,
+    encoder: Encoder,
+}
+
+impl Checksum {
+    /// One that begins with these bytes, which say what the run is of.
+    #[must_use]
+    pub fn new(about: &[u8]) -> Checksum {
+        Checksum { sum: checksum(CHECKSUM_START, about), encoder: Encoder::new(64) }
+    }
+
+    /// What it is now.
+    #[must_use]
+    pub fn sum(&self) -> u64 {
+        self.sum
+    }
+}
+
+impl Sink for Checksum {
+    fn record(&mut self, record: &Record) {
+        self.encoder.record(record);
+        self.sum = checksum(self.sum, &self.encoder.buffer);
+        self.encoder.buffer.clear();
+    }
+}

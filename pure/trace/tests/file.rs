@@ -1,0 +1,275 @@
+//! What is written is read back; what was not written by us is refused, and says where.
+
+use std::io::{self, Write};
+
+use slackline_trace::{
+    Checksum, Entry, Exchange, Fact, Header, KeptFact, Knowledge, Named, Order, Outcome, RanEnd,
+    ReadError, Reader, Record, Service, Sink, Used, Writer, WrittenTerms,
+};
+use slackline_units::{
+    CpuId, CpuSet, DomId, Entitlement, Pending, Reservation, Span, Task, TaskId, Tasks, Time, Told,
+    Urgency, VcpuId,
+};
+
+fn vcpu() -> VcpuId {
+    VcpuId::new(0, DomId::new(3), 1)
+}
+
+fn at(ns: u64) -> Time {
+    Time::from_ns(ns)
+}
+
+fn header() -> Header {
+    let set = |cpus: &[usize]| cpus.iter().copied().map(CpuId::new).collect::<CpuSet>();
+    Header {
+        title: "a title".into(),
+        machine: "sim".into(),
+        policy: "edf reserve=0cpu".into(),
+        parameters: "reserve=0cpu place=spread".into(),
+        seed: u64::MAX,
+        cpus: 2,
+        groups: vec![vec![set(&[0]), set(&[1])], vec![set(&[0, 1])]],
+        warmup: Span::from_ms(5),
+        knows: Knowledge { sleep: true, stretches: false, resolution: Span::from_us(2) },
+        scenario: "text\nof it".into(),
+    }
+}
+
+fn named(slot: u32, at: Time, name: &str) -> Named {
+    let vcpu = VcpuId::new(slot, DomId::new(3), 1);
+    Named { at, vcpu, name: name.into(), domain: "web".into() }
+}
+
+fn records() -> Vec<Record> {
+    let (vcpu, cpu) = (vcpu(), CpuId::new(1));
+    let reservation = Reservation::new(Span::from_ms(1), Span::from_ms(10)).ok();
+    let (used, late) = (Span::from_ns(900), Span::from_ns(7));
+    let service = Service { used, received: 1, sent: u32::MAX, requests: 3, events: 4 };
+    let ran = |due, end| Record::Ran {
+        vcpu,
+        cpu,
+        from: at(100),
+        to: at(1000),
+        used,
+        granted: Some(used).filter(|_| due),
+        late,
+        end,
+        due,
+    };
+    vec![
+        Record::Joined { at: at(0), vcpu },
+        Record::Promised { at: at(0), vcpu, reservation, exact: true },
+        Record::Promised { at: at(1), vcpu, reservation: None, exact: false },
+        Record::Woke { at: at(10), vcpu },
+        Record::Refused { at: at(10), vcpu, cpu },
+        Record::RangLate { at: at(11), cpu, late },
+        ran(true, RanEnd::Limit),
+        ran(false, RanEnd::Over),
+        Record::Job { vcpu, task: None, released: at(5), deadline: Time::NEVER, done: at(900) },
+        Record::Job {
+            vcpu,
+            task: Some(TaskId::new(u16::MAX)),
+            released: at(5),
+            deadline: at(40),
+            done: at(901),
+        },
+        Record::Served { at: at(902), by: vcpu, of: vcpu, service },
+        Record::Moved { at: at(903), vcpu, bytes: u64::MAX },
+        Record::Blocked { at: at(1000), vcpu },
+        Record::Paused { at: at(1000), vcpu },
+        Record::Declined { at: at(1001), vcpu },
+        Record::Changed { due: at(1001), at: at(1003), vcpu },
+        Record::Left { at: at(2000), vcpu },
+        Record::Overhead { cpu, used },
+        Record::Ended { at: at(u64::MAX) },
+    ]
+}
+
+fn facts() -> Vec<KeptFact> {
+    let (vcpu, cpu) = (vcpu(), CpuId::new(1));
+    let everywhere = WrittenTerms { share: "slice=6ms period=10ms".into(), cpus: None };
+    let cpus = Some(CpuSet::one(CpuId::new(200)));
+    let mut tasks = Tasks::default();
+    tasks.runnable[0] = Some(Task { id: TaskId::new(0), urgency: Urgency(139) });
+    tasks.blocked[4] = Some(Task { id: TaskId::new(u16::MAX), urgency: Urgency(0) });
+    tasks.woken[1] = Some(TaskId::new(7));
+    let pending = Pending { domain: DomId::new(77), items: u32::MAX };
+    let there = WrittenTerms { share: String::new(), cpus };
+    vec![
+        Fact::Joined(vcpu, Box::new(everywhere)),
+        Fact::TermsChanged(vcpu, Box::new(there)),
+        Fact::Left(vcpu),
+        Fact::Woke(vcpu),
+        Fact::Blocked(vcpu),
+        Fact::Paused(vcpu),
+        Fact::Yielded(cpu),
+        Fact::LimitReached(cpu),
+        Fact::AlarmRang(cpu),
+        Fact::Allowed(vcpu),
+        Fact::Told(vcpu, Box::new(Told::Tasks(tasks))),
+        Fact::Told(vcpu, Box::new(Told::Pending(pending))),
+        Fact::Passed,
+        Fact::Ended,
+    ]
+}
+
+fn exchanges() -> Vec<Exchange> {
+    let (vcpu, cpu) = (vcpu(), CpuId::new(1));
+    let used = |from, to, ran| {
+        let (from, to, ran) = (at(from), at(to), Span::from_ns(ran));
+        Used { vcpu, cpu, from, to, ran }
+    };
+    let run = |until, entitlement| Order::Run { cpu, vcpu, until, entitlement };
+    let ordered = |order, outcome| Exchange::Ordered { order, outcome };
+    let mut all: Vec<Exchange> =
+        facts().into_iter().map(|fact| Exchange::Reported { now: at(2000), fact }).collect();
+    all.extend([
+        Exchange::Noticed(used(1000, 2000, 1000)),
+        Exchange::Measured(used(1000, 1999, 3)),
+        // Wrong, and recorded all the same.
+        Exchange::Measured(used(2000, 1000, u64::MAX)),
+        ordered(run(None, Entitlement::Due), Outcome::Done),
+        ordered(run(Some(at(2500)), Entitlement::Arrears), Outcome::Refused),
+        ordered(run(Some(Time::NEVER), Entitlement::Spare), Outcome::Done),
+        ordered(Order::Idle { cpu }, Outcome::Done),
+        ordered(Order::Idle { cpu }, Outcome::Refused),
+        Exchange::AlarmSet { cpu, alarm: Some(at(1)) },
+        Exchange::AlarmSet { cpu, alarm: None },
+        Exchange::Declined,
+    ]);
+    all
+}
+
+fn entries() -> Vec<Entry> {
+    let mut all = vec![Entry::Named(named(0, at(0), "web.1"))];
+    all.extend(exchanges().into_iter().map(Entry::Exchange));
+    all.push(Entry::Named(named(70_000, at(4), "late")));
+    all.extend(records().into_iter().map(Entry::Record));
+    all
+}
+
+fn written(entries: &[Entry]) -> Vec<u8> {
+    let mut file = Vec::new();
+    let mut writer = Writer::new(&mut file, &header());
+    entries.iter().for_each(|entry| entry.pass_to(&mut writer));
+    writer.finish().expect("memory takes everything");
+    file
+}
+
+fn read(file: &[u8]) -> Result<(Header, Vec<Entry>), ReadError> {
+    let mut reader = Reader::new(file)?;
+    let mut entries: Vec<Entry> = Vec::new();
+    reader.pass_to(&mut entries)?;
+    Ok((reader.header().clone(), entries))
+}
+
+#[test]
+fn what_was_written_is_read_back() {
+    assert_eq!(read(&written(&entries())).expect("a trace"), (header(), entries()));
+}
+
+#[test]
+fn a_run_that_broke_off_is_read_as_far_as_it_came() {
+    let entries = &entries()[..5];
+    assert_eq!(read(&written(entries)).expect("a trace").1, entries);
+}
+
+#[test]
+fn an_alarm_that_is_as_it_was_is_not_written_again() {
+    let set = |alarm| Entry::Exchange(Exchange::AlarmSet { cpu: CpuId::new(0), alarm });
+    let (off, one, two) = (set(None), set(Some(at(1))), set(Some(at(2))));
+    let told = [&off, &one, &one, &two, &two, &off, &off].map(Clone::clone);
+    let kept = [one, two, off];
+    assert_eq!(read(&written(&told)).expect("a trace").1, kept);
+}
+
+#[test]
+fn a_slot_is_whose_it_was_named_last() {
+    let (first, second) = (vcpu(), VcpuId::new(0, DomId::new(9), 0));
+    let next = Named { at: at(7), vcpu: second, name: "next".into(), domain: "next".into() };
+    let told = [
+        Entry::Named(named(0, at(0), "web.1")),
+        Entry::Record(Record::Woke { at: at(1), vcpu: first }),
+        Entry::Named(next),
+        Entry::Record(Record::Woke { at: at(8), vcpu: second }),
+    ];
+    assert_eq!(read(&written(&told)).expect("a trace").1, told);
+}
+
+#[test]
+fn whoever_is_unknown_is_said_with_the_place() {
+    let stranger = VcpuId::new(5, DomId::new(0), 0);
+    let known = Entry::Named(named(0, at(0), "web.1"));
+    let told = [known, Entry::Record(Record::Woke { at: at(1), vcpu: stranger })];
+    let error = read(&written(&told)).expect_err("nobody has that slot");
+    assert!(matches!(error, ReadError::UnknownVcpu { entry: 1, slot: 5 }), "{error}");
+    let cpu = CpuId::new(2);
+    let told = [Entry::Record(Record::RangLate { at: at(1), cpu, late: Span::ZERO })];
+    let error = read(&written(&told)).expect_err("there is no such CPU");
+    assert!(matches!(error, ReadError::UnknownCpu { entry: 0, cpu: 2, cpus: 2 }), "{error}");
+}
+
+#[test]
+fn another_version_is_said_by_its_number() {
+    let error = read(b"slackline-trace-2\nwhatever").expect_err("another version");
+    assert!(matches!(error, ReadError::OtherVersion { version: 2 }), "{error}");
+    assert!(matches!(read(b"slackline-tracer"), Err(ReadError::NotATrace)));
+    assert!(matches!(read(b"slackline-trace-3"), Err(ReadError::Truncated { entries: 0 })));
+    assert!(matches!(read(b"slackline-trace-99999999999\n"), Err(ReadError::Damaged { .. })));
+}
+
+#[test]
+fn a_trace_cut_anywhere_is_noticed() {
+    let file = written(&entries());
+    for end in 0..file.len() {
+        assert!(read(&file[..end]).is_err(), "cut at {end} of {}", file.len());
+    }
+}
+
+#[test]
+fn what_stands_behind_a_trace_is_noticed() {
+    let mut file = written(&entries());
+    file.push(0);
+    assert!(matches!(read(&file), Err(ReadError::Trailing { .. })));
+}
+
+#[test]
+fn a_trace_changed_anywhere_is_noticed() {
+    let file = written(&entries());
+    for at in 0..file.len() {
+        let mut damaged = file.clone();
+        damaged[at] ^= 0x10;
+        assert!(read(&damaged).is_err(), "changed at {at} of {}", file.len());
+    }
+}
+
+#[test]
+fn a_writer_that_fails_says_so_at_the_end() {
+    struct Full;
+    impl Write for Full {
+        fn write(&mut self, _: &[u8]) -> io::Result<usize> {
+            Err(io::ErrorKind::StorageFull.into())
+        }
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+    let mut writer = Writer::new(Full, &header());
+    records().iter().for_each(|record| writer.record(record));
+    assert_eq!(writer.finish().expect_err("it is full").kind(), io::ErrorKind::StorageFull);
+}
+
+#[test]
+fn the_checksum_of_a_run_is_of_its_records_in_their_order() {
+    let sum = |entries: &[Entry], about: &[u8]| {
+        let mut sum = Checksum::new(about);
+        entries.iter().for_each(|entry| entry.pass_to(&mut sum));
+        sum.sum()
+    };
+    let records: Vec<Entry> = records().into_iter().map(Entry::Record).collect();
+    assert_eq!(sum(&entries(), b"it"), sum(&records, b"it"));
+    assert_ne!(sum(&records, b"it"), sum(&records, b"that"));
+    let mut turned = records.clone();
+    turned.swap(0, 1);
+    assert_ne!(sum(&records, b"it"), sum(&turned, b"it"));
+}
