@@ -13,7 +13,7 @@ use crate::{parameters, terms};
 
 const KEYS: &[&str] = &[
     "name", "vcpus", "work", "share", "cpus", "vcpu", "kernel", "task", "dispatch", "cache",
-    "live", "joins", "leaves", "copies",
+    "live", "joins", "leaves", "copies", "tells",
 ];
 const LIVE_KEYS: &[&str] = &["command", "pid", "threads"];
 const THREADS: &[&str] = &["process", "vcpus"];
@@ -61,7 +61,7 @@ pub(crate) fn read(run: &Run<'_>, tables: &[Table<'_>]) -> Result<(Vec<Domain>, 
     Ok((all.domains, all.names))
 }
 
-fn checked_name<'a>(item: &Item<'a>) -> Result<&'a str, Mistake> {
+pub(crate) fn checked_name<'a>(item: &Item<'a>) -> Result<&'a str, Mistake> {
     let name = item.text()?;
     let is_fine = |c: char| c.is_alphanumeric() || c == '-' || c == '_';
     // `total` is what claims call all domains together.

@@ -197,7 +197,7 @@ pub enum ErrorKind {
     #[error("a scenario needs a domain")]
     NoDomain,
     /// A name that no domain can have.
-    #[error("`{name}` cannot be the name of a domain")]
+    #[error("`{name}` cannot be a name")]
     BadName {
         /// As written.
         name: String,
@@ -241,6 +241,27 @@ pub enum ErrorKind {
     NoDriver {
         /// As written.
         written: String,
+    },
+    /// Two tasks of a domain have one name.
+    #[error("another task of the domain is called `{name}`")]
+    DuplicateTask {
+        /// The name.
+        name: String,
+    },
+    /// A task is called as a vCPU is.
+    #[error("`{name}` is what a vCPU is called")]
+    NumberAsName {
+        /// The name.
+        name: String,
+    },
+    /// A domain without tasks tells what they do.
+    #[error("one program on each vCPU has nothing to tell")]
+    NothingToTell,
+    /// A domain of several vCPUs tells what its tasks do.
+    #[error("a domain of {vcpus} vCPUs cannot tell which of its tasks are whose")]
+    SeveralTell {
+        /// How many it has.
+        vcpus: u64,
     },
     /// A client talks to a domain that cannot answer.
     #[error("domain `{domain}` has no network")]

@@ -3,7 +3,7 @@
 use slackline_units::{Span, TaskId};
 
 use crate::Program;
-use crate::domain::Run;
+use crate::domain::{Run, checked_name};
 use crate::error::ErrorKind;
 use crate::io::tasks::{self, DEVICE_KINDS};
 use crate::io::{Costs, cost};
@@ -26,6 +26,20 @@ pub struct System {
     pub quantum: Span,
     /// What runs in it.
     pub tasks: Vec<Task>,
+    /// What people call some of its tasks, in the order of the file.
+    pub names: Vec<TaskName>,
+    /// Whether it tells the host what its tasks do, or, of a domain that drives devices, what waits
+    /// for whom.
+    pub tells: bool,
+}
+
+/// What people call the tasks that one piece of work comes to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TaskName {
+    /// The first of them: their jobs are told by it.
+    pub id: TaskId,
+    /// The name; unique in its domain.
+    pub name: String,
 }
 
 /// A task of a system.
@@ -37,7 +51,7 @@ pub struct Task {
     pub program: Program,
     /// After how much CPU time it has done its job and ends; none for never.
     pub total: Option<Span>,
-    /// What its jobs are told apart by; none if they are not.
+    /// What its jobs are told by, which is of no other name's tasks; none if it has no name.
     pub id: Option<TaskId>,
 }
 
@@ -57,13 +71,21 @@ const KERNEL_KEYS: &[&str] =
     &["event", "receive", "send", "request", "idle", "noise", "ring", "quantum"];
 /// Those that say nothing where there are no devices.
 const DEVICE_KEYS: &[&str] = &["event", "receive", "send", "request", "ring"];
-const TASK_KEYS: &[&str] = &["priority", "work"];
+const TASK_KEYS: &[&str] = &["name", "priority", "work"];
 
 /// What the work of a domain asks of its system.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Work {
     pub(crate) tasks: Vec<Task>,
     pub(crate) connections: Option<usize>,
+    names: Vec<TaskName>,
+}
+
+impl Work {
+    /// Tasks without names.
+    pub(crate) fn new(tasks: Vec<Task>, connections: Option<usize>) -> Work {
+        Work { tasks, connections, names: Vec::new() }
+    }
 }
 
 impl Task {
@@ -92,23 +114,38 @@ impl Guest {
             None if table.get("live").is_some() => Some(Read::Program(Program::spin())),
             _ => Some(work(run, &table.need("work", example)?)?),
         };
+        let tells = table.maybe("tells", |item| item.flag())?.unwrap_or(false);
         let is_plain = table.get("kernel").is_none() && several.is_empty() && !drives;
+        if let (true, true, Some(item)) = (is_plain, tells, table.get("tells")) {
+            return Err(item.fault(ErrorKind::NothingToTell));
+        }
         if let (true, Some(Read::Program(program))) = (is_plain, &single) {
             return Ok(Guest { program: program.clone(), system: None });
         }
         let mut all = Work::default();
         all.add(single, PRIORITY);
-        for table in several {
-            let table = table.allow(TASK_KEYS)?;
-            let priority = table.maybe("priority", |item| item.count(0..=255))?;
+        for task in several {
+            let task = task.allow(TASK_KEYS)?;
+            let priority = task.maybe("priority", |item| item.count(0..=255))?;
             let priority = priority.map_or(PRIORITY, |number| number.to_le_bytes()[0]);
-            all.add(Some(work(run, &table.need("work", example)?)?), priority);
-        }
-        if all.tasks.len() > MOST_TASKS {
-            let tasks = all.tasks.len();
-            return Err(Mistake::new(table.at, ErrorKind::TooManyTasks { tasks }));
+            let first = all.tasks.len();
+            all.add(Some(work(run, &task.need("work", example)?)?), priority);
+            if all.tasks.len() > MOST_TASKS {
+                let tasks = all.tasks.len();
+                return Err(Mistake::new(table.at, ErrorKind::TooManyTasks { tasks }));
+            }
+            if let Some(item) = task.get("name") {
+                all.call(&item, first)?;
+            }
         }
         let system = system(run, table.maybe("kernel", |item| item.table("`kernel`"))?, all)?;
+        let system = System { tells, ..system };
+        if let (true, Some(item)) = (system.tells, table.get("tells")) {
+            let vcpus = table.maybe("vcpus", |item| item.number(1..=u64::MAX))?.unwrap_or(1);
+            if vcpus > 1 {
+                return Err(item.fault(ErrorKind::SeveralTell { vcpus }));
+            }
+        }
         // Only the simulated host runs systems; whoever asks for a program alone gets an empty one.
         let program = Program { steps: Vec::new(), repeat: false };
         Ok(Guest { program, system: Some(system) })
@@ -124,13 +161,27 @@ impl Work {
     fn add(&mut self, more: Option<Read>, priority: u8) {
         let more = match more {
             None => return,
-            Some(Read::Program(program)) => {
-                Work { tasks: vec![Task::new(program)], connections: None }
-            }
+            Some(Read::Program(program)) => Work::new(vec![Task::new(program)], None),
             Some(Read::Work(work)) => work,
         };
         self.tasks.extend(more.tasks.into_iter().map(|task| Task { priority, ..task }));
         self.connections = self.connections.or(more.connections);
+    }
+
+    /// Gives all tasks from this one on a name. Work without any task of its own has none to give.
+    fn call(&mut self, item: &Item<'_>, first: usize) -> Result<(), Mistake> {
+        let name = checked_name(item)?;
+        let is_number = name.bytes().all(|byte| byte.is_ascii_digit());
+        if is_number {
+            return Err(item.fault(ErrorKind::NumberAsName { name: name.to_owned() }));
+        }
+        if self.names.iter().any(|other| other.name == name) {
+            return Err(item.fault(ErrorKind::DuplicateTask { name: name.to_owned() }));
+        }
+        let id = TaskId::new(u16::try_from(first).expect("10,000 tasks at most"));
+        self.names.push(TaskName { id, name: name.to_owned() });
+        self.tasks[first..].iter_mut().for_each(|task| task.id = Some(id));
+        Ok(())
     }
 }
 
@@ -155,6 +206,8 @@ fn system(run: &Run<'_>, table: Option<Table<'_>>, work: Work) -> Result<System,
         connections: work.connections.unwrap_or(MOST_CONNECTIONS),
         quantum: QUANTUM,
         tasks: work.tasks,
+        names: work.names,
+        tells: false,
     };
     let Some(table) = table else { return Ok(system) };
     for item in table.allow(KERNEL_KEYS)?.items() {

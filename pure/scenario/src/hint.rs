@@ -124,6 +124,12 @@ impl ErrorKind {
                 format!("its vCPUs are `{domain}.0` to `{domain}.{}`", vcpus - 1)
             }
             ErrorKind::NoDriver { .. } => "write [driver] with domain = \"dom0\"".to_owned(),
+            ErrorKind::DuplicateTask { .. } => "give each its own name, or none".to_owned(),
+            ErrorKind::NumberAsName { .. } => "let a letter be in it".to_owned(),
+            ErrorKind::NothingToTell => {
+                "write [[domain.task]] with a name, a priority and work".to_owned()
+            }
+            ErrorKind::SeveralTell { .. } => "write vcpus = 1".to_owned(),
             ErrorKind::NoSystem { .. } => {
                 "give it kernel = { receive = \"10us\", send = \"10us\" }".to_owned()
             }

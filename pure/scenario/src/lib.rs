@@ -37,7 +37,7 @@ pub use admission::{Declined, NotAdmitted};
 pub use claim::{Amount, AmountOrPromised, Claim, On, Test};
 pub use draw::{Draw, ParseDrawError, Purpose, Stream};
 pub use error::{ErrorKind, Part, ScenarioError};
-pub use guest::{System, Task};
+pub use guest::{System, Task, TaskName};
 pub use work::{Program, Step};
 
 /// How many vCPUs a scenario may have.

@@ -26,8 +26,8 @@ use slackline_units::{CpuId, CpuSet, Time, VcpuId};
 use thiserror::Error;
 
 use cpu::{Hardware, Timer};
-use guest::{Need, Systems};
-use io::Io;
+use guest::Need;
+use io::{Io, Systems};
 use queue::Event;
 
 /// Why a run did not come to its end.
@@ -67,6 +67,8 @@ struct Sim<'a> {
     machine: Hardware<'a>,
     systems: Systems<'a>,
     io: Option<Io<'a>>,
+    /// Who has something to tell, and tells it once it runs: a guest cannot do anything before.
+    untold: Vec<VcpuId>,
     shares: SharesInForce<'a>,
     /// Who is held, with or without work.
     paused: BTreeSet<VcpuId>,
@@ -89,6 +91,7 @@ impl<'a> Sim<'a> {
             machine: Hardware::new(scenario),
             io: Io::new(scenario, &systems),
             systems,
+            untold: Vec::new(),
             shares: SharesInForce::new(scenario),
             paused: BTreeSet::new(),
             actions,
@@ -165,7 +168,8 @@ impl<'a> Sim<'a> {
     #[inline(always)]
     fn step<S: Sink>(&mut self, now: Time, fact: Fact<'_>, sink: &mut S) -> Result<(), Box<Fault>> {
         self.machine.advance(now);
-        self.host.step(Report { now, used: &[], fact }, &mut self.machine, sink)
+        self.host.step(Report { now, used: &[], fact }, &mut self.machine, sink)?;
+        if self.untold.is_empty() { Ok(()) } else { self.tell_what_was_untold(now, sink) }
     }
 
     fn act<S: Sink>(&mut self, now: Time, sink: &mut S) -> Result<(), RunError> {

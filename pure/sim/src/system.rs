@@ -3,10 +3,10 @@
 
 use slackline_host::{Fact, Fault};
 use slackline_trace::Sink;
-use slackline_units::{CpuId, Span, Time, VcpuId};
+use slackline_units::{CpuId, Span, Time, Told, VcpuId};
 
 use crate::Sim;
-use crate::guest::{Context, Seat};
+use crate::guest::{Cause, Context, Seat};
 use crate::queue::Event;
 
 impl Sim<'_> {
@@ -29,6 +29,7 @@ impl Sim<'_> {
     pub(crate) fn system_leaves(&mut self, vcpu: VcpuId) {
         if let Some(seat) = self.seat(vcpu) {
             self.systems.leave(seat);
+            self.untold.retain(|&other| other != vcpu);
         }
     }
 
@@ -62,7 +63,7 @@ impl Sim<'_> {
         let mut context = Context { now, systems, queue: &mut machine.queue };
         if event == Event::Task {
             let task = context.systems.task(about);
-            context.go_on(task, io);
+            context.go_on(task, Cause::Time, io);
         } else if let Some(io) = io {
             io.happen((event, about), &mut context);
         }
@@ -92,18 +93,18 @@ impl Sim<'_> {
             }
             let others = self.others(cpu);
             let Sim { systems, io, machine, .. } = self;
-            let next = Context { now, systems, queue: &mut machine.queue }.next(seat, io);
+            let next = Context { now, systems, queue: &mut machine.queue }.next(seat, item, io);
             let Some(next) = next else {
                 // What it has told the trace.
                 self.settle(now, sink)?;
                 return self.step(now, Fact::Blocked(vcpu), sink);
             };
             let done = now.after(next.cost);
-            if done >= others {
+            if done >= others || self.systems.effects.are_due() {
                 self.systems.begin(seat, next);
                 self.machine.guests.set_left(vcpu, next.cost);
                 self.machine.cpus.go_on(cpu, now, &self.machine.guests);
-                return Ok(());
+                return self.settle(now, sink);
             }
             self.outcome.events += 1;
             (now, item) = (done, next);
@@ -133,12 +134,13 @@ impl Sim<'_> {
                 self.machine.cpus.steal(cpu, (now, span), &mut self.machine.guests);
             }
         }
-        let mut alerted = std::mem::take(&mut effects.alerted);
+        self.tell_pending(now, sink)?;
+        let mut alerted = std::mem::take(&mut self.systems.effects.alerted);
         for vcpu in alerted.drain(..) {
             self.alert(now, vcpu, sink)?;
         }
         self.systems.effects.alerted = alerted;
-        Ok(())
+        self.tell_tasks(now, sink)
     }
 
     /// A vCPU of a system has something else to do than before.
@@ -176,5 +178,53 @@ impl Sim<'_> {
             self.step(now, Fact::Woke(vcpu), sink)?;
         }
         Ok(())
+    }
+}
+
+/// What guests and the driver tell. It costs nothing.
+impl Sim<'_> {
+    /// The driver tells what waits for whom.
+    fn tell_pending<S: Sink>(&mut self, now: Time, sink: &mut S) -> Result<(), Box<Fault>> {
+        for id in std::mem::take(&mut self.systems.effects.pending) {
+            let news = self.io.as_mut().and_then(|io| io.pending(id, &self.systems));
+            if let Some((driver, told)) = news
+                && self.host.moment().is_member(driver)
+            {
+                self.step(now, Fact::Told(driver, &told), sink)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Guests whose tasks do something else tell so, or will once they run.
+    fn tell_tasks<S: Sink>(&mut self, now: Time, sink: &mut S) -> Result<(), Box<Fault>> {
+        if self.systems.effects.changed.is_empty() {
+            return Ok(());
+        }
+        for id in std::mem::take(&mut self.systems.effects.changed) {
+            let vcpu = self.systems.first(id);
+            if !self.untold.contains(&vcpu) {
+                self.untold.push(vcpu);
+            }
+        }
+        self.tell_what_was_untold(now, sink)
+    }
+
+    /// Whoever runs and has something to tell tells it. What that leads to may let others run who
+    /// have.
+    #[inline(never)] // Most hosts have nobody who tells.
+    pub(crate) fn tell_what_was_untold<S: Sink>(
+        &mut self,
+        now: Time,
+        sink: &mut S,
+    ) -> Result<(), Box<Fault>> {
+        let runs = |vcpu: &VcpuId| self.host.moment().cpu_of(*vcpu).is_some();
+        let Some(place) = self.untold.iter().position(runs) else { return Ok(()) };
+        let vcpu = self.untold.remove(place);
+        let news = self.seat(vcpu).and_then(|seat| self.systems.news(seat.system));
+        match news {
+            Some(tasks) => self.step(now, Fact::Told(vcpu, &Told::Tasks(tasks)), sink),
+            None => self.tell_what_was_untold(now, sink),
+        }
     }
 }

@@ -25,7 +25,9 @@ fn every_scenario_runs_the_same_twice() {
 
 fn draws(scenario: &Scenario) -> bool {
     let is_drawn = |draw: &Draw| !matches!(draw, Draw::Fixed(_));
-    let works = scenario.domains.iter().flat_map(|domain| &domain.program.steps);
+    let systems = scenario.domains.iter().filter_map(|domain| domain.system.as_ref());
+    let tasks = systems.flat_map(|system| &system.tasks).flat_map(|task| &task.program.steps);
+    let works = scenario.domains.iter().flat_map(|domain| &domain.program.steps).chain(tasks);
     let mut works = works.filter_map(|step| match step {
         Step::Compute(draw) | Step::Sleep(draw) => Some(draw),
         _ => None,

@@ -23,7 +23,7 @@ pub(crate) fn read(kind: &str, table: &Table<'_>) -> Result<Work, Mistake> {
                 each(&table)?,
                 Step::Device(DeviceStep::Answer { bytes: 1 }),
             ];
-            Ok(Work { tasks: vec![repeating(steps)], connections: None })
+            Ok(Work::new(vec![repeating(steps)], None))
         }
         "disk-read" => {
             let table = table.allow(&["kind", "each", "block", "readers"])?;
@@ -31,14 +31,14 @@ pub(crate) fn read(kind: &str, table: &Table<'_>) -> Result<Work, Mistake> {
             let readers = table.maybe("readers", |item| item.count(1..=MOST_TASKS))?.unwrap_or(1);
             let task =
                 repeating(vec![each(&table)?, Step::Device(DeviceStep::Read { bytes: block })]);
-            Ok(Work { tasks: vec![task; readers], connections: None })
+            Ok(Work::new(vec![task; readers], None))
         }
         "send" => {
             let table = table.allow(&["kind", "each", "block"])?;
             let block = bytes(&table.need("block", "block = \"8KiB\"")?)?;
             let task =
                 repeating(vec![each(&table)?, Step::Device(DeviceStep::Send { bytes: block })]);
-            Ok(Work { tasks: vec![task], connections: None })
+            Ok(Work::new(vec![task], None))
         }
         "sink" => table.allow(&["kind"]).map(|_| Work::default()),
         _ => compile(table),
@@ -55,7 +55,7 @@ fn web_server(table: &Table<'_>) -> Result<Work, Mistake> {
         steps.push(Step::Device(DeviceStep::Read { bytes }));
     }
     steps.push(Step::Device(DeviceStep::Answer { bytes: response }));
-    Ok(Work { tasks: vec![repeating(steps); processes], connections })
+    Ok(Work::new(vec![repeating(steps); processes], connections))
 }
 
 /// Bursts of computing between reads from a file server.
@@ -67,7 +67,7 @@ fn compile(table: &Table<'_>) -> Result<Work, Mistake> {
     let total = table.maybe("total", |item| item.some_span())?;
     let mut task = repeating(vec![each(&table)?, Step::Device(DeviceStep::Ask { bytes, wait })]);
     task.total = total.map(|total| total / jobs as u64);
-    Ok(Work { tasks: vec![task; jobs], connections: None })
+    Ok(Work::new(vec![task; jobs], None))
 }
 
 fn each(table: &Table<'_>) -> Result<Step, Mistake> {

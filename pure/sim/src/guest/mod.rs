@@ -9,13 +9,14 @@
 mod scheduler;
 mod steps;
 mod system;
+mod told;
 
 use slackline_scenario::{Purpose, Scenario, Stream};
 use slackline_trace::{Record, Sink};
 use slackline_units::{Span, Time, VcpuId};
 
 pub(crate) use steps::Need;
-pub(crate) use system::{Context, Devices, Seat, SystemId, Systems, TaskOf, Then};
+pub(crate) use system::{Cause, Context, Devices, Seat, SystemId, Systems, TaskOf, Then};
 
 use steps::{AtOnce, Progress, Work};
 

@@ -1,5 +1,5 @@
-//! The interpreter of workload steps. There is one, whoever's program it is: that of a vCPU, or that
-//! of a task of a system.
+//! The interpreter of workload steps. There is one, whoever's program it is: that of a vCPU, or
+//! that of a task of a system.
 
 use slackline_scenario::io::DeviceStep;
 use slackline_scenario::{Program, Step, Stream};

@@ -7,10 +7,11 @@
 use slackline_scenario::io::DeviceStep;
 use slackline_scenario::{self as scenario, Domain, Draw, Purpose, Scenario, Stream};
 use slackline_trace::Record;
-use slackline_units::{Span, Time, VcpuId};
+use slackline_units::{Span, Tasks, Time, VcpuId};
 
 use super::scheduler::RunQueue;
 use super::steps::{AtOnce, Need, Progress, Work};
+use super::told::{State, TaskInfo};
 use crate::queue::{Event, Queue};
 
 /// A system, by its place among them.
@@ -30,12 +31,11 @@ pub(crate) struct TaskOf {
     pub(crate) task: u16,
 }
 
-/// What a vCPU of a system does.
+/// What a vCPU of a system does; `D` is what devices have it do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Doing {
+enum Doing<D> {
     Nothing,
-    /// Something for the devices, which know what.
-    Devices,
+    Devices(D),
     Task(u16),
     /// Finds that there is nothing to do.
     Idle,
@@ -44,8 +44,8 @@ enum Doing {
 /// Something that a vCPU of a system does, and how long that takes, or takes until it is looked at
 /// again.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Item {
-    doing: Doing,
+pub(crate) struct Item<D> {
+    doing: Doing<D>,
     pub(crate) cost: Span,
 }
 
@@ -56,22 +56,43 @@ pub(crate) enum Then {
     Wait,
 }
 
+/// What a task that waited goes on for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Cause {
+    /// It begins, or has slept long enough.
+    Time,
+    /// The end of some I/O.
+    Io,
+}
+
 /// The devices that systems use.
 pub(crate) trait Devices {
-    /// A task takes a step that needs a device.
-    fn step(&mut self, task: TaskOf, step: DeviceStep, context: &mut Context<'_, '_>) -> Then;
+    /// What a vCPU can have to do for them.
+    type Duty: Copy;
 
-    /// What a vCPU has to do for the devices, before all tasks: how long that takes.
-    fn choose(&mut self, seat: Seat, context: &mut Context<'_, '_>) -> Option<Span>;
+    /// A task takes a step that needs a device.
+    fn step(&mut self, of: TaskOf, step: DeviceStep, at: &mut Context<'_, '_, Self::Duty>) -> Then;
+
+    /// What a vCPU has to do for the devices, before all tasks, and how long that takes.
+    fn choose(
+        &mut self,
+        seat: Seat,
+        context: &mut Context<'_, '_, Self::Duty>,
+    ) -> Option<(Self::Duty, Span)>;
 
     /// It has done that.
-    fn finish(&mut self, seat: Seat, cost: Span, context: &mut Context<'_, '_>);
+    fn finish(
+        &mut self,
+        seat: Seat,
+        done: (Self::Duty, Span),
+        context: &mut Context<'_, '_, Self::Duty>,
+    );
 
     /// How much longer than its system says it takes a vCPU to find that there is nothing to do.
     fn idle(&self, seat: Seat) -> Span;
 
     /// A vCPU is about to block.
-    fn blocks(&mut self, seat: Seat, context: &mut Context<'_, '_>);
+    fn blocks(&mut self, seat: Seat, context: &mut Context<'_, '_, Self::Duty>);
 }
 
 /// What must be done outside of the guests, in this order.
@@ -81,21 +102,29 @@ pub(crate) struct Effects {
     pub(crate) records: Vec<Record>,
     /// CPU time that an interrupt takes from whoever runs where this vCPU ran last.
     pub(crate) stolen: Vec<(VcpuId, Span)>,
+    /// For whom more or less waits than before.
+    pub(crate) pending: Vec<SystemId>,
     /// Who has something else to do now: asleep, or at work on something less urgent.
     pub(crate) alerted: Vec<VcpuId>,
+    /// Systems that tell what their tasks do, whose tasks do something else now.
+    pub(crate) changed: Vec<SystemId>,
 }
 
 impl Effects {
     /// Whether there are any.
     #[inline]
     pub(crate) fn are_due(&self) -> bool {
-        !(self.records.is_empty() && self.stolen.is_empty() && self.alerted.is_empty())
+        !(self.records.is_empty()
+            && self.stolen.is_empty()
+            && self.pending.is_empty()
+            && self.alerted.is_empty()
+            && self.changed.is_empty())
     }
 }
 
 /// All systems.
-pub(crate) struct Systems<'a> {
-    systems: Vec<System<'a>>,
+pub(crate) struct Systems<'a, D> {
+    systems: Vec<System<'a, D>>,
     /// By domain; empty if there is no system at all.
     of_domain: Vec<Option<SystemId>>,
     /// Every task, by its number among those of all systems.
@@ -103,8 +132,8 @@ pub(crate) struct Systems<'a> {
     pub(crate) effects: Effects,
 }
 
-impl<'a> Systems<'a> {
-    pub(crate) fn new(scenario: &'a Scenario) -> Systems<'a> {
+impl<'a, D: Copy> Systems<'a, D> {
+    pub(crate) fn new(scenario: &'a Scenario) -> Systems<'a, D> {
         let mut this = Systems {
             systems: Vec::new(),
             of_domain: Vec::new(),
@@ -172,13 +201,13 @@ impl<'a> Systems<'a> {
     }
 
     /// What a vCPU is doing, which is over: it does nothing now.
-    pub(crate) fn stop(&mut self, seat: Seat) -> Item {
+    pub(crate) fn stop(&mut self, seat: Seat) -> Item<D> {
         let item = &mut self.vcpu(seat).item;
         Item { doing: std::mem::replace(&mut item.doing, Doing::Nothing), cost: item.cost }
     }
 
     /// What a vCPU does from now on.
-    pub(crate) fn begin(&mut self, seat: Seat, item: Item) {
+    pub(crate) fn begin(&mut self, seat: Seat, item: Item<D>) {
         self.vcpu(seat).item = item;
     }
 
@@ -213,24 +242,39 @@ impl<'a> Systems<'a> {
         &mut self.systems[usize::from(of.system)].tasks[usize::from(of.task)]
     }
 
+    /// Whether a system tells anything.
+    pub(crate) fn tells(&self, id: SystemId) -> bool {
+        self.systems[usize::from(id)].info.is_some()
+    }
+
+    /// What the tasks of a system do, if that is something else than what was asked for last.
+    pub(crate) fn news(&mut self, id: SystemId) -> Option<Tasks> {
+        self.systems[usize::from(id)].info.as_mut()?.news()
+    }
+
+    fn set_state(&mut self, of: TaskOf, state: State) {
+        if let Some(info) = &mut self.systems[usize::from(of.system)].info {
+            info.set(of.task, state);
+            self.effects.changed.push(of.system);
+        }
+    }
+
     pub(crate) fn record(&mut self, record: Record) {
         self.effects.records.push(record);
     }
 
-    fn vcpu(&mut self, seat: Seat) -> &mut Vcpu {
+    fn vcpu(&mut self, seat: Seat) -> &mut Vcpu<D> {
         &mut self.systems[usize::from(seat.system)].vcpus[usize::from(seat.number)]
     }
 }
 
 /// A vCPU of a system.
 #[derive(Clone, Copy, Debug)]
-struct Vcpu {
+struct Vcpu<D> {
     id: VcpuId,
-    item: Item,
+    item: Item<D>,
     is_asleep: bool,
     is_here: bool,
-    /// It has just found that there is nothing to do.
-    has_idled: bool,
 }
 
 /// A task.
@@ -260,25 +304,26 @@ impl Task<'_> {
 }
 
 /// A system.
-struct System<'a> {
+struct System<'a, D> {
     spec: &'a scenario::System,
-    vcpus: Vec<Vcpu>,
+    vcpus: Vec<Vcpu<D>>,
     noise: Stream,
     /// The number of its first task among those of all systems.
     first_task: usize,
     tasks: Vec<Task<'a>>,
     ready: RunQueue,
+    /// What it tells, if it tells anything.
+    info: Option<TaskInfo>,
 }
 
-impl<'a> System<'a> {
+impl<'a, D: Copy> System<'a, D> {
     fn new(
         spec: &'a scenario::System,
         domain: &Domain,
         (seed, first_task): (u64, usize),
-    ) -> System<'a> {
+    ) -> System<'a, D> {
         let item = Item { doing: Doing::Nothing, cost: Span::ZERO };
-        let vcpu =
-            |&id: &VcpuId| Vcpu { id, item, is_asleep: false, is_here: false, has_idled: false };
+        let vcpu = |&id: &VcpuId| Vcpu { id, item, is_asleep: false, is_here: false };
         let number = u64::from(domain.id.number());
         let task = |(index, spec): (usize, &'a scenario::Task)| {
             let draws = Stream::new(seed, number << 16 | index as u64, Purpose::Task);
@@ -292,6 +337,7 @@ impl<'a> System<'a> {
             first_task,
             tasks: spec.tasks.iter().enumerate().map(task).collect(),
             ready: RunQueue::new(&spec.tasks),
+            info: spec.tells.then(|| TaskInfo::new(&spec.tasks)),
         }
     }
 
@@ -306,17 +352,15 @@ impl<'a> System<'a> {
     /// Which task a vCPU runs next; if none, it finds that out once, which takes `idle` more than
     /// the system's own.
     #[inline]
-    fn choose(&mut self, number: usize, idle: Span) -> Option<Item> {
+    fn choose(&mut self, has_idled: HasIdled, idle: Span) -> Option<Item<D>> {
         if let Some(task) = self.ready.pop() {
             let cost = self.tasks[usize::from(task)].stretch().min(self.spec.quantum);
             return Some(Item { doing: Doing::Task(task), cost });
         }
         let idle = idle + self.spec.costs.idle;
-        let has_idled = std::mem::take(&mut self.vcpus[number].has_idled);
-        if idle.is_zero() || has_idled {
+        if idle.is_zero() || has_idled == HasIdled::Yes {
             return None;
         }
-        self.vcpus[number].has_idled = true;
         let cost = self.noise.vary(idle, self.spec.costs.noise_ppm);
         Some(Item { doing: Doing::Idle, cost })
     }
@@ -329,7 +373,7 @@ impl<'a> System<'a> {
         if let Some(number) = asleep {
             return self.alert(number);
         }
-        let least = |vcpu: &Vcpu| match vcpu.item.doing {
+        let least = |vcpu: &Vcpu<D>| match vcpu.item.doing {
             Doing::Task(other) => self.ready.level(other),
             _ => 0,
         };
@@ -354,17 +398,24 @@ impl<'a> System<'a> {
     }
 }
 
+/// Whether a vCPU has just found that there is nothing to do.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum HasIdled {
+    No,
+    Yes,
+}
+
 /// What happens at an instant: to which systems, and what it leads to.
-pub(crate) struct Context<'c, 'a> {
+pub(crate) struct Context<'c, 'a, D> {
     pub(crate) now: Time,
-    pub(crate) systems: &'c mut Systems<'a>,
+    pub(crate) systems: &'c mut Systems<'a, D>,
     pub(crate) queue: &'c mut Queue,
 }
 
-impl Context<'_, '_> {
+impl<D: Copy> Context<'_, '_, D> {
     /// A vCPU of a system joins: it will be woken once, to find out what there is to do. With the
     /// first all tasks begin.
-    pub(crate) fn join(&mut self, seat: Seat, devices: &mut impl Devices) {
+    pub(crate) fn join(&mut self, seat: Seat, devices: &mut impl Devices<Duty = D>) {
         let vcpu = self.systems.vcpu(seat);
         vcpu.is_here = true;
         vcpu.is_asleep = false;
@@ -376,60 +427,71 @@ impl Context<'_, '_> {
         for task in (0..).take(tasks) {
             let this = &mut self.systems.systems[usize::from(system)].tasks[usize::from(task)];
             this.progress.begin(self.now);
-            self.go_on(TaskOf { system, task }, devices);
+            self.go_on(TaskOf { system, task }, Cause::Time, devices);
         }
     }
 
     /// What a vCPU did has been done.
     #[inline(always)]
-    pub(crate) fn finish(&mut self, seat: Seat, item: Item, devices: &mut impl Devices) {
-        let Item { doing, cost } = item;
+    pub(crate) fn finish(
+        &mut self,
+        seat: Seat,
+        Item { doing, cost }: Item<D>,
+        devices: &mut impl Devices<Duty = D>,
+    ) {
         match doing {
             Doing::Nothing | Doing::Idle => {}
-            Doing::Devices => devices.finish(seat, cost, self),
+            Doing::Devices(duty) => devices.finish(seat, (duty, cost), self),
             Doing::Task(task) => {
                 self.finish_task(TaskOf { system: seat.system, task }, cost, devices);
             }
         }
     }
 
-    /// What a vCPU does next, and how long that takes; none if there is nothing: then it blocks.
+    /// What a vCPU does next that has done something, and how long that takes; none if there is
+    /// nothing: then it blocks.
     #[inline(always)]
-    pub(crate) fn next(&mut self, seat: Seat, devices: &mut impl Devices) -> Option<Item> {
-        if let Some(cost) = devices.choose(seat, self) {
-            self.systems.vcpu(seat).has_idled = false;
-            return Some(Item { doing: Doing::Devices, cost });
+    pub(crate) fn next(
+        &mut self,
+        seat: Seat,
+        last: Item<D>,
+        devices: &mut impl Devices<Duty = D>,
+    ) -> Option<Item<D>> {
+        if let Some((duty, cost)) = devices.choose(seat, self) {
+            return Some(Item { doing: Doing::Devices(duty), cost });
         }
         let system = &mut self.systems.systems[usize::from(seat.system)];
-        let number = usize::from(seat.number);
-        let chosen = system.choose(number, devices.idle(seat));
-        let vcpu = &mut system.vcpus[number];
-        match chosen {
-            Some(item) => vcpu.has_idled &= item.doing == Doing::Idle,
-            None => {
-                vcpu.is_asleep = true;
-                devices.blocks(seat, self);
-            }
+        let has_idled =
+            if matches!(last.doing, Doing::Idle) { HasIdled::Yes } else { HasIdled::No };
+        let chosen = system.choose(has_idled, devices.idle(seat));
+        if chosen.is_none() {
+            system.vcpus[usize::from(seat.number)].is_asleep = true;
+            devices.blocks(seat, self);
         }
         chosen
     }
 
     /// A task has what it waited for.
-    pub(crate) fn go_on(&mut self, task: TaskOf, devices: &mut impl Devices) {
-        match self.advance(task, devices) {
+    pub(crate) fn go_on(&mut self, of: TaskOf, cause: Cause, devices: &mut impl Devices<Duty = D>) {
+        let need = self.advance(of, devices);
+        self.systems.set_state(of, state(need));
+        let system = &mut self.systems.systems[usize::from(of.system)];
+        match need {
             Need::Cpu => {
-                let system = &mut self.systems.systems[usize::from(task.system)];
-                system.ready.push_last(task.task);
-                let alerted = system.place(task.task);
+                if let (Some(info), Cause::Io) = (&mut system.info, cause) {
+                    info.woken_by_io(of.task);
+                }
+                system.ready.push_last(of.task);
+                let alerted = system.place(of.task);
                 self.systems.effects.alerted.extend(alerted);
             }
-            Need::Sleep(until) => self.wake_at(until, task),
+            Need::Sleep(until) => self.wake_at(until, of),
             Need::Device(_) | Need::Nothing => {}
         }
     }
 
     /// A task has run for as long as it could.
-    fn finish_task(&mut self, of: TaskOf, used: Span, devices: &mut impl Devices) {
+    fn finish_task(&mut self, of: TaskOf, used: Span, devices: &mut impl Devices<Duty = D>) {
         let system = &mut self.systems.systems[usize::from(of.system)];
         let task = &mut system.tasks[usize::from(of.task)];
         task.used(used);
@@ -437,13 +499,16 @@ impl Context<'_, '_> {
             let (vcpu, task, released) = (system.vcpus[0].id, task.spec.id, task.progress.began());
             let (deadline, done) = (Time::NEVER, self.now);
             self.systems.record(Record::Job { vcpu, task, released, deadline, done });
+            self.systems.set_state(of, State::Over);
             return;
         }
         if !task.progress.left().is_zero() {
             system.ready.push_last(of.task);
             return;
         }
-        match self.advance(of, devices) {
+        let need = self.advance(of, devices);
+        self.systems.set_state(of, state(need));
+        match need {
             Need::Cpu => self.systems.systems[usize::from(of.system)].ready.push_first(of.task),
             Need::Sleep(until) => self.wake_at(until, of),
             Need::Device(_) | Need::Nothing => {}
@@ -456,7 +521,7 @@ impl Context<'_, '_> {
     }
 
     /// Takes the steps of a task up to one that takes time; if that is a device's, it has begun.
-    fn advance(&mut self, of: TaskOf, devices: &mut impl Devices) -> Need {
+    fn advance(&mut self, of: TaskOf, devices: &mut impl Devices<Duty = D>) -> Need {
         let mut at_once = AtOnce::new();
         loop {
             let Systems { systems, effects, .. } = &mut *self.systems;
@@ -473,5 +538,14 @@ impl Context<'_, '_> {
                 return need;
             }
         }
+    }
+}
+
+/// What a task is at that needs this.
+fn state(need: Need) -> State {
+    match need {
+        Need::Cpu => State::Wants,
+        Need::Sleep(_) | Need::Device(_) => State::Waits,
+        Need::Nothing => State::Over,
     }
 }

@@ -6,10 +6,10 @@ use slackline_scenario::io::{ClientKind, SEGMENT, Way};
 use slackline_scenario::{Stream as Draws, io};
 use slackline_units::{Span, Time};
 
-use super::Io;
 use super::flow::packets;
 use super::packet::{Packet, Says};
-use crate::guest::{Context, SystemId};
+use super::{Context, Io};
+use crate::guest::SystemId;
 use crate::queue::Event;
 
 /// When a client that says nothing else tries again to connect.

@@ -11,17 +11,19 @@ use slackline_scenario::io;
 use slackline_trace::{Record, Service};
 use slackline_units::Span;
 
-use super::Io;
 use super::frontend::Duty;
 use super::nic::{DiskRead, Interrupts};
 use super::packet::Packet;
-use crate::guest::{Context, SystemId};
+use super::{Context, Io};
+use crate::guest::SystemId;
 use crate::queue::Event;
 
 pub(super) struct Driver {
     pub(super) spec: io::Driver,
     /// Its own.
     pub(super) system: SystemId,
+    /// Whether it tells the host what waits for whom.
+    pub(super) tells: bool,
     /// It was interrupted, and has not yet looked why.
     is_interrupted: bool,
     /// A guest told it to look, and it has not yet.
@@ -38,10 +40,15 @@ pub(super) struct Driver {
 }
 
 impl Driver {
-    pub(super) fn new(spec: &io::Driver, system: SystemId, systems: usize) -> Driver {
+    pub(super) fn new(
+        spec: &io::Driver,
+        (system, tells): (SystemId, bool),
+        systems: usize,
+    ) -> Driver {
         Driver {
             spec: spec.clone(),
             system,
+            tells,
             is_interrupted: false,
             is_told: false,
             batch: Vec::with_capacity(spec.batch),
@@ -114,6 +121,9 @@ impl Io<'_> {
 
     /// The driver has something for a guest: it is told, unless it knows.
     fn tell_guest(&mut self, guest: SystemId, context: &mut Context<'_, '_>) {
+        if self.driver.tells {
+            context.systems.effects.pending.push(guest);
+        }
         let frontend = &mut self.frontends[usize::from(guest)];
         if std::mem::replace(&mut frontend.is_told, true) {
             return;
@@ -122,13 +132,12 @@ impl Io<'_> {
         context.systems.alert(guest);
     }
 
-    /// What the driver does next for others; how long that takes.
+    /// What the driver does next for others, and how long that takes.
     #[inline(always)]
-    pub(super) fn choose_service(&mut self, context: &mut Context<'_, '_>) -> Option<Span> {
+    pub(super) fn choose_service(&mut self, context: &mut Context<'_, '_>) -> Option<(Duty, Span)> {
         let (duty, cost) = self.next_service()?;
-        let id = self.driver.system;
-        self.frontends[usize::from(id)].duty = duty;
-        Some(context.systems.vary(id, cost, self.driver.spec.costs.noise_ppm))
+        let Driver { system, spec, .. } = &self.driver;
+        Some((duty, context.systems.vary(*system, cost, spec.costs.noise_ppm)))
     }
 
     /// What that is, and what it costs.

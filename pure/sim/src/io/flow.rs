@@ -11,9 +11,9 @@ use slackline_scenario::io::{SEGMENT, Way};
 use slackline_trace::Record;
 use slackline_units::{Span, Time};
 
-use super::Io;
 use super::packet::{Packet, Says};
-use crate::guest::{Context, SystemId, TaskOf};
+use super::{Context, Io};
+use crate::guest::{Cause, SystemId, TaskOf};
 use crate::queue::Event;
 
 /// How many packets of an answer are sent before the first is acknowledged.
@@ -145,7 +145,7 @@ impl Io<'_> {
                 if flow.expected == 0 {
                     let task = flow.task;
                     self.flows.close(packet.flow);
-                    context.go_on(TaskOf { system: id, task }, self);
+                    context.go_on(TaskOf { system: id, task }, Cause::Io, self);
                 }
             }
             Says::Stream => self.receive_stream(id, packet, context),
@@ -159,7 +159,7 @@ impl Io<'_> {
         let frontend = &mut self.frontends[usize::from(id)];
         frontend.requests.push_back(packet);
         if let Some(task) = frontend.acceptors.pop_front() {
-            context.go_on(TaskOf { system: id, task }, self);
+            context.go_on(TaskOf { system: id, task }, Cause::Io, self);
         }
     }
 
@@ -352,7 +352,7 @@ impl Io<'_> {
         let stream = &mut self.clients[client].stream;
         let waiting = if stream.has_room() { stream.waiting.take() } else { None };
         if let Some(task) = waiting {
-            context.go_on(TaskOf { system: id, task }, self);
+            context.go_on(TaskOf { system: id, task }, Cause::Io, self);
         }
     }
 

@@ -6,14 +6,14 @@ use std::collections::VecDeque;
 use slackline_scenario::System;
 use slackline_units::Span;
 
-use super::Io;
 use super::nic::DiskRead;
 use super::packet::Packet;
-use crate::guest::{Context, SystemId, TaskOf};
+use super::{Context, Io};
+use crate::guest::{Cause, SystemId, TaskOf};
 
 /// What the first vCPU of a system does for devices.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Duty {
+pub(crate) enum Duty {
     /// Looks at what it was told.
     Event,
     /// Takes a packet to whom it is for.
@@ -40,8 +40,6 @@ pub(super) enum Duty {
 /// What a system shares with the driver, and knows of its connections.
 pub(super) struct Frontend<'a> {
     pub(super) spec: &'a System,
-    /// What its first vCPU does for devices now, or did last.
-    pub(super) duty: Duty,
     /// It was told to look and has not yet.
     pub(super) is_told: bool,
     /// What the driver has handed over.
@@ -66,13 +64,14 @@ pub(super) struct Frontend<'a> {
     pub(super) lagging: Vec<usize>,
     /// Bytes received or delivered since that was last told.
     pub(super) moved: u64,
+    /// How much the driver has told to wait for it.
+    told: u32,
 }
 
 impl<'a> Frontend<'a> {
     pub(super) fn new(spec: &'a System) -> Frontend<'a> {
         Frontend {
             spec,
-            duty: Duty::Event,
             is_told: false,
             received: VecDeque::new(),
             out: VecDeque::new(),
@@ -87,7 +86,15 @@ impl<'a> Frontend<'a> {
             connections: 0,
             lagging: Vec::new(),
             moved: 0,
+            told: 0,
         }
+    }
+
+    /// How much waits that the driver has done for it, if that is not what was asked for last.
+    pub(super) fn news(&mut self) -> Option<u32> {
+        let items = self.received.len() + self.read.len();
+        let items = u32::try_from(items).unwrap_or(u32::MAX);
+        (std::mem::replace(&mut self.told, items) != items).then_some(items)
     }
 
     /// What has to be done next, and what that costs.
@@ -114,17 +121,19 @@ impl<'a> Frontend<'a> {
 }
 
 impl Io<'_> {
-    /// What a system has to do next for its devices; how long that takes.
+    /// What a system has to do next for its devices, and how long that takes.
     #[inline(always)]
     pub(super) fn choose_frontend(
         &mut self,
         id: SystemId,
         context: &mut Context<'_, '_>,
-    ) -> Option<Span> {
+    ) -> Option<(Duty, Span)> {
         let frontend = &mut self.frontends[usize::from(id)];
         let (duty, cost) = frontend.choose()?;
-        frontend.duty = duty;
-        Some(context.systems.vary(id, cost, frontend.spec.costs.noise_ppm))
+        if self.driver.tells && matches!(duty, Duty::Receive(_)) {
+            context.systems.effects.pending.push(id);
+        }
+        Some((duty, context.systems.vary(id, cost, frontend.spec.costs.noise_ppm)))
     }
 
     /// A system has done something for its devices.
@@ -160,8 +169,11 @@ impl Io<'_> {
             Duty::ReadDone => {
                 let read = frontend.read.pop_front().expect("something was read");
                 frontend.moved += read.bytes;
+                if self.driver.tells {
+                    context.systems.effects.pending.push(id);
+                }
                 self.tell_moved(id, context);
-                context.go_on(TaskOf { system: id, task: read.task }, self);
+                context.go_on(TaskOf { system: id, task: read.task }, Cause::Io, self);
             }
             _ => {}
         }

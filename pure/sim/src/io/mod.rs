@@ -1,9 +1,11 @@
-//! Devices behind a driver domain, what the systems of the guests share with it, and who is outside.
+//! Devices behind a driver domain, what the systems of the guests share with it, and who is
+//! outside.
 //!
 //! A system does one item after the other, each for a cost. Those for devices are chosen here: it
 //! looks at what it was told, receives a packet, sends one. The driver domain is a system with more
 //! of them: those that serve the devices and the rings it shares with the others. Whoever has
-//! nothing to do blocks, and is woken by an event of another domain, by an interrupt, or by a timer.
+//! nothing to do blocks, and is woken by an event of another domain, by an interrupt, or by a
+//! timer.
 //!
 //! How often the driver domain is dispatched decides what such a host can do: each packet that a
 //! guest sends wakes it at once, and whether it then serves one packet or a hundred is for the
@@ -20,16 +22,23 @@ mod steps;
 
 use slackline_scenario::io::DeviceStep;
 use slackline_scenario::{Purpose, Scenario, Stream, io};
-use slackline_units::Span;
+use slackline_units::{Pending, Span, Told, VcpuId};
 
-use crate::guest::{Context, Devices, Seat, SystemId, Systems, TaskOf, Then};
+use crate::guest::{self, Devices, Seat, SystemId, TaskOf, Then};
 use crate::queue::Event;
 use client::Client;
 use driver::Driver;
 use flow::Flows;
-use frontend::{Duty, Frontend};
+use frontend::Frontend;
 use nic::{Disk, Nic};
 use packet::Flights;
+
+pub(crate) use frontend::Duty;
+
+/// All systems, which may have something to do for devices.
+pub(crate) type Systems<'a> = guest::Systems<'a, Duty>;
+/// An instant at which something happens to them.
+type Context<'c, 'a> = guest::Context<'c, 'a, Duty>;
 
 /// Everything that has to do with devices.
 pub(crate) struct Io<'a> {
@@ -56,7 +65,7 @@ impl<'a> Io<'a> {
         };
         let clients = spec.clients.iter().enumerate().map(client).collect();
         Some(Io {
-            driver: Driver::new(&spec.driver, mine, systems.count()),
+            driver: Driver::new(&spec.driver, (mine, systems.tells(mine)), systems.count()),
             nic: Nic::new(spec.nic),
             disk: Disk::new(spec.disk, Stream::new(scenario.seed, 0, Purpose::Disk)),
             frontends: with_systems.map(Frontend::new).collect(),
@@ -113,26 +122,39 @@ impl<'a> Io<'a> {
         }
     }
 
+    /// How much waits for a system that the driver has done for it, and who tells that; none if
+    /// that is no news.
+    pub(crate) fn pending(
+        &mut self,
+        id: SystemId,
+        systems: &Systems<'_>,
+    ) -> Option<(VcpuId, Told)> {
+        let items = self.frontends[usize::from(id)].news()?;
+        let pending = Pending { domain: systems.first(id).domain(), items };
+        Some((systems.first(self.driver.system), Told::Pending(pending)))
+    }
+
     fn is_driver(&self, seat: Seat) -> bool {
         seat.system == self.driver.system && seat.number == 0
     }
 }
 
 impl Devices for Option<Io<'_>> {
-    fn step(&mut self, task: TaskOf, step: DeviceStep, context: &mut Context<'_, '_>) -> Then {
-        let io = self.as_mut().expect("who has no devices has no such step");
-        io.step(task, step, context)
+    type Duty = Duty;
+
+    fn step(&mut self, of: TaskOf, step: DeviceStep, at: &mut Context<'_, '_>) -> Then {
+        self.as_mut().expect("who has no devices has no such step").step(of, step, at)
     }
 
     #[inline(always)]
-    fn choose(&mut self, seat: Seat, context: &mut Context<'_, '_>) -> Option<Span> {
+    fn choose(&mut self, seat: Seat, context: &mut Context<'_, '_>) -> Option<(Duty, Span)> {
         self.as_mut()?.choose(seat, context)
     }
 
     #[inline(always)]
-    fn finish(&mut self, seat: Seat, cost: Span, context: &mut Context<'_, '_>) {
+    fn finish(&mut self, seat: Seat, done: (Duty, Span), context: &mut Context<'_, '_>) {
         if let Some(io) = self {
-            io.finish(seat, cost, context);
+            io.finish(seat, done, context);
         }
     }
 
@@ -149,13 +171,15 @@ impl Devices for Option<Io<'_>> {
 }
 
 impl Devices for Io<'_> {
-    fn step(&mut self, task: TaskOf, step: DeviceStep, context: &mut Context<'_, '_>) -> Then {
-        self.take_step(task, step, context)
+    type Duty = Duty;
+
+    fn step(&mut self, of: TaskOf, step: DeviceStep, at: &mut Context<'_, '_>) -> Then {
+        self.take_step(of, step, at)
     }
 
     /// Interrupts, events and packets are for the first vCPU of a system.
     #[inline(always)]
-    fn choose(&mut self, seat: Seat, context: &mut Context<'_, '_>) -> Option<Span> {
+    fn choose(&mut self, seat: Seat, context: &mut Context<'_, '_>) -> Option<(Duty, Span)> {
         if seat.number != 0 {
             return None;
         }
@@ -164,8 +188,7 @@ impl Devices for Io<'_> {
     }
 
     #[inline(always)]
-    fn finish(&mut self, seat: Seat, cost: Span, context: &mut Context<'_, '_>) {
-        let duty = self.frontends[usize::from(seat.system)].duty;
+    fn finish(&mut self, seat: Seat, (duty, cost): (Duty, Span), context: &mut Context<'_, '_>) {
         match duty {
             Duty::Event | Duty::Receive(_) | Duty::Send | Duty::AskDisk | Duty::ReadDone => {
                 self.finish_frontend(seat.system, duty, context);

@@ -32,7 +32,7 @@ pub(super) enum Says {
 
 /// A packet of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Packet {
+pub(crate) struct Packet {
     pub(super) flow: u32,
     /// Which of the connections that have had this number.
     pub(super) turn: u32,

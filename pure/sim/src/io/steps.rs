@@ -2,10 +2,10 @@
 
 use slackline_scenario::io::DeviceStep;
 
-use super::Io;
 use super::flow::{A_TASK, packets};
 use super::packet::Says;
-use crate::guest::{Context, TaskOf, Then};
+use super::{Context, Io};
+use crate::guest::{TaskOf, Then};
 
 impl Io<'_> {
     /// A task takes a step that needs a device.

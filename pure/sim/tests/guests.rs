@@ -1,0 +1,343 @@
+//! Guests with tasks: which of them has the vCPU, what they need no driver domain for, and what
+//! they tell. All numbers are worked out by hand.
+
+use std::sync::Mutex;
+
+use slackline_host::policy::{
+    Account, AdmitError, Moment, Pick, Policy, Spec, TurnEnd, Values, find,
+};
+use slackline_scenario::{PolicyChoice, Scenario};
+use slackline_trace::Record;
+use slackline_units::{CpuId, CpuSet, Pending, Span, TaskId, Time, Told, Urgency, VcpuId};
+
+fn scenario(length: &str, rest: &str) -> Scenario {
+    let policy = "policy = { name = 'round-robin', quantum = '10ms' }";
+    let text = format!("title = 't'\nlength = '{length}'\n{policy}\n{rest}");
+    Scenario::read(&text).unwrap_or_else(|error| panic!("{}: {error}\n{text}", error.line))
+}
+
+fn run(scenario: &Scenario) -> Vec<Record> {
+    let mut records: Vec<Record> = Vec::new();
+    slackline_sim::run(scenario, &mut records).expect("a run");
+    records
+}
+
+fn ms(time: Time) -> u64 {
+    assert!(((time - Time::START) % Span::from_ms(1)).is_zero(), "{time:?}");
+    (time - Time::START) / Span::from_ms(1)
+}
+
+/// Of each job of a named task: whose, when it was released and when it was done, in milliseconds.
+fn jobs(records: &[Record]) -> Vec<(u16, u64, u64)> {
+    let job = |record: &Record| match *record {
+        Record::Job { task, released, done, .. } => {
+            Some((task.expect("a task with a name").number(), ms(released), ms(done)))
+        }
+        _ => None,
+    };
+    records.iter().filter_map(job).collect()
+}
+
+/// ```text
+/// urgent  ...uu......uu......uu......uu     released at 3, 11, 19, 27
+/// a       aaa..aaaaa............a..a        from its first release on, in turns of 5 ms with b
+/// b       ..........b..bbbbb.......bbbb
+/// ```
+#[test]
+fn an_urgent_task_preempts_and_equals_take_turns() {
+    let records = run(&scenario(
+        "30ms",
+        "[[domain]]\nname = 'guest'\nkernel = { quantum = '5ms' }\n\
+         [[domain.task]]\nname = 'urgent'\npriority = 200\n\
+         work = { kind = 'periodic', period = '8ms', work = '2ms', offset = '3ms' }\n\
+         [[domain.task]]\nname = 'a'\n\
+         work = { kind = 'periodic', period = '1s', work = '10ms' }\n\
+         [[domain.task]]\nname = 'b'\n\
+         work = { kind = 'periodic', period = '1s', work = '10ms' }\n",
+    ));
+    let (urgent, a, b) = (0, 1, 2);
+    let expected = [
+        (urgent, 3, 5),
+        (urgent, 11, 13),
+        (urgent, 19, 21),
+        (a, 0, 22),
+        (b, 0, 26),
+        (urgent, 27, 29),
+    ];
+    assert_eq!(jobs(&records), expected);
+    // They are one vCPU for the host, which had work for 28 ms, then for one more.
+    let ran = |record: &Record| match *record {
+        Record::Ran { used, .. } => Some(used),
+        _ => None,
+    };
+    assert_eq!(records.iter().filter_map(ran).sum::<Span>(), Span::from_ms(28));
+}
+
+#[test]
+fn a_task_starves_while_a_more_urgent_one_runs() {
+    let tasks = |high: &str| {
+        let records = run(&scenario(
+            "100ms",
+            &format!(
+                "[[domain]]\nname = 'guest'\n\
+                 [[domain.task]]\nname = 'low'\npriority = 10\n\
+                 work = {{ kind = 'periodic', period = '20ms', work = '1ms' }}\n\
+                 [[domain.task]]\nname = 'high'\npriority = 11\nwork = {high}\n"
+            ),
+        ));
+        jobs(&records)
+    };
+    assert_eq!(tasks("{ kind = 'spin' }"), []);
+    let low = 0;
+    assert_eq!(
+        tasks("{ kind = 'batch', total = '50ms' }"),
+        [(low, 0, 51), (low, 20, 52), (low, 40, 53), (low, 60, 61), (low, 80, 81)],
+    );
+}
+
+/// On two vCPUs the two most urgent run, and a wake finds the idle vCPU first, then the less urgent
+/// of those that run.
+#[test]
+fn a_run_queue_is_shared_by_the_vcpus_of_a_guest() {
+    let records = run(&scenario(
+        "20ms",
+        "[host]\ncpus = 2\n\
+         [[domain]]\nname = 'guest'\nvcpus = 2\n\
+         [[domain.task]]\nname = 'a'\npriority = 30\n\
+         work = { kind = 'periodic', period = '1s', work = '10ms' }\n\
+         [[domain.task]]\nname = 'b'\npriority = 20\n\
+         work = { kind = 'periodic', period = '1s', work = '10ms', offset = '1ms' }\n\
+         [[domain.task]]\nname = 'c'\npriority = 25\n\
+         work = { kind = 'periodic', period = '1s', work = '3ms', offset = '2ms' }\n",
+    ));
+    // b gives way to c from 2 to 5, and goes on.
+    assert_eq!(jobs(&records), [(2, 2, 5), (0, 0, 10), (1, 1, 14)]);
+}
+
+/// On the wire 0.72 us, 100 us to the host and as much back, and 100 us of computing: nothing else
+/// costs anything, and the driver has a CPU to itself; so only tasks that are as urgent or more come
+/// in between.
+#[test]
+fn io_wakes_a_task_above_one_that_never_sleeps() {
+    let responses = |hog: u8| -> Vec<Span> {
+        let records = run(&scenario(
+            "200ms",
+            &format!(
+                "[host]\ncpus = 2\n[driver]\ndomain = 'dom0'\n[[domain]]\nname = 'dom0'\n\
+                 [[domain]]\nname = 'guest'\nkernel = {{ quantum = '5ms' }}\n\
+                 [[domain.task]]\nname = 'server'\npriority = 100\n\
+                 work = {{ kind = 'echo', each = '100us' }}\n\
+                 [[domain.task]]\nname = 'hog'\npriority = {hog}\nwork = {{ kind = 'spin' }}\n\
+                 [[client]]\nkind = 'ping'\nto = 'guest'\nevery = '7ms'\ndelay = '100us'\n"
+            ),
+        ));
+        let response = |record: &Record| match *record {
+            Record::Job { task: Some(task), released, done, .. } if task == TaskId::new(0) => {
+                Some(done - released)
+            }
+            _ => None,
+        };
+        records.iter().filter_map(response).collect()
+    };
+    let fast = Span::from_ns(2 * 100_720 + 100_000);
+    let above = responses(99);
+    assert!(above.len() >= 28 && above.iter().all(|&span| span == fast), "{above:?}");
+    let beside = responses(100);
+    let turn = Span::from_ms(5);
+    assert!(beside.iter().all(|&span| fast <= span && span <= fast + turn), "{beside:?}");
+    assert!(beside.iter().any(|&span| span > fast + turn / 2), "{beside:?}");
+    assert_eq!(responses(101), []);
+}
+
+/// What policies have heard in this test, and when.
+static HEARD: Mutex<Vec<(Time, VcpuId, Told)>> = Mutex::new(Vec::new());
+
+/// Round robin, and what it hears is written down.
+struct Listener(Box<dyn Policy>);
+
+impl Policy for Listener {
+    fn admit(&mut self, at: &Moment, vcpu: VcpuId, share: &Values) -> Result<(), AdmitError> {
+        self.0.admit(at, vcpu, share)
+    }
+
+    fn adjust(&mut self, at: &Moment, vcpu: VcpuId, share: &Values) -> Result<CpuSet, AdmitError> {
+        self.0.adjust(at, vcpu, share)
+    }
+
+    fn leave(&mut self, at: &Moment, vcpu: VcpuId) -> CpuSet {
+        self.0.leave(at, vcpu)
+    }
+
+    fn wake(&mut self, at: &Moment, vcpu: VcpuId) -> CpuSet {
+        self.0.wake(at, vcpu)
+    }
+
+    fn start(&mut self, at: &Moment, vcpu: VcpuId) -> CpuSet {
+        self.0.start(at, vcpu)
+    }
+
+    fn charge(&mut self, at: &Moment, vcpu: VcpuId, ran: Span) -> CpuSet {
+        self.0.charge(at, vcpu, ran)
+    }
+
+    fn turn_over(&mut self, at: &Moment, vcpu: VcpuId, why: TurnEnd) -> CpuSet {
+        self.0.turn_over(at, vcpu, why)
+    }
+
+    fn block(&mut self, at: &Moment, vcpu: VcpuId) -> CpuSet {
+        self.0.block(at, vcpu)
+    }
+
+    fn hear(&mut self, at: &Moment, vcpu: VcpuId, told: &Told) -> CpuSet {
+        HEARD.lock().expect("one test at a time").push((at.now(), vcpu, *told));
+        self.0.hear(at, vcpu, told)
+    }
+
+    fn pick(&self, at: &Moment, cpu: CpuId) -> Pick {
+        self.0.pick(at, cpu)
+    }
+
+    fn alarm(&self, cpu: CpuId) -> Option<Time> {
+        self.0.alarm(cpu)
+    }
+
+    fn ring_needs(&self, at: &Moment, cpu: CpuId) -> CpuSet {
+        self.0.ring_needs(at, cpu)
+    }
+
+    fn ring(&mut self, at: &Moment, cpu: CpuId) -> CpuSet {
+        self.0.ring(at, cpu)
+    }
+
+    fn account(&self, vcpu: VcpuId) -> Account {
+        self.0.account(vcpu)
+    }
+}
+
+/// What is heard in a run, by one run after the other; and its trace.
+fn heard(mut scenario: Scenario) -> (Vec<(Time, VcpuId, Told)>, Vec<Record>) {
+    static ONE: Mutex<()> = Mutex::new(());
+    let _one = ONE.lock().expect("no test has failed in a run");
+    let round_robin = find("round-robin").expect("it is there");
+    let spec = Spec {
+        build: |values, topology| {
+            let round_robin = find("round-robin").expect("it is there");
+            Box::new(Listener((round_robin.build)(values, topology)))
+        },
+        ..*round_robin
+    };
+    let values = scenario.policy.values;
+    scenario.policy = PolicyChoice { spec: Box::leak(Box::new(spec)), values };
+    HEARD.lock().expect("one run at a time").clear();
+    let records = run(&scenario);
+    (std::mem::take(&mut *HEARD.lock().expect("one run at a time")), records)
+}
+
+/// Tasks as a short text: who wants the vCPU, who waits, whom I/O has woken.
+fn short(told: &Told) -> String {
+    let Told::Tasks(tasks) = told else { return format!("{told:?}") };
+    let tasks_of = |tasks: &[Option<slackline_units::Task>]| -> String {
+        let one = |task: &slackline_units::Task| {
+            let Urgency(urgency) = task.urgency;
+            format!(" {}:{urgency}", task.id.number())
+        };
+        tasks.iter().flatten().map(one).collect()
+    };
+    let woken: String =
+        tasks.woken.iter().flatten().map(|task| format!(" {}", task.number())).collect();
+    format!("{} |{} |{woken}", tasks_of(&tasks.runnable), tasks_of(&tasks.blocked))
+}
+
+/// `hog` has the CPU from 10 to 20: the guest that wakes a task at 13 tells so when it runs again.
+#[test]
+fn a_guest_tells_what_its_tasks_do_when_it_runs() {
+    let (heard, _) = heard(scenario(
+        "27ms",
+        "[[domain]]\nname = 'guest'\ntells = true\n\
+         [[domain.task]]\npriority = 200\n\
+         work = { kind = 'periodic', period = '10ms', work = '2ms', offset = '3ms' }\n\
+         [[domain.task]]\npriority = 50\nwork = { kind = 'spin' }\n\
+         [[domain]]\nname = 'hog'\nwork = { kind = 'spin' }\n",
+    ));
+    let told: Vec<(u64, String)> =
+        heard.iter().map(|(at, _, told)| (ms(*at), short(told))).collect();
+    let expected = [
+        (0, " 1:205 | 0:55 |"),
+        (3, " 0:55 1:205 | |"),
+        (5, " 1:205 | 0:55 |"),
+        (20, " 0:55 1:205 | |"),
+        (22, " 1:205 | 0:55 |"),
+        (23, " 0:55 1:205 | |"),
+        (25, " 1:205 | 0:55 |"),
+    ];
+    let expected = expected.map(|(at, told)| (at, told.to_owned()));
+    assert_eq!(told, expected);
+}
+
+/// The guest first runs when the driver has found nothing to do, which costs it 35 us. Then as
+/// `one_packet_and_its_answer_take_what_every_part_takes` in `io.rs` has it: the packet comes at
+/// 100.72 us, the driver is dispatched (35) and takes it (10), blocks; the guest is dispatched (30)
+/// and receives it (15), and its task works for 100.
+#[test]
+fn a_driver_tells_what_waits_and_a_guest_whom_that_woke() {
+    let (heard, _) = heard(scenario(
+        "1ms",
+        "[driver]\ndomain = 'dom0'\nreceive = '10us'\nsend = '10us'\n\
+         [[domain]]\nname = 'dom0'\ndispatch = '35us'\ntells = true\n\
+         [[domain]]\nname = 'guest'\ndispatch = '30us'\ntells = true\n\
+         kernel = { receive = '15us', send = '12us' }\nwork = { kind = 'echo', each = '100us' }\n\
+         [[client]]\nkind = 'ping'\nto = 'guest'\nevery = '10ms'\ndelay = '100us'\n",
+    ));
+    let told: Vec<(u64, u32, String)> = heard
+        .iter()
+        .map(|(at, vcpu, told)| (at.ns(), vcpu.domain().number(), short(told)))
+        .collect();
+    let pending = |items: u32| {
+        let domain = slackline_units::DomId::new(1);
+        format!("{:?}", Told::Pending(Pending { domain, items }))
+    };
+    let start = 100_720;
+    let taken = start + 45_000;
+    let received = taken + 30_000;
+    let woken = received + 15_000;
+    let expected = [
+        (35_000, 1, " | 0:155 |".to_owned()),
+        (taken, 0, pending(1)),
+        (received, 0, pending(0)),
+        (woken, 1, " 0:155 | | 0".to_owned()),
+        (woken + 100_000, 1, " | 0:155 | 0".to_owned()),
+    ];
+    assert_eq!(told, expected);
+}
+
+#[test]
+fn telling_changes_nothing_for_who_does_not_listen() {
+    let guest = |tells: bool| {
+        scenario(
+            "500ms",
+            &format!(
+                "[host]\ncpus = 3\nswitch = '3us'\ntimer_lateness = 'exponential 20us'\n\
+                 [driver]\ndomain = 'dom0'\nreceive = '10us'\nsend = '10us'\nrequest = '20us'\n\
+                 [disk]\nseek = 'uniform 1ms 3ms'\n\
+                 [[domain]]\nname = 'dom0'\ntells = {tells}\n\
+                 [[domain]]\nname = 'web'\ncopies = 2\ntells = {tells}\n\
+                 kernel = {{ receive = '15us', send = '12us', noise = '30%' }}\n\
+                 [[domain.task]]\nname = 'server'\npriority = 150\n\
+                 work = {{ kind = 'web-server', each = '200us', response = '10KiB', \
+                 read = '4KiB', processes = 7 }}\n\
+                 [[domain.task]]\nname = 'hog'\nwork = {{ kind = 'spin' }}\n\
+                 [[client]]\nkind = 'httperf'\nto = 'web-0'\nrate = 200\n\
+                 [[client]]\nkind = 'ab'\nto = 'web-1'\nat_once = 10\n"
+            ),
+        )
+    };
+    let (told, with) = heard(guest(true));
+    let (nothing, without) = heard(guest(false));
+    assert!(told.len() > 1_000, "{}", told.len());
+    assert!(nothing.is_empty());
+    assert_eq!(with, without);
+    let server = with.iter().filter(
+        |record| matches!(record, Record::Job { task, .. } if *task == Some(TaskId::new(0))),
+    );
+    assert!(server.count() > 100);
+}
