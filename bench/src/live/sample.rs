@@ -1,7 +1,8 @@
 //! Whole-second errors of a limited process, sampled from outside.
 
 use anyhow::{Context, Result};
-use slackline_live::limit::{LimitError, Limited, Punctual, Sample, Sampler, Way, target};
+use slackline_live::Punctual;
+use slackline_live::limit::{LimitError, Limited, Sample, Sampler, Way, target};
 use slackline_units::{CpuShare, Span};
 
 use super::{Setting, stolen};

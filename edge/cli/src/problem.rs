@@ -5,7 +5,8 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use slackline_live::drive::LiveError;
+use slackline_live::play::LiveError;
+use slackline_live::session::SessionError;
 use slackline_metrics::StrayRecord;
 use slackline_papers::PaperError;
 use slackline_scenario::ScenarioError;
@@ -77,8 +78,8 @@ impl Problem {
             Problem::ClaimsFailed(_) => 1,
             Problem::HostCannot { .. } | Problem::Unwritable { .. } | Problem::Output(_) => 3,
             Problem::Live(LiveError::Scenario(_) | LiveError::Declined { .. }) => 2,
-            Problem::Live(LiveError::Machine(error)) if error.is_bug() => 70,
-            Problem::Live(LiveError::Panicked { .. }) | Problem::Bug { .. } => 70,
+            Problem::Live(error) if error.is_bug() => 70,
+            Problem::Bug { .. } => 70,
             Problem::Live(_) => 3,
             Problem::Interrupted => 130,
             _ => 2,
@@ -90,7 +91,9 @@ impl Problem {
         matches!(
             self,
             Problem::HostCannot { .. }
-                | Problem::Live(LiveError::NoRealTime { .. } | LiveError::NoLockedMemory { .. })
+                | Problem::Live(LiveError::Session(
+                    SessionError::NoRealTime { .. } | SessionError::NoLockedMemory { .. }
+                ))
         )
     }
 

@@ -8,9 +8,9 @@ use std::process::Command;
 
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use slackline_live::Losses;
-use slackline_live::cast::{LoadOrder, Part};
-use slackline_live::drive::{self, Finished, Options};
 use slackline_live::fence::KeeperCommand;
+use slackline_live::load_order::{LoadOrder, Part};
+use slackline_live::play::{self, Finished, Options};
 use slackline_live::sys::online_cpus;
 use slackline_live::topology;
 use slackline_metrics::Summary;
@@ -100,7 +100,7 @@ pub(crate) fn live(
     scenario.admit().map_err(|error| Problem::of_sim(file, scenario, error.into()))?;
     let cpus = choose_cpus(scenario.host.cpus, cpus)?;
     let levels = topology::of(&cpus).levels();
-    let header = header::of_live(scenario, drive::knowledge(), levels);
+    let header = header::of_live(scenario, slackline_live::session::knowledge(), levels);
     let (files, wanted) = Files::begin(keeping)?;
     // It tells how far it is by itself.
     let mut quietly = |_| ();
@@ -121,7 +121,7 @@ pub(crate) fn live(
     if scenario.io.is_some() {
         terminal::tell(ONLY_SIMULATED);
     }
-    let outcome = drive::run(scenario, options, &mut outputs);
+    let outcome = play::run(scenario, options, &mut outputs);
     let outcome = outcome.map_err(|error| Problem::of_live(file, error))?;
     Ok(Live { numbers: files.keep(outputs.finish())?, outcome })
 }

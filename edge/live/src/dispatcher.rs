@@ -1,6 +1,7 @@
 //! A thread on each managed CPU, more urgent than everything there: it sleeps until its CPU needs
 //! it, looks, and sleeps again.
 
+use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, mpsc};
 use std::thread::JoinHandle;
@@ -8,8 +9,7 @@ use std::thread::JoinHandle;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use slackline_units::{CpuId, CpuSet, Span};
 
-use crate::drive::LiveError;
-use crate::machine::LiveHost;
+use crate::machine::{LiveHost, MachineError};
 use crate::sys::{
     Scheduling, SchedulingOf, own_tid, set_affinity, set_scheduling, thread_cpu_time,
 };
@@ -21,17 +21,30 @@ const NAP: Span = Span::from_ms(20);
 /// What looks cost is told after so many.
 const LOOKS: u64 = 64;
 
+/// Why a CPU is not looked after, or no longer.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum DispatcherError {
+    #[error("cannot schedule in real time here: {source}")]
+    NoRealTime { source: io::Error },
+    #[error("cannot set up a dispatcher: {source}")]
+    NotStarted { source: io::Error },
+    #[error(transparent)]
+    Machine(#[from] MachineError),
+    #[error("the dispatcher of {cpu} panicked")]
+    Panicked { cpu: CpuId },
+}
+
 /// Makes the calling thread real-time.
-pub(crate) fn become_real_time(priority: FifoPriority) -> Result<(), LiveError> {
+fn become_real_time(priority: FifoPriority) -> Result<(), DispatcherError> {
     let class = Scheduling::Fifo { priority: u32::from(priority.number()) };
     let wanted = SchedulingOf { class, reset_on_fork: true };
-    set_scheduling(own_tid(), &wanted).map_err(|source| LiveError::NoRealTime { source })
+    set_scheduling(own_tid(), &wanted).map_err(|source| DispatcherError::NoRealTime { source })
 }
 
 /// A thread that looks after one CPU.
 pub(crate) struct Dispatcher {
     cpu: CpuId,
-    thread: JoinHandle<Result<(), LiveError>>,
+    thread: JoinHandle<Result<(), DispatcherError>>,
     poke: OwnedFd,
 }
 
@@ -41,11 +54,11 @@ impl Dispatcher {
         real: CpuId,
         machine: Arc<LiveHost>,
         watched: Option<OwnedFd>,
-    ) -> Result<Dispatcher, LiveError> {
-        let no_dispatcher = |source| LiveError::NoDispatcher { source };
+    ) -> Result<Dispatcher, DispatcherError> {
+        let not_started = |source| DispatcherError::NotStarted { source };
         let poke = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
-            .map_err(|errno| no_dispatcher(errno.into()))?;
-        let poked = poke.try_clone().map_err(no_dispatcher)?;
+            .map_err(|errno| not_started(errno.into()))?;
+        let poked = poke.try_clone().map_err(not_started)?;
         let (ready, is_ready) = mpsc::channel();
         let body = move || {
             let result = prepare(real).and_then(|()| {
@@ -60,7 +73,7 @@ impl Dispatcher {
             result
         };
         let thread = std::thread::Builder::new().name(format!("dispatcher {cpu}"));
-        let thread = thread.spawn(body).map_err(no_dispatcher)?;
+        let thread = thread.spawn(body).map_err(not_started)?;
         // If it could not get ready, joining it says why.
         let _ = is_ready.recv();
         Ok(Dispatcher { cpu, thread, poke })
@@ -68,9 +81,10 @@ impl Dispatcher {
 }
 
 /// Makes this thread a dispatcher: more urgent than everything, and only then bound to its CPU.
-fn prepare(real: CpuId) -> Result<(), LiveError> {
+fn prepare(real: CpuId) -> Result<(), DispatcherError> {
     become_real_time(FifoPriority::DISPATCHER)?;
-    set_affinity(own_tid(), &CpuSet::one(real)).map_err(|source| LiveError::NoDispatcher { source })
+    set_affinity(own_tid(), &CpuSet::one(real))
+        .map_err(|source| DispatcherError::NotStarted { source })
 }
 
 /// The loop of a dispatcher.
@@ -79,14 +93,14 @@ fn dispatch(
     machine: &LiveHost,
     poked: &OwnedFd,
     watched: Option<&OwnedFd>,
-) -> Result<(), LiveError> {
-    let no_dispatcher = |source| LiveError::NoDispatcher { source };
-    let mut counted = thread_cpu_time(own_tid()).map_err(no_dispatcher)?;
+) -> Result<(), DispatcherError> {
+    let not_started = |source| DispatcherError::NotStarted { source };
+    let mut counted = thread_cpu_time(own_tid()).map_err(not_started)?;
     let mut looks = 0;
     loop {
         if looks == LOOKS {
             looks = 0;
-            let used = thread_cpu_time(own_tid()).map_err(no_dispatcher)?;
+            let used = thread_cpu_time(own_tid()).map_err(not_started)?;
             let look = (used - std::mem::replace(&mut counted, used)) / LOOKS;
             machine.costs(cpu, look);
         }
@@ -102,7 +116,7 @@ fn dispatch(
             let _ = rustix::io::read(poked, &mut [0_u8; 8]);
         }
     }
-    let used = thread_cpu_time(own_tid()).map_err(no_dispatcher)?;
+    let used = thread_cpu_time(own_tid()).map_err(not_started)?;
     machine.overhead(cpu, used);
     Ok(())
 }
@@ -117,13 +131,13 @@ pub(crate) fn poke(dispatchers: &[Dispatcher]) {
 pub(crate) fn stop_dispatchers(
     dispatchers: Vec<Dispatcher>,
     machine: &LiveHost,
-) -> Result<(), LiveError> {
+) -> Result<(), DispatcherError> {
     poke(&dispatchers);
     let mut result = Ok(());
     for dispatcher in dispatchers {
         let cpu = dispatcher.cpu;
         let joined = dispatcher.thread.join();
-        let joined = joined.unwrap_or(Err(LiveError::Panicked { cpu }));
+        let joined = joined.unwrap_or(Err(DispatcherError::Panicked { cpu }));
         result = result.and(joined);
     }
     debug_assert!(machine.is_over());

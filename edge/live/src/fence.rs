@@ -43,7 +43,7 @@ pub use link::{KeeperCommand, KeeperError};
 use crate::cgroup::{CgroupError, Controller, Place};
 use crate::sys::{Tid, get_affinity, get_scheduling};
 use crate::thread::{Stat, ThreadError, ThreadRef};
-use crate::way::Hold;
+use crate::way::{Hold, freezer};
 use entry::{Entry, Way, Who};
 use held::Brake;
 use link::{Keeper, Kept, journal_if};
@@ -174,22 +174,56 @@ impl Fence {
     /// cannot be told. The thread is as it was.
     pub fn hold(&mut self, thread: &ThreadRef, hold: Hold) -> Result<Held, FenceError> {
         self.refuse(thread, hold)?;
-        match hold {
-            Hold::Nothing => self.hold_by(thread, Way::Nothing),
-            Hold::Process => self.hold_by(thread, Way::Process),
-            Hold::Thread => {
-                let mut places = Place::find(thread, Controller::Freezer)?.into_iter().peekable();
-                loop {
-                    // A thread that could be found has at least one place.
-                    let place = places.next().ok_or(CgroupError::NotMounted {
-                        version: crate::cgroup::Version::V1,
-                        controller: Controller::Freezer,
-                    })?;
-                    match self.hold_by(thread, Way::Thread(place)) {
-                        Err(FenceError::Group(_)) if places.peek().is_some() => {}
-                        result => return result,
-                    }
+        first_that_works(ways(thread, hold)?, |way| self.hold_by(thread, way))
+    }
+
+    /// Prepares one that is held by [`Hold::Nothing`] to be kept from running, in this way, once
+    /// the keeper knows that it may be. One that can be kept from running already stays as it is.
+    ///
+    /// # Errors
+    /// When it cannot be held in this way, or the keeper cannot be told. It is held as it was.
+    pub fn add_stop(&mut self, tid: Tid, hold: Hold) -> Result<(), FenceError> {
+        let Some((entry, held)) = self.held.get(&tid) else { return Ok(()) };
+        if entry.way != Way::Nothing {
+            return Ok(());
+        }
+        let thread = held.thread().clone();
+        self.refuse_stop(&thread, hold)?;
+        first_that_works(ways(&thread, hold)?, |way| self.set_way(tid, way))
+    }
+
+    /// One that was prepared by [`Fence::add_stop`], and runs, is held by [`Hold::Nothing`] again:
+    /// whoever stops it from now on is somebody else, and it stays stopped when it is given back.
+    ///
+    /// # Errors
+    /// When its group cannot be dissolved, or the keeper cannot be told. It is held as it was.
+    pub fn drop_stop(&mut self, tid: Tid) -> Result<(), FenceError> {
+        let Some((entry, _)) = self.held.get(&tid) else { return Ok(()) };
+        if let Way::Thread(place) = &entry.way {
+            freezer::clear(place)?;
+        }
+        self.set_way(tid, Way::Nothing)
+    }
+
+    /// The keeper knows first; what cannot be prepared then it is told to forget.
+    fn set_way(&mut self, tid: Tid, way: Way) -> Result<(), FenceError> {
+        let Some((entry, held)) = self.held.get(&tid) else { return Ok(()) };
+        let (before, held) = (entry.clone(), held.clone());
+        let entry = Entry { way, ..before.clone() };
+        let kept = self.keeper.tell(&entry.to_line())?;
+        self.note(kept);
+        match Brake::for_entry(held.thread(), &entry) {
+            Ok(brake) => {
+                held.set_brake(brake);
+                self.held.insert(tid, (entry, held));
+                Ok(())
+            }
+            Err(error) => {
+                // If this is not heard, the keeper gives back more than was done: harmless.
+                if let Ok(kept) = self.keeper.tell(&before.to_line()) {
+                    self.note(kept);
                 }
+                Err(error.into())
             }
         }
     }
@@ -256,7 +290,7 @@ impl Fence {
     }
 
     fn refuse(&self, thread: &ThreadRef, hold: Hold) -> Result<(), FenceError> {
-        let (pid, tid) = (thread.pid(), thread.tid());
+        let tid = thread.tid();
         if self.held.contains_key(&tid) {
             return Err(FenceError::HeldAlready { tid });
         }
@@ -264,6 +298,11 @@ impl Fence {
         if let Some(owner) = journal::holder_of(&self.command.state_directory, self.owner, who) {
             return Err(FenceError::HeldElsewhere { tid, owner });
         }
+        self.refuse_stop(thread, hold)
+    }
+
+    fn refuse_stop(&self, thread: &ThreadRef, hold: Hold) -> Result<(), FenceError> {
+        let (pid, tid) = (thread.pid(), thread.tid());
         let stopping =
             |(entry, _): &(Entry, Held)| entry.process.id == pid && entry.way == Way::Process;
         if hold == Hold::Process && self.held.values().any(stopping) {
@@ -319,6 +358,36 @@ impl Drop for Fence {
         let _ = self.release_all();
         self.keeper.end();
     }
+}
+
+/// How a thread can be held, best first.
+fn ways(thread: &ThreadRef, hold: Hold) -> Result<Vec<Way>, CgroupError> {
+    Ok(match hold {
+        Hold::Nothing => vec![Way::Nothing],
+        Hold::Process => vec![Way::Process],
+        Hold::Thread => {
+            let places = Place::find(thread, Controller::Freezer)?;
+            places.into_iter().map(Way::Thread).collect()
+        }
+    })
+}
+
+/// Tries one way after the other where there can be no group.
+fn first_that_works<T>(
+    ways: Vec<Way>,
+    mut hold: impl FnMut(Way) -> Result<T, FenceError>,
+) -> Result<T, FenceError> {
+    let mut result = Err(FenceError::Group(CgroupError::NotMounted {
+        version: crate::cgroup::Version::V1,
+        controller: Controller::Freezer,
+    }));
+    for way in ways {
+        result = hold(way);
+        if !matches!(result, Err(FenceError::Group(_))) {
+            break;
+        }
+    }
+    result
 }
 
 fn ourselves() -> io::Result<Who> {

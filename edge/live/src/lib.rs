@@ -1,22 +1,25 @@
 //! A stock Linux host as a machine: facts from the kernel, orders to the kernel, and a fence that
 //! gives everything back.
 //!
-//! [`drive::run`] runs a scenario. Below it: [`cast`] starts and finds who is scheduled, `machine`
-//! stands between the host and the kernel, [`watch`] tells what threads do, [`way`] makes them do
-//! it, [`fence`] undoes it. [`sys`] holds all that is unsafe.
+//! A [`session`] is the live host without a scenario; [`play::run`] plays a scenario in one, and
+//! [`limit`] limits a process by one. Below it: `machine` stands between the host and the kernel,
+//! [`watch`] tells what threads do, [`way`] makes them do it, [`fence`] undoes it. [`sys`] holds all that is unsafe.
 
 mod alarm_clock;
-pub mod cast;
 pub mod cgroup;
 mod dispatcher;
 pub mod doctor;
-pub mod drive;
 mod fair_server;
 pub mod fence;
 pub mod limit;
+pub mod load_order;
 mod machine;
 mod outside;
 mod pcpu;
+pub mod play;
+pub mod processes;
+mod punctual;
+pub mod session;
 pub mod sys;
 mod teller;
 pub mod thread;
@@ -29,3 +32,5 @@ pub mod way;
 
 pub use machine::MachineError;
 pub use outside::Losses;
+pub use punctual::Punctual;
+pub use vcpu_threads::Unreadable;

@@ -18,11 +18,11 @@ use slackline_units::{CpuId, CpuShare, Reservation, Span};
 use thiserror::Error;
 
 pub use command::CommandLine;
-pub use sample::{Punctual, Sample, SampleError, Sampler};
+pub use sample::{Sample, SampleError, Sampler};
 
 use crate::cgroup::{CgroupError, Version};
-use crate::drive::LiveError;
 use crate::fence::{Fence, FenceError, GiveBackError, KeeperCommand};
+use crate::session::{RequestError, SessionError};
 use crate::sys::Tid;
 use crate::thread::{ThreadError, ThreadRef};
 use crate::way::ActError;
@@ -176,7 +176,10 @@ pub enum LimitError {
     },
     /// Slackline's own dispatcher does not run, or no longer.
     #[error(transparent)]
-    Live(#[from] Box<LiveError>),
+    Session(#[from] SessionError),
+    /// It does not take the process.
+    #[error(transparent)]
+    NotJoined(RequestError),
 }
 
 fn cause_of(error: &dyn std::error::Error) -> String {
@@ -215,7 +218,8 @@ impl LimitError {
             }
             LimitError::NotStarted { .. } => Some("is it installed, and in PATH?".into()),
             LimitError::Ended { .. } => Some("try the command by itself".into()),
-            LimitError::Live(error) => error.hint(),
+            LimitError::Session(error) => error.hint(),
+            LimitError::NotJoined(error) => error.hint(),
             LimitError::NotGivenBack { .. } => Some("`slackline doctor --free` tries again".into()),
             LimitError::Thread(_)
             | LimitError::Fence(_)
@@ -268,7 +272,7 @@ impl Limited {
     ) -> Result<Limited, LimitError> {
         let process = Tid::new(pid).ok_or_else(|| gone(pid))?;
         Ok(Limited(match way {
-            Way::Slackline(cpu) => Kind::Slackline(own::apply(*cpu, pid, target, keeper)?),
+            Way::Slackline(cpu) => Kind::Slackline(own::apply(*cpu, process, target, keeper)?),
             _ => {
                 let thread = ThreadRef::open(process, process)?;
                 let mut fence = Fence::start(keeper)?;
@@ -305,16 +309,18 @@ impl Limited {
     ///
     /// # Errors
     /// What could not be given back, or why the limit had ended before.
-    pub fn end(mut self) -> Result<(), LimitError> {
-        let fence = match &mut self.0 {
-            Kind::Slackline(running) => return running.end(),
-            Kind::Kernel { fence } => fence,
-            Kind::Command(running) => {
-                running.end();
-                &mut running.fence
-            }
+    pub fn end(self) -> Result<(), LimitError> {
+        let release = |fence: &mut Fence| {
+            fence.release_all().map_err(|errors| LimitError::NotGivenBack { errors })
         };
-        fence.release_all().map_err(|errors| LimitError::NotGivenBack { errors })
+        match self.0 {
+            Kind::Slackline(running) => running.end(),
+            Kind::Kernel { mut fence } => release(&mut fence),
+            Kind::Command(mut running) => {
+                running.end();
+                release(&mut running.fence)
+            }
+        }
     }
 }
 

@@ -9,16 +9,15 @@ mod decider;
 mod enact;
 mod pause;
 
-use std::io;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use slackline_host::policy::{AdmitError, Spec, Values};
 use slackline_host::{Broken, Fault, Terms};
-use slackline_trace::{Entry, Named, Record};
+use slackline_trace::{Entry, Named};
 use slackline_units::{CpuId, CpuSet, Span, Time, VcpuId};
 
 use crate::sys::Tid;
-use crate::vcpu_threads::VcpuThreads;
+use crate::vcpu_threads::{Unreadable, VcpuThreads};
 use crate::watch::perf::{PerfWatch, WatchError};
 use crate::way::ActError;
 
@@ -45,13 +44,8 @@ pub enum MachineError {
     #[error(transparent)]
     Watch(#[from] WatchError),
     /// CPU time or state can no longer be read.
-    #[error("cannot read the CPU time or the state of thread {tid}")]
-    Unreadable {
-        /// Whose.
-        tid: Tid,
-        /// What the kernel said.
-        source: io::Error,
-    },
+    #[error(transparent)]
+    Unreadable(#[from] Unreadable),
 }
 
 impl MachineError {
@@ -101,11 +95,6 @@ impl LiveHost {
         self.decider().take_records(into);
     }
 
-    /// Adds a record of the machine itself.
-    pub(crate) fn record(&self, record: &Record) {
-        self.decider().record(record);
-    }
-
     /// What people call a vCPU that is about to join.
     pub(crate) fn named(&self, named: &Named) {
         self.decider().named(named);
@@ -143,19 +132,16 @@ impl LiveHost {
     }
 
     /// Whether a vCPU, which can be kept from running, gets what it is promised and no more.
-    #[allow(dead_code)] // The session is about to.
     pub(crate) fn set_exact(&self, vcpu: VcpuId, is_exact: bool) {
         self.decider().set_exact(vcpu, is_exact);
     }
 
     /// A vCPU, which can be kept from running, does not run until it is resumed.
-    #[allow(dead_code)] // The session is about to.
     pub(crate) fn pause(&self, vcpu: VcpuId, due: Time) -> Result<(), NotDone> {
         self.decider().pause(vcpu, due)
     }
 
     /// A vCPU that is paused goes on.
-    #[allow(dead_code)] // The session is about to.
     pub(crate) fn resume(&self, vcpu: VcpuId, due: Time) -> Result<(), NotDone> {
         self.decider().resume(vcpu, due)
     }
@@ -215,6 +201,12 @@ pub(crate) enum NotDone {
     /// The machine cannot go on.
     #[error(transparent)]
     Machine(#[from] MachineError),
+}
+
+impl From<Unreadable> for NotDone {
+    fn from(error: Unreadable) -> NotDone {
+        NotDone::Machine(error.into())
+    }
 }
 
 impl From<Box<Fault>> for NotDone {

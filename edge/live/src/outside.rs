@@ -5,14 +5,14 @@
 use std::process::{Child, Stdio};
 
 use slackline_load::client::port_for;
-use slackline_load::system::Callers;
 use slackline_load::{Note, Ports};
-use slackline_scenario::io::{Client, ClientKind, DeviceStep, Way};
-use slackline_scenario::{Domain, Scenario, Step};
+use slackline_scenario::io::{Client, ClientKind, DeviceStep};
+use slackline_scenario::{Scenario, Step};
 use slackline_trace::Record;
 use slackline_units::{CpuId, CpuSet, Time, VcpuId};
 
-use crate::cast::{CastError, LoadCommand, LoadOrder, Part};
+use crate::load_order::{LoadCommand, LoadOrder, Part};
+use crate::processes::ProcessError;
 use crate::sys::{Tid, die_with_us, get_affinity, online_cpus, own_tid, set_affinity};
 use crate::teller::{self, Teller};
 
@@ -63,7 +63,7 @@ impl Outside {
         &mut self,
         scenario: &Scenario,
         load: LoadCommand<'_>,
-    ) -> Result<Option<u16>, CastError> {
+    ) -> Result<Option<u16>, ProcessError> {
         let steps = scenario.domains.iter().filter(|domain| domain.live.is_none());
         let steps = steps.filter_map(|domain| domain.system.as_ref());
         let tasks = steps.flat_map(|system| &system.tasks);
@@ -86,7 +86,7 @@ impl Outside {
         ports: &[Ports],
         origin: Time,
         load: LoadCommand<'_>,
-    ) -> Result<(), CastError> {
+    ) -> Result<(), ProcessError> {
         let clients = scenario.io.as_ref().map_or(&[][..], |io| &io.clients);
         for (number, client) in clients.iter().enumerate() {
             let domain = &scenario.domains[client.to];
@@ -108,12 +108,12 @@ impl Outside {
         load: LoadCommand<'_>,
         name: String,
         vcpu: VcpuId,
-    ) -> Result<Outsider, CastError> {
+    ) -> Result<Outsider, ProcessError> {
         let mut command = load(order);
         let program = command.get_program().to_string_lossy().into_owned();
         command.stdin(Stdio::null()).stdout(Stdio::piped());
         die_with_us(&mut command);
-        let cannot = |source| CastError::NotStarted { program, source };
+        let cannot = |source| ProcessError::NotStarted { program, source };
         let mut child = command.spawn().map_err(cannot)?;
         let tid = i32::try_from(child.id()).ok().and_then(Tid::new);
         if let (Some(cpus), Some(tid)) = (&self.cpus, tid) {
@@ -165,12 +165,12 @@ impl Outside {
 }
 
 impl Outsider {
-    fn not_ready(&mut self) -> CastError {
+    fn not_ready(&mut self) -> ProcessError {
         let how = match self.child.try_wait() {
             Ok(Some(status)) => status.to_string(),
             _ => "it was not ready in time".into(),
         };
-        CastError::EndedAtOnce { program: self.name.clone(), how }
+        ProcessError::EndedAtOnce { program: self.name.clone(), how }
     }
 }
 
@@ -189,20 +189,4 @@ fn kind(client: &Client) -> &'static str {
         ClientKind::Ping { .. } => "ping",
         ClientKind::Stream { .. } => "ttcp",
     }
-}
-
-/// Who talks to a domain.
-pub(crate) fn callers(scenario: &Scenario, domain: &Domain) -> Callers {
-    let mut callers = Callers::default();
-    for client in scenario.io.iter().flat_map(|io| &io.clients) {
-        if scenario.domains[client.to].id != domain.id {
-            continue;
-        }
-        match client.kind {
-            ClientKind::Stream { way: Way::In, .. } => callers.inward = true,
-            ClientKind::Stream { way: Way::Out, .. } => callers.outward = true,
-            _ => callers.requests = true,
-        }
-    }
-    callers
 }

@@ -203,6 +203,18 @@ impl ThreadRef {
 }
 
 impl ThreadError {
+    /// What to do about it.
+    #[must_use]
+    pub const fn hint(&self) -> &'static str {
+        match self {
+            ThreadError::Gone { .. } => "is it still running? `ps -p` tells",
+            ThreadError::Kernel { .. } | ThreadError::Init | ThreadError::Ourselves { .. } => {
+                "name a process that the machine does not live on"
+            }
+            ThreadError::NotPermitted { .. } | ThreadError::Unreadable { .. } => "run as root",
+        }
+    }
+
     fn of(pid: Tid, tid: Tid, source: io::Error) -> ThreadError {
         if means_gone(&source) {
             ThreadError::Gone { pid, tid }

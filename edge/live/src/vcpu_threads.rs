@@ -1,10 +1,11 @@
 //! What is scheduled as one vCPU: the threads of it, and what each has used.
 
+use std::io;
+
 use slackline_units::{CpuSet, Span, Time, VcpuId};
 
 use crate::fence::Held;
-use crate::machine::MachineError;
-use crate::sys::ThreadClock;
+use crate::sys::{ThreadClock, Tid};
 use crate::thread::Stat;
 use crate::way::{ActError, FifoPriority};
 
@@ -48,7 +49,6 @@ impl VcpuThreads {
 
     /// Keeps it from running, all its threads at once: each takes the signal before its next
     /// instruction, whichever of them gets to run first.
-    #[allow(dead_code)] // The session is about to.
     pub(crate) fn stop(&self) -> Result<(), ActError> {
         let Some((first, others)) = self.members.split_first() else { return Ok(()) };
         first.held.hold_back()?;
@@ -61,6 +61,16 @@ impl VcpuThreads {
         }
         Ok(())
     }
+}
+
+/// CPU time or state that can no longer be read.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot read the CPU time or the state of thread {tid}")]
+pub struct Unreadable {
+    /// Whose.
+    pub tid: Tid,
+    /// What the kernel said.
+    pub source: io::Error,
 }
 
 /// One thread of a subject.
@@ -80,22 +90,22 @@ pub(crate) struct Member {
 
 impl Member {
     /// What it has used since this was last asked. A thread that has ended uses nothing any more.
-    pub(crate) fn more(&mut self) -> Result<Span, MachineError> {
+    pub(crate) fn more(&mut self) -> Result<Span, Unreadable> {
         let tid = self.held.thread().tid();
         match self.clock.read() {
             Ok(now) => Ok(now.left_after(std::mem::replace(&mut self.used, now))),
             Err(_) if self.held.thread().is_gone().unwrap_or(false) => Ok(Span::ZERO),
-            Err(source) => Err(MachineError::Unreadable { tid, source }),
+            Err(source) => Err(Unreadable { tid, source }),
         }
     }
 
     /// Whether it has work now. A thread that has ended has none.
-    pub(crate) fn is_runnable(&self) -> Result<bool, MachineError> {
+    pub(crate) fn is_runnable(&self) -> Result<bool, Unreadable> {
         let thread = self.held.thread();
         match Stat::of(thread.pid(), thread.tid()) {
             Ok(stat) => Ok(stat.runnable()),
             Err(_) if thread.is_gone().unwrap_or(false) => Ok(false),
-            Err(source) => Err(MachineError::Unreadable { tid: thread.tid(), source }),
+            Err(source) => Err(Unreadable { tid: thread.tid(), source }),
         }
     }
 }

@@ -261,7 +261,7 @@ fn of_limit(error: LimitError) -> Problem {
     let hint = error.hint();
     match error {
         LimitError::BadCommand { .. } => Problem::BadOption { message: error.to_string(), hint },
-        LimitError::Live(error) => Problem::of_live(std::path::Path::new("alert"), *error),
+        LimitError::Session(error) => Problem::Live(error.into()),
         error => Problem::HostCannot { message: error.to_string(), hint },
     }
 }

@@ -119,7 +119,6 @@ impl Held {
     ///
     /// # Errors
     /// When it has exited or was given back, or the kernel refuses.
-    #[allow(dead_code)] // The session is about to.
     pub(crate) fn stop_as_well(&self) -> Result<(), ActError> {
         let _held = self.grip()?;
         Stop::as_well(&self.0.thread)
@@ -156,6 +155,11 @@ impl Held {
             Brake::Process(stop) => stop.go(),
             Brake::Thread(freezer) => freezer.thaw(),
         }
+    }
+
+    /// From now on this is how it is kept from running. It must not be kept from it now.
+    pub(super) fn set_brake(&self, brake: Brake) {
+        self.lock().brake = brake;
     }
 
     fn grip(&self) -> Result<MutexGuard<'_, Grip>, ActError> {

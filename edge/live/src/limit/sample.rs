@@ -12,12 +12,8 @@ use std::time::Duration;
 use slackline_units::{Span, Time};
 use thiserror::Error;
 
-use crate::sys::{
-    Scheduling, SchedulingOf, TaskClock, ThreadClock, Tid, get_scheduling, monotonic, own_tid,
-    process_cpu_time, set_scheduling,
-};
+use crate::sys::{TaskClock, ThreadClock, Tid, monotonic, process_cpu_time};
 use crate::thread::{ThreadError, threads_of};
-use crate::way::FifoPriority;
 
 /// Why a process cannot be measured, or no longer.
 #[derive(Debug, Error)]
@@ -158,36 +154,6 @@ impl Sampler {
             Clocks::One(_, Some(clock)) => clock.read().map(Some),
             Clocks::One(_, None) | Clocks::Process => Ok(None),
         }
-    }
-}
-
-/// The calling thread in real time, below the dispatchers and above whatever they run: so that its
-/// samples are taken when they are due, on a busy machine too. Dropping it makes the thread again
-/// what it was.
-#[derive(Debug)]
-pub struct Punctual {
-    tid: Tid,
-    before: SchedulingOf,
-}
-
-impl Punctual {
-    /// From now on.
-    ///
-    /// # Errors
-    /// When the kernel refuses, as it does to ordinary users.
-    pub fn begin() -> io::Result<Punctual> {
-        let tid = own_tid();
-        let before = get_scheduling(tid)?;
-        let class = Scheduling::Fifo { priority: FifoPriority::KEEPER.number().into() };
-        set_scheduling(tid, &SchedulingOf { class, reset_on_fork: true })?;
-        Ok(Punctual { tid, before })
-    }
-}
-
-impl Drop for Punctual {
-    fn drop(&mut self) {
-        // A thread may always become less urgent.
-        let _ = set_scheduling(self.tid, &self.before);
     }
 }
 

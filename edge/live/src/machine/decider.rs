@@ -95,11 +95,6 @@ impl Decider {
         std::mem::swap(&mut self.records, into);
     }
 
-    /// Adds a record of the machine itself.
-    pub(crate) fn record(&mut self, record: &Record) {
-        self.records.record(record);
-    }
-
     /// What people call a vCPU that is about to join.
     pub(crate) fn named(&mut self, named: &Named) {
         self.records.named(named);

@@ -9,7 +9,6 @@ use super::{MachineError, NotDone};
 
 impl Decider {
     /// Whether a vCPU gets what it is promised and no more.
-    #[allow(dead_code)] // The session is about to.
     pub(crate) fn set_exact(&mut self, vcpu: VcpuId, is_exact: bool) {
         if let Some(subject) = self.subjects.get_mut(vcpu.slot()).and_then(Option::as_mut) {
             subject.exact = is_exact;
@@ -18,7 +17,6 @@ impl Decider {
 
     /// A vCPU does not run until it is resumed. It is stopped before the host hears of it: what it
     /// uses until it stops is still its own.
-    #[allow(dead_code)] // The session is about to.
     pub(crate) fn pause(&mut self, vcpu: VcpuId, due: Time) -> Result<(), NotDone> {
         self.observe()?;
         let slot = vcpu.slot();
@@ -41,7 +39,6 @@ impl Decider {
 
     /// A vCPU that is paused goes on where it was. One that had work is let go when it is its turn;
     /// of one that slept is not known what woke it since, until it is let go.
-    #[allow(dead_code)] // The session is about to.
     pub(crate) fn resume(&mut self, vcpu: VcpuId, due: Time) -> Result<(), NotDone> {
         self.observe()?;
         let slot = vcpu.slot();

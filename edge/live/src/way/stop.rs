@@ -44,7 +44,6 @@ impl Stop {
     ///
     /// # Errors
     /// When that thread has exited, or the kernel refuses.
-    #[allow(dead_code)] // The session is about to.
     pub(crate) fn as_well(thread: &ThreadRef) -> Result<(), ActError> {
         let sent = thread.descriptor().signal(Signal::STOP);
         sent.map_err(|source| ActError::new(thread.tid(), Act::Stop, source))

@@ -1,5 +1,5 @@
-//! Who is scheduled: starts the programs of a scenario, finds the threads, and ends what it
-//! started.
+//! The processes whose threads are scheduled: starts the programs of a scenario, finds the threads,
+//! and ends what it started.
 
 use std::io::{self, Read};
 use std::os::unix::process::ExitStatusExt;
@@ -8,75 +8,21 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use slackline_load::Ports;
-use slackline_load::system::Callers;
-use slackline_scenario::io::Client;
-use slackline_scenario::{Domain, LiveSubject, Program, Scenario, System, Threads};
+use slackline_scenario::{Domain, LiveSubject, Scenario, Threads};
 use slackline_trace::Record;
-use slackline_units::{DomId, Time, VcpuId};
+use slackline_units::{Time, VcpuId};
 use thiserror::Error;
 
-use crate::fence::{Fence, FenceError};
-use crate::outside;
-use crate::sys::{ThreadClock, Tid, die_with_us};
+use crate::load_order::{LoadCommand, LoadOrder, Part, callers};
+use crate::session::Who;
+use crate::sys::{Tid, die_with_us};
 use crate::teller::{Teller, is_readable, record};
-use crate::thread::{ThreadError, ThreadRef, threads_of};
-use crate::vcpu_threads::{Member, VcpuThreads};
+use crate::thread::{ThreadError, ThreadRef};
 use crate::vcpus::{self, FindError};
-use crate::way::Hold;
 
-/// What a load process is to do.
-#[derive(Debug)]
-pub struct LoadOrder<'a> {
-    /// Which part it plays.
-    pub part: Part<'a>,
-    /// The seed of the run.
-    pub seed: u64,
-    /// When it begins, on the monotonic clock.
-    pub start: Time,
-}
-
-/// A part that a load process plays.
-#[derive(Debug)]
-pub enum Part<'a> {
-    /// A vCPU with a program.
-    Program {
-        /// The steps.
-        program: &'a Program,
-        /// Whose draws it makes.
-        vcpu: VcpuId,
-    },
-    /// A domain with tasks that need devices.
-    System {
-        /// The tasks.
-        system: &'a System,
-        /// Whose draws they make.
-        domain: DomId,
-        /// Who talks to it.
-        from: Callers,
-        /// The port of the server that it asks for files, if it does.
-        files: Option<u16>,
-    },
-    /// Somebody outside.
-    Client {
-        /// What it does.
-        client: &'a Client,
-        /// Its number, which says what it draws.
-        number: usize,
-        /// The port that it talks to.
-        port: u16,
-        /// When it begins, in the time of the run.
-        begins: Time,
-    },
-    /// The server outside that tasks ask for files.
-    Files,
-}
-
-/// Makes the command of a load process, which writes what it has to tell on its standard output.
-pub type LoadCommand<'a> = &'a dyn Fn(&LoadOrder<'_>) -> Command;
-
-/// Why a domain cannot be scheduled here.
+/// Why a domain has no threads to be scheduled.
 #[derive(Debug, Error)]
-pub enum CastError {
+pub enum ProcessError {
     /// A program could not be started.
     #[error("cannot start `{program}`: {source}")]
     NotStarted {
@@ -117,53 +63,22 @@ pub enum CastError {
     /// A thread is gone or not ours to touch.
     #[error(transparent)]
     Thread(#[from] ThreadError),
-    /// A thread cannot be held.
-    #[error(transparent)]
-    Fence(#[from] FenceError),
-    /// What a thread has used cannot be read.
-    #[error("cannot read the CPU time of thread {tid}: {source}")]
-    Unreadable {
-        /// Whose.
-        tid: Tid,
-        /// What the kernel said.
-        source: io::Error,
-    },
 }
 
-impl CastError {
+impl ProcessError {
     /// What to do about it.
     #[must_use]
     pub fn hint(&self) -> Option<String> {
         match self {
-            CastError::NotStarted { .. } => Some("is it installed, and in PATH?".into()),
-            CastError::EndedAtOnce { .. } => Some("try the command by itself".into()),
-            CastError::WrongCount { found, .. } => Some(format!("write vcpus = {found}")),
-            CastError::OneProcess { .. } => {
+            ProcessError::NotStarted { .. } => Some("is it installed, and in PATH?".into()),
+            ProcessError::EndedAtOnce { .. } => Some("try the command by itself".into()),
+            ProcessError::WrongCount { found, .. } => Some(format!("write vcpus = {found}")),
+            ProcessError::OneProcess { .. } => {
                 Some("write vcpus = 1, or threads = \"vcpus\" for a virtual machine monitor".into())
             }
-            CastError::NotFound(error) => error.hint().map(str::to_owned),
-            CastError::Fence(FenceError::HeldElsewhere { .. }) => Some(
-                "wait for that run; `slackline doctor --free` gives back what a killed one left"
-                    .into(),
-            ),
-            CastError::Thread(error) | CastError::Fence(FenceError::Thread(error)) => {
-                Some(about_thread(error).into())
-            }
-            CastError::Fence(FenceError::Stopped { pid }) => Some(format!("kill -CONT {pid}")),
-            CastError::Fence(_) | CastError::Unreadable { .. } => {
-                Some("`slackline doctor` says what this machine allows".into())
-            }
+            ProcessError::NotFound(error) => error.hint().map(str::to_owned),
+            ProcessError::Thread(error) => Some(error.hint().into()),
         }
-    }
-}
-
-fn about_thread(error: &ThreadError) -> &'static str {
-    match error {
-        ThreadError::Gone { .. } => "is it still running? `ps -p` tells",
-        ThreadError::Kernel { .. } | ThreadError::Init | ThreadError::Ourselves { .. } => {
-            "name a process that the machine does not live on"
-        }
-        ThreadError::NotPermitted { .. } | ThreadError::Unreadable { .. } => "run as root",
     }
 }
 
@@ -186,7 +101,6 @@ struct Process {
     vcpus: Vec<VcpuId>,
     teller: Option<Teller>,
     complaints: Option<Complaints>,
-    threads: Vec<ThreadRef>,
 }
 
 /// What a program writes on its standard error: kept back, and told only if it ends by itself.
@@ -229,11 +143,11 @@ pub(crate) struct Ended {
 
 /// Everybody who is scheduled.
 #[derive(Debug, Default)]
-pub(crate) struct Cast {
+pub(crate) struct ManagedProcesses {
     processes: Vec<Process>,
 }
 
-impl Cast {
+impl ManagedProcesses {
     /// Starts what a domain needs, or finds it; `files` is the port of the file server. Where it
     /// listens, if it has devices.
     pub(crate) fn start(
@@ -242,12 +156,12 @@ impl Cast {
         files: Option<u16>,
         start: Time,
         load: LoadCommand<'_>,
-    ) -> Result<Ports, CastError> {
+    ) -> Result<Ports, ProcessError> {
         let seed = scenario.seed;
         match &domain.live {
             None if domain.system.is_some() => {
                 let system = domain.system.as_ref().expect("it has one");
-                let from = outside::callers(scenario, domain);
+                let from = callers(scenario, domain);
                 let part = Part::System { system, domain: domain.id, from, files };
                 let order = LoadOrder { part, seed, start };
                 let process = self.start_load(&order, domain, domain.vcpus[0], load)?;
@@ -256,7 +170,7 @@ impl Cast {
                 return ports.ok_or_else(|| {
                     let status = process.reap();
                     let (program, how) = (process.name.clone(), process.how(status));
-                    CastError::EndedAtOnce { program, how }
+                    ProcessError::EndedAtOnce { program, how }
                 });
             }
             None => {
@@ -279,7 +193,6 @@ impl Cast {
                 vcpus: domain.vcpus.clone(),
                 teller: None,
                 complaints: None,
-                threads: Vec::new(),
             }),
         }
         Ok(Ports::default())
@@ -291,7 +204,7 @@ impl Cast {
         domain: &Domain,
         vcpu: VcpuId,
         load: LoadCommand<'_>,
-    ) -> Result<&mut Process, CastError> {
+    ) -> Result<&mut Process, ProcessError> {
         let mut command = load(order);
         command.stdin(Stdio::null()).stdout(Stdio::piped());
         let mut process = spawn(command, domain.vcpu_name(vcpu), vec![vcpu])?;
@@ -301,14 +214,8 @@ impl Cast {
         Ok(self.processes.last_mut().expect("it was put there"))
     }
 
-    /// Holds the threads of a domain that has been started, one subject a vCPU; those vCPUs are
-    /// `exact` that get what they are promised and no more.
-    pub(crate) fn hold(
-        &mut self,
-        domain: &Domain,
-        exact: &[VcpuId],
-        fence: &mut Fence,
-    ) -> Result<Vec<VcpuThreads>, CastError> {
+    /// Finds the threads of a domain that has been started: whom to schedule as which vCPU.
+    pub(crate) fn find(&mut self, domain: &Domain) -> Result<Vec<(VcpuId, Who)>, ProcessError> {
         let by_vcpu = matches!(
             &domain.live,
             Some(
@@ -316,46 +223,38 @@ impl Cast {
                     | LiveSubject::Pid { threads: Threads::Vcpus, .. }
             )
         );
-        let mut subjects = Vec::new();
+        let mut found = Vec::new();
         for process in &mut self.processes {
             if !process.vcpus.iter().any(|vcpu| domain.vcpus.contains(vcpu)) {
                 continue;
             }
-            let held = if by_vcpu {
-                process.hold_by_vcpu(exact, fence)
-            } else {
-                process.hold_as_one(exact, fence).map(|subject| vec![subject])
-            };
-            subjects.extend(held.map_err(|error| process.explain(error))?);
+            let threads = if by_vcpu { process.by_vcpu() } else { process.as_one() };
+            found.extend(threads.map_err(|error| process.explain().unwrap_or(error))?);
         }
-        Ok(subjects)
+        Ok(found)
     }
 
-    /// Which processes have ended by themselves, or lost a thread that is scheduled: `gone` are
-    /// those that the machine found so.
+    /// Of a program of ours whose threads could not be held because it had just ended, more is
+    /// known than that: how it ended.
+    pub(crate) fn explain(&mut self, vcpus: &[VcpuId]) -> Option<ProcessError> {
+        let mut processes = self.processes.iter_mut();
+        let is_theirs = |vcpu: &VcpuId| vcpus.contains(vcpu);
+        processes.find(|process| process.vcpus.iter().any(is_theirs))?.explain()
+    }
+
+    /// Which processes have ended by themselves, or lost a vCPU: `gone` are those whose threads
+    /// have ended.
     pub(crate) fn ended(&mut self, gone: &[VcpuId]) -> Vec<Ended> {
         let mut ended = Vec::new();
         for process in &mut self.processes {
             let status = process.child.as_mut().and_then(|child| child.try_wait().ok().flatten());
-            if status.is_some() || process.has_lost(gone) {
+            if status.is_some() || process.vcpus.iter().any(|vcpu| gone.contains(vcpu)) {
                 let (name, vcpus) = (process.name.clone(), process.vcpus.clone());
                 let status = status.or_else(|| process.reap());
                 ended.push(Ended { name, vcpus, how: process.how(status) });
             }
         }
         ended
-    }
-
-    /// The threads of a vCPU.
-    pub(crate) fn threads_of(&self, vcpu: VcpuId) -> Vec<Tid> {
-        let of = |process: &&Process| process.vcpus.contains(&vcpu);
-        let process = self.processes.iter().find(of);
-        process.map_or(Vec::new(), |process| {
-            let place = process.vcpus.iter().position(|&other| other == vcpu);
-            let one = process.vcpus.len() > 1;
-            let tids = process.threads.iter().map(ThreadRef::tid).enumerate();
-            tids.filter(|&(at, _)| !one || Some(at) == place).map(|(_, tid)| tid).collect()
-        })
     }
 
     /// Reads what load processes say they have done; `origin` is when the run began.
@@ -383,7 +282,7 @@ impl Cast {
     }
 }
 
-impl Drop for Cast {
+impl Drop for ManagedProcesses {
     fn drop(&mut self) {
         self.end_everything();
     }
@@ -410,74 +309,41 @@ fn end_all(processes: &mut [Process]) {
     }
 }
 
-fn spawn(mut command: Command, name: String, vcpus: Vec<VcpuId>) -> Result<Process, CastError> {
+fn spawn(mut command: Command, name: String, vcpus: Vec<VcpuId>) -> Result<Process, ProcessError> {
     let program = command.get_program().to_string_lossy().into_owned();
     die_with_us(&mut command);
     let child = command.spawn();
-    let mut child = child.map_err(|source| CastError::NotStarted { program, source })?;
+    let mut child = child.map_err(|source| ProcessError::NotStarted { program, source })?;
     let pid = i32::try_from(child.id()).unwrap_or(i32::MAX);
     let complaints = child.stderr.take().map(|pipe| Complaints { pipe, last: Vec::new() });
-    let (teller, threads) = (None, Vec::new());
-    Ok(Process { pid, child: Some(child), name, vcpus, teller, complaints, threads })
+    Ok(Process { pid, child: Some(child), name, vcpus, teller: None, complaints })
 }
 
 impl Process {
-    /// The process as one subject: all the threads it has now.
-    fn hold_as_one(
-        &mut self,
-        exact: &[VcpuId],
-        fence: &mut Fence,
-    ) -> Result<VcpuThreads, CastError> {
+    /// All its threads as one vCPU.
+    fn as_one(&mut self) -> Result<Vec<(VcpuId, Who)>, ProcessError> {
         let [vcpu] = self.vcpus[..] else {
-            return Err(CastError::OneProcess { pid: self.pid, wanted: self.vcpus.len() });
+            return Err(ProcessError::OneProcess { pid: self.pid, wanted: self.vcpus.len() });
         };
-        let exact = exact.contains(&vcpu);
         self.check_running()?;
-        let mut members = Vec::new();
-        for tid in threads_of(self.tid()?)? {
-            // Stopping a process stops all its threads, so one of them is enough.
-            let stops = exact && members.is_empty();
-            let hold = if stops { Hold::Process } else { Hold::Nothing };
-            members.push(self.hold(tid, hold, fence)?);
-        }
-        Ok(VcpuThreads { vcpu, members, exact, priority: None })
+        Ok(vec![(vcpu, Who::Process(self.tid()?))])
     }
 
-    /// Each thread that is a vCPU as a subject.
-    fn hold_by_vcpu(
-        &mut self,
-        exact: &[VcpuId],
-        fence: &mut Fence,
-    ) -> Result<Vec<VcpuThreads>, CastError> {
+    /// Each thread that is a vCPU by itself.
+    fn by_vcpu(&mut self) -> Result<Vec<(VcpuId, Who)>, ProcessError> {
         let tids = self.wait_for_vcpus()?;
-        let mut subjects = Vec::new();
-        for (&vcpu, tid) in self.vcpus.clone().iter().zip(tids) {
-            let exact = exact.contains(&vcpu);
-            let hold = if exact { Hold::Thread } else { Hold::Nothing };
-            let members = vec![self.hold(tid, hold, fence)?];
-            subjects.push(VcpuThreads { vcpu, members, exact, priority: None });
+        let pid = self.tid()?;
+        let mut found = Vec::new();
+        for (&vcpu, tid) in self.vcpus.iter().zip(tids) {
+            found.push((vcpu, Who::Thread(ThreadRef::open(pid, tid)?)));
         }
-        Ok(subjects)
+        Ok(found)
     }
 
-    /// Of a program of ours whose threads could not be held because it had just ended, more is
-    /// known than that: how it ended.
-    fn explain(&mut self, error: CastError) -> CastError {
+    fn explain(&mut self) -> Option<ProcessError> {
         let status = self.reap();
-        if status.is_none() {
-            return error;
-        }
-        CastError::EndedAtOnce { program: self.name.clone(), how: self.how(status) }
-    }
-
-    /// Whether one of its vCPUs has no thread any more. One that is a process of many threads goes
-    /// on without some of them: they come and go.
-    fn has_lost(&self, gone: &[VcpuId]) -> bool {
-        let is_gone = |thread: &ThreadRef| thread.is_gone().unwrap_or(false);
-        if self.vcpus.len() == 1 {
-            return !self.threads.is_empty() && self.threads.iter().all(is_gone);
-        }
-        self.threads.iter().any(is_gone) || self.vcpus.iter().any(|vcpu| gone.contains(vcpu))
+        status?;
+        Some(ProcessError::EndedAtOnce { program: self.name.clone(), how: self.how(status) })
     }
 
     /// How it ended, if we started it and it has ended, or is about to.
@@ -491,18 +357,7 @@ impl Process {
         }
     }
 
-    fn hold(&mut self, tid: Tid, hold: Hold, fence: &mut Fence) -> Result<Member, CastError> {
-        let pid = self.tid()?;
-        let unreadable = |source| CastError::Unreadable { tid, source };
-        let thread = ThreadRef::open(pid, tid)?;
-        let held = fence.hold(&thread, hold)?;
-        self.threads.push(thread);
-        let clock = ThreadClock::open(tid).map_err(unreadable)?;
-        let used = clock.read().map_err(unreadable)?;
-        Ok(Member { held, is_awake: false, clock, used, joined: None })
-    }
-
-    fn wait_for_vcpus(&mut self) -> Result<Vec<Tid>, CastError> {
+    fn wait_for_vcpus(&mut self) -> Result<Vec<Tid>, ProcessError> {
         let deadline = Instant::now() + VCPUS_WITHIN;
         loop {
             self.check_running()?;
@@ -515,19 +370,19 @@ impl Process {
                 _ if Instant::now() < deadline => sleep(Duration::from_millis(10)),
                 Ok(found) => {
                     let (pid, found) = (self.pid, found.len());
-                    return Err(CastError::WrongCount { pid, found, wanted });
+                    return Err(ProcessError::WrongCount { pid, found, wanted });
                 }
                 Err(error) => return Err(error.into()),
             }
         }
     }
 
-    fn check_running(&mut self) -> Result<(), CastError> {
+    fn check_running(&mut self) -> Result<(), ProcessError> {
         let status = self.child.as_mut().and_then(|child| child.try_wait().ok().flatten());
         match status {
             Some(_) => {
                 let (program, how) = (self.name.clone(), self.how(status));
-                Err(CastError::EndedAtOnce { program, how })
+                Err(ProcessError::EndedAtOnce { program, how })
             }
             None => Ok(()),
         }
@@ -546,10 +401,10 @@ impl Process {
         }
     }
 
-    fn tid(&self) -> Result<Tid, CastError> {
+    fn tid(&self) -> Result<Tid, ProcessError> {
         let none = || {
             let tid = crate::sys::own_tid();
-            CastError::Thread(ThreadError::Gone { pid: tid, tid })
+            ProcessError::Thread(ThreadError::Gone { pid: tid, tid })
         };
         Tid::new(self.pid).ok_or_else(none)
     }

@@ -1,0 +1,275 @@
+//! A live host without a scenario: opened once, and then whoever is there joins, gets other terms,
+//! is paused, moved, and leaves, at any time and for as long as one likes.
+//!
+//! On each managed CPU a dispatcher, a thread at the highest real-time priority, sleeps until its
+//! CPU needs it, looks, and sleeps again. The thread that opened the session sits right below: it
+//! makes requests, and now and then [`Session::poll`]s, which takes the records away, notices who
+//! has ended, and replaces a keeper that died.
+//!
+//! A request that fails leaves everything as it was before it, and everybody else alone. Whatever
+//! ends the session, the fence gives every thread back.
+
+mod error;
+mod ids;
+mod request;
+
+use std::io;
+use std::os::fd::{BorrowedFd, OwnedFd};
+use std::sync::Arc;
+
+use rustix::event::{PollFd, PollFlags};
+use slackline_host::policy::{Spec, Values};
+use slackline_trace::{Entry, Knowledge, Record};
+use slackline_units::{CpuId, CpuSet, Span, Time};
+
+pub use error::{RequestError, SessionError};
+pub use ids::JoinId;
+pub use request::{GroupError, Prepared, Request, Who};
+
+use crate::dispatcher::{Dispatcher, poke, stop_dispatchers, wait_for};
+use crate::fence::{Fence, FenceError, KeeperCommand};
+use crate::machine::{EventSource, LiveHost};
+use crate::punctual::Punctual;
+use crate::sys::{lock_memory, monotonic};
+use crate::watch::perf::PerfWatch;
+use ids::Table;
+use request::Row;
+
+/// What a session is opened with.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// The CPUs of this machine that are scheduled. Requests and records call them 0, 1 and so on,
+    /// in this order.
+    pub cpus: Vec<CpuId>,
+    /// Who decides.
+    pub policy: &'static Spec,
+    /// Its parameters.
+    pub values: Values,
+    /// How to start the keeper.
+    pub keeper: KeeperCommand,
+    /// What is time zero of the records, on the monotonic clock; none is now.
+    pub origin: Option<Time>,
+}
+
+/// What happened since the last look.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Seen {
+    /// The time of the session.
+    pub now: Time,
+    /// Who ended by itself. Nobody has these ids any more.
+    pub ended: Vec<JoinId>,
+    /// Whether the keeper had died and was replaced.
+    pub keeper_replaced: bool,
+}
+
+/// Somebody who is in a session.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Member<'a> {
+    /// Who.
+    pub id: JoinId,
+    /// Its share.
+    pub share: &'a Values,
+    /// Where it may run; none is everywhere.
+    pub cpus: Option<CpuSet>,
+    /// Whether it is paused.
+    pub is_paused: bool,
+}
+
+/// An open live host. It belongs to the thread that opened it, which is real-time until the session
+/// is closed.
+///
+/// Dropping it gives everything back, as [`Session::close`] does, and says nothing.
+pub struct Session {
+    machine: Arc<LiveHost>,
+    dispatchers: Vec<Dispatcher>,
+    fence: Fence,
+    policy: &'static Spec,
+    cpus: usize,
+    members: Table<Row>,
+    // Last: giving back should not have to wait.
+    _urgent: Punctual,
+}
+
+/// About what a switch there and back takes: the kernel counts it to one side of a switch and may
+/// stamp it to the other.
+const RESOLUTION: Span = Span::from_us(5);
+
+/// What can be known of the threads of this machine.
+#[must_use]
+pub fn knowledge() -> Knowledge {
+    let sees = PerfWatch::open().is_ok_and(|watch| watch.knows_wakes());
+    Knowledge { sleep: sees, stretches: sees, resolution: RESOLUTION }
+}
+
+impl Session {
+    /// Opens this machine: nobody is scheduled yet.
+    ///
+    /// # Errors
+    /// When real-time scheduling, memory, or a descriptor is refused, or there can be no keeper.
+    /// Everything is as it was.
+    pub fn open(options: &Options) -> Result<Session, SessionError> {
+        // Before anything is touched; and before anybody else is made real-time, because whoever
+        // comes later might never get to run.
+        let urgent = Punctual::begin().map_err(|source| SessionError::NoRealTime { source })?;
+        lock_memory().map_err(|source| SessionError::NoLockedMemory { source })?;
+        let fence = Fence::start(options.keeper.clone())?;
+        let (source, watch_fds) = open_source()?;
+        let machine = LiveHost::new(options.policy, &options.values, &options.cpus, source);
+        let machine = Arc::new(machine);
+        machine.begin(options.origin.unwrap_or_else(monotonic));
+        let mut session = Session {
+            machine,
+            dispatchers: Vec::new(),
+            fence,
+            policy: options.policy,
+            cpus: options.cpus.len(),
+            members: Table::new(),
+            _urgent: urgent,
+        };
+        for (index, &real) in options.cpus.iter().enumerate() {
+            let watched = watch_fds.iter().find(|(cpu, _)| *cpu == real);
+            let watched = watched.map(|(_, fd)| fd.try_clone()).transpose();
+            let watched = watched.map_err(|source| SessionError::NoDispatcher { source })?;
+            let machine = Arc::clone(&session.machine);
+            let dispatcher = Dispatcher::start(CpuId::new(index), real, machine, watched)?;
+            session.dispatchers.push(dispatcher);
+        }
+        Ok(session)
+    }
+
+    /// The time of the session.
+    #[must_use]
+    pub fn now(&self) -> Time {
+        self.machine.now()
+    }
+
+    /// Whether nothing is scheduled any more, because something went wrong.
+    #[must_use]
+    pub fn is_over(&self) -> bool {
+        self.machine.is_over()
+    }
+
+    /// Everybody who is there, in order of slot.
+    pub fn members(&self) -> impl Iterator<Item = Member<'_>> {
+        let joined = self.members.iter().filter(|(_, row)| row.has_joined);
+        joined.map(|(id, row)| Member {
+            id,
+            share: &row.share,
+            cpus: row.cpus,
+            is_paused: row.is_paused,
+        })
+    }
+
+    /// A descriptor that polls readable when it is time to [`poll`](Session::poll) at once: the
+    /// keeper has died.
+    #[must_use]
+    pub fn urgent_fd(&self) -> BorrowedFd<'_> {
+        self.fence.keeper_fd()
+    }
+
+    /// Waits until one of `others` is readable, the keeper has died, or so much time has passed.
+    /// Says which of the others are readable.
+    #[must_use]
+    pub fn wait(&self, others: &[BorrowedFd<'_>], most: Span) -> Vec<bool> {
+        let fds = std::iter::once(self.urgent_fd()).chain(others.iter().copied());
+        let mut fds: Vec<_> = fds.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)).collect();
+        wait_for(&mut fds, most);
+        fds[1..].iter().map(|fd| !fd.revents().is_empty()).collect()
+    }
+
+    /// Looks after everything: the records that have come since the last time are put into
+    /// `records`, whoever has ended is taken out, and a keeper that died is replaced. To be called
+    /// a few times a second; nobody else's scheduling waits for it.
+    ///
+    /// # Errors
+    /// Why the session is over, or that there can be no other keeper.
+    pub fn poll(&mut self, records: &mut Vec<Entry>) -> Result<Seen, SessionError> {
+        let mut keeper = [PollFd::from_borrowed_fd(self.urgent_fd(), PollFlags::IN)];
+        wait_for(&mut keeper, Span::ZERO);
+        let keeper_replaced = !keeper[0].revents().is_empty();
+        if keeper_replaced {
+            self.fence.revive()?;
+        }
+        let ended = self.take_out_ended();
+        self.machine.take_records(records);
+        if self.machine.is_over() {
+            stop_dispatchers(std::mem::take(&mut self.dispatchers), &self.machine)?;
+        }
+        Ok(Seen { now: self.machine.now(), ended, keeper_replaced })
+    }
+
+    /// Gives everything back; the last records are put into `records`, the end as the very last.
+    ///
+    /// # Errors
+    /// Why the session was over before, or what could not be given back.
+    pub fn close(mut self, records: &mut Vec<Entry>) -> Result<(), SessionError> {
+        let ended = if self.machine.is_over() { Ok(()) } else { self.machine.end() };
+        let stopped = stop_dispatchers(std::mem::take(&mut self.dispatchers), &self.machine);
+        self.machine.take_records(records);
+        // What a dispatcher says on leaving comes after the end, and yet belongs before it.
+        let is_end = |entry: &Entry| matches!(entry, Entry::Record(Record::Ended { .. }));
+        let end = records.iter().position(is_end);
+        if let Some(place) = end {
+            let end = records.remove(place);
+            records.push(end);
+        }
+        let given_back = self.fence.release_all();
+        stopped?;
+        ended?;
+        given_back.map_err(|errors| SessionError::NotGivenBack { errors })
+    }
+
+    /// The keeper's process id.
+    #[must_use]
+    pub fn keeper_id(&self) -> u32 {
+        self.fence.keeper_id()
+    }
+
+    /// Does something with the fence; if that fails because the keeper has just died, once more
+    /// with another one.
+    fn fenced<T>(
+        &mut self,
+        mut order: impl FnMut(&mut Fence) -> Result<T, FenceError>,
+    ) -> Result<T, FenceError> {
+        match order(&mut self.fence) {
+            Err(FenceError::Keeper(_)) => {
+                self.fence.revive()?;
+                order(&mut self.fence)
+            }
+            result => result,
+        }
+    }
+
+    fn poke(&self) {
+        poke(&self.dispatchers);
+    }
+}
+
+impl std::fmt::Debug for Session {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        out.debug_struct("Session").field("members", &self.members).finish_non_exhaustive()
+    }
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        self.machine.abandon();
+        // Nobody hears why they had ended before.
+        let _ = stop_dispatchers(std::mem::take(&mut self.dispatchers), &self.machine);
+    }
+}
+
+/// What tells of wakes on each CPU.
+type WatchFds = Vec<(CpuId, OwnedFd)>;
+
+fn open_source() -> Result<(EventSource, WatchFds), SessionError> {
+    match PerfWatch::open() {
+        Ok(watch) if watch.knows_wakes() => {
+            let own = |(cpu, fd): (CpuId, BorrowedFd<'_>)| Ok((cpu, fd.try_clone_to_owned()?));
+            let fds = watch.wake_fds().map(own).collect::<io::Result<_>>();
+            let fds = fds.map_err(|source| SessionError::NoDispatcher { source })?;
+            Ok((EventSource::Perf(Box::new(watch)), fds))
+        }
+        _ => Ok((EventSource::Polled, Vec::new())),
+    }
+}

@@ -1,0 +1,207 @@
+//! What can go wrong with one request, and with a session as a whole.
+
+use std::io;
+
+use slackline_host::policy::AdmitError;
+use slackline_units::{CpuId, CpuSet, VcpuId};
+use thiserror::Error;
+
+use super::JoinId;
+use crate::dispatcher::DispatcherError;
+use crate::fence::{FenceError, GiveBackError};
+use crate::machine::{MachineError, NotDone};
+use crate::sys::Tid;
+use crate::thread::ThreadError;
+use crate::way::ActError;
+
+/// Why a request was not done. Everything is as it was before it.
+#[derive(Debug, Error)]
+pub enum RequestError {
+    /// Nobody has this id, or no longer.
+    #[error("nobody is here as {}", id.vcpu())]
+    Unknown {
+        /// The id.
+        id: JoinId,
+    },
+    /// Somebody is there already.
+    #[error("somebody is here as {vcpu} already")]
+    Taken {
+        /// What it was to be called.
+        vcpu: VcpuId,
+    },
+    /// These are not CPUs of the session.
+    #[error("{cpus:?} are not CPUs of the {count} that are scheduled, or none")]
+    NoSuchCpus {
+        /// What was asked for.
+        cpus: CpuSet,
+        /// How many there are, counted from zero.
+        count: usize,
+    },
+    /// There is no room for it.
+    #[error("{0}")]
+    Declined(AdmitError),
+    /// A thread is gone or not ours to touch.
+    #[error(transparent)]
+    Thread(#[from] ThreadError),
+    /// A thread cannot be held.
+    #[error(transparent)]
+    Fence(#[from] FenceError),
+    /// What a thread has used cannot be read.
+    #[error("cannot read the CPU time of thread {tid}: {source}")]
+    Unreadable {
+        /// Whose.
+        tid: Tid,
+        /// What the kernel said.
+        source: io::Error,
+    },
+    /// The kernel refused.
+    #[error(transparent)]
+    Refused(ActError),
+    /// Somebody who left could not be given back wholly. Closing the session tries again.
+    #[error("cannot give everything back: {}", listed(errors))]
+    NotGivenBack {
+        /// What.
+        errors: Vec<GiveBackError>,
+    },
+    /// The session is over: [`poll`](super::Session::poll) and [`close`](super::Session::close)
+    /// say why.
+    #[error("the session is over")]
+    Over,
+    /// The machine cannot go on, and the session is over.
+    #[error(transparent)]
+    Machine(MachineError),
+}
+
+impl RequestError {
+    /// What to do about it.
+    #[must_use]
+    pub fn hint(&self) -> Option<String> {
+        match self {
+            RequestError::Fence(FenceError::HeldElsewhere { .. }) => Some(
+                "wait for that run; `slackline doctor --free` gives back what a killed one left"
+                    .into(),
+            ),
+            RequestError::Thread(error) | RequestError::Fence(FenceError::Thread(error)) => {
+                Some(error.hint().into())
+            }
+            RequestError::Fence(FenceError::Stopped { pid }) => Some(format!("kill -CONT {pid}")),
+            RequestError::NotGivenBack { .. } => {
+                Some("`slackline doctor --free` tries again".into())
+            }
+            RequestError::Machine(error) if error.is_bug() => None,
+            RequestError::Fence(_)
+            | RequestError::Unreadable { .. }
+            | RequestError::Refused(_)
+            | RequestError::Machine(_) => {
+                Some("`slackline doctor` says what this machine allows".into())
+            }
+            RequestError::Unknown { .. }
+            | RequestError::Taken { .. }
+            | RequestError::NoSuchCpus { .. }
+            | RequestError::Declined(_)
+            | RequestError::Over => None,
+        }
+    }
+}
+
+impl From<NotDone> for RequestError {
+    fn from(error: NotDone) -> RequestError {
+        match error {
+            NotDone::Declined(error) => RequestError::Declined(error),
+            NotDone::Refused(error) => RequestError::Refused(error),
+            NotDone::Machine(error) => RequestError::Machine(error),
+        }
+    }
+}
+
+/// Why there can be no session, or it is over.
+#[derive(Debug, Error)]
+pub enum SessionError {
+    /// Real-time scheduling is refused.
+    #[error("cannot schedule in real time here: {source}")]
+    NoRealTime {
+        /// What the kernel said.
+        source: io::Error,
+    },
+    /// Memory cannot be locked.
+    #[error("cannot lock memory: {source}")]
+    NoLockedMemory {
+        /// What the kernel said.
+        source: io::Error,
+    },
+    /// A descriptor that the dispatchers need cannot be made.
+    #[error("cannot set up the dispatchers: {source}")]
+    NoDispatcher {
+        /// What the kernel said.
+        source: io::Error,
+    },
+    /// The fence cannot be set up, or its keeper not be replaced.
+    #[error(transparent)]
+    Fence(#[from] FenceError),
+    /// The machine cannot go on.
+    #[error(transparent)]
+    Machine(#[from] MachineError),
+    /// A dispatcher panicked: a bug.
+    #[error("the dispatcher of {cpu} panicked")]
+    Panicked {
+        /// Of which CPU.
+        cpu: CpuId,
+    },
+    /// Something could not be given back.
+    #[error("cannot give everything back: {}", listed(errors))]
+    NotGivenBack {
+        /// What.
+        errors: Vec<GiveBackError>,
+    },
+}
+
+impl SessionError {
+    /// What to do about it.
+    #[must_use]
+    pub fn hint(&self) -> Option<String> {
+        match self {
+            SessionError::NoRealTime { .. } if rustix::process::geteuid().is_root() => Some(
+                "this cgroup or container may have no real-time time; `slackline doctor` tells"
+                    .into(),
+            ),
+            SessionError::NoRealTime { .. } | SessionError::NoLockedMemory { .. } => {
+                Some("run as root; `slackline doctor` says what this machine allows".into())
+            }
+            SessionError::NotGivenBack { .. } => {
+                Some("`slackline doctor --free` tries again".into())
+            }
+            SessionError::Machine(error) if error.is_bug() => None,
+            SessionError::Fence(_)
+            | SessionError::NoDispatcher { .. }
+            | SessionError::Machine(_) => {
+                Some("`slackline doctor` says what this machine allows".into())
+            }
+            SessionError::Panicked { .. } => None,
+        }
+    }
+
+    /// Whether this is a fault of ours, not of the machine.
+    #[must_use]
+    pub const fn is_bug(&self) -> bool {
+        match self {
+            SessionError::Machine(error) => error.is_bug(),
+            SessionError::Panicked { .. } => true,
+            _ => false,
+        }
+    }
+}
+
+impl From<DispatcherError> for SessionError {
+    fn from(error: DispatcherError) -> SessionError {
+        match error {
+            DispatcherError::NoRealTime { source } => SessionError::NoRealTime { source },
+            DispatcherError::NotStarted { source } => SessionError::NoDispatcher { source },
+            DispatcherError::Machine(error) => SessionError::Machine(error),
+            DispatcherError::Panicked { cpu } => SessionError::Panicked { cpu },
+        }
+    }
+}
+
+fn listed(errors: &[GiveBackError]) -> String {
+    errors.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")
+}

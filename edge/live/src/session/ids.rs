@@ -1,0 +1,135 @@
+//! Who is in a session: slots that are given out and come back, and ids that never do.
+
+use std::collections::BTreeSet;
+
+use slackline_units::{DomId, VcpuId};
+
+/// Who joined a session, and with which of all its joins. What joins later in the same place has
+/// another id: one that is kept too long means nobody, never somebody else.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct JoinId {
+    vcpu: VcpuId,
+    join: u64,
+}
+
+impl JoinId {
+    /// What records call it, for as long as it is there.
+    #[must_use]
+    pub const fn vcpu(self) -> VcpuId {
+        self.vcpu
+    }
+}
+
+/// A row for everybody who is there. Memory is for the most who were there at once.
+#[derive(Debug)]
+pub(super) struct Table<T> {
+    /// By slot.
+    rows: Vec<Option<(JoinId, T)>>,
+    free: BTreeSet<usize>,
+    joins: u64,
+    next_domain: u32,
+}
+
+/// As many domains as an id can tell apart; then their numbers begin again.
+const DOMAINS: u32 = 1 << 23;
+
+impl<T> Table<T> {
+    pub(super) fn new() -> Table<T> {
+        Table { rows: Vec::new(), free: BTreeSet::new(), joins: 0, next_domain: 0 }
+    }
+
+    /// A number for a domain that nobody belongs to now.
+    pub(super) fn new_domain(&mut self) -> DomId {
+        loop {
+            let domain = DomId::new(self.next_domain);
+            self.next_domain = (self.next_domain + 1) % DOMAINS;
+            if self.iter().all(|(id, _)| id.vcpu.domain() != domain) {
+                return domain;
+            }
+        }
+    }
+
+    /// Puts somebody into the lowest free slot, as vCPU `number` of `domain`.
+    pub(super) fn add(&mut self, domain: DomId, number: u16, row: T) -> JoinId {
+        let slot = self.free.first().copied().unwrap_or(self.rows.len());
+        let slot = u32::try_from(slot).expect("fewer than there are threads");
+        self.put(VcpuId::new(slot, domain, number), row)
+    }
+
+    /// Puts somebody where its id says; none if somebody is there.
+    pub(super) fn add_as(&mut self, vcpu: VcpuId, row: T) -> Option<JoinId> {
+        let is_free = self.rows.get(vcpu.slot()).is_none_or(Option::is_none);
+        is_free.then(|| self.put(vcpu, row))
+    }
+
+    fn put(&mut self, vcpu: VcpuId, row: T) -> JoinId {
+        while self.rows.len() <= vcpu.slot() {
+            self.free.insert(self.rows.len());
+            self.rows.push(None);
+        }
+        self.free.remove(&vcpu.slot());
+        let id = JoinId { vcpu, join: self.joins };
+        self.joins += 1;
+        self.rows[vcpu.slot()] = Some((id, row));
+        id
+    }
+
+    pub(super) fn get(&self, id: JoinId) -> Option<&T> {
+        let row = self.rows.get(id.vcpu.slot())?.as_ref();
+        row.filter(|(there, _)| *there == id).map(|(_, row)| row)
+    }
+
+    pub(super) fn get_mut(&mut self, id: JoinId) -> Option<&mut T> {
+        let row = self.rows.get_mut(id.vcpu.slot())?.as_mut();
+        row.filter(|(there, _)| *there == id).map(|(_, row)| row)
+    }
+
+    pub(super) fn remove(&mut self, id: JoinId) -> Option<T> {
+        self.get(id)?;
+        self.free.insert(id.vcpu.slot());
+        self.rows[id.vcpu.slot()].take().map(|(_, row)| row)
+    }
+
+    /// Everybody, in order of slot.
+    pub(super) fn iter(&self) -> impl Iterator<Item = (JoinId, &T)> {
+        self.rows.iter().flatten().map(|(id, row)| (*id, row))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_million_joins_and_leaves_use_the_slots_of_the_most_who_were_there_at_once() {
+        let mut table = Table::new();
+        let mut there = std::collections::VecDeque::new();
+        for join in 0..1_000_000_u64 {
+            let domain = table.new_domain();
+            there.push_back(table.add(domain, 0, join));
+            if there.len() > 50 {
+                let first = there.pop_front().expect("somebody");
+                assert_eq!(table.remove(first), Some(join - 50));
+                assert_eq!(table.get(first), None);
+                assert_eq!(table.remove(first), None);
+            }
+        }
+        assert_eq!((table.rows.len(), table.iter().count()), (51, 50));
+        assert!(table.rows.capacity() <= 128 && table.free.len() == 1);
+    }
+
+    #[test]
+    fn whoever_comes_into_a_slot_is_not_taken_for_who_was_there() {
+        let mut table = Table::new();
+        let vcpu = VcpuId::new(3, DomId::new(7), 0);
+        let first = table.add_as(vcpu, "first").expect("nobody is there");
+        assert_eq!(table.add_as(vcpu, "second"), None);
+        assert_eq!(table.remove(first), Some("first"));
+        let second = table.add_as(vcpu, "second").expect("nobody is there");
+        assert_ne!(first, second);
+        assert_eq!((table.get(first), table.get(second)), (None, Some(&"second")));
+        assert_eq!(table.remove(first), None);
+        let domain = table.new_domain();
+        assert_eq!(table.add(domain, 0, "third").vcpu().slot(), 0);
+    }
+}

@@ -1,0 +1,440 @@
+//! What may be asked of a session, one request at a time.
+
+use slackline_host::Terms;
+use slackline_host::policy::Values;
+use slackline_trace::Named;
+use slackline_units::{CpuSet, Time, VcpuId};
+use thiserror::Error;
+
+use super::ids::JoinId;
+use super::{RequestError, Session, SessionError};
+use crate::fence::Held;
+use crate::machine::{Joining, NotDone};
+use crate::sys::{ThreadClock, Tid};
+use crate::thread::{ThreadError, ThreadRef, threads_of};
+use crate::vcpu_threads::{self, VcpuThreads};
+use crate::way::Hold;
+
+/// Who is to be scheduled as one vCPU.
+#[derive(Clone, Debug)]
+pub enum Who {
+    /// All the threads that a process has when it joins. It is stopped as a whole.
+    Process(Tid),
+    /// One thread, such as a vCPU of a virtual machine. It is frozen by itself.
+    Thread(ThreadRef),
+}
+
+/// A request to join.
+#[derive(Clone, Debug)]
+pub struct Request {
+    /// Who.
+    pub who: Who,
+    /// What people call it.
+    pub name: String,
+    /// What people call the domain.
+    pub domain: String,
+    /// What records are to call it; none is whatever is free.
+    pub vcpu: Option<VcpuId>,
+    /// Its share.
+    pub share: Values,
+    /// Which of the session's CPUs it may run on; none is all.
+    pub cpus: Option<CpuSet>,
+}
+
+/// Why a group did not join. None of it has.
+#[derive(Debug, Error)]
+#[error("{error}")]
+pub struct GroupError {
+    /// Which of the requests it was.
+    pub index: usize,
+    /// Why.
+    pub error: RequestError,
+}
+
+/// A group whose threads are held, and that has not joined yet: nothing has been done to them.
+#[derive(Debug)]
+#[must_use]
+pub struct Prepared {
+    ids: Vec<JoinId>,
+    /// What people call each of them, and its domain.
+    names: Vec<(String, String)>,
+    joining: Vec<Joining>,
+}
+
+/// What a session knows of somebody.
+#[derive(Debug)]
+pub(super) struct Row {
+    threads: Vec<ThreadRef>,
+    /// How it can be kept from running.
+    hold: Hold,
+    /// Whether it gets what it is promised and no more.
+    is_exact: bool,
+    /// Whether all has been prepared to keep it from running.
+    has_stop: bool,
+    pub(super) share: Values,
+    pub(super) cpus: Option<CpuSet>,
+    pub(super) is_paused: bool,
+    pub(super) has_joined: bool,
+}
+
+/// What a session does when it is asked to.
+impl Session {
+    /// Takes a group in, such as the vCPUs of one virtual machine: all of it or none.
+    ///
+    /// # Errors
+    /// Which of the requests was not done, and why.
+    pub fn join(&mut self, group: Vec<Request>) -> Result<Vec<JoinId>, GroupError> {
+        let first = |error| GroupError { index: 0, error };
+        let prepared = self.prepare(group)?;
+        let joined = self.join_prepared(vec![prepared]);
+        let joined = joined.map_err(|error| first(RequestError::of_session(error)))?;
+        joined.into_iter().next().expect("an answer for the one group")
+    }
+
+    /// Holds the threads of a group that is to join.
+    ///
+    /// # Errors
+    /// Which of the requests was not done, and why. Nobody is held.
+    pub fn prepare(&mut self, group: Vec<Request>) -> Result<Prepared, GroupError> {
+        let domain = self.members.new_domain();
+        let mut prepared = Prepared { ids: Vec::new(), names: Vec::new(), joining: Vec::new() };
+        for (index, request) in group.into_iter().enumerate() {
+            let number = u16::try_from(index).unwrap_or(u16::MAX);
+            let result = self.check(&request).and_then(|()| {
+                let (share, cpus) = (request.share.clone(), request.cpus);
+                let row = self.row_for(&request);
+                let id = match request.vcpu {
+                    None => self.members.add(domain, number, row),
+                    Some(vcpu) => {
+                        let added = self.members.add_as(vcpu, row);
+                        added.ok_or(RequestError::Taken { vcpu })?
+                    }
+                };
+                prepared.ids.push(id);
+                let threads = self.hold(id, &request.who)?;
+                prepared.joining.push(Joining { threads, share, cpus });
+                prepared.names.push((request.name, request.domain));
+                Ok(())
+            });
+            if let Err(error) = result {
+                self.discard(prepared);
+                return Err(GroupError { index, error });
+            }
+        }
+        Ok(prepared)
+    }
+
+    /// Groups that are prepared join, all at one instant, so that periods that begin together are
+    /// looked after together: of each group all or none, in this order as far as there is room.
+    ///
+    /// # Errors
+    /// Why the session is over. Of each group, which of its requests was not done, and why.
+    #[allow(clippy::type_complexity)] // An answer for each, and one for all.
+    pub fn join_prepared(
+        &mut self,
+        groups: Vec<Prepared>,
+    ) -> Result<Vec<Result<Vec<JoinId>, GroupError>>, SessionError> {
+        let (mut ids, mut joining) = (Vec::new(), Vec::new());
+        let at = self.machine.now();
+        for group in groups {
+            for (id, (name, domain)) in group.ids.iter().zip(group.names) {
+                self.machine.named(&Named { at, vcpu: id.vcpu(), name, domain });
+            }
+            ids.push(group.ids);
+            joining.push(group.joining);
+        }
+        let results = self.machine.join(joining).inspect_err(|_| self.machine.abandon())?;
+        let mut answers = Vec::with_capacity(ids.len());
+        for (ids, result) in ids.into_iter().zip(results) {
+            answers.push(match result {
+                Ok(()) => {
+                    for &id in &ids {
+                        self.members.get_mut(id).expect("it was prepared").has_joined = true;
+                    }
+                    Ok(ids)
+                }
+                Err((vcpu, error)) => {
+                    let index = ids.iter().position(|id| id.vcpu() == vcpu).unwrap_or(0);
+                    self.discard(Prepared { ids, names: Vec::new(), joining: Vec::new() });
+                    Err(GroupError { index, error: self.not_done(error) })
+                }
+            });
+        }
+        self.poke();
+        Ok(answers)
+    }
+
+    /// Gives a group back that is not to join after all.
+    pub fn discard(&mut self, group: Prepared) {
+        for id in group.ids {
+            // What cannot be given back now is tried again when the session is closed.
+            let _ = self.release(id);
+        }
+    }
+
+    /// Somebody gets another share, from now on; `due` is when that should have been.
+    ///
+    /// # Errors
+    /// Why not: then its old share stands.
+    pub fn change(&mut self, id: JoinId, share: Values, due: Time) -> Result<(), RequestError> {
+        self.change_terms(id, share, None, due)
+    }
+
+    /// Somebody may run only on these of the session's CPUs, from now on: it is there, too, in time
+    /// that nobody claims.
+    ///
+    /// # Errors
+    /// Why not: then it stays where it was.
+    pub fn move_to(&mut self, id: JoinId, cpus: CpuSet, due: Time) -> Result<(), RequestError> {
+        let share = self.row(id)?.share.clone();
+        self.change_terms(id, share, Some(cpus), due)
+    }
+
+    /// Both at once.
+    ///
+    /// # Errors
+    /// Why not: then neither has changed.
+    pub fn change_terms(
+        &mut self,
+        id: JoinId,
+        share: Values,
+        cpus: Option<CpuSet>,
+        due: Time,
+    ) -> Result<(), RequestError> {
+        self.check_cpus(cpus)?;
+        let will_be_exact = self.is_exact(&share);
+        let row = self.row(id)?;
+        let (was_exact, had_stop) = (row.is_exact, row.has_stop);
+        if will_be_exact {
+            self.add_stop(id)?;
+        }
+        self.machine.set_exact(id.vcpu(), will_be_exact);
+        let changed = self.machine.change(id.vcpu(), Terms { share: &share, cpus }, due);
+        if let Err(error) = changed {
+            self.machine.set_exact(id.vcpu(), was_exact);
+            if !had_stop {
+                self.drop_stop(id);
+            }
+            return Err(self.not_done(error));
+        }
+        let row = self.row_mut(id)?;
+        row.share = share;
+        row.is_exact = will_be_exact;
+        row.cpus = cpus.or(row.cpus);
+        self.poke();
+        Ok(())
+    }
+
+    /// Somebody does not run at all until it is resumed. Its share stays promised. One that is
+    /// paused stays so.
+    ///
+    /// # Errors
+    /// Why not: then it runs on.
+    pub fn pause(&mut self, id: JoinId, due: Time) -> Result<(), RequestError> {
+        let had_stop = self.row(id)?.has_stop;
+        self.add_stop(id)?;
+        if let Err(error) = self.machine.pause(id.vcpu(), due) {
+            if !had_stop {
+                self.drop_stop(id);
+            }
+            return Err(self.not_done(error));
+        }
+        self.row_mut(id)?.is_paused = true;
+        self.poke();
+        Ok(())
+    }
+
+    /// Somebody who is paused goes on where it was. One that is not paused runs on.
+    ///
+    /// # Errors
+    /// Why not: then it stays paused.
+    pub fn resume(&mut self, id: JoinId, due: Time) -> Result<(), RequestError> {
+        self.row(id)?;
+        let resumed = self.machine.resume(id.vcpu(), due);
+        resumed.map_err(|error| self.not_done(error))?;
+        let row = self.row_mut(id)?;
+        row.is_paused = false;
+        if !row.is_exact {
+            self.drop_stop(id);
+        }
+        self.poke();
+        Ok(())
+    }
+
+    /// Somebody leaves: its threads are as they were before it joined, and its id means nobody.
+    ///
+    /// # Errors
+    /// When it is not there. When it could not be given back wholly, it has left all the same.
+    pub fn leave(&mut self, id: JoinId) -> Result<(), RequestError> {
+        self.row(id)?;
+        let left = self.machine.leave(id.vcpu());
+        let released = self.release(id);
+        self.poke();
+        left.map_err(|error| self.not_done(error.into()))?;
+        released
+    }
+
+    /// Takes those out whose threads have all ended.
+    pub(super) fn take_out_ended(&mut self) -> Vec<JoinId> {
+        // They are found by their threads; this is only where it was noticed first.
+        drop(self.machine.take_gone());
+        let is_gone = |thread: &ThreadRef| thread.is_gone().unwrap_or(false);
+        let has_ended = |row: &Row| row.has_joined && row.threads.iter().all(is_gone);
+        let ended = self.members.iter().filter(|(_, row)| has_ended(row));
+        let ended: Vec<JoinId> = ended.map(|(id, _)| id).collect();
+        for &id in &ended {
+            // Of somebody who is gone nothing can be kept back.
+            let _ = self.leave(id);
+        }
+        ended
+    }
+
+    /// What is told of something that was not done: if the machine cannot go on, all is over.
+    fn not_done(&self, error: NotDone) -> RequestError {
+        if matches!(error, NotDone::Machine(_)) {
+            self.machine.abandon();
+        }
+        error.into()
+    }
+
+    fn row(&self, id: JoinId) -> Result<&Row, RequestError> {
+        if self.machine.is_over() {
+            return Err(RequestError::Over);
+        }
+        let row = self.members.get(id).filter(|row| row.has_joined);
+        row.ok_or(RequestError::Unknown { id })
+    }
+
+    fn row_mut(&mut self, id: JoinId) -> Result<&mut Row, RequestError> {
+        self.members.get_mut(id).ok_or(RequestError::Unknown { id })
+    }
+
+    fn is_exact(&self, share: &Values) -> bool {
+        let promise = (self.policy.promise)(share).ok().flatten();
+        promise.is_some_and(|promise| promise.exact)
+    }
+
+    fn check(&self, request: &Request) -> Result<(), RequestError> {
+        if self.machine.is_over() {
+            return Err(RequestError::Over);
+        }
+        self.check_cpus(request.cpus)
+    }
+
+    fn check_cpus(&self, cpus: Option<CpuSet>) -> Result<(), RequestError> {
+        let there = CpuSet::first_n(self.cpus);
+        match cpus {
+            Some(cpus) if cpus.is_empty() || !cpus.without(&there).is_empty() => {
+                Err(RequestError::NoSuchCpus { cpus, count: self.cpus })
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn row_for(&self, request: &Request) -> Row {
+        let is_exact = self.is_exact(&request.share);
+        Row {
+            threads: Vec::new(),
+            hold: match request.who {
+                Who::Process(_) => Hold::Process,
+                Who::Thread(_) => Hold::Thread,
+            },
+            is_exact,
+            has_stop: is_exact,
+            share: request.share.clone(),
+            cpus: request.cpus,
+            is_paused: false,
+            has_joined: false,
+        }
+    }
+
+    /// Holds the threads of somebody who has a row.
+    fn hold(&mut self, id: JoinId, who: &Who) -> Result<VcpuThreads, RequestError> {
+        let threads = match who {
+            Who::Thread(thread) => vec![thread.clone()],
+            Who::Process(pid) => open_all(*pid)?,
+        };
+        let row = self.row_mut(id)?;
+        let (is_exact, hold) = (row.is_exact, row.hold);
+        let mut members = Vec::new();
+        for thread in threads {
+            // Stopping a process stops all its threads, so one of them is enough.
+            let hold = if is_exact && members.is_empty() { hold } else { Hold::Nothing };
+            let held = self.fenced(|fence| fence.hold(&thread, hold))?;
+            let tid = thread.tid();
+            self.row_mut(id)?.threads.push(thread);
+            members.push(member(held)?);
+            let watched = self.machine.watch(tid, is_exact);
+            watched.map_err(RequestError::Machine)?;
+        }
+        Ok(VcpuThreads { vcpu: id.vcpu(), members, exact: is_exact, priority: None })
+    }
+
+    /// Prepares somebody to be kept from running.
+    fn add_stop(&mut self, id: JoinId) -> Result<(), RequestError> {
+        let row = self.row(id)?;
+        if row.has_stop {
+            return Ok(());
+        }
+        let (tid, hold) = (row.threads[0].tid(), row.hold);
+        self.fenced(|fence| fence.add_stop(tid, hold))?;
+        self.row_mut(id)?.has_stop = true;
+        Ok(())
+    }
+
+    /// Undoes that. Where it cannot be undone it is once more prepared than it need be.
+    fn drop_stop(&mut self, id: JoinId) {
+        let Some(tid) = self.members.get(id).map(|row| row.threads[0].tid()) else { return };
+        if self.fenced(|fence| fence.drop_stop(tid)).is_ok()
+            && let Some(row) = self.members.get_mut(id)
+        {
+            row.has_stop = false;
+        }
+    }
+
+    /// Gives the threads of somebody back who is not scheduled any more, and its id.
+    fn release(&mut self, id: JoinId) -> Result<(), RequestError> {
+        let Some(row) = self.members.remove(id) else { return Ok(()) };
+        let mut errors = Vec::new();
+        for thread in row.threads {
+            self.machine.unwatch(thread.tid());
+            errors.extend(self.fence.release(thread.tid()).err());
+        }
+        if errors.is_empty() { Ok(()) } else { Err(RequestError::NotGivenBack { errors }) }
+    }
+}
+
+impl RequestError {
+    /// What a request says that ended the session.
+    fn of_session(error: SessionError) -> RequestError {
+        match error {
+            SessionError::Machine(error) => RequestError::Machine(error),
+            _ => RequestError::Over,
+        }
+    }
+}
+
+/// The threads of a process; those that end meanwhile are not its any more.
+fn open_all(pid: Tid) -> Result<Vec<ThreadRef>, RequestError> {
+    let mut threads = Vec::new();
+    let mut gone = None;
+    for tid in threads_of(pid)? {
+        match ThreadRef::open(pid, tid) {
+            Ok(thread) => threads.push(thread),
+            Err(error @ ThreadError::Gone { .. }) => gone = Some(error),
+            Err(error) => return Err(error.into()),
+        }
+    }
+    match gone {
+        Some(error) if threads.is_empty() => Err(error.into()),
+        _ => Ok(threads),
+    }
+}
+
+fn member(held: Held) -> Result<vcpu_threads::Member, RequestError> {
+    let tid = held.thread().tid();
+    let unreadable = |source| RequestError::Unreadable { tid, source };
+    let clock = ThreadClock::open(tid).map_err(unreadable)?;
+    let used = clock.read().map_err(unreadable)?;
+    Ok(vcpu_threads::Member { held, is_awake: false, clock, used, joined: None })
+}

@@ -1,0 +1,299 @@
+//! What tests of a whole session share: one runs live at a time, and processes that can tell
+//! whether they were given back.
+
+#![allow(dead_code, unreachable_pub)] // Each topic uses its own part.
+
+use std::env;
+use std::fs::{self, File};
+use std::io::{BufRead, BufReader};
+use std::path::Path;
+use std::process::{Child, Command, ExitCode, Stdio, exit};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::thread::park_timeout;
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, geteuid, kill_process};
+use slackline_host::policy::{Given, Values, find};
+use slackline_live::fence::{KeeperCommand, keeper_main};
+use slackline_live::session::{Options, Request, Who};
+use slackline_live::sys::{
+    SchedulingOf, Tid, die_with_us, get_affinity, get_scheduling, online_cpus, process_cpu_time,
+};
+use slackline_live::thread::{ThreadRef, threads_of};
+use slackline_units::{CpuId, CpuSet, Span};
+
+/// Says which part a process plays; unset for the tests themselves.
+pub const PART: &str = "SLACKLINE_TEST_PART";
+
+/// How long anything may take that takes milliseconds on an idle machine.
+pub const PATIENCE: Duration = Duration::from_secs(60);
+
+pub fn plays(part: &str) -> bool {
+    env::var(PART).is_ok_and(|played| played == part)
+}
+
+/// The bodies of tests that play a part where they are told to, and else do nothing.
+pub fn play_keeper() {
+    if plays("keeper") {
+        exit(i32::from(keeper_main() != ExitCode::SUCCESS));
+    }
+}
+
+pub fn play_target() {
+    if plays("threads") {
+        for _ in 0..2 {
+            std::thread::spawn(|| {
+                loop {
+                    std::hint::spin_loop();
+                }
+            });
+        }
+        println!("@");
+        let _ = std::io::stdin().read_line(&mut String::new());
+        exit(0);
+    }
+    if plays("sleeper") {
+        println!("@");
+        loop {
+            park_timeout(Duration::from_millis(10));
+            (0..20_000).for_each(|_| std::hint::spin_loop());
+        }
+    }
+}
+
+/// This program as the keeper, with its journal in a folder of the test.
+pub fn keeper(state: &Path) -> KeeperCommand {
+    let script = format!("exec env {PART}=keeper \"$0\" --exact part_keeper --nocapture --quiet");
+    let program = env::current_exe().expect("this program");
+    KeeperCommand {
+        program: "/bin/sh".into(),
+        arguments: ["-c".into(), script.into(), program.into()].into(),
+        state_directory: state.to_path_buf(),
+    }
+}
+
+/// The right to run live, alone on this machine as far as these tests go.
+pub struct Alone(#[allow(dead_code)] MutexGuard<'static, ()>, #[allow(dead_code)] File);
+
+static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
+
+/// None, and said why, where there can be no live test.
+pub fn begin() -> Option<Alone> {
+    let alone = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
+    if !geteuid().is_root() {
+        println!("skipped: needs root");
+        return None;
+    }
+    let lock = File::create(env::temp_dir().join("slackline-live-tests.lock")).expect("a lock");
+    lock.lock().expect("a lock");
+    Some(Alone(alone, lock))
+}
+
+/// All CPUs of this machine, the last ones first, at most so many.
+pub fn cpus(most: usize) -> Vec<CpuId> {
+    let online: Vec<CpuId> = online_cpus().expect("CPUs").iter().collect();
+    online.into_iter().rev().take(most).collect()
+}
+
+/// A session under EDF.
+pub fn options(cpus: Vec<CpuId>, state: &Path) -> Options {
+    let policy = find("edf").expect("a policy");
+    let values = Values::defaults(policy.policy_fields).expect("defaults");
+    Options { cpus, policy, values, keeper: keeper(state), origin: None }
+}
+
+/// A slice in every period, in microseconds.
+pub fn share(slice: u64, period: u64, exact: bool) -> Values {
+    let (slice, period) = (format!("{slice}us"), format!("{period}us"));
+    let given = [
+        ("slice", Given::Text(&slice)),
+        ("period", Given::Text(&period)),
+        ("exact", Given::Flag(exact)),
+    ];
+    let policy = find("edf").expect("a policy");
+    Values::read(policy.share_fields, given.into_iter()).expect("a share")
+}
+
+/// How a thread is scheduled.
+#[derive(Clone, Debug, PartialEq)]
+pub struct State {
+    pub tid: Tid,
+    pub scheduling: SchedulingOf,
+    pub affinity: CpuSet,
+    pub is_stopped: bool,
+    pub groups: String,
+}
+
+/// A process that was there before.
+pub struct Target {
+    pub child: Child,
+    before: Vec<State>,
+}
+
+impl Target {
+    /// One thread that never waits.
+    pub fn spinner() -> Target {
+        Target::of_shell("while :; do :; done")
+    }
+
+    fn of_shell(script: &str) -> Target {
+        let mut command = Command::new("sh");
+        command.args(["-c", script]).stdin(Stdio::null()).stdout(Stdio::null());
+        command.stderr(Stdio::null());
+        die_with_us(&mut command);
+        Target::new(command.spawn().expect("a shell"))
+    }
+
+    /// A process with threads that never wait, two of them, the last ones.
+    pub fn threaded() -> Target {
+        Target::of_part("threads")
+    }
+
+    /// One that wakes a hundred times a second, for a moment.
+    pub fn sleeper() -> Target {
+        Target::of_part("sleeper")
+    }
+
+    fn of_part(part: &str) -> Target {
+        let mut command = Command::new(env::current_exe().expect("this program"));
+        command.args(["--exact", "part_target", "--nocapture", "--quiet"]).env(PART, part);
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
+        die_with_us(&mut command);
+        let mut child = command.spawn().expect("this program can be started");
+        let mut out = BufReader::new(child.stdout.take().expect("is piped"));
+        let mut line = String::new();
+        while !line.contains('@') {
+            line.clear();
+            assert!(out.read_line(&mut line).expect("it says something") > 0, "it has ended");
+        }
+        Target::new(child)
+    }
+
+    fn new(child: Child) -> Target {
+        let mut target = Target { child, before: Vec::new() };
+        wait_until("the target to run", || !target.used().is_zero());
+        target.before = target.state();
+        target
+    }
+
+    pub fn pid(&self) -> Tid {
+        Tid::new(i32::try_from(self.child.id()).expect("a process id")).expect("a process id")
+    }
+
+    pub fn signal(&self, signal: Signal) {
+        kill(self.pid().raw(), signal);
+    }
+
+    /// CPU time of all its threads.
+    pub fn used(&self) -> Span {
+        process_cpu_time(self.pid()).expect("the target is there")
+    }
+
+    pub fn state(&self) -> Vec<State> {
+        let state = |tid| State {
+            tid,
+            scheduling: get_scheduling(tid).expect("the target is there"),
+            affinity: get_affinity(tid).expect("the target is there"),
+            is_stopped: self.file(tid, "stat").contains(") T "),
+            groups: self.file(tid, "cgroup"),
+        };
+        threads_of(self.pid()).expect("the target is there").into_iter().map(state).collect()
+    }
+
+    fn file(&self, tid: Tid, name: &str) -> String {
+        let path = format!("/proc/{}/task/{tid}/{name}", self.pid());
+        fs::read_to_string(path).expect("the target is there")
+    }
+
+    pub fn is_stopped(&self) -> bool {
+        self.state().iter().all(|state| state.is_stopped)
+    }
+
+    /// Every thread is as it was.
+    #[track_caller]
+    pub fn is_given_back(&self) {
+        let deadline = Instant::now() + PATIENCE;
+        while self.state() != self.before && Instant::now() < deadline {
+            nap();
+        }
+        assert_eq!(self.state(), self.before, "the target was not given back");
+    }
+
+    /// It runs, and is not only allowed to.
+    #[track_caller]
+    pub fn runs(&self) {
+        let before = self.used();
+        wait_until("the target to run", || self.used() > before);
+    }
+
+    /// It is stopped, and does not run.
+    #[track_caller]
+    pub fn rests(&self) {
+        wait_until("the target to stop", || self.is_stopped());
+        let before = self.used();
+        let_pass(Duration::from_millis(300));
+        assert_eq!(self.used(), before, "it ran although it was paused");
+    }
+
+    /// Those of its threads that never wait are frozen. Where each of them is only on its way to
+    /// that, it takes a moment of its own still.
+    #[track_caller]
+    pub fn rests_frozen(&self) {
+        let before = self.used();
+        let_pass(Duration::from_millis(300));
+        let used = self.used() - before;
+        assert!(used < Span::from_ms(2), "it ran {used} although it was paused");
+    }
+
+    /// All of it as one vCPU.
+    pub fn as_one(&self, share: Values) -> Request {
+        request(Who::Process(self.pid()), share)
+    }
+
+    /// The threads that never wait, each as a vCPU.
+    pub fn by_thread(&self) -> Vec<Who> {
+        let threads = threads_of(self.pid()).expect("the target is there");
+        let open = |&tid: &Tid| ThreadRef::open(self.pid(), tid).expect("the target is there");
+        threads[threads.len() - 2..].iter().map(open).map(Who::Thread).collect()
+    }
+}
+
+impl Drop for Target {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// A request to join, by nobody in particular.
+pub fn request(who: Who, share: Values) -> Request {
+    let (name, domain) = ("one".into(), "target".into());
+    Request { who, name, domain, vcpu: None, share, cpus: None }
+}
+
+pub fn kill(pid: i32, signal: Signal) {
+    // It may have ended by itself.
+    let _ = kill_process(Pid::from_raw(pid).expect("a process id"), signal);
+}
+
+/// Looks again and again, and not too often: the machine may be busy with what is waited for.
+#[track_caller]
+pub fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
+    let deadline = Instant::now() + PATIENCE;
+    while !is_so() {
+        assert!(Instant::now() < deadline, "waited {} s for {what}", PATIENCE.as_secs());
+        nap();
+    }
+}
+
+pub fn nap() {
+    park_timeout(Duration::from_millis(5));
+}
+
+/// Lets things go on for so long.
+pub fn let_pass(time: Duration) {
+    let until = Instant::now() + time;
+    while let Some(left) = until.checked_duration_since(Instant::now()).filter(|it| !it.is_zero()) {
+        park_timeout(left);
+    }
+}
