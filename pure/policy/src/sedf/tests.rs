@@ -238,3 +238,20 @@ fn a_century_is_not_too_long() {
         assert!(quanta[1] > 1_000 * quanta[0], "{rules}: {quanta:?}");
     }
 }
+
+/// Who had a century of slack in one step is far ahead of one with a thousandth of its weight,
+/// however long the step: all slack that follows is the other's.
+#[test]
+fn a_century_of_slack_is_not_forgotten() {
+    let century = Time::START + Span::from_secs(100 * 365 * 24 * 3_600);
+    let mut script = Script::new("rules=best quantum=10us");
+    let heavy = script.join(0, "extra-weight=32767").unwrap();
+    let light = script.join(1, "extra-weight=1").unwrap();
+    script.wake(heavy);
+    script.run(century);
+    script.wake(light);
+    for step in 1..=1_000 {
+        script.run(century + Span::from_us(10) * step);
+        assert_eq!(script.turn().0, Some(1), "after {step} quanta");
+    }
+}
