@@ -6,6 +6,7 @@ use clap::{Args, Parser, Subcommand};
 use slackline_units::Span;
 
 use crate::load::args::Load;
+use crate::parse::span;
 
 /// Gives virtual machines CPU time: reserves it, shares it out, and proves that it was delivered.
 #[derive(Debug, Parser)]
@@ -282,8 +283,4 @@ pub(crate) struct Doctor {
     /// Give back the threads that a killed run left stopped, boosted or pinned.
     #[arg(long)]
     pub(crate) free: bool,
-}
-
-pub(crate) fn span(text: &str) -> Result<Span, String> {
-    text.parse::<Span>().map_err(|why| format!("{why}; write it as `4ms`, `250us` or `2s`"))
 }

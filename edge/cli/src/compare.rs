@@ -25,7 +25,7 @@ pub(crate) fn compare(args: &Compare) -> Result<(), Problem> {
         match run::live(&args.file, scenario, args.cpus.as_deref(), &Keeping::default()) {
             Ok(live) => lives.push(live),
             Err(problem) if args.live_if_possible && problem.is_about_the_host() => {
-                problem.tell();
+                terminal::report(&problem);
                 terminal::tell("note:  simulated only\n\n");
                 break;
             }

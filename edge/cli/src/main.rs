@@ -12,10 +12,12 @@ mod json;
 mod load;
 mod outputs;
 mod paper;
+mod parse;
 mod pending;
 mod problem;
 mod run;
 mod show;
+mod signals;
 mod sim;
 mod terminal;
 
@@ -43,7 +45,7 @@ fn main() -> ExitCode {
     match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(problem) => {
-            problem.tell();
+            terminal::report(&problem);
             problem.exit_code()
         }
     }

@@ -14,8 +14,6 @@ use slackline_sim::RunError;
 use slackline_trace::ReadError;
 use thiserror::Error;
 
-use crate::terminal;
-
 /// Everything a command can end with besides success.
 #[derive(Debug, Error)]
 pub(crate) enum Problem {
@@ -97,25 +95,8 @@ impl Problem {
         )
     }
 
-    /// Says it on standard error.
-    pub(crate) fn tell(&self) {
-        match self {
-            Problem::ClaimsFailed(_) | Problem::Interrupted => {}
-            Problem::Bug { kept, .. } => {
-                terminal::tell(&format!("bug: {self}\n"));
-                if let Some(kept) = kept {
-                    let kept = kept.display();
-                    terminal::tell(&format!("     trace kept in {kept}; this is our fault\n"));
-                }
-            }
-            _ => terminal::tell(&format!("error: {self}\n")),
-        }
-        if let Some(hint) = self.hint() {
-            terminal::tell(&format!("hint:  {hint}\n"));
-        }
-    }
-
-    fn hint(&self) -> Option<String> {
+    /// What to type instead, in a line.
+    pub(crate) fn hint(&self) -> Option<String> {
         match self {
             Problem::Scenario { error, .. } => error.hint(),
             Problem::BadOption { hint, .. }

@@ -2,11 +2,9 @@
 
 use std::fmt::Write as _;
 use std::os::fd::AsFd;
-use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::process::Command;
 
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use slackline_live::Losses;
 use slackline_live::fence::KeeperCommand;
 use slackline_live::load_order::{LoadOrder, Part};
@@ -23,6 +21,7 @@ use crate::args::{Keeping, Run};
 use crate::load::words;
 use crate::outputs::{Files, tables};
 use crate::problem::Problem;
+use crate::signals::stop_signal;
 use crate::terminal::{self, Progress};
 use crate::{claims, input, json};
 
@@ -124,17 +123,6 @@ pub(crate) fn live(
     let outcome = play::run(scenario, options, &mut outputs);
     let outcome = outcome.map_err(|error| Problem::of_live(file, error))?;
     Ok(Live { numbers: files.keep(outputs.finish())?, outcome })
-}
-
-/// A socket that becomes readable when somebody wants us to stop.
-pub(crate) fn stop_signal() -> Result<(UnixStream, UnixStream), Problem> {
-    let cannot = |source| Problem::Unreadable { file: "a socket pair".into(), source };
-    let (read, write) = UnixStream::pair().map_err(cannot)?;
-    for signal in [SIGINT, SIGTERM, SIGHUP] {
-        let write = write.try_clone().map_err(cannot)?;
-        signal_hook::low_level::pipe::register(signal, write).map_err(cannot)?;
-    }
-    Ok((read, write))
 }
 
 /// The CPUs asked for, or the last ones: interrupts and everybody's habits favour the first.

@@ -38,6 +38,24 @@ pub(crate) fn tell(text: &str) {
     let _ = io::stderr().write_all(text.as_bytes());
 }
 
+/// Says what went wrong, and what to do about it.
+pub(crate) fn report(problem: &Problem) {
+    match problem {
+        Problem::ClaimsFailed(_) | Problem::Interrupted => {}
+        Problem::Bug { kept, .. } => {
+            tell(&format!("bug: {problem}\n"));
+            if let Some(kept) = kept {
+                let kept = kept.display();
+                tell(&format!("     trace kept in {kept}; this is our fault\n"));
+            }
+        }
+        _ => tell(&format!("error: {problem}\n")),
+    }
+    if let Some(hint) = problem.hint() {
+        tell(&format!("hint:  {hint}\n"));
+    }
+}
+
 /// After how long a command says how far it is.
 const QUIET: Duration = Duration::from_secs(2);
 

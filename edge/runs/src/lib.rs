@@ -5,13 +5,14 @@
 //! records; [`Outputs`] keep them in files as well and say how far it is. [`simulate`] is all of
 //! that for the simulated host. [`claims`] holds the numbers against what the scenario says will
 //! come of it. [`grid::run`] makes many runs, of many cases with many seeds, over all cores, and
-//! [`OverSeeds`] is what a number of them comes to.
+//! [`OverSeeds`] is what a number of them comes to; [`alert`] is a test made of such runs.
 //!
 //! Nothing here prints, asks a terminal anything or ends the process: what is wrong is returned,
 //! how far it is is told to whoever wants to know, and who wants to stop says so there.
 
 #![forbid(unsafe_code)]
 
+pub mod alert;
 pub mod claims;
 pub mod grid;
 pub mod header;

@@ -11,12 +11,12 @@ use slackline_live::limit::{CommandLine, LimitError, Limited, Sample, Sampler, W
 use slackline_live::sys::{die_with_us, online_cpus};
 use slackline_metrics::allocation_error;
 use slackline_policy::nearest;
+use slackline_runs::alert::{CaseResult, Limiter, Run};
 use slackline_units::{CpuId, CpuShare, Span, Time};
 
-use super::outcome::{Outcome, Run, Subject};
 use crate::args::Alert;
 use crate::problem::Problem;
-use crate::run::stop_signal;
+use crate::signals::stop_signal;
 use crate::terminal::{self, Progress};
 
 /// What is left out of the numbers after a limit has been put on.
@@ -71,7 +71,7 @@ impl LivePlan {
     }
 
     /// Tests every way at every target, one after the other.
-    pub(super) fn run(&self) -> Result<Vec<Outcome>, Problem> {
+    pub(super) fn run(&self) -> Result<Vec<CaseResult>, Problem> {
         let (stop, _raised) = stop_signal()?;
         let no_stop = |source| Problem::Unreadable { file: "a socket pair".into(), source };
         stop.set_nonblocking(true).map_err(no_stop)?;
@@ -81,7 +81,7 @@ impl LivePlan {
             progress: Progress::new("tested", (self.length + WARMUP) * each),
             done: Time::START,
         };
-        let mut outcomes = Vec::new();
+        let mut results = Vec::new();
         for way in &self.ways {
             let mut runs = Vec::new();
             for &share in &self.targets {
@@ -96,16 +96,16 @@ impl LivePlan {
                 }
             }
             if !runs.is_empty() {
-                outcomes.push(Outcome { name: way.to_string(), subject: Subject::Live, runs });
+                results.push(CaseResult { name: way.to_string(), limiter: Limiter::Host, runs });
             }
         }
-        if outcomes.is_empty() {
+        if results.is_empty() {
             return Err(Problem::HostCannot {
                 message: "nothing on this machine can limit a process".into(),
                 hint: Some("`slackline doctor` says what this machine allows; be root".into()),
             });
         }
-        Ok(outcomes)
+        Ok(results)
     }
 
     /// Whether it is no reason to give up: a share that is too small for a way, or a way that was

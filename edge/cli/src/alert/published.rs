@@ -13,11 +13,11 @@ use std::sync::LazyLock;
 
 use slackline_metrics::AllocationErrors;
 use slackline_papers::{Is, Published, Value, Verdict};
+use slackline_runs::OverSeeds;
+use slackline_runs::alert::{AS_PUBLISHED, CaseResult, Form, Limiter, percent};
 use slackline_units::CpuShare;
 
-use super::case::{AS_PUBLISHED, Form};
-use super::outcome::{Outcome, OverSeeds, Subject, percent};
-use super::show::ranged;
+use super::numbers::ranged;
 
 /// As printed, written down before the first run.
 const FILE: &str = include_str!("../../../../papers/cherkasova-2007/published.toml");
@@ -61,36 +61,35 @@ pub(super) fn mean_size(errors: &AllocationErrors) -> Option<f64> {
     errors.mean_size().map(part)
 }
 
-/// Everything that can be compared of these outcomes: those of the policies as they were published.
-pub(super) fn compare(form: Form, outcomes: &[Outcome]) -> Vec<Compared> {
-    let as_published = |outcome: &&Outcome| {
-        AS_PUBLISHED.contains(&outcome.name.as_str())
-            && matches!(outcome.subject, Subject::Policy(_))
+/// Everything that can be compared of these results: those of the policies as they were published.
+pub(super) fn compare(form: Form, results: &[CaseResult]) -> Vec<Compared> {
+    let as_published = |result: &&CaseResult| {
+        AS_PUBLISHED.contains(&result.name.as_str()) && matches!(result.limiter, Limiter::Policy(_))
     };
-    let outcomes: Vec<&Outcome> = outcomes.iter().filter(as_published).collect();
+    let results: Vec<&CaseResult> = results.iter().filter(as_published).collect();
     match form {
         Form::Smp => {
-            outcomes.iter().filter_map(|outcome| in_axis("figure-11.axis", outcome)).collect()
+            results.iter().filter_map(|result| in_axis("figure-11.axis", result)).collect()
         }
         Form::One => {
-            let mut compared: Vec<Compared> = outcomes.iter().flat_map(|of| each(of)).collect();
-            compared.extend(between(&outcomes));
+            let mut compared: Vec<Compared> = results.iter().flat_map(|of| each(of)).collect();
+            compared.extend(between(&results));
             compared
         }
     }
 }
 
 /// What is stated of one scheduler.
-fn each(outcome: &Outcome) -> Vec<Compared> {
-    let Subject::Policy(policy) = outcome.subject else { return Vec::new() };
+fn each(result: &CaseResult) -> Vec<Compared> {
+    let Limiter::Policy(policy) = result.limiter else { return Vec::new() };
     let mut compared = Vec::new();
     for (name, statistic) in STATISTICS {
         let Some(published) = published(&format!("alert.{policy}.{name}")) else { continue };
-        let Some(ours) = outcome.over_seeds(|_| true, statistic) else { continue };
+        let Some(ours) = result.over_seeds(|_| true, statistic) else { continue };
         compared.push(number(published, ours));
     }
     if let Some(published) = published(&format!("alert.{policy}.sign")) {
-        let (under, over) = outcome.signs();
+        let (under, over) = result.signs();
         let ours = typical(under, over);
         let is_same = published.is == Is::Word(ours.into());
         let verdict = if is_same { Verdict::Reproduced } else { Verdict::Differs };
@@ -117,7 +116,7 @@ fn typical(under: usize, over: usize) -> &'static str {
 fn number(published: &'static Value, ours: OverSeeds) -> Compared {
     let theirs = published.number().unwrap_or(f64::NAN);
     let give = published.give;
-    let near = ours.least - give <= theirs && theirs <= ours.most + give;
+    let near = ours.lowest - give <= theirs && theirs <= ours.highest + give;
     let same_side = (theirs == 0.0 && ours.median == 0.0) || theirs * ours.median > 0.0;
     let (verdict, sentence) = if near {
         let sentence = "what was published lies in the range of ours, as exactly as it can be read";
@@ -135,18 +134,18 @@ fn number(published: &'static Value, ours: OverSeeds) -> Compared {
 }
 
 /// What is stated of both together.
-fn between(outcomes: &[&Outcome]) -> Vec<Compared> {
-    let find = |case: &str| outcomes.iter().copied().find(|outcome| outcome.name == case);
+fn between(results: &[&CaseResult]) -> Vec<Compared> {
+    let find = |case: &str| results.iter().copied().find(|result| result.name == case);
     let (Some(sedf), Some(credit)) = (find(AS_PUBLISHED[0]), find(AS_PUBLISHED[1])) else {
         return Vec::new();
     };
-    let size = |of: &Outcome, wanted: fn(CpuShare) -> bool| of.over_seeds(wanted, mean_size);
-    let average = |of: &Outcome| {
+    let size = |of: &CaseResult, wanted: fn(CpuShare) -> bool| of.over_seeds(wanted, mean_size);
+    let average = |of: &CaseResult| {
         let small = of.targets().into_iter().filter(|&target| !is_large(target));
         let sizes: Vec<f64> =
             small.filter_map(|target| of.averages(target)).map(|of| of.median.abs()).collect();
         let mean = sizes.iter().sum::<f64>() / sizes.len().max(1) as f64;
-        Some(OverSeeds { least: mean, median: mean, most: mean })
+        Some(OverSeeds { lowest: mean, median: mean, highest: mean })
     };
     let mut compared: Vec<Compared> = [
         ("alert.credit-against-sedf", size(credit, |_| true), size(sedf, |_| true)),
@@ -178,19 +177,19 @@ fn order(published: &'static Value, a: OverSeeds, b: OverSeeds) -> Compared {
 }
 
 /// All averages of both against the axis of the plot.
-fn both_in_axis(sedf: &Outcome, credit: &Outcome) -> Option<Compared> {
-    let averages = |of: &Outcome| -> Vec<OverSeeds> {
+fn both_in_axis(sedf: &CaseResult, credit: &CaseResult) -> Option<Compared> {
+    let averages = |of: &CaseResult| -> Vec<OverSeeds> {
         of.targets().into_iter().filter_map(|target| of.averages(target)).collect()
     };
     let all = [averages(sedf), averages(credit)].concat();
-    let least = all.iter().map(|of| of.least).fold(f64::INFINITY, f64::min);
-    let most = all.iter().map(|of| of.most).fold(f64::NEG_INFINITY, f64::max);
+    let least = all.iter().map(|of| of.lowest).fold(f64::INFINITY, f64::min);
+    let most = all.iter().map(|of| of.highest).fold(f64::NEG_INFINITY, f64::max);
     Some(axis(published("alert.average.axis")?, (least, most)))
 }
 
 /// All seconds of one against the axis of the plot.
-fn in_axis(id: &str, outcome: &Outcome) -> Option<Compared> {
-    let errors = outcome.errors(None, |_| true);
+fn in_axis(id: &str, result: &CaseResult) -> Option<Compared> {
+    let errors = result.errors(None, |_| true);
     let range = (percent(errors.smallest()?), percent(errors.largest()?));
     Some(axis(published(id)?, range))
 }
@@ -207,9 +206,9 @@ fn axis(published: &'static Value, (least, most): (f64, f64)) -> Compared {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::alert::outcome::Run;
+    use slackline_runs::alert::Run;
 
-    fn of(name: &str, policy: &'static str, seconds: &[i64]) -> Outcome {
+    fn of(name: &str, policy: &'static str, seconds: &[i64]) -> CaseResult {
         let run = |ppm| Run {
             target: CpuShare::from_ppm(ppm),
             seed: 1,
@@ -217,7 +216,7 @@ mod tests {
             average: seconds.iter().sum::<i64>() / 4,
         };
         let runs = vec![run(10_000), run(500_000)];
-        Outcome { name: name.into(), subject: Subject::Policy(policy), runs }
+        CaseResult { name: name.into(), limiter: Limiter::Policy(policy), runs }
     }
 
     #[test]

@@ -2,12 +2,12 @@
 
 use slackline_papers::Verdict;
 use slackline_report::{Axis, Cell, Figure, Layer, Made, Page, Plot, Table};
+use slackline_runs::OverSeeds;
+use slackline_runs::alert::{CaseResult, Form, Limiter, percent};
 use slackline_units::CpuShare;
 
-use super::case::Form;
-use super::outcome::{Outcome, OverSeeds, Subject, percent};
+use super::numbers::{fixed, ranged, share};
 use super::published::{Compared, mean_size, published};
-use super::show::{fixed, ranged, share};
 
 /// Everything that a page is made of.
 #[derive(Clone, Copy, Debug)]
@@ -15,10 +15,10 @@ pub(super) struct Contents<'a> {
     pub(super) form: Form,
     /// How long each target was tested, how often, and where.
     pub(super) how: &'a str,
-    pub(super) outcomes: &'a [Outcome],
+    pub(super) results: &'a [CaseResult],
     pub(super) compared: &'a [Compared],
     /// Each case with what becomes of it if one rule changes.
-    pub(super) ablations: &'a [(Outcome, Vec<Outcome>)],
+    pub(super) ablations: &'a [(CaseResult, Vec<CaseResult>)],
 }
 
 /// So far to either side are distributions shown; what lies beyond is in the tables.
@@ -58,8 +58,8 @@ pub(super) fn page(contents: &Contents<'_>, made: &Made) -> String {
             .table(verdicts(contents.compared));
     }
     page = page.section("Every target");
-    for outcome in contents.outcomes.iter().take(MOST_TABLES) {
-        page = page.table(targets(outcome));
+    for result in contents.results.iter().take(MOST_TABLES) {
+        page = page.table(targets(result));
     }
     page.section("How it was done").list(assumptions(contents)).html()
 }
@@ -84,7 +84,8 @@ fn intro(contents: &Contents<'_>) -> String {
 }
 
 fn target_names(contents: &Contents<'_>) -> Vec<CpuShare> {
-    let mut targets: Vec<CpuShare> = contents.outcomes.iter().flat_map(Outcome::targets).collect();
+    let mut targets: Vec<CpuShare> =
+        contents.results.iter().flat_map(CaseResult::targets).collect();
     targets.sort_unstable();
     targets.dedup();
     targets
@@ -93,19 +94,19 @@ fn target_names(contents: &Contents<'_>) -> Vec<CpuShare> {
 /// Figure 7: every second, by target.
 fn points(contents: &Contents<'_>) -> Figure {
     let targets = target_names(contents);
-    let panel = |outcome: &Outcome| {
+    let panel = |result: &CaseResult| {
         let place = |of: CpuShare| targets.iter().position(|&target| target == of).unwrap_or(0);
-        let seconds = outcome.runs.iter().flat_map(|run| {
+        let seconds = result.runs.iter().flat_map(|run| {
             let x = place(run.target) as f64;
             run.seconds.iter().map(move |&error| (x, percent(error)))
         });
         let names = targets.iter().map(|&target| share(target));
         let y = Axis::linear(ERROR, "%").including(-1.0).including(1.0);
         Plot::new(Axis::names("target, % of a CPU", names), y)
-            .titled(&outcome.name)
-            .with(Layer::points(&outcome.name, seconds))
+            .titled(&result.name)
+            .with(Layer::points(&result.name, seconds))
     };
-    let panels: Vec<Plot> = contents.outcomes.iter().map(panel).collect();
+    let panels: Vec<Plot> = contents.results.iter().map(panel).collect();
     let columns = if panels.len() == 1 { 1 } else { 2 };
     Figure::of_panels("Every second, by target", panels).columns(columns).caption(
         "A dot is a second; where several fall on one place the dot is larger. Each panel has its \
@@ -119,9 +120,9 @@ fn tails(contents: &Contents<'_>) -> Figure {
     let x = Axis::linear(ERROR, "%").range((low, high));
     let y = Axis::log("seconds that are further out", "% of all").range((0.01, 100.0));
     let mut plot = Plot::new(x, y).with(Layer::rule_at_x("exact", 0.0));
-    for outcome in contents.outcomes {
-        let errors = outcome.errors(None, |_| true);
-        plot = plot.with(Layer::steps(&outcome.name, tail(errors.sorted())));
+    for result in contents.results {
+        let errors = result.errors(None, |_| true);
+        plot = plot.with(Layer::steps(&result.name, tail(errors.sorted())));
     }
     let caption = match contents.form {
         Form::One => {
@@ -185,13 +186,13 @@ fn averages(contents: &Contents<'_>) -> Figure {
     let names = targets.iter().map(|&target| share(target));
     let y = Axis::linear("error of the whole time", "%").including(-1.0).including(1.0);
     let mut plot = Plot::new(Axis::names("target, % of a CPU", names), y);
-    for outcome in contents.outcomes {
+    for result in contents.results {
         let places = targets.iter().enumerate();
         let ranges = places.filter_map(|(nth, &target)| {
-            let OverSeeds { least, median, most } = outcome.averages(target)?;
-            Some((nth as f64, least, median, most))
+            let OverSeeds { lowest, median, highest } = result.averages(target)?;
+            Some((nth as f64, lowest, median, highest))
         });
-        plot = plot.with(Layer::ranges(&outcome.name, ranges));
+        plot = plot.with(Layer::ranges(&result.name, ranges));
     }
     Figure::new("In the long run", plot).height(280).caption(
         "The error of all seconds at a target together: median and range. In the paper: figure 9, \
@@ -200,20 +201,20 @@ fn averages(contents: &Contents<'_>) -> Figure {
 }
 
 /// What one rule does: a table and a figure of the sizes of the errors.
-fn ablation(page: Page, base: &Outcome, ablated: &[Outcome]) -> Page {
+fn ablation(page: Page, base: &CaseResult, ablated: &[CaseResult]) -> Page {
     let size =
-        |outcome: &Outcome, wanted: fn(CpuShare) -> bool| outcome.over_seeds(wanted, mean_size);
+        |result: &CaseResult, wanted: fn(CpuShare) -> bool| result.over_seeds(wanted, mean_size);
     let small = |target: CpuShare| target <= CpuShare::from_ppm(100_000);
     let large = |target: CpuShare| target > CpuShare::from_ppm(100_000);
-    let numbers = |outcome: &Outcome| {
-        let errors = outcome.errors(None, |_| true);
-        let (under, over) = outcome.signs();
+    let numbers = |result: &CaseResult| {
+        let errors = result.errors(None, |_| true);
+        let (under, over) = result.signs();
         let number =
             |error: Option<i64>| error.map_or(Cell::Dash, |ppm| Cell::Number(fixed(percent(ppm))));
         let mean = |wanted| {
-            size(outcome, wanted).map_or(Cell::Dash, |of| Cell::Number(format!("{:.2}", of.median)))
+            size(result, wanted).map_or(Cell::Dash, |of| Cell::Number(format!("{:.2}", of.median)))
         };
-        let all: usize = outcome.runs.iter().map(|run| run.seconds.len()).sum();
+        let all: usize = result.runs.iter().map(|run| run.seconds.len()).sum();
         let part =
             |count: usize| Cell::Number(format!("{:.1}", count as f64 * 100.0 / all.max(1) as f64));
         vec![
@@ -225,24 +226,24 @@ fn ablation(page: Page, base: &Outcome, ablated: &[Outcome]) -> Page {
             part(over),
         ]
     };
-    let seconds = |outcome: &Outcome| {
-        outcome.runs.iter().flat_map(|run| run.seconds.clone()).collect::<Vec<_>>()
+    let seconds = |result: &CaseResult| {
+        result.runs.iter().flat_map(|run| run.seconds.clone()).collect::<Vec<_>>()
     };
-    let (idle, moving): (Vec<&Outcome>, Vec<&Outcome>) =
-        ablated.iter().partition(|outcome| seconds(outcome) == seconds(base));
-    let rule = |outcome: &Outcome| changed(base, outcome);
+    let (idle, moving): (Vec<&CaseResult>, Vec<&CaseResult>) =
+        ablated.iter().partition(|result| seconds(result) == seconds(base));
+    let rule = |result: &CaseResult| changed(base, result);
     let headings = ["", "rule", "to 10 %", "above", "smallest", "largest", "under", "over"];
     let caption = "One rule changed at a time; the first row is all rules as they are. Average \
         size of the error of a second at targets up to 10 % and above, the smallest and the \
         largest, and how many seconds had too little and too much; all in percent.";
-    let row = |number: Cell, name: String, outcome: &Outcome| {
-        [number, Cell::Text(name)].into_iter().chain(numbers(outcome))
+    let row = |number: Cell, name: String, result: &CaseResult| {
+        [number, Cell::Text(name)].into_iter().chain(numbers(result))
     };
     let mut table = Table::new(headings).caption(caption);
     table = table.row(row(Cell::Dash, "as it is".into(), base));
-    for (nth, outcome) in moving.iter().enumerate() {
-        let (number, name) = ((nth + 1).to_string(), format!("`{}`", rule(outcome)));
-        table = table.row(row(Cell::Number(number), name, outcome));
+    for (nth, result) in moving.iter().enumerate() {
+        let (number, name) = ((nth + 1).to_string(), format!("`{}`", rule(result)));
+        table = table.row(row(Cell::Number(number), name, result));
     }
     if !idle.is_empty() {
         let names: Vec<String> = idle.iter().map(|of| format!("`{}`", rule(of))).collect();
@@ -252,15 +253,15 @@ fn ablation(page: Page, base: &Outcome, ablated: &[Outcome]) -> Page {
     if moving.is_empty() { page } else { page.figure(ablation_figure(base, &moving)) }
 }
 
-fn ablation_figure(base: &Outcome, moving: &[&Outcome]) -> Figure {
-    let all: Vec<(String, &Outcome)> = std::iter::once(("as it is".to_string(), base))
-        .chain(moving.iter().map(|outcome| (changed(base, outcome), *outcome)))
+fn ablation_figure(base: &CaseResult, moving: &[&CaseResult]) -> Figure {
+    let all: Vec<(String, &CaseResult)> = std::iter::once(("as it is".to_string(), base))
+        .chain(moving.iter().map(|result| (changed(base, result), *result)))
         .collect();
     // Names are long: places have the numbers that stand in the table.
     let places = |wanted: fn(CpuShare) -> bool| {
-        let at = |(nth, (_, outcome)): (usize, &(String, &Outcome))| {
-            let OverSeeds { least, median, most } = outcome.over_seeds(wanted, mean_size)?;
-            Some((nth as f64, least, median, most))
+        let at = |(nth, (_, result)): (usize, &(String, &CaseResult))| {
+            let OverSeeds { lowest, median, highest } = result.over_seeds(wanted, mean_size)?;
+            Some((nth as f64, lowest, median, highest))
         };
         all.iter().enumerate().filter_map(at).collect::<Vec<_>>()
     };
@@ -279,9 +280,9 @@ fn ablation_figure(base: &Outcome, moving: &[&Outcome]) -> Figure {
 }
 
 /// What was set in one case that was not, or otherwise, in the other.
-fn changed(base: &Outcome, outcome: &Outcome) -> String {
+fn changed(base: &CaseResult, result: &CaseResult) -> String {
     let known: Vec<&str> = base.name.split(':').collect();
-    outcome.name.split(':').filter(|part| !known.contains(part)).collect::<Vec<_>>().join(" ")
+    result.name.split(':').filter(|part| !known.contains(part)).collect::<Vec<_>>().join(" ")
 }
 
 fn verdicts(compared: &[Compared]) -> Table {
@@ -306,15 +307,15 @@ fn verdicts(compared: &[Compared]) -> Table {
     table
 }
 
-fn targets(outcome: &Outcome) -> Table {
+fn targets(result: &CaseResult) -> Table {
     let mut table = Table::new(["target, %", "least", "median", "most", "whole time"]).caption(
-        &format!("`{}`: errors of seconds, and of the whole time, in percent", outcome.name),
+        &format!("`{}`: errors of seconds, and of the whole time, in percent", result.name),
     );
-    for target in outcome.targets() {
-        let errors = outcome.errors(None, |other| other == target);
+    for target in result.targets() {
+        let errors = result.errors(None, |other| other == target);
         let number =
             |error: Option<i64>| error.map_or(Cell::Dash, |ppm| Cell::Number(fixed(percent(ppm))));
-        let average = outcome.averages(target).map_or(Cell::Dash, |of| Cell::Number(ranged(of)));
+        let average = result.averages(target).map_or(Cell::Dash, |of| Cell::Number(ranged(of)));
         table = table.row([
             Cell::Number(share(target)),
             number(errors.smallest()),
@@ -327,12 +328,12 @@ fn targets(outcome: &Outcome) -> Table {
 }
 
 fn assumptions(contents: &Contents<'_>) -> Vec<String> {
-    let is_live = |outcome: &Outcome| outcome.subject == Subject::Live;
+    let is_live = |result: &CaseResult| result.limiter == Limiter::Host;
     let mut items = Vec::new();
-    if contents.outcomes.iter().any(|outcome| !is_live(outcome)) {
-        items.extend(super::case::assumptions(contents.form));
+    if contents.results.iter().any(|result| !is_live(result)) {
+        items.extend(slackline_runs::alert::assumptions(contents.form));
     }
-    if contents.outcomes.iter().any(is_live) {
+    if contents.results.iter().any(is_live) {
         items.push(
             "Live: a process of one thread that never stops, pinned to one CPU of this machine, \
              limited in each way in turn; its CPU time is what the kernel counted, read every \

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::{Args, Subcommand};
 use slackline_units::Span;
 
-use crate::args::span;
+use crate::parse::span;
 
 #[derive(Debug, Args)]
 pub(crate) struct Load {

@@ -100,7 +100,7 @@ pub(crate) fn tasks(words: &[String]) -> Result<Vec<Task>, Problem> {
             }
             (("repeat", ""), Some(task)) => task.program.repeat = true,
             (_, Some(task)) => {
-                task.program.steps.push(task_step(word).ok_or_else(|| unknown(word))?)
+                task.program.steps.push(task_step(word).ok_or_else(|| unknown(word))?);
             }
             (_, None) => return Err(unknown(word)),
         }

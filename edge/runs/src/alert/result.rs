@@ -3,62 +3,51 @@
 use slackline_metrics::AllocationErrors;
 use slackline_units::CpuShare;
 
+use crate::over_seeds::OverSeeds;
+
 /// What came of one case, or of one way of limiting.
 #[derive(Clone, Debug)]
-pub(super) struct Outcome {
+pub struct CaseResult {
     /// As people would write it.
-    pub(super) name: String,
-    pub(super) subject: Subject,
+    pub name: String,
+    /// What did the limiting.
+    pub limiter: Limiter,
     /// By seed, and by target below that.
-    pub(super) runs: Vec<Run>,
+    pub runs: Vec<Run>,
 }
 
 /// What did the limiting.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Subject {
+pub enum Limiter {
     /// A policy, simulated.
     Policy(&'static str),
     /// Something on this machine.
-    Live,
+    Host,
 }
 
 /// One domain at one target. Errors are in millionths of the target.
 #[derive(Clone, Debug)]
-pub(super) struct Run {
-    pub(super) target: CpuShare,
-    pub(super) seed: u64,
+pub struct Run {
+    /// What it was limited to.
+    pub target: CpuShare,
+    /// The seed; 0 where nothing was drawn.
+    pub seed: u64,
     /// Of each second.
-    pub(super) seconds: Vec<i64>,
+    pub seconds: Vec<i64>,
     /// Of all seconds together.
-    pub(super) average: i64,
-}
-
-/// A number over the seeds: least, middle and most.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct OverSeeds {
-    pub(super) least: f64,
-    pub(super) median: f64,
-    pub(super) most: f64,
-}
-
-impl OverSeeds {
-    fn of(values: impl IntoIterator<Item = f64>) -> Option<OverSeeds> {
-        let mut values: Vec<f64> = values.into_iter().collect();
-        values.sort_by(f64::total_cmp);
-        let (least, most) = (*values.first()?, *values.last()?);
-        let (low, high) = (values[(values.len() - 1) / 2], values[values.len() / 2]);
-        Some(OverSeeds { least, median: f64::midpoint(low, high), most })
-    }
+    pub average: i64,
 }
 
 /// Millionths in percent.
-pub(super) fn percent(ppm: i64) -> f64 {
+#[must_use]
+pub fn percent(ppm: i64) -> f64 {
     ppm as f64 / 1e4
 }
 
-impl Outcome {
+impl CaseResult {
     /// The targets, from the smallest.
-    pub(super) fn targets(&self) -> Vec<CpuShare> {
+    #[must_use]
+    pub fn targets(&self) -> Vec<CpuShare> {
         let mut targets: Vec<CpuShare> = self.runs.iter().map(|run| run.target).collect();
         targets.sort_unstable();
         targets.dedup();
@@ -73,17 +62,15 @@ impl Outcome {
     }
 
     /// The seconds at the targets that are asked for, of one seed or of all.
-    pub(super) fn errors(
-        &self,
-        seed: Option<u64>,
-        wanted: impl Fn(CpuShare) -> bool,
-    ) -> AllocationErrors {
+    #[must_use]
+    pub fn errors(&self, seed: Option<u64>, wanted: impl Fn(CpuShare) -> bool) -> AllocationErrors {
         let is_wanted = |run: &&Run| seed.is_none_or(|seed| run.seed == seed) && wanted(run.target);
         self.runs.iter().filter(is_wanted).flat_map(|run| run.seconds.iter().copied()).collect()
     }
 
     /// A number of the seconds at some targets, by seed.
-    pub(super) fn over_seeds(
+    #[must_use]
+    pub fn over_seeds(
         &self,
         wanted: impl Fn(CpuShare) -> bool,
         number: impl Fn(&AllocationErrors) -> Option<f64>,
@@ -93,13 +80,15 @@ impl Outcome {
     }
 
     /// The errors of the averages at a target, by run.
-    pub(super) fn averages(&self, target: CpuShare) -> Option<OverSeeds> {
+    #[must_use]
+    pub fn averages(&self, target: CpuShare) -> Option<OverSeeds> {
         let runs = self.runs.iter().filter(|run| run.target == target);
         OverSeeds::of(runs.map(|run| percent(run.average)))
     }
 
     /// Seconds with too little, and with too much.
-    pub(super) fn signs(&self) -> (usize, usize) {
+    #[must_use]
+    pub fn signs(&self) -> (usize, usize) {
         let errors = self.runs.iter().flat_map(|run| &run.seconds);
         let under = errors.clone().filter(|&&error| error < 0).count();
         (under, errors.filter(|&&error| error > 0).count())
@@ -124,14 +113,14 @@ mod tests {
             run(10_000, 2, &[-200_000, 100_000]),
             run(20_000, 2, &[10_000, 0]),
         ];
-        let outcome = Outcome { name: "it".into(), subject: Subject::Live, runs };
-        assert_eq!(outcome.targets(), [10_000, 20_000].map(CpuShare::from_ppm));
-        assert_eq!(outcome.signs(), (2, 3));
-        let largest = outcome.over_seeds(|_| true, |errors| errors.largest().map(percent));
-        assert_eq!(largest, Some(OverSeeds { least: 10.0, median: 20.0, most: 30.0 }));
-        let averages = outcome.averages(CpuShare::from_ppm(10_000));
-        assert_eq!(averages, Some(OverSeeds { least: -5.0, median: 2.5, most: 10.0 }));
+        let result = CaseResult { name: "it".into(), limiter: Limiter::Host, runs };
+        assert_eq!(result.targets(), [10_000, 20_000].map(CpuShare::from_ppm));
+        assert_eq!(result.signs(), (2, 3));
+        let largest = result.over_seeds(|_| true, |errors| errors.largest().map(percent));
+        assert_eq!(largest, Some(OverSeeds { lowest: 10.0, median: 20.0, highest: 30.0 }));
+        let averages = result.averages(CpuShare::from_ppm(10_000));
+        assert_eq!(averages, Some(OverSeeds { lowest: -5.0, median: 2.5, highest: 10.0 }));
         let small = |target: CpuShare| target.ppm() < 20_000;
-        assert_eq!(outcome.errors(None, small).sorted(), [-200_000, -100_000, 100_000, 300_000]);
+        assert_eq!(result.errors(None, small).sorted(), [-200_000, -100_000, 100_000, 300_000]);
     }
 }

@@ -16,7 +16,8 @@ use slackline_scenario::{Domain, Program, Purpose, Scenario, Stream};
 use slackline_units::{DomId, Time, VcpuId};
 
 use crate::problem::Problem;
-use crate::{run, terminal};
+use crate::signals::stop_signal;
+use crate::terminal;
 use args::{Kind, Load};
 
 /// The descriptor on which jobs are reported.
@@ -80,7 +81,7 @@ fn with_devices(
     if args.report_jobs {
         return body(options).map(drop);
     }
-    let (stop, _raised) = run::stop_signal()?;
+    let (stop, _raised) = stop_signal()?;
     let source = |source| Problem::Unreadable { file: "a socket pair".into(), source };
     let stopped = OwnedFd::from(stop.try_clone().map_err(source)?);
     let done = body(Options { stop: Some(stop.into()), ..options })?;

@@ -2,17 +2,16 @@
 
 use std::fmt::Write as _;
 
-use slackline_policy::{Field, Kind, Spec, find, nearest};
+use slackline_policy::{ALL, Field, Kind, Spec, find, nearest};
 use slackline_units::{CpuShare, Span};
-
-use crate::problem::Problem;
+use thiserror::Error;
 
 /// SEDF and Credit as the paper had them, as far as that can be known: one tree with both, from
 /// between October and December 2006, of which no release is left.
-pub(super) const AS_PUBLISHED: [&str; 2] = ["sedf:rules=xen-3.0.3", "credit:rules=xen-2006-10-30"];
+pub const AS_PUBLISHED: [&str; 2] = ["sedf:rules=xen-3.0.3", "credit:rules=xen-2006-10-30"];
 
 /// What is shown beside them where nobody asks for anything else.
-pub(super) const OURS: &str = "edf";
+pub const OURS: &str = "edf";
 
 /// The period of shares that have one, as in the paper.
 const PERIOD: Span = Span::from_ms(10);
@@ -34,10 +33,11 @@ const HOST: &str =
 
 /// A policy with parameters.
 #[derive(Clone, Debug)]
-pub(super) struct Case {
+pub struct Case {
     /// As one would write it on the command line.
-    pub(super) name: String,
-    pub(super) spec: &'static Spec,
+    pub name: String,
+    /// The policy.
+    pub spec: &'static Spec,
     settings: Vec<Setting>,
 }
 
@@ -55,9 +55,40 @@ enum Whose {
     Share,
 }
 
+/// What cannot be tested.
+#[derive(Clone, Debug, Error)]
+pub enum CaseError {
+    /// No policy has this name.
+    #[error("there is no policy `{name}`")]
+    NoPolicy {
+        /// As written.
+        name: String,
+    },
+    /// The policy gives the rest to whoever wants it.
+    #[error("`{policy}` cannot limit anybody: whoever wants may have the rest")]
+    CannotLimit {
+        /// The policy.
+        policy: &'static str,
+    },
+    /// Neither the policy nor a share of it has such a field.
+    #[error("`{}` has no field `{name}`", .policy.name)]
+    NoField {
+        /// The policy.
+        policy: &'static Spec,
+        /// As written.
+        name: String,
+    },
+    /// What should set a field does not.
+    #[error("`{text}` does not set anything")]
+    SetsNothing {
+        /// As written.
+        text: String,
+    },
+}
+
 /// Which test.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Form {
+pub enum Form {
     /// Dom0 and one that never stops, on one CPU.
     One,
     /// Three that never stop, on two CPUs.
@@ -66,21 +97,38 @@ pub(super) enum Form {
 
 /// One run of a test.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Trial {
-    pub(super) form: Form,
-    pub(super) target: CpuShare,
-    pub(super) length: Span,
-    pub(super) seed: u64,
+pub struct Trial {
+    /// Of which test.
+    pub form: Form,
+    /// What the domain is limited to; in the test on two CPUs each domain.
+    pub target: CpuShare,
+    /// How long it is measured.
+    pub length: Span,
+    /// Draws who joins when, and how late timers are.
+    pub seed: u64,
+}
+
+impl Form {
+    /// How many domains are limited and measured in a trial.
+    pub(super) fn measured(self) -> usize {
+        match self {
+            Form::One => 1,
+            Form::Smp => 3,
+        }
+    }
 }
 
 impl Case {
     /// Reads `credit:rules=xen-3.0.3:cap=...` and what holds for all cases.
-    pub(super) fn read(text: &str, all: &[String]) -> Result<Case, Problem> {
+    ///
+    /// # Errors
+    /// When there is no such policy or field, or the policy limits nobody.
+    pub fn read(text: &str, all: &[String]) -> Result<Case, CaseError> {
         let mut parts = text.split(':');
         let name = parts.next().unwrap_or_default();
-        let spec = find(name).ok_or_else(|| no_policy(name))?;
+        let spec = find(name).ok_or_else(|| CaseError::NoPolicy { name: name.into() })?;
         if spec.limit.is_none() {
-            return Err(cannot_limit(spec));
+            return Err(CaseError::CannotLimit { policy: spec.name });
         }
         let mut case = Case { name: spec.name.into(), spec, settings: Vec::new() };
         for setting in parts.chain(all.iter().map(String::as_str)) {
@@ -90,23 +138,25 @@ impl Case {
     }
 
     /// The same with one more setting, or another one in its place.
-    pub(super) fn with(&self, setting: &str) -> Result<Case, Problem> {
+    ///
+    /// # Errors
+    /// When it sets no field of the policy.
+    pub fn with(&self, setting: &str) -> Result<Case, CaseError> {
         let mut case = self.clone();
         case.set(setting)?;
         Ok(case)
     }
 
-    fn set(&mut self, text: &str) -> Result<(), Problem> {
-        let (name, value) = text.split_once('=').ok_or_else(|| Problem::BadOption {
-            message: format!("`{text}` does not set anything"),
-            hint: Some("write it as `period=10ms`".into()),
-        })?;
+    fn set(&mut self, text: &str) -> Result<(), CaseError> {
+        let nothing = || CaseError::SetsNothing { text: text.into() };
+        let (name, value) = text.split_once('=').ok_or_else(nothing)?;
         let tables =
             [(Whose::Policy, self.spec.policy_fields), (Whose::Share, self.spec.share_fields)];
         let found = tables.into_iter().find_map(|(whose, fields)| {
             Some((whose, fields.iter().find(|field| field.name == name.trim())?))
         });
-        let (whose, field) = found.ok_or_else(|| self.no_field(name.trim()))?;
+        let no_field = || CaseError::NoField { policy: self.spec, name: name.trim().into() };
+        let (whose, field) = found.ok_or_else(no_field)?;
         let value = written(field, value.trim());
         self.settings.retain(|setting| setting.name != field.name);
         self.settings.push(Setting { name: field.name, value, whose });
@@ -116,32 +166,25 @@ impl Case {
         Ok(())
     }
 
-    fn no_field(&self, name: &str) -> Problem {
-        let fields = self.spec.policy_fields.iter().chain(self.spec.share_fields);
-        let hint = match nearest(name, fields.map(|field| field.name)) {
-            Some(meant) => format!("did you mean `{meant}`?"),
-            None => format!("`slackline help {}` lists its fields", self.spec.name),
-        };
-        let message = format!("`{}` has no field `{name}`", self.spec.name);
-        Problem::BadOption { message, hint: Some(hint) }
-    }
-
     /// The cases that differ from this one in a single rule.
-    pub(super) fn ablations(&self) -> Result<Vec<Case>, Problem> {
+    #[must_use]
+    pub fn ablations(&self) -> Vec<Case> {
         let mut cases = Vec::new();
         for field in self.spec.policy_fields {
             let Kind::Choice(words) = field.kind else { continue };
             let said = self.settings.iter().find(|setting| setting.name == field.name);
             let now = said.map_or(field.default, |setting| Some(setting.value.trim_matches('"')));
             for word in words.iter().filter(|word| now != Some(word)) {
-                cases.push(self.with(&format!("{}={word}", field.name))?);
+                let other = self.with(&format!("{}={word}", field.name));
+                cases.push(other.expect("a field of the policy"));
             }
         }
-        Ok(cases)
+        cases
     }
 
     /// The scenario of a trial.
-    pub(super) fn scenario(&self, trial: Trial) -> String {
+    #[must_use]
+    pub fn scenario(&self, trial: Trial) -> String {
         let Trial { form, target, length, seed } = trial;
         let mut text = format!(
             "title = \"ALERT: {} limited to {target}\"\nlength = \"{}\"\nwarmup = \"{WARMUP}\"\n\
@@ -213,7 +256,8 @@ const SPIN: &str = "kind = \"spin\"";
 const PHASES: Span = Span::from_ms(100);
 
 /// What was chosen because the paper does not say it, for people to read.
-pub(super) fn assumptions(form: Form) -> Vec<String> {
+#[must_use]
+pub fn assumptions(form: Form) -> Vec<String> {
     let host = HOST.trim().replace('\n', ", ");
     let mut items = vec![
         format!("Simulated host: `{host}`. Orders of magnitude, not fitted; the paper says none."),
@@ -252,21 +296,28 @@ fn written(field: &Field, value: &str) -> String {
     }
 }
 
-fn no_policy(name: &str) -> Problem {
-    let all = || slackline_policy::ALL.iter().map(|spec| spec.name);
-    let hint = nearest(name, all()).map(|name| format!("did you mean `{name}`?"));
-    Problem::BadOption {
-        message: format!("there is no policy `{name}`"),
-        hint: Some(hint.unwrap_or_else(|| "`slackline help` lists them".into())),
-    }
-}
-
-fn cannot_limit(spec: &Spec) -> Problem {
-    let can = slackline_policy::ALL.iter().filter(|spec| spec.limit.is_some());
-    let can: Vec<&str> = can.map(|spec| spec.name).collect();
-    Problem::BadOption {
-        message: format!("`{}` cannot limit anybody: whoever wants may have the rest", spec.name),
-        hint: Some(format!("those that can are {}", can.join(", "))),
+impl CaseError {
+    /// What to type instead, in a line.
+    #[must_use]
+    pub fn hint(&self) -> String {
+        let meant = |name: &str| format!("did you mean `{name}`?");
+        match self {
+            CaseError::NoPolicy { name } => {
+                let nearest = nearest(name, ALL.iter().map(|spec| spec.name));
+                nearest.map_or_else(|| "`slackline help` lists them".into(), meant)
+            }
+            CaseError::CannotLimit { .. } => {
+                let can = ALL.iter().filter(|spec| spec.limit.is_some());
+                let can: Vec<&str> = can.map(|spec| spec.name).collect();
+                format!("those that can are {}", can.join(", "))
+            }
+            CaseError::NoField { policy, name } => {
+                let fields = policy.policy_fields.iter().chain(policy.share_fields);
+                let lists = || format!("`slackline help {}` lists its fields", policy.name);
+                nearest(name, fields.map(|field| field.name)).map_or_else(lists, meant)
+            }
+            CaseError::SetsNothing { .. } => "write it as `period=10ms`".into(),
+        }
     }
 }
 
@@ -282,7 +333,7 @@ mod tests {
 
     #[test]
     fn whoever_can_limit_has_a_scenario_that_can_be_admitted() {
-        for spec in slackline_policy::ALL.iter().filter(|spec| spec.limit.is_some()) {
+        for spec in ALL.iter().filter(|spec| spec.limit.is_some()) {
             let case = Case::read(spec.name, &[]).unwrap();
             for (form, ppm) in [(Form::One, 900_000), (Form::One, 10_000), (Form::Smp, 660_000)] {
                 let trial = Trial { target: CpuShare::from_ppm(ppm), ..trial(form) };
@@ -327,7 +378,7 @@ mod tests {
     #[test]
     fn an_ablation_changes_one_rule() {
         let case = Case::read("edf", &[]).unwrap();
-        let names: Vec<String> = case.ablations().unwrap().into_iter().map(|it| it.name).collect();
+        let names: Vec<String> = case.ablations().into_iter().map(|it| it.name).collect();
         assert_eq!(names, ["edf:place=pack"]);
     }
 }

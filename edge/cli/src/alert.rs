@@ -1,28 +1,28 @@
 //! `slackline alert`: how exactly shares are delivered, second by second.
 
-mod case;
 mod live;
-mod outcome;
+mod numbers;
 mod published;
 mod report;
 mod show;
-mod simulate;
 
 use std::io::Write as _;
 
 use slackline_report::Made;
+use slackline_runs::alert::{
+    AS_PUBLISHED, Case, CaseError, CaseResult, Form, OURS, TrialError, TrialFault, Trials,
+};
+use slackline_runs::grid::GridError;
+use slackline_sim::RunError;
 use slackline_units::{CpuShare, Span};
 
 use crate::args::Alert;
 use crate::pending::Pending;
 use crate::problem::Problem;
-use crate::terminal;
+use crate::terminal::{self, Counter};
 
-use case::{AS_PUBLISHED, Case, Form, OURS};
 use live::LivePlan;
-use outcome::Outcome;
 use report::Contents;
-use simulate::Grid;
 
 /// The paper's targets, in percent of a CPU.
 const TARGETS: [u32; 18] = [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 20, 30, 40, 50, 60, 70, 80, 90];
@@ -41,7 +41,7 @@ const SMP_LENGTH: Span = Span::from_secs(600);
 #[derive(Debug)]
 pub(crate) struct Plan {
     cases: Vec<Case>,
-    grid: Grid,
+    trials: Trials,
 }
 
 pub(crate) fn alert(args: &Alert) -> Result<(), Problem> {
@@ -49,23 +49,23 @@ pub(crate) fn alert(args: &Alert) -> Result<(), Problem> {
     let report = args.report.as_deref().map(Pending::new).transpose()?;
     let csv = args.csv.as_deref().map(Pending::new).transpose()?;
     let tested = if args.live { live(args)? } else { simulated(args)? };
-    let Tested { form, how, seeds, outcomes, ablations } = &tested;
+    let Tested { form, how, seeds, results, ablations } = &tested;
     let made = made(args, *seeds);
-    let compared = published::compare(*form, outcomes);
-    let all: Vec<Outcome> = tested.all().cloned().collect();
+    let compared = published::compare(*form, results);
+    let all: Vec<CaseResult> = tested.all().cloned().collect();
     if let Some((pending, mut out)) = csv {
         let written = out.write_all(show::csv(&made, &all).as_bytes()).and_then(|()| out.flush());
         pending.keep(written)?;
     }
     if let Some((pending, mut out)) = report {
-        let contents = Contents { form: *form, how, outcomes, compared: &compared, ablations };
+        let contents = Contents { form: *form, how, results, compared: &compared, ablations };
         let page = report::page(&contents, &made);
         pending.keep(out.write_all(page.as_bytes()).and_then(|()| out.flush()))?;
     }
     if args.json {
         return terminal::print(&show::as_json(&made, &all, &compared));
     }
-    let mut text = show::table(how, outcomes, &compared);
+    let mut text = show::table(how, results, &compared);
     for (base, ablated) in ablations {
         text += &show::ablation(base, ablated);
     }
@@ -79,30 +79,36 @@ struct Tested {
     how: String,
     /// How many; none where nothing was drawn.
     seeds: Option<u64>,
-    outcomes: Vec<Outcome>,
-    /// Outcomes, each with what becomes of it if one rule changes.
-    ablations: Vec<(Outcome, Vec<Outcome>)>,
+    results: Vec<CaseResult>,
+    /// CaseResults, each with what becomes of it if one rule changes.
+    ablations: Vec<(CaseResult, Vec<CaseResult>)>,
 }
 
 impl Tested {
-    fn all(&self) -> impl Iterator<Item = &Outcome> {
+    fn all(&self) -> impl Iterator<Item = &CaseResult> {
         let more = self.ablations.iter().flat_map(|(_, ablated)| ablated);
-        self.outcomes.iter().chain(more)
+        self.results.iter().chain(more)
     }
 }
 
 fn simulated(args: &Alert) -> Result<Tested, Problem> {
-    let Plan { cases, grid } = Plan::of(args)?;
-    let changed = if args.ablate { ablations(&cases)? } else { Vec::new() };
-    let all: Vec<Case> = cases.iter().chain(changed.iter().flatten()).cloned().collect();
-    let mut outcomes = grid.run(&all)?;
-    let mut rest = outcomes.split_off(cases.len()).into_iter();
-    let ablated = |(outcome, cases): (&Outcome, &Vec<Case>)| {
-        (outcome.clone(), rest.by_ref().take(cases.len()).collect())
+    let Plan { cases, trials } = Plan::of(args)?;
+    let changed: Vec<Vec<Case>> = match args.ablate {
+        true => cases.iter().map(Case::ablations).collect(),
+        false => Vec::new(),
     };
-    let ablations = outcomes.iter().zip(&changed).map(ablated).collect();
-    let (how, seeds) = (grid.how(), Some(grid.seeds));
-    Ok(Tested { form: grid.form, how, seeds, outcomes, ablations })
+    let all: Vec<Case> = cases.iter().chain(changed.iter().flatten()).cloned().collect();
+    let counter = Counter::new("simulated");
+    let results = trials.run(&all, &|done| counter.at(done));
+    drop(counter);
+    let mut results = results.map_err(of_grid)?;
+    let mut rest = results.split_off(cases.len()).into_iter();
+    let ablated = |(result, cases): (&CaseResult, &Vec<Case>)| {
+        (result.clone(), rest.by_ref().take(cases.len()).collect())
+    };
+    let ablations = results.iter().zip(&changed).map(ablated).collect();
+    let (how, seeds) = (how(&trials), Some(trials.seeds));
+    Ok(Tested { form: trials.form, how, seeds, results, ablations })
 }
 
 fn live(args: &Alert) -> Result<Tested, Problem> {
@@ -113,12 +119,30 @@ fn live(args: &Alert) -> Result<Tested, Problem> {
     };
     let usual = if args.quick { Span::from_secs(3) } else { LENGTH };
     let plan = LivePlan::of(args, targets, length(args, usual)?)?;
-    let (how, outcomes) = (plan.how(), plan.run()?);
-    Ok(Tested { form: Form::One, how, seeds: None, outcomes, ablations: Vec::new() })
+    let (how, results) = (plan.how(), plan.run()?);
+    Ok(Tested { form: Form::One, how, seeds: None, results, ablations: Vec::new() })
 }
 
-fn ablations(cases: &[Case]) -> Result<Vec<Vec<Case>>, Problem> {
-    cases.iter().map(Case::ablations).collect()
+/// What is tested, in a sentence.
+fn how(trials: &Trials) -> String {
+    let what = match trials.form {
+        Form::One => "one that never stops beside Dom0 at 6 % on one CPU",
+        Form::Smp => "three that never stop on two CPUs",
+    };
+    format!("Simulated: {what}, {} at each target, {} seeds.", trials.length, trials.seeds)
+}
+
+fn of_case(error: &CaseError) -> Problem {
+    Problem::BadOption { message: error.to_string(), hint: Some(error.hint()) }
+}
+
+fn of_grid(error: GridError<TrialError>) -> Problem {
+    let GridError::Run { error, .. } = error else { return Problem::Interrupted };
+    if let TrialFault::Run(RunError::Broken(_)) = &*error.why {
+        let message = format!("{error} (seed {})", error.seed);
+        return Problem::Bug { message, kept: None };
+    }
+    Problem::BadOption { message: error.to_string(), hint: Some(error.hint()) }
 }
 
 /// What has to be typed to make it again.
@@ -157,13 +181,13 @@ impl Plan {
             [] => AS_PUBLISHED.into_iter().chain([OURS]).collect(),
             names => names.iter().map(String::as_str).collect(),
         };
-        let read = |name: &str| Case::read(name, &args.set);
+        let read = |name: &str| Case::read(name, &args.set).map_err(|error| of_case(&error));
         let cases = names.into_iter().map(read).collect::<Result<Vec<_>, _>>()?;
-        Ok(Plan { cases, grid: grid(args, form)? })
+        Ok(Plan { cases, trials: trials(args, form)? })
     }
 }
 
-fn grid(args: &Alert, form: Form) -> Result<Grid, Problem> {
+fn trials(args: &Alert, form: Form) -> Result<Trials, Problem> {
     let usual = match form {
         Form::One => LENGTH,
         Form::Smp => SMP_LENGTH,
@@ -175,7 +199,7 @@ fn grid(args: &Alert, form: Form) -> Result<Grid, Problem> {
         (texts, _) => texts.iter().map(|text| target(text)).collect::<Result<_, _>>()?,
     };
     let seeds = args.seeds.unwrap_or(if args.quick { 3 } else { 10 });
-    Ok(Grid { form, targets, length: length(args, usual)?, seeds })
+    Ok(Trials { form, targets, length: length(args, usual)?, seeds })
 }
 
 /// How long a target is tested.
