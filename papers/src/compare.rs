@@ -20,8 +20,10 @@ use slackline_runs::OverSeeds;
 use crate::comparison::{By, Group, RowSpec, Test};
 use crate::error::{FileFault, PaperError};
 use crate::experiment::Experiment;
+use crate::numbers::{digits, with_unit};
 use crate::published::{Is, Published, Read, Value};
 use crate::run::Results;
+use crate::tolerance::Tolerance;
 
 /// How ours stands to what was published.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -34,19 +36,6 @@ pub enum Verdict {
     Differs,
     /// Nothing was compared.
     NotAttempted,
-}
-
-/// How far ours may be from what was published.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Tolerance {
-    /// A percentage of it.
-    Percent(f64),
-    /// So much in its own unit: percentage points of a percentage.
-    Points(f64),
-    /// Between it divided by this and it times this.
-    Factor(f64),
-    /// What can be read off.
-    Exact,
 }
 
 /// One comparison, judged.
@@ -105,55 +94,6 @@ impl Verdict {
         use Verdict::{Differs, NotAttempted, Reproduced, SameShape};
         let all = [Reproduced, SameShape, Differs, NotAttempted];
         all.into_iter().find(|verdict| verdict.to_string() == text)
-    }
-}
-
-impl fmt::Display for Tolerance {
-    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Tolerance::Percent(percent) => write!(out, "{percent} %"),
-            Tolerance::Points(points) => write!(out, "{points} points"),
-            Tolerance::Factor(factor) => write!(out, "a factor of {factor}"),
-            Tolerance::Exact => out.write_str("what can be read off"),
-        }
-    }
-}
-
-impl Tolerance {
-    pub(crate) fn read(text: &str) -> Option<Tolerance> {
-        let number = |text: &str| text.trim().parse().ok().filter(|&number: &f64| number > 0.0);
-        if let Some(percent) = text.strip_suffix('%') {
-            return number(percent).map(Tolerance::Percent);
-        }
-        if let Some(factor) = text.strip_prefix("factor ") {
-            return number(factor).filter(|&factor| factor > 1.0).map(Tolerance::Factor);
-        }
-        number(text.strip_suffix(" points").or_else(|| text.strip_suffix(" point"))?)
-            .map(Tolerance::Points)
-    }
-
-    /// Whether a number is as near to another as this allows, or as that can be read off.
-    fn holds(self, ours: f64, theirs: f64, give: f64) -> bool {
-        let off = (ours - theirs).abs();
-        off <= give
-            || match self {
-                Tolerance::Percent(percent) => off <= theirs.abs() * percent / 100.0,
-                Tolerance::Points(points) => off <= points,
-                Tolerance::Factor(factor) => {
-                    theirs / factor <= ours && ours <= theirs * factor && theirs > 0.0
-                }
-                Tolerance::Exact => false,
-            }
-    }
-
-    /// How far apart numbers of about this size may be and still be alike.
-    fn width(self, size: f64) -> f64 {
-        match self {
-            Tolerance::Percent(percent) => size.abs() * percent / 100.0,
-            Tolerance::Points(points) => points,
-            Tolerance::Factor(factor) => size.abs() * (factor - 1.0),
-            Tolerance::Exact => 0.0,
-        }
     }
 }
 
@@ -569,25 +509,5 @@ impl Test {
             Test::Falling => "falling",
             Test::Lowest => "lowest",
         }
-    }
-}
-
-pub(crate) fn with_unit(number: &str, unit: &str) -> String {
-    if unit.is_empty() { number.to_owned() } else { format!("{number} {unit}") }
-}
-
-/// A number for people: three digits or more, none of them a needless zero.
-#[must_use]
-pub fn digits(number: f64) -> String {
-    let places = match number.abs() {
-        size if size >= 100.0 => 0,
-        size if size >= 10.0 => 1,
-        size if size >= 1.0 => 2,
-        _ => 3,
-    };
-    let text = format!("{number:.places$}");
-    match text.contains('.') {
-        true => text.trim_end_matches('0').trim_end_matches('.').to_owned(),
-        false => text,
     }
 }

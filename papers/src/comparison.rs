@@ -3,9 +3,9 @@
 use serde::Deserialize;
 use toml::Spanned;
 
-use crate::compare::Tolerance;
 use crate::error::{FileFault, PaperError};
 use crate::source::Source;
+use crate::tolerance::Tolerance;
 
 /// Comparisons that are judged together.
 #[derive(Clone, Debug, Deserialize)]

@@ -16,11 +16,13 @@ mod comparison;
 mod csv;
 mod error;
 mod experiment;
+mod numbers;
 mod published;
 mod report;
 mod results;
 mod run;
 mod source;
+mod tolerance;
 mod vary;
 
 use std::fs;
@@ -30,16 +32,18 @@ use serde::Deserialize;
 use toml::Spanned;
 
 pub use calibrate::{Calibration, Found};
-pub use compare::{Judged, Row, Tolerance, Verdict, digits, judge};
+pub use compare::{Judged, Row, Verdict, judge};
 pub use comparison::Group;
 pub use error::{FileFault, PaperError};
 pub use experiment::{Axis, AxisPoint, Experiment, Measure, Plot};
+pub use numbers::digits;
 pub use published::{Assumed, Is, Published, Read, Value};
 pub use report::page;
 pub use results::{Courses, Kept, KeptRow, Provenance, Written, tally};
 pub use run::{Course, Results};
 pub use slackline_runs::OverSeeds;
 use source::Source;
+pub use tolerance::Tolerance;
 
 /// A paper's folder.
 #[derive(Clone, Debug)]

@@ -8,8 +8,8 @@ use std::path::Path;
 use serde::Deserialize;
 use toml::Spanned;
 
-use crate::compare::{digits, with_unit};
 use crate::error::{FileFault, PaperError};
+use crate::numbers::{digits, with_unit};
 use crate::source::Source;
 
 /// All that one paper published.

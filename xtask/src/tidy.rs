@@ -4,6 +4,7 @@ pub mod code;
 pub mod functions;
 pub mod graph;
 pub mod licence;
+pub mod modules;
 pub mod numbers;
 pub mod supply;
 pub mod text;
@@ -79,6 +80,7 @@ pub fn tidy(metadata: &Metadata) -> Result<bool> {
     }
     faults.extend(functions::check(&sources));
     faults.extend(graph::check(&sources, metadata));
+    faults.extend(modules::check(&sources, metadata));
     faults.extend(supply::check(&sources, metadata)?);
     faults.extend(numbers::check(&sources));
     faults.sort();

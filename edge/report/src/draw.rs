@@ -3,11 +3,11 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-use crate::figure::Plot;
 use crate::ink::Ink;
 use crate::layer::{At, Layer, Region, Rule, Shape, Spread};
 use crate::legend::{Legend, mark, mark_paint};
 use crate::marks::{dash, marker};
+use crate::plot::Plot;
 use crate::scale::{Kind, Scale, Tick};
 use crate::svg::{Anchor, Area, Font, Paint, Spot, Svg, polyline, r};
 use crate::text::{brief, ems};

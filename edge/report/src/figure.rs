@@ -2,23 +2,13 @@
 
 use std::fmt::Write as _;
 
-use crate::axis::Axis;
 use crate::draw::draw_plot;
 use crate::ink::{Ink, style};
-use crate::layer::Layer;
 use crate::legend::Legend;
-use crate::page::Made;
+use crate::made::Made;
+use crate::plot::{Plot, WIDTH};
 use crate::svg::{Anchor, Area, Font, Paint, Spot, Svg};
 use crate::text::{ems, escaped};
-
-/// Two axes and what is drawn between them.
-#[derive(Clone, Debug)]
-pub struct Plot {
-    pub(crate) title: String,
-    pub(crate) x: Axis,
-    pub(crate) y: Axis,
-    pub(crate) layers: Vec<Layer>,
-}
 
 /// One plot or several panels, with a title, a legend and a caption.
 #[derive(Clone, Debug)]
@@ -30,36 +20,12 @@ pub struct Figure {
     height: f64,
 }
 
-/// The width of every figure, in pixels; it shrinks with the page.
-pub(crate) const WIDTH: f64 = 780.0;
-
 /// What a figure looks for around it.
 const FONTS: &str = "Inter,system-ui,-apple-system,'Segoe UI',Helvetica,Arial,sans-serif";
 
 const GAP: f64 = 22.0;
 const TITLE: Font = Font::of(16.0, Anchor::Start, Ink::Text).bold();
 const FOOT: Font = Font::of(10.0, Anchor::Start, Ink::Muted);
-
-impl Plot {
-    /// An empty plot.
-    #[must_use]
-    pub fn new(x: Axis, y: Axis) -> Plot {
-        Plot { title: String::new(), x, y, layers: Vec::new() }
-    }
-
-    /// The title of a panel among others.
-    #[must_use]
-    pub fn titled(self, title: &str) -> Plot {
-        Plot { title: title.into(), ..self }
-    }
-
-    /// With one more layer, drawn over those before.
-    #[must_use]
-    pub fn with(mut self, layer: Layer) -> Plot {
-        self.layers.push(layer);
-        self
-    }
-}
 
 impl Figure {
     /// A figure of one plot.

@@ -1,9 +1,9 @@
 //! Which name has which number, and so which colour, marker and dash, in a whole figure.
 
-use crate::figure::{Plot, WIDTH};
 use crate::ink::Ink;
 use crate::layer::{Layer, Shape};
 use crate::marks::{dash, marker};
+use crate::plot::{Plot, WIDTH};
 use crate::svg::{Anchor, Area, Font, Paint, Spot, Svg};
 use crate::text::ems;
 

@@ -1,0 +1,299 @@
+//! How modules are laid out, and whom they know: no circles among the modules of one folder.
+//!
+//! A module and those inside it may know each other: they are one thing in several files. Modules
+//! side by side are to be read one after the other, which a circle makes impossible. What is inside
+//! a module counts as that module: `a::x` that knows `b` and `b::y` that knows `a` are a circle.
+//! What a module hands on under its own name is its own. Tests may know whom they like.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::{Finding, Source};
+use crate::metadata::Metadata;
+
+/// Crates in which there are circles still, by the names of their folders.
+const WITH_CIRCLES: [&str; 3] = ["live", "policy", "scenario"];
+
+/// Crates in which there are two styles still.
+const WITH_MOD_FILES: [&str; 4] = ["bench", "policy", "scenario", "sim"];
+
+/// A module: the names that lead to it from the root of its crate.
+type Module = Vec<String>;
+
+/// Within one folder: who knows whom, and where that is first said.
+type Knows<'a> = BTreeMap<&'a str, BTreeMap<&'a str, (&'a Source, usize)>>;
+
+/// Checks the modules of every crate.
+#[must_use]
+pub fn check(sources: &[Source], metadata: &Metadata) -> Vec<Finding> {
+    let mut faults = Vec::new();
+    for one in &metadata.crates {
+        let root = format!("{}/src/", one.folder);
+        let of_crate: Vec<&Source> =
+            sources.iter().filter(|source| source.path.starts_with(&root)).collect();
+        let style = of_crate.iter().filter(|source| source.path.ends_with("/mod.rs"));
+        let style = style.map(|source| {
+            Finding::new(&source.path, 1, "a module is `name.rs`, and what is in it `name/`")
+        });
+        report(&mut faults, style.collect(), WITH_MOD_FILES.contains(&one.name()), || {
+            Finding::new(&root, 1, "no `mod.rs` any more: take it off the list in tidy")
+        });
+        report(&mut faults, circles(&of_crate, &root), WITH_CIRCLES.contains(&one.name()), || {
+            Finding::new(&root, 1, "no circle of modules any more: take it off the list in tidy")
+        });
+    }
+    faults
+}
+
+/// What is on a list is to be wrong still: else it is time to take it off.
+fn report(
+    faults: &mut Vec<Finding>,
+    found: Vec<Finding>,
+    is_listed: bool,
+    off: impl Fn() -> Finding,
+) {
+    match (is_listed, found.is_empty()) {
+        (false, _) => faults.extend(found),
+        (true, true) => faults.push(off()),
+        (true, false) => {}
+    }
+}
+
+/// A circle for each set of modules that know each other, one after the other.
+fn circles(sources: &[&Source], root: &str) -> Vec<Finding> {
+    let mut modules: BTreeMap<Module, &Source> =
+        sources.iter().filter_map(|source| Some((module(&source.path, root)?, *source))).collect();
+    let tests: Vec<Module> =
+        modules.iter().flat_map(|(at, source)| test_modules(at, source)).collect();
+    modules.retain(|module, _| !tests.iter().any(|test| module.starts_with(test)));
+    let mut known: Vec<(&Module, Module, &Source, usize)> = Vec::new();
+    for (from, &source) in &modules {
+        for (line, path) in paths(source) {
+            known.extend(resolved(from, path, &modules).map(|to| (from, to, source, line)));
+        }
+    }
+    let mut folders: BTreeMap<&[String], Knows<'_>> = BTreeMap::new();
+    for (from, to, source, line) in &known {
+        let shared = from.iter().zip(to).take_while(|(a, b)| a == b).count();
+        // One of them is inside the other.
+        let (Some(one), Some(other)) = (from.get(shared), to.get(shared)) else { continue };
+        let knows = folders.entry(&from[..shared]).or_default();
+        knows.entry(one).or_default().entry(other).or_insert((source, *line));
+    }
+    folders.values().flat_map(circles_of_folder).collect()
+}
+
+fn circles_of_folder(knows: &Knows<'_>) -> Vec<Finding> {
+    let mut told: BTreeSet<&str> = BTreeSet::new();
+    let mut faults = Vec::new();
+    for (&from, others) in knows {
+        for (&to, (source, line)) in others {
+            let Some(way) = way(knows, to, from) else { continue };
+            if told.contains(from) && told.contains(to) {
+                continue;
+            }
+            told.extend(&way);
+            let says = format!("a circle of modules: {from}, {}", way.join(", "));
+            faults.push(Finding::new(&source.path, *line, says));
+        }
+    }
+    faults
+}
+
+/// The shortest way from one module to another, over those that each knows; both ends are in it.
+fn way<'a>(knows: &Knows<'a>, from: &'a str, to: &str) -> Option<Vec<&'a str>> {
+    let mut ways = vec![vec![from]];
+    let mut seen = BTreeSet::from([from]);
+    let mut next = 0;
+    while let Some(way) = ways.get(next).cloned() {
+        let last = way[way.len() - 1];
+        if last == to {
+            return Some(way);
+        }
+        for (&other, _) in knows.get(last).into_iter().flatten() {
+            if seen.insert(other) {
+                ways.push(way.iter().copied().chain([other]).collect());
+            }
+        }
+        next += 1;
+    }
+    None
+}
+
+/// The module that a file is; none for another program of the same crate.
+fn module(path: &str, root: &str) -> Option<Module> {
+    let path = path.strip_prefix(root)?.strip_suffix(".rs")?;
+    if path.starts_with("bin/") {
+        return None;
+    }
+    let path = path.strip_suffix("/mod").unwrap_or(path);
+    let is_root = matches!(path, "lib" | "main");
+    Some(if is_root { Vec::new() } else { path.split('/').map(str::to_owned).collect() })
+}
+
+/// The modules of their own file that a file declares for tests only.
+fn test_modules(at: &Module, source: &Source) -> Vec<Module> {
+    let Some(code) = &source.code else { return Vec::new() };
+    let ranges = code.test_lines();
+    let lines =
+        code.lines().filter(|(number, _)| ranges.iter().any(|range| range.contains(number)));
+    let named = lines.filter_map(|(_, line)| line.strip_prefix("mod ")?.strip_suffix(';'));
+    named.map(|name| at.iter().cloned().chain([name.to_owned()]).collect()).collect()
+}
+
+/// The module that a path written in another one leads to.
+fn resolved(
+    from: &Module,
+    path: Vec<String>,
+    modules: &BTreeMap<Module, &Source>,
+) -> Option<Module> {
+    let mut at = from.clone();
+    let mut names = path.into_iter().peekable();
+    while let Some(word) = names.next_if(|name| matches!(name.as_str(), "crate" | "self" | "super"))
+    {
+        match word.as_str() {
+            "crate" => at.clear(),
+            "super" => drop(at.pop()?),
+            _ => {}
+        }
+    }
+    for name in names {
+        at.push(name);
+        if !modules.contains_key(&at) {
+            at.pop();
+            break;
+        }
+    }
+    Some(at)
+}
+
+/// All paths of a file that begin with `crate`, `self` or `super`, each with its line.
+fn paths(source: &Source) -> Vec<(usize, Vec<String>)> {
+    let Some(code) = &source.code else { return Vec::new() };
+    let tests = code.test_lines();
+    let mut text = String::new();
+    let mut first = Vec::new();
+    for (number, line) in code.lines() {
+        if !tests.iter().any(|range| range.contains(&number)) {
+            first.push((text.len(), number));
+            text.push_str(line);
+            text.push('\n');
+        }
+    }
+    let mut found = Vec::new();
+    for word in ["crate", "self", "super"] {
+        for (at, _) in text.match_indices(&format!("{word}::")) {
+            let goes_on = |c: char| is_letter(c) || c == ':';
+            if text[..at].chars().next_back().is_some_and(goes_on) {
+                continue;
+            }
+            let line = first[first.partition_point(|&(start, _)| start <= at) - 1].1;
+            found.extend(tree(&text[at..]).0.into_iter().map(|path| (line, path)));
+        }
+    }
+    found
+}
+
+fn is_letter(c: char) -> bool {
+    c.is_alphanumeric() || c == '_'
+}
+
+/// The paths of a tree such as `a::{b, c::d}`, and what comes behind it.
+fn tree(text: &str) -> (Vec<Vec<String>>, &str) {
+    let text = text.trim_start();
+    let end = text.find(|c| !is_letter(c)).unwrap_or(text.len());
+    let (name, rest) = text.split_at(end);
+    let begins = || vec![name.to_owned()];
+    let Some(rest) = rest.strip_prefix("::") else { return (vec![begins()], rest) };
+    let joined = |path: Vec<String>| begins().into_iter().chain(path).collect();
+    let Some(mut rest) = rest.trim_start().strip_prefix('{') else {
+        let (paths, rest) = tree(rest);
+        return (paths.into_iter().map(joined).collect(), rest);
+    };
+    let mut all = Vec::new();
+    loop {
+        let (paths, behind) = tree(rest);
+        all.extend(paths.into_iter().map(joined));
+        // What it is called here, `as x`, is no part of it.
+        let Some(end) = behind.find([',', '}']) else { return (all, "") };
+        rest = &behind[end + 1..];
+        if behind[end..].starts_with('}') || rest.trim_start().starts_with('}') {
+            return (all, rest);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::metadata::Crate;
+
+    fn says(files: &[(&str, &str)]) -> Vec<String> {
+        let folder = |name: &str| Crate {
+            package: format!("slackline-{name}"),
+            folder: name.into(),
+            normal: vec![],
+            other: vec![],
+        };
+        let metadata =
+            Metadata { target: "target".into(), crates: vec![folder("a")], foreign: vec![] };
+        let sources: Vec<Source> =
+            files.iter().map(|(path, text)| Source::new(path, text)).collect();
+        let faults = check(&sources, &metadata);
+        faults.into_iter().map(|fault| fault.to_string()).collect()
+    }
+
+    #[test]
+    fn two_modules_that_know_each_other_are_found() {
+        let one = ("a/src/one.rs", "use std::fmt;\n\nuse crate::{other::Thing as Other, third};\n");
+        let circle = says(&[one, ("a/src/other.rs", "fn f(x: super::one::Thing) {}\n")]);
+        assert_eq!(circle, ["a/src/one.rs:3: a circle of modules: one, other, one"]);
+        assert!(says(&[one, ("a/src/other.rs", "// super::one is a word here.\n")]).is_empty());
+        assert!(says(&[one, ("a/src/other.rs", "use crate::third;\n")]).is_empty());
+    }
+
+    #[test]
+    fn a_long_circle_is_told_once() {
+        let files = [
+            ("a/src/a.rs", "use crate::b;\n"),
+            ("a/src/b.rs", "use crate::{\n    c::{self, D},\n};\n"),
+            ("a/src/c.rs", "use super::a::x;\n"),
+        ];
+        assert_eq!(says(&files), ["a/src/a.rs:1: a circle of modules: a, b, c, a"]);
+    }
+
+    #[test]
+    fn what_is_inside_a_module_counts_as_that_module() {
+        let inner = ("a/src/one/inner.rs", "use crate::other;\n");
+        let files = [inner, ("a/src/one.rs", ""), ("a/src/other.rs", "use crate::one::f;\n")];
+        assert_eq!(says(&files), ["a/src/one/inner.rs:1: a circle of modules: one, other, one"]);
+    }
+
+    #[test]
+    fn a_module_and_what_is_inside_may_know_each_other() {
+        let files = [
+            ("a/src/lib.rs", "use one::f;\n"),
+            ("a/src/one.rs", "use self::inner::g;\nuse crate::F;\n"),
+            ("a/src/one/inner.rs", "use super::f;\nuse crate::one;\n"),
+        ];
+        assert!(says(&files).is_empty());
+    }
+
+    #[test]
+    fn tests_may_know_whom_they_like() {
+        let files = [
+            ("a/src/one.rs", "use crate::other;\n"),
+            ("a/src/other.rs", "#[cfg(test)]\nmod tests {\n    use crate::one;\n}\n"),
+            ("a/src/lib.rs", "mod one;\nmod other;\n#[cfg(test)]\nmod check;\n"),
+            ("a/src/check.rs", "use crate::one;\n"),
+        ];
+        let more = [("a/src/third.rs", "use crate::check;\n")];
+        assert!(says(&[&files[..], &more].concat()).is_empty());
+    }
+
+    #[test]
+    fn there_is_one_style_of_modules() {
+        let files = [("a/src/one/mod.rs", ""), ("a/tests/common/mod.rs", "")];
+        let says = says(&files);
+        assert_eq!(says, ["a/src/one/mod.rs:1: a module is `name.rs`, and what is in it `name/`"]);
+    }
+}
