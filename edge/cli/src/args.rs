@@ -32,6 +32,8 @@ pub(crate) enum Command {
     Alert(Alert),
     /// Draw a saved trace as a timeline.
     Show(Show),
+    /// Play the facts of a saved trace again: are the orders the same?
+    Replay(Replay),
     /// Run the experiments of a paper and hold them against what was published.
     Paper(PaperArgs),
     /// Be a workload of a scenario, or a client of one, as a real process.
@@ -226,6 +228,12 @@ pub(crate) struct Show {
     /// Save the trace for the Perfetto UI.
     #[arg(long, value_name = "FILE")]
     pub(crate) perfetto: Option<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Replay {
+    /// A trace that was saved with --save.
+    pub(crate) file: PathBuf,
 }
 
 #[derive(Debug, Args)]

@@ -15,6 +15,7 @@ mod paper;
 mod parse;
 mod pending;
 mod problem;
+mod replay;
 mod run;
 mod show;
 mod signals;
@@ -37,6 +38,7 @@ fn main() -> ExitCode {
         Command::Alert(args) => alert::alert(&args),
         Command::Check(args) => check::check(&args),
         Command::Show(args) => show::show(&args),
+        Command::Replay(args) => replay::replay(&args),
         Command::Paper(args) => paper::command(&args),
         Command::Load(args) => load::load(&args),
         Command::Doctor(args) => doctor::doctor(&args),

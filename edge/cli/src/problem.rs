@@ -9,6 +9,7 @@ use slackline_live::play::LiveError;
 use slackline_live::session::SessionError;
 use slackline_metrics::StrayRecord;
 use slackline_papers::PaperError;
+use slackline_replay::ReplayError;
 use slackline_scenario::ScenarioError;
 use slackline_sim::RunError;
 use slackline_trace::ReadError;
@@ -32,6 +33,12 @@ pub(crate) enum Problem {
     /// A file is not what it should be.
     #[error("{}: {}", file.display(), with_causes(error))]
     BadTrace { file: PathBuf, error: ReadError },
+    /// A trace cannot be played again.
+    #[error("{}: {error}", file.display())]
+    NoReplay { file: PathBuf, error: ReplayError },
+    /// A trace played again came out otherwise; where has been printed.
+    #[error("the orders are not the same")]
+    ReplayDiffers,
     /// A trace tells of somebody who is not in it.
     #[error("{}: {error}", file.display())]
     StrayRecord { file: PathBuf, error: StrayRecord },
@@ -73,7 +80,7 @@ pub(crate) enum Problem {
 impl Problem {
     pub(crate) fn exit_code(&self) -> ExitCode {
         ExitCode::from(match self {
-            Problem::ClaimsFailed(_) => 1,
+            Problem::ClaimsFailed(_) | Problem::ReplayDiffers => 1,
             Problem::HostCannot { .. } | Problem::Unwritable { .. } | Problem::Output(_) => 3,
             Problem::Live(LiveError::Scenario(_) | LiveError::Declined { .. }) => 2,
             Problem::Live(error) if error.is_bug() => 70,
@@ -109,7 +116,7 @@ impl Problem {
                 Some(about_file(source).into())
             }
             Problem::NotText { .. } => Some("a scenario is a text file in TOML".into()),
-            Problem::BadTrace { .. } => {
+            Problem::BadTrace { .. } | Problem::NoReplay { .. } => {
                 Some("`slackline sim SCENARIO --save TRACE` makes one".into())
             }
             Problem::Declined { .. } => {

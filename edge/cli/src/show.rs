@@ -9,7 +9,7 @@ use slackline_runs::Meters;
 use slackline_scenario::LONGEST;
 use slackline_show::{Glyphs, Listing, RunList, RunListError, Timeline, WindowError};
 use slackline_trace::{Header, Named, Reader, Record, Sink};
-use slackline_units::{Span, Time};
+use slackline_units::{Span, Time, VcpuId};
 
 use crate::args::Show;
 use crate::outputs::tables;
@@ -71,6 +71,14 @@ pub(crate) type Trace = Reader<BufReader<File>>;
 /// Everybody there is in a trace.
 #[derive(Default)]
 pub(crate) struct Names(Vec<Named>);
+
+impl Names {
+    /// What people called a vCPU last.
+    pub(crate) fn of(&self, vcpu: VcpuId) -> String {
+        let named = self.0.iter().rev().find(|named| named.vcpu == vcpu);
+        named.map_or_else(|| vcpu.to_string(), |named| named.name.clone())
+    }
+}
 
 impl Sink for Names {
     fn record(&mut self, _: &Record) {}

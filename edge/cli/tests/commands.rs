@@ -409,3 +409,15 @@ fn read_until_closed(mut reader: std::fs::File) -> String {
     }
     String::from_utf8_lossy(&text).into_owned()
 }
+
+#[test]
+fn a_saved_trace_is_played_again_to_the_same_orders() {
+    let place = traced();
+    let told = place.run(&["replay", "it.trace"]).good();
+    let words: Vec<&str> = told.split_whitespace().collect();
+    let [facts, "facts,", orders, "orders,", "the", "same"] = words[..] else { panic!("{told}") };
+    let count = |text: &str| text.parse::<u64>().expect("a number");
+    assert!(count(facts) > 100 && count(orders) > 50, "{told}");
+    place.write("cut", &place.read("it.trace")[..500]);
+    place.run(&["replay", "cut"]).refused(2).says("the trace ends in the middle");
+}

@@ -16,7 +16,8 @@ fn every_policy_runs_live() {
     let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scenarios/schedulers.toml");
     let file = file.to_str().expect("a path in UTF-8");
     for spec in ALL {
-        let words = ["run", file, "--policy", spec.name, "--length", "2s", "--json"];
+        let words =
+            ["run", file, "--policy", spec.name, "--length", "2s", "--json", "--save", "it.trace"];
         let ran = live.run(&words);
         // A claim about being in time may fail on a busy machine.
         assert!(matches!(ran.code, Some(0 | 1)), "{}: {:?} {}", spec.name, ran.code, ran.err);
@@ -26,6 +27,9 @@ fn every_policy_runs_live() {
         let (heavy, light) = (delivered(run, "heavy"), delivered(run, "light"));
         assert!(heavy > 0 && light > 0, "{}: {heavy} {light}", spec.name);
         assert!(heavy > light || spec.name == "round-robin", "{}: {heavy} {light}", spec.name);
+        // The facts of a real machine, through host and policy once more: the same orders.
+        let told = live.run(&["replay", "it.trace"]).good();
+        assert!(told.ends_with(" orders, the same\n"), "{}: {told}", spec.name);
         live.nothing_is_left();
     }
 }

@@ -8,6 +8,7 @@
 mod decider;
 mod enact;
 mod pause;
+mod recording;
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -88,6 +89,11 @@ impl LiveHost {
 
     pub(crate) fn is_over(&self) -> bool {
         self.decider().is_over()
+    }
+
+    /// What passes between machine and host is kept from now on.
+    pub(crate) fn keep_exchanges(&self) {
+        self.decider().keep_exchanges();
     }
 
     /// Takes the records out that have come since the last time.

@@ -141,6 +141,9 @@ pub fn run<S: Sink>(
     // Whether this thread may be real-time, before anything is touched.
     drop(Punctual::begin().map_err(|source| SessionError::NoRealTime { source })?);
     let mut play = Play::set_up(scenario, &options)?;
+    if sink.wants_exchanges() {
+        play.session.keep_exchanges();
+    }
     let result = play.begin().and_then(|()| play.manage(&mut options, sink));
     play.end(result, sink)
 }

@@ -177,6 +177,12 @@ impl Session {
         fds[1..].iter().map(|fd| !fd.revents().is_empty()).collect()
     }
 
+    /// What passes between machine and host comes with the records from now on: with all of it from
+    /// the first join on, a trace can be replayed.
+    pub fn keep_exchanges(&mut self) {
+        self.machine.keep_exchanges();
+    }
+
     /// Looks after everything: the records that have come since the last time are put into
     /// `records`, whoever has ended is taken out, and a keeper that died is replaced. To be called
     /// a few times a second; nobody else's scheduling waits for it.

@@ -9,6 +9,7 @@
 
 mod check;
 mod machine;
+mod recorded;
 mod turn;
 
 use slackline_policy::{
@@ -91,6 +92,20 @@ impl Host {
     /// more use.
     #[inline(always)]
     pub fn step<M: Machine, S: Sink>(
+        &mut self,
+        report: Report<'_>,
+        machine: &mut M,
+        sink: &mut S,
+    ) -> Result<(), Box<Fault>> {
+        if sink.wants_exchanges() {
+            self.step_recorded(report, machine, sink)
+        } else {
+            self.take_in(report, machine, sink)
+        }
+    }
+
+    #[inline(always)]
+    fn take_in<M: Machine, S: Sink>(
         &mut self,
         report: Report<'_>,
         machine: &mut M,

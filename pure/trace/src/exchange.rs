@@ -41,7 +41,7 @@ pub enum Fact<T, W> {
     LimitReached(CpuId),
     /// The policy's alarm for a CPU went off.
     AlarmRang(CpuId),
-    /// A vCPU tells something about its guest's tasks, or about I/O that it does for another domain.
+    /// A vCPU tells something about its guest's tasks, or about I/O that it does for others.
     Told(VcpuId, W),
     /// A vCPU that could not be run before can be run now.
     Allowed(VcpuId),

@@ -5,6 +5,7 @@ use slackline_host::{Fact, Fault, Host, NextInLine, Report, Terms, Used};
 use slackline_trace::{Entry, Named, Record, Sink};
 use slackline_units::{CpuId, Span, Time, VcpuId};
 
+use super::recording::Recording;
 use super::{EventSource, GroupJoined, Joining, MachineError, NotDone};
 use crate::alarm_clock::Wanted;
 use crate::pcpu::Pcpus;
@@ -36,14 +37,11 @@ pub(crate) struct Decider {
     /// When the run began, on the monotonic clock.
     pub(super) origin: Time,
     pub(super) last: Time,
-    pub(super) records: Vec<Entry>,
+    pub(super) records: Recording,
     /// Subjects whose threads are gone, to be taken out.
     pub(super) gone: Vec<VcpuId>,
     pub(super) is_over: bool,
 }
-
-/// Room for the records of a second of the busiest run there is; taken out ten times a second.
-const RECORDS: usize = 1 << 15;
 
 impl Decider {
     pub(crate) fn new(
@@ -65,7 +63,7 @@ impl Decider {
             in_line: Vec::with_capacity(64),
             origin: Time::START,
             last: Time::START,
-            records: Vec::with_capacity(RECORDS),
+            records: Recording::new(),
             gone: Vec::new(),
             is_over: false,
         }
@@ -89,10 +87,14 @@ impl Decider {
         self.is_over
     }
 
+    /// What passes between machine and host is kept from now on.
+    pub(crate) fn keep_exchanges(&mut self) {
+        self.records.keep_exchanges();
+    }
+
     /// Takes the records out that have come since the last time.
     pub(crate) fn take_records(&mut self, into: &mut Vec<Entry>) {
-        into.clear();
-        std::mem::swap(&mut self.records, into);
+        self.records.take(into);
     }
 
     /// What people call a vCPU that is about to join.

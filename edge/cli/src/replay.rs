@@ -1,0 +1,112 @@
+//! `slackline replay`: plays a trace's facts again, and says whether the orders are the same.
+
+use std::fmt::Write as _;
+
+use slackline_replay::{Difference, Replay, ReplayError};
+use slackline_trace::{Exchange, Fact, KeptFact, Order, Outcome, WrittenTerms};
+use slackline_units::Time;
+
+use crate::args::Replay as Args;
+use crate::problem::Problem;
+use crate::show::{self, Names};
+use crate::terminal;
+
+pub(crate) fn replay(args: &Args) -> Result<(), Problem> {
+    let (mut trace, names) = show::open(&args.file)?;
+    let cannot = |error: ReplayError| Problem::NoReplay { file: args.file.clone(), error };
+    let mut replay = Replay::new(trace.header()).map_err(cannot)?;
+    let passed = trace.pass_to(&mut replay);
+    passed.map_err(|error| Problem::BadTrace { file: args.file.clone(), error })?;
+    let replayed = replay.finish().map_err(cannot)?;
+    if let Some(difference) = &replayed.difference {
+        terminal::print(&told(difference, &names))?;
+        return Err(Problem::ReplayDiffers);
+    }
+    let mut text = format!("{} facts, {} orders, the same\n", replayed.facts, replayed.orders);
+    if let Some(broken) = &replayed.broken {
+        let _ = writeln!(text, "and the run breaks off as it did: {broken}");
+    }
+    terminal::print(&text)
+}
+
+/// Where it came out otherwise, and what had happened until then.
+fn told(difference: &Difference, names: &Names) -> String {
+    let Difference { at, entry, expected, got, broken, facts } = difference;
+    let mut text = format!("the first difference is at {}, entry {entry}:\n", exact(*at));
+    let is = |exchange: &Option<Exchange>| match exchange {
+        Some(exchange) => in_words(exchange, names),
+        None => "nothing".into(),
+    };
+    let _ = writeln!(text, "  recorded: {}", is(expected));
+    let _ = match broken {
+        Some(broken) => writeln!(text, "  now:      the contract is broken: {broken}"),
+        None => writeln!(text, "  now:      {}", is(got)),
+    };
+    text += "after these facts:\n";
+    for (entry, at, fact) in facts {
+        let _ = writeln!(text, "  {}, entry {entry}: {}", exact(*at), happened(fact, names));
+    }
+    text
+}
+
+fn in_words(exchange: &Exchange, names: &Names) -> String {
+    match exchange {
+        Exchange::Ordered { order: Order::Run { cpu, vcpu, until, entitlement }, outcome } => {
+            let until = until.map_or("without a limit".into(), |at| format!("until {}", exact(at)));
+            let right = format!("{entitlement:?}").to_lowercase();
+            format!("run `{}` on {cpu} {until}, {right}{}", names.of(*vcpu), refused(*outcome))
+        }
+        Exchange::Ordered { order: Order::Idle { cpu }, outcome } => {
+            format!("leave {cpu} idle{}", refused(*outcome))
+        }
+        Exchange::AlarmSet { cpu, alarm: Some(alarm) } => {
+            format!("ring for {cpu} at {}", exact(*alarm))
+        }
+        Exchange::AlarmSet { cpu, alarm: None } => format!("do not ring for {cpu}"),
+        Exchange::Measured(used) | Exchange::Noticed(used) => {
+            let (who, from, to) = (names.of(used.vcpu), exact(used.from), exact(used.to));
+            format!("`{who}` used {} on {} from {from} to {to}", used.ran, used.cpu)
+        }
+        Exchange::Declined => "the share is declined".into(),
+        Exchange::Reported { fact, .. } => happened(fact, names),
+    }
+}
+
+fn refused(outcome: Outcome) -> &'static str {
+    if outcome == Outcome::Refused { " (refused)" } else { "" }
+}
+
+fn happened(fact: &KeptFact, names: &Names) -> String {
+    let of = |vcpu| format!("`{}`", names.of(vcpu));
+    match fact {
+        Fact::Joined(vcpu, terms) => format!("{} joins, {}", of(*vcpu), on(terms)),
+        Fact::TermsChanged(vcpu, terms) => format!("{} is to have {}", of(*vcpu), on(terms)),
+        Fact::Left(vcpu) => format!("{} leaves", of(*vcpu)),
+        Fact::Woke(vcpu) => format!("{} wakes", of(*vcpu)),
+        Fact::Blocked(vcpu) => format!("{} blocks", of(*vcpu)),
+        Fact::Paused(vcpu) => format!("{} is paused", of(*vcpu)),
+        Fact::Yielded(cpu) => format!("the occupant of {cpu} yields"),
+        Fact::LimitReached(cpu) => format!("the occupant of {cpu} reaches its limit"),
+        Fact::AlarmRang(cpu) => format!("the alarm of {cpu} rings"),
+        Fact::Told(vcpu, told) => format!("{} tells {told:?}", of(*vcpu)),
+        Fact::Allowed(vcpu) => format!("{} may be run again", of(*vcpu)),
+        Fact::Passed => "time passes".into(),
+        Fact::Ended => "the run ends".into(),
+    }
+}
+
+fn on(terms: &WrittenTerms) -> String {
+    let share = if terms.share.is_empty() { "a share" } else { &terms.share };
+    match &terms.cpus {
+        Some(cpus) => {
+            let cpus: Vec<String> = cpus.iter().map(|cpu| cpu.to_string()).collect();
+            format!("{share} on {}", cpus.join(", "))
+        }
+        None => share.into(),
+    }
+}
+
+/// Milliseconds to the nanosecond.
+fn exact(at: Time) -> String {
+    format!("{}.{:06}ms", at.ns() / 1_000_000, at.ns() % 1_000_000)
+}

@@ -1,0 +1,235 @@
+//! Runs that are played again, and runs that are not what they were.
+
+use std::path::PathBuf;
+
+use slackline_policy::ALL;
+use slackline_replay::{Difference, Replay, ReplayError, Replayed};
+use slackline_scenario::Scenario;
+use slackline_trace::{Entry, Exchange, Fact, Header, Knowledge, Order, Outcome, Reader, Writer};
+use slackline_units::{Span, Time};
+
+fn header(scenario: &Scenario) -> Header {
+    Header {
+        title: scenario.title.clone(),
+        machine: "sim".into(),
+        policy: scenario.policy.to_string(),
+        parameters: scenario.policy.values.to_string(),
+        seed: scenario.seed,
+        cpus: scenario.host.cpus,
+        groups: scenario.host.topology.levels(),
+        warmup: scenario.warmup,
+        knows: Knowledge::ALL,
+        scenario: String::new(),
+    }
+}
+
+/// The trace of a run as a file, however it ended.
+fn traced(scenario: &Scenario) -> Vec<u8> {
+    let mut file = Vec::new();
+    let mut writer = Writer::new(&mut file, &header(scenario));
+    // A set that is declined has a trace too.
+    let _ = slackline_sim::run(scenario, &mut writer);
+    writer.finish().expect("memory takes everything");
+    file
+}
+
+fn entries(file: &[u8]) -> (Header, Vec<Entry>) {
+    let mut reader = Reader::new(file).expect("a trace");
+    let mut entries: Vec<Entry> = Vec::new();
+    reader.pass_to(&mut entries).expect("a whole trace");
+    (reader.header().clone(), entries)
+}
+
+fn replayed(header: &Header, entries: &[Entry]) -> Result<Replayed, ReplayError> {
+    let mut replay = Replay::new(header)?;
+    entries.iter().for_each(|entry| entry.pass_to(&mut replay));
+    replay.finish()
+}
+
+fn difference(header: &Header, entries: &[Entry]) -> Difference {
+    let replayed = replayed(header, entries).expect("it can be replayed");
+    replayed.difference.expect("it came out otherwise")
+}
+
+#[test]
+fn every_scenario_replays_to_the_same_orders_under_every_policy() {
+    let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../scenarios");
+    let mut runs = 0;
+    for entry in folder.read_dir().expect("the scenarios' folder") {
+        let path = entry.expect("a file in that folder").path();
+        if path.extension().is_none_or(|extension| extension != "toml") {
+            continue;
+        }
+        let text = std::fs::read_to_string(&path).expect("a file that can be read");
+        let load = |other: &str| std::fs::read_to_string(folder.join(other)).ok();
+        let scenario = Scenario::with_files(&text, &load).expect("a scenario");
+        for spec in ALL {
+            let Ok(scenario) = scenario.with_policy(spec.name) else { continue };
+            let (header, entries) = entries(&traced(&scenario));
+            let replayed = replayed(&header, &entries).expect("it can be replayed");
+            let of = format!("{} under {}", path.display(), spec.name);
+            assert_eq!(replayed.difference, None, "{of}");
+            assert!(replayed.facts > 0, "{of}");
+            runs += u64::from(replayed.orders > 100);
+        }
+    }
+    assert!(runs > 20, "{runs} runs have orders");
+}
+
+/// Orders are refused, changes declined, vCPUs held, let go, moved, and leave.
+const EVENTFUL: &str = r#"
+title  = "eventful"
+length = "2s"
+seed   = 3
+policy = { name = "edf" }
+[host]
+cpus = 2
+refuse = "10%"
+timer_lateness = "exponential 20us"
+[[domain]]
+name = "web"
+work = { kind = "interactive", compute = "exponential 1ms", sleep = "exponential 5ms" }
+share.edf = { slice = "4ms", period = "10ms" }
+[[domain]]
+name = "batch"
+cpus = [1]
+leaves = "1500ms"
+work = { kind = "spin" }
+share.edf = { slice = "3ms", period = "10ms", exact = true }
+[[domain]]
+name = "late"
+joins = "700ms"
+work = { kind = "spin" }
+share.edf = { slice = "3ms", period = "10ms" }
+[[change]]
+at = "500ms"
+domain = "web"
+share.edf = { slice = "99ms", period = "100ms" }
+[[change]]
+at = "600ms"
+domain = "batch"
+paused = true
+[[change]]
+at = "800ms"
+domain = "batch"
+paused = false
+[[change]]
+at = "900ms"
+domain = "batch"
+cpus = [0, 1]
+"#;
+
+#[test]
+fn refusals_pauses_and_what_is_declined_replay_as_they_were() {
+    let (header, entries) = entries(&traced(&Scenario::read(EVENTFUL).expect("a scenario")));
+    let exchanges = || {
+        entries.iter().filter_map(|entry| match entry {
+            Entry::Exchange(exchange) => Some(exchange),
+            _ => None,
+        })
+    };
+    let has = |wanted: fn(&Exchange) -> bool| exchanges().any(wanted);
+    assert!(has(|it| matches!(it, Exchange::Declined)));
+    assert!(has(|it| matches!(it, Exchange::Ordered { outcome: Outcome::Refused, .. })));
+    assert!(has(|it| matches!(it, Exchange::Reported { fact: Fact::Paused(_), .. })));
+    assert!(has(|it| matches!(it, Exchange::Reported { fact: Fact::Left(_), .. })));
+    let facts = exchanges().filter(|it| matches!(it, Exchange::Reported { .. })).count() as u64;
+    let orders = exchanges().filter(|it| matches!(it, Exchange::Ordered { .. })).count() as u64;
+    let expected = Replayed { facts, orders, difference: None, broken: None };
+    assert_eq!(replayed(&header, &entries), Ok(expected));
+}
+
+/// The place of the entry in the middle that is so, and what it is.
+fn middle(entries: &[Entry], is_so: fn(&Exchange) -> bool) -> usize {
+    let is_so = |entry: &Entry| matches!(entry, Entry::Exchange(exchange) if is_so(exchange));
+    let places: Vec<usize> = (0..entries.len()).filter(|&place| is_so(&entries[place])).collect();
+    places[places.len() / 2]
+}
+
+#[test]
+fn an_order_that_was_another_is_found_where_it_stands() {
+    let (header, mut entries) = entries(&traced(&Scenario::read(EVENTFUL).expect("a scenario")));
+    let limited = |it: &Exchange| {
+        matches!(it, Exchange::Ordered { order: Order::Run { until: Some(_), .. }, .. })
+    };
+    let place = middle(&entries, limited);
+    let Entry::Exchange(Exchange::Ordered { order: Order::Run { until: Some(until), .. }, .. }) =
+        &mut entries[place]
+    else {
+        unreachable!("found just so")
+    };
+    *until += Span::from_ns(1);
+    let found = difference(&header, &entries);
+    let Entry::Exchange(changed) = &entries[place] else { unreachable!("found just so") };
+    assert_eq!((found.entry, found.expected.as_ref()), (place as u64, Some(changed)));
+    let Some(Exchange::Ordered { order: Order::Run { until: Some(got), .. }, .. }) = found.got
+    else {
+        panic!("{found:?}")
+    };
+    let Exchange::Ordered { order: Order::Run { until: Some(was), .. }, .. } = changed else {
+        unreachable!("found just so")
+    };
+    assert_eq!(*was - got, Span::from_ns(1));
+    assert_eq!(found.facts.len(), 5);
+    assert!(found.facts.last().is_some_and(|&(_, at, _)| at == found.at));
+    assert!(found.facts.iter().all(|&(entry, ..)| entry < found.entry));
+}
+
+#[test]
+fn a_fact_that_did_not_happen_is_found_in_what_follows() {
+    let (header, mut entries) = entries(&traced(&Scenario::read(EVENTFUL).expect("a scenario")));
+    let place = middle(&entries, |it| matches!(it, Exchange::Reported { fact: Fact::Woke(_), .. }));
+    let Entry::Exchange(Exchange::Reported { fact, now }) = &mut entries[place] else {
+        unreachable!("found just so")
+    };
+    let now = *now;
+    *fact = Fact::Passed;
+    let found = difference(&header, &entries);
+    // Whoever woke then is unknown to be awake until the next fact about it at the latest.
+    assert!(found.entry > place as u64 && found.at >= now, "{found:?}");
+    assert!(found.at < now + Span::from_ms(20), "{found:?}");
+}
+
+#[test]
+fn time_that_was_not_measured_is_missed() {
+    let (header, mut entries) = entries(&traced(&Scenario::read(EVENTFUL).expect("a scenario")));
+    let place = middle(&entries, |it| matches!(it, Exchange::Measured(_)));
+    let measured = entries[place].clone();
+    // Once more than the host asks: nobody takes it.
+    entries.insert(place, measured.clone());
+    let found = difference(&header, &entries);
+    let Entry::Exchange(measured) = measured else { unreachable!("found just so") };
+    assert_eq!((found.expected, found.got), (Some(measured), None));
+}
+
+#[test]
+fn another_rule_of_the_policy_is_found_at_the_first_order_that_it_changes() {
+    let text = "title = \"two\"\nlength = \"1s\"\npolicy = { name = \"round-robin\" }\n\
+        [[domain]]\nname = \"a\"\nwork = { kind = \"spin\" }\nshare.round-robin = {}\n\
+        [[domain]]\nname = \"b\"\nwork = { kind = \"spin\" }\nshare.round-robin = {}\n";
+    let (header, entries) = entries(&traced(&Scenario::read(text).expect("a scenario")));
+    let parameters = header.parameters.replace("quantum=10ms", "quantum=7ms");
+    assert_ne!(parameters, header.parameters);
+    let other = Header { parameters, ..header };
+    let found = difference(&other, &entries);
+    assert_eq!(found.at, Time::START);
+    let is_order = |entry: &Entry| matches!(entry, Entry::Exchange(Exchange::Ordered { .. }));
+    assert_eq!(found.entry, entries.iter().position(is_order).expect("an order") as u64);
+    let Some(Exchange::Ordered { order: Order::Run { until, .. }, .. }) = found.got else {
+        panic!("{found:?}")
+    };
+    assert_eq!(until, Some(Time::START + Span::from_ms(7)));
+}
+
+#[test]
+fn what_cannot_be_replayed_says_why() {
+    let (header, entries) = entries(&traced(&Scenario::read(EVENTFUL).expect("a scenario")));
+    let unknown = Header { policy: "nobody's".into(), ..header.clone() };
+    let name = "nobody's".to_string();
+    assert_eq!(replayed(&unknown, &entries), Err(ReplayError::UnknownPolicy { name }));
+    let wrong = Header { parameters: "slice=4ms".into(), ..header.clone() };
+    assert!(matches!(replayed(&wrong, &entries), Err(ReplayError::Parameters(_))));
+    let records: Vec<Entry> =
+        entries.into_iter().filter(|entry| !matches!(entry, Entry::Exchange(_))).collect();
+    assert_eq!(replayed(&header, &records), Err(ReplayError::NoFacts));
+}
