@@ -6,6 +6,7 @@ pub mod metadata;
 pub mod mutants;
 pub mod no_std;
 pub mod scenarios;
+pub mod soak;
 pub mod step;
 pub mod tests;
 pub mod tidy;

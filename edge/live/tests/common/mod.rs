@@ -205,6 +205,17 @@ impl Target {
         fs::read_to_string(path).expect("the target is there")
     }
 
+    /// What the kernel says about it, for people.
+    pub fn says(&self) -> String {
+        self.file(self.pid(), "status") + &self.file(self.pid(), "stat")
+    }
+
+    /// One of its threads has work, and may do it.
+    pub fn waits_for_a_cpu(&self) -> bool {
+        let threads = threads_of(self.pid()).expect("the target is there");
+        threads.into_iter().any(|tid| self.file(tid, "stat").contains(") R "))
+    }
+
     pub fn is_stopped(&self) -> bool {
         self.state().iter().all(|state| state.is_stopped)
     }
