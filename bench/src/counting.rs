@@ -88,6 +88,11 @@ impl Policy for Counting {
         self.0.block(at, vcpu)
     }
 
+    fn pass(&mut self, at: &Moment, cpu: CpuId) -> CpuSet {
+        count();
+        self.0.pass(at, cpu)
+    }
+
     fn pick(&self, at: &Moment, cpu: CpuId) -> Pick {
         PICKS.fetch_add(1, Ordering::Relaxed);
         self.0.pick(at, cpu)

@@ -196,6 +196,10 @@ impl BenchMachine {
         self.cpu.now = self.now;
         let report = Report { now: self.now, used: &[], fact };
         self.host.step(report, &mut self.cpu, &mut ()).map_err(|fault| *fault)?;
+        if !self.host.is_settled() {
+            let report = Report { now: self.now, used: &[], fact: Fact::Settled };
+            self.host.step(report, &mut self.cpu, &mut ()).map_err(|fault| *fault)?;
+        }
         Ok(())
     }
 

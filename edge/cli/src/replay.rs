@@ -91,6 +91,7 @@ fn happened(fact: &KeptFact, names: &Names) -> String {
         Fact::Told(vcpu, told) => format!("{} tells {told:?}", of(*vcpu)),
         Fact::Allowed(vcpu) => format!("{} may be run again", of(*vcpu)),
         Fact::Passed => "time passes".into(),
+        Fact::Settled => "the instant is settled".into(),
         Fact::Ended => "the run ends".into(),
     }
 }

@@ -1,7 +1,7 @@
 //! What a policy or a machine may not do, and the words for it when it does.
 
 use slackline_policy::{AdmitError, Moment};
-use slackline_units::{CpuId, CpuSet, Span, Time, VcpuId};
+use slackline_units::{CpuId, CpuSet, Time, VcpuId};
 use thiserror::Error;
 
 use crate::Used;
@@ -109,18 +109,8 @@ pub enum Broken {
         /// Why it cannot.
         why: NotEligible,
     },
-    /// The policy gave a vCPU no time at all.
-    #[error("the policy picked {vcpu} for {cpu} at {now} for no time at all")]
-    EmptyTurn {
-        /// Who.
-        vcpu: VcpuId,
-        /// Where.
-        cpu: CpuId,
-        /// When.
-        now: Time,
-    },
     /// The policy is never done with an instant.
-    #[error("at {now} the policy wants one CPU after the other asked, and never comes to an end")]
+    #[error("at {now} one CPU after the other is asked, or one turn of no length follows another")]
     Endless {
         /// Which instant.
         now: Time,
@@ -193,20 +183,8 @@ pub(crate) fn awake(vcpu: VcpuId, moment: &Moment) -> Result<(), Box<Fault>> {
 }
 
 #[inline]
-pub(crate) fn pick(
-    vcpu: VcpuId,
-    limit: Option<Span>,
-    cpu: CpuId,
-    moment: &Moment,
-) -> Result<(), Box<Fault>> {
-    let now = moment.now();
-    if !moment.is_eligible(vcpu, cpu) {
-        return Err(not_eligible(vcpu, cpu, moment));
-    }
-    if limit.is_some_and(Span::is_zero) {
-        return Err(Fault::broken(Broken::EmptyTurn { vcpu, cpu, now }));
-    }
-    Ok(())
+pub(crate) fn pick(vcpu: VcpuId, cpu: CpuId, moment: &Moment) -> Result<(), Box<Fault>> {
+    if moment.is_eligible(vcpu, cpu) { Ok(()) } else { Err(not_eligible(vcpu, cpu, moment)) }
 }
 
 #[cold]

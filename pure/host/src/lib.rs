@@ -1,8 +1,10 @@
 //! Who *can* run. The host stands between a machine and a policy: it keeps run states, charges what
 //! the machine measured, checks both against the contract, and turns answers into orders.
 //!
-//! A machine is a loop: wait for a fact, [`Host::step`], carry out the orders. The host knows no
-//! durations but those it is told, no policy by name, and nothing of the world.
+//! A machine is a loop: report the facts of an instant one by one with [`Host::step`], say that it is
+//! settled, and carry out the orders that come of it. CPUs are asked in order of their number, the
+//! last thing in an instant. The host knows no durations but those it is told, no policy by name,
+//! and nothing of the world.
 
 #![forbid(unsafe_code)]
 #![deny(clippy::float_arithmetic)]
@@ -33,15 +35,20 @@ pub struct Host {
     promise: PromiseOf,
     moment: Moment,
     turns: Turns,
-    /// CPUs that a call has named which cannot ask by itself.
+    /// The CPUs to ask once the instant is settled.
     to_ask: CpuSet,
+    /// Who woke at this instant, had to go, or may run elsewhere from now on: an idle CPU is asked
+    /// if nobody else takes it.
+    to_offer: Vec<VcpuId>,
+    /// How many turns of no length there were at this instant.
+    empty_turns: usize,
 }
 
-/// How often one fact may lead to a question at the most.
+/// How many questions and turns of no length one instant may lead to at the most.
 const AT_ONCE: usize = 16 * CpuId::LIMIT;
 
 /// Why a vCPU cannot go on.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Rest {
     Blocked,
     Paused,
@@ -67,7 +74,8 @@ impl Host {
     #[must_use]
     pub fn with(policy: Box<dyn Policy>, promise: PromiseOf, cpus: usize) -> Host {
         let (moment, turns) = (Moment::at_start(cpus), Turns::new(cpus));
-        Host { policy, promise, moment, turns, to_ask: CpuSet::NONE }
+        let (to_ask, to_offer) = (CpuSet::NONE, Vec::new());
+        Host { policy, promise, moment, turns, to_ask, to_offer, empty_turns: 0 }
     }
 
     /// The host as it is.
@@ -83,8 +91,9 @@ impl Host {
         self.policy.account(vcpu)
     }
 
-    /// Takes one report in: charges, tells the policy, asks it about every CPU whose answer may
-    /// have changed, and has the orders carried out.
+    /// Takes one report in: charges, and tells the policy. The CPUs whose answer may have changed
+    /// are asked once the machine says that the instant is [settled](Fact::Settled); who blocks or
+    /// yields is followed at once on its CPU.
     ///
     /// # Errors
     /// [`Fault::Declined`] when a share cannot be honoured: then nothing has changed.
@@ -122,37 +131,35 @@ impl Host {
             Fact::Woke(vcpu) => self.wake(vcpu, machine, sink),
             Fact::Blocked(vcpu) => self.block(vcpu, Rest::Blocked, machine, sink),
             Fact::Paused(vcpu) => self.block(vcpu, Rest::Paused, machine, sink),
-            Fact::Yielded(cpu) => self.end_turn(cpu, TurnEnd::Yield, machine, sink),
+            Fact::Yielded(cpu) => self.yields(cpu, machine, sink),
             Fact::LimitReached(cpu) => self.end_turn(cpu, TurnEnd::Limit, machine, sink),
             Fact::AlarmRang(cpu) => self.ring(cpu, machine, sink),
             Fact::Told(vcpu, told) => self.hear(vcpu, told, machine, sink),
-            Fact::Allowed(vcpu) => self.allow(vcpu, machine, sink),
+            Fact::Allowed(vcpu) => self.allow(vcpu),
             Fact::Passed => Ok(()),
+            Fact::Settled => self.decide(machine, sink),
             Fact::Ended => {
                 for index in 0..self.moment.cpus() {
                     self.measure(CpuId::new(index), machine, sink)?;
                 }
                 self.turns.close_all(RanEnd::Over, sink);
                 sink.record(&Record::Ended { at: report.now });
-                return Ok(());
+                Ok(())
             }
-        }?;
-        if self.to_ask.is_empty() { Ok(()) } else { self.ask_others(machine, sink) }
+        }
     }
 
-    /// Asks about the CPUs that were named on the way, which may name more.
-    #[cold]
-    fn ask_others<M: Machine, S: Sink>(
-        &mut self,
-        machine: &mut M,
-        sink: &mut S,
-    ) -> Result<(), Box<Fault>> {
-        for _ in 0..AT_ONCE {
-            let Some(cpu) = self.to_ask.first() else { return Ok(()) };
-            self.to_ask.remove(cpu);
-            self.ask(cpu, RanEnd::Preempted, machine, sink)?;
-        }
-        Err(Fault::broken(Broken::Endless { now: self.moment.now() }))
+    /// Whether no CPU is to be asked: it need not be said that the instant is settled.
+    #[must_use]
+    #[inline]
+    pub fn is_settled(&self) -> bool {
+        self.to_ask.is_empty() && self.to_offer.is_empty()
+    }
+
+    /// What the policy would answer for a CPU now. Nothing comes of it.
+    #[must_use]
+    pub fn answer(&self, cpu: CpuId) -> Pick {
+        self.policy.pick(&self.moment, cpu)
     }
 
     /// Who would be due on `cpu` one after the other, if each before did not want it: the occupant
@@ -178,6 +185,9 @@ impl Host {
         let before = self.moment.now();
         if now < before {
             return Err(Fault::broken(Broken::TimeWentBack { before, now }));
+        }
+        if now > before {
+            self.empty_turns = 0;
         }
         self.moment.advance(now);
         Ok(())
@@ -265,7 +275,7 @@ impl Host {
             check::somewhere(vcpu, cpus, &self.moment)?;
             self.moment.allow(vcpu, cpus);
         }
-        let mut cpus = match self.policy.adjust(&self.moment, vcpu, terms.share) {
+        let cpus = match self.policy.adjust(&self.moment, vcpu, terms.share) {
             Ok(cpus) => cpus,
             Err(error) => {
                 if terms.cpus.is_some() {
@@ -276,12 +286,10 @@ impl Host {
             }
         };
         self.record_promise(vcpu, terms.share, sink);
-        cpus.extend(self.moment.cpu_of(vcpu));
-        self.ask_all(&cpus, RanEnd::Preempted, machine, sink)?;
-        if self.moment.is_awake(vcpu) && self.moment.cpu_of(vcpu).is_none() {
-            // It may have been moved to a CPU that was asked before the one it was on.
-            self.ask_all(&cpus, RanEnd::Preempted, machine, sink)?;
-            self.offer(vcpu, &cpus, machine, sink)?;
+        self.to_ask.add(&cpus);
+        self.to_ask.extend(self.moment.cpu_of(vcpu));
+        if self.moment.is_awake(vcpu) {
+            self.to_offer.push(vcpu);
         }
         Ok(())
     }
@@ -307,17 +315,15 @@ impl Host {
         if let Some(cpu) = cpu {
             self.measure(cpu, machine, sink)?;
             self.turns.close(cpu, RanEnd::Over, sink);
-            self.moment.vacate(cpu);
+            self.clear(cpu, machine);
         }
-        let last = self.moment.last_cpu_of(vcpu);
+        self.to_ask.extend(cpu.or(self.moment.last_cpu_of(vcpu)));
+        self.to_offer.retain(|&other| other != vcpu);
         self.moment.leave(vcpu);
         let cpus = self.policy.leave(&self.moment, vcpu);
         self.to_ask.add(&cpus);
         sink.record(&Record::Left { at: self.moment.now(), vcpu });
-        match cpu.or(last) {
-            Some(cpu) => self.ask(cpu, RanEnd::Over, machine, sink),
-            None => Ok(()),
-        }
+        Ok(())
     }
 
     #[inline(always)]
@@ -340,39 +346,9 @@ impl Host {
         self.moment.set_awake(vcpu, true);
         sink.record(&Record::Woke { at: self.moment.now(), vcpu });
         let cpus = self.policy.wake(&self.moment, vcpu);
-        self.ask_all(&cpus, RanEnd::Preempted, machine, sink)?;
-        self.offer(vcpu, &cpus, machine, sink)
-    }
-
-    /// Offers a vCPU that waits to an idle CPU, if there is one that has not been asked.
-    #[inline(always)]
-    fn offer<M: Machine, S: Sink>(
-        &mut self,
-        vcpu: VcpuId,
-        asked: &CpuSet,
-        machine: &mut M,
-        sink: &mut S,
-    ) -> Result<(), Box<Fault>> {
-        if self.moment.idle().is_empty() || self.moment.cpu_of(vcpu).is_some() {
-            return Ok(());
-        }
-        self.offer_idle(vcpu, asked, machine, sink)
-    }
-
-    #[inline(never)] // Mostly nobody waits while a CPU idles.
-    fn offer_idle<M: Machine, S: Sink>(
-        &mut self,
-        vcpu: VcpuId,
-        asked: &CpuSet,
-        machine: &mut M,
-        sink: &mut S,
-    ) -> Result<(), Box<Fault>> {
-        let idle = self.moment.idle().and(&self.moment.allowed(vcpu));
-        let last = self.moment.last_cpu_of(vcpu).filter(|&cpu| idle.contains(cpu));
-        match last.or_else(|| idle.first()).filter(|&cpu| !asked.contains(cpu)) {
-            Some(cpu) => self.ask(cpu, RanEnd::Preempted, machine, sink),
-            None => Ok(()),
-        }
+        self.to_ask.add(&cpus);
+        self.to_offer.push(vcpu);
+        Ok(())
     }
 
     #[inline(always)]
@@ -401,10 +377,20 @@ impl Host {
         });
         let cpus = self.policy.block(&self.moment, vcpu);
         self.to_ask.add(&cpus);
-        match cpu.or_else(|| self.moment.last_cpu_of(vcpu)) {
-            Some(cpu) => self.ask(cpu, RanEnd::Blocked, machine, sink),
-            None => Ok(()),
+        match (cpu, why) {
+            (Some(cpu), Rest::Blocked) => return self.ask(cpu, machine, sink),
+            (Some(cpu), Rest::Paused) => self.clear(cpu, machine),
+            (None, _) => {}
         }
+        self.to_ask.extend(cpu.or(self.moment.last_cpu_of(vcpu)));
+        Ok(())
+    }
+
+    /// Who had a CPU is held or gone: it does not run until others have been asked about.
+    fn clear<M: Machine>(&mut self, cpu: CpuId, machine: &mut M) {
+        self.turns.take(cpu);
+        self.moment.vacate(cpu);
+        machine.carry_out(Order::Idle { cpu });
     }
 
     fn hear<M: Machine, S: Sink>(
@@ -419,28 +405,29 @@ impl Host {
             self.measure(cpu, machine, sink)?;
         }
         let cpus = self.policy.hear(&self.moment, vcpu, told);
-        self.ask_all(&cpus, RanEnd::Preempted, machine, sink)
+        self.to_ask.add(&cpus);
+        Ok(())
     }
 
     /// Where somebody who may be run again should run only the policy knows. It is rare, so every
-    /// CPU is asked until one takes it.
-    fn allow<M: Machine, S: Sink>(
+    /// CPU is asked.
+    fn allow(&mut self, vcpu: VcpuId) -> Result<(), Box<Fault>> {
+        check::member(vcpu, &self.moment)?;
+        self.moment.set_barred(vcpu, false);
+        if self.moment.is_awake(vcpu) && self.moment.cpu_of(vcpu).is_none() {
+            self.to_ask.add(&CpuSet::first_n(self.moment.cpus()));
+        }
+        Ok(())
+    }
+
+    fn yields<M: Machine, S: Sink>(
         &mut self,
-        vcpu: VcpuId,
+        cpu: CpuId,
         machine: &mut M,
         sink: &mut S,
     ) -> Result<(), Box<Fault>> {
-        check::member(vcpu, &self.moment)?;
-        self.moment.set_barred(vcpu, false);
-        let last = self.moment.last_cpu_of(vcpu);
-        let others = (0..self.moment.cpus()).map(CpuId::new).filter(|&cpu| Some(cpu) != last);
-        for cpu in last.into_iter().chain(others) {
-            if !self.moment.is_awake(vcpu) || self.moment.cpu_of(vcpu).is_some() {
-                break;
-            }
-            self.ask(cpu, RanEnd::Preempted, machine, sink)?;
-        }
-        Ok(())
+        self.end_turn(cpu, TurnEnd::Yield, machine, sink)?;
+        self.ask(cpu, machine, sink)
     }
 
     fn end_turn<M: Machine, S: Sink>(
@@ -455,12 +442,13 @@ impl Host {
         self.measure(cpu, machine, sink)?;
         let cpus = self.policy.turn_over(&self.moment, vcpu, why);
         self.to_ask.add(&cpus);
+        self.to_ask.insert(cpu);
         let end = match why {
             TurnEnd::Limit => RanEnd::Limit,
             TurnEnd::Yield => RanEnd::Yielded,
         };
         self.turns.close(cpu, end, sink);
-        self.decide(cpu, end, machine, sink)
+        Ok(())
     }
 
     fn ring<M: Machine, S: Sink>(
@@ -474,69 +462,97 @@ impl Host {
             self.measure(other, machine, sink)?;
         }
         self.turns.close(cpu, RanEnd::Preempted, sink);
-        let mut cpus = self.policy.ring(&self.moment, cpu);
+        let cpus = self.policy.ring(&self.moment, cpu);
         check::alarm(self.policy.alarm(cpu), cpu, self.moment.now())?;
-        cpus.insert(cpu);
-        self.ask_all(&cpus, RanEnd::Preempted, machine, sink)
+        self.to_ask.add(&cpus);
+        self.to_ask.insert(cpu);
+        Ok(())
     }
 
-    /// Asks about these CPUs, idle ones last: they may take whoever is pushed off another.
-    #[inline(always)]
-    fn ask_all<M: Machine, S: Sink>(
+    /// Asks about all CPUs that are to be asked, in order of their number, until none is left. Who
+    /// woke and still waits then is offered to one idle CPU.
+    fn decide<M: Machine, S: Sink>(
         &mut self,
-        cpus: &CpuSet,
-        end: RanEnd,
         machine: &mut M,
         sink: &mut S,
     ) -> Result<(), Box<Fault>> {
-        match cpus.only() {
-            Some(cpu) => self.ask(cpu, end, machine, sink),
-            None => self.ask_several(cpus, end, machine, sink),
+        let (mut asked, mut count, mut offers) = (CpuSet::NONE, 0, 0);
+        loop {
+            let Some(cpu) = self.to_ask.first().or_else(|| self.offer(&mut offers, &asked)) else {
+                self.to_offer.clear();
+                return Ok(());
+            };
+            count += 1;
+            if count > AT_ONCE {
+                return Err(Fault::broken(Broken::Endless { now: self.moment.now() }));
+            }
+            let offered = self.to_offer.len();
+            self.ask(cpu, machine, sink)?;
+            asked.insert(cpu);
+            if self.to_offer.len() > offered {
+                // An idle CPU that was asked before may have waited for just this one.
+                self.to_ask.add(&asked.and(&self.moment.idle()));
+            }
         }
     }
 
-    #[inline(never)] // Mostly it is one.
-    fn ask_several<M: Machine, S: Sink>(
-        &mut self,
-        cpus: &CpuSet,
-        end: RanEnd,
-        machine: &mut M,
-        sink: &mut S,
-    ) -> Result<(), Box<Fault>> {
+    /// The idle CPU that is asked because somebody woke whom nobody has taken: the one that it had
+    /// last, or the first that has not been asked.
+    #[inline]
+    fn offer(&self, offers: &mut usize, asked: &CpuSet) -> Option<CpuId> {
+        if self.moment.idle().is_empty() {
+            return None;
+        }
         let idle = self.moment.idle();
-        let (busy, idle) = (cpus.without(&idle), cpus.and(&idle));
-        busy.iter().try_for_each(|cpu| self.ask(cpu, end, machine, sink))?;
-        idle.iter().try_for_each(|cpu| self.ask(cpu, end, machine, sink))
+        while let Some(&vcpu) = self.to_offer.get(*offers) {
+            *offers += 1;
+            if self.waits(vcpu) {
+                let idle = idle.and(&self.moment.allowed(vcpu));
+                let last = self.moment.last_cpu_of(vcpu).filter(|&cpu| idle.contains(cpu));
+                let cpu = last.or_else(|| idle.without(asked).first());
+                if cpu.is_some_and(|cpu| !asked.contains(cpu)) {
+                    return cpu;
+                }
+            }
+        }
+        None
     }
 
-    /// Asks about a CPU of which it is not known how much of its time has been reported.
+    /// Whether a vCPU could run and has no CPU.
     #[inline]
+    fn waits(&self, vcpu: VcpuId) -> bool {
+        self.moment.is_awake(vcpu) && self.moment.cpu_of(vcpu).is_none()
+    }
+
+    /// Asks the policy who should be on `cpu`, and has it so. An order that is refused leads to the
+    /// next question, at most once a vCPU.
     fn ask<M: Machine, S: Sink>(
         &mut self,
         cpu: CpuId,
-        end: RanEnd,
         machine: &mut M,
         sink: &mut S,
     ) -> Result<(), Box<Fault>> {
         self.measure(cpu, machine, sink)?;
-        self.decide(cpu, end, machine, sink)
-    }
-
-    /// Asks the policy who should be on `cpu`, whose time has been reported, and has it so. `end`
-    /// is why the occupant stops, if it does. An order that is refused leads to the next question,
-    /// at most once a vCPU.
-    fn decide<M: Machine, S: Sink>(
-        &mut self,
-        cpu: CpuId,
-        end: RanEnd,
-        machine: &mut M,
-        sink: &mut S,
-    ) -> Result<(), Box<Fault>> {
-        if !self.ask_once(cpu, end, machine, sink)? {
-            self.ask_again(cpu, end, machine, sink)?;
+        self.to_ask.remove(cpu);
+        let before = self.moment.occupant(cpu);
+        let cpus = self.policy.pass(&self.moment, cpu);
+        self.to_ask.add(&cpus);
+        if !self.ask_once(cpu, machine, sink)? {
+            self.ask_again(cpu, machine, sink)?;
         }
         machine.set_alarm(cpu, self.policy.alarm(cpu));
+        self.offer_elsewhere(before, cpu);
         Ok(())
+    }
+
+    /// Who had to go for somebody else might go on where a CPU idles.
+    #[inline]
+    fn offer_elsewhere(&mut self, before: Option<VcpuId>, cpu: CpuId) {
+        let now = self.moment.occupant(cpu);
+        let has_gone = now.is_some() && now != before && !self.moment.idle().is_empty();
+        if let Some(before) = before.filter(|&before| has_gone && self.waits(before)) {
+            self.to_offer.push(before);
+        }
     }
 
     /// Refusals are rare: apart, they cost the others nothing.
@@ -544,11 +560,10 @@ impl Host {
     fn ask_again<M: Machine, S: Sink>(
         &mut self,
         cpu: CpuId,
-        end: RanEnd,
         machine: &mut M,
         sink: &mut S,
     ) -> Result<(), Box<Fault>> {
-        while !self.ask_once(cpu, end, machine, sink)? {}
+        while !self.ask_once(cpu, machine, sink)? {}
         Ok(())
     }
 
@@ -557,20 +572,22 @@ impl Host {
     fn ask_once<M: Machine, S: Sink>(
         &mut self,
         cpu: CpuId,
-        end: RanEnd,
         machine: &mut M,
         sink: &mut S,
     ) -> Result<bool, Box<Fault>> {
         let Pick::Run { vcpu, limit, entitlement } = self.policy.pick(&self.moment, cpu) else {
             // Its occupant may have gone before.
             if self.turns.take(cpu).is_some() {
-                self.turns.close(cpu, end, sink);
+                self.turns.close(cpu, RanEnd::Preempted, sink);
                 self.moment.vacate(cpu);
                 machine.carry_out(Order::Idle { cpu });
             }
             return Ok(true);
         };
-        check::pick(vcpu, limit, cpu, &self.moment)?;
+        check::pick(vcpu, cpu, &self.moment)?;
+        if limit.is_some_and(Span::is_zero) {
+            self.count_empty_turn()?;
+        }
         let until = limit.map(|limit| self.moment.now().after(limit));
         let turn = Turn { vcpu, until, entitlement };
         let before = self.turns.current(cpu);
@@ -579,7 +596,7 @@ impl Host {
         }
         let is_new = before.is_none_or(|before| before.vcpu != vcpu);
         if is_new || before.is_some_and(|before| before.entitlement != entitlement) {
-            self.turns.close(cpu, end, sink);
+            self.turns.close(cpu, RanEnd::Preempted, sink);
         }
         self.moment.occupy(cpu, vcpu);
         self.turns.begin(cpu, turn, limit);
@@ -598,6 +615,15 @@ impl Host {
             self.to_ask.add(&cpus);
         }
         Ok(true)
+    }
+
+    /// A turn may have no length, as where a timer was late: then it is over at once. That the
+    /// next one has none either, and so on, may not go on for ever.
+    #[cold]
+    fn count_empty_turn(&mut self) -> Result<(), Box<Fault>> {
+        self.empty_turns += 1;
+        let broken = || Fault::broken(Broken::Endless { now: self.moment.now() });
+        if self.empty_turns > AT_ONCE { Err(broken()) } else { Ok(()) }
     }
 
     /// The machine could not run a vCPU: nobody has the CPU, and it is not picked until it may be.

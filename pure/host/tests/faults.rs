@@ -240,7 +240,7 @@ fn who_was_refused_is_not_picked_again() {
 }
 
 #[test]
-fn a_turn_lasts_a_nanosecond_at_least() {
+fn a_turn_may_have_no_length_but_not_one_after_the_other_for_ever() {
     let turn = |ns| {
         let limit = Some(Span::from_ns(ns));
         Pick::Run { vcpu: vcpu(0), limit, entitlement: Entitlement::Spare }
@@ -249,9 +249,24 @@ fn a_turn_lasts_a_nanosecond_at_least() {
     story.wants(CPU0, turn(1));
     story.wake_new(0);
     story.wants(CPU0, turn(0));
-    let (broken, text) = story.broken(Fact::LimitReached(CPU0));
-    assert_eq!(broken, Broken::EmptyTurn { vcpu: vcpu(0), cpu: CPU0, now: at(0) });
-    assert_eq!(text, "the policy picked d0v0 for cpu0 at 0.000ms for no time at all");
+    // Far more than there are CPUs, and they are forgotten when time passes.
+    for instant in 0..3 {
+        (0..2_000).for_each(|_| story.step_at(at(instant), Fact::LimitReached(CPU0)));
+    }
+    let next = |_| story.report(&[], Fact::LimitReached(CPU0)).err();
+    let fault = (0..10_000).find_map(next).expect("the contract is broken");
+    let says =
+        "at 2.000ms one CPU after the other is asked, or one turn of no length follows another";
+    assert_eq!(fault.to_string(), says);
+    assert!(matches!(*fault, Fault::Broken(Broken::Endless { now }) if now == at(2)));
+}
+
+#[test]
+fn a_pass_that_always_wants_another_cpu_asked_does_not_go_on_for_ever() {
+    let mut story = Story::scripted(2);
+    story.answers().ask_on_pass = CpuSet::first_n(2);
+    let (broken, _) = story.broken(Fact::AlarmRang(CPU0));
+    assert_eq!(broken, Broken::Endless { now: at(0) });
 }
 
 #[test]

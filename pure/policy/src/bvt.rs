@@ -277,8 +277,7 @@ impl<S: Source> Policy for Bvt<S> {
         let limit = match current {
             None => Some(self.rules.allowance),
             Some(_) if line.until == Time::NEVER => None,
-            // A turn that should be over by now is over at the next instant.
-            Some(_) => Some(line.until.since(at.now()).max(Span::from_ns(1))),
+            Some(_) => Some(line.until.since(at.now())),
         };
         Pick::Run { vcpu, limit, entitlement: Entitlement::Due }
     }

@@ -121,6 +121,8 @@ struct Gedf {
     /// One queue a CPU: the ends of the periods of those awake.
     periods: Queues<Time>,
     servers: Roster<Server>,
+    /// CPUs that have been named to be asked and have not been yet: each will take the best there is.
+    told: CpuSet,
 }
 
 /// What holds for everybody.
@@ -192,7 +194,7 @@ impl Policy for Gedf {
             let here = at.cpu_of(vcpu).filter(|&cpu| at.is_allowed(vcpu, cpu));
             let cpu = here.unwrap_or_else(|| self.cpu_to_tell(at, vcpu));
             self.end_period_on(cpu, vcpu);
-            cpus.extend(self.with_refuge(at, cpu).iter());
+            cpus.add(&self.tell(at, cpu));
         }
         Ok(cpus)
     }
@@ -209,7 +211,7 @@ impl Policy for Gedf {
         self.requeue(vcpu);
         let cpu = self.cpu_to_tell(at, vcpu);
         self.end_period_on(cpu, vcpu);
-        self.with_refuge(at, cpu)
+        self.tell(at, cpu)
     }
 
     /// Its CPU is charged before its alarm rings, so it is there that its period must end.
@@ -217,11 +219,15 @@ impl Policy for Gedf {
         let cpu = at.cpu_of(vcpu).expect("one that has begun to run");
         if self.periods.queue_of(vcpu) != Some(cpu.index()) {
             // The alarm of the CPU it was on last is late; this one's must not be in the past.
-            if self.servers[vcpu].period_end <= at.now() {
+            let is_over = self.servers[vcpu].period_end <= at.now();
+            if is_over {
                 self.servers[vcpu].end_period(at.now());
                 self.requeue(vcpu);
             }
             self.end_period_on(cpu, vcpu);
+            if is_over {
+                return CpuSet::one(cpu); // Somebody may come before it now.
+            }
         }
         CpuSet::NONE
     }
@@ -239,6 +245,11 @@ impl Policy for Gedf {
     fn block(&mut self, at: &Moment, vcpu: VcpuId) -> CpuSet {
         self.dequeue(vcpu);
         self.servers[vcpu].asleep_since = at.now();
+        CpuSet::NONE
+    }
+
+    fn pass(&mut self, _: &Moment, cpu: CpuId) -> CpuSet {
+        self.told.remove(cpu);
         CpuSet::NONE
     }
 
@@ -271,8 +282,8 @@ impl Policy for Gedf {
             self.end_period_on(cpu, vcpu);
             self.requeue(vcpu);
             let waits = at.cpu_of(vcpu).is_none();
-            if let Some(cpu) = waits.then(|| self.cpu_to_take(at, vcpu, cpus)).flatten() {
-                cpus.extend(self.with_refuge(at, cpu).iter());
+            if let Some(cpu) = waits.then(|| self.cpu_to_take(at, vcpu)).flatten() {
+                cpus.add(&self.tell(at, cpu));
             }
         }
         cpus
@@ -303,6 +314,7 @@ impl Gedf {
             queue: Queues::new(1),
             periods: Queues::new(topology.cpus()),
             servers: Roster::default(),
+            told: CpuSet::NONE,
         }
     }
 
@@ -346,11 +358,11 @@ impl Gedf {
     }
 
     /// The CPU that should run `vcpu` now, if any: an idle one, its last before others, or the one
-    /// that runs whoever comes last of all, if that is after it. Those in `told` are taken.
-    fn cpu_to_take(&self, at: &Moment, vcpu: VcpuId, told: CpuSet) -> Option<CpuId> {
+    /// that runs whoever comes last of all, if that is after it. Those that have been told are taken.
+    fn cpu_to_take(&self, at: &Moment, vcpu: VcpuId) -> Option<CpuId> {
         self.queue.queue_of(vcpu)?;
         let (allowed, idle) = (at.allowed(vcpu), at.idle());
-        let may = |cpu: &CpuId| allowed.contains(*cpu) && !told.contains(*cpu);
+        let may = |cpu: &CpuId| allowed.contains(*cpu) && !self.told.contains(*cpu);
         let last = at.last_cpu_of(vcpu).filter(|&cpu| idle.contains(cpu));
         if let Some(cpu) = last.filter(may).or_else(|| idle.iter().find(may)) {
             return Some(cpu);
@@ -366,10 +378,11 @@ impl Gedf {
 
     /// A CPU that may be taken from its occupant, and an idle one where that could go on: it may be
     /// that only the other is confined.
-    fn with_refuge(&self, at: &Moment, cpu: CpuId) -> CpuSet {
+    fn tell(&mut self, at: &Moment, cpu: CpuId) -> CpuSet {
         let idle = at.idle();
         let occupant = at.occupant(cpu).filter(|_| !idle.is_empty());
         let refuge = occupant.and_then(|vcpu| idle.and(&at.allowed(vcpu)).first());
+        self.told.insert(cpu);
         [cpu].into_iter().chain(refuge).collect()
     }
 
@@ -377,7 +390,7 @@ impl Gedf {
     fn cpu_to_tell(&self, at: &Moment, vcpu: VcpuId) -> CpuId {
         let allowed = at.allowed(vcpu);
         let last = || at.last_cpu_of(vcpu).filter(|&cpu| allowed.contains(cpu));
-        let taken = self.cpu_to_take(at, vcpu, CpuSet::NONE).or_else(last);
+        let taken = self.cpu_to_take(at, vcpu).or_else(last);
         taken.or_else(|| allowed.first()).expect("it may run somewhere")
     }
 

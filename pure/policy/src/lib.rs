@@ -66,7 +66,7 @@ pub fn find(name: &str) -> Option<&'static Spec> {
 
 /// Decides which vCPU runs. Facts change a policy; questions never do. Every fact returns the CPUs
 /// to ask: those whose answer may be another one now, beside the CPU that the fact concerns, if it
-/// concerns one: that on which the vCPU runs, ran last or begins to run, and the one that rings.
+/// concerns one: that on which the vCPU ran last and stops, or is to stop, and the one that rings.
 ///
 /// The caller promises:
 /// - `at.now()` never decreases from one call to the next;
@@ -74,7 +74,9 @@ pub fn find(name: &str) -> Option<&'static Spec> {
 ///   of a vCPU that last ran there, and before a `ring` that needs their accounts; before the
 ///   `wake` of one that has not run yet and might run on their CPU, too;
 /// - `at` describes the host as it is once the fact being told has happened;
-/// - the CPUs that a fact returns are asked, and so is the CPU that the fact concerns.
+/// - the CPUs that a fact returns are asked, and so is the CPU that the fact concerns: once all
+///   facts of the instant have been told, in order of their number; where who runs blocks or yields
+///   its CPU is asked at once.
 ///
 /// The policy promises:
 /// - `pick` names only a vCPU that `at` calls eligible for that CPU;
@@ -128,7 +130,13 @@ pub trait Policy: Send {
         CpuSet::NONE
     }
 
-    /// Who should be on `cpu` from now on, and for how long at most.
+    /// `cpu` is asked next. A policy that keeps what it decides, rather than working its answer out
+    /// from what it knows, decides here.
+    fn pass(&mut self, _at: &Moment, _cpu: CpuId) -> CpuSet {
+        CpuSet::NONE
+    }
+
+    /// Who should be on `cpu` from now on, and for how long at most. A turn may have no length.
     fn pick(&self, at: &Moment, cpu: CpuId) -> Pick;
 
     /// When the policy must be rung for `cpu` even if nothing happens there before.

@@ -77,14 +77,17 @@ pub(crate) fn turns(policy: &str, drawing: &str, alone: Span, count: usize) -> V
         machine.step(Fact::Joined(vcpu(index), (&share).into()));
     }
     machine.step(Fact::Woke(vcpu(0)));
+    machine.step(Fact::Settled);
     machine.state.now += alone;
     (1..vcpus.len()).for_each(|index| machine.step(Fact::Woke(vcpu(index))));
+    machine.step(Fact::Settled);
     let cpu = CpuId::new(0);
     let turn = |_| {
         let (who, until, since) = machine.state.running[&cpu];
         // What was due while the first was alone rings late.
         machine.state.now = until.expect("a turn that is limited").max(machine.state.now);
         machine.step(Fact::LimitReached(cpu));
+        machine.step(Fact::Settled);
         let name = vcpus[who.slot()].name.chars().next().expect("a name");
         Turn { who: name, ran: machine.state.now - since, account: machine.host.account(who) }
     };
@@ -134,6 +137,15 @@ struct State {
     running: BTreeMap<CpuId, (VcpuId, Option<Time>, Time)>,
     alarms: BTreeMap<CpuId, Time>,
     now: Time,
+}
+
+impl State {
+    /// A limit is reached once.
+    fn end_limit(&mut self, cpu: CpuId) {
+        if let Some((_, until, _)) = self.running.get_mut(&cpu) {
+            *until = None;
+        }
+    }
 }
 
 impl Machine for State {
@@ -197,14 +209,21 @@ impl Model {
         self.draw(vcpus, columns)
     }
 
+    /// Who has no more work blocks, then alarms ring that are due, then who has work wakes.
     fn change_wants(&mut self, vcpus: &[Line<'_>], column: usize) {
-        for (index, line) in vcpus.iter().enumerate() {
-            let before = column > 0 && line.wants(column - 1);
-            match (before, line.wants(column)) {
-                (true, false) => self.step(Fact::Blocked(vcpu(index))),
-                (false, true) => self.step(Fact::Woke(vcpu(index))),
-                _ => {}
-            }
+        let wanted = |line: &Line<'_>| column > 0 && line.wants(column - 1);
+        let lines = || vcpus.iter().enumerate();
+        for (index, _) in lines().filter(|(_, line)| wanted(line) && !line.wants(column)) {
+            self.step(Fact::Blocked(vcpu(index)));
+        }
+        let due = |(&cpu, &alarm): (&CpuId, &Time)| (alarm <= self.state.now).then_some(cpu);
+        let due: Vec<CpuId> = self.state.alarms.iter().filter_map(due).collect();
+        for cpu in due {
+            self.state.alarms.remove(&cpu);
+            self.step(Fact::AlarmRang(cpu));
+        }
+        for (index, _) in lines().filter(|(_, line)| !wanted(line) && line.wants(column)) {
+            self.step(Fact::Woke(vcpu(index)));
         }
     }
 
@@ -212,12 +231,22 @@ impl Model {
     fn run_until(&mut self, end: Time) {
         loop {
             let limits = self.state.running.iter();
-            let limits = limits.filter_map(|(&cpu, &(_, until, _))| Some((until?, 0, cpu)));
-            let alarms = self.state.alarms.iter().map(|(&cpu, &alarm)| (alarm, 1, cpu));
+            let limits = limits.filter_map(|(&cpu, &(_, until, _))| Some((until?, 1, cpu)));
+            let alarms = self.state.alarms.iter().map(|(&cpu, &alarm)| (alarm, 0, cpu));
             let next = limits.chain(alarms).min().filter(|&(at, ..)| at < end);
+            if !self.host.is_settled() && next.is_none_or(|(at, ..)| at > self.state.now) {
+                self.step(Fact::Settled);
+                continue;
+            }
             let Some((at, kind, cpu)) = next else { break };
             self.state.now = at.max(self.state.now);
-            self.step(if kind == 0 { Fact::LimitReached(cpu) } else { Fact::AlarmRang(cpu) });
+            if kind == 0 {
+                self.state.alarms.remove(&cpu);
+                self.step(Fact::AlarmRang(cpu));
+            } else {
+                self.state.end_limit(cpu);
+                self.step(Fact::LimitReached(cpu));
+            }
         }
         self.state.now = end;
     }

@@ -107,8 +107,7 @@ impl Policy for RoundRobin {
         let Some(vcpu) = occupant.filter(in_turn).or_else(|| self.next(at, cpu)) else {
             return Pick::Idle;
         };
-        // A turn that ends at this very instant, or ended while a timer was late, ends at the next.
-        let limit = self.quantum.left_after(self.used[vcpu]).max(Span::from_ns(1));
+        let limit = self.quantum.left_after(self.used[vcpu]);
         Pick::Run { vcpu, limit: Some(limit), entitlement: Entitlement::Due }
     }
 

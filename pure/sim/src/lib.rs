@@ -108,8 +108,9 @@ impl<'a> Sim<'a> {
             self.machine.queue.push(Time::START + self.scenario.host.tick, Event::Tick, 0);
         }
         while let Some((now, event)) = self.next() {
-            self.outcome.events += 1;
+            self.outcome.events += u64::from(!matches!(event, Next::Settle));
             match event {
+                Next::Settle => self.step(now, Fact::Settled, sink)?,
                 Next::Action => self.act(now, sink)?,
                 Next::Cpu(cpu, Timer::Work) => self.work_done(now, cpu, sink)?,
                 Next::Cpu(cpu, timer) => {
@@ -146,13 +147,19 @@ impl<'a> Sim<'a> {
 
     /// The next event before the end. At one instant the scenario acts first; then CPUs finish
     /// work, policies are rung, guests wake, and turns end: each kind by CPU number, guests as they
-    /// went to sleep. This is the order in which an early Xen handles them, whose slice timers only
-    /// ask for a pass that comes after all else.
+    /// went to sleep. Last of all the host asks its policy about the CPUs. This is the order in
+    /// which an early Xen handles them, whose slice timers only ask for a pass.
     #[inline(always)]
     fn next(&mut self) -> Option<(Time, Next)> {
         let event = self.machine.queue.first();
         let cpu = self.machine.cpus.first();
         let cpu_time = self.machine.cpus.next_time(cpu);
+        if !self.host.is_settled() {
+            let now = self.host.moment().now();
+            if now < self.next_stop.min(cpu_time).min(event) {
+                return Some((now, Next::Settle));
+            }
+        }
         if self.next_stop <= cpu_time.min(event) {
             return (self.next_stop < self.end).then_some((self.next_stop, Next::Action));
         }
@@ -349,6 +356,7 @@ impl From<Box<Fault>> for RunError {
 }
 
 enum Next {
+    Settle,
     Action,
     Cpu(CpuId, Timer),
     Event(Event, usize),

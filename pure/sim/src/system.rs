@@ -87,6 +87,9 @@ impl Sim<'_> {
             Context { now, systems, queue: &mut machine.queue }.finish(seat, item, io);
             if self.systems.effects.are_due() {
                 self.carry_out(now, sink)?;
+                if !self.host.is_settled() {
+                    self.step(now, Fact::Settled, sink)?;
+                }
                 if !self.machine.cpus.is_free(cpu, vcpu, now) {
                     return Ok(());
                 }

@@ -153,7 +153,7 @@ impl Encoder {
             | Fact::Paused(vcpu)
             | Fact::Allowed(vcpu) => self.vcpu(*vcpu),
             Fact::Yielded(cpu) | Fact::LimitReached(cpu) | Fact::AlarmRang(cpu) => self.cpu(*cpu),
-            Fact::Passed | Fact::Ended => {}
+            Fact::Passed | Fact::Settled | Fact::Ended => {}
         }
     }
 
@@ -317,6 +317,7 @@ pub(crate) mod tag {
     pub(crate) const ENDED: u8 = 43;
     pub(crate) const TOLD_TASKS: u8 = 44;
     pub(crate) const TOLD_PENDING: u8 = 45;
+    pub(crate) const SETTLED: u8 = 46;
     pub(crate) const NOTICED: u8 = 64;
     pub(crate) const MEASURED: u8 = 65;
     pub(crate) const RUN: u8 = 66;
@@ -343,6 +344,7 @@ fn fact_tag(fact: &KeptFact) -> u8 {
             Told::Pending(_) => tag::TOLD_PENDING,
         },
         Fact::Passed => tag::PASSED,
+        Fact::Settled => tag::SETTLED,
         Fact::Ended => tag::ENDED,
     }
 }

@@ -47,6 +47,8 @@ pub enum Fact<T, W> {
     Allowed(VcpuId),
     /// Nothing but time has passed.
     Passed,
+    /// Nothing more happens at this instant: whoever is to be asked is asked now.
+    Settled,
     /// The run is over.
     Ended,
 }
@@ -71,6 +73,7 @@ impl<T, W> Fact<T, W> {
             Fact::Told(vcpu, told) => Fact::Told(vcpu, in_words(told)),
             Fact::Allowed(vcpu) => Fact::Allowed(vcpu),
             Fact::Passed => Fact::Passed,
+            Fact::Settled => Fact::Settled,
             Fact::Ended => Fact::Ended,
         }
     }

@@ -268,6 +268,7 @@ impl<R: Read> Reader<R> {
             tag::ALARM_RANG => Fact::AlarmRang(self.cpu()?),
             tag::ALLOWED => Fact::Allowed(self.vcpu()?),
             tag::PASSED => Fact::Passed,
+            tag::SETTLED => Fact::Settled,
             tag::ENDED => Fact::Ended,
             tag::TOLD_TASKS => Fact::Told(self.vcpu()?, Box::new(Told::Tasks(self.tasks()?))),
             tag::TOLD_PENDING => {

@@ -109,6 +109,7 @@ fn facts() -> Vec<KeptFact> {
         Fact::Told(vcpu, Box::new(Told::Tasks(tasks))),
         Fact::Told(vcpu, Box::new(Told::Pending(pending))),
         Fact::Passed,
+        Fact::Settled,
         Fact::Ended,
     ]
 }

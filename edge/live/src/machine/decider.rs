@@ -433,7 +433,12 @@ impl Decider {
         fact: Fact<'_>,
     ) -> Result<(), Box<Fault>> {
         self.last = at;
-        self.host.step(Report { now: at, used, fact }, &mut self.pcpus, &mut self.records)
+        self.host.step(Report { now: at, used, fact }, &mut self.pcpus, &mut self.records)?;
+        if self.host.is_settled() {
+            return Ok(());
+        }
+        let report = Report { now: at, used: &[], fact: Fact::Settled };
+        self.host.step(report, &mut self.pcpus, &mut self.records)
     }
 
     pub(super) fn any_awake(&self, vcpu: VcpuId) -> bool {

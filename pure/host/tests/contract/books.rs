@@ -18,8 +18,6 @@ pub(crate) enum Breach {
     Elsewhere(VcpuId, CpuId, Time),
     /// Somebody was picked or ordered again who had been refused and not been allowed since.
     Refused(VcpuId, CpuId, Time),
-    /// A turn of no time.
-    EmptyTurn(VcpuId, CpuId, Time),
     /// An alarm in the past, or again for the instant at which it rang.
     AlarmPassed(CpuId, Time),
     /// A CPU that the host does not have.
@@ -38,6 +36,8 @@ pub(crate) enum Breach {
     OverSlice(VcpuId, Time),
     /// A vCPU waited longer than everybody's turns last, from then on.
     Waited(VcpuId, Time),
+    /// A CPU that nobody wanted asked would be answered otherwise than it is.
+    Unasked(CpuId, Time),
     /// The policy heard something else than what was told, or nothing.
     Misheard(VcpuId, Time),
     /// A vCPU that could run was given nothing at all while everybody should have had a turn.
@@ -110,9 +110,6 @@ impl Books {
     pub(crate) fn check_pick(&mut self, pick: Pick, cpu: CpuId) {
         let Pick::Run { vcpu, limit, .. } = pick else { return };
         self.check_runs(vcpu, cpu);
-        if limit.is_some_and(Span::is_zero) {
-            self.note(Breach::EmptyTurn(vcpu, cpu, self.now));
-        }
         self.longest = self.longest.and_then(|longest| Some(longest.max(limit?)));
     }
 

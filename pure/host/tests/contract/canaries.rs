@@ -178,6 +178,10 @@ impl Policy for Canary {
         self.policy.block(at, vcpu)
     }
 
+    fn pass(&mut self, at: &Moment, cpu: CpuId) -> CpuSet {
+        self.policy.pass(at, cpu)
+    }
+
     fn pick(&self, at: &Moment, cpu: CpuId) -> Pick {
         match self.policy.pick(at, cpu) {
             Pick::Idle => self.instead_of_idle(at, cpu),

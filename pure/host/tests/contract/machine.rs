@@ -1,7 +1,7 @@
 //! A machine that plays a script: CPUs with timers, and hands that measure and carry out orders.
 
 use slackline_host::{Fact, Fault, Host, Machine, Order, Outcome, Report, Used};
-use slackline_policy::{Spec, Value, Values};
+use slackline_policy::{Pick, Spec, Value, Values};
 use slackline_units::{CpuId, DomId, Span, Time, VcpuId};
 
 use crate::books::{Breach, Row, Shared};
@@ -160,6 +160,8 @@ pub(crate) struct ScriptMachine<'a> {
     at_once: u32,
     /// Whether the in_line of every CPU are asked for after every step.
     looks_ahead: bool,
+    /// The first CPU that was not as its policy wanted it once an instant was settled.
+    unasked: Option<Breach>,
 }
 
 /// What a run leaves behind.
@@ -168,6 +170,8 @@ pub(crate) struct Run {
     pub(crate) history: History,
     /// Somebody who could have run after the last step and did not.
     pub(crate) forgotten: Option<VcpuId>,
+    /// Somebody who should have run somewhere, and nobody asked.
+    pub(crate) unasked: Option<Breach>,
 }
 
 fn vcpu(slot: usize) -> VcpuId {
@@ -193,20 +197,25 @@ impl<'a> ScriptMachine<'a> {
             told: Vec::new(),
         };
         let (history, living) = (History::default(), vec![None; SLOTS]);
-        ScriptMachine { spec, host, body, history, living, at_once: 0, looks_ahead }
+        let (at_once, unasked) = (0, None);
+        ScriptMachine { spec, host, body, history, living, at_once, looks_ahead, unasked }
     }
 
     /// Plays all steps, and then lets time pass to see whether anybody is left waiting.
     pub(crate) fn play(mut self, steps: &[Step]) -> Result<Run, Breach> {
         for step in steps {
             self.take(*step)?;
+            // As often as not more happens at the same instant.
+            if step.draw % 2 == 0 {
+                self.settle()?;
+            }
         }
         // From here on the machine does well, so that nobody can blame it.
         (self.body.manner, self.body.refusals) = (Manner::Exact, 0);
         let forgotten = self.find_forgotten()?;
         self.step(Fact::Ended)?;
         self.history.end = self.body.now;
-        Ok(Run { told: self.body.told, history: self.history, forgotten })
+        Ok(Run { told: self.body.told, history: self.history, forgotten, unasked: self.unasked })
     }
 
     /// Who still waits when all those who ran meanwhile have made way. A light share beside heavy
@@ -398,6 +407,10 @@ impl<'a> ScriptMachine<'a> {
                 limit.into_iter().chain(cpu.alarm.map(|alarm| (alarm.rings, 1, index)))
             });
             let next = timers.min().filter(|&(rings, ..)| rings <= end);
+            if next.is_none_or(|(rings, ..)| rings > self.body.now) && !self.host.is_settled() {
+                self.settle()?;
+                continue;
+            }
             self.move_to(next.map_or(end, |(rings, ..)| rings))?;
             let Some((_, kind, index)) = next else { return Ok(()) };
             let (cpu, id) = (&mut self.body.cpus[index], CpuId::new(index));
@@ -429,6 +442,30 @@ impl<'a> ScriptMachine<'a> {
         self.body.now = now;
         self.body.books.open().now = now;
         Ok(())
+    }
+
+    /// Nothing more happens at this instant. Then the CPUs that were named must have been enough:
+    /// asked again, no CPU idles that somebody is to have, and none is busy that is to idle.
+    fn settle(&mut self) -> Result<(), Breach> {
+        self.at_once += 1;
+        if self.at_once > AT_ONCE {
+            return Err(Breach::Stuck(self.body.now));
+        }
+        self.step(Fact::Settled)?;
+        for (index, cpu) in self.body.cpus.iter().enumerate() {
+            let is_busy = self.host.answer(CpuId::new(index)) != Pick::Idle;
+            let is_right = is_busy == cpu.occupant.is_some();
+            // Where a timer is late, or due but has not rung yet, somebody may have used more than
+            // it is to have.
+            let timers = cpu.limit.into_iter().chain(cpu.alarm);
+            let is_late =
+                timers.map(|timer| timer.due).min().is_some_and(|due| due <= self.body.now);
+            if !is_right && !is_late && self.body.manner == Manner::Exact {
+                let unasked = Breach::Unasked(CpuId::new(index), self.body.now);
+                self.unasked.get_or_insert(unasked);
+            }
+        }
+        self.conclude(Ok(true)).map(|_| ())
     }
 
     fn step(&mut self, fact: Fact<'_>) -> Result<(), Breach> {

@@ -76,7 +76,7 @@ fn who_cannot_run_is_not_picked() {
 #[test]
 fn answers_make_sense() {
     assert_caught(Wrong::RingsInThePast, "AlarmPassed");
-    assert_caught(Wrong::HandsOutNothing, "EmptyTurn");
+    assert_caught(Wrong::HandsOutNothing, "Stuck");
     assert_caught(Wrong::NamesNoCpu, "NoSuchCpu");
 }
 

@@ -48,7 +48,8 @@ pub(crate) fn check(spec: &Spec, build: Build<'_>, script: &Script) -> Result<()
             first.run.history.check_waits(turn, script.cpus)?;
         }
     }
-    first.run.forgotten.map_or(Ok(()), |vcpu| Err(Breach::Forgotten(vcpu)))
+    let forgotten = first.run.forgotten.map(Breach::Forgotten);
+    forgotten.or(first.run.unasked).map_or(Ok(()), Err)
 }
 
 /// Whether every choice that the script draws for the policy is the one where nothing is said.

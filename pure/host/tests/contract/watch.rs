@@ -84,6 +84,11 @@ impl Policy for Watched {
         self.books.open().check_cpus(cpus)
     }
 
+    fn pass(&mut self, at: &Moment, cpu: CpuId) -> CpuSet {
+        let cpus = self.policy.pass(at, cpu);
+        self.books.open().check_cpus(cpus)
+    }
+
     fn pick(&self, at: &Moment, cpu: CpuId) -> Pick {
         let pick = self.policy.pick(at, cpu);
         let mut books = self.books.open();

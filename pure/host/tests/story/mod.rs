@@ -98,6 +98,8 @@ pub(crate) struct Answers {
     pub(crate) ring_needs: CpuSet,
     /// With whom who runs changes places at every start.
     pub(crate) swaps: Option<Pick>,
+    /// The CPUs to ask after each pass.
+    pub(crate) ask_on_pass: CpuSet,
     pub(crate) declines: bool,
     pub(crate) charged: Vec<(VcpuId, Span)>,
     /// About which CPUs it was asked.
@@ -164,6 +166,10 @@ impl Policy for Scripted {
 
     fn turn_over(&mut self, _: &Moment, _: VcpuId, _: TurnEnd) -> CpuSet {
         self.answers().ask
+    }
+
+    fn pass(&mut self, _: &Moment, _: CpuId) -> CpuSet {
+        self.answers().ask_on_pass
     }
 
     fn pick(&self, _: &Moment, cpu: CpuId) -> Pick {
@@ -245,9 +251,15 @@ impl Story {
         self.answers().asked.iter().collect()
     }
 
-    /// Reports a fact, with time used that the machine noticed by itself.
+    /// Reports a fact, the only one of its instant, and time used that the
+    /// machine noticed by itself.
     pub(crate) fn report(&mut self, used: &[Used], fact: Fact<'_>) -> Result<(), Box<Fault>> {
         let report = Report { now: self.machine.now, used, fact };
+        self.host.step(report, &mut self.machine, &mut self.trace)?;
+        if self.host.is_settled() {
+            return Ok(());
+        }
+        let report = Report { now: self.machine.now, used: &[], fact: Fact::Settled };
         self.host.step(report, &mut self.machine, &mut self.trace)
     }
 

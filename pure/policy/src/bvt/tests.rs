@@ -57,7 +57,7 @@ fn a_warp_is_limited_and_pauses() {
         "
         a                                rrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrr
         b warp=50ms warpl=4ms warpu=10ms rrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrr
-        cpu0                             bbbbaaaaabbaabbbbaaaabbaabbbbbbaaaaaabba
+        cpu0                             bbbbaaaaabbaabbbbaaaabbaabbbbaaaabbaabbb
     ",
     );
 }

@@ -32,11 +32,10 @@ impl Credit {
         for cpu in (0..self.cpus.len()).map(CpuId::new) {
             let passes = match self.cpus[cpu.index()].chosen {
                 Some(vcpu) => self.vcpus[vcpu].class == Class::Parked,
-                None => self.best_soon(at, cpu).is_some(),
+                None => self.best(at, cpu).is_some(),
             };
             if passes {
-                self.pass(at, cpu, Why::Preempted);
-                self.tell_also(cpu);
+                self.request(cpu, Why::Preempted);
             }
         }
     }
@@ -62,7 +61,7 @@ impl Credit {
                 Park::Queue if is_over_cap => self.set_class(vcpu, Class::Parked),
                 Park::Pause if is_over_cap && !is_parked => {
                     self.set_class(vcpu, Class::Over);
-                    self.pause(at, vcpu);
+                    self.pause(vcpu);
                 }
                 _ => self.set_class(vcpu, Class::Over),
             }
@@ -101,14 +100,11 @@ impl Credit {
     }
 
     /// Stops a vCPU until it is out of debt.
-    fn pause(&mut self, at: &Moment, vcpu: VcpuId) {
+    fn pause(&mut self, vcpu: VcpuId) {
         let account = &mut self.vcpus[vcpu];
         account.is_parked = true;
         match account.on {
-            Some(cpu) => {
-                self.pass(at, cpu, Why::Preempted);
-                self.tell_also(cpu);
-            }
+            Some(cpu) => self.request(cpu, Why::Preempted),
             None => self.queues.remove(vcpu),
         }
     }
@@ -126,11 +122,8 @@ impl Credit {
         }
         if !self.vcpus[vcpu].is_active {
             self.become_active(vcpu);
-        } else if self.rules.placement == Placement::Tick {
-            let better = self.better_cpu(at, vcpu);
-            if better != cpu {
-                self.migrate(at, vcpu, better);
-            }
+        } else if self.rules.placement == Placement::Tick && self.better_cpu(at, vcpu) != cpu {
+            self.migrate(vcpu);
         }
     }
 

@@ -7,21 +7,17 @@
 //! first come first served within a class; a turn lasts 30 ms. Who wakes UNDER is boosted: it goes
 //! before all others for a short while. A CPU that finds nobody UNDER at home steals from others.
 //!
-//! Facts decide, and the answer is kept: a *pass* chooses who has a CPU from now on and until when,
-//! and whoever asks is told that until the next pass. So being asked again renews nothing. Only
-//! where the chosen one cannot run is the next best one answered instead; if it starts, it is the
-//! chosen one from then on.
+//! Facts request passes, and the answer is kept: a *pass* chooses who has a CPU from now on and
+//! until when, and whoever asks is told that until the next pass. So being asked again renews
+//! nothing. Only where the chosen one cannot run is the next best one answered instead; if it
+//! starts, it is the chosen one from then on.
 //!
-//! Holds after every call:
-//! - an awake vCPU stands in one list, or is chosen for one CPU, or is held to its cap;
-//! - what Moment says of an instant at which several CPUs pass is behind the lists: who has just
-//!   been put back into one may have its CPU still.
+//! Holds after every call: an awake vCPU stands in one list, or is chosen for one CPU, or is held
+//! to its cap, or is leaving its CPU for another at that one's next pass.
 //!
-//! Under the rules of Xen it departs from Xen in this: at one instant a pass comes before a wake,
-//! and one that the master's accounting asks for before the other CPU's tick, which then charges
-//! nobody; a turn that another cuts short as it begins does not count; a CPU never passes while
-//! another holds a lock; a slice ends neither early nor merged with other timers; a change of
-//! weight or cap stops no domain and boosts nobody.
+//! Under the rules of Xen it departs from Xen in this: a CPU never passes while another holds a
+//! lock; a slice ends neither early nor merged with other timers; a change of weight or cap stops
+//! no domain and boosts nobody.
 
 mod accounting;
 mod domains;
@@ -91,11 +87,10 @@ struct Credit {
     balance: i64,
     /// How credit is given where it is not counted.
     level: Level,
-    /// The CPUs for which nobody is chosen.
+    /// The CPUs for which nobody was chosen at their last pass.
     free: CpuSet,
-    /// CPUs whose choice has changed in a call that could not say so; the CPU that was concerned
-    /// asks to be rung at once, and says so then.
-    untold: Option<CpuSet>,
+    /// The CPUs that are to pass.
+    requested: CpuSet,
 }
 
 /// What the last pass of a CPU decided.
@@ -109,8 +104,8 @@ struct Cpu {
     /// The end of the turn, which is no earlier.
     turn_ends: Time,
     tick: Time,
-    /// When it asks to be rung: the chosen one is about to leave another CPU, or CPUs are untold.
-    asks: Time,
+    /// Why it is to pass, if it is.
+    why: Why,
     /// How many vCPUs are at home here.
     residents: usize,
 }
@@ -129,6 +124,8 @@ struct Vcpu {
     is_active: bool,
     /// Held to its cap: in no list.
     is_parked: bool,
+    /// To run elsewhere, once its CPU has passed.
+    is_moving: bool,
     /// What is left of a turn that was interrupted.
     turn: Span,
     /// What it has been charged since it was chosen.
@@ -153,6 +150,7 @@ impl Policy for Credit {
             credit: 0,
             is_active: false,
             is_parked: false,
+            is_moving: false,
             turn: self.rules.slice,
             paid: Span::ZERO,
             boost: Span::ZERO,
@@ -180,7 +178,7 @@ impl Policy for Credit {
         } else {
             self.expel(at, vcpu);
         }
-        Ok(self.tell())
+        Ok(self.requested)
     }
 
     fn leave(&mut self, at: &Moment, vcpu: VcpuId) -> CpuSet {
@@ -190,11 +188,8 @@ impl Policy for Credit {
         let account = self.vcpus.remove(vcpu).expect("a vCPU that has joined");
         self.cpus[account.home.index()].residents -= 1;
         self.domains.leave(account.domain, vcpu);
-        if let Some(cpu) = on {
-            self.pass(at, cpu, Why::Over);
-            self.tell_later(at, cpu);
-        }
-        CpuSet::NONE
+        self.request_all(on, Why::Over);
+        self.requested
     }
 
     fn wake(&mut self, at: &Moment, vcpu: VcpuId) -> CpuSet {
@@ -202,19 +197,17 @@ impl Policy for Credit {
             self.become_active(vcpu);
         }
         self.wake_up(at, vcpu);
-        self.tell()
+        self.requested
     }
 
     fn start(&mut self, at: &Moment, vcpu: VcpuId) -> CpuSet {
-        let Some(cpu) = at.cpu_of(vcpu) else { return CpuSet::NONE };
-        let this = &mut self.cpus[cpu.index()];
-        this.asks = Time::NEVER;
-        if this.chosen != Some(vcpu) {
-            self.replace(at, cpu, vcpu);
-            return CpuSet::NONE;
+        match at.cpu_of(vcpu) {
+            Some(cpu) if self.cpus[cpu.index()].chosen != Some(vcpu) => {
+                self.replace(at, cpu, vcpu);
+                self.requested
+            }
+            _ => CpuSet::NONE,
         }
-        self.tell_later(at, cpu);
-        CpuSet::NONE
     }
 
     fn charge(&mut self, _: &Moment, vcpu: VcpuId, ran: Span) -> CpuSet {
@@ -231,26 +224,29 @@ impl Policy for Credit {
         CpuSet::NONE
     }
 
-    fn turn_over(&mut self, at: &Moment, vcpu: VcpuId, why: TurnEnd) -> CpuSet {
-        let Some(cpu) = self.vcpus[vcpu].on else { return CpuSet::NONE };
-        let ticks = self.catch_up(at, cpu);
-        // A tick may have ended the turn already.
-        if !ticks || self.vcpus[vcpu].on == Some(cpu) {
-            let yields = why == TurnEnd::Yield;
-            self.pass(at, cpu, if yields { Why::Yielded } else { Why::Over });
-        }
-        self.tell_later(at, cpu);
-        CpuSet::NONE
+    fn turn_over(&mut self, _: &Moment, vcpu: VcpuId, why: TurnEnd) -> CpuSet {
+        let why = if why == TurnEnd::Yield { Why::Yielded } else { Why::Over };
+        self.request_all(self.vcpus[vcpu].on, why);
+        CpuSet::NONE // It concerns that CPU and no other.
     }
 
     fn block(&mut self, at: &Moment, vcpu: VcpuId) -> CpuSet {
         let on = self.vcpus[vcpu].on;
         self.retire(at, vcpu);
-        if let Some(cpu) = on {
-            self.pass(at, cpu, Why::Over);
-            self.tell_later(at, cpu);
-        }
+        self.request_all(on, Why::Over);
         CpuSet::NONE
+    }
+
+    fn pass(&mut self, at: &Moment, cpu: CpuId) -> CpuSet {
+        if !self.requested.contains(cpu) {
+            return CpuSet::NONE;
+        }
+        if self.cpus[cpu.index()].tick < at.now() {
+            self.tick(at, cpu); // Its timer is late: it comes before all passes.
+        }
+        self.requested.remove(cpu);
+        self.decide(at, cpu);
+        self.requested
     }
 
     fn pick(&self, at: &Moment, cpu: CpuId) -> Pick {
@@ -264,29 +260,22 @@ impl Policy for Credit {
     fn alarm(&self, cpu: CpuId) -> Option<Time> {
         let this = &self.cpus[cpu.index()];
         let idles = this.chosen.is_none() && self.rules.changes == Changes::Tick;
-        let passes = if idles { this.until } else { Time::NEVER };
-        let first = this.tick.min(passes).min(this.asks);
+        let waits = idles && !self.requested.contains(cpu);
+        let passes = if waits { this.until } else { Time::NEVER };
+        let first = this.tick.min(passes);
         (self.has_begun && first != Time::NEVER).then_some(first)
     }
 
     fn ring(&mut self, at: &Moment, cpu: CpuId) -> CpuSet {
-        self.cpus[cpu.index()].asks = Time::NEVER;
-        self.catch_up(at, cpu);
-        let this = &self.cpus[cpu.index()];
+        if self.cpus[cpu.index()].tick <= at.now() {
+            self.tick(at, cpu);
+        }
+        let this = &mut self.cpus[cpu.index()];
         let has_idled = this.chosen.is_none() && this.until <= at.now();
         if has_idled && self.rules.changes == Changes::Tick {
-            self.pass(at, cpu, Why::Over);
+            self.request(cpu, Why::Over);
         }
-        let mut told = self.tell();
-        let this = &mut self.cpus[cpu.index()];
-        let asks = core::mem::replace(&mut this.asks, Time::NEVER) != Time::NEVER;
-        // It may be asked before the CPU is that its chosen one leaves, and asks through that one.
-        if let Some(other) = this.chosen.filter(|_| asks).and_then(|vcpu| at.cpu_of(vcpu)) {
-            told.insert(other);
-            self.tell_also(cpu);
-            self.tell_later(at, other);
-        }
-        told
+        self.requested
     }
 
     fn account(&self, vcpu: VcpuId) -> Account {
@@ -307,21 +296,20 @@ impl Policy for Credit {
     }
 }
 
-/// Why a CPU passes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// Why a CPU passes: of several reasons the last of these.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Why {
+    /// Somebody may come before the chosen one.
+    Preempted,
     /// Its turn is over, or nobody is there.
     Over,
     /// The chosen one has given its turn away.
     Yielded,
-    /// Somebody may come before the chosen one.
-    Preempted,
 }
 
-/// A turn that ends at this very instant, or ended while a timer was late, ends at the next.
+/// A turn that ended while a timer was late has no length.
 fn run(vcpu: VcpuId, limit: Span) -> Pick {
-    let limit = Some(limit.max(Span::from_ns(1)));
-    Pick::Run { vcpu, limit, entitlement: Entitlement::Due }
+    Pick::Run { vcpu, limit: Some(limit), entitlement: Entitlement::Due }
 }
 
 impl Credit {
@@ -332,7 +320,7 @@ impl Credit {
             until: Time::NEVER,
             tick: Time::NEVER,
             turn_ends: Time::NEVER,
-            asks: Time::NEVER,
+            why: Why::Preempted,
             residents: 0,
         };
         Credit {
@@ -348,65 +336,53 @@ impl Credit {
             balance: 0,
             level: Level::default(),
             free: CpuSet::first_n(topology.cpus()),
-            untold: None,
+            requested: CpuSet::NONE,
         }
     }
 
     /// Who runs where nobody is chosen, or the chosen one cannot run.
     #[cold]
     fn stand_in(&self, at: &Moment, cpu: CpuId) -> Pick {
-        let leaves = |vcpu| at.cpu_of(vcpu).is_some_and(|other| other != cpu);
-        let waits = match (self.rules.changes, self.cpus[cpu.index()].chosen) {
-            (Changes::Now, Some(vcpu)) => leaves(vcpu), // It comes at this very instant.
-            (Changes::Now, None) | (Changes::Tick, Some(_)) => false,
-            (Changes::Tick, None) => true, // Until it is told to pass, or has idled for a slice.
-        };
-        let best = || self.best(at, cpu, |vcpu| at.is_eligible(vcpu, cpu));
-        let stand_in = if waits { None } else { best() };
+        // By Xen's rules an idle CPU waits until it is told to pass, or has idled for a slice.
+        let waits = self.rules.changes == Changes::Tick && self.cpus[cpu.index()].chosen.is_none();
+        let stand_in = if waits { None } else { self.best(at, cpu) };
         stand_in.map_or(Pick::Idle, |vcpu| run(vcpu, self.turn(vcpu)))
     }
 
-    /// A CPU is to be asked, as soon as that can be said.
-    fn tell_also(&mut self, cpu: CpuId) {
-        self.untold.get_or_insert_default().insert(cpu);
-    }
-
-    /// The CPUs that are to be asked.
+    /// A CPU is to pass.
     #[inline]
-    fn tell(&mut self) -> CpuSet {
-        self.untold.take().unwrap_or_default()
+    fn request(&mut self, cpu: CpuId, why: Why) {
+        let this = &mut self.cpus[cpu.index()];
+        let is_first = !self.requested.contains(cpu);
+        this.why = if is_first { why } else { this.why.max(why) };
+        self.requested.insert(cpu);
     }
 
-    /// Where a call cannot say which CPUs are to be asked, the one that it concerns is rung at
-    /// once, but not before others tick.
-    fn tell_later(&mut self, at: &Moment, cpu: CpuId) {
-        if self.untold.is_some() {
-            let ticks = self.rules.changes == Changes::Tick;
-            self.cpus[cpu.index()].asks = at.now().after(Span::from_ns(u64::from(ticks)));
-        }
+    /// These CPUs are to pass.
+    #[inline]
+    fn request_all(&mut self, cpus: impl IntoIterator<Item = CpuId>, why: Why) {
+        cpus.into_iter().for_each(|cpu| self.request(cpu, why));
     }
 
     /// The chosen one cannot run, so the next best one does.
     #[cold]
     fn replace(&mut self, at: &Moment, cpu: CpuId, vcpu: VcpuId) {
+        self.requested.remove(cpu);
         self.put_back(at, cpu, Why::Preempted);
         if self.rules.changes == Changes::Tick {
             self.queues.put_mark(cpu);
         }
         self.free.remove(cpu);
         self.take(at, cpu, vcpu);
-        self.tell_later(at, cpu);
     }
 
     /// A vCPU may no longer run where it is at home.
     fn expel(&mut self, at: &Moment, vcpu: VcpuId) {
-        let (on, home) = (self.vcpus[vcpu].on, self.better_cpu(at, vcpu));
-        self.move_home(vcpu, home);
-        if let Some(cpu) = on {
-            self.pass(at, cpu, Why::Preempted);
-            self.tell_also(cpu);
-            self.wake_up(at, vcpu);
-        } else if self.queues.list_of(vcpu).is_some() {
+        if self.vcpus[vcpu].on.is_some() {
+            return self.migrate(vcpu);
+        }
+        self.find_home(at, vcpu);
+        if self.queues.list_of(vcpu).is_some() {
             self.queues.remove(vcpu);
             self.enqueue(at, vcpu);
         }
@@ -441,18 +417,6 @@ impl Credit {
         }
     }
 
-    /// Ticks if a tick is due, and says so: it comes before a pass of the same instant (section 15,
-    /// item 2).
-    #[inline]
-    fn catch_up(&mut self, at: &Moment, cpu: CpuId) -> bool {
-        let is_due = self.cpus[cpu.index()].tick <= at.now();
-        if is_due {
-            self.tick(at, cpu);
-        }
-        is_due
-    }
-
-    #[inline(never)] // Two of three turns end without one.
     fn tick(&mut self, at: &Moment, cpu: CpuId) {
         let this = &mut self.cpus[cpu.index()];
         let (now, due) = (at.now(), this.tick);

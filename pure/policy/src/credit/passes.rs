@@ -1,6 +1,6 @@
 //! Passes: who has which CPU, who waits where, and who makes whom give way.
 
-use slackline_units::{CpuId, CpuSet, Span, Time, VcpuId};
+use slackline_units::{CpuId, CpuSet, Span, VcpuId};
 
 use crate::Moment;
 
@@ -41,8 +41,9 @@ impl Vcpu {
 }
 
 impl Credit {
-    /// Chooses anew who has a CPU, and for how long.
-    pub(super) fn pass(&mut self, at: &Moment, cpu: CpuId, why: Why) {
+    /// A pass: chooses anew who has a CPU, and for how long.
+    pub(super) fn decide(&mut self, at: &Moment, cpu: CpuId) {
+        let why = self.cpus[cpu.index()].why;
         let is_marked = self.rules.changes == Changes::Tick;
         if is_marked {
             self.queues.put_mark(cpu);
@@ -60,13 +61,13 @@ impl Credit {
                     self.queues.take_mark(cpu);
                 }
                 self.free.insert(cpu);
-                let this = &mut self.cpus[cpu.index()];
-                this.asks = Time::NEVER;
-                this.until = at.now().after(self.rules.slice);
+                self.cpus[cpu.index()].until = at.now().after(self.rules.slice);
             }
         }
-        if let Some(before) = before {
-            self.offer(at, before);
+        match before {
+            Some(before) if self.vcpus[before].is_moving => self.move_away(at, before),
+            Some(before) => self.offer(at, before),
+            None => {}
         }
     }
 
@@ -82,13 +83,13 @@ impl Credit {
         let mut goes_on = false;
         if why == Why::Preempted {
             let left = this.turn_ends.since(at.now());
-            goes_on = keeps_turns && !left.is_zero() || this.from == at.now();
+            goes_on = keeps_turns && !left.is_zero();
             account.turn = if goes_on { left } else { account.turn };
         }
         if account.held != 0 {
             self.domains.take_back(account, at.now().since(this.from));
         }
-        if !at.is_awake(vcpu) || account.home != cpu {
+        if !at.is_awake(vcpu) || account.is_moving {
             return Some(vcpu);
         }
         if self.domains.is_broke(account.domain) {
@@ -133,8 +134,6 @@ impl Credit {
         this.from = now;
         this.turn_ends = now.after(account.turn);
         this.until = now.after(limit);
-        let leaves_another = at.cpu_of(vcpu).is_some_and(|other| other != cpu);
-        this.asks = if leaves_another { now } else { Time::NEVER };
         if account.home != cpu {
             self.move_home(vcpu, cpu);
         }
@@ -165,41 +164,25 @@ impl Credit {
             {
                 Some(vcpu)
             }
-            _ => self.best_soon(at, cpu),
+            _ => self.best(at, cpu),
         }
     }
 
-    /// The best one of those who can run on a CPU now or very soon.
-    #[inline(never)]
-    pub(super) fn best_soon(&self, at: &Moment, cpu: CpuId) -> Option<VcpuId> {
-        self.best(at, cpu, |vcpu| self.can_soon(at, vcpu, cpu))
-    }
-
     /// The vCPU that should have a CPU: the first at home; where that has no credit, the first with
-    /// more of it elsewhere. `can` says who can run there.
-    pub(super) fn best(
-        &self,
-        at: &Moment,
-        cpu: CpuId,
-        can: impl Fn(VcpuId) -> bool,
-    ) -> Option<VcpuId> {
-        let may = |vcpu| can(vcpu) && !self.is_broke(vcpu);
+    /// more of it elsewhere.
+    #[inline(never)]
+    pub(super) fn best(&self, at: &Moment, cpu: CpuId) -> Option<VcpuId> {
+        let may = |vcpu| at.is_eligible(vcpu, cpu) && !self.is_broke(vcpu);
         let local = self.queues.ahead(cpu).find(|&(vcpu, _)| may(vcpu));
         match local {
             Some((vcpu, Class::Under | Class::Boost)) => Some(vcpu),
-            Some((vcpu, class)) => self.stolen(at, cpu, class, may).or(Some(vcpu)),
-            None => self.stolen(at, cpu, Class::Idle, may),
+            Some((vcpu, class)) => self.stolen(cpu, class, may).or(Some(vcpu)),
+            None => self.stolen(cpu, Class::Idle, may),
         }
     }
 
     /// The first in the list of another CPU who is of a higher class than that.
-    fn stolen(
-        &self,
-        at: &Moment,
-        cpu: CpuId,
-        class: Class,
-        may: impl Fn(VcpuId) -> bool,
-    ) -> Option<VcpuId> {
+    fn stolen(&self, cpu: CpuId, class: Class, may: impl Fn(VcpuId) -> bool) -> Option<VcpuId> {
         let class = class.max(Class::Idle);
         let cpus = self.cpus.len();
         let others = (1..cpus).map(|step| CpuId::new((cpu.index() + step) % cpus));
@@ -209,17 +192,8 @@ impl Credit {
         };
         others.filter(has_work).find_map(|peer| {
             let above = self.queues.ahead(peer).take_while(|&(_, other)| other > class);
-            let free = |vcpu| self.rules.changes == Changes::Now || at.is_eligible(vcpu, cpu);
-            above.map(|(vcpu, _)| vcpu).find(|&vcpu| free(vcpu) && may(vcpu))
+            above.map(|(vcpu, _)| vcpu).find(|&vcpu| may(vcpu))
         })
-    }
-
-    /// Whether a vCPU in a list can run on a CPU now, or once the one that it is leaving has been
-    /// asked.
-    #[inline]
-    pub(super) fn can_soon(&self, at: &Moment, vcpu: VcpuId, cpu: CpuId) -> bool {
-        let leaves = || at.cpu_of(vcpu).is_some() && at.is_awake(vcpu) && at.is_allowed(vcpu, cpu);
-        at.is_eligible(vcpu, cpu) || leaves()
     }
 
     fn class_on(&self, cpu: CpuId) -> Class {
@@ -240,8 +214,7 @@ impl Credit {
             account.boost = self.rules.tick;
         }
         if self.rules.placement == Placement::Wake {
-            let cpu = self.better_cpu(at, vcpu);
-            self.move_home(vcpu, cpu);
+            self.find_home(at, vcpu);
         }
         self.enqueue(at, vcpu);
     }
@@ -251,17 +224,17 @@ impl Credit {
         let (home, class) = (self.vcpus[vcpu].home, self.vcpus[vcpu].class);
         self.queues.push(home, class, vcpu);
         let there = self.class_on(home);
-        let mut passes = CpuSet::NONE;
+        if there > Class::Idle || self.is_spoken_for(home) {
+            self.request_all(self.idle(at, vcpu).iter(), Why::Preempted);
+        }
         if class > there {
-            passes.insert(home);
+            self.request(home, Why::Preempted);
         }
-        if there > Class::Idle {
-            passes.extend(self.idle(at, vcpu).iter());
-        }
-        for cpu in passes.iter() {
-            self.pass(at, cpu, Why::Preempted);
-            self.tell_also(cpu);
-        }
+    }
+
+    /// Whether somebody else is to have an idle CPU. In Xen it was idle until its pass.
+    fn is_spoken_for(&self, cpu: CpuId) -> bool {
+        self.rules.changes == Changes::Now && self.requested.contains(cpu)
     }
 
     /// Who waits from now on may find a CPU that is idle because nobody else could run there. Xen
@@ -278,19 +251,17 @@ impl Credit {
         if self.rules.changes == Changes::Now
             && self.queues.list_of(vcpu).is_some()
             && let Some(cpu) = self.idle(at, vcpu).first()
-            && self.can_soon(at, vcpu, cpu)
         {
-            self.pass(at, cpu, Why::Preempted);
-            self.tell_also(cpu);
+            self.request(cpu, Why::Preempted);
         }
     }
 
-    /// The CPUs on which a vCPU may run and nobody is or is about to be. In Xen one that somebody
-    /// was still leaving was not idle yet.
+    /// The CPUs on which a vCPU may run and nobody is or is about to be. In Xen one that was about
+    /// to pass was idle until it had.
     fn idle(&self, at: &Moment, vcpu: VcpuId) -> CpuSet {
         let idle = match self.rules.changes {
-            Changes::Now => self.free,
-            Changes::Tick => at.idle().and(&self.free),
+            Changes::Now => self.free.without(&self.requested),
+            Changes::Tick => self.free,
         };
         if idle.is_empty() { idle } else { idle.and(&at.allowed(vcpu)) }
     }
@@ -303,6 +274,9 @@ impl Credit {
                 self.put_back(at, cpu, Why::Over);
             }
             None => self.queues.remove(vcpu),
+        }
+        if core::mem::take(&mut self.vcpus[vcpu].is_moving) {
+            self.find_home(at, vcpu);
         }
         let slice = self.rules.slice;
         let account = &mut self.vcpus[vcpu];
@@ -326,13 +300,26 @@ impl Credit {
         self.vcpus[vcpu].set_class(vcpu, class, &mut self.queues, &self.rules);
     }
 
-    /// Xen's way of moving a running vCPU: it is stopped, and woken where it is to run.
-    pub(super) fn migrate(&mut self, at: &Moment, vcpu: VcpuId, to: CpuId) {
-        let Some(from) = self.vcpus[vcpu].on else { return };
-        self.move_home(vcpu, to);
-        self.pass(at, from, Why::Preempted);
-        self.tell_also(from);
-        self.wake_up(at, vcpu);
+    /// A running vCPU is to run elsewhere, once its CPU has passed.
+    pub(super) fn migrate(&mut self, vcpu: VcpuId) {
+        self.vcpus[vcpu].is_moving = true;
+        self.request_all(self.vcpus[vcpu].on, Why::Preempted);
+    }
+
+    /// It has been stopped, and is woken where it runs best now.
+    #[cold]
+    fn move_away(&mut self, at: &Moment, vcpu: VcpuId) {
+        self.vcpus[vcpu].is_moving = false;
+        self.find_home(at, vcpu);
+        if at.is_awake(vcpu) {
+            self.wake_up(at, vcpu);
+        }
+    }
+
+    /// A vCPU belongs where it runs best from now on.
+    pub(super) fn find_home(&mut self, at: &Moment, vcpu: VcpuId) {
+        let home = self.better_cpu(at, vcpu);
+        self.move_home(vcpu, home);
     }
 
     #[inline]

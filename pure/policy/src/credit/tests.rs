@@ -153,8 +153,8 @@ fn once_who_was_in_debt_was_over_its_cap() {
         a cap=80%  rrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrr
         b cap=80%  rrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrr
         c          rrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrr
-        cpu0       aaacccaaacccaaacccccccccaaaaaa...aaaaaacccaaaccccccbbbccccccaaaccccccbbbcccc
-        cpu1       bbbbbb...bbbbbbbbbaaabbbbbbcccbbbcccbbbbbbbbbbbbaaaaaaaaabbbbbbbbbaaaaaaaaab
+        cpu0       aaacccaaaaaacccaaaaaacccaaaaaacccaaaaaacccaaaaaacccaaaaaacccaaaaaacccaaaaaac
+        cpu1       bbbbbbcccbbbbbbcccbbbbbbcccbbbbbbcccbbbbbbcccbbbbbbcccbbbbbbcccbbbbbbcccbbbb
     ",
     );
     picture(
@@ -199,7 +199,7 @@ fn unused_credit_is_lost_or_kept() {
         "
         h     rrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrr
         s     rrrrrzzzzzzzzzzzzzzzzzzzzzzzzzzzzzrrrrrrrrrrrrrrrrrrrrrrrrrr
-        cpu0  hhhsshhhhhhhhhhhhhhhhhhhhhhhhhhhhhssshhhhhhssshhhssshhhssshh
+        cpu0  hhhsshhhhhhhhhhhhhhhhhhhhhhhhhhhhhssshhhssshhhssshhhssshhhss
     ",
     );
     picture(

@@ -16,8 +16,8 @@ fn the_nearest_deadlines_run_wherever_there_is_a_cpu() {
         a budget=4ms period=10ms extra=false   rrrrrrrrrrrrrrrrrrrr
         b budget=3ms period=5ms extra=false    rrrrrrrrrrrrrrrrrrrr
         c budget=2ms period=10ms extra=false   rrrrrrrrrrrrrrrrrrrr
-        cpu0                                   aaaa......aaaa......
-        cpu1                                   bbbccbbb..bbbccbbb..
+        cpu0                                   bbbccbbb..bbbccbbb..
+        cpu1                                   aaaa......aaaa......
     ",
     );
 }
@@ -32,7 +32,7 @@ fn three_vcpus_of_two_thirds_fit_on_two_cpus() {
         b budget=4ms period=6ms extra=false   rrrrrrrrrrrrrrrrrrrrrrrr
         c budget=4ms period=6ms extra=false   rrrrrrrrrrrrrrrrrrrrrrrr
         cpu0                                  aaaaccccccccccccaaaaaaaa
-        cpu1                                  bbbb..aaaabbbbbbbbccccbb
+        cpu1                                  bbbb..aaaabbbbbbbbbbbbcc
     ",
     );
 }
@@ -207,6 +207,8 @@ fn a_century_does_not_overflow() {
             assert!(policy.alarm(cpu).is_some_and(|alarm| alarm > now));
             at.set_awake(vcpu(slot), false);
             policy.block(&at, vcpu(slot));
+            policy.pass(&at, cpu);
+            policy.pass(&at, CpuId::new(1));
         }
     }
 }

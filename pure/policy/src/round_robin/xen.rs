@@ -102,8 +102,7 @@ impl Policy for RoundRobin {
         let current = line.current.filter(|&vcpu| at.is_eligible(vcpu, cpu));
         let Some(vcpu) = current.or_else(|| self.first(at, cpu)) else { return Pick::Idle };
         let limit = match current {
-            // A turn that should be over by now is over at the next instant.
-            Some(_) => line.until.since(at.now()).max(Span::from_ns(1)),
+            Some(_) => line.until.since(at.now()),
             None => self.quantum,
         };
         Pick::Run { vcpu, limit: Some(limit), entitlement: Entitlement::Due }

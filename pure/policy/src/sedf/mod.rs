@@ -10,7 +10,7 @@
 //! blocking, then to those in the *extra* queue, by weight. Each CPU is by itself; a vCPU is bound
 //! to one when it is admitted.
 //!
-//! Like the real one this scheduler works in passes. A fact that requests one settles the turn
+//! Like the real one this scheduler works in passes. Facts request them. A pass settles the turn
 //! that is over, moves on those whose periods begin or end, and decides who runs until when; what
 //! was decided is what `pick` answers until the next pass.
 //!
@@ -46,7 +46,7 @@ use crate::queue::Queues;
 use crate::{
     Account, AdmitError, Entitlement, Moment, Pick, Policy, Roster, Spec, Topology, TurnEnd, Values,
 };
-use pass::{Cause, Right, Turn};
+use pass::{Right, Turn};
 use rules::{Rules, Unblocking};
 use score::Score;
 use server::{Server, Wake};
@@ -88,8 +88,10 @@ struct Sedf {
 struct Cpu {
     /// What was decided in the last pass; none is to idle.
     turn: Option<Turn>,
-    /// When that was.
-    passed: Time,
+    /// Whether it was decided to idle although somebody might have slack.
+    waits: bool,
+    /// Whether it is to pass.
+    is_requested: bool,
     alarm: Option<Time>,
     /// Where the extra queue stands.
     base: Score,
@@ -135,18 +137,18 @@ impl Policy for Sedf {
             self.join_queues(at.now(), vcpu);
         }
         let cpus: CpuSet = [old, cpu].into_iter().collect();
-        cpus.iter().for_each(|cpu| self.pass(at, cpu, Cause::Request));
+        cpus.iter().for_each(|cpu| self.request(cpu));
         Ok(cpus)
     }
 
-    fn leave(&mut self, at: &Moment, vcpu: VcpuId) -> CpuSet {
+    fn leave(&mut self, _: &Moment, vcpu: VcpuId) -> CpuSet {
         self.leave_queues(vcpu);
         let server = self.servers.remove(vcpu).expect("a vCPU that has joined");
         let cpu = &mut self.cpus[server.cpu.index()];
         cpu.tally.remove(&server.terms, server.taken);
         if cpu.turn.is_some_and(|turn| turn.vcpu == vcpu) {
             cpu.turn = None;
-            self.pass(at, server.cpu, Cause::Request);
+            self.request(server.cpu);
         }
         CpuSet::NONE
     }
@@ -162,7 +164,7 @@ impl Policy for Sedf {
         let cpu = server.cpu;
         self.join_queues(at.now(), vcpu);
         if self.gives_way(at, cpu, vcpu) {
-            self.pass(at, cpu, Cause::Request);
+            self.request(cpu);
         }
         CpuSet::one(cpu)
     }
@@ -194,25 +196,33 @@ impl Policy for Sedf {
         CpuSet::NONE
     }
 
-    fn turn_over(&mut self, at: &Moment, vcpu: VcpuId, _: TurnEnd) -> CpuSet {
-        self.pass(at, self.servers[vcpu].cpu, Cause::Over);
+    fn turn_over(&mut self, _: &Moment, vcpu: VcpuId, _: TurnEnd) -> CpuSet {
+        self.request(self.servers[vcpu].cpu);
         CpuSet::NONE
     }
 
     fn block(&mut self, at: &Moment, vcpu: VcpuId) -> CpuSet {
-        let cpu = self.servers[vcpu].cpu;
-        match self.cpus[cpu.index()].turn {
-            Some(turn) if turn.vcpu == vcpu => self.pass(at, cpu, Cause::Over),
-            _ => self.sleep(at.now(), vcpu),
+        if !self.stop(at, vcpu) {
+            self.sleep(at.now(), vcpu);
+        }
+        CpuSet::NONE
+    }
+
+    fn pass(&mut self, at: &Moment, cpu: CpuId) -> CpuSet {
+        if core::mem::take(&mut self.cpus[cpu.index()].is_requested) {
+            self.decide(at, cpu);
         }
         CpuSet::NONE
     }
 
     fn pick(&self, at: &Moment, cpu: CpuId) -> Pick {
-        let decided = self.cpus[cpu.index()].turn;
-        let decided = decided.filter(|turn| at.is_eligible(turn.vcpu, cpu));
+        let this = &self.cpus[cpu.index()];
+        if this.turn.is_none() && this.waits {
+            return Pick::Idle;
+        }
+        let decided = this.turn.filter(|turn| at.is_eligible(turn.vcpu, cpu));
         let Some(turn) = decided.or_else(|| self.choose_again(at, cpu)) else { return Pick::Idle };
-        let limit = turn.until.since(at.now()).max(Span::from_ns(1));
+        let limit = turn.until.since(at.now());
         let limit = (turn.until != Time::NEVER).then_some(limit);
         let is_due = match turn.right {
             Right::Guarantee => true,
@@ -227,8 +237,9 @@ impl Policy for Sedf {
         self.cpus[cpu.index()].alarm
     }
 
-    fn ring(&mut self, at: &Moment, cpu: CpuId) -> CpuSet {
-        self.pass(at, cpu, Cause::Request);
+    fn ring(&mut self, _: &Moment, cpu: CpuId) -> CpuSet {
+        self.cpus[cpu.index()].alarm = None; // Until it has passed.
+        self.request(cpu);
         CpuSet::one(cpu)
     }
 
@@ -259,6 +270,11 @@ impl Sedf {
             tickets: 0,
             servers: Roster::default(),
         }
+    }
+
+    /// A CPU is to pass.
+    fn request(&mut self, cpu: CpuId) {
+        self.cpus[cpu.index()].is_requested = true;
     }
 
     /// The CPU on which these terms would fare best; its own if they fit there.
@@ -302,21 +318,18 @@ impl Sedf {
         !self.rules.fills_gaps || !self.full_slice(vcpu).is_zero()
     }
 
-    /// Settles the turn of a vCPU whose share changes.
-    fn stop(&mut self, at: &Moment, vcpu: VcpuId) {
+    /// Settles the turn of a vCPU, if it has one; what comes then is decided at the next pass.
+    fn stop(&mut self, at: &Moment, vcpu: VcpuId) -> bool {
         let cpu = &mut self.cpus[self.servers[vcpu].cpu.index()];
-        if let Some(turn) = cpu.turn.take_if(|turn| turn.vcpu == vcpu) {
-            self.settle(at, turn);
-        }
+        let turn = cpu.turn.take_if(|turn| turn.vcpu == vcpu);
+        cpu.is_requested |= turn.is_some();
+        turn.map(|turn| self.settle(at, turn)).is_some()
     }
 
     /// Whether the turn on a CPU may be over because `vcpu` woke. [Xen 3.0, §6.6 step 4]
     fn gives_way(&self, at: &Moment, cpu: CpuId, vcpu: VcpuId) -> bool {
         let this = &self.cpus[cpu.index()];
         let Some(turn) = this.turn.filter(|_| at.occupant(cpu).is_some()) else { return true };
-        if this.passed == at.now() || turn.until <= at.now() {
-            return true;
-        }
         if self.has_periods(vcpu) && self.servers[vcpu].begin() < turn.until {
             return true;
         }

@@ -24,37 +24,22 @@ pub(super) enum Right {
 pub(super) struct Turn {
     pub(super) vcpu: VcpuId,
     pub(super) right: Right,
-    /// When it was decided.
-    from: Time,
     /// When the next pass is due; it may come sooner.
     pub(super) until: Time,
     /// What has been charged so far.
     pub(super) ran: Span,
 }
 
-/// What brings a pass about.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Cause {
-    /// The turn is over: it reached its end, or was given away.
-    Over,
-    /// Something else changed. Of several such passes at one instant only the last counts, as
-    /// requests for a pass add up to one.
-    Request,
-}
-
 impl Sedf {
-    pub(super) fn pass(&mut self, at: &Moment, cpu: CpuId, cause: Cause) {
+    pub(super) fn decide(&mut self, at: &Moment, cpu: CpuId) {
         if let Some(turn) = self.cpus[cpu.index()].turn.take() {
-            let begun = turn.from < at.now() || !turn.ran.is_zero() || cause == Cause::Over;
-            if begun {
-                self.settle(at, turn);
-            }
+            self.settle(at, turn);
         }
         self.move_on(at.now(), cpu);
         let turn = self.choose(at, cpu);
+        let waits = self.waits(at.now(), cpu);
         let this = &mut self.cpus[cpu.index()];
-        this.turn = turn;
-        this.passed = at.now();
+        (this.turn, this.waits) = (turn, waits);
         let next = self.deadlines.first(waiting(cpu)).map(|((begin, _), _)| begin);
         self.cpus[cpu.index()].alarm = next.map(|begin| self.after_now(begin, at.now()));
     }
@@ -264,8 +249,8 @@ impl Sedf {
         let next = self.deadlines.first(waiting(cpu)).map(|((begin, _), _)| begin);
         let turn = |vcpu, right, length: Span| {
             let next = next.map_or(Time::NEVER, |begin| self.after_now(begin, now));
-            let end = now.after(length.max(Span::from_ns(1)));
-            Turn { vcpu, right, from: now, until: end.min(next), ran: Span::ZERO }
+            let end = now.after(length);
+            Turn { vcpu, right, until: end.min(next), ran: Span::ZERO }
         };
         let is_eligible = |vcpu| at.is_eligible(vcpu, cpu);
         let has_slice = |vcpu| !self.full_slice(vcpu).is_zero();
@@ -276,11 +261,10 @@ impl Sedf {
             let left = server.slice(self.full_slice(vcpu)).left_after(server.used);
             return Some(turn(vcpu, Right::Guarantee, left));
         }
-        let gap = next.map_or(Span::MAX, |begin| begin.since(now));
-        let quantum = self.rules.quantum;
-        if gap < quantum && !self.rules.fills_gaps {
+        if self.waits(now, cpu) {
             return None;
         }
+        let quantum = self.rules.quantum;
         if let Some((_, vcpu)) = self.penalties.first_that(cpu.index(), is_eligible) {
             let due = self.servers[vcpu].due_from_slack();
             let to_the_end = self.rules.compensation == Compensation::InPeriod;
@@ -289,6 +273,13 @@ impl Sedf {
         }
         let (_, vcpu) = self.extras.first_that(cpu.index(), is_eligible)?;
         Some(turn(vcpu, Right::Extra, quantum))
+    }
+
+    /// Whether slack is left unused because a period begins before a quantum would be over.
+    fn waits(&self, now: Time, cpu: CpuId) -> bool {
+        let next = self.deadlines.first(waiting(cpu)).map(|((begin, _), _)| begin);
+        let is_short = |begin: Time| begin.since(now) < self.rules.quantum;
+        !self.rules.fills_gaps && next.is_some_and(is_short)
     }
 
     /// The real scheduler takes a point in time that has passed for a quantum from now.
