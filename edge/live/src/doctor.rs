@@ -12,7 +12,7 @@ mod groups;
 mod kernel;
 mod machines;
 mod neighbours;
-pub(crate) mod parse;
+mod parse;
 mod privilege;
 mod probe;
 mod realtime;

@@ -12,8 +12,6 @@ use std::path::Path;
 use slackline_host::policy::{Groups, Level, Topology, TopologyError};
 use slackline_units::{CpuId, CpuSet};
 
-use crate::doctor::parse::list;
-
 /// Where the kernel says it.
 const ROOT: &str = "/sys/devices/system";
 
@@ -103,6 +101,16 @@ fn last_level_cache(cpu: usize, read: &dyn Fn(&str) -> Option<String>) -> Option
     list(&file(index, "shared_cpu_list")?)
 }
 
+/// The numbers in a list of ranges, such as `0-3,8`; empty for an empty text.
+pub(crate) fn list(text: &str) -> Option<Vec<usize>> {
+    let mut numbers = Vec::new();
+    for range in text.trim().split(',').filter(|range| !range.is_empty()) {
+        let (first, last) = range.split_once('-').unwrap_or((range, range));
+        numbers.extend(first.parse::<usize>().ok()?..=last.parse().ok()?);
+    }
+    Some(numbers)
+}
+
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeMap;
@@ -161,6 +169,13 @@ mod tests {
         let halves = ["0-1,4-5", "2-3,6-7"];
         let cpu = |cpu: usize| [cores[cpu % 4], halves[cpu % 4 / 2], halves[cpu % 4 / 2]];
         Host::new(&[0, 1, 2, 3, 4, 5, 6, 7].map(cpu), &halves)
+    }
+
+    #[test]
+    fn lists_of_cpus_may_be_empty_and_have_gaps() {
+        assert_eq!(list("0-3,8\n"), Some(vec![0, 1, 2, 3, 8]));
+        assert_eq!(list("\n"), Some(vec![]));
+        assert_eq!(list("0-"), None);
     }
 
     #[test]

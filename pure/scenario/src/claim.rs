@@ -5,8 +5,8 @@ use core::fmt;
 use slackline_units::Span;
 
 use crate::Domain;
-use crate::domain::Names;
 use crate::error::ErrorKind;
+use crate::names::Names;
 use crate::table::{Item, Mistake, Source, Table, decimal, percentage, shown};
 
 /// What should come of a run. Which metrics there are is known to whoever checks it.

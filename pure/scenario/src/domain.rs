@@ -1,13 +1,12 @@
 //! The domains: who they are, how many, and what they are on a live host.
 
-use std::collections::BTreeMap;
-
-use slackline_policy::nearest;
 use slackline_units::{DomId, Span, Time, VcpuId};
 
 use crate::error::ErrorKind;
 use crate::guest::Guest;
-use crate::table::{Item, Mistake, Source, Table, shown};
+use crate::names::{Names, checked_name};
+use crate::run::Run;
+use crate::table::{Item, Mistake, Table};
 use crate::{Domain, LiveSubject, MOST_STEPS, MOST_VCPUS, Threads};
 use crate::{parameters, terms};
 
@@ -20,27 +19,6 @@ const THREADS: &[&str] = &["process", "vcpus"];
 
 /// How many vCPUs one domain can have: they are numbered in 16 bits.
 const MOST_VCPUS_OF_ONE: usize = 1 << 16;
-
-/// What reading a domain needs to know of the run.
-pub(crate) struct Run<'a> {
-    pub(crate) source: &'a Source<'a>,
-    pub(crate) load: &'a dyn Fn(&str) -> Option<String>,
-    pub(crate) length: Span,
-    /// How many CPUs the host has.
-    pub(crate) cpus: usize,
-    /// Whether anybody drives devices, and the name of who does.
-    pub(crate) has_driver: bool,
-    pub(crate) driver: Option<&'a str>,
-}
-
-/// Who is called what.
-#[derive(Default)]
-pub(crate) struct Names {
-    /// Indices of domains.
-    domains: BTreeMap<String, usize>,
-    /// How many domains a name with copies stands for.
-    families: BTreeMap<String, usize>,
-}
 
 /// Reads all domains.
 pub(crate) fn read(run: &Run<'_>, tables: &[Table<'_>]) -> Result<(Vec<Domain>, Names), Mistake> {
@@ -59,16 +37,6 @@ pub(crate) fn read(run: &Run<'_>, tables: &[Table<'_>]) -> Result<(Vec<Domain>, 
         })?;
     }
     Ok((all.domains, all.names))
-}
-
-pub(crate) fn checked_name<'a>(item: &Item<'a>) -> Result<&'a str, Mistake> {
-    let name = item.text()?;
-    let is_fine = |c: char| c.is_alphanumeric() || c == '-' || c == '_';
-    // `total` is what claims call all domains together.
-    if name.is_empty() || name.len() > 64 || name == "total" || !name.chars().all(is_fine) {
-        return Err(item.fault(ErrorKind::BadName { name: shown(name) }));
-    }
-    Ok(name)
 }
 
 /// What has been read so far.
@@ -213,53 +181,5 @@ fn check_live(table: &Table<'_>, live: &LiveSubject, vcpus: usize) -> Result<(),
             Err(item.fault(ErrorKind::CopiesOfProcess { pid }))
         }
         _ => Ok(()),
-    }
-}
-
-impl Names {
-    /// The domain that an item names, as its index.
-    pub(crate) fn domain(&self, item: &Item<'_>, all: &[Domain]) -> Result<usize, Mistake> {
-        match self.find(item.text()?, all, item)? {
-            (index, None) => Ok(index),
-            (index, Some(_)) => {
-                let name = item.text()?.to_owned();
-                let meant = Some(all[index].name.clone());
-                Err(item.fault(ErrorKind::UnknownDomain { name, meant }))
-            }
-        }
-    }
-
-    /// The domain that a name means, as its index; or one of its vCPUs.
-    pub(crate) fn find(
-        &self,
-        name: &str,
-        all: &[Domain],
-        item: &Item<'_>,
-    ) -> Result<(usize, Option<VcpuId>), Mistake> {
-        if let Some(&index) = self.domains.get(name) {
-            return Ok((index, None));
-        }
-        let Some((domain, number)) = name.rsplit_once('.') else {
-            return Err(self.unknown(name, item));
-        };
-        let Some(&index) = self.domains.get(domain) else {
-            return Err(self.unknown(domain, item));
-        };
-        let domain = &all[index];
-        // As it would be written, so that no vCPU has two names.
-        let vcpu = number.parse().ok().and_then(|number: usize| domain.vcpus.get(number));
-        if let Some(&vcpu) = vcpu.filter(|&&vcpu| domain.vcpu_name(vcpu) == name) {
-            return Ok((index, Some(vcpu)));
-        }
-        let (name, vcpus) = (shown(name), domain.vcpus.len());
-        Err(item.fault(ErrorKind::UnknownVcpu { name, domain: domain.name.clone(), vcpus }))
-    }
-
-    fn unknown(&self, name: &str, item: &Item<'_>) -> Mistake {
-        if let Some(&copies) = self.families.get(name) {
-            return item.fault(ErrorKind::NameOfCopies { name: name.to_owned(), copies });
-        }
-        let meant = nearest(name, self.domains.keys().map(String::as_str)).map(str::to_owned);
-        item.fault(ErrorKind::UnknownDomain { name: shown(name), meant })
     }
 }

@@ -4,7 +4,7 @@ use slackline_policy::{FieldError, Spec, TopologyError};
 use slackline_units::{CpuId, ParseSpanError, ReservationError, Span, Time};
 use thiserror::Error;
 
-use crate::guest::{MOST_SYSTEMS, MOST_TASKS};
+use crate::limits::{MOST_SYSTEMS, MOST_TASKS};
 use crate::{MOST_STEPS, MOST_VCPUS, ParseDrawError};
 
 /// What is wrong with a scenario, and where. Shown without the name of the file, which is not known

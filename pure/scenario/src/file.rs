@@ -3,14 +3,15 @@
 use std::collections::BTreeMap;
 
 use slackline_policy::Values;
-use slackline_units::{Span, Time};
+use slackline_units::Span;
 use toml::de::DeTable;
 
-use crate::domain::{self, Names};
 use crate::error::{ErrorKind, ScenarioError};
+use crate::names::Names;
+use crate::run::Run;
 use crate::table::{Item, Mistake, Source, Table, shown};
 use crate::{Change, Claim, Domain, Hold, PolicyChoice, Scenario};
-use crate::{host, io, parameters, terms};
+use crate::{domain, host, io, parameters, terms};
 
 const KEYS: &[&str] = &[
     "title", "length", "warmup", "seed", "policy", "policies", "host", "driver", "nic", "disk",
@@ -45,7 +46,7 @@ fn scenario(
     let has_driver = root.get("driver").is_some();
     let driver = root.get("driver").and_then(|item| item.table("`driver`").ok()?.get("domain"));
     let driver = driver.and_then(|item| item.text().ok());
-    let run = domain::Run { source, load, length, cpus: host.cpus, has_driver, driver };
+    let run = Run { source, load, length, cpus: host.cpus, has_driver, driver };
     let (domains, names) = domain::read(&run, &root.each("domain", "a domain")?)?;
     let io = io::read(&root, &domains, &names)?;
     let mut changes = Vec::new();
@@ -117,7 +118,7 @@ fn policies(
 }
 
 fn change(
-    run: &domain::Run<'_>,
+    run: &Run<'_>,
     table: Table<'_>,
     domains: &[Domain],
     names: &Names,
@@ -144,16 +145,4 @@ fn change(
     }
     let (line, _) = run.source.position(table.at);
     Ok(Change { at: time, domain, vcpu, cpus, hold, line, shares })
-}
-
-impl domain::Run<'_> {
-    /// A time before the end of the run, as its distance from the start.
-    pub(crate) fn time(&self, item: &Item<'_>) -> Result<Time, Mistake> {
-        let span = item.span()?;
-        if span >= self.length {
-            let (written, length) = (item.written(), self.length);
-            return Err(item.fault(ErrorKind::AfterTheEnd { written, length }));
-        }
-        Ok(Time::START + span)
-    }
 }

@@ -1,13 +1,16 @@
 //! What a domain runs: one program on each of its vCPUs, or an operating system with tasks.
 
+mod tasks;
+
 use slackline_units::{Span, TaskId};
 
 use crate::Program;
-use crate::domain::{Run, checked_name};
 use crate::error::ErrorKind;
-use crate::io::tasks::{self, DEVICE_KINDS};
 use crate::io::{Costs, cost};
 use crate::kinds::{self, KINDS};
+use crate::limits::{MOST_TASKS, MOST_WAITING, RING};
+use crate::names::checked_name;
+use crate::run::Run;
 use crate::table::{Item, Mistake, Table};
 
 /// The operating system in a domain: it runs the tasks on the domain's vCPUs.
@@ -54,14 +57,6 @@ pub struct Task {
     /// What its jobs are told by, which is of no other name's tasks; none if it has no name.
     pub id: Option<TaskId>,
 }
-
-/// How many systems a scenario may have.
-pub(crate) const MOST_SYSTEMS: usize = 10_000;
-/// How many tasks a system may have.
-pub(crate) const MOST_TASKS: usize = 10_000;
-/// How many packets or requests can wait anywhere, and can unless more or fewer are said.
-pub(crate) const MOST_WAITING: usize = 1 << 16;
-pub(crate) const RING: usize = 256;
 
 const MOST_CONNECTIONS: usize = 400;
 const QUANTUM: Span = Span::from_ms(100);
@@ -189,7 +184,7 @@ fn work(run: &Run<'_>, item: &Item<'_>) -> Result<Read, Mistake> {
     let table = item.table("work")?;
     let kind = table.need("kind", "work = { kind = \"spin\" }")?;
     let name = KINDS[kind.word(KINDS)?];
-    if !DEVICE_KINDS.contains(&name) {
+    if !tasks::DEVICE_KINDS.contains(&name) {
         return Ok(Read::Program(kinds::program(run, item, name)?));
     }
     let work = tasks::read(name, &table)?;

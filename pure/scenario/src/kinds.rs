@@ -2,8 +2,8 @@
 
 use slackline_units::Span;
 
-use crate::domain::Run;
 use crate::error::ErrorKind;
+use crate::run::Run;
 use crate::table::{Item, Mistake, Table, shown};
 use crate::{Draw, LONGEST, Program, Step};
 

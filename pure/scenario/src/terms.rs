@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 
 use slackline_units::{CpuId, CpuSet};
 
-use crate::domain::Run;
 use crate::error::ErrorKind;
+use crate::run::Run;
 use crate::table::{Item, Mistake, Table};
 use crate::{Exception, parameters};
 

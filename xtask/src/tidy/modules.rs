@@ -10,11 +10,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::{Finding, Source};
 use crate::metadata::Metadata;
 
-/// Crates in which there are circles still, by the names of their folders.
-const WITH_CIRCLES: [&str; 3] = ["live", "policy", "scenario"];
-
 /// Crates in which there are two styles still.
-const WITH_MOD_FILES: [&str; 4] = ["bench", "policy", "scenario", "sim"];
+const WITH_MOD_FILES: [&str; 3] = ["bench", "policy", "sim"];
 
 /// A module: the names that lead to it from the root of its crate.
 type Module = Vec<String>;
@@ -37,9 +34,7 @@ pub fn check(sources: &[Source], metadata: &Metadata) -> Vec<Finding> {
         report(&mut faults, style.collect(), WITH_MOD_FILES.contains(&one.name()), || {
             Finding::new(&root, 1, "no `mod.rs` any more: take it off the list in tidy")
         });
-        report(&mut faults, circles(&of_crate, &root), WITH_CIRCLES.contains(&one.name()), || {
-            Finding::new(&root, 1, "no circle of modules any more: take it off the list in tidy")
-        });
+        faults.extend(circles(&of_crate, &root));
     }
     faults
 }

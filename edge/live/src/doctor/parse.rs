@@ -125,16 +125,6 @@ impl Hierarchy {
     }
 }
 
-/// The numbers in a list of ranges, such as `0-3,8`; empty for an empty text.
-pub(crate) fn list(text: &str) -> Option<Vec<usize>> {
-    let mut numbers = Vec::new();
-    for range in text.trim().split(',').filter(|range| !range.is_empty()) {
-        let (first, last) = range.split_once('-').unwrap_or((range, range));
-        numbers.extend(first.parse::<usize>().ok()?..=last.parse().ok()?);
-    }
-    Some(numbers)
-}
-
 /// What all CPUs have done since the host started, in units of 1/100 s.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct CpuTicks {
@@ -247,13 +237,6 @@ mod tests {
         assert_eq!(found[0].kind, HierarchyKind::V2);
         let directory = found[0].own_directory("0::/user.slice/with:colon\n");
         assert_eq!(directory.as_deref(), Some(Path::new("/sys/fs/cgroup/user.slice/with:colon")));
-    }
-
-    #[test]
-    fn lists_of_cpus_may_be_empty_and_have_gaps() {
-        assert_eq!(list("0-3,8\n"), Some(vec![0, 1, 2, 3, 8]));
-        assert_eq!(list("\n"), Some(vec![]));
-        assert_eq!(list("0-"), None);
     }
 
     #[test]

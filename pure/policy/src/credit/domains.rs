@@ -5,7 +5,6 @@ use alloc::vec::Vec;
 
 use slackline_units::{CpuShare, DomId, Span, Time, VcpuId, Weight};
 
-use super::exact::level::Counted;
 use super::{Vcpu, nanoseconds};
 
 /// A domain's account. Amounts are nanoseconds of CPU time.
@@ -73,6 +72,13 @@ impl core::ops::IndexMut<usize> for Domains {
     fn index_mut(&mut self, row: usize) -> &mut Domain {
         &mut self.rows[row]
     }
+}
+
+/// What a domain counts for in the sums of the level.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Counted {
+    pub(super) weight: i64,
+    pub(super) limited: i64,
 }
 
 impl Domains {

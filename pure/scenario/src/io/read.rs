@@ -4,9 +4,9 @@ use slackline_units::{Span, Time};
 
 use super::quantity::{bytes, rate};
 use super::{Client, ClientKind, Costs, Disk, Driver, Io, Nic, Way};
-use crate::domain::Names;
 use crate::error::ErrorKind;
-use crate::guest::{MOST_SYSTEMS, MOST_WAITING, RING};
+use crate::limits::{MOST_SYSTEMS, MOST_WAITING, RING};
+use crate::names::Names;
 use crate::table::{Item, Mistake, Table};
 use crate::{Domain, Draw};
 

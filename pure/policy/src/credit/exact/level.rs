@@ -17,7 +17,7 @@ use slackline_units::{Span, Time, VcpuId};
 
 use crate::Moment;
 
-use crate::credit::domains::Domain;
+use crate::credit::domains::{Counted, Domain};
 use crate::credit::rules::Park;
 use crate::credit::runqueue::Class;
 use crate::credit::{Credit, Vcpu, nanoseconds};
@@ -59,13 +59,6 @@ pub(in crate::credit) struct Level {
     rise: Rise,
     /// Whose turn to be visited it is.
     cursor: usize,
-}
-
-/// What a domain counts for in the sums of the level.
-#[derive(Clone, Copy, Debug, Default)]
-pub(in crate::credit) struct Counted {
-    weight: i64,
-    limited: i64,
 }
 
 /// How the level rises at an accounting.

@@ -2,9 +2,10 @@
 
 use slackline_units::Span;
 
-use super::DeviceStep;
-use super::quantity::bytes;
-use crate::guest::{MOST_TASKS, Work};
+use super::Work;
+use crate::io::DeviceStep;
+use crate::io::quantity::bytes;
+use crate::limits::MOST_TASKS;
 use crate::table::{Mistake, Table};
 use crate::{Draw, Program, Step, Task};
 

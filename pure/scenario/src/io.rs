@@ -1,8 +1,7 @@
-#![doc = include_str!("page.md")]
+#![doc = include_str!("io/page.md")]
 
 pub(crate) mod quantity;
 mod read;
-pub(crate) mod tasks;
 
 use slackline_units::{Span, Time};
 
@@ -11,7 +10,7 @@ use crate::Draw;
 pub(crate) use read::{cost, read};
 
 /// Every key, for people.
-pub const PAGE: &str = include_str!("page.md");
+pub const PAGE: &str = include_str!("io/page.md");
 
 /// Devices, who drives them, and who is outside.
 #[derive(Clone, Debug)]

@@ -1,0 +1,78 @@
+//! Who is called what.
+
+use std::collections::BTreeMap;
+
+use slackline_policy::nearest;
+use slackline_units::VcpuId;
+
+use crate::Domain;
+use crate::error::ErrorKind;
+use crate::table::{Item, Mistake, shown};
+
+/// The names of all domains.
+#[derive(Default)]
+pub(crate) struct Names {
+    /// Indices of domains.
+    pub(crate) domains: BTreeMap<String, usize>,
+    /// How many domains a name with copies stands for.
+    pub(crate) families: BTreeMap<String, usize>,
+}
+
+/// A name that somebody may have.
+pub(crate) fn checked_name<'a>(item: &Item<'a>) -> Result<&'a str, Mistake> {
+    let name = item.text()?;
+    let is_fine = |c: char| c.is_alphanumeric() || c == '-' || c == '_';
+    // `total` is what claims call all domains together.
+    if name.is_empty() || name.len() > 64 || name == "total" || !name.chars().all(is_fine) {
+        return Err(item.fault(ErrorKind::BadName { name: shown(name) }));
+    }
+    Ok(name)
+}
+
+impl Names {
+    /// The domain that an item names, as its index.
+    pub(crate) fn domain(&self, item: &Item<'_>, all: &[Domain]) -> Result<usize, Mistake> {
+        match self.find(item.text()?, all, item)? {
+            (index, None) => Ok(index),
+            (index, Some(_)) => {
+                let name = item.text()?.to_owned();
+                let meant = Some(all[index].name.clone());
+                Err(item.fault(ErrorKind::UnknownDomain { name, meant }))
+            }
+        }
+    }
+
+    /// The domain that a name means, as its index; or one of its vCPUs.
+    pub(crate) fn find(
+        &self,
+        name: &str,
+        all: &[Domain],
+        item: &Item<'_>,
+    ) -> Result<(usize, Option<VcpuId>), Mistake> {
+        if let Some(&index) = self.domains.get(name) {
+            return Ok((index, None));
+        }
+        let Some((domain, number)) = name.rsplit_once('.') else {
+            return Err(self.unknown(name, item));
+        };
+        let Some(&index) = self.domains.get(domain) else {
+            return Err(self.unknown(domain, item));
+        };
+        let domain = &all[index];
+        // As it would be written, so that no vCPU has two names.
+        let vcpu = number.parse().ok().and_then(|number: usize| domain.vcpus.get(number));
+        if let Some(&vcpu) = vcpu.filter(|&&vcpu| domain.vcpu_name(vcpu) == name) {
+            return Ok((index, Some(vcpu)));
+        }
+        let (name, vcpus) = (shown(name), domain.vcpus.len());
+        Err(item.fault(ErrorKind::UnknownVcpu { name, domain: domain.name.clone(), vcpus }))
+    }
+
+    fn unknown(&self, name: &str, item: &Item<'_>) -> Mistake {
+        if let Some(&copies) = self.families.get(name) {
+            return item.fault(ErrorKind::NameOfCopies { name: name.to_owned(), copies });
+        }
+        let meant = nearest(name, self.domains.keys().map(String::as_str)).map(str::to_owned);
+        item.fault(ErrorKind::UnknownDomain { name: shown(name), meant })
+    }
+}
