@@ -78,6 +78,9 @@ struct Sim<'a> {
     /// When the scenario acts next, or it ends.
     next_stop: Time,
     outcome: Finished,
+    /// Every item of a system goes through the queue, to test that it makes no difference.
+    #[cfg(test)]
+    one_by_one: bool,
 }
 
 impl<'a> Sim<'a> {
@@ -98,6 +101,8 @@ impl<'a> Sim<'a> {
             end: Time::START + scenario.length,
             next_stop: Time::START,
             outcome: Finished::default(),
+            #[cfg(test)]
+            one_by_one: false,
         };
         sim.find_next_stop();
         sim

@@ -1,6 +1,9 @@
 //! Where systems and devices meet the host: vCPUs of systems wake, do one item after the other, and
 //! block.
 
+#[cfg(test)]
+mod tests;
+
 use slackline_host::{Fact, Fault};
 use slackline_trace::Sink;
 use slackline_units::{CpuId, Span, Time, Told, VcpuId};
@@ -117,6 +120,10 @@ impl Sim<'_> {
     /// Until when nothing happens but that the occupant of a CPU has done what it does.
     #[inline]
     fn others(&self, cpu: CpuId) -> Time {
+        #[cfg(test)]
+        if self.one_by_one {
+            return Time::START;
+        }
         self.machine.cpus.others(cpu).min(self.machine.queue.first()).min(self.next_stop)
     }
 
