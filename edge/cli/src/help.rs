@@ -54,7 +54,7 @@ fn overview() -> String {
     let _ = writeln!(text, "  {HOST}  the simulated host: its CPUs, what it costs");
     let _ = writeln!(
         text,
-        "  {}  devices behind a driver domain, and clients (one page)",
+        "  {}  guests with tasks, devices behind a driver domain, clients (one page)",
         DEVICES.join(", ")
     );
     text

@@ -84,7 +84,7 @@ impl Live {
     }
 }
 
-/// What a scenario with devices says and a live run has of its own.
+/// What a scenario with devices or tasks says and a live run has of its own.
 const ONLY_SIMULATED: &str = "note:  live, Linux's own network, disk and scheduling take the \
     place of [driver], [nic], [disk], `kernel`, `dispatch`, `cache` and `priority`, and of `delay` \
     and `retry` of clients\n";
@@ -117,7 +117,7 @@ pub(crate) fn live(
         stop: Some(stop.as_fd()),
         progress: &mut |now| progress.at(now),
     };
-    if scenario.io.is_some() {
+    if scenario.domains.iter().any(|domain| domain.system.is_some()) {
         terminal::tell(ONLY_SIMULATED);
     }
     let outcome = play::run(scenario, options, &mut outputs);

@@ -122,7 +122,7 @@ fn requests_to_a_domain_that_has_left_are_told_as_lost() {
 fn what_has_no_real_counterpart_is_refused() {
     let Some(live) = live::begin() else { return };
     for (from, to, says) in [
-        ("name = \"web\"\n", "name = \"web\"\nvcpus = 2\n", "with devices and several vCPUs can"),
+        ("name = \"web\"\n", "name = \"web\"\nvcpus = 2\n", "with tasks and several vCPUs can"),
         (
             "name = \"web\"\n",
             "name = \"web\"\nlive = { command = [\"sleep\", \"9\"] }\n",

@@ -153,7 +153,7 @@ fn check_abilities(scenario: &Scenario) -> Result<(), LiveError> {
     let only_simulated = |what, line| Err(LiveError::OnlySimulated { what, line });
     let is_wide = |domain: &&Domain| domain.system.is_some() && domain.vcpus.len() > 1;
     if let Some(domain) = scenario.domains.iter().find(|it| it.live.is_none() && is_wide(it)) {
-        return only_simulated("a domain with devices and several vCPUs", domain.line);
+        return only_simulated("a domain with tasks and several vCPUs", domain.line);
     }
     for client in scenario.io.iter().flat_map(|io| &io.clients) {
         let domain = &scenario.domains[client.to];

@@ -115,8 +115,8 @@ fn a_run_queue_is_shared_by_the_vcpus_of_a_guest() {
 }
 
 /// On the wire 0.72 us, 100 us to the host and as much back, and 100 us of computing: nothing else
-/// costs anything, and the driver has a CPU to itself; so only tasks that are as urgent or more come
-/// in between.
+/// costs anything, and the driver has a CPU to itself; so only tasks that are as urgent or more
+/// come in between.
 #[test]
 fn io_wakes_a_task_above_one_that_never_sleeps() {
     let responses = |hog: u8| -> Vec<Span> {
