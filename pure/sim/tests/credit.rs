@@ -503,6 +503,21 @@ fn capped_hogs_get_their_caps() {
     }
 }
 
+/// Both that are capped are let go by one accounting, and both stand in line before a CPU looks: as
+/// recorded of the original, who runs beside them without a cap has 75 % of a CPU. Where an idle CPU
+/// looked before the second stood in line it was 100 %.
+#[test]
+fn two_that_are_let_go_together_stand_in_line_before_a_cpu_looks() {
+    let capped = Dom { cap: Some(50), vcpus: 2, ..HOG };
+    let doms = [capped, HOG];
+    let length = 60 * SECOND;
+    let trace = run("rules = \"xen-3.0.4\"", &host(2, length), &doms);
+    for (used, percent) in used(&trace, &doms).into_iter().zip([50, 75]) {
+        let error = used.abs_diff(percent * length / 100);
+        assert!(error <= length / 100, "used {used}, not {percent} %");
+    }
+}
+
 /// The reference, section 15, item 14: 3.0.3 parked a domain that had more than its fair share,
 /// even below its cap, so often both of its vCPUs at once: a CPU idled, and the rival had half of
 /// one.

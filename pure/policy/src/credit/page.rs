@@ -31,4 +31,7 @@ rules = \"xen-3.0.3\", \"xen-2006-10-30\" and \"xen-3.0.4\" behave like these ve
 flaws included: turns of three ticks; whoever runs at a tick pays for all of it, and who
 sleeps through ticks pays nothing; caps are rounded up (by 3.0.3 to 3.33 % of a CPU) and
 hold a vCPU only from the next turn on; debt and saved credit are forgotten. Each such
-rule is a parameter by itself: try one at a time.";
+rule is a parameter by itself: try one at a time. At one instant they keep Xen's order:
+who blocks, ticks, wakes, and passes last, by CPU number. What still departs: no CPU
+waits for another's lock, no slice ends up to 50us early with another timer, and a
+change of weight or cap neither stops nor boosts anybody.";
