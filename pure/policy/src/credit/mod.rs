@@ -37,6 +37,7 @@ use alloc::vec::Vec;
 
 use slackline_units::{CpuId, CpuSet, CpuShare, Span, Time, VcpuId};
 
+use crate::placement::Population;
 use crate::{
     Account, AdmitError, Entitlement, Field, Moment, Pick, Policy, Roster, Spec, Topology, TurnEnd,
     Values,
@@ -80,6 +81,8 @@ struct Credit {
     ticks: u32,
     accounted: Time,
     cpus: Vec<Cpu>,
+    /// Who is at home where.
+    population: Population,
     queues: RunQueues,
     vcpus: Roster<Vcpu>,
     domains: Domains,
@@ -106,8 +109,6 @@ struct Cpu {
     tick: Time,
     /// Why it is to pass, if it is.
     why: Why,
-    /// How many vCPUs are at home here.
-    residents: usize,
 }
 
 /// A vCPU's account: a cache line.
@@ -140,8 +141,7 @@ impl Policy for Credit {
     fn admit(&mut self, at: &Moment, vcpu: VcpuId, share: &Values) -> Result<(), AdmitError> {
         self.begin(at.now());
         let domain = self.domains.join(vcpu);
-        let home = self.emptiest(at, vcpu);
-        self.cpus[home.index()].residents += 1;
+        let home = self.population.join(at.allowed(vcpu));
         let account = Vcpu {
             domain,
             home,
@@ -186,7 +186,7 @@ impl Policy for Credit {
         self.retire(at, vcpu);
         self.become_inactive(vcpu);
         let account = self.vcpus.remove(vcpu).expect("a vCPU that has joined");
-        self.cpus[account.home.index()].residents -= 1;
+        self.population.leave(account.home);
         self.domains.leave(account.domain, vcpu);
         self.request_all(on, Why::Over);
         self.requested
@@ -321,7 +321,6 @@ impl Credit {
             tick: Time::NEVER,
             turn_ends: Time::NEVER,
             why: Why::Preempted,
-            residents: 0,
         };
         Credit {
             rules,
@@ -330,6 +329,7 @@ impl Credit {
             ticks: 0,
             accounted: Time::START,
             cpus: alloc::vec![cpu; topology.cpus()],
+            population: Population::new(topology.cpus()),
             queues: RunQueues::new(topology.cpus()),
             vcpus: Roster::default(),
             domains: Domains::new(rules.park == Park::Budget),

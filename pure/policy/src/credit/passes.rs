@@ -326,16 +326,8 @@ impl Credit {
     pub(super) fn move_home(&mut self, vcpu: VcpuId, to: CpuId) {
         let from = core::mem::replace(&mut self.vcpus[vcpu].home, to);
         if from != to {
-            self.cpus[from.index()].residents -= 1;
-            self.cpus[to.index()].residents += 1;
+            self.population.count_move(from, to);
         }
-    }
-
-    /// Where a vCPU that has just come belongs: the CPU with the fewest.
-    pub(super) fn emptiest(&self, at: &Moment, vcpu: VcpuId) -> CpuId {
-        let allowed = at.allowed(vcpu).iter();
-        let emptiest = allowed.min_by_key(|cpu| (self.cpus[cpu.index()].residents, *cpu));
-        emptiest.expect("a vCPU may run somewhere")
     }
 
     /// The CPU on which a vCPU runs best: its own, or an idle one whose neighbours are idle rather
