@@ -6,17 +6,20 @@ use std::os::fd::OwnedFd;
 use std::sync::{Arc, mpsc};
 use std::thread::JoinHandle;
 
-use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use slackline_units::{CpuId, CpuSet, Span};
 
 use crate::machine::{LiveHost, MachineError};
+use crate::step::FifoPriority;
 use crate::sys::{
     Scheduling, SchedulingOf, own_tid, set_affinity, set_scheduling, thread_cpu_time,
 };
-use crate::way::FifoPriority;
 
 /// How long a dispatcher sleeps at most: on an idle CPU some kernels do not tell of a wake.
 const NAP: Span = Span::from_ms(20);
+
+/// How long to leave be what happens on other CPUs, after each look at them.
+const BREATH: Span = Span::from_us(50);
 
 /// What looks cost is told after so many.
 const LOOKS: u64 = 64;
@@ -30,8 +33,12 @@ pub(crate) enum DispatcherError {
     NotStarted { source: io::Error },
     #[error(transparent)]
     Machine(#[from] MachineError),
-    #[error("the dispatcher of {cpu} panicked")]
-    Panicked { cpu: CpuId },
+    #[error("the dispatcher of {} panicked", whose(*cpu))]
+    Panicked { cpu: Option<CpuId> },
+}
+
+pub(crate) fn whose(cpu: Option<CpuId>) -> String {
+    cpu.map_or_else(|| "other CPUs".into(), |cpu| cpu.to_string())
 }
 
 /// Makes the calling thread real-time.
@@ -41,66 +48,85 @@ fn become_real_time(priority: FifoPriority) -> Result<(), DispatcherError> {
     set_scheduling(own_tid(), &wanted).map_err(|source| DispatcherError::NoRealTime { source })
 }
 
-/// A thread that looks after one CPU.
+/// A thread that looks after one CPU, or after all that are not managed.
 pub(crate) struct Dispatcher {
-    cpu: CpuId,
+    cpu: Option<CpuId>,
     thread: JoinHandle<Result<(), DispatcherError>>,
-    poke: OwnedFd,
 }
 
 impl Dispatcher {
+    /// Starts the dispatcher of a managed CPU, which is `real` on this machine.
     pub(crate) fn start(
         cpu: CpuId,
         real: CpuId,
         machine: Arc<LiveHost>,
-        watched: Option<OwnedFd>,
     ) -> Result<Dispatcher, DispatcherError> {
-        let not_started = |source| DispatcherError::NotStarted { source };
-        let poke = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
-            .map_err(|errno| not_started(errno.into()))?;
-        let poked = poke.try_clone().map_err(not_started)?;
-        let (ready, is_ready) = mpsc::channel();
-        let body = move || {
-            let result = prepare(real).and_then(|()| {
+        let fds = machine.fds_of(cpu).map_err(|source| DispatcherError::NotStarted { source })?;
+        let body = move |ready: mpsc::Sender<()>| {
+            let result = prepare(FifoPriority::DISPATCHER, CpuSet::one(real)).and_then(|()| {
                 // Nobody listens only if the run has been given up.
                 let _ = ready.send(());
-                dispatch(cpu, &machine, &poked, watched.as_ref())
+                dispatch(cpu, &machine, &fds)
             });
-            drop(ready);
             if result.is_err() {
                 machine.abandon();
             }
             result
         };
-        let thread = std::thread::Builder::new().name(format!("dispatcher {cpu}"));
-        let thread = thread.spawn(body).map_err(not_started)?;
-        // If it could not get ready, joining it says why.
-        let _ = is_ready.recv();
-        Ok(Dispatcher { cpu, thread, poke })
+        Ok(Dispatcher { cpu: Some(cpu), thread: spawn(format!("dispatcher {cpu}"), body)? })
+    }
+
+    /// Starts what hears of wakes on all other CPUs, if there are any and it can be heard of.
+    pub(crate) fn start_elsewhere(
+        machine: Arc<LiveHost>,
+    ) -> Result<Option<Dispatcher>, DispatcherError> {
+        let fds = machine.fds_elsewhere();
+        let (cpus, fds) = fds.map_err(|source| DispatcherError::NotStarted { source })?;
+        if cpus.is_empty() {
+            return Ok(None);
+        }
+        let body = move |ready: mpsc::Sender<()>| {
+            let result = prepare(FifoPriority::KEEPER, cpus).and_then(|()| {
+                let _ = ready.send(());
+                listen(&machine, &fds)
+            });
+            if result.is_err() {
+                machine.abandon();
+            }
+            result
+        };
+        Ok(Some(Dispatcher { cpu: None, thread: spawn("listener".into(), body)? }))
     }
 }
 
-/// Makes this thread a dispatcher: more urgent than everything, and only then bound to its CPU.
-fn prepare(real: CpuId) -> Result<(), DispatcherError> {
-    become_real_time(FifoPriority::DISPATCHER)?;
-    set_affinity(own_tid(), &CpuSet::one(real))
-        .map_err(|source| DispatcherError::NotStarted { source })
+/// Starts a thread, and waits until it is ready or has failed.
+fn spawn(
+    name: String,
+    body: impl FnOnce(mpsc::Sender<()>) -> Result<(), DispatcherError> + Send + 'static,
+) -> Result<JoinHandle<Result<(), DispatcherError>>, DispatcherError> {
+    let (ready, is_ready) = mpsc::channel();
+    let thread = std::thread::Builder::new().name(name).spawn(move || body(ready));
+    let thread = thread.map_err(|source| DispatcherError::NotStarted { source })?;
+    // If it could not get ready, joining it says why.
+    let _ = is_ready.recv();
+    Ok(thread)
+}
+
+/// Makes this thread urgent, and only then binds it to CPUs: whoever is there may be so too.
+fn prepare(priority: FifoPriority, cpus: CpuSet) -> Result<(), DispatcherError> {
+    become_real_time(priority)?;
+    set_affinity(own_tid(), &cpus).map_err(|source| DispatcherError::NotStarted { source })
 }
 
 /// The loop of a dispatcher.
-fn dispatch(
-    cpu: CpuId,
-    machine: &LiveHost,
-    poked: &OwnedFd,
-    watched: Option<&OwnedFd>,
-) -> Result<(), DispatcherError> {
-    let not_started = |source| DispatcherError::NotStarted { source };
-    let mut counted = thread_cpu_time(own_tid()).map_err(not_started)?;
+fn dispatch(cpu: CpuId, machine: &LiveHost, fds: &[OwnedFd]) -> Result<(), DispatcherError> {
+    let no_dispatcher = |source| DispatcherError::NotStarted { source };
+    let mut counted = thread_cpu_time(own_tid()).map_err(no_dispatcher)?;
     let mut looks = 0;
     loop {
         if looks == LOOKS {
             looks = 0;
-            let used = thread_cpu_time(own_tid()).map_err(not_started)?;
+            let used = thread_cpu_time(own_tid()).map_err(no_dispatcher)?;
             let look = (used - std::mem::replace(&mut counted, used)) / LOOKS;
             machine.costs(cpu, look);
         }
@@ -109,30 +135,36 @@ fn dispatch(
             break;
         }
         let wait = machine.look(cpu)?.map(|due| machine.until(due));
-        let mut fds = [poked, watched.unwrap_or(poked)].map(|fd| PollFd::new(fd, PollFlags::IN));
-        wait_for(&mut fds, wait.unwrap_or(NAP).min(NAP));
-        if !fds[0].revents().is_empty() {
-            // Nothing to read means somebody else's poke was taken with an earlier one.
-            let _ = rustix::io::read(poked, &mut [0_u8; 8]);
+        let mut polled: Vec<_> = fds.iter().map(|fd| PollFd::new(fd, PollFlags::IN)).collect();
+        wait_for(&mut polled, wait.unwrap_or(NAP).min(NAP));
+        if !polled[0].revents().is_empty() {
+            // Nothing to read means that another call was taken with an earlier one.
+            let _ = rustix::io::read(&fds[0], &mut [0_u8; 8]);
         }
     }
-    let used = thread_cpu_time(own_tid()).map_err(not_started)?;
+    let used = thread_cpu_time(own_tid()).map_err(no_dispatcher)?;
     machine.overhead(cpu, used);
     Ok(())
 }
 
-pub(crate) fn poke(dispatchers: &[Dispatcher]) {
-    for dispatcher in dispatchers {
-        // A counter that is full wakes it as well.
-        let _ = rustix::io::write(&dispatcher.poke, &1_u64.to_ne_bytes());
+/// The loop of what hears of wakes on other CPUs. It sleeps a little after each: there a wake may
+/// be anybody's, and it must not become the load of a busy machine.
+fn listen(machine: &LiveHost, fds: &[OwnedFd]) -> Result<(), DispatcherError> {
+    while !machine.is_over() {
+        machine.look_elsewhere()?;
+        let mut polled: Vec<_> = fds.iter().map(|fd| PollFd::new(fd, PollFlags::IN)).collect();
+        wait_for(&mut polled, NAP);
+        std::thread::sleep(std::time::Duration::from_nanos(BREATH.ns()));
     }
+    Ok(())
 }
 
+/// Ends all of them; the run is over.
 pub(crate) fn stop_dispatchers(
     dispatchers: Vec<Dispatcher>,
     machine: &LiveHost,
 ) -> Result<(), DispatcherError> {
-    poke(&dispatchers);
+    machine.call_all();
     let mut result = Ok(());
     for dispatcher in dispatchers {
         let cpu = dispatcher.cpu;

@@ -41,9 +41,9 @@ pub use keeper::keeper_main;
 pub use link::{KeeperCommand, KeeperError};
 
 use crate::cgroup::{CgroupError, Controller, Place};
+use crate::step::{Hold, freezer};
 use crate::sys::{Tid, get_affinity, get_scheduling};
 use crate::thread::{Stat, ThreadError, ThreadRef};
-use crate::way::{Hold, freezer};
 use entry::{Entry, Way, Who};
 use held::Brake;
 use link::{Keeper, Kept, journal_if};

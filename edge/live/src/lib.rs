@@ -3,13 +3,15 @@
 //!
 //! A [`session`] is the live host without a scenario; [`play::run`] plays a scenario in one, and
 //! [`limit`] limits a process by one. Below it: `machine` stands between the host and the kernel,
-//! [`watch`] tells what threads do, [`way`] makes them do it, [`fence`] undoes it. [`sys`] holds all that is unsafe.
+//! [`watch`] tells what threads do, `way` makes them do it in the steps of [`step`], [`fence`] undoes
+//! it. [`sys`] holds all that is unsafe.
 
 mod alarm_clock;
 pub mod cgroup;
 mod dispatcher;
 pub mod doctor;
 mod fair_server;
+pub mod fed;
 pub mod fence;
 pub mod limit;
 pub mod load_order;
@@ -20,6 +22,7 @@ pub mod play;
 pub mod processes;
 mod punctual;
 pub mod session;
+pub mod step;
 pub mod sys;
 mod teller;
 pub mod thread;
@@ -28,7 +31,7 @@ mod vcpu_threads;
 pub mod vcpus;
 mod version;
 pub mod watch;
-pub mod way;
+mod way;
 
 pub use machine::MachineError;
 pub use outside::Losses;

@@ -23,9 +23,9 @@ pub use sample::{Sample, SampleError, Sampler};
 use crate::cgroup::{CgroupError, Version};
 use crate::fence::{Fence, FenceError, GiveBackError, KeeperCommand};
 use crate::session::{RequestError, SessionError};
+use crate::step::ActError;
 use crate::sys::Tid;
 use crate::thread::{ThreadError, ThreadRef};
-use crate::way::ActError;
 
 /// A way of limiting a process.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -4,32 +4,66 @@
 //! CPU the chosen one has the highest priority, and those that would come after it stand ready
 //! right below: when the chosen one goes to sleep, the kernel runs the next at once, and the host
 //! hears of both when its dispatcher next looks.
+//!
+//! A look at a CPU is in three parts, and only the middle one keeps other CPUs from looking:
+//! 1. what has happened there is read, and the CPU time that it took (`view`, a lock a CPU);
+//! 2. the host is told, and decides (`decider`, one lock, since a policy may decide for all CPUs at
+//!    once); what is to be said to the kernel comes out (`enact`);
+//! 3. it is said to the kernel ([`way`](crate::way), a lock a vCPU). What the kernel refuses is a
+//!    fact again.
+//!
+//! What concerns another CPU is left to the dispatcher of that one, which is called for it.
 
 mod decider;
 mod enact;
 mod pause;
 mod recording;
+mod view;
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::collections::HashSet;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use rustix::event::{EventfdFlags, eventfd};
 use slackline_host::policy::{AdmitError, Spec, Values};
-use slackline_host::{Broken, Fault, Terms};
-use slackline_trace::{Entry, Named};
+use slackline_host::{Broken, Fault, Host, Terms};
+use slackline_trace::{Entry, Named, Record, Sink};
 use slackline_units::{CpuId, CpuSet, Span, Time, VcpuId};
 
-use crate::sys::Tid;
-use crate::vcpu_threads::{Unreadable, VcpuThreads};
+use crate::step::ActError;
+use crate::sys::{Tid, get_scheduling, monotonic};
+use crate::topology;
+use crate::vcpu_threads::{Home, Unreadable, UsedClock, VcpuThreads, WatchedThread};
+use crate::watch::EventSource;
+use crate::watch::fed::FedEvents;
 use crate::watch::perf::{PerfWatch, WatchError};
-use crate::way::ActError;
+use crate::way::fifo::Fifo;
+use crate::way::{Assignment, Failed, VcpuHandle, Way};
 
-use decider::Decider;
+use decider::{Decider, Known, Vcpu};
+use view::{CpuView, News};
 
-/// What can be seen of the threads.
-pub(crate) enum EventSource {
-    /// Every switch and wake.
-    Perf(Box<PerfWatch>),
-    /// Only what each has used, whenever we look; everybody counts as awake.
+/// How it is learnt what threads do.
+pub(crate) enum Watching {
+    /// Every switch and wake, by CPU of this machine.
+    Events(Vec<(CpuId, Box<dyn EventSource>)>, Option<PerfWatch>),
+    /// Only what each has used, whenever we look; everybody counts as awake. For kernels that let
+    /// nobody see what happens on whole CPUs.
     Polled,
+}
+
+impl Watching {
+    /// The best that this machine offers.
+    pub(crate) fn open() -> Watching {
+        let Ok((watch, rings)) = PerfWatch::open() else { return Watching::Polled };
+        let source = |ring: crate::watch::perf::PerfRing| {
+            let cpu = ring.cpu();
+            (cpu, Box::new(ring) as Box<dyn EventSource>)
+        };
+        Watching::Events(rings.into_iter().map(source).collect(), Some(watch))
+    }
 }
 
 /// Why the machine cannot go on.
@@ -57,19 +91,90 @@ impl MachineError {
     }
 }
 
+/// What the machine tells the time by.
+#[derive(Clone, Debug)]
+pub(crate) enum MachineClock {
+    /// `CLOCK_MONOTONIC`.
+    Monotonic,
+    /// Whoever feeds the machine says, in nanoseconds.
+    Fed(Arc<AtomicU64>),
+}
+
+impl MachineClock {
+    fn now(&self) -> Time {
+        match self {
+            MachineClock::Monotonic => monotonic(),
+            MachineClock::Fed(ns) => Time::from_ns(ns.load(Ordering::Relaxed)),
+        }
+    }
+}
+
 /// The machine: shared by all who have something to report.
 pub(crate) struct LiveHost {
+    /// The managed CPUs first, in the order of their numbers.
+    views: Vec<CpuView>,
     decider: Mutex<Decider>,
+    way: Box<dyn Way>,
+    perf: Mutex<Option<PerfWatch>>,
+    /// Threads that are about to join.
+    wanted: Mutex<Vec<Tid>>,
+    /// By managed CPU: wakes its dispatcher.
+    calls: Vec<OwnedFd>,
+    clock: MachineClock,
+    /// When the run began, on that clock.
+    origin: AtomicU64,
+    is_over: AtomicBool,
+    is_polled: bool,
 }
 
 impl LiveHost {
+    /// A host of these CPUs of this machine, scheduled by `SCHED_FIFO`.
+    ///
+    /// # Errors
+    /// When there is no descriptor left for a dispatcher to be called by.
     pub(crate) fn new(
         spec: &Spec,
         values: &Values,
         real: &[CpuId],
-        source: EventSource,
-    ) -> LiveHost {
-        LiveHost { decider: Mutex::new(Decider::new(spec, values, real, source)) }
+        watching: Watching,
+    ) -> io::Result<LiveHost> {
+        let parts = (watching, MachineClock::Monotonic, Box::new(Fifo) as Box<dyn Way>);
+        LiveHost::with(Host::new(spec, values, &topology::of(real)), real, parts)
+    }
+
+    /// As [`LiveHost::new`], of parts that need not be the kernel.
+    pub(crate) fn with(
+        host: Host,
+        real: &[CpuId],
+        (watching, clock, way): (Watching, MachineClock, Box<dyn Way>),
+    ) -> io::Result<LiveHost> {
+        let (mut sources, perf, is_polled) = match watching {
+            Watching::Events(sources, perf) => (sources, perf, false),
+            Watching::Polled => (Vec::new(), None, true),
+        };
+        let mut views = Vec::with_capacity(sources.len());
+        for (index, real) in real.iter().enumerate() {
+            let place = sources.iter().position(|(cpu, _)| cpu == real);
+            let source = place.map(|place| sources.swap_remove(place).1);
+            let source = source.unwrap_or_else(|| Box::new(FedEvents::default()));
+            views.push(CpuView::new(Some(CpuId::new(index)), source));
+        }
+        views.extend(sources.into_iter().map(|(_, source)| CpuView::new(None, source)));
+        let call = |_: &CpuId| Ok(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
+        let calls = real.iter().map(call).collect::<io::Result<_>>()?;
+        let decider = Mutex::new(Decider::new(host, real, is_polled));
+        Ok(LiveHost {
+            views,
+            decider,
+            way,
+            perf: Mutex::new(perf),
+            wanted: Mutex::default(),
+            calls,
+            clock,
+            origin: AtomicU64::new(0),
+            is_over: AtomicBool::new(false),
+            is_polled,
+        })
     }
 
     /// A panic elsewhere has already ended the run; what is left is to give everything back.
@@ -77,33 +182,39 @@ impl LiveHost {
         self.decider.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    fn perf(&self) -> MutexGuard<'_, Option<PerfWatch>> {
+        self.perf.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// The run begins.
     pub(crate) fn begin(&self, origin: Time) {
+        self.origin.store(origin.ns(), Ordering::Relaxed);
         self.decider().begin(origin);
     }
 
     /// The time of the run.
     pub(crate) fn now(&self) -> Time {
-        self.decider().now()
+        let origin = Time::from_ns(self.origin.load(Ordering::Relaxed));
+        Time::START + self.clock.now().since(origin)
     }
 
     pub(crate) fn is_over(&self) -> bool {
-        self.decider().is_over()
+        self.is_over.load(Ordering::Relaxed)
     }
 
     /// What passes between machine and host is kept from now on.
     pub(crate) fn keep_exchanges(&self) {
-        self.decider().keep_exchanges();
+        self.decider().records.keep_exchanges();
     }
 
     /// Takes the records out that have come since the last time.
     pub(crate) fn take_records(&self, into: &mut Vec<Entry>) {
-        self.decider().take_records(into);
+        self.decider().records.take(into);
     }
 
     /// What people call a vCPU that is about to join.
     pub(crate) fn named(&self, named: &Named) {
-        self.decider().named(named);
+        self.decider().records.named(named);
     }
 
     /// Takes those out whose threads have ended.
@@ -111,75 +222,323 @@ impl LiveHost {
         self.decider().take_gone()
     }
 
-    /// What a thread does is noted from now on.
-    pub(crate) fn watch(&self, tid: Tid, is_exact: bool) -> Result<(), MachineError> {
-        self.decider().watch(tid, is_exact)
+    /// What a thread does is heard of once it has joined.
+    pub(crate) fn watch(&self, tid: Tid) -> Result<(), MachineError> {
+        if get_scheduling(tid).is_err_and(|error| error.raw_os_error() == Some(libc::ESRCH)) {
+            return Err(WatchError::NoThread { tid }.into());
+        }
+        self.wanted.lock().unwrap_or_else(PoisonError::into_inner).push(tid);
+        Ok(())
+    }
+
+    /// Has the kernel note what those do who are about to join: of all at once, since telling it of
+    /// one may take it tens of milliseconds.
+    fn note_wanted(&self) -> Result<(), MachineError> {
+        let mut wanted = self.wanted.lock().unwrap_or_else(PoisonError::into_inner);
+        let wanted = std::mem::take(&mut *wanted);
+        match &mut *self.perf() {
+            Some(perf) if !wanted.is_empty() => Ok(perf.add_all(&wanted)?),
+            _ => Ok(()),
+        }
     }
 
     /// What a thread does is of no more interest.
     pub(crate) fn unwatch(&self, tid: Tid) {
-        self.decider().unwatch(tid);
+        if let Some(perf) = &mut *self.perf() {
+            perf.remove(tid);
+        }
+        self.views.iter().for_each(|view| view.remove(tid));
     }
 
     /// What scheduling a CPU has cost.
     pub(crate) fn overhead(&self, cpu: CpuId, used: Span) {
-        self.decider().overhead(cpu, used);
+        self.decider().records.record(&Record::Overhead { cpu, used });
     }
 
     /// vCPUs join, all at this instant: of each group all or none. Says of each group which of its
     /// vCPUs kept it out, and why.
     pub(crate) fn join(&self, groups: Vec<Vec<Joining>>) -> Result<Vec<GroupJoined>, MachineError> {
-        self.decider().join(groups)
+        self.note_wanted()?;
+        let mut decider = self.observe()?;
+        let mut results = Vec::with_capacity(groups.len());
+        for group in groups {
+            match self.join_group(&mut decider, group) {
+                Err((_, NotDone::Machine(error))) => return Err(error),
+                result => results.push(result),
+            }
+        }
+        self.finish(decider);
+        Ok(results)
+    }
+
+    fn join_group(&self, decider: &mut Decider, group: Vec<Joining>) -> GroupJoined {
+        let mut joined = Vec::new();
+        for one in group {
+            let vcpu = one.threads.vcpu;
+            if let Err(error) = self.join_one(decider, one) {
+                decider.records.record(&Record::Declined { at: decider.now, vcpu });
+                for before in joined {
+                    let left = self.take_out(decider, before);
+                    left.map_err(|error| (before, error.into()))?;
+                }
+                return Err((vcpu, error));
+            }
+            joined.push(vcpu);
+        }
+        Ok(())
+    }
+
+    fn join_one(&self, decider: &mut Decider, joining: Joining) -> Result<(), NotDone> {
+        let Joining { threads, share, cpus } = joining;
+        let VcpuThreads { vcpu, members, exact } = threads;
+        let handle = VcpuHandle::new(vcpu, members.iter().map(|it| it.held.clone()).collect());
+        if let Some(cpus) = cpus {
+            let real = decider.real_cpus(cpus);
+            handle.confine(decider.number, real).map_err(NotDone::Refused)?;
+        }
+        let clocks = members.into_iter().map(|member| {
+            let tid = member.held.thread().tid();
+            (tid, UsedClock::Kernel(member.held, member.clock), member.used)
+        });
+        let vcpu = self.known(handle, clocks.collect(), exact)?;
+        self.join_known(decider, vcpu, Terms { share: &share, cpus })
+    }
+
+    /// A vCPU joins whose threads are no kernel's.
+    pub(crate) fn join_fed(
+        &self,
+        (handle, threads): (VcpuHandle, Vec<(Tid, UsedClock, Span)>),
+        share: &Values,
+        is_exact: bool,
+    ) -> Result<(), NotDone> {
+        let mut decider = self.observe()?;
+        let vcpu = self.known(handle, threads, is_exact)?;
+        let result = self.join_known(&mut decider, vcpu, share.into());
+        self.finish(decider);
+        result
+    }
+
+    /// A vCPU with these threads, whose events are told from now on.
+    fn known(
+        &self,
+        handle: VcpuHandle,
+        threads: Vec<(Tid, UsedClock, Span)>,
+        is_exact: bool,
+    ) -> Result<Vcpu, MachineError> {
+        let (id, home) = (handle.vcpu, Arc::new(Home::none()));
+        let mut known = Vec::with_capacity(threads.len());
+        for (member, (tid, clock, used)) in threads.into_iter().enumerate() {
+            let joined = self.clock.now();
+            let of = (id, member);
+            let thread = WatchedThread::new(tid, of, joined, Arc::clone(&home), (clock, used));
+            // What it used while the run was being prepared is not the run's.
+            thread.forget_used()?;
+            let thread = Arc::new(thread);
+            self.views.iter().for_each(|view| view.add(&thread));
+            // Only now that its events are heard: what it did before, such as waking for the start
+            // of the run, nobody has been told.
+            let is_awake = self.is_polled || thread.is_runnable()?.unwrap_or(false);
+            known.push(Known { thread, is_awake, since: joined });
+        }
+        let handle = Arc::new(handle);
+        let (is_held_back, is_paused) = (false, false);
+        Ok(Vcpu { vcpu: id, handle, threads: known, is_exact, home, is_held_back, is_paused })
+    }
+
+    fn join_known(
+        &self,
+        decider: &mut Decider,
+        vcpu: Vcpu,
+        terms: Terms<'_>,
+    ) -> Result<(), NotDone> {
+        let tids: Vec<Tid> = vcpu.threads.iter().map(|known| known.thread.tid).collect();
+        let joined = decider.join(vcpu, terms);
+        if joined.is_err() {
+            tids.into_iter().for_each(|tid| self.unwatch(tid));
+        }
+        joined
     }
 
     /// The terms of a vCPU change; on failure the old ones stand.
     pub(crate) fn change(&self, vcpu: VcpuId, terms: Terms<'_>, due: Time) -> Result<(), NotDone> {
-        self.decider().change(vcpu, terms, due)
-    }
-
-    /// Whether a vCPU, which can be kept from running, gets what it is promised and no more.
-    pub(crate) fn set_exact(&self, vcpu: VcpuId, is_exact: bool) {
-        self.decider().set_exact(vcpu, is_exact);
-    }
-
-    /// A vCPU, which can be kept from running, does not run until it is resumed.
-    pub(crate) fn pause(&self, vcpu: VcpuId, due: Time) -> Result<(), NotDone> {
-        self.decider().pause(vcpu, due)
-    }
-
-    /// A vCPU that is paused goes on.
-    pub(crate) fn resume(&self, vcpu: VcpuId, due: Time) -> Result<(), NotDone> {
-        self.decider().resume(vcpu, due)
+        let mut decider = self.observe()?;
+        let result = decider.change(vcpu, terms, due);
+        self.finish(decider);
+        result
     }
 
     /// A vCPU leaves. Its threads are no longer ours to order about.
     pub(crate) fn leave(&self, vcpu: VcpuId) -> Result<(), MachineError> {
-        self.decider().leave(vcpu)
+        let mut decider = self.observe()?;
+        let result = self.take_out(&mut decider, vcpu);
+        self.finish(decider);
+        result
+    }
+
+    fn take_out(&self, decider: &mut Decider, vcpu: VcpuId) -> Result<(), MachineError> {
+        let threads = decider.leave(vcpu)?.into_iter().flat_map(|left| left.threads);
+        threads.for_each(|known| self.unwatch(known.thread.tid));
+        Ok(())
     }
 
     /// The run ends now.
     pub(crate) fn end(&self) -> Result<(), MachineError> {
-        self.decider().end()
+        let mut decider = self.observe()?;
+        self.is_over.store(true, Ordering::Relaxed);
+        decider.end()
     }
 
     /// The contract was broken or the kernel refused: nothing more is done.
     pub(crate) fn abandon(&self) {
-        self.decider().abandon();
+        self.is_over.store(true, Ordering::Relaxed);
+        self.decider().is_over = true;
     }
 
     /// A dispatcher looks after its CPU. Returns when it must look again at the latest.
     pub(crate) fn look(&self, cpu: CpuId) -> Result<Option<Time>, MachineError> {
-        self.decider().look(cpu)
+        let woken = self.clock.now();
+        let news = self.see(&self.views[cpu.index()])?;
+        let (mut order, mut due) = {
+            let mut decider = self.decider();
+            if decider.is_over {
+                return Ok(None);
+            }
+            self.take_in(&mut decider, &news)?;
+            let woken = decider.of_run(woken);
+            decider.look(cpu, woken)?;
+            let decided = (decider.enact(cpu), decider.set_clock(cpu));
+            self.finish(decider);
+            decided
+        };
+        loop {
+            let failed = self.order(&order);
+            if failed.is_empty() {
+                return Ok(due);
+            }
+            let mut decider = self.decider();
+            decider.hear(failed)?;
+            order = decider.enact(cpu);
+            due = decider.set_clock(cpu);
+            self.finish(decider);
+        }
+    }
+
+    /// Looks after the CPUs that are not managed: threads of ours may be there before they are
+    /// chosen for the first time, and what wakes them may be there at any time.
+    pub(crate) fn look_elsewhere(&self) -> Result<(), MachineError> {
+        for view in self.views.iter().skip(self.calls.len()) {
+            let news = self.see(view)?;
+            if !news.sightings.is_empty() || !news.used.is_empty() {
+                let mut decider = self.decider();
+                if decider.is_over {
+                    break;
+                }
+                self.take_in(&mut decider, &news)?;
+                self.finish(decider);
+            }
+        }
+        Ok(())
     }
 
     /// What a look has been found to cost.
     pub(crate) fn costs(&self, cpu: CpuId, look: Span) {
-        self.decider().costs(cpu, look);
+        self.decider().pcpus.all[cpu.index()].clock.costs(look);
     }
 
     /// How far away a time of the run is.
     pub(crate) fn until(&self, at: Time) -> Span {
-        self.decider().until(at)
+        at.since(self.now())
+    }
+
+    /// What the dispatcher of a CPU waits for: a call, and where there are events, a wake that the
+    /// kernel carries out there.
+    pub(crate) fn fds_of(&self, cpu: CpuId) -> io::Result<Vec<OwnedFd>> {
+        let mut fds = vec![self.calls[cpu.index()].try_clone()?];
+        let real = self.decider().pcpus.all[cpu.index()].real;
+        if let Some(perf) = &*self.perf() {
+            let own = perf.wake_fds().find(|&(cpu, _)| cpu == real);
+            fds.extend(own.map(|(_, fd)| fd.try_clone_to_owned()).transpose()?);
+        }
+        Ok(fds)
+    }
+
+    /// What tells of wakes on the CPUs that are not managed, and which those are.
+    pub(crate) fn fds_elsewhere(&self) -> io::Result<(CpuSet, Vec<OwnedFd>)> {
+        let managed: HashSet<CpuId> = self.decider().pcpus.all.iter().map(|it| it.real).collect();
+        let (mut cpus, mut fds) = (CpuSet::NONE, Vec::new());
+        if let Some(perf) = &*self.perf() {
+            for (cpu, fd) in perf.wake_fds().filter(|(cpu, _)| !managed.contains(cpu)) {
+                cpus.insert(cpu);
+                fds.push(fd.try_clone_to_owned()?);
+            }
+        }
+        Ok((cpus, fds))
+    }
+
+    /// Calls the dispatchers of these CPUs.
+    pub(crate) fn call(&self, cpus: CpuSet) {
+        for cpu in cpus.iter() {
+            // A counter that is full wakes it as well.
+            let _ = rustix::io::write(self.calls[cpu.index()].as_fd(), &1_u64.to_ne_bytes());
+        }
+    }
+
+    /// Calls all dispatchers.
+    pub(crate) fn call_all(&self) {
+        self.call(CpuSet::first_n(self.calls.len()));
+    }
+
+    /// Takes in what has happened on a CPU, and hands on what concerns others.
+    fn see(&self, view: &CpuView) -> Result<News, MachineError> {
+        let mut news = view.look(self.clock.now())?;
+        let mut concerned = CpuSet::NONE;
+        for (cpu, sighting) in news.elsewhere.drain(..) {
+            self.views[cpu.index()].tell(sighting);
+            concerned.insert(cpu);
+        }
+        self.call(concerned);
+        Ok(news)
+    }
+
+    fn take_in(&self, decider: &mut Decider, news: &News) -> Result<(), MachineError> {
+        let now = self.clock.now();
+        if let Some(cpu) = news.cpu.filter(|_| self.is_polled) {
+            return decider.poll(cpu, now);
+        }
+        decider.take_in(news, decider.of_run(now))?;
+        match news.cpu.filter(|_| news.is_lossy) {
+            Some(cpu) => decider.ask_everybody(cpu, now),
+            None => Ok(()),
+        }
+    }
+
+    /// Takes in what has happened on all CPUs: for what is done to one vCPU at a time.
+    fn observe(&self) -> Result<MutexGuard<'_, Decider>, MachineError> {
+        let mut news = Vec::with_capacity(self.views.len());
+        for view in &self.views {
+            news.push(self.see(view)?);
+        }
+        let mut decider = self.decider();
+        for news in news {
+            self.take_in(&mut decider, &news)?;
+        }
+        Ok(decider)
+    }
+
+    /// Whoever is concerned by what was decided is called.
+    fn finish(&self, mut decider: MutexGuard<'_, Decider>) {
+        let concerned = decider.call_others();
+        drop(decider);
+        self.call(concerned);
+    }
+
+    /// Tells the kernel; returns what it refused.
+    fn order(&self, order: &[Assignment]) -> Vec<Failed> {
+        let mut failed = Vec::new();
+        if !order.is_empty() {
+            self.way.carry_out(order, &mut failed);
+        }
+        failed
     }
 }
 

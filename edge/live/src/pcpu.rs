@@ -8,7 +8,7 @@ use crate::alarm_clock::AlarmClock;
 use crate::fair_server::FairServerDebt;
 
 /// One CPU that we schedule.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Pcpu {
     /// The CPU of this machine.
     pub(crate) real: CpuId,
@@ -34,6 +34,10 @@ pub(crate) struct Pcpu {
     pub(crate) ready: Option<Span>,
     /// Whether the kernel has yet to be told.
     pub(crate) is_stale: bool,
+    /// Whether its dispatcher has been called and has not looked since.
+    pub(crate) is_called: bool,
+    /// Who was chosen or in line when it was last told.
+    pub(crate) placed: Vec<VcpuId>,
 }
 
 /// What the host does to it.
@@ -41,6 +45,8 @@ pub(crate) struct Pcpus {
     pub(crate) all: Vec<Pcpu>,
     /// By slot: CPU time that the kernel has counted and that has not been reported.
     pub(crate) unreported: Vec<Span>,
+    /// Of whom the kernel refused something: when that is tried again, and on which CPU.
+    pub(crate) refused: Vec<(VcpuId, CpuId, Time)>,
 }
 
 impl Pcpus {
@@ -60,8 +66,15 @@ impl Pcpus {
             is_awaited: false,
             ready: None,
             is_stale: false,
+            is_called: false,
+            placed: Vec::new(),
         };
-        Pcpus { all: real.iter().map(pcpu).collect(), unreported: Vec::new() }
+        Pcpus { all: real.iter().map(pcpu).collect(), unreported: Vec::new(), refused: Vec::new() }
+    }
+
+    /// Whether the kernel refused something of a vCPU, and that has not been tried again yet.
+    pub(crate) fn is_refused(&self, vcpu: VcpuId) -> bool {
+        self.refused.iter().any(|&(refused, ..)| refused == vcpu)
     }
 
     /// The stretch on a CPU, up to now: when it was is known from its switches, how much of it was
@@ -107,16 +120,23 @@ impl Machine for Pcpus {
         if self.unreported[vcpu.slot()].is_zero() { None } else { self.cut(cpu, now) }
     }
 
+    /// What the kernel says to it is known only when the step is over: then the vCPU is refused if
+    /// it is chosen again, until it has been tried once more.
     fn carry_out(&mut self, order: Order) -> Outcome {
         let (cpu, turn) = match order {
             Order::Run { cpu, vcpu, until, entitlement } => (cpu, Some((vcpu, until, entitlement))),
             Order::Idle { cpu } => (cpu, None),
         };
+        let outcome = match turn {
+            Some((vcpu, ..)) if self.is_refused(vcpu) => Outcome::Refused,
+            _ => Outcome::Done,
+        };
+        let turn = turn.filter(|_| outcome == Outcome::Done);
         let pcpu = &mut self.all[cpu.index()];
         pcpu.turn = turn;
         pcpu.left = Span::ZERO;
         pcpu.is_stale = true;
-        Outcome::Done
+        outcome
     }
 
     fn set_alarm(&mut self, cpu: CpuId, alarm: Option<Time>) {

@@ -13,8 +13,7 @@ mod error;
 mod ids;
 mod request;
 
-use std::io;
-use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
 use rustix::event::{PollFd, PollFlags};
@@ -26,9 +25,9 @@ pub use error::{RequestError, SessionError};
 pub use ids::JoinId;
 pub use request::{GroupError, Prepared, Request, Who};
 
-use crate::dispatcher::{Dispatcher, poke, stop_dispatchers, wait_for};
+use crate::dispatcher::{Dispatcher, stop_dispatchers, wait_for};
 use crate::fence::{Fence, FenceError, KeeperCommand};
-use crate::machine::{EventSource, LiveHost};
+use crate::machine::{LiveHost, Watching};
 use crate::punctual::Punctual;
 use crate::sys::{lock_memory, monotonic};
 use crate::watch::perf::PerfWatch;
@@ -97,7 +96,7 @@ const RESOLUTION: Span = Span::from_us(5);
 /// What can be known of the threads of this machine.
 #[must_use]
 pub fn knowledge() -> Knowledge {
-    let sees = PerfWatch::open().is_ok_and(|watch| watch.knows_wakes());
+    let sees = PerfWatch::open().is_ok();
     Knowledge { sleep: sees, stretches: sees, resolution: RESOLUTION }
 }
 
@@ -113,8 +112,9 @@ impl Session {
         let urgent = Punctual::begin().map_err(|source| SessionError::NoRealTime { source })?;
         lock_memory().map_err(|source| SessionError::NoLockedMemory { source })?;
         let fence = Fence::start(options.keeper.clone())?;
-        let (source, watch_fds) = open_source()?;
-        let machine = LiveHost::new(options.policy, &options.values, &options.cpus, source);
+        let (policy, watching) = (options.policy, Watching::open());
+        let machine = LiveHost::new(policy, &options.values, &options.cpus, watching);
+        let machine = machine.map_err(|source| SessionError::NoDispatcher { source })?;
         let machine = Arc::new(machine);
         machine.begin(options.origin.unwrap_or_else(monotonic));
         let mut session = Session {
@@ -127,13 +127,11 @@ impl Session {
             _urgent: urgent,
         };
         for (index, &real) in options.cpus.iter().enumerate() {
-            let watched = watch_fds.iter().find(|(cpu, _)| *cpu == real);
-            let watched = watched.map(|(_, fd)| fd.try_clone()).transpose();
-            let watched = watched.map_err(|source| SessionError::NoDispatcher { source })?;
             let machine = Arc::clone(&session.machine);
-            let dispatcher = Dispatcher::start(CpuId::new(index), real, machine, watched)?;
-            session.dispatchers.push(dispatcher);
+            session.dispatchers.push(Dispatcher::start(CpuId::new(index), real, machine)?);
         }
+        let elsewhere = Dispatcher::start_elsewhere(Arc::clone(&session.machine))?;
+        session.dispatchers.extend(elsewhere);
         Ok(session)
     }
 
@@ -247,7 +245,7 @@ impl Session {
     }
 
     fn poke(&self) {
-        poke(&self.dispatchers);
+        self.machine.call_all();
     }
 }
 
@@ -262,20 +260,5 @@ impl Drop for Session {
         self.machine.abandon();
         // Nobody hears why they had ended before.
         let _ = stop_dispatchers(std::mem::take(&mut self.dispatchers), &self.machine);
-    }
-}
-
-/// What tells of wakes on each CPU.
-type WatchFds = Vec<(CpuId, OwnedFd)>;
-
-fn open_source() -> Result<(EventSource, WatchFds), SessionError> {
-    match PerfWatch::open() {
-        Ok(watch) if watch.knows_wakes() => {
-            let own = |(cpu, fd): (CpuId, BorrowedFd<'_>)| Ok((cpu, fd.try_clone_to_owned()?));
-            let fds = watch.wake_fds().map(own).collect::<io::Result<_>>();
-            let fds = fds.map_err(|source| SessionError::NoDispatcher { source })?;
-            Ok((EventSource::Perf(Box::new(watch)), fds))
-        }
-        _ => Ok((EventSource::Polled, Vec::new())),
     }
 }

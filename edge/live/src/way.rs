@@ -1,148 +1,141 @@
-//! Orders to the kernel: what is done to a thread so that it runs, or does not. One file a way.
+//! How orders become true: what is done to threads so that they run, or do not. One file a way:
 //!
-//! - [`priority`]: real-time priority and affinity. Acts on one thread.
-//! - [`stop`]: `SIGSTOP` and `SIGCONT`. Acts on the whole process.
-//! - [`freezer`]: the cgroup freezer. Acts on one thread.
+//! - [`fifo`]: real-time priority for whoever is due, a stop for whoever must not run.
 //!
-//! Each way remembers what it last set and makes no call that would change nothing. A call that the
-//! kernel refused changes nothing, and is made again when asked for again. None of them gives a
-//! thread back by being dropped: that is the fence's work, which does not rely on memory.
+//! A [`Way`] is told what has changed on one CPU, and says what the kernel refused. It is made of
+//! the steps in [`step`](crate::step).
 
-pub mod freezer;
-pub mod priority;
-pub mod stop;
+pub(crate) mod fifo;
 
-use std::fmt;
-use std::io;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use slackline_units::CpuId;
-use thiserror::Error;
+use slackline_units::{CpuId, CpuSet, VcpuId};
 
-use crate::sys::Tid;
-use crate::thread::means_gone;
+use crate::fence::Held;
+use crate::step::{ActError, FifoPriority};
 
-/// How a thread that has used its slice is kept from running until it is let go.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Hold {
-    /// Not at all: it goes back to its original scheduling and uses what others leave
-    /// (work-conserving).
-    Nothing,
-    /// Its whole process is stopped by signal. Right for a process of one thread.
-    Process,
-    /// It alone is frozen; the other threads of its process run on. Right for one vCPU of a VM.
-    Thread,
+/// What carries orders out.
+pub(crate) trait Way: Send + Sync {
+    /// Carries out what has changed on one CPU: first those who give way, then those who are to
+    /// run, the chosen one before those in line behind it. Those of whom the kernel refused
+    /// something are added to `failed`; the others are as they were told to be.
+    fn carry_out(&self, order: &[Assignment], failed: &mut Vec<Failed>);
 }
 
-/// A real-time priority under `SCHED_FIFO`: 1 to 99, more is more urgent.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct FifoPriority(u8);
+/// What one vCPU is to be from now on.
+#[derive(Clone, Debug)]
+pub(crate) struct Assignment {
+    pub(crate) handle: Arc<VcpuHandle>,
+    /// Counts up: of two that overtake each other the later one holds.
+    pub(crate) number: u64,
+    /// The CPU of this machine that it is kept on, if it is kept on one.
+    pub(crate) cpu: Option<CpuId>,
+    pub(crate) place: Place,
+}
 
-impl FifoPriority {
-    /// The dispatchers: above everything they schedule.
-    pub const DISPATCHER: FifoPriority = FifoPriority(99);
-    /// The keeper: below the dispatchers, above what it may have to give back.
-    pub const KEEPER: FifoPriority = FifoPriority(98);
-    /// The most urgent that a vCPU is made; [`Ladder`](priority::Ladder) has those below it.
-    pub const CHOSEN: FifoPriority = FifoPriority(97);
+/// Where a vCPU stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Place {
+    /// It is due: the chosen one, or next in line after the one assigned before it.
+    InLine,
+    /// Before all ordinary threads: whoever makes up for what it missed, which is not for the time
+    /// of real-time threads, or pays what the kernel keeps of the CPU for others than those.
+    First,
+    /// Where it was before it was ours.
+    Original,
+    /// It does not run at all.
+    Held,
+}
 
-    /// The priority with this number, or none if the kernel has none such.
-    #[must_use]
-    pub const fn new(number: u8) -> Option<FifoPriority> {
-        if number >= 1 && number <= 99 { Some(FifoPriority(number)) } else { None }
+/// An assignment that the kernel refused.
+#[derive(Debug)]
+pub(crate) struct Failed {
+    pub(crate) handle: Arc<VcpuHandle>,
+    pub(crate) error: ActError,
+}
+
+/// What a way gets hold of a vCPU by.
+#[derive(Debug)]
+pub(crate) struct VcpuHandle {
+    pub(crate) vcpu: VcpuId,
+    pub(crate) members: Vec<Held>,
+    state: Mutex<HandleState>,
+}
+
+/// What a way remembers of a vCPU.
+#[derive(Debug, Default)]
+pub(crate) struct HandleState {
+    /// The last assignment.
+    number: u64,
+    /// How urgent it was made, while it is real-time.
+    priority: Option<FifoPriority>,
+    /// Whether it is kept from running.
+    is_held: bool,
+}
+
+impl VcpuHandle {
+    pub(crate) fn new(vcpu: VcpuId, members: Vec<Held>) -> VcpuHandle {
+        VcpuHandle { vcpu, members, state: Mutex::default() }
     }
 
-    /// Its number.
-    #[must_use]
-    pub const fn number(self) -> u8 {
-        self.0
+    /// Keeps its threads on these CPUs of the machine, whatever orders before `number` said; says
+    /// where each of them was kept before. On failure they are there again.
+    pub(crate) fn confine(&self, number: u64, cpus: CpuSet) -> Result<Vec<CpuSet>, ActError> {
+        let mut state = self.state();
+        state.is_news(number);
+        let mut before = Vec::with_capacity(self.members.len());
+        for held in &self.members {
+            match held.confine(cpus) {
+                Ok(from) => before.push(from),
+                // Nothing can be done to it any more, and nothing need be.
+                Err(ActError::Gone { .. }) => before.push(cpus),
+                Err(error) => {
+                    self.put_back(&before);
+                    return Err(error);
+                }
+            }
+        }
+        Ok(before)
     }
-}
 
-/// Something done to a thread.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Act {
-    /// Make it real-time.
-    Raise(FifoPriority),
-    /// Reserve CPU time for it.
-    Reserve,
-    /// Make it the first of the ordinary ones.
-    Favour,
-    /// Give it its original scheduling again.
-    Lower,
-    /// Keep it on one CPU.
-    Pin(CpuId),
-    /// Keep it on some CPUs.
-    Confine,
-    /// Let it run on its original CPUs again.
-    Unpin,
-    /// Stop its process.
-    Stop,
-    /// Continue its process.
-    Continue,
-    /// Freeze it.
-    Freeze,
-    /// Thaw it.
-    Thaw,
-}
-
-impl fmt::Display for Act {
-    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Act::Raise(priority) => write!(out, "raise to FIFO {}", priority.0),
-            Act::Reserve => out.write_str("reserve CPU time for"),
-            Act::Favour => out.write_str("favour"),
-            Act::Lower => out.write_str("give back the scheduling of"),
-            Act::Pin(cpu) => write!(out, "pin to {cpu}"),
-            Act::Confine => out.write_str("confine to some CPUs"),
-            Act::Unpin => out.write_str("give back the affinity of"),
-            Act::Stop => out.write_str("stop the process of"),
-            Act::Continue => out.write_str("continue the process of"),
-            Act::Freeze => out.write_str("freeze"),
-            Act::Thaw => out.write_str("thaw"),
+    /// Keeps its threads where they were kept before. They were allowed there then, so that what is
+    /// refused now nobody could do anything about.
+    pub(crate) fn put_back(&self, before: &[CpuSet]) {
+        for (held, &cpus) in self.members.iter().zip(before) {
+            let _ = held.confine(cpus);
         }
     }
-}
 
-/// Why an order was not carried out. The thread is as it was before.
-#[derive(Debug, Error)]
-pub enum ActError {
-    /// The thread has exited.
-    #[error("thread {tid} has exited")]
-    Gone {
-        /// The thread.
-        tid: Tid,
-    },
-    /// The kernel refused.
-    #[error("the kernel refused to {act} thread {tid}")]
-    Refused {
-        /// The thread.
-        tid: Tid,
-        /// What was asked.
-        act: Act,
-        /// What the kernel said.
-        source: io::Error,
-    },
-    /// The thread was given back, and is no longer ours to touch.
-    #[error("thread {tid} was given back and is no longer held")]
-    GivenBack {
-        /// The thread.
-        tid: Tid,
-    },
-    /// It is held so that it always may use what others leave.
-    #[error("thread {tid} is held in a way that never keeps it from running")]
-    NeverHeldBack {
-        /// The thread.
-        tid: Tid,
-    },
-}
-
-impl ActError {
-    /// The kernel's answer to `act`.
-    pub(crate) fn new(tid: Tid, act: Act, source: io::Error) -> ActError {
-        if means_gone(&source) {
-            ActError::Gone { tid }
-        } else {
-            ActError::Refused { tid, act, source }
+    /// Keeps it from running, whatever orders before `number` said, all its threads at once: each
+    /// takes the signal before its next instruction, whichever of them gets to run first.
+    pub(crate) fn stop(&self, number: u64) -> Result<(), ActError> {
+        let mut state = self.state();
+        state.is_news(number);
+        let Some((first, others)) = self.members.split_first() else { return Ok(()) };
+        first.hold_back()?;
+        state.is_held = true;
+        for held in others {
+            match held.stop_as_well() {
+                Ok(()) | Err(ActError::Gone { .. }) => {}
+                // The first one stops them all, if later.
+                Err(_) => break,
+            }
         }
+        Ok(())
+    }
+
+    /// Serialises orders from several CPUs. A panic in the middle of one leaves at worst a call
+    /// that is made once too often.
+    fn state(&self) -> MutexGuard<'_, HandleState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl HandleState {
+    /// Whether an assignment is later than all before it.
+    fn is_news(&mut self, number: u64) -> bool {
+        let is_news = number > self.number;
+        self.number = self.number.max(number);
+        is_news
     }
 }

@@ -17,13 +17,13 @@ use slackline_live::cgroup::{CgroupError, Controller, Place};
 use slackline_live::fence::{
     Fence, FenceError, GivenBack, Held, KeeperCommand, give_back, keeper_main, leftovers,
 };
+use slackline_live::step::freezer::{Freezer, clear};
+use slackline_live::step::{ActError, FifoPriority, Hold};
 use slackline_live::sys::{
     Scheduling, SchedulingOf, Tid, get_affinity, get_scheduling, own_tid, set_scheduling,
     thread_cpu_time,
 };
 use slackline_live::thread::{TaskFd, ThreadRef};
-use slackline_live::way::freezer::{Freezer, clear};
-use slackline_live::way::{ActError, FifoPriority, Hold};
 use slackline_units::{CpuId, CpuSet, Span};
 use tempfile::TempDir;
 

@@ -163,11 +163,13 @@ impl Host {
     }
 
     /// Who would be due on `cpu` one after the other, if each before did not want it: the occupant
-    /// first. A machine that learns late that a vCPU went to sleep has the next one ready.
-    pub fn in_line(&mut self, cpu: CpuId, into: &mut Vec<NextInLine>) {
+    /// first, and so many at most. A machine that learns late that a vCPU went to sleep has the next
+    /// one ready.
+    pub fn in_line(&mut self, cpu: CpuId, most: usize, into: &mut Vec<NextInLine>) {
         into.clear();
-        while let Pick::Run { vcpu, limit, entitlement: Entitlement::Due } =
-            self.policy.pick(&self.moment, cpu)
+        while into.len() < most
+            && let Pick::Run { vcpu, limit, entitlement: Entitlement::Due } =
+                self.policy.pick(&self.moment, cpu)
         {
             if !self.moment.is_eligible(vcpu, cpu) {
                 break; // The next step that asks will say what is wrong.

@@ -225,7 +225,7 @@ fn who_comes_next_on_a_cpu_is_known_in_order_and_by_right_only() {
     let next = |slot, ms| NextInLine { vcpu: vcpu(slot), limit: Some(Span::from_ms(ms)) };
     for _ in 0..2 {
         let mut line = vec![next(9, 9)];
-        story.host.in_line(CPU0, &mut line);
+        story.host.in_line(CPU0, usize::MAX, &mut line);
         assert_eq!(line, [next(1, 1), next(2, 2), next(0, 3)]);
     }
     story.step(Fact::Blocked(vcpu(1)));
@@ -236,7 +236,7 @@ fn who_comes_next_on_a_cpu_is_known_in_order_and_by_right_only() {
 fn looking_who_comes_next_ends_at_an_answer_that_is_wrong() {
     let mut story = one_runs();
     let mut line = Vec::new();
-    story.host.in_line(CPU0, &mut line);
+    story.host.in_line(CPU0, usize::MAX, &mut line);
     let limit = Some(Span::from_ms(10));
     assert_eq!(line, [NextInLine { vcpu: vcpu(0), limit }]);
     story.step(Fact::LimitReached(CPU0));

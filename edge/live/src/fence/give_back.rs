@@ -15,9 +15,9 @@ use thiserror::Error;
 
 use super::entry::{Entry, Way, Who};
 use crate::cgroup::CgroupError;
+use crate::step::freezer;
 use crate::sys::{Scheduling, SchedulingOf, Tid, set_affinity, set_scheduling, signal_group};
 use crate::thread::{TaskFd, is_running, means_gone};
-use crate::way::freezer;
 
 /// What came of giving a thread back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -6,11 +6,11 @@ use slackline_units::{CpuId, CpuSet, Span};
 
 use super::entry::{Entry, Way};
 use super::give_back::{GiveBackError, GivenBack, give_back};
+use crate::step::freezer::Freezer;
+use crate::step::priority::{Pin, Priority};
+use crate::step::stop::Stop;
+use crate::step::{ActError, FifoPriority};
 use crate::thread::ThreadRef;
-use crate::way::freezer::Freezer;
-use crate::way::priority::{Pin, Priority};
-use crate::way::stop::Stop;
-use crate::way::{ActError, FifoPriority};
 
 /// A held thread: all that may be done to it, until it is given back.
 ///
@@ -136,7 +136,7 @@ impl Held {
     ///
     /// # Errors
     /// When it has exited or was given back, the kernel refuses, or the way chosen was
-    /// [`Hold::Nothing`](crate::way::Hold::Nothing).
+    /// [`Hold::Nothing`](crate::step::Hold::Nothing).
     pub fn hold_back(&self) -> Result<(), ActError> {
         match &mut self.grip()?.brake {
             Brake::Nothing => Err(ActError::NeverHeldBack { tid: self.0.thread.tid() }),

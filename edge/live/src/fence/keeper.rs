@@ -27,11 +27,11 @@ use rustix::process::{Signal, setsid};
 use super::entry::{Entry, Who, path, who};
 use super::give_back::{exists, give_back, is_moot};
 use super::journal;
+use crate::step::FifoPriority;
 use crate::sys::{
     Scheduling, SchedulingOf, Tid, ignore_signal, lock_memory, own_tid, set_scheduling,
 };
 use crate::thread::TaskFd;
-use crate::way::FifoPriority;
 
 /// Everything the keeper's process does. Its standard input is the socket to the owner.
 ///

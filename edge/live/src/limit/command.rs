@@ -16,9 +16,9 @@ use slackline_units::Reservation;
 
 use super::LimitError;
 use crate::fence::Fence;
+use crate::step::Hold;
 use crate::sys::{Tid, signal_group};
 use crate::thread::ThreadRef;
-use crate::way::Hold;
 
 const PID: &str = "{pid}";
 const PERCENT: &str = "{percent}";

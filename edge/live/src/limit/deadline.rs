@@ -7,9 +7,9 @@ use slackline_units::{Reservation, Span};
 
 use super::LimitError;
 use crate::fence::Fence;
+use crate::step::Hold;
 use crate::sys::online_cpus;
 use crate::thread::{ThreadRef, threads_of};
-use crate::way::Hold;
 
 /// The least runtime, `1 << DL_SCALE` nanoseconds.
 const LEAST: Span = Span::from_ns(1 << 10);

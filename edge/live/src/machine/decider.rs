@@ -1,68 +1,88 @@
-//! One step of the host for each fact, and what the step leaves to be told to the kernel.
+//! One step of the host for each fact, and what the steps leave to be told to the kernel.
 
-use slackline_host::policy::{Entitlement, Spec, Values};
+use std::sync::Arc;
+
+use slackline_host::policy::Entitlement;
 use slackline_host::{Fact, Fault, Host, NextInLine, Report, Terms, Used};
-use slackline_trace::{Entry, Named, Record, Sink};
+use slackline_trace::{Record, Sink};
 use slackline_units::{CpuId, Span, Time, VcpuId};
 
 use super::recording::Recording;
-use super::{EventSource, GroupJoined, Joining, MachineError, NotDone};
+use super::view::{News, Sighting};
+use super::{MachineError, NotDone};
 use crate::alarm_clock::Wanted;
 use crate::pcpu::Pcpus;
-use crate::sys::{Tid, monotonic};
-use crate::topology;
-use crate::vcpu_threads::VcpuThreads;
-use crate::watch::perf::{Event, What};
+use crate::vcpu_threads::{Home, WatchedThread};
+use crate::watch::What;
+use crate::way::{Failed, VcpuHandle};
 
 /// How often to look, at most, whether one that stands ready has been running unnoticed.
 const GLANCE: Span = Span::from_ms(1);
 
-/// The host, what it has ordered, and what has been seen of everybody.
-pub(crate) struct Decider {
+/// How long after the kernel refused something of a vCPU it is tried again.
+const AGAIN: Span = Span::from_ms(100);
+
+/// The host, what it has ordered, and what is known of everybody.
+pub(super) struct Decider {
     pub(super) host: Host,
     pub(super) pcpus: Pcpus,
     /// By slot.
-    pub(super) subjects: Vec<Option<VcpuThreads>>,
-    /// By slot: the CPU it is kept on.
-    pub(super) homes: Vec<Option<CpuId>>,
-    /// By slot: whether we are keeping it from running.
-    pub(super) held_back: Vec<bool>,
-    /// By slot: whether it does not run, whatever it is due, until it is resumed.
-    pub(super) paused: Vec<bool>,
-    /// Whose threads are which, in order of their ids.
-    pub(super) owners: Vec<(Tid, VcpuId)>,
-    pub(super) source: EventSource,
-    pub(super) events: Vec<Event>,
+    pub(super) vcpus: Vec<Option<Vcpu>>,
     pub(super) in_line: Vec<NextInLine>,
+    /// Whose place may have changed although they are neither chosen nor in line.
+    pub(super) touched: Vec<VcpuId>,
+    /// How many times the kernel has been told something.
+    pub(super) number: u64,
+    /// Whether nothing is told but what each has used.
+    pub(super) is_polled: bool,
     /// When the run began, on the monotonic clock.
-    pub(super) origin: Time,
-    pub(super) last: Time,
+    origin: Time,
+    /// The present, in the time of the run.
+    pub(super) now: Time,
+    /// The time of the last fact. Facts of one CPU may come after later ones of another: then they
+    /// are told with this time, though what was used is charged to when it was used.
+    told: Time,
     pub(super) records: Recording,
-    /// Subjects whose threads are gone, to be taken out.
-    pub(super) gone: Vec<VcpuId>,
+    /// vCPUs whose threads are gone, to be taken out.
+    gone: Vec<VcpuId>,
     pub(super) is_over: bool,
 }
 
+/// A vCPU as the machine knows it.
+pub(super) struct Vcpu {
+    pub(super) vcpu: VcpuId,
+    pub(super) handle: Arc<VcpuHandle>,
+    pub(super) threads: Vec<Known>,
+    /// Whether it gets what it is promised and no more.
+    pub(super) is_exact: bool,
+    pub(super) home: Arc<Home>,
+    /// Whether we are keeping it from running.
+    pub(super) is_held_back: bool,
+    /// Whether people are.
+    pub(super) is_paused: bool,
+}
+
+/// What is known of a thread.
+pub(super) struct Known {
+    pub(super) thread: Arc<WatchedThread>,
+    pub(super) is_awake: bool,
+    /// Since when, on the monotonic clock: what happened before is of no more interest.
+    pub(super) since: Time,
+}
+
 impl Decider {
-    pub(crate) fn new(
-        spec: &Spec,
-        values: &Values,
-        real: &[CpuId],
-        source: EventSource,
-    ) -> Decider {
+    pub(super) fn new(host: Host, real: &[CpuId], is_polled: bool) -> Decider {
         Decider {
-            host: Host::new(spec, values, &topology::of(real)),
+            host,
             pcpus: Pcpus::new(real),
-            subjects: Vec::new(),
-            homes: Vec::new(),
-            held_back: Vec::new(),
-            paused: Vec::new(),
-            owners: Vec::new(),
-            source,
-            events: Vec::with_capacity(1 << 12),
+            vcpus: Vec::new(),
             in_line: Vec::with_capacity(64),
+            touched: Vec::new(),
+            number: 0,
+            is_polled,
             origin: Time::START,
-            last: Time::START,
+            now: Time::START,
+            told: Time::START,
             records: Recording::new(),
             gone: Vec::new(),
             is_over: false,
@@ -70,204 +90,92 @@ impl Decider {
     }
 
     /// The run begins.
-    pub(crate) fn begin(&mut self, origin: Time) {
+    pub(super) fn begin(&mut self, origin: Time) {
         self.origin = origin;
     }
 
-    /// The time of the run.
-    pub(crate) fn now(&self) -> Time {
-        self.of_run(monotonic())
-    }
-
-    fn of_run(&self, at: Time) -> Time {
+    /// The time of the run at a monotonic time.
+    pub(super) fn of_run(&self, at: Time) -> Time {
         Time::START + at.since(self.origin)
     }
 
-    pub(crate) fn is_over(&self) -> bool {
-        self.is_over
-    }
-
-    /// What passes between machine and host is kept from now on.
-    pub(crate) fn keep_exchanges(&mut self) {
-        self.records.keep_exchanges();
-    }
-
-    /// Takes the records out that have come since the last time.
-    pub(crate) fn take_records(&mut self, into: &mut Vec<Entry>) {
-        self.records.take(into);
-    }
-
-    /// What people call a vCPU that is about to join.
-    pub(crate) fn named(&mut self, named: &Named) {
-        self.records.named(named);
+    /// The monotonic time up to which everything is known that is known.
+    pub(super) fn monotonic(&self) -> Time {
+        self.origin + (self.now - Time::START)
     }
 
     /// Takes those out whose threads have ended.
-    pub(crate) fn take_gone(&mut self) -> Vec<VcpuId> {
+    pub(super) fn take_gone(&mut self) -> Vec<VcpuId> {
         std::mem::take(&mut self.gone)
     }
 
-    /// What a thread does is noted from now on.
-    pub(crate) fn watch(&mut self, tid: Tid, is_exact: bool) -> Result<(), MachineError> {
-        match &mut self.source {
-            EventSource::Perf(watch) if is_exact => watch.add_stopped(tid)?,
-            EventSource::Perf(watch) => watch.add(tid)?,
-            EventSource::Polled => {}
-        }
-        Ok(())
-    }
-
-    /// What a thread does is of no more interest.
-    pub(crate) fn unwatch(&mut self, tid: Tid) {
-        if let EventSource::Perf(watch) = &mut self.source {
-            watch.remove(tid);
-        }
-    }
-
-    /// What scheduling a CPU has cost.
-    pub(crate) fn overhead(&mut self, cpu: CpuId, used: Span) {
-        self.records.record(&Record::Overhead { cpu, used });
-    }
-
-    /// vCPUs join, all at this instant: of each group all or none.
-    pub(crate) fn join(
-        &mut self,
-        groups: Vec<Vec<Joining>>,
-    ) -> Result<Vec<GroupJoined>, MachineError> {
-        self.observe()?;
-        let mut results = Vec::with_capacity(groups.len());
-        for group in groups {
-            results.push(match self.join_group(group) {
-                Err((_, NotDone::Machine(error))) => return Err(error),
-                result => result,
-            });
-        }
-        self.enact()?;
-        Ok(results)
-    }
-
-    fn join_group(&mut self, group: Vec<Joining>) -> GroupJoined {
-        let mut joined = Vec::new();
-        for one in group {
-            let vcpu = one.threads.vcpu;
-            if let Err(error) = self.join_one(one) {
-                let at = self.last;
-                self.records.record(&Record::Declined { at, vcpu });
-                for before in joined {
-                    self.take_out(before).map_err(|error| (before, error.into()))?;
-                }
-                return Err((vcpu, error));
-            }
-            joined.push(vcpu);
-        }
-        Ok(())
-    }
-
-    fn join_one(&mut self, joining: Joining) -> Result<(), NotDone> {
-        let Joining { threads: mut subject, share, cpus } = joining;
-        let vcpu = subject.vcpu;
-        if let Some(cpus) = cpus {
-            let cpus = self.real_cpus(cpus);
-            subject.confine(cpus).map_err(NotDone::Refused)?;
-        }
-        self.step(self.last, &[], Fact::Joined(vcpu, Terms { share: &share, cpus }))?;
-        let slots = self.subjects.len().max(vcpu.slot() + 1);
-        self.subjects.resize_with(slots, || None);
+    /// A vCPU joins, and if it has work it wakes.
+    pub(super) fn join(&mut self, vcpu: Vcpu, terms: Terms<'_>) -> Result<(), NotDone> {
+        let id = vcpu.vcpu;
+        self.step(self.now, &[], Fact::Joined(id, terms))?;
+        let slots = self.vcpus.len().max(id.slot() + 1);
+        self.vcpus.resize_with(slots, || None);
         self.pcpus.unreported.resize(slots, Span::ZERO);
-        self.pcpus.unreported[vcpu.slot()] = Span::ZERO;
-        self.homes.resize(slots, None);
-        self.homes[vcpu.slot()] = None;
-        self.held_back.resize(slots, false);
-        self.held_back[vcpu.slot()] = false;
-        self.paused.resize(slots, false);
-        self.paused[vcpu.slot()] = false;
-        // What it used while the run was being prepared is not the run's.
-        for member in &mut subject.members {
-            member.more()?;
-            member.joined = Some(self.last);
-        }
-        let tids = subject.members.iter().map(|member| (member.held.thread().tid(), vcpu));
-        self.owners.extend(tids);
-        self.owners.sort_unstable();
-        // Only now that its events are heard: what it did before, such as waking for the start of
-        // the run, nobody has been told.
-        let is_polled = matches!(self.source, EventSource::Polled);
-        for member in &mut subject.members {
-            member.is_awake = is_polled || member.is_runnable()?;
-        }
-        let is_awake = subject.members.iter().any(|member| member.is_awake);
-        self.subjects[vcpu.slot()] = Some(subject);
+        self.pcpus.unreported[id.slot()] = Span::ZERO;
+        self.touched.push(id);
+        let is_awake = vcpu.threads.iter().any(|known| known.is_awake);
+        self.vcpus[id.slot()] = Some(vcpu);
         if is_awake {
-            self.step(self.last, &[], Fact::Woke(vcpu))?;
+            self.step(self.now, &[], Fact::Woke(id))?;
         }
         Ok(())
     }
 
-    /// The terms of a subject change; on failure the old ones stand.
-    pub(crate) fn change(
+    /// The terms of a vCPU change; on failure the old ones stand.
+    pub(super) fn change(
         &mut self,
         vcpu: VcpuId,
         terms: Terms<'_>,
         due: Time,
     ) -> Result<(), NotDone> {
-        self.observe()?;
         if !self.host.moment().is_member(vcpu) {
             return Ok(());
         }
         match terms.cpus {
             Some(cpus) => self.move_to(vcpu, terms, cpus)?,
-            None => self.step(self.last, &[], Fact::TermsChanged(vcpu, terms))?,
+            None => self.step(self.now, &[], Fact::TermsChanged(vcpu, terms))?,
         }
-        self.enact()?;
-        let at = self.now();
-        self.records.record(&Record::Changed { due, at, vcpu });
+        self.touched.push(vcpu);
+        self.records.record(&Record::Changed { due, at: self.now, vcpu });
         Ok(())
     }
 
-    /// A subject leaves. Its threads are no longer ours to order about.
-    pub(crate) fn leave(&mut self, vcpu: VcpuId) -> Result<(), MachineError> {
-        self.observe()?;
-        self.take_out(vcpu)?;
-        self.enact()
-    }
-
-    fn take_out(&mut self, vcpu: VcpuId) -> Result<(), MachineError> {
-        if self.subjects.get_mut(vcpu.slot()).and_then(Option::take).is_none() {
-            return Ok(());
+    /// A vCPU leaves; returns what was known of it.
+    pub(super) fn leave(&mut self, vcpu: VcpuId) -> Result<Option<Vcpu>, MachineError> {
+        let left = self.vcpus.get_mut(vcpu.slot()).and_then(Option::take);
+        if left.is_some() {
+            self.pcpus.refused.retain(|&(refused, ..)| refused != vcpu);
+            self.gone.retain(|&gone| gone != vcpu);
+            self.step(self.now, &[], Fact::Left(vcpu)).map_err(broken)?;
+            for pcpu in &mut self.pcpus.all {
+                pcpu.running = pcpu.running.filter(|&(running, _)| running != vcpu);
+            }
         }
-        self.owners.retain(|&(_, owner)| owner != vcpu);
-        self.step(self.last, &[], Fact::Left(vcpu)).map_err(broken)?;
-        for pcpu in &mut self.pcpus.all {
-            pcpu.running = pcpu.running.filter(|&(running, _)| running != vcpu);
-        }
-        Ok(())
+        Ok(left)
     }
 
     /// The run ends now.
-    pub(crate) fn end(&mut self) -> Result<(), MachineError> {
+    pub(super) fn end(&mut self) -> Result<(), MachineError> {
         self.is_over = true;
-        self.observe()?;
-        self.step(self.last, &[], Fact::Ended).map_err(broken)
+        self.step(self.now, &[], Fact::Ended).map_err(broken)
     }
 
-    /// The contract was broken or the kernel refused: nothing more is done.
-    pub(crate) fn abandon(&mut self) {
-        self.is_over = true;
-    }
-
-    /// A dispatcher looks after its CPU. Returns when it must look again at the latest.
-    pub(crate) fn look(&mut self, cpu: CpuId) -> Result<Option<Time>, MachineError> {
-        if self.is_over {
-            return Ok(None);
-        }
-        let woken = self.now();
+    /// Does what the clock of a CPU asks for, now that what was seen has been taken in. `woken` is
+    /// when its dispatcher woke.
+    pub(super) fn look(&mut self, cpu: CpuId, woken: Time) -> Result<(), MachineError> {
+        let now = self.now;
+        self.pcpus.all[cpu.index()].is_called = false;
         if let Some(late) = self.pcpus.all[cpu.index()].clock.woke(woken) {
             self.records.record(&Record::RangLate { at: woken, cpu, late });
         }
-        self.observe()?;
-        let now = self.last;
         self.learn(cpu, woken);
-        self.pass(cpu);
+        self.pay(cpu);
+        self.try_again(cpu)?;
         // An alarm or limit that has passed is dealt with; each may bring the next one.
         loop {
             let pcpu = &self.pcpus.all[cpu.index()];
@@ -279,151 +187,216 @@ impl Decider {
             let fact = if limit <= alarm { Fact::LimitReached(cpu) } else { Fact::AlarmRang(cpu) };
             self.step(now, &[], fact).map_err(broken)?;
         }
-        self.enact()?;
-        Ok(self.set_clock(cpu))
-    }
-
-    /// What a look has been found to cost.
-    pub(crate) fn costs(&mut self, cpu: CpuId, look: Span) {
-        self.pcpus.all[cpu.index()].clock.costs(look);
-    }
-
-    /// How far away a time of the run is.
-    pub(crate) fn until(&self, at: Time) -> Span {
-        at.since(self.now())
+        Ok(())
     }
 
     fn learn(&mut self, cpu: CpuId, woken: Time) {
-        let is_polled = matches!(self.source, EventSource::Polled);
         let pcpu = &mut self.pcpus.all[cpu.index()];
-        let has_run = std::mem::take(&mut pcpu.has_run) || is_polled || pcpu.turn.is_none();
+        let has_run = std::mem::take(&mut pcpu.has_run) || self.is_polled || pcpu.turn.is_none();
         pcpu.clock.learn(woken, has_run, pcpu.left);
     }
 
     /// Ordinary threads have had what our own have left them.
-    fn pass(&mut self, cpu: CpuId) {
+    fn pay(&mut self, cpu: CpuId) {
         let pcpu = &mut self.pcpus.all[cpu.index()];
-        pcpu.fair_server.pass(self.last, pcpu.clock.cost());
+        pcpu.fair_server.pass(self.now, pcpu.clock.cost());
         // Once it is paid the chosen one comes up again.
         pcpu.is_stale |= pcpu.is_paying && pcpu.fair_server.owed().is_none();
     }
 
-    fn set_clock(&mut self, cpu: CpuId) -> Option<Time> {
+    /// Those of whom the kernel refused something a while ago may be run again.
+    fn try_again(&mut self, cpu: CpuId) -> Result<(), MachineError> {
+        while let Some(place) =
+            self.pcpus.refused.iter().position(|&(_, home, again)| home == cpu && again <= self.now)
+        {
+            let (vcpu, ..) = self.pcpus.refused.swap_remove(place);
+            self.touched.push(vcpu);
+            self.step(self.now, &[], Fact::Allowed(vcpu)).map_err(broken)?;
+        }
+        Ok(())
+    }
+
+    /// Sets the clock of a CPU; returns what for.
+    pub(super) fn set_clock(&mut self, cpu: CpuId) -> Option<Time> {
         let pcpu = &mut self.pcpus.all[cpu.index()];
         let limit = pcpu.turn.and_then(|(_, until, _)| until);
         let is_due = pcpu.turn.is_some_and(|(.., entitlement)| entitlement == Entitlement::Due);
-        pcpu.left = limit.filter(|_| is_due).map_or(Span::ZERO, |limit| limit.since(self.last));
+        pcpu.left = limit.filter(|_| is_due).map_or(Span::ZERO, |limit| limit.since(self.now));
         // One that stands ready runs unnoticed when the chosen one sleeps.
         let glance = pcpu.ready.map(|limit| limit.max(GLANCE));
         let glance = if pcpu.is_paying { pcpu.fair_server.owed() } else { glance };
-        let glance = glance.map(|span| self.last.after(span));
+        let glance = glance.map(|span| self.now.after(span));
         let is_awaited = pcpu.is_awaited;
-        pcpu.clock.set(self.last, Wanted { limit, alarm: pcpu.alarm, glance, is_awaited })
+        pcpu.clock.set(self.now, Wanted { limit, alarm: pcpu.alarm, glance, is_awaited })
     }
 
-    /// Takes in what has happened up to now.
-    pub(super) fn observe(&mut self) -> Result<(), MachineError> {
-        let now = self.now();
-        match &mut self.source {
-            EventSource::Perf(watch) => {
-                self.events.clear();
-                let mut events = std::mem::take(&mut self.events);
-                let drained = watch.drain(&mut events)?;
-                if drained.lost > 0 {
-                    // Who runs where is unknown until the next event of each.
-                    self.pcpus.all.iter_mut().for_each(|pcpu| pcpu.running = None);
-                }
-                self.count(&events)?;
-                for event in &events {
-                    self.follow(*event)?;
-                }
-                self.events = events;
-            }
-            EventSource::Polled => self.poll(now)?,
+    /// Takes in what was seen of a CPU up to `now`, which is in the time of the run.
+    pub(super) fn take_in(&mut self, news: &News, now: Time) -> Result<(), MachineError> {
+        if let Some(cpu) = news.cpu.filter(|_| news.is_lossy) {
+            // Who runs there is unknown until the next event.
+            self.pcpus.all[cpu.index()].running = None;
         }
-        self.last = self.last.max(now);
-        Ok(())
-    }
-
-    /// Reads the clocks of the threads that have run. They are exact: whoever was switched out has
-    /// been counted.
-    fn count(&mut self, events: &[Event]) -> Result<(), MachineError> {
-        let now = self.now();
-        for subject in self.subjects.iter_mut().flatten() {
-            for member in &mut subject.members {
-                let tid = member.held.thread().tid();
-                let switched = |event: &Event| event.tid == tid && event.what != What::Woke;
-                if events.iter().any(switched) {
-                    let most = member.joined.take().map_or(Span::MAX, |joined| now.since(joined));
-                    let more = member.more()?.min(most);
-                    self.pcpus.unreported[subject.vcpu.slot()] += more;
-                }
+        for &(vcpu, more) in &news.used {
+            if let Some(unreported) = self.pcpus.unreported.get_mut(vcpu.slot()) {
+                *unreported += more;
             }
         }
-        Ok(())
+        self.now = self.now.max(now);
+        news.sightings.iter().try_for_each(|sighting| self.follow(news.cpu, sighting))
     }
 
-    /// One event of one thread becomes time used, and a fact if its subject falls asleep or wakes.
-    fn follow(&mut self, event: Event) -> Result<(), MachineError> {
-        let Ok(place) = self.owners.binary_search_by_key(&event.tid, |&(tid, _)| tid) else {
+    /// One event of one thread becomes time used, and a fact if its vCPU falls asleep or wakes.
+    fn follow(&mut self, cpu: Option<CpuId>, sighting: &Sighting) -> Result<(), MachineError> {
+        let Sighting { at: seen, thread, what } = sighting;
+        let vcpu = thread.vcpu;
+        if *seen < thread.joined || !self.knows(thread) {
             return Ok(());
-        };
-        let vcpu = self.owners[place].1;
-        let at = self.of_run(event.at).max(self.last);
-        let pcpu = self.pcpus.all.iter().position(|pcpu| pcpu.real == event.cpu);
+        }
+        let at = self.of_run(*seen);
         let was_awake = self.host.moment().is_awake(vcpu);
         let mut used = None;
-        match event.what {
-            What::SwitchedIn => {
-                if let Some(pcpu) = pcpu {
-                    self.pcpus.all[pcpu].running = Some((vcpu, at));
+        if let Some(cpu) = cpu {
+            let running = self.pcpus.all[cpu.index()].running;
+            let is_on = running.is_some_and(|(running, _)| running == vcpu);
+            match what {
+                What::SwitchedIn if !is_on => {
+                    self.pcpus.all[cpu.index()].running = Some((vcpu, at));
                 }
-            }
-            What::SwitchedOut { .. } => {
-                if let Some(pcpu) = pcpu {
-                    used = self.pcpus.cut(CpuId::new(pcpu), at);
-                    self.pcpus.all[pcpu].running = None;
+                What::SwitchedOut { .. } if is_on => {
+                    used = self.pcpus.cut(cpu, at);
+                    self.pcpus.all[cpu.index()].running = None;
                 }
+                _ => {}
             }
-            What::Woke => {}
         }
-        // A thread that we stopped shows as asleep; it is not, it must not.
-        let is_paused = self.paused[vcpu.slot()];
-        if !self.held_back[vcpu.slot()] && !is_paused {
-            let is_awake = event.what != What::SwitchedOut { ready: false };
-            self.set_awake(vcpu, event.tid, is_awake);
-        }
-        let fact = match (was_awake, self.any_awake(vcpu)) {
+        self.note(thread, *what != What::SwitchedOut { ready: false }, *seen);
+        let fact = match (was_awake, self.is_any_awake(vcpu)) {
             (true, false) => Fact::Blocked(vcpu),
-            (false, true) if !is_paused => Fact::Woke(vcpu),
+            (false, true) => {
+                self.touched.push(vcpu);
+                Fact::Woke(vcpu)
+            }
             _ if used.is_none() => return Ok(()),
             _ => Fact::Passed,
         };
         self.step(at, used.as_slice(), fact).map_err(broken)
     }
 
-    /// Without events: what each has used since the last look, one after the other, since on one
-    /// CPU they cannot have run at once.
-    fn poll(&mut self, now: Time) -> Result<(), MachineError> {
-        let last = self.last;
+    /// Whether this is a thread of a vCPU that is here, not of one that had its id before.
+    fn knows(&self, thread: &Arc<WatchedThread>) -> bool {
+        let vcpu = self.vcpus.get(thread.vcpu.slot()).and_then(Option::as_ref);
+        let known = vcpu.and_then(|vcpu| vcpu.threads.get(thread.member));
+        known.is_some_and(|known| Arc::ptr_eq(&known.thread, thread))
+    }
+
+    /// A thread is seen awake or asleep. One that we stopped shows as asleep; it is not, it must
+    /// not. Of two events that are read in the wrong order, as a sleep and a wake on different
+    /// CPUs, the later one holds.
+    fn note(&mut self, thread: &WatchedThread, is_awake: bool, since: Time) {
+        let Some(vcpu) = &mut self.vcpus[thread.vcpu.slot()] else { return };
+        let known = &mut vcpu.threads[thread.member];
+        if !vcpu.is_held_back && !vcpu.is_paused && since >= known.since {
+            known.is_awake = is_awake;
+            known.since = since;
+        }
+    }
+
+    pub(super) fn is_any_awake(&self, vcpu: VcpuId) -> bool {
+        let vcpu = self.vcpus[vcpu.slot()].as_ref();
+        vcpu.is_some_and(|vcpu| !vcpu.is_paused && vcpu.threads.iter().any(|it| it.is_awake))
+    }
+
+    /// What was told of a CPU had gaps: asks of everybody there whether there is work. `now` is the
+    /// monotonic time.
+    pub(super) fn ask_everybody(&mut self, cpu: CpuId, now: Time) -> Result<(), MachineError> {
+        for slot in 0..self.vcpus.len() {
+            let Some(vcpu) = self.vcpus[slot].as_ref() else { continue };
+            if vcpu.is_held_back || vcpu.home.get().is_some_and(|home| home != cpu) {
+                continue;
+            }
+            self.ask(vcpu.vcpu, now)?;
+        }
+        Ok(())
+    }
+
+    /// Asks the kernel whether a vCPU has work, and tells the host if that is news.
+    pub(super) fn ask(&mut self, vcpu: VcpuId, now: Time) -> Result<(), MachineError> {
+        let was_awake = self.host.moment().is_awake(vcpu);
+        let Some(known) = self.vcpus[vcpu.slot()].as_mut() else { return Ok(()) };
+        for known in &mut known.threads {
+            if let Some(is_awake) = known.thread.is_runnable()? {
+                known.is_awake = is_awake;
+                known.since = now;
+            }
+        }
+        let fact = match (was_awake, self.is_any_awake(vcpu)) {
+            (true, false) => Fact::Blocked(vcpu),
+            (false, true) => Fact::Woke(vcpu),
+            _ => return Ok(()),
+        };
+        self.touched.push(vcpu);
+        self.step(self.now, &[], fact).map_err(broken)
+    }
+
+    /// Without events: what each that is kept on a CPU has used since the last look there, one
+    /// after the other, since they cannot have run at once. `now` is the monotonic time.
+    pub(super) fn poll(&mut self, cpu: CpuId, now: Time) -> Result<(), MachineError> {
+        self.now = self.now.max(self.of_run(now));
+        let at = self.now;
         let mut used = Vec::new();
-        let mut cursors: Vec<Time> =
-            self.pcpus.all.iter().map(|pcpu| pcpu.reported.max(last)).collect();
-        for subject in self.subjects.iter_mut().flatten() {
-            let Some(cpu) = self.homes[subject.vcpu.slot()] else { continue };
-            for member in &mut subject.members {
-                let from = cursors[cpu.index()];
-                let ran = member.more()?.min(now.since(from));
+        let mut from = self.pcpus.all[cpu.index()].reported;
+        for vcpu in self.vcpus.iter().flatten() {
+            if vcpu.home.get() != Some(cpu) {
+                continue;
+            }
+            for known in &vcpu.threads {
+                let ran = known.thread.more(now)?.min(at.since(from));
                 if !ran.is_zero() {
-                    cursors[cpu.index()] = from + ran;
-                    used.push(Used { vcpu: subject.vcpu, cpu, from, to: from + ran, ran });
+                    used.push(Used { vcpu: vcpu.vcpu, cpu, from, to: from + ran, ran });
+                    from += ran;
                 }
             }
         }
-        for (pcpu, cursor) in self.pcpus.all.iter_mut().zip(cursors) {
-            pcpu.reported = cursor;
+        self.pcpus.all[cpu.index()].reported = from;
+        self.step(at, &used, Fact::Passed).map_err(broken)
+    }
+
+    /// The kernel refused something. What cannot be run is not chosen until it has been tried
+    /// again; what cannot be undone ends the run.
+    pub(super) fn hear(&mut self, failed: Vec<Failed>) -> Result<(), MachineError> {
+        for Failed { handle, error } in failed {
+            let vcpu = handle.vcpu;
+            let known = self.vcpus.get(vcpu.slot()).and_then(Option::as_ref);
+            if known.is_none_or(|known| !Arc::ptr_eq(&known.handle, &handle)) {
+                continue;
+            }
+            if error.means_gone() {
+                if !self.gone.contains(&vcpu) {
+                    self.gone.push(vcpu);
+                }
+            } else if error.is_refusal() {
+                self.refuse(vcpu)?;
+            } else {
+                return Err(error.into());
+            }
         }
-        self.step(now.max(last), &used, Fact::Passed).map_err(broken)
+        Ok(())
+    }
+
+    fn refuse(&mut self, vcpu: VcpuId) -> Result<(), MachineError> {
+        let Some(known) = &mut self.vcpus[vcpu.slot()] else { return Ok(()) };
+        known.is_held_back = false;
+        let home = known.home.get().unwrap_or(CpuId::new(0));
+        if !self.pcpus.is_refused(vcpu) {
+            self.pcpus.refused.push((vcpu, home, self.now.after(AGAIN)));
+        }
+        self.touched.push(vcpu);
+        self.pcpus.all[home.index()].is_stale = true;
+        // It loses the rest of its turn, and is refused if it is chosen again.
+        match self.host.moment().cpu_of(vcpu) {
+            Some(cpu) => self.step(self.now, &[], Fact::Yielded(cpu)).map_err(broken),
+            None => Ok(()),
+        }
     }
 
     pub(super) fn step(
@@ -432,27 +405,14 @@ impl Decider {
         used: &[Used],
         fact: Fact<'_>,
     ) -> Result<(), Box<Fault>> {
-        self.last = at;
-        self.host.step(Report { now: at, used, fact }, &mut self.pcpus, &mut self.records)?;
+        self.told = self.told.max(at);
+        let now = self.told;
+        self.host.step(Report { now, used, fact }, &mut self.pcpus, &mut self.records)?;
         if self.host.is_settled() {
             return Ok(());
         }
-        let report = Report { now: at, used: &[], fact: Fact::Settled };
+        let report = Report { now, used: &[], fact: Fact::Settled };
         self.host.step(report, &mut self.pcpus, &mut self.records)
-    }
-
-    pub(super) fn any_awake(&self, vcpu: VcpuId) -> bool {
-        let subject = self.subjects[vcpu.slot()].as_ref();
-        subject.is_some_and(|subject| subject.members.iter().any(|member| member.is_awake))
-    }
-
-    fn set_awake(&mut self, vcpu: VcpuId, tid: Tid, is_awake: bool) {
-        let Some(subject) = &mut self.subjects[vcpu.slot()] else { return };
-        for member in &mut subject.members {
-            if member.held.thread().tid() == tid {
-                member.is_awake = is_awake;
-            }
-        }
     }
 }
 

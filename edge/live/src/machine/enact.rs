@@ -1,48 +1,61 @@
-//! What has been ordered, told to the kernel: who is real-time and how urgent, who is stopped.
+//! What has been ordered, as the kernel is to be told: who is real-time and how urgent, who is
+//! stopped. Only those are looked at whose place may have changed.
 
+use std::sync::Arc;
+
+use slackline_host::NextInLine;
 use slackline_host::policy::Entitlement;
-use slackline_units::{CpuId, VcpuId};
+use slackline_units::{CpuId, CpuSet, VcpuId};
 
-use super::MachineError;
 use super::decider::Decider;
-use crate::fence::Held;
-use crate::vcpu_threads::Member;
-use crate::way::ActError;
-use crate::way::priority::Ladder;
+use crate::vcpu_threads::Home;
+use crate::way::{Assignment, Place};
 
-/// How many are kept ready below the chosen one. More would cost a call each and help only if all
-/// before them slept at once.
+/// How many are kept ready, the chosen one among them. More would cost a call each and help only if
+/// all before them slept at once.
 const READY: usize = 4;
 
-/// Where somebody stands who is not real-time.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Place {
-    /// Before all ordinary threads: whoever makes up for what it missed, which is not for the time
-    /// of real-time threads, or pays what the kernel keeps of the CPU for others than those.
-    First,
-    /// Where it was before it was ours.
-    Original,
-    /// It has had its due, and more only if it may.
-    Beyond,
-}
-
 impl Decider {
-    /// Tells the kernel what has been ordered, for each CPU that it concerns.
-    pub(super) fn enact(&mut self) -> Result<(), MachineError> {
-        for index in 0..self.pcpus.all.len() {
-            if self.pcpus.all[index].is_stale {
-                self.pcpus.all[index].is_stale = false;
-                self.enact_on(CpuId::new(index))?;
+    /// The CPUs of which the kernel has something to be told and whose dispatchers have not been
+    /// called for that: they are to be.
+    pub(super) fn call_others(&mut self) -> CpuSet {
+        for vcpu in std::mem::take(&mut self.touched) {
+            let home = self.home(vcpu).and_then(Home::get).unwrap_or(CpuId::new(0));
+            let pcpu = &mut self.pcpus.all[home.index()];
+            pcpu.is_stale = true;
+            pcpu.placed.push(vcpu);
+        }
+        let mut calls = CpuSet::NONE;
+        for (index, pcpu) in self.pcpus.all.iter_mut().enumerate() {
+            if pcpu.is_stale && !std::mem::replace(&mut pcpu.is_called, true) {
+                calls.insert(CpuId::new(index));
             }
         }
-        Ok(())
+        calls
     }
 
-    fn enact_on(&mut self, cpu: CpuId) -> Result<(), MachineError> {
-        let mut in_line = std::mem::take(&mut self.in_line);
-        self.host.in_line(cpu, &mut in_line);
+    /// What the kernel is to be told of a CPU, if anything has changed there.
+    pub(super) fn enact(&mut self, cpu: CpuId) -> Vec<Assignment> {
+        let mut order = Vec::new();
+        let mut touched = std::mem::take(&mut self.touched);
+        let elsewhere =
+            |vcpu: &VcpuId| self.home(*vcpu).and_then(Home::get).is_some_and(|home| home != cpu);
+        let (others, mut own): (Vec<_>, Vec<_>) = touched.drain(..).partition(elsewhere);
+        self.touched = others;
         let pcpu = &mut self.pcpus.all[cpu.index()];
-        let turn = pcpu.turn;
+        if std::mem::take(&mut pcpu.is_stale) || !own.is_empty() {
+            pcpu.placed.append(&mut own);
+            self.number += 1;
+            self.enact_on(cpu, &mut order);
+        }
+        order
+    }
+
+    fn enact_on(&mut self, cpu: CpuId, order: &mut Vec<Assignment>) {
+        let mut in_line = std::mem::take(&mut self.in_line);
+        self.host.in_line(cpu, READY, &mut in_line);
+        let pcpu = &mut self.pcpus.all[cpu.index()];
+        let turn = pcpu.turn.map(|(vcpu, _, entitlement)| (vcpu, entitlement));
         // Only where nobody is real-time: the others would come before the one that pays.
         pcpu.is_paying = in_line.len() == 1
             && if pcpu.is_paying {
@@ -50,130 +63,86 @@ impl Decider {
             } else {
                 pcpu.fair_server.is_due()
             };
-        let raised = if pcpu.is_paying { 0 } else { READY };
-        if let Some((vcpu, ..)) = turn {
-            self.homes[vcpu.slot()] = Some(cpu);
+        pcpu.is_awaited = in_line.len() > 1;
+        pcpu.ready = in_line.iter().skip(1).filter_map(|next| next.limit).min();
+        let raised: &[NextInLine] = if pcpu.is_paying { &[] } else { &in_line };
+        let mut before = std::mem::take(&mut pcpu.placed);
+        if let Some(home) = turn.and_then(|(vcpu, _)| self.home(vcpu)) {
+            home.set(cpu);
         }
         for next in &in_line {
-            self.homes[next.vcpu.slot()].get_or_insert(cpu);
+            if let Some(home) = self.home(next.vcpu).filter(|home| home.get().is_none()) {
+                home.set(cpu);
+            }
         }
+        before.extend(turn.map(|(vcpu, _)| vcpu));
+        before.sort_unstable();
+        before.dedup();
         // Down first: whoever comes up must not meet the one it follows on its way.
-        let mut result = Ok(());
-        for slot in 0..self.subjects.len() {
-            let Some(vcpu) = self.subjects[slot].as_ref().map(|subject| subject.vcpu) else {
-                continue;
-            };
-            let is_due = in_line.iter().take(raised).any(|next| next.vcpu == vcpu);
+        for &vcpu in &before {
+            if !raised.iter().any(|next| next.vcpu == vcpu) {
+                let is_owed = in_line.iter().any(|next| next.vcpu == vcpu);
+                self.put_down((vcpu, cpu), turn, is_owed, order);
+            }
+        }
+        for next in raised {
+            if self.home(next.vcpu).and_then(Home::get) == Some(cpu) {
+                self.assign(next.vcpu, Place::InLine, order);
+            }
+        }
+        before.clear();
+        before.extend(turn.map(|(vcpu, _)| vcpu));
+        before.extend(in_line.iter().map(|next| next.vcpu));
+        self.pcpus.all[cpu.index()].placed = before;
+        self.in_line = in_line;
+    }
+
+    /// Finds the place of one that is not real-time on this CPU. One that is kept elsewhere is none
+    /// of its business: that CPU will be told.
+    fn put_down(
+        &mut self,
+        (vcpu, cpu): (VcpuId, CpuId),
+        turn: Option<(VcpuId, Entitlement)>,
+        is_owed: bool,
+        order: &mut Vec<Assignment>,
+    ) {
+        let Some(known) = self.vcpus.get(vcpu.slot()).and_then(Option::as_ref) else { return };
+        if known.home.get().is_some_and(|home| home != cpu) {
+            return;
+        }
+        let must_not = known.is_exact && self.host.moment().is_awake(vcpu);
+        let place = match turn {
+            _ if known.is_paused => Place::Held,
+            _ if self.pcpus.is_refused(vcpu) => Place::Original,
+            Some((chosen, Entitlement::Spare)) if chosen == vcpu => Place::Original,
+            Some((chosen, _)) if chosen == vcpu => Place::First,
+            _ if is_owed => Place::Original,
             // One that has not been chosen yet has no home, and may have used more than its due: it
             // would never be chosen, and if nobody kept it from running it never would stop.
-            if self.homes[slot].is_none_or(|home| home == cpu) && !is_due {
-                let is_owed = in_line.iter().any(|next| next.vcpu == vcpu);
-                let place = match turn {
-                    Some((chosen, _, Entitlement::Spare)) if chosen == vcpu => Place::Original,
-                    Some((chosen, ..)) if chosen == vcpu => Place::First,
-                    _ if is_owed => Place::Original,
-                    _ => Place::Beyond,
-                };
-                result = result.and(self.put_down(vcpu, place));
-            }
-        }
-        let mut ladder = Ladder::new(READY);
-        for next in in_line.iter().take(raised) {
-            if self.homes[next.vcpu.slot()] == Some(cpu) {
-                result = result.and(self.put_up(next.vcpu, &mut ladder));
-            }
-        }
-        self.pcpus.all[cpu.index()].is_awaited = in_line.len() > 1;
-        self.pcpus.all[cpu.index()].ready =
-            in_line.iter().take(READY).skip(1).filter_map(|next| next.limit).min();
-        self.in_line = in_line;
-        result
+            _ if must_not => Place::Held,
+            _ => Place::Original,
+        };
+        self.assign(vcpu, place, order);
     }
 
-    /// Makes a subject real-time.
-    fn put_up(&mut self, vcpu: VcpuId, ladder: &mut Ladder) -> Result<(), MachineError> {
-        let Some(subject) = &mut self.subjects[vcpu.slot()] else { return Ok(()) };
-        let priority = ladder.next(subject.priority);
-        subject.priority = Some(priority);
-        let real = self.homes[vcpu.slot()].map(|home| self.pcpus.all[home.index()].real);
-        self.act(vcpu, |member| {
-            if let Some(real) = real {
-                member.held.pin(real)?;
-            }
-            member.held.raise(priority)
-        })?;
-        self.let_go(vcpu)
+    /// Adds to an order what a vCPU is to be.
+    pub(super) fn assign(&mut self, vcpu: VcpuId, place: Place, order: &mut Vec<Assignment>) {
+        let now = self.monotonic();
+        let Some(known) = self.vcpus.get_mut(vcpu.slot()).and_then(Option::as_mut) else { return };
+        let was_held_back = std::mem::replace(&mut known.is_held_back, place == Place::Held);
+        if was_held_back && place != Place::Held {
+            // That it stopped looks like a sleep, and may be read only now on some other CPU.
+            known.threads.iter_mut().for_each(|it| it.since = it.since.max(now));
+        }
+        // One of whom the kernel refused something is not asked to move either.
+        let home = known.home.get().filter(|_| !self.pcpus.is_refused(vcpu));
+        let cpu = home.map(|home| self.pcpus.all[home.index()].real);
+        let handle = Arc::clone(&known.handle);
+        order.push(Assignment { handle, number: self.number, cpu, place });
     }
 
-    /// Gives a subject back to ordinary scheduling, or keeps it from running if it must not have
-    /// more than its due. Then a single thread stays real-time: it stops at once, and nothing need
-    /// be done to it but to let it go. Of several the one that stops them has to get to run first.
-    fn put_down(&mut self, vcpu: VcpuId, place: Place) -> Result<(), MachineError> {
-        let real = self.homes[vcpu.slot()].map(|home| self.pcpus.all[home.index()].real);
-        let Some(subject) = &mut self.subjects[vcpu.slot()] else { return Ok(()) };
-        let is_exact = subject.exact;
-        let is_stopped = is_exact && place == Place::Beyond && self.host.moment().is_awake(vcpu);
-        let stays = is_stopped && subject.members.len() == 1;
-        if !stays {
-            subject.priority = None;
-        }
-        self.act(vcpu, |member| {
-            if let Some(real) = real {
-                member.held.pin(real)?;
-            }
-            match place {
-                _ if stays => Ok(()),
-                Place::First => member.held.favour(),
-                Place::Original | Place::Beyond => member.held.lower(),
-            }
-        })?;
-        if is_stopped {
-            self.held_back[vcpu.slot()] = true;
-            self.act_on_first(vcpu, Held::hold_back)
-        } else if self.paused[vcpu.slot()] || (is_exact && place == Place::Beyond) {
-            Ok(())
-        } else {
-            self.let_go(vcpu)
-        }
-    }
-
-    pub(super) fn let_go(&mut self, vcpu: VcpuId) -> Result<(), MachineError> {
-        if !std::mem::replace(&mut self.held_back[vcpu.slot()], false) {
-            return Ok(());
-        }
-        self.act_on_first(vcpu, Held::let_go)
-    }
-
-    /// Stopping a process stops all its threads: one order is enough.
-    pub(super) fn act_on_first(
-        &mut self,
-        vcpu: VcpuId,
-        order: fn(&Held) -> Result<(), ActError>,
-    ) -> Result<(), MachineError> {
-        let mut is_first = true;
-        self.act(vcpu, |member| {
-            if std::mem::replace(&mut is_first, false) { order(&member.held) } else { Ok(()) }
-        })
-    }
-
-    /// Does something to each thread of a subject; one that has ended is noted, not an error.
-    fn act(
-        &mut self,
-        vcpu: VcpuId,
-        mut order: impl FnMut(&mut Member) -> Result<(), ActError>,
-    ) -> Result<(), MachineError> {
-        let Some(subject) = &mut self.subjects[vcpu.slot()] else { return Ok(()) };
-        for member in &mut subject.members {
-            match order(member) {
-                Ok(()) => {}
-                Err(ActError::Gone { .. } | ActError::GivenBack { .. }) => {
-                    if !self.gone.contains(&vcpu) {
-                        self.gone.push(vcpu);
-                    }
-                }
-                Err(error) => return Err(error.into()),
-            }
-        }
-        Ok(())
+    fn home(&self, vcpu: VcpuId) -> Option<&Home> {
+        let known = self.vcpus.get(vcpu.slot()).and_then(Option::as_ref);
+        known.map(|known| &*known.home)
     }
 }

@@ -1,74 +1,102 @@
 //! What somebody asks for beside a share: to run nowhere for a while, or only on some CPUs.
 
+use std::sync::Arc;
+
 use slackline_host::{Fact, Terms};
 use slackline_trace::{Record, Sink};
 use slackline_units::{CpuSet, Time, VcpuId};
 
-use super::decider::{Decider, broken};
-use super::{MachineError, NotDone};
+use super::decider::{Decider, Vcpu, broken};
+use super::{LiveHost, MachineError, NotDone};
+use crate::way::Place;
 
-impl Decider {
-    /// Whether a vCPU gets what it is promised and no more.
-    pub(crate) fn set_exact(&mut self, vcpu: VcpuId, is_exact: bool) {
-        if let Some(subject) = self.subjects.get_mut(vcpu.slot()).and_then(Option::as_mut) {
-            subject.exact = is_exact;
+impl LiveHost {
+    /// Whether a vCPU, which can be kept from running, gets what it is promised and no more.
+    pub(crate) fn set_exact(&self, vcpu: VcpuId, is_exact: bool) {
+        let mut decider = self.decider();
+        if let Some(known) = decider.get_mut(vcpu) {
+            known.is_exact = is_exact;
+            decider.touched.push(vcpu);
         }
+        self.finish(decider);
     }
 
-    /// A vCPU does not run until it is resumed. It is stopped before the host hears of it: what it
-    /// uses until it stops is still its own.
-    pub(crate) fn pause(&mut self, vcpu: VcpuId, due: Time) -> Result<(), NotDone> {
-        self.observe()?;
-        let slot = vcpu.slot();
-        let Some(subject) = self.subjects.get(slot).and_then(Option::as_ref) else {
-            return Ok(());
-        };
-        if !self.paused[slot] {
-            subject.stop().map_err(NotDone::Refused)?;
-            self.held_back[slot] = true;
-            self.paused[slot] = true;
-            if self.host.moment().is_awake(vcpu) {
-                self.step(self.last, &[], Fact::Paused(vcpu)).map_err(broken)?;
-            }
-            self.enact()?;
-        }
-        let at = self.now();
-        self.records.record(&Record::Changed { due, at, vcpu });
-        Ok(())
+    /// A vCPU, which can be kept from running, does not run at all from when this returns until it
+    /// is resumed, whatever it is due and whatever nobody claims. It keeps its share, and counts as
+    /// asleep. One that is not here is ignored.
+    pub(crate) fn pause(&self, vcpu: VcpuId, due: Time) -> Result<(), NotDone> {
+        let mut decider = self.observe()?;
+        let result = decider.pause(vcpu);
+        decider.note_change(vcpu, due, &result);
+        self.finish(decider);
+        result
     }
 
     /// A vCPU that is paused goes on where it was. One that had work is let go when it is its turn;
     /// of one that slept is not known what woke it since, until it is let go.
-    pub(crate) fn resume(&mut self, vcpu: VcpuId, due: Time) -> Result<(), NotDone> {
-        self.observe()?;
-        let slot = vcpu.slot();
-        if self.paused.get(slot).is_some_and(|&paused| paused) && self.any_awake(vcpu) {
-            self.paused[slot] = false;
-            self.step(self.last, &[], Fact::Woke(vcpu)).map_err(broken)?;
-        } else if self.paused.get(slot).is_some_and(|&paused| paused) {
-            self.let_go(vcpu)?;
-            self.paused[slot] = false;
-            self.look_who_wakes(vcpu)?;
+    pub(crate) fn resume(&self, vcpu: VcpuId, due: Time) -> Result<(), NotDone> {
+        let mut decider = self.observe()?;
+        let must_look = decider.resume(vcpu)?;
+        if must_look {
+            let mut order = Vec::new();
+            decider.number += 1;
+            decider.assign(vcpu, Place::Original, &mut order);
+            drop(decider);
+            let failed = self.order(&order);
+            decider = self.observe()?;
+            decider.hear(failed)?;
+            decider.ask(vcpu, self.clock.now())?;
         }
-        // Whoever is asked or not: its threads are no longer as the last orders left them.
-        for index in 0..self.pcpus.all.len() {
-            self.pcpus.all[index].is_stale = true;
+        decider.note_change(vcpu, due, &Ok(()));
+        self.finish(decider);
+        Ok(())
+    }
+}
+
+impl Decider {
+    pub(super) fn get(&self, vcpu: VcpuId) -> Option<&Vcpu> {
+        self.vcpus.get(vcpu.slot()).and_then(Option::as_ref).filter(|known| known.vcpu == vcpu)
+    }
+
+    pub(super) fn get_mut(&mut self, vcpu: VcpuId) -> Option<&mut Vcpu> {
+        let known = self.vcpus.get_mut(vcpu.slot()).and_then(Option::as_mut);
+        known.filter(|known| known.vcpu == vcpu)
+    }
+
+    fn note_change(&mut self, vcpu: VcpuId, due: Time, result: &Result<(), NotDone>) {
+        if result.is_ok() && self.get(vcpu).is_some() {
+            self.records.record(&Record::Changed { due, at: self.now, vcpu });
         }
-        self.enact()?;
-        let at = self.now();
-        self.records.record(&Record::Changed { due, at, vcpu });
+    }
+
+    /// It is stopped before the host hears of it: what it uses until it stops is still its own.
+    fn pause(&mut self, vcpu: VcpuId) -> Result<(), NotDone> {
+        self.number += 1;
+        let number = self.number;
+        let Some(known) = self.get_mut(vcpu).filter(|known| !known.is_paused) else {
+            return Ok(());
+        };
+        known.handle.stop(number).map_err(NotDone::Refused)?;
+        known.is_held_back = true;
+        known.is_paused = true;
+        if self.host.moment().is_awake(vcpu) {
+            self.step(self.now, &[], Fact::Paused(vcpu)).map_err(broken)?;
+        }
         Ok(())
     }
 
-    fn look_who_wakes(&mut self, vcpu: VcpuId) -> Result<(), MachineError> {
-        let Some(subject) = &mut self.subjects[vcpu.slot()] else { return Ok(()) };
-        for member in &mut subject.members {
-            member.is_awake = member.is_runnable()?;
+    /// Whether it has to be let go to see whether it has work.
+    fn resume(&mut self, vcpu: VcpuId) -> Result<bool, MachineError> {
+        let Some(known) = self.get_mut(vcpu).filter(|known| known.is_paused) else {
+            return Ok(false);
+        };
+        known.is_paused = false;
+        let had_work = known.threads.iter().any(|known| known.is_awake);
+        self.touched.push(vcpu);
+        if had_work {
+            self.step(self.now, &[], Fact::Woke(vcpu)).map_err(broken)?;
         }
-        if self.any_awake(vcpu) {
-            self.step(self.last, &[], Fact::Woke(vcpu)).map_err(broken)?;
-        }
-        Ok(())
+        Ok(!had_work)
     }
 
     /// The terms of a vCPU change, and with them where it may run. Its threads are there before it
@@ -79,22 +107,22 @@ impl Decider {
         terms: Terms<'_>,
         cpus: CpuSet,
     ) -> Result<(), NotDone> {
-        let slot = vcpu.slot();
-        let home = self.homes[slot];
-        if home.is_some_and(|home| cpus.contains(home)) {
-            return Ok(self.step(self.last, &[], Fact::TermsChanged(vcpu, terms))?);
+        self.number += 1;
+        let (real, number) = (self.real_cpus(cpus), self.number);
+        let Some(known) = self.get(vcpu) else { return Ok(()) };
+        if known.home.get().is_some_and(|home| cpus.contains(home)) {
+            return Ok(self.step(self.now, &[], Fact::TermsChanged(vcpu, terms))?);
         }
-        let real = self.real_cpus(cpus);
-        let subject = self.subjects[slot].as_ref();
-        let before = subject.map_or(Ok(Vec::new()), |subject| subject.confine(real));
-        let before = before.map_err(NotDone::Refused)?;
-        if let Err(fault) = self.step(self.last, &[], Fact::TermsChanged(vcpu, terms)) {
-            if let Some(subject) = &self.subjects[slot] {
-                subject.put_back(&before);
-            }
+        let handle = Arc::clone(&known.handle);
+        let before = handle.confine(number, real).map_err(NotDone::Refused)?;
+        if let Err(fault) = self.step(self.now, &[], Fact::TermsChanged(vcpu, terms)) {
+            handle.put_back(&before);
             return Err(fault.into());
         }
-        self.homes[slot] = None;
+        // Where it was chosen meanwhile, it is found there; if nowhere, it has no home.
+        if let Some(known) = self.get(vcpu) {
+            known.home.clear();
+        }
         Ok(())
     }
 

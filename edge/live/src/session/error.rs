@@ -7,12 +7,12 @@ use slackline_units::{CpuId, CpuSet, VcpuId};
 use thiserror::Error;
 
 use super::JoinId;
-use crate::dispatcher::DispatcherError;
+use crate::dispatcher::{DispatcherError, whose};
 use crate::fence::{FenceError, GiveBackError};
 use crate::machine::{MachineError, NotDone};
+use crate::step::ActError;
 use crate::sys::Tid;
 use crate::thread::ThreadError;
-use crate::way::ActError;
 
 /// Why a request was not done. Everything is as it was before it.
 #[derive(Debug, Error)]
@@ -142,10 +142,10 @@ pub enum SessionError {
     #[error(transparent)]
     Machine(#[from] MachineError),
     /// A dispatcher panicked: a bug.
-    #[error("the dispatcher of {cpu} panicked")]
+    #[error("the dispatcher of {} panicked", whose(*cpu))]
     Panicked {
-        /// Of which CPU.
-        cpu: CpuId,
+        /// Of which CPU; none is those that are not managed.
+        cpu: Option<CpuId>,
     },
     /// Something could not be given back.
     #[error("cannot give everything back: {}", listed(errors))]

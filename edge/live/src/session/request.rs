@@ -10,10 +10,10 @@ use super::ids::JoinId;
 use super::{RequestError, Session, SessionError};
 use crate::fence::Held;
 use crate::machine::{Joining, NotDone};
+use crate::step::Hold;
 use crate::sys::{ThreadClock, Tid};
 use crate::thread::{ThreadError, ThreadRef, threads_of};
 use crate::vcpu_threads::{self, VcpuThreads};
-use crate::way::Hold;
 
 /// Who is to be scheduled as one vCPU.
 #[derive(Clone, Debug)]
@@ -364,10 +364,10 @@ impl Session {
             let tid = thread.tid();
             self.row_mut(id)?.threads.push(thread);
             members.push(member(held)?);
-            let watched = self.machine.watch(tid, is_exact);
+            let watched = self.machine.watch(tid);
             watched.map_err(RequestError::Machine)?;
         }
-        Ok(VcpuThreads { vcpu: id.vcpu(), members, exact: is_exact, priority: None })
+        Ok(VcpuThreads { vcpu: id.vcpu(), members, exact: is_exact })
     }
 
     /// Prepares somebody to be kept from running.
@@ -436,5 +436,5 @@ fn member(held: Held) -> Result<vcpu_threads::Member, RequestError> {
     let unreadable = |source| RequestError::Unreadable { tid, source };
     let clock = ThreadClock::open(tid).map_err(unreadable)?;
     let used = clock.read().map_err(unreadable)?;
-    Ok(vcpu_threads::Member { held, is_awake: false, clock, used, joined: None })
+    Ok(vcpu_threads::Member { held, clock, used })
 }

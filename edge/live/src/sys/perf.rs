@@ -1,11 +1,11 @@
-//! Perf events of single threads: switches, wakes, and time on a CPU.
+//! Perf events: what is noted on a CPU, and a thread's time on CPUs.
 
 use std::ffi::CStr;
 use std::io;
 use std::mem;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 
-use rustix::ioctl::{Getter, IntegerSetter, ioctl, opcode};
+use rustix::ioctl::{IntegerSetter, ioctl, opcode};
 use slackline_units::{CpuId, Span};
 
 use super::{Tid, check, malformed};
@@ -41,7 +41,6 @@ const TRACEPOINT: u32 = 2;
 /// `PERF_COUNT_SW_DUMMY`: counts nothing, and carries side records.
 const DUMMY: u64 = 9;
 const SAMPLE_TIME: u64 = 1 << 2;
-const SAMPLE_ID: u64 = 1 << 6;
 const SAMPLE_RAW: u64 = 1 << 10;
 const READ_TIME_RUNNING: u64 = 1 << 1;
 
@@ -54,9 +53,7 @@ const fn flag(number: u32) -> u64 {
 const DISABLED: u64 = flag(0);
 const EXCLUDE_KERNEL: u64 = flag(5);
 const EXCLUDE_HYPERVISOR: u64 = flag(6);
-const SAMPLE_ID_ALL: u64 = flag(18);
 const USE_CLOCK: u64 = flag(25);
-const CONTEXT_SWITCH: u64 = flag(26);
 
 /// Opens an event that is never on. It is there for the others of its CPU to share its ring, and,
 /// if it names a tracepoint, to keep the kernel from taking the probe out, which takes tens of
@@ -72,24 +69,6 @@ pub fn open_holder(cpu: CpuId, tracepoint: Option<u64>) -> io::Result<OwnedFd> {
     };
     let (flags, clock) = (USE_CLOCK | DISABLED, libc::CLOCK_MONOTONIC);
     open(ANYBODY, number(cpu), Attr { flags, clock, ..attr })
-}
-
-/// Opens an event that, once it shares a ring, writes a record whenever this thread is switched
-/// onto this CPU or off it, and tells nobody. The record is the time (`CLOCK_MONOTONIC`,
-/// nanoseconds) and the event's own number ([`event_id`]), a word each.
-///
-/// # Errors
-/// `ESRCH` when there is no such thread, otherwise as for [`open_holder`].
-pub fn open_switches(tid: Tid, cpu: CpuId) -> io::Result<OwnedFd> {
-    let attr = Attr {
-        kind: SOFTWARE,
-        config: DUMMY,
-        sample_type: SAMPLE_TIME | SAMPLE_ID,
-        flags: SAMPLE_ID_ALL | USE_CLOCK | CONTEXT_SWITCH,
-        clock: libc::CLOCK_MONOTONIC,
-        ..Attr::default()
-    };
-    open(tid.raw(), number(cpu), attr)
 }
 
 /// Who is notified when a tracepoint is hit.
@@ -151,17 +130,6 @@ fn number(cpu: CpuId) -> i32 {
     i32::try_from(cpu.index()).expect("below 256")
 }
 
-/// The number that an event writes into its records.
-///
-/// # Errors
-/// `ENOTTY` when this is no event.
-pub fn event_id(event: BorrowedFd<'_>) -> io::Result<u64> {
-    // SAFETY: PERF_EVENT_IOC_ID writes one u64, though it declares itself as handing out a pointer.
-    let get = unsafe { Getter::<{ opcode::read::<*mut u64>(b'$', 7) }, u64>::new() };
-    // SAFETY: as above; on a descriptor that is no event it is refused.
-    Ok(unsafe { ioctl(event, get) }?)
-}
-
 /// Makes an event write its records into the ring of another event of the same CPU, and notify
 /// those who poll that one.
 ///
@@ -184,7 +152,8 @@ impl TaskClock {
     /// Starts a clock at zero.
     ///
     /// # Errors
-    /// As for [`open_switches`], but with the privilege to watch this one thread.
+    /// `ESRCH` when there is no such thread, otherwise as for [`open_holder`], but with the privilege to
+    /// watch this one thread.
     pub fn open(tid: Tid) -> io::Result<TaskClock> {
         // Without these flags, ordinary users could not watch even their own threads.
         let flags = EXCLUDE_KERNEL | EXCLUDE_HYPERVISOR;

@@ -16,9 +16,9 @@ use super::malformed;
 const HEAD: usize = 1024;
 const TAIL: usize = 1032;
 
-/// How many words of a record are kept. The largest we ask for is a wake: the time, and the 40
-/// bytes of the tracepoint.
-const WORDS: usize = 6;
+/// How many words of a record are kept. The largest we ask for is a switch: the time, its size, and
+/// the 64 bytes of the tracepoint.
+const WORDS: usize = 10;
 
 /// One record, without its header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,6 +32,9 @@ pub struct Record {
 }
 
 impl Record {
+    /// How many bytes behind the header are kept.
+    pub const KEPT: usize = 8 * WORDS;
+
     /// The half word at so many bytes behind the header, or none if that is not in the record.
     #[must_use]
     pub fn half(&self, at: usize) -> Option<u32> {

@@ -1,89 +1,61 @@
-//! Exact scheduling facts about chosen threads, from the kernel's perf events.
+//! Exact scheduling facts from the kernel's perf events.
 //!
-//! Each CPU has a ring in which the kernel notes every switch of a watched thread onto that CPU or
-//! off it, and every wake of one that is carried out there (the tracepoint `sched_wakeup`). Nobody
-//! is notified of switches: a watcher that woke at each would cause the next. A wake does notify,
-//! unless the thread is one that we stop and it is raised: nearly all such wakes are our own.
+//! Each CPU has a ring in which the kernel notes every switch there (the tracepoint `sched_switch`)
+//! and every wake that is carried out there (`sched_wakeup`): four descriptors a CPU, however many
+//! threads there are. The kernel keeps from us what cannot concern us by a few ranges of numbers
+//! into which all watched threads fall; what others do whose numbers fall into them is told as well.
 //!
-//! Times are `CLOCK_MONOTONIC`, read by the kernel where it happens. Of one thread, events come in
-//! the order in which they happened. What the kernel cannot tell:
+//! Nobody is notified of switches: a watcher that woke at each would cause the next. A wake does
+//! notify, unless the thread is raised ([`FifoPriority::CHOSEN`] and below): then it runs by
+//! itself, or right after those before it. Nearly all such wakes are our own, of threads that we
+//! stopped. Wakes of what is more urgent than that, as our own dispatchers, are not noted at all.
 //!
+//! Times are `CLOCK_MONOTONIC`, read by the kernel where it happens. Of one CPU, events come in the
+//! order in which they happened. What the kernel cannot tell:
+//!
+//! - A wake is noted on the CPU that carries it out, often that of the waker, not where the thread
+//!   waits: of one thread, a wake may be read before the sleep that it ends.
 //! - A thread that is stopped, traced or frozen is switched out and not ready, as if it slept, and
 //!   is woken when it goes on. It runs for a moment first, even if it slept, to stop itself.
-//! - What a thread was doing when it was added, until its first event.
-//! - The end of a thread: its last switch out is never noted.
+//! - What a thread was doing before its first event.
+//! - Whether a thread yielded: one that is alone at its real-time priority, as the chosen one is,
+//!   goes on and is not switched out; any other shows as if it had been made to leave its CPU.
 //! - Some wakes on a CPU that idles, where the woken thread can run at once. Virtual machines have
 //!   been seen whose second CPU noted hardly any of them. The thread is then switched in without
-//!   having been woken, and nobody is notified; drains count how often.
+//!   having been woken, and nobody is notified.
 //! - What threads do on CPUs that come online later.
-//! - Before Linux 4.17, whether a thread that was switched out was ready. There is no watch there:
-//!   who waits for a CPU would be taken to sleep.
 //!
-//! Of the kernel's wakes only those are passed on that end a sleep: it also reports waking a thread
-//! that had not got round to sleeping yet.
+//! Of the kernel's wakes some end no sleep: it also reports waking a thread that had not got round
+//! to sleeping yet.
 
+use std::collections::BTreeSet;
 use std::ffi::CString;
 use std::fs;
 use std::io;
+use std::ops::RangeInclusive;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use slackline_units::{CpuId, Time};
 
-use crate::version::Version;
-use crate::way::FifoPriority;
-use crate::way::priority::Ladder;
-
+use super::{Drained, Event, EventSource, What};
+use crate::step::FifoPriority;
+use crate::step::priority::Ladder;
 use crate::sys::{
-    Record, Ring, Tell, Tid, Tracepoint, TracepointError, event_id, monotonic, online_cpus,
-    open_hits, open_holder, open_switches, own_tid, share_ring, switch_on, tracepoint,
+    Record, Ring, Tell, Tid, Tracepoint, TracepointError, get_scheduling, online_cpus, open_hits,
+    open_holder, share_ring, switch_on, tracepoint,
 };
+use crate::version::Version;
 
 /// Room for the records of one CPU, in bytes.
 ///
-/// A switch takes 24 bytes and a wake 56. A CPU that does nothing but switch between watched
-/// threads makes a switch out, a switch in and a wake every 4 us, so this holds 10 ms of that. A
-/// ring that is half full notifies its watcher, so whoever answers within 5 ms loses nothing.
-pub const RING_BYTES: usize = 1 << 18;
+/// A switch takes 88 bytes and a wake 56. A CPU that does nothing but switch between threads notes
+/// about 400,000 records a second, so this holds 30 ms of that. A ring that is half full notifies
+/// its watcher.
+pub const RING_BYTES: usize = 1 << 20;
 
-/// Something a watched thread did.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Event {
-    /// When, on `CLOCK_MONOTONIC`.
-    pub at: Time,
-    /// Which thread.
-    pub tid: Tid,
-    /// Where: the CPU it was switched in or out on or, having been woken, waits on.
-    pub cpu: CpuId,
-    /// What.
-    pub what: What,
-}
-
-/// What a watched thread did.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum What {
-    /// It began to run.
-    SwitchedIn,
-    /// It ceased to run.
-    SwitchedOut {
-        /// Whether it was made to, and still wants the CPU.
-        ready: bool,
-    },
-    /// Its sleep ended: it wants a CPU.
-    Woke,
-}
-
-/// What one drain amounted to.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Drained {
-    /// How many events were appended.
-    pub events: usize,
-    /// How many records the rings had no room for, at least: the kernel tells with the next record
-    /// that finds room, and until then a ring found full counts as one. Unless this is zero, what
-    /// any thread does is unknown until its next event.
-    pub lost: u64,
-    /// How many threads were switched in after a sleep whose end was not noted.
-    pub unnoted: u64,
-}
+/// How many ranges the kernel compares each number with, at most: it takes a page of text, and time
+/// at every switch.
+const RANGES: usize = 32;
 
 /// Why threads cannot be watched.
 #[derive(Debug, thiserror::Error)]
@@ -109,17 +81,32 @@ pub enum WatchError {
     /// The kernel does not say of a thread that left its CPU whether it still wants it.
     #[error("perf events say too little before Linux 4.17")]
     TooOld,
+    /// The number of a tracepoint cannot be had.
+    #[error(transparent)]
+    NoTracepoint(#[from] TracepointError),
+    /// A tracepoint records more than is read of it.
+    #[error("the tracepoint {name} keeps its fields where nobody looks")]
+    UnknownLayout {
+        /// Its name.
+        name: &'static str,
+    },
+    /// The kernel names threads by numbers that mean nothing in this process's pid namespace.
+    #[error("tracepoints name threads of the host, not of {namespace}")]
+    Namespace {
+        /// The pid namespace of this process, as procfs writes it.
+        namespace: String,
+    },
     /// The thread has ended.
     #[error("there is no thread {tid}")]
     NoThread {
         /// The thread asked for.
         tid: Tid,
     },
-    /// Each thread takes as many descriptors as there are CPUs, and there are no more.
-    #[error("no descriptors left to watch thread {tid} with: {source}")]
+    /// Each CPU takes four descriptors, and there are no more.
+    #[error("no descriptors left to watch {cpu} with: {source}")]
     NoDescriptors {
-        /// The thread asked for.
-        tid: Tid,
+        /// The CPU.
+        cpu: CpuId,
         /// The kernel's answer.
         source: io::Error,
     },
@@ -139,11 +126,11 @@ pub enum WatchError {
         /// The kernel's answer.
         source: io::Error,
     },
-    /// The kernel refuses this thread for another reason.
-    #[error("cannot watch thread {tid}: {source}")]
+    /// The kernel refuses this CPU for another reason.
+    #[error("cannot watch {cpu}: {source}")]
     Refused {
-        /// The thread asked for.
-        tid: Tid,
+        /// The CPU.
+        cpu: CpuId,
         /// The kernel's answer.
         source: io::Error,
     },
@@ -157,49 +144,37 @@ pub enum WatchError {
     },
 }
 
-/// Why wakes are not known, only switches.
-#[derive(Debug, thiserror::Error)]
-pub enum WakesUnknown {
-    /// The number of the tracepoint `sched_wakeup` cannot be had.
-    #[error(transparent)]
-    NoTracepoint(#[from] TracepointError),
-    /// The kernel names woken threads by numbers that mean nothing in this process's pid namespace.
-    #[error("the tracepoint sched_wakeup names threads of the host, not of {namespace}")]
-    Namespace {
-        /// The pid namespace of this process, as procfs writes it.
-        namespace: String,
-    },
-    /// The kernel lets us watch switches, but not tracepoints.
-    #[error("the tracepoint sched_wakeup is refused: {source}")]
-    Refused {
-        /// The kernel's answer.
-        source: io::Error,
-    },
-}
-
-/// A set of watched threads.
+/// Which threads the kernel notes things of, on all CPUs.
 #[derive(Debug)]
 pub struct PerfWatch {
-    wakes: Result<Tracepoint<2>, WakesUnknown>,
-    rings: Vec<CpuRing>,
-    /// In order of their tids.
-    threads: Vec<Watched>,
-    /// Whose events have which numbers, in order of the numbers.
-    owners: Vec<(u64, Tid)>,
-    /// Records taken out of the rings but not handed out yet.
-    records: Vec<Noted>,
-    taken: u64,
+    switches: Tracepoint<3>,
+    wakes: Tracepoint<3>,
+    cpus: Vec<Opened>,
+    /// The numbers of the watched threads.
+    threads: BTreeSet<i32>,
+    /// The numbers of which things are noted.
+    ranges: Vec<RangeInclusive<i32>>,
+    /// Keeps the kernel's hook into switches, as the owners of the rings keep that into wakes.
+    _hook: OwnedFd,
+}
+
+/// What is open for one CPU.
+#[derive(Debug)]
+struct Opened {
+    cpu: CpuId,
+    /// Owns the ring.
+    holder: OwnedFd,
+    /// Write into the ring while they are open.
+    events: Vec<OwnedFd>,
 }
 
 impl PerfWatch {
-    /// A watch of no threads yet, if this host allows any. That it can tell nothing of wakes is no
-    /// error: see [`PerfWatch::knows_wakes`].
+    /// A watch of no threads yet, and the source of each CPU that is online, if this host allows
+    /// it.
     ///
     /// # Errors
-    /// [`WatchError::NoPerf`], [`WatchError::TooOld`] or [`WatchError::NotPermitted`];
-    /// [`WatchError::NoCpus`],
-    /// [`WatchError::NoRing`], [`WatchError::NoDescriptors`].
-    pub fn open() -> Result<PerfWatch, WatchError> {
+    /// All but [`WatchError::NoThread`] and [`WatchError::Garbled`].
+    pub fn open() -> Result<(PerfWatch, Vec<PerfRing>), WatchError> {
         PerfWatch::with_rings_of(RING_BYTES)
     }
 
@@ -208,346 +183,320 @@ impl PerfWatch {
     ///
     /// # Errors
     /// As for [`PerfWatch::open`].
-    pub fn with_rings_of(bytes: usize) -> Result<PerfWatch, WatchError> {
+    pub fn with_rings_of(bytes: usize) -> Result<(PerfWatch, Vec<PerfRing>), WatchError> {
         if Version::of_host().is_ok_and(|version| version < Version::TELLS_READINESS) {
             return Err(WatchError::TooOld);
         }
-        let cpus = online_cpus().map_err(|source| WatchError::NoCpus { source })?;
-        let first = cpus.first().ok_or_else(|| {
+        let online = online_cpus().map_err(|source| WatchError::NoCpus { source })?;
+        let first = online.first().ok_or_else(|| {
             let source = io::ErrorKind::InvalidData.into();
             WatchError::NoCpus { source }
         })?;
-        // Asked first without the tracepoint, to know whom to blame.
-        open_holder(first, None).map_err(|source| refused(own_tid(), source))?;
-        let wakes = find_wakes(first);
-        let ring =
-            |cpu| {
-                let holder = open_holder(cpu, wakes.as_ref().ok().map(|wakes| wakes.id))
-                    .map_err(|source| refused(own_tid(), source))?;
-                let ring = Ring::map(holder.as_fd(), bytes)
-                    .map_err(|source| WatchError::NoRing { cpu, bytes, source })?;
-                Ok(CpuRing { cpu, holder, ring, wakes: Vec::new() })
-            };
-        let rings = cpus.iter().map(ring).collect::<Result<_, WatchError>>()?;
-        let (threads, owners, records) = (Vec::new(), Vec::new(), Vec::new());
-        Ok(PerfWatch { wakes, rings, threads, owners, records, taken: 0 })
+        // Asked first without a tracepoint, to know whom to blame.
+        open_holder(first, None).map_err(|source| refused(first, source))?;
+        check_namespace()?;
+        let (switches, wakes) = find_tracepoints()?;
+        let hook = open_holder(first, Some(switches.id)).map_err(|why| refused(first, why))?;
+        let (mut cpus, mut rings) = (Vec::new(), Vec::new());
+        for cpu in online.iter() {
+            let holder = open_holder(cpu, Some(wakes.id)).map_err(|why| refused(cpu, why))?;
+            let ring = Ring::map(holder.as_fd(), bytes).map_err(|source| WatchError::NoRing {
+                cpu,
+                bytes,
+                source,
+            })?;
+            let places = (switches, wakes);
+            rings.push(PerfRing { cpu, ring, places });
+            cpus.push(Opened { cpu, holder, events: Vec::new() });
+        }
+        let (threads, ranges) = (BTreeSet::new(), Vec::new());
+        Ok((PerfWatch { switches, wakes, cpus, threads, ranges, _hook: hook }, rings))
     }
 
-    /// Whether there will be [`What::Woke`] events and notifications.
-    #[must_use]
-    pub const fn knows_wakes(&self) -> bool {
-        self.wakes.is_ok()
-    }
-
-    /// Why there will be none, if so.
-    #[must_use]
-    pub fn why_no_wakes(&self) -> Option<&WakesUnknown> {
-        self.wakes.as_ref().err()
-    }
-
-    /// Watches a thread from now on. One that is watched already stays so. The first thread may
-    /// take tens of milliseconds, while the kernel puts its hooks in.
+    /// What this thread does is noted from now on, on whatever CPU. The first one may take tens of
+    /// milliseconds, while the kernel puts its hooks in.
     ///
     /// # Errors
-    /// When the thread has ended, or the kernel has no descriptor or permission for it.
+    /// When the thread has ended, or the kernel has no descriptors.
     pub fn add(&mut self, tid: Tid) -> Result<(), WatchError> {
-        self.watch(tid, false)
+        if get_scheduling(tid).is_err_and(|error| error.raw_os_error() == Some(libc::ESRCH)) {
+            return Err(WatchError::NoThread { tid });
+        }
+        self.add_all(&[tid])
     }
 
-    /// As [`PerfWatch::add`], for a thread that its watcher stops and lets go: that it wakes while
-    /// it is raised is noted, but nobody is notified.
+    /// As [`PerfWatch::add`], of many that are there: the kernel is told once, which may take it as
+    /// long as for one.
     ///
     /// # Errors
-    /// As for [`PerfWatch::add`].
-    pub fn add_stopped(&mut self, tid: Tid) -> Result<(), WatchError> {
-        self.watch(tid, true)
-    }
-
-    fn watch(&mut self, tid: Tid, stops: bool) -> Result<(), WatchError> {
-        let Err(place) = self.place(tid) else { return Ok(()) };
-        let mut events = Vec::with_capacity(self.rings.len());
-        let mut ids = Vec::with_capacity(self.rings.len());
-        for CpuRing { cpu, holder, .. } in &self.rings {
-            let event = open_switches(tid, *cpu).and_then(|event| {
-                ids.push((event_id(event.as_fd())?, tid));
-                share_ring(event.as_fd(), holder.as_fd())?;
-                Ok(event)
-            });
-            events.push(event.map_err(|source| refused(tid, source))?);
+    /// When the kernel has no descriptors.
+    pub fn add_all(&mut self, tids: &[Tid]) -> Result<(), WatchError> {
+        self.threads.extend(tids.iter().map(|tid| tid.raw()));
+        let is_told = |tid: &Tid| self.ranges.iter().any(|range| range.contains(&tid.raw()));
+        if !tids.iter().all(is_told) {
+            let ranges = ranges(&self.threads);
+            self.note(&ranges)?;
+            self.ranges = ranges;
         }
-        self.threads.insert(place, Watched { tid, stops, state: State::Unknown, _events: events });
-        if let Err(source) = self.watch_wakes() {
-            self.threads.remove(place);
-            return Err(refused(tid, source));
-        }
-        self.owners.extend(ids);
-        self.owners.sort_unstable_by_key(|&(id, _)| id);
         Ok(())
     }
 
-    /// Watches a thread no more; events not drained yet are dropped. One not watched is ignored.
+    /// What this thread does is of no more interest: the kernel is told when it is next told of
+    /// another one.
     pub fn remove(&mut self, tid: Tid) {
-        if let Ok(place) = self.place(tid) {
-            self.threads.remove(place);
-            self.owners.retain(|&(_, owner)| owner != tid);
-            self.records.retain(|noted| noted.tid != tid);
-            // Where this fails the old filter stays, which lets too much through but no less.
-            let _ = self.watch_wakes();
-        }
-    }
-
-    /// The threads watched, in order.
-    pub fn threads(&self) -> impl Iterator<Item = Tid> {
-        self.threads.iter().map(|thread| thread.tid)
+        self.threads.remove(&tid.raw());
     }
 
     /// A descriptor a CPU, the same ones for as long as this watch lives, that polls readable once
-    /// for a wake (or several) of any watched thread carried out there, and when the ring is half
-    /// full. Polling takes the news away; without a poll it stays, so that a drain in between
-    /// leaves one readiness behind that means nothing.
+    /// for a wake (or several) carried out there, and when the ring is half full. Polling takes the
+    /// news away; without a poll it stays, so that a drain in between leaves one readiness behind
+    /// that means nothing.
     pub fn wake_fds(&self) -> impl Iterator<Item = (CpuId, BorrowedFd<'_>)> {
-        self.rings.iter().map(|ring| (ring.cpu, ring.holder.as_fd()))
+        self.cpus.iter().map(|opened| (opened.cpu, opened.holder.as_fd()))
     }
 
-    /// Appends the events since the last drain, sorted by time and tid; those of one thread that
-    /// bear the same time in the order in which they happened.
+    /// Has the kernel note what threads with these numbers do.
     ///
-    /// Events that happen during the call are left for the next one. Of different threads an event
-    /// may come with the next drain that is older than the last of this one, by as long as a CPU
-    /// takes to note it.
-    ///
-    /// # Errors
-    /// [`WatchError::Garbled`]; what could be read of all CPUs is appended all the same.
-    pub fn drain(&mut self, into: &mut Vec<Event>) -> Result<Drained, WatchError> {
-        // A thread may sleep on a CPU whose ring was just read and be woken on one whose ring is
-        // about to be. What is later than this was perhaps preceded by something not seen yet;
-        // what is earlier was not, because the kernel notes a sleep before it allows the wake.
-        let until = monotonic();
-        let mut result = Ok(());
-        let (mut lost, mut unnoted) = (0, 0);
-        for index in 0..self.rings.len() {
-            match self.take(index) {
-                Ok(more) => lost += more,
-                Err(source) => {
-                    result = Err(WatchError::Garbled { cpu: self.rings[index].cpu, source });
-                }
+    /// A filter cannot be changed, so there are new events before the old ones go. What both note
+    /// does no harm: nobody is switched in twice.
+    fn note(&mut self, ranges: &[RangeInclusive<i32>]) -> Result<(), WatchError> {
+        // The kernel's own number for a priority of FIFO is 99 less that.
+        let [most, least] = [FifoPriority::CHOSEN, Ladder::LEAST].map(|it| 99 - it.number());
+        let [prev, next, pid] = ["prev_pid", "next_pid", "pid"].map(|name| within(name, ranges));
+        let wanted = [
+            (self.switches.id, format!("{prev}||{next}"), Tell::Nobody),
+            (self.wakes.id, format!("({pid})&&prio>{least}"), Tell::Watcher),
+            (self.wakes.id, format!("({pid})&&prio>={most}&&prio<={least}"), Tell::Nobody),
+        ];
+        let wanted =
+            wanted.map(|(id, text, tell)| (id, CString::new(text).unwrap_or_default(), tell));
+        let mut opened = Vec::with_capacity(self.cpus.len());
+        for Opened { cpu, holder, .. } in &self.cpus {
+            let mut events = Vec::with_capacity(wanted.len());
+            for (tracepoint, filter, tell) in &wanted {
+                let event = open_hits(*tracepoint, *cpu, filter, *tell).and_then(|event| {
+                    share_ring(event.as_fd(), holder.as_fd())?;
+                    switch_on(event.as_fd())?;
+                    Ok(event)
+                });
+                events.push(event.map_err(|source| refused(*cpu, source))?);
             }
+            opened.push(events);
         }
-        if lost > 0 || result.is_err() {
-            self.threads.iter_mut().for_each(|thread| thread.state = State::Unknown);
-        }
-        self.records.sort_unstable_by_key(|noted| (noted.at, noted.tid, noted.place));
-        let before = into.len();
-        let ripe = self.records.partition_point(|noted| noted.at < until);
-        let PerfWatch { records, threads, .. } = self;
-        for noted in records.drain(..ripe) {
-            let Ok(place) = threads.binary_search_by_key(&noted.tid, |thread| thread.tid) else {
-                continue;
-            };
-            let state = &mut threads[place].state;
-            unnoted += u64::from(*state == State::Asleep && noted.what == What::SwitchedIn);
-            into.extend(state.follow(noted));
-        }
-        result.map(|()| Drained { events: into.len() - before, lost, unnoted })
-    }
-
-    /// Takes all records out of one CPU's ring; the answer is how many were lost.
-    fn take(&mut self, index: usize) -> io::Result<u64> {
-        let PerfWatch { wakes, rings, owners, records, taken, .. } = self;
-        let offsets = wakes.as_ref().map_or([0; 2], |wakes| wakes.offsets);
-        let CpuRing { cpu, ring, .. } = &mut rings[index];
-        let (mut lost, mut result) = (0, io::Result::Ok(()));
-        let used = ring.take(|record| {
-            *taken += 1;
-            let (at, place) = (Time::from_ns(record.words[0]), *taken);
-            let mut note = |tid, cpu, what| records.push(Noted { at, tid, place, cpu, what });
-            match record.kind {
-                RECORD_SAMPLE => match woken(&record, offsets) {
-                    Some((tid, cpu)) => note(tid, cpu, What::Woke),
-                    None => result = Err(io::ErrorKind::InvalidData.into()),
-                },
-                RECORD_SWITCH => {
-                    // Threads no longer watched may have left records behind.
-                    let id = record.words[1];
-                    if let Ok(owner) = owners.binary_search_by_key(&id, |&(id, _)| id) {
-                        note(owners[owner].1, *cpu, switch(record.flags));
-                    }
-                }
-                // { id, lost }
-                RECORD_LOST => lost += record.words[1],
-                _ => {}
-            }
-        })?;
-        result?;
-        if lost == 0 && ring.size() - used < LARGEST {
-            lost = 1;
-        }
-        Ok(lost)
-    }
-
-    /// Has the kernel note the wakes of exactly the threads there are.
-    ///
-    /// A filter cannot be changed, so there are new events before the old ones go. Wakes noted by
-    /// both do no harm: the second one wakes nobody.
-    fn watch_wakes(&mut self) -> io::Result<()> {
-        let Ok(wakes) = &self.wakes else { return Ok(()) };
-        let mut events: Vec<Vec<OwnedFd>> = self.rings.iter().map(|_| Vec::new()).collect();
-        for (filter, tell) in filters(&self.threads) {
-            for (CpuRing { cpu, holder, .. }, events) in self.rings.iter().zip(&mut events) {
-                let event = open_hits(wakes.id, *cpu, &filter, tell)?;
-                share_ring(event.as_fd(), holder.as_fd())?;
-                switch_on(event.as_fd())?;
-                events.push(event);
-            }
-        }
-        for (ring, events) in self.rings.iter_mut().zip(events) {
-            ring.wakes = events;
+        for (cpu, events) in self.cpus.iter_mut().zip(opened) {
+            cpu.events = events;
         }
         Ok(())
     }
+}
 
-    fn place(&self, tid: Tid) -> Result<usize, usize> {
-        self.threads.binary_search_by_key(&tid, |thread| thread.tid)
+/// The records of one CPU.
+#[derive(Debug)]
+pub struct PerfRing {
+    cpu: CpuId,
+    ring: Ring,
+    /// Of switches and of wakes.
+    places: (Tracepoint<3>, Tracepoint<3>),
+}
+
+impl PerfRing {
+    /// Which CPU.
+    #[must_use]
+    pub const fn cpu(&self) -> CpuId {
+        self.cpu
+    }
+}
+
+impl EventSource for PerfRing {
+    fn drain(&mut self, each: &mut dyn FnMut(Event)) -> Result<Drained, WatchError> {
+        let PerfRing { cpu, ring, places: (switches, wakes) } = self;
+        let cpu = *cpu;
+        let (mut lost, mut result) = (0, io::Result::Ok(()));
+        let used = ring.take(|record| match record.kind {
+            RECORD_SAMPLE => {
+                let at = Time::from_ns(record.words[0]);
+                let told = match kind(&record) {
+                    Some(kind) if kind == switches.id => {
+                        switched(&record, at, cpu, switches.offsets, each)
+                    }
+                    Some(kind) if kind == wakes.id => {
+                        woken(&record, at, wakes.offsets).map(&mut *each)
+                    }
+                    _ => None,
+                };
+                if told.is_none() {
+                    result = Err(io::ErrorKind::InvalidData.into());
+                }
+            }
+            // { id, lost }
+            RECORD_LOST => lost += record.words[1],
+            _ => {}
+        });
+        let used = used.and_then(|used| result.map(|()| used));
+        let used = used.map_err(|source| WatchError::Garbled { cpu, source })?;
+        if lost == 0 && ring.size() - used < LARGEST {
+            lost = 1;
+        }
+        Ok(Drained { lost })
     }
 }
 
 const RECORD_LOST: u32 = 2;
 const RECORD_SAMPLE: u32 = 9;
-const RECORD_SWITCH: u32 = 14;
-const SWITCH_OUT: u16 = 1 << 13;
-const SWITCH_OUT_READY: u16 = 1 << 14;
 
-/// The largest record there is here, a wake, together with news of lost ones. A ring with less room
-/// than that may have turned one away.
-const LARGEST: usize = 56 + 40;
+/// The largest record there is here, a switch, together with news of lost ones. A ring with less
+/// room than that may have turned one away.
+const LARGEST: usize = 88 + 40;
 
-#[derive(Debug)]
-struct CpuRing {
-    cpu: CpuId,
-    /// Owns the ring.
-    holder: OwnedFd,
-    ring: Ring,
-    /// Notes wakes into the ring, while there are threads to note them of.
-    wakes: Vec<OwnedFd>,
+/// The states in which a thread that left its CPU wants none; what is above says that it was
+/// preempted.
+const NOT_READY: u32 = 0xff;
+
+/// The half word at this offset in what the tracepoint records: the time and the size come before.
+fn field(record: &Record, offset: usize) -> Option<u32> {
+    record.half(8 + 4 + offset)
 }
 
-#[derive(Debug)]
-struct Watched {
-    tid: Tid,
-    /// Whether whoever watches it stops it and lets it go.
-    stops: bool,
-    state: State,
-    /// One a CPU; they note things for as long as they are open.
-    _events: Vec<OwnedFd>,
+/// The number of the tracepoint: the first two bytes of what it records.
+fn kind(record: &Record) -> Option<u64> {
+    let [a, b, ..] = field(record, 0)?.to_ne_bytes();
+    Some(u64::from(u16::from_ne_bytes([a, b])))
 }
 
-/// What a thread was last seen doing.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum State {
-    Unknown,
-    /// Running, or waiting for a CPU.
-    Ready,
-    Asleep,
+/// The thread with the number at this offset; none is the idle one.
+fn thread(record: &Record, offset: usize) -> Option<Option<Tid>> {
+    Some(i32::try_from(field(record, offset)?).ok().and_then(Tid::new))
 }
 
-/// A record that concerns a watched thread.
-#[derive(Clone, Copy, Debug)]
-struct Noted {
+/// One leaves the CPU, and another one comes; none if the record is no switch.
+fn switched(
+    record: &Record,
     at: Time,
-    tid: Tid,
-    /// Counts records, so that an unstable sort, which needs no memory, keeps the order of those of
-    /// one ring that bear the same time.
-    place: u64,
     cpu: CpuId,
-    what: What,
-}
-
-impl State {
-    /// What a record means for a thread in this state, which it changes.
-    fn follow(&mut self, noted: Noted) -> Option<Event> {
-        let before = *self;
-        *self = match noted.what {
-            What::SwitchedOut { ready: false } => State::Asleep,
-            What::SwitchedIn | What::SwitchedOut { ready: true } | What::Woke => State::Ready,
-        };
-        let Noted { at, tid, cpu, what, .. } = noted;
-        let awake_already = what == What::Woke && before == State::Ready;
-        (!awake_already).then_some(Event { at, tid, cpu, what })
+    [previous, state, next]: [usize; 3],
+    each: &mut dyn FnMut(Event),
+) -> Option<()> {
+    let (previous, next) = (thread(record, previous)?, thread(record, next)?);
+    // A long, of which only the low bits are in use.
+    let low = if cfg!(target_endian = "little") { state } else { state + size_of::<usize>() - 4 };
+    let ready = field(record, low)? & NOT_READY == 0;
+    let leaves = previous.map(|tid| (tid, What::SwitchedOut { ready }));
+    let comes = next.map(|tid| (tid, What::SwitchedIn));
+    for (tid, what) in leaves.into_iter().chain(comes) {
+        each(Event { at, tid, cpu, what });
     }
+    Some(())
 }
 
-/// The tracepoint of wakes with where it keeps the thread and its CPU, if it is of use here.
-fn find_wakes(cpu: CpuId) -> Result<Tracepoint<2>, WakesUnknown> {
+/// Which thread a wake is of, and on which CPU it waits; none if the record is no wake.
+fn woken(record: &Record, at: Time, [tid, cpu, _]: [usize; 3]) -> Option<Event> {
+    let tid = thread(record, tid)??;
+    let cpu = usize::from(u8::try_from(field(record, cpu)?).ok()?);
+    Some(Event { at, tid, cpu: CpuId::new(cpu), what: What::Woke })
+}
+
+/// The condition, in the kernel's language, that a field is in one of these ranges.
+fn within(field: &str, ranges: &[RangeInclusive<i32>]) -> String {
+    let one = |range: &RangeInclusive<i32>| {
+        let (first, last) = (range.start(), range.end());
+        if first == last {
+            format!("{field}=={first}")
+        } else {
+            format!("({field}>={first}&&{field}<={last})")
+        }
+    };
+    ranges.iter().map(one).collect::<Vec<_>>().join("||")
+}
+
+/// Ranges that hold all these numbers, and as few others as so few ranges can. Where there are many
+/// threads the last one is stretched beyond them, so that not each that comes next needs new ones.
+fn ranges(threads: &BTreeSet<i32>) -> Vec<RangeInclusive<i32>> {
+    let numbers: Vec<i32> = threads.iter().copied().collect();
+    let mut gaps: Vec<usize> = (1..numbers.len()).collect();
+    gaps.sort_by_key(|&at| std::cmp::Reverse(numbers[at] - numbers[at - 1]));
+    gaps.truncate(RANGES - 1);
+    gaps.sort_unstable();
+    let starts = std::iter::once(0).chain(gaps.iter().copied());
+    let ends = gaps.iter().copied().chain(std::iter::once(numbers.len()));
+    let stretch = i32::try_from(numbers.len() / 8).unwrap_or(i32::MAX);
+    let ranges = starts.zip(ends).filter(|(start, end)| start < end).map(|(start, end)| {
+        let last = numbers[end - 1];
+        let is_last = end == numbers.len();
+        numbers[start]..=if is_last { last.saturating_add(stretch) } else { last }
+    });
+    ranges.collect()
+}
+
+/// Tracepoints name threads by the numbers they have on the host.
+fn check_namespace() -> Result<(), WatchError> {
     // The number the kernel gives to the pid namespace it starts with.
     const OF_THE_HOST: &str = "pid:[4026531836]";
-    let refused = |source| WakesUnknown::Refused { source };
-    let namespace = fs::read_link("/proc/self/ns/pid").map_err(refused)?;
-    if namespace.as_os_str() != OF_THE_HOST {
-        return Err(WakesUnknown::Namespace { namespace: namespace.display().to_string() });
+    let namespace = fs::read_link("/proc/self/ns/pid").unwrap_or_default();
+    if namespace.as_os_str() == OF_THE_HOST {
+        return Ok(());
     }
-    let found = tracepoint("sched/sched_wakeup", ["pid", "target_cpu"])?;
-    open_hits(found.id, cpu, c"pid==0", Tell::Nobody).map_err(refused)?;
-    Ok(found)
+    Err(WatchError::Namespace { namespace: namespace.display().to_string() })
 }
 
-/// Which thread a wake is of, and on which CPU it waits.
-fn woken(record: &Record, [tid, cpu]: [usize; 2]) -> Option<(Tid, CpuId)> {
-    // The time and the size come before what the tracepoint records.
-    let field = |offset: usize| record.half(8 + 4 + offset);
-    let tid = Tid::new(i32::try_from(field(tid)?).ok()?)?;
-    let cpu = usize::from(u8::try_from(field(cpu)?).ok()?);
-    Some((tid, CpuId::new(cpu)))
-}
-
-fn switch(flags: u16) -> What {
-    if flags & SWITCH_OUT == 0 {
-        What::SwitchedIn
-    } else {
-        What::SwitchedOut { ready: flags & SWITCH_OUT_READY != 0 }
+/// The tracepoints of switches and wakes, with where they keep what is read of them.
+fn find_tracepoints() -> Result<(Tracepoint<3>, Tracepoint<3>), WatchError> {
+    let switches = tracepoint("sched/sched_switch", ["prev_pid", "prev_state", "next_pid"])?;
+    let wakes = tracepoint("sched/sched_wakeup", ["pid", "target_cpu", "prio"])?;
+    for (name, found) in [("sched_switch", switches), ("sched_wakeup", wakes)] {
+        if found.offsets.iter().any(|offset| 8 + 4 + offset + 8 > Record::KEPT) {
+            return Err(WatchError::UnknownLayout { name });
+        }
     }
-}
-
-/// Which wakes to note, and whom to tell of them: those of these threads.
-///
-/// The kernel takes a page of text. Threads that do not fit on one are described by their lowest
-/// and highest number: then others are noted too, notify, and are thrown away afterwards.
-fn filters(threads: &[Watched]) -> Vec<(CString, Tell)> {
-    const LONGEST: usize = 4000;
-    let (Some(first), Some(last)) = (threads.first(), threads.last()) else { return Vec::new() };
-    let those = |stops: bool| {
-        let those = threads.iter().filter(|thread| thread.stops == stops);
-        those.map(|thread| format!("pid=={}", thread.tid)).collect::<Vec<_>>().join("||")
-    };
-    // The kernel's own number for a priority of FIFO is 99 less that.
-    let [most, least] = [FifoPriority::CHOSEN, Ladder::LEAST].map(|it| 99 - it.number());
-    let (raised, ordinary) =
-        (format!("prio>={most}&&prio<={least}"), format!("prio<{most}||prio>{least}"));
-    let texts = match (those(false), those(true)) {
-        (all, stops) if all.len() + stops.len() > LONGEST => {
-            vec![(format!("pid>={}&&pid<={}", first.tid, last.tid), Tell::Watcher)]
-        }
-        (all, stops) if stops.is_empty() => vec![(all, Tell::Watcher)],
-        (all, stops) => {
-            let stops_ordinary = format!("({stops})&&({ordinary})");
-            let loud =
-                if all.is_empty() { stops_ordinary } else { format!("{all}||({stops_ordinary})") };
-            vec![(loud, Tell::Watcher), (format!("({stops})&&({raised})"), Tell::Nobody)]
-        }
-    };
-    texts.into_iter().filter_map(|(text, tell)| Some((CString::new(text).ok()?, tell))).collect()
+    Ok((switches, wakes))
 }
 
 /// The kernel's refusal of an event, by what can be done about it.
-fn refused(tid: Tid, source: io::Error) -> WatchError {
+fn refused(cpu: CpuId, source: io::Error) -> WatchError {
     match source.raw_os_error() {
-        Some(libc::ESRCH) => WatchError::NoThread { tid },
         Some(libc::ENOSYS | libc::ENOENT | libc::EOPNOTSUPP) => WatchError::NoPerf { source },
         Some(libc::EACCES | libc::EPERM) => {
             let paranoid = fs::read_to_string("/proc/sys/kernel/perf_event_paranoid");
             let paranoid = paranoid.unwrap_or_else(|_| "unknown".to_owned());
             WatchError::NotPermitted { paranoid, source }
         }
-        Some(libc::EMFILE | libc::ENFILE) => WatchError::NoDescriptors { tid, source },
-        _ => WatchError::Refused { tid, source },
+        Some(libc::EMFILE | libc::ENFILE) => WatchError::NoDescriptors { cpu, source },
+        _ => WatchError::Refused { cpu, source },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ranges_of(numbers: impl IntoIterator<Item = i32>) -> Vec<RangeInclusive<i32>> {
+        ranges(&numbers.into_iter().collect())
+    }
+
+    #[test]
+    fn few_threads_are_told_apart_from_all_others() {
+        assert_eq!(ranges_of([]), []);
+        assert_eq!(ranges_of([7, 5, 900]), [5..=5, 7..=7, 900..=900]);
+    }
+
+    #[test]
+    fn many_threads_take_no_more_ranges_and_the_widest_gaps_are_left_out() {
+        // Two thousand in pairs, with one gap among them that is wider than all others.
+        let numbers = (0..1000).flat_map(|pair| [pair * 10, pair * 10 + 1]);
+        let numbers: Vec<i32> = numbers.map(|at| at + if at > 5000 { 1000 } else { 1 }).collect();
+        let ranges = ranges_of(numbers.iter().copied());
+        assert_eq!(ranges.len(), RANGES);
+        let holds = |number| ranges.iter().any(|range| range.contains(&number));
+        assert!(numbers.iter().all(|&number| holds(number)));
+        assert!(!(5003..=6000).any(holds), "{ranges:?}");
+        let last = numbers.last().copied().unwrap();
+        assert!(holds(last + 250) && !holds(last + 251));
+    }
+
+    #[test]
+    fn the_condition_fits_on_the_page_that_the_kernel_takes() {
+        let most = ranges_of((0..10_000).map(|at| 4_000_000 + at * 10));
+        let both = within("prev_pid", &most).len() + within("next_pid", &most).len();
+        assert!(both < 4000, "{both}");
+        assert_eq!(within("pid", &[5..=5, 7..=9]), "pid==5||(pid>=7&&pid<=9)");
     }
 }

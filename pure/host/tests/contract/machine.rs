@@ -488,7 +488,7 @@ impl<'a> ScriptMachine<'a> {
         if self.looks_ahead {
             let mut in_line = Vec::new();
             (0..self.body.cpus.len())
-                .for_each(|cpu| self.host.in_line(CpuId::new(cpu), &mut in_line));
+                .for_each(|cpu| self.host.in_line(CpuId::new(cpu), usize::MAX, &mut in_line));
         }
         let mut books = self.body.books.open();
         books.rings = None;

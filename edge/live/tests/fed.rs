@@ -1,0 +1,237 @@
+//! What the live machine makes of events that are fed from memory: no kernel, no time, no threads.
+
+use slackline_host::policy::{Given, Spec, Values, find};
+use slackline_live::fed::{FedHost, Told};
+use slackline_live::watch::What;
+use slackline_trace::Record;
+use slackline_units::{CpuId, DomId, Span, Time, VcpuId};
+
+const ASLEEP: What = What::SwitchedOut { ready: false };
+const PREEMPTED: What = What::SwitchedOut { ready: true };
+
+fn edf() -> &'static Spec {
+    find("edf").unwrap()
+}
+
+fn host(cpus: usize) -> FedHost {
+    let values = Values::defaults(edf().policy_fields).unwrap();
+    FedHost::new(edf(), &values, cpus).unwrap()
+}
+
+fn share(slice: &str, period: &str) -> Values {
+    let given = [
+        ("slice", Given::Text(slice)),
+        ("period", Given::Text(period)),
+        ("exact", Given::Flag(true)),
+    ];
+    Values::read(edf().share_fields, given.into_iter()).unwrap()
+}
+
+fn vcpu(slot: u32) -> VcpuId {
+    VcpuId::new(slot, DomId::new(slot), 0)
+}
+
+fn ms(ms: u64) -> Time {
+    Time::START + Span::from_ms(ms)
+}
+
+fn us(us: u64) -> Time {
+    Time::START + Span::from_us(us)
+}
+
+const CPUS: [CpuId; 2] = [CpuId::new(0), CpuId::new(1)];
+
+/// What the kernel was told of each, last.
+fn last_told(host: &FedHost, of: VcpuId) -> Option<Told> {
+    host.told().into_iter().rfind(|&(told, _)| told == of).map(|(_, told)| told)
+}
+
+fn ran(records: &[Record], of: VcpuId) -> Span {
+    let ran = records.iter().map(|record| match *record {
+        Record::Ran { vcpu, used, .. } if vcpu == of => used,
+        _ => Span::ZERO,
+    });
+    ran.sum()
+}
+
+/// Two on a CPU each; the second one has been chosen on CPU 1, and sleeps.
+fn pair() -> FedHost {
+    let mut host = host(2);
+    for slot in 0..2 {
+        host.join(vcpu(slot), &share("6ms", "10ms"), true).unwrap();
+    }
+    host.note(CPUS[0], us(1), vcpu(0), What::Woke);
+    host.note(CPUS[1], us(1), vcpu(1), What::Woke);
+    host.at(us(2));
+    for cpu in CPUS {
+        host.look(cpu).unwrap();
+    }
+    assert_eq!(last_told(&host, vcpu(1)), Some(Told::InLine));
+    host.note(CPUS[1], us(10), vcpu(1), What::SwitchedIn);
+    host.note(CPUS[1], us(20), vcpu(1), ASLEEP);
+    host.count(vcpu(1), Span::from_us(10));
+    host.at(us(30));
+    host.look(CPUS[1]).unwrap();
+    assert_eq!(last_told(&host, vcpu(1)), Some(Told::Original));
+    host
+}
+
+#[test]
+fn what_is_counted_is_charged_to_the_stretch_in_which_it_was_used() {
+    let host = pair();
+    let records = host.records();
+    let stretch = records.iter().find_map(|record| match *record {
+        Record::Ran { vcpu: of, cpu, from, to, used, .. } if of == vcpu(1) => {
+            Some((cpu, from, to, used))
+        }
+        _ => None,
+    });
+    assert_eq!(stretch, Some((CPUS[1], us(10), us(20), Span::from_us(10))));
+}
+
+#[test]
+fn a_wake_that_another_cpu_carries_out_is_heard_by_the_cpu_where_it_matters() {
+    let host = pair();
+    host.note(CPUS[0], us(40), vcpu(1), What::Woke);
+    host.at(us(50));
+    host.look(CPUS[0]).unwrap();
+    assert_eq!(last_told(&host, vcpu(1)), None, "CPU 0 has no say in who runs on CPU 1");
+    host.look(CPUS[1]).unwrap();
+    assert_eq!(last_told(&host, vcpu(1)), Some(Told::InLine));
+    let woke = host.records().into_iter().rfind(|it| matches!(it, Record::Woke { .. }));
+    assert_eq!(woke, Some(Record::Woke { at: us(40), vcpu: vcpu(1) }));
+}
+
+#[test]
+fn a_wake_that_is_read_before_the_sleep_it_ended_leaves_nobody_asleep() {
+    let host = pair();
+    host.note(CPUS[1], us(40), vcpu(1), What::Woke);
+    host.note(CPUS[1], us(41), vcpu(1), What::SwitchedIn);
+    host.at(us(42));
+    host.look(CPUS[1]).unwrap();
+    let _ = (host.records(), host.told());
+    // It sleeps on CPU 1, and CPU 0 wakes it and is read first.
+    host.note(CPUS[1], us(50), vcpu(1), ASLEEP);
+    host.note(CPUS[0], us(60), vcpu(1), What::Woke);
+    host.count(vcpu(1), Span::from_us(9));
+    host.at(us(70));
+    host.look(CPUS[0]).unwrap();
+    host.look(CPUS[1]).unwrap();
+    let records = host.records();
+    assert_eq!(ran(&records, vcpu(1)), Span::from_us(9), "{records:?}");
+    assert!(records.contains(&Record::Blocked { at: us(50), vcpu: vcpu(1) }), "{records:?}");
+    assert!(records.contains(&Record::Woke { at: us(60), vcpu: vcpu(1) }), "{records:?}");
+    assert_eq!(last_told(&host, vcpu(1)), Some(Told::InLine));
+}
+
+#[test]
+fn a_sleep_that_is_read_after_a_later_wake_is_over() {
+    let host = pair();
+    // One that has no home yet is followed by whatever CPU sees it.
+    let mut host = host;
+    host.join(vcpu(2), &share("1ms", "10ms"), true).unwrap();
+    host.note(CPUS[0], us(60), vcpu(2), What::Woke);
+    host.at(us(70));
+    host.look(CPUS[0]).unwrap();
+    host.note(CPUS[1], us(50), vcpu(2), ASLEEP);
+    host.look(CPUS[1]).unwrap();
+    let records = host.records();
+    let told = |wanted: &dyn Fn(&Record) -> bool| records.iter().filter(|it| wanted(it)).count();
+    let of = vcpu(2);
+    assert_eq!(told(&|it| matches!(it, Record::Woke { vcpu, .. } if *vcpu == of)), 1);
+    assert_eq!(told(&|it| matches!(it, Record::Blocked { vcpu, .. } if *vcpu == of)), 0);
+}
+
+#[test]
+fn a_stretch_with_a_gap_in_it_is_not_charged_twice() {
+    let host = pair();
+    host.note(CPUS[1], ms(1), vcpu(1), What::Woke);
+    host.note(CPUS[1], ms(1), vcpu(1), What::SwitchedIn);
+    host.at(us(1001));
+    host.look(CPUS[1]).unwrap();
+    // It leaves and comes back, and nobody is told.
+    host.note(CPUS[1], us(1500), vcpu(1), ASLEEP);
+    host.note(CPUS[1], us(2500), vcpu(1), What::SwitchedIn);
+    host.lose(CPUS[1]);
+    host.count(vcpu(1), Span::from_us(500));
+    host.at(us(2600));
+    host.look(CPUS[1]).unwrap();
+    host.note(CPUS[1], us(3000), vcpu(1), ASLEEP);
+    host.note(CPUS[1], us(3100), vcpu(1), What::Woke);
+    host.note(CPUS[1], us(3100), vcpu(1), What::SwitchedIn);
+    host.note(CPUS[1], us(3400), vcpu(1), ASLEEP);
+    host.count(vcpu(1), Span::from_us(800));
+    host.at(us(3500));
+    host.look(CPUS[1]).unwrap();
+    let records = host.records();
+    // What was counted is at most what the known stretches since hold, and never more than it was.
+    let ran = ran(&records, vcpu(1));
+    assert!(ran >= Span::from_us(310) && ran <= Span::from_us(1310), "{ran}: {records:?}");
+}
+
+#[test]
+fn what_strangers_do_is_nobodys() {
+    let host = pair();
+    let _ = host.records();
+    host.note_stranger(CPUS[1], us(40), 12_345, What::Woke);
+    host.note_stranger(CPUS[1], us(41), 12_345, What::SwitchedIn);
+    host.note_stranger(CPUS[1], us(90), 12_345, PREEMPTED);
+    let before = host.orders();
+    host.at(us(100));
+    host.look(CPUS[1]).unwrap();
+    assert_eq!(host.records(), []);
+    assert_eq!(host.orders(), before);
+}
+
+#[test]
+fn who_is_refused_is_passed_over_and_tried_again() {
+    let mut host = host(1);
+    for slot in 0..2 {
+        host.join(vcpu(slot), &share("2ms", "10ms"), true).unwrap();
+    }
+    host.refuse(vcpu(0), true);
+    for slot in 0..2 {
+        host.note(CPUS[0], us(1), vcpu(slot), What::Woke);
+    }
+    host.at(us(2));
+    host.look(CPUS[0]).unwrap();
+    let records = host.records();
+    let refused = Record::Refused { at: us(2), vcpu: vcpu(0), cpu: CPUS[0] };
+    assert!(records.contains(&refused), "{records:?}");
+    let told = host.told();
+    assert_eq!(told.last(), Some(&(vcpu(1), Told::InLine)), "{told:?}");
+    host.refuse(vcpu(0), false);
+    host.at(ms(50));
+    host.look(CPUS[0]).unwrap();
+    assert!(!host.told().contains(&(vcpu(0), Told::InLine)), "too early");
+    host.at(ms(101));
+    host.look(CPUS[0]).unwrap();
+    assert!(host.told().contains(&(vcpu(0), Told::InLine)));
+}
+
+#[test]
+fn a_switch_tells_the_kernel_of_no_more_among_a_thousand_than_among_ten() {
+    let told = [10, 1000].map(|count: u32| {
+        let mut host = host(1);
+        for slot in 0..count {
+            host.join(vcpu(slot), &share("500us", "1s"), true).unwrap();
+            host.note(CPUS[0], us(1), vcpu(slot), What::Woke);
+        }
+        host.at(us(2));
+        host.look(CPUS[0]).unwrap();
+        let (mut now, mut told) = (us(2), 0);
+        for slot in 0..5 {
+            host.note(CPUS[0], now, vcpu(slot), What::SwitchedIn);
+            now += Span::from_us(500);
+            host.note(CPUS[0], now, vcpu(slot), PREEMPTED);
+            host.count(vcpu(slot), Span::from_us(500));
+            host.at(now);
+            let before = host.orders();
+            host.look(CPUS[0]).unwrap();
+            told += host.orders() - before;
+        }
+        told
+    });
+    assert_eq!(told[0], told[1]);
+    assert!(told[1] <= 5 * 6, "{told:?}");
+}
