@@ -63,6 +63,13 @@ enum Bench {
         #[arg(long, default_value_t = 60)]
         seconds: u64,
     },
+    /// The live host with up to 1,000 processes on a CPU, and fed from memory with up to 128 CPUs;
+    /// needs root.
+    LiveScale {
+        /// How long each measurement takes.
+        #[arg(long, default_value_t = 20)]
+        seconds: u64,
+    },
     /// ALERT on the live host: Slackline beside the kernel's own limits; needs root.
     Alert {
         /// For how many seconds each share is measured in each way.
@@ -84,6 +91,7 @@ fn main() -> Result<()> {
             ("policy", policy::run(rounds, &policies, &vcpus)?)
         }
         Bench::Live { seconds } => ("live", live::run(seconds)?),
+        Bench::LiveScale { seconds } => ("live-scale", live::scale::run(seconds)?),
         Bench::Alert { seconds } => ("alert", live::alert::run(seconds)?),
         Bench::Memory { vcpus, events } => {
             println!("{}", scale::peak_memory(vcpus, events)?);

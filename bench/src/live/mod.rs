@@ -5,6 +5,7 @@
 
 pub(crate) mod alert;
 mod sample;
+pub(crate) mod scale;
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};

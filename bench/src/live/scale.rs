@@ -1,0 +1,228 @@
+//! The live host at scale: many spinning processes on one CPU, and looks at CPUs of a machine with
+//! many, whose events are fed from memory.
+
+use std::collections::HashMap;
+use std::time::Instant;
+
+use anyhow::{Context, Result};
+use slackline_host::policy::{Given, Values, find};
+use slackline_live::fed::FedHost;
+use slackline_live::watch::What;
+use slackline_units::{CpuId, DomId, Span, Time, VcpuId};
+
+use super::Setting;
+use crate::report::{median, table};
+
+/// How many processes share 80 % of the managed CPU.
+const SIZES: [u64; 4] = [10, 100, 400, 1000];
+/// In periods of so many milliseconds, as far as what a look costs leaves room for that.
+const PERIODS: [u64; 2] = [100, 25];
+/// A slice that is shorter than this many looks is mostly looks: it is not tried.
+const LOOKS: f64 = 2.5;
+
+/// CPUs of the machine that is fed, with so many vCPUs each.
+const CPUS: [usize; 4] = [2, 16, 64, 128];
+const VCPUS: u32 = 8;
+/// How many looks are measured at a time, and how often; the median counts.
+const ROUNDS: usize = 9;
+const SWITCHES: usize = 2_000;
+
+/// Measures everything; returns Markdown.
+pub(crate) fn run(seconds: u64) -> Result<String> {
+    let setting = Setting::new(seconds)?;
+    let mut text = processes(&setting)?;
+    text += "\n";
+    text += &looks()?;
+    Ok(text)
+}
+
+/// What one run came to.
+struct Run {
+    slices: f64,
+    overhead_ns: f64,
+    misses: f64,
+    deadlines: f64,
+    error_ppm: f64,
+}
+
+impl Run {
+    fn per_slice(&self) -> f64 {
+        self.overhead_ns / self.slices.max(1.0)
+    }
+}
+
+fn processes(setting: &Setting) -> Result<String> {
+    let (mut rows, mut first) = (Vec::new(), HashMap::new());
+    for period in PERIODS {
+        for count in SIZES {
+            let slice = period * 1_000_000 * 8 / 10 / count;
+            let what = format!("{count} of {} in {period} ms", Span::from_ns(slice));
+            let look = first.get(&SIZES[0]).copied().unwrap_or(0.0);
+            if (slice as f64) < LOOKS * look {
+                rows.push(vec![what, "too short a slice to be worth a look".into()]);
+                continue;
+            }
+            let run = match spin(setting, count, slice, period) {
+                Ok(run) => run,
+                Err(error) => {
+                    rows.push(vec![what, format!("{error:#}").replace('\n', " ")]);
+                    continue;
+                }
+            };
+            let base = *first.entry(SIZES[0]).or_insert(run.per_slice());
+            let times = run.per_slice() / base;
+            let missed = 100.0 * run.misses / run.deadlines.max(1.0);
+            let row = vec![
+                what,
+                format!("{:.1} us", run.per_slice() / 1e3),
+                format!("{times:.2}"),
+                format!("{} of {} = {missed:.3} %", run.misses, run.deadlines),
+                format!("{:.3} %", run.error_ppm / 1e4),
+                verdict(times <= 1.5 && missed <= 0.5 && run.error_ppm <= 10_000.0),
+            ];
+            eprintln!("{}", row.join(" | "));
+            rows.push(row);
+        }
+    }
+    let heads = [
+        "processes, 80 % together",
+        "dispatcher CPU a slice",
+        "times that of the first row (at most 1.5)",
+        "missed (at most 0.5 %)",
+        "whole-second error, p99, worst of all (at most 1 %)",
+        "holds",
+    ];
+    Ok(table(&heads, &rows))
+}
+
+fn verdict(holds: bool) -> String {
+    if holds { "yes" } else { "NO" }.into()
+}
+
+fn spin(setting: &Setting, count: u64, slice_ns: u64, period_ms: u64) -> Result<Run> {
+    let mut scenario = format!(
+        "title = \"bench\"\nlength = \"{}s\"\nwarmup = \"1s\"\n\
+         policy = {{ name = \"edf\", reserve = \"0.05cpu\" }}\n",
+        setting.seconds + 1
+    );
+    for index in 0..count {
+        scenario += &format!(
+            "[[domain]]\nname = \"s{index}\"\nwork = {{ kind = \"spin\" }}\n\
+             share.edf = {{ slice = \"{slice_ns}ns\", period = \"{period_ms}ms\", exact = true }}\n"
+        );
+    }
+    let run = setting.live(&scenario)?;
+    let vcpus = run["vcpus"].as_array().context("a run has vCPUs")?;
+    let all = |name: &str| -> Vec<f64> {
+        vcpus.iter().map(|vcpu| vcpu[name].as_f64().unwrap_or(0.0)).collect()
+    };
+    let seconds = setting.seconds as f64 + 1.0;
+    Ok(Run {
+        slices: seconds * 1e3 / period_ms as f64 * count as f64,
+        overhead_ns: run["cpus"][0]["overhead_ns"].as_f64().context("a run has CPUs")?,
+        misses: all("misses").iter().sum(),
+        deadlines: all("deadlines").iter().sum(),
+        error_ppm: all("second_error_p99_ppm").into_iter().fold(0.0, f64::max),
+    })
+}
+
+/// What a look costs on machines of different sizes.
+fn looks() -> Result<String> {
+    let (mut rows, mut base) = (Vec::new(), None);
+    for cpus in CPUS {
+        let mut costs = Vec::new();
+        let mut orders = 0.0;
+        for _ in 0..ROUNDS {
+            let (cost, told) = Fed::new(cpus)?.measure()?;
+            costs.push(cost);
+            orders = told;
+        }
+        let cost = median(&costs);
+        let times = cost / *base.get_or_insert(cost);
+        rows.push(vec![
+            cpus.to_string(),
+            format!("{cost:.0} ns"),
+            format!("{orders:.2}"),
+            format!("{times:.2}"),
+            verdict(times <= 1.5),
+        ]);
+    }
+    let heads = [
+        "CPUs of 8 vCPUs each, fed from memory",
+        "a look (a switch there)",
+        "orders a look",
+        "times that of 2 CPUs (at most 1.5)",
+        "holds",
+    ];
+    Ok(table(&heads, &rows))
+}
+
+/// A machine on which everybody spins, one after the other on each CPU.
+struct Fed {
+    host: FedHost,
+    cpus: usize,
+    now: Time,
+}
+
+const SLICE: Span = Span::from_ms(1);
+
+impl Fed {
+    fn new(cpus: usize) -> Result<Fed> {
+        let spec = find("edf").context("there is such a policy")?;
+        let values = Values::defaults(spec.policy_fields)?;
+        let given = [
+            ("slice", Given::Text("1ms")),
+            ("period", Given::Text("10ms")),
+            ("exact", Given::Flag(true)),
+        ];
+        let share = Values::read(spec.share_fields, given.into_iter())?;
+        let mut host = FedHost::new(spec, &values, cpus)?;
+        let now = Time::START + Span::from_us(1);
+        for slot in 0..VCPUS * u32::try_from(cpus)? {
+            let vcpu = VcpuId::new(slot, DomId::new(slot), 0);
+            let joined = host.join(vcpu, &share, true);
+            joined.map_err(|error| anyhow::anyhow!("{error}"))?;
+            host.note(CpuId::new(slot as usize % cpus), now, vcpu, What::Woke);
+        }
+        host.at(now);
+        for cpu in (0..cpus).map(CpuId::new) {
+            host.look(cpu)?;
+        }
+        Ok(Fed { host, cpus, now })
+    }
+
+    /// The time of a look and how many places it told the kernel, on the average of many.
+    fn measure(mut self) -> Result<(f64, f64)> {
+        let mut spent = 0.0;
+        let mut looks = 0_u32;
+        let before = self.host.orders();
+        let _ = self.host.told();
+        // Whom the kernel runs on each CPU: all have one deadline, so the lowest id comes first.
+        for step in 0..SWITCHES / self.cpus {
+            for cpu in (0..self.cpus).map(CpuId::new) {
+                let turn = u32::try_from(step)? % VCPUS;
+                let slot = turn * u32::try_from(self.cpus)? + u32::try_from(cpu.index())?;
+                let vcpu = VcpuId::new(slot, DomId::new(slot), 0);
+                let end = self.now + SLICE;
+                self.host.note(cpu, self.now, vcpu, What::SwitchedIn);
+                self.host.note(cpu, end, vcpu, What::SwitchedOut { ready: true });
+                self.host.count(vcpu, SLICE);
+                self.host.at(end);
+                let begun = Instant::now();
+                self.host.look(cpu)?;
+                spent += begun.elapsed().as_nanos() as f64;
+                looks += 1;
+            }
+            // Two more make ten of a period, in which nobody has anything left.
+            self.now = self.now + SLICE;
+            if u32::try_from(step)? % VCPUS == VCPUS - 1 {
+                self.now = self.now + SLICE * 2;
+            }
+            if step % 64 == 0 {
+                let _ = (self.host.told(), self.host.records());
+            }
+        }
+        let told = (self.host.orders() - before) as f64;
+        Ok((spent / f64::from(looks), told / f64::from(looks)))
+    }
+}
