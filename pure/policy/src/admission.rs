@@ -7,6 +7,9 @@
 //! which is off by less than one unit a reservation and decides almost every case; and by period,
 //! from which the exact fraction is worked out with as many digits as it takes when the bounds are
 //! not enough, as when a set fills a CPU to the last nanosecond.
+//!
+//! Where the host says what a look at a CPU takes, a reservation demands two of them in each period
+//! besides its slice: one when the period begins, one when the slice has been used.
 
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
@@ -14,8 +17,8 @@ use core::cmp::Ordering;
 
 use slackline_units::{CpuId, CpuSet, CpuShare, Reservation, Span};
 
-use crate::AdmitError;
 use crate::placement::{Packing, Request};
+use crate::{AdmitError, Dispatching, Topology};
 
 /// What has been promised on each CPU, where every reservation is bound to one.
 #[derive(Clone, Debug)]
@@ -24,18 +27,29 @@ pub(crate) struct Bookings {
     /// What a CPU may promise; none is as much as is asked for.
     capacity: Option<CpuShare>,
     packing: Packing,
+    /// What is demanded in each period besides the slice.
+    looks: Span,
 }
 
+/// How often a CPU is looked at for a reservation in each of its periods.
+const LOOKS: u64 = 2;
+
 impl Bookings {
-    /// Nothing has been promised yet on so many CPUs.
-    pub(crate) fn new(cpus: usize, capacity: Option<CpuShare>, packing: Packing) -> Bookings {
-        Bookings { loads: alloc::vec![Load::default(); cpus], capacity, packing }
+    /// Nothing has been promised yet on the CPUs of this host.
+    pub(crate) fn new(
+        topology: &Topology,
+        capacity: Option<CpuShare>,
+        packing: Packing,
+    ) -> Bookings {
+        let loads = alloc::vec![Load::default(); topology.cpus()];
+        Bookings { loads, capacity, packing, looks: topology.dispatch() * LOOKS }
     }
 
     /// Binds a reservation to one of the CPUs allowed.
     pub(crate) fn add(&mut self, asked: Reservation, allowed: CpuSet) -> Result<CpuId, AdmitError> {
         let cpu = self.place(asked, allowed, None)?;
-        self.loads[cpu.index()].add(asked);
+        let demand = self.demand(asked);
+        self.loads[cpu.index()].add(demand);
         Ok(cpu)
     }
 
@@ -50,17 +64,36 @@ impl Bookings {
         self.remove(home, old);
         let placed = self.place(asked, allowed, Some(home));
         let (cpu, stands) = placed.map_or((home, old), |cpu| (cpu, asked));
-        self.loads[cpu.index()].add(stands);
+        let demand = self.demand(stands);
+        self.loads[cpu.index()].add(demand);
         placed
     }
 
     /// A reservation is over.
     pub(crate) fn remove(&mut self, cpu: CpuId, reservation: Reservation) {
-        self.loads[cpu.index()].remove(reservation);
+        let demand = self.demand(reservation);
+        self.loads[cpu.index()].remove(demand);
+    }
+
+    /// What a reservation takes of a CPU in all; at most all of it.
+    fn demand(&self, asked: Reservation) -> Reservation {
+        let (slice, period) = (asked.slice(), asked.period());
+        let whole = if self.looks < period - slice { slice + self.looks } else { period };
+        Reservation::new(whole, period).unwrap_or(asked)
     }
 
     fn has_room(&self, cpu: CpuId, asked: Reservation) -> bool {
-        self.capacity.is_none_or(|capacity| self.loads[cpu.index()].has_room(asked, capacity))
+        let demand = self.demand(asked);
+        self.capacity.is_none_or(|capacity| self.loads[cpu.index()].has_room(demand, capacity))
+    }
+
+    /// The part of the demand that is not the slice.
+    fn dispatching(&self, asked: Reservation) -> Option<Dispatching> {
+        let (looks, period) = (u128::from(self.looks.ns()), u128::from(asked.period().ns()));
+        let ppm = (looks * 1_000_000).div_ceil(period).min(1_000_000);
+        let share = CpuShare::from_ppm(u32::try_from(ppm).unwrap_or(1_000_000));
+        let a_second = LOOKS * (Span::from_secs(1) / asked.period());
+        (!self.looks.is_zero()).then_some(Dispatching { share, a_second })
     }
 
     fn place(
@@ -77,6 +110,7 @@ impl Bookings {
             promised: load(roomiest).share(),
             capacity: self.capacity.expect("without a limit there is room"),
             cpus: allowed.len(),
+            dispatching: self.dispatching(asked),
         })
     }
 }
@@ -250,6 +284,35 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+
+    #[test]
+    fn what_looking_takes_is_demanded_too_and_told_when_it_is_what_does_not_fit() {
+        let ms =
+            |slice, period| Reservation::new(Span::from_us(slice), Span::from_us(period)).unwrap();
+        let capacity = Some(CpuShare::from_ppm(950_000));
+        let book = |dispatch| {
+            let topology = Topology::flat(1).with_dispatch(dispatch);
+            Bookings::new(&topology, capacity, Packing::Spread)
+        };
+        let all = CpuSet::first_n(1);
+        // Each wants 9 of 20 ms in 200 parts.
+        let asked = ms(45, 100);
+        for (dispatch, fit) in [(0, 2), (2, 1), (1, 2)] {
+            let mut booked = book(Span::from_us(dispatch));
+            let admitted = (0..3).take_while(|_| booked.add(asked, all).is_ok()).count();
+            assert_eq!(admitted, fit, "{dispatch} us a look");
+            booked.remove(CpuId::new(0), asked);
+            assert!(booked.add(asked, all).is_ok(), "what is given back can be had again");
+        }
+        let mut booked = book(Span::from_us(2));
+        booked.add(asked, all).unwrap();
+        let refused = booked.add(asked, all).unwrap_err();
+        assert_eq!(
+            refused.to_string(),
+            "45us every 100us (0.45cpu) plus 0.04cpu for dispatching it 20000 times a second on top \
+             of 0.49cpu already promised is more than the 0.95cpu that one CPU may promise"
+        );
+    }
 
     fn reservation(slice: u64, period: u64) -> Reservation {
         Reservation::new(Span::from_ns(slice), Span::from_ns(period)).unwrap()

@@ -297,7 +297,7 @@ impl Atropos {
         let checks = values.choice(&ADMISSION) == "exact";
         let capacity = checks.then(|| CpuShare::ONE.less(values.share(&RESERVE)));
         Atropos {
-            promised: Bookings::new(topology.cpus(), capacity, Packing::Spread),
+            promised: Bookings::new(topology, capacity, Packing::Spread),
             quantum: values.span(&QUANTUM),
             deadlines: Queues::new(Queue::ALL.len() * topology.cpus()),
             rounds: Queues::new(topology.cpus()),

@@ -266,7 +266,7 @@ impl Edf {
         let pack = values.choice(&PLACE) == "pack";
         let packing = if pack { Packing::Pack } else { Packing::Spread };
         Edf {
-            promised: Bookings::new(topology.cpus(), Some(capacity), packing),
+            promised: Bookings::new(topology, Some(capacity), packing),
             quantum: values.span(&QUANTUM),
             deadlines: Queues::new(2 * topology.cpus()),
             spare: Queues::new(topology.cpus()),

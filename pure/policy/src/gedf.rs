@@ -333,7 +333,7 @@ impl Gedf {
             if within(allowed, *among) && !load.has_room(asked, capacity) {
                 let promised = load.share();
                 return Err(match cpus {
-                    1 => AdmitError::NoRoom { asked, promised, capacity, cpus },
+                    1 => AdmitError::NoRoom { asked, promised, capacity, cpus, dispatching: None },
                     _ => AdmitError::NoRoomTogether { asked, promised, capacity, cpus },
                 });
             }

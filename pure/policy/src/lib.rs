@@ -208,6 +208,8 @@ pub enum AdmitError {
         capacity: CpuShare,
         /// How many CPUs were tried: all on which it may run.
         cpus: usize,
+        /// What looking after it takes besides, where that is counted.
+        dispatching: Option<Dispatching>,
     },
     /// The CPUs on which it may run have not that much left to promise together.
     NoRoomTogether {
@@ -220,6 +222,15 @@ pub enum AdmitError {
         /// How many they are.
         cpus: usize,
     },
+}
+
+/// What looking after a reservation takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Dispatching {
+    /// How much of a CPU, rounded up to a millionth.
+    pub share: CpuShare,
+    /// How often in a second.
+    pub a_second: u64,
 }
 
 impl From<ReservationError> for AdmitError {
@@ -235,9 +246,13 @@ impl fmt::Display for AdmitError {
             AdmitError::SliceTooShort { slice, least } => {
                 write!(out, "a slice of {slice} is shorter than {least}, the shortest there is")
             }
-            AdmitError::NoRoom { asked, promised, capacity, cpus } => {
+            AdmitError::NoRoom { asked, promised, capacity, cpus, dispatching } => {
                 let (slice, period, share) = (asked.slice(), asked.period(), asked.share());
-                write!(out, "{slice} every {period} ({share}) on top of {promised} already ")?;
+                write!(out, "{slice} every {period} ({share}) ")?;
+                if let Some(Dispatching { share, a_second }) = dispatching {
+                    write!(out, "plus {share} for dispatching it {a_second} times a second ")?;
+                }
+                write!(out, "on top of {promised} already ")?;
                 write!(out, "promised is more than the {capacity} that one CPU may promise")?;
                 if *cpus > 1 {
                     write!(out, ", and the other CPUs have less room")?;

@@ -8,7 +8,7 @@
 use alloc::vec::Vec;
 use core::fmt;
 
-use slackline_units::{CpuId, CpuSet};
+use slackline_units::{CpuId, CpuSet, Span};
 
 /// What CPUs have in common, from the narrowest to the widest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -70,6 +70,8 @@ impl Groups {
 pub struct Topology {
     /// By CPU, by level: the group that it is of, itself among them.
     groups: Vec<[CpuSet; Level::ALL.len()]>,
+    /// What it takes to look whether somebody else should run.
+    dispatch: Span,
 }
 
 /// Why groups are no topology.
@@ -122,7 +124,8 @@ impl Topology {
     pub fn flat(cpus: usize) -> Topology {
         let all = CpuSet::first_n(cpus);
         let groups = |cpu| [CpuSet::one(cpu), all, all, all];
-        Topology { groups: (0..cpus).map(CpuId::new).map(groups).collect() }
+        let groups = (0..cpus).map(CpuId::new).map(groups).collect();
+        Topology { groups, dispatch: Span::ZERO }
     }
 
     /// The CPUs below `cpus`, in these groups.
@@ -134,7 +137,8 @@ impl Topology {
     /// # Panics
     /// If there are more CPUs than [`CpuId::LIMIT`].
     pub fn new(cpus: usize, groups: &Groups) -> Result<Topology, TopologyError> {
-        let mut topology = Topology { groups: alloc::vec![Default::default(); cpus] };
+        let groups_of = alloc::vec![Default::default(); cpus];
+        let mut topology = Topology { groups: groups_of, dispatch: Span::ZERO };
         // Where people leave a level out it is as a wider one, or made of cores: those come first,
         // so that what is wrong is said of what they wrote.
         for level in [Level::Core, Level::Socket, Level::Node, Level::Cache] {
@@ -148,6 +152,19 @@ impl Topology {
             }
         }
         Ok(topology)
+    }
+
+    /// The same, on a host where it takes so long to look whether somebody else should run: time
+    /// that nobody has, and that what is promised has to leave.
+    #[must_use]
+    pub fn with_dispatch(self, dispatch: Span) -> Topology {
+        Topology { dispatch, ..self }
+    }
+
+    /// What it takes to look whether somebody else should run; zero where that is not counted.
+    #[must_use]
+    pub const fn dispatch(&self) -> Span {
+        self.dispatch
     }
 
     /// How many CPUs there are, numbered from zero.

@@ -295,6 +295,7 @@ impl Sedf {
                 promised: tally(best).share(),
                 capacity: self.rules.capacity,
                 cpus: allowed.len(),
+                dispatching: None,
             }
         })
     }
