@@ -3,8 +3,8 @@
 //!
 //! A [`session`] is the live host without a scenario; [`play::run`] plays a scenario in one, and
 //! [`limit`] limits a process by one. Below it: `machine` stands between the host and the kernel,
-//! [`watch`] tells what threads do, `way` makes them do it in the steps of [`step`], [`fence`] undoes
-//! it. [`sys`] holds all that is unsafe.
+//! [`watch`] tells what threads do, `way` makes them do it in the steps of [`step`], [`fence`]
+//! undoes it. [`sys`] holds all that is unsafe.
 
 mod alarm_clock;
 pub mod cgroup;

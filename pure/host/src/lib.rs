@@ -163,8 +163,8 @@ impl Host {
     }
 
     /// Who would be due on `cpu` one after the other, if each before did not want it: the occupant
-    /// first, and so many at most. A machine that learns late that a vCPU went to sleep has the next
-    /// one ready.
+    /// first, and so many at most. A machine that learns late that a vCPU went to sleep has the
+    /// next one ready.
     pub fn in_line(&mut self, cpu: CpuId, most: usize, into: &mut Vec<NextInLine>) {
         into.clear();
         while into.len() < most

@@ -309,8 +309,8 @@ mod tests {
         let refused = booked.add(asked, all).unwrap_err();
         assert_eq!(
             refused.to_string(),
-            "45us every 100us (0.45cpu) plus 0.04cpu for dispatching it 20000 times a second on top \
-             of 0.49cpu already promised is more than the 0.95cpu that one CPU may promise"
+            "45us every 100us (0.45cpu) plus 0.04cpu for dispatching it 20000 times a second on \
+             top of 0.49cpu already promised is more than the 0.95cpu that one CPU may promise"
         );
     }
 

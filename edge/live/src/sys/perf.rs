@@ -152,8 +152,8 @@ impl TaskClock {
     /// Starts a clock at zero.
     ///
     /// # Errors
-    /// `ESRCH` when there is no such thread, otherwise as for [`open_holder`], but with the privilege to
-    /// watch this one thread.
+    /// `ESRCH` when there is no such thread, otherwise as for [`open_holder`], but with the
+    /// privilege to watch this one thread.
     pub fn open(tid: Tid) -> io::Result<TaskClock> {
         // Without these flags, ordinary users could not watch even their own threads.
         let flags = EXCLUDE_KERNEL | EXCLUDE_HYPERVISOR;

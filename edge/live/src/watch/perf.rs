@@ -3,7 +3,7 @@
 //! Each CPU has a ring in which the kernel notes every switch there (the tracepoint `sched_switch`)
 //! and every wake that is carried out there (`sched_wakeup`): four descriptors a CPU, however many
 //! threads there are. The kernel keeps from us what cannot concern us by a few ranges of numbers
-//! into which all watched threads fall; what others do whose numbers fall into them is told as well.
+//! into which all watched threads fall; what others do whose numbers fall into them is told too.
 //!
 //! Nobody is notified of switches: a watcher that woke at each would cause the next. A wake does
 //! notify, unless the thread is raised ([`FifoPriority::CHOSEN`] and below): then it runs by
