@@ -214,9 +214,9 @@ impl Fed {
                 looks += 1;
             }
             // Two more make ten of a period, in which nobody has anything left.
-            self.now = self.now + SLICE;
+            self.now += SLICE;
             if u32::try_from(step)? % VCPUS == VCPUS - 1 {
-                self.now = self.now + SLICE * 2;
+                self.now += SLICE * 2;
             }
             if step % 64 == 0 {
                 let _ = (self.host.told(), self.host.records());

@@ -98,7 +98,9 @@ fn whoever_joins_is_held_to_its_share_until_it_leaves() {
     target.is_given_back();
     target.runs();
     let records = open.close();
-    let left = |entry: &&Entry| matches!(entry, Entry::Record(Record::Left { vcpu, .. }) if *vcpu == id.vcpu());
+    let is_left =
+        |record: &Record| matches!(record, Record::Left { vcpu, .. } if *vcpu == id.vcpu());
+    let left = |entry: &&Entry| matches!(entry, Entry::Record(record) if is_left(record));
     assert_eq!(records.iter().filter(left).count(), 1);
     assert!(matches!(records.last(), Some(Entry::Record(Record::Ended { .. }))));
 }

@@ -188,7 +188,7 @@ impl Meter {
             Record::Refused { at, .. } => self.refused += u64::from(at >= self.warmup),
             Record::Declined { at, .. } => self.declined += u64::from(at >= self.warmup),
             Record::Changed { due, at, .. } if due >= self.warmup => {
-                self.changes.add(at.since(due))
+                self.changes.add(at.since(due));
             }
             Record::Overhead { cpu, used } => {
                 if let Some(meter) = self.cpu(cpu) {

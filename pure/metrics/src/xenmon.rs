@@ -222,8 +222,8 @@ impl XenMon {
         state.blocked = state.blocked.or(Some(at));
     }
 
-    fn ran(&mut self, (vcpu, cpu): (VcpuId, CpuId), ran: Ran) {
-        let Ran { stretch, granted, end } = ran;
+    fn ran(&mut self, (vcpu, cpu): (VcpuId, CpuId), ran: &Ran) {
+        let Ran { stretch, granted, end } = *ran;
         let Stretch { from, to, .. } = stretch;
         let Some(last) = self.last.get_mut(cpu.index()) else {
             return self.strays.add(Unknown::Cpu(cpu));
@@ -268,7 +268,7 @@ impl Sink for XenMon {
             Record::Ran { vcpu, cpu, from, to, used, granted, end, .. } => {
                 self.now = self.now.max(to);
                 let stretch = Stretch { from, to, used };
-                self.ran((vcpu, cpu), Ran { stretch, granted, end });
+                self.ran((vcpu, cpu), &Ran { stretch, granted, end });
             }
             Record::Left { at, vcpu } => {
                 self.now = self.now.max(at);

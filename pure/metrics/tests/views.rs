@@ -127,8 +127,11 @@ fn busy(seed: u64) -> Script {
             2 => script = script.exactly(slot, now, 1 + below(9), 10 + below(30)),
             3 => script = script.promised(slot, now, 1 + below(9), 10 + below(30)),
             4 => {
-                script =
-                    script.with(Record::Changed { due: at(now - 1), at: at(now), vcpu: vcpu(slot) })
+                script = script.with(Record::Changed {
+                    due: at(now - 1),
+                    at: at(now),
+                    vcpu: vcpu(slot),
+                });
             }
             5 => now += below(200),
             _ => {}

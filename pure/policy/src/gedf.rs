@@ -121,7 +121,7 @@ struct Gedf {
     /// One queue a CPU: the ends of the periods of those awake.
     periods: Queues<Time>,
     servers: Roster<Server>,
-    /// CPUs that have been named to be asked and have not been yet: each will take the best there is.
+    /// CPUs that have been named to be asked and have not been yet: each takes the best there is.
     told: CpuSet,
 }
 
@@ -358,7 +358,8 @@ impl Gedf {
     }
 
     /// The CPU that should run `vcpu` now, if any: an idle one, its last before others, or the one
-    /// that runs whoever comes last of all, if that is after it. Those that have been told are taken.
+    /// that runs whoever comes last of all, if that is after it. Those that have been told are
+    /// taken.
     fn cpu_to_take(&self, at: &Moment, vcpu: VcpuId) -> Option<CpuId> {
         self.queue.queue_of(vcpu)?;
         let (allowed, idle) = (at.allowed(vcpu), at.idle());

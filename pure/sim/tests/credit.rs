@@ -504,8 +504,8 @@ fn capped_hogs_get_their_caps() {
 }
 
 /// Both that are capped are let go by one accounting, and both stand in line before a CPU looks: as
-/// recorded of the original, who runs beside them without a cap has 75 % of a CPU. Where an idle CPU
-/// looked before the second stood in line it was 100 %.
+/// recorded of the original, who runs beside them without a cap has 75 % of a CPU. Where an idle
+/// CPU looked before the second stood in line it was 100 %.
 #[test]
 fn two_that_are_let_go_together_stand_in_line_before_a_cpu_looks() {
     let capped = Dom { cap: Some(50), vcpus: 2, ..HOG };

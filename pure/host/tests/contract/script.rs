@@ -16,7 +16,8 @@ pub(crate) struct Script {
     /// When the machine reports for the first time.
     pub(crate) start: Time,
     pub(crate) manner: Manner,
-    /// What the policy's own parameters, the host's topology and the machine's whims are drawn from.
+    /// What the policy's own parameters, the host's topology and the machine's whims are drawn
+    /// from.
     pub(crate) seed: u64,
     pub(crate) steps: Vec<Step>,
 }
