@@ -292,6 +292,8 @@ impl LiveHost {
         let Joining { threads, share, cpus } = joining;
         let VcpuThreads { vcpu, members, exact } = threads;
         let handle = VcpuHandle::new(vcpu, members.iter().map(|it| it.held.clone()).collect());
+        // What the kernel never lets us do is an error here; what it refuses later is tried again.
+        handle.try_real_time().map_err(NotDone::Refused)?;
         if let Some(cpus) = cpus {
             let real = decider.real_cpus(cpus);
             handle.confine(decider.number, real).map_err(NotDone::Refused)?;

@@ -12,6 +12,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use slackline_units::{CpuId, CpuSet, VcpuId};
 
 use crate::fence::Held;
+use crate::step::priority::Ladder;
 use crate::step::{ActError, FifoPriority};
 
 /// What carries orders out.
@@ -96,6 +97,18 @@ impl VcpuHandle {
             }
         }
         Ok(before)
+    }
+
+    /// Finds out whether the kernel lets its threads be real-time at all. They are as they were
+    /// afterwards.
+    pub(crate) fn try_real_time(&self) -> Result<(), ActError> {
+        for held in &self.members {
+            match held.raise(Ladder::LEAST).and_then(|()| held.lower()) {
+                Err(error) if !error.means_gone() => return Err(error),
+                _ => {}
+            }
+        }
+        Ok(())
     }
 
     /// Keeps its threads where they were kept before. They were allowed there then, so that what is

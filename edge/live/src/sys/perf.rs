@@ -40,6 +40,7 @@ const SOFTWARE: u32 = 1;
 const TRACEPOINT: u32 = 2;
 /// `PERF_COUNT_SW_DUMMY`: counts nothing, and carries side records.
 const DUMMY: u64 = 9;
+const SAMPLE_TID: u64 = 1 << 1;
 const SAMPLE_TIME: u64 = 1 << 2;
 const SAMPLE_RAW: u64 = 1 << 10;
 const READ_TIME_RUNNING: u64 = 1 << 1;
@@ -53,7 +54,9 @@ const fn flag(number: u32) -> u64 {
 const DISABLED: u64 = flag(0);
 const EXCLUDE_KERNEL: u64 = flag(5);
 const EXCLUDE_HYPERVISOR: u64 = flag(6);
+const SAMPLE_ID_ALL: u64 = flag(18);
 const USE_CLOCK: u64 = flag(25);
+const CONTEXT_SWITCH: u64 = flag(26);
 
 /// Opens an event that is never on. It is there for the others of its CPU to share its ring, and,
 /// if it names a tracepoint, to keep the kernel from taking the probe out, which takes tens of
@@ -69,6 +72,25 @@ pub fn open_holder(cpu: CpuId, tracepoint: Option<u64>) -> io::Result<OwnedFd> {
     };
     let (flags, clock) = (USE_CLOCK | DISABLED, libc::CLOCK_MONOTONIC);
     open(ANYBODY, number(cpu), Attr { flags, clock, ..attr })
+}
+
+/// Opens an event that, once it shares a ring, writes two records for every switch on this CPU: of
+/// who leaves and of who comes (`PERF_RECORD_SWITCH_CPU_WIDE`). A word of each is the process and
+/// the thread on the other side of the switch, the next its own, and the last the time
+/// (`CLOCK_MONOTONIC`, nanoseconds).
+///
+/// # Errors
+/// As for [`open_hits`].
+pub fn open_switches(cpu: CpuId) -> io::Result<OwnedFd> {
+    let attr = Attr {
+        kind: SOFTWARE,
+        config: DUMMY,
+        sample_type: SAMPLE_TID | SAMPLE_TIME,
+        flags: SAMPLE_ID_ALL | USE_CLOCK | CONTEXT_SWITCH,
+        clock: libc::CLOCK_MONOTONIC,
+        ..Attr::default()
+    };
+    open(ANYBODY, number(cpu), attr)
 }
 
 /// Who is notified when a tracepoint is hit.

@@ -1,9 +1,11 @@
 //! Exact scheduling facts from the kernel's perf events.
 //!
-//! Each CPU has a ring in which the kernel notes every switch there (the tracepoint `sched_switch`)
-//! and every wake that is carried out there (`sched_wakeup`): four descriptors a CPU, however many
-//! threads there are. The kernel keeps from us what cannot concern us by a few ranges of numbers
-//! into which all watched threads fall; what others do whose numbers fall into them is told too.
+//! Each CPU has a ring in which the kernel notes every switch there and every wake that is carried
+//! out there (the tracepoint `sched_wakeup`): four descriptors a CPU, however many threads there
+//! are. Switches are the events' own side records and no tracepoint, because on the virtual machines
+//! spoken of below tracepoints are not hit either when a CPU goes from idle to a thread. The kernel
+//! keeps from us the wakes that cannot concern us by a few ranges of numbers into which all watched
+//! threads fall; switches, and wakes of others whose numbers fall into them, are told of all.
 //!
 //! Nobody is notified of switches: a watcher that woke at each would cause the next. A wake does
 //! notify, unless the thread is raised ([`FifoPriority::CHOSEN`] and below): then it runs by
@@ -42,14 +44,14 @@ use crate::step::FifoPriority;
 use crate::step::priority::Ladder;
 use crate::sys::{
     Record, Ring, Tell, Tid, Tracepoint, TracepointError, get_scheduling, online_cpus, open_hits,
-    open_holder, share_ring, switch_on, tracepoint,
+    open_holder, open_switches, share_ring, switch_on, tracepoint,
 };
 use crate::version::Version;
 
 /// Room for the records of one CPU, in bytes.
 ///
-/// A switch takes 88 bytes and a wake 56. A CPU that does nothing but switch between threads notes
-/// about 400,000 records a second, so this holds 30 ms of that. A ring that is half full notifies
+/// A switch takes 64 bytes and a wake 56. A CPU that does nothing but switch between threads makes
+/// about 400,000 switches a second, so this holds 40 ms of that. A ring that is half full notifies
 /// its watcher.
 pub const RING_BYTES: usize = 1 << 20;
 
@@ -147,15 +149,12 @@ pub enum WatchError {
 /// Which threads the kernel notes things of, on all CPUs.
 #[derive(Debug)]
 pub struct PerfWatch {
-    switches: Tracepoint<3>,
-    wakes: Tracepoint<3>,
+    wakes: Tracepoint<2>,
     cpus: Vec<Opened>,
     /// The numbers of the watched threads.
     threads: BTreeSet<i32>,
-    /// The numbers of which things are noted.
+    /// The numbers whose wakes are noted.
     ranges: Vec<RangeInclusive<i32>>,
-    /// Keeps the kernel's hook into switches, as the owners of the rings keep that into wakes.
-    _hook: OwnedFd,
 }
 
 /// What is open for one CPU.
@@ -164,8 +163,10 @@ struct Opened {
     cpu: CpuId,
     /// Owns the ring.
     holder: OwnedFd,
-    /// Write into the ring while they are open.
-    events: Vec<OwnedFd>,
+    /// Writes switches into the ring while it is open.
+    _switches: OwnedFd,
+    /// Write wakes into the ring while they are open.
+    wakes: Vec<OwnedFd>,
 }
 
 impl PerfWatch {
@@ -195,8 +196,7 @@ impl PerfWatch {
         // Asked first without a tracepoint, to know whom to blame.
         open_holder(first, None).map_err(|source| refused(first, source))?;
         check_namespace()?;
-        let (switches, wakes) = find_tracepoints()?;
-        let hook = open_holder(first, Some(switches.id)).map_err(|why| refused(first, why))?;
+        let wakes = find_wakes()?;
         let (mut cpus, mut rings) = (Vec::new(), Vec::new());
         for cpu in online.iter() {
             let holder = open_holder(cpu, Some(wakes.id)).map_err(|why| refused(cpu, why))?;
@@ -205,12 +205,13 @@ impl PerfWatch {
                 bytes,
                 source,
             })?;
-            let places = (switches, wakes);
-            rings.push(PerfRing { cpu, ring, places });
-            cpus.push(Opened { cpu, holder, events: Vec::new() });
+            let switches = open_switches(cpu).map_err(|why| refused(cpu, why))?;
+            share_ring(switches.as_fd(), holder.as_fd()).map_err(|why| refused(cpu, why))?;
+            rings.push(PerfRing { cpu, ring, wakes });
+            cpus.push(Opened { cpu, holder, _switches: switches, wakes: Vec::new() });
         }
         let (threads, ranges) = (BTreeSet::new(), Vec::new());
-        Ok((PerfWatch { switches, wakes, cpus, threads, ranges, _hook: hook }, rings))
+        Ok((PerfWatch { wakes, cpus, threads, ranges }, rings))
     }
 
     /// What this thread does is noted from now on, on whatever CPU. The first one may take tens of
@@ -255,26 +256,24 @@ impl PerfWatch {
         self.cpus.iter().map(|opened| (opened.cpu, opened.holder.as_fd()))
     }
 
-    /// Has the kernel note what threads with these numbers do.
+    /// Has the kernel note wakes of threads with these numbers.
     ///
     /// A filter cannot be changed, so there are new events before the old ones go. What both note
     /// does no harm: nobody is switched in twice.
     fn note(&mut self, ranges: &[RangeInclusive<i32>]) -> Result<(), WatchError> {
         // The kernel's own number for a priority of FIFO is 99 less that.
         let [most, least] = [FifoPriority::CHOSEN, Ladder::LEAST].map(|it| 99 - it.number());
-        let [prev, next, pid] = ["prev_pid", "next_pid", "pid"].map(|name| within(name, ranges));
+        let pid = within("pid", ranges);
         let wanted = [
-            (self.switches.id, format!("{prev}||{next}"), Tell::Nobody),
-            (self.wakes.id, format!("({pid})&&prio>{least}"), Tell::Watcher),
-            (self.wakes.id, format!("({pid})&&prio>={most}&&prio<={least}"), Tell::Nobody),
+            (format!("({pid})&&prio>{least}"), Tell::Watcher),
+            (format!("({pid})&&prio>={most}&&prio<={least}"), Tell::Nobody),
         ];
-        let wanted =
-            wanted.map(|(id, text, tell)| (id, CString::new(text).unwrap_or_default(), tell));
+        let wanted = wanted.map(|(text, tell)| (CString::new(text).unwrap_or_default(), tell));
         let mut opened = Vec::with_capacity(self.cpus.len());
         for Opened { cpu, holder, .. } in &self.cpus {
             let mut events = Vec::with_capacity(wanted.len());
-            for (tracepoint, filter, tell) in &wanted {
-                let event = open_hits(*tracepoint, *cpu, filter, *tell).and_then(|event| {
+            for (filter, tell) in &wanted {
+                let event = open_hits(self.wakes.id, *cpu, filter, *tell).and_then(|event| {
                     share_ring(event.as_fd(), holder.as_fd())?;
                     switch_on(event.as_fd())?;
                     Ok(event)
@@ -284,7 +283,7 @@ impl PerfWatch {
             opened.push(events);
         }
         for (cpu, events) in self.cpus.iter_mut().zip(opened) {
-            cpu.events = events;
+            cpu.wakes = events;
         }
         Ok(())
     }
@@ -295,8 +294,7 @@ impl PerfWatch {
 pub struct PerfRing {
     cpu: CpuId,
     ring: Ring,
-    /// Of switches and of wakes.
-    places: (Tracepoint<3>, Tracepoint<3>),
+    wakes: Tracepoint<2>,
 }
 
 impl PerfRing {
@@ -309,23 +307,17 @@ impl PerfRing {
 
 impl EventSource for PerfRing {
     fn drain(&mut self, each: &mut dyn FnMut(Event)) -> Result<Drained, WatchError> {
-        let PerfRing { cpu, ring, places: (switches, wakes) } = self;
+        let PerfRing { cpu, ring, wakes } = self;
         let cpu = *cpu;
         let (mut lost, mut result) = (0, io::Result::Ok(()));
         let used = ring.take(|record| match record.kind {
-            RECORD_SAMPLE => {
-                let at = Time::from_ns(record.words[0]);
-                let told = match kind(&record) {
-                    Some(kind) if kind == switches.id => {
-                        switched(&record, at, cpu, switches.offsets, each)
-                    }
-                    Some(kind) if kind == wakes.id => {
-                        woken(&record, at, wakes.offsets).map(&mut *each)
-                    }
-                    _ => None,
-                };
-                if told.is_none() {
-                    result = Err(io::ErrorKind::InvalidData.into());
+            RECORD_SAMPLE => match woken(&record, wakes.offsets) {
+                Some(event) => each(event),
+                None => result = Err(io::ErrorKind::InvalidData.into()),
+            },
+            RECORD_SWITCH_CPU_WIDE => {
+                if let Some(event) = switched(&record, cpu) {
+                    each(event);
                 }
             }
             // { id, lost }
@@ -343,56 +335,33 @@ impl EventSource for PerfRing {
 
 const RECORD_LOST: u32 = 2;
 const RECORD_SAMPLE: u32 = 9;
+const RECORD_SWITCH_CPU_WIDE: u32 = 15;
+const SWITCH_OUT: u16 = 1 << 13;
+const SWITCH_OUT_READY: u16 = 1 << 14;
 
-/// The largest record there is here, a switch, together with news of lost ones. A ring with less
-/// room than that may have turned one away.
-const LARGEST: usize = 88 + 40;
+/// The largest record there is here, a wake, together with news of lost ones. A ring with less room
+/// than that may have turned one away.
+const LARGEST: usize = 64 + 40;
 
-/// The states in which a thread that left its CPU wants none; what is above says that it was
-/// preempted.
-const NOT_READY: u32 = 0xff;
-
-/// The half word at this offset in what the tracepoint records: the time and the size come before.
-fn field(record: &Record, offset: usize) -> Option<u32> {
-    record.half(8 + 4 + offset)
-}
-
-/// The number of the tracepoint: the first two bytes of what it records.
-fn kind(record: &Record) -> Option<u64> {
-    let [a, b, ..] = field(record, 0)?.to_ne_bytes();
-    Some(u64::from(u16::from_ne_bytes([a, b])))
-}
-
-/// The thread with the number at this offset; none is the idle one.
-fn thread(record: &Record, offset: usize) -> Option<Option<Tid>> {
-    Some(i32::try_from(field(record, offset)?).ok().and_then(Tid::new))
-}
-
-/// One leaves the CPU, and another one comes; none if the record is no switch.
-fn switched(
-    record: &Record,
-    at: Time,
-    cpu: CpuId,
-    [previous, state, next]: [usize; 3],
-    each: &mut dyn FnMut(Event),
-) -> Option<()> {
-    let (previous, next) = (thread(record, previous)?, thread(record, next)?);
-    // A long, of which only the low bits are in use.
-    let low = if cfg!(target_endian = "little") { state } else { state + size_of::<usize>() - 4 };
-    let ready = field(record, low)? & NOT_READY == 0;
-    let leaves = previous.map(|tid| (tid, What::SwitchedOut { ready }));
-    let comes = next.map(|tid| (tid, What::SwitchedIn));
-    for (tid, what) in leaves.into_iter().chain(comes) {
-        each(Event { at, tid, cpu, what });
-    }
-    Some(())
+/// One leaves the CPU or comes; none if it is the idle one.
+fn switched(record: &Record, cpu: CpuId) -> Option<Event> {
+    // { other process, other thread }, { process, thread }, time
+    let tid = Tid::new(i32::try_from(record.half(12)?).ok()?)?;
+    let what = if record.flags & SWITCH_OUT == 0 {
+        What::SwitchedIn
+    } else {
+        What::SwitchedOut { ready: record.flags & SWITCH_OUT_READY != 0 }
+    };
+    Some(Event { at: Time::from_ns(record.words[2]), tid, cpu, what })
 }
 
 /// Which thread a wake is of, and on which CPU it waits; none if the record is no wake.
-fn woken(record: &Record, at: Time, [tid, cpu, _]: [usize; 3]) -> Option<Event> {
-    let tid = thread(record, tid)??;
-    let cpu = usize::from(u8::try_from(field(record, cpu)?).ok()?);
-    Some(Event { at, tid, cpu: CpuId::new(cpu), what: What::Woke })
+fn woken(record: &Record, [tid, cpu]: [usize; 2]) -> Option<Event> {
+    // The time and the size come before what the tracepoint records.
+    let field = |offset: usize| record.half(8 + 4 + offset);
+    let tid = Tid::new(i32::try_from(field(tid)?).ok()?)?;
+    let cpu = CpuId::new(usize::from(u8::try_from(field(cpu)?).ok()?));
+    Some(Event { at: Time::from_ns(record.words[0]), tid, cpu, what: What::Woke })
 }
 
 /// The condition, in the kernel's language, that a field is in one of these ranges.
@@ -438,16 +407,13 @@ fn check_namespace() -> Result<(), WatchError> {
     Err(WatchError::Namespace { namespace: namespace.display().to_string() })
 }
 
-/// The tracepoints of switches and wakes, with where they keep what is read of them.
-fn find_tracepoints() -> Result<(Tracepoint<3>, Tracepoint<3>), WatchError> {
-    let switches = tracepoint("sched/sched_switch", ["prev_pid", "prev_state", "next_pid"])?;
-    let wakes = tracepoint("sched/sched_wakeup", ["pid", "target_cpu", "prio"])?;
-    for (name, found) in [("sched_switch", switches), ("sched_wakeup", wakes)] {
-        if found.offsets.iter().any(|offset| 8 + 4 + offset + 8 > Record::KEPT) {
-            return Err(WatchError::UnknownLayout { name });
-        }
+/// The tracepoint of wakes, with where it keeps what is read of it.
+fn find_wakes() -> Result<Tracepoint<2>, WatchError> {
+    let found = tracepoint("sched/sched_wakeup", ["pid", "target_cpu"])?;
+    if found.offsets.iter().any(|offset| 8 + 4 + offset + 8 > Record::KEPT) {
+        return Err(WatchError::UnknownLayout { name: "sched_wakeup" });
     }
-    Ok((switches, wakes))
+    Ok(found)
 }
 
 /// The kernel's refusal of an event, by what can be done about it.

@@ -1,0 +1,181 @@
+//! The passes that come last in an instant: CPUs are asked in order of their number, and what the
+//! policy answers is ordered.
+
+use slackline_policy::{Pick, TurnEnd};
+use slackline_trace::{Order, Outcome, RanEnd, Record, Sink};
+use slackline_units::{CpuId, CpuSet, Span, VcpuId};
+
+use crate::check::{self, Broken, Fault};
+use crate::turn::Turn;
+use crate::{Host, Machine};
+
+/// How many questions and turns of no length one instant may lead to at the most.
+const AT_ONCE: usize = 16 * CpuId::LIMIT;
+
+impl Host {
+    /// Asks about all CPUs that are to be asked, in order of their number, until none is left. Who
+    /// woke and still waits then is offered to one idle CPU.
+    pub(crate) fn decide<M: Machine, S: Sink>(
+        &mut self,
+        machine: &mut M,
+        sink: &mut S,
+    ) -> Result<(), Box<Fault>> {
+        let (mut asked, mut count, mut offers) = (CpuSet::NONE, 0, 0);
+        loop {
+            let Some(cpu) = self.to_ask.first().or_else(|| self.offer(&mut offers, &asked)) else {
+                self.to_offer.clear();
+                return Ok(());
+            };
+            count += 1;
+            if count > AT_ONCE {
+                return Err(Fault::broken(Broken::Endless { now: self.moment.now() }));
+            }
+            let offered = self.to_offer.len();
+            self.ask(cpu, machine, sink)?;
+            asked.insert(cpu);
+            if self.to_offer.len() > offered {
+                // An idle CPU that was asked before may have waited for just this one.
+                self.to_ask.add(&asked.and(&self.moment.idle()));
+            }
+        }
+    }
+
+    /// The idle CPU that is asked because somebody woke whom nobody has taken: the one that it had
+    /// last, or the first that has not been asked.
+    #[inline]
+    fn offer(&self, offers: &mut usize, asked: &CpuSet) -> Option<CpuId> {
+        if self.moment.idle().is_empty() {
+            return None;
+        }
+        let idle = self.moment.idle();
+        while let Some(&vcpu) = self.to_offer.get(*offers) {
+            *offers += 1;
+            if self.waits(vcpu) {
+                let idle = idle.and(&self.moment.allowed(vcpu));
+                let last = self.moment.last_cpu_of(vcpu).filter(|&cpu| idle.contains(cpu));
+                let cpu = last.or_else(|| idle.without(asked).first());
+                if cpu.is_some_and(|cpu| !asked.contains(cpu)) {
+                    return cpu;
+                }
+            }
+        }
+        None
+    }
+
+    /// Whether a vCPU could run and has no CPU.
+    #[inline]
+    fn waits(&self, vcpu: VcpuId) -> bool {
+        self.moment.is_awake(vcpu) && self.moment.cpu_of(vcpu).is_none()
+    }
+
+    /// Asks the policy who should be on `cpu`, and has it so. An order that is refused leads to the
+    /// next question, at most once a vCPU.
+    pub(crate) fn ask<M: Machine, S: Sink>(
+        &mut self,
+        cpu: CpuId,
+        machine: &mut M,
+        sink: &mut S,
+    ) -> Result<(), Box<Fault>> {
+        self.measure(cpu, machine, sink)?;
+        self.to_ask.remove(cpu);
+        let before = self.moment.occupant(cpu);
+        let cpus = self.policy.pass(&self.moment, cpu);
+        self.to_ask.add(&cpus);
+        if !self.ask_once(cpu, machine, sink)? {
+            self.ask_again(cpu, machine, sink)?;
+        }
+        machine.set_alarm(cpu, self.policy.alarm(cpu));
+        self.offer_elsewhere(before, cpu);
+        Ok(())
+    }
+
+    /// Who had to go for somebody else might go on where a CPU idles.
+    #[inline]
+    fn offer_elsewhere(&mut self, before: Option<VcpuId>, cpu: CpuId) {
+        let now = self.moment.occupant(cpu);
+        let has_gone = now.is_some() && now != before && !self.moment.idle().is_empty();
+        if let Some(before) = before.filter(|&before| has_gone && self.waits(before)) {
+            self.to_offer.push(before);
+        }
+    }
+
+    /// Refusals are rare: apart, they cost the others nothing.
+    #[cold]
+    fn ask_again<M: Machine, S: Sink>(
+        &mut self,
+        cpu: CpuId,
+        machine: &mut M,
+        sink: &mut S,
+    ) -> Result<(), Box<Fault>> {
+        while !self.ask_once(cpu, machine, sink)? {}
+        Ok(())
+    }
+
+    /// Whether the machine did what the policy wants for `cpu`.
+    #[inline(always)]
+    fn ask_once<M: Machine, S: Sink>(
+        &mut self,
+        cpu: CpuId,
+        machine: &mut M,
+        sink: &mut S,
+    ) -> Result<bool, Box<Fault>> {
+        let Pick::Run { vcpu, limit, entitlement } = self.policy.pick(&self.moment, cpu) else {
+            // Its occupant may have gone before.
+            if self.turns.take(cpu).is_some() {
+                self.turns.close(cpu, RanEnd::Preempted, sink);
+                self.moment.vacate(cpu);
+                machine.carry_out(Order::Idle { cpu });
+            }
+            return Ok(true);
+        };
+        check::pick(vcpu, cpu, &self.moment)?;
+        if limit.is_some_and(Span::is_zero) {
+            self.count_empty_turn()?;
+        }
+        let until = limit.map(|limit| self.moment.now().after(limit));
+        let turn = Turn { vcpu, until, entitlement };
+        let before = self.turns.current(cpu);
+        if before == Some(&turn) {
+            return Ok(true);
+        }
+        let is_new = before.is_none_or(|before| before.vcpu != vcpu);
+        if is_new || before.is_some_and(|before| before.entitlement != entitlement) {
+            self.turns.close(cpu, RanEnd::Preempted, sink);
+        }
+        self.moment.occupy(cpu, vcpu);
+        self.turns.begin(cpu, turn, limit);
+        if machine.carry_out(Order::Run { cpu, vcpu, until, entitlement }) == Outcome::Refused {
+            self.refused(cpu, vcpu, sink);
+            if !is_new {
+                // It was in its turn and lost the rest of it; it must not be taken for somebody
+                // who still has a CPU.
+                let cpus = self.policy.turn_over(&self.moment, vcpu, TurnEnd::Yield);
+                self.to_ask.add(&cpus);
+            }
+            return Ok(false);
+        }
+        if is_new {
+            let cpus = self.policy.start(&self.moment, vcpu);
+            self.to_ask.add(&cpus);
+        }
+        Ok(true)
+    }
+
+    /// A turn may have no length, as where a timer was late: then it is over at once. That the
+    /// next one has none either, and so on, may not go on for ever.
+    #[cold]
+    fn count_empty_turn(&mut self) -> Result<(), Box<Fault>> {
+        self.empty_turns += 1;
+        let broken = || Fault::broken(Broken::Endless { now: self.moment.now() });
+        if self.empty_turns > AT_ONCE { Err(broken()) } else { Ok(()) }
+    }
+
+    /// The machine could not run a vCPU: nobody has the CPU, and it is not picked until it may be.
+    #[cold]
+    fn refused<S: Sink>(&mut self, cpu: CpuId, vcpu: VcpuId, sink: &mut S) {
+        sink.record(&Record::Refused { at: self.moment.now(), vcpu, cpu });
+        self.turns.take(cpu);
+        self.moment.vacate(cpu);
+        self.moment.set_barred(vcpu, true);
+    }
+}
