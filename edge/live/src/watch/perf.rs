@@ -2,10 +2,11 @@
 //!
 //! Each CPU has a ring in which the kernel notes every switch there and every wake that is carried
 //! out there (the tracepoint `sched_wakeup`): four descriptors a CPU, however many threads there
-//! are. Switches are the events' own side records and no tracepoint, because on the virtual machines
-//! spoken of below tracepoints are not hit either when a CPU goes from idle to a thread. The kernel
-//! keeps from us the wakes that cannot concern us by a few ranges of numbers into which all watched
-//! threads fall; switches, and wakes of others whose numbers fall into them, are told of all.
+//! are. Switches are the events' own side records and no tracepoint, because on the virtual
+//! machines spoken of below tracepoints are not hit either when a CPU goes from idle to a thread.
+//! The kernel keeps from us the wakes that cannot concern us by a few ranges of numbers into which
+//! all watched threads fall; switches, and wakes of others whose numbers fall into them, are told
+//! of all.
 //!
 //! Nobody is notified of switches: a watcher that woke at each would cause the next. A wake does
 //! notify, unless the thread is raised ([`FifoPriority::CHOSEN`] and below): then it runs by
