@@ -10,9 +10,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::{Finding, Source};
 use crate::metadata::Metadata;
 
-/// Crates in which there are two styles still.
-const WITH_MOD_FILES: [&str; 3] = ["bench", "policy", "sim"];
-
 /// A module: the names that lead to it from the root of its crate.
 type Module = Vec<String>;
 
@@ -27,30 +24,13 @@ pub fn check(sources: &[Source], metadata: &Metadata) -> Vec<Finding> {
         let root = format!("{}/src/", one.folder);
         let of_crate: Vec<&Source> =
             sources.iter().filter(|source| source.path.starts_with(&root)).collect();
-        let style = of_crate.iter().filter(|source| source.path.ends_with("/mod.rs"));
-        let style = style.map(|source| {
+        let old_style = of_crate.iter().filter(|source| source.path.ends_with("/mod.rs"));
+        faults.extend(old_style.map(|source| {
             Finding::new(&source.path, 1, "a module is `name.rs`, and what is in it `name/`")
-        });
-        report(&mut faults, style.collect(), WITH_MOD_FILES.contains(&one.name()), || {
-            Finding::new(&root, 1, "no `mod.rs` any more: take it off the list in tidy")
-        });
+        }));
         faults.extend(circles(&of_crate, &root));
     }
     faults
-}
-
-/// What is on a list is to be wrong still: else it is time to take it off.
-fn report(
-    faults: &mut Vec<Finding>,
-    found: Vec<Finding>,
-    is_listed: bool,
-    off: impl Fn() -> Finding,
-) {
-    match (is_listed, found.is_empty()) {
-        (false, _) => faults.extend(found),
-        (true, true) => faults.push(off()),
-        (true, false) => {}
-    }
 }
 
 /// A circle for each set of modules that know each other, one after the other.
