@@ -72,6 +72,13 @@ pub struct KeptRow {
     pub calibration: bool,
 }
 
+/// The folder of a paper in which results are.
+const FOLDER: &str = "results";
+/// How the names of its files end.
+const VALUES: &str = "csv";
+const VERDICTS: &str = "verdicts.csv";
+const OVER_TIME: &str = "time.csv";
+
 const VERDICT_HEADINGS: &[&str] = &[
     "change",
     "group",
@@ -114,13 +121,13 @@ impl Paper {
         let seeds = experiment.seeds;
         let made = format!("commit {commit}; {command}; seeds 1 to {seeds}; {date}");
         let mut tables = vec![
-            ("csv", values(experiment, results, &made)),
-            ("verdicts.csv", verdicts(experiment, judged, &made)),
+            (VALUES, values(experiment, results, &made)),
+            (VERDICTS, verdicts(experiment, judged, &made)),
         ];
         if !results.over_time.is_empty() {
-            tables.push(("time.csv", over_time(experiment, results, &made)));
+            tables.push((OVER_TIME, over_time(experiment, results, &made)));
         }
-        let folder = self.folder.join("results");
+        let folder = self.folder.join(FOLDER);
         let unwritable = |file: &PathBuf| {
             let file = file.clone();
             move |source| PaperError::Unwritable { file, source }
@@ -128,21 +135,29 @@ impl Paper {
         fs::create_dir_all(&folder).map_err(unwritable(&folder))?;
         let mut written = Vec::new();
         for (ending, table) in tables {
-            let file = folder.join(format!("{}.{ending}", experiment.name));
+            let file = self.result(experiment, ending);
             fs::write(&file, table.text()).map_err(unwritable(&file))?;
             written.push(file);
         }
         Ok(written)
     }
 
+    /// The files in which the results of an experiment are, if there are any.
+    #[must_use]
+    pub fn results_of(&self, experiment: &Experiment) -> [PathBuf; 3] {
+        [VALUES, VERDICTS, OVER_TIME].map(|ending| self.result(experiment, ending))
+    }
+
+    fn result(&self, experiment: &Experiment, ending: &str) -> PathBuf {
+        self.folder.join(FOLDER).join(format!("{}.{ending}", experiment.name))
+    }
+
     /// What was written for an experiment; none if nothing was.
     #[must_use]
     pub fn kept(&self, experiment: &Experiment) -> Option<Kept> {
-        let read = |ending: &str| {
-            let file = self.folder.join("results").join(format!("{}.{ending}", experiment.name));
-            Table::read(&fs::read_to_string(file).ok()?)
-        };
-        let (values, verdicts) = (read("csv")?, read("verdicts.csv")?);
+        let read =
+            |ending: &str| Table::read(&fs::read_to_string(self.result(experiment, ending)).ok()?);
+        let (values, verdicts) = (read(VALUES)?, read(VERDICTS)?);
         let mut stats = BTreeMap::new();
         for row in &values.rows {
             let number = |heading: &str| values.cell(row, heading).parse::<f64>().ok();
@@ -155,7 +170,7 @@ impl Paper {
             stats.insert(key, OverSeeds { median, lowest, highest });
         }
         let rows = verdicts.rows.iter().filter_map(|row| kept_row(&verdicts, row)).collect();
-        let over_time = read("time.csv").map(|table| courses(&table)).unwrap_or_default();
+        let over_time = read(OVER_TIME).map(|table| courses(&table)).unwrap_or_default();
         Some(Kept { made: values.comment, stats, rows, over_time })
     }
 }

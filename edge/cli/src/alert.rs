@@ -18,6 +18,7 @@ use slackline_units::{CpuShare, Span};
 
 use crate::args::Alert;
 use crate::pending::Pending;
+use crate::places::Places;
 use crate::problem::Problem;
 use crate::terminal::{self, Counter};
 
@@ -46,6 +47,8 @@ pub(crate) struct Plan {
 
 pub(crate) fn alert(args: &Alert) -> Result<(), Problem> {
     // A result that cannot be kept is not worth hours.
+    let files = [("--report", args.report.as_deref()), ("--csv", args.csv.as_deref())];
+    Places::of(&files)?;
     let report = args.report.as_deref().map(Pending::new).transpose()?;
     let csv = args.csv.as_deref().map(Pending::new).transpose()?;
     let tested = if args.live { live(args)? } else { simulated(args)? };

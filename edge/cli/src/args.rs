@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand};
 use slackline_units::Span;
 
+use crate::input::file;
 use crate::load::args::Load;
 use crate::parse::span;
 
@@ -70,7 +71,8 @@ pub(crate) struct Keeping {
 
 #[derive(Debug, Args)]
 pub(crate) struct Sim {
-    /// The scenario.
+    /// The scenario; `-` is standard input.
+    #[arg(value_parser = file)]
     pub(crate) file: PathBuf,
     /// Another policy than the scenario's.
     #[arg(long, value_name = "NAME")]
@@ -87,7 +89,8 @@ pub(crate) struct Sim {
 
 #[derive(Debug, Args)]
 pub(crate) struct Run {
-    /// The scenario.
+    /// The scenario; `-` is standard input.
+    #[arg(value_parser = file)]
     pub(crate) file: PathBuf,
     /// Another policy than the scenario's.
     #[arg(long, value_name = "NAME")]
@@ -104,7 +107,8 @@ pub(crate) struct Run {
 
 #[derive(Debug, Args)]
 pub(crate) struct Compare {
-    /// The scenario.
+    /// The scenario; `-` is standard input.
+    #[arg(value_parser = file)]
     pub(crate) file: PathBuf,
     /// The policies to compare [default: the scenario's own].
     #[arg(long, value_name = "NAME,NAME", value_delimiter = ',')]
@@ -187,7 +191,8 @@ pub(crate) struct Alert {
 
 #[derive(Debug, Args)]
 pub(crate) struct Check {
-    /// The scenario.
+    /// The scenario; `-` is standard input.
+    #[arg(value_parser = file)]
     pub(crate) file: PathBuf,
     /// Print what was found as JSON.
     #[arg(long)]
@@ -196,7 +201,8 @@ pub(crate) struct Check {
 
 #[derive(Debug, Args)]
 pub(crate) struct Show {
-    /// A trace that was saved with --save.
+    /// A trace that was saved with --save; `-` is standard input.
+    #[arg(value_parser = file)]
     pub(crate) file: PathBuf,
     /// From when.
     #[arg(long, value_parser = span, default_value = "0s")]
@@ -232,7 +238,8 @@ pub(crate) struct Show {
 
 #[derive(Debug, Args)]
 pub(crate) struct Replay {
-    /// A trace that was saved with --save.
+    /// A trace that was saved with --save; `-` is standard input.
+    #[arg(value_parser = file)]
     pub(crate) file: PathBuf,
 }
 

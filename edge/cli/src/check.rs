@@ -3,11 +3,12 @@
 use slackline_runs::claims::expects_refusal;
 
 use crate::args::Check;
+use crate::places::Places;
 use crate::problem::Problem;
 use crate::{claims, input, terminal};
 
 pub(crate) fn check(args: &Check) -> Result<(), Problem> {
-    let scenario = input::scenario(&args.file, None)?;
+    let scenario = input::scenario(&args.file, None, &Places::of(&[])?)?;
     claims::check_measured(&args.file, &scenario)?;
     let vcpus = scenario.vcpus().count();
     let admitted = scenario.admit();

@@ -9,12 +9,13 @@ use slackline_scenario::Scenario;
 use slackline_show::side_by_side;
 
 use crate::args::{Compare, Keeping};
+use crate::places::Places;
 use crate::problem::Problem;
 use crate::terminal::{self, Counter};
 use crate::{claims, input, json, run, sim};
 
 pub(crate) fn compare(args: &Compare) -> Result<(), Problem> {
-    let scenario = input::scenario(&args.file, args.length)?;
+    let scenario = input::scenario(&args.file, args.length, &Places::of(&[])?)?;
     let own = scenario.policy.spec.name.to_string();
     let policies = if args.policies.is_empty() { vec![own.clone()] } else { args.policies.clone() };
     let scenarios = policies.iter().map(|policy| input::under(&args.file, &scenario, policy));

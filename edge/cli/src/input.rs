@@ -1,44 +1,87 @@
-//! Reads scenario files.
+//! Reads what people wrote: scenarios, and the files that these name.
 
-use std::fs;
-use std::path::Path;
+use std::cell::RefCell;
+use std::fs::File;
+use std::io::{self, Read};
+use std::os::fd::AsFd;
+use std::path::{Path, PathBuf};
 
 use slackline_scenario::{LONGEST, Scenario};
 use slackline_units::Span;
 
+use crate::places::Places;
 use crate::problem::Problem;
 
-/// Reads a scenario and the files it names.
-pub(crate) fn scenario(file: &Path, length: Option<Span>) -> Result<Scenario, Problem> {
+/// What `-` means.
+pub(crate) const STANDARD_INPUT: &str = "/dev/stdin";
+
+/// How long a text may be, in bytes: a million domains, or a recording of ten million steps, which
+/// are as many as there may be, fit.
+const LONGEST_TEXT: u64 = 1 << 28;
+
+/// Reads a scenario and the files it names, none of which is written to.
+pub(crate) fn scenario(
+    file: &Path,
+    length: Option<Span>,
+    places: &Places,
+) -> Result<Scenario, Problem> {
+    places.read("the scenario", file)?;
     let text = text(file)?;
-    let folder = file.parent().unwrap_or(Path::new(""));
-    let load = |named: &str| fs::read_to_string(folder.join(named)).ok();
+    let is_standard_input = file == Path::new(STANDARD_INPUT);
+    let folder = file.parent().filter(|_| !is_standard_input).unwrap_or(Path::new(""));
+    let named = RefCell::new(Vec::new());
+    let load = |name: &str| {
+        let file = folder.join(name);
+        named.borrow_mut().push(file.clone());
+        self::text(&file).ok()
+    };
     let mut scenario = Scenario::with_files(&text, &load)
         .map_err(|error| Problem::Scenario { file: file.into(), error })?;
+    for file in named.take() {
+        places.read("a recording", &file)?;
+    }
     if let Some(length) = length {
-        if length <= scenario.warmup {
-            return Err(Problem::BadOption {
-                message: format!(
-                    "--length {length} is not longer than the warm-up of {}",
-                    scenario.warmup
-                ),
-                hint: Some(format!("write --length {} or more", scenario.warmup * 2)),
-            });
-        }
-        if length > LONGEST {
-            return Err(Problem::BadOption {
-                message: format!("--length {length} is longer than a year"),
-                hint: Some(format!("the longest is {LONGEST}")),
-            });
-        }
-        scenario.length = length;
+        set_length(&mut scenario, length)?;
     }
     Ok(scenario)
 }
 
-fn text(file: &Path) -> Result<String, Problem> {
+fn set_length(scenario: &mut Scenario, length: Span) -> Result<(), Problem> {
+    let warmup = scenario.warmup;
+    if length <= warmup {
+        return Err(Problem::BadOption {
+            message: format!("--length {length} is not longer than the warm-up of {warmup}"),
+            hint: Some(format!("write --length {} or more", warmup * 2)),
+        });
+    }
+    if length > LONGEST {
+        return Err(Problem::BadOption {
+            message: format!("--length {length} is longer than a year"),
+            hint: Some(format!("the longest is {LONGEST}")),
+        });
+    }
+    scenario.length = length;
+    Ok(())
+}
+
+/// Opens a file to read; standard input as it is, wherever it comes from.
+pub(crate) fn open(file: &Path) -> io::Result<File> {
+    if file == Path::new(STANDARD_INPUT) {
+        return Ok(io::stdin().as_fd().try_clone_to_owned()?.into());
+    }
+    File::open(file)
+}
+
+/// The text of a file, if it is one and can be meant.
+pub(crate) fn text(file: &Path) -> Result<String, Problem> {
     let unreadable = |source| Problem::Unreadable { file: file.into(), source };
-    String::from_utf8(fs::read(file).map_err(unreadable)?).map_err(|error| {
+    let mut bytes = Vec::new();
+    let mut opened = open(file).map_err(unreadable)?.take(LONGEST_TEXT + 1);
+    opened.read_to_end(&mut bytes).map_err(unreadable)?;
+    if bytes.len() as u64 > LONGEST_TEXT {
+        return Err(Problem::TooLong { file: file.into(), longest: LONGEST_TEXT });
+    }
+    String::from_utf8(bytes).map_err(|error| {
         let (good, rest) = error.as_bytes().split_at(error.utf8_error().valid_up_to());
         let good = String::from_utf8_lossy(good);
         let last = good.rsplit('\n').next().unwrap_or_default();
@@ -50,4 +93,10 @@ fn text(file: &Path) -> Result<String, Problem> {
 /// The same scenario under another policy.
 pub(crate) fn under(file: &Path, scenario: &Scenario, policy: &str) -> Result<Scenario, Problem> {
     scenario.with_policy(policy).map_err(|error| Problem::Scenario { file: file.into(), error })
+}
+
+/// A file to read, as it is named on the command line.
+#[allow(clippy::unnecessary_wraps)] // As parsers of options are.
+pub(crate) fn file(name: &str) -> Result<PathBuf, String> {
+    Ok(if name == "-" { STANDARD_INPUT } else { name }.into())
 }

@@ -4,7 +4,6 @@ pub(crate) mod args;
 mod show;
 pub(crate) mod words;
 
-use std::fs;
 use std::os::fd::OwnedFd;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -15,6 +14,7 @@ use slackline_load::{Done, Options, jobs_on};
 use slackline_scenario::{Domain, Program, Purpose, Scenario, Stream};
 use slackline_units::{DomId, Time, VcpuId};
 
+use crate::input;
 use crate::problem::Problem;
 use crate::signals::stop_signal;
 use crate::terminal;
@@ -109,8 +109,7 @@ fn part(args: &Load) -> Result<Part, Problem> {
         Kind::Batch { total } => keys.kind("batch").text("total", total),
         Kind::Replay { file } => {
             keys.kind("replay").text("file", &file.display().to_string());
-            let recording = fs::read_to_string(file)
-                .map_err(|source| Problem::Unreadable { file: file.clone(), source })?;
+            let recording = input::text(file)?;
             return domain(&keys, Some(&recording)).map(|domain| Part::Program(domain.program));
         }
         Kind::Serving(kind) => return serving(args, kind),

@@ -14,6 +14,7 @@ mod outputs;
 mod paper;
 mod parse;
 mod pending;
+mod places;
 mod problem;
 mod replay;
 mod run;

@@ -5,6 +5,7 @@ use slackline_show::{summary, xenmon};
 
 use crate::args::Keeping;
 use crate::pending::{Out, Pending};
+use crate::places::Places;
 use crate::problem::Problem;
 use crate::terminal;
 
@@ -17,12 +18,6 @@ pub(crate) struct Files {
 impl Files {
     /// Begins those that are wanted.
     pub(crate) fn begin(keeping: &Keeping) -> Result<(Files, Wanted<Out>), Problem> {
-        if keeping.save.is_some() && keeping.save == keeping.perfetto {
-            return Err(Problem::BadOption {
-                message: "--save and --perfetto name one file".into(),
-                hint: Some("give each its own".into()),
-            });
-        }
         let (trace, to_trace) = keeping.save.as_deref().map(Pending::new).transpose()?.unzip();
         let (perfetto, to_perfetto) =
             keeping.perfetto.as_deref().map(Pending::new).transpose()?.unzip();
@@ -39,6 +34,13 @@ impl Files {
             pending.keep(written)?;
         }
         kept.numbers.map_err(Problem::of_stray)
+    }
+}
+
+impl Keeping {
+    /// The files that are wanted.
+    pub(crate) fn places(&self) -> Result<Places, Problem> {
+        Places::of(&[("--save", self.save.as_deref()), ("--perfetto", self.perfetto.as_deref())])
     }
 }
 

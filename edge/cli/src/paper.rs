@@ -5,10 +5,13 @@ use std::path::Path;
 use std::process::Command;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use slackline_papers::{Calibration, Experiment, Judged, Provenance, judge, paper, papers, tally};
+use slackline_papers::{
+    Calibration, Experiment, Judged, Paper, Provenance, judge, paper, papers, tally,
+};
 
 use crate::args::{PaperArgs, PaperCommand, PaperReport, PaperRun};
 use crate::pending::Pending;
+use crate::places::Places;
 use crate::problem::Problem;
 use crate::terminal::{self, Counter};
 
@@ -59,6 +62,9 @@ fn run_all(folder: &Path, run: &PaperRun) -> Result<(), Problem> {
     if let Some(seeds) = run.seeds {
         experiments.iter_mut().for_each(|experiment| experiment.seeds = seeds);
     }
+    if run.keep {
+        writes_nothing_that_is_read(&paper, &experiments)?;
+    }
     let made = provenance(&paper.folder, &words_of_command());
     for experiment in &experiments {
         let counter = Counter::new(&experiment.name);
@@ -81,6 +87,20 @@ fn run_all(folder: &Path, run: &PaperRun) -> Result<(), Problem> {
             let _ = writeln!(text, "  written: {}", file.display());
         }
         terminal::print(&text)?;
+    }
+    Ok(())
+}
+
+/// Results may be links: none leads to what the paper's folder says.
+fn writes_nothing_that_is_read(paper: &Paper, experiments: &[Experiment]) -> Result<(), Problem> {
+    let mut places = Places::of(&[])?;
+    let files = experiments.iter().flat_map(|experiment| paper.results_of(experiment));
+    for file in files.filter(|file| file.exists()) {
+        places.write("the results", &file)?;
+    }
+    let Ok(entries) = std::fs::read_dir(&paper.folder) else { return Ok(()) };
+    for file in entries.flatten().map(|entry| entry.path()).filter(|path| path.is_file()) {
+        places.read("a file of the paper", &file)?;
     }
     Ok(())
 }
@@ -138,6 +158,8 @@ fn write_report(folder: &Path, args: &PaperReport) -> Result<(), Problem> {
         Some(name) => vec![paper(folder, name)?],
         None => papers(folder)?,
     };
+    let places = Places::of(&[("--out", Some(&args.out))])?;
+    chosen.iter().try_for_each(|paper| places.read_all("a file of the paper", &paper.folder))?;
     let made = provenance(folder, &words_of_command());
     let html = slackline_papers::page(&chosen, &made)?;
     let (pending, mut out) = Pending::new(&args.out)?;

@@ -30,6 +30,9 @@ pub(crate) enum Problem {
     /// A scenario is not even text.
     #[error("{}:{line}:{column}: this is not text: byte {byte:#04x} is not UTF-8", file.display())]
     NotText { file: PathBuf, line: usize, column: usize, byte: u8 },
+    /// A file is longer than anybody could have meant.
+    #[error("{}: more than {longest} bytes", file.display())]
+    TooLong { file: PathBuf, longest: u64 },
     /// A file is not what it should be.
     #[error("{}: {}", file.display(), with_causes(error))]
     BadTrace { file: PathBuf, error: ReadError },
@@ -81,6 +84,7 @@ impl Problem {
     pub(crate) fn exit_code(&self) -> ExitCode {
         ExitCode::from(match self {
             Problem::ClaimsFailed(_) | Problem::ReplayDiffers => 1,
+            Problem::Unwritable { source, .. } if is_misnamed(source) => 2,
             Problem::HostCannot { .. } | Problem::Unwritable { .. } | Problem::Output(_) => 3,
             Problem::Live(LiveError::Scenario(_) | LiveError::Declined { .. }) => 2,
             Problem::Live(error) if error.is_bug() => 70,
@@ -112,9 +116,13 @@ impl Problem {
             Problem::Paper(error) => error.hint(),
             Problem::Live(error) => error.hint(),
             Problem::Load(error) => error.hint().map(str::to_owned),
+            Problem::Unwritable { source, .. } if source.kind() == io::ErrorKind::NotFound => {
+                Some("is there such a folder? none is made".into())
+            }
             Problem::Unreadable { source, .. } | Problem::Unwritable { source, .. } => {
                 Some(about_file(source).into())
             }
+            Problem::TooLong { .. } => Some("is the name right?".into()),
             Problem::NotText { .. } => Some("a scenario is a text file in TOML".into()),
             Problem::BadTrace { .. } | Problem::NoReplay { .. } => {
                 Some("`slackline sim SCENARIO --save TRACE` makes one".into())
@@ -164,6 +172,12 @@ impl Problem {
             error => Problem::Live(error),
         }
     }
+}
+
+/// Whether nobody could write a file of that name: it is no fault of the host's.
+fn is_misnamed(source: &io::Error) -> bool {
+    use io::ErrorKind::{InvalidFilename, IsADirectory, NotADirectory, NotFound};
+    matches!(source.kind(), NotFound | NotADirectory | IsADirectory | InvalidFilename)
 }
 
 /// What to do about a file that cannot be opened, read or written.

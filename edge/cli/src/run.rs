@@ -26,7 +26,8 @@ use crate::terminal::{self, Progress};
 use crate::{claims, input, json};
 
 pub(crate) fn run(args: &Run) -> Result<(), Problem> {
-    let mut scenario = input::scenario(&args.file, args.length)?;
+    let places = args.keeping.places()?;
+    let mut scenario = input::scenario(&args.file, args.length, &places)?;
     if let Some(policy) = &args.policy {
         scenario = input::under(&args.file, &scenario, policy)?;
     }

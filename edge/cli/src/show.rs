@@ -1,21 +1,22 @@
 //! `slackline show`: draws a saved trace.
 
 use std::fs::File;
-use std::io::{self, BufReader, ErrorKind, Seek};
+use std::io::{self, BufReader, ErrorKind, Read as _, Seek, Write as _};
 use std::path::Path;
 
 use slackline_export::Perfetto;
 use slackline_runs::Meters;
 use slackline_scenario::LONGEST;
 use slackline_show::{Glyphs, Listing, RunList, RunListError, Timeline, WindowError};
-use slackline_trace::{Header, Named, Reader, Record, Sink};
+use slackline_trace::{Header, Named, ReadError, Reader, Record, Sink};
 use slackline_units::{Span, Time, VcpuId};
 
 use crate::args::Show;
 use crate::outputs::tables;
 use crate::pending::Pending;
+use crate::places::Places;
 use crate::problem::Problem;
-use crate::{json, terminal};
+use crate::{input, json, terminal};
 
 pub(crate) fn show(args: &Show) -> Result<(), Problem> {
     if args.from > LONGEST {
@@ -24,6 +25,8 @@ pub(crate) fn show(args: &Show) -> Result<(), Problem> {
             hint: Some(format!("the longest lasts {LONGEST}")),
         });
     }
+    let places = Places::of(&[("--perfetto", args.perfetto.as_deref())])?;
+    places.read("the trace", &args.file)?;
     let (mut trace, names) = open(&args.file)?;
     let header = trace.header().clone();
     if let Some(name) = &args.perfetto {
@@ -91,7 +94,7 @@ impl Sink for Names {
 /// Opens a trace that is whole, and says who there is in it.
 pub(crate) fn open(file: &Path) -> Result<(Trace, Names), Problem> {
     let unreadable = |source| Problem::Unreadable { file: file.into(), source };
-    let mut spooled = spool(File::open(file).map_err(unreadable)?).map_err(unreadable)?;
+    let mut spooled = spool(input::open(file).map_err(unreadable)?).map_err(unreadable)?;
     let bad = |error| Problem::BadTrace { file: file.into(), error };
     // All of it is checked before any of it is believed: what damage says may have no end.
     let mut names = Names::default();
@@ -100,6 +103,11 @@ pub(crate) fn open(file: &Path) -> Result<(Trace, Names), Problem> {
     spooled.rewind().map_err(unreadable)?;
     Ok((Reader::new(BufReader::new(spooled)).map_err(bad)?, names))
 }
+
+/// Enough of a trace to see that it is one.
+const BEGINS: u64 = 4096;
+/// How long a trace may be that comes through a pipe: it has to fit on a disk.
+const LONGEST_PIPED: u64 = 1 << 36;
 
 /// A file that can be read twice: what comes through a pipe is put into one.
 fn spool(mut file: File) -> io::Result<File> {
@@ -112,7 +120,15 @@ fn spool(mut file: File) -> io::Result<File> {
         return Ok(file);
     }
     let mut copy = tempfile::tempfile()?;
-    io::copy(&mut file, &mut copy)?;
+    let mut begins = Vec::new();
+    (&mut file).take(BEGINS).read_to_end(&mut begins)?;
+    copy.write_all(&begins)?;
+    // What is no trace may have no end.
+    let is_none =
+        matches!(Reader::new(&*begins), Err(ReadError::NotATrace | ReadError::OtherVersion { .. }));
+    if !is_none && io::copy(&mut file.take(LONGEST_PIPED), &mut copy)? == LONGEST_PIPED {
+        return Err(ErrorKind::FileTooLarge.into());
+    }
     copy.rewind()?;
     Ok(copy)
 }

@@ -123,7 +123,7 @@ fn where_nothing_can_be_made_that_is_said_first() {
                 let begins = format!("error: cannot write {name}: ");
                 assert!(ran.err.starts_with(&begins), "{command} {name}: {}", ran.err);
                 assert!(!ran.err.contains(".slackline-"), "{}", ran.err);
-                ran.refused(3);
+                ran.refused(2);
             }
         }
     }

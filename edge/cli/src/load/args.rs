@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use clap::{Args, Subcommand};
 use slackline_units::Span;
 
+use crate::input::file;
 use crate::parse::span;
 
 #[derive(Debug, Args)]
@@ -65,8 +66,9 @@ pub(crate) enum Kind {
     },
     /// Run and block as recorded.
     Replay {
-        /// A file of lines `run_ns,block_ns`, as `slackline show --runs` writes it.
-        #[arg(long)]
+        /// A file of lines `run_ns,block_ns`, as `slackline show --runs` writes it; `-` is standard
+        /// input.
+        #[arg(long, value_parser = file)]
         file: PathBuf,
     },
     #[command(flatten)]
