@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 
 use clap::CommandFactory;
 use slackline_policy::{ALL, Field, Spec, find, nearest};
-use slackline_scenario::{host, io};
+use slackline_scenario::{domain, host, io};
 
 use crate::args::Cli;
 use crate::problem::Problem;
@@ -13,6 +13,9 @@ use crate::terminal;
 
 /// The table of a scenario that says what the host is.
 const HOST: &str = "host";
+
+/// The one that says who runs there, and what.
+const DOMAIN: &str = "domain";
 
 /// The tables of a scenario that one page teaches together.
 const DEVICES: &[&str] = &["driver", "client", "nic", "disk", "kernel", "task"];
@@ -25,11 +28,14 @@ pub(crate) fn help(topic: Option<&str>) -> Result<(), Problem> {
     if name == HOST {
         return terminal::print(&without_marks(host::PAGE));
     }
+    if name == DOMAIN {
+        return terminal::print(&without_marks(domain::PAGE));
+    }
     if let Some(spec) = find(name) {
         return terminal::print(&page(spec));
     }
     let policies = ALL.iter().map(|spec| spec.name);
-    let meant = nearest(name, policies.chain([HOST]).chain(DEVICES.iter().copied()));
+    let meant = nearest(name, policies.chain([HOST, DOMAIN]).chain(DEVICES.iter().copied()));
     let lists = || "`slackline help` lists all pages".to_owned();
     Err(Problem::BadOption {
         message: format!("there is no page about `{name}`"),
@@ -52,6 +58,7 @@ fn overview() -> String {
     }
     let _ = writeln!(text, "\nTables of a scenario:");
     let _ = writeln!(text, "  {HOST}  the simulated host: its CPUs, what it costs");
+    let _ = writeln!(text, "  {DOMAIN}  a domain: where and when it runs, and what");
     let _ = writeln!(
         text,
         "  {}  guests with tasks, devices behind a driver domain, clients (one page)",

@@ -106,6 +106,11 @@ fn part(args: &Load) -> Result<Part, Problem> {
         Kind::Interactive { compute, sleep } => {
             keys.kind("interactive").text("compute", compute).text("sleep", sleep)
         }
+        Kind::Yield { compute } => keys.kind("yield").text("compute", compute),
+        Kind::Clock { period, compute, offset } => {
+            keys.kind("clock").text("period", period).text("compute", compute);
+            keys.maybe("offset", offset.as_ref())
+        }
         Kind::Batch { total } => keys.kind("batch").text("total", total),
         Kind::Replay { file } => {
             keys.kind("replay").text("file", &file.display().to_string());
@@ -252,7 +257,7 @@ const HEAD: &str = "title = \"load\"\nlength = \"1s\"\npolicy = { name = \"round
 fn domain(keys: &Keys, file: Option<&str>) -> Result<Domain, Problem> {
     let work = keys.0.join(", ");
     let domain = format!("[[domain]]\nname = \"load\"\nwork = {{ {work} }}\n");
-    let plain = ["spin", "periodic", "interactive", "batch", "replay"];
+    let plain = ["spin", "periodic", "interactive", "batch", "replay", "yield", "clock"];
     let is_plain = plain.iter().any(|kind| keys.0[0] == format!("kind = {kind:?}"));
     let driver = if is_plain { "" } else { "[driver]\ndomain = \"load\"\n" };
     let mut scenario = scenario(&format!("{HEAD}{driver}{domain}"), file)?;

@@ -277,6 +277,27 @@ fn help_names_every_key_of_the_host() {
 }
 
 #[test]
+fn help_names_every_key_of_a_domain_and_every_kind_of_work() {
+    let place = Place::with(GOOD);
+    let page = place.run(&["help", "domain"]).good();
+    assert!(!page.contains("```"), "{page}");
+    let keys = |scenario: &str| {
+        let said = Place::with(scenario).run(&["check", "it.toml"]).refused(2);
+        let keys = said.err.lines().find_map(|line| line.strip_prefix("hint:  its keys are "));
+        keys.unwrap_or_else(|| panic!("{}", said.err)).to_owned()
+    };
+    // What has devices and tasks is taught on another page.
+    let elsewhere = ["kernel", "task", "tells", "vcpu"];
+    for key in keys(&GOOD.replace("vcpus", "nothing-like-it")).split(", ") {
+        let is_taught = page.contains(&format!("\n{key} = ")) || key == "share";
+        assert!(is_taught || elsewhere.contains(&key), "`{key}` is not taught");
+    }
+    for kind in ["spin", "periodic", "interactive", "batch", "replay", "yield", "clock"] {
+        assert!(page.contains(&format!("{{ kind = \"{kind}\"")), "`{kind}` is not taught");
+    }
+}
+
+#[test]
 fn help_teaches_each_policy() {
     let place = Place::new();
     let all = place.run(&["help"]).good();
@@ -318,6 +339,9 @@ fn load_is_each_kind_of_work_for_as_long_as_it_is_told() {
         &["periodic", "--period", "10ms", "--work", "uniform 1ms 2ms", "--deadline", "5ms"],
         &["interactive", "--compute", "1ms", "--sleep", "exponential 2ms"],
         &["batch", "--total", "10s"],
+        &["yield", "--compute", "uniform 10us 1ms"],
+        &["clock", "--period", "5ms", "--compute", "1ms"],
+        &["clock", "--period", "5ms", "--compute", "1ms", "--offset", "2ms"],
         &["replay", "--file", "runs.csv"],
     ] {
         let ran = place.run(&[&["load"], kind, &["--length", "50ms"]].concat()).ended_with(0);

@@ -8,7 +8,7 @@ use slackline_host::policy::AdmitError;
 use slackline_load::Ports;
 use slackline_scenario::{Action, Domain, Scenario, ScenarioError, What, actions};
 use slackline_trace::{Entry, Record, Sink};
-use slackline_units::{CpuId, Span, Time, VcpuId};
+use slackline_units::{CpuId, CpuSet, Span, Time, VcpuId};
 use thiserror::Error;
 
 use crate::fence::KeeperCommand;
@@ -194,8 +194,7 @@ impl<'a> Play<'a> {
         let files = files.map_err(|error| of_process(first, error))?;
         let mut ports: Vec<Ports> = Vec::new();
         for domain in &scenario.domains {
-            let start = origin + (domain.joins - Time::START);
-            let started = processes.start((scenario, domain), files, start, options.load);
+            let started = processes.start((scenario, domain), files, origin, options.load);
             ports.push(started.map_err(|error| of_process(domain, error))?);
         }
         let started = outside.start_clients(scenario, &ports, origin, options.load);
@@ -232,6 +231,20 @@ impl<'a> Play<'a> {
         for (domain, result) in domains.into_iter().zip(self.session.join_prepared(groups)?) {
             let ids = result.map_err(|error| of_request(domain, error.error))?;
             self.ids.extend(domain.vcpus.iter().copied().zip(ids));
+            self.let_go_on(domain, Time::START)?;
+        }
+        Ok(())
+    }
+
+    /// Who joined on a CPU of its own choice may run wherever it may from now on.
+    fn let_go_on(&mut self, domain: &Domain, at: Time) -> Result<(), LiveError> {
+        for &vcpu in &domain.vcpus {
+            if let (Some(_), Some(&id)) = (domain.starts_on(vcpu), self.ids.get(&vcpu)) {
+                match self.session.move_to(id, self.scenario.cpus(vcpu), at) {
+                    Err(RequestError::Over) => {}
+                    result => result.map_err(|error| of_request(domain, error))?,
+                }
+            }
         }
         Ok(())
     }
@@ -248,7 +261,7 @@ impl<'a> Play<'a> {
                 domain: domain.name.clone(),
                 vcpu: Some(vcpu),
                 share,
-                cpus: domain.cpus(vcpu),
+                cpus: domain.starts_on(vcpu).map(CpuSet::one).or(domain.cpus(vcpu)),
             });
         }
         let prepared = self.session.prepare(group);
@@ -339,7 +352,10 @@ impl<'a> Play<'a> {
         let prepared = self.prepare(domain)?;
         let mut joined = self.session.join_prepared(vec![prepared])?;
         match joined.pop().expect("an answer for the one group") {
-            Ok(ids) => self.ids.extend(domain.vcpus.iter().copied().zip(ids)),
+            Ok(ids) => {
+                self.ids.extend(domain.vcpus.iter().copied().zip(ids));
+                self.let_go_on(domain, at)?;
+            }
             Err(error) => match error.error {
                 RequestError::Declined(error) => {
                     self.outcome.declined.push((at, domain.vcpus[0], error));

@@ -148,22 +148,23 @@ pub(crate) struct ManagedProcesses {
 }
 
 impl ManagedProcesses {
-    /// Starts what a domain needs, or finds it; `files` is the port of the file server. Where it
-    /// listens, if it has devices.
+    /// Starts what a domain needs, or finds it; `files` is the port of the file server, and
+    /// `origin` when the run begins. Where it listens, if it has devices.
     pub(crate) fn start(
         &mut self,
         (scenario, domain): (&Scenario, &Domain),
         files: Option<u16>,
-        start: Time,
+        origin: Time,
         load: LoadCommand<'_>,
     ) -> Result<Ports, ProcessError> {
         let seed = scenario.seed;
+        let starts = |at: Time| origin + (at - Time::START);
         match &domain.live {
             None if domain.system.is_some() => {
                 let system = domain.system.as_ref().expect("it has one");
                 let from = callers(scenario, domain);
                 let part = Part::System { system, domain: domain.id, from, files };
-                let order = LoadOrder { part, seed, start };
+                let order = LoadOrder { part, seed, start: starts(domain.joins) };
                 let process = self.start_load(&order, domain, domain.vcpus[0], load)?;
                 // All its threads must be there before they are held.
                 let ports = process.teller.as_mut().and_then(Teller::ready);
@@ -176,7 +177,8 @@ impl ManagedProcesses {
             None => {
                 for &vcpu in &domain.vcpus {
                     let part = Part::Program { program: &domain.program, vcpu };
-                    self.start_load(&LoadOrder { part, seed, start }, domain, vcpu, load)?;
+                    let order = LoadOrder { part, seed, start: starts(domain.wakes(vcpu)) };
+                    self.start_load(&order, domain, vcpu, load)?;
                 }
             }
             Some(LiveSubject::Command { argv, .. }) => {

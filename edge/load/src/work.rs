@@ -1,6 +1,6 @@
 //! A program at work: its steps that need no device.
 
-use slackline_scenario::{Program, Step, Stream};
+use slackline_scenario::{Program, Step, Stream, next_instant};
 use slackline_units::{Span, Time};
 
 use crate::clock::{monotonic, thread_time};
@@ -13,8 +13,9 @@ pub(crate) fn takes_time(step: &Step) -> bool {
     match step {
         Step::Compute(draw) | Step::Sleep(draw) => !draw.scale().is_zero(),
         Step::Release { period, .. } => !period.is_zero(),
+        Step::Instant { period, .. } => !period.is_zero(),
         Step::ComputeForever => true,
-        Step::Done | Step::Device(_) => false,
+        Step::Yield | Step::Done | Step::Device(_) => false,
     }
 }
 
@@ -94,6 +95,13 @@ impl<'a> Work<'a> {
                 let deadline = deadline.map(|span| released.after(span));
                 self.current = Some(Current { released, deadline });
                 self.sleep_until(released)
+            }
+            Step::Instant { period, offset } => {
+                self.sleep_until(next_instant(monotonic(), *period, *offset))
+            }
+            Step::Yield => {
+                std::thread::yield_now();
+                Ok(if monotonic() >= self.end.at { Next::End } else { Next::Go })
             }
             Step::Done => self.done(),
             // Only tasks of a system have these, and do them themselves.

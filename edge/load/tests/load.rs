@@ -14,7 +14,7 @@ use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use slackline_load::{
     Ending, Job, LoadError, Note, NoteReader, Options, Report, end_with, jobs_on, monotonic, run,
 };
-use slackline_scenario::{Draw, Program, Purpose, Step, Stream};
+use slackline_scenario::{Draw, Program, Purpose, Step, Stream, next_instant};
 use slackline_units::{Span, Time};
 
 /// The longest last burst of computing, which may be too long by as much; see the crate's module on
@@ -112,6 +112,46 @@ fn missed_releases_are_made_up_for_back_to_back() {
     assert_eq!(jobs.len(), 20);
     assert_eq!(jobs[19].released, start + Span::from_ms(21));
     assert!(jobs.iter().all(|job| job.done > job.deadline.unwrap()));
+}
+
+/// Each burst begins at an instant of the clock after the one before it was done.
+#[test]
+fn bursts_follow_the_clock() {
+    let (read, write) = rustix::pipe::pipe().unwrap();
+    let (period, offset, compute) = (Span::from_ms(4), Span::from_ms(1), Span::from_ms(1));
+    let burst = [Step::Instant { period, offset }, Step::Compute(Draw::Fixed(compute)), Step::Done];
+    let program = Program { steps: burst.repeat(10), repeat: false };
+    let began = monotonic();
+    let report = run_plainly(&program, Options { jobs: Some(write), ..Options::default() });
+    assert_eq!((report.ending, report.jobs), (Ending::Finished, 10));
+    let mut before = began;
+    for job in read_all(read) {
+        // Less what was used too much before, 50 us at most.
+        let least = next_instant(before, period, offset) + Span::from_us(950);
+        assert!(job.done >= least, "{job:?}, not before {least:?}");
+        before = job.done;
+    }
+}
+
+/// It goes on after each, and takes no CPU time of its own that would count.
+#[test]
+fn who_yields_goes_on() {
+    let each = Span::from_us(100);
+    let program = Program::yielding(Draw::Fixed(each));
+    let limit = Some(Span::from_ms(30));
+    let report = run_plainly(&program, Options { limit, ..Options::default() });
+    assert_eq!(report.ending, Ending::Limit);
+    let steps = [Step::Compute(Draw::Fixed(each)), Step::Yield];
+    let program = Program { steps: steps.repeat(20), repeat: false };
+    let report = run_plainly(&program, Options::default());
+    assert!(report.ending == Ending::Finished && report.used >= each * 20, "{report:?}");
+}
+
+#[test]
+fn a_program_of_yields_alone_is_refused() {
+    let program = Program { steps: vec![Step::Yield], repeat: true };
+    let refused = run(&program, draws(), Options::default());
+    assert!(matches!(refused, Err(LoadError::TakesNoTime)), "{refused:?}");
 }
 
 #[test]

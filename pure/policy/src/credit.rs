@@ -405,14 +405,14 @@ impl Credit {
             return;
         }
         self.accounted = now;
-        let mut tick = now;
+        let Rules { slice, tick, clock, .. } = self.rules;
+        let cpus = self.cpus.len();
         for (index, cpu) in self.cpus.iter_mut().enumerate() {
-            cpu.until = now.after(self.rules.slice);
+            cpu.until = now.after(slice);
             if self.rules.needs_ticks() {
-                cpu.tick = tick.after(self.rules.tick);
-                tick = tick.after(self.rules.phase);
+                cpu.tick = now.after(tick).after(clock.first(index, cpus));
             } else if index == MASTER.index() {
-                cpu.tick = now.after(self.rules.tick * 3);
+                cpu.tick = now.after(tick * 3).after(clock.first(index, 1));
             }
         }
     }

@@ -100,4 +100,11 @@ impl Scenario {
     pub fn domain_of(&self, vcpu: VcpuId) -> &Domain {
         &self.domains[vcpu.domain().number() as usize]
     }
+
+    /// Where one of its vCPUs may run.
+    #[must_use]
+    pub fn cpus(&self, vcpu: VcpuId) -> CpuSet {
+        let all = || CpuSet::first_n(self.host.cpus);
+        self.domain_of(vcpu).cpus(vcpu).unwrap_or_else(all)
+    }
 }

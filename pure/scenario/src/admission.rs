@@ -1,7 +1,7 @@
 //! Tries the admission of a scenario without running anything.
 
 use slackline_policy::{AdmitError, Trial};
-use slackline_units::VcpuId;
+use slackline_units::{CpuSet, VcpuId};
 use thiserror::Error;
 
 use crate::action::{Action, SharesInForce, What, actions};
@@ -45,8 +45,13 @@ impl Scenario {
             trial.advance(at);
             match what {
                 What::Join => {
-                    let cpus = self.domain_of(vcpu).cpus(vcpu);
-                    let joined = trial.join(vcpu, &shares.of(vcpu)?, cpus);
+                    let domain = self.domain_of(vcpu);
+                    let (share, start) = (shares.of(vcpu)?, domain.starts_on(vcpu));
+                    let first = start.map(CpuSet::one).or(domain.cpus(vcpu));
+                    let mut joined = trial.join(vcpu, &share, first);
+                    if start.is_some() && joined.is_ok() {
+                        joined = trial.change(vcpu, &share, Some(self.cpus(vcpu)));
+                    }
                     joined.map_err(|error| self.declined(vcpu, error))?;
                 }
                 What::Leave => trial.leave(vcpu),

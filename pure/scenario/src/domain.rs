@@ -7,18 +7,36 @@ use crate::guest::Guest;
 use crate::names::{Names, checked_name};
 use crate::run::Run;
 use crate::table::{Item, Mistake, Table};
-use crate::{Domain, LiveSubject, MOST_STEPS, MOST_VCPUS, Threads};
-use crate::{parameters, terms};
+use crate::terms::{self, Start, Stay};
+use crate::{Domain, LiveSubject, MOST_STEPS, MOST_VCPUS, Threads, parameters};
 
 const KEYS: &[&str] = &[
-    "name", "vcpus", "work", "share", "cpus", "vcpu", "kernel", "task", "dispatch", "cache",
-    "live", "joins", "leaves", "copies", "tells",
+    "name",
+    "vcpus",
+    "work",
+    "share",
+    "cpus",
+    "vcpu",
+    "kernel",
+    "task",
+    "dispatch",
+    "cache",
+    "live",
+    "joins",
+    "leaves",
+    "copies",
+    "tells",
+    "starts_on",
+    "wakes",
 ];
 const LIVE_KEYS: &[&str] = &["command", "pid", "threads"];
 const THREADS: &[&str] = &["process", "vcpus"];
 
 /// How many vCPUs one domain can have: they are numbered in 16 bits.
 const MOST_VCPUS_OF_ONE: usize = 1 << 16;
+
+/// Every key, for people.
+pub const PAGE: &str = include_str!("domain.md");
 
 /// Reads all domains.
 pub(crate) fn read(run: &Run<'_>, tables: &[Table<'_>]) -> Result<(Vec<Domain>, Names), Mistake> {
@@ -66,10 +84,14 @@ impl All<'_> {
         let Guest { program, system } = Guest::read(self.run, table, name)?;
         let cost = |key| table.maybe(key, |item| item.span());
         let (dispatch, cache) = (cost("dispatch")?, cost("cache")?);
-        let (joins, leaves) = self.stay(table)?;
+        let stay = self.stay(table)?;
         let shares = parameters::shares(table)?;
         let cpus = table.maybe("cpus", |item| terms::cpus(&item, self.run.cpus))?;
-        let exceptions = terms::exceptions(self.run, table, vcpus)?;
+        let start = Start::read(self.run, table, (&stay, cpus))?;
+        let exceptions = terms::exceptions(self.run, table, (vcpus, cpus, &stay))?;
+        if let (true, Some(item)) = (system.is_some(), sleeps(table)?) {
+            return Err(item.fault(ErrorKind::SystemAsleep));
+        }
         // Cannot overflow: the factors are at most 2^20, 2^16 and the length of a list in memory.
         let times = copies.unwrap_or(1);
         let tasks = system.iter().flat_map(|system| &system.tasks);
@@ -87,8 +109,9 @@ impl All<'_> {
             cache: cache.unwrap_or(Span::ZERO),
             cpus,
             live,
-            joins,
-            leaves,
+            joins: stay.joins,
+            leaves: stay.leaves,
+            start,
             line,
             column,
             shares,
@@ -104,15 +127,15 @@ impl All<'_> {
     }
 
     /// When it joins and leaves.
-    fn stay(&self, table: &Table<'_>) -> Result<(Time, Option<Time>), Mistake> {
+    fn stay(&self, table: &Table<'_>) -> Result<Stay, Mistake> {
         let joins = table.maybe("joins", |item| self.run.time(&item))?.unwrap_or(Time::START);
-        let Some(item) = table.get("leaves") else { return Ok((joins, None)) };
+        let Some(item) = table.get("leaves") else { return Ok(Stay { joins, leaves: None }) };
         let leaves = self.run.time(&item)?;
         if leaves <= joins {
             let written = item.written();
             return Err(item.fault(ErrorKind::BeforeJoining { written, joins }));
         }
-        Ok((joins, Some(leaves)))
+        Ok(Stay { joins, leaves: Some(leaves) })
     }
 
     /// Counts what one more table adds.
@@ -150,6 +173,12 @@ impl All<'_> {
         self.domains.push(domain);
         Ok(())
     }
+}
+
+/// A key that says when vCPUs wake, of the domain or of one of them.
+fn sleeps<'a>(table: &Table<'a>) -> Result<Option<Item<'a>>, Mistake> {
+    let of_one = table.each("vcpu", "a vCPU")?;
+    Ok(table.get("wakes").or_else(|| of_one.iter().find_map(|table| table.get("wakes"))))
 }
 
 fn live(item: &Item<'_>) -> Result<LiveSubject, Mistake> {

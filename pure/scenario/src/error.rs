@@ -135,6 +135,12 @@ pub enum ErrorKind {
         /// The CPU.
         cpu: CpuId,
     },
+    /// A vCPU starts on a CPU on which it may not run.
+    #[error("{cpu} is not among the CPUs on which it may run")]
+    NotAmong {
+        /// The CPU.
+        cpu: CpuId,
+    },
     /// A domain says twice what differs for one vCPU.
     #[error("vCPU {number} is there already")]
     VcpuTwice {
@@ -257,6 +263,9 @@ pub enum ErrorKind {
     /// A domain without tasks tells what they do.
     #[error("one program on each vCPU has nothing to tell")]
     NothingToTell,
+    /// A domain with a system joins asleep.
+    #[error("a domain with tasks or a kernel is awake when it joins")]
+    SystemAsleep,
     /// A domain of several vCPUs tells what its tasks do.
     #[error("a domain of {vcpus} vCPUs cannot tell which of its tasks are whose")]
     SeveralTell {

@@ -14,6 +14,8 @@ pub(crate) const KINDS: &[&str] = &[
     "interactive",
     "batch",
     "replay",
+    "yield",
+    "clock",
     "web-server",
     "echo",
     "disk-read",
@@ -30,6 +32,8 @@ pub(crate) fn program(run: &Run<'_>, item: &Item<'_>, kind: &str) -> Result<Prog
         "periodic" => periodic(&item.table("work of kind `periodic`")?),
         "interactive" => interactive(&item.table("work of kind `interactive`")?),
         "batch" => batch(&item.table("work of kind `batch`")?),
+        "yield" => yielding(&item.table("work of kind `yield`")?),
+        "clock" => clock(&item.table("work of kind `clock`")?),
         _ => replay(run, &item.table("work of kind `replay`")?),
     }
 }
@@ -53,6 +57,19 @@ fn interactive(table: &Table<'_>) -> Result<Program, Mistake> {
 fn batch(table: &Table<'_>) -> Result<Program, Mistake> {
     let table = table.allow(&["kind", "total"])?;
     Ok(Program::batch(table.need("total", "total = \"30s\"")?.some_span()?))
+}
+
+fn yielding(table: &Table<'_>) -> Result<Program, Mistake> {
+    let table = table.allow(&["kind", "compute"])?;
+    Ok(Program::yielding(table.need("compute", "compute = \"100us\"")?.some_draw()?))
+}
+
+fn clock(table: &Table<'_>) -> Result<Program, Mistake> {
+    let table = table.allow(&["kind", "period", "compute", "offset"])?;
+    let period = table.need("period", "period = \"10ms\"")?.some_span()?;
+    let compute = table.need("compute", "compute = \"9ms\"")?.some_draw()?;
+    let offset = table.maybe("offset", |item| item.span())?.unwrap_or(Span::ZERO);
+    Ok(Program::by_the_clock(Step::Instant { period, offset }, compute))
 }
 
 /// What was recorded: runs and blocks in turn, over and over.

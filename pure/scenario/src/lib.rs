@@ -12,7 +12,7 @@
 mod action;
 mod admission;
 mod claim;
-mod domain;
+pub mod domain;
 mod draw;
 mod error;
 mod file;
@@ -33,7 +33,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use slackline_policy::{Spec, Topology, Values, find};
-use slackline_units::{CpuSet, DomId, Span, Time, VcpuId};
+use slackline_units::{CpuId, CpuSet, DomId, Span, Time, VcpuId};
 
 pub use action::{Action, SharesInForce, What, actions};
 pub use admission::{Declined, NotAdmitted};
@@ -41,7 +41,9 @@ pub use claim::{Amount, AmountOrPromised, Claim, On, Test};
 pub use draw::{Draw, ParseDrawError, Purpose, Stream};
 pub use error::{ErrorKind, Part, ScenarioError};
 pub use guest::{System, Task, TaskName};
-pub use work::{Program, Step};
+pub use work::{Program, Step, next_instant};
+
+use terms::Start;
 
 /// How many vCPUs a scenario may have.
 pub const MOST_VCPUS: usize = 1_000_000;
@@ -142,6 +144,7 @@ pub struct Domain {
     pub live: Option<LiveSubject>,
     /// When it joins.
     pub joins: Time,
+    start: Start,
     /// When it leaves; none if it stays until the end.
     pub leaves: Option<Time>,
     /// Where it stands in the file, counted from 1.
@@ -156,6 +159,7 @@ pub struct Domain {
 #[derive(Clone, Debug)]
 struct Exception {
     cpus: Option<CpuSet>,
+    start: Start,
     shares: Shares,
 }
 
@@ -312,6 +316,21 @@ impl Domain {
     pub fn cpus(&self, vcpu: VcpuId) -> Option<CpuSet> {
         let own = self.exceptions.get(&vcpu.number()).and_then(|own| own.cpus);
         own.or(self.cpus)
+    }
+
+    /// Where one of its vCPUs is when it joins; none leaves that to the policy. It joins as one
+    /// that may run there only, and right after may run wherever it [may](Domain::cpus).
+    #[must_use]
+    pub fn starts_on(&self, vcpu: VcpuId) -> Option<CpuId> {
+        self.exceptions.get(&vcpu.number()).and_then(|own| own.start.on).or(self.start.on)
+    }
+
+    /// When one of its vCPUs begins its program, not before it joins. Until then it is there,
+    /// asleep.
+    #[must_use]
+    pub fn wakes(&self, vcpu: VcpuId) -> Time {
+        let own = self.exceptions.get(&vcpu.number()).and_then(|own| own.start.wakes);
+        own.or(self.start.wakes).unwrap_or(self.joins)
     }
 
     /// Whether any of its vCPUs is confined to some of the CPUs.

@@ -3,14 +3,14 @@
 
 use std::collections::BTreeMap;
 
-use slackline_units::{CpuId, CpuSet};
+use slackline_units::{CpuId, CpuSet, Time};
 
 use crate::error::ErrorKind;
 use crate::run::Run;
 use crate::table::{Item, Mistake, Table};
 use crate::{Exception, parameters};
 
-const KEYS: &[&str] = &["number", "share", "cpus"];
+const KEYS: &[&str] = &["number", "share", "cpus", "starts_on", "wakes"];
 
 /// Reads `cpus = [0, 1]` on a host with so many CPUs.
 pub(crate) fn cpus(item: &Item<'_>, cpus: usize) -> Result<CpuSet, Mistake> {
@@ -26,11 +26,56 @@ pub(crate) fn cpus(item: &Item<'_>, cpus: usize) -> Result<CpuSet, Mistake> {
     if set.is_empty() { Err(item.wrong_type(WANTS)) } else { Ok(set) }
 }
 
-/// Reads every `[[domain.vcpu]]` of a domain with so many vCPUs.
+/// Where a vCPU starts and when it wakes, as far as a table says.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Start {
+    pub(crate) on: Option<CpuId>,
+    pub(crate) wakes: Option<Time>,
+}
+
+impl Start {
+    /// Reads `starts_on` and `wakes` of who may run on `cpus` and is there for `stay`.
+    pub(crate) fn read(
+        run: &Run<'_>,
+        table: &Table<'_>,
+        (stay, cpus): (&Stay, Option<CpuSet>),
+    ) -> Result<Start, Mistake> {
+        let cpu = |item: Item<'_>| {
+            let cpu = CpuId::new(item.count(0..=run.cpus - 1)?);
+            match cpus {
+                Some(cpus) if !cpus.contains(cpu) => Err(item.fault(ErrorKind::NotAmong { cpu })),
+                _ => Ok(cpu),
+            }
+        };
+        let wakes = |item: Item<'_>| {
+            let (wakes, written) = (run.time(&item)?, item.written());
+            match *stay {
+                Stay { joins, .. } if wakes <= joins => {
+                    Err(item.fault(ErrorKind::BeforeJoining { written, joins }))
+                }
+                Stay { leaves: Some(leaves), .. } if leaves <= wakes => {
+                    Err(item.fault(ErrorKind::AfterLeaving { written, leaves }))
+                }
+                _ => Ok(wakes),
+            }
+        };
+        Ok(Start { on: table.maybe("starts_on", cpu)?, wakes: table.maybe("wakes", wakes)? })
+    }
+}
+
+/// When a domain joins and leaves.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Stay {
+    pub(crate) joins: Time,
+    pub(crate) leaves: Option<Time>,
+}
+
+/// Reads every `[[domain.vcpu]]` of a domain with so many vCPUs, which may run on `all` where
+/// nothing else is said.
 pub(crate) fn exceptions(
     run: &Run<'_>,
     table: &Table<'_>,
-    vcpus: usize,
+    (vcpus, all, stay): (usize, Option<CpuSet>, &Stay),
 ) -> Result<BTreeMap<u16, Exception>, Mistake> {
     let mut exceptions = BTreeMap::new();
     for table in table.each("vcpu", "a vCPU")? {
@@ -38,8 +83,9 @@ pub(crate) fn exceptions(
         let item = table.need("number", "number = 0")?;
         let number = u16::try_from(item.count(0..=vcpus - 1)?).expect("16 bits hold them all");
         let cpus = table.maybe("cpus", |item| cpus(&item, run.cpus))?;
+        let start = Start::read(run, &table, (stay, cpus.or(all)))?;
         let shares = parameters::shares(&table)?;
-        if exceptions.insert(number, Exception { cpus, shares }).is_some() {
+        if exceptions.insert(number, Exception { cpus, start, shares }).is_some() {
             return Err(item.fault(ErrorKind::VcpuTwice { number }));
         }
     }

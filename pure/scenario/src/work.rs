@@ -1,6 +1,6 @@
 //! What a vCPU does, as a small program: compute, sleep, wait for the next release.
 
-use slackline_units::Span;
+use slackline_units::{Span, Time};
 
 use crate::Draw;
 use crate::io::DeviceStep;
@@ -36,6 +36,17 @@ pub enum Step {
         /// From joining to the first release.
         offset: Span,
     },
+    /// Sleep until the next instant `offset + n * period` of the host's clock. It is always later
+    /// than now: those that have passed are left out.
+    Instant {
+        /// From one instant to the next; not zero.
+        period: Span,
+        /// How long after the multiples of the period they are.
+        offset: Span,
+    },
+    /// Give the rest of the turn away. Who has a vCPU to itself gives away its CPU; a task of a
+    /// system goes behind the others of its priority.
+    Yield,
     /// The piece of work that was released last is done.
     Done,
     /// What needs a device: only tasks of a domain with a system do it.
@@ -61,9 +72,29 @@ impl Program {
         Program { steps: vec![Step::Compute(compute), Step::Sleep(sleep)], repeat: true }
     }
 
+    /// Computes and yields in turn.
+    #[must_use]
+    pub fn yielding(compute: Draw) -> Program {
+        Program { steps: vec![Step::Compute(compute), Step::Yield], repeat: true }
+    }
+
+    /// Computes after each of these instants that finds it asleep; `instant` is a
+    /// [`Step::Instant`].
+    #[must_use]
+    pub fn by_the_clock(instant: Step, compute: Draw) -> Program {
+        Program { steps: vec![instant, Step::Compute(compute)], repeat: true }
+    }
+
     /// Does a piece of work after each release; `release` is a [`Step::Release`].
     #[must_use]
     pub fn periodic(release: Step, work: Draw) -> Program {
         Program { steps: vec![release, Step::Compute(work), Step::Done], repeat: true }
     }
+}
+
+/// The first instant `offset + n * period` after `now`, counted from the start of the clock.
+#[must_use]
+pub fn next_instant(now: Time, period: Span, offset: Span) -> Time {
+    let (past, offset) = ((now - Time::START) % period, offset % period);
+    now.after(if past < offset { offset - past } else { period - past + offset })
 }

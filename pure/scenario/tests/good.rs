@@ -3,6 +3,7 @@
 use slackline_policy::{Groups, Topology, find};
 use slackline_scenario::{
     Amount, AmountOrPromised, Draw, Hold, LiveSubject, On, Program, Scenario, Step, Test, Threads,
+    next_instant,
 };
 use slackline_units::{CpuId, CpuSet, DomId, Span, Time};
 
@@ -64,6 +65,24 @@ share.edf = { slice = "1ms", period = "100ms" }
 [[domain]]
 name = "traced"
 work = { kind = "replay", list = ["3ms", "7ms", "1ms", "0s", "2ms"] }
+share.edf = { slice = "1ms", period = "100ms" }
+
+[[domain]]
+name = "polite"
+vcpus = 2
+work = { kind = "yield", compute = "100us" }
+share.edf = { slice = "1ms", period = "100ms" }
+cpus = [0, 2]
+starts_on = 2
+wakes = "50ms"
+[[domain.vcpu]]
+number = 1
+starts_on = 0
+wakes = "1s"
+
+[[domain]]
+name = "dodger"
+work = { kind = "clock", period = "10ms", compute = "9ms", offset = "100us" }
 share.edf = { slice = "1ms", period = "100ms" }
 
 [[change]]
@@ -135,7 +154,7 @@ fn everything_that_can_be_said_is_understood() {
     assert_eq!(host.timer_slop, Span::from_us(50));
     assert_eq!(host.topology, groups(4, [&[&[0, 1], &[2, 3]], ONE, ONE, ONE]));
     let names: Vec<&str> = scenario.domains.iter().map(|domain| domain.name.as_str()).collect();
-    assert_eq!(names, ["web", "sound", "job-0", "job-1", "old", "traced"]);
+    assert_eq!(names, ["web", "sound", "job-0", "job-1", "old", "traced", "polite", "dodger"]);
     let sound = &scenario.domains[1];
     assert_eq!(sound.joins, Time::START + Span::from_secs(1));
     assert_eq!(sound.leaves, Some(Time::START + Span::from_secs(20)));
@@ -204,7 +223,7 @@ fn slots_and_ids_count_through_without_gaps() {
     let jobs = ["job-0.0", "job-0.1", "job-0.2", "job-1.0", "job-1.1", "job-1.2"];
     assert_eq!(names[..3], ["web.0", "web.1", "sound"]);
     assert_eq!(names[3..9], jobs);
-    assert_eq!(names[9..], ["old", "traced"]);
+    assert_eq!(names[9..], ["old", "traced", "polite.0", "polite.1", "dodger"]);
 }
 
 #[test]
@@ -230,9 +249,13 @@ fn work_becomes_a_program() {
         Step::Compute(fixed(2)),
     ];
     assert_eq!(program(5).steps, replay);
+    let compute = |us| Step::Compute(Draw::Fixed(Span::from_us(us)));
+    assert_eq!(program(6).steps, [compute(100), Step::Yield]);
+    let instant = Step::Instant { period: Span::from_ms(10), offset: Span::from_us(100) };
+    assert_eq!(program(7).steps, [instant, compute(9_000)]);
     assert_eq!(
-        [0, 1, 2, 4, 5].map(|index| program(index).repeat),
-        [true, true, false, false, true]
+        [0, 1, 2, 4, 5, 6, 7].map(|index| program(index).repeat),
+        [true, true, false, false, true, true, true]
     );
 }
 
@@ -296,6 +319,34 @@ fn single_vcpus_may_differ() {
     assert_eq!(scenario.domains[0].cpus(scenario.domains[0].vcpus[0]), None);
 }
 
+/// What is said of a vCPU holds before what is said of its domain.
+#[test]
+fn vcpus_may_start_on_a_cpu_and_asleep() {
+    let scenario = full();
+    let (sound, polite) = (&scenario.domains[1], &scenario.domains[6]);
+    let of = |number: usize| {
+        (polite.starts_on(polite.vcpus[number]), polite.wakes(polite.vcpus[number]))
+    };
+    assert_eq!(of(0), (Some(CpuId::new(2)), Time::START + Span::from_ms(50)));
+    assert_eq!(of(1), (Some(CpuId::new(0)), Time::START + Span::from_secs(1)));
+    assert_eq!(sound.starts_on(sound.vcpus[0]), None);
+    assert_eq!(sound.wakes(sound.vcpus[0]), sound.joins);
+}
+
+/// Against counting all of them.
+#[test]
+fn the_next_instant_is_the_first_one_later_than_now() {
+    for (period, offset) in [(10, 0), (10, 3), (10, 9), (10, 25), (1, 0), (7, 6)] {
+        for now in 0..60 {
+            let instants = (0..=60).map(|n| offset % period + n * period);
+            let later = instants.into_iter().find(|&instant| instant > now);
+            let (period, offset) = (Span::from_ns(period), Span::from_ns(offset));
+            let next = next_instant(Time::from_ns(now), period, offset);
+            assert_eq!(Some(next.ns()), later, "after {now}: {offset} + n * {period}");
+        }
+    }
+}
+
 #[test]
 fn changes_come_in_the_order_of_time() {
     let scenario = full();
@@ -339,7 +390,7 @@ fn claims_say_what_of_whom_and_where() {
     let of_latency = (latency.metric.as_str(), latency.of.as_deref());
     assert_eq!(of_latency, ("wake latency p99", Some("sound")));
     assert_eq!(latency.test, Test::Below(Amount::Span(Span::from_ms(8))));
-    assert_eq!(latency.line, 81);
+    assert_eq!(latency.line, 99);
 }
 
 #[test]

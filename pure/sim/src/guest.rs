@@ -105,6 +105,11 @@ impl<'a> Guests<'a> {
         self.set_left(vcpu, Span::ZERO);
     }
 
+    /// The step that a guest took last is to be taken once more.
+    pub(crate) fn again(&mut self, vcpu: VcpuId) {
+        self.guests[vcpu.slot()].progress.again();
+    }
+
     /// A guest goes on with its program.
     #[inline(always)]
     pub(crate) fn advance<S: Sink>(&mut self, vcpu: VcpuId, now: Time, sink: &mut S) -> Need {

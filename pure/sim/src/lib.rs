@@ -189,13 +189,21 @@ impl<'a> Sim<'a> {
         self.find_next_stop();
         if let What::Join = what {
             let share = self.shares.of(vcpu)?;
-            let cpus = self.scenario.domain_of(vcpu).cpus(vcpu);
+            let domain = self.scenario.domain_of(vcpu);
+            let start = domain.starts_on(vcpu);
+            let cpus = start.map(CpuSet::one).or(domain.cpus(vcpu));
             sink.named(&named(self.scenario, vcpu, now));
-            let joined = self.step(now, Fact::Joined(vcpu, Terms { share: &share, cpus }), sink);
+            let mut joined =
+                self.step(now, Fact::Joined(vcpu, Terms { share: &share, cpus }), sink);
+            if start.is_some() && joined.is_ok() {
+                let terms = Terms { share: &share, cpus: Some(self.scenario.cpus(vcpu)) };
+                joined = self.step(now, Fact::TermsChanged(vcpu, terms), sink);
+            }
             joined.map_err(|fault| declined(self.scenario, *fault))?;
-            self.machine.guests.begin(vcpu, now);
+            let wakes = domain.wakes(vcpu);
+            self.machine.guests.begin(vcpu, wakes);
             self.system_joins(vcpu, now);
-            self.machine.queue.push(now, Event::Wake, vcpu.slot());
+            self.machine.queue.push(wakes, Event::Wake, vcpu.slot());
             return Ok(());
         }
         if !self.host.moment().is_member(vcpu) {
@@ -296,6 +304,11 @@ impl<'a> Sim<'a> {
         }
         match self.machine.guests.advance(vcpu, now, sink) {
             Need::Cpu => self.step(now, Fact::Woke(vcpu), sink)?,
+            // It has no turn yet to give away.
+            Need::Yield => {
+                self.machine.guests.again(vcpu);
+                self.step(now, Fact::Woke(vcpu), sink)?;
+            }
             Need::Sleep(until) => self.machine.queue.push(until, Event::Wake, vcpu.slot()),
             // The program of a vCPU has no steps that need devices.
             Need::Device(_) | Need::Nothing => {}
@@ -319,6 +332,11 @@ impl<'a> Sim<'a> {
             Need::Cpu => {
                 self.machine.cpus.go_on(cpu, now, &self.machine.guests);
                 return Ok(());
+            }
+            // The next step comes when it runs again.
+            Need::Yield => {
+                self.machine.cpus.go_on(cpu, now, &self.machine.guests);
+                return self.step(now, Fact::Yielded(cpu), sink);
             }
             Need::Sleep(until) => self.machine.queue.push(until, Event::Wake, vcpu.slot()),
             // The program of a vCPU has no steps that need devices.

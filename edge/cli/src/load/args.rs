@@ -64,6 +64,24 @@ pub(crate) enum Kind {
         #[arg(long)]
         total: String,
     },
+    /// Compute, and give the rest of the turn away, over and over.
+    Yield {
+        /// How much CPU time to use at a time.
+        #[arg(long)]
+        compute: String,
+    },
+    /// Compute from instants of the monotonic clock on; those that pass meanwhile are left out.
+    Clock {
+        /// How far one instant is from the next.
+        #[arg(long)]
+        period: String,
+        /// How much CPU time to use at a time.
+        #[arg(long)]
+        compute: String,
+        /// How long after the multiples of the period the instants are [default: 0].
+        #[arg(long)]
+        offset: Option<String>,
+    },
     /// Run and block as recorded.
     Replay {
         /// A file of lines `run_ns,block_ns`, as `slackline show --runs` writes it; `-` is standard

@@ -23,6 +23,8 @@ fn of_step(step: &Step) -> String {
             let deadline = deadline.map_or("none".into(), |span| span.to_string());
             format!("release {period} {deadline} {offset}")
         }
+        Step::Instant { period, offset } => format!("clock {period} {offset}"),
+        Step::Yield => "yield".into(),
         Step::Done => "done".into(),
         Step::Device(step) => of_device_step(step),
     }
@@ -164,6 +166,11 @@ fn step(word: &str) -> Option<Step> {
         "compute" if rest.is_empty() => Some(Step::ComputeForever),
         "compute" => draw().map(Step::Compute),
         "sleep" => draw().map(Step::Sleep),
+        "clock" => {
+            let (period, offset) = rest.split_once(' ')?;
+            Some(Step::Instant { period: period.parse().ok()?, offset: offset.parse().ok()? })
+        }
+        "yield" => Some(Step::Yield),
         "done" => Some(Step::Done),
         "release" => {
             let mut spans = rest.split(' ').map(|text| text.parse::<Span>().ok());
@@ -189,12 +196,15 @@ mod tests {
         let endless =
             Step::Release { period: Span::from_ms(3), deadline: None, offset: Span::from_ns(1) };
         let uniform = Draw::Uniform { least: Span::from_ms(1), most: Span::from_ms(2) };
+        let instant = Step::Instant { period: Span::from_ms(10), offset: Span::from_us(100) };
         for program in [
             Program::spin(),
             Program::batch(Span::from_secs(3)),
             Program::interactive(Draw::Exponential { mean: Span::from_ms(2) }, fixed(20)),
             Program::periodic(release, uniform),
             Program::periodic(endless, fixed(1)),
+            Program::yielding(uniform),
+            Program::by_the_clock(instant, uniform),
         ] {
             assert_eq!(super::program(&of_program(&program)).ok(), Some(program));
         }

@@ -24,6 +24,16 @@ pub(super) const TICK: Field = Field::span_within(
 );
 pub(super) const PHASE: Field =
     Field::span("phase", "0ns", "how much later each CPU ticks than the one before it");
+pub(super) const ORDER: Field = Field::choice(
+    "order",
+    &["up", "down"],
+    "whether the CPU before one is that of the next lower number or of the next higher",
+);
+pub(super) const OFFSET: Field = Field::span(
+    "offset",
+    "0ns",
+    "how much later the first tick comes than a tick after the first vCPU has joined",
+);
 pub(super) const SAMPLING: Field = Field::choice(
     "sampling",
     &["as-rules", "tick", "exact"],
@@ -82,8 +92,8 @@ pub(super) const PLACEMENT: Field = Field::choice(
 
 /// All of them, in the order in which they are shown.
 pub(super) const FIELDS: &[Field] = &[
-    RULES, SLICE, TICK, PHASE, SAMPLING, CREDITS, BOOST, PARK, OVER_CAP, FLOOR, LEAVING, NEWCOMERS,
-    ROTATION, CHANGES, PLACEMENT,
+    RULES, SLICE, TICK, PHASE, ORDER, OFFSET, SAMPLING, CREDITS, BOOST, PARK, OVER_CAP, FLOOR,
+    LEAVING, NEWCOMERS, ROTATION, CHANGES, PLACEMENT,
 ];
 
 /// The rules in force.
@@ -91,7 +101,7 @@ pub(super) const FIELDS: &[Field] = &[
 pub(super) struct Rules {
     pub(super) slice: Span,
     pub(super) tick: Span,
-    pub(super) phase: Span,
+    pub(super) clock: Clock,
     pub(super) sampling: Sampling,
     /// Credits a tick; none where a credit is a nanosecond.
     pub(super) credits: Option<i64>,
@@ -109,6 +119,33 @@ pub(super) struct Rules {
     pub(super) rotation: Rotation,
     pub(super) changes: Changes,
     pub(super) placement: Placement,
+}
+
+/// When each CPU ticks first.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Clock {
+    /// How much later than a tick after the start.
+    offset: Span,
+    /// And how much later than the CPU before it.
+    phase: Span,
+    /// Whether that is the one with the next higher number.
+    is_downward: bool,
+}
+
+impl Clock {
+    fn read(values: &Values) -> Clock {
+        Clock {
+            offset: values.span(&OFFSET),
+            phase: values.span(&PHASE),
+            is_downward: values.choice(&ORDER) == "down",
+        }
+    }
+
+    /// How much later than a tick after the start one of so many CPUs ticks first.
+    pub(super) fn first(&self, cpu: usize, cpus: usize) -> Span {
+        let before = if self.is_downward { cpus - 1 - cpu } else { cpu };
+        self.offset + self.phase * before as u64
+    }
 }
 
 /// Who pays.
@@ -215,7 +252,7 @@ impl Rules {
         Rules {
             slice: slice(values, if column == 0 { tick } else { tick * 3 }),
             tick,
-            phase: values.span(&PHASE),
+            clock: Clock::read(values),
             sampling: match word(&SAMPLING, xen("exact", "tick")) {
                 "tick" => Sampling::Tick,
                 _ => Sampling::Exact,

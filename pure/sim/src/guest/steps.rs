@@ -2,7 +2,7 @@
 //! that of a task of a system.
 
 use slackline_scenario::io::DeviceStep;
-use slackline_scenario::{Program, Step, Stream};
+use slackline_scenario::{Program, Step, Stream, next_instant};
 use slackline_units::{Span, Time};
 
 /// What a program needs to go on.
@@ -10,6 +10,8 @@ use slackline_units::{Span, Time};
 pub(crate) enum Need {
     /// CPU time: see [`Progress::left`].
     Cpu,
+    /// That others may run before it.
+    Yield,
     /// That it becomes this late.
     Sleep(Time),
     /// That this is done with a device.
@@ -148,6 +150,10 @@ impl Progress {
                         return Need::Sleep(released);
                     }
                 }
+                Step::Instant { period, offset } => {
+                    return Need::Sleep(next_instant(now, *period, *offset));
+                }
+                Step::Yield => return Need::Yield,
                 Step::Done => done(Job { released: self.released, deadline: self.deadline }),
                 Step::Device(step) => return Need::Device(*step),
             }

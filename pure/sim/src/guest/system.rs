@@ -477,7 +477,7 @@ impl<D: Copy> Context<'_, '_, D> {
         self.systems.set_state(of, state(need));
         let system = &mut self.systems.systems[usize::from(of.system)];
         match need {
-            Need::Cpu => {
+            Need::Cpu | Need::Yield => {
                 if let (Some(info), Cause::Io) = (&mut system.info, cause) {
                     info.woken_by_io(of.task);
                 }
@@ -510,6 +510,7 @@ impl<D: Copy> Context<'_, '_, D> {
         self.systems.set_state(of, state(need));
         match need {
             Need::Cpu => self.systems.systems[usize::from(of.system)].ready.push_first(of.task),
+            Need::Yield => self.systems.systems[usize::from(of.system)].ready.push_last(of.task),
             Need::Sleep(until) => self.wake_at(until, of),
             Need::Device(_) | Need::Nothing => {}
         }
@@ -544,7 +545,7 @@ impl<D: Copy> Context<'_, '_, D> {
 /// What a task is at that needs this.
 fn state(need: Need) -> State {
     match need {
-        Need::Cpu => State::Wants,
+        Need::Cpu | Need::Yield => State::Wants,
         Need::Sleep(_) | Need::Device(_) => State::Waits,
         Need::Nothing => State::Over,
     }

@@ -1,0 +1,208 @@
+//! How vCPUs begin: on a CPU that the scenario names, and asleep; and work that gives its turn away
+//! or follows the host's clock. All numbers are worked out by hand.
+
+use slackline_host::policy::ALL;
+use slackline_scenario::Scenario;
+use slackline_trace::{RanEnd, Record};
+use slackline_units::{Span, Time};
+
+const fn ms(ms: u64) -> Time {
+    Time::from_ns(ms * 1_000_000)
+}
+
+fn records(policy: &str, rest: &str) -> Vec<Record> {
+    let text = format!("title = 't'\nlength = '100ms'\npolicy = {{ {policy} }}\n{rest}");
+    let scenario = Scenario::read(&text).unwrap_or_else(|error| panic!("{}: {error}", error.line));
+    scenario.admit().expect("the trial admits what the run does");
+    let mut records: Vec<Record> = Vec::new();
+    slackline_sim::run(&scenario, &mut records).expect("a run");
+    records
+}
+
+const ROUND_ROBIN: &str = "name = 'round-robin', quantum = '10ms'";
+
+/// Stretches of a vCPU, by slot: where, from when, until when, and how they ended.
+fn stretches(records: &[Record], slot: usize) -> Vec<(usize, Time, Time, RanEnd)> {
+    let stretch = |record: &Record| match *record {
+        Record::Ran { vcpu, cpu, from, to, end, .. } if vcpu.slot() == slot => {
+            Some((cpu.index(), from, to, end))
+        }
+        _ => None,
+    };
+    records.iter().filter_map(stretch).collect()
+}
+
+/// Three of four start on CPU 1: under a policy that binds them they stay there, and nobody begins
+/// anywhere else under any.
+#[test]
+fn who_starts_on_a_cpu_begins_there_under_every_policy() {
+    for spec in ALL {
+        let share = match spec.name {
+            "edf" | "atropos" => "{ slice = '2ms', period = '10ms' }",
+            _ => "{}",
+        };
+        let name = spec.name;
+        let records = records(
+            &format!("name = '{name}'"),
+            &format!(
+                "[host]\ncpus = 2\n\
+                 [[domain]]\nname = 'a'\nvcpus = 3\nwork = {{ kind = 'spin' }}\n\
+                 share.{name} = {share}\nstarts_on = 1\n\
+                 vcpu = [{{ number = 2, starts_on = 0 }}]\n\
+                 [[domain]]\nname = 'b'\nwork = {{ kind = 'spin' }}\nshare.{name} = {share}\n\
+                 starts_on = 1\n"
+            ),
+        );
+        let binds = ["edf", "bvt", "sedf", "atropos"].contains(&name);
+        for (slot, cpu) in [(0, 1), (1, 1), (2, 0), (3, 1)] {
+            let ran = stretches(&records, slot);
+            assert!(!ran.is_empty(), "{name}: v{slot} never ran");
+            if binds {
+                assert!(ran.iter().all(|&(on, ..)| on == cpu), "{name}: v{slot}: {ran:?}");
+            }
+        }
+    }
+}
+
+/// By Xen's rules those that wake at one instant on an idle CPU ask that one alone: the other idles
+/// for a slice. Passes come by CPU number: CPU 0 goes on to the one that waits, and CPU 1 takes who
+/// was there; or CPU 0 takes the one that waits, and CPU 1 keeps who is there.
+#[test]
+fn under_credit_all_can_begin_on_one_cpu() {
+    let (first, second) = ((ms(0), ms(10)), (ms(30), ms(40)));
+    for (starts_on, cpus) in
+        [("", [0, 1]), ("starts_on = 0\n", [0, 0]), ("starts_on = 1\n", [1, 0])]
+    {
+        let records = records(
+            "name = 'credit', rules = 'xen-2006-10-30'",
+            &format!(
+                "[host]\ncpus = 2\n\
+                 [[domain]]\nname = 'a'\nvcpus = 2\nwork = {{ kind = 'spin' }}\n{starts_on}"
+            ),
+        );
+        let began = [0, 1].map(|slot| stretches(&records, slot)[0]);
+        let second = if starts_on.is_empty() { first } else { second };
+        for ((cpu, from, to, _), (on, when)) in
+            began.into_iter().zip(cpus.into_iter().zip([first, second]))
+        {
+            assert_eq!((cpu, (from, to)), (on, when), "{starts_on}");
+        }
+    }
+}
+
+/// It is there, and promised what it is promised, but does not want to run.
+#[test]
+fn who_joins_asleep_wakes_when_it_is_said() {
+    let records = records(
+        ROUND_ROBIN,
+        "[[domain]]\nname = 'a'\nvcpus = 2\nwork = { kind = 'spin' }\njoins = '5ms'\n\
+         wakes = '20ms'\nvcpu = [{ number = 1, wakes = '7ms' }]\n\
+         [[domain]]\nname = 'b'\nwakes = '50ms'\n\
+         work = { kind = 'periodic', period = '20ms', work = '1ms', offset = '5ms' }\n",
+    );
+    let joined = records.iter().filter_map(|record| match *record {
+        Record::Joined { at, vcpu } => Some((vcpu.slot(), at)),
+        _ => None,
+    });
+    assert_eq!(joined.collect::<Vec<_>>(), [(2, ms(0)), (0, ms(5)), (1, ms(5))]);
+    let woke = records.iter().filter_map(|record| match *record {
+        Record::Woke { at, vcpu } => Some((vcpu.slot(), at)),
+        _ => None,
+    });
+    // Releases are counted from when its work begins.
+    assert_eq!(
+        woke.collect::<Vec<_>>(),
+        [(1, ms(7)), (0, ms(20)), (2, ms(55)), (2, ms(75)), (2, ms(95))]
+    );
+}
+
+/// Both give away the rest of a turn of 10 ms after 2 and 3 ms; alone one goes on at once.
+#[test]
+fn who_yields_gives_its_turn_to_who_waits() {
+    let records = records(
+        ROUND_ROBIN,
+        "[[domain]]\nname = 'a'\nwork = { kind = 'yield', compute = '2ms' }\nleaves = '30ms'\n\
+         [[domain]]\nname = 'b'\nwork = { kind = 'yield', compute = '3ms' }\n",
+    );
+    let (a, b) = (stretches(&records, 0), stretches(&records, 1));
+    let turn = |from, to| (0, ms(from), ms(to), RanEnd::Yielded);
+    assert_eq!(a[..3], [turn(0, 2), turn(5, 7), turn(10, 12)]);
+    assert_eq!(b[..3], [turn(2, 5), turn(7, 10), turn(12, 15)]);
+    assert_eq!(b[6..9], [turn(30, 33), turn(33, 36), turn(36, 39)][..]);
+}
+
+/// A burst begins at a multiple of 10 ms and 1 ms more. The one that takes as long as to the next
+/// instant, or longer, leaves that one out.
+#[test]
+fn bursts_follow_the_clock_and_not_what_was_before() {
+    for (compute, starts) in
+        [("4ms", [1, 11, 21, 31]), ("10ms", [1, 21, 41, 61]), ("12ms", [1, 21, 41, 61])]
+    {
+        let records = records(
+            ROUND_ROBIN,
+            &format!(
+                "[[domain]]\nname = 'a'\nwork = {{ kind = 'clock', \
+                 period = '10ms', compute = '{compute}', offset = '31ms' }}\n"
+            ),
+        );
+        let begins = records.iter().filter_map(|record| match *record {
+            Record::Woke { at, .. } => Some(at),
+            _ => None,
+        });
+        assert_eq!(begins.take(4).collect::<Vec<_>>(), starts.map(ms), "{compute}");
+    }
+}
+
+/// Of the tasks of a guest one yields every millisecond. Another one of its priority comes right
+/// after that, and not when its quantum of 100 ms is over.
+#[test]
+fn a_task_that_yields_lets_the_others_of_its_priority_run() {
+    let records = records(
+        ROUND_ROBIN,
+        "[[domain]]\nname = 'guest'\n\
+         [[domain.task]]\nname = 'polite'\nwork = { kind = 'yield', compute = '1ms' }\n\
+         [[domain.task]]\nname = 'worker'\n\
+         work = { kind = 'periodic', period = '20ms', work = '5ms', offset = '4500us' }\n",
+    );
+    let late = records.iter().filter_map(|record| match *record {
+        Record::Job { released, done, .. } => Some(done - released),
+        _ => None,
+    });
+    assert_eq!(late.collect::<Vec<_>>(), [Span::from_us(5_500); 5]);
+}
+
+/// The ticks of each CPU under Credit, up to 50 ms: who runs there is charged at each of them. In
+/// this order, which is that of CPUs within an instant.
+fn ticks(said: &str) -> Vec<(u64, usize)> {
+    let records = records(
+        &format!("name = 'credit', rules = 'xen-3.0.4', slice = '1s', {said}"),
+        "[host]\ncpus = 3\n[[domain]]\nname = 'a'\nvcpus = 3\nwork = { kind = 'spin' }\n",
+    );
+    let ends = records.iter().filter_map(|record| match *record {
+        Record::Ran { cpu, to, .. } if to <= ms(50) => {
+            Some(((to - Time::START) / Span::from_ms(1), cpu.index()))
+        }
+        _ => None,
+    });
+    ends.collect()
+}
+
+/// All together, one after the other from CPU 0 on, from the last CPU on, and later.
+#[test]
+fn ticks_come_when_and_in_the_order_that_is_said() {
+    let each = |firsts: [u64; 3]| {
+        let all = (0..3).flat_map(|cpu| (0..5).map(move |n| (firsts[cpu] + 10 * n, cpu)));
+        let mut all: Vec<(u64, usize)> = all.filter(|&(at, _)| at <= 50).collect();
+        all.sort_unstable();
+        all
+    };
+    for (said, firsts) in [
+        ("phase = '0ms'", [10, 10, 10]),
+        ("phase = '2ms'", [10, 12, 14]),
+        ("phase = '2ms', order = 'down'", [14, 12, 10]),
+        ("phase = '2ms', offset = '3ms'", [13, 15, 17]),
+        ("phase = '2ms', order = 'down', offset = '3ms'", [17, 15, 13]),
+    ] {
+        assert_eq!(ticks(said), each(firsts), "{said}");
+    }
+}
