@@ -1,6 +1,8 @@
-use slackline_units::Span;
+use slackline_units::{CpuId, DomId, Span, VcpuId};
 
+use super::SPEC;
 use crate::picture::{Turn, picture, turns};
+use crate::{Moment, Pick, Topology, Values};
 
 #[test]
 fn sleeping_saves_nothing_up() {
@@ -294,4 +296,30 @@ fn a_century_is_not_too_long() {
         let clock = (CENTURY + first).ns() / weight;
         assert_eq!(actual(&turns[0]), Some(("actual", clock.to_string())));
     }
+}
+
+/// Who is picked as its turn ends, before that has been told, has no time left: not a nanosecond.
+#[test]
+fn a_turn_that_is_over_has_no_length() {
+    let policy = Values::defaults(SPEC.policy_fields).unwrap();
+    let share = Values::defaults(SPEC.share_fields).unwrap();
+    let mut policy = (SPEC.build)(&policy, &Topology::flat(1));
+    let (mut at, cpu) = (Moment::at_start(1), CpuId::new(0));
+    let vcpus = [0, 1].map(|slot| VcpuId::new(slot, DomId::new(slot), 0));
+    for vcpu in vcpus {
+        at.join(vcpu);
+        policy.admit(&at, vcpu, &share).unwrap();
+        at.set_awake(vcpu, true);
+        policy.wake(&at, vcpu);
+    }
+    policy.pass(&at, cpu);
+    let Pick::Run { vcpu, limit: Some(limit), .. } = policy.pick(&at, cpu) else {
+        panic!("one of two that compete runs for a while");
+    };
+    at.occupy(cpu, vcpu);
+    policy.start(&at, vcpu);
+    at.advance(at.now().after(limit));
+    policy.charge(&at, vcpu, limit);
+    let pick = policy.pick(&at, cpu);
+    assert!(matches!(pick, Pick::Run { limit: Some(Span::ZERO), .. }), "{pick:?}");
 }

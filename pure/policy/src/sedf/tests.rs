@@ -256,3 +256,18 @@ fn a_century_of_slack_is_not_forgotten() {
         assert_eq!(script.turn().0, Some(1), "after {step} quanta");
     }
 }
+
+/// Who is picked as its turn ends, before that has been told, has no time left: not a nanosecond.
+#[test]
+fn a_turn_that_is_over_has_no_length() {
+    let mut script = Script::new("rules=xen-3.0.3");
+    let vcpu = script.join(0, "").unwrap();
+    script.wake(vcpu);
+    let Pick::Run { limit: Some(limit), .. } = script.policy.pick(&script.at, CPU) else {
+        panic!("nobody runs");
+    };
+    script.at.advance(script.at.now().after(limit));
+    script.policy.charge(&script.at, vcpu, limit);
+    let pick = script.policy.pick(&script.at, CPU);
+    assert!(matches!(pick, Pick::Run { limit: Some(Span::ZERO), .. }), "{pick:?}");
+}

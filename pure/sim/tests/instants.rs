@@ -1,0 +1,111 @@
+//! What happens at one instant, on one CPU and on several, as recorded of the originals: CPUs pass
+//! last, in order of their number, and a turn may have no length. All numbers are worked out by
+//! hand.
+
+use slackline_scenario::Scenario;
+use slackline_trace::Record;
+use slackline_units::{Span, Time};
+
+const fn ms(ms: u64) -> Time {
+    Time::from_ns(ms * 1_000_000)
+}
+
+fn records(length: &str, policy: &str, rest: &str) -> Vec<Record> {
+    let text = format!("title = 't'\nlength = '{length}'\npolicy = {{ {policy} }}\n{rest}");
+    let scenario = Scenario::read(&text).unwrap_or_else(|error| panic!("{}: {error}", error.line));
+    let mut records: Vec<Record> = Vec::new();
+    slackline_sim::run(&scenario, &mut records).expect("a run");
+    records
+}
+
+/// Who ran where, from when until when.
+fn stretches(records: &[Record]) -> Vec<(usize, usize, Time, Time)> {
+    let stretch = |record: &Record| match *record {
+        Record::Ran { vcpu, cpu, from, to, .. } => Some((vcpu.slot(), cpu.index(), from, to)),
+        _ => None,
+    };
+    records.iter().filter_map(stretch).collect()
+}
+
+/// What a vCPU used of the time between.
+fn used(records: &[Record], slot: usize, (from, to): (Time, Time)) -> Span {
+    let mine = stretches(records).into_iter().filter(|&(other, ..)| other == slot);
+    mine.map(|(_, _, begin, end)| end.min(to).since(begin.max(from))).sum()
+}
+
+/// Ticks of a second, so that nobody's class changes from one second to the next. At 3 s both hogs
+/// have paid for all they were given, by their weights, and are UNDER until 6 s.
+///
+/// From 3,005 ms on one sleeper wakes every 10 ms as another hog runs, and blocks a millisecond
+/// later. The hog that waits begins its turn then, and the second sleeper wakes at that instant: so
+/// it goes behind the hog that was interrupted before, which is the first in line again and again.
+/// Where a turn cut short as it begins kept its place the two went on in turn.
+#[test]
+fn who_is_cut_off_as_it_begins_goes_to_the_tail() {
+    let sleeper = |offset| {
+        format!(
+            "work = {{ kind = 'periodic', period = '10ms', work = '1ms', offset = '{offset}' }}\n"
+        )
+    };
+    let records = records(
+        "6s",
+        "name = 'credit', rules = 'xen-3.0.4', tick = '1s', slice = '20ms'",
+        &format!(
+            "[[domain]]\nname = 'b'\nwork = {{ kind = 'spin' }}\nshare.credit = {{ weight = 512 }}\n\
+             [[domain]]\nname = 'd'\nwork = {{ kind = 'spin' }}\nshare.credit = {{ weight = 256 }}\n\
+             [[domain]]\nname = 'first'\n{}[[domain]]\nname = 'second'\n{}",
+            sleeper("3005ms"),
+            sleeper("3006ms"),
+        ),
+    );
+    let window = (ms(3_100), ms(5_900));
+    let hogs = [0, 1].map(|slot| used(&records, slot, window));
+    let sleepers = [2, 3].map(|slot| used(&records, slot, window));
+    assert_eq!(sleepers, [Span::from_ms(280); 2]);
+    let all = Span::from_ms(2_240);
+    assert!(hogs == [all, Span::ZERO] || hogs == [Span::ZERO, all], "{hogs:?}");
+}
+
+/// Turns end as CPUs tick, as others wake, as periods begin. Everything is in whole milliseconds,
+/// and so is when each runs: no turn ends a nanosecond after such an instant.
+#[test]
+fn a_turn_that_ends_as_something_else_happens_ends_at_that_instant() {
+    let work = "[[domain]]\nname = 'hog'\nvcpus = 2\nwork = { kind = 'spin' }\n\
+                [[domain]]\nname = 'a'\n\
+                work = { kind = 'periodic', period = '10ms', work = '1ms', offset = '5ms' }\n\
+                [[domain]]\nname = 'b'\n\
+                work = { kind = 'periodic', period = '15ms', work = '2ms', offset = '10ms' }\n";
+    for policy in [
+        "name = 'credit', rules = 'xen-3.0.3'",
+        "name = 'credit', rules = 'xen-2006-10-30'",
+        "name = 'credit', rules = 'xen-3.0.4'",
+        "name = 'round-robin', quantum = '5ms'",
+        "name = 'round-robin', rules = 'xen-2.0', quantum = '5ms'",
+        "name = 'sedf', rules = 'xen-3.0.3'",
+        "name = 'bvt'",
+    ] {
+        let ran = stretches(&records("2s", policy, work));
+        let is_whole = |time: Time| ((time - Time::START) % Span::from_us(500)).is_zero();
+        let late = ran.iter().find(|&&(.., from, to)| !is_whole(from) || !is_whole(to));
+        assert!(late.is_none(), "{policy}: {late:?}");
+    }
+}
+
+/// Three hogs that all start on CPU 0 of two. At 30 ms the turn there is over, and CPU 1 has idled
+/// for a slice and looks for work. CPU 0 passes first and takes the second; CPU 1 then finds the
+/// third in its line. Where the idle CPU came first the two were swapped.
+#[test]
+fn an_idle_cpu_looks_for_work_in_its_turn() {
+    for rules in ["xen-3.0.3", "xen-2006-10-30", "xen-3.0.4"] {
+        let records = records(
+            "60ms",
+            &format!("name = 'credit', rules = '{rules}'"),
+            "[host]\ncpus = 2\n[[domain]]\nname = 'hog'\nvcpus = 3\nwork = { kind = 'spin' }\n\
+             starts_on = 0\n",
+        );
+        let at_30 = stretches(&records).into_iter().filter(|&(.., from, _)| from == ms(30));
+        let at_30: Vec<_> = at_30.map(|(slot, cpu, ..)| (slot, cpu)).collect();
+        assert_eq!(at_30, [(1, 0), (2, 1)], "{rules}");
+        assert_eq!(used(&records, 0, (ms(0), ms(30))), Span::from_ms(30), "{rules}");
+    }
+}
