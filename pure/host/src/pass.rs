@@ -22,7 +22,7 @@ impl Host {
     ) -> Result<(), Box<Fault>> {
         let (mut asked, mut count, mut offers) = (CpuSet::NONE, 0, 0);
         loop {
-            let Some(cpu) = self.to_ask.first().or_else(|| self.offer(&mut offers, &asked)) else {
+            let Some(cpu) = self.next_to_ask(&mut offers, &asked) else {
                 self.to_offer.clear();
                 return Ok(());
             };
@@ -40,9 +40,14 @@ impl Host {
         }
     }
 
+    #[inline]
+    fn next_to_ask(&self, offers: &mut usize, asked: &CpuSet) -> Option<CpuId> {
+        let first = self.to_ask.first();
+        if first.is_some() || self.to_offer.is_empty() { first } else { self.offer(offers, asked) }
+    }
+
     /// The idle CPU that is asked because somebody woke whom nobody has taken: the one that it had
     /// last, or the first that has not been asked.
-    #[inline]
     fn offer(&self, offers: &mut usize, asked: &CpuSet) -> Option<CpuId> {
         if self.moment.idle().is_empty() {
             return None;
@@ -78,25 +83,13 @@ impl Host {
     ) -> Result<(), Box<Fault>> {
         self.measure(cpu, machine, sink)?;
         self.to_ask.remove(cpu);
-        let before = self.moment.occupant(cpu);
         let cpus = self.policy.pass(&self.moment, cpu);
         self.to_ask.add(&cpus);
         if !self.ask_once(cpu, machine, sink)? {
             self.ask_again(cpu, machine, sink)?;
         }
         machine.set_alarm(cpu, self.policy.alarm(cpu));
-        self.offer_elsewhere(before, cpu);
         Ok(())
-    }
-
-    /// Who had to go for somebody else might go on where a CPU idles.
-    #[inline]
-    fn offer_elsewhere(&mut self, before: Option<VcpuId>, cpu: CpuId) {
-        let now = self.moment.occupant(cpu);
-        let has_gone = now.is_some() && now != before && !self.moment.idle().is_empty();
-        if let Some(before) = before.filter(|&before| has_gone && self.waits(before)) {
-            self.to_offer.push(before);
-        }
     }
 
     /// Refusals are rare: apart, they cost the others nothing.
@@ -142,7 +135,13 @@ impl Host {
         if is_new || before.is_some_and(|before| before.entitlement != entitlement) {
             self.turns.close(cpu, RanEnd::Preempted, sink);
         }
-        self.moment.occupy(cpu, vcpu);
+        if let Some(gone) = self.moment.occupy(cpu, vcpu)
+            && self.moment.is_awake(gone)
+            && !self.moment.idle().is_empty()
+        {
+            // It might go on where a CPU idles.
+            self.to_offer.push(gone);
+        }
         self.turns.begin(cpu, turn, limit);
         if machine.carry_out(Order::Run { cpu, vcpu, until, entitlement }) == Outcome::Refused {
             self.refused(cpu, vcpu, sink);

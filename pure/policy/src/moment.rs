@@ -190,16 +190,18 @@ impl Moment {
         self.row_mut(vcpu).barred = barred;
     }
 
-    /// A CPU is given to a vCPU that has none; the one that had it goes without.
+    /// A CPU is given to a vCPU that has none. Returns another one that had it, and has none now.
     #[inline(always)]
-    pub fn occupy(&mut self, cpu: CpuId, vcpu: VcpuId) {
-        match self.occupants[cpu.index()].replace(vcpu) {
+    pub fn occupy(&mut self, cpu: CpuId, vcpu: VcpuId) -> Option<VcpuId> {
+        let before = self.occupants[cpu.index()].replace(vcpu);
+        match before {
             Some(before) => self.row_mut(before).cpu = None,
             None => self.idle.remove(cpu),
         }
         let row = self.row_mut(vcpu);
         row.cpu = Some(cpu);
         row.last_cpu = Some(cpu);
+        before.filter(|&before| before != vcpu)
     }
 
     /// A CPU is taken from whoever had it.

@@ -6,6 +6,7 @@
 //! scheduler says which of them: [`system`]. Whoever steps through a program does it with
 //! [`steps`]. What a guest does with devices is beyond its [`Devices`].
 
+mod effects;
 mod scheduler;
 mod steps;
 mod system;
@@ -16,9 +17,12 @@ use slackline_trace::{Record, Sink};
 use slackline_units::{Span, Time, VcpuId};
 
 pub(crate) use steps::Need;
-pub(crate) use system::{Cause, Context, Devices, Seat, SystemId, Systems, TaskOf, Then};
+pub(crate) use system::{Cause, Context, Devices, Seat, Systems, TaskOf, Then};
 
 use steps::{AtOnce, Progress, Work};
+
+/// The operating system of a domain, by its place among them.
+pub(crate) type SystemId = u16;
 
 /// What each vCPU does, by slot.
 pub(crate) struct Guests<'a> {

@@ -88,7 +88,7 @@ impl Sim<'_> {
         loop {
             let Sim { systems, io, machine, .. } = self;
             Context { now, systems, queue: &mut machine.queue }.finish(seat, item, io);
-            if self.systems.effects.are_due() {
+            if self.systems.effects.are_due {
                 self.carry_out(now, sink)?;
                 if !self.host.is_settled() {
                     self.step(now, Fact::Settled, sink)?;
@@ -106,7 +106,7 @@ impl Sim<'_> {
                 return self.step(now, Fact::Blocked(vcpu), sink);
             };
             let done = now.after(next.cost);
-            if done >= others || self.systems.effects.are_due() {
+            if done >= others || self.systems.effects.are_due {
                 self.systems.begin(seat, next);
                 self.machine.guests.set_left(vcpu, next.cost);
                 self.machine.cpus.go_on(cpu, now, &self.machine.guests);
@@ -130,12 +130,13 @@ impl Sim<'_> {
     /// Does what the devices ask for.
     #[inline]
     fn settle<S: Sink>(&mut self, now: Time, sink: &mut S) -> Result<(), Box<Fault>> {
-        if self.systems.effects.are_due() { self.carry_out(now, sink) } else { Ok(()) }
+        if self.systems.effects.are_due { self.carry_out(now, sink) } else { Ok(()) }
     }
 
     #[inline(never)]
     fn carry_out<S: Sink>(&mut self, now: Time, sink: &mut S) -> Result<(), Box<Fault>> {
         let effects = &mut self.systems.effects;
+        effects.are_due = false;
         for record in effects.records.drain(..) {
             sink.record(&record);
         }

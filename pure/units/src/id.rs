@@ -211,7 +211,7 @@ impl CpuSet {
     /// Adds all CPUs of another set.
     #[inline]
     pub fn add(&mut self, others: &CpuSet) {
-        self.0.iter_mut().zip(&others.0).for_each(|(word, more)| *word |= more);
+        *self = CpuSet(core::array::from_fn(|word| self.0[word] | others.0[word]));
     }
 
     /// Whether the CPU is in the set.
@@ -246,7 +246,7 @@ impl CpuSet {
     #[inline]
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.0.iter().all(|&bits| bits == 0)
+        self.0 == [0; WORDS]
     }
 
     /// The CPU that alone is in the set, if it is just one.

@@ -78,7 +78,9 @@ impl Script {
     fn dispatch(&mut self) {
         self.policy.pass(&self.at, CPU);
         match self.policy.pick(&self.at, CPU) {
-            Pick::Run { vcpu, .. } => self.at.occupy(CPU, vcpu),
+            Pick::Run { vcpu, .. } => {
+                self.at.occupy(CPU, vcpu);
+            }
             Pick::Idle => self.at.vacate(CPU),
         }
     }

@@ -9,13 +9,12 @@ use slackline_scenario::{self as scenario, Domain, Draw, Purpose, Scenario, Stre
 use slackline_trace::Record;
 use slackline_units::{Span, Tasks, Time, VcpuId};
 
+use super::SystemId;
+use super::effects::Effects;
 use super::scheduler::RunQueue;
 use super::steps::{AtOnce, Need, Progress, Work};
 use super::told::{State, TaskInfo};
 use crate::queue::{Event, Queue};
-
-/// A system, by its place among them.
-pub(crate) type SystemId = u16;
 
 /// A vCPU of a system: which of which.
 #[derive(Clone, Copy)]
@@ -93,33 +92,6 @@ pub(crate) trait Devices {
 
     /// A vCPU is about to block.
     fn blocks(&mut self, seat: Seat, context: &mut Context<'_, '_, Self::Duty>);
-}
-
-/// What must be done outside of the guests, in this order.
-#[derive(Default)]
-pub(crate) struct Effects {
-    /// For the trace.
-    pub(crate) records: Vec<Record>,
-    /// CPU time that an interrupt takes from whoever runs where this vCPU ran last.
-    pub(crate) stolen: Vec<(VcpuId, Span)>,
-    /// For whom more or less waits than before.
-    pub(crate) pending: Vec<SystemId>,
-    /// Who has something else to do now: asleep, or at work on something less urgent.
-    pub(crate) alerted: Vec<VcpuId>,
-    /// Systems that tell what their tasks do, whose tasks do something else now.
-    pub(crate) changed: Vec<SystemId>,
-}
-
-impl Effects {
-    /// Whether there are any.
-    #[inline]
-    pub(crate) fn are_due(&self) -> bool {
-        !(self.records.is_empty()
-            && self.stolen.is_empty()
-            && self.pending.is_empty()
-            && self.alerted.is_empty()
-            && self.changed.is_empty())
-    }
 }
 
 /// All systems.
@@ -225,7 +197,7 @@ impl<'a, D: Copy> Systems<'a, D> {
     /// Tells the first vCPU of a system, where interrupts and events go, to look.
     pub(crate) fn alert(&mut self, id: SystemId) {
         let alerted = self.systems[usize::from(id)].alert(0);
-        self.effects.alerted.extend(alerted);
+        self.effects.alert(alerted);
     }
 
     /// A task takes the step that it took last once more, when it goes on.
@@ -255,12 +227,12 @@ impl<'a, D: Copy> Systems<'a, D> {
     fn set_state(&mut self, of: TaskOf, state: State) {
         if let Some(info) = &mut self.systems[usize::from(of.system)].info {
             info.set(of.task, state);
-            self.effects.changed.push(of.system);
+            self.effects.tasks_changed(of.system);
         }
     }
 
     pub(crate) fn record(&mut self, record: Record) {
-        self.effects.records.push(record);
+        self.effects.record(record);
     }
 
     fn vcpu(&mut self, seat: Seat) -> &mut Vcpu<D> {
@@ -483,7 +455,7 @@ impl<D: Copy> Context<'_, '_, D> {
                 }
                 system.ready.push_last(of.task);
                 let alerted = system.place(of.task);
-                self.systems.effects.alerted.extend(alerted);
+                self.systems.effects.alert(alerted);
             }
             Need::Sleep(until) => self.wake_at(until, of),
             Need::Device(_) | Need::Nothing => {}
@@ -532,7 +504,7 @@ impl<D: Copy> Context<'_, '_, D> {
             let need = progress.advance(work, self.now, &mut at_once, |job| {
                 let (task, done) = (spec.id, self.now);
                 let (released, deadline) = (job.released, job.deadline);
-                effects.records.push(Record::Job { vcpu, task, released, deadline, done });
+                effects.record(Record::Job { vcpu, task, released, deadline, done });
             });
             let Need::Device(step) = need else { return need };
             if devices.step(of, step, self) == Then::Wait {

@@ -59,6 +59,7 @@ impl Driver {
         }
     }
 
+    #[inline]
     fn service(&mut self, of: SystemId) -> &mut Service {
         let service = &mut self.service[usize::from(of)];
         if *service == Service::default() {
@@ -102,7 +103,7 @@ impl Io<'_> {
         self.driver.is_interrupted = true;
         if !cost.is_zero() {
             let driver = context.systems.first(self.driver.system);
-            context.systems.effects.stolen.push((driver, cost));
+            context.systems.effects.steal(driver, cost);
         }
         context.systems.alert(self.driver.system);
     }
@@ -122,7 +123,7 @@ impl Io<'_> {
     /// The driver has something for a guest: it is told, unless it knows.
     fn tell_guest(&mut self, guest: SystemId, context: &mut Context<'_, '_>) {
         if self.driver.tells {
-            context.systems.effects.pending.push(guest);
+            context.systems.effects.pending_changed(guest);
         }
         let frontend = &mut self.frontends[usize::from(guest)];
         if std::mem::replace(&mut frontend.is_told, true) {

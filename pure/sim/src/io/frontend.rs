@@ -131,7 +131,7 @@ impl Io<'_> {
         let frontend = &mut self.frontends[usize::from(id)];
         let (duty, cost) = frontend.choose()?;
         if self.driver.tells && matches!(duty, Duty::Receive(_)) {
-            context.systems.effects.pending.push(id);
+            context.systems.effects.pending_changed(id);
         }
         Some((duty, context.systems.vary(id, cost, frontend.spec.costs.noise_ppm)))
     }
@@ -170,7 +170,7 @@ impl Io<'_> {
                 let read = frontend.read.pop_front().expect("something was read");
                 frontend.moved += read.bytes;
                 if self.driver.tells {
-                    context.systems.effects.pending.push(id);
+                    context.systems.effects.pending_changed(id);
                 }
                 self.tell_moved(id, context);
                 context.go_on(TaskOf { system: id, task: read.task }, Cause::Io, self);

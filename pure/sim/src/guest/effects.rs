@@ -1,0 +1,50 @@
+//! What guests and devices do to the world outside of them.
+
+use slackline_trace::Record;
+use slackline_units::{Span, VcpuId};
+
+use super::SystemId;
+
+/// What must be done outside of the guests, in the order of the fields.
+#[derive(Default)]
+pub(crate) struct Effects {
+    /// Whether there may be any: this is looked at after every item of a system.
+    pub(crate) are_due: bool,
+    /// For the trace.
+    pub(crate) records: Vec<Record>,
+    /// CPU time that an interrupt takes from whoever runs where this vCPU ran last.
+    pub(crate) stolen: Vec<(VcpuId, Span)>,
+    /// For whom more or less waits than before.
+    pub(crate) pending: Vec<SystemId>,
+    /// Who has something else to do now: asleep, or at work on something less urgent.
+    pub(crate) alerted: Vec<VcpuId>,
+    /// Systems that tell what their tasks do, whose tasks do something else now.
+    pub(crate) changed: Vec<SystemId>,
+}
+
+impl Effects {
+    pub(crate) fn record(&mut self, record: Record) {
+        self.are_due = true;
+        self.records.push(record);
+    }
+
+    pub(crate) fn steal(&mut self, from: VcpuId, span: Span) {
+        self.are_due = true;
+        self.stolen.push((from, span));
+    }
+
+    pub(crate) fn pending_changed(&mut self, of: SystemId) {
+        self.are_due = true;
+        self.pending.push(of);
+    }
+
+    pub(crate) fn alert(&mut self, vcpu: Option<VcpuId>) {
+        self.are_due |= vcpu.is_some();
+        self.alerted.extend(vcpu);
+    }
+
+    pub(crate) fn tasks_changed(&mut self, of: SystemId) {
+        self.are_due = true;
+        self.changed.push(of);
+    }
+}
