@@ -3,7 +3,8 @@
 //! The rules:
 //! - *reproduced*: ours is within the tolerance that the experiment declares, or within what can be
 //!   read off where that is more. Of a finding without a number, it is what is to be seen here too;
-//!   of one that says only a direction, *same shape* is all there is to reach.
+//!   of one that says only a direction, *same shape* is all there is to reach; and so it is of a
+//!   number that is further off than 25 %, however wide a tolerance is declared.
 //! - *same shape*: it is not, but in every pair of the group that the paper tells apart by more
 //!   than the tolerance ours stand in the same order; of a comparison of two points, the same one
 //!   is higher. Of a plot of which only the axis is known: ours lie inside.
@@ -336,16 +337,23 @@ fn number(case: &Case<'_>, cases: &[Case<'_>]) -> Finding {
         }
     };
     let tolerance = case.tolerance;
-    for (give, within) in [(0.0, tolerance), (case.value.give, Tolerance::Exact)] {
-        if within.holds(ours.median, *theirs, give) {
-            return (Verdict::Reproduced, format!("{off}, within {within}"));
-        }
+    let is_allowed = tolerance.holds(ours.median, *theirs, 0.0);
+    let is_far = tolerance.is_too_far(ours.median, *theirs, 0.0);
+    if is_allowed && !is_far {
+        return (Verdict::Reproduced, format!("{off}, within {tolerance}"));
     }
+    if Tolerance::Exact.holds(ours.median, *theirs, case.value.give) {
+        return (Verdict::Reproduced, format!("{off}, within {}", Tolerance::Exact));
+    }
+    let more = match is_allowed {
+        true => format!("within {tolerance}, but more than {} %", Tolerance::FURTHEST_PERCENT),
+        false => format!("more than {tolerance}"),
+    };
     if case.spec.by.is_some() || !case.against.is_empty() {
         let neutral = if case.spec.by == Some(By::Ratio) { 1.0 } else { 0.0 };
         let same = (ours.median - neutral) * (theirs - neutral) > 0.0;
         return match same {
-            true => (Verdict::SameShape, format!("{off}, more than {tolerance}; same direction")),
+            true => (Verdict::SameShape, format!("{off}, {more}; same direction")),
             false => (Verdict::Differs, format!("{off}, and the other way round")),
         };
     }
@@ -367,8 +375,9 @@ fn number(case: &Case<'_>, cases: &[Case<'_>]) -> Finding {
         }
     }
     match pairs {
-        0 => (Verdict::Differs, format!("{off}, more than {tolerance}, and no order to agree in")),
-        _ => (Verdict::SameShape, format!("{off}, more than {tolerance}; the order agrees")),
+        0 if is_allowed => (Verdict::SameShape, format!("{off}, {more}")),
+        0 => (Verdict::Differs, format!("{off}, {more}, and no order to agree in")),
+        _ => (Verdict::SameShape, format!("{off}, {more}; the order agrees")),
     }
 }
 
@@ -378,8 +387,10 @@ fn all_near(case: &Case<'_>, theirs: f64) -> Finding {
     let Some(medians) = medians.collect::<Option<Vec<f64>>>() else { return unknown() };
     let off = medians.iter().map(|ours| (ours - theirs).abs()).fold(0.0, f64::max);
     let near = |&ours: &f64| case.tolerance.holds(ours, theirs, case.value.give);
+    let far = |&ours: &f64| case.tolerance.is_too_far(ours, theirs, case.value.give);
+    let best = if medians.iter().any(far) { Verdict::SameShape } else { Verdict::Reproduced };
     let says = format!("at most {} off, to within {}", digits(off), case.tolerance);
-    seen(medians.iter().all(near), Verdict::Reproduced, says)
+    seen(medians.iter().all(near), best, says)
 }
 
 /// All within a range.
@@ -398,7 +409,13 @@ fn inside(case: &Case<'_>, (low, high): (f64, f64)) -> Finding {
         (true, Read::Plot) => {
             (Verdict::SameShape, format!("{ours}: on the plot, of which only the axis is known"))
         }
-        (true, _) => (Verdict::Reproduced, format!("{ours}, within {}", case.tolerance)),
+        (true, _) => {
+            let give = case.value.give;
+            let is_far = lowest < low && case.tolerance.is_too_far(lowest, low, give)
+                || highest > high && case.tolerance.is_too_far(highest, high, give);
+            let best = if is_far { Verdict::SameShape } else { Verdict::Reproduced };
+            (best, format!("{ours}, within {}", case.tolerance))
+        }
         (false, _) => (Verdict::Differs, format!("{ours}: not within")),
     }
 }

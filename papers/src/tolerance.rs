@@ -53,6 +53,19 @@ impl Tolerance {
             }
     }
 
+    /// How far off a number may be at most that still reproduces another, in percent of that: a
+    /// tolerance beyond it says that the order of things is known, and not their sizes.
+    pub(crate) const FURTHEST_PERCENT: f64 = 25.0;
+
+    /// Whether a number is further off than one that reproduces another may be, whatever this
+    /// allows, and further than can be read off. Points are of percentages, which may be near
+    /// nothing: there it is for this to say.
+    pub(crate) fn is_too_far(self, ours: f64, theirs: f64, give: f64) -> bool {
+        let is_relative = matches!(self, Tolerance::Percent(_) | Tolerance::Factor(_));
+        let furthest = theirs.abs() * Tolerance::FURTHEST_PERCENT / 100.0;
+        is_relative && (ours - theirs).abs() > furthest.max(give)
+    }
+
     /// How far apart numbers of about this size may be and still be alike.
     pub(crate) fn width(self, size: f64) -> f64 {
         match self {
@@ -61,5 +74,20 @@ impl Tolerance {
             Tolerance::Factor(factor) => size.abs() * (factor - 1.0),
             Tolerance::Exact => 0.0,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn however_wide_a_tolerance_is_a_quarter_is_the_most_that_reproduces() {
+        for tolerance in [Tolerance::Factor(1.75), Tolerance::Percent(60.0)] {
+            assert!(tolerance.holds(150.0, 100.0, 0.0) && tolerance.is_too_far(150.0, 100.0, 0.0));
+            assert!(!tolerance.is_too_far(124.0, 100.0, 0.0));
+            assert!(!tolerance.is_too_far(150.0, 100.0, 60.0), "it can be read so");
+        }
+        assert!(!Tolerance::Points(3.0).is_too_far(2.0, 1.0, 0.0));
     }
 }

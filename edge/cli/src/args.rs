@@ -74,12 +74,17 @@ pub(crate) struct Sim {
     /// The scenario; `-` is standard input.
     #[arg(value_parser = file)]
     pub(crate) file: PathBuf,
-    /// Another policy than the scenario's.
-    #[arg(long, value_name = "NAME")]
+    /// Another policy than the scenario's, perhaps with some of its parameters:
+    /// `credit:rules=xen-3.0.3`.
+    #[arg(long, value_name = "NAME[:FIELD=VALUE]")]
     pub(crate) policy: Option<String>,
     /// Another seed than the scenario's.
     #[arg(long)]
     pub(crate) seed: Option<u64>,
+    /// So many runs, each with the next seed: means with 95 % confidence intervals.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=1000))]
+    #[arg(conflicts_with_all = ["save", "perfetto", "xenmon"])]
+    pub(crate) seeds: Option<u64>,
     /// Another length than the scenario's.
     #[arg(long, value_parser = span)]
     pub(crate) length: Option<Span>,
@@ -92,9 +97,18 @@ pub(crate) struct Run {
     /// The scenario; `-` is standard input.
     #[arg(value_parser = file)]
     pub(crate) file: PathBuf,
-    /// Another policy than the scenario's.
-    #[arg(long, value_name = "NAME")]
+    /// Another policy than the scenario's, perhaps with some of its parameters:
+    /// `credit:rules=xen-3.0.3`.
+    #[arg(long, value_name = "NAME[:FIELD=VALUE]")]
     pub(crate) policy: Option<String>,
+    /// Another seed than the scenario's.
+    #[arg(long)]
+    pub(crate) seed: Option<u64>,
+    /// So many runs, one after the other, each with the next seed: means with 95 % confidence
+    /// intervals.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=1000))]
+    #[arg(conflicts_with_all = ["save", "perfetto", "xenmon"])]
+    pub(crate) seeds: Option<u64>,
     /// Another length than the scenario's.
     #[arg(long, value_parser = span)]
     pub(crate) length: Option<Span>,
@@ -110,9 +124,16 @@ pub(crate) struct Compare {
     /// The scenario; `-` is standard input.
     #[arg(value_parser = file)]
     pub(crate) file: PathBuf,
-    /// The policies to compare [default: the scenario's own].
-    #[arg(long, value_name = "NAME,NAME", value_delimiter = ',')]
+    /// The policies to compare, each perhaps with some of its parameters:
+    /// `credit,credit:rules=xen-3.0.3:boost=off` [default: the scenario's own].
+    #[arg(long, value_name = "NAME[:FIELD=VALUE],...", value_delimiter = ',')]
     pub(crate) policies: Vec<String>,
+    /// Another seed than the scenario's.
+    #[arg(long)]
+    pub(crate) seed: Option<u64>,
+    /// So many runs of each, each with the next seed: means with 95 % confidence intervals.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=1000))]
+    pub(crate) seeds: Option<u64>,
     /// Run each on this machine as well, one after the other. Needs root.
     #[arg(long)]
     pub(crate) live: bool,

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use slackline_metrics::Summary;
-use slackline_runs::claims::{BadClaim, check_names, failed};
+use slackline_runs::claims::{self, BadClaim, failed};
 use slackline_scenario::{NotAdmitted, On, Scenario};
 
 use crate::problem::Problem;
@@ -40,9 +40,9 @@ pub(crate) fn check_refusal(file: &Path, scenario: &Scenario) -> Result<(), Prob
     }
 }
 
-/// Checks that every claim is about something that is measured, without a run.
+/// Checks that every claim is about something that is measured so, without a run.
 pub(crate) fn check_measured(file: &Path, scenario: &Scenario) -> Result<(), Problem> {
-    check_names(scenario).map_err(|bad| problem(file, &bad))
+    claims::check(scenario).map_err(|bad| problem(file, &bad))
 }
 
 /// Checks every claim on every run that it is about; tells which do not hold.
@@ -65,11 +65,6 @@ pub(crate) fn check(file: &Path, scenario: &Scenario, runs: &[Checked<'_>]) -> R
 }
 
 fn problem(file: &Path, bad: &BadClaim) -> Problem {
-    let unknown = &bad.unknown;
-    let hint = match &unknown.nearest {
-        Some(nearest) => format!("did you mean `{nearest}`?"),
-        None => format!("known are: {}", unknown.known.join(", ")),
-    };
-    let (message, hint) = (unknown.to_string(), Some(hint));
-    Problem::BadClaim { file: file.into(), line: bad.line, message, hint }
+    let (line, message, hint) = (bad.line(), bad.to_string(), Some(bad.hint()));
+    Problem::BadClaim { file: file.into(), line, message, hint }
 }

@@ -1,86 +1,140 @@
 //! `slackline compare`: one scenario, several runs, one table.
 
-use std::path::Path;
-
 use slackline_metrics::Summary;
-use slackline_runs::grid::{self, GridError};
-use slackline_runs::{SimulateError, simulate};
+use slackline_runs::with_seed;
 use slackline_scenario::Scenario;
-use slackline_show::side_by_side;
+use slackline_show::{over_runs, side_by_side};
 
 use crate::args::{Compare, Keeping};
 use crate::places::Places;
 use crate::problem::Problem;
-use crate::terminal::{self, Counter};
-use crate::{claims, input, json, run, sim};
+use crate::run::{self, Live};
+use crate::{claims, input, json, seeds, terminal};
 
-pub(crate) fn compare(args: &Compare) -> Result<(), Problem> {
-    let scenario = input::scenario(&args.file, args.length, &Places::of(&[])?)?;
-    let own = scenario.policy.spec.name.to_string();
-    let policies = if args.policies.is_empty() { vec![own.clone()] } else { args.policies.clone() };
-    let scenarios = policies.iter().map(|policy| input::under(&args.file, &scenario, policy));
-    let scenarios = scenarios.collect::<Result<Vec<_>, _>>()?;
-    let simulated = simulated(&args.file, &scenarios)?;
-    let mut lives = Vec::new();
-    for scenario in scenarios.iter().filter(|_| args.live || args.live_if_possible) {
-        match run::live(&args.file, scenario, args.cpus.as_deref(), &Keeping::default()) {
-            Ok(live) => lives.push(live),
-            Err(problem) if args.live_if_possible && problem.is_about_the_host() => {
-                terminal::report(&problem);
-                terminal::tell("note:  simulated only\n\n");
-                break;
-            }
-            Err(problem) => return Err(problem),
-        }
-        if lives.last().is_some_and(|live| live.was_whole().is_err()) {
-            break;
-        }
-    }
-    // With one policy the machines are what differs, with several the policies.
-    let heading = |policy: &str, machine: &str, alone: &str| match (policies.len(), lives.len()) {
-        (_, 0) => policy.to_string(),
-        (1, _) => alone.to_string(),
-        _ => format!("{policy}, {machine}"),
-    };
-    let mut runs: Vec<(String, &Summary)> = Vec::new();
-    for (number, (policy, summary)) in policies.iter().zip(&simulated).enumerate() {
-        runs.push((heading(policy, "simulated", "simulated"), summary));
-        if let Some(live) = lives.get(number) {
-            runs.push((heading(policy, "live", "delivered"), live.summary()));
-        }
-    }
-    let runs: Vec<(&str, &Summary)> =
-        runs.iter().map(|(name, run)| (name.as_str(), *run)).collect();
-    if args.json {
-        terminal::print(&json::runs(&runs))?;
-    } else {
-        let notes: String =
-            lives.iter().zip(&scenarios).map(|(live, scenario)| live.notes(scenario)).collect();
-        terminal::print(&(side_by_side(&runs) + &notes))?;
-    }
-    lives.iter().try_for_each(run::Live::was_whole)?;
-    // Claims are about the scenario's own policy.
-    let of_own = |number: &usize| policies[*number] == own;
-    let mut checked = Vec::new();
-    for number in (0..policies.len()).filter(of_own) {
-        checked.push(claims::Checked::sim(&simulated[number]));
-        checked.extend(lives.get(number).map(|live| claims::Checked::live(live.summary())));
-    }
-    claims::check(&args.file, &scenario, &checked)
+/// What somebody asked to compare, and what came of it.
+struct Compared {
+    /// The scenario under its own policy.
+    scenario: Scenario,
+    /// The policies, as they were written.
+    policies: Vec<String>,
+    /// The scenario under each of them.
+    scenarios: Vec<Scenario>,
+    /// Of each policy the run with each seed.
+    simulated: Vec<Vec<Summary>>,
+    /// Likewise; as far as there are any.
+    lives: Vec<Vec<Live>>,
 }
 
-/// Simulates all of them, each with the seed it has.
-fn simulated(file: &Path, scenarios: &[Scenario]) -> Result<Vec<Summary>, Problem> {
-    let counter = Counter::new("simulated");
-    let watch = |done| counter.at(done);
-    let one = |scenario: &Scenario, _| simulate(scenario);
-    let seeds: Vec<u64> = scenarios.first().map(|scenario| scenario.seed).into_iter().collect();
-    let results = grid::run(scenarios, &seeds, &watch, one).map_err(|error| match error {
-        GridError::Run { case, error: SimulateError::Run(error), .. } => {
-            sim::explain(file, &scenarios[case], error)
+/// Runs under one heading.
+type Case = (String, Vec<Summary>);
+
+pub(crate) fn compare(args: &Compare) -> Result<(), Problem> {
+    let mut scenario = input::scenario(&args.file, args.length, &Places::of(&[])?)?;
+    scenario.seed = args.seed.unwrap_or(scenario.seed);
+    let own = scenario.policy.spec.name.to_string();
+    let policies = if args.policies.is_empty() { vec![own] } else { args.policies.clone() };
+    let scenarios = policies.iter().map(|policy| input::under(&args.file, &scenario, policy));
+    let scenarios = scenarios.collect::<Result<Vec<_>, _>>()?;
+    let seeds = seeds::seeds(&scenario, args.seeds)?;
+    let simulated = seeds::simulated(&args.file, &scenarios, &seeds)?;
+    let lives = live(args, &scenarios, &seeds)?;
+    let compared = Compared { scenario, policies, scenarios, simulated, lives };
+    let cases = compared.cases();
+    if args.json {
+        terminal::print(&json::cases(&cases, &seeds))?;
+    } else {
+        terminal::print(&(table(&cases, &seeds) + &compared.notes()))?;
+    }
+    compared.lives.iter().flatten().try_for_each(Live::was_whole)?;
+    compared.check(args)
+}
+
+fn table(cases: &[Case], seeds: &[u64]) -> String {
+    if seeds.len() > 1 {
+        let cases: Vec<_> =
+            cases.iter().map(|(name, runs)| (name.as_str(), runs.as_slice())).collect();
+        return over_runs(&cases, terminal::width(), terminal::paint());
+    }
+    let runs = cases.iter().filter_map(|(name, runs)| Some((name.as_str(), runs.first()?)));
+    side_by_side(&runs.collect::<Vec<_>>())
+}
+
+/// Runs each on this machine, as far as that is asked for and it can.
+fn live(args: &Compare, scenarios: &[Scenario], seeds: &[u64]) -> Result<Vec<Vec<Live>>, Problem> {
+    let mut lives = Vec::new();
+    for scenario in scenarios.iter().filter(|_| args.live || args.live_if_possible) {
+        let mut runs = Vec::new();
+        for &seed in seeds {
+            let scenario = with_seed(scenario.clone(), seed);
+            match run::live(&args.file, &scenario, args.cpus.as_deref(), &Keeping::default()) {
+                Ok(live) => runs.push(live),
+                Err(problem) if args.live_if_possible && problem.is_about_the_host() => {
+                    terminal::report(&problem);
+                    terminal::tell("note:  simulated only\n\n");
+                    return Ok(lives);
+                }
+                Err(problem) => return Err(problem),
+            }
+            if runs.last().is_some_and(|live| live.was_whole().is_err()) {
+                lives.push(runs);
+                return Ok(lives);
+            }
         }
-        GridError::Run { error: SimulateError::Stray(stray), .. } => Problem::of_stray(stray),
-        GridError::Stopped(_) => Problem::Interrupted,
-    })?;
-    Ok(results.into_iter().flatten().map(|done| done.numbers.summary).collect())
+        lives.push(runs);
+    }
+    Ok(lives)
+}
+
+impl Compared {
+    /// With one policy the machines are what differs, with several the policies.
+    fn cases(&self) -> Vec<Case> {
+        let heading = |policy: &str, machine: &str, alone: &str| match (
+            self.policies.len(),
+            self.lives.len(),
+        ) {
+            (_, 0) => policy.to_string(),
+            (1, _) => alone.to_string(),
+            _ => format!("{policy}, {machine}"),
+        };
+        let mut cases = Vec::new();
+        for (number, (policy, runs)) in self.policies.iter().zip(&self.simulated).enumerate() {
+            cases.push((heading(policy, "simulated", "simulated"), runs.clone()));
+            if let Some(lives) = self.lives.get(number) {
+                let runs = lives.iter().map(|live| live.summary().clone()).collect();
+                cases.push((heading(policy, "live", "delivered"), runs));
+            }
+        }
+        cases
+    }
+
+    /// Whether these runs are under the policy that the scenario's claims are about.
+    fn is_own(&self, number: usize) -> bool {
+        self.scenarios[number].policy.to_string() == self.scenario.policy.to_string()
+    }
+
+    fn notes(&self) -> String {
+        let mut text = String::new();
+        for (lives, scenario) in self.lives.iter().zip(&self.scenarios) {
+            lives.iter().for_each(|live| text += &live.notes(scenario));
+        }
+        let others = (0..self.policies.len()).filter(|&number| !self.is_own(number));
+        let others: Vec<&str> = others.map(|number| self.policies[number].as_str()).collect();
+        if !others.is_empty() && !self.scenario.claims.is_empty() {
+            let (own, others) = (&self.scenario.policy, others.join(", "));
+            text += &format!(
+                "note: the scenario's claims are about {own}: not checked under {others}\n"
+            );
+        }
+        text
+    }
+
+    fn check(&self, args: &Compare) -> Result<(), Problem> {
+        let mut checked = Vec::new();
+        for number in (0..self.policies.len()).filter(|&number| self.is_own(number)) {
+            checked.extend(self.simulated[number].iter().map(claims::Checked::sim));
+            let lives = self.lives.get(number).into_iter().flatten();
+            checked.extend(lives.map(|live| claims::Checked::live(live.summary())));
+        }
+        claims::check(&args.file, &self.scenario, &checked)
+    }
 }

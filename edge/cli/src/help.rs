@@ -1,41 +1,76 @@
-//! `slackline help`: teaches a policy in a page, made from its table of parameters; or what a
-//! scenario says of devices, from the page that the reader of scenarios has.
+//! `slackline help`: teaches whatever a user meets, in a page each: policies from their tables of
+//! parameters, scenarios from the tables that read them, metrics from the list that names them,
+//! commands from their options.
 
-use std::fmt::Write as _;
+mod pages;
 
 use clap::CommandFactory;
-use slackline_policy::{ALL, Field, Spec, find, nearest};
-use slackline_scenario::{domain, host, io};
+use slackline_policy::{ALL, find, nearest};
 
 use crate::args::Cli;
 use crate::problem::Problem;
 use crate::terminal;
 
-/// The table of a scenario that says what the host is.
-const HOST: &str = "host";
+/// A page that is not about a policy or a command.
+struct Topic {
+    names: &'static [&'static str],
+    says: &'static str,
+    page: fn() -> String,
+}
 
-/// The one that says who runs there, and what.
-const DOMAIN: &str = "domain";
-
-/// The tables of a scenario that one page teaches together.
-const DEVICES: &[&str] = &["driver", "client", "nic", "disk", "kernel", "task"];
+const TOPICS: &[Topic] = &[
+    Topic {
+        names: &["scenario", "domain"],
+        says: "what a scenario's file says: its tables and their keys",
+        page: pages::scenario,
+    },
+    Topic { names: &["work"], says: "what vCPUs do: the kinds of workload", page: pages::work },
+    Topic {
+        names: &["live"],
+        says: "whom to schedule on this machine, and what becomes of them",
+        page: pages::live,
+    },
+    Topic {
+        names: &["claims"],
+        says: "what may be claimed of a run, and in which units",
+        page: pages::claims,
+    },
+    Topic {
+        names: &["metrics"],
+        says: "every number in tables, JSON and claims: what it means, its unit",
+        page: pages::metrics,
+    },
+    Topic {
+        names: &["host"],
+        says: "the simulated host: its CPUs, what it costs",
+        page: || pages::without_marks(slackline_scenario::host::PAGE),
+    },
+    Topic {
+        names: &["driver", "client", "nic", "disk", "kernel", "task"],
+        says: "guests with tasks, devices behind a driver domain, clients",
+        page: || pages::without_marks(slackline_scenario::io::PAGE),
+    },
+];
 
 pub(crate) fn help(topic: Option<&str>) -> Result<(), Problem> {
     let Some(name) = topic else { return terminal::print(&overview()) };
-    if DEVICES.contains(&name) {
-        return terminal::print(&without_marks(io::PAGE));
-    }
-    if name == HOST {
-        return terminal::print(&without_marks(host::PAGE));
-    }
-    if name == DOMAIN {
-        return terminal::print(&without_marks(domain::PAGE));
+    if let Some(topic) = TOPICS.iter().find(|topic| topic.names.contains(&name)) {
+        return terminal::print(&(topic.page)());
     }
     if let Some(spec) = find(name) {
-        return terminal::print(&page(spec));
+        return terminal::print(&pages::policy(spec));
+    }
+    let commands = commands();
+    let mut cli = Cli::command();
+    if commands.iter().any(|(command, _)| command == name) {
+        cli.build();
+        let command = cli.find_subcommand_mut(name).map(clap::Command::render_long_help);
+        return terminal::print(&command.map(|text| text.to_string()).unwrap_or_default());
     }
     let policies = ALL.iter().map(|spec| spec.name);
-    let meant = nearest(name, policies.chain([HOST, DOMAIN]).chain(DEVICES.iter().copied()));
+    let topics = TOPICS.iter().flat_map(|topic| topic.names.iter().copied());
+    let commands = commands.iter().map(|(command, _)| command.as_str());
+    let meant = nearest(name, policies.chain(topics).chain(commands));
     let lists = || "`slackline help` lists all pages".to_owned();
     Err(Problem::BadOption {
         message: format!("there is no page about `{name}`"),
@@ -43,51 +78,28 @@ pub(crate) fn help(topic: Option<&str>) -> Result<(), Problem> {
     })
 }
 
-/// A page about tables of a scenario, without the marks of its examples.
-fn without_marks(page: &str) -> String {
-    let lines = page.lines().filter(|line| !line.starts_with("```"));
-    lines.flat_map(|line| [line, "\n"]).collect()
+/// The commands that people may give, with what each does.
+fn commands() -> Vec<(String, String)> {
+    let cli = Cli::command();
+    let shown = cli.get_subcommands().filter(|command| !command.is_hide_set());
+    let about = |command: &clap::Command| {
+        command.get_about().map(|about| about.to_string()).unwrap_or_default()
+    };
+    shown.map(|command| (command.get_name().to_owned(), about(command))).collect()
 }
 
 fn overview() -> String {
-    let mut text = Cli::command().render_long_help().to_string();
-    text.push_str("\nPolicies (`slackline help POLICY` teaches one):\n");
-    let longest = ALL.iter().map(|spec| spec.name.len()).max().unwrap_or(0);
-    for spec in ALL {
-        let _ = writeln!(text, "  {:longest$}  {}", spec.name, spec.summary);
-    }
-    let _ = writeln!(text, "\nTables of a scenario:");
-    let _ = writeln!(text, "  {HOST}  the simulated host: its CPUs, what it costs");
-    let _ = writeln!(text, "  {DOMAIN}  a domain: where and when it runs, and what");
-    let _ = writeln!(
-        text,
-        "  {}  guests with tasks, devices behind a driver domain, clients (one page)",
-        DEVICES.join(", ")
+    let mut text = format!(
+        "Slackline gives virtual machines CPU time: reserves it, shares it out, proves it was \
+         delivered.\n\nCommands (`slackline help COMMAND` lists its options):\n"
     );
+    pages::entries(&mut text, commands().iter().map(|(name, says)| (name.as_str(), says.as_str())));
+    text += "\nPages (`slackline help PAGE`):\n";
+    let topics = TOPICS.iter().map(|topic| (topic.names[0], topic.says));
+    pages::entries(&mut text, topics);
+    text += "\nPolicies (`slackline help POLICY` teaches one):\n";
+    pages::entries(&mut text, ALL.iter().map(|spec| (spec.name, spec.summary)));
+    text += "\nExit codes: 0 done; 1 a claim failed; 2 bad input; 3 this host cannot;\n\
+             70 a bug of ours; 130 interrupted.\n";
     text
-}
-
-/// The manual page of a policy.
-pub(crate) fn page(spec: &Spec) -> String {
-    let mut text = format!("{}: {}\n\n{}\n", spec.name, spec.summary, spec.page);
-    let policy = format!("policy = {{ name = \"{}\", ... }}", spec.name);
-    fields(&mut text, &policy, spec.policy_fields);
-    fields(&mut text, &format!("share.{} = {{ ... }}", spec.name), spec.share_fields);
-    text
-}
-
-fn fields(text: &mut String, heading: &str, fields: &[Field]) {
-    if fields.is_empty() {
-        return;
-    }
-    let _ = writeln!(text, "\n{heading}");
-    let longest = fields.iter().map(|field| field.name.len()).max().unwrap_or(0);
-    for field in fields {
-        let _ = writeln!(text, "  {:longest$}  {}", field.name, field.help);
-        let default = match field.default {
-            Some(default) => format!("default {default}"),
-            None => "must be said".into(),
-        };
-        let _ = writeln!(text, "  {:longest$}  {}; {default}", "", field.kind);
-    }
 }

@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use slackline_scenario::{LONGEST, Scenario};
 use slackline_units::Span;
 
+use crate::claims;
 use crate::places::Places;
 use crate::problem::Problem;
 
@@ -40,6 +41,7 @@ pub(crate) fn scenario(
     for file in named.take() {
         places.read("a recording", &file)?;
     }
+    claims::check_measured(file, &scenario)?;
     if let Some(length) = length {
         set_length(&mut scenario, length)?;
     }

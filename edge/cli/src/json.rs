@@ -1,14 +1,61 @@
 //! Runs as JSON: field names are stable and carry their units; what is not known is null.
 
 use serde_json::{Map, Value, json};
-use slackline_metrics::{Field, FieldValue, Summary, XenMonSummary};
+use slackline_metrics::{Field, FieldValue, OverRuns, Summary, XenMonSummary};
 use slackline_runs::Numbers;
 use slackline_units::Span;
 
-/// All runs of a command.
-pub(crate) fn runs(runs: &[(&str, &Summary)]) -> String {
-    let runs = runs.iter().map(|(name, summary)| run(name, summary));
-    file(&runs.map(Value::Object).collect::<Vec<_>>())
+const FORMAT: &str = "slackline-runs-1";
+
+/// All runs of a command, with what each case comes to over its seeds if there are several.
+pub(crate) fn cases(cases: &[(String, Vec<Summary>)], seeds: &[u64]) -> String {
+    let runs = cases.iter().flat_map(|(name, runs)| runs.iter().map(move |one| run(name, one)));
+    let runs = runs.map(Value::Object).collect::<Vec<_>>();
+    if seeds.len() == 1 {
+        return file(&runs);
+    }
+    let over = cases.iter().map(|(name, runs)| over_seeds(name, runs)).collect::<Vec<_>>();
+    format!("{:#}\n", json!({ "format": FORMAT, "runs": runs, "over_seeds": over }))
+}
+
+/// What the numbers of the vCPUs come to over runs with different seeds. What one of them does not
+/// know, nobody knows.
+fn over_seeds(name: &str, runs: &[Summary]) -> Value {
+    let rows: Vec<Vec<Vec<Field>>> = runs.iter().map(Summary::vcpu_fields).collect();
+    let Some(first) = rows.first() else { return json!({ "run": name, "vcpus": [] }) };
+    let vcpu = |(row, fields): (usize, &Vec<Field>)| {
+        let mut object = Map::new();
+        for (column, (field, value)) in fields.iter().enumerate() {
+            let numbers = rows.iter().map(|run| number(&run.get(row)?.get(column)?.1));
+            if let Some(over) = numbers.collect::<Option<Vec<_>>>().and_then(|it| OverRuns::of(&it))
+            {
+                object.insert((*field).into(), mean(&over));
+            } else if let ("name" | "vcpu", FieldValue::Text(text)) = (*field, value) {
+                object.insert((*field).into(), json!(text));
+            }
+        }
+        Value::Object(object)
+    };
+    let vcpus = first.iter().enumerate().map(vcpu).collect::<Vec<_>>();
+    json!({ "run": name, "vcpus": vcpus })
+}
+
+fn number(value: &FieldValue) -> Option<i64> {
+    match value {
+        FieldValue::Count(count) => i64::try_from(*count).ok(),
+        FieldValue::Signed(signed) => Some(*signed),
+        FieldValue::Text(_) | FieldValue::Flag(_) | FieldValue::Missing => None,
+    }
+}
+
+fn mean(over: &OverRuns) -> Value {
+    let thousandths = |number: i128| number as f64 / 1_000.0;
+    let half = over.half_width_thousandths.and_then(|half| i128::try_from(half).ok());
+    json!({
+        "runs": over.runs,
+        "mean": thousandths(over.mean_thousandths),
+        "half_width_95": half.map(thousandths),
+    })
 }
 
 /// One run with all that is known of it.
@@ -21,7 +68,7 @@ pub(crate) fn numbers(name: &str, numbers: &Numbers) -> String {
 }
 
 fn file(runs: &[Value]) -> String {
-    format!("{:#}\n", json!({ "format": "slackline-runs-1", "runs": runs }))
+    format!("{:#}\n", json!({ "format": FORMAT, "runs": runs }))
 }
 
 fn run(name: &str, summary: &Summary) -> Map<String, Value> {

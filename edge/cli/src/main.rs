@@ -7,6 +7,7 @@ mod claims;
 mod compare;
 mod doctor;
 mod help;
+mod hints;
 mod input;
 mod json;
 mod load;
@@ -18,6 +19,7 @@ mod places;
 mod problem;
 mod replay;
 mod run;
+mod seeds;
 mod show;
 mod signals;
 mod sim;
@@ -30,7 +32,7 @@ use clap::Parser;
 use args::{Cli, Command};
 
 fn main() -> ExitCode {
-    let cli = Cli::parse();
+    let cli = Cli::try_parse().unwrap_or_else(|error| hints::without_hidden(error).exit());
     let result = match cli.command {
         Command::Keep => return slackline_live::fence::keeper_main(),
         Command::Sim(args) => sim::sim(&args),

@@ -13,8 +13,9 @@ use slackline_live::sys::online_cpus;
 use slackline_live::topology;
 use slackline_metrics::Summary;
 use slackline_runs::claims::expects_refusal;
-use slackline_runs::{Numbers, Outputs, header};
+use slackline_runs::{Numbers, Outputs, header, with_seed};
 use slackline_scenario::Scenario;
+use slackline_show::over_runs;
 use slackline_units::CpuId;
 
 use crate::args::{Keeping, Run};
@@ -23,7 +24,7 @@ use crate::outputs::{Files, tables};
 use crate::problem::Problem;
 use crate::signals::stop_signal;
 use crate::terminal::{self, Progress};
-use crate::{claims, input, json};
+use crate::{claims, input, json, seeds};
 
 pub(crate) fn run(args: &Run) -> Result<(), Problem> {
     let places = args.keeping.places()?;
@@ -31,8 +32,12 @@ pub(crate) fn run(args: &Run) -> Result<(), Problem> {
     if let Some(policy) = &args.policy {
         scenario = input::under(&args.file, &scenario, policy)?;
     }
+    scenario.seed = args.seed.unwrap_or(scenario.seed);
     if expects_refusal(&scenario) {
         return claims::check_refusal(&args.file, &scenario);
+    }
+    if args.seeds.is_some() {
+        return over_seeds(args, &scenario);
     }
     let live = live(&args.file, &scenario, args.cpus.as_deref(), &args.keeping)?;
     if args.keeping.json {
@@ -43,6 +48,32 @@ pub(crate) fn run(args: &Run) -> Result<(), Problem> {
     }
     live.was_whole()?;
     claims::check(&args.file, &scenario, &[claims::Checked::live(live.summary())])
+}
+
+/// Runs with several seeds, for what the numbers come to over all of them.
+fn over_seeds(args: &Run, scenario: &Scenario) -> Result<(), Problem> {
+    let seeds = seeds::seeds(scenario, args.seeds)?;
+    let mut lives: Vec<Live> = Vec::new();
+    for &seed in &seeds {
+        let scenario = with_seed(scenario.clone(), seed);
+        lives.push(live(&args.file, &scenario, args.cpus.as_deref(), &args.keeping)?);
+        if lives.iter().any(|live| live.was_whole().is_err()) {
+            break;
+        }
+    }
+    let runs: Vec<Summary> = lives.iter().map(|live| live.summary().clone()).collect();
+    let name = scenario.policy.spec.name;
+    if args.keeping.json {
+        terminal::print(&json::cases(&[(name.to_string(), runs.clone())], &seeds))?;
+    } else {
+        let mut text = format!("{}: {}, live\n\n", scenario.title, scenario.policy);
+        text += &over_runs(&[(name, &runs)], terminal::width(), terminal::paint());
+        lives.iter().for_each(|live| text += &live.notes(scenario));
+        terminal::print(&text)?;
+    }
+    lives.iter().try_for_each(Live::was_whole)?;
+    let checked: Vec<_> = runs.iter().map(claims::Checked::live).collect();
+    claims::check(&args.file, scenario, &checked)
 }
 
 /// What came of a live run.
@@ -102,9 +133,7 @@ pub(crate) fn live(
     let levels = topology::of(&cpus).levels();
     let header = header::of_live(scenario, slackline_live::session::knowledge(), levels);
     let (files, wanted) = Files::begin(keeping)?;
-    // It tells how far it is by itself.
-    let mut quietly = |_| ();
-    let mut outputs = Outputs::new(&header, wanted, &mut quietly);
+    let mut outputs = Outputs::new(&header, wanted);
     let mut progress = Progress::new("ran", scenario.length);
     let program = std::env::current_exe()
         .map_err(|source| Problem::Unreadable { file: "/proc/self/exe".into(), source })?;

@@ -1,17 +1,22 @@
 //! `slackline sim`: simulates a scenario.
 
 use std::fmt::Write as _;
+use std::ops::ControlFlow;
 use std::path::Path;
+use std::sync::atomic::Ordering;
 
 use slackline_runs::claims::expects_refusal;
 use slackline_runs::{Outputs, Simulated, header};
 use slackline_scenario::Scenario;
+use slackline_show::over_runs;
+use slackline_units::Time;
 
 use crate::args::{Keeping, Sim};
 use crate::outputs::{Files, tables};
 use crate::problem::Problem;
+use crate::signals::stop_flag;
 use crate::terminal::{self, Progress};
-use crate::{claims, input, json};
+use crate::{claims, input, json, seeds};
 
 pub(crate) fn sim(args: &Sim) -> Result<(), Problem> {
     let places = args.keeping.places()?;
@@ -25,7 +30,16 @@ pub(crate) fn sim(args: &Sim) -> Result<(), Problem> {
     if expects_refusal(&scenario) {
         return claims::check_refusal(&args.file, &scenario);
     }
+    if args.seeds.is_some() {
+        return over_seeds(args, &scenario);
+    }
     let Simulated { numbers, finished } = simulate(&args.file, &scenario, &args.keeping)?;
+    // Nothing was measured yet.
+    let is_empty = |at: Time| at <= Time::START + scenario.warmup;
+    if finished.stopped.is_some_and(is_empty) {
+        terminal::tell("note: stopped before the end of the warm-up: nothing was measured\n");
+        return Err(Problem::Interrupted);
+    }
     if args.keeping.json {
         terminal::print(&json::numbers("sim", &numbers))?;
     } else {
@@ -34,18 +48,49 @@ pub(crate) fn sim(args: &Sim) -> Result<(), Problem> {
             let name = scenario.domains[vcpu.domain().number() as usize].vcpu_name(*vcpu);
             let _ = writeln!(text, "declined at {at}: `{name}`: {error}");
         }
+        if let Some(at) = finished.stopped {
+            let _ = writeln!(text, "note: stopped at {at}, before the end");
+        }
         terminal::print(&text)?;
     }
+    if finished.stopped.is_some() {
+        return Err(Problem::Interrupted);
+    }
     claims::check(&args.file, &scenario, &[claims::Checked::sim(&numbers.summary)])
+}
+
+/// Simulates with several seeds, for what the numbers come to over all of them.
+fn over_seeds(args: &Sim, scenario: &Scenario) -> Result<(), Problem> {
+    let seeds = seeds::seeds(scenario, args.seeds)?;
+    let mut runs = seeds::simulated(&args.file, std::slice::from_ref(scenario), &seeds)?;
+    let runs = runs.pop().unwrap_or_default();
+    let name = scenario.policy.spec.name;
+    if args.keeping.json {
+        terminal::print(&json::cases(&[(name.to_string(), runs.clone())], &seeds))?;
+    } else {
+        let title = format!("{}: {}, sim\n\n", scenario.title, scenario.policy);
+        let table = over_runs(&[(name, &runs)], terminal::width(), terminal::paint());
+        terminal::print(&(title + &table))?;
+    }
+    let checked: Vec<_> = runs.iter().map(claims::Checked::sim).collect();
+    claims::check(&args.file, scenario, &checked)
 }
 
 /// Simulates; what is kept is kept.
 fn simulate(file: &Path, scenario: &Scenario, keeping: &Keeping) -> Result<Simulated, Problem> {
     let (files, wanted) = Files::begin(keeping)?;
     let mut progress = Progress::new("simulated", scenario.length);
-    let mut tell = |now| progress.at(now);
-    let mut outputs = Outputs::new(&header::of_simulation(scenario), wanted, &mut tell);
-    match slackline_sim::run(scenario, &mut outputs) {
+    let mut outputs = Outputs::new(&header::of_simulation(scenario), wanted);
+    let stop = stop_flag()?;
+    let finished = slackline_sim::run_while(scenario, &mut outputs, |now| {
+        progress.at(now);
+        match stop.load(Ordering::Relaxed) {
+            true => ControlFlow::Break(()),
+            false => ControlFlow::Continue(()),
+        }
+    });
+    drop(progress);
+    match finished {
         Ok(finished) => Ok(Simulated { numbers: files.keep(outputs.finish())?, finished }),
         Err(error) => Err(explain(file, scenario, error)),
     }
@@ -59,8 +104,7 @@ pub(crate) fn explain(file: &Path, scenario: &Scenario, error: slackline_sim::Ru
     let name = format!("slackline-bug-{}.trace", scenario.seed);
     let keeping = Keeping { save: Some(name.clone().into()), ..Keeping::default() };
     let kept = Files::begin(&keeping).ok().and_then(|(files, wanted)| {
-        let mut quietly = |_| ();
-        let mut outputs = Outputs::new(&header::of_simulation(scenario), wanted, &mut quietly);
+        let mut outputs = Outputs::new(&header::of_simulation(scenario), wanted);
         let _ = slackline_sim::run(scenario, &mut outputs);
         files.keep(outputs.finish()).ok()
     });

@@ -2,7 +2,7 @@
 
 use core::fmt;
 
-use slackline_metrics::{Measure, Summary, UnknownMetric};
+use slackline_metrics::{Measure, Summary, Unit, UnknownMetric};
 use slackline_scenario::{Amount, AmountOrPromised, Claim, On, Scenario, Test};
 use thiserror::Error;
 
@@ -17,14 +17,52 @@ pub struct FailedClaim<'a> {
     pub got: String,
 }
 
-/// A claim about what nobody measures.
+/// A claim that no run could keep.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
-#[error("{unknown}")]
-pub struct BadClaim {
+pub enum BadClaim {
+    /// It is about what nobody measures.
+    #[error("{unknown}")]
+    Unknown {
+        /// Where it stands in the file, counted from 1.
+        line: usize,
+        /// What is unknown, and what may have been meant.
+        unknown: UnknownMetric,
+    },
+    /// It compares a metric with what is not of its kind.
+    #[error("`{metric}` is {unit}, which cannot be {test}")]
+    OtherUnit {
+        /// Where it stands in the file, counted from 1.
+        line: usize,
+        /// The metric.
+        metric: String,
+        /// What it is measured in.
+        unit: Unit,
+        /// What it should be.
+        test: String,
+    },
+}
+
+impl BadClaim {
     /// Where it stands in the file, counted from 1.
-    pub line: usize,
-    /// What is unknown, and what may have been meant.
-    pub unknown: UnknownMetric,
+    #[must_use]
+    pub fn line(&self) -> usize {
+        let (BadClaim::Unknown { line, .. } | BadClaim::OtherUnit { line, .. }) = self;
+        *line
+    }
+
+    /// What to type instead, in a line.
+    #[must_use]
+    pub fn hint(&self) -> String {
+        match self {
+            BadClaim::Unknown { unknown, .. } => match &unknown.nearest {
+                Some(nearest) => format!("did you mean `{nearest}`?"),
+                None => format!("known are: {}", unknown.known.join(", ")),
+            },
+            BadClaim::OtherUnit { unit: Unit::Time, .. } => "write it as `below 8ms`".into(),
+            BadClaim::OtherUnit { unit: Unit::Part, .. } => "write it as `at least 20%`".into(),
+            BadClaim::OtherUnit { unit: Unit::Things, .. } => "write it as `at most 3`".into(),
+        }
+    }
 }
 
 /// Whether the scenario is there to be refused.
@@ -33,16 +71,45 @@ pub fn expects_refusal(scenario: &Scenario) -> bool {
     scenario.claims.iter().any(|claim| claim.test == Test::Refused)
 }
 
-/// Checks that every claim is about something that is measured, without a run.
+/// Checks that every claim is about something that is measured, and in units that it is measured
+/// in, without a run.
 ///
 /// # Errors
 /// At the first that is not.
-pub fn check_names(scenario: &Scenario) -> Result<(), BadClaim> {
+pub fn check(scenario: &Scenario) -> Result<(), BadClaim> {
+    let mut claims = scenario.claims.iter().filter(|claim| claim.test != Test::Refused).peekable();
+    if claims.peek().is_none() {
+        return Ok(());
+    }
     let nothing = of_nothing(scenario);
-    for claim in scenario.claims.iter().filter(|claim| claim.test != Test::Refused) {
-        measure(claim, &nothing)?;
+    for claim in claims {
+        let Claim { line, ref metric, ref of, ref test, .. } = *claim;
+        let unit = nothing.unit(metric, of.as_deref());
+        let unit = unit.map_err(|unknown| BadClaim::Unknown { line, unknown })?;
+        if !fits(unit, test) {
+            let (metric, test) = (metric.clone(), test.to_string());
+            return Err(BadClaim::OtherUnit { line, metric, unit, test });
+        }
     }
     Ok(())
+}
+
+/// Whether what is measured in this unit can be held against what a test says.
+fn fits(unit: Unit, test: &Test) -> bool {
+    let is_of = |amount: &Amount| amount_number(*amount).1 == unit;
+    match test {
+        Test::Refused => true,
+        Test::Below(amount)
+        | Test::Above(amount)
+        | Test::AtMost(amount)
+        | Test::AtLeast(amount)
+        | Test::WithinPercent { of: AmountOrPromised::Amount(amount), .. } => is_of(amount),
+        Test::WithinPoints { of: AmountOrPromised::Amount(amount), .. } => {
+            unit == Unit::Part && is_of(amount)
+        }
+        Test::WithinPercent { of: AmountOrPromised::Promised, .. }
+        | Test::WithinPoints { of: AmountOrPromised::Promised, .. } => unit == Unit::Part,
+    }
 }
 
 /// The claims about such a machine that do not hold of what came of a run on it.
@@ -70,7 +137,7 @@ impl fmt::Display for FailedClaim<'_> {
 
 fn measure(claim: &Claim, summary: &Summary) -> Result<Measure, BadClaim> {
     let measured = summary.lookup(&claim.metric, claim.of.as_deref());
-    measured.map_err(|unknown| BadClaim { line: claim.line, unknown })
+    measured.map_err(|unknown| BadClaim::Unknown { line: claim.line, unknown })
 }
 
 /// What was measured, in words, if it is not what was claimed. What this machine cannot know
@@ -101,17 +168,10 @@ fn fails(claim: &Claim, measured: Measure, summary: &Summary) -> Option<String> 
     (!holds).then(|| in_words(measured))
 }
 
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Unit {
-    Nanoseconds,
-    Millionths,
-    Things,
-}
-
 fn number(measure: Measure) -> Option<(i128, Unit)> {
     match measure {
-        Measure::Span(span) => Some((i128::from(span.ns()), Unit::Nanoseconds)),
-        Measure::Ppm(ppm) => Some((i128::from(ppm), Unit::Millionths)),
+        Measure::Span(span) => Some((i128::from(span.ns()), Unit::Time)),
+        Measure::Ppm(ppm) => Some((i128::from(ppm), Unit::Part)),
         Measure::Count(count) => Some((i128::from(count), Unit::Things)),
         Measure::Unknown => None,
     }
@@ -119,8 +179,8 @@ fn number(measure: Measure) -> Option<(i128, Unit)> {
 
 fn amount_number(amount: Amount) -> (i128, Unit) {
     match amount {
-        Amount::Span(span) => (i128::from(span.ns()), Unit::Nanoseconds),
-        Amount::Ppm(ppm) => (i128::from(ppm), Unit::Millionths),
+        Amount::Span(span) => (i128::from(span.ns()), Unit::Time),
+        Amount::Ppm(ppm) => (i128::from(ppm), Unit::Part),
         Amount::Count(count) => (i128::from(count), Unit::Things),
     }
 }

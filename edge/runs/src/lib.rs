@@ -2,8 +2,8 @@
 //!
 //! A run is a scenario, a machine that tells [`Record`](slackline_trace::Record)s, and sinks that
 //! take them. [`header`] says what its trace says about itself; [`Meters`] make numbers of its
-//! records; [`Outputs`] keep them in files as well and say how far it is. [`simulate`] is all of
-//! that for the simulated host. [`claims`] holds the numbers against what the scenario says will
+//! records; [`Outputs`] keep them in files as well. [`simulate`] is all of that for the
+//! simulated host. [`claims`] holds the numbers against what the scenario says will
 //! come of it. [`grid::run`] makes many runs, of many cases with many seeds, over all cores, and
 //! [`OverSeeds`] is what a number of them comes to; [`alert`] is a test made of such runs.
 //!

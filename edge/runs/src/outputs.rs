@@ -5,12 +5,8 @@ use std::io::{self, Write};
 use slackline_export::Perfetto;
 use slackline_metrics::StrayRecord;
 use slackline_trace::{Exchange, Header, Named, Record, Sink, Writer};
-use slackline_units::Time;
 
 use crate::numbers::{Meters, Numbers};
-
-/// After so many records it is told how far a run is.
-const OFTEN: u64 = 1 << 16;
 
 /// What is wanted of a run besides what everybody was promised and got.
 #[derive(Clone, Debug)]
@@ -24,12 +20,10 @@ pub struct Wanted<W> {
 }
 
 /// The sink of a run.
-pub struct Outputs<'a, W: Write> {
+pub struct Outputs<W: Write> {
     meters: Meters,
     trace: Option<Writer<W>>,
     perfetto: Option<Perfetto<W>>,
-    progress: &'a mut dyn FnMut(Time),
-    records: u64,
 }
 
 /// What came out of a run.
@@ -49,17 +43,13 @@ impl<W> Default for Wanted<W> {
     }
 }
 
-impl<'a, W: Write> Outputs<'a, W> {
-    /// For the run that this header is of; `progress` is told now and then how far it is.
-    pub fn new(
-        header: &Header,
-        wanted: Wanted<W>,
-        progress: &'a mut dyn FnMut(Time),
-    ) -> Outputs<'a, W> {
+impl<W: Write> Outputs<W> {
+    /// For the run that this header is of.
+    pub fn new(header: &Header, wanted: Wanted<W>) -> Outputs<W> {
         let meters = if wanted.xenmon { Meters::with_xenmon(header) } else { Meters::new(header) };
         let trace = wanted.trace.map(|out| Writer::new(out, header));
         let perfetto = wanted.perfetto.map(|out| Perfetto::new(out, header));
-        Outputs { meters, trace, perfetto, progress, records: 0 }
+        Outputs { meters, trace, perfetto }
     }
 
     /// Ends what is written, and makes the numbers.
@@ -71,7 +61,7 @@ impl<'a, W: Write> Outputs<'a, W> {
     }
 }
 
-impl<W: Write> Sink for Outputs<'_, W> {
+impl<W: Write> Sink for Outputs<W> {
     fn record(&mut self, record: &Record) {
         self.meters.record(record);
         if let Some(writer) = &mut self.trace {
@@ -79,12 +69,6 @@ impl<W: Write> Sink for Outputs<'_, W> {
         }
         if let Some(perfetto) = &mut self.perfetto {
             perfetto.record(record);
-        }
-        self.records += 1;
-        if self.records.is_multiple_of(OFTEN)
-            && let Record::Ran { to, .. } = record
-        {
-            (self.progress)(*to);
         }
     }
 

@@ -13,12 +13,14 @@
 mod layout;
 mod list;
 mod numbers;
+mod over_runs;
 mod paint;
 mod summary;
 mod timeline;
 mod xenmon;
 
 pub use list::{Listing, RunList, RunListError};
+pub use over_runs::{Case, over_runs};
 pub use paint::Paint;
 pub use summary::{side_by_side, summary};
 pub use timeline::{Glyphs, Timeline, WindowError};

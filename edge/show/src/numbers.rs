@@ -71,6 +71,11 @@ pub(crate) fn thousandths(milli: u64) -> String {
     decimal(rounded(milli, 100), 1)
 }
 
+/// Hundredths of one.
+pub(crate) fn hundredths(number: u128) -> String {
+    decimal(u64::try_from(number).unwrap_or(u64::MAX), 2)
+}
+
 /// Bytes in this time as millions of bits a second, with one decimal.
 pub(crate) fn megabits(bytes: u64, time: Span) -> String {
     let time = u128::from(time.ns().max(1));

@@ -24,6 +24,17 @@ pub enum Measure {
     Unknown,
 }
 
+/// What a metric is measured in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unit {
+    /// A length of time.
+    Time,
+    /// A part of something, in percent.
+    Part,
+    /// A number of things.
+    Things,
+}
+
 /// There is no such metric, or nobody of that name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UnknownMetric {
@@ -82,6 +93,19 @@ impl Summary {
     /// # Errors
     /// When there is no such metric, or nobody of that name.
     pub fn lookup(&self, metric: &str, of: Option<&str>) -> Result<Measure, UnknownMetric> {
+        self.find(metric, of).map(|(_, measure)| measure)
+    }
+
+    /// What a metric is measured in, whether it is known here or not.
+    ///
+    /// # Errors
+    /// As [`Summary::lookup`].
+    pub fn unit(&self, metric: &str, of: Option<&str>) -> Result<Unit, UnknownMetric> {
+        self.find(metric, of).map(|(field, _)| Unit::of(field))
+    }
+
+    /// The field that a metric is, and what it came to.
+    fn find(&self, metric: &str, of: Option<&str>) -> Result<Found, UnknownMetric> {
         let Some(of) = of else {
             let groups = [vec![self.fields()], self.vcpu_fields(), self.cpu_fields()];
             let found = groups.iter().find_map(|rows| measure(metric, rows));
@@ -142,17 +166,21 @@ fn unknown_metric(metric: &str, of: Option<&str>, rows: &[Vec<Field>]) -> Unknow
     UnknownMetric { metric: whole(metric), nearest, known }
 }
 
+/// A field, and what it came to.
+type Found = (&'static str, Measure);
+
 /// The metric over all rows; none if they have no such field.
-fn measure(metric: &str, rows: &[Vec<Field>]) -> Option<Measure> {
-    let mut all: Option<Measure> = None;
+fn measure(metric: &str, rows: &[Vec<Field>]) -> Option<Found> {
+    let mut all: Option<Found> = None;
     for row in rows {
         let field = row.iter().find(|field| is_number(&field.1) && words(field.0) == metric)?;
         let next = typed(field.0, value(field, row));
-        all = Some(match all {
+        let together = match all {
             None => next,
-            Some(before) if ADDED_UP.contains(&field.0) => sum(before, next),
-            Some(before) => worse(before, next),
-        });
+            Some((_, before)) if ADDED_UP.contains(&field.0) => sum(before, next),
+            Some((_, before)) => worse(before, next),
+        };
+        all = Some((field.0, together));
     }
     all
 }
@@ -174,11 +202,34 @@ fn value(field: &Field, row: &[Field]) -> Option<i128> {
 
 fn typed(name: &str, value: Option<i128>) -> Measure {
     let Some(value) = value else { return Measure::Unknown };
-    if name.ends_with("_ppm") {
-        return Measure::Ppm(i64::try_from(value).unwrap_or(i64::MAX));
+    let unsigned = u64::try_from(value).unwrap_or(u64::MAX);
+    match Unit::of(name) {
+        Unit::Part => Measure::Ppm(i64::try_from(value).unwrap_or(i64::MAX)),
+        Unit::Time => Measure::Span(Span::from_ns(unsigned)),
+        Unit::Things => Measure::Count(unsigned),
     }
-    let value = u64::try_from(value).unwrap_or(u64::MAX);
-    if name.ends_with("_ns") { Measure::Span(Span::from_ns(value)) } else { Measure::Count(value) }
+}
+
+impl Unit {
+    /// That of a field, which its name ends in.
+    #[must_use]
+    pub fn of(field: &str) -> Unit {
+        match field {
+            _ if field.ends_with("_ppm") => Unit::Part,
+            _ if field.ends_with("_ns") => Unit::Time,
+            _ => Unit::Things,
+        }
+    }
+}
+
+impl fmt::Display for Unit {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str(match self {
+            Unit::Time => "a length of time",
+            Unit::Part => "a percentage",
+            Unit::Things => "a number",
+        })
+    }
 }
 
 /// A sum is not known if a part of it is not.
@@ -208,7 +259,7 @@ fn is_number(value: &FieldValue) -> bool {
 }
 
 /// The name of a field in words, without its unit.
-fn words(name: &str) -> String {
+pub(crate) fn words(name: &str) -> String {
     if name == "delivered_ns" {
         return "delivered time".to_string();
     }

@@ -6,6 +6,7 @@ use slackline_units::Span;
 
 use crate::Domain;
 use crate::error::ErrorKind;
+use crate::keys;
 use crate::names::Names;
 use crate::table::{Item, Mistake, Source, Table, decimal, percentage, shown};
 
@@ -149,7 +150,6 @@ impl fmt::Display for Hundredths {
     }
 }
 
-const KEYS: &[&str] = &["that", "is", "on"];
 const ONS: &[&str] = &["both", "sim", "live"];
 const REFUSED: &str = "refused";
 const PROMISED: &str = "promised";
@@ -164,7 +164,7 @@ impl Claim {
         domains: &[Domain],
         names: &Names,
     ) -> Result<Claim, Mistake> {
-        let table = table.allow(KEYS)?;
+        let table = table.taught(&keys::CLAIM)?;
         let that = table.need("that", "that = \"share of web\"")?;
         let words = that.text()?.split_whitespace().collect::<Vec<_>>().join(" ");
         let (metric, of) = match words.rsplit_once(" of ") {
@@ -195,7 +195,7 @@ impl Claim {
 
 /// How a test begins that compares with one amount, and what it is.
 type Plain = (&'static str, fn(Amount) -> Test);
-const PLAIN: [Plain; 4] = [
+pub(crate) const PLAIN: [Plain; 4] = [
     ("below ", Test::Below),
     ("above ", Test::Above),
     ("at most ", Test::AtMost),

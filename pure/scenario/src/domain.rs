@@ -8,35 +8,12 @@ use crate::names::{Names, checked_name};
 use crate::run::Run;
 use crate::table::{Item, Mistake, Table};
 use crate::terms::{self, Start, Stay};
-use crate::{Domain, LiveSubject, MOST_STEPS, MOST_VCPUS, Threads, parameters};
+use crate::{Domain, LiveSubject, MOST_STEPS, MOST_VCPUS, Threads, keys, parameters};
 
-const KEYS: &[&str] = &[
-    "name",
-    "vcpus",
-    "work",
-    "share",
-    "cpus",
-    "vcpu",
-    "kernel",
-    "task",
-    "dispatch",
-    "cache",
-    "live",
-    "joins",
-    "leaves",
-    "copies",
-    "tells",
-    "starts_on",
-    "wakes",
-];
-const LIVE_KEYS: &[&str] = &["command", "pid", "threads"];
 const THREADS: &[&str] = &["process", "vcpus"];
 
 /// How many vCPUs one domain can have: they are numbered in 16 bits.
 const MOST_VCPUS_OF_ONE: usize = 1 << 16;
-
-/// Every key, for people.
-pub const PAGE: &str = include_str!("domain.md");
 
 /// Reads all domains.
 pub(crate) fn read(run: &Run<'_>, tables: &[Table<'_>]) -> Result<(Vec<Domain>, Names), Mistake> {
@@ -45,7 +22,7 @@ pub(crate) fn read(run: &Run<'_>, tables: &[Table<'_>]) -> Result<(Vec<Domain>, 
     }
     let mut all = All { run, domains: Vec::new(), names: Names::default(), size: Size::default() };
     for table in tables {
-        let table = table.allow(KEYS)?;
+        let table = table.taught(&keys::DOMAIN)?;
         let item = table.need("name", "name = \"web\"")?;
         let name = checked_name(&item)?;
         all.add(&table, name).map_err(|fault| match *fault.kind {
@@ -182,7 +159,7 @@ fn sleeps<'a>(table: &Table<'a>) -> Result<Option<Item<'a>>, Mistake> {
 }
 
 fn live(item: &Item<'_>) -> Result<LiveSubject, Mistake> {
-    let table = item.table("`live`")?.allow(LIVE_KEYS)?;
+    let table = item.table("`live`")?.taught(&keys::LIVE)?;
     let threads = table.maybe("threads", |item| item.word(THREADS))?;
     let threads = if threads == Some(1) { Threads::Vcpus } else { Threads::Process };
     let subject = table.either("command", "pid")?;

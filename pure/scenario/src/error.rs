@@ -41,7 +41,7 @@ pub enum ErrorKind {
         /// What has no such key.
         place: &'static str,
         /// The keys that it has.
-        keys: &'static [&'static str],
+        keys: Vec<&'static str>,
     },
     /// A table lacks a key.
     #[error("`{key}` is missing")]
@@ -177,6 +177,14 @@ pub enum ErrorKind {
         spec: &'static Spec,
         /// Of which part of the policy's parameters it was written.
         part: Part,
+    },
+    /// What should set a parameter of a policy does not.
+    #[error("`{written}` sets nothing of `{}`", .spec.name)]
+    SetsNothing {
+        /// As written.
+        written: String,
+        /// The policy.
+        spec: &'static Spec,
     },
     /// A parameter of a policy or of a share is wrong.
     #[error("{0}")]

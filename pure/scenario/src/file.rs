@@ -11,13 +11,7 @@ use crate::names::Names;
 use crate::run::Run;
 use crate::table::{Item, Mistake, Source, Table, shown};
 use crate::{Change, Claim, Domain, Hold, PolicyChoice, Scenario};
-use crate::{domain, host, io, parameters, terms};
-
-const KEYS: &[&str] = &[
-    "title", "length", "warmup", "seed", "policy", "policies", "host", "driver", "nic", "disk",
-    "domain", "client", "change", "claim",
-];
-const CHANGE_KEYS: &[&str] = &["at", "domain", "share", "cpus", "paused"];
+use crate::{domain, host, io, keys, parameters, terms};
 
 pub(crate) fn read(
     text: &str,
@@ -35,7 +29,7 @@ fn scenario(
     load: &dyn Fn(&str) -> Option<String>,
 ) -> Result<Scenario, Mistake> {
     let document = DeTable::parse(source.text).map_err(|error| syntax(source, &error))?;
-    let root = Table::root(source, document.get_ref()).allow(KEYS)?;
+    let root = Table::root(source, document.get_ref()).taught(&keys::SCENARIO)?;
     let title = root.need("title", "title = \"two web servers\"")?.text()?.to_owned();
     let length = root.need("length", "length = \"30s\"")?.some_span()?;
     let warmup = root.maybe("warmup", |item| warmup(item, length))?.unwrap_or(Span::ZERO);
@@ -123,7 +117,7 @@ fn change(
     domains: &[Domain],
     names: &Names,
 ) -> Result<Change, Mistake> {
-    let table = table.allow(CHANGE_KEYS)?;
+    let table = table.taught(&keys::CHANGE)?;
     let at = table.need("at", "at = \"5s\"")?;
     let whose = table.need("domain", "domain = \"web\"")?;
     let (domain, vcpu) = names.find(whose.text()?, domains, &whose)?;

@@ -7,6 +7,7 @@ use slackline_units::{Span, TaskId};
 use crate::Program;
 use crate::error::ErrorKind;
 use crate::io::{Costs, cost};
+use crate::keys;
 use crate::kinds::{self, KINDS};
 use crate::limits::{MOST_TASKS, MOST_WAITING, RING};
 use crate::names::checked_name;
@@ -66,7 +67,6 @@ const KERNEL_KEYS: &[&str] =
     &["event", "receive", "send", "request", "idle", "noise", "ring", "quantum"];
 /// Those that say nothing where there are no devices.
 const DEVICE_KEYS: &[&str] = &["event", "receive", "send", "request", "ring"];
-const TASK_KEYS: &[&str] = &["name", "priority", "work"];
 
 /// What the work of a domain asks of its system.
 #[derive(Clone, Debug, Default)]
@@ -120,7 +120,7 @@ impl Guest {
         let mut all = Work::default();
         all.add(single, PRIORITY);
         for task in several {
-            let task = task.allow(TASK_KEYS)?;
+            let task = task.taught(&keys::TASK)?;
             let priority = task.maybe("priority", |item| item.count(0..=255))?;
             let priority = priority.map_or(PRIORITY, |number| number.to_le_bytes()[0]);
             let first = all.tasks.len();

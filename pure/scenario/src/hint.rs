@@ -85,12 +85,15 @@ impl ErrorKind {
             }
             ErrorKind::NoShare { spec, .. } => {
                 let mut hint = format!("give it share.{} = {{ ", spec.name);
-                let required = |field: &&Field| field.default.is_none();
-                for (index, field) in spec.share_fields.iter().filter(required).enumerate() {
+                for (index, field) in worth_saying(spec).enumerate() {
                     let comma = if index == 0 { "" } else { ", " };
                     let _ = write!(hint, "{comma}{} = ...", field.name);
                 }
                 format!("{hint} }}; `slackline help {}` explains it", spec.name)
+            }
+            ErrorKind::SetsNothing { spec, .. } => {
+                let field = spec.policy_fields.first().map_or("FIELD", |field| field.name);
+                format!("write it as `{}:{field}=VALUE`", spec.name)
             }
             ErrorKind::PolicyTwice { spec } => {
                 format!("write policy = {{ name = \"{}\", ... }}", spec.name)
@@ -157,6 +160,21 @@ fn hint_on_topology(error: &TopologyError) -> &'static str {
         }
         _ => "every CPU of the host stands in one group of each list",
     }
+}
+
+/// The fields of a share without which it says little: those that must be said, or else those that
+/// make its promise, or else the first.
+fn worth_saying(spec: &'static Spec) -> impl Iterator<Item = &'static Field> {
+    let required = |field: &Field| field.default.is_none();
+    let is_required = spec.share_fields.iter().any(required);
+    let promises = spec.share_fields.iter().any(|field| field.name == "period");
+    let fields = spec.share_fields.iter().enumerate();
+    let worth = fields.filter(move |(index, field)| match (is_required, promises) {
+        (true, _) => required(field),
+        (false, true) => *index < 2,
+        (false, false) => *index == 0,
+    });
+    worth.map(|(_, field)| field)
 }
 
 fn did_you_mean(written: &str, known: &[&str]) -> Option<String> {

@@ -3,6 +3,7 @@
 use slackline_units::Span;
 
 use crate::error::ErrorKind;
+use crate::keys;
 use crate::run::Run;
 use crate::table::{Item, Mistake, Table, shown};
 use crate::{Draw, LONGEST, Program, Step};
@@ -28,7 +29,7 @@ pub(crate) const KINDS: &[&str] = &[
 pub(crate) fn program(run: &Run<'_>, item: &Item<'_>, kind: &str) -> Result<Program, Mistake> {
     let table = item.table("work of kind `spin`")?;
     match kind {
-        "spin" => table.allow(&["kind"]).map(|_| Program::spin()),
+        "spin" => table.taught(&keys::SPIN).map(|_| Program::spin()),
         "periodic" => periodic(&item.table("work of kind `periodic`")?),
         "interactive" => interactive(&item.table("work of kind `interactive`")?),
         "batch" => batch(&item.table("work of kind `batch`")?),
@@ -39,7 +40,7 @@ pub(crate) fn program(run: &Run<'_>, item: &Item<'_>, kind: &str) -> Result<Prog
 }
 
 fn periodic(table: &Table<'_>) -> Result<Program, Mistake> {
-    let table = table.allow(&["kind", "period", "work", "deadline", "offset"])?;
+    let table = table.taught(&keys::PERIODIC)?;
     let period = table.need("period", "period = \"10ms\"")?.some_span()?;
     let work = table.need("work", "work = \"3ms\"")?.some_draw()?;
     let deadline = table.maybe("deadline", |item| item.some_span())?.unwrap_or(period);
@@ -48,24 +49,24 @@ fn periodic(table: &Table<'_>) -> Result<Program, Mistake> {
 }
 
 fn interactive(table: &Table<'_>) -> Result<Program, Mistake> {
-    let table = table.allow(&["kind", "compute", "sleep"])?;
+    let table = table.taught(&keys::INTERACTIVE)?;
     let compute = table.need("compute", "compute = \"exponential 2ms\"")?.some_draw()?;
     let sleep = table.need("sleep", "sleep = \"exponential 20ms\"")?.some_draw()?;
     Ok(Program::interactive(compute, sleep))
 }
 
 fn batch(table: &Table<'_>) -> Result<Program, Mistake> {
-    let table = table.allow(&["kind", "total"])?;
+    let table = table.taught(&keys::BATCH)?;
     Ok(Program::batch(table.need("total", "total = \"30s\"")?.some_span()?))
 }
 
 fn yielding(table: &Table<'_>) -> Result<Program, Mistake> {
-    let table = table.allow(&["kind", "compute"])?;
+    let table = table.taught(&keys::YIELD)?;
     Ok(Program::yielding(table.need("compute", "compute = \"100us\"")?.some_draw()?))
 }
 
 fn clock(table: &Table<'_>) -> Result<Program, Mistake> {
-    let table = table.allow(&["kind", "period", "compute", "offset"])?;
+    let table = table.taught(&keys::CLOCK)?;
     let period = table.need("period", "period = \"10ms\"")?.some_span()?;
     let compute = table.need("compute", "compute = \"9ms\"")?.some_draw()?;
     let offset = table.maybe("offset", |item| item.span())?.unwrap_or(Span::ZERO);
@@ -74,7 +75,7 @@ fn clock(table: &Table<'_>) -> Result<Program, Mistake> {
 
 /// What was recorded: runs and blocks in turn, over and over.
 fn replay(run: &Run<'_>, table: &Table<'_>) -> Result<Program, Mistake> {
-    let table = table.allow(&["kind", "list", "file"])?;
+    let table = table.taught(&keys::REPLAY)?;
     let item = table.either("list", "file")?;
     let spans = if item.key == "list" {
         let elements = item.elements("an array of lengths of time")?;

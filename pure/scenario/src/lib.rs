@@ -12,7 +12,7 @@
 mod action;
 mod admission;
 mod claim;
-pub mod domain;
+mod domain;
 mod draw;
 mod error;
 mod file;
@@ -20,6 +20,7 @@ mod guest;
 mod hint;
 pub mod host;
 pub mod io;
+pub mod keys;
 mod kinds;
 mod limits;
 mod names;
@@ -255,24 +256,26 @@ impl Scenario {
         file::read(text, load)
     }
 
-    /// The same scenario under another policy: with the parameters that the file has for it under
-    /// `[policies.NAME]`, or else its defaults. Under the policy it has already, the same scenario.
+    /// The same scenario under another policy, as one writes it on a command line: `credit`, or with
+    /// some parameters `credit:rules=xen-3.0.3:tick=10ms`. Those that are not written are what the
+    /// file says for it, in `policy` or under `[policies.NAME]`, or else its defaults.
     ///
     /// # Errors
-    /// When there is no such policy, when one of its parameters must be said and is not, or when a
-    /// domain has no share for it.
-    pub fn with_policy(&self, name: &str) -> Result<Scenario, ScenarioError> {
+    /// When there is no such policy, when one of its parameters is wrong, or must be said and is
+    /// not, or when a domain does not say its share for it.
+    pub fn with_policy(&self, written: &str) -> Result<Scenario, ScenarioError> {
         let not_in_file =
             |kind: ErrorKind| ScenarioError { line: 0, column: 0, kind: Box::new(kind) };
-        let unknown = || not_in_file(ErrorKind::UnknownPolicy { name: name.to_owned() });
+        let (name, set) = written.split_once(':').unwrap_or((written, ""));
+        let unknown = || not_in_file(ErrorKind::UnknownPolicy { name: table::shown(name) });
         let spec = find(name).ok_or_else(unknown)?;
-        if spec.name == self.policy.spec.name {
-            return Ok(self.clone());
+        let own = (spec.name == self.policy.spec.name).then_some(&self.policy.values);
+        let given = own.or_else(|| self.policies.get(spec.name)).cloned();
+        let values = parameters::overlaid(spec, given, set).map_err(not_in_file)?;
+        match own {
+            Some(_) => self.check_shares(spec)?,
+            None => self.demand(spec, Domain::says_shares)?,
         }
-        let given = self.policies.get(spec.name).cloned().map(Ok);
-        let values = given.unwrap_or_else(|| Values::defaults(spec.policy_fields));
-        let values = values.map_err(|error| not_in_file(ErrorKind::Field(error)))?;
-        self.check_shares(spec)?;
         Ok(Scenario { policy: PolicyChoice { spec, values }, ..self.clone() })
     }
 
@@ -283,9 +286,17 @@ impl Scenario {
         change.vcpu.as_ref().map_or(all, std::slice::from_ref)
     }
 
-    /// Whether every vCPU has a share under this policy.
+    /// Whether every vCPU has a share under the scenario's own policy.
     fn check_shares(&self, spec: &'static Spec) -> Result<(), ScenarioError> {
-        let missing = |domain: &&Domain| !domain.has_shares(spec);
+        self.demand(spec, Domain::has_shares)
+    }
+
+    fn demand(
+        &self,
+        spec: &'static Spec,
+        has: fn(&Domain, &'static Spec) -> bool,
+    ) -> Result<(), ScenarioError> {
+        let missing = |domain: &&Domain| !has(domain, spec);
         self.domains.iter().find(missing).map_or(Ok(()), |domain| Err(domain.no_share(spec)))
     }
 
@@ -299,7 +310,7 @@ impl Scenario {
 
 impl Domain {
     /// The share of one of its vCPUs under a policy: its own, or else that of the domain, or else
-    /// the policy's defaults.
+    /// the policy's defaults, which promise nothing.
     ///
     /// # Errors
     /// When none is given and the policy needs one.
@@ -339,14 +350,23 @@ impl Domain {
         self.cpus.is_some() || self.exceptions.values().any(|own| own.cpus.is_some())
     }
 
-    fn has_shares(&self, spec: &'static Spec) -> bool {
+    /// Whether the share of each of its vCPUs is written, where the policy has shares.
+    fn says_shares(&self, spec: &'static Spec) -> bool {
         let of_its_own = || {
             let own = self.exceptions.values().filter(|own| own.shares.contains_key(spec.name));
             own.count() == self.vcpus.len()
         };
-        self.shares.contains_key(spec.name)
-            || Values::defaults(spec.share_fields).is_ok()
-            || of_its_own()
+        self.shares.contains_key(spec.name) || spec.share_fields.is_empty() || of_its_own()
+    }
+
+    /// The same, or what the policy takes instead promises nothing: otherwise people would read
+    /// promises that are not theirs.
+    fn has_shares(&self, spec: &'static Spec) -> bool {
+        let promises_nothing = || {
+            let share = Values::defaults(spec.share_fields).ok();
+            share.is_some_and(|share| (spec.promise)(&share).is_ok_and(|promise| promise.is_none()))
+        };
+        self.says_shares(spec) || promises_nothing()
     }
 
     fn no_share(&self, spec: &'static Spec) -> ScenarioError {

@@ -20,6 +20,27 @@ pub(crate) fn of_policy(spec: &'static Spec, table: &Table<'_>) -> Result<Values
     values(spec, Part::Policy, &items).map_err(|fault| fault.or_at(table.at))
 }
 
+/// Parameters of a policy with others in the place of some, written `rules=xen-3.0.3:tick=10ms`.
+pub(crate) fn overlaid(
+    spec: &'static Spec,
+    values: Option<Values>,
+    set: &str,
+) -> Result<Values, ErrorKind> {
+    let mut text = values.map(|values| values.to_string()).unwrap_or_default();
+    for setting in set.split(':').filter(|setting| !setting.is_empty()) {
+        let name = setting.split_once('=').map(|(name, _)| name);
+        let name = name.ok_or_else(|| ErrorKind::SetsNothing { written: shown(setting), spec })?;
+        if setting.contains(char::is_whitespace)
+            || !spec.policy_fields.iter().any(|field| field.name == name)
+        {
+            return Err(ErrorKind::UnknownField { name: shown(name), spec, part: Part::Policy });
+        }
+        text = format!("{text} {setting}");
+    }
+    Values::read_written(spec.policy_fields, &text)
+        .map_err(|error| ErrorKind::Field(printable(error)))
+}
+
 /// Reads every share of a domain or of a change.
 pub(crate) fn shares(table: &Table<'_>) -> Result<Shares, Mistake> {
     let Some(item) = table.get("share") else { return Ok(Shares::new()) };

@@ -7,6 +7,7 @@ use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
 use crate::error::{ErrorKind, ScenarioError};
+use crate::keys::KeyTable;
 use crate::{Draw, LONGEST, ParseDrawError};
 
 /// Something wrong, and the byte of the file at which it stands.
@@ -114,7 +115,20 @@ impl<'a> Table<'a> {
         match self.items().iter().find(|item| !keys.contains(&item.key)) {
             None => Ok(self),
             Some(item) => {
+                let (key, place, keys) = (shown(item.key), self.place, keys.to_vec());
+                Err(Mistake::new(item.key_at, ErrorKind::UnknownKey { key, place, keys }))
+            }
+        }
+    }
+
+    /// Fails at the first key that this table is not taught to have.
+    pub(crate) fn taught(self, table: &'static KeyTable) -> Result<Table<'a>, Mistake> {
+        let knows = |key: &str| table.keys.iter().any(|known| known.name == key);
+        match self.items().iter().find(|item| !knows(item.key)) {
+            None => Ok(self),
+            Some(item) => {
                 let (key, place) = (shown(item.key), self.place);
+                let keys = table.keys.iter().map(|known| known.name).collect();
                 Err(Mistake::new(item.key_at, ErrorKind::UnknownKey { key, place, keys }))
             }
         }

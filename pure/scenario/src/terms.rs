@@ -8,9 +8,7 @@ use slackline_units::{CpuId, CpuSet, Time};
 use crate::error::ErrorKind;
 use crate::run::Run;
 use crate::table::{Item, Mistake, Table};
-use crate::{Exception, parameters};
-
-const KEYS: &[&str] = &["number", "share", "cpus", "starts_on", "wakes"];
+use crate::{Exception, keys, parameters};
 
 /// Reads `cpus = [0, 1]` on a host with so many CPUs.
 pub(crate) fn cpus(item: &Item<'_>, cpus: usize) -> Result<CpuSet, Mistake> {
@@ -79,7 +77,7 @@ pub(crate) fn exceptions(
 ) -> Result<BTreeMap<u16, Exception>, Mistake> {
     let mut exceptions = BTreeMap::new();
     for table in table.each("vcpu", "a vCPU")? {
-        let table = table.allow(KEYS)?;
+        let table = table.taught(&keys::VCPU)?;
         let item = table.need("number", "number = 0")?;
         let number = u16::try_from(item.count(0..=vcpus - 1)?).expect("16 bits hold them all");
         let cpus = table.maybe("cpus", |item| cpus(&item, run.cpus))?;

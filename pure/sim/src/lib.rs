@@ -15,6 +15,7 @@ mod queue;
 mod system;
 
 use std::collections::BTreeSet;
+use std::ops::ControlFlow;
 
 use slackline_host::policy::{AdmitError, Values};
 use slackline_host::{Broken, Fact, Fault, Host, Report, Terms};
@@ -51,14 +52,32 @@ pub struct Finished {
     pub declined: Vec<(Time, VcpuId, AdmitError)>,
     /// How many events were handled.
     pub events: u64,
+    /// When it was broken off, if it was before its end.
+    pub stopped: Option<Time>,
 }
+
+/// Every so many events it is asked whether a run goes on.
+const OFTEN: u64 = 1 << 14;
 
 /// Simulates the scenario from its start to its end.
 ///
 /// # Errors
 /// When the set cannot be admitted, a share is missing, or the contract is broken.
 pub fn run<S: Sink>(scenario: &Scenario, sink: &mut S) -> Result<Finished, RunError> {
-    Sim::new(scenario).run(sink)
+    run_while(scenario, sink, |_| ControlFlow::Continue(()))
+}
+
+/// The same, as far as somebody wants it, who is told now and then how far it is: a run that is
+/// broken off ends there as it would have at its end.
+///
+/// # Errors
+/// As [`run`].
+pub fn run_while<S: Sink>(
+    scenario: &Scenario,
+    sink: &mut S,
+    goes_on: impl FnMut(Time) -> ControlFlow<()>,
+) -> Result<Finished, RunError> {
+    Sim::new(scenario).run(sink, goes_on)
 }
 
 struct Sim<'a> {
@@ -108,12 +127,21 @@ impl<'a> Sim<'a> {
         sim
     }
 
-    fn run<S: Sink>(mut self, sink: &mut S) -> Result<Finished, RunError> {
+    fn run<S: Sink>(
+        mut self,
+        sink: &mut S,
+        mut goes_on: impl FnMut(Time) -> ControlFlow<()>,
+    ) -> Result<Finished, RunError> {
         if !self.scenario.host.tick_cost.is_zero() {
             self.machine.queue.push(Time::START + self.scenario.host.tick, Event::Tick, 0);
         }
         while let Some((now, event)) = self.next() {
             self.outcome.events += u64::from(!matches!(event, Next::Settle));
+            if self.outcome.events.is_multiple_of(OFTEN) && goes_on(now).is_break() {
+                self.outcome.stopped = Some(now);
+                self.end = now;
+                self.find_next_stop();
+            }
             match event {
                 Next::Settle => self.step(now, Fact::Settled, sink)?,
                 Next::Action => self.act(now, sink)?,

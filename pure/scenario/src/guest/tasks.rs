@@ -5,6 +5,7 @@ use slackline_units::Span;
 use super::Work;
 use crate::io::DeviceStep;
 use crate::io::quantity::bytes;
+use crate::keys;
 use crate::limits::MOST_TASKS;
 use crate::table::{Mistake, Table};
 use crate::{Draw, Program, Step, Task};
@@ -18,7 +19,7 @@ pub(crate) fn read(kind: &str, table: &Table<'_>) -> Result<Work, Mistake> {
     match kind {
         "web-server" => web_server(table),
         "echo" => {
-            let table = table.allow(&["kind", "each"])?;
+            let table = table.taught(&keys::ECHO)?;
             let steps = vec![
                 Step::Device(DeviceStep::Accept),
                 each(&table)?,
@@ -27,7 +28,7 @@ pub(crate) fn read(kind: &str, table: &Table<'_>) -> Result<Work, Mistake> {
             Ok(Work::new(vec![repeating(steps)], None))
         }
         "disk-read" => {
-            let table = table.allow(&["kind", "each", "block", "readers"])?;
+            let table = table.taught(&keys::DISK_READ)?;
             let block = bytes(&table.need("block", "block = \"128KiB\"")?)?;
             let readers = table.maybe("readers", |item| item.count(1..=MOST_TASKS))?.unwrap_or(1);
             let task =
@@ -35,19 +36,19 @@ pub(crate) fn read(kind: &str, table: &Table<'_>) -> Result<Work, Mistake> {
             Ok(Work::new(vec![task; readers], None))
         }
         "send" => {
-            let table = table.allow(&["kind", "each", "block"])?;
+            let table = table.taught(&keys::SEND)?;
             let block = bytes(&table.need("block", "block = \"8KiB\"")?)?;
             let task =
                 repeating(vec![each(&table)?, Step::Device(DeviceStep::Send { bytes: block })]);
             Ok(Work::new(vec![task], None))
         }
-        "sink" => table.allow(&["kind"]).map(|_| Work::default()),
+        "sink" => table.taught(&keys::SINK).map(|_| Work::default()),
         _ => compile(table),
     }
 }
 
 fn web_server(table: &Table<'_>) -> Result<Work, Mistake> {
-    let table = table.allow(&["kind", "each", "response", "connections", "processes", "read"])?;
+    let table = table.taught(&keys::WEB_SERVER)?;
     let response = bytes(&table.need("response", "response = \"10KiB\"")?)?;
     let processes = table.maybe("processes", |item| item.count(1..=MOST_TASKS))?.unwrap_or(1);
     let connections = table.maybe("connections", |item| item.count(1..=MOST_TASKS))?;
@@ -61,7 +62,7 @@ fn web_server(table: &Table<'_>) -> Result<Work, Mistake> {
 
 /// Bursts of computing between reads from a file server.
 fn compile(table: &Table<'_>) -> Result<Work, Mistake> {
-    let table = table.allow(&["kind", "jobs", "each", "read", "wait", "total"])?;
+    let table = table.taught(&keys::COMPILE)?;
     let jobs = table.maybe("jobs", |item| item.count(1..=MOST_TASKS))?.unwrap_or(1);
     let bytes = bytes(&table.need("read", "read = \"8KiB\"")?)?;
     let wait = table.maybe("wait", |item| item.draw())?.unwrap_or(Draw::Fixed(Span::ZERO));

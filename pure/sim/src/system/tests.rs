@@ -2,6 +2,7 @@
 //! changes nothing.
 
 use std::fmt::Write as _;
+use std::ops::ControlFlow;
 
 use proptest::prelude::*;
 use slackline_scenario::Scenario;
@@ -14,7 +15,8 @@ fn run(scenario: &Scenario, one_by_one: bool) -> (Vec<Record>, Result<Finished, 
     let mut sim = Sim::new(scenario);
     sim.one_by_one = one_by_one;
     let mut records: Vec<Record> = Vec::new();
-    let finished = sim.run(&mut records).map_err(|error| error.to_string());
+    let finished =
+        sim.run(&mut records, |_| ControlFlow::Continue(())).map_err(|error| error.to_string());
     (records, finished)
 }
 

@@ -1,0 +1,44 @@
+//! What the command line hints at when it does not know a word: nothing that is hidden.
+
+use clap::error::{ContextKind, ContextValue};
+use clap::{Arg, Command, CommandFactory};
+
+use crate::args::Cli;
+
+/// The same error without what it suggests, if that is only for the program itself.
+pub(crate) fn without_hidden(mut error: clap::Error) -> clap::Error {
+    let hidden = hidden(&Cli::command());
+    let names = |value: &ContextValue| {
+        hidden.iter().any(|name| match value {
+            ContextValue::String(text) => text == name,
+            ContextValue::Strings(texts) => texts.contains(name),
+            ContextValue::StyledStr(text) => text.to_string().contains(&format!("'{name}'")),
+            ContextValue::StyledStrs(texts) => {
+                texts.iter().any(|text| text.to_string().contains(&format!("'{name}'")))
+            }
+            _ => false,
+        })
+    };
+    for kind in
+        [ContextKind::SuggestedSubcommand, ContextKind::SuggestedArg, ContextKind::Suggested]
+    {
+        if error.get(kind).is_some_and(names) {
+            error.remove(kind);
+        }
+    }
+    error
+}
+
+/// The names of all that is hidden: commands, and options with their dashes.
+fn hidden(command: &Command) -> Vec<String> {
+    let options = command.get_arguments().filter(|option| option.is_hide_set());
+    let mut names: Vec<String> =
+        options.filter_map(Arg::get_long).map(|name| format!("--{name}")).collect();
+    for command in command.get_subcommands() {
+        if command.is_hide_set() {
+            names.push(command.get_name().to_owned());
+        }
+        names.extend(hidden(command));
+    }
+    names
+}

@@ -1,0 +1,288 @@
+//! What every metric means, for people: one list for tables, JSON, claims and help.
+
+use crate::Unit;
+
+/// What a field of a summary means.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Term {
+    /// The field, as JSON has it. A distribution has one entry: the field without `_p50_ns` and so
+    /// on.
+    pub field: &'static str,
+    /// What tables call it; empty if they do not show it.
+    pub heading: &'static str,
+    /// What it means, and in which unit where the field's name does not say.
+    pub says: &'static str,
+}
+
+/// Whose terms.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Terms {
+    /// In words.
+    pub of: &'static str,
+    /// In the order of the fields.
+    pub terms: &'static [Term],
+    /// Whether claims can be about them.
+    pub are_claimed: bool,
+}
+
+/// How the fields of a distribution end.
+pub(crate) const SPREAD: [&str; 4] = ["_p50_ns", "_p90_ns", "_p99_ns", "_worst_ns"];
+
+const fn term(field: &'static str, heading: &'static str, says: &'static str) -> Term {
+    Term { field, heading, says }
+}
+
+/// All of them.
+pub const GLOSSARY: &[Terms] = &[
+    Terms {
+        of: "a vCPU, a domain (all of its vCPUs), or the whole run",
+        terms: VCPU,
+        are_claimed: true,
+    },
+    Terms { of: "a CPU (`cpu0`), or all of them", terms: CPU, are_claimed: true },
+    Terms { of: "the whole run", terms: RUN, are_claimed: true },
+    Terms { of: "a domain, with --xenmon (XenMon's own words)", terms: XENMON, are_claimed: false },
+];
+
+const VCPU: &[Term] = &[
+    term("name", "vCPU", "the domain's name, and the vCPU's number where it has several"),
+    term("vcpu", "", "its id: slot, domain and number"),
+    term("exact", "", "whether it is to get its promise and no more; else tables show a +"),
+    term("promised_slice_ns", "promised", "CPU time promised in every period"),
+    term("promised_period_ns", "promised", "how long a period is"),
+    term("promised_ppm", "promised", "slice/period in parts of a CPU, on average over the run"),
+    term("delivered_ns", "", "CPU time it had (in claims `delivered time`)"),
+    term(
+        "delivered_ppm",
+        "delivered %",
+        "CPU time it had, in parts of one CPU over the time it \
+          was there",
+    ),
+    term("present_ns", "", "how long it was there while it was measured"),
+    term(
+        "error_ppm",
+        "error %",
+        "what it had against its promise over whole periods: (delivered - \
+          promised)/promised; less than its promise is no error of one that slept, more is none of \
+          one that is not exact",
+    ),
+    term(
+        "second_error_p99_ppm",
+        "error in 1 s, %: p99",
+        "the same of single seconds, whatever \
+          its sign: 99 of 100 are within this",
+    ),
+    term("second_error_worst_ppm", "error in 1 s, %: worst", "the worst of those seconds"),
+    term("seconds", "", "how many such seconds were judged"),
+    term(
+        "deadlines",
+        "deadlines",
+        "periods at whose end it could be judged: it was awake or had \
+          had its slice",
+    ),
+    term("misses", "missed", "those of them at whose end it wanted its slice and had not had it"),
+    term(
+        "miss_time",
+        "late by",
+        "of missed deadlines: how long after the period's end the slice \
+          was whole",
+    ),
+    term("miss_time_p50_of_slice_ppm", "", "the same in parts of the slice: half are within this"),
+    term("miss_time_p99_of_slice_ppm", "", "99 of 100 are within this"),
+    term("miss_time_worst_of_slice_ppm", "late by: % of slice", "the worst"),
+    term("wake_to_run", "wake to run", "from waking to running"),
+    term("switches", "switches", "how often it was put on a CPU"),
+    term("migrations", "migrations", "how often on another CPU than the last time"),
+    term("waiting_ns", "waiting s", "how long it was awake and did not run"),
+    term("asleep_ns", "", "how long it slept"),
+    term("overrun_ns", "", "CPU time it had beyond the end of its turns"),
+    term(
+        "jobs",
+        "jobs",
+        "pieces of work with a deadline that were released, and whose deadline \
+          has come",
+    ),
+    term("jobs_late", "late", "those that were not done in time"),
+    term("jobs_done", "jobs done", "pieces of work that were done, with a deadline or without"),
+    term("moved_bytes", "Mbit/s", "data that it moved"),
+    term("job_lateness", "late by", "of late jobs: how long after the deadline they were done"),
+    term("response", "response", "from a job's release, or a request's arrival, to its end"),
+];
+
+const CPU: &[Term] = &[
+    term("cpu", "CPU", "which"),
+    term("busy_ns", "busy %", "how long vCPUs of this scenario ran on it"),
+    term("due_ns", "owed %", "how much of that was owed to whoever ran: promised, or its turn"),
+    term("spare_ns", "unclaimed %", "how much of that was owed to nobody, and given away"),
+    term("idle_ns", "idle %", "how long no vCPU of this scenario ran on it; live, others may have"),
+    term(
+        "overhead_ns",
+        "overhead",
+        "what switching, timers and deciding took; live, the \
+          dispatcher's own CPU time",
+    ),
+    term("switches", "switches", "how often somebody else was put on it"),
+];
+
+const RUN: &[Term] = &[
+    term("title", "", "the scenario's"),
+    term("machine", "", "`sim` or `live`"),
+    term("policy", "", "who decided, with the parameters that are not defaults"),
+    term("seed", "", "what the draws started from"),
+    term("length_ns", "", "how long was measured: the run without its warm-up"),
+    term("knows_sleep", "", "whether the machine saw who slept"),
+    term("knows_stretches", "", "whether the machine saw every stretch that somebody ran"),
+    term(
+        "declined",
+        "changes that could not be admitted",
+        "changes of shares that the policy \
+          refused",
+    ),
+    term("refused", "orders that the machine refused", "orders that could not be carried out"),
+    term("timer_lateness", "timers rang late by", "how much later than asked for alarms rang"),
+    term("change_delay", "changes took effect after", "from when a change was due to when it held"),
+];
+
+const XENMON: &[Term] = &[
+    term("domain", "domain", "which"),
+    term("gotten_ns", "", "CPU time it had"),
+    term("gotten_ns_per_s", "gotten", "the same in each second"),
+    term("gotten_ppm", "gotten", "the same in parts of a CPU"),
+    term("gotten_per_execution_ns", "gotten", "the same in each execution"),
+    term("allocated_ns", "", "CPU time that was set for its executions to end after"),
+    term(
+        "allocated_per_execution_ns",
+        "allocated",
+        "the same in each execution that had such an \
+          end",
+    ),
+    term("blocked_ns", "", "how long it slept"),
+    term("blocked_ns_per_s", "blocked", "the same in each second"),
+    term("blocked_ppm", "blocked", "the same in parts of the time"),
+    term("blocked_per_io_ns", "blocked", "the same for each I/O"),
+    term("waited_ns", "", "how long it was awake and did not run"),
+    term("waited_ns_per_s", "waited", "the same in each second"),
+    term("waited_ppm", "waited", "the same in parts of the time"),
+    term("waited_per_execution_ns", "waited", "the same before each execution"),
+    term("executions", "", "how often it was put on a CPU"),
+    term("executions_milli_per_s", "executions", "the same in each second, in thousandths"),
+    term("io", "", "pages of data that it exchanged with the driver domain"),
+    term("io_milli_per_s", "I/O", "the same in each second, in thousandths"),
+    term("io_milli_per_execution", "I/O", "the same in each execution, in thousandths"),
+];
+
+impl Term {
+    /// What it is measured in; none of a text or a flag, which no claim can be about.
+    #[must_use]
+    pub fn unit(&self) -> Option<Unit> {
+        const NO_NUMBERS: [&str; 10] = [
+            "name",
+            "vcpu",
+            "exact",
+            "cpu",
+            "title",
+            "machine",
+            "policy",
+            "knows_sleep",
+            "knows_stretches",
+            "domain",
+        ];
+        if NO_NUMBERS.contains(&self.field) {
+            return None;
+        }
+        Some(if self.is_spread() { Unit::Time } else { Unit::of(self.field) })
+    }
+
+    /// Whether it stands for the four fields of a distribution.
+    #[must_use]
+    pub fn is_spread(&self) -> bool {
+        const SPREADS: [&str; 6] = [
+            "miss_time",
+            "wake_to_run",
+            "job_lateness",
+            "response",
+            "timer_lateness",
+            "change_delay",
+        ];
+        SPREADS.contains(&self.field)
+    }
+
+    /// The fields that it stands for.
+    #[must_use]
+    pub fn fields(&self) -> Vec<String> {
+        match self.is_spread() {
+            true => SPREAD.iter().map(|end| format!("{}{end}", self.field)).collect(),
+            false => vec![self.field.to_owned()],
+        }
+    }
+
+    /// The name that claims know it by: the field in words, without its unit.
+    #[must_use]
+    pub fn claimed_as(&self) -> String {
+        crate::lookup::words(self.field)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Field, Meter, XenMon};
+    use slackline_trace::{Header, Knowledge, Named, Record, Sink};
+    use slackline_units::{DomId, Span, Time, VcpuId};
+
+    /// Every field of a run in which somebody was.
+    fn fields() -> Vec<(&'static str, Vec<Field>)> {
+        let summary = made(Meter::new).view().expect("everybody has a name");
+        let xenmon = made(XenMon::new).finish().expect("everybody has a name");
+        vec![
+            ("run", summary.fields()),
+            ("vcpu", summary.vcpu_fields().remove(0)),
+            ("cpu", summary.cpu_fields().remove(0)),
+            ("domain", xenmon.domain_fields(&xenmon.domains[0])),
+        ]
+    }
+
+    fn made<S: Sink>(sink: impl Fn(&Header) -> S) -> S {
+        let header = Header {
+            title: String::new(),
+            machine: String::new(),
+            policy: String::new(),
+            parameters: String::new(),
+            seed: 1,
+            cpus: 1,
+            groups: Vec::new(),
+            warmup: Span::ZERO,
+            knows: Knowledge::ALL,
+            scenario: String::new(),
+        };
+        let mut meter = sink(&header);
+        let (at, vcpu) = (Time::START, VcpuId::new(0, DomId::new(0), 0));
+        meter.named(&Named { at, vcpu, name: "web".into(), domain: "web".into() });
+        meter.record(&Record::Joined { at, vcpu });
+        meter
+    }
+
+    #[test]
+    fn every_field_has_a_meaning_and_every_meaning_a_field() {
+        for ((what, fields), terms) in fields().into_iter().zip([RUN, VCPU, CPU, XENMON]) {
+            let known: Vec<String> = terms.iter().flat_map(Term::fields).collect();
+            let there: Vec<String> = fields.iter().map(|field| field.0.to_owned()).collect();
+            assert_eq!(known, there, "of the {what}");
+        }
+    }
+
+    #[test]
+    fn every_number_can_be_claimed_in_its_unit() {
+        let summary = made(Meter::new).view().expect("everybody has a name");
+        for term in [VCPU, CPU, RUN].concat() {
+            let Some(unit) = term.unit() else { continue };
+            let of = |end: &str| match term.is_spread() {
+                true => format!("{} {end}", term.claimed_as()),
+                false => term.claimed_as(),
+            };
+            for end in ["p50", "p90", "p99", "worst"] {
+                assert_eq!(summary.unit(&of(end), None), Ok(unit), "{}", term.field);
+            }
+        }
+    }
+}
