@@ -97,6 +97,22 @@ pub enum Broken {
         /// Where.
         cpu: CpuId,
     },
+    /// The machine named a CPU that the host has not.
+    #[error("the machine named {cpu}, but only the {cpus} CPUs below that are scheduled")]
+    UnknownCpu {
+        /// Which.
+        cpu: CpuId,
+        /// How many there are.
+        cpus: usize,
+    },
+    /// The policy wants a CPU asked or charged that the host has not.
+    #[error("the policy named {cpu}, but only the {cpus} CPUs below that are scheduled")]
+    NoSuchCpu {
+        /// Which.
+        cpu: CpuId,
+        /// How many there are.
+        cpus: usize,
+    },
     /// The policy picked a vCPU that cannot run there.
     #[error("the policy picked {vcpu} for {cpu} at {now}, but {why}")]
     NotEligible {
@@ -150,6 +166,7 @@ pub enum NotEligible {
 #[inline]
 pub(crate) fn used(used: &Used, moment: &Moment) -> Result<(), Box<Fault>> {
     member(used.vcpu, moment)?;
+    named_by_machine(used.cpu, moment)?;
     if used.ran > used.to.since(used.from) || used.to > moment.now() {
         return Err(Fault::broken(Broken::UsedTooMuch { used: *used }));
     }
@@ -159,6 +176,18 @@ pub(crate) fn used(used: &Used, moment: &Moment) -> Result<(), Box<Fault>> {
 #[inline]
 pub(crate) fn member(vcpu: VcpuId, moment: &Moment) -> Result<(), Box<Fault>> {
     if moment.is_member(vcpu) { Ok(()) } else { Err(Fault::broken(Broken::Unknown { vcpu })) }
+}
+
+#[inline]
+pub(crate) fn named_by_machine(cpu: CpuId, moment: &Moment) -> Result<(), Box<Fault>> {
+    let cpus = moment.cpus();
+    if cpu.index() < cpus { Ok(()) } else { Err(Fault::broken(Broken::UnknownCpu { cpu, cpus })) }
+}
+
+#[inline]
+pub(crate) fn named_by_policy(cpu: CpuId, moment: &Moment) -> Result<(), Box<Fault>> {
+    let cpus = moment.cpus();
+    if cpu.index() < cpus { Ok(()) } else { Err(Fault::broken(Broken::NoSuchCpu { cpu, cpus })) }
 }
 
 pub(crate) fn somewhere(vcpu: VcpuId, cpus: CpuSet, moment: &Moment) -> Result<(), Box<Fault>> {

@@ -437,6 +437,7 @@ impl Host {
         machine: &mut M,
         sink: &mut S,
     ) -> Result<(), Box<Fault>> {
+        check::named_by_machine(cpu, &self.moment)?;
         let vcpu =
             self.moment.occupant(cpu).ok_or_else(|| Fault::broken(Broken::NobodyThere { cpu }))?;
         self.measure(cpu, machine, sink)?;
@@ -457,8 +458,10 @@ impl Host {
         machine: &mut M,
         sink: &mut S,
     ) -> Result<(), Box<Fault>> {
+        check::named_by_machine(cpu, &self.moment)?;
         self.measure(cpu, machine, sink)?;
         for other in self.policy.ring_needs(&self.moment, cpu).iter() {
+            check::named_by_policy(other, &self.moment)?;
             self.measure(other, machine, sink)?;
         }
         self.turns.close(cpu, RanEnd::Preempted, sink);

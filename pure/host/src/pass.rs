@@ -81,6 +81,7 @@ impl Host {
         machine: &mut M,
         sink: &mut S,
     ) -> Result<(), Box<Fault>> {
+        check::named_by_policy(cpu, &self.moment)?;
         self.measure(cpu, machine, sink)?;
         self.to_ask.remove(cpu);
         let cpus = self.policy.pass(&self.moment, cpu);

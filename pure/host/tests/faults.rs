@@ -6,7 +6,7 @@ mod story;
 use slackline_host::policy::{Entitlement, Pick};
 use slackline_host::{Broken, Fact, Fault, NotEligible, Terms, Used};
 use slackline_units::{CpuId, CpuSet, Span, Time};
-use story::{CPU0, CPU1, Story, at, no_share, run, vcpu};
+use story::{CPU0, CPU1, CPU2, Story, at, no_share, run, vcpu};
 
 /// Time that a vCPU used on a CPU.
 fn used(slot: u32, cpu: CpuId, from: Time, to: Time, ran: Span) -> Used {
@@ -171,6 +171,41 @@ fn no_turn_ends_where_nobody_has_one() {
         let (broken, text) = one_runs().broken(fact);
         assert_eq!(broken, Broken::NobodyThere { cpu: CPU1 });
         assert_eq!(text, "the machine ended a turn on cpu1, which nobody had");
+    }
+}
+
+#[test]
+fn no_turn_ends_no_alarm_rings_and_no_time_is_used_on_a_cpu_that_is_not_there() {
+    let unknown = |broken: Broken, text: String| {
+        assert_eq!(broken, Broken::UnknownCpu { cpu: CPU2, cpus: 2 });
+        assert_eq!(text, "the machine named cpu2, but only the 2 CPUs below that are scheduled");
+    };
+    for fact in [Fact::Yielded(CPU2), Fact::LimitReached(CPU2), Fact::AlarmRang(CPU2)] {
+        let (broken, text) = one_runs().broken(fact);
+        unknown(broken, text);
+    }
+    let mut story = one_runs();
+    story.machine.now = at(2);
+    let some = used(0, CPU2, at(0), at(1), Span::from_ms(1));
+    let (broken, text) = story.broken_by(&[some], Fact::Passed);
+    unknown(broken, text);
+}
+
+#[test]
+fn no_cpu_that_is_not_there_is_asked_or_charged() {
+    let asks = |story: &mut Story| story.answers().ask = CpuSet::one(CPU2);
+    let asks_when_charged = |story: &mut Story| {
+        story.answers().ask_when_charged = CpuSet::one(CPU2);
+        story.machine.now = at(1);
+    };
+    let needs = |story: &mut Story| story.answers().ring_needs = CpuSet::one(CPU2);
+    let breaks: [fn(&mut Story); 3] = [asks, asks_when_charged, needs];
+    for wants in breaks {
+        let mut story = one_runs();
+        wants(&mut story);
+        let (broken, text) = story.broken(Fact::AlarmRang(CPU0));
+        assert_eq!(broken, Broken::NoSuchCpu { cpu: CPU2, cpus: 2 });
+        assert_eq!(text, "the policy named cpu2, but only the 2 CPUs below that are scheduled");
     }
 }
 
