@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::time::Instant;
 
 use anyhow::{Context, Result};
-use slackline_host::policy::{Given, Values, find};
+use slackline_host::policy::{Given, Topology, Values, find};
 use slackline_live::fed::FedHost;
 use slackline_live::watch::What;
 use slackline_units::{CpuId, DomId, Span, Time, VcpuId};
@@ -176,7 +176,7 @@ impl Fed {
             ("exact", Given::Flag(true)),
         ];
         let share = Values::read(spec.share_fields, given.into_iter())?;
-        let mut host = FedHost::new(spec, &values, cpus)?;
+        let mut host = FedHost::new(spec, &values, &Topology::flat(cpus))?;
         let now = Time::START + Span::from_us(1);
         for slot in 0..VCPUS * u32::try_from(cpus)? {
             let vcpu = VcpuId::new(slot, DomId::new(slot), 0);

@@ -9,6 +9,7 @@ use slackline_live::Losses;
 use slackline_live::fence::KeeperCommand;
 use slackline_live::load_order::{LoadOrder, Part};
 use slackline_live::play::{self, Finished, Options};
+use slackline_live::session::SessionError;
 use slackline_live::sys::online_cpus;
 use slackline_live::topology;
 use slackline_metrics::Summary;
@@ -16,7 +17,7 @@ use slackline_runs::claims::expects_refusal;
 use slackline_runs::{Numbers, Outputs, header, with_seed};
 use slackline_scenario::Scenario;
 use slackline_show::over_runs;
-use slackline_units::CpuId;
+use slackline_units::{CpuId, Span};
 
 use crate::args::{Keeping, Run};
 use crate::load::words;
@@ -130,8 +131,11 @@ pub(crate) fn live(
 ) -> Result<Live, Problem> {
     scenario.admit().map_err(|error| Problem::of_sim(file, scenario, error.into()))?;
     let cpus = choose_cpus(scenario.host.cpus, cpus)?;
+    play::check(scenario).map_err(|error| Problem::of_live(file, error))?;
     let levels = topology::of(&cpus).levels();
-    let header = header::of_live(scenario, slackline_live::session::knowledge(), levels);
+    let dispatch = dispatch_cost(&cpus)?;
+    let knows = slackline_live::session::knowledge();
+    let header = header::of_live(scenario, knows, levels, dispatch);
     let (files, wanted) = Files::begin(keeping)?;
     let mut outputs = Outputs::new(&header, wanted);
     let mut progress = Progress::new("ran", scenario.length);
@@ -143,6 +147,7 @@ pub(crate) fn live(
     let options = Options {
         cpus,
         keeper,
+        dispatch,
         load: &load,
         stop: Some(stop.as_fd()),
         progress: &mut |now| progress.at(now),
@@ -153,6 +158,17 @@ pub(crate) fn live(
     let outcome = play::run(scenario, options, &mut outputs);
     let outcome = outcome.map_err(|error| Problem::of_live(file, error))?;
     Ok(Live { numbers: files.keep(outputs.finish())?, outcome })
+}
+
+/// What a look at one of these CPUs takes, which is told as well.
+fn dispatch_cost(cpus: &[CpuId]) -> Result<Span, Problem> {
+    let dispatch = slackline_live::dispatch_cost::measure(cpus);
+    let refused = |source| Problem::Live(SessionError::NoRealTime { source }.into());
+    let dispatch = dispatch.map_err(refused)?;
+    terminal::tell(&format!(
+        "note:  a look at a CPU takes {dispatch} here; two in each period promised are counted\n"
+    ));
+    Ok(dispatch)
 }
 
 /// The CPUs asked for, or the last ones: interrupts and everybody's habits favour the first.

@@ -24,6 +24,7 @@ fn header() -> Header {
         seed: 1,
         cpus: 2,
         groups: Vec::new(),
+        dispatch: Span::ZERO,
         warmup: Span::ZERO,
         knows: Knowledge::ALL,
         scenario: String::new(),

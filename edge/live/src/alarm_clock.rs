@@ -20,9 +20,6 @@ const EARLIER: Span = Span::from_ns(500);
 /// comes to, and one more look costs little where slices are short.
 const PART: u64 = 16;
 
-/// What is shorter than so many looks is not worth two of them.
-const WORTH: u64 = 8;
-
 /// What a CPU wants to be looked at for.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Wanted {
@@ -32,8 +29,6 @@ pub(crate) struct Wanted {
     pub(crate) alarm: Option<Time>,
     /// When to see whether one that stands ready has been running, or what is owed has been paid.
     pub(crate) glance: Option<Time>,
-    /// Whether somebody else waits for the slice to end.
-    pub(crate) is_awaited: bool,
 }
 
 /// The alarm clock of one dispatcher.
@@ -95,12 +90,6 @@ impl AlarmClock {
         // Whoever is chosen must get to run before we look again, or we would look for ever.
         let margin = |limit: Time| self.margin.min(limit.since(now) / PART);
         let limit = wanted.limit.map(|limit| limit.after(margin(limit)).max(now.after(self.least)));
-        // Nobody gains by a stop that takes as long as the time until the next one. What is used
-        // beyond the slice is debt.
-        let is_soon = |limit: Time, alarm: Time| {
-            !wanted.is_awaited && alarm >= limit && alarm - limit < self.cost * WORTH
-        };
-        let limit = limit.filter(|&limit| !wanted.alarm.is_some_and(|alarm| is_soon(limit, alarm)));
         let at = [limit, wanted.alarm, wanted.glance].into_iter().flatten().min();
         let is_whole = wanted.limit.is_some_and(|limit| margin(limit) == self.margin);
         self.set = at.map(|at| Set { at, teaches: limit == Some(at) && is_whole });
@@ -115,7 +104,7 @@ mod tests {
     const START: Time = Time::START;
 
     fn limit(at: Time) -> Wanted {
-        Wanted { limit: Some(at), alarm: None, glance: None, is_awaited: true }
+        Wanted { limit: Some(at), alarm: None, glance: None }
     }
 
     #[test]
@@ -163,16 +152,14 @@ mod tests {
     }
 
     #[test]
-    fn a_stop_that_is_not_worth_it_is_left_out_unless_somebody_waits() {
+    fn no_stop_is_left_out_however_dear_looks_are_and_however_soon_the_next_one_is() {
         let mut clock = AlarmClock::new();
         let us = |number| START.after(Span::from_us(number));
-        let wanted = Wanted { alarm: Some(us(1000)), is_awaited: false, ..limit(us(900)) };
-        assert_eq!(clock.set(START, wanted), Some(us(900)));
-        clock.costs(Span::from_us(12));
-        assert_eq!(clock.set(START, wanted), Some(us(900)));
-        clock.costs(Span::from_us(13));
-        assert_eq!(clock.set(START, wanted), Some(us(1000)));
-        assert_eq!(clock.set(START, Wanted { is_awaited: true, ..wanted }), Some(us(900)));
+        clock.costs(MOST);
+        for alarm in [901, 950, 1000] {
+            let wanted = Wanted { alarm: Some(us(alarm)), ..limit(us(900)) };
+            assert_eq!(clock.set(START, wanted), Some(us(900)));
+        }
     }
 
     #[test]

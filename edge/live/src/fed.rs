@@ -83,12 +83,12 @@ fn tid_of(vcpu: VcpuId) -> Tid {
 }
 
 impl FedHost {
-    /// A machine of CPUs 0 to `cpus`, at time zero, with nobody on it.
+    /// A machine of these CPUs, which are numbered as its own are, at time zero, with nobody on it.
     ///
     /// # Errors
     /// When there are no descriptors left.
-    pub fn new(spec: &Spec, values: &Values, cpus: usize) -> io::Result<FedHost> {
-        let real: Vec<CpuId> = (0..cpus).map(CpuId::new).collect();
+    pub fn new(spec: &Spec, values: &Values, topology: &Topology) -> io::Result<FedHost> {
+        let real: Vec<CpuId> = (0..topology.cpus()).map(CpuId::new).collect();
         let events: Vec<FedEvents> = real.iter().map(|_| FedEvents::default()).collect();
         let sources = real.iter().zip(&events).map(|(&cpu, events)| {
             (cpu, Box::new(events.clone()) as Box<dyn crate::watch::EventSource>)
@@ -96,7 +96,7 @@ impl FedHost {
         let (now, way) = (Arc::<AtomicU64>::default(), Arc::<Counted>::default());
         let clock = MachineClock::Fed(Arc::clone(&now));
         let parts = (Watching::Events(sources.collect(), None), clock, Box::new(way.clone()) as _);
-        let host = LiveHost::with(Host::new(spec, values, &Topology::flat(cpus)), &real, parts)?;
+        let host = LiveHost::with(Host::new(spec, values, topology), &real, parts)?;
         Ok(FedHost { host, events, now, way, used: Vec::new() })
     }
 
@@ -162,6 +162,11 @@ impl FedHost {
         }
     }
 
+    /// What the looks of a CPU's dispatcher have been found to cost.
+    pub fn costs(&self, cpu: CpuId, look: Span) {
+        self.host.costs(cpu, look);
+    }
+
     /// The dispatcher of a CPU looks; returns when it must again at the latest.
     ///
     /// # Errors
@@ -182,15 +187,26 @@ impl FedHost {
         std::mem::take(&mut locked(&self.way.told))
     }
 
-    /// The records since this was last asked.
+    /// What passes between machine and host comes with the entries from now on.
+    pub fn keep_exchanges(&self) {
+        self.host.keep_exchanges();
+    }
+
+    /// What is to be recorded since this was last asked.
     #[must_use]
-    pub fn records(&self) -> Vec<Record> {
+    pub fn entries(&self) -> Vec<Entry> {
         let mut entries = Vec::new();
         self.host.take_records(&mut entries);
+        entries
+    }
+
+    /// The records among it.
+    #[must_use]
+    pub fn records(&self) -> Vec<Record> {
         let record = |entry| match entry {
             Entry::Record(record) => Some(record),
             Entry::Named(_) | Entry::Exchange(_) => None,
         };
-        entries.into_iter().filter_map(record).collect()
+        self.entries().into_iter().filter_map(record).collect()
     }
 }

@@ -8,6 +8,7 @@
 
 mod alarm_clock;
 pub mod cgroup;
+pub mod dispatch_cost;
 mod dispatcher;
 pub mod doctor;
 mod fair_server;

@@ -128,18 +128,20 @@ pub(crate) struct LiveHost {
 }
 
 impl LiveHost {
-    /// A host of these CPUs of this machine, scheduled by `SCHED_FIFO`.
+    /// A host of these CPUs of this machine, a look at which takes `dispatch`, scheduled by
+    /// `SCHED_FIFO`.
     ///
     /// # Errors
     /// When there is no descriptor left for a dispatcher to be called by.
     pub(crate) fn new(
-        spec: &Spec,
-        values: &Values,
+        (spec, values): (&Spec, &Values),
         real: &[CpuId],
+        dispatch: Span,
         watching: Watching,
     ) -> io::Result<LiveHost> {
         let parts = (watching, MachineClock::Monotonic, Box::new(Fifo) as Box<dyn Way>);
-        LiveHost::with(Host::new(spec, values, &topology::of(real)), real, parts)
+        let topology = topology::of(real).with_dispatch(dispatch);
+        LiveHost::with(Host::new(spec, values, &topology), real, parts)
     }
 
     /// As [`LiveHost::new`], of parts that need not be the kernel.
@@ -267,7 +269,7 @@ impl LiveHost {
                 result => results.push(result),
             }
         }
-        self.finish(decider);
+        self.finish(decider)?;
         Ok(results)
     }
 
@@ -316,7 +318,7 @@ impl LiveHost {
         let mut decider = self.observe()?;
         let vcpu = self.known(handle, threads, is_exact)?;
         let result = self.join_known(&mut decider, vcpu, share.into());
-        self.finish(decider);
+        self.finish(decider)?;
         result
     }
 
@@ -365,7 +367,7 @@ impl LiveHost {
     pub(crate) fn change(&self, vcpu: VcpuId, terms: Terms<'_>, due: Time) -> Result<(), NotDone> {
         let mut decider = self.observe()?;
         let result = decider.change(vcpu, terms, due);
-        self.finish(decider);
+        self.finish(decider)?;
         result
     }
 
@@ -373,7 +375,7 @@ impl LiveHost {
     pub(crate) fn leave(&self, vcpu: VcpuId) -> Result<(), MachineError> {
         let mut decider = self.observe()?;
         let result = self.take_out(&mut decider, vcpu);
-        self.finish(decider);
+        self.finish(decider)?;
         result
     }
 
@@ -409,7 +411,7 @@ impl LiveHost {
             let woken = decider.of_run(woken);
             decider.look(cpu, woken)?;
             let decided = (decider.enact(cpu), decider.set_clock(cpu));
-            self.finish(decider);
+            self.finish(decider)?;
             decided
         };
         loop {
@@ -419,9 +421,10 @@ impl LiveHost {
             }
             let mut decider = self.decider();
             decider.hear(failed)?;
+            decider.settle()?;
             order = decider.enact(cpu);
             due = decider.set_clock(cpu);
-            self.finish(decider);
+            self.finish(decider)?;
         }
     }
 
@@ -436,7 +439,7 @@ impl LiveHost {
                     break;
                 }
                 self.take_in(&mut decider, &news)?;
-                self.finish(decider);
+                self.finish(decider)?;
             }
         }
         Ok(())
@@ -527,11 +530,13 @@ impl LiveHost {
         Ok(decider)
     }
 
-    /// Whoever is concerned by what was decided is called.
-    fn finish(&self, mut decider: MutexGuard<'_, Decider>) {
+    /// All has been told: it is decided, and whoever is concerned by that is called.
+    fn finish(&self, mut decider: MutexGuard<'_, Decider>) -> Result<(), MachineError> {
+        decider.settle()?;
         let concerned = decider.call_others();
         drop(decider);
         self.call(concerned);
+        Ok(())
     }
 
     /// Tells the kernel; returns what it refused.

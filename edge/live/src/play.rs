@@ -25,6 +25,8 @@ pub struct Options<'a> {
     pub cpus: Vec<CpuId>,
     /// How to start the keeper.
     pub keeper: KeeperCommand,
+    /// What a look at a CPU takes, for admission to count.
+    pub dispatch: Span,
     /// How to start a load process.
     pub load: LoadCommand<'a>,
     /// Readable when the run is to stop early.
@@ -137,7 +139,7 @@ pub fn run<S: Sink>(
     mut options: Options<'_>,
     sink: &mut S,
 ) -> Result<Finished, LiveError> {
-    check_abilities(scenario)?;
+    check(scenario)?;
     // Whether this thread may be real-time, before anything is touched.
     drop(Punctual::begin().map_err(|source| SessionError::NoRealTime { source })?);
     let mut play = Play::set_up(scenario, &options)?;
@@ -148,8 +150,11 @@ pub fn run<S: Sink>(
     play.end(result, sink)
 }
 
+/// Whether a live host can do what the scenario says.
+///
+/// # Errors
 /// What only the simulator does.
-fn check_abilities(scenario: &Scenario) -> Result<(), LiveError> {
+pub fn check(scenario: &Scenario) -> Result<(), LiveError> {
     let only_simulated = |what, line| Err(LiveError::OnlySimulated { what, line });
     let is_wide = |domain: &&Domain| domain.system.is_some() && domain.vcpus.len() > 1;
     if let Some(domain) = scenario.domains.iter().find(|it| it.live.is_none() && is_wide(it)) {
@@ -204,6 +209,7 @@ impl<'a> Play<'a> {
             policy: scenario.policy.spec,
             values: scenario.policy.values.clone(),
             keeper: options.keeper.clone(),
+            dispatch: Some(options.dispatch),
             origin: Some(origin),
         })?;
         let (ids, outcome, records) = (BTreeMap::new(), Finished::default(), Vec::new());

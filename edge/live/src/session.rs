@@ -25,6 +25,7 @@ pub use error::{RequestError, SessionError};
 pub use ids::JoinId;
 pub use request::{GroupError, Prepared, Request, Who};
 
+use crate::dispatch_cost::measure;
 use crate::dispatcher::{Dispatcher, stop_dispatchers, wait_for};
 use crate::fence::{Fence, FenceError, KeeperCommand};
 use crate::machine::{LiveHost, Watching};
@@ -46,6 +47,9 @@ pub struct Options {
     pub values: Values,
     /// How to start the keeper.
     pub keeper: KeeperCommand,
+    /// What a look at a CPU takes, for admission to count; none is to be
+    /// [measured](crate::dispatch_cost::measure).
+    pub dispatch: Option<Span>,
     /// What is time zero of the records, on the monotonic clock; none is now.
     pub origin: Option<Time>,
 }
@@ -112,8 +116,11 @@ impl Session {
         let urgent = Punctual::begin().map_err(|source| SessionError::NoRealTime { source })?;
         lock_memory().map_err(|source| SessionError::NoLockedMemory { source })?;
         let fence = Fence::start(options.keeper.clone())?;
-        let (policy, watching) = (options.policy, Watching::open());
-        let machine = LiveHost::new(policy, &options.values, &options.cpus, watching);
+        let dispatch = options.dispatch.map_or_else(|| measure(&options.cpus), Ok);
+        let dispatch = dispatch.map_err(|source| SessionError::NoRealTime { source })?;
+        let policy = options.policy;
+        let rules = (policy, &options.values);
+        let machine = LiveHost::new(rules, &options.cpus, dispatch, Watching::open());
         let machine = machine.map_err(|source| SessionError::NoDispatcher { source })?;
         let machine = Arc::new(machine);
         machine.begin(options.origin.unwrap_or_else(monotonic));

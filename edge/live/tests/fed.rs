@@ -1,9 +1,9 @@
 //! What the live machine makes of events that are fed from memory: no kernel, no time, no threads.
 
-use slackline_host::policy::{Given, Spec, Values, find};
+use slackline_host::policy::{Given, Spec, Topology, Values, find};
 use slackline_live::fed::{FedHost, Told};
 use slackline_live::watch::What;
-use slackline_trace::Record;
+use slackline_trace::{Entry, Exchange, Fact, Record};
 use slackline_units::{CpuId, DomId, Span, Time, VcpuId};
 
 const ASLEEP: What = What::SwitchedOut { ready: false };
@@ -14,8 +14,12 @@ fn edf() -> &'static Spec {
 }
 
 fn host(cpus: usize) -> FedHost {
+    host_of(&Topology::flat(cpus))
+}
+
+fn host_of(topology: &Topology) -> FedHost {
     let values = Values::defaults(edf().policy_fields).unwrap();
-    FedHost::new(edf(), &values, cpus).unwrap()
+    FedHost::new(edf(), &values, topology).unwrap()
 }
 
 fn share(slice: &str, period: &str) -> Values {
@@ -234,4 +238,43 @@ fn a_switch_tells_the_kernel_of_no_more_among_a_thousand_than_among_ten() {
     });
     assert_eq!(told[0], told[1]);
     assert!(told[1] <= 5 * 6, "{told:?}");
+}
+
+/// Three that wake, and one that wakes and sleeps again: the CPU is asked once for all of them.
+#[test]
+fn all_that_a_look_brings_is_decided_at_once() {
+    let mut host = host(1);
+    for slot in 0..4 {
+        host.join(vcpu(slot), &share("1ms", "10ms"), true).unwrap();
+    }
+    host.keep_exchanges();
+    for slot in 0..4 {
+        host.note(CPUS[0], us(1 + u64::from(slot)), vcpu(slot), What::Woke);
+    }
+    host.note(CPUS[0], us(9), vcpu(3), ASLEEP);
+    host.at(us(10));
+    host.look(CPUS[0]).unwrap();
+    let (mut facts, mut settled) = (0, 0);
+    for entry in host.entries() {
+        if let Entry::Exchange(Exchange::Reported { fact, .. }) = entry {
+            facts += 1;
+            settled += u32::from(matches!(fact, Fact::Settled));
+        }
+    }
+    assert_eq!((facts, settled), (6, 1), "five facts, and that these were all");
+}
+
+/// Two with 0.45 ms of each millisecond leave 50 us of what may be promised: two looks each take
+/// no more than that where one takes 12 us, and more where it takes 13.
+#[test]
+fn what_could_not_be_held_here_is_not_admitted() {
+    let second = |look| {
+        let mut host = host_of(&Topology::flat(1).with_dispatch(Span::from_us(look)));
+        host.join(vcpu(0), &share("450us", "1ms"), true).unwrap();
+        host.join(vcpu(1), &share("450us", "1ms"), true).map_err(|error| error.to_string())
+    };
+    assert_eq!(second(12), Ok(()));
+    let says = "450us every 1ms (0.45cpu) plus 0.026cpu for dispatching it 2000 times a second on \
+                top of 0.476cpu already promised is more than the 0.95cpu that one CPU may promise";
+    assert_eq!(second(13).unwrap_err(), says);
 }

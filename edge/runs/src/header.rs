@@ -2,19 +2,24 @@
 
 use slackline_scenario::Scenario;
 use slackline_trace::{Header, Knowledge};
-use slackline_units::CpuSet;
+use slackline_units::{CpuSet, Span};
 
 /// Of a simulation, which knows everything.
 #[must_use]
 pub fn of_simulation(scenario: &Scenario) -> Header {
-    header(scenario, "sim", Knowledge::ALL, scenario.host.topology.levels())
+    header(scenario, "sim", Knowledge::ALL, scenario.host.topology.levels(), Span::ZERO)
 }
 
 /// Of a run on this machine, which sees as much as it can; `levels` is which of its CPUs belong
-/// together.
+/// together, and `dispatch` what a look at one of them takes.
 #[must_use]
-pub fn of_live(scenario: &Scenario, knows: Knowledge, levels: Vec<Vec<CpuSet>>) -> Header {
-    header(scenario, "live", knows, levels)
+pub fn of_live(
+    scenario: &Scenario,
+    knows: Knowledge,
+    levels: Vec<Vec<CpuSet>>,
+    dispatch: Span,
+) -> Header {
+    header(scenario, "live", knows, levels, dispatch)
 }
 
 fn header(
@@ -22,6 +27,7 @@ fn header(
     machine: &str,
     knows: Knowledge,
     levels: Vec<Vec<CpuSet>>,
+    dispatch: Span,
 ) -> Header {
     Header {
         title: scenario.title.clone(),
@@ -31,6 +37,7 @@ fn header(
         seed: scenario.seed,
         cpus: scenario.host.cpus,
         groups: levels,
+        dispatch,
         warmup: scenario.warmup,
         knows,
         scenario: scenario.text.clone(),

@@ -17,6 +17,7 @@ fn header(knows: Knowledge) -> Header {
         seed: 1,
         cpus: 1,
         groups: Vec::new(),
+        dispatch: Span::ZERO,
         warmup: Span::ZERO,
         knows,
         scenario: String::new(),

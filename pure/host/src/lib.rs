@@ -369,6 +369,9 @@ impl Host {
             self.measure(cpu, machine, sink)?;
             self.turns.close(cpu, RanEnd::Blocked, sink);
             self.moment.vacate(cpu);
+        } else if let Some(cpu) = self.moment.last_cpu_of(vcpu) {
+            // Ordinary scheduling may have let it run, or it slept again before it was decided.
+            self.turns.close_of(vcpu, cpu, RanEnd::Blocked, sink);
         }
         let at = self.moment.now();
         sink.record(&match why {

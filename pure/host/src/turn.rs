@@ -120,6 +120,21 @@ impl Turns {
         }
     }
 
+    /// Ends the stretch on a CPU if it is of this vCPU.
+    #[inline]
+    pub(crate) fn close_of<S: Sink>(
+        &mut self,
+        vcpu: VcpuId,
+        cpu: CpuId,
+        end: RanEnd,
+        sink: &mut S,
+    ) {
+        let stretch = &self.cpus[cpu.index()].stretch;
+        if stretch.is_some_and(|stretch| stretch.vcpu == vcpu) {
+            self.close(cpu, end, sink);
+        }
+    }
+
     /// Ends the stretches on all CPUs.
     #[inline]
     pub(crate) fn close_all<S: Sink>(&mut self, end: RanEnd, sink: &mut S) {

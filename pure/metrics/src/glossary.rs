@@ -251,6 +251,7 @@ mod tests {
             seed: 1,
             cpus: 1,
             groups: Vec::new(),
+            dispatch: Span::ZERO,
             warmup: Span::ZERO,
             knows: Knowledge::ALL,
             scenario: String::new(),

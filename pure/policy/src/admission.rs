@@ -27,12 +27,38 @@ pub(crate) struct Bookings {
     /// What a CPU may promise; none is as much as is asked for.
     capacity: Option<CpuShare>,
     packing: Packing,
-    /// What is demanded in each period besides the slice.
-    looks: Span,
+    looks: Looks,
 }
 
-/// How often a CPU is looked at for a reservation in each of its periods.
-const LOOKS: u64 = 2;
+/// What a reservation demands in each of its periods besides the slice: that a CPU is looked at.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Looks(Span);
+
+impl Looks {
+    /// How often a CPU is looked at for a reservation in each of its periods.
+    const A_PERIOD: u64 = 2;
+
+    /// On this host.
+    pub(crate) fn on(topology: &Topology) -> Looks {
+        Looks(topology.dispatch() * Looks::A_PERIOD)
+    }
+
+    /// What a reservation takes in all; at most all of a CPU.
+    pub(crate) fn demand(self, asked: Reservation) -> Reservation {
+        let (slice, period) = (asked.slice(), asked.period());
+        let whole = if self.0 < period - slice { slice + self.0 } else { period };
+        Reservation::new(whole, period).unwrap_or(asked)
+    }
+
+    /// The part of the demand that is not the slice, where that is counted.
+    pub(crate) fn dispatching(self, asked: Reservation) -> Option<Dispatching> {
+        let (looks, period) = (u128::from(self.0.ns()), u128::from(asked.period().ns()));
+        let ppm = (looks * 1_000_000).div_ceil(period).min(1_000_000);
+        let share = CpuShare::from_ppm(u32::try_from(ppm).unwrap_or(1_000_000));
+        let a_second = Looks::A_PERIOD * (Span::from_secs(1) / asked.period());
+        (!self.0.is_zero()).then_some(Dispatching { share, a_second })
+    }
+}
 
 impl Bookings {
     /// Nothing has been promised yet on the CPUs of this host.
@@ -42,13 +68,13 @@ impl Bookings {
         packing: Packing,
     ) -> Bookings {
         let loads = alloc::vec![Load::default(); topology.cpus()];
-        Bookings { loads, capacity, packing, looks: topology.dispatch() * LOOKS }
+        Bookings { loads, capacity, packing, looks: Looks::on(topology) }
     }
 
     /// Binds a reservation to one of the CPUs allowed.
     pub(crate) fn add(&mut self, asked: Reservation, allowed: CpuSet) -> Result<CpuId, AdmitError> {
         let cpu = self.place(asked, allowed, None)?;
-        let demand = self.demand(asked);
+        let demand = self.looks.demand(asked);
         self.loads[cpu.index()].add(demand);
         Ok(cpu)
     }
@@ -64,36 +90,20 @@ impl Bookings {
         self.remove(home, old);
         let placed = self.place(asked, allowed, Some(home));
         let (cpu, stands) = placed.map_or((home, old), |cpu| (cpu, asked));
-        let demand = self.demand(stands);
+        let demand = self.looks.demand(stands);
         self.loads[cpu.index()].add(demand);
         placed
     }
 
     /// A reservation is over.
     pub(crate) fn remove(&mut self, cpu: CpuId, reservation: Reservation) {
-        let demand = self.demand(reservation);
+        let demand = self.looks.demand(reservation);
         self.loads[cpu.index()].remove(demand);
     }
 
-    /// What a reservation takes of a CPU in all; at most all of it.
-    fn demand(&self, asked: Reservation) -> Reservation {
-        let (slice, period) = (asked.slice(), asked.period());
-        let whole = if self.looks < period - slice { slice + self.looks } else { period };
-        Reservation::new(whole, period).unwrap_or(asked)
-    }
-
     fn has_room(&self, cpu: CpuId, asked: Reservation) -> bool {
-        let demand = self.demand(asked);
+        let demand = self.looks.demand(asked);
         self.capacity.is_none_or(|capacity| self.loads[cpu.index()].has_room(demand, capacity))
-    }
-
-    /// The part of the demand that is not the slice.
-    fn dispatching(&self, asked: Reservation) -> Option<Dispatching> {
-        let (looks, period) = (u128::from(self.looks.ns()), u128::from(asked.period().ns()));
-        let ppm = (looks * 1_000_000).div_ceil(period).min(1_000_000);
-        let share = CpuShare::from_ppm(u32::try_from(ppm).unwrap_or(1_000_000));
-        let a_second = LOOKS * (Span::from_secs(1) / asked.period());
-        (!self.looks.is_zero()).then_some(Dispatching { share, a_second })
     }
 
     fn place(
@@ -110,7 +120,7 @@ impl Bookings {
             promised: load(roomiest).share(),
             capacity: self.capacity.expect("without a limit there is room"),
             cpus: allowed.len(),
-            dispatching: self.dispatching(asked),
+            dispatching: self.looks.dispatching(asked),
         })
     }
 }

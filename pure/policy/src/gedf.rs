@@ -27,7 +27,7 @@ use alloc::vec::Vec;
 
 use slackline_units::{CpuId, CpuSet, CpuShare, Reservation, ReservationError, Span, Time, VcpuId};
 
-use crate::admission::Load;
+use crate::admission::{Load, Looks};
 use crate::field::{distance, slice_of};
 use crate::queue::Queues;
 use crate::{
@@ -116,6 +116,8 @@ struct Gedf {
     capacity: CpuShare,
     /// What has been promised to those who may run on no other CPUs than these. The first are all.
     loads: Vec<(CpuSet, Load)>,
+    /// What is promised besides slices.
+    looks: Looks,
     /// One queue: everybody awake who has budget.
     queue: Queues<Rank>,
     /// One queue a CPU: the ends of the periods of those awake.
@@ -311,6 +313,7 @@ impl Gedf {
             },
             capacity: CpuShare::ONE.less(values.share(&RESERVE)),
             loads: alloc::vec![(CpuSet::first_n(topology.cpus()), Load::default())],
+            looks: Looks::on(topology),
             queue: Queues::new(1),
             periods: Queues::new(topology.cpus()),
             servers: Roster::default(),
@@ -323,18 +326,21 @@ impl Gedf {
         if self.loads.iter().all(|(cpus, _)| *cpus != allowed) {
             let mut load = Load::default();
             let confined = self.servers.iter().filter(|server| within(server.allowed, allowed));
-            confined.for_each(|server| load.add(server.reservation));
+            confined.for_each(|server| load.add(self.looks.demand(server.reservation)));
             self.loads.push((allowed, load));
         }
+        let demand = self.looks.demand(asked);
         for (among, load) in &self.loads {
             let cpus = among.len();
             let together = u32::try_from(cpus).expect("at most 256") * self.capacity.ppm();
             let capacity = CpuShare::from_ppm(together);
-            if within(allowed, *among) && !load.has_room(asked, capacity) {
-                let promised = load.share();
+            if within(allowed, *among) && !load.has_room(demand, capacity) {
+                let (promised, dispatching) = (load.share(), self.looks.dispatching(asked));
                 return Err(match cpus {
-                    1 => AdmitError::NoRoom { asked, promised, capacity, cpus, dispatching: None },
-                    _ => AdmitError::NoRoomTogether { asked, promised, capacity, cpus },
+                    1 => AdmitError::NoRoom { asked, promised, capacity, cpus, dispatching },
+                    _ => {
+                        AdmitError::NoRoomTogether { asked, promised, capacity, cpus, dispatching }
+                    }
                 });
             }
         }
@@ -344,13 +350,15 @@ impl Gedf {
     }
 
     fn count(&mut self, reservation: Reservation, allowed: CpuSet) {
+        let demand = self.looks.demand(reservation);
         let loads = self.loads.iter_mut().filter(|(among, _)| within(allowed, *among));
-        loads.for_each(|(_, load)| load.add(reservation));
+        loads.for_each(|(_, load)| load.add(demand));
     }
 
     fn take_back(&mut self, reservation: Reservation, allowed: CpuSet) {
+        let demand = self.looks.demand(reservation);
         let loads = self.loads.iter_mut().filter(|(among, _)| within(allowed, *among));
-        loads.for_each(|(_, load)| load.remove(reservation));
+        loads.for_each(|(_, load)| load.remove(demand));
     }
 
     fn rank_of(&self, vcpu: VcpuId) -> Rank {

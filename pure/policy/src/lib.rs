@@ -221,6 +221,8 @@ pub enum AdmitError {
         capacity: CpuShare,
         /// How many they are.
         cpus: usize,
+        /// What looking after it takes besides, where that is counted.
+        dispatching: Option<Dispatching>,
     },
 }
 
@@ -247,26 +249,34 @@ impl fmt::Display for AdmitError {
                 write!(out, "a slice of {slice} is shorter than {least}, the shortest there is")
             }
             AdmitError::NoRoom { asked, promised, capacity, cpus, dispatching } => {
-                let (slice, period, share) = (asked.slice(), asked.period(), asked.share());
-                write!(out, "{slice} every {period} ({share}) ")?;
-                if let Some(Dispatching { share, a_second }) = dispatching {
-                    write!(out, "plus {share} for dispatching it {a_second} times a second ")?;
-                }
-                write!(out, "on top of {promised} already ")?;
-                write!(out, "promised is more than the {capacity} that one CPU may promise")?;
+                write_demand(out, *asked, *dispatching, *promised)?;
+                write!(out, " is more than the {capacity} that one CPU may promise")?;
                 if *cpus > 1 {
                     write!(out, ", and the other CPUs have less room")?;
                 }
                 Ok(())
             }
-            AdmitError::NoRoomTogether { asked, promised, capacity, cpus } => {
-                let (slice, period, share) = (asked.slice(), asked.period(), asked.share());
-                write!(out, "{slice} every {period} ({share}) on top of {promised} already ")?;
-                write!(out, "promised is more than the {capacity} that {cpus} CPUs may promise ")?;
-                out.write_str("together")
+            AdmitError::NoRoomTogether { asked, promised, capacity, cpus, dispatching } => {
+                write_demand(out, *asked, *dispatching, *promised)?;
+                write!(out, " is more than the {capacity} that {cpus} CPUs may promise together")
             }
         }
     }
+}
+
+/// What was asked for, what comes with it, and what there is already.
+fn write_demand(
+    out: &mut fmt::Formatter<'_>,
+    asked: Reservation,
+    dispatching: Option<Dispatching>,
+    promised: CpuShare,
+) -> fmt::Result {
+    let (slice, period, share) = (asked.slice(), asked.period(), asked.share());
+    write!(out, "{slice} every {period} ({share}) ")?;
+    if let Some(Dispatching { share, a_second }) = dispatching {
+        write!(out, "plus {share} for dispatching it {a_second} times a second ")?;
+    }
+    write!(out, "on top of {promised} already promised")
 }
 
 impl core::error::Error for AdmitError {}

@@ -40,6 +40,7 @@ use alloc::vec::Vec;
 
 use slackline_units::{CpuId, CpuSet, Reservation, Span, Time, VcpuId};
 
+use crate::admission::Looks;
 use crate::field::{distance, slice_of};
 use crate::placement::{Packing, Request};
 use crate::queue::Queues;
@@ -72,6 +73,7 @@ pub(crate) const SPEC: Spec = Spec {
 struct Sedf {
     rules: Rules,
     cpus: Vec<Cpu>,
+    looks: Looks,
     /// Two queues a CPU, by the end of a period and by the begin of the next; first come first.
     deadlines: Queues<(Time, u64)>,
     /// One queue a CPU.
@@ -261,9 +263,12 @@ impl Policy for Sedf {
 
 impl Sedf {
     fn new(values: &Values, topology: &Topology) -> Sedf {
+        let looks = Looks::on(topology);
+        let cpu = |_| Cpu { tally: Tally::with(looks), ..Cpu::default() };
         Sedf {
             rules: Rules::read(values),
-            cpus: (0..topology.cpus()).map(|_| Cpu::default()).collect(),
+            cpus: (0..topology.cpus()).map(cpu).collect(),
+            looks,
             deadlines: Queues::new(2 * topology.cpus()),
             penalties: Queues::new(topology.cpus()),
             extras: Queues::new(topology.cpus()),
@@ -289,13 +294,13 @@ impl Sedf {
         let request = Request { allowed, home, fits: |cpu| self.has_room(cpu, terms), compare };
         request.place(Packing::Spread).map_err(|best| {
             let weighed = || Reservation::new(Span::from_ns(1), terms::WEIGHT_PERIOD).ok();
-            let asked = terms.reservation().ok().flatten().or_else(weighed);
+            let asked = terms.reservation().ok().flatten();
             AdmitError::NoRoom {
-                asked: asked.expect("best effort is never refused"),
+                asked: asked.or_else(weighed).expect("best effort is never refused"),
                 promised: tally(best).share(),
                 capacity: self.rules.capacity,
                 cpus: allowed.len(),
-                dispatching: None,
+                dispatching: asked.and_then(|asked| self.looks.dispatching(asked)),
             }
         })
     }

@@ -77,7 +77,9 @@ impl Trial {
 
 #[cfg(test)]
 mod tests {
-    use slackline_units::{CpuId, DomId};
+    use alloc::string::ToString;
+
+    use slackline_units::{CpuId, CpuShare, DomId, Span};
 
     use super::*;
     use crate::{Given, find};
@@ -106,6 +108,36 @@ mod tests {
         assert_eq!(trial.join(vcpu(1), &share(3), None), Ok(()));
         trial.leave(vcpu(0));
         assert_eq!(trial.join(vcpu(0), &share(6), None), Ok(()));
+    }
+
+    /// Of two that ask for 0.45 ms of each millisecond the second one fits only where two looks in
+    /// each take no more than what is left.
+    #[test]
+    fn every_policy_that_admits_counts_what_looking_takes() {
+        let policies = ["edf", "gedf", "sedf", "atropos"];
+        for spec in policies.map(|name| find(name).unwrap()) {
+            let values = Values::defaults(spec.policy_fields).unwrap();
+            let terms = spec.limit.unwrap()(CpuShare::from_ppm(450_000), Span::from_ms(1));
+            let given = terms.iter().map(|(name, text)| match text.as_str() {
+                "true" | "false" => (*name, Given::Flag(text == "true")),
+                text => (*name, Given::Text(text.trim_matches('"'))),
+            });
+            let share = Values::read(spec.share_fields, given).unwrap();
+            let second = |dispatch| {
+                let topology = Topology::flat(1).with_dispatch(Span::from_us(dispatch));
+                let mut trial = Trial::new(spec, &values, &topology);
+                trial.join(vcpu(0), &share, None).unwrap();
+                let second = trial.join(vcpu(1), &share, None);
+                trial.leave(vcpu(0));
+                assert!(second.is_ok() || trial.join(vcpu(1), &share, None).is_ok());
+                second
+            };
+            assert_eq!(second(0), Ok(()), "{}", spec.name);
+            let refused = second(30).unwrap_err().to_string();
+            let says = "450us every 1ms (0.45cpu) plus 0.06cpu for dispatching it 2000 times a \
+                        second on top of 0.51cpu already promised is more than the ";
+            assert!(refused.starts_with(says), "{}: {refused}", spec.name);
+        }
     }
 
     #[test]

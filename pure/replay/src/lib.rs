@@ -110,7 +110,7 @@ impl Replay {
         let values = Values::read_written(spec.policy_fields, &header.parameters);
         let values = values.map_err(ReplayError::Parameters)?;
         let topology = Topology::of_levels(header.cpus, &header.groups);
-        let topology = topology.map_err(ReplayError::Topology)?;
+        let topology = topology.map_err(ReplayError::Topology)?.with_dispatch(header.dispatch);
         let replayed = Replayed { facts: 0, orders: 0, difference: None, broken: None };
         Ok(Replay {
             spec,

@@ -17,6 +17,7 @@ fn header(scenario: &Scenario) -> Header {
         seed: scenario.seed,
         cpus: scenario.host.cpus,
         groups: scenario.host.topology.levels(),
+        dispatch: Span::ZERO,
         warmup: scenario.warmup,
         knows: Knowledge::ALL,
         scenario: String::new(),

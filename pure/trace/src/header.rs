@@ -22,6 +22,8 @@ pub struct Header {
     pub cpus: usize,
     /// Which CPUs belong together: by level, the narrowest first. Empty where each is by itself.
     pub groups: Vec<Vec<CpuSet>>,
+    /// What a look at a CPU takes, as far as admission counted it: nothing on a simulated host.
+    pub dispatch: Span,
     /// From when on the numbers count.
     pub warmup: Span,
     /// What the machine could see.

@@ -110,6 +110,7 @@ impl<R: Read> Reader<R> {
             seed: 0,
             cpus: 0,
             groups: Vec::new(),
+            dispatch: Span::ZERO,
             warmup: Span::ZERO,
             knows: Knowledge { sleep: false, stretches: false, resolution: Span::ZERO },
             scenario: String::new(),
@@ -218,6 +219,9 @@ impl<R: Read> Reader<R> {
         let resolution = Span::from_ns(self.number()?);
         let (sleep, stretches) = (knows & 1 != 0, knows & 2 != 0);
         self.header.knows = Knowledge { sleep, stretches, resolution };
+        if knows & 4 != 0 {
+            self.header.dispatch = Span::from_ns(self.number()?);
+        }
         self.header.scenario = self.text()?;
         Ok(())
     }

@@ -61,8 +61,13 @@ impl<W: Write> Writer<W> {
             level.iter().for_each(|cpus| encoder.set(cpus));
         }
         encoder.number(header.warmup.ns());
-        encoder.number(u64::from(header.knows.sleep) | u64::from(header.knows.stretches) << 1);
-        encoder.number(header.knows.resolution.ns());
+        let (knows, counts_looks) = (header.knows, !header.dispatch.is_zero());
+        let flags = [knows.sleep, knows.stretches, counts_looks].map(u64::from);
+        encoder.number(flags[0] | flags[1] << 1 | flags[2] << 2);
+        encoder.number(knows.resolution.ns());
+        if counts_looks {
+            encoder.number(header.dispatch.ns());
+        }
         encoder.text(&header.scenario);
         let alarms = vec![None; CpuId::LIMIT];
         Writer { out, sum: CHECKSUM_START, encoder, alarms, failed: None }

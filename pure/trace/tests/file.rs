@@ -29,6 +29,7 @@ fn header() -> Header {
         seed: u64::MAX,
         cpus: 2,
         groups: vec![vec![set(&[0]), set(&[1])], vec![set(&[0, 1])]],
+        dispatch: Span::from_us(7),
         warmup: Span::from_ms(5),
         knows: Knowledge { sleep: true, stretches: false, resolution: Span::from_us(2) },
         scenario: "text\nof it".into(),

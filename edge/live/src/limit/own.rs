@@ -2,7 +2,7 @@
 
 use slackline_host::policy::{FieldError, Given, Spec, Values, find};
 use slackline_trace::Entry;
-use slackline_units::{CpuId, CpuShare, Reservation};
+use slackline_units::{CpuId, CpuShare, Reservation, Span};
 
 use super::LimitError;
 use crate::fence::KeeperCommand;
@@ -35,7 +35,9 @@ pub(super) fn apply(
         Values::read(policy.policy_fields, [("reserve", Given::Text(&reserve))].into_iter());
     let values = values.expect("its own parameters");
     let share = share(policy, target).expect("what every reservation can be written as");
-    let options = Options { cpus: vec![cpu], policy, values, keeper, origin: None };
+    // Nobody else is to be admitted, and what looks take of the CPU is what is being measured.
+    let dispatch = Some(Span::ZERO);
+    let options = Options { cpus: vec![cpu], policy, values, keeper, dispatch, origin: None };
     let mut session = Session::open(&options)?;
     let (who, name) = (Who::Process(process), format!("pid {process}"));
     let request = Request { who, domain: name.clone(), name, vcpu: None, share, cpus: None };

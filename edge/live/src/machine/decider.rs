@@ -176,18 +176,23 @@ impl Decider {
         self.learn(cpu, woken);
         self.pay(cpu);
         self.try_again(cpu)?;
-        // An alarm or limit that has passed is dealt with; each may bring the next one.
+        // A limit or alarm that has passed is dealt with; each may bring the next one. Of a turn
+        // that was over before the alarm both are told at once.
         loop {
             let pcpu = &self.pcpus.all[cpu.index()];
             let limit = pcpu.turn.and_then(|(_, until, _)| until).unwrap_or(Time::NEVER);
             let alarm = pcpu.alarm.unwrap_or(Time::NEVER);
-            if limit.min(alarm) > now {
-                break;
+            if limit <= now && limit <= alarm {
+                self.step(now, &[], Fact::LimitReached(cpu)).map_err(broken)?;
             }
-            let fact = if limit <= alarm { Fact::LimitReached(cpu) } else { Fact::AlarmRang(cpu) };
-            self.step(now, &[], fact).map_err(broken)?;
+            if alarm <= now {
+                self.step(now, &[], Fact::AlarmRang(cpu)).map_err(broken)?;
+            }
+            self.settle()?;
+            if limit.min(alarm) > now {
+                return Ok(());
+            }
         }
-        Ok(())
     }
 
     fn learn(&mut self, cpu: CpuId, woken: Time) {
@@ -226,8 +231,7 @@ impl Decider {
         let glance = pcpu.ready.map(|limit| limit.max(GLANCE));
         let glance = if pcpu.is_paying { pcpu.fair_server.owed() } else { glance };
         let glance = glance.map(|span| self.now.after(span));
-        let is_awaited = pcpu.is_awaited;
-        pcpu.clock.set(self.now, Wanted { limit, alarm: pcpu.alarm, glance, is_awaited })
+        pcpu.clock.set(self.now, Wanted { limit, alarm: pcpu.alarm, glance })
     }
 
     /// Takes in what was seen of a CPU up to `now`, which is in the time of the run.
@@ -399,6 +403,7 @@ impl Decider {
         }
     }
 
+    /// One fact is told. Nobody is asked yet, but for the CPU of one who blocks or yields.
     pub(super) fn step(
         &mut self,
         at: Time,
@@ -407,12 +412,16 @@ impl Decider {
     ) -> Result<(), Box<Fault>> {
         self.told = self.told.max(at);
         let now = self.told;
-        self.host.step(Report { now, used, fact }, &mut self.pcpus, &mut self.records)?;
-        if self.host.is_settled() {
+        self.host.step(Report { now, used, fact }, &mut self.pcpus, &mut self.records)
+    }
+
+    /// All that was seen has been told: the CPUs that it concerns are asked, each once. Once a look
+    /// or a request, however much had happened.
+    pub(super) fn settle(&mut self) -> Result<(), MachineError> {
+        if self.is_over || self.host.is_settled() {
             return Ok(());
         }
-        let report = Report { now, used: &[], fact: Fact::Settled };
-        self.host.step(report, &mut self.pcpus, &mut self.records)
+        self.step(self.told, &[], Fact::Settled).map_err(broken)
     }
 }
 

@@ -12,13 +12,13 @@ use crate::way::Place;
 
 impl LiveHost {
     /// Whether a vCPU, which can be kept from running, gets what it is promised and no more.
-    pub(crate) fn set_exact(&self, vcpu: VcpuId, is_exact: bool) {
+    pub(crate) fn set_exact(&self, vcpu: VcpuId, is_exact: bool) -> Result<(), MachineError> {
         let mut decider = self.decider();
         if let Some(known) = decider.get_mut(vcpu) {
             known.is_exact = is_exact;
             decider.touched.push(vcpu);
         }
-        self.finish(decider);
+        self.finish(decider)
     }
 
     /// A vCPU, which can be kept from running, does not run at all from when this returns until it
@@ -28,7 +28,7 @@ impl LiveHost {
         let mut decider = self.observe()?;
         let result = decider.pause(vcpu);
         decider.note_change(vcpu, due, &result);
-        self.finish(decider);
+        self.finish(decider)?;
         result
     }
 
@@ -48,7 +48,7 @@ impl LiveHost {
             decider.ask(vcpu, self.clock.now())?;
         }
         decider.note_change(vcpu, due, &Ok(()));
-        self.finish(decider);
+        self.finish(decider)?;
         Ok(())
     }
 }

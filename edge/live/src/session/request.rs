@@ -208,10 +208,11 @@ impl Session {
         if will_be_exact {
             self.add_stop(id)?;
         }
-        self.machine.set_exact(id.vcpu(), will_be_exact);
-        let changed = self.machine.change(id.vcpu(), Terms { share: &share, cpus }, due);
-        if let Err(error) = changed {
-            self.machine.set_exact(id.vcpu(), was_exact);
+        let changed = self.machine.set_exact(id.vcpu(), will_be_exact).map_err(NotDone::from);
+        let terms = Terms { share: &share, cpus };
+        if let Err(error) = changed.and_then(|()| self.machine.change(id.vcpu(), terms, due)) {
+            // If that fails the machine is over, and the first failure says why.
+            let _ = self.machine.set_exact(id.vcpu(), was_exact);
             if !had_stop {
                 self.drop_stop(id);
             }

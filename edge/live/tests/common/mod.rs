@@ -99,7 +99,7 @@ pub fn cpus(most: usize) -> Vec<CpuId> {
 pub fn options(cpus: Vec<CpuId>, state: &Path) -> Options {
     let policy = find("edf").expect("a policy");
     let values = Values::defaults(policy.policy_fields).expect("defaults");
-    Options { cpus, policy, values, keeper: keeper(state), origin: None }
+    Options { cpus, policy, values, keeper: keeper(state), dispatch: None, origin: None }
 }
 
 /// A slice in every period, in microseconds.

@@ -4,7 +4,7 @@ use slackline_units::{CpuShare, Reservation, ReservationError, Span};
 
 use super::rules::Rules;
 use super::score::Score;
-use crate::admission::Load;
+use crate::admission::{Load, Looks};
 use crate::{AdmitError, Field, Kind, Promise, Values};
 
 const SLICE: Field = Field::span_within(
@@ -171,6 +171,8 @@ pub(super) fn promise(share: &Values) -> Result<Option<Promise>, ReservationErro
 #[derive(Clone, Debug, Default)]
 pub(super) struct Tally {
     load: Load,
+    /// What is promised besides slices.
+    looks: Looks,
     /// How much of 100 ms the slices take that are not set by weight. [Xen 3.0, §6.9]
     taken: Span,
     weights: u64,
@@ -179,9 +181,14 @@ pub(super) struct Tally {
 }
 
 impl Tally {
+    /// Nothing has been promised yet on a CPU where looking after a reservation takes this.
+    pub(super) fn with(looks: Looks) -> Tally {
+        Tally { looks, ..Tally::default() }
+    }
+
     pub(super) fn add(&mut self, terms: &Share, taken: Span) {
         if let Ok(Some(reservation)) = terms.reservation() {
-            self.load.add(reservation);
+            self.load.add(self.looks.demand(reservation));
         }
         self.taken += taken;
         self.weights += terms.weight;
@@ -191,7 +198,7 @@ impl Tally {
 
     pub(super) fn remove(&mut self, terms: &Share, taken: Span) {
         if let Ok(Some(reservation)) = terms.reservation() {
-            self.load.remove(reservation);
+            self.load.remove(self.looks.demand(reservation));
         }
         self.taken -= taken;
         self.weights -= terms.weight;
@@ -210,7 +217,7 @@ impl Tally {
     /// amounts to something.
     pub(super) fn has_room(&self, terms: &Share, capacity: CpuShare) -> bool {
         let fits = match terms.reservation() {
-            Ok(Some(reservation)) => self.load.has_room(reservation, capacity),
+            Ok(Some(reservation)) => self.load.has_room(self.looks.demand(reservation), capacity),
             _ => true,
         };
         let weights = Span::from_ns(self.weights + terms.weight);

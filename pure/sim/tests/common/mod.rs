@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use slackline_scenario::Scenario;
 use slackline_trace::{Header, Knowledge};
+use slackline_units::Span;
 
 /// Where the scenarios are.
 pub(crate) fn folder() -> PathBuf {
@@ -38,6 +39,7 @@ pub(crate) fn header(scenario: &Scenario) -> Header {
         seed: scenario.seed,
         cpus: scenario.host.cpus,
         groups: Vec::new(),
+        dispatch: Span::ZERO,
         warmup: scenario.warmup,
         knows: Knowledge::ALL,
         scenario: scenario.text.clone(),
