@@ -101,6 +101,12 @@ impl Bookings {
         self.loads[cpu.index()].remove(demand);
     }
 
+    /// What a CPU has not promised, to a millionth.
+    pub(crate) fn left(&self, cpu: CpuId) -> CpuShare {
+        let ppm = (self.loads[cpu.index()].bound() * 1_000_000).div_ceil(1 << 64);
+        CpuShare::ONE.less(CpuShare::from_ppm(u32::try_from(ppm).unwrap_or(1_000_000)))
+    }
+
     fn has_room(&self, cpu: CpuId, asked: Reservation) -> bool {
         let demand = self.looks.demand(asked);
         self.capacity.is_none_or(|capacity| self.loads[cpu.index()].has_room(demand, capacity))

@@ -27,6 +27,9 @@ fn run(host: &Host, tasks: &[Task]) -> Vec<Record> {
 /// How late timers are at most where they are late.
 const LATENESS: u64 = 10_000;
 
+/// What a live machine cannot tell of a slice.
+const UNTOLD: Span = Span::from_us(5);
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 300, ..ProptestConfig::default() })]
 
@@ -71,20 +74,25 @@ proptest! {
         check_time(&run(&host, &tasks), &host)?;
     }
 
-    /// A turn ends at most one lateness late, and that is paid back before the vCPU runs again: so
-    /// however many periods have passed, it has had at most one lateness more than its slices. It
-    /// has not had less: half a CPU is promised, and a slice and a lateness within a period less a
-    /// lateness add up to less than a CPU for six vCPUs with periods above 1.5 ms.
+    /// A turn ends at most one lateness late, and no later slice is short for that by more than can
+    /// be told of one: so however many periods have passed, it has had at most one lateness more
+    /// than its slice in each. It has not had less: half a CPU is promised, and a slice and a
+    /// lateness within a period less a lateness add up to less than a CPU for six vCPUs with
+    /// periods above 1.5 ms.
     #[test]
-    fn late_timers_cost_a_share_at_most_one_lateness(tasks in set(6, 500_000)) {
+    fn late_timers_leave_every_slice_whole(tasks in set(6, 500_000)) {
         let host = Host { lateness: LATENESS, length: 2_000_000_000, ..EXACT };
         let always = |task: Task| Task { is_exact: true, sleeps: Vec::new(), ..task };
         let tasks: Vec<Task> = tasks.into_iter().map(always).collect();
         let trace = run(&host, &tasks);
         check_time(&trace, &host)?;
         for Account { slot, period, had, owed } in accounts(&trace, tasks.len()) {
-            let most = owed + Span::from_ns(LATENESS);
+            let periods = Got::of(&trace, slot).periods();
+            let most = owed + Span::from_ns(LATENESS) * periods.len() as u64;
             prop_assert!(owed <= had && had <= most, "t{slot} had {had} of {owed}, {period}");
+            for (start, had, owed) in periods {
+                prop_assert!(had + UNTOLD >= owed, "t{slot} had {had} of {owed} from {start}");
+            }
         }
     }
 }
