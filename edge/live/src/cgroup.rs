@@ -4,6 +4,7 @@
 //! dissolved, back to where it came from, with whatever was born there meanwhile.
 
 mod mounts;
+mod tree;
 
 use std::ffi::OsString;
 use std::fmt;
@@ -17,6 +18,7 @@ use thiserror::Error;
 use crate::sys::Tid;
 use crate::thread::ThreadRef;
 use mounts::Mount;
+pub use tree::TreePlace;
 
 /// What our groups' names begin with.
 const PREFIX: &str = "slackline-";
@@ -101,6 +103,58 @@ pub enum CgroupError {
         /// The thread's group.
         group: PathBuf,
     },
+    /// There is no such group of version 2.
+    #[error("there is no cgroup {group} of version 2")]
+    NoSuchGroup {
+        /// What was asked for.
+        group: PathBuf,
+    },
+    /// No group has the name of this systemd unit.
+    #[error(
+        "no cgroup of version 2 is called {unit:?}: there is no such unit, or it is not running"
+    )]
+    NoSuchUnit {
+        /// What was asked for.
+        unit: String,
+    },
+    /// Two groups have the name of this systemd unit.
+    #[error("{unit:?} is the name of two cgroups, {first} and {second}")]
+    SeveralUnits {
+        /// What was asked for.
+        unit: String,
+        /// One of them.
+        first: PathBuf,
+        /// Another one.
+        second: PathBuf,
+    },
+    /// Nothing is in the group that could be held.
+    #[error("nothing runs in cgroup {group}")]
+    Empty {
+        /// The group.
+        group: PathBuf,
+    },
+    /// Whoever schedules is in there.
+    #[error("this program itself would be held, in cgroup {group}")]
+    HoldsOurselves {
+        /// The group.
+        group: PathBuf,
+    },
+    /// Somebody has frozen the group, and would not want us to thaw it.
+    #[error("cgroup {group} is frozen; thaw it first")]
+    FrozenAlready {
+        /// The group.
+        group: PathBuf,
+    },
+    /// The processes of a tree are not all in one group, so that they cannot be held as one.
+    #[error("process {pid} of the tree is in cgroup {group}, its first one in {origin}")]
+    Elsewhere {
+        /// The process.
+        pid: Tid,
+        /// Its group.
+        group: PathBuf,
+        /// That of the first one.
+        origin: PathBuf,
+    },
     /// A step on the way was refused.
     #[error("cannot {step} {path}")]
     Refused {
@@ -126,6 +180,8 @@ pub enum Step {
     Move,
     /// Open the file that freezes.
     OpenSwitch,
+    /// Freeze the group.
+    Freeze,
     /// Thaw the group.
     Thaw,
     /// Limit the group's CPU time.
@@ -142,6 +198,7 @@ impl fmt::Display for Step {
             Step::MakeThreaded => "make threaded by",
             Step::Move => "move a thread by",
             Step::OpenSwitch => "open",
+            Step::Freeze => "freeze by",
             Step::Thaw => "thaw by",
             Step::Limit => "limit CPU time by",
             Step::Remove => "remove cgroup",
@@ -296,6 +353,29 @@ impl Place {
 }
 
 impl CgroupError {
+    /// What a person may do about it.
+    #[must_use]
+    pub const fn hint(&self) -> Option<&'static str> {
+        match self {
+            CgroupError::NotMounted { version: Version::V2, .. } => {
+                Some("`mount -t cgroup2 none` on an empty directory adds version 2")
+            }
+            CgroupError::NoSuchGroup { .. } => {
+                Some("name it as `/proc/PID/cgroup` does after `0::`, or by its folder")
+            }
+            CgroupError::NoSuchUnit { .. } => {
+                Some("give its full name, as `systemctl list-units` does: `web.service`")
+            }
+            CgroupError::SeveralUnits { .. } => Some("name the one meant by `cgroup`"),
+            CgroupError::Empty { .. } => Some("start what is to run in it first"),
+            CgroupError::HoldsOurselves { .. } => {
+                Some("run slackline somewhere else, or name what is to be held more narrowly")
+            }
+            CgroupError::Elsewhere { .. } => Some("hold the two apart, each by its `cgroup`"),
+            _ => None,
+        }
+    }
+
     pub(crate) fn refused(step: Step, path: &Path, source: io::Error) -> CgroupError {
         CgroupError::Refused { step, path: path.to_path_buf(), source }
     }

@@ -26,6 +26,7 @@ mod held;
 mod journal;
 mod keeper;
 mod link;
+mod tree;
 
 use std::collections::BTreeMap;
 use std::io;
@@ -34,15 +35,18 @@ use std::path::{Path, PathBuf};
 
 use thiserror::Error;
 
+use give_back::Original;
 pub use give_back::{GiveBackError, GivenBack};
 pub use held::Held;
 pub use journal::{JournalError, Leftover, LeftoverError, Leftovers, give_back, leftovers};
 pub use keeper::keeper_main;
 pub use link::{KeeperCommand, KeeperError};
+pub use tree::HeldTree;
+pub(crate) use tree::TreeUsage;
 
-use crate::cgroup::{CgroupError, Controller, Place};
+use crate::cgroup::{CgroupError, Controller, Place, TreePlace};
 use crate::step::{Hold, freezer};
-use crate::sys::{Tid, get_affinity, get_scheduling};
+use crate::sys::{Tid, get_affinity, get_scheduling, process_of};
 use crate::thread::{Stat, ThreadError, ThreadRef};
 use entry::{Entry, Way, Who};
 use held::Brake;
@@ -112,6 +116,8 @@ pub struct Fence {
     keeper: Keeper,
     journal: Option<PathBuf>,
     held: BTreeMap<Tid, (Entry, Held)>,
+    /// Those of them that stand for a whole tree.
+    trees: BTreeMap<Tid, HeldTree>,
 }
 
 impl Fence {
@@ -123,7 +129,8 @@ impl Fence {
         let owner = ourselves().map_err(|source| FenceError::Unknown { source })?;
         let (keeper, kept) = Keeper::start(&command, owner, &mut std::iter::empty())?;
         let journal = journal_if(kept, &command.state_directory, owner);
-        Ok(Fence { command, owner, keeper, journal, held: BTreeMap::new() })
+        let (held, trees) = (BTreeMap::new(), BTreeMap::new());
+        Ok(Fence { command, owner, keeper, journal, held, trees })
     }
 
     /// The journal, or none if it could not be written: then threads stay held if owner and keeper
@@ -152,7 +159,11 @@ impl Fence {
     /// # Errors
     /// When it cannot be started or does not answer. Threads held so far stay held.
     pub fn revive(&mut self) -> Result<(), FenceError> {
-        let mut entries = self.held.values().map(|(entry, _)| entry);
+        let is_tree = |entry: &&Entry| matches!(entry.way, Way::Tree(_));
+        // Trees first: what they were as a whole gives way to what one of their threads was.
+        let entries = self.held.values().map(|(entry, _)| entry);
+        let (trees, others): (Vec<_>, Vec<_>) = entries.partition(is_tree);
+        let mut entries = trees.into_iter().chain(others);
         let (keeper, kept) = Keeper::start(&self.command, self.owner, &mut entries)?;
         // Only now, so that there is one at any time.
         self.keeper.kill();
@@ -199,8 +210,11 @@ impl Fence {
     /// When its group cannot be dissolved, or the keeper cannot be told. It is held as it was.
     pub fn drop_stop(&mut self, tid: Tid) -> Result<(), FenceError> {
         let Some((entry, _)) = self.held.get(&tid) else { return Ok(()) };
-        if let Way::Thread(place) = &entry.way {
-            freezer::clear(place)?;
+        match &entry.way {
+            Way::Thread(place) => freezer::clear(place)?,
+            // What freezes a tree also says who belongs to it.
+            Way::Tree(_) => return Ok(()),
+            _ => {}
         }
         self.set_way(tid, Way::Nothing)
     }
@@ -226,6 +240,99 @@ impl Fence {
                 Err(error.into())
             }
         }
+    }
+
+    /// Takes a process and all that descend from it into a group of their own, as one, with
+    /// whatever they start from then on. They run on as before until the first order.
+    ///
+    /// # Errors
+    /// When there can be no such group, one of them cannot be held, or the keeper cannot be told.
+    /// All are as they were.
+    pub fn hold_tree(&mut self, pid: Tid) -> Result<HeldTree, FenceError> {
+        let root = ThreadRef::open(pid, pid)?;
+        // Asked before where it is: another owner may have moved it.
+        self.refuse(&root, Hold::Nothing)?;
+        let place = TreePlace::of_process(&root)?;
+        self.hold_all(root, &place)
+    }
+
+    /// Holds all that is in a group, and whatever is started there from now on, as one.
+    ///
+    /// # Errors
+    /// As for [`Fence::hold_tree`], and when the group is empty.
+    pub fn hold_group(&mut self, place: &TreePlace) -> Result<HeldTree, FenceError> {
+        for tid in place.threads()? {
+            match process_of(tid)
+                .map_or(Err(ThreadError::Gone { pid: tid, tid }), |pid| ThreadRef::open(pid, tid))
+            {
+                Err(ThreadError::Gone { .. }) => {}
+                root => {
+                    let root = root?;
+                    self.refuse(&root, Hold::Nothing)?;
+                    return self.hold_all(root, place);
+                }
+            }
+        }
+        Err(CgroupError::Empty { group: place.group.clone() }.into())
+    }
+
+    fn hold_all(&mut self, root: ThreadRef, place: &TreePlace) -> Result<HeldTree, FenceError> {
+        place.make()?;
+        let mut taken = Vec::new();
+        let held = self.take_all(root, place, &mut taken);
+        if held.is_err() {
+            for thread in taken {
+                // What fails here stays on the list, and is tried again at the end.
+                let _ = self.release(thread);
+            }
+            if place.origin.is_some() && place.is_made() {
+                place.dissolve()?;
+            }
+        }
+        held
+    }
+
+    fn take_all(
+        &mut self,
+        root: ThreadRef,
+        place: &TreePlace,
+        taken: &mut Vec<Tid>,
+    ) -> Result<HeldTree, FenceError> {
+        let carrier = root.tid();
+        self.hold_by(&root, Way::Tree(place.clone()))?;
+        taken.push(carrier);
+        place.gather(carrier)?;
+        let mut first = vec![root];
+        loop {
+            let there = place.threads()?;
+            let new: Vec<Tid> = there.into_iter().filter(|tid| !taken.contains(tid)).collect();
+            if new.is_empty() {
+                break;
+            }
+            for tid in new {
+                taken.push(tid);
+                let Ok(pid) = process_of(tid) else { continue };
+                match ThreadRef::open(pid, tid) {
+                    Err(ThreadError::Gone { .. }) => continue,
+                    Err(error) => return Err(error.into()),
+                    Ok(thread) => match self.hold(&thread, Hold::Nothing) {
+                        Err(FenceError::Thread(ThreadError::Gone { .. })) => continue,
+                        held => {
+                            held?;
+                            first.push(thread);
+                        }
+                    },
+                }
+            }
+        }
+        let first = first.into_iter().filter_map(|thread| {
+            let (entry, _) = self.held.get(&thread.tid())?;
+            let (scheduling, affinity) = (entry.scheduling, entry.affinity);
+            Some((thread, Original { scheduling, affinity }))
+        });
+        let tree = HeldTree::new(place.clone(), first.collect())?;
+        self.trees.insert(carrier, tree.clone());
+        Ok(tree)
     }
 
     /// Notes that the process of a thread is about to be put into a group that limits it.
@@ -264,7 +371,10 @@ impl Fence {
     /// When a step was refused. The thread stays on the list, to be tried again.
     pub fn release(&mut self, tid: Tid) -> Result<GivenBack, GiveBackError> {
         let Some((entry, held)) = self.held.get(&tid) else { return Ok(GivenBack::Restored) };
-        let what = held.give_back(entry);
+        let what = match self.trees.get(&tid) {
+            Some(tree) => tree.give_back(entry),
+            None => held.give_back(entry),
+        };
         match &what {
             // Nothing of it is left that could be tried again.
             Err(_) if give_back::is_moot(entry) => {}
@@ -272,6 +382,7 @@ impl Fence {
             Ok(_) => {}
         }
         self.held.remove(&tid);
+        self.trees.remove(&tid);
         // A keeper that is dead learns it when it is revived, from the list it is given.
         if let Ok(kept) = self.keeper.tell(&format!("free {tid}")) {
             self.note(kept);
@@ -284,7 +395,9 @@ impl Fence {
     /// # Errors
     /// Every thread that is not wholly as it was. It stays on the list.
     pub fn release_all(&mut self) -> Result<(), Vec<GiveBackError>> {
-        let tids: Vec<Tid> = self.held.keys().copied().collect();
+        let trees: Vec<Tid> = self.trees.keys().copied().collect();
+        let others = self.held.keys().copied().filter(|tid| !self.trees.contains_key(tid));
+        let tids: Vec<Tid> = trees.iter().copied().chain(others).collect();
         let errors: Vec<_> = tids.into_iter().filter_map(|tid| self.release(tid).err()).collect();
         if errors.is_empty() { Ok(()) } else { Err(errors) }
     }

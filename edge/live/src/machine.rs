@@ -18,6 +18,7 @@ mod decider;
 mod enact;
 mod pause;
 mod recording;
+mod tree;
 mod view;
 
 use std::collections::HashSet;
@@ -35,14 +36,14 @@ use slackline_units::{CpuId, CpuSet, Span, Time, VcpuId};
 use crate::step::ActError;
 use crate::sys::{Tid, get_scheduling, monotonic};
 use crate::topology;
-use crate::vcpu_threads::{Home, Unreadable, UsedClock, VcpuThreads, WatchedThread};
+use crate::vcpu_threads::{Body, Unreadable, UsedClock, VcpuThreads};
 use crate::watch::EventSource;
 use crate::watch::fed::FedEvents;
 use crate::watch::perf::{PerfWatch, WatchError};
 use crate::way::fifo::Fifo;
-use crate::way::{Assignment, Failed, VcpuHandle, Way};
+use crate::way::{Assignment, Failed, Grip, VcpuHandle, Way};
 
-use decider::{Decider, Known, Vcpu};
+use decider::{Decider, Vcpu};
 use view::{CpuView, News};
 
 /// How it is learnt what threads do.
@@ -233,6 +234,14 @@ impl LiveHost {
         Ok(())
     }
 
+    /// What the threads of a tree do is heard of once it has joined.
+    pub(crate) fn watch_tree(&self, vcpu: VcpuId, tids: &[Tid]) -> Result<(), MachineError> {
+        match &mut *self.perf() {
+            Some(perf) => Ok(perf.set_tree(vcpu, tids)?),
+            None => Ok(()),
+        }
+    }
+
     /// Has the kernel note what those do who are about to join: of all at once, since telling it of
     /// one may take it tens of milliseconds.
     fn note_wanted(&self) -> Result<(), MachineError> {
@@ -292,19 +301,31 @@ impl LiveHost {
 
     fn join_one(&self, decider: &mut Decider, joining: Joining) -> Result<(), NotDone> {
         let Joining { threads, share, cpus } = joining;
-        let VcpuThreads { vcpu, members, exact } = threads;
-        let handle = VcpuHandle::new(vcpu, members.iter().map(|it| it.held.clone()).collect());
+        let VcpuThreads { vcpu, body, exact } = threads;
+        let grip = match &body {
+            Body::Threads(members) => {
+                Grip::Threads(members.iter().map(|it| it.held.clone()).collect())
+            }
+            Body::Tree(tree) => Grip::Tree(tree.clone()),
+        };
+        let handle = VcpuHandle::new(vcpu, grip);
         // What the kernel never lets us do is an error here; what it refuses later is tried again.
         handle.try_real_time().map_err(NotDone::Refused)?;
         if let Some(cpus) = cpus {
             let real = decider.real_cpus(cpus);
             handle.confine(decider.number, real).map_err(NotDone::Refused)?;
         }
-        let clocks = members.into_iter().map(|member| {
-            let tid = member.held.thread().tid();
-            (tid, UsedClock::Kernel(member.held, member.clock), member.used)
-        });
-        let vcpu = self.known(handle, clocks.collect(), exact)?;
+        let known = match body {
+            Body::Threads(members) => {
+                let clocks = members.into_iter().map(|member| {
+                    let tid = member.held.thread().tid();
+                    (tid, UsedClock::Kernel(member.held, member.clock), member.used)
+                });
+                self.known(clocks.collect(), vcpu)?
+            }
+            Body::Tree(tree) => self.known_tree(&tree, vcpu)?,
+        };
+        let vcpu = Vcpu::new(handle, known, exact);
         self.join_known(decider, vcpu, Terms { share: &share, cpus })
     }
 
@@ -316,37 +337,11 @@ impl LiveHost {
         is_exact: bool,
     ) -> Result<(), NotDone> {
         let mut decider = self.observe()?;
-        let vcpu = self.known(handle, threads, is_exact)?;
+        let known = self.known(threads, handle.vcpu)?;
+        let vcpu = Vcpu::new(handle, known, is_exact);
         let result = self.join_known(&mut decider, vcpu, share.into());
         self.finish(decider)?;
         result
-    }
-
-    /// A vCPU with these threads, whose events are told from now on.
-    fn known(
-        &self,
-        handle: VcpuHandle,
-        threads: Vec<(Tid, UsedClock, Span)>,
-        is_exact: bool,
-    ) -> Result<Vcpu, MachineError> {
-        let (id, home) = (handle.vcpu, Arc::new(Home::none()));
-        let mut known = Vec::with_capacity(threads.len());
-        for (member, (tid, clock, used)) in threads.into_iter().enumerate() {
-            let joined = self.clock.now();
-            let of = (id, member);
-            let thread = WatchedThread::new(tid, of, joined, Arc::clone(&home), (clock, used));
-            // What it used while the run was being prepared is not the run's.
-            thread.forget_used()?;
-            let thread = Arc::new(thread);
-            self.views.iter().for_each(|view| view.add(&thread));
-            // Only now that its events are heard: what it did before, such as waking for the start
-            // of the run, nobody has been told.
-            let is_awake = self.is_polled || thread.is_runnable()?.unwrap_or(false);
-            known.push(Known { thread, is_awake, since: joined });
-        }
-        let handle = Arc::new(handle);
-        let (is_held_back, is_paused) = (false, false);
-        Ok(Vcpu { vcpu: id, handle, threads: known, is_exact, home, is_held_back, is_paused })
     }
 
     fn join_known(
@@ -355,7 +350,7 @@ impl LiveHost {
         vcpu: Vcpu,
         terms: Terms<'_>,
     ) -> Result<(), NotDone> {
-        let tids: Vec<Tid> = vcpu.threads.iter().map(|known| known.thread.tid).collect();
+        let tids: Vec<Tid> = vcpu.threads.keys().copied().collect();
         let joined = decider.join(vcpu, terms);
         if joined.is_err() {
             tids.into_iter().for_each(|tid| self.unwatch(tid));
@@ -381,7 +376,10 @@ impl LiveHost {
 
     fn take_out(&self, decider: &mut Decider, vcpu: VcpuId) -> Result<(), MachineError> {
         let threads = decider.leave(vcpu)?.into_iter().flat_map(|left| left.threads);
-        threads.for_each(|known| self.unwatch(known.thread.tid));
+        threads.for_each(|(tid, _)| self.unwatch(tid));
+        if let Some(perf) = &mut *self.perf() {
+            perf.remove_tree(vcpu);
+        }
         Ok(())
     }
 
@@ -502,6 +500,10 @@ impl LiveHost {
             concerned.insert(cpu);
         }
         self.call(concerned);
+        for other in self.views.iter().filter(|other| !std::ptr::eq(*other, view)) {
+            news.born.iter().for_each(|thread| other.add(thread));
+            news.gone.iter().for_each(|thread| other.remove_this(thread));
+        }
         Ok(news)
     }
 

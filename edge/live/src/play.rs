@@ -18,6 +18,7 @@ use crate::processes::{ManagedProcesses, ProcessError};
 use crate::punctual::Punctual;
 use crate::session::{self, JoinId, Prepared, Request, RequestError, Session, SessionError};
 use crate::sys::monotonic;
+use crate::thread::TaskFd;
 
 /// What a live run needs besides its scenario.
 pub struct Options<'a> {
@@ -373,8 +374,21 @@ impl<'a> Play<'a> {
         Ok(())
     }
 
+    /// Notes what those programs have started that we started: it ends with them.
+    fn note_started(&mut self, vcpus: &[VcpuId]) {
+        for vcpu in vcpus {
+            let Some(&id) = self.ids.get(vcpu).filter(|_| self.processes.is_ours(*vcpu)) else {
+                continue;
+            };
+            let started = self.session.processes_of(id).into_iter();
+            let started = started.filter_map(|pid| TaskFd::open(pid).ok()).collect();
+            self.processes.started(*vcpu, started);
+        }
+    }
+
     /// Takes vCPUs out that are there.
     fn leave(&mut self, vcpus: &[VcpuId]) -> Result<(), LiveError> {
+        self.note_started(vcpus);
         for vcpu in vcpus {
             let Some(id) = self.ids.remove(vcpu) else { continue };
             match self.session.leave(id) {
@@ -409,10 +423,12 @@ impl<'a> Play<'a> {
 
     /// Gives everything back. The first thing that went wrong is what is told.
     fn end<S: Sink>(
-        self,
+        mut self,
         result: Result<(), LiveError>,
         sink: &mut S,
     ) -> Result<Finished, LiveError> {
+        let vcpus: Vec<VcpuId> = self.ids.keys().copied().collect();
+        self.note_started(&vcpus);
         let Play { session, mut processes, mut outside, origin, mut outcome, .. } = self;
         let mut records = Vec::new();
         let closed = session.close(&mut records);

@@ -3,21 +3,24 @@
 
 use std::io::{self, Read};
 use std::os::unix::process::ExitStatusExt;
+use std::path::Path;
 use std::process::{Child, ChildStderr, Command, ExitStatus, Stdio};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
+use rustix::process::Signal;
 use slackline_load::Ports;
 use slackline_scenario::{Domain, LiveSubject, Scenario, Threads};
 use slackline_trace::Record;
 use slackline_units::{Time, VcpuId};
 use thiserror::Error;
 
+use crate::cgroup::{CgroupError, TreePlace};
 use crate::load_order::{LoadCommand, LoadOrder, Part, callers};
 use crate::session::Who;
 use crate::sys::{Tid, die_with_us};
 use crate::teller::{Teller, is_readable, record};
-use crate::thread::{ThreadError, ThreadRef};
+use crate::thread::{TaskFd, ThreadError, ThreadRef};
 use crate::vcpus::{self, FindError};
 
 /// Why a domain has no threads to be scheduled.
@@ -60,6 +63,9 @@ pub enum ProcessError {
     /// The vCPU threads cannot be found.
     #[error(transparent)]
     NotFound(#[from] FindError),
+    /// There is no such group, or it cannot be held.
+    #[error(transparent)]
+    Group(#[from] CgroupError),
     /// A thread is gone or not ours to touch.
     #[error(transparent)]
     Thread(#[from] ThreadError),
@@ -76,6 +82,7 @@ impl ProcessError {
             ProcessError::OneProcess { .. } => {
                 Some("write vcpus = 1, or threads = \"vcpus\" for a virtual machine monitor".into())
             }
+            ProcessError::Group(error) => error.hint().map(str::to_owned),
             ProcessError::NotFound(error) => error.hint().map(str::to_owned),
             ProcessError::Thread(error) => Some(error.hint().into()),
         }
@@ -94,13 +101,22 @@ const REAPED_WITHIN: Duration = Duration::from_millis(50);
 /// Something we started, or found.
 #[derive(Debug)]
 struct Process {
-    pid: i32,
+    subject: Subject,
     /// None if it was there before us.
     child: Option<Child>,
+    /// What a program that we started has started in turn, known once it is about to be ended.
+    started: Vec<TaskFd>,
     name: String,
     vcpus: Vec<VcpuId>,
     teller: Option<Teller>,
     complaints: Option<Complaints>,
+}
+
+/// What there is to be found.
+#[derive(Clone, Debug)]
+enum Subject {
+    Process(i32),
+    Group(TreePlace),
 }
 
 /// What a program writes on its standard error: kept back, and told only if it ends by itself.
@@ -188,16 +204,22 @@ impl ManagedProcesses {
                 let process = spawn(command, domain.name.clone(), domain.vcpus.clone())?;
                 self.processes.push(process);
             }
-            Some(LiveSubject::Pid { pid, .. }) => self.processes.push(Process {
-                pid: *pid,
-                child: None,
-                name: domain.name.clone(),
-                vcpus: domain.vcpus.clone(),
-                teller: None,
-                complaints: None,
-            }),
+            Some(LiveSubject::Pid { pid, .. }) => self.add(domain, Subject::Process(*pid)),
+            Some(LiveSubject::Cgroup { path }) => {
+                self.add(domain, Subject::Group(TreePlace::existing(Path::new(path))?));
+            }
+            Some(LiveSubject::Unit { name }) => {
+                self.add(domain, Subject::Group(TreePlace::of_unit(name)?));
+            }
         }
         Ok(Ports::default())
+    }
+
+    /// Adds what was there before us.
+    fn add(&mut self, domain: &Domain, subject: Subject) {
+        let (name, vcpus) = (domain.name.clone(), domain.vcpus.clone());
+        let (child, started, teller, complaints) = (None, Vec::new(), None, None);
+        self.processes.push(Process { subject, child, started, name, vcpus, teller, complaints });
     }
 
     fn start_load(
@@ -269,6 +291,21 @@ impl ManagedProcesses {
         }
     }
 
+    /// Whether a vCPU's program was started by us, so that what it has started is to be ended with
+    /// it.
+    pub(crate) fn is_ours(&self, vcpu: VcpuId) -> bool {
+        let of = self.processes.iter().find(|process| process.vcpus.contains(&vcpu));
+        of.is_some_and(|process| process.child.is_some())
+    }
+
+    /// These are started by a vCPU's program, and to be ended with it.
+    pub(crate) fn started(&mut self, vcpu: VcpuId, started: Vec<TaskFd>) {
+        let mut processes = self.processes.iter_mut();
+        if let Some(process) = processes.find(|process| process.vcpus.contains(&vcpu)) {
+            process.started = started;
+        }
+    }
+
     /// Ends a domain's processes, if we started them.
     pub(crate) fn end(&mut self, vcpus: &[VcpuId]) {
         let (mut ending, staying) = std::mem::take(&mut self.processes)
@@ -292,20 +329,32 @@ impl Drop for ManagedProcesses {
 
 /// Asks all to end, and after a while makes them.
 fn end_all(processes: &mut [Process]) {
+    let ask = [Signal::TERM, Signal::CONT];
     for child in processes.iter_mut().filter_map(|process| process.child.as_mut()) {
         // One that has been waited for has no number any more that would be its own.
         if matches!(child.try_wait(), Ok(None)) {
             let pid = rustix::process::Pid::from_child(child);
-            for signal in [rustix::process::Signal::TERM, rustix::process::Signal::CONT] {
+            for signal in ask {
                 let _ = rustix::process::kill_process(pid, signal);
             }
         }
     }
+    let started = || processes.iter().flat_map(|process| &process.started);
+    for one in started() {
+        ask.iter().for_each(|signal| drop(one.signal_process(*signal)));
+    }
     let deadline = Instant::now() + END_WITHIN;
-    for child in processes.iter_mut().filter_map(|process| process.child.as_mut()) {
-        while matches!(child.try_wait(), Ok(None)) && Instant::now() < deadline {
+    let wait_while = |is_there: &mut dyn FnMut() -> bool| {
+        while is_there() && Instant::now() < deadline {
             sleep(Duration::from_millis(2));
         }
+    };
+    for one in started() {
+        wait_while(&mut || matches!(one.has_exited(), Ok(false)));
+        let _ = one.signal_process(Signal::KILL);
+    }
+    for child in processes.iter_mut().filter_map(|process| process.child.as_mut()) {
+        wait_while(&mut || matches!(child.try_wait(), Ok(None)));
         let _ = child.kill();
         let _ = child.wait();
     }
@@ -318,17 +367,24 @@ fn spawn(mut command: Command, name: String, vcpus: Vec<VcpuId>) -> Result<Proce
     let mut child = child.map_err(|source| ProcessError::NotStarted { program, source })?;
     let pid = i32::try_from(child.id()).unwrap_or(i32::MAX);
     let complaints = child.stderr.take().map(|pipe| Complaints { pipe, last: Vec::new() });
-    Ok(Process { pid, child: Some(child), name, vcpus, teller: None, complaints })
+    let (subject, started) = (Subject::Process(pid), Vec::new());
+    let child = Some(child);
+    Ok(Process { subject, child, started, name, vcpus, teller: None, complaints })
 }
 
 impl Process {
     /// All its threads as one vCPU.
     fn as_one(&mut self) -> Result<Vec<(VcpuId, Who)>, ProcessError> {
         let [vcpu] = self.vcpus[..] else {
-            return Err(ProcessError::OneProcess { pid: self.pid, wanted: self.vcpus.len() });
+            return Err(ProcessError::OneProcess { pid: self.pid(), wanted: self.vcpus.len() });
         };
+        if let Subject::Group(place) = &self.subject {
+            return Ok(vec![(vcpu, Who::Group(place.clone()))]);
+        }
         self.check_running()?;
-        Ok(vec![(vcpu, Who::Process(self.tid()?))])
+        // Of our own programs it is known that they start no others.
+        let who = if self.teller.is_some() { Who::Process } else { Who::Tree };
+        Ok(vec![(vcpu, who(self.tid()?))])
     }
 
     /// Each thread that is a vCPU by itself.
@@ -363,7 +419,7 @@ impl Process {
         let deadline = Instant::now() + VCPUS_WITHIN;
         loop {
             self.check_running()?;
-            let found = vcpus::find(self.pid);
+            let found = vcpus::find(self.pid());
             let wanted = self.vcpus.len();
             match found {
                 Ok(found) if found.len() == wanted => {
@@ -371,7 +427,7 @@ impl Process {
                 }
                 _ if Instant::now() < deadline => sleep(Duration::from_millis(10)),
                 Ok(found) => {
-                    let (pid, found) = (self.pid, found.len());
+                    let (pid, found) = (self.pid(), found.len());
                     return Err(ProcessError::WrongCount { pid, found, wanted });
                 }
                 Err(error) => return Err(error.into()),
@@ -408,7 +464,15 @@ impl Process {
             let tid = crate::sys::own_tid();
             ProcessError::Thread(ThreadError::Gone { pid: tid, tid })
         };
-        Tid::new(self.pid).ok_or_else(none)
+        Tid::new(self.pid()).ok_or_else(none)
+    }
+
+    /// Its process; of a group none.
+    fn pid(&self) -> i32 {
+        match self.subject {
+            Subject::Process(pid) => pid,
+            Subject::Group(_) => 0,
+        }
     }
 
     fn take_jobs(&mut self, origin: Time, into: &mut Vec<Record>) {

@@ -202,6 +202,9 @@ impl Session {
             self.fence.revive()?;
         }
         let ended = self.take_out_ended();
+        if !self.machine.is_over() {
+            self.audit_trees()?;
+        }
         self.machine.take_records(records);
         if self.machine.is_over() {
             stop_dispatchers(std::mem::take(&mut self.dispatchers), &self.machine)?;

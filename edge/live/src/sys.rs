@@ -228,6 +228,14 @@ pub fn favour(tid: Tid) -> io::Result<()> {
     set_attr(tid, &attr)
 }
 
+/// A thread's nice value, which it keeps while it is real-time.
+///
+/// # Errors
+/// `ESRCH` when there is no such thread.
+pub fn nice_of(tid: Tid) -> io::Result<i32> {
+    Ok(rustix::process::getpriority_process(Some(tid.pid()))?)
+}
+
 fn set_attr(tid: Tid, attr: &libc::sched_attr) -> io::Result<()> {
     // SAFETY: the kernel only reads `attr`, as many bytes as its own field `size` says, which is
     // how large it is.

@@ -1,22 +1,31 @@
 //! What is scheduled as one vCPU: the threads of it, and what each has used.
 
 use std::io;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use slackline_units::{CpuId, Span, Time, VcpuId};
 
-use crate::fence::Held;
+use crate::fence::{Held, HeldTree, TreeUsage};
 use crate::sys::{ThreadClock, Tid};
 use crate::thread::Stat;
 
-/// A vCPU as it joins: one thread, or a process whose threads are one vCPU.
+/// A vCPU as it joins: threads that are one vCPU, one of them mostly, or a process tree.
 #[derive(Debug)]
 pub(crate) struct VcpuThreads {
     pub(crate) vcpu: VcpuId,
-    pub(crate) members: Vec<Member>,
+    pub(crate) body: Body,
     /// Whether it gets what it is promised and no more; then it can be kept from running.
     pub(crate) exact: bool,
+}
+
+/// What a vCPU is made of, as it joins.
+#[derive(Debug)]
+pub(crate) enum Body {
+    /// These threads, as long as they are there.
+    Threads(Vec<Member>),
+    /// Whoever is in a tree.
+    Tree(HeldTree),
 }
 
 /// CPU time or state that can no longer be read.
@@ -45,6 +54,8 @@ pub(crate) struct Member {
 pub(crate) enum UsedClock {
     /// The kernel counts.
     Kernel(Held, ThreadClock),
+    /// The kernel counts all of a tree together.
+    Tree(TreeUsage),
     /// Whoever feeds the machine counts, in nanoseconds.
     Fed(Arc<AtomicU64>),
 }
@@ -54,15 +65,31 @@ pub(crate) enum UsedClock {
 pub(crate) struct WatchedThread {
     pub(crate) tid: Tid,
     pub(crate) vcpu: VcpuId,
-    /// Which one of its vCPU's.
-    pub(crate) member: usize,
+    /// Whether what it starts is its vCPU's as well.
+    pub(crate) is_of_tree: bool,
     /// When it joined, on the monotonic clock: what it did before, nobody has been told.
     pub(crate) joined: Time,
     /// Where its vCPU is kept.
     pub(crate) home: Arc<Home>,
+    /// Whether it is ending, and will be gone when it next leaves its CPU for good.
+    is_ending: AtomicBool,
+    meter: Arc<Meter>,
+}
+
+/// What counts the CPU time of a thread, or of a whole tree: then its threads share it.
+#[derive(Debug)]
+pub(crate) struct Meter {
     counted: Mutex<Counted>,
-    /// The last round in which it was counted.
+    /// The last round in which it was read.
     round: AtomicU64,
+}
+
+impl Meter {
+    /// One that showed `used` when it was last read.
+    pub(crate) fn new(clock: UsedClock, used: Span) -> Arc<Meter> {
+        let counted = Mutex::new(Counted { clock, used, is_new: true });
+        Arc::new(Meter { counted, round: AtomicU64::new(0) })
+    }
 }
 
 #[derive(Debug)]
@@ -102,24 +129,45 @@ impl Home {
 impl WatchedThread {
     pub(crate) fn new(
         tid: Tid,
-        (vcpu, member): (VcpuId, usize),
+        vcpu: VcpuId,
         joined: Time,
         home: Arc<Home>,
-        (clock, used): (UsedClock, Span),
+        meter: Arc<Meter>,
     ) -> WatchedThread {
-        let counted = Mutex::new(Counted { clock, used, is_new: true });
-        WatchedThread { tid, vcpu, member, joined, home, counted, round: AtomicU64::new(0) }
+        let is_ending = AtomicBool::new(false);
+        WatchedThread { tid, vcpu, is_of_tree: false, joined, home, is_ending, meter }
     }
 
-    /// Whether it has not been counted in this round yet.
+    /// One that belongs to a tree.
+    pub(crate) fn of_tree(self) -> WatchedThread {
+        WatchedThread { is_of_tree: true, ..self }
+    }
+
+    /// One that this one, which belongs to a tree, started at `joined`.
+    pub(crate) fn child(&self, tid: Tid, joined: Time) -> WatchedThread {
+        let (home, meter) = (Arc::clone(&self.home), Arc::clone(&self.meter));
+        WatchedThread::new(tid, self.vcpu, joined, home, meter).of_tree()
+    }
+
+    /// It is about to be gone.
+    pub(crate) fn end(&self) {
+        self.is_ending.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether it is about to be gone.
+    pub(crate) fn is_ending(&self) -> bool {
+        self.is_ending.load(Ordering::Relaxed)
+    }
+
+    /// Whether it has not been counted in this round yet, nor another one with it.
     pub(crate) fn is_first_in(&self, round: u64) -> bool {
-        self.round.swap(round, Ordering::Relaxed) != round
+        self.meter.round.swap(round, Ordering::Relaxed) != round
     }
 
     /// What it has used since this was last asked; `now` is the monotonic time. A thread that has
     /// ended uses nothing any more.
     pub(crate) fn more(&self, now: Time) -> Result<Span, Unreadable> {
-        let mut counted = self.counted.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut counted = self.meter.counted.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(used) = counted.clock.read(self.tid)? else { return Ok(Span::ZERO) };
         let more = used.left_after(std::mem::replace(&mut counted.used, used));
         let is_new = std::mem::take(&mut counted.is_new);
@@ -128,7 +176,7 @@ impl WatchedThread {
 
     /// What it used until now is not counted.
     pub(crate) fn forget_used(&self) -> Result<(), Unreadable> {
-        let mut counted = self.counted.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut counted = self.meter.counted.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(used) = counted.clock.read(self.tid)? {
             counted.used = used;
         }
@@ -138,7 +186,11 @@ impl WatchedThread {
     /// Whether it has work now. A thread that has ended has none, and of one that is only fed
     /// nothing is known but its events.
     pub(crate) fn is_runnable(&self) -> Result<Option<bool>, Unreadable> {
-        let counted = self.counted.lock().unwrap_or_else(PoisonError::into_inner);
+        if self.is_of_tree {
+            // One that is gone, or whose number means somebody else by now, is soon heard of.
+            return Ok(Some(Stat::of(self.tid, self.tid).is_ok_and(Stat::runnable)));
+        }
+        let counted = self.meter.counted.lock().unwrap_or_else(PoisonError::into_inner);
         let UsedClock::Kernel(held, _) = &counted.clock else { return Ok(None) };
         let thread = held.thread();
         match Stat::of(thread.pid(), thread.tid()) {
@@ -158,7 +210,18 @@ impl UsedClock {
                 Err(_) if held.thread().is_gone().unwrap_or(false) => Ok(None),
                 Err(source) => Err(Unreadable { tid, source }),
             },
+            UsedClock::Tree(usage) => match usage.read() {
+                Ok(used) => Ok(Some(used)),
+                // The group is gone, and everybody with it.
+                Err(error) if is_gone(&error) => Ok(None),
+                Err(source) => Err(Unreadable { tid, source }),
+            },
             UsedClock::Fed(used) => Ok(Some(Span::from_ns(used.load(Ordering::Relaxed)))),
         }
     }
+}
+
+fn is_gone(error: &io::Error) -> bool {
+    let codes = [libc::ENOENT, libc::ENODEV];
+    error.raw_os_error().is_some_and(|code| codes.contains(&code))
 }

@@ -39,6 +39,13 @@ pub enum What {
     },
     /// Its sleep ended: it wants a CPU.
     Woke,
+    /// It started another thread, perhaps as a process of its own, which has not run yet.
+    Forked {
+        /// The new one.
+        child: Tid,
+    },
+    /// It is ending: when it next leaves the CPU and is not ready, it is gone.
+    Ending,
 }
 
 /// The events that are carried out on one CPU.

@@ -11,9 +11,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use slackline_units::{CpuId, CpuSet, VcpuId};
 
-use crate::fence::Held;
+use crate::fence::{Held, HeldTree};
 use crate::step::priority::Ladder;
 use crate::step::{ActError, FifoPriority};
+use crate::sys::Tid;
 
 /// What carries orders out.
 pub(crate) trait Way: Send + Sync {
@@ -32,6 +33,8 @@ pub(crate) struct Assignment {
     /// The CPU of this machine that it is kept on, if it is kept on one.
     pub(crate) cpu: Option<CpuId>,
     pub(crate) place: Place,
+    /// Which of the threads of a tree is to run first, if that is to be said.
+    pub(crate) first: Option<Tid>,
 }
 
 /// Where a vCPU stands.
@@ -59,8 +62,26 @@ pub(crate) struct Failed {
 #[derive(Debug)]
 pub(crate) struct VcpuHandle {
     pub(crate) vcpu: VcpuId,
-    pub(crate) members: Vec<Held>,
+    pub(crate) grip: Grip,
     state: Mutex<HandleState>,
+}
+
+/// What of a vCPU is ordered about.
+#[derive(Debug)]
+pub(crate) enum Grip {
+    /// Each of these threads.
+    Threads(Vec<Held>),
+    /// All of a tree at once.
+    Tree(HeldTree),
+}
+
+/// Where the threads of a vCPU were kept before.
+#[derive(Debug)]
+pub(crate) enum KeptOn {
+    /// Each of them.
+    Threads(Vec<CpuSet>),
+    /// All of a tree; none is where each was.
+    Tree(Option<CpuSet>),
 }
 
 /// What a way remembers of a vCPU.
@@ -75,34 +96,42 @@ pub(crate) struct HandleState {
 }
 
 impl VcpuHandle {
-    pub(crate) fn new(vcpu: VcpuId, members: Vec<Held>) -> VcpuHandle {
-        VcpuHandle { vcpu, members, state: Mutex::default() }
+    pub(crate) fn new(vcpu: VcpuId, grip: Grip) -> VcpuHandle {
+        VcpuHandle { vcpu, grip, state: Mutex::default() }
     }
 
     /// Keeps its threads on these CPUs of the machine, whatever orders before `number` said; says
     /// where each of them was kept before. On failure they are there again.
-    pub(crate) fn confine(&self, number: u64, cpus: CpuSet) -> Result<Vec<CpuSet>, ActError> {
+    pub(crate) fn confine(&self, number: u64, cpus: CpuSet) -> Result<KeptOn, ActError> {
         let mut state = self.state();
         state.is_news(number);
-        let mut before = Vec::with_capacity(self.members.len());
-        for held in &self.members {
+        let members = match &self.grip {
+            Grip::Tree(tree) => return tree.keep_on(Some(cpus)).map(KeptOn::Tree),
+            Grip::Threads(members) => members,
+        };
+        let mut before = Vec::with_capacity(members.len());
+        for held in members {
             match held.confine(cpus) {
                 Ok(from) => before.push(from),
                 // Nothing can be done to it any more, and nothing need be.
                 Err(ActError::Gone { .. }) => before.push(cpus),
                 Err(error) => {
-                    self.put_back(&before);
+                    self.put_back(&KeptOn::Threads(before));
                     return Err(error);
                 }
             }
         }
-        Ok(before)
+        Ok(KeptOn::Threads(before))
     }
 
     /// Finds out whether the kernel lets its threads be real-time at all. They are as they were
     /// afterwards.
     pub(crate) fn try_real_time(&self) -> Result<(), ActError> {
-        for held in &self.members {
+        let members = match &self.grip {
+            Grip::Tree(tree) => return tree.raise(Ladder::LEAST).and_then(|()| tree.lower()),
+            Grip::Threads(members) => members,
+        };
+        for held in members {
             match held.raise(Ladder::LEAST).and_then(|()| held.lower()) {
                 Err(error) if !error.means_gone() => return Err(error),
                 _ => {}
@@ -113,9 +142,17 @@ impl VcpuHandle {
 
     /// Keeps its threads where they were kept before. They were allowed there then, so that what is
     /// refused now nobody could do anything about.
-    pub(crate) fn put_back(&self, before: &[CpuSet]) {
-        for (held, &cpus) in self.members.iter().zip(before) {
-            let _ = held.confine(cpus);
+    pub(crate) fn put_back(&self, before: &KeptOn) {
+        match (&self.grip, before) {
+            (Grip::Tree(tree), KeptOn::Tree(cpus)) => {
+                let _ = tree.keep_on(*cpus);
+            }
+            (Grip::Threads(members), KeptOn::Threads(before)) => {
+                for (held, &cpus) in members.iter().zip(before) {
+                    let _ = held.confine(cpus);
+                }
+            }
+            _ => unreachable!("a vCPU does not change what it is made of"),
         }
     }
 
@@ -124,7 +161,15 @@ impl VcpuHandle {
     pub(crate) fn stop(&self, number: u64) -> Result<(), ActError> {
         let mut state = self.state();
         state.is_news(number);
-        let Some((first, others)) = self.members.split_first() else { return Ok(()) };
+        let members = match &self.grip {
+            Grip::Tree(tree) => {
+                tree.hold_back()?;
+                state.is_held = true;
+                return Ok(());
+            }
+            Grip::Threads(members) => members,
+        };
+        let Some((first, others)) = members.split_first() else { return Ok(()) };
         first.hold_back()?;
         state.is_held = true;
         for held in others {

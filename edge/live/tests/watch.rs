@@ -169,9 +169,15 @@ fn drain_until(watch: &mut Watch, events: &mut Vec<Event>, tid: Tid, what: What)
     }
 }
 
-/// What one thread did, oldest first.
+/// When one thread slept, was woken and ran, oldest first.
 fn of(events: &[Event], tid: Tid) -> Vec<Event> {
-    events.iter().copied().filter(|event| event.tid == tid).collect()
+    let is_of = |event: &Event| event.tid == tid && !is_of_life(event.what);
+    events.iter().copied().filter(is_of).collect()
+}
+
+/// Whether somebody begins or ends.
+fn is_of_life(what: What) -> bool {
+    matches!(what, What::Forked { .. } | What::Ending)
 }
 
 fn count(events: &[Event], what: What) -> usize {
@@ -196,6 +202,7 @@ fn check_order(events: &[Event]) {
             What::SwitchedOut { ready: false } => {
                 matches!(second.what, What::Woke | What::SwitchedIn)
             }
+            What::Forked { .. } | What::Ending => unreachable!("left out before"),
         };
         assert!(possible, "{first:?} cannot be followed by {second:?}");
     }
@@ -209,7 +216,7 @@ fn stretches(events: &[Event]) -> Vec<(Time, Time)> {
         match event.what {
             What::SwitchedIn => since = Some(event.at),
             What::SwitchedOut { .. } => stretches.extend(since.take().map(|at| (at, event.at))),
-            What::Woke => {}
+            What::Woke | What::Forked { .. } | What::Ending => {}
         }
     }
     stretches
@@ -225,6 +232,37 @@ fn readable(fds: &[BorrowedFd<'_>], patience: Span) -> bool {
 
 fn pipe() -> (OwnedFd, OwnedFd) {
     rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC).unwrap()
+}
+
+/// Of a process that is started, that it is there is told before it runs; of one that ends, that it
+/// does before it leaves its CPU for the last time: nothing that it did is nobody's.
+#[test]
+fn what_a_thread_starts_is_told_before_it_runs_and_its_end_before_it_is_gone() {
+    let Some(mut watch) = watch() else { return };
+    let cpu = some_cpu();
+    let (tell, told) = channel();
+    let starter = Worker::new(move || {
+        pin_to(cpu);
+        let mut child = Command::new("true").spawn().unwrap();
+        tell.send(Tid::new(i32::try_from(child.id()).unwrap()).unwrap()).unwrap();
+        child.wait().unwrap();
+    });
+    watch.add(starter.tid).unwrap();
+    starter.start();
+    let child = told.recv().unwrap();
+    watch.tids.push(child);
+    starter.finished();
+    let mut events = Vec::new();
+    drain(&mut watch, &mut events);
+    let place = |tid: Tid, what: What| {
+        let is_it = |event: &Event| event.tid == tid && event.what == what;
+        events.iter().position(is_it).unwrap_or_else(|| panic!("no {what:?} in {events:?}"))
+    };
+    let born = place(starter.tid, What::Forked { child });
+    let ran = place(child, What::SwitchedIn);
+    let ending = place(child, What::Ending);
+    let gone = events.iter().rposition(|event| event.tid == child && event.what == ASLEEP);
+    assert!(born < ran && ran < ending && Some(ending) < gone, "{events:?}");
 }
 
 #[test]

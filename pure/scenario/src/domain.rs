@@ -10,6 +10,7 @@ use crate::table::{Item, Mistake, Table};
 use crate::terms::{self, Start, Stay};
 use crate::{Domain, LiveSubject, MOST_STEPS, MOST_VCPUS, Threads, keys, parameters};
 
+const LIVE_SUBJECTS: [&str; 4] = ["command", "pid", "cgroup", "unit"];
 const THREADS: &[&str] = &["process", "vcpus"];
 
 /// How many vCPUs one domain can have: they are numbered in 16 bits.
@@ -162,7 +163,22 @@ fn live(item: &Item<'_>) -> Result<LiveSubject, Mistake> {
     let table = item.table("`live`")?.taught(&keys::LIVE)?;
     let threads = table.maybe("threads", |item| item.word(THREADS))?;
     let threads = if threads == Some(1) { Threads::Vcpus } else { Threads::Process };
-    let subject = table.either("command", "pid")?;
+    let subject = table.one_of(&LIVE_SUBJECTS, "`command`, `pid`, `cgroup` and `unit`")?;
+    if matches!(subject.key, "cgroup" | "unit") {
+        let text = subject.text()?.to_owned();
+        if text.is_empty() {
+            return Err(subject.wrong_type("a name"));
+        }
+        if let Some(item) = table.get("threads").filter(|_| threads == Threads::Vcpus) {
+            return Err(item.fault(ErrorKind::ThreadsOfGroup));
+        }
+        let is_unit = subject.key == "unit";
+        return Ok(if is_unit {
+            LiveSubject::Unit { name: text }
+        } else {
+            LiveSubject::Cgroup { path: text }
+        });
+    }
     if subject.key == "pid" {
         let most = i32::MAX.unsigned_abs();
         let pid = subject.number(1..=u64::from(most))?;
@@ -178,14 +194,21 @@ fn live(item: &Item<'_>) -> Result<LiveSubject, Mistake> {
 }
 
 fn check_live(table: &Table<'_>, live: &LiveSubject, vcpus: usize) -> Result<(), Mistake> {
-    let (LiveSubject::Command { threads, .. } | LiveSubject::Pid { threads, .. }) = *live;
+    let threads = match *live {
+        LiveSubject::Command { threads, .. } | LiveSubject::Pid { threads, .. } => threads,
+        LiveSubject::Cgroup { .. } | LiveSubject::Unit { .. } => Threads::Process,
+    };
     if let (Some(item), Threads::Process, 2..) = (table.get("vcpus"), threads, vcpus) {
         return Err(item.fault(ErrorKind::VcpusOfProcess { vcpus }));
     }
-    match (table.get("copies"), live) {
-        (Some(item), &LiveSubject::Pid { pid, .. }) => {
-            Err(item.fault(ErrorKind::CopiesOfProcess { pid }))
-        }
-        _ => Ok(()),
+    let subject = match live {
+        LiveSubject::Command { .. } => return Ok(()),
+        LiveSubject::Pid { pid, .. } => format!("process {pid}"),
+        LiveSubject::Cgroup { path } => format!("cgroup {path:?}"),
+        LiveSubject::Unit { name } => format!("unit {name:?}"),
+    };
+    match table.get("copies") {
+        Some(item) => Err(item.fault(ErrorKind::CopiesOfSubject { subject })),
+        None => Ok(()),
     }
 }

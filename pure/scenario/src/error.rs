@@ -304,12 +304,15 @@ pub enum ErrorKind {
         /// How many there are.
         vcpus: usize,
     },
-    /// One process cannot be several domains.
-    #[error("process {pid} cannot be several domains")]
-    CopiesOfProcess {
-        /// The process id.
-        pid: i32,
+    /// What is there once cannot be several domains.
+    #[error("{subject} cannot be several domains")]
+    CopiesOfSubject {
+        /// What it is, with its name.
+        subject: String,
     },
+    /// The vCPU threads of a virtual machine monitor are told of its process.
+    #[error("the vCPUs of a whole cgroup cannot be told apart")]
+    ThreadsOfGroup,
     /// A process that is scheduled as a whole is one vCPU.
     #[error("a process as a whole cannot be {vcpus} vCPUs")]
     VcpusOfProcess {
@@ -325,6 +328,14 @@ pub enum ErrorKind {
         one: &'static str,
         /// The other key.
         other: &'static str,
+    },
+    /// Exactly one of several keys must be there.
+    #[error("{place} needs exactly one of {keys}")]
+    OneOfSeveral {
+        /// What needs it.
+        place: &'static str,
+        /// The keys.
+        keys: &'static str,
     },
     /// A recording cannot be read.
     #[error("cannot read `{path}`")]

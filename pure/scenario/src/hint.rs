@@ -138,7 +138,10 @@ impl ErrorKind {
             ErrorKind::NoSystem { .. } => {
                 "give it kernel = { receive = \"10us\", send = \"10us\" }".to_owned()
             }
-            ErrorKind::CopiesOfProcess { .. } => "leave `copies` out".to_owned(),
+            ErrorKind::CopiesOfSubject { .. } => "leave `copies` out".to_owned(),
+            ErrorKind::ThreadsOfGroup => {
+                "leave `threads` out, or name the monitor by its `pid`".to_owned()
+            }
             ErrorKind::VcpusOfProcess { .. } => {
                 "write vcpus = 1, or threads = \"vcpus\" for a virtual machine monitor".to_owned()
             }

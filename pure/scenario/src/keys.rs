@@ -123,10 +123,12 @@ pub const LIVE: KeyTable = KeyTable {
     keys: &[
         key("command", "a program to start and its arguments, as in [\"qemu-system-x86_64\", ...]"),
         key("pid", "a process that is there already, by its number"),
+        key("cgroup", "all that runs in a cgroup of version 2: \"/machine/web\", or its folder"),
+        key("unit", "all that runs in a systemd unit: \"web.service\""),
         key(
             "threads",
-            "\"process\" (all of it as one) or \"vcpus\" (the vCPU threads of QEMU, \
-                        Firecracker and others, each by itself); default \"process\"",
+            "\"process\" (all of it, and whatever it starts, as one) or \"vcpus\" (the vCPU \
+                        threads of QEMU, Firecracker and others, each by itself); default \"process\"",
         ),
     ],
 };

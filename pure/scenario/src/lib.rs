@@ -208,12 +208,22 @@ pub enum LiveSubject {
         /// Which of its threads.
         threads: Threads,
     },
+    /// All that runs in a cgroup that is there already, as one.
+    Cgroup {
+        /// Its folder, or the name that the kernel gives it.
+        path: String,
+    },
+    /// All that runs in a systemd unit, which is its cgroup.
+    Unit {
+        /// Its full name, as `web.service`.
+        name: String,
+    },
 }
 
 /// Which threads of a process are scheduled.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Threads {
-    /// All of them, as one subject: the domain has one vCPU.
+    /// All of them, and whatever they start, as one subject: the domain has one vCPU.
     #[default]
     Process,
     /// The threads that are vCPUs of a virtual machine monitor, each by itself.

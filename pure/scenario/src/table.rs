@@ -171,6 +171,22 @@ impl<'a> Table<'a> {
         }
     }
 
+    /// The one of several keys that is there; `keys` is how they are told.
+    pub(crate) fn one_of(
+        &self,
+        all: &[&'static str],
+        keys: &'static str,
+    ) -> Result<Item<'a>, Mistake> {
+        let mut there = all.iter().filter_map(|key| self.get(key));
+        match (there.next(), there.next()) {
+            (Some(item), None) => Ok(item),
+            _ => {
+                let place = self.place;
+                Err(Mistake::new(self.at, ErrorKind::OneOfSeveral { place, keys }))
+            }
+        }
+    }
+
     /// Every table of `[[key]]`, in the order of the file.
     pub(crate) fn each(&self, key: &str, place: &'static str) -> Result<Vec<Table<'a>>, Mistake> {
         let Some(item) = self.get(key) else { return Ok(Vec::new()) };

@@ -283,6 +283,17 @@ fn live_subjects_say_which_threads() {
     assert_eq!(scenario.domains[0].live, Some(command));
     let process = LiveSubject::Pid { pid: 1234, threads: Threads::Process };
     assert_eq!(scenario.domains[4].live, Some(process));
+    for (live, subject) in [
+        ("cgroup = \"/a/b\"", LiveSubject::Cgroup { path: "/a/b".into() }),
+        ("unit = \"web.service\"", LiveSubject::Unit { name: "web.service".into() }),
+    ] {
+        let text = format!(
+            "title = \"group\"\nlength = \"1s\"\npolicy = {{ name = \"edf\" }}\n\
+             [[domain]]\nname = \"it\"\nlive = {{ {live} }}\n\
+             share.edf = {{ slice = \"1ms\", period = \"10ms\" }}\n"
+        );
+        assert_eq!(Scenario::read(&text).unwrap().domains[0].live, Some(subject));
+    }
 }
 
 #[test]

@@ -16,6 +16,16 @@ pub(super) struct Mount {
 }
 
 impl Mount {
+    /// Where it is mounted.
+    pub(super) fn point(&self) -> &Path {
+        &self.point
+    }
+
+    /// Whether this is the folder of a group below it, and not of the one that is mounted.
+    pub(super) fn shows(&self, folder: &Path) -> bool {
+        folder.strip_prefix(&self.point).is_ok_and(|below| !below.as_os_str().is_empty())
+    }
+
     /// Where a group, as the kernel names it, is seen below this mount.
     pub(super) fn place(&self, group: &Path) -> Option<PathBuf> {
         // The kernel writes `/..` for what lies above our own cgroup namespace.

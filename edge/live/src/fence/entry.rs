@@ -8,8 +8,9 @@
 //! the host started. `CLASS` is `other,NICE`, `fifo,PRIORITY`, `deadline,NS,NS,NS` and so on,
 //! `RESET` is `reset` or `keep`, `CPUS` are numbers between commas. `WAY` is `nothing` or
 //! `process`; `v1` or `v2` (frozen) or `limit1` or `limit2` (limited), followed by the paths of its
-//! own group and of its original one; or `helper`, followed by the id and start of the program that
-//! limits it.
+//! own group and of its original one; `tree` (a process tree, frozen) and the same paths, the
+//! second one `-` if the group is not ours; or `helper`, followed by the id and start of the
+//! program that limits it.
 
 use std::ffi::OsString;
 use std::fmt::Write as _;
@@ -19,7 +20,7 @@ use std::str::{FromStr, SplitAsciiWhitespace};
 
 use slackline_units::{CpuId, CpuSet, Span};
 
-use crate::cgroup::{Controller, Place, Version};
+use crate::cgroup::{Controller, Place, TreePlace, Version};
 use crate::sys::{Scheduling, SchedulingOf, Tid};
 use crate::thread::StartTime;
 
@@ -38,6 +39,9 @@ pub(super) enum Way {
     Thread(Place),
     /// Its process is in a group that limits it.
     Limit(Place),
+    /// It stands for a process tree, in a group that is frozen: everything in there is given back
+    /// as it was, unless it has an entry of its own.
+    Tree(TreePlace),
     /// A program of ours limits its process, in whatever way, perhaps by stopping it.
     Helper(Who),
 }
@@ -79,6 +83,12 @@ impl Entry {
                 line += &path_text(&place.group);
                 line += " ";
                 line += &path_text(&place.origin);
+            }
+            Way::Tree(place) => {
+                line += " tree ";
+                line += &path_text(&place.group);
+                line += " ";
+                line += &place.origin.as_deref().map_or("-".into(), path_text);
             }
             Way::Helper(helper) => {
                 let _ = write!(line, " helper {} {}", helper.id, helper.started);
@@ -127,6 +137,14 @@ fn way(fields: &mut SplitAsciiWhitespace<'_>) -> Option<Way> {
         "nothing" => return Some(Way::Nothing),
         "process" => return Some(Way::Process),
         "helper" => return who(fields).map(Way::Helper),
+        "tree" => {
+            let group = path(fields.next()?)?;
+            let origin = match fields.next()? {
+                "-" => None,
+                origin => Some(path(origin)?),
+            };
+            return Some(Way::Tree(TreePlace { group, origin }));
+        }
         "v1" => (Controller::Freezer, Version::V1),
         "v2" => (Controller::Freezer, Version::V2),
         "limit1" => (Controller::Cpu, Version::V1),
@@ -257,6 +275,8 @@ mod tests {
                 Way::Limit(place(Controller::Cpu, Version::V1)),
                 Way::Limit(place(Controller::Cpu, Version::V2)),
                 Way::Helper(helper),
+                Way::Tree(TreePlace { group: "/a b".into(), origin: Some("/".into()) }),
+                Way::Tree(TreePlace { group: "/-".into(), origin: None }),
             ] {
                 let written = entry(class, way);
                 assert_eq!(Entry::from_line(&written.to_line()), Some(written));

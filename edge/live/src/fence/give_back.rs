@@ -5,6 +5,7 @@
 //! can be repeated, also by two at once. One step's failure does not keep the others from being
 //! tried.
 
+use std::collections::BTreeSet;
 use std::io;
 use std::time::{Duration, Instant};
 
@@ -14,9 +15,13 @@ use slackline_units::{CpuId, CpuSet};
 use thiserror::Error;
 
 use super::entry::{Entry, Way, Who};
-use crate::cgroup::CgroupError;
-use crate::step::freezer;
-use crate::sys::{Scheduling, SchedulingOf, Tid, set_affinity, set_scheduling, signal_group};
+use crate::cgroup::{CgroupError, TreePlace};
+use crate::step::priority::Ladder;
+use crate::step::{FifoPriority, freezer};
+use crate::sys::{
+    Scheduling, SchedulingOf, Tid, get_affinity, get_scheduling, nice_of, set_affinity,
+    set_scheduling, signal_group,
+};
 use crate::thread::{TaskFd, is_running, means_gone};
 
 /// What came of giving a thread back.
@@ -71,6 +76,12 @@ pub enum GiveBackError {
         /// The step that failed.
         source: CgroupError,
     },
+    /// What a process tree is now could not be read, or not be undone.
+    #[error("cannot give a process tree back: {source}")]
+    Tree {
+        /// The step that failed.
+        source: CgroupError,
+    },
     /// The program that limits it could not be ended.
     #[error("cannot end process {helper}, which limits thread {tid}")]
     Helper {
@@ -90,10 +101,14 @@ pub enum GiveBackError {
 /// The first step that failed; all have been tried.
 pub(super) fn give_back(entry: &Entry) -> Result<GivenBack, GiveBackError> {
     let tid = entry.thread.id;
+    let tree = match &entry.way {
+        Way::Tree(place) => tree_back(place, entry),
+        _ => Ok(()),
+    };
     let exists = exists(entry.process.id, entry.thread);
     // If procfs does not answer we try: a wrong thread would need the id to be used again.
     let there = *exists.as_ref().unwrap_or(&true);
-    let mut results = Vec::new();
+    let mut results = vec![tree];
     if there {
         let first = affinity(tid, &entry.affinity);
         results.push(scheduling(tid, &entry.scheduling));
@@ -101,7 +116,7 @@ pub(super) fn give_back(entry: &Entry) -> Result<GivenBack, GiveBackError> {
         results.push(first.or_else(|_| affinity(tid, &entry.affinity)));
     }
     match &entry.way {
-        Way::Nothing => {}
+        Way::Nothing | Way::Tree(_) => {}
         // The process may outlive the thread, and it is the process that was stopped.
         Way::Process => results.push(go(entry.process)),
         Way::Thread(place) => {
@@ -123,6 +138,86 @@ pub(super) fn give_back(entry: &Entry) -> Result<GivenBack, GiveBackError> {
     }
 }
 
+/// Gives everybody in a tree back. Frozen meanwhile, it can start no more threads that would be
+/// real-time or pinned.
+fn tree_back(place: &TreePlace, entry: &Entry) -> Result<(), GiveBackError> {
+    if !place.is_made() {
+        return Ok(());
+    }
+    let failed = |source| GiveBackError::Tree { source };
+    let frozen = place.freeze(true).map_err(failed);
+    let default = Original { scheduling: entry.scheduling, affinity: entry.affinity };
+    let restored = restore(place, default);
+    // Thawed in any case: nobody else would.
+    let dissolved = place.dissolve().map_err(failed);
+    // Whoever was not frozen yet may have started others until now; those are in no group of ours
+    // any more, unless the group is not ours.
+    let again = if place.origin.is_none() { restore(place, default) } else { Ok(()) };
+    frozen.and(restored).and(dissolved).and(again)
+}
+
+/// How a thread was before it was ours.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Original {
+    pub(super) scheduling: SchedulingOf,
+    pub(super) affinity: CpuSet,
+}
+
+/// How often the list of threads is taken again while some are started.
+pub(super) const ROUNDS: usize = 16;
+
+/// Whether threads of trees are made so, and hardly any others.
+pub(super) fn is_ours(class: Scheduling) -> bool {
+    let ladder = Ladder::LEAST.number()..=FifoPriority::CHOSEN.number() + 1;
+    matches!(class, Scheduling::RoundRobin { priority }
+        if ladder.map(u32::from).any(|ours| ours == priority))
+        || class == Scheduling::Other { nice: -20 }
+}
+
+/// What a tree's threads are now, of which one may start another while this goes on; for whoever
+/// knows no more of it than where it is and what its first thread was.
+///
+/// # Errors
+/// The first refusal; all have been tried.
+fn restore(place: &TreePlace, default: Original) -> Result<(), GiveBackError> {
+    let mut result = Ok(());
+    let mut done = BTreeSet::new();
+    for _ in 0..ROUNDS {
+        let there = match place.threads() {
+            Ok(there) => there,
+            Err(source) => return Err(GiveBackError::Tree { source }),
+        };
+        let new: Vec<Tid> = there.into_iter().filter(|tid| done.insert(*tid)).collect();
+        if new.is_empty() {
+            break;
+        }
+        for tid in new {
+            let restored = restore_one(tid, default);
+            result = result.and(restored);
+        }
+    }
+    result
+}
+
+fn restore_one(tid: Tid, default: Original) -> Result<(), GiveBackError> {
+    let Ok(now) = get_scheduling(tid) else { return Ok(()) };
+    let mut result = Ok(());
+    if is_ours(now.class) {
+        let mut to = default.scheduling;
+        let nice = nice_of(tid).ok().filter(|&nice| nice != -20);
+        if let (Scheduling::Other { .. }, Some(nice)) = (to.class, nice) {
+            to.class = Scheduling::Other { nice };
+        }
+        let set = ignore_gone(set_scheduling(tid, &to));
+        result = set.map_err(|source| GiveBackError::Scheduling { tid, source });
+    }
+    if get_affinity(tid).is_ok_and(|now| now != default.affinity) {
+        let set = ignore_gone(set_affinity(tid, &default.affinity));
+        result = result.and(set.map_err(|source| GiveBackError::Affinity { tid, source }));
+    }
+    result
+}
+
 /// Whether there is nothing left of an entry that could be given back.
 pub(super) fn is_moot(entry: &Entry) -> bool {
     // What cannot be found out is taken to be there.
@@ -131,6 +226,7 @@ pub(super) fn is_moot(entry: &Entry) -> bool {
         Way::Nothing => false,
         Way::Process => there(entry.process),
         Way::Thread(place) | Way::Limit(place) => place.is_made(),
+        Way::Tree(place) => place.is_made(),
         Way::Helper(helper) => there(entry.process) || is_there(*helper),
     };
     !held && !there(entry.thread)
@@ -203,7 +299,7 @@ fn is_there(process: Who) -> bool {
 }
 
 /// A thread that has exited needs nothing.
-fn ignore_gone(result: io::Result<()>) -> io::Result<()> {
+pub(super) fn ignore_gone(result: io::Result<()>) -> io::Result<()> {
     match result {
         Err(error) if means_gone(&error) => Ok(()),
         result => result,

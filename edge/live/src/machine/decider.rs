@@ -1,5 +1,6 @@
 //! One step of the host for each fact, and what the steps leave to be told to the kernel.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use slackline_host::policy::Entitlement;
@@ -12,6 +13,7 @@ use super::view::{News, Sighting};
 use super::{MachineError, NotDone};
 use crate::alarm_clock::Wanted;
 use crate::pcpu::Pcpus;
+use crate::sys::Tid;
 use crate::vcpu_threads::{Home, WatchedThread};
 use crate::watch::What;
 use crate::way::{Failed, VcpuHandle};
@@ -52,7 +54,9 @@ pub(super) struct Decider {
 pub(super) struct Vcpu {
     pub(super) vcpu: VcpuId,
     pub(super) handle: Arc<VcpuHandle>,
-    pub(super) threads: Vec<Known>,
+    pub(super) threads: BTreeMap<Tid, Known>,
+    /// Whether its threads come and go.
+    pub(super) is_tree: bool,
     /// Whether it gets what it is promised and no more.
     pub(super) is_exact: bool,
     pub(super) home: Arc<Home>,
@@ -68,6 +72,36 @@ pub(super) struct Known {
     pub(super) is_awake: bool,
     /// Since when, on the monotonic clock: what happened before is of no more interest.
     pub(super) since: Time,
+    /// When it was last switched in, if that was seen.
+    pub(super) ran: Option<Time>,
+}
+
+/// The threads of a vCPU that is about to join.
+pub(super) struct Joined {
+    pub(super) home: Arc<Home>,
+    pub(super) known: Vec<Known>,
+    pub(super) is_tree: bool,
+}
+
+impl Vcpu {
+    pub(super) fn new(handle: VcpuHandle, joined: Joined, is_exact: bool) -> Vcpu {
+        let (vcpu, handle) = (handle.vcpu, Arc::new(handle));
+        let Joined { home, known, is_tree } = joined;
+        let threads = known.into_iter().map(|known| (known.thread.tid, known)).collect();
+        let (is_held_back, is_paused) = (false, false);
+        Vcpu { vcpu, handle, threads, is_tree, is_exact, home, is_held_back, is_paused }
+    }
+
+    /// Of several threads of a tree that have work, the one that has not run for longest.
+    pub(super) fn first(&self) -> Option<Tid> {
+        if !self.is_tree {
+            return None;
+        }
+        let mut awake = self.threads.iter().filter(|(_, known)| known.is_awake);
+        let several = awake.clone().nth(1).is_some();
+        let longest = awake.by_ref().min_by_key(|(tid, known)| (known.ran, **tid));
+        longest.filter(|_| several).map(|(&tid, _)| tid)
+    }
 }
 
 impl Decider {
@@ -118,7 +152,7 @@ impl Decider {
         self.pcpus.unreported.resize(slots, Span::ZERO);
         self.pcpus.unreported[id.slot()] = Span::ZERO;
         self.touched.push(id);
-        let is_awake = vcpu.threads.iter().any(|known| known.is_awake);
+        let is_awake = vcpu.threads.values().any(|known| known.is_awake);
         self.vcpus[id.slot()] = Some(vcpu);
         if is_awake {
             self.step(self.now, &[], Fact::Woke(id))?;
@@ -253,11 +287,15 @@ impl Decider {
     fn follow(&mut self, cpu: Option<CpuId>, sighting: &Sighting) -> Result<(), MachineError> {
         let Sighting { at: seen, thread, what } = sighting;
         let vcpu = thread.vcpu;
-        if *seen < thread.joined || !self.knows(thread) {
+        let is_new = matches!(what, What::Forked { .. });
+        if *seen < thread.joined || !(is_new || self.knows(thread)) {
             return Ok(());
         }
         let at = self.of_run(*seen);
         let was_awake = self.host.moment().is_awake(vcpu);
+        if let What::Forked { .. } = what {
+            self.meet(thread, *seen);
+        }
         let mut used = None;
         if let Some(cpu) = cpu {
             let running = self.pcpus.all[cpu.index()].running;
@@ -273,7 +311,7 @@ impl Decider {
                 _ => {}
             }
         }
-        self.note(thread, *what != What::SwitchedOut { ready: false }, *seen);
+        self.note(thread, *what, *seen);
         let fact = match (was_awake, self.is_any_awake(vcpu)) {
             (true, false) => Fact::Blocked(vcpu),
             (false, true) => {
@@ -289,25 +327,85 @@ impl Decider {
     /// Whether this is a thread of a vCPU that is here, not of one that had its id before.
     fn knows(&self, thread: &Arc<WatchedThread>) -> bool {
         let vcpu = self.vcpus.get(thread.vcpu.slot()).and_then(Option::as_ref);
-        let known = vcpu.and_then(|vcpu| vcpu.threads.get(thread.member));
+        let known = vcpu.and_then(|vcpu| vcpu.threads.get(&thread.tid));
         known.is_some_and(|known| Arc::ptr_eq(&known.thread, thread))
     }
 
-    /// A thread is seen awake or asleep. One that we stopped shows as asleep; it is not, it must
-    /// not. Of two events that are read in the wrong order, as a sleep and a wake on different
-    /// CPUs, the later one holds.
-    fn note(&mut self, thread: &WatchedThread, is_awake: bool, since: Time) {
+    /// A thread of a tree has been started: it has work.
+    fn meet(&mut self, thread: &Arc<WatchedThread>, since: Time) {
+        let vcpu = thread.vcpu;
+        let Some(known) = self.get_mut(vcpu).filter(|known| Arc::ptr_eq(&known.home, &thread.home))
+        else {
+            return;
+        };
+        let thread = Arc::clone(thread);
+        known.threads.insert(thread.tid, Known { thread, is_awake: true, since, ran: None });
+    }
+
+    /// A thread is seen awake or asleep, or gone. One that we stopped shows as asleep; it is not,
+    /// it must not. Of two events that are read in the wrong order, as a sleep and a wake on
+    /// different CPUs, the later one holds.
+    fn note(&mut self, thread: &WatchedThread, what: What, since: Time) {
         let Some(vcpu) = &mut self.vcpus[thread.vcpu.slot()] else { return };
-        let known = &mut vcpu.threads[thread.member];
+        let is_awake = what != What::SwitchedOut { ready: false };
+        if !is_awake && thread.is_of_tree && thread.is_ending() {
+            vcpu.threads.remove(&thread.tid);
+            return;
+        }
+        let Some(known) = vcpu.threads.get_mut(&thread.tid) else { return };
+        if what == What::SwitchedIn {
+            known.ran = Some(since);
+        }
         if !vcpu.is_held_back && !vcpu.is_paused && since >= known.since {
             known.is_awake = is_awake;
             known.since = since;
         }
     }
 
+    /// The threads of a vCPU.
+    pub(super) fn threads_of(&self, vcpu: VcpuId) -> Vec<Arc<WatchedThread>> {
+        let threads = self.get(vcpu).into_iter().flat_map(|known| known.threads.values());
+        threads.map(|known| Arc::clone(&known.thread)).collect()
+    }
+
+    /// What a look at a whole tree brought: who has come, who has gone, and who has work though
+    /// nobody said so. `now` is the monotonic time of the look.
+    pub(super) fn audited(
+        &mut self,
+        vcpu: VcpuId,
+        met: Vec<Known>,
+        gone: &[&Arc<WatchedThread>],
+        awake: &[Arc<WatchedThread>],
+        now: Time,
+    ) -> Result<(), MachineError> {
+        let was_awake = self.host.moment().is_awake(vcpu);
+        let gone = gone.iter().filter(|thread| self.knows(thread)).map(|thread| thread.tid);
+        let gone: Vec<Tid> = gone.collect();
+        let Some(known) = self.get_mut(vcpu) else { return Ok(()) };
+        gone.iter().for_each(|tid| drop(known.threads.remove(tid)));
+        for met in met {
+            // Unless an event has told of it meanwhile.
+            known.threads.entry(met.thread.tid).or_insert(met);
+        }
+        let is_stopped = known.is_held_back || known.is_paused;
+        for thread in awake.iter().filter(|_| !is_stopped) {
+            if let Some(known) = known.threads.get_mut(&thread.tid)
+                && known.since <= now
+            {
+                known.is_awake = true;
+            }
+        }
+        self.touched.push(vcpu);
+        match (was_awake, self.is_any_awake(vcpu)) {
+            (true, false) => self.step(self.now, &[], Fact::Blocked(vcpu)).map_err(broken),
+            (false, true) => self.step(self.now, &[], Fact::Woke(vcpu)).map_err(broken),
+            _ => Ok(()),
+        }
+    }
+
     pub(super) fn is_any_awake(&self, vcpu: VcpuId) -> bool {
         let vcpu = self.vcpus[vcpu.slot()].as_ref();
-        vcpu.is_some_and(|vcpu| !vcpu.is_paused && vcpu.threads.iter().any(|it| it.is_awake))
+        vcpu.is_some_and(|vcpu| !vcpu.is_paused && vcpu.threads.values().any(|it| it.is_awake))
     }
 
     /// What was told of a CPU had gaps: asks of everybody there whether there is work. `now` is the
@@ -327,7 +425,7 @@ impl Decider {
     pub(super) fn ask(&mut self, vcpu: VcpuId, now: Time) -> Result<(), MachineError> {
         let was_awake = self.host.moment().is_awake(vcpu);
         let Some(known) = self.vcpus[vcpu.slot()].as_mut() else { return Ok(()) };
-        for known in &mut known.threads {
+        for known in known.threads.values_mut() {
             if let Some(is_awake) = known.thread.is_runnable()? {
                 known.is_awake = is_awake;
                 known.since = now;
@@ -353,7 +451,7 @@ impl Decider {
             if vcpu.home.get() != Some(cpu) {
                 continue;
             }
-            for known in &vcpu.threads {
+            for known in vcpu.threads.values() {
                 let ran = known.thread.more(now)?.min(at.since(from));
                 if !ran.is_zero() {
                     used.push(Used { vcpu: vcpu.vcpu, cpu, from, to: from + ran, ran });

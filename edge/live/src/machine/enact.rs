@@ -132,13 +132,14 @@ impl Decider {
         let was_held_back = std::mem::replace(&mut known.is_held_back, place == Place::Held);
         if was_held_back && place != Place::Held {
             // That it stopped looks like a sleep, and may be read only now on some other CPU.
-            known.threads.iter_mut().for_each(|it| it.since = it.since.max(now));
+            known.threads.values_mut().for_each(|it| it.since = it.since.max(now));
         }
         // One of whom the kernel refused something is not asked to move either.
         let home = known.home.get().filter(|_| !self.pcpus.is_refused(vcpu));
         let cpu = home.map(|home| self.pcpus.all[home.index()].real);
         let handle = Arc::clone(&known.handle);
-        order.push(Assignment { handle, number: self.number, cpu, place });
+        let first = if place == Place::InLine { known.first() } else { None };
+        order.push(Assignment { handle, number: self.number, cpu, place, first });
     }
 
     fn home(&self, vcpu: VcpuId) -> Option<&Home> {

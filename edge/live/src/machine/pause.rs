@@ -91,7 +91,7 @@ impl Decider {
             return Ok(false);
         };
         known.is_paused = false;
-        let had_work = known.threads.iter().any(|known| known.is_awake);
+        let had_work = known.threads.values().any(|known| known.is_awake);
         self.touched.push(vcpu);
         if had_work {
             self.step(self.now, &[], Fact::Woke(vcpu)).map_err(broken)?;

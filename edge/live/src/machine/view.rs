@@ -49,6 +49,10 @@ pub(super) struct News {
     pub(super) is_lossy: bool,
     /// Wakes of those who are kept on other CPUs.
     pub(super) elsewhere: Vec<(CpuId, Sighting)>,
+    /// Those of trees that have been started. This CPU knows them; the others are to be told.
+    pub(super) born: Vec<Arc<WatchedThread>>,
+    /// Those of trees that have ended, likewise.
+    pub(super) gone: Vec<Arc<WatchedThread>>,
 }
 
 impl CpuView {
@@ -67,6 +71,14 @@ impl CpuView {
         self.seen().threads.remove(&tid);
     }
 
+    /// The same, unless its number means another thread by now.
+    pub(super) fn remove_this(&self, thread: &Arc<WatchedThread>) {
+        let threads = &mut self.seen().threads;
+        if threads.get(&thread.tid).is_some_and(|it| Arc::ptr_eq(it, thread)) {
+            threads.remove(&thread.tid);
+        }
+    }
+
     /// Another CPU has carried out a wake of a thread that is kept here.
     pub(super) fn tell(&self, sighting: Sighting) {
         self.inbox.lock().unwrap_or_else(PoisonError::into_inner).push(sighting);
@@ -82,7 +94,21 @@ impl CpuView {
             let Seen { source, threads } = &mut *seen;
             let drained = source.drain(&mut |event| {
                 let Some(thread) = threads.get(&event.tid) else { return };
-                let thread = Arc::clone(thread);
+                let mut thread = Arc::clone(thread);
+                match event.what {
+                    What::Forked { .. } if !thread.is_of_tree => return,
+                    What::Forked { child } => {
+                        thread = Arc::new(thread.child(child, event.at));
+                        threads.insert(child, Arc::clone(&thread));
+                        news.born.push(Arc::clone(&thread));
+                    }
+                    What::Ending => return thread.end(),
+                    What::SwitchedOut { ready: false } if thread.is_ending() => {
+                        threads.remove(&thread.tid);
+                        news.gone.push(Arc::clone(&thread));
+                    }
+                    _ => {}
+                }
                 let sighting = Sighting { at: event.at, thread, what: event.what };
                 match sighting.thread.home.get() {
                     Some(home) if event.what == What::Woke && Some(home) != self.cpu => {
@@ -100,7 +126,8 @@ impl CpuView {
         // A round of one CPU is not one of another.
         let round = round << 9 | self.cpu.map_or(0, |cpu| 1 + cpu.index() as u64);
         for Sighting { thread, what, .. } in &news.sightings {
-            if *what != What::Woke && thread.is_first_in(round) {
+            let ran = matches!(what, What::SwitchedIn | What::SwitchedOut { .. });
+            if ran && thread.is_first_in(round) {
                 news.used.push((thread.vcpu, thread.more(now)?));
             }
         }

@@ -89,6 +89,10 @@ impl RequestError {
                 Some("`slackline doctor --free` tries again".into())
             }
             RequestError::Machine(error) if error.is_bug() => None,
+            RequestError::Fence(FenceError::Group(error)) => {
+                let usual = "`slackline doctor` says what this machine allows";
+                Some(error.hint().unwrap_or(usual).into())
+            }
             RequestError::Fence(_)
             | RequestError::Unreadable { .. }
             | RequestError::Refused(_)

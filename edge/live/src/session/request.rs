@@ -8,18 +8,24 @@ use thiserror::Error;
 
 use super::ids::JoinId;
 use super::{RequestError, Session, SessionError};
-use crate::fence::Held;
+use crate::cgroup::TreePlace;
+use crate::fence::{Held, HeldTree};
 use crate::machine::{Joining, NotDone};
 use crate::step::Hold;
 use crate::sys::{ThreadClock, Tid};
 use crate::thread::{ThreadError, ThreadRef, threads_of};
-use crate::vcpu_threads::{self, VcpuThreads};
+use crate::vcpu_threads::{self, Body, VcpuThreads};
 
 /// Who is to be scheduled as one vCPU.
 #[derive(Clone, Debug)]
 pub enum Who {
-    /// All the threads that a process has when it joins. It is stopped as a whole.
+    /// All the threads that a process has when it joins: for one that starts no others. It is
+    /// stopped as a whole.
     Process(Tid),
+    /// A process, all that descend from it, and whatever they start. They are frozen as a whole.
+    Tree(Tid),
+    /// All that runs in a cgroup of version 2, and whatever is started there.
+    Group(TreePlace),
     /// One thread, such as a vCPU of a virtual machine. It is frozen by itself.
     Thread(ThreadRef),
 }
@@ -65,6 +71,8 @@ pub struct Prepared {
 #[derive(Debug)]
 pub(super) struct Row {
     threads: Vec<ThreadRef>,
+    /// If it is a tree: its threads come and go.
+    tree: Option<HeldTree>,
     /// How it can be kept from running.
     hold: Hold,
     /// Whether it gets what it is promised and no more.
@@ -275,12 +283,25 @@ impl Session {
         released
     }
 
+    /// The processes of somebody who is a tree, and not ours alone to end: those that run now.
+    #[must_use]
+    pub fn processes_of(&self, id: JoinId) -> Vec<Tid> {
+        let tree = self.members.get(id).and_then(|row| row.tree.as_ref());
+        tree.and_then(|tree| tree.place().processes().ok()).unwrap_or_default()
+    }
+
     /// Takes those out whose threads have all ended.
     pub(super) fn take_out_ended(&mut self) -> Vec<JoinId> {
         // They are found by their threads; this is only where it was noticed first.
         drop(self.machine.take_gone());
         let is_gone = |thread: &ThreadRef| thread.is_gone().unwrap_or(false);
-        let has_ended = |row: &Row| row.has_joined && row.threads.iter().all(is_gone);
+        let has_ended = |row: &Row| {
+            row.has_joined
+                && match &row.tree {
+                    Some(tree) => tree.is_gone(),
+                    None => row.threads.iter().all(is_gone),
+                }
+        };
         let ended = self.members.iter().filter(|(_, row)| has_ended(row));
         let ended: Vec<JoinId> = ended.map(|(id, _)| id).collect();
         for &id in &ended {
@@ -336,9 +357,11 @@ impl Session {
         let is_exact = self.is_exact(&request.share);
         Row {
             threads: Vec::new(),
+            tree: None,
             hold: match request.who {
                 Who::Process(_) => Hold::Process,
-                Who::Thread(_) => Hold::Thread,
+                // What freezes a tree is there from the start.
+                Who::Thread(_) | Who::Tree(_) | Who::Group(_) => Hold::Thread,
             },
             is_exact,
             has_stop: is_exact,
@@ -354,6 +377,14 @@ impl Session {
         let threads = match who {
             Who::Thread(thread) => vec![thread.clone()],
             Who::Process(pid) => open_all(*pid)?,
+            Who::Tree(pid) => {
+                let tree = self.fenced(|fence| fence.hold_tree(*pid))?;
+                return self.hold_tree(id, tree);
+            }
+            Who::Group(place) => {
+                let tree = self.fenced(|fence| fence.hold_group(place))?;
+                return self.hold_tree(id, tree);
+            }
         };
         let row = self.row_mut(id)?;
         let (is_exact, hold) = (row.is_exact, row.hold);
@@ -368,7 +399,27 @@ impl Session {
             let watched = self.machine.watch(tid);
             watched.map_err(RequestError::Machine)?;
         }
-        Ok(VcpuThreads { vcpu: id.vcpu(), members, exact: is_exact })
+        Ok(VcpuThreads { vcpu: id.vcpu(), body: Body::Threads(members), exact: is_exact })
+    }
+
+    fn hold_tree(&mut self, id: JoinId, tree: HeldTree) -> Result<VcpuThreads, RequestError> {
+        let row = self.row_mut(id)?;
+        row.threads = tree.first().to_vec();
+        row.tree = Some(tree.clone());
+        let exact = row.is_exact;
+        let tids: Vec<Tid> = tree.first().iter().map(ThreadRef::tid).collect();
+        self.machine.watch_tree(id.vcpu(), &tids).map_err(RequestError::Machine)?;
+        Ok(VcpuThreads { vcpu: id.vcpu(), body: Body::Tree(tree), exact })
+    }
+
+    /// Looks after the trees: who is in them, and whether all are as they should be.
+    pub(super) fn audit_trees(&mut self) -> Result<(), SessionError> {
+        for (id, row) in self.members.iter() {
+            if let Some(tree) = row.tree.as_ref().filter(|_| row.has_joined) {
+                self.machine.audit(id.vcpu(), tree)?;
+            }
+        }
+        Ok(())
     }
 
     /// Prepares somebody to be kept from running.

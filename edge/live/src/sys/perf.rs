@@ -54,6 +54,7 @@ const fn flag(number: u32) -> u64 {
 const DISABLED: u64 = flag(0);
 const EXCLUDE_KERNEL: u64 = flag(5);
 const EXCLUDE_HYPERVISOR: u64 = flag(6);
+const TASK: u64 = flag(13);
 const SAMPLE_ID_ALL: u64 = flag(18);
 const USE_CLOCK: u64 = flag(25);
 const CONTEXT_SWITCH: u64 = flag(26);
@@ -77,7 +78,10 @@ pub fn open_holder(cpu: CpuId, tracepoint: Option<u64>) -> io::Result<OwnedFd> {
 /// Opens an event that, once it shares a ring, writes two records for every switch on this CPU: of
 /// who leaves and of who comes (`PERF_RECORD_SWITCH_CPU_WIDE`). A word of each is the process and
 /// the thread on the other side of the switch, the next its own, and the last the time
-/// (`CLOCK_MONOTONIC`, nanoseconds).
+/// (`CLOCK_MONOTONIC`, nanoseconds). And one for every thread that is started there, by the one
+/// that starts it, before it runs (`PERF_RECORD_FORK`), and for every one that ends there, before
+/// it has left the CPU for good (`PERF_RECORD_EXIT`): a word of the process and its parent's, a
+/// word of the thread and who started it, and the time.
 ///
 /// # Errors
 /// As for [`open_hits`].
@@ -86,7 +90,7 @@ pub fn open_switches(cpu: CpuId) -> io::Result<OwnedFd> {
         kind: SOFTWARE,
         config: DUMMY,
         sample_type: SAMPLE_TID | SAMPLE_TIME,
-        flags: SAMPLE_ID_ALL | USE_CLOCK | CONTEXT_SWITCH,
+        flags: SAMPLE_ID_ALL | USE_CLOCK | CONTEXT_SWITCH | TASK,
         clock: libc::CLOCK_MONOTONIC,
         ..Attr::default()
     };

@@ -31,14 +31,14 @@
 //! Of the kernel's wakes some end no sleep: it also reports waking a thread that had not got round
 //! to sleeping yet.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::CString;
 use std::fs;
 use std::io;
 use std::ops::RangeInclusive;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-use slackline_units::{CpuId, Time};
+use slackline_units::{CpuId, Time, VcpuId};
 
 use super::{Drained, Event, EventSource, What};
 use crate::step::FifoPriority;
@@ -59,6 +59,10 @@ pub const RING_BYTES: usize = 1 << 20;
 /// How many ranges the kernel compares each number with, at most: it takes a page of text, and time
 /// at every switch.
 const RANGES: usize = 32;
+
+/// How many numbers beyond the newest thread of a tree are noted as well: telling the kernel anew
+/// takes it tens of milliseconds, and each of a stranger's wakes among them wakes a dispatcher.
+const AHEAD: i32 = 1024;
 
 /// Why threads cannot be watched.
 #[derive(Debug, thiserror::Error)]
@@ -154,6 +158,8 @@ pub struct PerfWatch {
     cpus: Vec<Opened>,
     /// The numbers of the watched threads.
     threads: BTreeSet<i32>,
+    /// Those of process trees, whose threads come and go.
+    trees: BTreeMap<VcpuId, BTreeSet<i32>>,
     /// The numbers whose wakes are noted.
     ranges: Vec<RangeInclusive<i32>>,
 }
@@ -211,8 +217,8 @@ impl PerfWatch {
             rings.push(PerfRing { cpu, ring, wakes });
             cpus.push(Opened { cpu, holder, _switches: switches, wakes: Vec::new() });
         }
-        let (threads, ranges) = (BTreeSet::new(), Vec::new());
-        Ok((PerfWatch { wakes, cpus, threads, ranges }, rings))
+        let (threads, trees, ranges) = (BTreeSet::new(), BTreeMap::new(), Vec::new());
+        Ok((PerfWatch { wakes, cpus, threads, trees, ranges }, rings))
     }
 
     /// What this thread does is noted from now on, on whatever CPU. The first one may take tens of
@@ -234,12 +240,37 @@ impl PerfWatch {
     /// When the kernel has no descriptors.
     pub fn add_all(&mut self, tids: &[Tid]) -> Result<(), WatchError> {
         self.threads.extend(tids.iter().map(|tid| tid.raw()));
-        let is_told = |tid: &Tid| self.ranges.iter().any(|range| range.contains(&tid.raw()));
-        if !tids.iter().all(is_told) {
-            let ranges = ranges(&self.threads);
-            self.note(&ranges)?;
-            self.ranges = ranges;
-        }
+        if tids.iter().all(|tid| self.is_told(*tid)) { Ok(()) } else { self.renew(None) }
+    }
+
+    /// As [`PerfWatch::add_all`], of all threads that are in a tree now, in place of those that
+    /// were in it before. Others of it that are started soon are noted as well: the kernel gives
+    /// out numbers in order.
+    ///
+    /// # Errors
+    /// When the kernel has no descriptors.
+    pub(crate) fn set_tree(&mut self, vcpu: VcpuId, tids: &[Tid]) -> Result<(), WatchError> {
+        self.trees.insert(vcpu, tids.iter().map(|tid| tid.raw()).collect());
+        let newest = tids.iter().filter(|tid| !self.is_told(**tid)).max();
+        newest.map_or(Ok(()), |newest| self.renew(Some(*newest)))
+    }
+
+    /// What a tree does is of no more interest.
+    pub(crate) fn remove_tree(&mut self, vcpu: VcpuId) {
+        self.trees.remove(&vcpu);
+    }
+
+    fn is_told(&self, tid: Tid) -> bool {
+        self.ranges.iter().any(|range| range.contains(&tid.raw()))
+    }
+
+    /// Tells the kernel of all, and of those that come next after `newest`.
+    fn renew(&mut self, newest: Option<Tid>) -> Result<(), WatchError> {
+        let of_trees = self.trees.values().flatten();
+        let mut ranges = ranges(&self.threads.iter().chain(of_trees).copied().collect());
+        ranges.extend(newest.map(|tid| tid.raw()..=tid.raw().saturating_add(AHEAD)));
+        self.note(&ranges)?;
+        self.ranges = ranges;
         Ok(())
     }
 
@@ -321,6 +352,11 @@ impl EventSource for PerfRing {
                     each(event);
                 }
             }
+            RECORD_FORK | RECORD_EXIT => {
+                if let Some(event) = began_or_ends(&record, cpu) {
+                    each(event);
+                }
+            }
             // { id, lost }
             RECORD_LOST => lost += record.words[1],
             _ => {}
@@ -335,6 +371,8 @@ impl EventSource for PerfRing {
 }
 
 const RECORD_LOST: u32 = 2;
+const RECORD_EXIT: u32 = 4;
+const RECORD_FORK: u32 = 7;
 const RECORD_SAMPLE: u32 = 9;
 const RECORD_SWITCH_CPU_WIDE: u32 = 15;
 const SWITCH_OUT: u16 = 1 << 13;
@@ -352,6 +390,19 @@ fn switched(record: &Record, cpu: CpuId) -> Option<Event> {
         What::SwitchedIn
     } else {
         What::SwitchedOut { ready: record.flags & SWITCH_OUT_READY != 0 }
+    };
+    Some(Event { at: Time::from_ns(record.words[2]), tid, cpu, what })
+}
+
+/// A thread starts another one, or ends; none if nobody can have its number.
+fn began_or_ends(record: &Record, cpu: CpuId) -> Option<Event> {
+    // { process, its parent }, { thread, who started it }, time
+    let tid = |at| Tid::new(i32::try_from(record.half(at)?).ok()?);
+    let (thread, parent) = (tid(8)?, tid(12));
+    let (tid, what) = if record.kind == RECORD_FORK {
+        (parent?, What::Forked { child: thread })
+    } else {
+        (thread, What::Ending)
     };
     Some(Event { at: Time::from_ns(record.words[2]), tid, cpu, what })
 }

@@ -1,0 +1,386 @@
+//! A process tree that the fence will give back, for whoever schedules it as one.
+//!
+//! All its processes are in one group (see [`TreePlace`]), and so is whatever they start. The
+//! kernel's list of who is in the group says who is to be ordered about; nobody keeps a list that
+//! could be older than that. Threads are made real-time so that those that they start are so as
+//! well, on the same CPU, from their first instruction: between a fork and the next look nobody of
+//! the tree runs elsewhere, or less, or longer than the others. They take turns (`SCHED_RR`), and
+//! whoever ran longest ago may be put before the others.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use slackline_units::{CpuId, CpuSet, Span};
+
+use super::entry::Entry;
+use super::give_back::{
+    GiveBackError, GivenBack, Original, ROUNDS, give_back, ignore_gone, is_ours,
+};
+use crate::cgroup::{CgroupError, Step, TreePlace};
+use crate::step::{Act, ActError, FifoPriority};
+use crate::sys::{
+    Scheduling, SchedulingOf, Tid, favour, get_scheduling, nice_of, set_affinity, set_scheduling,
+};
+use crate::thread::{ThreadRef, means_gone};
+
+/// A held process tree: all that may be done to it, until it is given back. Clones are the same.
+#[derive(Clone, Debug)]
+pub struct HeldTree(Arc<Shared>);
+
+#[derive(Debug)]
+struct Shared {
+    place: TreePlace,
+    /// The threads that were there when it was held, the one that its entry names first.
+    first: Vec<ThreadRef>,
+    /// What those are given back as that have been started since.
+    default: Original,
+    grip: Mutex<Grip>,
+}
+
+#[derive(Debug)]
+struct Grip {
+    switch: File,
+    wanted: Wanted,
+    /// Where they are kept; none is where each was.
+    cpus: Option<CpuSet>,
+    is_frozen: bool,
+    originals: BTreeMap<Tid, Original>,
+    given_back: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Wanted {
+    Original,
+    First,
+    Raised(FifoPriority),
+}
+
+impl HeldTree {
+    /// # Errors
+    /// When the file that freezes it cannot be opened.
+    pub(super) fn new(
+        place: TreePlace,
+        first: Vec<(ThreadRef, Original)>,
+    ) -> Result<HeldTree, CgroupError> {
+        let path = place.switch();
+        let switch = OpenOptions::new().write(true).open(&path);
+        let switch =
+            switch.map_err(|source| CgroupError::refused(Step::OpenSwitch, &path, source))?;
+        let Some(&(_, default)) = first.first() else {
+            return Err(CgroupError::Empty { group: place.group });
+        };
+        let originals = first.iter().map(|(thread, original)| (thread.tid(), *original)).collect();
+        let first = first.into_iter().map(|(thread, _)| thread).collect();
+        let grip = Grip {
+            switch,
+            wanted: Wanted::Original,
+            cpus: None,
+            is_frozen: false,
+            originals,
+            given_back: false,
+        };
+        Ok(HeldTree(Arc::new(Shared { place, first, default, grip: Mutex::new(grip) })))
+    }
+
+    /// The group that it is in.
+    #[must_use]
+    pub fn place(&self) -> &TreePlace {
+        &self.0.place
+    }
+
+    /// The threads that were there when it was held.
+    #[must_use]
+    pub fn first(&self) -> &[ThreadRef] {
+        &self.0.first
+    }
+
+    /// The threads that are there now.
+    ///
+    /// # Errors
+    /// When the kernel does not say.
+    pub fn threads(&self) -> Result<Vec<Tid>, CgroupError> {
+        self.0.place.threads()
+    }
+
+    /// Whether nobody is left of it.
+    #[must_use]
+    pub fn is_gone(&self) -> bool {
+        !self.0.place.is_populated()
+    }
+
+    /// What says what all of it has used.
+    ///
+    /// # Errors
+    /// When it cannot be opened.
+    pub(crate) fn usage(&self) -> io::Result<TreeUsage> {
+        File::open(self.0.place.usage()).map(TreeUsage)
+    }
+
+    /// Makes all its threads real-time at `priority`, and with them those that they start.
+    ///
+    /// # Errors
+    /// When it was given back, or the kernel refuses.
+    pub(crate) fn raise(&self, priority: FifoPriority) -> Result<(), ActError> {
+        self.want(Wanted::Raised(priority))
+    }
+
+    /// Makes them the first of the ordinary threads.
+    ///
+    /// # Errors
+    /// When it was given back, or the kernel refuses.
+    pub(crate) fn favour(&self) -> Result<(), ActError> {
+        self.want(Wanted::First)
+    }
+
+    /// Schedules each as it was originally.
+    ///
+    /// # Errors
+    /// When it was given back, or the kernel refuses.
+    pub(crate) fn lower(&self) -> Result<(), ActError> {
+        self.want(Wanted::Original)
+    }
+
+    /// Keeps all on one CPU.
+    ///
+    /// # Errors
+    /// When it was given back, or the kernel refuses.
+    pub(crate) fn pin(&self, cpu: CpuId) -> Result<(), ActError> {
+        self.keep_on(Some(CpuSet::one(cpu))).map(drop)
+    }
+
+    /// Keeps all on these CPUs, or each where it was; says where they were kept before.
+    ///
+    /// # Errors
+    /// When it was given back, or the kernel refuses.
+    pub(crate) fn keep_on(&self, cpus: Option<CpuSet>) -> Result<Option<CpuSet>, ActError> {
+        let mut grip = self.grip()?;
+        let before = grip.cpus;
+        if before != cpus {
+            grip.cpus = cpus;
+            if let Err(error) = self.bring(&mut grip) {
+                grip.cpus = before;
+                return Err(error);
+            }
+        }
+        Ok(before)
+    }
+
+    /// Keeps all of it from running, whoever is started meanwhile.
+    ///
+    /// # Errors
+    /// When it was given back, or the kernel refuses.
+    pub(crate) fn hold_back(&self) -> Result<(), ActError> {
+        self.freeze(&mut *self.grip()?, true)
+    }
+
+    /// Lets it run again.
+    ///
+    /// # Errors
+    /// When it was given back, or the kernel refuses.
+    pub(crate) fn let_go(&self) -> Result<(), ActError> {
+        self.freeze(&mut *self.grip()?, false)
+    }
+
+    /// Puts one of its threads before the others that are as urgent.
+    ///
+    /// # Errors
+    /// When it was given back, or the kernel refuses.
+    pub(crate) fn put_first(&self, tid: Tid) -> Result<(), ActError> {
+        let grip = self.grip()?;
+        let Wanted::Raised(priority) = grip.wanted else { return Ok(()) };
+        // The kernel puts whoever is made less urgent before those who are so already.
+        for priority in [priority.number() + 1, priority.number()] {
+            let done = set_scheduling(tid, &round_robin(priority));
+            ignore_gone(done)
+                .map_err(|source| refused(tid, Act::Raise(FifoPriority::CHOSEN), source))?;
+        }
+        Ok(())
+    }
+
+    /// Looks whether all are as they should be, also those who came in otherwise than by being
+    /// started; says who is there. `known` are others that were in it: those that have left the
+    /// group and live are given back.
+    ///
+    /// # Errors
+    /// When it was given back, or the kernel refuses.
+    pub(crate) fn audit(&self, known: &[Tid]) -> Result<Vec<Tid>, ActError> {
+        let mut grip = self.grip()?;
+        let there = self.list()?;
+        let is_there: BTreeSet<Tid> = there.iter().copied().collect();
+        for &tid in known.iter().chain(grip.originals.keys()) {
+            if !is_there.contains(&tid) {
+                self.let_leave(&grip, tid);
+            }
+        }
+        grip.originals.retain(|tid, _| is_there.contains(tid));
+        for &tid in &there {
+            if !grip.originals.contains_key(&tid) || !is_as(grip.wanted, tid) {
+                self.bring_one(&mut grip, tid)?;
+            }
+        }
+        Ok(there)
+    }
+
+    /// One that has left the group is nobody's business any more: if it is as we made it, it is
+    /// given back. If that fails, it has ended.
+    fn let_leave(&self, grip: &Grip, tid: Tid) {
+        if get_scheduling(tid).is_ok_and(|now| is_ours(now.class)) {
+            let original = grip.originals.get(&tid).copied().unwrap_or(self.0.default);
+            let _ = set_scheduling(tid, &original.scheduling);
+            let _ = set_affinity(tid, &original.affinity);
+        }
+    }
+
+    /// Refuses all further orders and undoes those given.
+    ///
+    /// # Errors
+    /// The first step that failed. Orders are refused all the same.
+    pub(super) fn give_back(&self, entry: &Entry) -> Result<GivenBack, GiveBackError> {
+        let mut grip = self.lock();
+        grip.given_back = true;
+        give_back(entry)
+    }
+
+    fn want(&self, wanted: Wanted) -> Result<(), ActError> {
+        let mut grip = self.grip()?;
+        if grip.wanted == wanted {
+            return Ok(());
+        }
+        let before = std::mem::replace(&mut grip.wanted, wanted);
+        self.bring(&mut grip).inspect_err(|_| grip.wanted = before)
+    }
+
+    /// Makes all threads as they should be, and those that are started while this goes on.
+    fn bring(&self, grip: &mut Grip) -> Result<(), ActError> {
+        let mut done = BTreeSet::new();
+        for _ in 0..ROUNDS {
+            let there = self.list()?;
+            let new: Vec<Tid> = there.iter().copied().filter(|tid| done.insert(*tid)).collect();
+            if new.is_empty() {
+                grip.originals.retain(|tid, _| done.contains(tid));
+                break;
+            }
+            for tid in new {
+                self.bring_one(grip, tid)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn bring_one(&self, grip: &mut Grip, tid: Tid) -> Result<(), ActError> {
+        let Some(original) = self.original(grip, tid)? else { return Ok(()) };
+        let (act, set) = match grip.wanted {
+            Wanted::Original => (Act::Lower, set_scheduling(tid, &original.scheduling)),
+            Wanted::First => (Act::Favour, favour(tid)),
+            Wanted::Raised(priority) => {
+                (Act::Raise(priority), set_scheduling(tid, &round_robin(priority.number())))
+            }
+        };
+        ignore_gone(set).map_err(|source| refused(tid, act, source))?;
+        let cpus = grip.cpus.unwrap_or(original.affinity);
+        let set = set_affinity(tid, &cpus);
+        ignore_gone(set).map_err(|source| refused(tid, Act::Confine, source))
+    }
+
+    /// What a thread is given back as; none if it has ended. Of one that was started while it was
+    /// ours, only its nice value is its own.
+    fn original(&self, grip: &mut Grip, tid: Tid) -> Result<Option<Original>, ActError> {
+        if let Some(&original) = grip.originals.get(&tid) {
+            return Ok(Some(original));
+        }
+        let now = match get_scheduling(tid) {
+            Err(error) if means_gone(&error) => return Ok(None),
+            now => now.map_err(|source| refused(tid, Act::Lower, source))?,
+        };
+        let Original { mut scheduling, affinity } = self.0.default;
+        if !is_ours(now.class) {
+            scheduling = now;
+        } else if let (Scheduling::Other { .. }, Ok(nice)) = (scheduling.class, nice_of(tid)) {
+            scheduling.class = Scheduling::Other { nice };
+        }
+        let original = Original { scheduling, affinity };
+        grip.originals.insert(tid, original);
+        Ok(Some(original))
+    }
+
+    fn list(&self) -> Result<Vec<Tid>, ActError> {
+        let list = self.0.place.threads();
+        list.map_err(|error| {
+            let source = match error {
+                CgroupError::Refused { source, .. } => source,
+                error => io::Error::other(error),
+            };
+            refused(self.carrier(), Act::Confine, source)
+        })
+    }
+
+    fn freeze(&self, grip: &mut Grip, is_frozen: bool) -> Result<(), ActError> {
+        if grip.is_frozen != is_frozen {
+            let (text, act) = if is_frozen { ("1", Act::Freeze) } else { ("0", Act::Thaw) };
+            let written = grip.switch.write_all_at(text.as_bytes(), 0);
+            written.map_err(|source| refused(self.carrier(), act, source))?;
+            grip.is_frozen = is_frozen;
+        }
+        Ok(())
+    }
+
+    fn carrier(&self) -> Tid {
+        self.0.first[0].tid()
+    }
+
+    fn grip(&self) -> Result<MutexGuard<'_, Grip>, ActError> {
+        let grip = self.lock();
+        if grip.given_back {
+            return Err(ActError::GivenBack { tid: self.carrier() });
+        }
+        Ok(grip)
+    }
+
+    /// A panic in the middle of an order leaves at worst a call that is made once too often.
+    fn lock(&self) -> MutexGuard<'_, Grip> {
+        self.0.grip.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// What all of a tree has used, those that have ended included, in whole microseconds.
+#[derive(Debug)]
+pub(crate) struct TreeUsage(File);
+
+impl TreeUsage {
+    /// As the kernel counted it up to the last switch of each.
+    ///
+    /// # Errors
+    /// When the group is gone, or the kernel does not say.
+    pub(crate) fn read(&self) -> io::Result<Span> {
+        // Three numbers of at most 20 digits stand first.
+        let mut text = [0; 128];
+        let length = self.0.read_at(&mut text, 0)?;
+        let text = std::str::from_utf8(&text[..length]).ok();
+        let used = text.and_then(|text| text.lines().next()?.strip_prefix("usage_usec "));
+        let used = used.and_then(|number| number.parse().ok());
+        used.map(Span::from_us).ok_or_else(|| io::ErrorKind::InvalidData.into())
+    }
+}
+
+fn round_robin(priority: u8) -> SchedulingOf {
+    let class = Scheduling::RoundRobin { priority: priority.into() };
+    SchedulingOf { class, reset_on_fork: false }
+}
+
+/// Whether a thread is scheduled as its tree should be; of one that is gone nothing is wrong.
+fn is_as(wanted: Wanted, tid: Tid) -> bool {
+    let Ok(now) = get_scheduling(tid) else { return true };
+    match wanted {
+        Wanted::Original => !is_ours(now.class),
+        Wanted::First => now.class == Scheduling::Other { nice: -20 },
+        Wanted::Raised(priority) => now == round_robin(priority.number()),
+    }
+}
+
+fn refused(tid: Tid, act: Act, source: io::Error) -> ActError {
+    // That one thread is gone does not end the tree.
+    ActError::Refused { tid, act, source }
+}

@@ -1,0 +1,104 @@
+//! vCPUs whose threads come and go: process trees. Most of it the kernel's events tell, and views
+//! and decider take in; here is how a tree is met, and looked over from time to time.
+
+use std::io;
+use std::sync::Arc;
+
+use slackline_units::{Span, VcpuId};
+
+use super::decider::{Joined, Known};
+use super::{LiveHost, MachineError};
+use crate::fence::HeldTree;
+use crate::sys::Tid;
+use crate::vcpu_threads::{Home, Meter, Unreadable, UsedClock, WatchedThread};
+
+impl LiveHost {
+    /// The threads of a vCPU, whose events are told from now on.
+    pub(super) fn known(
+        &self,
+        threads: Vec<(Tid, UsedClock, Span)>,
+        vcpu: VcpuId,
+    ) -> Result<Joined, MachineError> {
+        let home = Arc::new(Home::none());
+        let mut known = Vec::with_capacity(threads.len());
+        for (tid, clock, used) in threads {
+            let meter = Meter::new(clock, used);
+            let thread = WatchedThread::new(tid, vcpu, self.clock.now(), Arc::clone(&home), meter);
+            // What it used while the run was being prepared is not the run's.
+            thread.forget_used()?;
+            known.push(self.meet(thread)?);
+        }
+        Ok(Joined { home, known, is_tree: false })
+    }
+
+    /// The threads of a tree, likewise.
+    pub(super) fn known_tree(&self, tree: &HeldTree, vcpu: VcpuId) -> Result<Joined, MachineError> {
+        let home = Arc::new(Home::none());
+        let tid = tree.first()[0].tid();
+        let unreadable = |source| Unreadable { tid, source };
+        let usage = tree.usage().map_err(unreadable)?;
+        let used = usage.read().map_err(unreadable)?;
+        let meter = Meter::new(UsedClock::Tree(usage), used);
+        let mut known: Vec<Known> = Vec::new();
+        loop {
+            let there = tree.threads().map_err(|error| unreadable(io::Error::other(error)))?;
+            let is_new = |tid: &Tid| known.iter().all(|known| known.thread.tid != *tid);
+            let new: Vec<Tid> = there.into_iter().filter(is_new).collect();
+            if new.is_empty() {
+                return Ok(Joined { home, known, is_tree: true });
+            }
+            for tid in new {
+                let (home, meter) = (Arc::clone(&home), Arc::clone(&meter));
+                let thread = WatchedThread::new(tid, vcpu, self.clock.now(), home, meter);
+                known.push(self.meet(thread.of_tree())?);
+            }
+        }
+    }
+
+    /// What a thread does is told from now on.
+    fn meet(&self, thread: WatchedThread) -> Result<Known, MachineError> {
+        let (thread, since) = (Arc::new(thread), self.clock.now());
+        self.views.iter().for_each(|view| view.add(&thread));
+        // Only now that its events are heard: what it did before, such as waking for the start of
+        // the run, nobody has been told.
+        let is_awake = self.is_polled || thread.is_runnable()?.unwrap_or(false);
+        Ok(Known { thread, is_awake, since, ran: None })
+    }
+
+    /// Looks who is in the tree of a vCPU, and what they do, where events have not told: of those
+    /// who came otherwise than by being started there, and of those whose numbers nobody could
+    /// foresee.
+    pub(crate) fn audit(&self, vcpu: VcpuId, tree: &HeldTree) -> Result<(), MachineError> {
+        let known = self.decider().threads_of(vcpu);
+        let tids: Vec<Tid> = known.iter().map(|thread| thread.tid).collect();
+        let there = match tree.audit(&tids) {
+            // It has ended, or just been given back.
+            Err(error) if error.means_gone() || tree.is_gone() => return Ok(()),
+            there => there?,
+        };
+        let Some(one) = known.first() else { return Ok(()) };
+        let now = self.clock.now();
+        let new: Vec<Tid> = there.iter().copied().filter(|tid| !tids.contains(tid)).collect();
+        if let Some(perf) = &mut *self.perf() {
+            perf.set_tree(vcpu, &there)?;
+        }
+        let mut met = Vec::new();
+        for tid in new {
+            met.push(self.meet(one.child(tid, now))?);
+        }
+        let gone: Vec<_> = known.iter().filter(|thread| !there.contains(&thread.tid)).collect();
+        for thread in &gone {
+            self.views.iter().for_each(|view| view.remove_this(thread));
+        }
+        let mut awake = Vec::new();
+        for thread in known.iter().filter(|thread| there.contains(&thread.tid)) {
+            if thread.is_runnable()?.unwrap_or(false) {
+                awake.push(Arc::clone(thread));
+            }
+        }
+        let mut decider = self.observe()?;
+        decider.audited(vcpu, met, &gone, &awake, now)?;
+        self.finish(decider);
+        Ok(())
+    }
+}
