@@ -2,12 +2,12 @@
 
 use std::path::PathBuf;
 
-use clap::{Args, Parser, Subcommand};
-use slackline_units::Span;
+use clap::{ArgGroup, Args, Parser, Subcommand};
+use slackline_units::{CpuShare, Span};
 
 use crate::input::file;
 use crate::load::args::Load;
-use crate::parse::span;
+use crate::parse::{share, span};
 
 /// Gives virtual machines CPU time: reserves it, shares it out, and proves that it was delivered.
 #[derive(Debug, Parser)]
@@ -25,6 +25,8 @@ pub(crate) enum Command {
     Sim(Sim),
     /// Run a scenario on this machine: real processes, real virtual machines. Needs root.
     Run(Run),
+    /// Give a process, a unit or a command its CPU time from now on, until Ctrl-C. Needs root.
+    Hold(Hold),
     /// Run a scenario under several policies, or simulated beside live, in one table.
     Compare(Compare),
     /// Read a scenario and try its admission; runs nothing.
@@ -117,6 +119,50 @@ pub(crate) struct Run {
     pub(crate) cpus: Option<Vec<usize>>,
     #[command(flatten)]
     pub(crate) keeping: Keeping,
+}
+
+/// Whom `hold` can be about: one of these.
+const SUBJECTS: [&str; 4] = ["pid", "unit", "cgroup", "command"];
+
+/// Gives a process and all that it starts, a cgroup, a systemd unit or a command so much CPU time
+/// and no more, whatever else runs here, until Ctrl-C or its end; then everything is as it was. A
+/// command's exit code is handed on.
+#[derive(Debug, Args)]
+#[command(group(ArgGroup::new("subject").required(true).args(SUBJECTS)))]
+pub(crate) struct Hold {
+    /// A process, with all that descends from it.
+    #[arg(long)]
+    pub(crate) pid: Option<i32>,
+    /// A systemd unit, by its full name: `web.service`.
+    #[arg(long, value_name = "NAME")]
+    pub(crate) unit: Option<String>,
+    /// A cgroup of version 2, by its folder or as `/proc/PID/cgroup` has it.
+    #[arg(long, value_name = "PATH")]
+    pub(crate) cgroup: Option<String>,
+    /// How much: `30%` of a CPU, or `1.5` CPUs for several vCPUs together.
+    #[arg(long, value_name = "SHARE", value_parser = share, conflicts_with = "slice")]
+    pub(crate) cpu: Option<CpuShare>,
+    /// So much CPU time in every period.
+    #[arg(long, value_name = "TIME", value_parser = span)]
+    pub(crate) slice: Option<Span>,
+    /// The period [default: 10ms].
+    #[arg(long, value_name = "TIME", value_parser = span)]
+    pub(crate) period: Option<Span>,
+    /// Let it have what nobody claims as well.
+    #[arg(long)]
+    pub(crate) at_least: bool,
+    /// Hold each vCPU of a virtual machine monitor, instead of all its threads as one.
+    #[arg(long, conflicts_with_all = ["unit", "cgroup"])]
+    pub(crate) vcpus: bool,
+    /// The CPUs of this machine to use [default: the last one, with --vcpus as many as vCPUs].
+    #[arg(long, value_name = "N,N", value_delimiter = ',')]
+    pub(crate) cpus: Option<Vec<usize>>,
+    /// Print a line of JSON each second.
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// A command, after `--`.
+    #[arg(last = true, value_name = "COMMAND")]
+    pub(crate) command: Vec<String>,
 }
 
 #[derive(Debug, Args)]

@@ -8,6 +8,7 @@ mod compare;
 mod doctor;
 mod help;
 mod hints;
+mod hold;
 mod input;
 mod json;
 mod load;
@@ -37,6 +38,7 @@ fn main() -> ExitCode {
         Command::Keep => return slackline_live::fence::keeper_main(),
         Command::Sim(args) => sim::sim(&args),
         Command::Run(args) => run::run(&args),
+        Command::Hold(args) => hold::hold(&args),
         Command::Compare(args) => compare::compare(&args),
         Command::Alert(args) => alert::alert(&args),
         Command::Check(args) => check::check(&args),

@@ -75,6 +75,9 @@ pub(crate) enum Problem {
     /// Somebody wanted us to stop.
     #[error("stopped by a signal")]
     Interrupted,
+    /// The command that was held ended with this code, and has said itself why.
+    #[error("the command ended with {code}")]
+    CommandEnded { code: u8 },
     /// Some claims do not hold; they have been printed.
     #[error("{0} of the claims failed")]
     ClaimsFailed(usize),
@@ -83,6 +86,7 @@ pub(crate) enum Problem {
 impl Problem {
     pub(crate) fn exit_code(&self) -> ExitCode {
         ExitCode::from(match self {
+            Problem::CommandEnded { code } => *code,
             Problem::ClaimsFailed(_) | Problem::ReplayDiffers => 1,
             Problem::Unwritable { source, .. } if is_misnamed(source) => 2,
             Problem::HostCannot { .. } | Problem::Unwritable { .. } | Problem::Output(_) => 3,
@@ -194,7 +198,7 @@ fn about_file(source: &io::Error) -> &'static str {
 }
 
 /// An error and what caused it, each said once.
-fn with_causes(error: &dyn Cause) -> String {
+pub(crate) fn with_causes(error: &dyn Cause) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();
     while let Some(error) = cause {

@@ -172,7 +172,7 @@ fn dispatch_cost(cpus: &[CpuId]) -> Result<Span, Problem> {
 }
 
 /// The CPUs asked for, or the last ones: interrupts and everybody's habits favour the first.
-fn choose_cpus(count: usize, asked: Option<&[usize]>) -> Result<Vec<CpuId>, Problem> {
+pub(crate) fn choose_cpus(count: usize, asked: Option<&[usize]>) -> Result<Vec<CpuId>, Problem> {
     let online = online_cpus()
         .map_err(|source| Problem::Unreadable { file: "the list of CPUs".into(), source })?;
     let online: Vec<CpuId> = online.iter().collect();

@@ -41,7 +41,10 @@ pub(crate) fn tell(text: &str) {
 /// Says what went wrong, and what to do about it.
 pub(crate) fn report(problem: &Problem) {
     match problem {
-        Problem::ClaimsFailed(_) | Problem::ReplayDiffers | Problem::Interrupted => {}
+        Problem::ClaimsFailed(_)
+        | Problem::ReplayDiffers
+        | Problem::CommandEnded { .. }
+        | Problem::Interrupted => {}
         Problem::Bug { kept, .. } => {
             tell(&format!("bug: {problem}\n"));
             if let Some(kept) = kept {

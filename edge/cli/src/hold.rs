@@ -1,0 +1,367 @@
+//! `slackline hold`: gives one subject its CPU time from now on, without a scenario, and shows what
+//! it gets as it goes.
+
+mod show;
+
+use std::os::fd::AsFd;
+use std::os::unix::process::ExitStatusExt;
+use std::path::Path;
+use std::process::{Child, Command, ExitStatus};
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+use slackline_live::Punctual;
+use slackline_live::cgroup::{CgroupError, TreePlace};
+use slackline_live::fence::{FenceError, KeeperCommand};
+use slackline_live::play::LiveError;
+use slackline_live::session::{JoinId, Options, Request, RequestError, Session, SessionError, Who};
+use slackline_live::sys::Tid;
+use slackline_live::thread::{ThreadError, ThreadRef};
+use slackline_live::vcpus;
+use slackline_policy::{Given, Values, find};
+use slackline_trace::{Entry, Record};
+use slackline_units::{CpuShare, Reservation, Span, Time};
+
+use crate::args::Hold;
+use crate::problem::{Problem, with_causes};
+use crate::run::choose_cpus;
+use crate::signals::stop_signal;
+use show::Shown;
+
+/// Of a share without a period.
+const PERIOD: Span = Span::from_ms(10);
+
+/// How long nobody looks at most: records are taken away and processes looked after.
+const ROUND: Span = Span::from_ms(100);
+
+/// How long a virtual machine monitor may take to start its vCPU threads.
+const VCPUS_WITHIN: Duration = Duration::from_secs(5);
+
+/// How long a command that is asked to end may take.
+const END_WITHIN: Duration = Duration::from_secs(2);
+
+pub(crate) fn hold(args: &Hold) -> Result<(), Problem> {
+    let each = terms(args)?;
+    let (stop, _raised) = stop_signal()?;
+    // Whether this thread may be real-time, before anything is started.
+    let may = Punctual::begin().map_err(|source| SessionError::NoRealTime { source });
+    drop(may.map_err(of_session)?);
+    let mut command = Started::new(&args.command)?;
+    let subject = Subject::find(args, command.as_ref())?;
+    let each = each.shared_by(&subject)?;
+    let cpus = match &args.cpus {
+        Some(asked) => choose_cpus(asked.len(), Some(asked))?,
+        None => choose_cpus(subject.cpus(), None)?,
+    };
+    let policy = find("edf").expect("a policy of ours");
+    let values = Values::defaults(policy.policy_fields).expect("they have defaults");
+    let keeper = KeeperCommand::ourselves(["keep"]);
+    let options =
+        Options { cpus: cpus.clone(), policy, values, keeper, dispatch: None, origin: None };
+    let mut session = Session::open(&options).map_err(of_session)?;
+    let requests = subject.requests(each, !args.at_least);
+    let ids = session.join(requests).map_err(|error| of_request(error.error))?;
+    let shown = Shown::begin(args, &subject.name, each, (ids.len(), &cpus))?;
+    let mut holding = Holding { began: session.now(), session, ids, used: Span::ZERO, shown };
+    let end = holding.run(stop.as_fd(), command.as_mut());
+    holding.finish(end.as_ref().ok())?;
+    match (end?, command) {
+        (End::Stopped, Some(_)) => Err(Problem::Interrupted),
+        (End::Exited(status), _) => exit_code(status),
+        (End::Stopped | End::Gone, _) => Ok(()),
+    }
+}
+
+/// What each part of the subject is to have.
+#[derive(Clone, Copy, Debug)]
+enum Terms {
+    /// Exactly this.
+    Each(Reservation),
+    /// All together so much, in every such period.
+    Together(CpuShare, Span),
+}
+
+fn terms(args: &Hold) -> Result<Terms, Problem> {
+    let bad = |message: String, hint: &str| Problem::BadOption { message, hint: Some(hint.into()) };
+    match (args.cpu, args.slice) {
+        (Some(cpu), _) => Ok(Terms::Together(cpu, args.period.unwrap_or(PERIOD))),
+        (None, Some(slice)) => {
+            let period = args.period.unwrap_or(PERIOD);
+            let reservation = Reservation::new(slice, period);
+            let hint = "as `--slice 2ms --period 10ms`";
+            Ok(Terms::Each(reservation.map_err(|error| bad(error.to_string(), hint))?))
+        }
+        (None, None) => Err(bad(
+            "how much CPU time is not said".into(),
+            "add `--cpu 30%`, or `--slice 3ms --period 10ms`",
+        )),
+    }
+}
+
+impl Terms {
+    /// What each part has, if the subject has so many.
+    fn shared_by(self, subject: &Subject) -> Result<Reservation, Problem> {
+        let (cpu, period) = match self {
+            Terms::Each(reservation) => return Ok(reservation),
+            Terms::Together(cpu, period) => (cpu, period),
+        };
+        let parts = u32::try_from(subject.who.len()).unwrap_or(u32::MAX).max(1);
+        let bad = |message: String, hint: &str| {
+            let hint = Some(hint.into());
+            Problem::BadOption { message, hint }
+        };
+        if cpu.ppm() > parts.saturating_mul(1_000_000) {
+            let (asked, most) =
+                (show::percent(cpu.ppm().into()), show::percent(u64::from(parts) * 1_000_000));
+            let hint = "what is held as one runs on one CPU at a time; of a virtual machine, \
+                        `--vcpus` holds each vCPU";
+            let of = if parts == 1 { "one subject" } else { "all its vCPUs" };
+            return Err(bad(format!("{asked} of a CPU are more than the {most} of {of}"), hint));
+        }
+        let slice = Span::from_ns(
+            u64::try_from(
+                u128::from(period.ns()) * u128::from(cpu.ppm()) / u128::from(parts) / 1_000_000,
+            )
+            .unwrap_or(u64::MAX),
+        );
+        let reservation = Reservation::new(slice, period);
+        reservation.map_err(|error| bad(error.to_string(), "give it a longer `--period`"))
+    }
+}
+
+/// Whom it is about.
+struct Subject {
+    /// What people call it.
+    name: String,
+    /// What is held apart.
+    who: Vec<Who>,
+}
+
+impl Subject {
+    fn find(args: &Hold, command: Option<&Started>) -> Result<Subject, Problem> {
+        if let Some(unit) = &args.unit {
+            let place = TreePlace::of_unit(unit).map_err(|error| of_group(&error))?;
+            return Ok(Subject { name: unit.clone(), who: vec![Who::Group(place)] });
+        }
+        if let Some(path) = &args.cgroup {
+            let place = TreePlace::existing(Path::new(path)).map_err(|error| of_group(&error))?;
+            return Ok(Subject { name: format!("cgroup {path}"), who: vec![Who::Group(place)] });
+        }
+        let (number, name) = match command {
+            Some(command) => (command.pid(), args.command[0].clone()),
+            None => {
+                let pid = args.pid.unwrap_or_default();
+                (pid, format!("process {pid}"))
+            }
+        };
+        let pid = Tid::new(number).ok_or_else(|| no_process(number))?;
+        if !args.vcpus {
+            return Ok(Subject { name, who: vec![Who::Tree(pid)] });
+        }
+        let deadline = Instant::now() + VCPUS_WITHIN;
+        let found = loop {
+            match vcpus::find(number) {
+                Ok(found) => break found,
+                Err(_) if command.is_some() && Instant::now() < deadline => {
+                    std::thread::sleep(Duration::from_millis(20));
+                }
+                Err(error) => {
+                    let hint = error.hint().map(str::to_owned);
+                    return Err(Problem::HostCannot { message: error.to_string(), hint });
+                }
+            }
+        };
+        let open = |tid| ThreadRef::open(pid, tid).map_err(|error| of_thread(&error));
+        let tids = found.iter().filter_map(|vcpu| Tid::new(vcpu.tid));
+        let who = tids.map(|tid| Ok(Who::Thread(open(tid)?))).collect::<Result<_, Problem>>()?;
+        Ok(Subject { name, who })
+    }
+
+    /// How many CPUs it can use at a time, of those that are there.
+    fn cpus(&self) -> usize {
+        let online = slackline_live::sys::online_cpus().map_or(1, |cpus| cpus.iter().count());
+        self.who.len().min(online).max(1)
+    }
+
+    fn requests(&self, each: Reservation, exact: bool) -> Vec<Request> {
+        let policy = find("edf").expect("a policy of ours");
+        let (slice, period) = (each.slice().to_string(), each.period().to_string());
+        let given = [
+            ("slice", Given::Text(&slice)),
+            ("period", Given::Text(&period)),
+            ("exact", Given::Flag(exact)),
+        ];
+        let share = Values::read(policy.share_fields, given.into_iter());
+        let share = share.expect("what every reservation can be written as");
+        let request = |(index, who): (usize, &Who)| Request {
+            who: who.clone(),
+            name: format!("{}.{index}", self.name),
+            domain: self.name.clone(),
+            vcpu: None,
+            share: share.clone(),
+            cpus: None,
+        };
+        self.who.iter().enumerate().map(request).collect()
+    }
+}
+
+/// A command that we started. It ends with us, unless we are killed.
+struct Started(Child);
+
+impl Started {
+    fn new(words: &[String]) -> Result<Option<Started>, Problem> {
+        let Some((program, arguments)) = words.split_first() else { return Ok(None) };
+        let child = Command::new(program).args(arguments).spawn();
+        let child = child.map_err(|source| Problem::BadOption {
+            message: format!("cannot start `{program}`: {source}"),
+            hint: Some("is it installed, and in PATH?".into()),
+        })?;
+        Ok(Some(Started(child)))
+    }
+
+    fn pid(&self) -> i32 {
+        i32::try_from(self.0.id()).unwrap_or(i32::MAX)
+    }
+}
+
+impl Drop for Started {
+    /// Asks it to end, if it has not, and after a while makes it.
+    fn drop(&mut self) {
+        // One that has been waited for has no number any more that would be its own.
+        if matches!(self.0.try_wait(), Ok(None)) {
+            let _ = kill_process(Pid::from_child(&self.0), Signal::TERM);
+        }
+        let deadline = Instant::now() + END_WITHIN;
+        while matches!(self.0.try_wait(), Ok(None)) && Instant::now() < deadline {
+            std::thread::sleep(Duration::from_millis(2));
+        }
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// Why it ended.
+#[derive(Clone, Copy, Debug)]
+enum End {
+    /// Somebody wanted it to.
+    Stopped,
+    /// The command has.
+    Exited(ExitStatus),
+    /// Nobody is left of the subject.
+    Gone,
+}
+
+/// Somebody who is held.
+struct Holding {
+    session: Session,
+    ids: Vec<JoinId>,
+    began: Time,
+    /// What all of it has used since.
+    used: Span,
+    shown: Shown,
+}
+
+impl Holding {
+    fn run(
+        &mut self,
+        stop: std::os::fd::BorrowedFd<'_>,
+        mut command: Option<&mut Started>,
+    ) -> Result<End, Problem> {
+        let mut records = Vec::new();
+        loop {
+            if self.session.wait(&[stop], ROUND)[0] {
+                return Ok(End::Stopped);
+            }
+            let seen = self.session.poll(&mut records).map_err(of_session)?;
+            self.count(&mut records);
+            let passed = seen.now.since(self.began);
+            self.shown.at(passed, self.used)?;
+            let status = command.as_mut().and_then(|command| command.0.try_wait().ok().flatten());
+            if let Some(status) = status {
+                return Ok(End::Exited(status));
+            }
+            self.ids.retain(|id| !seen.ended.contains(id));
+            if self.ids.is_empty() && command.is_none() || self.session.is_over() {
+                return Ok(End::Gone);
+            }
+        }
+    }
+
+    fn count(&mut self, records: &mut Vec<Entry>) {
+        for entry in records.drain(..) {
+            // Nobody else is in this session.
+            if let Entry::Record(Record::Ran { used, .. }) = entry {
+                self.used += used;
+            }
+        }
+    }
+
+    /// Gives everything back, and says what came of it.
+    fn finish(self, end: Option<&End>) -> Result<(), Problem> {
+        let Holding { session, began, mut used, shown, .. } = self;
+        let passed = session.now().since(began);
+        let mut records = Vec::new();
+        let closed = session.close(&mut records);
+        for entry in records {
+            if let Entry::Record(Record::Ran { used: more, .. }) = entry {
+                used += more;
+            }
+        }
+        closed.map_err(of_session)?;
+        shown.end(passed, used, matches!(end, Some(End::Gone)))
+    }
+}
+
+/// Hands the command's own code on, as a shell does.
+fn exit_code(status: ExitStatus) -> Result<(), Problem> {
+    let code = status.code().or_else(|| status.signal().map(|signal| 128 + signal));
+    match code.and_then(|code| u8::try_from(code).ok()) {
+        Some(0) => Ok(()),
+        code => Err(Problem::CommandEnded { code: code.unwrap_or(1) }),
+    }
+}
+
+fn of_session(error: SessionError) -> Problem {
+    Problem::Live(LiveError::Session(error))
+}
+
+fn of_request(error: RequestError) -> Problem {
+    let hint = error.hint();
+    match error {
+        RequestError::Declined(error) => Problem::BadOption {
+            message: format!("cannot promise that: {error}"),
+            hint: Some("ask for less, or for a longer `--period`".into()),
+        },
+        RequestError::Machine(error) => of_session(SessionError::Machine(error)),
+        RequestError::Thread(error) | RequestError::Fence(FenceError::Thread(error)) => {
+            of_thread(&error)
+        }
+        RequestError::Fence(FenceError::Group(error)) => {
+            let message = with_causes(&error);
+            Problem::HostCannot { message, hint }
+        }
+        error => Problem::HostCannot { message: with_causes(&error), hint },
+    }
+}
+
+fn of_thread(error: &ThreadError) -> Problem {
+    match error {
+        ThreadError::Gone { pid, tid } if pid == tid => no_process(pid.raw()),
+        error => {
+            let hint = Some(error.hint().into());
+            Problem::HostCannot { message: error.to_string(), hint }
+        }
+    }
+}
+
+fn of_group(error: &CgroupError) -> Problem {
+    let hint = error.hint().map(str::to_owned);
+    Problem::HostCannot { message: with_causes(error), hint }
+}
+
+fn no_process(pid: i32) -> Problem {
+    Problem::HostCannot {
+        message: format!("there is no process {pid}"),
+        hint: Some("is it still running? `ps -p` tells".into()),
+    }
+}

@@ -1,0 +1,147 @@
+//! What `hold` says: whom it holds and how, what that gets as it goes, and what it got.
+
+use std::io::{IsTerminal, stderr, stdout};
+
+use serde_json::json;
+use slackline_units::{CpuId, Reservation, Span};
+
+use crate::args::Hold;
+use crate::problem::Problem;
+use crate::terminal;
+
+/// How often a number is shown where somebody watches, or a program reads.
+const OFTEN: Span = Span::from_secs(1);
+
+/// How often where it is written down.
+const SELDOM: Span = Span::from_secs(10);
+
+/// What has been said.
+pub(super) struct Shown {
+    json: bool,
+    /// A command's own output is not to be mixed with ours.
+    aside: bool,
+    in_place: bool,
+    /// All parts together, in millionths of a CPU.
+    promised: u64,
+    every: Span,
+    /// When it was last said, and what had been used then.
+    last: (Span, Span),
+}
+
+impl Shown {
+    /// Says who is held, and how.
+    pub(super) fn begin(
+        args: &Hold,
+        name: &str,
+        each: Reservation,
+        (parts, cpus): (usize, &[CpuId]),
+    ) -> Result<Shown, Problem> {
+        let aside = !args.command.is_empty();
+        let is_terminal = if aside { stderr().is_terminal() } else { stdout().is_terminal() };
+        let in_place = is_terminal && !args.json;
+        let every = if in_place || args.json { OFTEN } else { SELDOM };
+        let parts = u64::try_from(parts).unwrap_or(u64::MAX);
+        // Of the exact ratio, not of the share that is rounded up for admission.
+        let one = ppm(each.slice(), each.period());
+        let promised = one.saturating_mul(parts);
+        let (last, json) = ((Span::ZERO, Span::ZERO), args.json);
+        let shown = Shown { json, aside, in_place, promised, every, last };
+        if !args.json {
+            let (slice, period, share) = (each.slice(), each.period(), percent(one));
+            let of = if parts == 1 { String::new() } else { format!(" for each of {parts} vCPUs") };
+            let more = if args.at_least { "and what nobody claims" } else { "and no more" };
+            let list: Vec<String> = cpus.iter().map(|cpu| cpu.index().to_string()).collect();
+            let plural = if list.len() == 1 { "" } else { "s" };
+            let (list, all) = (list.join(", "), if args.vcpus { "" } else { " and all it starts" });
+            shown.say(&format!(
+                "holding {name}{all}: {slice} in every {period} ({share}){of}, {more}, on \
+                 CPU{plural} {list}; Ctrl-C ends it\n"
+            ))?;
+        }
+        Ok(shown)
+    }
+
+    /// So much time has passed, and so much has been used.
+    pub(super) fn at(&mut self, passed: Span, used: Span) -> Result<(), Problem> {
+        let (since, before) = self.last;
+        let lately = passed.left_after(since);
+        if lately < self.every {
+            return Ok(());
+        }
+        self.last = (passed, used);
+        let (all, last) = (ppm(used, passed), ppm(used.left_after(before), lately));
+        if self.json {
+            return self.say(&format!(
+                "{}\n",
+                json!({
+                    "passed_ns": passed.ns(), "promised_ppm": self.promised,
+                    "delivered_ppm": all, "last_ppm": last, "used_ns": used.ns(),
+                })
+            ));
+        }
+        let seconds = passed / OFTEN;
+        let (promised, all, last) = (percent(self.promised), percent(all), percent(last));
+        let (begin, end) = if self.in_place { ("\r\x1b[K", "") } else { ("", "\n") };
+        let all =
+            format!("promised {promised}  delivered {all}  in the last {} {last}", self.every);
+        self.say(&format!("{begin}{seconds:>6} s  {all}{end}"))
+    }
+
+    /// It is over, and everything was given back.
+    pub(super) fn end(self, passed: Span, used: Span, has_ended: bool) -> Result<(), Problem> {
+        let all = ppm(used, passed);
+        if self.json {
+            return self.say(&format!(
+                "{}\n",
+                json!({
+                    "passed_ns": passed.ns(), "promised_ppm": self.promised,
+                    "delivered_ppm": all, "used_ns": used.ns(), "given_back": true,
+                })
+            ));
+        }
+        let begin = if self.in_place { "\r\x1b[K" } else { "" };
+        let tenths = passed / (OFTEN / 10);
+        let (seconds, tenth) = (tenths / 10, tenths % 10);
+        let why = if has_ended { "it has ended" } else { "given back" };
+        let (promised, all) = (percent(self.promised), percent(all));
+        self.say(&format!(
+            "{begin}held for {seconds}.{tenth} s: promised {promised}, delivered {all}; {why}\n"
+        ))
+    }
+
+    fn say(&self, text: &str) -> Result<(), Problem> {
+        if self.aside {
+            terminal::tell(text);
+            Ok(())
+        } else {
+            terminal::print(text)
+        }
+    }
+}
+
+/// One time as millionths of another.
+fn ppm(part: Span, of: Span) -> u64 {
+    if of.is_zero() {
+        return 0;
+    }
+    u64::try_from(u128::from(part.ns()) * 1_000_000 / u128::from(of.ns())).unwrap_or(u64::MAX)
+}
+
+/// Millionths of a CPU as percent of it.
+pub(super) fn percent(ppm: u64) -> String {
+    let hundredths = (ppm + 50) / 100;
+    format!("{}.{:02} %", hundredths / 100, hundredths % 100)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn millionths_are_rounded_to_hundredths_of_a_percent() {
+        let texts = [0, 49, 50, 300_000, 1_500_000].map(percent);
+        assert_eq!(texts, ["0.00 %", "0.00 %", "0.01 %", "30.00 %", "150.00 %"]);
+        assert_eq!(ppm(Span::from_ms(3), Span::from_ms(10)), 300_000);
+        assert_eq!(ppm(Span::from_ms(3), Span::ZERO), 0);
+    }
+}

@@ -1,0 +1,215 @@
+//! `slackline hold`: what a user types, and what comes of it. Needs root.
+
+mod common;
+
+use std::fs::File;
+use std::os::unix::process::CommandExt;
+use std::process::{Child, Stdio};
+use std::time::Duration;
+
+use common::live::{self, Live, Victim, let_pass, wait_until};
+use common::{Place, Ran};
+use rustix::process::{Signal, geteuid};
+use serde_json::Value;
+
+#[test]
+fn part_victim() {
+    live::play_victim();
+}
+
+/// A hold in the background.
+struct Holding<'a> {
+    live: &'a Live,
+    child: Child,
+}
+
+impl<'a> Holding<'a> {
+    fn start(live: &'a Live, arguments: &[&str]) -> Holding<'a> {
+        let file = |name| Stdio::from(File::create(live.place.path(name)).unwrap());
+        let mut command = live.command(arguments);
+        let child = command.stdout(file("out")).stderr(file("err")).spawn().unwrap();
+        Holding { live, child }
+    }
+
+    fn signal(&self, signal: Signal) {
+        live::kill(i32::try_from(self.child.id()).unwrap(), signal);
+    }
+
+    fn text(&self, name: &str) -> String {
+        String::from_utf8(self.live.place.read(name)).unwrap()
+    }
+
+    #[track_caller]
+    fn end(mut self) -> Ran {
+        wait_until("the hold to end", || self.child.try_wait().unwrap().is_some());
+        let code = self.child.wait().unwrap().code();
+        Ran { code, out: self.text("out"), err: self.text("err") }
+    }
+}
+
+impl Drop for Holding<'_> {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+#[test]
+fn a_process_is_held_until_somebody_ends_it() {
+    let Some(live) = live::begin() else { return };
+    for signal in [Signal::INT, Signal::TERM] {
+        let victim = Victim::start();
+        let pid = victim.pid().to_string();
+        let holding = Holding::start(&live, &["hold", "--pid", &pid, "--cpu", "30%"]);
+        wait_until("the victim to be held", || victim.is_held());
+        let_pass(Duration::from_millis(1500));
+        holding.signal(signal);
+        let ran = holding.end().ended_with(0);
+        let first = format!(
+            "holding process {pid} and all it starts: 3ms in every 10ms (30.00 %), and no more, on \
+             CPU "
+        );
+        assert!(ran.out.starts_with(&first), "{}", ran.out);
+        assert_eq!(ran.err, "");
+        ran.shows("; Ctrl-C ends it\n")
+            .shows(": promised 30.00 %, delivered ")
+            .shows("; given back\n");
+        victim.is_given_back();
+        live.nothing_is_left();
+    }
+}
+
+/// What is told each second, of a process that has always work: no more than it is promised, and
+/// the same as at the end.
+#[test]
+fn what_is_delivered_is_shown_as_it_goes() {
+    let Some(live) = live::begin() else { return };
+    let victim = Victim::start();
+    let pid = victim.pid().to_string();
+    let hold = ["hold", "--pid", &pid, "--slice", "2ms", "--period", "20ms", "--json"];
+    let holding = Holding::start(&live, &hold);
+    wait_until("three lines", || holding.text("out").lines().count() >= 3);
+    holding.signal(Signal::INT);
+    let ran = holding.end().ended_with(0);
+    let lines: Vec<Value> =
+        ran.out.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let mut before = 0;
+    for line in &lines {
+        assert_eq!(line["promised_ppm"], 100_000);
+        let number = |name: &str| line[name].as_u64().unwrap();
+        let (used, passed) = (number("used_ns"), number("passed_ns"));
+        assert!(used >= before && passed > used, "{line}");
+        assert_eq!(number("delivered_ppm"), used * 1_000_000 / passed);
+        // A slice of a period that has just begun is more than its part of that.
+        assert!(used <= passed / 10 + 2 * 2_000_000, "{line}");
+        before = used;
+    }
+    assert_eq!(lines.last().unwrap()["given_back"], true);
+    victim.is_given_back();
+    live.nothing_is_left();
+}
+
+#[test]
+fn a_command_is_held_and_its_code_handed_on() {
+    let Some(live) = live::begin() else { return };
+    for (script, code) in [("exit 0", 0), ("echo said; exit 7", 7), ("kill -KILL $$", 137)] {
+        // Not over before it can be held.
+        let script = format!("sleep 0.5; {script}");
+        let ran = live.run(&["hold", "--cpu", "0.2", "--", "sh", "-c", &script]).ended_with(code);
+        assert_eq!(ran.out, if script.contains("said") { "said\n" } else { "" });
+        ran.says("holding sh and all it starts: 2ms in every 10ms (20.00 %)").says("held for ");
+        live.nothing_is_left();
+    }
+    let hold = ["hold", "--cpu", "20%", "--", "sh", "-c", "while :; do :; done"];
+    let holding = Holding::start(&live, &hold);
+    wait_until("it to be held", || holding.text("err").contains("holding sh"));
+    holding.signal(Signal::INT);
+    holding.end().ended_with(130).says("; given back");
+    live.nothing_is_left();
+}
+
+#[test]
+fn a_hold_that_is_killed_gives_back() {
+    let Some(live) = live::begin() else { return };
+    let victim = Victim::start();
+    let pid = victim.pid().to_string();
+    let holding = Holding::start(&live, &["hold", "--pid", &pid, "--cpu", "30%"]);
+    wait_until("the victim to be held", || victim.is_held());
+    let_pass(Duration::from_millis(300));
+    holding.signal(Signal::KILL);
+    assert_eq!(holding.end().code, None);
+    victim.is_given_back();
+    live.nothing_is_left();
+}
+
+#[test]
+fn each_vcpu_of_a_monitor_is_held_by_itself() {
+    let Some(live) = live::begin() else { return };
+    let victim = Victim::start();
+    let pid = victim.pid().to_string();
+    let hold = ["hold", "--pid", &pid, "--cpu", "0.3", "--vcpus"];
+    let holding = Holding::start(&live, &hold);
+    wait_until("the victim to be held", || victim.is_held());
+    let_pass(Duration::from_millis(300));
+    holding.signal(Signal::INT);
+    holding.end().ended_with(0).shows(": 3ms in every 10ms (30.00 %), and no more");
+    victim.is_given_back();
+    live.nothing_is_left();
+}
+
+#[test]
+fn what_cannot_be_held_is_said_with_what_to_type() {
+    let Some(live) = live::begin() else { return };
+    let mut gone = std::process::Command::new("true").spawn().unwrap();
+    gone.wait().unwrap();
+    let gone = gone.id().to_string();
+    let victim = Victim::start();
+    let pid = victim.pid().to_string();
+    for (arguments, code, says) in [
+        (&["--pid", &gone, "--cpu", "30%"][..], 3, format!("there is no process {gone}")),
+        (&["--pid", "1", "--cpu", "30%"], 3, "process 1 keeps the host going".into()),
+        (&["--pid", &pid], 2, "how much CPU time is not said".into()),
+        (&["--pid", &pid, "--cpu", "99%"], 2, "is more than the 0.95cpu that one CPU may".into()),
+        (
+            &["--pid", &pid, "--cpu", "1.5"],
+            2,
+            "150.00 % of a CPU are more than the 100.00 % of one subject".into(),
+        ),
+        (&["--pid", &pid, "--slice", "20ms", "--period", "10ms"], 2, "20ms".into()),
+        (&["--unit", "no-such.service", "--cpu", "30%"], 3, "no-such.service".into()),
+        (&["--cpu", "30%", "--", "no-such-program"], 2, "cannot start `no-such-program`".into()),
+    ] {
+        let hold: Vec<&str> = ["hold"].iter().chain(arguments).copied().collect();
+        live.run(&hold).refused(code).says(&says);
+        assert!(!victim.is_held(), "{arguments:?}");
+    }
+    // Of these the command line itself is wrong.
+    for arguments in [
+        &["hold", "--cpu", "30%"][..],
+        &["hold", "--pid", &pid, "--unit", "a.service", "--cpu", "30%"],
+        &["hold", "--pid", &pid, "--cpu", "0"],
+        &["hold", "--pid", &pid, "--cpu", "much"],
+    ] {
+        live.run(arguments).ended_with(2).says("error: ");
+    }
+    live.nothing_is_left();
+}
+
+#[test]
+fn without_root_one_line_says_so() {
+    if !geteuid().is_root() {
+        println!("skipped: needs root, to be somebody else");
+        return;
+    }
+    const NOBODY: u32 = 65534;
+    let place = Place::new();
+    let program = place.path("slackline");
+    std::fs::copy(common::PROGRAM, &program).unwrap();
+    let folder = place.folder.path();
+    let all = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+    std::fs::set_permissions(folder, all).unwrap();
+    let mut command = std::process::Command::new(&program);
+    command.args(["hold", "--cpu", "30%", "--", "sleep", "100"]).uid(NOBODY).gid(NOBODY);
+    let ran = Ran::new(&command.output().unwrap()).refused(3);
+    ran.says("cannot schedule in real time here").says("hint:  run as root");
+}
