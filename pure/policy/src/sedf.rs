@@ -339,7 +339,7 @@ impl Sedf {
         if self.has_periods(vcpu) && self.servers[vcpu].begin() < turn.until {
             return true;
         }
-        let is_penalised = self.penalties.queue_of(vcpu).is_some();
+        let is_penalised = self.is_penalised(vcpu);
         match turn.right {
             Right::Guarantee => false,
             Right::Penalty => {
@@ -347,6 +347,16 @@ impl Sedf {
                 is_penalised && first.is_some_and(|(_, first)| first == vcpu)
             }
             Right::Extra => is_penalised,
+        }
+    }
+
+    /// Whether a vCPU is to be made up to from slack. With extra support that counts at a wake also
+    /// where slack is handed out without looking at it. [Xen 3.0, §15 item 9]
+    fn is_penalised(&self, vcpu: VcpuId) -> bool {
+        if self.rules.unblocking == Unblocking::ExtraSupport {
+            !self.servers[vcpu].due_from_slack().is_zero()
+        } else {
+            self.penalties.queue_of(vcpu).is_some()
         }
     }
 }

@@ -39,4 +39,5 @@ rules = \"best\" keeps every guarantee. \"xen-3.0.3\", \"xen-3.0.2\" and \"thesi
 up for by one quantum (3.0.3) or in whole quanta (before); extra time counts
 in whole quanta and forgives an overrun; a missed deadline is forgotten; a gap
 shorter than a quantum is idle; the first period begins one slice late; and
-nothing is refused however much is promised. Each is a field of its own.";
+nothing is refused however much is promised; a slice by weight has
+extra-weight 1. Each is a field of its own.";

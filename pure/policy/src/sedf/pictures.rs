@@ -202,6 +202,43 @@ fn a_burst_follows_its_device() {
     );
 }
 
+/// Who has never blocked counts as asleep for ever: by Xen's rules it begins a slice later, however
+/// it unblocks.
+#[test]
+fn the_first_period_begins_a_slice_later() {
+    for unblocking in ["isochronous", "conservative", "short-resume", "burst", "extra-support"] {
+        picture(
+            &format!("sedf rules=xen-3.0.3 unblocking={unblocking}"),
+            "
+                a slice=4ms period=20ms extra=false rrrrrrrrrrrrrrrrrrrrrrrrrrrrrr
+                cpu0                                ....aaaa................aaaa..
+            ",
+        );
+    }
+}
+
+/// With extra support a wake after a short sleep cuts a quantum of slack short, also where slack
+/// goes by weight alone and nobody is made up to: a is worth more slack and has it from then on.
+#[test]
+fn extra_support_cuts_a_quantum_short() {
+    picture(
+        "sedf rules=thesis first-period=at-once quantum=4ms slack=weighted",
+        "
+            a slice=4ms period=20ms rrzrrrrrrrrrrrrrrrrr
+            b                       rrrrrrrrrrrrrrrrrrrr
+            cpu0                    aabaaaaaaaaaaaaaaaa.
+        ",
+    );
+    picture(
+        "sedf rules=thesis first-period=at-once quantum=4ms slack=weighted unblocking=conservative",
+        "
+            a slice=4ms period=20ms rrzrrrrrrrrrrrrrrrrr
+            b                       rrrrrrrrrrrrrrrrrrrr
+            cpu0                    aabbbbaaaaaaaaaaaa..
+        ",
+    );
+}
+
 /// Nobody.
 #[test]
 fn slack_none() {

@@ -71,6 +71,11 @@ const OLD_RESERVATION: Field = Field::choice(
     &[AS_RULES, "forgotten", "counted"],
     "whether a slice given up for an extra-weight still narrows those set by weight",
 );
+const SLACK_SHARE: Field = Field::choice(
+    "slack-share",
+    &[AS_RULES, "slice", "set-slice", "one"],
+    "extra-weight 0 is slice/period for who has a slice, for who has one not by weight, or 1",
+);
 const ADMISSION: Field = Field::choice(
     "admission",
     &[AS_RULES, "exact", "none"],
@@ -103,6 +108,7 @@ pub(super) const FIELDS: &[Field] = &[
     FIRST_PERIOD,
     CATCH_UP,
     OLD_RESERVATION,
+    SLACK_SHARE,
     ADMISSION,
     RESERVE,
     QUANTUM,
@@ -152,6 +158,18 @@ pub(super) enum Compensation {
     None,
 }
 
+/// Who without an extra-weight has slack by slice/period; the others count as extra-weight 1.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum SlackShare {
+    /// Whoever has a slice.
+    Slice,
+    /// Who has a slice that was set: that took away the 1 with which all are created, and setting a
+    /// weight did not. [Xen 3.0, §6.3, §6.9]
+    SetSlice,
+    /// Nobody.
+    One,
+}
+
 /// All choices made.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Rules {
@@ -167,6 +185,7 @@ pub(super) struct Rules {
     pub(super) begins_at_once: bool,
     pub(super) catches_up: bool,
     pub(super) counts_old: bool,
+    pub(super) slack_share: SlackShare,
     pub(super) admits_exactly: bool,
     /// What the slices on one CPU may add up to.
     pub(super) capacity: CpuShare,
@@ -216,6 +235,11 @@ impl Rules {
             begins_at_once: word(&FIRST_PERIOD, "at-once", "after-a-slice") == "at-once",
             catches_up: word(&CATCH_UP, "whole", moves_on) == "whole",
             counts_old: word(&OLD_RESERVATION, "forgotten", "counted") == "counted",
+            slack_share: match word(&SLACK_SHARE, "slice", "set-slice") {
+                "slice" => SlackShare::Slice,
+                "one" => SlackShare::One,
+                _ => SlackShare::SetSlice,
+            },
             admits_exactly: word(&ADMISSION, "exact", "none") == "exact",
             capacity: CpuShare::ONE.less(values.share(&RESERVE)),
             quantum: values.span(&QUANTUM),

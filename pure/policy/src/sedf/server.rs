@@ -242,7 +242,8 @@ impl Server {
         let slice = self.slice(full);
         let resumes = matches!(rules.unblocking, Unblocking::ShortResume | Unblocking::Burst);
         if resumes {
-            self.used += now.since(self.blocked.unwrap_or(now));
+            // Who never blocked counts as asleep since long ago.
+            self.used += self.blocked.map_or(slice, |blocked| now.since(blocked));
             if slice.left_after(self.used) >= rules.quantum {
                 return;
             }

@@ -2,7 +2,7 @@
 
 use slackline_units::{CpuShare, Reservation, ReservationError, Span};
 
-use super::rules::Rules;
+use super::rules::{Rules, SlackShare};
 use super::score::Score;
 use crate::admission::{Load, Looks};
 use crate::{AdmitError, Field, Kind, Promise, Values};
@@ -82,13 +82,18 @@ impl Share {
         let whole = |field| share.whole(field).unsigned_abs();
         let weight = whole(&WEIGHT);
         let slice = if weight > 0 { Span::ZERO } else { share.span(&SLICE) };
+        let by_slice = match rules.slack_share {
+            SlackShare::Slice => true,
+            SlackShare::SetSlice => weight == 0,
+            SlackShare::One => slice.is_zero() && weight == 0, // There 0 stands for 1.
+        };
         let terms = Share {
             slice,
             period: if slice.is_zero() { WEIGHT_PERIOD } else { share.span(&PERIOD) },
             latency: share.span(&LATENCY),
             extra: share.flag(&EXTRA),
             weight,
-            extra_weight: whole(&EXTRA_WEIGHT),
+            extra_weight: whole(&EXTRA_WEIGHT).max(u64::from(!by_slice)),
         };
         if terms.reservation()?.is_some() && terms.slice < LEAST_SLICE {
             return Err(AdmitError::SliceTooShort { slice: terms.slice, least: LEAST_SLICE });

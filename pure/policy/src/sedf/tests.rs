@@ -273,3 +273,37 @@ fn a_turn_that_is_over_has_no_length() {
     let pick = script.policy.pick(&script.at, CPU);
     assert!(matches!(pick, Pick::Run { limit: Some(Span::ZERO), .. }), "{pick:?}");
 }
+
+/// A slice of 2 of 10 ms, or of 95 of 100 ms by weight, beside best effort: by slice/period they
+/// have 25.6 and 121.6 times as much of the rest, and as much where both count as extra-weight 1.
+/// As recorded of the original, a slice that is set is worth slice/period (reference, §13.5).
+#[test]
+fn a_slice_without_an_extra_weight_counts_by_itself_or_as_one() {
+    let (set, by_weight) = ("slice=2ms period=10ms", "weight=1");
+    for (rules, share, parts) in [
+        ("rules=best", set, 25),
+        ("rules=thesis", set, 25),
+        ("rules=xen-3.0.2", set, 25),
+        ("rules=xen-3.0.3", set, 25),
+        ("rules=best", by_weight, 121),
+        ("rules=xen-3.0.3", by_weight, 1),
+        ("rules=xen-3.0.3 slack-share=slice", by_weight, 121),
+        ("rules=xen-3.0.3 slack-share=one", set, 1),
+        ("rules=xen-3.0.3 slack-share=one", "slice=2ms period=10ms extra-weight=4", 4),
+    ] {
+        let mut script = Script::new(rules);
+        let vcpus = [script.join(0, share).unwrap(), script.join(1, "").unwrap()];
+        vcpus.iter().for_each(|&vcpu| script.wake(vcpu));
+        let mut spare = [0, 0];
+        for _ in 0..20_000 {
+            let (who, limit, right) = script.turn();
+            let limit = limit.expect("all turns end");
+            if let (Some(slot), Entitlement::Spare) = (who, right) {
+                spare[slot] += limit.ns();
+            }
+            script.run(script.at.now().after(limit));
+        }
+        let error = spare[0].abs_diff(spare[1] * parts);
+        assert!(error <= spare[0] / 20, "{rules}, {share}: {spare:?}");
+    }
+}
