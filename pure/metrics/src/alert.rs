@@ -50,7 +50,6 @@ impl WholeSeconds {
         }
     }
 
-    #[inline]
     fn used(&mut self, domain: usize, mut stretch: Stretch) {
         if stretch.from < self.start {
             stretch = stretch.split(self.start).1;
@@ -87,7 +86,6 @@ impl Sink for WholeSeconds {
         self.begin(domain_of(named.vcpu));
     }
 
-    #[inline]
     fn record(&mut self, record: &Record) {
         match *record {
             Record::Ran { vcpu, from, to, used, .. } => {

@@ -400,7 +400,6 @@ impl<S: Source> Bvt<S> {
     }
 
     /// Charges what was used outside of a turn: there is no pass to wait for.
-    #[cold]
     fn charge_at_once(&mut self, vcpu: VcpuId) {
         let clock = &mut self.clocks[vcpu];
         let part = self.rules.part(clock.used);

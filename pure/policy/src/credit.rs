@@ -98,7 +98,6 @@ struct Credit {
 
 /// What the last pass of a CPU decided.
 #[derive(Clone, Copy, Debug)]
-#[repr(align(16))] // A shift finds it.
 struct Cpu {
     chosen: Option<VcpuId>,
     from: Time,
@@ -111,8 +110,7 @@ struct Cpu {
     why: Why,
 }
 
-/// A vCPU's account: a cache line.
-#[repr(align(64))]
+/// A vCPU's account.
 struct Vcpu {
     domain: usize,
     /// In whose list it belongs, and where it runs.
@@ -341,7 +339,6 @@ impl Credit {
     }
 
     /// Who runs where nobody is chosen, or the chosen one cannot run.
-    #[cold]
     fn stand_in(&self, at: &Moment, cpu: CpuId) -> Pick {
         // By Xen's rules an idle CPU waits until it is told to pass, or has idled for a slice.
         let waits = self.rules.changes == Changes::Tick && self.cpus[cpu.index()].chosen.is_none();
@@ -365,7 +362,6 @@ impl Credit {
     }
 
     /// The chosen one cannot run, so the next best one does.
-    #[cold]
     fn replace(&mut self, at: &Moment, cpu: CpuId, vcpu: VcpuId) {
         self.requested.remove(cpu);
         self.put_back(at, cpu, Why::Preempted);

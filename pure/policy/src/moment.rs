@@ -11,7 +11,7 @@ pub struct Moment {
     /// By slot.
     rows: Vec<Row>,
     /// By slot, of those who have ever joined. Apart, so that the rows that every event reads stay
-    /// small: a cache line holds eight vCPUs.
+    /// small.
     ids: Vec<VcpuId>,
     /// By slot, of those who may not run everywhere; empty where everybody may.
     allowed: Vec<CpuSet>,
@@ -20,7 +20,6 @@ pub struct Moment {
 }
 
 #[derive(Clone, Copy, Debug)]
-#[repr(align(8))] // A shift finds it.
 struct Row {
     member: bool,
     awake: bool,

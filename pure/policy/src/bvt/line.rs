@@ -27,7 +27,6 @@ impl<S: Source> Bvt<S> {
     }
 
     /// The first in line who can run.
-    #[cold] // Mostly that has been chosen before.
     pub(super) fn first(&self, at: &Moment, cpu: CpuId) -> Option<VcpuId> {
         self.first_that(cpu, |vcpu| at.is_eligible(vcpu, cpu)).map(|(_, vcpu)| vcpu)
     }

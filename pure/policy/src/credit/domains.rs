@@ -9,7 +9,6 @@ use super::{Vcpu, nanoseconds};
 
 /// A domain's account. Amounts are nanoseconds of CPU time.
 #[derive(Debug)]
-#[repr(align(128))] // A shift finds it.
 pub(super) struct Domain {
     id: DomId,
     pub(super) weight: Weight,
@@ -199,7 +198,6 @@ impl Domains {
 
     /// A vCPU that ran for so long gives back what it has not used; what it has used and not been
     /// charged for yet it still holds.
-    #[cold]
     pub(super) fn take_back(&mut self, account: &mut Vcpu, ran: Span) {
         let owes = nanoseconds(ran.left_after(account.paid)).clamp(0, account.held.max(0));
         let unused = core::mem::replace(&mut account.held, owes) - owes;

@@ -110,7 +110,6 @@ impl Credit {
 
     /// Whether so much credit, more than a period's, is more than the first that waits has. Who is
     /// due nearly a whole CPU could not make up for the turns of others otherwise.
-    #[cold]
     fn is_owed_most(&self, cpu: CpuId, credit: i64) -> bool {
         self.queues.first(cpu).is_none_or(|(first, _)| self.vcpus[first].credit < credit)
     }
@@ -307,7 +306,6 @@ impl Credit {
     }
 
     /// It has been stopped, and is woken where it runs best now.
-    #[cold]
     fn move_away(&mut self, at: &Moment, vcpu: VcpuId) {
         self.vcpus[vcpu].is_moving = false;
         self.find_home(at, vcpu);

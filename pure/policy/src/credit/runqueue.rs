@@ -38,9 +38,8 @@ const MARK: usize = 5;
 /// No lane.
 const NOWHERE: u32 = u32::MAX;
 
-/// Two to a cache line, and its place is a shift away from its number.
+/// Who stands in a lane, or the lane itself, or a mark.
 #[derive(Clone, Copy, Debug)]
-#[repr(align(32))]
 struct Node {
     /// Whose it is, if a vCPU's.
     vcpu: Option<VcpuId>,
@@ -171,7 +170,6 @@ impl RunQueues {
             .find_map(|class| first(class).map(|vcpu| (vcpu, class)))
     }
 
-    #[cold]
     fn first_of_mixed(&self, cpu: CpuId) -> Option<(VcpuId, Class)> {
         self.ahead(cpu).next()
     }
@@ -253,7 +251,6 @@ impl RunQueues {
     }
 
     /// Puts a node before the first of such a class, or at the very end.
-    #[cold]
     fn insert_before(&mut self, cpu: CpuId, index: usize, is_behind: impl Fn(Class) -> bool) {
         let next = self.walk(cpu).find(|&other| is_behind(self.nodes[other].class));
         match next {

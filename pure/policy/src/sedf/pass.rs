@@ -236,7 +236,6 @@ impl Sedf {
     }
 
     /// What a pass decides, where the last one decided on somebody who cannot run.
-    #[cold]
     #[inline(never)]
     pub(super) fn choose_again(&self, at: &Moment, cpu: CpuId) -> Option<Turn> {
         self.choose(at, cpu)

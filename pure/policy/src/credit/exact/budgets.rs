@@ -8,7 +8,6 @@ use crate::credit::{Credit, nanoseconds};
 
 impl Credit {
     /// Room under a cap grows with time, and is not saved up beyond a period's.
-    #[cold]
     pub(in crate::credit) fn renew_budgets(&mut self, at: &Moment) {
         let since = at.now().since(self.accounted);
         let spending = core::mem::take(&mut self.domains.spending);

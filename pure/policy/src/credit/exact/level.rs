@@ -84,7 +84,6 @@ struct Cause {
 }
 
 impl Rise {
-    #[cold]
     #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // Clamped before.
     fn new(cause: Cause) -> Rise {
         let Cause { left, span, carry, weight } = cause;
