@@ -51,8 +51,10 @@ fn who_is_cut_off_as_it_begins_goes_to_the_tail() {
         "6s",
         "name = 'credit', rules = 'xen-3.0.4', tick = '1s', slice = '20ms'",
         &format!(
-            "[[domain]]\nname = 'b'\nwork = {{ kind = 'spin' }}\nshare.credit = {{ weight = 512 }}\n\
-             [[domain]]\nname = 'd'\nwork = {{ kind = 'spin' }}\nshare.credit = {{ weight = 256 }}\n\
+            "[[domain]]\nname = 'b'\nwork = {{ kind = 'spin' }}\n\
+             share.credit = {{ weight = 512 }}\n\
+             [[domain]]\nname = 'd'\nwork = {{ kind = 'spin' }}\n\
+             share.credit = {{ weight = 256 }}\n\
              [[domain]]\nname = 'first'\n{}[[domain]]\nname = 'second'\n{}",
             sleeper("3005ms"),
             sleeper("3006ms"),
