@@ -123,7 +123,8 @@ impl<'a> Teller<'a> {
             panels.extend(panel.map(|panel| panel.titled(&plot.title)));
         }
         for panels in [wide, narrow].into_iter().filter(|panels| !panels.is_empty()) {
-            page = page.figure(Figure::of_panels("Figures", panels));
+            let title = format!("Figures of {}", self.paper.name);
+            page = page.figure(Figure::of_panels(&title, panels).caption(&self.caption()));
         }
         let mut groups: Vec<&str> = Vec::new();
         for row in kept.rows.iter().filter(|row| is_plain(row)) {
@@ -136,6 +137,16 @@ impl<'a> Teller<'a> {
             page = page.table(self.comparisons(group, &rows.collect::<Vec<_>>()));
         }
         page
+    }
+
+    /// What one has to know of all figures of this paper.
+    fn caption(&self) -> String {
+        let Paper { title, .. } = self.paper;
+        format!(
+            "Lines and bars are medians over the seeds with their range, hollow marks what was \
+             published in \u{201c}{title}\u{201d}. Grey, where it is there, is as far as the axis \
+             of the published plot goes: of such a plot only the axis is known, not the values."
+        )
     }
 
     fn comparisons(&self, group: &str, rows: &[&KeptRow]) -> Table {

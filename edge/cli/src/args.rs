@@ -43,9 +43,9 @@ pub(crate) enum Command {
     Load(Load),
     /// Say what this machine allows, and what to do about what is missing.
     Doctor(Doctor),
-    /// Teach a policy, or a driver domain and its clients, in a page; without a name, list all.
+    /// Teach keys, workloads, claims, metrics, a policy or a command; without a name, list all.
     Help {
-        /// A policy, or `driver`.
+        /// A page, a policy or a command.
         topic: Option<String>,
     },
     /// The keeper of a live run. Started by `run`, never by hand.
@@ -65,6 +65,9 @@ pub(crate) struct Keeping {
     /// Save the trace for the Perfetto UI.
     #[arg(long, value_name = "FILE")]
     pub(crate) perfetto: Option<PathBuf>,
+    /// Save what each domain had in each second, and how long it waited and slept, as CSV.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) csv: Option<PathBuf>,
     /// Show XenMon's metrics of each domain as well: gotten, allocated, blocked, waited, executions
     /// and I/O.
     #[arg(long)]
@@ -85,7 +88,7 @@ pub(crate) struct Sim {
     pub(crate) seed: Option<u64>,
     /// So many runs, each with the next seed: means with 95 % confidence intervals.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=1000))]
-    #[arg(conflicts_with_all = ["save", "perfetto", "xenmon"])]
+    #[arg(conflicts_with_all = ["save", "perfetto", "csv", "xenmon"])]
     pub(crate) seeds: Option<u64>,
     /// Another length than the scenario's.
     #[arg(long, value_parser = span)]
@@ -109,7 +112,7 @@ pub(crate) struct Run {
     /// So many runs, one after the other, each with the next seed: means with 95 % confidence
     /// intervals.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=1000))]
-    #[arg(conflicts_with_all = ["save", "perfetto", "xenmon"])]
+    #[arg(conflicts_with_all = ["save", "perfetto", "csv", "xenmon"])]
     pub(crate) seeds: Option<u64>,
     /// Another length than the scenario's.
     #[arg(long, value_parser = span)]
@@ -283,7 +286,7 @@ pub(crate) struct Show {
     /// Plain characters only.
     #[arg(long)]
     pub(crate) ascii: bool,
-    /// Lines to search in, instead of a picture.
+    /// Lines to search in, instead of a picture; with --json as JSON.
     #[arg(long, conflicts_with = "ascii")]
     pub(crate) list: bool,
     /// The run and block times of one vCPU over the whole trace, for a `replay` workload.
@@ -292,8 +295,8 @@ pub(crate) struct Show {
     /// The table of the whole trace, instead of a picture.
     #[arg(long, conflicts_with_all = ["list", "ascii", "runs"])]
     pub(crate) table: bool,
-    /// That table as JSON.
-    #[arg(long, conflicts_with_all = ["list", "ascii", "runs"])]
+    /// That table, or the list, as JSON.
+    #[arg(long, conflicts_with_all = ["ascii", "runs"])]
     pub(crate) json: bool,
     /// The table with XenMon's metrics of each domain.
     #[arg(long, conflicts_with_all = ["list", "ascii", "runs"])]

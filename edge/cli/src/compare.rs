@@ -56,7 +56,7 @@ fn table(cases: &[Case], seeds: &[u64]) -> String {
         return over_runs(&cases, terminal::width(), terminal::paint());
     }
     let runs = cases.iter().filter_map(|(name, runs)| Some((name.as_str(), runs.first()?)));
-    side_by_side(&runs.collect::<Vec<_>>())
+    side_by_side(&runs.collect::<Vec<_>>(), terminal::columns())
 }
 
 /// Runs each on this machine, as far as that is asked for and it can.

@@ -14,6 +14,11 @@ use crate::terminal;
 pub(crate) fn doctor(args: &Doctor) -> Result<(), Problem> {
     let found = leftovers(Path::new(KeeperCommand::STATE_DIRECTORY));
     let lines = if args.free { free(&found) } else { list(&found) };
+    if args.free && !args.json {
+        let nothing = || "nothing was still held by a run that was killed".to_owned();
+        let said = if lines.is_empty() { vec![nothing()] } else { lines };
+        return terminal::print(&(said.join("\n") + "\n"));
+    }
     let report = examine().with_leftovers(lines);
     if args.json {
         terminal::print(&to_json(&report))

@@ -89,9 +89,9 @@ fn commands() -> Vec<(String, String)> {
 }
 
 fn overview() -> String {
-    let mut text = format!(
+    let mut text = String::from(
         "Slackline gives virtual machines CPU time: reserves it, shares it out, proves it was \
-         delivered.\n\nCommands (`slackline help COMMAND` lists its options):\n"
+         delivered.\n\nCommands (`slackline help COMMAND` lists its options):\n",
     );
     pages::entries(&mut text, commands().iter().map(|(name, says)| (name.as_str(), says.as_str())));
     text += "\nPages (`slackline help PAGE`):\n";

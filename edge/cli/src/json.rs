@@ -3,7 +3,11 @@
 use serde_json::{Map, Value, json};
 use slackline_metrics::{Field, FieldValue, OverRuns, Summary, XenMonSummary};
 use slackline_runs::Numbers;
-use slackline_units::Span;
+use slackline_show::why;
+use slackline_trace::{Record, Sink};
+use slackline_units::{Span, Time};
+
+use crate::names::Names;
 
 const FORMAT: &str = "slackline-runs-1";
 
@@ -91,6 +95,42 @@ fn xenmon(summary: &XenMonSummary) -> Value {
     let mut fields = object(summary.fields());
     fields.insert("domains".into(), summary.domains.iter().map(domain).collect());
     Value::Object(fields)
+}
+
+/// The stretches that touch a window, as they come.
+pub(crate) struct Stretches<'a> {
+    names: &'a Names,
+    from: Time,
+    end: Time,
+    rows: Vec<Value>,
+}
+
+impl<'a> Stretches<'a> {
+    pub(crate) fn new(names: &'a Names, from: Time, span: Span) -> Stretches<'a> {
+        Stretches { names, from, end: from.after(span), rows: Vec::new() }
+    }
+
+    pub(crate) fn file(&self) -> String {
+        format!("{:#}\n", json!({ "format": "slackline-list-1", "stretches": self.rows }))
+    }
+}
+
+impl Sink for Stretches<'_> {
+    fn record(&mut self, record: &Record) {
+        let Record::Ran { vcpu, cpu, from, to, used, end, due, .. } = *record else { return };
+        if to <= self.from || from >= self.end {
+            return;
+        }
+        self.rows.push(json!({
+            "from_ns": from.since(Time::START).ns(),
+            "to_ns": to.since(Time::START).ns(),
+            "cpu": cpu.to_string(),
+            "vcpu": self.names.of(vcpu),
+            "used_ns": used.ns(),
+            "why": why(end),
+            "due": due,
+        }));
+    }
 }
 
 fn rows(rows: Vec<Vec<Field>>) -> Value {

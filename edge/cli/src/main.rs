@@ -2,6 +2,7 @@
 
 mod alert;
 mod args;
+mod bug;
 mod check;
 mod claims;
 mod compare;
@@ -12,6 +13,7 @@ mod hold;
 mod input;
 mod json;
 mod load;
+mod names;
 mod outputs;
 mod paper;
 mod parse;

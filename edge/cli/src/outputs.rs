@@ -1,7 +1,12 @@
 //! The files that somebody wants of a run, and its numbers for people.
 
+use std::fmt::Write as _;
+use std::io::Write as _;
+
+use slackline_metrics::{FieldValue, XenMonSummary};
 use slackline_runs::{Kept, Numbers, Wanted};
 use slackline_show::{summary, xenmon};
+use slackline_units::Span;
 
 use crate::args::Keeping;
 use crate::pending::{Out, Pending};
@@ -13,6 +18,9 @@ use crate::terminal;
 pub(crate) struct Files {
     trace: Option<Pending>,
     perfetto: Option<Pending>,
+    csv: Option<(Pending, Out)>,
+    /// Whether XenMon's metrics were asked for by name.
+    shows_xenmon: bool,
 }
 
 impl Files {
@@ -21,8 +29,11 @@ impl Files {
         let (trace, to_trace) = keeping.save.as_deref().map(Pending::new).transpose()?.unzip();
         let (perfetto, to_perfetto) =
             keeping.perfetto.as_deref().map(Pending::new).transpose()?.unzip();
-        let wanted = Wanted { trace: to_trace, perfetto: to_perfetto, xenmon: keeping.xenmon };
-        Ok((Files { trace, perfetto }, wanted))
+        let csv = keeping.csv.as_deref().map(Pending::new).transpose()?;
+        // It has what each domain did in each second.
+        let xenmon = keeping.xenmon || csv.is_some();
+        let wanted = Wanted { trace: to_trace, perfetto: to_perfetto, xenmon };
+        Ok((Files { trace, perfetto, csv, shows_xenmon: keeping.xenmon }, wanted))
     }
 
     /// Gives them their names once they are whole; returns the numbers.
@@ -33,15 +44,54 @@ impl Files {
         if let Some((pending, written)) = self.perfetto.zip(kept.perfetto) {
             pending.keep(written)?;
         }
-        kept.numbers.map_err(Problem::of_stray)
+        let mut numbers = kept.numbers.map_err(Problem::of_stray)?;
+        if let Some((pending, mut out)) = self.csv {
+            let text = numbers.xenmon.as_ref().map(by_second).unwrap_or_default();
+            pending.keep(out.write_all(text.as_bytes()).and_then(|()| out.flush()))?;
+        }
+        numbers.xenmon = numbers.xenmon.filter(|_| self.shows_xenmon);
+        Ok(numbers)
     }
 }
 
 impl Keeping {
     /// The files that are wanted.
     pub(crate) fn places(&self) -> Result<Places, Problem> {
-        Places::of(&[("--save", self.save.as_deref()), ("--perfetto", self.perfetto.as_deref())])
+        Places::of(&[
+            ("--save", self.save.as_deref()),
+            ("--perfetto", self.perfetto.as_deref()),
+            ("--csv", self.csv.as_deref()),
+        ])
     }
+}
+
+/// What each domain did in each second of the measured time, a line each. What the machine could
+/// not see is left out.
+fn by_second(metrics: &XenMonSummary) -> String {
+    const FIELDS: [(&str, &str); 5] = [
+        ("share_ppm", "gotten_ppm"),
+        ("used_ns", "gotten_ns"),
+        ("waited_ns", "waited_ns"),
+        ("slept_ns", "blocked_ns"),
+        ("turns", "executions"),
+    ];
+    let headings = FIELDS.map(|(heading, _)| heading).join(",");
+    let mut text = format!("second,domain,{headings}\n");
+    for domain in &metrics.domains {
+        for (second, point) in metrics.seconds(domain).enumerate() {
+            let _ = write!(text, "{second},{}", domain.name);
+            let fields = metrics.point_fields(&point, Span::from_secs(1));
+            for (_, wanted) in FIELDS {
+                let value = fields.iter().find(|(name, _)| *name == wanted);
+                let _ = match value {
+                    Some((_, FieldValue::Count(count))) => write!(text, ",{count}"),
+                    _ => write!(text, ","),
+                };
+            }
+            text.push('\n');
+        }
+    }
+    text
 }
 
 /// The tables.

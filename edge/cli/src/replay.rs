@@ -7,8 +7,9 @@ use slackline_trace::{Exchange, Fact, KeptFact, Order, Outcome, WrittenTerms};
 use slackline_units::Time;
 
 use crate::args::Replay as Args;
+use crate::names::Names;
 use crate::problem::Problem;
-use crate::show::{self, Names};
+use crate::show;
 use crate::terminal;
 
 pub(crate) fn replay(args: &Args) -> Result<(), Problem> {

@@ -9,9 +9,9 @@ use slackline_runs::grid::{self, GridError};
 use slackline_runs::{SimulateError, simulate, with_seed};
 use slackline_scenario::Scenario;
 
+use crate::bug;
 use crate::problem::Problem;
 use crate::signals::stop_flag;
-use crate::sim;
 use crate::terminal::Counter;
 
 /// So many seeds, from the scenario's own on; that one alone where no number is asked for.
@@ -38,7 +38,7 @@ pub(crate) fn simulated(
     let one = |scenario: &Scenario, seed| simulate(&with_seed(scenario.clone(), seed));
     let results = grid::run(scenarios, seeds, &watch, one).map_err(|error| match error {
         GridError::Run { case, seed, error: SimulateError::Run(error) } => {
-            sim::explain(file, &with_seed(scenarios[case].clone(), seed), error)
+            bug::explain(file, &with_seed(scenarios[case].clone(), seed), error)
         }
         GridError::Run { error: SimulateError::Stray(stray), .. } => Problem::of_stray(stray),
         GridError::Stopped(_) => Problem::Interrupted,

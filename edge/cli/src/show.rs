@@ -8,10 +8,11 @@ use slackline_export::Perfetto;
 use slackline_runs::Meters;
 use slackline_scenario::LONGEST;
 use slackline_show::{Glyphs, Listing, RunList, RunListError, Timeline, WindowError};
-use slackline_trace::{Header, Named, ReadError, Reader, Record, Sink};
-use slackline_units::{Span, Time, VcpuId};
+use slackline_trace::{Header, Named, ReadError, Reader, Sink};
+use slackline_units::{Span, Time};
 
 use crate::args::Show;
+use crate::names::Names;
 use crate::outputs::tables;
 use crate::pending::Pending;
 use crate::places::Places;
@@ -29,6 +30,7 @@ pub(crate) fn show(args: &Show) -> Result<(), Problem> {
     places.read("the trace", &args.file)?;
     let (mut trace, names) = open(&args.file)?;
     let header = trace.header().clone();
+    begins_before_its_end(args, &names)?;
     if let Some(name) = &args.perfetto {
         let (pending, out) = Pending::new(name)?;
         let mut perfetto = Perfetto::new(out, &header);
@@ -38,6 +40,11 @@ pub(crate) fn show(args: &Show) -> Result<(), Problem> {
     let from = Time::START + args.from;
     let length = args.r#for.min(LONGEST);
     let mut text = Vec::new();
+    if args.list && args.json {
+        let mut list = json::Stretches::new(&names, from, length);
+        pass_to(args, &mut trace, &mut list)?;
+        return terminal::print(&list.file());
+    }
     if args.table || args.json || args.xenmon {
         let mut meters =
             if args.xenmon { Meters::with_xenmon(&header) } else { Meters::new(&header) };
@@ -53,43 +60,39 @@ pub(crate) fn show(args: &Show) -> Result<(), Problem> {
             message: error.to_string(),
             hint: Some("`slackline show TRACE --table` shows who there is".into()),
         };
-        let mut runs = RunList::new(&mut text, &header, &names.0, vcpu).map_err(no_runs)?;
+        let mut runs = RunList::new(&mut text, &header, &names.all, vcpu).map_err(no_runs)?;
         pass_to(args, &mut trace, &mut runs)?;
         runs.finish().map_err(Problem::Output)?;
     } else if args.list {
-        let mut list = Listing::new(&mut text, &names.0, from, length);
+        let mut list = Listing::new(&mut text, &names.all, from, length);
         pass_to(args, &mut trace, &mut list)?;
         list.finish().map_err(Problem::Output)?;
     } else {
-        text = picture(args, &mut trace, (&header, &names.0), (from, length))?.into_bytes();
+        text = picture(args, &mut trace, (&header, &names.all), (from, length))?.into_bytes();
     }
     terminal::print(&String::from_utf8_lossy(&text))
+}
+
+/// A window behind the end of the run shows nothing, and says so to nobody.
+fn begins_before_its_end(args: &Show, names: &Names) -> Result<(), Problem> {
+    let is_window = args.runs.is_none() && !args.table && !args.xenmon && args.perfetto.is_none();
+    let Some(end) = names.ended.filter(|_| is_window && (args.list || !args.json)) else {
+        return Ok(());
+    };
+    if Time::START + args.from < end {
+        return Ok(());
+    }
+    let length = end - Time::START;
+    Err(Problem::BadOption {
+        message: format!("--from {} is not before the end of the run at {length}", args.from),
+        hint: Some(format!("write --from {}", length / 2)),
+    })
 }
 
 /// Wider than any screen; nobody could look at more.
 const MOST_COLUMNS: usize = 10_000;
 
 pub(crate) type Trace = Reader<BufReader<File>>;
-
-/// Everybody there is in a trace.
-#[derive(Default)]
-pub(crate) struct Names(Vec<Named>);
-
-impl Names {
-    /// What people called a vCPU last.
-    pub(crate) fn of(&self, vcpu: VcpuId) -> String {
-        let named = self.0.iter().rev().find(|named| named.vcpu == vcpu);
-        named.map_or_else(|| vcpu.to_string(), |named| named.name.clone())
-    }
-}
-
-impl Sink for Names {
-    fn record(&mut self, _: &Record) {}
-
-    fn named(&mut self, named: &Named) {
-        self.0.push(named.clone());
-    }
-}
 
 /// Opens a trace that is whole, and says who there is in it.
 pub(crate) fn open(file: &Path) -> Result<(Trace, Names), Problem> {

@@ -9,14 +9,17 @@ use slackline_runs::claims::expects_refusal;
 use slackline_runs::{Outputs, Simulated, header};
 use slackline_scenario::Scenario;
 use slackline_show::over_runs;
-use slackline_units::Time;
+use slackline_units::{Time, VcpuId};
 
 use crate::args::{Keeping, Sim};
 use crate::outputs::{Files, tables};
 use crate::problem::Problem;
 use crate::signals::stop_flag;
 use crate::terminal::{self, Progress};
-use crate::{claims, input, json, seeds};
+use crate::{bug, claims, input, json, seeds};
+
+/// Of so many it is said when they finished.
+const MOST_DONE: usize = 10;
 
 pub(crate) fn sim(args: &Sim) -> Result<(), Problem> {
     let places = args.keeping.places()?;
@@ -44,8 +47,15 @@ pub(crate) fn sim(args: &Sim) -> Result<(), Problem> {
         terminal::print(&json::numbers("sim", &numbers))?;
     } else {
         let mut text = tables(&numbers);
+        let name = |vcpu: VcpuId| scenario.domains[vcpu.domain().number() as usize].vcpu_name(vcpu);
+        for (at, vcpu) in finished.done.iter().take(MOST_DONE) {
+            let _ = writeln!(text, "note: `{}` finished its work at {at}", name(*vcpu));
+        }
+        if let Some(more @ 1..) = finished.done.len().checked_sub(MOST_DONE) {
+            let _ = writeln!(text, "note: and {more} more finished theirs");
+        }
         for (at, vcpu, error) in &finished.declined {
-            let name = scenario.domains[vcpu.domain().number() as usize].vcpu_name(*vcpu);
+            let name = name(*vcpu);
             let _ = writeln!(text, "declined at {at}: `{name}`: {error}");
         }
         if let Some(at) = finished.stopped {
@@ -92,21 +102,6 @@ fn simulate(file: &Path, scenario: &Scenario, keeping: &Keeping) -> Result<Simul
     drop(progress);
     match finished {
         Ok(finished) => Ok(Simulated { numbers: files.keep(outputs.finish())?, finished }),
-        Err(error) => Err(explain(file, scenario, error)),
+        Err(error) => Err(bug::explain(file, scenario, error)),
     }
-}
-
-/// A broken contract is ours to explain: the run is the same every time, so it is made again to
-/// keep its trace.
-pub(crate) fn explain(file: &Path, scenario: &Scenario, error: slackline_sim::RunError) -> Problem {
-    let problem = Problem::of_sim(file, scenario, error);
-    let Problem::Bug { message, .. } = problem else { return problem };
-    let name = format!("slackline-bug-{}.trace", scenario.seed);
-    let keeping = Keeping { save: Some(name.clone().into()), ..Keeping::default() };
-    let kept = Files::begin(&keeping).ok().and_then(|(files, wanted)| {
-        let mut outputs = Outputs::new(&header::of_simulation(scenario), wanted);
-        let _ = slackline_sim::run(scenario, &mut outputs);
-        files.keep(outputs.finish()).ok()
-    });
-    Problem::Bug { message, kept: kept.map(|_| name.into()) }
 }

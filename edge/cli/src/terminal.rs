@@ -13,8 +13,14 @@ use crate::problem::Problem;
 
 /// How many columns a table may have.
 pub(crate) fn width() -> usize {
+    columns().unwrap_or(100)
+}
+
+/// How many columns the terminal has, as far as tables are as narrow or as wide; none where there
+/// is no terminal.
+pub(crate) fn columns() -> Option<usize> {
     let columns = rustix::termios::tcgetwinsize(io::stdout()).map(|size| usize::from(size.ws_col));
-    columns.ok().filter(|&columns| columns > 0).unwrap_or(100).clamp(60, 140)
+    Some(columns.ok().filter(|&columns| columns > 0)?.clamp(40, 140))
 }
 
 /// Whether colour is welcome: on a terminal, and nobody has said otherwise (no-color.org).

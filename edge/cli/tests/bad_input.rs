@@ -276,7 +276,7 @@ fn words_that_are_no_options_are_refused() {
 #[test]
 fn the_end_of_the_longest_run_is_a_window_like_any_other() {
     let (place, _) = trace();
-    for from in ["399ms", "1h", "8760h"] {
+    for from in ["0s", "399ms"] {
         for length in ["1ns", "18446744073s"] {
             for more in [&[][..], &["--list"], &["--width", "1"], &["--width", "10000"]] {
                 let window = ["show", "it.trace", "--from", from, "--for", length];

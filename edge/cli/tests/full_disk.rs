@@ -117,7 +117,7 @@ fn where_nothing_can_be_made_that_is_said_first() {
     let place = Place::with(GOOD);
     place.write("file", b"");
     for name in ["nowhere/made", "file/made", "/proc/made", "."] {
-        for option in ["--save", "--perfetto"] {
+        for option in ["--save", "--perfetto", "--csv"] {
             for command in ["sim", "run"] {
                 let ran = place.run(&[command, "it.toml", option, name]);
                 let begins = format!("error: cannot write {name}: ");

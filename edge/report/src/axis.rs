@@ -10,6 +10,8 @@ pub struct Axis {
     pub(crate) said: Option<Range>,
     /// Values that must be shown whatever the range of the data.
     pub(crate) includes: Vec<f64>,
+    /// The names after which the step to the next is another one than before.
+    pub(crate) breaks: Vec<usize>,
 }
 
 impl Axis {
@@ -25,6 +27,13 @@ impl Axis {
         Axis::new(label(what, unit), Kind::Log)
     }
 
+    /// An axis for values orders of magnitude apart on either side of zero: of equal steps for
+    /// equal ratios beyond `near`, which is above zero and in the axis' unit, nearly linear within.
+    #[must_use]
+    pub fn symlog(what: &str, unit: &str, near: f64) -> Axis {
+        Axis::new(label(what, unit), Kind::Symlog(near))
+    }
+
     /// An axis of names side by side; values are their numbers from zero. Layers of different names
     /// stand beside each other in the place of each.
     #[must_use]
@@ -34,7 +43,7 @@ impl Axis {
     }
 
     fn new(label: String, kind: Kind) -> Axis {
-        Axis { label, kind, said: None, includes: Vec::new() }
+        Axis { label, kind, said: None, includes: Vec::new(), breaks: Vec::new() }
     }
 
     /// From here to there, whatever the data are. What lies outside is not drawn, and the figure
@@ -49,6 +58,13 @@ impl Axis {
     pub fn including(mut self, value: f64) -> Axis {
         self.includes.push(value);
         self
+    }
+
+    /// With a mark that breaks the axis after each of these names, by number: there the step to the
+    /// next is another one.
+    #[must_use]
+    pub fn broken_after(self, breaks: impl IntoIterator<Item = usize>) -> Axis {
+        Axis { breaks: breaks.into_iter().collect(), ..self }
     }
 
     pub(crate) fn is_names(&self) -> bool {

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
+use crate::axis::Axis;
 use crate::ink::Ink;
 use crate::layer::{At, Layer, Region, Rule, Shape, Spread};
 use crate::legend::{Legend, mark, mark_paint};
@@ -44,9 +45,35 @@ struct Canvas<'a> {
     stacked: Vec<f64>,
 }
 
+/// The scales of panels, alike wherever they measure the same in the same way.
+pub(crate) fn scales_of(panels: &[Plot]) -> Vec<(Scale, Scale)> {
+    let (xs, ys): (Vec<Values>, Vec<Values>) = panels.iter().map(values).unzip();
+    let (of_x, of_y): (Vec<&Axis>, Vec<&Axis>) =
+        panels.iter().map(|plot| (&plot.x, &plot.y)).unzip();
+    let x = of_x.iter().map(|own| scale_of(own, &of_x, &xs));
+    x.zip(of_y.iter().map(|own| scale_of(own, &of_y, &ys))).collect()
+}
+
+/// The scale of an axis that shows the values of all that are like it.
+fn scale_of(own: &Axis, axes: &[&Axis], values: &[Values]) -> Scale {
+    let alike =
+        |axis: &Axis| axis.label == own.label && axis.kind == own.kind && axis.said == own.said;
+    let same = axes.iter().zip(values).filter(|(axis, _)| alike(axis));
+    let all: Vec<f64> = same.flat_map(|(_, values)| values.iter().copied()).collect();
+    Scale::around(own.kind.clone(), &all, own.said)
+}
+
+/// What an axis must show.
+type Values = Vec<f64>;
+
 /// Draws a plot into an area of the picture; `id` is for what cuts off what lies outside.
-pub(crate) fn draw_plot(svg: &mut Svg, plot: &Plot, legend: &Legend<'_>, outer: Area, id: &str) {
-    let (x, y) = scales(plot);
+pub(crate) fn draw_plot(
+    svg: &mut Svg,
+    (plot, (x, y)): (&Plot, (Scale, Scale)),
+    legend: &Legend<'_>,
+    outer: Area,
+    id: &str,
+) {
     let y_ticks = y.ticks(((outer.height - 90.0) / 30.0).max(2.0) as usize);
     let widest =
         y_ticks.iter().filter_map(|tick| tick.label.as_deref()).map(ems).fold(1.0, f64::max);
@@ -60,7 +87,8 @@ pub(crate) fn draw_plot(svg: &mut Svg, plot: &Plot, legend: &Legend<'_>, outer: 
         top += 17.0;
         svg.text(Spot { x: outer.left, y: top - 4.0 }, LABEL, &plot.y.label);
     }
-    top += 4.0;
+    // The highest label of the axis stands half above its line.
+    top += 4.0 + TICK.size;
     let bottom = outer.bottom() - if plot.x.label.is_empty() { 26.0 } else { 44.0 };
     let area = Area { left, top, width: outer.right() - left - 10.0, height: bottom - top };
     let slots = slots(plot);
@@ -84,8 +112,8 @@ pub(crate) fn draw_plot(svg: &mut Svg, plot: &Plot, legend: &Legend<'_>, outer: 
     }
 }
 
-/// The scales that show everything.
-fn scales(plot: &Plot) -> (Scale, Scale) {
+/// All values that scales must show.
+fn values(plot: &Plot) -> (Values, Values) {
     let mut xs = plot.x.includes.clone();
     let mut ys = plot.y.includes.clone();
     let mut stacked: Vec<f64> = Vec::new();
@@ -122,8 +150,7 @@ fn scales(plot: &Plot) -> (Scale, Scale) {
         }
     }
     ys.extend(stacked);
-    let x = Scale::around(plot.x.kind.clone(), &xs, plot.x.said);
-    (x, Scale::around(plot.y.kind.clone(), &ys, plot.y.said))
+    (xs, ys)
 }
 
 fn slots(plot: &Plot) -> Vec<&str> {
@@ -161,6 +188,7 @@ impl Canvas<'_> {
             Paint::stroke(Ink::Muted, 1.0),
         );
         self.x_ticks();
+        self.breaks();
         if !self.plot.x.label.is_empty() {
             let at = Spot { x: left + self.area.width / 2.0, y: bottom + 36.0 };
             let font = Font { anchor: Anchor::Middle, ..LABEL };
@@ -187,6 +215,21 @@ impl Canvas<'_> {
             }
             free = x + half + 3.0;
             self.svg.text(Spot { x, y: bottom + 18.0 }, TICK, &label);
+        }
+    }
+
+    /// Two strokes through the axis wherever its step changes.
+    fn breaks(&mut self) {
+        let bottom = self.area.bottom();
+        for &after in &self.plot.x.breaks {
+            let Some(x) = self.x_at(after as f64 + 0.5) else { continue };
+            let stroke = |x: f64| {
+                format!("M{} {}L{} {}", r(x - 2.5), r(bottom + 5.0), r(x + 2.5), r(bottom - 5.0))
+            };
+            let gap = Area { left: x - 2.0, top: bottom - 2.0, width: 4.0, height: 4.0 };
+            self.svg.rect(gap, Paint::fill(Ink::Paper));
+            let path = stroke(x - 2.0) + &stroke(x + 2.0);
+            self.svg.path(&path, Paint::stroke(Ink::Muted, 1.0));
         }
     }
 

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use crate::draw::draw_plot;
+use crate::draw::{draw_plot, scales_of};
 use crate::ink::{Ink, style};
 use crate::legend::Legend;
 use crate::made::Made;
@@ -34,7 +34,8 @@ impl Figure {
         Figure::of_panels(title, [plot])
     }
 
-    /// A figure of several plots, two beside each other.
+    /// A figure of several plots, two beside each other. Axes that measure the same in the same way
+    /// have the same scale in all of them.
     pub fn of_panels(title: &str, panels: impl IntoIterator<Item = Plot>) -> Figure {
         let panels: Vec<Plot> = panels.into_iter().collect();
         let columns = panels.len().clamp(1, 2);
@@ -116,11 +117,13 @@ impl Figure {
         let columns = self.columns.min(self.panels.len().max(1));
         let gaps = GAP * (columns - 1) as f64;
         let width = (WIDTH - gaps) / columns as f64;
+        let scales = scales_of(&self.panels);
         for (nth, plot) in self.panels.iter().enumerate() {
             let (column, row) = ((nth % columns) as f64, (nth / columns) as f64);
             let left = column * (width + GAP);
             let area = Area { left, top: top + row * self.height, width, height: self.height };
-            draw_plot(&mut svg, plot, &legend, area, &format!("clip-{number}-{nth}"));
+            let scaled = (plot, scales[nth].clone());
+            draw_plot(&mut svg, scaled, &legend, area, &format!("clip-{number}-{nth}"));
         }
         top += self.panels.len().div_ceil(columns) as f64 * self.height;
         for line in lines(&made.line(), FOOT.size) {

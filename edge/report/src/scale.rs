@@ -9,6 +9,9 @@ pub(crate) enum Kind {
     Linear,
     /// Equal steps for equal ratios.
     Log,
+    /// Equal steps for equal ratios on either side of zero, and nearly for equal differences up to
+    /// this value, which is above zero.
+    Symlog(f64),
     /// Names side by side; values are their numbers from zero.
     Names(Vec<String>),
 }
@@ -50,6 +53,14 @@ impl Scale {
             (_, None) if least > most => Range { from: 1.0, to: 10.0 },
             (Kind::Log, None) => Range { from: nice_below(least), to: nice_above(most) },
             (Kind::Linear, None) => round_range(Range { from: least, to: most }),
+            (Kind::Symlog(near), None) => {
+                let end = |value: f64| {
+                    // A little beyond, so that no value stands on the edge.
+                    let size = nice_above(value.abs().max(*near) * 1.001);
+                    if value < 0.0 { -size } else { size }
+                };
+                Range { from: end(least.min(-near)), to: end(most.max(*near)) }
+            }
         };
         let mut range = range;
         if range.from >= range.to {
@@ -63,6 +74,10 @@ impl Scale {
         let Range { from, to } = self.range;
         let place = match self.kind {
             Kind::Log => (value / from).ln() / (to / from).ln(),
+            Kind::Symlog(near) => {
+                let at = |value: f64| value.signum() * (1.0 + value.abs() / near).ln();
+                (at(value) - at(from)) / (at(to) - at(from))
+            }
             _ => (value - from) / (to - from),
         };
         place.is_finite().then_some(place)
@@ -78,6 +93,7 @@ impl Scale {
         let mut ticks = match &self.kind {
             Kind::Linear => linear_ticks(self.range, labels),
             Kind::Log => log_ticks(self.range, labels),
+            Kind::Symlog(near) => symlog_ticks(self.range, *near, labels),
             Kind::Names(names) => {
                 let tick = |(at, name): (usize, &String)| Tick {
                     at: at as f64,
@@ -162,6 +178,25 @@ fn log_ticks(range: Range, labels: usize) -> Vec<Tick> {
     ticks
 }
 
+/// Nothing, and powers of ten on either side from the one that is near nothing on.
+fn symlog_ticks(range: Range, near: f64, labels: usize) -> Vec<Tick> {
+    let first = near.log10().round() as i32;
+    let far = range.from.abs().max(range.to.abs()).max(near);
+    let last = far.log10().floor() as i32;
+    let sides = 1 + i32::from(range.from < 0.0 && range.to > 0.0);
+    let every = ((last - first + 1) * sides + 1).div_euclid(labels.max(1) as i32).max(1);
+    let mut ticks = vec![Tick { at: 0.0, label: Some("0".into()) }];
+    for power in first..=last {
+        let decimals = usize::try_from(-power).unwrap_or(0);
+        for sign in [-1.0, 1.0] {
+            let at = sign * 10f64.powi(power);
+            let label = ((power - first) % every == 0).then(|| number(at, decimals));
+            ticks.push(Tick { at, label });
+        }
+    }
+    ticks
+}
+
 fn power_label(at: f64, decimals: usize) -> String {
     if at < 1e6 {
         return number(at, decimals);
@@ -214,6 +249,19 @@ mod tests {
             Scale::around(Kind::Log, &[1e6, 3e6], None).ticks(4)[0].label,
             Some("1M".into())
         );
+    }
+
+    #[test]
+    fn orders_of_magnitude_on_either_side_of_nothing_have_room() {
+        let scale = Scale::around(Kind::Symlog(1.0), &[-40.0, 370.0], None);
+        assert_eq!(scale.range, Range { from: -50.0, to: 500.0 });
+        let mut labels = labels(&scale, 8);
+        labels.sort();
+        assert_eq!(labels, ["0", "1", "10", "100", "\u{2212}1", "\u{2212}10"]);
+        let place = |value| scale.place(value).unwrap();
+        assert!(place(-40.0) < place(-1.0) && place(-1.0) < place(0.0) && place(0.0) < place(1.0));
+        assert!(place(10.0) - place(1.0) > 0.1 && place(100.0) - place(10.0) > 0.1);
+        assert_eq!((place(-50.0), place(500.0)), (0.0, 1.0));
     }
 
     #[test]

@@ -58,7 +58,8 @@ struct Footnotes(Vec<&'static str>);
 
 impl Sheet {
     /// As text. Columns that say nothing in any row are left out; groups of columns that do not fit
-    /// beside the ones before go into a table of their own.
+    /// beside the ones before go into a table of their own, and one that does not fit there either
+    /// into several.
     pub(crate) fn render(mut self, width: usize, paint: Paint) -> String {
         let says = |column: &Column| column.cells.iter().any(Cell::says_something);
         for group in &mut self.groups {
@@ -82,17 +83,24 @@ impl Sheet {
     /// The columns of each table.
     fn pack(&self, width: usize) -> Vec<Vec<Column>> {
         let mut tables: Vec<Vec<Column>> = Vec::new();
+        let whole = width.saturating_sub(self.names.width());
         let mut room = 0;
+        let needed = |columns: &[Column]| columns.iter().map(Column::width).sum::<usize>();
         for group in self.groups.iter().filter(|group| !group.is_empty()) {
-            let needed: usize = group.iter().map(Column::width).sum();
-            match tables.last_mut() {
-                Some(table) if needed <= room => table.extend_from_slice(group),
-                _ => {
-                    tables.push(group.clone());
-                    room = width.saturating_sub(self.names.width());
+            let parts: Vec<&[Column]> = match needed(group) <= whole {
+                true => vec![group],
+                false => group.chunks(1).collect(),
+            };
+            for part in parts {
+                match tables.last_mut() {
+                    Some(table) if needed(part) <= room => table.extend_from_slice(part),
+                    _ => {
+                        tables.push(part.to_vec());
+                        room = whole;
+                    }
                 }
+                room = room.saturating_sub(needed(part));
             }
-            room = room.saturating_sub(needed);
         }
         tables
     }

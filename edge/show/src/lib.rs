@@ -19,7 +19,7 @@ mod summary;
 mod timeline;
 mod xenmon;
 
-pub use list::{Listing, RunList, RunListError};
+pub use list::{Listing, RunList, RunListError, why};
 pub use over_runs::{Case, over_runs};
 pub use paint::Paint;
 pub use summary::{side_by_side, summary};

@@ -79,7 +79,8 @@ impl<W: Write> Sink for Listing<W> {
 }
 
 /// Why a stretch ended, in a word.
-fn why(end: RanEnd) -> &'static str {
+#[must_use]
+pub fn why(end: RanEnd) -> &'static str {
     match end {
         RanEnd::Blocked => "blocked",
         RanEnd::Limit => "limit",

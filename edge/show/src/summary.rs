@@ -141,9 +141,10 @@ fn machine_lines(run: &Summary) -> String {
 
 /// Several runs side by side, each under its heading: what was promised, then for each run what was
 /// delivered, how many deadlines were missed, how long it took from waking to running, and of jobs
-/// without a deadline how many were done and how long they took.
+/// without a deadline how many were done and how long they took. Of at most `width` columns where
+/// that is possible; 110 where nobody says.
 #[must_use]
-pub fn side_by_side(runs: &[(&str, &Summary)]) -> String {
+pub fn side_by_side(runs: &[(&str, &Summary)], width: Option<usize>) -> String {
     let mut rows: Vec<&str> = Vec::new();
     for vcpu in runs.iter().flat_map(|(_, run)| &run.vcpus) {
         if !rows.contains(&vcpu.name.as_str()) {
@@ -177,7 +178,8 @@ pub fn side_by_side(runs: &[(&str, &Summary)]) -> String {
         }),
     ];
     let names = Column::new("vCPU", &rows, |name| Cell::Text((*name).to_string()));
-    let mut text = Sheet { names, groups }.render(SIDE_BY_SIDE_WIDTH, Paint::Plain);
+    let mut text =
+        Sheet { names, groups }.render(width.unwrap_or(SIDE_BY_SIDE_WIDTH), Paint::Plain);
     if runs.iter().any(|(_, run)| has_lower_bounds(run)) {
         text += LOWER_BOUND;
     }

@@ -26,11 +26,11 @@ fn data_that_moved_is_shown_as_a_rate() {
     let table = lines(&summary(&run, 100, Paint::Plain));
     assert!(table.contains(&"Mbit/s".to_owned()) && table.contains(&"100.0".to_owned()));
     let still = Script::new(&["other"]).ended(2_000_000);
-    let text = side_by_side(&[("moves", &run), ("still", &still)]);
+    let text = side_by_side(&[("moves", &run), ("still", &still)], None);
     assert!(text.contains("Mbit/s") && text.contains(" 100.0"), "{text}");
     // Where nobody moved anything there is no such column.
     assert!(!summary(&still, 100, Paint::Plain).contains("Mbit/s"));
-    assert!(!side_by_side(&[("still", &still)]).contains("Mbit/s"));
+    assert!(!side_by_side(&[("still", &still)], None).contains("Mbit/s"));
 }
 
 #[test]
@@ -87,7 +87,7 @@ fn where_there_is_room_there_is_one_table() {
 fn runs_side_by_side() {
     let (a, b) = (web_servers(), web_servers());
     assert_text(
-        &side_by_side(&[("sim", &a), ("live", &b)]),
+        &side_by_side(&[("sim", &a), ("live", &b)], None),
         "
                                  ─ delivered % ─  ─ misses ─  ─ wake to run p99, us ─
  vCPU                  promised      sim    live   sim  live          sim        live
@@ -118,7 +118,7 @@ fn who_answers_requests_is_compared_by_how_many_and_how_fast() {
     };
     let (a, b) = (answered(&[500, 700, 900]), answered(&[2_000]));
     assert_text(
-        &side_by_side(&[("bvt", &a), ("sedf", &b)]),
+        &side_by_side(&[("bvt", &a), ("sedf", &b)], None),
         "
        ─ delivered % ─  ─ jobs done ─  ─ response p50, us ─
  vCPU      bvt    sedf    bvt    sedf        bvt       sedf

@@ -96,8 +96,10 @@ web and db next to batch, edf, sim, seed 1
 
     cpu0        AAAAcccccBAAAAccccccAAAABBcccccAAAAccc
 
-  █ A due   ▒ a spare   ─ waiting   ╵ period
-  ✗ less than promised
+  ▁█ ran, owed: a bit to all of a column (A: on its CPU)
+  ░▒ ran, unclaimed (a)   ╌─ waiting
+  · CPU: mostly nobody   ╵ a period begins
+  ✗ the one before had less
   The run ended at 38.000ms.
 ";
 
@@ -114,8 +116,10 @@ web and db next to batch, edf, sim, seed 1
 
     cpu0        AAAAcccccBAAAAccccccAAAABBcccccAAAAccc
 
-  # A due   = a spare   . waiting   | period
-  ! less than promised
+  +# ran, owed: a bit to all of a column (A: on its CPU)
+  -= ran, unclaimed (a)   . waiting
+  . CPU: mostly nobody   | a period begins
+  ! the one before had less
   The run ended at 38.000ms.
 ";
 

@@ -119,8 +119,11 @@ impl Summary {
     }
 
     fn rows_of(&self, of: &str) -> Vec<Vec<Field>> {
+        // Whoever is called so is meant alone.
+        let is_one = self.vcpus.iter().any(|vcpu| vcpu.name == of);
+        let is_meant = |vcpu: &VcpuSummary| vcpu.name == of || !is_one && domain(vcpu) == Some(of);
         let vcpus = self.vcpus.iter().zip(self.vcpu_fields());
-        let rows = vcpus.filter(|(vcpu, _)| vcpu.name == of || domain(vcpu) == Some(of));
+        let rows = vcpus.filter(|(vcpu, _)| is_meant(vcpu));
         let rows: Vec<Vec<Field>> = rows.map(|(_, row)| row).collect();
         if !rows.is_empty() {
             return rows;
@@ -146,8 +149,9 @@ impl Summary {
 
 /// The domain of one vCPU among several: `web` of `web.1`.
 fn domain(vcpu: &VcpuSummary) -> Option<&str> {
+    // A domain of one vCPU may have a dot in its name: `ubuntu22.04`.
     let (domain, number) = vcpu.name.rsplit_once('.')?;
-    number.parse::<u16>().is_ok().then_some(domain)
+    number.parse().is_ok_and(|one: u16| one.to_string() == number).then_some(domain)
 }
 
 fn unknown_metric(metric: &str, of: Option<&str>, rows: &[Vec<Field>]) -> UnknownMetric {

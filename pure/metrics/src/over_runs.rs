@@ -28,13 +28,13 @@ impl OverRuns {
         let thousandths = || numbers.iter().map(|&number| i128::from(number) * 1_000);
         let mean_thousandths = rounded(thousandths().sum(), count);
         // A square of a number of nanoseconds in thousandths may not fit, if it is months.
-        let squares = thousandths().map(|number| {
+        let mut squares = thousandths().map(|number| {
             let off = number.abs_diff(mean_thousandths);
             off.checked_mul(off)
         });
-        let sum = squares.fold(Some(0_u128), |sum, square| sum?.checked_add(square?));
+        let sum = squares.try_fold(0_u128, |sum, square| sum.checked_add(square?));
         let freedom = numbers.len() - 1;
-        let half_width_thousandths = (freedom > 0).then(|| sum).flatten().map(|sum| {
+        let half_width_thousandths = (freedom > 0).then_some(sum).flatten().map(|sum| {
             let runs = count.unsigned_abs();
             let variance_of_mean = sum / freedom as u128 / runs;
             // Beyond the table it is lower by less than 4 %: the interval is never too narrow.

@@ -4,7 +4,7 @@ use slackline_units::{DomId, Span, Time, VcpuId};
 
 use crate::error::ErrorKind;
 use crate::guest::Guest;
-use crate::names::{Names, checked_name};
+use crate::names::{Names, checked_domain_name};
 use crate::run::Run;
 use crate::table::{Item, Mistake, Table};
 use crate::terms::{self, Start, Stay};
@@ -25,7 +25,7 @@ pub(crate) fn read(run: &Run<'_>, tables: &[Table<'_>]) -> Result<(Vec<Domain>, 
     for table in tables {
         let table = table.taught(&keys::DOMAIN)?;
         let item = table.need("name", "name = \"web\"")?;
-        let name = checked_name(&item)?;
+        let name = checked_domain_name(&item)?;
         all.add(&table, name).map_err(|fault| match *fault.kind {
             // It names the domain already, and the line of the other one.
             ErrorKind::DuplicateName { .. } => fault,
@@ -130,6 +130,24 @@ impl All<'_> {
         Ok(())
     }
 
+    /// A domain one of whose vCPUs could be called as this one would be, or that is called as a vCPU
+    /// of this one could be: `web.1` is the second vCPU of `web`.
+    fn called_so(&self, name: &str, vcpus: usize) -> Option<usize> {
+        let number = |text: &str| text.parse().ok().filter(|n: &usize| n.to_string() == text);
+        let of = name.rsplit_once('.').and_then(|(domain, text)| {
+            let &index = self.names.domains.get(domain)?;
+            let number = number(text)?;
+            (number == 0 || self.domains[index].vcpus.len() > 1).then_some(index)
+        });
+        let begins = format!("{name}.");
+        let behind = self.names.domains.range(begins.clone()..);
+        let mut behind = behind.take_while(|(other, _)| other.starts_with(&begins));
+        let one_of = behind.find(|(other, _)| {
+            number(&other[begins.len()..]).is_some_and(|number| number == 0 || vcpus > 1)
+        });
+        of.or(one_of.map(|(_, &index)| index))
+    }
+
     /// Gives a domain its ids and puts it behind the others.
     fn push(&mut self, mut domain: Domain, vcpus: usize, table: &Table<'_>) -> Result<(), Mistake> {
         let index = self.domains.len();
@@ -137,6 +155,11 @@ impl All<'_> {
             let (name, line) = (domain.name, self.domains[first].line);
             let at = table.get("name").map_or(table.at, |item| item.at());
             return Err(Mistake::new(at, ErrorKind::DuplicateName { name, line }));
+        }
+        if let Some(first) = self.called_so(&domain.name, vcpus) {
+            let line = self.domains[first].line;
+            let at = table.get("name").map_or(table.at, |item| item.at());
+            return Err(Mistake::new(at, ErrorKind::DuplicateName { name: domain.name, line }));
         }
         let last = self.domains.last().and_then(|domain| domain.vcpus.last());
         let slot = last.map_or(0, |last| last.slot() + 1);

@@ -9,7 +9,7 @@ use toml::de::DeTable;
 use crate::error::{ErrorKind, ScenarioError};
 use crate::names::Names;
 use crate::run::Run;
-use crate::table::{Item, Mistake, Source, Table, shown};
+use crate::table::{Item, Mistake, Source, Table, printable, shown};
 use crate::{Change, Claim, Domain, Hold, PolicyChoice, Scenario};
 use crate::{domain, host, io, keys, parameters, terms};
 
@@ -30,7 +30,8 @@ fn scenario(
 ) -> Result<Scenario, Mistake> {
     let document = DeTable::parse(source.text).map_err(|error| syntax(source, &error))?;
     let root = Table::root(source, document.get_ref()).taught(&keys::SCENARIO)?;
-    let title = root.need("title", "title = \"two web servers\"")?.text()?.to_owned();
+    let title = root.need("title", "title = \"two web servers\"")?.text()?;
+    let title: String = title.chars().map(printable).collect();
     let length = root.need("length", "length = \"30s\"")?.some_span()?;
     let warmup = root.maybe("warmup", |item| warmup(item, length))?.unwrap_or(Span::ZERO);
     let seed = root.maybe("seed", |item| item.number(0..=u64::MAX))?.unwrap_or(1);

@@ -109,7 +109,9 @@ impl ErrorKind {
                 "`total` stands for all domains together".to_owned()
             }
             ErrorKind::BadName { .. } => {
-                "a name is made of letters, digits, `-` and `_`, 64 at most".to_owned()
+                "a name is made of letters, digits, `-` and `_`, a domain's also of dots inside, \
+                 64 at most"
+                    .to_owned()
             }
             ErrorKind::DuplicateName { .. } => {
                 "`copies = N` makes N domains that differ in name only".to_owned()

@@ -266,9 +266,9 @@ impl Scenario {
         file::read(text, load)
     }
 
-    /// The same scenario under another policy, as one writes it on a command line: `credit`, or with
-    /// some parameters `credit:rules=xen-3.0.3:tick=10ms`. Those that are not written are what the
-    /// file says for it, in `policy` or under `[policies.NAME]`, or else its defaults.
+    /// The same scenario under another policy, as one writes it on a command line: `credit`, or
+    /// with some parameters `credit:rules=xen-3.0.3:tick=10ms`. Those that are not written are what
+    /// the file says for it, in `policy` or under `[policies.NAME]`, or else its defaults.
     ///
     /// # Errors
     /// When there is no such policy, when one of its parameters is wrong, or must be said and is

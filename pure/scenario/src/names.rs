@@ -18,12 +18,25 @@ pub(crate) struct Names {
     pub(crate) families: BTreeMap<String, usize>,
 }
 
+fn is_fine(c: char) -> bool {
+    c.is_alphanumeric() || c == '-' || c == '_'
+}
+
 /// A name that somebody may have.
 pub(crate) fn checked_name<'a>(item: &Item<'a>) -> Result<&'a str, Mistake> {
     let name = item.text()?;
-    let is_fine = |c: char| c.is_alphanumeric() || c == '-' || c == '_';
     // `total` is what claims call all domains together.
     if name.is_empty() || name.len() > 64 || name == "total" || !name.chars().all(is_fine) {
+        return Err(item.fault(ErrorKind::BadName { name: shown(name) }));
+    }
+    Ok(name)
+}
+
+/// A name that a domain may have: others, with dots between them.
+pub(crate) fn checked_domain_name<'a>(item: &Item<'a>) -> Result<&'a str, Mistake> {
+    let name = item.text()?;
+    let is_part = |part: &str| !part.is_empty() && part.chars().all(is_fine);
+    if name.len() > 64 || name == "total" || !name.split('.').all(is_part) {
         return Err(item.fault(ErrorKind::BadName { name: shown(name) }));
     }
     Ok(name)

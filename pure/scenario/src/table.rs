@@ -65,9 +65,15 @@ pub(crate) fn shown(text: &str) -> String {
     const MOST: usize = 60;
     let line = text.lines().next().unwrap_or("");
     let end = line.char_indices().nth(MOST).map_or(line.len(), |(end, _)| end);
-    let printable = |c: char| if c.is_control() { '\u{fffd}' } else { c };
     let rest = if end < text.len() { "..." } else { "" };
     line[..end].chars().map(printable).chain(rest.chars()).collect()
+}
+
+/// A character as it may be shown: none that moves a terminal's cursor or turns the text around.
+pub(crate) fn printable(c: char) -> char {
+    let turns_text = matches!(c,
+        '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
+    if c.is_control() || turns_text { '\u{fffd}' } else { c }
 }
 
 /// A table that knows where it stands and which keys it can have.

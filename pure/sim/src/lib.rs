@@ -54,6 +54,8 @@ pub struct Finished {
     pub events: u64,
     /// When it was broken off, if it was before its end.
     pub stopped: Option<Time>,
+    /// Whose programs came to their end, and when; only those of vCPUs, not of tasks.
+    pub done: Vec<(Time, VcpuId)>,
 }
 
 /// Every so many events it is asked whether a run goes on.
@@ -338,8 +340,9 @@ impl<'a> Sim<'a> {
                 self.step(now, Fact::Woke(vcpu), sink)?;
             }
             Need::Sleep(until) => self.machine.queue.push(until, Event::Wake, vcpu.slot()),
+            Need::Nothing => self.outcome.done.push((now, vcpu)),
             // The program of a vCPU has no steps that need devices.
-            Need::Device(_) | Need::Nothing => {}
+            Need::Device(_) => {}
         }
         Ok(())
     }
@@ -367,8 +370,9 @@ impl<'a> Sim<'a> {
                 return self.step(now, Fact::Yielded(cpu), sink);
             }
             Need::Sleep(until) => self.machine.queue.push(until, Event::Wake, vcpu.slot()),
+            Need::Nothing => self.outcome.done.push((now, vcpu)),
             // The program of a vCPU has no steps that need devices.
-            Need::Device(_) | Need::Nothing => {}
+            Need::Device(_) => {}
         }
         self.step(now, Fact::Blocked(vcpu), sink)
     }

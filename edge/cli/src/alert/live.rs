@@ -67,7 +67,11 @@ impl LivePlan {
 
     /// What is tested, in a sentence.
     pub(super) fn how(&self) -> String {
-        format!("On this machine: one process that never stops, {} at each target.", self.length)
+        let length = self.length;
+        format!(
+            "On this machine: one process that never stops, {length} at each target.{}",
+            super::too_short(length)
+        )
     }
 
     /// Tests every way at every target, one after the other.
@@ -82,11 +86,22 @@ impl LivePlan {
             done: Time::START,
         };
         let mut results = Vec::new();
+        let mut cannot: Vec<(String, String)> = Vec::new();
         for way in &self.ways {
             let mut runs = Vec::new();
             for &share in &self.targets {
                 match self.test(way, share, &mut watch) {
                     Ok(run) => runs.push(run),
+                    Err(Stop::Limit(error @ LimitError::TooFine { .. })) => {
+                        terminal::tell(&format!("note:  {way} at {share}: {error}\n"));
+                        watch.skip(self.length + WARMUP);
+                    }
+                    // What cannot limit to this share can to no other.
+                    Err(Stop::Limit(error)) if self.skips(&error) && runs.is_empty() => {
+                        cannot.push((way.to_string(), error.to_string()));
+                        watch.skip((self.length + WARMUP) * self.targets.len() as u64);
+                        break;
+                    }
                     Err(Stop::Limit(error)) if self.skips(&error) => {
                         terminal::tell(&format!("note:  {way} at {share}: {error}\n"));
                         watch.skip(self.length + WARMUP);
@@ -100,10 +115,15 @@ impl LivePlan {
             }
         }
         if results.is_empty() {
+            let why: Vec<String> =
+                cannot.iter().map(|(way, error)| format!("{way}: {error}")).collect();
             return Err(Problem::HostCannot {
-                message: "nothing on this machine can limit a process".into(),
+                message: format!("nothing on this machine can limit a process: {}", why.join("; ")),
                 hint: Some("`slackline doctor` says what this machine allows; be root".into()),
             });
+        }
+        for (way, error) in cannot {
+            terminal::tell(&format!("note:  {way}: {error}\n"));
         }
         Ok(results)
     }

@@ -28,6 +28,16 @@ const SMP_TAILS: (f64, f64) = (-60.0, 40.0);
 /// The error in words, for axes.
 const ERROR: &str = "error of a second, (used \u{2212} target) / target";
 
+/// Whose figures these are.
+const PAPER: &str = "Cherkasova, Gupta, Vahdat (2007)";
+
+/// What is tested, for axes.
+const TARGET: &str = "target, % of a CPU";
+
+/// What a distribution to either side says.
+const OUTWARDS: &str = "Left of the middle: what part of all seconds has at most this error; right \
+                        of it: at least.";
+
 /// So many cases have a table of their own.
 const MOST_TABLES: usize = 8;
 
@@ -101,24 +111,30 @@ fn points(contents: &Contents<'_>) -> Figure {
             run.seconds.iter().map(move |&error| (x, percent(error)))
         });
         let names = targets.iter().map(|&target| share(target));
-        let y = Axis::linear(ERROR, "%").including(-1.0).including(1.0);
-        Plot::new(Axis::names("target, % of a CPU", names), y)
+        let y = Axis::symlog(ERROR, "%", 1.0);
+        Plot::new(Axis::names(TARGET, names).broken_after(breaks(&targets)), y)
             .titled(&result.name)
             .with(Layer::points(&result.name, seconds))
     };
     let panels: Vec<Plot> = contents.results.iter().map(panel).collect();
     let columns = if panels.len() == 1 { 1 } else { 2 };
-    Figure::of_panels("Every second, by target", panels).columns(columns).caption(
-        "A dot is a second; where several fall on one place the dot is larger. Each panel has its \
-         own scale. In the paper: figure 7.",
-    )
+    Figure::of_panels("Every second, by target", panels).columns(columns).caption(&format!(
+        "A dot is a second; where several fall on one place the dot is larger. All panels have \
+             one scale: up to 1 % equal steps for equal differences, nearly, beyond it for equal \
+             ratios. Two strokes break the axis where targets are further apart. In {PAPER}: \
+             figure 7."
+    ))
 }
 
 /// Figures 8 and 11: what part of all seconds is further out than that, on either side.
 fn tails(contents: &Contents<'_>) -> Figure {
+    if contents.results.iter().all(|result| result.limiter == Limiter::Host) {
+        return live_tails(contents);
+    }
     let (low, high) = if contents.form == Form::One { TAILS } else { SMP_TAILS };
     let x = Axis::linear(ERROR, "%").range((low, high));
-    let y = Axis::log("seconds that are further out", "% of all").range((0.01, 100.0));
+    // A little more than all of them, so that no line is drawn on the edge.
+    let y = Axis::log("seconds that are further out", "% of all").range((0.01, 130.0));
     let mut plot = Plot::new(x, y).with(Layer::rule_at_x("exact", 0.0));
     for result in contents.results {
         let errors = result.errors(None, |_| true);
@@ -129,20 +145,46 @@ fn tails(contents: &Contents<'_>) -> Figure {
             for point in printed_tails() {
                 plot = plot.with(point);
             }
-            "Left of the middle: what part of all seconds has at most this error; right of it: at \
-             least. Narrow is good. In the paper: figure 8; the points are the ones that its text \
-             states."
+            format!(
+                "{OUTWARDS} Narrow is good. In {PAPER}: figure 8; the points are the ones that its \
+                 text states."
+            )
         }
         Form::Smp => {
             if let Some(axis) = published("figure-11.axis").and_then(|axis| axis.range()) {
-                plot = plot.with(Layer::region_x("the paper's axis", axis));
+                plot = plot.with(Layer::region_x("as far as the published axis", axis));
             }
-            "Left of the middle: what part of all seconds has at most this error; right of it: at \
-             least. In the paper: figure 11, of which only the axis can be read."
+            format!(
+                "{OUTWARDS} In {PAPER}: figure 11, of which only the axis can be read; it covers \
+                 what is grey here."
+            )
         }
     };
     let caption = format!("{caption} Beyond {low:.0} and {high:.0} % nothing is drawn.");
     Figure::new("How far off, how often", plot).caption(&caption).height(340)
+}
+
+/// The same of ways to limit a process on this machine, as far as their errors go: nothing was
+/// published of them.
+fn live_tails(contents: &Contents<'_>) -> Figure {
+    let x = Axis::symlog(ERROR, "%", 0.1);
+    let y = Axis::log("seconds that are further out", "% of all");
+    let mut plot = Plot::new(x, y.including(130.0)).with(Layer::rule_at_x("exact", 0.0));
+    for result in contents.results {
+        let errors = result.errors(None, |_| true);
+        plot = plot.with(Layer::steps(&result.name, tail(errors.sorted())));
+    }
+    let caption = format!(
+        "{OUTWARDS} Narrow is good. Up to 0.1 % equal steps for equal differences, nearly, beyond \
+         it for equal ratios."
+    );
+    Figure::new("How far off, how often", plot).caption(&caption).height(340)
+}
+
+/// After which targets the step to the next is another one than before.
+fn breaks(targets: &[CpuShare]) -> Vec<usize> {
+    let steps: Vec<u32> = targets.windows(2).map(|pair| pair[1].ppm() - pair[0].ppm()).collect();
+    (1..steps.len()).filter(|&nth| steps[nth] != steps[nth - 1]).collect()
 }
 
 /// The distribution from the left up to zero, and the one from the right down to it.
@@ -185,7 +227,8 @@ fn averages(contents: &Contents<'_>) -> Figure {
     let targets = target_names(contents);
     let names = targets.iter().map(|&target| share(target));
     let y = Axis::linear("error of the whole time", "%").including(-1.0).including(1.0);
-    let mut plot = Plot::new(Axis::names("target, % of a CPU", names), y);
+    let x = Axis::names(TARGET, names).broken_after(breaks(&targets));
+    let mut plot = Plot::new(x, y);
     for result in contents.results {
         let places = targets.iter().enumerate();
         let ranges = places.filter_map(|(nth, &target)| {
@@ -194,10 +237,10 @@ fn averages(contents: &Contents<'_>) -> Figure {
         });
         plot = plot.with(Layer::ranges(&result.name, ranges));
     }
-    Figure::new("In the long run", plot).height(280).caption(
-        "The error of all seconds at a target together: median and range. In the paper: figure 9, \
-         averages of 3 minutes, axis \u{2212}10 to 140 %.",
-    )
+    Figure::new("In the long run", plot).height(280).caption(&format!(
+        "The error of all seconds at a target together: median and range. In {PAPER}: figure 9, \
+         averages of 3 minutes, axis \u{2212}10 to 140 %."
+    ))
 }
 
 /// What one rule does: a table and a figure of the sizes of the errors.
@@ -355,5 +398,15 @@ mod tests {
             [(-20.0, 12.5), (-10.0, 37.5), (0.0, 50.0), (5.0, 25.0), (10.0, 12.5), (30.0, 0.0)];
         assert_eq!(tail(&sorted), expected);
         assert_eq!(tail(&[]), [(0.0, 0.0)]);
+    }
+
+    #[test]
+    fn an_axis_is_broken_where_its_step_changes() {
+        let shares = |percent: &[u32]| -> Vec<CpuShare> {
+            percent.iter().map(|percent| CpuShare::from_ppm(percent * 10_000)).collect()
+        };
+        assert_eq!(breaks(&shares(&[1, 2, 3, 10, 20, 30])), [2, 3]);
+        assert_eq!(breaks(&shares(&[8, 9, 10, 20, 30])), [2]);
+        assert!(breaks(&shares(&[1, 2])).is_empty());
     }
 }

@@ -203,29 +203,38 @@ fn letter(index: usize) -> char {
 
 /// What the characters mean, as far as the picture can have them.
 fn legend(timeline: &Timeline, alphabet: &Alphabet, canvas: &mut Canvas) {
-    let last = |steps: &[char]| steps[steps.len() - 1];
+    // Of what a column is filled to: the least and the most.
+    let ends = |steps: &[char]| match steps {
+        [first, .., last] => format!("{first}{last}"),
+        _ => steps.iter().collect(),
+    };
     let mut entries = vec![
-        (last(alphabet.due), Hue::Due, "A due"),
-        (last(alphabet.spare), Hue::Spare, "a spare"),
+        (ends(alphabet.due), Hue::Due, "ran, owed: a bit to all of a column (A: on its CPU)"),
+        (ends(alphabet.spare), Hue::Spare, "ran, unclaimed (a)"),
     ];
     if timeline.knows.sleep {
-        entries.push((last(alphabet.waiting), Hue::Faint, "waiting"));
+        entries.push((ends(alphabet.waiting), Hue::Faint, "waiting"));
+    }
+    entries.push((alphabet.idle.to_string(), Hue::Faint, "CPU: mostly nobody"));
+    if timeline.rows.len() > 26 {
+        entries.push(("*".into(), Hue::Text, "a vCPU beyond z"));
     }
     if timeline.rows.iter().any(|row| !row.periods.is_empty()) {
-        entries.push((alphabet.period, Hue::Faint, "period"));
+        entries.push((alphabet.period.to_string(), Hue::Faint, "a period begins"));
         if timeline.knows.sleep {
-            entries.push((alphabet.short, Hue::Short, "less than promised"));
+            entries.push((alphabet.short.to_string(), Hue::Short, "the one before had less"));
         }
     }
     let mut line = Line::new();
     let width = timeline.window.columns() + canvas.margin - 2;
-    for (glyph, hue, text) in entries {
-        if !line.is_empty() && line.len() + 3 + 2 + text.chars().count() > width {
+    for (glyphs, hue, text) in entries {
+        let needed = glyphs.chars().count() + 1 + text.chars().count();
+        if !line.is_empty() && line.len() + 3 + needed > width {
             canvas.indented(std::mem::take(&mut line));
         }
         let gap = if line.is_empty() { "" } else { "   " };
         line.extend(gap.chars().map(|c| (c, Hue::Text)));
-        line.extend([(glyph, hue), (' ', Hue::Text)]);
+        line.extend(glyphs.chars().map(|glyph| (glyph, hue)).chain([(' ', Hue::Text)]));
         line.extend(text.chars().map(|c| (c, Hue::Text)));
     }
     canvas.indented(line);

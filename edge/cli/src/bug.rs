@@ -1,0 +1,25 @@
+//! What becomes of a simulation that fails.
+
+use std::path::Path;
+
+use slackline_runs::{Outputs, header};
+use slackline_scenario::Scenario;
+
+use crate::args::Keeping;
+use crate::outputs::Files;
+use crate::problem::Problem;
+
+/// A broken contract is ours to explain: the run is the same every time, so it is made again to
+/// keep its trace.
+pub(crate) fn explain(file: &Path, scenario: &Scenario, error: slackline_sim::RunError) -> Problem {
+    let problem = Problem::of_sim(file, scenario, error);
+    let Problem::Bug { message, .. } = problem else { return problem };
+    let name = format!("slackline-bug-{}.trace", scenario.seed);
+    let keeping = Keeping { save: Some(name.clone().into()), ..Keeping::default() };
+    let kept = Files::begin(&keeping).ok().and_then(|(files, wanted)| {
+        let mut outputs = Outputs::new(&header::of_simulation(scenario), wanted);
+        let _ = slackline_sim::run(scenario, &mut outputs);
+        files.keep(outputs.finish()).ok()
+    });
+    Problem::Bug { message, kept: kept.map(|_| name.into()) }
+}

@@ -1,0 +1,130 @@
+//! Small things that people trip over.
+
+mod common;
+
+use common::{GOOD, Place};
+use serde_json::Value;
+
+#[test]
+fn a_list_of_stretches_is_json_as_well() {
+    let place = Place::with(GOOD);
+    place.run(&["sim", "it.toml", "--save", "it.trace"]).good();
+    let lines = place.run(&["show", "it.trace", "--list", "--for", "40ms"]).good();
+    let json = place.run(&["show", "it.trace", "--list", "--for", "40ms", "--json"]).good();
+    let whole: Value = serde_json::from_str(&json).expect("JSON");
+    let stretches = whole["stretches"].as_array().expect("stretches");
+    assert_eq!(stretches.len(), lines.lines().count() - 1);
+    let first = &stretches[0];
+    let line = lines.lines().nth(1).expect("a stretch");
+    for field in ["cpu", "vcpu", "why"] {
+        assert!(line.contains(first[field].as_str().expect("a text")), "{field}: {line}");
+    }
+    let used = first["used_ns"].as_u64().expect("a time");
+    assert!(line.contains(&format!("{}.{:06}", used / 1_000_000, used % 1_000_000)), "{line}");
+}
+
+#[test]
+fn a_window_behind_the_end_of_the_run_is_an_error() {
+    let place = Place::with(GOOD);
+    place.run(&["sim", "it.toml", "--save", "it.trace"]).good();
+    for from in ["400ms", "1h", "8760h"] {
+        for more in [&[][..], &["--list"], &["--list", "--json"]] {
+            let ran = place.run(&[&["show", "it.trace", "--from", from], more].concat());
+            ran.refused(2).says("is not before the end of the run at 400ms").says("--from 200ms");
+        }
+    }
+    place.run(&["show", "it.trace", "--from", "399ms", "--for", "1h"]).good();
+    place.run(&["show", "it.trace", "--from", "1h", "--table"]).good();
+}
+
+#[test]
+fn shares_and_waits_by_the_second_are_lines() {
+    let text = GOOD.replacen("\"400ms\"", "\"3500ms\"", 1);
+    let place = Place::with(&text);
+    let plain = place.run(&["sim", "it.toml"]).good();
+    let table = place.run(&["sim", "it.toml", "--csv", "it.csv"]).good();
+    assert_eq!(table, plain, "the table is the same");
+    let csv = String::from_utf8(place.read("it.csv")).expect("text");
+    let mut lines = csv.lines();
+    let heading = lines.next().expect("headings");
+    assert_eq!(heading, "second,domain,share_ppm,used_ns,waited_ns,slept_ns,turns");
+    let gold: Vec<Vec<u64>> = lines
+        .filter(|line| line.split(',').nth(1) == Some("gold"))
+        .map(|line| line.split(',').filter_map(|cell| cell.parse().ok()).collect())
+        .collect();
+    assert!(gold.len() >= 3, "{csv}");
+    for second in &gold[1..3] {
+        let [_, share, used, waited, slept, turns] = second[..] else { panic!("{second:?}") };
+        assert_eq!((share, used, slept), (600_000, 600_000_000, 0), "{csv}");
+        assert!(waited == 400_000_000 && turns >= 100, "{csv}");
+    }
+    place.run(&["sim", "it.toml", "--csv", "it.toml"]).refused(2).says("name one file");
+}
+
+#[test]
+fn names_may_have_dots_where_they_are_nobody_elses() {
+    let named = |name: &str| GOOD.replace("gold", name);
+    for name in ["ubuntu22.04", "fedora.40", "a.b.c"] {
+        let place = Place::with(&named(name));
+        assert!(place.run(&["sim", "it.toml"]).good().contains(name));
+    }
+    for name in [".a", "a.", "."] {
+        Place::with(&named(name)).run(&["check", "it.toml"]).refused(2).says("cannot be a name");
+    }
+    // `silver.0` is what the vCPU of `silver` may be called.
+    for (one, other) in [("gold", "gold.0"), ("gold.0", "gold")] {
+        let text = GOOD.replace("gold", one).replace("\"silver\"", &format!("\"{other}\""));
+        Place::with(&text).run(&["check", "it.toml"]).refused(2).says("is there already");
+    }
+}
+
+#[test]
+fn what_turns_text_around_is_not_shown_as_it_is() {
+    let text = GOOD.replacen("two hogs", "two \u{202e}sgoh\u{2066} \\u001b[31mred", 1);
+    let place = Place::with(&text);
+    for arguments in [&["sim", "it.toml"][..], &["check", "it.toml"]] {
+        let out = place.run(arguments).good();
+        assert!(!out.contains(['\u{202e}', '\u{2066}', '\u{1b}']), "{out}");
+        assert!(out.contains("two \u{fffd}sgoh\u{fffd} \u{fffd}[31mred"), "{out}");
+    }
+    let wrong = GOOD.replacen("\"gold\"", "\"go\u{202e}ld\"", 1);
+    let err = Place::with(&wrong).run(&["check", "it.toml"]).refused(2).err;
+    assert!(!err.contains('\u{202e}') && err.contains('\u{fffd}'), "{err}");
+}
+
+#[test]
+fn a_batch_says_when_it_finished() {
+    let batch = "work = { kind = \"batch\", total = \"60ms\" }";
+    let place = Place::with(&GOOD.replacen("work = { kind = \"spin\" }", batch, 1));
+    let ran = place.run(&["sim", "it.toml"]);
+    // 6 ms in every 10 ms.
+    ran.ended_with(1).shows("note: `gold` finished its work at 96");
+}
+
+/// Nobody could read a table whose lines are broken by the terminal.
+#[test]
+fn a_narrow_terminal_has_narrow_tables() {
+    use std::io::Read as _;
+    let place = Place::with(GOOD);
+    for arguments in [&["sim", "it.toml"][..], &["compare", "it.toml", "--policies", "edf"]] {
+        let (mut outside, inside) = common::terminal();
+        let size = rustix::termios::Winsize { ws_row: 40, ws_col: 40, ws_xpixel: 0, ws_ypixel: 0 };
+        rustix::termios::tcsetwinsize(&inside, size).expect("a terminal's size");
+        let mut command = place.command(arguments);
+        command.env("NO_COLOR", "1").stdout(inside);
+        let mut child = command.spawn().expect("the program can be started");
+        drop(command);
+        let mut text = Vec::new();
+        // A terminal whose inside is closed is an error to read from.
+        let _ = outside.read_to_end(&mut text);
+        assert!(child.wait().expect("it ends").success());
+        let text = String::from_utf8_lossy(&text).into_owned();
+        // What stands below a table is a sentence.
+        let is_note = |line: &str| [" -", " +", " timers"].iter().any(|it| line.starts_with(it));
+        let is_table =
+            |line: &&str| (line.starts_with(' ') && !is_note(line)) || line.starts_with('─');
+        let widest = text.lines().filter(is_table).map(|line| line.trim_end().chars().count());
+        assert!(widest.max() <= Some(40), "{text}");
+        assert!(text.contains("gold") && text.contains("delivered %"), "{text}");
+    }
+}
