@@ -130,8 +130,8 @@ impl All<'_> {
         Ok(())
     }
 
-    /// A domain one of whose vCPUs could be called as this one would be, or that is called as a vCPU
-    /// of this one could be: `web.1` is the second vCPU of `web`.
+    /// A domain one of whose vCPUs could be called as this one would be, or that is called as a
+    /// vCPU of this one could be: `web.1` is the second vCPU of `web`.
     fn called_so(&self, name: &str, vcpus: usize) -> Option<usize> {
         let number = |text: &str| text.parse().ok().filter(|n: &usize| n.to_string() == text);
         let of = name.rsplit_once('.').and_then(|(domain, text)| {

@@ -128,7 +128,7 @@ pub const LIVE: KeyTable = KeyTable {
         key(
             "threads",
             "\"process\" (all of it, and whatever it starts, as one) or \"vcpus\" (the vCPU \
-                        threads of QEMU, Firecracker and others, each by itself); default \"process\"",
+             threads of QEMU, Firecracker and others, each by itself); default \"process\"",
         ),
     ],
 };
