@@ -108,12 +108,6 @@ impl Credit {
         Some(vcpu)
     }
 
-    /// Whether so much credit, more than a period's, is more than the first that waits has. Who is
-    /// due nearly a whole CPU could not make up for the turns of others otherwise.
-    fn is_owed_most(&self, cpu: CpuId, credit: i64) -> bool {
-        self.queues.first(cpu).is_none_or(|(first, _)| self.vcpus[first].credit < credit)
-    }
-
     /// A vCPU is chosen.
     #[inline(always)]
     pub(super) fn take(&mut self, at: &Moment, cpu: CpuId, vcpu: VcpuId) {
@@ -195,7 +189,7 @@ impl Credit {
         })
     }
 
-    fn class_on(&self, cpu: CpuId) -> Class {
+    pub(super) fn class_on(&self, cpu: CpuId) -> Class {
         self.cpus[cpu.index()].chosen.map_or(Class::Idle, |vcpu| self.vcpus[vcpu].class)
     }
 
@@ -231,33 +225,9 @@ impl Credit {
         }
     }
 
-    /// Whether somebody else is to have an idle CPU. In Xen it was idle until its pass.
-    fn is_spoken_for(&self, cpu: CpuId) -> bool {
-        self.rules.changes == Changes::Now && self.requested.contains(cpu)
-    }
-
-    /// Who waits from now on may find a CPU that is idle because nobody else could run there. Xen
-    /// let it wait until that CPU looked for work by itself.
-    #[inline]
-    pub(super) fn offer(&mut self, at: &Moment, vcpu: VcpuId) {
-        if !self.free.is_empty() {
-            self.offer_free(at, vcpu);
-        }
-    }
-
-    #[inline(never)] // Mostly none is free.
-    fn offer_free(&mut self, at: &Moment, vcpu: VcpuId) {
-        if self.rules.changes == Changes::Now
-            && self.queues.list_of(vcpu).is_some()
-            && let Some(cpu) = self.idle(at, vcpu).first()
-        {
-            self.request(cpu, Why::Preempted);
-        }
-    }
-
     /// The CPUs on which a vCPU may run and nobody is or is about to be. In Xen one that was about
     /// to pass was idle until it had.
-    fn idle(&self, at: &Moment, vcpu: VcpuId) -> CpuSet {
+    pub(super) fn idle(&self, at: &Moment, vcpu: VcpuId) -> CpuSet {
         let idle = match self.rules.changes {
             Changes::Now => self.free.without(&self.requested),
             Changes::Tick => self.free,
@@ -297,21 +267,6 @@ impl Credit {
     #[inline]
     pub(super) fn set_class(&mut self, vcpu: VcpuId, class: Class) {
         self.vcpus[vcpu].set_class(vcpu, class, &mut self.queues, &self.rules);
-    }
-
-    /// A running vCPU is to run elsewhere, once its CPU has passed.
-    pub(super) fn migrate(&mut self, vcpu: VcpuId) {
-        self.vcpus[vcpu].is_moving = true;
-        self.request_all(self.vcpus[vcpu].on, Why::Preempted);
-    }
-
-    /// It has been stopped, and is woken where it runs best now.
-    fn move_away(&mut self, at: &Moment, vcpu: VcpuId) {
-        self.vcpus[vcpu].is_moving = false;
-        self.find_home(at, vcpu);
-        if at.is_awake(vcpu) {
-            self.wake_up(at, vcpu);
-        }
     }
 
     /// A vCPU belongs where it runs best from now on.
@@ -365,15 +320,5 @@ impl Credit {
             }
         }
         best
-    }
-
-    /// The CPU with somebody of the lowest class, if that is below the vCPU's; or else `home`.
-    fn least_urgent(&self, at: &Moment, vcpu: VcpuId, home: CpuId) -> CpuId {
-        let class = self.vcpus[vcpu].class;
-        if self.class_on(home) < class {
-            return home;
-        }
-        let lower = at.allowed(vcpu).iter().map(|cpu| (self.class_on(cpu), cpu));
-        lower.min().filter(|&(other, _)| other < class).map_or(home, |(_, cpu)| cpu)
     }
 }

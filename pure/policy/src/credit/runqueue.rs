@@ -40,26 +40,26 @@ const NOWHERE: u32 = u32::MAX;
 
 /// Who stands in a lane, or the lane itself, or a mark.
 #[derive(Clone, Copy, Debug)]
-struct Node {
+pub(super) struct Node {
     /// Whose it is, if a vCPU's.
     vcpu: Option<VcpuId>,
     before: u32,
     after: u32,
     /// The node of the lane in which it is.
     lane: u32,
-    class: Class,
+    pub(super) class: Class,
 }
 
 /// The lists of all CPUs.
 pub(super) struct RunQueues {
     /// First those of the CPUs, then those of the vCPUs by slot.
-    nodes: Vec<Node>,
+    pub(super) nodes: Vec<Node>,
     /// How many are those of CPUs.
     vcpus_from: usize,
     /// Whose lists have somebody in another lane than that of its class, perhaps.
-    mixed: CpuSet,
+    pub(super) mixed: CpuSet,
     /// Whose lists have seen a change of class since they were sorted.
-    unsorted: CpuSet,
+    pub(super) unsorted: CpuSet,
 }
 
 impl RunQueues {
@@ -117,18 +117,6 @@ impl RunQueues {
         self.unlink(self.index(vcpu));
     }
 
-    /// Puts the mark of a CPU in, or leaves it where it is.
-    pub(super) fn put_mark(&mut self, cpu: CpuId) {
-        if !self.is_marked(cpu) {
-            self.insert(cpu, Class::Idle, mark_of(cpu));
-        }
-    }
-
-    /// Takes the mark of a CPU out.
-    pub(super) fn take_mark(&mut self, cpu: CpuId) {
-        self.unlink(mark_of(cpu));
-    }
-
     /// The class of a vCPU changes, which counts from now on or from the next tick on.
     #[inline]
     pub(super) fn change(&mut self, vcpu: VcpuId, class: Class, counts: Changes) {
@@ -145,16 +133,6 @@ impl RunQueues {
         let lane = self.unlink(index);
         if lane != NOWHERE {
             self.insert(cpu_of(lane), class, index);
-        }
-    }
-
-    /// The class of a vCPU changes; if it is in a list it stays where it is.
-    fn reclass(&mut self, vcpu: VcpuId, class: Class) {
-        if let Some(cpu) = self.list_of(vcpu) {
-            let index = self.index(vcpu);
-            self.nodes[index].class = class;
-            self.unsorted.insert(cpu);
-            self.mixed.insert(cpu);
         }
     }
 
@@ -187,7 +165,7 @@ impl RunQueues {
 
     /// The nodes of a list in order.
     #[inline]
-    fn walk(&self, cpu: CpuId) -> impl Iterator<Item = usize> {
+    pub(super) fn walk(&self, cpu: CpuId) -> impl Iterator<Item = usize> {
         let mut lane = lane_of(cpu, Class::Boost);
         let mut at = lane;
         core::iter::from_fn(move || {
@@ -200,37 +178,13 @@ impl RunQueues {
         })
     }
 
-    /// Moves everybody with credit ahead of everybody without, and changes no other order.
-    pub(super) fn sort(&mut self, cpu: CpuId) {
-        if !self.unsorted.contains(cpu) {
-            return;
-        }
-        let has_credit = |&index: &usize| self.nodes[index].class >= Class::Under;
-        let (with, without): (Vec<_>, Vec<_>) = self.walk(cpu).partition(has_credit);
-        for index in with.iter().chain(&without) {
-            self.unlink(*index);
-        }
-        self.unsorted.remove(cpu);
-        self.mixed.remove(cpu);
-        // Nobody stands in a lane above somebody who was before it.
-        let mut lane = Class::Boost;
-        for index in with.into_iter().chain(without) {
-            let class = self.nodes[index].class;
-            lane = lane.min(class);
-            if lane != class {
-                self.mixed.insert(cpu);
-            }
-            self.link_last(index, lane_of(cpu, lane));
-        }
-    }
-
     #[inline]
-    fn index(&self, vcpu: VcpuId) -> usize {
+    pub(super) fn index(&self, vcpu: VcpuId) -> usize {
         self.vcpus_from + vcpu.slot()
     }
 
     #[inline]
-    fn is_marked(&self, cpu: CpuId) -> bool {
+    pub(super) fn is_marked(&self, cpu: CpuId) -> bool {
         self.nodes[mark_of(cpu)].lane != NOWHERE
     }
 
@@ -241,7 +195,7 @@ impl RunQueues {
 
     /// Puts a node behind all of its class.
     #[inline(always)]
-    fn insert(&mut self, cpu: CpuId, class: Class, index: usize) {
+    pub(super) fn insert(&mut self, cpu: CpuId, class: Class, index: usize) {
         self.nodes[index].class = class;
         if self.is_mixed_on(cpu) {
             self.insert_before(cpu, index, |other| other < class);
@@ -260,7 +214,7 @@ impl RunQueues {
     }
 
     #[inline(always)]
-    fn link_last(&mut self, index: usize, lane: usize) {
+    pub(super) fn link_last(&mut self, index: usize, lane: usize) {
         self.link(index, lane, lane);
     }
 
@@ -277,7 +231,7 @@ impl RunQueues {
 
     /// Takes a node out of the lane in which it is, if any, and says which that was.
     #[inline(always)]
-    fn unlink(&mut self, index: usize) -> u32 {
+    pub(super) fn unlink(&mut self, index: usize) -> u32 {
         let node = &mut self.nodes[index];
         let (before, after) = (node.before, node.after);
         let lane = core::mem::replace(&mut node.lane, NOWHERE);
@@ -299,12 +253,12 @@ impl Node {
 }
 
 #[inline]
-fn lane_of(cpu: CpuId, class: Class) -> usize {
+pub(super) fn lane_of(cpu: CpuId, class: Class) -> usize {
     cpu.index() * OF_CPU + class as usize
 }
 
 #[inline]
-fn mark_of(cpu: CpuId) -> usize {
+pub(super) fn mark_of(cpu: CpuId) -> usize {
     cpu.index() * OF_CPU + MARK
 }
 
