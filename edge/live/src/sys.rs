@@ -302,17 +302,23 @@ pub fn monotonic() -> Time {
 pub fn online_cpus() -> io::Result<CpuSet> {
     let text = fs::read_to_string("/sys/devices/system/cpu/online")?;
     let mut online = CpuSet::NONE;
-    for range in text.trim().split(',') {
-        let (first, last) = range.split_once('-').unwrap_or((range, range));
-        let number = |text: &str| text.parse::<usize>().map_err(|_| malformed());
-        for cpu in number(first)?..=number(last)? {
-            if cpu >= CpuId::LIMIT {
-                return Err(io::ErrorKind::Unsupported.into());
-            }
-            online.insert(CpuId::new(cpu));
+    for cpu in cpu_list(&text).ok_or_else(malformed)? {
+        if cpu >= CpuId::LIMIT {
+            return Err(io::ErrorKind::Unsupported.into());
         }
+        online.insert(CpuId::new(cpu));
     }
     Ok(online)
+}
+
+/// The numbers in a list of ranges, such as `0-3,8`; empty for an empty text.
+pub(crate) fn cpu_list(text: &str) -> Option<Vec<usize>> {
+    let mut numbers = Vec::new();
+    for range in text.trim().split(',').filter(|range| !range.is_empty()) {
+        let (first, last) = range.split_once('-').unwrap_or((range, range));
+        numbers.extend(first.parse::<usize>().ok()?..=last.parse().ok()?);
+    }
+    Some(numbers)
 }
 
 /// The CPU time a thread has used in its life.
@@ -434,6 +440,13 @@ pub fn ignore_signal(signal: rustix::process::Signal) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn lists_of_cpus_may_be_empty_and_have_gaps() {
+        assert_eq!(cpu_list("0-3,8\n"), Some(vec![0, 1, 2, 3, 8]));
+        assert_eq!(cpu_list("\n"), Some(vec![]));
+        assert_eq!(cpu_list("0-"), None);
+    }
 
     #[test]
     fn scheduling_reads_back_as_it_was_set() {

@@ -12,6 +12,8 @@ use std::path::Path;
 use slackline_host::policy::{Groups, Level, Topology, TopologyError};
 use slackline_units::{CpuId, CpuSet};
 
+use crate::sys::cpu_list;
+
 /// Where the kernel says it.
 const ROOT: &str = "/sys/devices/system";
 
@@ -74,15 +76,15 @@ fn sharers(level: Level, cpu: CpuId, read: &dyn Fn(&str) -> Option<String>) -> O
     let number = cpu.index();
     let either = |new: &str, old: &str| {
         let file = |name: &str| read(&format!("cpu/cpu{number}/topology/{name}"));
-        list(&file(new).or_else(|| file(old))?)
+        cpu_list(&file(new).or_else(|| file(old))?)
     };
     match level {
         Level::Core => either("core_cpus_list", "thread_siblings_list"),
         Level::Cache => last_level_cache(number, read),
         Level::Node => {
-            let nodes = list(&read("node/online")?)?.into_iter();
+            let nodes = cpu_list(&read("node/online")?)?.into_iter();
             let mut nodes =
-                nodes.filter_map(|node| list(&read(&format!("node/node{node}/cpulist"))?));
+                nodes.filter_map(|node| cpu_list(&read(&format!("node/node{node}/cpulist"))?));
             nodes.find(|cpus| cpus.contains(&number))
         }
         Level::Socket => either("package_cpus_list", "core_siblings_list"),
@@ -98,17 +100,7 @@ fn last_level_cache(cpu: usize, read: &dyn Fn(&str) -> Option<String>) -> Option
         file(index, "type").is_none_or(|kind| kind.trim() != "Instruction")
     };
     let (_, index) = levels.filter(holds_data).max()?;
-    list(&file(index, "shared_cpu_list")?)
-}
-
-/// The numbers in a list of ranges, such as `0-3,8`; empty for an empty text.
-pub(crate) fn list(text: &str) -> Option<Vec<usize>> {
-    let mut numbers = Vec::new();
-    for range in text.trim().split(',').filter(|range| !range.is_empty()) {
-        let (first, last) = range.split_once('-').unwrap_or((range, range));
-        numbers.extend(first.parse::<usize>().ok()?..=last.parse().ok()?);
-    }
-    Some(numbers)
+    cpu_list(&file(index, "shared_cpu_list")?)
 }
 
 #[cfg(test)]
@@ -169,13 +161,6 @@ mod tests {
         let halves = ["0-1,4-5", "2-3,6-7"];
         let cpu = |cpu: usize| [cores[cpu % 4], halves[cpu % 4 / 2], halves[cpu % 4 / 2]];
         Host::new(&[0, 1, 2, 3, 4, 5, 6, 7].map(cpu), &halves)
-    }
-
-    #[test]
-    fn lists_of_cpus_may_be_empty_and_have_gaps() {
-        assert_eq!(list("0-3,8\n"), Some(vec![0, 1, 2, 3, 8]));
-        assert_eq!(list("\n"), Some(vec![]));
-        assert_eq!(list("0-"), None);
     }
 
     #[test]

@@ -10,7 +10,7 @@ use thiserror::Error;
 
 use super::parse::Config;
 use super::{Figure, State};
-use crate::topology::list;
+use crate::sys::cpu_list;
 use crate::version::Version;
 
 /// Finds out about one topic.
@@ -189,7 +189,7 @@ pub(super) fn read_number<N: std::str::FromStr>(path: impl AsRef<Path>) -> Resul
 /// The numbers in a list of ranges, such as `0-3,8`.
 pub(super) fn read_list(path: impl AsRef<Path>) -> Result<Vec<usize>, ProbeError> {
     let text = read(&path)?;
-    list(&text).ok_or_else(|| not_understood(path, &text))
+    cpu_list(&text).ok_or_else(|| not_understood(path, &text))
 }
 
 /// Does something on a thread of its own, whose scheduling it may change as it likes.
