@@ -161,6 +161,13 @@ impl VcpuHandle {
     pub(crate) fn stop(&self, number: u64) -> Result<(), ActError> {
         let mut state = self.state();
         state.is_news(number);
+        self.hold_back(&mut state)
+    }
+
+    /// Stops all threads of a process, each by a signal of its own: were it sent to one of them
+    /// alone, the others would run on until that one had been scheduled, which where somebody else
+    /// has the CPU may take milliseconds. A tree is frozen as a whole.
+    fn hold_back(&self, state: &mut HandleState) -> Result<(), ActError> {
         let members = match &self.grip {
             Grip::Tree(tree) => {
                 tree.hold_back()?;
@@ -171,7 +178,9 @@ impl VcpuHandle {
         };
         let Some((first, others)) = members.split_first() else { return Ok(()) };
         first.hold_back()?;
-        state.is_held = true;
+        if std::mem::replace(&mut state.is_held, true) {
+            return Ok(());
+        }
         for held in others {
             match held.stop_as_well() {
                 Ok(()) | Err(ActError::Gone { .. }) => {}

@@ -391,3 +391,59 @@ fn whoever_ends_by_itself_is_told_and_a_keeper_that_dies_is_replaced() {
     stays.is_given_back();
     other.is_given_back();
 }
+
+/// One of its threads ends while it is held: the others are stopped and let go all the same.
+#[test]
+fn whoever_loses_a_thread_is_held_as_before() {
+    let Some(_alone) = begin() else { return };
+    let (mut target, hog) = (Target::ending(), Target::spinner());
+    let mut open = Open::on(cpus(1));
+    let id = open.join(target.as_one(share(2_000, 10_000, true)));
+    open.join(hog.as_one(share(2_000, 10_000, false)));
+    open.go_on(Span::from_ms(100));
+    std::thread::scope(|scope| {
+        let ends = scope.spawn(|| target.end_a_thread());
+        while !ends.is_finished() {
+            open.go_on(Span::from_ms(20));
+        }
+    });
+    let (from, before) = (open.session.now(), target.used());
+    wait_until("it to run in spite of that", || {
+        open.go_on(Span::from_ms(100));
+        target.used() > before + Span::from_ms(20)
+    });
+    let (used, length) = (target.used() - before, open.session.now() - from);
+    assert!(used <= length / 5 + Span::from_ms(10), "{used} in {length}");
+    open.session.leave(id).unwrap();
+    target.is_given_back();
+    target.runs();
+    open.close();
+    hog.is_given_back();
+}
+
+/// A hundred on one CPU, each held to 0.5 % of it.
+#[test]
+fn a_hundred_share_a_cpu_and_nobody_gets_more_than_its_share() {
+    let Some(_alone) = begin() else { return };
+    let targets: Vec<Target> = (0..100).map(|_| Target::spinner()).collect();
+    let mut open = Open::on(cpus(1));
+    let group = targets.iter().map(|target| target.as_one(share(500, 100_000, true))).collect();
+    open.session.join(group).unwrap();
+    assert_eq!(open.session.members().count(), 100);
+    let (from, before) = (open.session.now(), targets.iter().map(Target::used).collect::<Vec<_>>());
+    assert_eq!(open.go_on(Span::from_secs(2)), []);
+    // A machine that is busy may take long until the last one has had its turn.
+    wait_until("everybody to run", || {
+        open.go_on(Span::from_ms(100));
+        targets.iter().zip(&before).all(|(target, &before)| target.used() > before)
+    });
+    let length = open.session.now() - from;
+    for (target, &before) in targets.iter().zip(&before) {
+        let used = target.used() - before;
+        assert!(used <= length / 200 + Span::from_ms(10), "{used} in {length}");
+    }
+    open.close();
+    for target in &targets {
+        target.is_given_back();
+    }
+}

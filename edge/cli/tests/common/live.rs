@@ -9,10 +9,9 @@ use std::io::{BufRead, BufReader, Write};
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::thread::park_timeout;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-use rustix::process::{Pid, Signal, geteuid, kill_process};
+use rustix::process::{Pid, Signal, geteuid};
 use serde_json::Value;
 use slackline_live::sys::{
     Scheduling, SchedulingOf, Tid, get_affinity, get_scheduling, own_tid, set_affinity,
@@ -23,8 +22,10 @@ use slackline_units::{CpuId, CpuSet, Span};
 
 use super::{Place, Ran};
 
-/// How long anything may take that takes milliseconds on an idle machine.
-pub const PATIENCE: Duration = Duration::from_secs(60);
+#[path = "../../../live/tests/common/waiting.rs"]
+pub mod waiting;
+#[allow(unused_imports)] // Each topic uses its own part.
+pub use waiting::{PATIENCE, kill, let_pass, nap, wait_until};
 
 /// Marks every process that a test starts, and all that those start.
 const TAG: &str = "SLACKLINE_TEST_TAG";
@@ -375,31 +376,4 @@ fn groups_left(threads: &[Tid]) -> Vec<String> {
         }
     }
     left
-}
-
-pub fn kill(pid: i32, signal: Signal) {
-    // It may have ended by itself.
-    let _ = kill_process(Pid::from_raw(pid).expect("a process id"), signal);
-}
-
-/// Looks again and again, and not too often: the machine may be busy with what is waited for.
-#[track_caller]
-pub fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
-    let deadline = Instant::now() + PATIENCE;
-    while !is_so() {
-        assert!(Instant::now() < deadline, "waited {} s for {what}", PATIENCE.as_secs());
-        nap();
-    }
-}
-
-pub fn nap() {
-    park_timeout(Duration::from_millis(5));
-}
-
-/// Lets a run go on for so long.
-pub fn let_pass(time: Duration) {
-    let until = Instant::now() + time;
-    while let Some(left) = until.checked_duration_since(Instant::now()).filter(|it| !it.is_zero()) {
-        park_timeout(left);
-    }
 }

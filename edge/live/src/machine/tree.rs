@@ -98,7 +98,6 @@ impl LiveHost {
         }
         let mut decider = self.observe()?;
         decider.audited(vcpu, met, &gone, &awake, now)?;
-        self.finish(decider);
-        Ok(())
+        self.finish(decider)
     }
 }

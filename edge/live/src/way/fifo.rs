@@ -1,6 +1,8 @@
 //! The way by `SCHED_FIFO`: whoever is due is real-time, the chosen one at the highest priority and
 //! those in line below it; whoever must not run is stopped or frozen.
 
+use slackline_units::CpuId;
+
 use super::{Assignment, Failed, Grip, HandleState, Place, VcpuHandle, Way};
 use crate::fence::Held;
 use crate::step::ActError;
@@ -43,21 +45,12 @@ fn put_up(
 ) -> Result<(), ActError> {
     let priority = ladder.next(state.priority);
     let was_up = state.priority.replace(priority).is_some() && !state.is_held;
-    match &handle.grip {
-        Grip::Threads(members) => each(members, |held| {
-            if let Some(cpu) = assignment.cpu {
-                held.pin(cpu)?;
-            }
-            held.raise(priority)
-        })?,
-        Grip::Tree(tree) => {
-            if let Some(cpu) = assignment.cpu {
-                tree.pin(cpu)?;
-            }
-            tree.raise(priority)?;
-        }
-    }
-    let_go(handle, state)?;
+    let kept = keep_on(handle, assignment.cpu);
+    let raised = and_then(kept, || match &handle.grip {
+        Grip::Threads(members) => each(members, |held| held.raise(priority)),
+        Grip::Tree(tree) => tree.raise(priority),
+    });
+    and_then(raised, || let_go(handle, state))?;
     match (&handle.grip, assignment.first) {
         // Where it begins a turn: the one that had the last one would have this one as well.
         (Grip::Tree(tree), Some(first)) if !was_up => tree.put_first(first),
@@ -65,58 +58,57 @@ fn put_up(
     }
 }
 
-/// Gives a vCPU back to ordinary scheduling, or keeps it from running. Then a single thread stays
-/// real-time: it stops at once, and nothing need be done to it but to let it go. So does a tree,
-/// which is frozen as a whole. Of several threads the one that stops them has to get to run first.
+/// Gives a vCPU back to ordinary scheduling, or keeps it from running. Then its threads stay
+/// real-time: each stops as soon as the dispatcher sleeps, and nothing need be done to them but to
+/// let them go.
 fn put_down(
     handle: &VcpuHandle,
     state: &mut HandleState,
     assignment: &Assignment,
 ) -> Result<(), ActError> {
-    let is_held = assignment.place == Place::Held;
-    let is_one = match &handle.grip {
-        Grip::Threads(members) => members.len() == 1,
-        Grip::Tree(_) => true,
-    };
-    let stays = is_held && is_one;
-    if !stays {
-        state.priority = None;
-    }
-    match &handle.grip {
-        Grip::Threads(members) => each(members, |held| {
-            if let Some(cpu) = assignment.cpu {
-                held.pin(cpu)?;
-            }
-            match assignment.place {
-                _ if stays => Ok(()),
-                Place::First => held.favour(),
-                _ => held.lower(),
-            }
-        })?,
-        Grip::Tree(tree) => {
-            if let Some(cpu) = assignment.cpu {
-                tree.pin(cpu)?;
-            }
-            match assignment.place {
-                _ if stays => {}
-                Place::First => tree.favour()?,
-                _ => tree.lower()?,
-            }
+    if assignment.place == Place::Held {
+        let held = and_then(keep_on(handle, assignment.cpu), || handle.hold_back(state));
+        if held.is_err() {
+            // Whoever cannot be stopped must not stay real-time; why that failed is what is told.
+            state.priority = None;
+            let _ = lower(handle);
         }
+        return held;
     }
-    if is_held {
-        state.is_held = true;
-        hold_back(handle)
-    } else {
-        let_go(handle, state)
+    state.priority = None;
+    let given =
+        and_then(keep_on(handle, assignment.cpu), || match (&handle.grip, assignment.place) {
+            (Grip::Threads(members), Place::First) => each(members, Held::favour),
+            (Grip::Tree(tree), Place::First) => tree.favour(),
+            _ => lower(handle),
+        });
+    and_then(given, || let_go(handle, state))
+}
+
+/// The next step, also where one of the threads had ended at the one before: the others are held or
+/// go on all the same.
+fn and_then(
+    before: Result<(), ActError>,
+    next: impl FnOnce() -> Result<(), ActError>,
+) -> Result<(), ActError> {
+    match before {
+        Err(error) if !error.means_gone() => Err(error),
+        before => next().and(before),
     }
 }
 
-/// Stopping a process stops all its threads: one order is enough.
-fn hold_back(handle: &VcpuHandle) -> Result<(), ActError> {
+fn keep_on(handle: &VcpuHandle, cpu: Option<CpuId>) -> Result<(), ActError> {
+    let Some(cpu) = cpu else { return Ok(()) };
     match &handle.grip {
-        Grip::Threads(members) => members.first().map_or(Ok(()), Held::hold_back),
-        Grip::Tree(tree) => tree.hold_back(),
+        Grip::Threads(members) => each(members, |held| held.pin(cpu)),
+        Grip::Tree(tree) => tree.pin(cpu),
+    }
+}
+
+fn lower(handle: &VcpuHandle) -> Result<(), ActError> {
+    match &handle.grip {
+        Grip::Threads(members) => each(members, Held::lower),
+        Grip::Tree(tree) => tree.lower(),
     }
 }
 

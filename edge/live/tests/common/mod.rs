@@ -3,6 +3,8 @@
 
 #![allow(dead_code, unreachable_pub)] // Each topic uses its own part.
 
+pub mod waiting;
+
 use std::env;
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader};
@@ -12,7 +14,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread::park_timeout;
 use std::time::{Duration, Instant};
 
-use rustix::process::{Pid, Signal, geteuid, kill_process};
+use rustix::process::{Signal, geteuid};
 use slackline_host::policy::{Given, Values, find};
 use slackline_live::fence::{KeeperCommand, keeper_main};
 use slackline_live::session::{Options, Request, Who};
@@ -22,11 +24,11 @@ use slackline_live::sys::{
 use slackline_live::thread::{ThreadRef, threads_of};
 use slackline_units::{CpuId, CpuSet, Span};
 
+#[allow(unused_imports)] // Each topic uses its own part.
+pub use waiting::{PATIENCE, kill, let_pass, nap, wait_until};
+
 /// Says which part a process plays; unset for the tests themselves.
 pub const PART: &str = "SLACKLINE_TEST_PART";
-
-/// How long anything may take that takes milliseconds on an idle machine.
-pub const PATIENCE: Duration = Duration::from_secs(60);
 
 pub fn plays(part: &str) -> bool {
     env::var(PART).is_ok_and(|played| played == part)
@@ -49,6 +51,21 @@ pub fn play_target() {
             });
         }
         println!("@");
+        let _ = std::io::stdin().read_line(&mut String::new());
+        exit(0);
+    }
+    if plays("ending") {
+        let (end, ended) = std::sync::mpsc::channel::<()>();
+        let ends = std::thread::spawn(move || ended.recv());
+        std::thread::spawn(|| {
+            loop {
+                std::hint::spin_loop();
+            }
+        });
+        println!("@");
+        let _ = std::io::stdin().read_line(&mut String::new());
+        drop(end);
+        let _ = ends.join();
         let _ = std::io::stdin().read_line(&mut String::new());
         exit(0);
     }
@@ -147,6 +164,22 @@ impl Target {
     /// A process with threads that never wait, two of them, the last ones.
     pub fn threaded() -> Target {
         Target::of_part("threads")
+    }
+
+    /// A process with a thread that never waits and one that [`Target::end_a_thread`] ends.
+    pub fn ending() -> Target {
+        Target::of_part("ending")
+    }
+
+    /// The thread that does nothing ends.
+    pub fn end_a_thread(&mut self) {
+        let threads = |target: &Target| threads_of(target.pid()).expect("it is there").len();
+        let before = threads(self);
+        let stdin = self.child.stdin.as_mut().expect("is piped");
+        std::io::Write::write_all(stdin, b"\n").expect("it listens");
+        wait_until("a thread to end", || threads(self) < before);
+        let left = threads_of(self.pid()).expect("it is there");
+        self.before.retain(|state| left.contains(&state.tid));
     }
 
     /// One that wakes a hundred times a second, for a moment.
@@ -280,31 +313,4 @@ impl Drop for Target {
 pub fn request(who: Who, share: Values) -> Request {
     let (name, domain) = ("one".into(), "target".into());
     Request { who, name, domain, vcpu: None, share, cpus: None }
-}
-
-pub fn kill(pid: i32, signal: Signal) {
-    // It may have ended by itself.
-    let _ = kill_process(Pid::from_raw(pid).expect("a process id"), signal);
-}
-
-/// Looks again and again, and not too often: the machine may be busy with what is waited for.
-#[track_caller]
-pub fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
-    let deadline = Instant::now() + PATIENCE;
-    while !is_so() {
-        assert!(Instant::now() < deadline, "waited {} s for {what}", PATIENCE.as_secs());
-        nap();
-    }
-}
-
-pub fn nap() {
-    park_timeout(Duration::from_millis(5));
-}
-
-/// Lets things go on for so long.
-pub fn let_pass(time: Duration) {
-    let until = Instant::now() + time;
-    while let Some(left) = until.checked_duration_since(Instant::now()).filter(|it| !it.is_zero()) {
-        park_timeout(left);
-    }
 }
