@@ -24,7 +24,6 @@ pub enum Fault {
 
 impl Fault {
     /// Boxed, so that steps that go through, which are nearly all, return next to nothing.
-    #[cold]
     pub(crate) fn broken(broken: Broken) -> Box<Fault> {
         Box::new(Fault::Broken(broken))
     }
@@ -216,7 +215,6 @@ pub(crate) fn pick(vcpu: VcpuId, cpu: CpuId, moment: &Moment) -> Result<(), Box<
     if moment.is_eligible(vcpu, cpu) { Ok(()) } else { Err(not_eligible(vcpu, cpu, moment)) }
 }
 
-#[cold]
 fn not_eligible(vcpu: VcpuId, cpu: CpuId, moment: &Moment) -> Box<Fault> {
     let why = if !moment.is_member(vcpu) {
         NotEligible::Unknown

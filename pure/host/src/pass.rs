@@ -93,8 +93,7 @@ impl Host {
         Ok(())
     }
 
-    /// Refusals are rare: apart, they cost the others nothing.
-    #[cold]
+    /// Refusals are rare.
     fn ask_again<M: Machine, S: Sink>(
         &mut self,
         cpu: CpuId,
@@ -163,7 +162,6 @@ impl Host {
 
     /// A turn may have no length, as where a timer was late: then it is over at once. That the
     /// next one has none either, and so on, may not go on for ever.
-    #[cold]
     fn count_empty_turn(&mut self) -> Result<(), Box<Fault>> {
         self.empty_turns += 1;
         let broken = || Fault::broken(Broken::Endless { now: self.moment.now() });
@@ -171,7 +169,6 @@ impl Host {
     }
 
     /// The machine could not run a vCPU: nobody has the CPU, and it is not picked until it may be.
-    #[cold]
     fn refused<S: Sink>(&mut self, cpu: CpuId, vcpu: VcpuId, sink: &mut S) {
         sink.record(&Record::Refused { at: self.moment.now(), vcpu, cpu });
         self.turns.take(cpu);

@@ -28,7 +28,6 @@ struct Stretch {
 }
 
 #[derive(Clone, Copy, Debug, Default)]
-#[repr(align(64))] // CPUs share no cache line, and a shift finds them.
 struct Cpu {
     turn: Option<Turn>,
     /// The limit with which the turn was ordered.
