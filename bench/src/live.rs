@@ -18,6 +18,12 @@ use slackline_live::limit::Way;
 use slackline_live::sys::{Tid, online_cpus, set_affinity};
 use slackline_units::{CpuId, CpuSet, CpuShare};
 
+use crate::report::median;
+
+/// How often each of our own rows with deadlines is run: the median is shown and the worst, and the
+/// worst is what has to hold.
+const ROUNDS: usize = 5;
+
 /// The kernel's own ways of limiting a process to 1 % of a CPU, and what each is called here.
 const PEERS: [(&str, Way); 3] = [
     ("SCHED_DEADLINE, 0.1 ms of 10 ms", Way::Deadline),
@@ -164,6 +170,38 @@ fn spinners(seconds: u64, reserve: &str, machines: &[(&str, &str, &str)]) -> Str
     text
 }
 
+/// The same several times, each beside a hog.
+fn rounds(setting: &Setting, scenario: &str) -> Result<Vec<Value>> {
+    let run = |_| {
+        let _hog = setting.spin()?;
+        setting.live(scenario)
+    };
+    (0..ROUNDS).map(run).collect()
+}
+
+/// The median and the worst of what the rounds amounted to.
+fn spread(runs: &[Value], of: impl Fn(&Value) -> f64) -> (f64, f64) {
+    let values: Vec<f64> = runs.iter().map(of).collect();
+    (median(&values), values.iter().copied().fold(0.0, f64::max))
+}
+
+/// What the vCPUs of a run add up to.
+fn sum(run: &Value, name: &str) -> f64 {
+    run["vcpus"].as_array().into_iter().flatten().filter_map(|vcpu| vcpu[name].as_f64()).sum()
+}
+
+/// The largest of the vCPUs of a run.
+fn largest(run: &Value, name: &str) -> f64 {
+    let vcpus = run["vcpus"].as_array().into_iter().flatten();
+    vcpus.filter_map(|vcpu| vcpu[name].as_f64()).fold(0.0, f64::max)
+}
+
+/// The round in which most deadlines were missed.
+fn worst_round(runs: &[Value]) -> &Value {
+    let misses = |run: &&Value| sum(run, "misses");
+    runs.iter().max_by(|a, b| misses(a).total_cmp(&misses(b))).expect("there are some")
+}
+
 fn percent(ppm: f64) -> String {
     format!("{:.3} %", ppm / 1e4)
 }
@@ -197,38 +235,37 @@ fn stolen(cpu: CpuId) -> Option<(f64, f64)> {
 
 fn three_spinners(setting: &Setting) -> Result<Vec<Row>> {
     let machines = [("a", "2ms", "10ms"), ("b", "3ms", "10ms"), ("c", "4ms", "10ms")];
-    let hog = setting.spin()?;
-    let run = setting.live(&spinners(setting.seconds, "0.05cpu", &machines))?;
-    drop(hog);
-    let vcpus = run["vcpus"].as_array().context("a run has vCPUs")?;
-    let sum = |name: &str| vcpus.iter().filter_map(|vcpu| vcpu[name].as_f64()).sum::<f64>();
-    let worst =
-        |name: &str| vcpus.iter().filter_map(|vcpu| vcpu[name].as_f64()).fold(0.0_f64, f64::max);
-    let (misses, deadlines) = (sum("misses"), sum("deadlines"));
-    let late = run["timer_lateness_worst_ns"].as_f64().unwrap_or(0.0);
-    let miss = worst("miss_time_worst_ns");
-    let error = worst("second_error_p99_ppm");
-    let used = run["cpus"][0]["overhead_ns"].as_f64().unwrap_or(0.0);
-    let overhead = used / ((setting.seconds + 1) as f64 * 1e9) / 3.0 * 1e6;
+    let what = "20, 30 and 40 % of 10 ms beside a hog: missed deadlines";
+    let runs = rounds(setting, &spinners(setting.seconds, "0.05cpu", &machines))?;
+    let (misses, most) = spread(&runs, |run| sum(run, "misses"));
+    let worst = worst_round(&runs);
+    let (deadlines, miss) = (sum(worst, "deadlines"), largest(worst, "miss_time_worst_ns"));
+    let (error, worst_error) = spread(&runs, |run| largest(run, "second_error_p99_ppm"));
+    let length = (setting.seconds + 1) as f64 * 1e9;
+    let used = |run: &Value| run["cpus"][0]["overhead_ns"].as_f64().unwrap_or(0.0);
+    let (overhead, most_overhead) = spread(&runs, |run| used(run) / length / 3.0 * 1e6);
     Ok(vec![
         Row {
-            what: "20, 30 and 40 % of 10 ms beside a hog: missed deadlines".into(),
-            got: format!("{misses} of {deadlines}, by at most {}; {}", us(miss), lateness(&run)),
-            promised: "none that the machine did not cause",
-            // 1 ms is what is left of each period when 90 % is promised.
-            holds: Some(misses == 0.0 || late > 1e6),
+            what: format!("{what}, median (worst of {ROUNDS})"),
+            got: format!(
+                "{misses} ({most} of {deadlines}, by at most {}; {})",
+                us(miss),
+                lateness(worst)
+            ),
+            promised: "none",
+            holds: Some(most == 0.0),
         },
         Row {
             what: "the same: whole-second error, p99, worst of the three".into(),
-            got: percent(error),
+            got: format!("{} ({})", percent(error), percent(worst_error)),
             promised: "0.5 % of the share",
-            holds: Some(error <= 5_000.0),
+            holds: Some(worst_error <= 5_000.0),
         },
         Row {
             what: "the same: dispatcher CPU a VM".into(),
-            got: percent(overhead),
+            got: format!("{} ({})", percent(overhead), percent(most_overhead)),
             promised: "0.7 % of a CPU",
-            holds: Some(overhead <= 7_000.0),
+            holds: Some(most_overhead <= 7_000.0),
         },
     ])
 }
@@ -260,18 +297,14 @@ fn one_percent(setting: &Setting) -> Result<Vec<Row>> {
 }
 
 fn fine_period(setting: &Setting) -> Result<Vec<Row>> {
-    let hog = setting.spin()?;
-    let run = setting.live(&spinners(setting.seconds, "0.05cpu", &[("a", "900us", "1ms")]))?;
-    drop(hog);
-    let vcpu = &run["vcpus"][0];
-    let misses = vcpu["misses"].as_f64().unwrap_or(f64::NAN);
-    let deadlines = vcpu["deadlines"].as_f64().unwrap_or(f64::NAN);
-    let rate = misses / deadlines * 1e6;
+    let runs = rounds(setting, &spinners(setting.seconds, "0.05cpu", &[("a", "900us", "1ms")]))?;
+    let rate = |run: &Value| sum(run, "misses") / sum(run, "deadlines").max(1.0) * 1e6;
+    let (missed, most) = spread(&runs, rate);
     Ok(vec![Row {
-        what: "0.9 ms of 1 ms beside a hog: missed deadlines".into(),
-        got: format!("{misses} of {deadlines} = {}; {}", percent(rate), lateness(&run)),
+        what: format!("0.9 ms of 1 ms beside a hog: missed deadlines, median (worst) of {ROUNDS}"),
+        got: format!("{} ({}; {})", percent(missed), percent(most), lateness(worst_round(&runs))),
         promised: "0.5 %",
-        holds: Some(rate <= 5_000.0),
+        holds: Some(most <= 5_000.0),
     }])
 }
 
