@@ -4,7 +4,7 @@ use std::path::Path;
 
 use serde_json::{Map, Value, json};
 use slackline_live::doctor::{Ink, Report, examine};
-use slackline_live::fence::{KeeperCommand, Leftovers, give_back, leftovers};
+use slackline_live::fence::{KeeperCommand, Leftovers, give_back, give_back_budgets, leftovers};
 use slackline_show::Paint;
 
 use crate::args::Doctor;
@@ -58,6 +58,9 @@ fn free(found: &Leftovers) -> Vec<String> {
             Err(error) => format!("thread {} could not be given back: {error}", left.tid()),
         })
         .collect();
+    // Only now that nobody needs them any more.
+    let budgets = give_back_budgets(Path::new(KeeperCommand::STATE_DIRECTORY));
+    lines.extend(budgets.iter().map(ToString::to_string));
     lines.extend(found.unread.iter().map(ToString::to_string));
     lines
 }

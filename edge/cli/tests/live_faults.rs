@@ -236,10 +236,6 @@ impl NoRealTime {
         let budget = fs::read_to_string(made.0.join("cpu.rt_runtime_us")).ok()?;
         (budget.trim() == "0").then_some(made)
     }
-
-    fn add(&self, pid: u32) {
-        fs::write(self.0.join("cgroup.procs"), pid.to_string()).unwrap();
-    }
 }
 
 impl Drop for NoRealTime {
@@ -264,12 +260,55 @@ fn where_the_cgroup_has_no_real_time_that_is_said() {
     let ran = Ran::new(&shell.output().unwrap()).refused(3);
     ran.says("cannot schedule in real time here: ").says("this cgroup");
     assert!(!victim.is_held());
-    // The victim in such a group.
-    group.add(u32::try_from(victim.pid()).unwrap());
-    let ran = live.run(&["run", "it.toml"]).refused(3);
-    ran.says("the kernel refused to raise to FIFO").says("not permitted");
-    fs::write(group.0.parent().unwrap().join("cgroup.procs"), victim.pid().to_string()).unwrap();
+    live.nothing_is_left();
+}
+
+/// As libvirt has it: a group for each vCPU in one for the domain, none of which may be real-time.
+#[test]
+fn a_group_without_real_time_has_what_is_promised_as_long_as_it_is_held() {
+    let Some(live) = live::begin() else { return };
+    let Some(group) = NoRealTime::make() else {
+        println!("skipped: needs cgroups with real-time budgets (version 1, RT_GROUP_SCHED)");
+        return;
+    };
+    let inner = group.0.join("vcpu0");
+    fs::create_dir(&inner).unwrap();
+    let victim = Victim::start();
+    let number = victim.pid().to_string();
+    fs::write(inner.join("cgroup.procs"), &number).unwrap();
+    let budgets = || {
+        [&group.0, &inner].map(|group| {
+            let text = fs::read_to_string(group.join("cpu.rt_runtime_us")).unwrap();
+            text.trim().parse::<u64>().unwrap()
+        })
+    };
+    assert_eq!(budgets(), [0, 0]);
+    for (threads, killed) in [("process", false), ("vcpus", false), ("vcpus", true)] {
+        let length = if killed { "60s" } else { "1s" };
+        let runner = live.start(&victim.scenario(threads, length));
+        wait_until("the group to have a budget", || budgets().iter().all(|&us| us > 200_000));
+        if killed {
+            runner.signal(Signal::KILL);
+            assert_eq!(runner.end().code, None);
+        } else {
+            runner.end().ended_with(0).shows("victim");
+        }
+        wait_until("the budgets to be given back", || budgets() == [0, 0]);
+        live.nothing_is_left();
+    }
+    // More than there is to be had: said with both numbers, and nothing is changed.
+    let beside = group.0.with_file_name(format!("beside-{number}"));
+    fs::create_dir(&beside).unwrap();
+    fs::write(beside.join("cpu.rt_runtime_us"), "900000").unwrap();
+    live.place.write("it.toml", victim.scenario("process", "1s").as_bytes());
+    let ran = live.run(&["run", "it.toml"]);
+    fs::remove_dir(&beside).unwrap();
+    let ran = ran.refused(3);
+    ran.says(" needs a real-time budget of ").says(" us a period, and ");
+    assert_eq!(budgets(), [0, 0]);
+    fs::write(group.0.parent().unwrap().join("cgroup.procs"), &number).unwrap();
     victim.is_given_back();
+    fs::remove_dir(&inner).unwrap();
     live.nothing_is_left();
 }
 

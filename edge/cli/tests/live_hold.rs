@@ -100,8 +100,9 @@ fn what_is_delivered_is_shown_as_it_goes() {
         let (used, passed) = (number("used_ns"), number("passed_ns"));
         assert!(used >= before && passed > used, "{line}");
         assert_eq!(number("delivered_ppm"), used * 1_000_000 / passed);
-        // A slice of a period that has just begun is more than its part of that.
-        assert!(used <= passed / 10 + 2 * 2_000_000, "{line}");
+        // As much over a tenth as a late dispatcher may let it have, and what it has while it is
+        // taken over.
+        assert!(used <= passed / 8 + 20_000_000, "{line}");
         before = used;
     }
     assert_eq!(lines.last().unwrap()["given_back"], true);

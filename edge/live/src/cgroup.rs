@@ -386,6 +386,29 @@ impl CgroupError {
     }
 }
 
+/// The folders of the hierarchy of the version 1 controller `cpu` and of a thread's group there;
+/// none where there is no such hierarchy.
+///
+/// # Errors
+/// When the thread's group cannot be read, or not be seen from here.
+pub(crate) fn cpu_group_of(thread: &ThreadRef) -> Result<Option<(PathBuf, PathBuf)>, CgroupError> {
+    let tid = thread.tid();
+    let mounts = mounts::parse(&read(Path::new("/proc/self/mountinfo"))?, Controller::Cpu);
+    let mut mounts = mounts.iter().filter(|mount| mount.version == Version::V1).peekable();
+    if mounts.peek().is_none() {
+        return Ok(None);
+    }
+    let groups = read(&PathBuf::from(format!("/proc/{}/task/{tid}/cgroup", thread.pid())))?;
+    let Some(group) = mounts::group_of(&groups, Version::V1, Controller::Cpu) else {
+        return Ok(None);
+    };
+    let place = mounts.find_map(|mount| Some((mount.point().to_path_buf(), mount.place(&group)?)));
+    match place {
+        Some(found) => Ok(Some(found)),
+        None => Err(CgroupError::OutOfSight { tid, group }),
+    }
+}
+
 /// The group below which one for this could be made.
 ///
 /// In version 2 the controller `cpu` can be had only below a group that hands it on, and such a

@@ -20,6 +20,7 @@
 //! What is not given back: the affinity of threads and processes that a *pinned* thread starts. The
 //! kernel lets them inherit it, and nobody can tell it from one of their own choice.
 
+mod budget;
 mod entry;
 mod give_back;
 mod held;
@@ -33,8 +34,10 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::{Path, PathBuf};
 
+use slackline_units::Reservation;
 use thiserror::Error;
 
+pub use budget::{BudgetError, give_back_budgets};
 use give_back::Original;
 pub use give_back::{GiveBackError, GivenBack};
 pub use held::Held;
@@ -48,6 +51,7 @@ use crate::cgroup::{CgroupError, Controller, Place, TreePlace};
 use crate::step::{Hold, freezer};
 use crate::sys::{Tid, get_affinity, get_scheduling, process_of};
 use crate::thread::{Stat, ThreadError, ThreadRef};
+use budget::Budgets;
 use entry::{Entry, Way, Who};
 use held::Brake;
 use link::{Keeper, Kept, journal_if};
@@ -101,6 +105,14 @@ pub enum FenceError {
         /// What the kernel said.
         source: io::Error,
     },
+    /// Its group has no real-time budget, and cannot have one.
+    #[error("thread {tid} cannot be real-time: {source}")]
+    Budget {
+        /// The thread.
+        tid: Tid,
+        /// Why not.
+        source: BudgetError,
+    },
     /// There can be no group to freeze or limit it in.
     #[error(transparent)]
     Group(#[from] CgroupError),
@@ -118,6 +130,7 @@ pub struct Fence {
     held: BTreeMap<Tid, (Entry, Held)>,
     /// Those of them that stand for a whole tree.
     trees: BTreeMap<Tid, HeldTree>,
+    budgets: Budgets,
 }
 
 impl Fence {
@@ -130,7 +143,9 @@ impl Fence {
         let (keeper, kept) = Keeper::start(&command, owner, &mut std::iter::empty())?;
         let journal = journal_if(kept, &command.state_directory, owner);
         let (held, trees) = (BTreeMap::new(), BTreeMap::new());
-        Ok(Fence { command, owner, keeper, journal, held, trees })
+        let file = journal::path_for(&command.state_directory, owner);
+        let budgets = Budgets::new(file.with_extension(budget::SUFFIX));
+        Ok(Fence { command, owner, keeper, journal, held, trees, budgets })
     }
 
     /// The journal, or none if it could not be written: then threads stay held if owner and keeper
@@ -363,6 +378,21 @@ impl Fence {
         Ok(())
     }
 
+    /// Sees to it that the kernel lets the threads of one vCPU be real-time for what it is
+    /// promised, where cgroups have real-time budgets; without a promise, for all that can be had.
+    /// What a group had it has again once everybody has been given back.
+    ///
+    /// # Errors
+    /// When a group cannot have that much.
+    pub fn grant(
+        &mut self,
+        threads: &[ThreadRef],
+        promise: Option<Reservation>,
+    ) -> Result<(), FenceError> {
+        let Some(tid) = threads.first().map(ThreadRef::tid) else { return Ok(()) };
+        self.budgets.grant(threads, promise).map_err(|source| FenceError::Budget { tid, source })
+    }
+
     /// Gives a thread back. All its [`Held`] refuse orders from now on.
     ///
     /// A thread that is not held is left alone. Does not need the keeper.
@@ -399,7 +429,13 @@ impl Fence {
         let others = self.held.keys().copied().filter(|tid| !self.trees.contains_key(tid));
         let tids: Vec<Tid> = trees.iter().copied().chain(others).collect();
         let errors: Vec<_> = tids.into_iter().filter_map(|tid| self.release(tid).err()).collect();
-        if errors.is_empty() { Ok(()) } else { Err(errors) }
+        if errors.is_empty() {
+            // What cannot be given back now the keeper tries again, and says so.
+            let _ = self.budgets.give_back();
+            Ok(())
+        } else {
+            Err(errors)
+        }
     }
 
     fn refuse(&self, thread: &ThreadRef, hold: Hold) -> Result<(), FenceError> {

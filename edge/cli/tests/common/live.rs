@@ -203,7 +203,7 @@ impl Runner<'_> {
     pub fn end(mut self) -> Ran {
         wait_until("the run to end", || !self.is_running());
         let code = self.child.wait().expect("is our child").code();
-        Ran { code, out: self.said("out"), err: self.said("err") }
+        Ran { code, out: self.said("out"), err: super::without_cost(&self.said("err")) }
     }
 }
 

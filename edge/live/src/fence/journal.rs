@@ -16,7 +16,7 @@ use super::give_back::{GiveBackError, GivenBack, exists, give_back as give_entry
 use crate::sys::Tid;
 use crate::thread::StartTime;
 
-const SUFFIX: &str = "held";
+pub(super) const SUFFIX: &str = "held";
 
 /// Why a journal cannot be read or brought up to date.
 #[derive(Debug, Error)]
@@ -207,11 +207,12 @@ fn all(directory: &Path) -> Result<Vec<(Who, PathBuf)>, JournalError> {
         paths.push(file.map_err(failed)?.path());
     }
     paths.sort();
-    Ok(paths.into_iter().filter_map(|path| Some((owner_of(&path)?, path))).collect())
+    Ok(paths.into_iter().filter_map(|path| Some((owner_of(&path, SUFFIX)?, path))).collect())
 }
 
-fn owner_of(path: &Path) -> Option<Who> {
-    if path.extension()? != SUFFIX {
+/// Whose a file with this ending is.
+pub(super) fn owner_of(path: &Path, suffix: &str) -> Option<Who> {
+    if path.extension()? != suffix {
         return None;
     }
     let (id, started) = path.file_stem()?.to_str()?.split_once('-')?;

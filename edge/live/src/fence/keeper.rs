@@ -24,6 +24,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::process::{Signal, setsid};
 
+use super::budget::{self, give_back_budgets};
 use super::entry::{Entry, Who, path, who};
 use super::give_back::{exists, give_back, is_moot};
 use super::journal;
@@ -199,6 +200,8 @@ impl Keeper {
         match journal::make_directory(directory) {
             Ok(()) => {
                 journal::sweep(directory);
+                // What cannot be given back now is tried another time.
+                let _ = give_back_budgets(directory);
                 let path = journal::path_for(directory, owner);
                 self.older = journal::read(&path).unwrap_or_default();
                 self.journal = Some(path);
@@ -247,11 +250,16 @@ impl Keeper {
         }
         self.complete = true;
         self.write();
+        let budgets = self.journal.as_ref().map(|path| path.with_extension(budget::SUFFIX));
+        let budgets = budgets.map_or(Ok(()), |path| budget::restore(&path));
+        if let Err(error) = &budgets {
+            complain(&with_causes(error));
+        }
         // Last, because writing to somebody else's pipe may block.
         for error in &errors {
             complain(&with_causes(error));
         }
-        if self.held.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+        if self.held.is_empty() && budgets.is_ok() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
     }
 }
 

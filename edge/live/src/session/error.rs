@@ -89,6 +89,11 @@ impl RequestError {
                 Some("`slackline doctor --free` tries again".into())
             }
             RequestError::Machine(error) if error.is_bug() => None,
+            RequestError::Fence(FenceError::Budget { .. }) => Some(
+                "promise less, take budgets from groups beside it, or move it to the root of the \
+                 hierarchy `cpu`"
+                    .into(),
+            ),
             RequestError::Fence(FenceError::Group(error)) => {
                 let usual = "`slackline doctor` says what this machine allows";
                 Some(error.hint().unwrap_or(usual).into())

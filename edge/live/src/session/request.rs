@@ -3,7 +3,7 @@
 use slackline_host::Terms;
 use slackline_host::policy::Values;
 use slackline_trace::Named;
-use slackline_units::{CpuSet, Time, VcpuId};
+use slackline_units::{CpuSet, Reservation, Time, VcpuId};
 use thiserror::Error;
 
 use super::ids::JoinId;
@@ -388,6 +388,8 @@ impl Session {
         };
         let row = self.row_mut(id)?;
         let (is_exact, hold) = (row.is_exact, row.hold);
+        let promise = self.promise_of(id);
+        self.fence.grant(&threads, promise)?;
         let mut members = Vec::new();
         for thread in threads {
             // Stopping a process stops all its threads, so one of them is enough.
@@ -407,9 +409,17 @@ impl Session {
         row.threads = tree.first().to_vec();
         row.tree = Some(tree.clone());
         let exact = row.is_exact;
+        let promise = self.promise_of(id);
+        self.fence.grant(tree.first(), promise)?;
         let tids: Vec<Tid> = tree.first().iter().map(ThreadRef::tid).collect();
         self.machine.watch_tree(id.vcpu(), &tids).map_err(RequestError::Machine)?;
         Ok(VcpuThreads { vcpu: id.vcpu(), body: Body::Tree(tree), exact })
+    }
+
+    fn promise_of(&self, id: JoinId) -> Option<Reservation> {
+        let row = self.members.get(id)?;
+        let promise = (self.policy.promise)(&row.share).ok().flatten();
+        promise.map(|promise| promise.reservation)
     }
 
     /// Looks after the trees: who is in them, and whether all are as they should be.
