@@ -369,3 +369,35 @@ fn a_saved_trace_is_played_again_to_the_same_orders() {
     place.write("cut", &place.read("it.trace")[..500]);
     place.run(&["replay", "cut"]).refused(2).says("the trace ends in the middle");
 }
+
+/// Whom a domain is to be here is looked at, and that nobody is there is a note and no failure: the
+/// scenario may be meant for another machine.
+#[test]
+fn check_says_who_is_there() {
+    let one = |live: &str| {
+        format!(
+            "title = \"one\"\nlength = \"1s\"\npolicy = {{ name = \"edf\" }}\n[[domain]]\n\
+             name = \"it\"\nlive = {{ {live} }}\n\
+             share.edf = {{ slice = \"2ms\", period = \"10ms\" }}\n"
+        )
+    };
+    let mut gone = std::process::Command::new("true").spawn().unwrap();
+    gone.wait().unwrap();
+    let (own, gone) = (std::process::id(), gone.id());
+    for (live, says) in [
+        (format!("pid = {own}"), format!("  `it`: process {own} is here, with ")),
+        (format!("pid = {gone}"), format!("  note: `it`: there is no process {gone} here\n")),
+        (
+            format!("pid = {own}, threads = \"vcpus\""),
+            format!("  note: `it`: cannot tell which threads of process {own} are vCPUs"),
+        ),
+        ("command = [\"sleep\", \"9\"]".into(), "  `it`: `sleep` was not tried\n".into()),
+        ("unit = \"no-such.service\"".into(), "  note: `it`: no cgroup".into()),
+    ] {
+        let place = Place::with(&one(&live));
+        place.run(&["check", "it.toml"]).ended_with(0).shows(&says);
+        let whole = place.run(&["check", "it.toml", "--json"]).good();
+        let whole: serde_json::Value = serde_json::from_str(&whole).unwrap();
+        assert_eq!(whole["live"][0]["is_there"], !says.contains("note: "), "{whole}");
+    }
+}
