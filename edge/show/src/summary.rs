@@ -104,11 +104,13 @@ fn cpu_columns(run: &Summary) -> Group {
         true => Cell::Text(count(value)),
         false => Cell::Blank,
     };
+    // On a machine that is not ours alone, others may have had it.
+    let rest = if run.machine == "live" { "not ours %" } else { "idle %" };
     vec![
         Column::new("busy %", &run.cpus, |cpu| part(cpu.busy)),
         Column::new("owed %", &run.cpus, |cpu| part(cpu.due)),
         Column::new("unclaimed %", &run.cpus, |cpu| part(cpu.spare)),
-        Column::new("idle %", &run.cpus, |cpu| part(cpu.idle)),
+        Column::new(rest, &run.cpus, |cpu| part(cpu.idle)),
         Column::new("switches", &run.cpus, |cpu| counts(cpu.switches)),
         Column::new(format!("overhead {}", unit.name), &run.cpus, |cpu| {
             cpu.overhead.map_or(Cell::Blank, |span| Cell::Text(unit.write(span)))

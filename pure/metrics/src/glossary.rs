@@ -114,7 +114,7 @@ const CPU: &[Term] = &[
     term("busy_ns", "busy %", "how long vCPUs of this scenario ran on it"),
     term("due_ns", "owed %", "how much of that was owed to whoever ran: promised, or its turn"),
     term("spare_ns", "unclaimed %", "how much of that was owed to nobody, and given away"),
-    term("idle_ns", "idle %", "how long no vCPU of this scenario ran on it; live, others may have"),
+    term("idle_ns", "idle %", "how long none of its vCPUs ran; live `not ours %`: others may have"),
     term(
         "overhead_ns",
         "overhead",
