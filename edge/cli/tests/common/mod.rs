@@ -87,8 +87,8 @@ impl Ran {
     }
 }
 
-/// What was said, without what a look at a CPU costs: every live run says so first, and it is another
-/// number on every machine.
+/// What was said, without what a look at a CPU costs: every live run says so first, and it is
+/// another number on every machine.
 pub fn without_cost(err: &str) -> String {
     let is_cost = |line: &&str| line.starts_with("note:  a look at a CPU takes ");
     err.split_inclusive('\n').filter(|line| !is_cost(line)).collect()
