@@ -121,7 +121,7 @@ fn where_nothing_can_be_made_that_is_said_first() {
             for command in ["sim", "run"] {
                 let ran = place.run(&[command, "it.toml", option, name]);
                 let begins = format!("error: cannot write {name}: ");
-                assert!(ran.err.starts_with(&begins), "{command} {name}: {}", ran.err);
+                assert!(ran.complaint().starts_with(&begins), "{command} {name}: {}", ran.err);
                 assert!(!ran.err.contains(".slackline-"), "{}", ran.err);
                 ran.refused(2);
             }

@@ -74,12 +74,23 @@ impl Ran {
         self
     }
 
+    /// What it said on standard error, without the notes before it about this machine.
+    pub fn complaint(&self) -> &str {
+        let mut rest = self.err.as_str();
+        while let Some((line, more)) = rest.split_once('\n')
+            && line.starts_with("note:")
+        {
+            rest = more;
+        }
+        rest
+    }
+
     /// One error, one hint, no table and no panic.
     #[track_caller]
     pub fn refused(self, code: i32) -> Ran {
         let ran = self.ended_with(code);
         assert_eq!(ran.out, "", "nothing belongs on standard output");
-        assert!(ran.err.starts_with("error: "), "{}", ran.err);
+        assert!(ran.complaint().starts_with("error: "), "{}", ran.err);
         let begins = |word: &str| ran.err.lines().filter(|line| line.starts_with(word)).count();
         assert_eq!((begins("error: "), begins("hint:  ")), (1, 1), "{}", ran.err);
         assert!(!ran.err.contains("panicked"), "{}", ran.err);
