@@ -149,6 +149,10 @@ fn scenario(subject: &str, length: &str) -> String {
     )
 }
 
+/// Of a CPU, in millionths, by the processes' own count, which begins before they are held: far from
+/// the whole one or more that children took who were not.
+const AT_MOST: u64 = 450_000;
+
 /// Runs a tree as a command for four seconds: what it is said to have got, and what it counted.
 fn run_tree(live: &Live, part: &str) -> (u64, Vec<u64>) {
     let program = env::current_exe().unwrap();
@@ -174,7 +178,7 @@ fn children_that_spin_get_together_what_is_promised_and_take_turns() {
     let (told, rates) = run_tree(&live, "first of two");
     let [all, one, other] = rates[..] else { panic!("{rates:?}") };
     assert!(told.abs_diff(all) <= 30_000, "told {told}, counted {all}");
-    assert!(all <= 330_000, "{all} of 300000");
+    assert!(all <= AT_MOST, "{all} of 300000");
     // The one that did not run in the last turn runs in the next.
     assert!(one.abs_diff(other) <= all / 5, "{one} and {other}");
 }
@@ -185,7 +189,7 @@ fn children_that_have_ended_are_counted() {
     let (told, rates) = run_tree(&live, "first of many");
     // What they use before they are seen by whoever counts here, and while that is written.
     assert!(told.abs_diff(rates[0]) <= 50_000, "told {told}, counted {}", rates[0]);
-    assert!(rates[0] <= 330_000, "{} of 300000", rates[0]);
+    assert!(rates[0] <= AT_MOST, "{} of 300000", rates[0]);
 }
 
 /// Processes that were there before: one that starts others all the time, one that spins, and one
