@@ -199,6 +199,8 @@ impl Target {
             line.clear();
             assert!(out.read_line(&mut line).expect("it says something") > 0, "it has ended");
         }
+        // After a minute the test program says that it takes long, and ends if nobody could hear.
+        child.stdout = Some(out.into_inner());
         Target::new(child)
     }
 
@@ -260,7 +262,7 @@ impl Target {
         while self.state() != self.before && Instant::now() < deadline {
             nap();
         }
-        assert_eq!(self.state(), self.before, "the target was not given back");
+        assert_eq!(self.state(), self.before, "the target was not given back: {}", self.says());
     }
 
     /// It runs, and is not only allowed to.
