@@ -50,6 +50,7 @@ impl WholeSeconds {
         }
     }
 
+    #[inline]
     fn used(&mut self, domain: usize, mut stretch: Stretch) {
         if stretch.from < self.start {
             stretch = stretch.split(self.start).1;
@@ -86,6 +87,7 @@ impl Sink for WholeSeconds {
         self.begin(domain_of(named.vcpu));
     }
 
+    #[inline]
     fn record(&mut self, record: &Record) {
         match *record {
             Record::Ran { vcpu, from, to, used, .. } => {

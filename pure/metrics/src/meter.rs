@@ -109,10 +109,12 @@ impl Meter {
         self.gone.clear();
     }
 
+    #[inline]
     fn at(&mut self, at: Time) {
         self.now = self.now.max(at);
     }
 
+    #[inline]
     fn vcpu(&mut self, vcpu: VcpuId) -> Option<&mut VcpuMeter> {
         let here = self.vcpus.get(vcpu.slot()).and_then(Option::as_ref);
         if here.is_some_and(|row| row.vcpu == vcpu) {
@@ -122,6 +124,7 @@ impl Meter {
     }
 
     /// One whose slot another has: something may be told of it late.
+    #[cold]
     fn gone_vcpu(&mut self, vcpu: VcpuId) -> Option<&mut VcpuMeter> {
         let found = self.gone.iter_mut().rev().find(|row| row.vcpu == vcpu);
         if found.is_none() {
@@ -130,6 +133,7 @@ impl Meter {
         found.map(|row| &mut row.meter)
     }
 
+    #[inline]
     fn cpu(&mut self, cpu: CpuId) -> Option<&mut CpuMeter> {
         let found = self.cpus.get_mut(cpu.index());
         if found.is_none() {
@@ -138,6 +142,7 @@ impl Meter {
         found
     }
 
+    #[inline]
     fn ran(&mut self, vcpu: VcpuId, cpu: CpuId, ran: Ran) {
         let Stretch { from, to, .. } = ran.stretch;
         let is_measured = from >= self.warmup;
@@ -196,6 +201,7 @@ impl Meter {
 }
 
 impl Sink for Meter {
+    #[inline]
     fn record(&mut self, record: &Record) {
         self.strays.count();
         match *record {

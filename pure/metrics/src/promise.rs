@@ -110,6 +110,7 @@ impl Deliveries {
     }
 
     /// It ran.
+    #[inline]
     pub(crate) fn ran(&mut self, ran: Ran) {
         let Stretch { from, to, used } = ran.stretch;
         match &mut self.current {
@@ -164,6 +165,7 @@ impl Deliveries {
     }
 
     /// A stretch that is not inside one period of one promise.
+    #[inline(never)]
     fn ran_across(&mut self, ran: Ran) {
         let mut rest = ran;
         while self.pending.first().is_some_and(|next| next.at < rest.stretch.to) {

@@ -43,11 +43,13 @@ pub(crate) struct Strays {
 
 impl Strays {
     /// One more record comes.
+    #[inline]
     pub(crate) fn count(&mut self) {
         self.records += 1;
     }
 
     /// The record that came last is of somebody who is not known.
+    #[cold]
     pub(crate) fn add(&mut self, who: Unknown) {
         self.first = self.first.or(Some(StrayRecord { record: self.records - 1, who }));
     }

@@ -209,6 +209,7 @@ impl Stream {
     }
 
     /// The next length of time. A fixed one takes nothing from the stream.
+    #[inline(always)]
     pub fn draw(&mut self, draw: &Draw) -> Span {
         match *draw {
             Draw::Fixed(span) => span,
@@ -223,6 +224,7 @@ impl Stream {
 
     /// A length of time that is up to `ppm` millionths of itself longer or shorter, all equally
     /// likely. None takes nothing from the stream.
+    #[inline]
     pub fn vary(&mut self, span: Span, ppm: u32) -> Span {
         const MILLION: u64 = 1_000_000;
         // In 64 bits where that is enough: wider divisions take longer than all the rest.
@@ -248,6 +250,7 @@ impl Stream {
 
     /// A number up to `most`, each as likely as any other: Lemire, "Fast random integer generation
     /// in an interval", 2019.
+    #[inline]
     fn at_most(&mut self, most: u64) -> u64 {
         if most == u64::MAX {
             return self.0.next_u64();

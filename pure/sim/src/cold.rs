@@ -42,12 +42,14 @@ impl Cold {
     }
 
     /// Whether it costs nobody anything: then nothing need be kept.
+    #[inline]
     pub(crate) fn is_free(&self) -> bool {
         self.prices.is_empty()
     }
 
     /// What a vCPU pays for coming to a CPU on which somebody or nobody was right before it, having
     /// run last at `home`.
+    #[inline(never)] // Most hosts have nothing of it.
     pub(crate) fn start(
         &self,
         (vcpu, before): (VcpuId, Option<VcpuId>),
@@ -62,6 +64,7 @@ impl Cold {
     }
 
     /// A vCPU stops on a CPU on which it has been for so long.
+    #[inline(never)] // As above.
     pub(crate) fn stop(&mut self, vcpu: VcpuId, cpu: CpuId, ran: Span) {
         self.used[cpu.index()] += ran;
         self.left_at[vcpu.slot()] = self.used[cpu.index()];

@@ -91,6 +91,7 @@ impl<'a> Io<'a> {
     }
 
     /// Something has happened outside of all CPUs.
+    #[inline(always)]
     pub(crate) fn happen(&mut self, (event, about): (Event, usize), context: &mut Context<'_, '_>) {
         match event {
             Event::Arrive => {
@@ -145,16 +146,19 @@ impl Devices for Option<Io<'_>> {
         self.as_mut().expect("who has no devices has no such step").step(of, step, at)
     }
 
+    #[inline(always)]
     fn choose(&mut self, seat: Seat, context: &mut Context<'_, '_>) -> Option<(Duty, Span)> {
         self.as_mut()?.choose(seat, context)
     }
 
+    #[inline(always)]
     fn finish(&mut self, seat: Seat, done: (Duty, Span), context: &mut Context<'_, '_>) {
         if let Some(io) = self {
             io.finish(seat, done, context);
         }
     }
 
+    #[inline(always)]
     fn idle(&self, seat: Seat) -> Span {
         self.as_ref().map_or(Span::ZERO, |io| io.idle(seat))
     }
@@ -174,6 +178,7 @@ impl Devices for Io<'_> {
     }
 
     /// Interrupts, events and packets are for the first vCPU of a system.
+    #[inline(always)]
     fn choose(&mut self, seat: Seat, context: &mut Context<'_, '_>) -> Option<(Duty, Span)> {
         if seat.number != 0 {
             return None;
@@ -182,6 +187,7 @@ impl Devices for Io<'_> {
         if service.is_some() { service } else { self.choose_frontend(seat.system, context) }
     }
 
+    #[inline(always)]
     fn finish(&mut self, seat: Seat, (duty, cost): (Duty, Span), context: &mut Context<'_, '_>) {
         match duty {
             Duty::Event | Duty::Receive(_) | Duty::Send | Duty::AskDisk | Duty::ReadDone => {
@@ -196,6 +202,7 @@ impl Devices for Io<'_> {
         }
     }
 
+    #[inline(always)]
     fn idle(&self, seat: Seat) -> Span {
         if self.is_driver(seat) { self.driver.spec.costs.idle } else { Span::ZERO }
     }

@@ -134,6 +134,7 @@ impl Io<'_> {
     }
 
     /// What the driver does next for others, and how long that takes.
+    #[inline(always)]
     pub(super) fn choose_service(&mut self, context: &mut Context<'_, '_>) -> Option<(Duty, Span)> {
         let (duty, cost) = self.next_service()?;
         let Driver { system, spec, .. } = &self.driver;
@@ -141,6 +142,7 @@ impl Io<'_> {
     }
 
     /// What that is, and what it costs.
+    #[inline(always)]
     fn next_service(&mut self) -> Option<(Duty, Span)> {
         let driver = &mut self.driver;
         let costs = &driver.spec.costs;
@@ -169,6 +171,7 @@ impl Io<'_> {
     }
 
     /// The driver has done something for others.
+    #[inline(always)]
     pub(super) fn finish_driver(&mut self, duty: Duty, cost: Span, context: &mut Context<'_, '_>) {
         match duty {
             Duty::Take(packet) => {

@@ -267,6 +267,7 @@ impl Io<'_> {
     }
 
     /// How long this packet takes from the wire to who is outside, or back.
+    #[inline(always)]
     pub(super) fn delay_of(&mut self, packet: Packet) -> Span {
         match self.flows.of(packet).client {
             A_TASK => Span::ZERO,

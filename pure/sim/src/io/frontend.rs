@@ -98,6 +98,7 @@ impl<'a> Frontend<'a> {
     }
 
     /// What has to be done next, and what that costs.
+    #[inline(always)]
     fn choose(&mut self) -> Option<(Duty, Span)> {
         let costs = &self.spec.costs;
         if std::mem::take(&mut self.is_told) && !costs.event.is_zero() {
@@ -121,6 +122,7 @@ impl<'a> Frontend<'a> {
 
 impl Io<'_> {
     /// What a system has to do next for its devices, and how long that takes.
+    #[inline(always)]
     pub(super) fn choose_frontend(
         &mut self,
         id: SystemId,
@@ -135,6 +137,7 @@ impl Io<'_> {
     }
 
     /// A system has done something for its devices.
+    #[inline(always)]
     pub(super) fn finish_frontend(
         &mut self,
         id: SystemId,

@@ -45,6 +45,7 @@ impl Nic {
         Nic { spec, ring, interrupts: Interrupts::On, in_free, out_free, empty, full }
     }
 
+    #[inline]
     fn time_on_wire(&self, packet: Packet) -> Span {
         if packet.has_data() { self.full } else { self.empty }
     }

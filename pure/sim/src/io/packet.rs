@@ -41,6 +41,7 @@ pub(crate) struct Packet {
 
 impl Packet {
     /// Whether it is full of data; all others have next to none.
+    #[inline]
     pub(super) fn has_data(self) -> bool {
         matches!(self.says, Says::Data | Says::Stream | Says::Told)
     }
