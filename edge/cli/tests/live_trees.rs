@@ -149,8 +149,8 @@ fn scenario(subject: &str, length: &str) -> String {
     )
 }
 
-/// Of a CPU, in millionths, by the processes' own count, which begins before they are held: far from
-/// the whole one or more that children took who were not.
+/// Of a CPU, in millionths, by the processes' own count, which begins before they are held: far
+/// from the whole one or more that children took who were not.
 const AT_MOST: u64 = 450_000;
 
 /// Runs a tree as a command for four seconds: what it is said to have got, and what it counted.
