@@ -114,10 +114,16 @@ impl Host {
     ) -> Result<bool, Box<Fault>> {
         let Pick::Run { vcpu, limit, entitlement } = self.policy.pick(&self.moment, cpu) else {
             // Its occupant may have gone before.
+            let before = self.moment.occupant(cpu);
             if self.turns.take(cpu).is_some() {
                 self.turns.close(cpu, RanEnd::Preempted, sink);
                 self.moment.vacate(cpu);
                 machine.carry_out(Order::Idle { cpu });
+                // New terms may have moved it to a CPU that was asked while it was still here.
+                let is_moved = |vcpu: &VcpuId| self.to_offer.contains(vcpu) && self.waits(*vcpu);
+                if let Some(before) = before.filter(is_moved) {
+                    self.to_offer.push(before);
+                }
             }
             return Ok(true);
         };
