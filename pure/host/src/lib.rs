@@ -41,6 +41,8 @@ pub struct Host {
     /// Who woke at this instant, had to go, or may run elsewhere from now on: an idle CPU is asked
     /// if nobody else takes it.
     to_offer: Vec<VcpuId>,
+    /// Who had a CPU as its terms changed at this instant, and the CPUs that its policy then named.
+    moved: Vec<(VcpuId, CpuSet)>,
     /// How many turns of no length there were at this instant.
     empty_turns: usize,
 }
@@ -72,8 +74,8 @@ impl Host {
     #[must_use]
     pub fn with(policy: Box<dyn Policy>, promise: PromiseOf, cpus: usize) -> Host {
         let (moment, turns) = (Moment::at_start(cpus), Turns::new(cpus));
-        let (to_ask, to_offer) = (CpuSet::NONE, Vec::new());
-        Host { policy, promise, moment, turns, to_ask, to_offer, empty_turns: 0 }
+        let (to_ask, to_offer, moved) = (CpuSet::NONE, Vec::new(), Vec::new());
+        Host { policy, promise, moment, turns, to_ask, to_offer, moved, empty_turns: 0 }
     }
 
     /// The host as it is.
@@ -287,7 +289,10 @@ impl Host {
         };
         self.record_promise(vcpu, terms.share, sink);
         self.to_ask.add(&cpus);
-        self.to_ask.extend(self.moment.cpu_of(vcpu));
+        if let Some(cpu) = self.moment.cpu_of(vcpu) {
+            self.to_ask.insert(cpu);
+            self.moved.push((vcpu, cpus));
+        }
         if self.moment.is_awake(vcpu) {
             self.to_offer.push(vcpu);
         }
@@ -319,6 +324,7 @@ impl Host {
         }
         self.to_ask.extend(cpu.or(self.moment.last_cpu_of(vcpu)));
         self.to_offer.retain(|&other| other != vcpu);
+        self.moved.retain(|&(other, _)| other != vcpu);
         self.moment.leave(vcpu);
         let cpus = self.policy.leave(&self.moment, vcpu);
         self.to_ask.add(&cpus);

@@ -41,9 +41,22 @@ impl Host {
     }
 
     #[inline]
-    fn next_to_ask(&self, offers: &mut usize, asked: &CpuSet) -> Option<CpuId> {
+    fn next_to_ask(&mut self, offers: &mut usize, asked: &CpuSet) -> Option<CpuId> {
+        if self.to_ask.is_empty() && !self.moved.is_empty() {
+            self.ask_for_moved();
+        }
         let first = self.to_ask.first();
         if first.is_some() || self.to_offer.is_empty() { first } else { self.offer(offers, asked) }
+    }
+
+    /// A CPU may have been asked while somebody whom new terms move there was still on another, and
+    /// could not be picked.
+    fn ask_for_moved(&mut self) {
+        for (vcpu, cpus) in core::mem::take(&mut self.moved) {
+            if self.waits(vcpu) {
+                self.to_ask.add(&cpus);
+            }
+        }
     }
 
     /// The idle CPU that is asked because somebody woke whom nobody has taken: the one that it had
@@ -114,16 +127,10 @@ impl Host {
     ) -> Result<bool, Box<Fault>> {
         let Pick::Run { vcpu, limit, entitlement } = self.policy.pick(&self.moment, cpu) else {
             // Its occupant may have gone before.
-            let before = self.moment.occupant(cpu);
             if self.turns.take(cpu).is_some() {
                 self.turns.close(cpu, RanEnd::Preempted, sink);
                 self.moment.vacate(cpu);
                 machine.carry_out(Order::Idle { cpu });
-                // New terms may have moved it to a CPU that was asked while it was still here.
-                let is_moved = |vcpu: &VcpuId| self.to_offer.contains(vcpu) && self.waits(*vcpu);
-                if let Some(before) = before.filter(is_moved) {
-                    self.to_offer.push(before);
-                }
             }
             return Ok(true);
         };

@@ -111,3 +111,22 @@ fn an_idle_cpu_looks_for_work_in_its_turn() {
         assert_eq!(used(&records, 0, (ms(0), ms(30))), Span::from_ms(30), "{rules}");
     }
 }
+
+/// New terms move one that runs on CPU 1 to CPU 0, which is asked first, while it is on CPU 1 still.
+/// Its deadline is the earlier one: it goes on there at once.
+#[test]
+fn who_is_moved_to_a_cpu_that_is_asked_first_goes_on_at_once() {
+    let records = records(
+        "20ms",
+        "name = 'edf'",
+        "[host]\ncpus = 2\n\
+         [[domain]]\nname = 'moved'\nwork = { kind = 'spin' }\ncpus = [1]\n\
+         share.edf = { slice = '5ms', period = '10ms' }\n\
+         [[domain]]\nname = 'other'\nwork = { kind = 'spin' }\ncpus = [0]\n\
+         share.edf = { slice = '20ms', period = '100ms' }\n\
+         [[change]]\nat = '1ms'\ndomain = 'moved'\ncpus = [0]\n",
+    );
+    let ran = stretches(&records);
+    let moved = ran.iter().find(|&&(slot, cpu, ..)| (slot, cpu) == (0, 0));
+    assert_eq!(moved.map(|&(_, _, from, _)| from), Some(ms(1)), "{ran:?}");
+}
