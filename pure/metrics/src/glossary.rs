@@ -12,6 +12,18 @@ pub struct Term {
     pub heading: &'static str,
     /// What it means, and in which unit where the field's name does not say.
     pub says: &'static str,
+    kind: Kind,
+}
+
+/// What kind of thing a field holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    /// A text or a flag, which no claim can be about.
+    Text,
+    /// A number, in the unit that ends the field's name.
+    Number,
+    /// The times of a distribution: four fields.
+    Spread,
 }
 
 /// Whose terms.
@@ -28,8 +40,16 @@ pub struct Terms {
 /// How the fields of a distribution end.
 pub(crate) const SPREAD: [&str; 4] = ["_p50_ns", "_p90_ns", "_p99_ns", "_worst_ns"];
 
-const fn term(field: &'static str, heading: &'static str, says: &'static str) -> Term {
-    Term { field, heading, says }
+const fn text(field: &'static str, heading: &'static str, says: &'static str) -> Term {
+    Term { field, heading, says, kind: Kind::Text }
+}
+
+const fn number(field: &'static str, heading: &'static str, says: &'static str) -> Term {
+    Term { field, heading, says, kind: Kind::Number }
+}
+
+const fn spread(field: &'static str, heading: &'static str, says: &'static str) -> Term {
+    Term { field, heading, says, kind: Kind::Spread }
 }
 
 /// All of them.
@@ -45,166 +65,150 @@ pub const GLOSSARY: &[Terms] = &[
 ];
 
 const VCPU: &[Term] = &[
-    term("name", "vCPU", "the domain's name, and the vCPU's number where it has several"),
-    term("vcpu", "", "its id: slot, domain and number"),
-    term("exact", "", "whether it is to get its promise and no more; else tables show a +"),
-    term("promised_slice_ns", "promised", "CPU time promised in every period"),
-    term("promised_period_ns", "promised", "how long a period is"),
-    term("promised_ppm", "promised", "slice/period in parts of a CPU, on average over the run"),
-    term("delivered_ns", "", "CPU time it had (in claims `delivered time`)"),
-    term(
+    text("name", "vCPU", "the domain's name, and the vCPU's number where it has several"),
+    text("vcpu", "", "its id: slot, domain and number"),
+    text("exact", "", "whether it is to get its promise and no more; else tables show a +"),
+    number("promised_slice_ns", "promised", "CPU time promised in every period"),
+    number("promised_period_ns", "promised", "how long a period is"),
+    number("promised_ppm", "promised", "slice/period in parts of a CPU, on average over the run"),
+    number("delivered_ns", "", "CPU time it had (in claims `delivered time`)"),
+    number(
         "delivered_ppm",
         "delivered %",
-        "CPU time it had, in parts of one CPU over the time it \
-          was there",
+        "CPU time it had, in parts of one CPU over the time it was there",
     ),
-    term("present_ns", "", "how long it was there while it was measured"),
-    term(
+    number("present_ns", "", "how long it was there while it was measured"),
+    number(
         "error_ppm",
         "error %",
-        "what it had against its promise over whole periods: (delivered - \
-          promised)/promised; less than its promise is no error of one that slept, more is none of \
-          one that is not exact",
+        "what it had against its promise over whole periods: (delivered - promised)/promised; \
+         less than its promise is no error of one that slept, more is none of one that is not exact",
     ),
-    term(
+    number(
         "second_error_p99_ppm",
         "error in 1 s, %: p99",
-        "the same of single seconds, whatever \
-          its sign: 99 of 100 are within this",
+        "the same of single seconds, whatever its sign: 99 of 100 are within this",
     ),
-    term("second_error_worst_ppm", "error in 1 s, %: worst", "the worst of those seconds"),
-    term("seconds", "", "how many such seconds were judged"),
-    term(
+    number("second_error_worst_ppm", "error in 1 s, %: worst", "the worst of those seconds"),
+    number("seconds", "", "how many such seconds were judged"),
+    number(
         "deadlines",
         "deadlines",
-        "periods at whose end it could be judged: it was awake or had \
-          had its slice",
+        "periods at whose end it could be judged: it was awake or had had its slice",
     ),
-    term("misses", "missed", "those of them at whose end it wanted its slice and had not had it"),
-    term(
+    number("misses", "missed", "those of them at whose end it wanted its slice and had not had it"),
+    spread(
         "miss_time",
         "late by",
-        "of missed deadlines: how long after the period's end the slice \
-          was whole",
+        "of missed deadlines: how long after the period's end the slice was whole",
     ),
-    term("miss_time_p50_of_slice_ppm", "", "the same in parts of the slice: half are within this"),
-    term("miss_time_p99_of_slice_ppm", "", "99 of 100 are within this"),
-    term("miss_time_worst_of_slice_ppm", "late by: % of slice", "the worst"),
-    term("wake_to_run", "wake to run", "from waking to running"),
-    term("switches", "switches", "how often it was put on a CPU"),
-    term("migrations", "migrations", "how often on another CPU than the last time"),
-    term("waiting_ns", "waiting s", "how long it was awake and did not run"),
-    term("asleep_ns", "", "how long it slept"),
-    term("overrun_ns", "", "CPU time it had beyond the end of its turns"),
-    term(
+    number(
+        "miss_time_p50_of_slice_ppm",
+        "",
+        "the same in parts of the slice: half are within this",
+    ),
+    number("miss_time_p99_of_slice_ppm", "", "99 of 100 are within this"),
+    number("miss_time_worst_of_slice_ppm", "late by: % of slice", "the worst"),
+    spread("wake_to_run", "wake to run", "from waking to running"),
+    number("switches", "switches", "how often it was put on a CPU"),
+    number("migrations", "migrations", "how often on another CPU than the last time"),
+    number("waiting_ns", "waiting s", "how long it was awake and did not run"),
+    number("asleep_ns", "", "how long it slept"),
+    number("overrun_ns", "", "CPU time it had beyond the end of its turns"),
+    number(
         "jobs",
         "jobs",
-        "pieces of work with a deadline that were released, and whose deadline \
-          has come",
+        "pieces of work with a deadline that were released, and whose deadline has come",
     ),
-    term("jobs_late", "late", "those that were not done in time"),
-    term("jobs_done", "jobs done", "pieces of work that were done, with a deadline or without"),
-    term("moved_bytes", "Mbit/s", "data that it moved"),
-    term("job_lateness", "late by", "of late jobs: how long after the deadline they were done"),
-    term("response", "response", "from a job's release, or a request's arrival, to its end"),
+    number("jobs_late", "late", "those that were not done in time"),
+    number("jobs_done", "jobs done", "pieces of work that were done, with a deadline or without"),
+    number("moved_bytes", "Mbit/s", "data that it moved"),
+    spread("job_lateness", "late by", "of late jobs: how long after the deadline they were done"),
+    spread("response", "response", "from a job's release, or a request's arrival, to its end"),
 ];
 
 const CPU: &[Term] = &[
-    term("cpu", "CPU", "which"),
-    term("busy_ns", "busy %", "how long vCPUs of this scenario ran on it"),
-    term("due_ns", "owed %", "how much of that was owed to whoever ran: promised, or its turn"),
-    term("spare_ns", "unclaimed %", "how much of that was owed to nobody, and given away"),
-    term("idle_ns", "idle %", "how long none of its vCPUs ran; live `not ours %`: others may have"),
-    term(
+    text("cpu", "CPU", "which"),
+    number("busy_ns", "busy %", "how long vCPUs of this scenario ran on it"),
+    number("due_ns", "owed %", "how much of that was owed to whoever ran: promised, or its turn"),
+    number("spare_ns", "unclaimed %", "how much of that was owed to nobody, and given away"),
+    number(
+        "idle_ns",
+        "idle %",
+        "how long none of its vCPUs ran; live `not ours %`: others may have",
+    ),
+    number(
         "overhead_ns",
         "overhead",
-        "what switching, timers and deciding took; live, the \
-          dispatcher's own CPU time",
+        "what switching, timers and deciding took; live, the dispatcher's own CPU time",
     ),
-    term("switches", "switches", "how often somebody else was put on it"),
+    number("switches", "switches", "how often somebody else was put on it"),
 ];
 
 const RUN: &[Term] = &[
-    term("title", "", "the scenario's"),
-    term("machine", "", "`sim` or `live`"),
-    term("policy", "", "who decided, with the parameters that are not defaults"),
-    term("seed", "", "what the draws started from"),
-    term("length_ns", "", "how long was measured: the run without its warm-up"),
-    term("knows_sleep", "", "whether the machine saw who slept"),
-    term("knows_stretches", "", "whether the machine saw every stretch that somebody ran"),
-    term(
+    text("title", "", "the scenario's"),
+    text("machine", "", "`sim` or `live`"),
+    text("policy", "", "who decided, with the parameters that are not defaults"),
+    number("seed", "", "what the draws started from"),
+    number("length_ns", "", "how long was measured: the run without its warm-up"),
+    text("knows_sleep", "", "whether the machine saw who slept"),
+    text("knows_stretches", "", "whether the machine saw every stretch that somebody ran"),
+    number(
         "declined",
         "changes that could not be admitted",
-        "changes of shares that the policy \
-          refused",
+        "changes of shares that the policy refused",
     ),
-    term("refused", "orders that the machine refused", "orders that could not be carried out"),
-    term("timer_lateness", "timers rang late by", "how much later than asked for alarms rang"),
-    term("change_delay", "changes took effect after", "from when a change was due to when it held"),
+    number("refused", "orders that the machine refused", "orders that could not be carried out"),
+    spread("timer_lateness", "timers rang late by", "how much later than asked for alarms rang"),
+    spread(
+        "change_delay",
+        "changes took effect after",
+        "from when a change was due to when it held",
+    ),
 ];
 
 const XENMON: &[Term] = &[
-    term("domain", "domain", "which"),
-    term("gotten_ns", "", "CPU time it had"),
-    term("gotten_ns_per_s", "gotten", "the same in each second"),
-    term("gotten_ppm", "gotten", "the same in parts of a CPU"),
-    term("gotten_per_execution_ns", "gotten", "the same in each execution"),
-    term("allocated_ns", "", "CPU time that was set for its executions to end after"),
-    term(
+    text("domain", "domain", "which"),
+    number("gotten_ns", "", "CPU time it had"),
+    number("gotten_ns_per_s", "gotten", "the same in each second"),
+    number("gotten_ppm", "gotten", "the same in parts of a CPU"),
+    number("gotten_per_execution_ns", "gotten", "the same in each execution"),
+    number("allocated_ns", "", "CPU time that was set for its executions to end after"),
+    number(
         "allocated_per_execution_ns",
         "allocated",
-        "the same in each execution that had such an \
-          end",
+        "the same in each execution that had such an end",
     ),
-    term("blocked_ns", "", "how long it slept"),
-    term("blocked_ns_per_s", "blocked", "the same in each second"),
-    term("blocked_ppm", "blocked", "the same in parts of the time"),
-    term("blocked_per_io_ns", "blocked", "the same for each I/O"),
-    term("waited_ns", "", "how long it was awake and did not run"),
-    term("waited_ns_per_s", "waited", "the same in each second"),
-    term("waited_ppm", "waited", "the same in parts of the time"),
-    term("waited_per_execution_ns", "waited", "the same before each execution"),
-    term("executions", "", "how often it was put on a CPU"),
-    term("executions_milli_per_s", "executions", "the same in each second, in thousandths"),
-    term("io", "", "pages of data that it exchanged with the driver domain"),
-    term("io_milli_per_s", "I/O", "the same in each second, in thousandths"),
-    term("io_milli_per_execution", "I/O", "the same in each execution, in thousandths"),
+    number("blocked_ns", "", "how long it slept"),
+    number("blocked_ns_per_s", "blocked", "the same in each second"),
+    number("blocked_ppm", "blocked", "the same in parts of the time"),
+    number("blocked_per_io_ns", "blocked", "the same for each I/O"),
+    number("waited_ns", "", "how long it was awake and did not run"),
+    number("waited_ns_per_s", "waited", "the same in each second"),
+    number("waited_ppm", "waited", "the same in parts of the time"),
+    number("waited_per_execution_ns", "waited", "the same before each execution"),
+    number("executions", "", "how often it was put on a CPU"),
+    number("executions_milli_per_s", "executions", "the same in each second, in thousandths"),
+    number("io", "", "pages of data that it exchanged with the driver domain"),
+    number("io_milli_per_s", "I/O", "the same in each second, in thousandths"),
+    number("io_milli_per_execution", "I/O", "the same in each execution, in thousandths"),
 ];
 
 impl Term {
     /// What it is measured in; none of a text or a flag, which no claim can be about.
     #[must_use]
     pub fn unit(&self) -> Option<Unit> {
-        const NO_NUMBERS: [&str; 10] = [
-            "name",
-            "vcpu",
-            "exact",
-            "cpu",
-            "title",
-            "machine",
-            "policy",
-            "knows_sleep",
-            "knows_stretches",
-            "domain",
-        ];
-        if NO_NUMBERS.contains(&self.field) {
-            return None;
+        match self.kind {
+            Kind::Text => None,
+            Kind::Number => Some(Unit::of(self.field)),
+            Kind::Spread => Some(Unit::Time),
         }
-        Some(if self.is_spread() { Unit::Time } else { Unit::of(self.field) })
     }
 
     /// Whether it stands for the four fields of a distribution.
     #[must_use]
     pub fn is_spread(&self) -> bool {
-        const SPREADS: [&str; 6] = [
-            "miss_time",
-            "wake_to_run",
-            "job_lateness",
-            "response",
-            "timer_lateness",
-            "change_delay",
-        ];
-        SPREADS.contains(&self.field)
+        self.kind == Kind::Spread
     }
 
     /// The fields that it stands for.
