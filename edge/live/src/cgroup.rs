@@ -302,21 +302,7 @@ impl Place {
     /// # Errors
     /// The first step that was refused; all others have been tried.
     pub(crate) fn dissolve(&self) -> Result<(), CgroupError> {
-        /// Threads may be born into the group while others are moved out of it, and a thread that
-        /// is exiting leaves only when it is done. Either is over within a few rounds.
-        const ROUNDS: usize = 100;
-        if !self.is_made() {
-            return Ok(());
-        }
-        let mut last = Ok(());
-        for _ in 0..ROUNDS {
-            last = self.move_all_back().and_then(|()| self.remove());
-            if last.is_ok() {
-                break;
-            }
-            std::thread::yield_now();
-        }
-        last
+        if self.is_made() { dissolve(&self.group, || self.move_all_back()) } else { Ok(()) }
     }
 
     /// Whether the group exists.
@@ -332,23 +318,7 @@ impl Place {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
             threads => threads.map_err(|source| CgroupError::refused(Step::Read, &from, source))?,
         };
-        for tid in threads.lines() {
-            match write(&to, tid, Step::Move) {
-                // It exited after it was listed.
-                Err(error) if error.is(Errno::SRCH) => {}
-                result => result?,
-            }
-        }
-        Ok(())
-    }
-
-    fn remove(&self) -> Result<(), CgroupError> {
-        match fs::remove_dir(&self.group) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-            result => {
-                result.map_err(|source| CgroupError::refused(Step::Remove, &self.group, source))
-            }
-        }
+        threads.lines().try_for_each(|tid| move_to(&to, tid))
     }
 }
 
@@ -426,6 +396,36 @@ fn parent_for(origin: &Path, version: Version, controller: Controller) -> Option
 
 fn is_ours(group: &Path) -> bool {
     group.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(PREFIX.as_bytes()))
+}
+
+/// Empties a group, and removes it.
+fn dissolve(
+    group: &Path,
+    move_all: impl Fn() -> Result<(), CgroupError>,
+) -> Result<(), CgroupError> {
+    /// Somebody may be born into the group while others are moved out of it, and a thread that is
+    /// exiting leaves only when it is done. Either is over within a few rounds.
+    const ROUNDS: usize = 100;
+    let mut last = Ok(());
+    for _ in 0..ROUNDS {
+        last = move_all().and_then(|()| match fs::remove_dir(group) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+            result => result.map_err(|source| CgroupError::refused(Step::Remove, group, source)),
+        });
+        if last.is_ok() {
+            break;
+        }
+        std::thread::yield_now();
+    }
+    last
+}
+
+/// Moves a thread or process by a group's list of members, unless it has exited since it was seen.
+fn move_to(members: &Path, id: &str) -> Result<(), CgroupError> {
+    match write(members, id, Step::Move) {
+        Err(error) if error.is(Errno::SRCH) => Ok(()),
+        result => result,
+    }
 }
 
 fn read(path: &Path) -> Result<Vec<u8>, CgroupError> {

@@ -9,7 +9,9 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use super::{CgroupError, Controller, Place, Step, Version, mounts, read, write};
+use super::{
+    CgroupError, Controller, Place, Step, Version, dissolve, mounts, move_to, read, write,
+};
 use crate::sys::Tid;
 use crate::thread::ThreadRef;
 
@@ -91,8 +93,9 @@ impl TreePlace {
             made.map_err(|source| CgroupError::refused(Step::Make, &self.group, source))?;
         }
         let text = read(&self.group.join(FREEZE)).inspect_err(|_| {
-            // It is empty, and was not there before.
-            let _ = self.remove();
+            if self.origin.is_some() {
+                let _ = fs::remove_dir(&self.group);
+            }
         })?;
         if text.trim_ascii() == b"1" {
             return Err(CgroupError::FrozenAlready { group: self.group.clone() });
@@ -200,34 +203,12 @@ impl TreePlace {
         }
         let thawed = self.freeze(false);
         let Some(origin) = &self.origin else { return thawed };
-        let mut last = Ok(());
-        for _ in 0..ROUNDS {
-            last = self.move_back(origin).and_then(|()| self.remove());
-            if last.is_ok() {
-                break;
-            }
-            std::thread::yield_now();
-        }
-        last
+        dissolve(&self.group, || self.move_back(origin))
     }
 
     fn move_back(&self, origin: &Path) -> Result<(), CgroupError> {
-        for pid in self.list(PROCESSES)? {
-            match write(&origin.join(PROCESSES), &pid.to_string(), Step::Move) {
-                Err(error) if error.is(rustix::io::Errno::SRCH) => {}
-                result => result?,
-            }
-        }
-        Ok(())
-    }
-
-    fn remove(&self) -> Result<(), CgroupError> {
-        match fs::remove_dir(&self.group) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-            result => {
-                result.map_err(|source| CgroupError::refused(Step::Remove, &self.group, source))
-            }
-        }
+        let members = origin.join(PROCESSES);
+        self.list(PROCESSES)?.iter().try_for_each(|pid| move_to(&members, &pid.to_string()))
     }
 }
 
