@@ -385,31 +385,7 @@ fn exact_is_a_limit_from_the_start() {
 #[test]
 fn who_joins_late_leaves_early_or_changes_is_followed() {
     let Some(live) = live::begin() else { return };
-    let text = r#"title = "changes"
-length = "2s"
-policy = { name = "edf" }
-[[domain]]
-name = "stays"
-work = { kind = "spin" }
-share.edf = { slice = "2ms", period = "10ms", exact = true }
-[[domain]]
-name = "guest"
-work = { kind = "spin" }
-share.edf = { slice = "2ms", period = "10ms", exact = true }
-joins = "500ms"
-leaves = "1s"
-[[change]]
-at = "1200ms"
-domain = "stays"
-share.edf = { slice = "4ms", period = "10ms", exact = true }
-[[change]]
-at = "1500ms"
-domain = "stays"
-share.edf = { slice = "11ms", period = "11ms", exact = true }
-"#;
-    // The last one is more than there is, and keeps the share of before.
-    live.place.write("it.toml", text.as_bytes());
-    let runner = live.start(text);
+    let runner = live.start(live::COMES_AND_GOES);
     wait_until("the guest to be gone", || {
         let is_guests = |line: &str| line.contains("--who 1.0");
         let_pass(Duration::from_millis(1300));

@@ -74,39 +74,9 @@ fn the_cpus_of_a_scenario_hold_live() {
 #[test]
 fn what_is_changed_and_declined_on_the_way_replays() {
     let Some(live) = live::begin() else { return };
-    let text = r#"title = "terms"
-length = "2s"
-policy = { name = "edf" }
-[[domain]]
-name = "stays"
-work = { kind = "spin" }
-share.edf = { slice = "2ms", period = "10ms", exact = true }
-[[domain]]
-name = "guest"
-work = { kind = "spin" }
-share.edf = { slice = "2ms", period = "10ms" }
-joins = "300ms"
-leaves = "1500ms"
-[[change]]
-at = "600ms"
-domain = "stays"
-share.edf = { slice = "4ms", period = "10ms", exact = true }
-[[change]]
-at = "900ms"
-domain = "stays"
-share.edf = { slice = "11ms", period = "11ms", exact = true }
-[[change]]
-at = "1s"
-domain = "guest"
-paused = true
-[[change]]
-at = "1200ms"
-domain = "guest"
-paused = false
-"#;
-    live.place.write("it.toml", text.as_bytes());
+    live.place.write("it.toml", live::COMES_AND_GOES.as_bytes());
     let told = live.run(&["run", "it.toml", "--save", "it.trace"]).good();
-    assert!(told.contains("declined at 900.000ms: `stays`: "), "{told}");
+    assert!(told.contains("declined at 1500.000ms: `stays`: "), "{told}");
     let told = live.run(&["replay", "it.trace"]).good();
     assert!(told.ends_with(" orders, the same\n"), "{told}");
     live.nothing_is_left();

@@ -35,6 +35,39 @@ const PART: &str = "SLACKLINE_TEST_PART";
 /// What everybody's victim is called where threads of virtual machines are.
 const VCPU: &str = "CPU 0/TCG";
 
+/// Somebody joins, is paused, goes on and leaves beside somebody whose share changes. The last
+/// change is more than there is, and keeps the share of before.
+pub const COMES_AND_GOES: &str = r#"title = "comes and goes"
+length = "2s"
+policy = { name = "edf" }
+[[domain]]
+name = "stays"
+work = { kind = "spin" }
+share.edf = { slice = "2ms", period = "10ms", exact = true }
+[[domain]]
+name = "guest"
+work = { kind = "spin" }
+share.edf = { slice = "2ms", period = "10ms", exact = true }
+joins = "500ms"
+leaves = "1s"
+[[change]]
+at = "700ms"
+domain = "guest"
+paused = true
+[[change]]
+at = "800ms"
+domain = "guest"
+paused = false
+[[change]]
+at = "1200ms"
+domain = "stays"
+share.edf = { slice = "4ms", period = "10ms", exact = true }
+[[change]]
+at = "1500ms"
+domain = "stays"
+share.edf = { slice = "11ms", period = "11ms", exact = true }
+"#;
+
 static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
 
 /// The right to run live, alone on this machine as far as these tests go.
