@@ -48,7 +48,7 @@ pub use tree::HeldTree;
 pub(crate) use tree::TreeUsage;
 
 use crate::cgroup::{CgroupError, Controller, Place, TreePlace};
-use crate::step::{Hold, freezer};
+use crate::step::{ActError, Hold, freezer};
 use crate::sys::{Tid, get_affinity, get_scheduling, process_of};
 use crate::thread::{Stat, ThreadError, ThreadRef};
 use budget::Budgets;
@@ -116,6 +116,9 @@ pub enum FenceError {
     /// There can be no group to freeze or limit it in.
     #[error(transparent)]
     Group(#[from] CgroupError),
+    /// It cannot be let run.
+    #[error(transparent)]
+    Act(#[from] ActError),
 }
 
 /// The list of threads that are held, and the keeper that shares it.
@@ -218,20 +221,43 @@ impl Fence {
         first_that_works(ways(&thread, hold)?, |way| self.set_way(tid, way))
     }
 
-    /// One that was prepared by [`Fence::add_stop`], and runs, is held by [`Hold::Nothing`] again:
-    /// whoever stops it from now on is somebody else, and it stays stopped when it is given back.
+    /// One that was prepared by [`Fence::add_stop`] is let run, and held by [`Hold::Nothing`]
+    /// again: whoever stops it from now on is somebody else, and it stays stopped when it is given
+    /// back.
     ///
     /// # Errors
-    /// When its group cannot be dissolved, or the keeper cannot be told. It is held as it was.
+    /// When it cannot be let run, its group cannot be dissolved, or the keeper cannot be told. It is
+    /// held as it was.
     pub fn drop_stop(&mut self, tid: Tid) -> Result<(), FenceError> {
-        let Some((entry, _)) = self.held.get(&tid) else { return Ok(()) };
-        match &entry.way {
-            Way::Thread(place) => freezer::clear(place)?,
-            // What freezes a tree also says who belongs to it.
-            Way::Tree(_) => return Ok(()),
-            _ => {}
+        let Some((entry, held)) = self.held.get(&tid) else { return Ok(()) };
+        // What freezes a tree also says who belongs to it.
+        if matches!(entry.way, Way::Tree(_)) {
+            return Ok(());
         }
-        self.set_way(tid, Way::Nothing)
+        let (entry, held) = (Entry { way: Way::Nothing, ..entry.clone() }, held.clone());
+        // First of all: the keeper must not forget of one that may still be stopped.
+        let brake = held.take_brake()?;
+        match self.forget_stop(&entry) {
+            Ok(()) => {
+                self.held.insert(tid, (entry, held));
+                Ok(())
+            }
+            Err(error) => {
+                held.set_brake(brake);
+                Err(error)
+            }
+        }
+    }
+
+    /// Undoes what `entry`, which is held by nothing from now on, was prepared by.
+    fn forget_stop(&mut self, entry: &Entry) -> Result<(), FenceError> {
+        let before = self.held.get(&entry.thread.id).map(|(before, _)| &before.way);
+        if let Some(Way::Thread(place)) = before {
+            freezer::clear(place)?;
+        }
+        let kept = self.keeper.tell(&entry.to_line())?;
+        self.note(kept);
+        Ok(())
     }
 
     /// The keeper knows first; what cannot be prepared then it is told to forget.

@@ -375,8 +375,10 @@ impl LiveHost {
     }
 
     fn take_out(&self, decider: &mut Decider, vcpu: VcpuId) -> Result<(), MachineError> {
-        let threads = decider.leave(vcpu)?.into_iter().flat_map(|left| left.threads);
-        threads.for_each(|(tid, _)| self.unwatch(tid));
+        if let Some(left) = decider.leave(vcpu)? {
+            left.handle.take_no_more_orders();
+            left.threads.keys().for_each(|&tid| self.unwatch(tid));
+        }
         if let Some(perf) = &mut *self.perf() {
             perf.remove_tree(vcpu);
         }

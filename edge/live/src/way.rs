@@ -164,6 +164,13 @@ impl VcpuHandle {
         self.hold_back(&mut state)
     }
 
+    /// Orders that are under way have been carried out when this returns, and none will be: one that
+    /// came in the middle of giving the threads back one by one would stop those that are left, and
+    /// with them the process.
+    pub(crate) fn take_no_more_orders(&self) {
+        self.state().is_news(u64::MAX);
+    }
+
     /// Stops all threads of a process, each by a signal of its own: were it sent to one of them
     /// alone, the others would run on until that one had been scheduled, which where somebody else
     /// has the CPU may take milliseconds. A tree is frozen as a whole.

@@ -585,6 +585,27 @@ fn a_dropped_fence_gives_everything_back_and_takes_no_more_orders() {
     }
 }
 
+/// Whoever orders it about may be late: it is stopped still when that is no longer wanted.
+#[test]
+fn who_need_not_be_stopped_any_more_runs_and_only_then_is_that_forgotten() {
+    if !privileged() {
+        return;
+    }
+    for target in targets() {
+        let state = TempDir::new().unwrap();
+        let mut fence = Fence::start(keeper_command(state.path())).unwrap();
+        let held = fence.hold(&target.reference(), Hold::Nothing).unwrap();
+        let way = if target.way == "thread" { Hold::Thread } else { Hold::Process };
+        fence.add_stop(target.thread, way).unwrap();
+        held.hold_back().unwrap();
+        target.assert_stands_still();
+        fence.drop_stop(target.thread).unwrap();
+        target.assert_comes_back();
+        assert!(matches!(held.hold_back(), Err(ActError::NeverHeldBack { .. })));
+        held.let_go().unwrap();
+    }
+}
+
 #[test]
 fn what_cannot_be_held_is_refused_and_left_alone() {
     if !privileged() {

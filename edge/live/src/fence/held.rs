@@ -150,10 +150,18 @@ impl Held {
     /// # Errors
     /// When it has exited or was given back, or the kernel refuses.
     pub fn let_go(&self) -> Result<(), ActError> {
-        match &mut self.grip()?.brake {
-            Brake::Nothing => Ok(()),
-            Brake::Process(stop) => stop.go(),
-            Brake::Thread(freezer) => freezer.thaw(),
+        self.grip()?.brake.let_go()
+    }
+
+    /// Lets it run: from now on nothing keeps it from that. Returns what did.
+    ///
+    /// # Errors
+    /// When the kernel refuses. It is kept from running as before.
+    pub(super) fn take_brake(&self) -> Result<Brake, ActError> {
+        let mut grip = self.lock();
+        match grip.brake.let_go() {
+            Err(error) if !error.means_gone() => Err(error),
+            _ => Ok(std::mem::replace(&mut grip.brake, Brake::Nothing)),
         }
     }
 
@@ -187,6 +195,14 @@ impl Held {
 }
 
 impl Brake {
+    fn let_go(&mut self) -> Result<(), ActError> {
+        match self {
+            Brake::Nothing => Ok(()),
+            Brake::Process(stop) => stop.go(),
+            Brake::Thread(freezer) => freezer.thaw(),
+        }
+    }
+
     pub(super) fn for_entry(
         thread: &ThreadRef,
         entry: &Entry,

@@ -1,6 +1,6 @@
 //! What somebody asks for beside a share: to run nowhere for a while, or only on some CPUs.
 
-use std::sync::Arc;
+use std::sync::{Arc, MutexGuard};
 
 use slackline_host::{Fact, Terms};
 use slackline_trace::{Record, Sink};
@@ -38,18 +38,36 @@ impl LiveHost {
         let mut decider = self.observe()?;
         let must_look = decider.resume(vcpu)?;
         if must_look {
-            let mut order = Vec::new();
-            decider.number += 1;
-            decider.assign(vcpu, Place::Original, &mut order);
-            drop(decider);
-            let failed = self.order(&order);
-            decider = self.observe()?;
-            decider.hear(failed)?;
+            decider = self.let_go(decider, vcpu)?;
             decider.ask(vcpu, self.clock.now())?;
         }
         decider.note_change(vcpu, due, &Ok(()));
         self.finish(decider)?;
         Ok(())
+    }
+
+    /// One that is neither exact nor paused is let run before this returns, and orders from before
+    /// are void: what kept it from running may be taken away.
+    pub(crate) fn let_run(&self, vcpu: VcpuId) -> Result<(), MachineError> {
+        let decider = self.let_go(self.decider(), vcpu)?;
+        self.finish(decider)
+    }
+
+    /// Lets it run as it was before it was ours, until it is decided what it is to be.
+    fn let_go<'a>(
+        &'a self,
+        mut decider: MutexGuard<'a, Decider>,
+        vcpu: VcpuId,
+    ) -> Result<MutexGuard<'a, Decider>, MachineError> {
+        let mut order = Vec::new();
+        decider.number += 1;
+        decider.assign(vcpu, Place::Original, &mut order);
+        drop(decider);
+        let failed = self.order(&order);
+        let mut decider = self.observe()?;
+        decider.hear(failed)?;
+        decider.touched.push(vcpu);
+        Ok(decider)
     }
 }
 

@@ -444,10 +444,12 @@ impl Session {
         Ok(())
     }
 
-    /// Undoes that. Where it cannot be undone it is once more prepared than it need be.
+    /// Undoes that, once it runs whatever was ordered before. Where it cannot be undone it is once
+    /// more prepared than it need be.
     fn drop_stop(&mut self, id: JoinId) {
         let Some(tid) = self.members.get(id).map(|row| row.threads[0].tid()) else { return };
-        if self.fenced(|fence| fence.drop_stop(tid)).is_ok()
+        if self.machine.let_run(id.vcpu()).is_ok()
+            && self.fenced(|fence| fence.drop_stop(tid)).is_ok()
             && let Some(row) = self.members.get_mut(id)
         {
             row.has_stop = false;
