@@ -13,15 +13,18 @@
 //! starts, it is the chosen one from then on.
 //!
 //! Holds after every call: an awake vCPU stands in one list, or is chosen for one CPU, or is held
-//! to its cap, or is leaving its CPU for another at that one's next pass.
+//! to its cap, or is leaving its CPU for another at that one's next pass. Who goes ahead of others
+//! for what it claims (`claims`) may be chosen and stand in the list of that CPU.
 //!
 //! Under the rules of Xen it departs from Xen in this: a CPU never passes while another holds a
 //! lock; a slice ends neither early nor merged with other timers; a change of weight or cap stops
 //! no domain and boosts nobody.
 
 mod accounting;
+mod claims;
 mod domains;
 mod exact;
+mod order;
 mod page;
 mod passes;
 mod rules;
@@ -39,13 +42,18 @@ use slackline_units::{CpuId, CpuSet, CpuShare, Span, Time, VcpuId};
 
 use crate::placement::Population;
 use crate::{
-    Account, AdmitError, Entitlement, Field, Moment, Pick, Policy, Roster, Spec, Topology, TurnEnd,
-    Values,
+    Account, AdmitError, Entitlement, Field, Moment, Pick, Policy, Roster, Spec, Told, Topology,
+    TurnEnd, Values,
 };
 
+use claims::Claims;
 use domains::Domains;
 use exact::level::Level;
-use rules::{Changes, FIELDS, Newcomers, Park, Rules};
+use rules::{Changes, Newcomers, Park};
+
+pub(crate) use claims::{Belief, Bound, Consider, Ends, Match, Place};
+pub(crate) use rules::{Rules, fields};
+
 use runqueue::{Class, RunQueues};
 
 const WEIGHT: Field =
@@ -61,18 +69,21 @@ pub(crate) const SPEC: Spec = Spec {
     name: "credit",
     summary: "weights and caps by credit accounts (Xen)",
     page: page::PAGE,
-    policy_fields: FIELDS,
+    policy_fields: fields::FIELDS,
     share_fields: &[WEIGHT, CAP],
     promise: |_| Ok(None),
     keeps: |_, _| true,
     limit: Some(|share, _| alloc::vec![(CAP.name, alloc::format!("\"{share}\""))]),
-    build: |values, topology| Box::new(Credit::new(Rules::read(values), topology)),
+    build: |values, topology| {
+        let rules = Rules::read(values, values.choice(&fields::RULES));
+        Box::new(Credit::new(rules, topology, None))
+    },
 };
 
 /// The CPU at whose ticks credits are given.
 const MASTER: CpuId = CpuId::new(0);
 
-struct Credit {
+pub(crate) struct Credit {
     rules: Rules,
     topology: Topology,
     /// Nothing ticks before the first vCPU joins: only then is it known what time it is.
@@ -90,6 +101,8 @@ struct Credit {
     balance: i64,
     /// How credit is given where it is not counted.
     level: Level,
+    /// What guests claim, if they are listened to.
+    claims: Option<Box<Claims>>,
     /// The CPUs for which nobody was chosen at their last pass.
     free: CpuSet,
     /// The CPUs that are to pass.
@@ -156,6 +169,9 @@ impl Policy for Credit {
         };
         self.vcpus.insert(vcpu, account);
         self.queues.join(vcpu);
+        if let Some(claims) = &mut self.claims {
+            claims.join(vcpu, domain);
+        }
         self.change_terms(domain, share);
         if self.rules.newcomers == Newcomers::Active {
             self.become_active(vcpu);
@@ -186,6 +202,9 @@ impl Policy for Credit {
         let account = self.vcpus.remove(vcpu).expect("a vCPU that has joined");
         self.population.leave(account.home);
         self.domains.leave(account.domain, vcpu);
+        if let Some(claims) = &mut self.claims {
+            claims.leave(vcpu);
+        }
         self.request_all(on, Why::Over);
         self.requested
     }
@@ -212,14 +231,22 @@ impl Policy for Credit {
         if self.domains.are_capped() {
             self.charge_budget(vcpu, ran);
         }
+        if self.claims.is_some() {
+            self.charge_claim(vcpu, ran);
+        }
+        let stands = self.stands_in_line(vcpu);
         let account = &mut self.vcpus[vcpu];
         let class = account.pay(ran, &self.rules);
-        if account.on.is_some() {
+        if account.on.is_some() && !stands {
             account.class = class; // It is in no list.
         } else {
             self.reclass(vcpu, class);
         }
         CpuSet::NONE
+    }
+
+    fn hear(&mut self, _: &Moment, vcpu: VcpuId, told: &Told) -> CpuSet {
+        if self.claims.is_some() { self.listen(vcpu, told) } else { CpuSet::NONE }
     }
 
     fn turn_over(&mut self, _: &Moment, vcpu: VcpuId, why: TurnEnd) -> CpuSet {
@@ -285,12 +312,14 @@ impl Policy for Credit {
             Class::Under => "under",
             Class::Boost => "boost",
         };
-        alloc::vec![
+        let mut rows = alloc::vec![
             ("cpu", account.home.to_string()),
             ("class", class.to_string()),
             ("credit", signed(account.credit)),
             ("active", account.is_active.to_string()),
-        ]
+        ];
+        rows.extend(self.claims.iter().flat_map(|claims| claims.account(vcpu)));
+        rows
     }
 }
 
@@ -311,7 +340,8 @@ fn run(vcpu: VcpuId, limit: Span) -> Pick {
 }
 
 impl Credit {
-    fn new(rules: Rules, topology: &Topology) -> Credit {
+    /// With those rules; guests are listened to if it is said how far they are believed.
+    pub(crate) fn new(rules: Rules, topology: &Topology, belief: Option<Belief>) -> Credit {
         let cpu = Cpu {
             chosen: None,
             from: Time::START,
@@ -328,11 +358,15 @@ impl Credit {
             accounted: Time::START,
             cpus: alloc::vec![cpu; topology.cpus()],
             population: Population::new(topology.cpus()),
-            queues: RunQueues::new(topology.cpus()),
+            queues: match belief {
+                Some(_) => RunQueues::with_order(topology.cpus()),
+                None => RunQueues::new(topology.cpus()),
+            },
             vcpus: Roster::default(),
             domains: Domains::new(rules.park == Park::Budget),
             balance: 0,
             level: Level::default(),
+            claims: belief.map(|belief| Box::new(Claims::new(belief))),
             free: CpuSet::first_n(topology.cpus()),
             requested: CpuSet::NONE,
         }
@@ -388,6 +422,9 @@ impl Credit {
         self.settle(domain);
         let (before, cap) = (self.domains[domain].cap, share.cap(&CAP));
         self.domains.change(domain, share.weight(&WEIGHT), cap);
+        if let Some(claims) = &mut self.claims {
+            claims.set_weight(domain, share.weight(&WEIGHT));
+        }
         self.reckon(domain);
         if cap != before {
             self.renew_budget(domain);

@@ -26,6 +26,7 @@ mod atropos;
 mod bvt;
 mod credit;
 mod edf;
+mod gaps;
 mod gedf;
 mod round_robin;
 mod sedf;
@@ -56,6 +57,7 @@ pub const ALL: &[&Spec] = &[
     &sedf::SPEC,
     &gedf::SPEC,
     &credit::SPEC,
+    &gaps::SPEC,
 ];
 
 /// The policy of that name.

@@ -16,7 +16,9 @@ use std::sync::Mutex;
 use slackline_host::policy::{Account, Given, Groups, Spec, Topology, Values};
 use slackline_host::{Fact, Host, Machine, Order, Outcome, Report, Used};
 use slackline_trace::Record;
-use slackline_units::{CpuId, CpuSet, DomId, Span, Time, VcpuId};
+use slackline_units::{
+    CpuId, CpuSet, DomId, Span, Task, TaskId, Tasks, Time, Told, Urgency, VcpuId,
+};
 
 const COLUMN: Span = Span::from_ms(1);
 
@@ -94,6 +96,46 @@ pub(crate) fn turns(policy: &str, drawing: &str, alone: Span, count: usize) -> V
     (0..count).map(turn).collect()
 }
 
+/// Who wakes when, never to sleep again, and how urgent it says that what it does is.
+pub(crate) struct Hog {
+    pub(crate) wakes: Span,
+    pub(crate) urgency: Option<u8>,
+}
+
+/// The beginning of a turn.
+pub(crate) struct Dispatch {
+    pub(crate) at: Time,
+    /// Which of them has it.
+    pub(crate) who: usize,
+    /// What the policy shows of it then.
+    pub(crate) account: Account,
+}
+
+/// Every turn on one CPU that begins before `end`. Who tells something tells it as it joins.
+pub(crate) fn dispatches(policy: &str, hogs: &[Hog], end: Span) -> Vec<Dispatch> {
+    let lines: Vec<Line<'_>> = hogs.iter().filter_map(|_| Line::read("hog r")).collect();
+    let mut machine = Model::new(policy, &lines, &Topology::flat(1));
+    for (index, hog) in hogs.iter().enumerate() {
+        let share = machine.shares[index].clone();
+        machine.step(Fact::Joined(vcpu(index), (&share).into()));
+        let Some(urgency) = hog.urgency.map(Urgency) else { continue };
+        let task = |_| Task { id: TaskId::new(0), urgency };
+        let runnable = std::array::from_fn(|place| (place == 0).then_some(()).map(task));
+        let told = Told::Tasks(Tasks { runnable, ..Tasks::default() });
+        machine.step(Fact::Told(vcpu(index), &told));
+    }
+    let mut wakes: Vec<(Span, usize)> =
+        hogs.iter().enumerate().map(|(index, hog)| (hog.wakes, index)).collect();
+    wakes.sort_unstable();
+    for (at, index) in wakes.into_iter().take_while(|&(at, _)| at < end) {
+        machine.run_until(Time::START + at);
+        machine.ring_due();
+        machine.step(Fact::Woke(vcpu(index)));
+    }
+    machine.run_until(Time::START + end);
+    std::mem::take(&mut machine.dispatches)
+}
+
 struct Line<'a> {
     name: &'a str,
     share: Vec<&'a str>,
@@ -129,10 +171,13 @@ struct Model {
     shares: Vec<Values>,
     state: State,
     trace: Vec<Record>,
+    dispatches: Vec<Dispatch>,
 }
 
 #[derive(Default)]
 struct State {
+    /// Whose turns have begun in this step.
+    begun: Vec<VcpuId>,
     /// By CPU: who runs until when, and since when that has not been reported.
     running: BTreeMap<CpuId, (VcpuId, Option<Time>, Time)>,
     alarms: BTreeMap<CpuId, Time>,
@@ -158,6 +203,10 @@ impl Machine for State {
     fn carry_out(&mut self, order: Order) -> Outcome {
         match order {
             Order::Run { cpu, vcpu, until, .. } => {
+                let before = self.running.get(&cpu).map(|&(vcpu, until, _)| (vcpu, until));
+                if before != Some((vcpu, until)) {
+                    self.begun.push(vcpu);
+                }
                 // The host has measured the CPU up to now before it gives an order for it.
                 self.running.insert(cpu, (vcpu, until, self.now));
             }
@@ -191,7 +240,8 @@ impl Model {
             Values::read(spec.share_fields, line.share.iter().map(given)).expect("a share")
         };
         let shares = vcpus.iter().map(share).collect();
-        Model { host, shares, state: State::default(), trace: Vec::new() }
+        let (trace, dispatches) = (Vec::new(), Vec::new());
+        Model { host, shares, state: State::default(), trace, dispatches }
     }
 
     /// What each CPU did, a letter a column.
@@ -216,14 +266,18 @@ impl Model {
         for (index, _) in lines().filter(|(_, line)| wanted(line) && !line.wants(column)) {
             self.step(Fact::Blocked(vcpu(index)));
         }
+        self.ring_due();
+        for (index, _) in lines().filter(|(_, line)| !wanted(line) && line.wants(column)) {
+            self.step(Fact::Woke(vcpu(index)));
+        }
+    }
+
+    fn ring_due(&mut self) {
         let due = |(&cpu, &alarm): (&CpuId, &Time)| (alarm <= self.state.now).then_some(cpu);
         let due: Vec<CpuId> = self.state.alarms.iter().filter_map(due).collect();
         for cpu in due {
             self.state.alarms.remove(&cpu);
             self.step(Fact::AlarmRang(cpu));
-        }
-        for (index, _) in lines().filter(|(_, line)| !wanted(line) && line.wants(column)) {
-            self.step(Fact::Woke(vcpu(index)));
         }
     }
 
@@ -255,6 +309,10 @@ impl Model {
         let now = self.state.now;
         let report = Report { now, used: &[], fact };
         self.host.step(report, &mut self.state, &mut self.trace).expect("the contract is kept");
+        for who in std::mem::take(&mut self.state.begun) {
+            let account = self.host.account(who);
+            self.dispatches.push(Dispatch { at: now, who: who.slot(), account });
+        }
     }
 
     fn draw(&self, vcpus: &[Line<'_>], columns: usize) -> Vec<String> {

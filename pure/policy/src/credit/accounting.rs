@@ -14,6 +14,9 @@ impl Credit {
         if !self.domains.spending.is_empty() {
             self.renew_budgets(at);
         }
+        if self.claims.is_some() {
+            self.renew_claims(at);
+        }
         if self.rules.credits.is_some() {
             self.give_counted(at);
         } else {

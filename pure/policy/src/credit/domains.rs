@@ -95,6 +95,11 @@ impl Domains {
         row
     }
 
+    /// The row of a domain that is there.
+    pub(super) fn row_of(&self, id: DomId) -> Option<usize> {
+        self.by_id.get(&id).copied()
+    }
+
     fn create(&mut self, id: DomId) -> usize {
         let domain = Domain {
             id,

@@ -54,7 +54,10 @@ impl Credit {
                 if before.is_none() {
                     self.free.remove(cpu);
                 }
-                self.take(at, cpu, vcpu);
+                match self.ahead_of(at, cpu, vcpu) {
+                    Some(claim) => self.go_ahead(at, cpu, claim),
+                    None => self.take(at, cpu, vcpu),
+                }
             }
             None => {
                 if is_marked {
@@ -74,14 +77,17 @@ impl Credit {
     /// The chosen one goes back into its list, if it has work and may. Returns who it was.
     #[inline(always)]
     pub(super) fn put_back(&mut self, at: &Moment, cpu: CpuId, why: Why) -> Option<VcpuId> {
+        let vcpu = self.cpus[cpu.index()].chosen.take()?;
+        let stands = self.stands_in_line(vcpu);
         let this = &mut self.cpus[cpu.index()];
-        let vcpu = this.chosen.take()?;
         let keeps_turns = self.rules.rotation == Rotation::Turn;
         let account = &mut self.vcpus[vcpu];
         account.on = None;
-        account.turn = self.rules.slice;
+        if !stands {
+            account.turn = self.rules.slice;
+        }
         let mut goes_on = false;
-        if why == Why::Preempted {
+        if why == Why::Preempted && !stands {
             let left = this.turn_ends.since(at.now());
             goes_on = keeps_turns && !left.is_zero();
             account.turn = if goes_on { left } else { account.turn };
@@ -89,13 +95,15 @@ impl Credit {
         if account.held != 0 {
             self.domains.take_back(account, at.now().since(this.from));
         }
-        if !at.is_awake(vcpu) || account.is_moving {
-            return Some(vcpu);
-        }
-        if self.domains.is_broke(account.domain) {
+        let has_gone = !at.is_awake(vcpu) || account.is_moving;
+        if !has_gone && self.domains.is_broke(account.domain) {
             account.is_parked = true;
         }
-        if account.is_parked {
+        let waits = !has_gone && !account.is_parked;
+        if stands || !waits {
+            if stands && !waits {
+                self.queues.remove(vcpu);
+            }
             return Some(vcpu);
         }
         let (class, credit) = (account.class, account.credit);
@@ -108,11 +116,20 @@ impl Credit {
         Some(vcpu)
     }
 
-    /// A vCPU is chosen.
+    /// A vCPU is chosen in its turn.
     #[inline(always)]
     pub(super) fn take(&mut self, at: &Moment, cpu: CpuId, vcpu: VcpuId) {
         self.queues.remove(vcpu);
+        if let Some(claims) = &mut self.claims {
+            claims.begin(vcpu, None);
+        }
         let limit = self.turn(vcpu);
+        self.give(at, cpu, (vcpu, limit));
+    }
+
+    /// A vCPU has a CPU from now on, for so long.
+    #[inline(always)]
+    pub(super) fn give(&mut self, at: &Moment, cpu: CpuId, (vcpu, limit): (VcpuId, Span)) {
         let account = &mut self.vcpus[vcpu];
         account.on = Some(cpu);
         account.paid = Span::ZERO;
@@ -165,7 +182,10 @@ impl Credit {
     /// more of it elsewhere.
     #[inline(never)]
     pub(super) fn best(&self, at: &Moment, cpu: CpuId) -> Option<VcpuId> {
-        let may = |vcpu| at.is_eligible(vcpu, cpu) && !self.is_broke(vcpu);
+        let may = |vcpu| {
+            // Who is ahead of others stands in line while it runs.
+            at.is_eligible(vcpu, cpu) && !self.is_broke(vcpu) && self.vcpus[vcpu].on.is_none()
+        };
         let local = self.queues.ahead(cpu).find(|&(vcpu, _)| may(vcpu));
         match local {
             Some((vcpu, Class::Under | Class::Boost)) => Some(vcpu),

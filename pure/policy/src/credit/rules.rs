@@ -1,104 +1,21 @@
 //! Which Credit: the rules of four versions, and each rule that is seen from outside by itself.
 
+pub(crate) mod fields;
+
 use slackline_units::Span;
 
 use crate::{Field, Values};
 
-pub(super) const RULES: Field = Field::choice(
-    "rules",
-    &["exact", "xen-3.0.3", "xen-2006-10-30", "xen-3.0.4"],
-    "whose Credit: one without known flaws, or Xen's as it was then",
-);
-pub(super) const SLICE: Field = Field::span_within(
-    "slice",
-    "0ms",
-    (Span::ZERO, Span::from_secs(1)),
-    "how long a turn lasts, 100us at least; 0ms is a tick, or three by the rules of Xen",
-);
-const LEAST_SLICE: Span = Span::from_us(100);
-pub(super) const TICK: Field = Field::span_within(
-    "tick",
-    "10ms",
-    (Span::from_us(100), Span::from_secs(1)),
-    "how often a CPU ticks; credits are given at every third tick",
-);
-pub(super) const PHASE: Field =
-    Field::span("phase", "0ns", "how much later each CPU ticks than the one before it");
-pub(super) const ORDER: Field = Field::choice(
-    "order",
-    &["up", "down"],
-    "whether the CPU before one is that of the next lower number or of the next higher",
-);
-pub(super) const OFFSET: Field = Field::span(
-    "offset",
-    "0ns",
-    "how much later the first tick comes than a tick after the first vCPU has joined",
-);
-pub(super) const SAMPLING: Field = Field::choice(
-    "sampling",
-    &["as-rules", "tick", "exact"],
-    "who runs at a tick pays for all of it, or everybody for what was used",
-);
-pub(super) const CREDITS: Field = Field::choice(
-    "credits",
-    &["as-rules", "ten", "hundred", "exact"],
-    "credits a tick; grants and caps are rounded up to a whole one",
-);
-pub(super) const BOOST: Field = Field::choice(
-    "boost",
-    &["as-rules", "off", "tick", "exact"],
-    "who wakes with credit goes first: never, until a tick meets it, for one tick of CPU time",
-);
-pub(super) const PARK: Field = Field::choice(
-    "park",
-    &["as-rules", "queue", "pause", "budget"],
-    "over its cap: behind idle from the next pass on, stopped at accounting, or at once",
-);
-pub(super) const OVER_CAP: Field = Field::choice(
-    "over-cap",
-    &["as-rules", "debt", "cap"],
-    "over its cap is who is in debt at all, or by more than the cap gives in a period",
-);
-pub(super) const FLOOR: Field = Field::choice(
-    "floor",
-    &["as-rules", "period", "turns"],
-    "debt is forgiven beyond one period, or beyond one for each active vCPU",
-);
-pub(super) const LEAVING: Field = Field::choice(
-    "leaving",
-    &["as-rules", "forfeit", "keep"],
-    "who has more than a period of credit loses it all, or if asleep what is beyond",
-);
-pub(super) const NEWCOMERS: Field = Field::choice(
-    "newcomers",
-    &["as-rules", "active", "sampled", "awake"],
-    "who joins is given credit at once, from when a tick meets it, or while awake",
-);
-pub(super) const ROTATION: Field = Field::choice(
-    "rotation",
-    &["as-rules", "pass", "turn"],
-    "the occupant goes behind its class at every pass, or once it is owed no more turns",
-);
-pub(super) const CHANGES: Field = Field::choice(
-    "changes",
-    &["as-rules", "tick", "now"],
-    "a change of class counts from the next tick and pass on, or at once",
-);
-pub(super) const PLACEMENT: Field = Field::choice(
-    "placement",
-    &["as-rules", "stay", "tick", "wake"],
-    "a better CPU is looked for never, at ticks, or when waking; any idle CPU steals",
-);
+use fields::{
+    BOOST, CHANGES, CREDITS, FLOOR, LEAVING, NEWCOMERS, OFFSET, ORDER, OVER_CAP, PARK, PHASE,
+    PLACEMENT, ROTATION, SAMPLING, SLICE, TICK, VERSIONS,
+};
 
-/// All of them, in the order in which they are shown.
-pub(super) const FIELDS: &[Field] = &[
-    RULES, SLICE, TICK, PHASE, ORDER, OFFSET, SAMPLING, CREDITS, BOOST, PARK, OVER_CAP, FLOOR,
-    LEAVING, NEWCOMERS, ROTATION, CHANGES, PLACEMENT,
-];
+const LEAST_SLICE: Span = Span::from_us(100);
 
 /// The rules in force.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Rules {
+pub(crate) struct Rules {
     pub(super) slice: Span,
     pub(super) tick: Span,
     pub(super) clock: Clock,
@@ -223,7 +140,7 @@ pub(super) enum Placement {
 }
 
 impl Rules {
-    /// What was said, and for the rest what the named rules say. The versions differ as follows
+    /// What was said, and for the rest what that version's rules say. They differ as follows
     /// (reference, sections 7, 8 and 15):
     ///
     /// | | exact | 3.0.3 | 2006-10-30 | 3.0.4 |
@@ -233,14 +150,9 @@ impl Rules {
     /// | park, over-cap | budget | queue, debt | queue, debt | pause, cap |
     /// | newcomers | awake | active | active | sampled |
     /// | placement | wake | stay | stay | tick |
-    pub(super) fn read(values: &Values) -> Rules {
+    pub(crate) fn read(values: &Values, version: &str) -> Rules {
         // The column of the table.
-        let column = match values.choice(&RULES) {
-            "xen-3.0.3" => 1,
-            "xen-2006-10-30" => 2,
-            "xen-3.0.4" => 3,
-            _ => 0,
-        };
+        let column = VERSIONS.iter().position(|&of| of == version).expect("a version");
         let word = |field: &Field, by_rules: [&'static str; 4]| match values.choice(field) {
             "as-rules" => by_rules[column],
             said => said,

@@ -11,6 +11,7 @@ use alloc::vec::Vec;
 
 use slackline_units::{CpuId, CpuSet, VcpuId};
 
+use super::order::{Claim, End, Order};
 use super::rules::Changes;
 
 /// How urgent a vCPU is.
@@ -60,6 +61,8 @@ pub(super) struct RunQueues {
     pub(super) mixed: CpuSet,
     /// Whose lists have seen a change of class since they were sorted.
     pub(super) unsorted: CpuSet,
+    /// Who claims most, if anybody may claim anything.
+    order: Option<Order>,
 }
 
 impl RunQueues {
@@ -71,7 +74,13 @@ impl RunQueues {
             vcpus_from,
             mixed: CpuSet::NONE,
             unsorted: CpuSet::NONE,
+            order: None,
         }
+    }
+
+    /// The same, where those who wait may claim something.
+    pub(super) fn with_order(cpus: usize) -> RunQueues {
+        RunQueues { order: Some(Order::new(cpus)), ..RunQueues::new(cpus) }
     }
 
     /// In whose list `vcpu` stands.
@@ -90,6 +99,9 @@ impl RunQueues {
             self.nodes.resize(index + 1, node);
         }
         self.nodes[index] = node;
+        if let Some(order) = &mut self.order {
+            order.join(vcpu);
+        }
     }
 
     /// Puts `vcpu`, which is in no list, behind all of its class.
@@ -163,6 +175,49 @@ impl RunQueues {
         })
     }
 
+    /// What a vCPU claims, in whatever list it stands, from now on.
+    pub(super) fn set_claim(&mut self, vcpu: VcpuId, claim: Claim) {
+        let counts_on = self.counts_on(vcpu);
+        if let Some(order) = self.order.as_mut().filter(|order| order.claim(vcpu) != claim) {
+            order.change(vcpu, claim, counts_on);
+        }
+    }
+
+    /// What a vCPU claims.
+    pub(super) fn claim(&self, vcpu: VcpuId) -> Claim {
+        self.order.as_ref().map_or(Claim::NONE, |order| order.claim(vcpu))
+    }
+
+    /// Of those ahead of the mark with credit, and no more, of whom something holds: the first of
+    /// those that claim most, if anybody claims anything.
+    pub(super) fn most_urgent(
+        &self,
+        cpu: CpuId,
+        holds: impl Fn(VcpuId) -> bool,
+    ) -> Option<(Claim, VcpuId)> {
+        let order = self.order.as_ref()?;
+        if !self.is_mixed_on(cpu) {
+            return order.first_that(cpu, holds);
+        }
+        let under = self.ahead(cpu).filter(|&(_, class)| class == Class::Under);
+        let claims = under.map(|(vcpu, _)| (order.claim(vcpu), vcpu));
+        let claims = claims.filter(|&(claim, vcpu)| claim != Claim::NONE && holds(vcpu));
+        claims.min_by_key(|&(claim, _)| claim)
+    }
+
+    /// A vCPU stays where it stands, of another class.
+    pub(super) fn reorder(&mut self, vcpu: VcpuId) {
+        let counts_on = self.counts_on(vcpu);
+        if let Some(order) = &mut self.order {
+            order.change(vcpu, order.claim(vcpu), counts_on);
+        }
+    }
+
+    /// In whose list a vCPU stands with credit, and no more.
+    fn counts_on(&self, vcpu: VcpuId) -> Option<CpuId> {
+        self.list_of(vcpu).filter(|_| self.nodes[self.index(vcpu)].class == Class::Under)
+    }
+
     /// The nodes of a list in order.
     #[inline]
     pub(super) fn walk(&self, cpu: CpuId) -> impl Iterator<Item = usize> {
@@ -227,6 +282,12 @@ impl RunQueues {
         let node = &mut self.nodes[index];
         debug_assert!(node.lane == NOWHERE, "it stands in a list already");
         (node.before, node.after, node.lane) = (before, next as u32, lane as u32);
+        if let (Some(order), Some(vcpu)) = (&mut self.order, node.vcpu) {
+            let is_first = before as usize == lane && next != lane;
+            let end = if is_first { End::First } else { End::Last };
+            let counts = node.class == Class::Under;
+            order.enter(vcpu, end, counts.then(|| cpu_of(lane as u32)));
+        }
     }
 
     /// Takes a node out of the lane in which it is, if any, and says which that was.
@@ -238,6 +299,9 @@ impl RunQueues {
         if lane != NOWHERE {
             self.nodes[before as usize].after = after;
             self.nodes[after as usize].before = before;
+            if let (Some(order), Some(vcpu)) = (&mut self.order, self.nodes[index].vcpu) {
+                order.leave(vcpu);
+            }
         }
         lane
     }

@@ -27,6 +27,7 @@ impl RunQueues {
             self.nodes[index].class = class;
             self.unsorted.insert(cpu);
             self.mixed.insert(cpu);
+            self.reorder(vcpu);
         }
     }
 

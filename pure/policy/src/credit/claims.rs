@@ -1,0 +1,192 @@
+//! What guests claim of their tasks, for policies that listen: a vCPU of a domain with something
+//! urgent to do may go ahead of others that have credit too.
+//! Source: Kim, Kim, Jeon, Seo and Lee, 2008, sections 3.2 to 3.4, cited as [Paper].
+//!
+//! `told` makes of what was told one number a vCPU, its *claim*, and those that wait are kept in
+//! order of it. `passes` lets the first of them go ahead, and ends that; `accounts` bound for how
+//! long. Credit by itself has none of this.
+
+mod accounts;
+mod passes;
+mod told;
+
+use alloc::string::ToString;
+use alloc::vec::Vec;
+
+use slackline_units::{CpuShare, Span, VcpuId, Weight};
+
+use crate::credit::order::Claim;
+use crate::{Account, Roster};
+
+use accounts::Room;
+use told::Heard;
+
+/// How far claims are believed.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Belief {
+    /// Whether a task that waits for I/O counts too.
+    pub(crate) considers: Consider,
+    /// Which of those that wait count once I/O has been done for their domain.
+    pub(crate) matching: Match,
+    /// How many of those that I/O has woken lately are believed.
+    pub(crate) list: usize,
+    /// For how long a domain may go ahead of others, if that is bounded.
+    pub(crate) bound: Option<Bound>,
+    pub(crate) ends: Ends,
+    pub(crate) place: Place,
+}
+
+/// Which tasks of a guest count.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Consider {
+    RunQueue,
+    All,
+}
+
+/// For which of the tasks that wait the I/O that has been done may be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Match {
+    Any,
+    /// Those that I/O has woken lately.
+    List,
+}
+
+/// When a turn ahead of others ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Ends {
+    Slice,
+    /// With the claim, too.
+    Claim,
+}
+
+/// Where who has gone ahead of others stands afterwards.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Place {
+    Tail,
+    /// Where it stood.
+    Kept,
+}
+
+/// What bounds the time that a domain has ahead of others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Bound {
+    /// How much of its own share that may be.
+    pub(crate) cap: CpuShare,
+    /// How much of it may be saved up.
+    pub(crate) depth: Span,
+}
+
+/// What everybody claims, and has left to claim.
+pub(super) struct Claims {
+    belief: Belief,
+    vcpus: Roster<Claimant>,
+    /// By row of the domain.
+    domains: Vec<Household>,
+    room: Room,
+}
+
+/// A vCPU, as it is heard.
+#[derive(Clone, Copy, Debug)]
+struct Claimant {
+    domain: usize,
+    /// Whether it does I/O for others.
+    is_driver: bool,
+    /// Of its most urgent task that wants the CPU.
+    runnable: Claim,
+    /// What it comes to with what waits for its domain, whether or not the domain has room for it.
+    effective: Claim,
+    /// For what it went ahead of others when it was last chosen, if it did.
+    ahead: Option<Claim>,
+}
+
+/// A domain, as it is heard.
+#[derive(Clone, Debug)]
+struct Household {
+    vcpus: Vec<VcpuId>,
+    heard: Heard,
+    /// How much I/O has been done for it of which it has not taken notice.
+    pending: u32,
+    weight: Option<Weight>,
+    /// What it may still use ahead of others, in nanoseconds, as it was at that level.
+    left: i64,
+    level: u128,
+    /// Whether nothing is left: then its claims do not count.
+    is_spent: bool,
+}
+
+impl Household {
+    const EMPTY: Household = Household {
+        vcpus: Vec::new(),
+        heard: Heard::NOTHING,
+        pending: 0,
+        weight: None,
+        left: 0,
+        level: 0,
+        is_spent: false,
+    };
+}
+
+impl Claims {
+    /// Nobody has joined.
+    pub(super) fn new(belief: Belief) -> Claims {
+        Claims { belief, vcpus: Roster::default(), domains: Vec::new(), room: Room::default() }
+    }
+
+    /// A vCPU joins its domain and has told nothing.
+    pub(super) fn join(&mut self, vcpu: VcpuId, domain: usize) {
+        if self.domains.len() <= domain {
+            self.domains.resize(domain + 1, Household::EMPTY);
+        }
+        if self.domains[domain].vcpus.is_empty() {
+            self.domains[domain] = Household { level: self.room.level, ..Household::EMPTY };
+            self.spend_all(domain);
+        }
+        self.domains[domain].vcpus.push(vcpu);
+        let claimant = Claimant {
+            domain,
+            is_driver: false,
+            runnable: Claim::NONE,
+            effective: Claim::NONE,
+            ahead: None,
+        };
+        self.vcpus.insert(vcpu, claimant);
+    }
+
+    /// A vCPU leaves.
+    pub(super) fn leave(&mut self, vcpu: VcpuId) {
+        let Some(Claimant { domain, .. }) = self.vcpus.remove(vcpu) else { return };
+        let household = &mut self.domains[domain];
+        household.vcpus.retain(|&other| other != vcpu);
+        if household.vcpus.is_empty() {
+            self.forget(domain);
+        }
+    }
+
+    /// A vCPU is chosen: ahead of others for that claim, or in its turn.
+    #[inline]
+    pub(super) fn begin(&mut self, vcpu: VcpuId, ahead: Option<Claim>) {
+        self.vcpus[vcpu].ahead = ahead;
+    }
+
+    /// Whether a vCPU, if it runs, stands in line all the same.
+    #[inline]
+    pub(super) fn keeps_place(&self, vcpu: VcpuId) -> bool {
+        self.belief.place == Place::Kept && self.vcpus[vcpu].ahead.is_some()
+    }
+
+    /// What there is to show of a vCPU.
+    pub(super) fn account(&self, vcpu: VcpuId) -> Account {
+        let claim = self.vcpus[vcpu].effective.urgency();
+        let mut rows =
+            alloc::vec![("claim", claim.map_or("none".to_string(), |urgency| urgency.to_string()))];
+        rows.extend(self.left(vcpu).map(|left| ("claim left", left.to_string())));
+        rows
+    }
+
+    /// What a vCPU's claim counts for.
+    #[inline]
+    fn counted(&self, vcpu: VcpuId) -> Claim {
+        let Claimant { domain, effective, .. } = self.vcpus[vcpu];
+        if self.domains[domain].is_spent { Claim::NONE } else { effective }
+    }
+}

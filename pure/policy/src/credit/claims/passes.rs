@@ -1,0 +1,151 @@
+//! Who goes ahead of others, and for how long.
+
+use slackline_units::{CpuId, CpuSet, DomId, Pending, Span, Tasks, Told, VcpuId};
+
+use crate::Moment;
+
+use super::{Claimant, Ends, Place, told};
+use crate::credit::order::Claim;
+use crate::credit::runqueue::Class;
+use crate::credit::{Credit, Why};
+
+impl Credit {
+    /// Somebody tells something. It is a reason to choose anew only if it ends the claim for which
+    /// somebody is ahead of others: who waits is looked at when a CPU passes anyhow [Paper 3.2].
+    pub(in crate::credit) fn listen(&mut self, vcpu: VcpuId, told: &Told) -> CpuSet {
+        match told {
+            Told::Tasks(tasks) => self.listen_to_guest(vcpu, tasks),
+            Told::Pending(Pending { domain, items }) => {
+                self.listen_to_driver(vcpu, *domain, *items);
+            }
+        }
+        self.requested
+    }
+
+    #[inline]
+    fn listen_to_guest(&mut self, vcpu: VcpuId, tasks: &Tasks) {
+        let Some(claims) = &mut self.claims else { return };
+        let Claimant { domain, runnable, .. } = claims.vcpus[vcpu];
+        let household = &mut claims.domains[domain];
+        let is_news = household.heard.hear(tasks, &claims.belief) && household.pending > 0;
+        let is_driver = claims.vcpus[vcpu].is_driver;
+        let now = if is_driver { Claim::HIGHEST } else { told::runnable(tasks) };
+        if is_news {
+            claims.vcpus[vcpu].runnable = now;
+            self.consider_domain(domain);
+        } else if now != runnable {
+            claims.vcpus[vcpu].runnable = now;
+            self.consider(vcpu);
+        }
+    }
+
+    /// Who does I/O for others is as urgent as can be, and tells what waits for whom.
+    fn listen_to_driver(&mut self, driver: VcpuId, domain: DomId, items: u32) {
+        let Some(claims) = &mut self.claims else { return };
+        let claimant = &mut claims.vcpus[driver];
+        if !core::mem::replace(&mut claimant.is_driver, true) {
+            claimant.runnable = Claim::HIGHEST;
+            self.consider(driver);
+        }
+        let Some(domain) = self.domains.row_of(domain) else { return };
+        let Some(claims) = &mut self.claims else { return };
+        let household = &mut claims.domains[domain];
+        let before = core::mem::replace(&mut household.pending, items);
+        if (before > 0) != (items > 0) && household.heard.claim != Claim::NONE {
+            self.consider_domain(domain);
+        }
+    }
+
+    /// What waits for a domain, or what it may still claim, is not what it was.
+    #[inline(never)]
+    fn consider_domain(&mut self, domain: usize) {
+        let count = |this: &Credit| {
+            this.claims.as_ref().map_or(0, |claims| claims.domains[domain].vcpus.len())
+        };
+        for index in 0..count(self) {
+            if let Some(claims) = &self.claims {
+                self.consider(claims.domains[domain].vcpus[index]);
+            }
+        }
+    }
+
+    /// The claim of a vCPU may be another one now.
+    fn consider(&mut self, vcpu: VcpuId) {
+        let Some(claims) = &mut self.claims else { return };
+        let Claimant { domain, runnable, ahead, .. } = claims.vcpus[vcpu];
+        let household = &claims.domains[domain];
+        let waiting = if household.pending > 0 { household.heard.claim } else { Claim::NONE };
+        let effective = runnable.min(waiting);
+        claims.vcpus[vcpu].effective = effective;
+        let counted = claims.counted(vcpu);
+        let is_kept = claims.belief.place == Place::Kept;
+        let ends =
+            claims.belief.ends == Ends::Claim && ahead.is_some_and(|ahead| effective > ahead);
+        self.queues.set_claim(vcpu, counted);
+        if ends {
+            let why = if is_kept { Why::Preempted } else { Why::Over };
+            self.request_all(self.vcpus[vcpu].on, why);
+        }
+    }
+
+    /// Who goes ahead of the one whose turn it is on a CPU, and for what: the one that claims most
+    /// of those in line there that have credit left and no more. Who wakes and goes before all
+    /// others, and who has none, are served as ever [Paper 3.4].
+    pub(in crate::credit) fn ahead_of(
+        &self,
+        at: &Moment,
+        cpu: CpuId,
+        in_turn: VcpuId,
+    ) -> Option<(VcpuId, Claim)> {
+        self.claims.as_ref()?;
+        if self.vcpus[in_turn].class != Class::Under || self.queues.list_of(in_turn) != Some(cpu) {
+            return None;
+        }
+        let may = |vcpu| at.is_eligible(vcpu, cpu) && !self.is_broke(vcpu);
+        let (claim, vcpu) = self.queues.most_urgent(cpu, may)?;
+        (claim < self.queues.claim(in_turn)).then_some((vcpu, claim))
+    }
+
+    /// A vCPU goes ahead of others: it stays where it stands in line, if it is to have that place
+    /// again.
+    pub(in crate::credit) fn go_ahead(
+        &mut self,
+        at: &Moment,
+        cpu: CpuId,
+        (vcpu, claim): (VcpuId, Claim),
+    ) {
+        let mut limit = self.turn(vcpu);
+        if let Some(claims) = &mut self.claims {
+            claims.begin(vcpu, Some(claim));
+            limit = claims.left(vcpu).map_or(limit, |left| limit.min(left));
+        }
+        if !self.stands_in_line(vcpu) {
+            self.queues.remove(vcpu);
+        }
+        self.give(at, cpu, (vcpu, limit));
+    }
+
+    /// Whether a vCPU that runs stands in line all the same.
+    #[inline]
+    pub(in crate::credit) fn stands_in_line(&self, vcpu: VcpuId) -> bool {
+        self.claims.as_ref().is_some_and(|claims| claims.keeps_place(vcpu))
+    }
+
+    /// A vCPU has run, and pays for it if that was ahead of others.
+    #[inline]
+    pub(in crate::credit) fn charge_claim(&mut self, vcpu: VcpuId, ran: Span) {
+        let spent = self.claims.as_mut().and_then(|claims| claims.spend(vcpu, ran));
+        if let Some(domain) = spent {
+            self.consider_domain(domain);
+        }
+    }
+
+    /// At an accounting there is room for claims again.
+    pub(in crate::credit) fn renew_claims(&mut self, at: &Moment) {
+        let (cpus, since) = (self.cpus.len(), at.now().since(self.accounted));
+        let again = self.claims.as_mut().map(|claims| claims.renew(cpus, since));
+        for domain in again.into_iter().flatten() {
+            self.consider_domain(domain);
+        }
+    }
+}

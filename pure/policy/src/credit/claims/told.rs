@@ -1,0 +1,128 @@
+//! From what was told to a claim [Paper 3.2]: the most urgent task that wants the CPU; and, once
+//! I/O has been done for the domain, the most urgent of those that wait and that I/O has woken
+//! lately, for it is probably for one of these.
+
+use slackline_units::{TASKS, Task, TaskId, Tasks, Urgency};
+
+use crate::credit::order::Claim;
+
+use super::{Belief, Consider, Match};
+
+/// What a domain has told of the tasks of it that wait.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Heard {
+    blocked: [Option<Task>; TASKS],
+    woken: [Option<TaskId>; TASKS],
+    /// What that comes to once I/O has been done for it.
+    pub(super) claim: Claim,
+}
+
+impl Heard {
+    pub(super) const NOTHING: Heard =
+        Heard { blocked: [None; TASKS], woken: [None; TASKS], claim: Claim::NONE };
+
+    /// It tells this; whether its claim is another one now.
+    #[inline]
+    pub(super) fn hear(&mut self, told: &Tasks, belief: &Belief) -> bool {
+        if self.blocked == told.blocked && self.woken == told.woken {
+            return false;
+        }
+        (self.blocked, self.woken) = (told.blocked, told.woken);
+        let claim = blocked(told, belief);
+        core::mem::replace(&mut self.claim, claim) != claim
+    }
+}
+
+/// The claim of the most urgent task that wants the CPU.
+#[inline]
+pub(super) fn runnable(told: &Tasks) -> Claim {
+    most_urgent(told.runnable.iter().flatten())
+}
+
+/// The claim of the most urgent task that waits and for which I/O may be.
+pub(super) fn blocked(told: &Tasks, belief: &Belief) -> Claim {
+    if belief.considers == Consider::RunQueue {
+        return Claim::NONE;
+    }
+    let woken = &told.woken[..belief.list.min(TASKS)];
+    let counts = |task: &&Task| match belief.matching {
+        Match::Any => true,
+        Match::List => woken.contains(&Some(task.id)),
+    };
+    most_urgent(told.blocked.iter().flatten().filter(counts))
+}
+
+fn most_urgent<'a>(tasks: impl Iterator<Item = &'a Task>) -> Claim {
+    tasks.map(|task| task.urgency).min().map_or(Claim::NONE, |Urgency(urgency)| Claim::of(urgency))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::credit::claims::{Ends, Place};
+
+    const A: u16 = 1;
+    const B: u16 = 2;
+    const C: u16 = 3;
+
+    fn tasks(of: &[(u16, u8)]) -> [Option<Task>; TASKS] {
+        let task = |&(id, urgency)| Task { id: TaskId::new(id), urgency: Urgency(urgency) };
+        core::array::from_fn(|index| of.get(index).map(task))
+    }
+
+    /// What the rules make of it: by run queues alone, with the list, and without it.
+    fn claims(
+        runnable: &[(u16, u8)],
+        blocked: &[(u16, u8)],
+        woken: &[u16],
+        pending: u32,
+    ) -> [Option<u8>; 3] {
+        let told = Tasks {
+            runnable: tasks(runnable),
+            blocked: tasks(blocked),
+            woken: core::array::from_fn(|index| woken.get(index).copied().map(TaskId::new)),
+        };
+        let rules = [
+            (Consider::RunQueue, Match::List),
+            (Consider::All, Match::List),
+            (Consider::All, Match::Any),
+        ];
+        rules.map(|(considers, matching)| {
+            let (ends, place) = (Ends::Slice, Place::Tail);
+            let belief = Belief { considers, matching, list: TASKS, bound: None, ends, place };
+            let waiting = super::blocked(&told, &belief);
+            let waiting = if pending > 0 { waiting } else { Claim::NONE };
+            super::runnable(&told).min(waiting).urgency()
+        })
+    }
+
+    /// The table of the reference, section 7.2.
+    #[test]
+    fn a_claim_is_what_the_paper_says() {
+        assert_eq!(claims(&[(A, 10)], &[(B, 5)], &[B], 1), [Some(10), Some(5), Some(5)]);
+        assert_eq!(claims(&[(A, 10)], &[(B, 5)], &[B], 0), [Some(10), Some(10), Some(10)]);
+        assert_eq!(claims(&[(A, 10)], &[(B, 5)], &[], 3), [Some(10), Some(10), Some(5)]);
+        assert_eq!(claims(&[(A, 10)], &[(B, 5), (C, 7)], &[C], 1), [Some(10), Some(7), Some(5)]);
+        assert_eq!(claims(&[(A, 4)], &[(B, 5)], &[B], 1), [Some(4), Some(4), Some(4)]);
+        assert_eq!(claims(&[], &[(B, 5)], &[B], 1), [None, Some(5), Some(5)]);
+        assert_eq!(claims(&[(A, 10)], &[(B, 10)], &[B], 1), [Some(10), Some(10), Some(10)]);
+    }
+
+    /// Of wakes in order a, b, a, c a list of two has c and a: of b nothing is believed.
+    #[test]
+    fn no_more_of_the_list_is_believed_than_its_length() {
+        let woken = [C, A, B].map(|task| Some(TaskId::new(task)));
+        let told = Tasks {
+            runnable: tasks(&[]),
+            blocked: tasks(&[(B, 5), (A, 6), (C, 7)]),
+            woken: core::array::from_fn(|index| woken.get(index).copied().flatten()),
+        };
+        let believed = |list| {
+            let (considers, matching) = (Consider::All, Match::List);
+            let (ends, place) = (Ends::Slice, Place::Tail);
+            let belief = Belief { considers, matching, list, bound: None, ends, place };
+            super::blocked(&told, &belief).urgency()
+        };
+        assert_eq!([3, 2, 1, 0].map(believed), [Some(5), Some(6), Some(7), None]);
+    }
+}

@@ -1,0 +1,153 @@
+//! GAPS: Credit, where a domain with something urgent to do may go ahead of others that have credit
+//! too.
+//! Source: Kim, Kim, Jeon, Seo and Lee, *Guest-Aware Priority-Based Virtual Machine Scheduling for
+//! Highly Consolidated Server*, 2008. Accounts, lists and passes are Credit's; here is only which
+//! Credit, and how far guests are believed.
+
+mod page;
+
+#[cfg(test)]
+mod tests;
+
+use alloc::boxed::Box;
+
+use slackline_units::{CpuShare, Span};
+
+use crate::credit::{self, Belief, Bound, Consider, Credit, Ends, Match, Place, Rules, fields};
+use crate::{Field, Spec, Topology, Values};
+
+const RULES: Field = Field::choice(
+    "rules",
+    &["bounded", "paper", "paper-ro"],
+    "whose GAPS: one in which nobody starves, the paper's, or its by run queues only",
+);
+const BASE: Field = Field::choice(
+    "base",
+    &["as-rules", "exact", "xen-3.0.3", "xen-2006-10-30", "xen-3.0.4"],
+    "on whose Credit it stands; bounded: exact, the paper's: xen-3.0.4",
+);
+const CONSIDER: Field = Field::choice(
+    "consider",
+    &["as-rules", "run-queue", "all"],
+    "tasks that want the CPU count, or those that wait for I/O too once it has been done",
+);
+const MATCH: Field = Field::choice(
+    "match",
+    &["list", "any"],
+    "I/O that has been done may be for those that I/O has lately woken, or any that waits",
+);
+const LIST: Field = Field::whole(
+    "list",
+    "5",
+    (0, 5),
+    "how many of those that I/O has lately woken are believed, the latest first",
+);
+const BOUND: Field = Field::choice(
+    "bound",
+    &["as-rules", "off", "on"],
+    "whether boost-cap and boost-depth bound who goes ahead; bounded: on",
+);
+const BOOST_CAP: Field = Field::share(
+    "boost-cap",
+    "25%",
+    CpuShare::ONE,
+    "how much of its own share by weight a domain may have ahead of others",
+);
+const BOOST_DEPTH: Field = Field::span_within(
+    "boost-depth",
+    "10ms",
+    (Span::ZERO, Span::from_secs(1)),
+    "how much of that may be saved up",
+);
+const ENDS: Field = Field::choice(
+    "ends",
+    &["as-rules", "slice", "claim"],
+    "a turn ahead of others lasts for a slice, or as long as what was claimed is there",
+);
+const PLACE: Field = Field::choice(
+    "place",
+    &["as-rules", "tail", "kept"],
+    "who went ahead of others goes behind them then, or has the place that it had",
+);
+
+/// What people meet.
+pub(crate) const SPEC: Spec = Spec {
+    name: "gaps",
+    summary: "credit, and who has urgent work goes first, within bounds (Kim 2008)",
+    page: page::PAGE,
+    policy_fields: &[
+        RULES,
+        BASE,
+        CONSIDER,
+        MATCH,
+        LIST,
+        BOUND,
+        BOOST_CAP,
+        BOOST_DEPTH,
+        ENDS,
+        PLACE,
+        fields::SLICE,
+        fields::TICK,
+        fields::PHASE,
+        fields::ORDER,
+        fields::OFFSET,
+        fields::SAMPLING,
+        fields::CREDITS,
+        fields::BOOST,
+        fields::PARK,
+        fields::OVER_CAP,
+        fields::FLOOR,
+        fields::LEAVING,
+        fields::NEWCOMERS,
+        fields::ROTATION,
+        fields::CHANGES,
+        fields::PLACEMENT,
+    ],
+    share_fields: credit::SPEC.share_fields,
+    promise: credit::SPEC.promise,
+    keeps: credit::SPEC.keeps,
+    limit: credit::SPEC.limit,
+    build: |values, topology| Box::new(build(values, topology)),
+};
+
+/// What was said, and for the rest what the named rules say:
+///
+/// | | bounded | paper | paper-ro |
+/// |---|---|---|---|
+/// | base | exact | xen-3.0.4 | xen-3.0.4 |
+/// | consider | all | all | run-queue |
+/// | bound | on | off | off |
+/// | ends | claim | slice | slice |
+/// | place | kept | tail | tail |
+fn build(values: &Values, topology: &Topology) -> Credit {
+    // The column of the table.
+    let column = match values.choice(&RULES) {
+        "paper" => 1,
+        "paper-ro" => 2,
+        _ => 0,
+    };
+    let word = |field: &Field, by_rules: [&'static str; 3]| match values.choice(field) {
+        "as-rules" => by_rules[column],
+        said => said,
+    };
+    let bound = Bound { cap: values.share(&BOOST_CAP), depth: values.span(&BOOST_DEPTH) };
+    let belief = Belief {
+        considers: match word(&CONSIDER, ["all", "all", "run-queue"]) {
+            "run-queue" => Consider::RunQueue,
+            _ => Consider::All,
+        },
+        matching: if values.choice(&MATCH) == "any" { Match::Any } else { Match::List },
+        list: usize::try_from(values.whole(&LIST)).expect("five at most"),
+        bound: (word(&BOUND, ["on", "off", "off"]) == "on").then_some(bound),
+        ends: match word(&ENDS, ["claim", "slice", "slice"]) {
+            "slice" => Ends::Slice,
+            _ => Ends::Claim,
+        },
+        place: match word(&PLACE, ["kept", "tail", "tail"]) {
+            "tail" => Place::Tail,
+            _ => Place::Kept,
+        },
+    };
+    let base = word(&BASE, ["exact", "xen-3.0.4", "xen-3.0.4"]);
+    Credit::new(Rules::read(values, base), topology, Some(belief))
+}

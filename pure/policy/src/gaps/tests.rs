@@ -1,0 +1,148 @@
+//! Vectors of our reference on the paper, sections 7.3 and 7.4: one CPU, nothing costs anything,
+//! ticks at 10, 20, 30 ms, and so on. A credit is a hundredth of a tick.
+
+use slackline_units::{Span, Time};
+
+use crate::picture::{Dispatch, Hog, dispatches};
+
+const PAPER: &str = "gaps rules=paper";
+
+/// Those who wake at the start and say that what they do is so urgent.
+fn hogs(urgencies: &[u8]) -> Vec<Hog> {
+    urgencies.iter().map(|&urgency| Hog { wakes: Span::ZERO, urgency: Some(urgency) }).collect()
+}
+
+/// When, in milliseconds.
+fn ms(dispatch: &Dispatch) -> u64 {
+    let at = dispatch.at - Time::START;
+    assert!((at % Span::from_ms(1)).is_zero(), "{at}");
+    at / Span::from_ms(1)
+}
+
+/// Who had the first turns of 30 ms, by number; the first is 1.
+fn order(dispatches: &[Dispatch], turns: usize) -> Vec<usize> {
+    let first = &dispatches[..turns];
+    let starts = (0..).step_by(30).take(turns);
+    assert!(first.iter().map(ms).eq(starts), "a turn is not of 30 ms");
+    first.iter().map(|dispatch| dispatch.who + 1).collect()
+}
+
+/// The credit of who has a turn as it begins.
+fn credit(dispatch: &Dispatch) -> i64 {
+    let text = &dispatch.account.iter().find(|(name, _)| *name == "credit").unwrap().1;
+    let (sign, text) = text.strip_prefix('-').map_or((1, text.as_str()), |text| (-1, text));
+    let span: Span = if text == "0s" { Span::ZERO } else { text.parse().unwrap() };
+    sign * i64::try_from(span / Span::from_us(100)).unwrap()
+}
+
+fn credits(dispatches: &[Dispatch]) -> Vec<i64> {
+    dispatches.iter().map(credit).collect()
+}
+
+/// Nobody claims more than another: Credit.
+#[test]
+fn equal_claims_are_served_as_credit_serves() {
+    for policy in ["credit rules=xen-3.0.4", PAPER, "gaps rules=paper-ro"] {
+        let three = dispatches(policy, &hogs(&[120; 3]), Span::from_secs(1));
+        assert_eq!(order(&three, 15), [1, 2, 3, 1, 2, 1, 3, 2, 1, 3, 2, 1, 3, 2, 1], "{policy}");
+        let repeating = [150, 100, 50].repeat(2);
+        assert_eq!(credits(&three[3..6]), [250, 50, 150], "{policy}");
+        assert_eq!(credits(&three[6..8]), repeating[1..3], "{policy}");
+        assert_eq!(credits(&three[8..14]), repeating, "{policy}");
+        let four = dispatches(policy, &hogs(&[120; 4]), Span::from_secs(1));
+        assert_eq!(order(&four, 16), [1, 2, 3, 4].repeat(4), "{policy}");
+        assert_eq!(credits(&four[5..13]), [182, 107, 82, 82].repeat(2), "{policy}");
+    }
+}
+
+/// Who is boosted as it wakes is served in its turn, so it is third at first.
+#[test]
+fn who_claims_more_goes_ahead_of_those_with_credit() {
+    for policy in [PAPER, "gaps rules=paper-ro"] {
+        let three = dispatches(policy, &hogs(&[120, 120, 110]), Span::from_secs(1));
+        assert_eq!(order(&three, 12), [1, 2, 3].repeat(4));
+        assert_eq!(credits(&three[3..12]), [250, 50, 0].repeat(3));
+        let four = dispatches(policy, &hogs(&[110, 120, 120, 120]), Span::from_secs(1));
+        assert_eq!(order(&four, 15), [1, 2, 3, 4, 1, 2, 3, 1, 4, 2, 3, 1, 4, 2, 3]);
+    }
+}
+
+/// By the paper's rule the lowest of four misses four turns in the first second, and none later.
+#[test]
+fn the_lowest_may_miss_a_few_turns_only() {
+    let four = dispatches(PAPER, &hogs(&[120, 120, 120, 130]), Span::from_secs(60));
+    let first = [&[1, 2, 3, 4][..], &[1, 2, 3, 1, 2, 3, 4].repeat(4)].concat();
+    assert_eq!(order(&four, 32), first);
+    assert_eq!(order(&four, 2000)[32..], [1, 2, 3, 4].repeat(492));
+    let turns = |who| four.iter().filter(|turn| turn.who + 1 == who).count();
+    assert_eq!([1, 2, 3, 4].map(turns), [501, 501, 501, 497]);
+}
+
+/// Four of whom the last wakes 20 ms after the others and claims less.
+fn starving() -> Vec<Hog> {
+    let wakes = |(index, mut hog): (usize, Hog)| {
+        hog.wakes = Span::from_ms(if index == 3 { 20 } else { 0 });
+        hog
+    };
+    hogs(&[120, 120, 120, 130]).into_iter().enumerate().map(wakes).collect()
+}
+
+/// It has its last turn at 80 ms: its credit grows beyond a period's, is taken away, and the others
+/// share what it would have had, so that one of them always has credit.
+#[test]
+fn by_the_papers_rule_the_lowest_may_starve_for_ever() {
+    for policy in [PAPER, "gaps rules=paper-ro"] {
+        let all = dispatches(policy, &starving(), Span::from_secs(60));
+        let begins = [(0, 1), (20, 2), (50, 3), (80, 4), (110, 1), (140, 2), (170, 3), (200, 1)];
+        let goes_on = [(230, 2), (260, 2), (290, 3), (320, 1), (350, 1)];
+        let starts: Vec<(u64, usize)> = all.iter().map(|turn| (ms(turn), turn.who + 1)).collect();
+        assert_eq!(starts[..13], [&begins[..], &goes_on].concat());
+        let then = (380..60_000).step_by(30).zip([3, 2, 2, 3, 1, 1].into_iter().cycle());
+        assert!(starts[13..].iter().copied().eq(then));
+        assert_eq!(credits(&all[13..19]), [84, 84, -116, 84, 134, -66]);
+    }
+}
+
+/// The same four: each has its quarter, and the longest wait of the lowest is no 400 ms.
+#[test]
+fn bounded_nobody_starves() {
+    for policy in ["gaps", "gaps base=xen-3.0.4", "gaps boost-cap=100% boost-depth=1s"] {
+        let all = dispatches(policy, &starving(), Span::from_secs(60));
+        let (mut ran, mut longest) = ([Span::ZERO; 4], Span::ZERO);
+        let mut waits_from = Time::START + Span::from_ms(20);
+        for pair in all.windows(2) {
+            ran[pair[0].who] += pair[1].at - pair[0].at;
+            if pair[0].who == 3 {
+                longest = longest.max(pair[0].at - waits_from);
+                waits_from = pair[1].at;
+            }
+        }
+        assert!(longest < Span::from_ms(400), "{policy}: {longest}");
+        for ran in ran {
+            let (least, most) = (Span::from_ms(14_850), Span::from_ms(15_150));
+            assert!((least..=most).contains(&ran), "{policy}: {ran}");
+        }
+    }
+}
+
+/// By the paper's rule the first of four goes ahead of the fourth at 210 ms, for a whole turn. With
+/// 400 us to claim it has 400 us; then it has the place that it had, behind the fourth, or that
+/// behind all.
+#[test]
+fn who_goes_ahead_does_so_while_something_is_left_and_has_its_place_again() {
+    let begins = |policy: &str| {
+        let all = dispatches(policy, &hogs(&[110, 120, 120, 120]), Span::from_ms(340));
+        let later = all.iter().filter(|turn| turn.at >= Time::START + Span::from_ms(180));
+        later.map(|turn| format!("{} {}", turn.who + 1, turn.at - Time::START)).collect::<Vec<_>>()
+    };
+    let credit = "3 180ms, 4 210ms, 1 240ms, 2 270ms, 3 300ms, 4 330ms";
+    assert_eq!(begins("credit rules=xen-3.0.4").join(", "), credit);
+    let paper = "3 180ms, 1 210ms, 4 240ms, 2 270ms, 3 300ms, 1 330ms";
+    assert_eq!(begins(PAPER).join(", "), paper);
+    let kept = "3 180ms, 1 210ms, 4 210.4ms, 1 240.4ms, 2 270.4ms, 3 300.4ms, 1 330.4ms, \
+                4 330.8ms";
+    assert_eq!(begins("gaps base=xen-3.0.4 boost-depth=400us").join(", "), kept);
+    let tail = "3 180ms, 1 210ms, 4 210.4ms, 1 240.4ms, 2 240.8ms, 1 270.8ms, 3 300.8ms, \
+                1 330.8ms, 4 331.2ms";
+    assert_eq!(begins("gaps base=xen-3.0.4 boost-depth=400us place=tail").join(", "), tail);
+}
