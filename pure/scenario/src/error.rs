@@ -274,12 +274,6 @@ pub enum ErrorKind {
     /// A domain with a system joins asleep.
     #[error("a domain with tasks or a kernel is awake when it joins")]
     SystemAsleep,
-    /// A domain of several vCPUs tells what its tasks do.
-    #[error("a domain of {vcpus} vCPUs cannot tell which of its tasks are whose")]
-    SeveralTell {
-        /// How many it has.
-        vcpus: u64,
-    },
     /// A client talks to a domain that cannot answer.
     #[error("domain `{domain}` has no network")]
     NoSystem {

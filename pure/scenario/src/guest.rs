@@ -34,7 +34,32 @@ pub struct System {
     pub names: Vec<TaskName>,
     /// Whether it tells the host what its tasks do, or, of a domain that drives devices, what waits
     /// for whom.
-    pub tells: bool,
+    pub tells: Tells,
+}
+
+/// What a system tells the host.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Tells {
+    /// Nothing.
+    Nothing,
+    /// What is so.
+    Truth,
+    /// That, and at all times of a task that is not there.
+    Lie {
+        /// What that task is told to be at.
+        at: Lie,
+        /// And how urgent: higher is more, as of other tasks.
+        priority: u8,
+    },
+}
+
+/// What a task that is not there is told to be at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Lie {
+    /// It wants the CPU.
+    Runnable,
+    /// It waits for I/O, as it did lately.
+    Blocked,
 }
 
 /// What people call the tasks that one piece of work comes to.
@@ -109,9 +134,9 @@ impl Guest {
             None if table.get("live").is_some() => Some(Read::Program(Program::spin())),
             _ => Some(work(run, &table.need("work", example)?)?),
         };
-        let tells = table.maybe("tells", |item| item.flag())?.unwrap_or(false);
+        let tells = table.maybe("tells", |item| tells(&item))?.unwrap_or(Tells::Nothing);
         let is_plain = table.get("kernel").is_none() && several.is_empty() && !drives;
-        if let (true, true, Some(item)) = (is_plain, tells, table.get("tells")) {
+        if let (true, Some(item)) = (is_plain && tells != Tells::Nothing, table.get("tells")) {
             return Err(item.fault(ErrorKind::NothingToTell));
         }
         if let (true, Some(Read::Program(program))) = (is_plain, &single) {
@@ -135,12 +160,6 @@ impl Guest {
         }
         let system = system(run, table.maybe("kernel", |item| item.table("`kernel`"))?, all)?;
         let system = System { tells, ..system };
-        if let (true, Some(item)) = (system.tells, table.get("tells")) {
-            let vcpus = table.maybe("vcpus", |item| item.number(1..=u64::MAX))?.unwrap_or(1);
-            if vcpus > 1 {
-                return Err(item.fault(ErrorKind::SeveralTell { vcpus }));
-            }
-        }
         // Only the simulated host runs systems; whoever asks for a program alone gets an empty one.
         let program = Program { steps: Vec::new(), repeat: false };
         Ok(Guest { program, system: Some(system) })
@@ -180,6 +199,19 @@ impl Work {
     }
 }
 
+/// Whether a system tells, and if it is a table: what it tells that is not so.
+fn tells(item: &Item<'_>) -> Result<Tells, Mistake> {
+    if !item.is_table() {
+        let tells = item.flag().map_err(|_| item.wrong_type("true, false or a table"))?;
+        return Ok(if tells { Tells::Truth } else { Tells::Nothing });
+    }
+    let table = item.table("`tells`")?.taught(&keys::TELLS)?;
+    let task = table.either("runnable", "blocked")?;
+    let at = if task.key == "runnable" { Lie::Runnable } else { Lie::Blocked };
+    let priority = task.count(0..=255)?.to_le_bytes()[0];
+    Ok(Tells::Lie { at, priority })
+}
+
 fn work(run: &Run<'_>, item: &Item<'_>) -> Result<Read, Mistake> {
     let table = item.table("work")?;
     let kind = table.need("kind", "work = { kind = \"spin\" }")?;
@@ -202,7 +234,7 @@ fn system(run: &Run<'_>, table: Option<Table<'_>>, work: Work) -> Result<System,
         quantum: QUANTUM,
         tasks: work.tasks,
         names: work.names,
-        tells: false,
+        tells: Tells::Nothing,
     };
     let Some(table) = table else { return Ok(system) };
     for item in table.allow(KERNEL_KEYS)?.items() {

@@ -136,7 +136,6 @@ impl ErrorKind {
             }
             ErrorKind::SystemAsleep => "let it join later: joins = \"5ms\"".to_owned(),
             ErrorKind::NotAmong { .. } => "leave `starts_on` out, or let `cpus` have it".to_owned(),
-            ErrorKind::SeveralTell { .. } => "write vcpus = 1".to_owned(),
             ErrorKind::NoSystem { .. } => {
                 "give it kernel = { receive = \"10us\", send = \"10us\" }".to_owned()
             }

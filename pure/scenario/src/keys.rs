@@ -27,7 +27,8 @@ const fn key(name: &'static str, says: &'static str) -> Key {
 
 /// The tables of a scenario, in the order in which one writes them. `[host]` and what has to do
 /// with devices have pages of their own.
-pub const TABLES: &[&KeyTable] = &[&SCENARIO, &DOMAIN, &LIVE, &VCPU, &TASK, &CHANGE, &CLAIM];
+pub const TABLES: &[&KeyTable] =
+    &[&SCENARIO, &DOMAIN, &LIVE, &VCPU, &TASK, &TELLS, &CHANGE, &CLAIM];
 
 /// The kinds of work, each with its keys.
 pub const WORK: &[&KeyTable] = &[
@@ -102,8 +103,8 @@ pub(crate) const DOMAIN: KeyTable = KeyTable {
         key("copies", "makes so many domains, NAME-0, NAME-1 ..."),
         key(
             "tells",
-            "whether its guest tells what its tasks do, for policies that listen; \
-                      default false",
+            "whether its guest tells what its tasks do, for policies that listen (of [driver]: \
+                      what waits for whom), or { ... } what it tells that is not so; default false",
         ),
         key(
             "starts_on",
@@ -155,6 +156,15 @@ pub(crate) const TASK: KeyTable = KeyTable {
         key("name", "what it is called; default nothing"),
         key("priority", "0 to 255, higher runs first; default 100"),
         key("work", "what it does: `slackline help work`; must be said"),
+    ],
+};
+
+pub(crate) const TELLS: KeyTable = KeyTable {
+    heading: "tells = { ... }",
+    says: "What a guest tells of a task that is not there, beside what is so; one of these.",
+    keys: &[
+        key("runnable", "that it wants the CPU at all times: its priority, 0 to 255"),
+        key("blocked", "that it waits for I/O, as it did lately: its priority, 0 to 255"),
     ],
 };
 

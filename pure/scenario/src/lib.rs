@@ -41,7 +41,7 @@ pub use admission::{Declined, NotAdmitted};
 pub use claim::{Amount, AmountOrPromised, Claim, On, Test};
 pub use draw::{Draw, ParseDrawError, Purpose, Stream};
 pub use error::{ErrorKind, Part, ScenarioError};
-pub use guest::{System, Task, TaskName};
+pub use guest::{Lie, System, Task, TaskName, Tells};
 pub use work::{Program, Step, next_instant};
 
 use terms::Start;

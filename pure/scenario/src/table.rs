@@ -255,6 +255,10 @@ impl<'a> Item<'a> {
         self.value().as_str().ok_or_else(|| self.wrong_type("a text"))
     }
 
+    pub(crate) fn is_table(&self) -> bool {
+        self.value().as_table().is_some()
+    }
+
     pub(crate) fn flag(&self) -> Result<bool, Mistake> {
         self.value().as_bool().ok_or_else(|| self.wrong_type("true or false"))
     }

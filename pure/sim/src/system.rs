@@ -32,7 +32,9 @@ impl Sim<'_> {
     pub(crate) fn system_leaves(&mut self, vcpu: VcpuId) {
         if let Some(seat) = self.seat(vcpu) {
             self.systems.leave(seat);
-            self.untold.retain(|&other| other != vcpu);
+            if seat.number == 0 {
+                self.untold.retain(|&other| other != seat.system);
+            }
         }
     }
 
@@ -213,29 +215,33 @@ impl Sim<'_> {
             return Ok(());
         }
         for id in std::mem::take(&mut self.systems.effects.changed) {
-            let vcpu = self.systems.first(id);
-            if !self.untold.contains(&vcpu) {
-                self.untold.push(vcpu);
+            if !self.untold.contains(&id) {
+                self.untold.push(id);
             }
         }
         self.tell_what_was_untold(now, sink)
     }
 
-    /// Whoever runs and has something to tell tells it. What that leads to may let others run who
-    /// have.
+    /// Who has something to tell, and of whom a vCPU runs, tells it of all its vCPUs: they share a
+    /// memory. What that leads to may let others run who have.
     #[inline(never)] // Most hosts have nobody who tells.
     pub(crate) fn tell_what_was_untold<S: Sink>(
         &mut self,
         now: Time,
         sink: &mut S,
     ) -> Result<(), Box<Fault>> {
-        let runs = |vcpu: &VcpuId| self.host.moment().cpu_of(*vcpu).is_some();
-        let Some(place) = self.untold.iter().position(runs) else { return Ok(()) };
-        let vcpu = self.untold.remove(place);
-        let news = self.seat(vcpu).and_then(|seat| self.systems.news(seat.system));
-        match news {
-            Some(tasks) => self.step(now, Fact::Told(vcpu, &Told::Tasks(tasks)), sink),
-            None => self.tell_what_was_untold(now, sink),
+        loop {
+            let runs = |vcpu| self.host.moment().cpu_of(vcpu).is_some();
+            let place = self.untold.iter().position(|&id| self.systems.any(id, runs));
+            let Some(place) = place else { return Ok(()) };
+            match self.systems.news(self.untold[place]) {
+                Some((vcpu, tasks)) => {
+                    self.step_once(now, Fact::Told(vcpu, &Told::Tasks(tasks)), sink)?;
+                }
+                None => {
+                    self.untold.remove(place);
+                }
+            }
         }
     }
 }

@@ -274,6 +274,71 @@ fn a_guest_tells_what_its_tasks_do_when_it_runs() {
     assert_eq!(told, expected);
 }
 
+/// The run of `a_run_queue_is_shared_by_the_vcpus_of_a_guest`: what runs on one vCPU is not for the
+/// other, what waits for one is for both, and whichever runs tells it of both.
+#[test]
+fn of_each_vcpu_is_told_what_it_runs_or_could() {
+    let (heard, _) = heard(scenario(
+        "20ms",
+        "[host]\ncpus = 2\n\
+         [[domain]]\nname = 'guest'\nvcpus = 2\ntells = true\n\
+         [[domain.task]]\npriority = 30\n\
+         work = { kind = 'periodic', period = '1s', work = '10ms' }\n\
+         [[domain.task]]\npriority = 20\n\
+         work = { kind = 'periodic', period = '1s', work = '10ms', offset = '1ms' }\n\
+         [[domain.task]]\npriority = 25\n\
+         work = { kind = 'periodic', period = '1s', work = '3ms', offset = '2ms' }\n",
+    ));
+    let told: Vec<(u64, u16, String)> =
+        heard.iter().map(|(at, vcpu, told)| (ms(*at), vcpu.number(), short(told))).collect();
+    let (a, b, c) = ("0:225", "1:235", "2:230");
+    let expected = [
+        // Whoever looks first has a.
+        (0, 0, format!(" {a} | {c} {b} |")),
+        (0, 1, format!(" {a} | {c} {b} |")),
+        (0, 1, format!(" | {c} {b} |")),
+        (1, 0, format!(" {a} {b} | {c} |")),
+        (1, 1, format!(" {b} | {c} |")),
+        (1, 0, format!(" {a} | {c} |")),
+        // c takes the place of b, which waits for either.
+        (2, 0, format!(" {a} {c} {b} | |")),
+        (2, 1, format!(" {c} {b} | |")),
+        (2, 0, format!(" {a} {b} | |")),
+        (5, 0, format!(" {a} {b} | {c} |")),
+        (5, 1, format!(" {b} | {c} |")),
+        (5, 0, format!(" {a} | {c} |")),
+        (10, 0, format!(" | {a} {c} |")),
+        (10, 1, format!(" {b} | {a} {c} |")),
+        (14, 0, format!(" | {a} {c} {b} |")),
+        (14, 1, format!(" | {a} {c} {b} |")),
+    ];
+    assert_eq!(told, expected);
+}
+
+/// Beside what is so: a task that wants the CPU or waits for I/O, whatever the guest does.
+#[test]
+fn a_guest_that_lies_tells_of_a_task_that_is_not_there() {
+    let told = |tells: &str| {
+        let (heard, _) = heard(scenario(
+            "12ms",
+            &format!(
+                "[[domain]]\nname = 'guest'\ntells = {tells}\n\
+                 [[domain.task]]\npriority = 200\n\
+                 work = {{ kind = 'periodic', period = '10ms', work = '2ms' }}\n"
+            ),
+        ));
+        let told = heard.iter().map(|(at, _, told)| format!("{}{}", ms(*at), short(told)));
+        told.collect::<Vec<_>>()
+    };
+    assert_eq!(told("true"), ["0 0:55 | |", "2 | 0:55 |", "10 0:55 | |"]);
+    let runnable = ["0 65535:0 0:55 | |", "2 65535:0 | 0:55 |", "10 65535:0 0:55 | |"];
+    assert_eq!(told("{ runnable = 255 }"), runnable);
+    let blocked =
+        ["0 0:55 | 65535:1 | 65535", "2 | 65535:1 0:55 | 65535", "10 0:55 | 65535:1 | 65535"];
+    assert_eq!(told("{ blocked = 254 }"), blocked);
+    assert_eq!(told("false"), [""; 0]);
+}
+
 /// The guest first runs when the driver has found nothing to do, which costs it 35 us. Then as
 /// `one_packet_and_its_answer_take_what_every_part_takes` in `io.rs` has it: the packet comes at
 /// 100.72 us, the driver is dispatched (35) and takes it (10), blocks; the guest is dispatched (30)

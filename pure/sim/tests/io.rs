@@ -263,7 +263,8 @@ fn devices_stand_whatever_a_policy_and_a_scenario_do() {
             format!("share.{policy} = {{ {slice} = '1ms', period = '10ms' }}\n")
         };
         let slices = ["edf", "sedf", "atropos"].map(|policy| of(policy, "slice")).concat();
-        let weights = "share.credit = { weight = 256 }\nshare.bvt = { weight = 1 }\n";
+        let weights = "share.credit = { weight = 256 }\nshare.gaps = { weight = 256 }\n\
+                       share.bvt = { weight = 1 }\n";
         let shares = slices + &of("gedf", "budget") + weights;
         format!(
             "[host]\ncpus = {cpus}\nrefuse = '2%'\ntimer_lateness = 'exponential 20us'\n\
@@ -272,10 +273,11 @@ fn devices_stand_whatever_a_policy_and_a_scenario_do() {
              interrupt = '3us'\nevent = '1us'\nidle = '2us'\nnoise = '30%'\n\
              [nic]\ncoalesce = '100us'\ninterrupt = '2us'\nring = 16\n\
              [disk]\nseek = 'uniform 1ms 3ms'\n\
-             [[domain]]\nname = 'dom0'\nvcpus = {cpus}\n\
+             [[domain]]\nname = 'dom0'\nvcpus = {cpus}\ntells = true\n\
              work = {{ kind = 'periodic', period = '7ms', work = '250us' }}\n\
              {shares}\
              [[domain]]\nname = 'web'\nvcpus = {cpus}\ncopies = 2\ndispatch = '10us'\n\
+             tells = true\n\
              kernel = {{ receive = '15us', send = '12us', event = '1us', idle = '1us', \
              ring = 16 }}\n\
              work = {{ kind = 'web-server', each = '200us', response = '10KiB', read = '4KiB', \

@@ -186,6 +186,7 @@ impl<'a, D: Copy> Systems<'a, D> {
     /// A vCPU that is at work is told to look at something more urgent; `left` is what is left of
     /// its work. Whether it has put a task aside.
     pub(crate) fn put_aside(&mut self, seat: Seat, left: Span) -> bool {
+        self.places_changed(seat.system);
         self.systems[usize::from(seat.system)].put_aside(usize::from(seat.number), left)
     }
 
@@ -219,9 +220,31 @@ impl<'a, D: Copy> Systems<'a, D> {
         self.systems[usize::from(id)].info.is_some()
     }
 
-    /// What the tasks of a system do, if that is something else than what was asked for last.
-    pub(crate) fn news(&mut self, id: SystemId) -> Option<Tasks> {
-        self.systems[usize::from(id)].info.as_mut()?.news()
+    /// What tasks do on a vCPU of a system, or would, if that is something else than when this was
+    /// asked for last; of one vCPU after the other.
+    pub(crate) fn news(&mut self, id: SystemId) -> Option<(VcpuId, Tasks)> {
+        let System { vcpus, info, .. } = &mut self.systems[usize::from(id)];
+        let info = info.as_mut()?;
+        vcpus.iter().enumerate().filter(|(_, vcpu)| vcpu.is_here).find_map(|(number, vcpu)| {
+            let is_anothers = |task| {
+                let has = |vcpu: &Vcpu<D>| matches!(vcpu.item.doing, Doing::Task(of) if of == task);
+                vcpus.iter().enumerate().any(|(other, vcpu)| other != number && has(vcpu))
+            };
+            Some((vcpu.id, info.news(number, is_anothers)?))
+        })
+    }
+
+    /// Whether any vCPU of a system is one of whom something holds.
+    pub(crate) fn any(&self, id: SystemId, holds: impl Fn(VcpuId) -> bool) -> bool {
+        self.systems[usize::from(id)].vcpus.iter().any(|vcpu| vcpu.is_here && holds(vcpu.id))
+    }
+
+    /// Another task than before is on a vCPU: that is news if others could have it.
+    fn places_changed(&mut self, id: SystemId) {
+        let system = &self.systems[usize::from(id)];
+        if system.info.is_some() && system.vcpus.len() > 1 {
+            self.effects.tasks_changed(id);
+        }
     }
 
     fn set_state(&mut self, of: TaskOf, state: State) {
@@ -309,7 +332,7 @@ impl<'a, D: Copy> System<'a, D> {
             first_task,
             tasks: spec.tasks.iter().enumerate().map(task).collect(),
             ready: RunQueue::new(&spec.tasks),
-            info: spec.tells.then(|| TaskInfo::new(&spec.tasks)),
+            info: TaskInfo::new(&spec.tasks, spec.tells, domain.vcpus.len()),
         }
     }
 
@@ -440,6 +463,7 @@ impl<D: Copy> Context<'_, '_, D> {
             system.vcpus[usize::from(seat.number)].is_asleep = true;
             devices.blocks(seat, self);
         }
+        self.systems.places_changed(seat.system);
         chosen
     }
 
