@@ -70,18 +70,24 @@ const VCPU: &[Term] = &[
     text("exact", "", "whether it is to get its promise and no more; else tables show a +"),
     number("promised_slice_ns", "promised", "CPU time promised in every period"),
     number("promised_period_ns", "promised", "how long a period is"),
-    number("promised_ppm", "promised", "slice/period in parts of a CPU, on average over the run"),
+    number(
+        "promised_ppm",
+        "promised",
+        "slice/period in parts of a CPU, on average over the time that `delivered` is of",
+    ),
     number("delivered_ns", "", "CPU time it had (in claims `delivered time`)"),
     number(
         "delivered_ppm",
         "delivered %",
-        "CPU time it had, in parts of one CPU over the time it was there",
+        "CPU time it had, in parts of one CPU: over the whole periods of its promise, as the \
+         error, so that the two agree; without a promise, or a whole period, over the time it was \
+         there",
     ),
     number("present_ns", "", "how long it was there while it was measured"),
     number(
         "error_ppm",
         "error %",
-        "what it had against its promise over whole periods: (delivered - promised)/promised; \
+        "what it had against its promise over those periods: (delivered - promised)/promised; \
          less than its promise is no error of one that slept, more is none of one that is not exact",
     ),
     number(

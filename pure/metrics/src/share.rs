@@ -5,7 +5,11 @@
 //! - A *whole second* is the smallest number of periods that lasts a second or more: 1 s for 10 ms,
 //!   1.002 s for 3 ms, 2 s for 2 s. They follow each other from the start of the promise. One
 //!   counts if it begins after the warm-up and ends before the promise or the run does.
-//! - The *long run* is all whole periods that begin after the warm-up.
+//! - The *long run* is all whole periods that begin after the warm-up. What was *delivered* and
+//!   *promised* in parts of a CPU are both of this time, so that for an exact vCPU the error is
+//!   (delivered - promised)/promised. Time in which nothing was promised counts in both, after the
+//!   warm-up. Periods that the warm-up, a change or the end cuts count in neither: a slice may be
+//!   had at their start. Without a whole period both are of the time that the vCPU was there.
 //! - The *error* is what was received less what was promised, as a part of what was promised. For
 //!   an exact vCPU both too little and too much are errors. For a work-conserving one the promise
 //!   is a lower bound, and more is no error.
@@ -38,6 +42,24 @@ struct Books {
     slept: bool,
 }
 
+/// What was received and promised over one and the same time.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Account {
+    pub(crate) received: Span,
+    pub(crate) promised: Span,
+    pub(crate) length: Span,
+}
+
+/// What the shares of one vCPU amount to.
+#[derive(Debug, Default)]
+pub(crate) struct LongRun {
+    /// In millionths of the promise.
+    pub(crate) error_ppm: Option<i64>,
+    pub(crate) second_error: Option<ErrorDistribution>,
+    /// Of whole periods, and of the time without a promise; none if there was no whole period.
+    pub(crate) whole: Option<Account>,
+}
+
 /// Compares what one vCPU receives with its promise.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Shares {
@@ -49,6 +71,10 @@ pub(crate) struct Shares {
     is_measured: bool,
     errors: Tally,
     long_run: Books,
+    /// How long the periods of the long run were.
+    whole: Span,
+    /// Received while nothing was promised, and for how long that was.
+    unpromised: (Span, Span),
 }
 
 impl Shares {
@@ -56,6 +82,12 @@ impl Shares {
     pub(crate) fn begin(&mut self, promise: Reservation) {
         self.a_second = SECOND.ns().div_ceil(promise.period().ns());
         self.begin_second();
+    }
+
+    /// Received, and time that passed, while nothing was promised.
+    pub(crate) fn unpromised(&mut self, received: Span, passed: Span) {
+        self.unpromised.0 += received;
+        self.unpromised.1 += passed;
     }
 
     fn begin_second(&mut self) {
@@ -68,6 +100,7 @@ impl Shares {
         self.is_measured &= period.counts;
         if period.counts {
             self.long_run.add(period.received, promise.slice(), period.slept);
+            self.whole += promise.period();
         }
         self.periods += 1;
         if self.periods == self.a_second {
@@ -85,6 +118,7 @@ impl Shares {
     ) {
         if counting > 0 {
             self.long_run.add(Span::ZERO, promise.slice() * counting, true);
+            self.whole += promise.period() * counting;
         }
         let to_second = self.a_second - self.periods;
         self.is_measured &= counting == count;
@@ -109,9 +143,16 @@ impl Shares {
         self.begin_second();
     }
 
-    /// The error in the long run, in millionths, and how the whole seconds were spread.
-    pub(crate) fn finish(self, exact: bool) -> (Option<i64>, Option<ErrorDistribution>) {
-        (self.long_run.error_ppm(exact), self.errors.errors())
+    /// What it amounts to.
+    pub(crate) fn finish(self, exact: bool) -> LongRun {
+        let (received, passed) = self.unpromised;
+        let whole = (!self.whole.is_zero()).then(|| Account {
+            received: self.long_run.received + received,
+            promised: self.long_run.promised,
+            length: self.whole + passed,
+        });
+        let error_ppm = self.long_run.error_ppm(exact);
+        LongRun { error_ppm, second_error: self.errors.errors(), whole }
     }
 }
 

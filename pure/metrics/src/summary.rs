@@ -43,8 +43,8 @@ pub struct VcpuSummary {
     pub name: String,
     /// What it was promised last, if anything.
     pub promised: Option<Reservation>,
-    /// The average of all its promises over the time it was there, in millionths of one CPU; none
-    /// if it was never promised anything.
+    /// The average of all its promises over the time that `delivered_ppm` is of, in millionths of
+    /// one CPU; none if it was never promised anything.
     pub promised_share_ppm: Option<u64>,
     /// Whether it was to get this and no more.
     pub exact: bool,
@@ -52,7 +52,8 @@ pub struct VcpuSummary {
     pub delivered: Span,
     /// How long it was there.
     pub present: Span,
-    /// What it got of the time it was there, in millionths of one CPU.
+    /// What it got in all its whole periods together, and in time without a promise, in millionths
+    /// of one CPU; of the time it was there, if that was no whole period.
     pub delivered_ppm: u64,
     /// How far what it got in all its whole periods together was from what it was promised, in
     /// millionths of what it was promised; less is negative. More is an error only for an exact

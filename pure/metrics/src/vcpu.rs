@@ -1,7 +1,8 @@
 //! One vCPU's running sums.
 //!
-//! - *Delivered* is the sum of what was used in its stretches. A stretch over the end of the
-//!   warm-up counts in proportion.
+//! - The *delivered time* is the sum of what was used in its stretches. A stretch over the end of
+//!   the warm-up counts in proportion. What was *delivered* in parts of a CPU, and promised, is of
+//!   the time that the error is of, which `share` says.
 //! - *Waiting* is the time it was awake and not running; on a machine that measures, the part of
 //!   its stretches in which something else had the CPU is waiting too.
 //! - *Wake to run* is from waking to the start of the next stretch. A wake after which it blocks
@@ -17,6 +18,7 @@ use slackline_units::{CpuId, Reservation, Span, Time, VcpuId};
 use crate::VcpuSummary;
 use crate::distribution::Tally;
 use crate::promise::{Balance, Deliveries, Promised, Ran};
+use crate::share::Account;
 use crate::split::{Stretch, ppm, proportion};
 
 /// What is kept of one vCPU.
@@ -113,8 +115,10 @@ impl VcpuMeter {
             return;
         }
         let is_asleep = self.knows.sleep && self.awake_since.is_none();
-        let (warmup, knows) = (self.warmup, self.knows);
-        let deliveries = || Box::new(Deliveries::new(warmup, is_asleep, knows));
+        let (times, knows) = ((promised.at, self.warmup), self.knows);
+        let present = self.present + measured(self.joined, promised.at, self.warmup);
+        let before = (self.delivered, present);
+        let deliveries = || Box::new(Deliveries::new(times, is_asleep, knows, before));
         self.deliveries.get_or_insert_with(deliveries).promise(promised);
     }
 
@@ -210,25 +214,30 @@ impl VcpuMeter {
         let promised = self.last_promised;
         let exact = promised.is_some_and(|promised| promised.exact);
         let balance = self.deliveries.map(|deliveries| deliveries.finish(exact));
-        let Balance { error_ppm, second_error, judged } = balance.unwrap_or_default();
+        let Balance { long_run, judged } = balance.unwrap_or_default();
+        let there = Account {
+            received: self.delivered,
+            promised: self.entitled,
+            length: self.present,
+        };
+        let share = long_run.whole.unwrap_or(there);
         let jobs = self.jobs.map(|jobs| *jobs).unwrap_or_default();
         let asleep = self.present.left_after(self.awake);
         // On a live host the two come from different sources, so that one who is hardly ever not
         // running may seem to have run a little longer than it was awake.
         let waiting = self.awake.left_after(self.delivered);
-        let entitled_ppm = promised.map(|_| ppm(self.entitled, self.present));
         let judges = self.knows.sleep && self.knows.stretches;
         Some(VcpuSummary {
             id,
             name: name.to_string(),
             promised: promised.and_then(|promised| promised.reservation),
-            promised_share_ppm: entitled_ppm,
+            promised_share_ppm: promised.map(|_| ppm(share.promised, share.length)),
             exact,
             delivered: self.delivered,
             present: self.present,
-            delivered_ppm: ppm(self.delivered, self.present),
-            error_ppm,
-            second_error,
+            delivered_ppm: ppm(share.received, share.length),
+            error_ppm: long_run.error_ppm,
+            second_error: long_run.second_error,
             deadlines: judges.then(|| judged.as_ref().map_or(0, |judged| judged.count)),
             misses: judges.then(|| judged.as_ref().map_or(0, |judged| judged.misses)),
             miss_time: judged.as_ref().and_then(|judged| judged.miss_time),

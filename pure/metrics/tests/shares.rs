@@ -114,6 +114,45 @@ fn the_promise_is_averaged_over_the_time_it_was_there() {
     assert_eq!((nothing.promised_share_ppm, nothing.error_ppm), (None, None));
 }
 
+/// Who joins in the middle of things, and has its slice at the start of each period.
+#[test]
+fn what_is_delivered_promised_and_an_error_is_of_the_same_time() {
+    let joined = |at| Script::new(&[]).named(0, "a").joined(0, at);
+    // 6 of 10 ms from 5 ms on: 99 whole periods, and 5 ms of one more in which it ran for 5 ms.
+    let mut script = joined(5_000).exactly(0, 5_000, 6_000, 10_000).woke(0, 5_000);
+    for start in (5_000..S).step_by(10_000) {
+        script = script.ran(0, start, (start + 6_000).min(S));
+    }
+    let vcpu = script.first_ended(S);
+    assert_eq!((vcpu.delivered, vcpu.present), (us(599_000), us(995_000)), "all of it");
+    let shares = (vcpu.delivered_ppm, vcpu.promised_share_ppm, vcpu.error_ppm);
+    assert_eq!(shares, (600_000, Some(600_000), Some(0)), "not 602 010");
+    // The warm-up ends, and the promise changes, in the middle of periods.
+    let script = awake_exact(3_000, 10_000).warmup(2_000).ran(0, 0, 3_000).ran(0, 10_000, 13_000);
+    let script = script.exactly(0, 25_000, 1_000, 10_000).ran(0, 25_000, 26_000);
+    let vcpu = script.ran(0, 35_000, 36_000).first_ended(46_000);
+    let shares = (vcpu.delivered_ppm, vcpu.promised_share_ppm, vcpu.error_ppm);
+    assert_eq!(shares, (166_667, Some(166_667), Some(0)), "5 of 30 ms");
+    // No whole period: all the time that it was there.
+    let vcpu = awake_exact(3_000, 10_000).ran(0, 0, 3_000).first_ended(6_000);
+    let shares = (vcpu.delivered_ppm, vcpu.promised_share_ppm, vcpu.error_ppm);
+    assert_eq!(shares, (500_000, Some(300_000), None));
+}
+
+#[test]
+fn time_without_a_promise_is_in_what_is_delivered_and_promised_on_average() {
+    // Nothing for a second, then 30 % until 2 s and 5 ms, then nothing again until it leaves.
+    let script = Script::new(&["a"]).promise(0, 0, None, false).woke(0, 0);
+    let script = script.used(0, 0, (S - 20_000, S + 20_000, 40_000), (0, false));
+    let script = script.exactly(0, S, 3_000, 10_000).ran(0, S + 20_000, S + 300_000);
+    let script = script.ran(0, 2 * S, 2 * S + 3_000).promise(0, 2 * S + 5_000, None, false);
+    let script = script.ran(0, 2 * S + 5_000, 2 * S + 105_000).left(0, 3 * S + 5_000);
+    let vcpu = script.first_ended(9 * S);
+    assert_eq!((vcpu.delivered, vcpu.present), (us(423_000), us(3_005_000)));
+    let shares = (vcpu.delivered_ppm, vcpu.promised_share_ppm);
+    assert_eq!(shares, (140_000, Some(100_000)), "420 and 300 ms of 3 s");
+}
+
 #[test]
 fn the_warm_up_is_left_out_of_every_sum() {
     let script = Script::new(&["a"]).warmup(1_000).woke(0, 100).ran(0, 400, 2_400);
@@ -259,4 +298,32 @@ fn sums_add_up_whatever_the_splits() {
             assert_eq!(times, vcpu.present, "seed {seed}");
         }
     }
+}
+
+/// Whenever it joins, whenever the warm-up and the run end, and whatever it gets: the error is what
+/// the two shares say it is.
+#[test]
+fn the_error_is_what_delivered_and_promised_say() {
+    let mut judged = 0;
+    for seed in 0..500_u64 {
+        let mut draw = Draw(seed);
+        let period = 1 + draw.below(S / 10);
+        let slice = 1 + period / 10 + draw.below(period * 9 / 10);
+        let mut now = draw.below(S);
+        let script = Script::new(&[]).warmup(draw.below(S)).named(0, "a").joined(0, now);
+        let mut script = script.exactly(0, now, slice.min(period), period).woke(0, now);
+        for _ in 0..50 {
+            let (from, length) = (now + draw.below(50_000), 1 + draw.below(50_000));
+            now = from + length;
+            script = script.used(0, 0, (from, now, draw.below(length + 1)), (0, true));
+        }
+        let vcpu = script.first_ended(now + draw.below(S));
+        let Some(error) = vcpu.error_ppm else { continue };
+        judged += 1;
+        let (delivered, promised) = (vcpu.delivered_ppm, vcpu.promised_share_ppm.unwrap());
+        let said = (i128::from(delivered) - i128::from(promised)) * 1_000_000 / i128::from(promised);
+        // Each share is half a millionth off at most, and the promise is more than a tenth.
+        assert!((said - i128::from(error)).abs() <= 20, "seed {seed}: {said} for {error}");
+    }
+    assert!(judged > 400, "{judged}");
 }
