@@ -80,9 +80,9 @@ fn every_metric_of_json_and_of_claims_is_taught() {
     fields.retain(|field| !own.contains(&field.as_str()) || *field == "seconds");
     assert!(fields.len() > 60, "{fields:?}");
     for field in fields {
-        let ends = ["_p50_ns", "_p90_ns", "_p99_ns", "_worst_ns"];
+        let ends = ["_count", "_p50_ns", "_p90_ns", "_p99_ns", "_worst_ns"];
         let spread = ends.iter().find_map(|end| field.strip_suffix(end));
-        let written = spread.map_or(field.clone(), |field| format!("{field}_*_ns"));
+        let written = spread.map_or(field.clone(), |field| format!("{field}_*"));
         let is_taught = metrics.lines().any(|line| {
             line.trim_start()
                 .strip_prefix(&written)
@@ -94,7 +94,7 @@ fn every_metric_of_json_and_of_claims_is_taught() {
     let said = Place::with(&unknown).run(&["check", "it.toml"]).refused(2).err;
     let known = said.split("known are: ").nth(1).expect("what is known");
     for metric in known.trim().split(", ") {
-        let ends = [" p50", " p90", " p99", " worst"];
+        let ends = [" p50", " p90", " p99", " worst", " count"];
         let name = ends.iter().find_map(|end| metric.strip_suffix(end)).unwrap_or(metric);
         assert!(claims.contains(&format!("\n  {name} ")), "`{metric}` is not taught:\n{claims}");
         assert!(metrics.contains(&format!("`{name}")), "`{metric}` is not taught");
@@ -118,7 +118,7 @@ fn what_tables_call_their_columns_is_in_the_glossary() {
             }
             for heading in lines[number - 1].split("  ").map(str::trim) {
                 let name = heading.trim_end_matches([' ', '%']);
-                let of_policy = ["edf", "p50", "p99", "worst", ""].contains(&name);
+                let of_policy = ["edf", "p50", "p99", "worst", "n", ""].contains(&name);
                 assert!(of_policy || page.contains(name), "`{heading}` is not taught");
             }
             for over in lines[number.saturating_sub(2)].split('─').map(str::trim) {

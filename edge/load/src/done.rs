@@ -37,10 +37,10 @@ pub struct Done {
 /// How long answers took.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Responses {
-    /// Half of them took no longer.
-    pub p50: Span,
-    /// All but a hundredth took no longer.
-    pub p99: Span,
+    /// Half of them took no longer; none of a single one.
+    pub p50: Option<Span>,
+    /// All but a hundredth took no longer; none of a single one.
+    pub p99: Option<Span>,
     /// The longest.
     pub worst: Span,
 }
@@ -77,9 +77,10 @@ impl Tally {
 
     /// Less than a thousandth too high.
     pub(crate) fn responses(&self) -> Option<Responses> {
-        let at = |part: f64| Span::from_ns(self.0.value_at_quantile(part));
         let worst = Span::from_ns(self.0.max());
-        let responses = Responses { p50: at(0.5).min(worst), p99: at(0.99).min(worst), worst };
+        let has = self.0.len() > 1;
+        let at = |part: f64| has.then(|| Span::from_ns(self.0.value_at_quantile(part)).min(worst));
+        let responses = Responses { p50: at(0.5), p99: at(0.99), worst };
         (!self.0.is_empty()).then_some(responses)
     }
 }

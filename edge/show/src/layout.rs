@@ -29,6 +29,7 @@ pub(crate) struct Column {
     pub(crate) cells: Vec<Cell>,
     /// How wide it must be for what stands over it to fit.
     at_least: usize,
+    keeps_dashes: bool,
 }
 
 /// Columns that stay together.
@@ -57,13 +58,18 @@ const MARKS: [char; 9] = ['¹', '²', '³', '⁴', '⁵', '⁶', '⁷', '⁸', '
 struct Footnotes(Vec<&'static str>);
 
 impl Sheet {
-    /// As text. Columns that say nothing in any row are left out; groups of columns that do not fit
+    /// As text. Columns that say nothing in any row are left out, but not one that keeps its
+    /// dashes beside one that says something under the same heading; groups of columns that do not fit
     /// beside the ones before go into a table of their own, and one that does not fit there either
     /// into several.
     pub(crate) fn render(mut self, width: usize, paint: Paint) -> String {
-        let says = |column: &Column| column.cells.iter().any(Cell::says_something);
         for group in &mut self.groups {
-            group.retain(says);
+            let said: Vec<String> =
+                group.iter().filter(|column| column.says()).map(|it| it.over.clone()).collect();
+            group.retain(|column| {
+                let is_beside = column.keeps_dashes && said.contains(&column.over);
+                column.says() || is_beside && column.has_dash()
+            });
             group.chunk_by_mut(|a, b| a.over == b.over).for_each(make_room);
         }
         let mut footnotes = Footnotes::default();
@@ -114,12 +120,26 @@ impl Column {
         cell: impl FnMut(&T) -> Cell,
     ) -> Column {
         let cells = rows.iter().map(cell).collect();
-        Column { over: String::new(), heading: heading.into(), cells, at_least: 0 }
+        let (over, heading) = (String::new(), heading.into());
+        Column { over, heading, cells, at_least: 0, keeps_dashes: false }
+    }
+
+    /// The same column, which is there with dashes alone if its neighbours say something.
+    pub(crate) fn keeping_dashes(self) -> Column {
+        Column { keeps_dashes: true, ..self }
     }
 
     /// The same column below a heading that it shares with its neighbours.
     pub(crate) fn under(self, over: &str) -> Column {
         Column { over: over.to_string(), ..self }
+    }
+
+    fn says(&self) -> bool {
+        self.cells.iter().any(Cell::says_something)
+    }
+
+    fn has_dash(&self) -> bool {
+        self.cells.iter().any(|cell| matches!(cell, Cell::Dash(_)))
     }
 
     fn width(&self) -> usize {

@@ -28,8 +28,12 @@ pub fn over_runs(cases: &[Case<'_>], width: usize, paint: Paint) -> String {
     }
     let all = || cases.iter().flat_map(|(_, runs)| *runs).flat_map(|run| &run.vcpus);
     let longest = |of: fn(&VcpuSummary) -> Option<Span>| all().filter_map(of).max();
-    let wake = |vcpu: &VcpuSummary| vcpu.wake_to_run.map(|wake| wake.p99);
+    let wake = |vcpu: &VcpuSummary| vcpu.wake_to_run.and_then(|wake| wake.p99);
     let unit = Unit::of(longest(wake).unwrap_or_default());
+    let wakes = |vcpu: &VcpuSummary| {
+        wake(vcpu)?;
+        i64::try_from(vcpu.wake_to_run?.count).ok()
+    };
     let ns = |span: Span| i64::try_from(span.ns()).unwrap_or(i64::MAX);
     let groups = vec![
         group("delivered %", cases, &names, |vcpu| i64::try_from(vcpu.delivered_ppm).ok(), percent),
@@ -50,6 +54,7 @@ pub fn over_runs(cases: &[Case<'_>], width: usize, paint: Paint) -> String {
                 unit.write(Span::from_ns(ns))
             },
         ),
+        group("n of wakes", cases, &names, wakes, |thousandths| hundredths((thousandths + 5) / 10)),
     ];
     let runs = cases.iter().map(|(_, runs)| runs.len()).max().unwrap_or(0);
     let rows = Column::new("vCPU", &names, |name| Cell::Text((*name).to_string()));

@@ -13,7 +13,8 @@ const NO_PROMISE: &str = "nothing was promised";
 const SLEPT: &str = "slept, so that less than its promise is no error: see its deadlines";
 const TOO_SHORT: &str = "no whole period or second of its promise was measured";
 const NO_DEADLINE: &str = "no deadline passed until which it was awake";
-const NO_WAKE: &str = "did not wake";
+const NO_WAKE: &str = "did not wake after it had joined";
+const ONE: &str = "a single one has no quantiles";
 
 /// What the plus behind a promise means.
 const LOWER_BOUND: &str = " +  may have more than its promise: only less is an error\n";
@@ -123,8 +124,14 @@ fn machine_lines(run: &Summary) -> String {
     let mut text = String::new();
     let spread = |of: &Distribution| {
         let unit = Unit::of(of.worst);
-        let [p50, p99, worst] = [of.p50, of.p99, of.worst].map(|span| unit.write(span));
-        format!("p50 {p50}, p99 {p99}, worst {worst} {}", unit.name)
+        let (worst, n) = (unit.write(of.worst), count(of.count));
+        match (of.p50, of.p99) {
+            (Some(p50), Some(p99)) => {
+                let [p50, p99] = [p50, p99].map(|span| unit.write(span));
+                format!("p50 {p50}, p99 {p99}, worst {worst} {}, n {n}", unit.name)
+            }
+            _ => format!("{worst} {}, n {n}", unit.name),
+        }
     };
     if let Some(lateness) = &run.timer_lateness {
         text += &format!(" timers rang late by {}\n", spread(lateness));
@@ -142,7 +149,8 @@ fn machine_lines(run: &Summary) -> String {
 }
 
 /// Several runs side by side, each under its heading: what was promised, then for each run what was
-/// delivered, how many deadlines were missed, how long it took from waking to running, and of jobs
+/// delivered, how many deadlines were missed, how long it took from waking to running, and of how
+/// many wakes, and of jobs
 /// without a deadline how many were done and how long they took. Of at most `width` columns where
 /// that is possible; 110 where nobody says.
 #[must_use]
@@ -154,10 +162,11 @@ pub fn side_by_side(runs: &[(&str, &Summary)], width: Option<usize>) -> String {
         }
     }
     let wakes = runs.iter().flat_map(|(_, run)| &run.vcpus).filter_map(|vcpu| vcpu.wake_to_run);
-    let unit = Unit::of(wakes.map(|wake| wake.p99).max().unwrap_or_default());
+    let unit = Unit::of(wakes.filter_map(|wake| wake.p99).max().unwrap_or_default());
     let wake_heading = format!("wake to run p99, {}", unit.name);
     let answers = runs.iter().flat_map(|(_, run)| &run.vcpus).filter_map(answered);
-    let answer_unit = Unit::of(answers.map(|response| response.p50).max().unwrap_or_default());
+    let answer_unit =
+        Unit::of(answers.filter_map(|response| response.p50).max().unwrap_or_default());
     let answer_heading = format!("response p50, {}", answer_unit.name);
     let groups = vec![
         promises(runs, &rows),
@@ -168,15 +177,17 @@ pub fn side_by_side(runs: &[(&str, &Summary)], width: Option<usize>) -> String {
             _ => Cell::Blank,
         }),
         group(&wake_heading, runs, &rows, |vcpu| {
-            vcpu.wake_to_run.map_or(Cell::Blank, |wake| Cell::Text(unit.write(wake.p99)))
+            vcpu.wake_to_run.map_or(Cell::Blank, |wake| quantile(wake.p99, unit))
+        }),
+        group("n of wakes", runs, &rows, |vcpu| {
+            vcpu.wake_to_run.map_or(Cell::Blank, |wake| Cell::Text(count(wake.count)))
         }),
         group("jobs done", runs, &rows, |vcpu| match answered(vcpu) {
             Some(_) => Cell::Text(count(vcpu.jobs_done)),
             None => Cell::Blank,
         }),
         group(&answer_heading, runs, &rows, |vcpu| {
-            let written = |response: Distribution| Cell::Text(answer_unit.write(response.p50));
-            answered(vcpu).map_or(Cell::Blank, written)
+            answered(vcpu).map_or(Cell::Blank, |response| quantile(response.p50, answer_unit))
         }),
     ];
     let names = Column::new("vCPU", &rows, |name| Cell::Text((*name).to_string()));
@@ -205,7 +216,7 @@ fn group(
             let vcpu = run.vcpus.iter().find(|vcpu| vcpu.name == **row);
             vcpu.map_or(Cell::Blank, &cell)
         });
-        column.under(over)
+        column.under(over).keeping_dashes()
     };
     runs.iter().map(column).collect()
 }
@@ -251,15 +262,27 @@ fn shares(rows: &[VcpuSummary]) -> Group {
         None => Cell::Blank,
         Some(_) => Cell::or_dash(text, why(vcpu)),
     };
-    let second = |vcpu: &VcpuSummary, pick: fn(&ErrorDistribution) -> u64| {
-        error(vcpu, vcpu.second_error.as_ref().map(|error| fine_percent(pick(error))))
+    let second = |vcpu: &VcpuSummary, pick: fn(&ErrorDistribution) -> Option<u64>| match vcpu
+        .second_error
+        .as_ref()
+        .map(pick)
+    {
+        Some(None) => Cell::Dash(ONE),
+        ppm => error(vcpu, ppm.flatten().map(fine_percent)),
+    };
+    let seconds = |vcpu: &VcpuSummary| {
+        vcpu.second_error.map_or(Cell::Blank, |error| Cell::Text(count(error.seconds)))
     };
     vec![
         Column::new("promised", rows, promise),
         Column::new("delivered %", rows, |vcpu| Cell::Text(percent(vcpu.delivered_ppm))),
         Column::new("error %", rows, |vcpu| error(vcpu, vcpu.error_ppm.map(signed_percent))),
-        Column::new("p99", rows, |vcpu| second(vcpu, |error| error.p99_ppm)).under(SECONDS),
-        Column::new("worst", rows, |vcpu| second(vcpu, |error| error.worst_ppm)).under(SECONDS),
+        Column::new("p99", rows, |vcpu| second(vcpu, |error| error.p99_ppm))
+            .under(SECONDS)
+            .keeping_dashes(),
+        Column::new("worst", rows, |vcpu| second(vcpu, |error| Some(error.worst_ppm)))
+            .under(SECONDS),
+        Column::new("n", rows, seconds).under(SECONDS),
     ]
 }
 
@@ -289,7 +312,7 @@ fn deadlines(rows: &[VcpuSummary]) -> Group {
 fn wakes(run: &Summary) -> Group {
     let knows = run.knows.sleep && run.knows.stretches;
     let none = |_: &VcpuSummary| if knows { Cell::Dash(NO_WAKE) } else { Cell::Blank };
-    spread("wake to run", &run.vcpus, |vcpu| vcpu.wake_to_run, none)
+    counted_spread("wake to run", &run.vcpus, |vcpu| vcpu.wake_to_run, none)
 }
 
 fn jobs(rows: &[VcpuSummary]) -> Group {
@@ -311,7 +334,7 @@ fn jobs(rows: &[VcpuSummary]) -> Group {
 }
 
 fn responses(rows: &[VcpuSummary]) -> Group {
-    spread("response", rows, |vcpu| vcpu.response, |_| Cell::Blank)
+    counted_spread("response", rows, |vcpu| vcpu.response, |_| Cell::Blank)
 }
 
 /// How fast its data moved while it was there.
@@ -328,7 +351,26 @@ fn misses(number: u64) -> Cell {
     if number == 0 { Cell::Met(text) } else { Cell::Missed(text) }
 }
 
-/// Three columns for a distribution, in a unit of their own.
+/// A quantile, where there is one.
+fn quantile(span: Option<Span>, unit: Unit) -> Cell {
+    Cell::or_dash(span.map(|span| unit.write(span)), ONE)
+}
+
+/// The columns of a distribution, and of how many it is.
+fn counted_spread(
+    heading: &str,
+    rows: &[VcpuSummary],
+    of: impl Fn(&VcpuSummary) -> Option<Distribution>,
+    none: impl Fn(&VcpuSummary) -> Cell,
+) -> Group {
+    let mut group = spread(heading, rows, &of, none);
+    let number =
+        |vcpu: &VcpuSummary| of(vcpu).map_or(Cell::Blank, |of| Cell::Text(count(of.count)));
+    group.push(Column::new("n", rows, number).under(&group[0].over));
+    group
+}
+
+/// Three columns for a distribution, in a unit of their own: what it is of is counted beside it.
 fn spread(
     heading: &str,
     rows: &[VcpuSummary],
@@ -338,11 +380,15 @@ fn spread(
     let longest = rows.iter().filter_map(&of).map(|of| of.worst).max();
     let unit = Unit::of(longest.unwrap_or_default());
     let over = format!("{heading}, {}", unit.name);
-    let column = |what: &str, pick: fn(&Distribution) -> Span| {
+    let column = |what: &str, pick: fn(&Distribution) -> Option<Span>| {
         let column = Column::new(what, rows, |vcpu| {
-            of(vcpu).map_or_else(|| none(vcpu), |of| Cell::Text(unit.write(pick(&of))))
+            of(vcpu).map_or_else(|| none(vcpu), |of| quantile(pick(&of), unit))
         });
-        column.under(&over)
+        column.under(&over).keeping_dashes()
     };
-    vec![column("p50", |of| of.p50), column("p99", |of| of.p99), column("worst", |of| of.worst)]
+    vec![
+        column("p50", |of| of.p50),
+        column("p99", |of| of.p99),
+        column("worst", |of| Some(of.worst)),
+    ]
 }

@@ -41,38 +41,39 @@ fn a_run_as_tables() {
 a title: edf, sim, seed 1, 2s measured
 
                                                        ─ error in 1 s, % ─
- vCPU                  promised  delivered %  error %        p99     worst  switches  waiting s
+ vCPU                  promised  delivered %  error %     p99   worst    n  switches  waiting s
 ────────────────────────────────────────────────────────────────────────────────────────────────
- web.0     2ms/10ms = 20.00 % +        10.00       -¹         -¹        -¹       100      0.000
- web.1     2ms/10ms = 20.00 % +         9.50       -¹         -¹        -¹       100      0.017
- batch   30ms/100ms = 30.00 % +        70.00    0.000      0.000     0.000       100      0.600
- player    4ms/20ms = 20.00 %          20.01   +0.025      0.025     0.025       100      1.600
+ web.0     2ms/10ms = 20.00 % +        10.00       -¹      -¹      -¹            100      0.000
+ web.1     2ms/10ms = 20.00 % +         9.50       -¹      -¹      -¹            100      0.017
+ batch   30ms/100ms = 30.00 % +        70.00    0.000   0.000   0.000    2       100      0.600
+ player    4ms/20ms = 20.00 %          20.01   +0.025   0.025   0.025    2       100      1.600
  idle                        -²         0.00                                       0      0.000
 
-                            ────────── late by, us ───────────  ─ wake to run, ms ──
- vCPU    deadlines  missed     p50     p99   worst  % of slice    p50    p99   worst
-─────────────────────────────────────────────────────────────────────────────────────
- web.0         100       0                                      0.000  0.000   0.000
- web.1           1       1  3900.0  3900.0  3900.0      195.00  0.049  0.099  12.000
- batch          20       0                                      6.001  6.001   6.001
- player        100       0                                      2.000  2.000   2.000
- idle                                                              -³     -³      -³
+                            ─────── late by, us ────────  ──── wake to run, ms ────
+ vCPU    deadlines  missed  p50  p99   worst  % of slice    p50     p99   worst   n
+────────────────────────────────────────────────────────────────────────────────────
+ web.0         100       0                                0.000   0.000   0.000  99
+ web.1           1       1   -³   -³  3900.0      195.00  0.051  12.000  12.000  99
+ batch          20       0                                   -⁴      -⁴      -⁴
+ player        100       0                                   -⁴      -⁴      -⁴
+ idle                                                        -⁴      -⁴      -⁴
 
-                     ─── late by, us ───  ──── response, us ────
- vCPU    jobs  late    p50    p99  worst     p50     p99   worst
-─────────────────────────────────────────────────────────────────
- player   100   100  1.000  1.000  1.000  6001.0  6001.0  6001.0
+                     ─── late by, us ───  ────── response, us ───────
+ vCPU    jobs  late    p50    p99  worst     p50     p99   worst    n
+──────────────────────────────────────────────────────────────────────
+ player   100   100  1.000  1.000  1.000  6001.0  6001.0  6001.0  100
  -¹ slept, so that less than its promise is no error: see its deadlines
  -² nothing was promised
- -³ did not wake
+ -³ a single one has no quantiles
+ -⁴ did not wake after it had joined
  +  may have more than its promise: only less is an error
 
  CPU   busy %  owed %  unclaimed %  idle %  switches  overhead us
 ──────────────────────────────────────────────────────────────────
  cpu0  100.00   55.00        45.00    0.00       300       1234.0
  cpu1    9.50    9.50         0.00   90.50       100
- timers rang late by p50 3.0, p99 61.0, worst 61.0 us
- changes took effect after p50 12.0, p99 12.0, worst 12.0 us
+ timers rang late by p50 3.0, p99 61.0, worst 61.0 us, n 2
+ changes took effect after 12.0 us, n 1
 ",
     );
 }
@@ -89,13 +90,13 @@ fn runs_side_by_side() {
     assert_text(
         &side_by_side(&[("sim", &a), ("live", &b)], None),
         "
-                                 ─ delivered % ─  ─ misses ─  ─ wake to run p99, us ─
- vCPU                  promised      sim    live   sim  live          sim        live
-──────────────────────────────────────────────────────────────────────────────────────
- web.0     2ms/10ms = 20.00 % +    10.00   10.00     0     0          0.0         0.0
- web.1     2ms/10ms = 20.00 % +     9.50    9.50     1     1         99.0        99.0
- batch   30ms/100ms = 30.00 % +    70.00   70.00     0     0       6001.0      6001.0
- player    4ms/20ms = 20.00 %      20.01   20.01     0     0       2000.0      2000.0
+                                 ─ delivered % ─  ─ misses ─  ─ wake to run p99, ms ─  ─ n of wakes ─
+ vCPU                  promised      sim    live   sim  live          sim        live     sim    live
+──────────────────────────────────────────────────────────────────────────────────────────────────────
+ web.0     2ms/10ms = 20.00 % +    10.00   10.00     0     0        0.000       0.000      99      99
+ web.1     2ms/10ms = 20.00 % +     9.50    9.50     1     1       12.000      12.000      99      99
+ batch   30ms/100ms = 30.00 % +    70.00   70.00     0     0
+ player    4ms/20ms = 20.00 %      20.01   20.01     0     0
  idle                               0.00    0.00
  +  may have more than its promise: only less is an error
 ",
@@ -121,9 +122,10 @@ fn who_answers_requests_is_compared_by_how_many_and_how_fast() {
         &side_by_side(&[("bvt", &a), ("sedf", &b)], None),
         "
        ─ delivered % ─  ─ jobs done ─  ─ response p50, us ─
- vCPU      bvt    sedf    bvt    sedf        bvt       sedf
+ vCPU      bvt    sedf    bvt    sedf         bvt      sedf
 ────────────────────────────────────────────────────────────
- web     50.00   50.00      3       1      700.0     2000.0
+ web     50.00   50.00      3       1       700.0        -¹
+ -¹ a single one has no quantiles
 ",
     );
 }

@@ -158,10 +158,11 @@ impl AllocationErrors {
         self.errors.last().copied()
     }
 
-    /// The one in the middle; of an even number the lower one.
+    /// The one in the middle of two or more; of an even number the lower one.
     #[must_use]
     pub fn median(&self) -> Option<i64> {
-        self.errors.get(self.errors.len().saturating_sub(1) / 2).copied()
+        let middle = self.errors.len().checked_sub(2)?.div_ceil(2);
+        self.errors.get(middle).copied()
     }
 
     /// The average of their sizes, without their signs.

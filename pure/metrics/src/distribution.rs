@@ -3,18 +3,18 @@
 use hdrhistogram::Histogram;
 use slackline_units::Span;
 
-/// How lengths of time were spread. Percentiles have three significant digits and are rounded up;
-/// `worst` is exact.
+/// How lengths of time were spread. Quantiles have three significant digits and are rounded up;
+/// `worst` is exact. A single one has no quantiles, and of fewer than a hundred the p99 is the worst.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Distribution {
     /// How many there were; at least one.
     pub count: u64,
     /// Half were not longer.
-    pub p50: Span,
+    pub p50: Option<Span>,
     /// 90 of 100 were not longer.
-    pub p90: Span,
+    pub p90: Option<Span>,
     /// 99 of 100 were not longer.
-    pub p99: Span,
+    pub p99: Option<Span>,
     /// The longest.
     pub worst: Span,
 }
@@ -22,8 +22,8 @@ pub struct Distribution {
 /// How errors of whole seconds were spread, without their sign, in millionths of the promise.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ErrorDistribution {
-    /// 99 of 100 were not larger.
-    pub p99_ppm: u64,
+    /// 99 of 100 were not larger; none of a single one.
+    pub p99_ppm: Option<u64>,
     /// The largest.
     pub worst_ppm: u64,
     /// Of how many whole seconds; at least one.
@@ -33,10 +33,10 @@ pub struct ErrorDistribution {
 /// How parts of something were spread, in millionths of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PartDistribution {
-    /// Half were not larger.
-    pub p50_ppm: u64,
-    /// 99 of 100 were not larger.
-    pub p99_ppm: u64,
+    /// Half were not larger; none of a single one.
+    pub p50_ppm: Option<u64>,
+    /// 99 of 100 were not larger; none of a single one.
+    pub p99_ppm: Option<u64>,
     /// The largest.
     pub worst_ppm: u64,
 }
@@ -67,9 +67,10 @@ pub(crate) struct Many {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Spread {
     pub(crate) count: u64,
-    pub(crate) p50: u64,
-    pub(crate) p90: u64,
-    pub(crate) p99: u64,
+    /// Of two values or more.
+    pub(crate) p50: Option<u64>,
+    pub(crate) p90: Option<u64>,
+    pub(crate) p99: Option<u64>,
     pub(crate) worst: u64,
 }
 
@@ -102,8 +103,8 @@ impl Tally {
     /// How the lengths of time were spread, if there were any.
     pub(crate) fn distribution(&self) -> Option<Distribution> {
         let Spread { count, p50, p90, p99, worst } = self.spread()?;
-        let [p50, p90, p99, worst] = [p50, p90, p99, worst].map(Span::from_ns);
-        Some(Distribution { count, p50, p90, p99, worst })
+        let [p50, p90, p99] = [p50, p90, p99].map(|ns| ns.map(Span::from_ns));
+        Some(Distribution { count, p50, p90, p99, worst: Span::from_ns(worst) })
     }
 
     /// How the parts were spread, if there were any.
@@ -124,7 +125,9 @@ impl Tally {
             Tally::Few(values) => {
                 let mut values = values.clone();
                 values.sort_unstable();
-                let at = |percent: usize| values[(values.len() * percent).div_ceil(100) - 1];
+                let has = values.len() > 1;
+                let rank = |percent: usize| (values.len() * percent).div_ceil(100) - 1;
+                let at = |percent| has.then(|| values[rank(percent)]);
                 let (count, worst) = (values.len() as u64, values[values.len() - 1]);
                 Some(Spread { count, p50: at(50), p90: at(90), p99: at(99), worst })
             }
@@ -132,7 +135,7 @@ impl Tally {
                 let Many { histogram, count, worst } = &**many;
                 let (count, worst) = (*count, *worst);
                 // The upper end of a place may lie beyond the largest value in it.
-                let at = |quantile| histogram.value_at_quantile(quantile).min(worst);
+                let at = |quantile| Some(histogram.value_at_quantile(quantile).min(worst));
                 Some(Spread { count, p50: at(0.5), p90: at(0.9), p99: at(0.99), worst })
             }
         }
@@ -165,17 +168,30 @@ mod tests {
     #[test]
     fn few_values_are_exact() {
         assert_eq!(tally([]).spread(), None);
-        let spread = Spread { count: 1, p50: 7, p90: 7, p99: 7, worst: 7 };
+        let of = |count, [p50, p90, p99]: [u64; 3], worst| Spread {
+            count,
+            p50: Some(p50),
+            p90: Some(p90),
+            p99: Some(p99),
+            worst,
+        };
+        assert_eq!(tally([9, 7]).spread(), Some(of(2, [7, 9, 9], 9)));
+        assert_eq!(tally(1..=99).spread(), Some(of(99, [50, 90, 99], 99)), "the p99 is the worst");
+        assert_eq!(tally((1..=1000).rev()).spread(), Some(of(1000, [500, 900, 990], 1000)));
+    }
+
+    #[test]
+    fn a_single_value_has_no_quantiles() {
+        let spread = Spread { count: 1, p50: None, p90: None, p99: None, worst: 7 };
         assert_eq!(tally([7]).spread(), Some(spread));
-        let spread = Spread { count: 1000, p50: 500, p90: 900, p99: 990, worst: 1000 };
-        assert_eq!(tally((1..=1000).rev()).spread(), Some(spread));
     }
 
     #[test]
     fn many_values_are_never_too_low_and_less_than_a_thousandth_too_high() {
         let spread = tally((1..=1_000_000).map(|value| value * 12_345)).spread().unwrap();
         let exact = [500_000, 900_000, 990_000].map(|rank| rank * 12_345);
-        for (found, exact) in [spread.p50, spread.p90, spread.p99].into_iter().zip(exact) {
+        let found = [spread.p50, spread.p90, spread.p99].map(Option::unwrap);
+        for (found, exact) in found.into_iter().zip(exact) {
             assert!(found >= exact && found - exact < exact / 1000, "{found} for {exact}");
         }
         assert_eq!((spread.count, spread.worst), (1_000_000, 12_345_000_000));
@@ -184,6 +200,6 @@ mod tests {
     #[test]
     fn zero_and_the_largest_value_are_values() {
         let spread = tally((0..3000).map(|_| 0).chain([u64::MAX])).spread().unwrap();
-        assert_eq!((spread.p50, spread.p99, spread.worst), (0, 0, u64::MAX));
+        assert_eq!((spread.p50, spread.p99, spread.worst), (Some(0), Some(0), u64::MAX));
     }
 }

@@ -27,29 +27,32 @@ pub enum FieldValue {
 pub type Field = (&'static str, FieldValue);
 
 /// The names of a distribution's fields, in the order of `spread`.
-type Names = [&'static str; 4];
+type Names = [&'static str; 5];
 
-const MISS_TIME: Names =
-    ["miss_time_p50_ns", "miss_time_p90_ns", "miss_time_p99_ns", "miss_time_worst_ns"];
-const WAKE_TO_RUN: Names =
-    ["wake_to_run_p50_ns", "wake_to_run_p90_ns", "wake_to_run_p99_ns", "wake_to_run_worst_ns"];
-const JOB_LATENESS: Names =
-    ["job_lateness_p50_ns", "job_lateness_p90_ns", "job_lateness_p99_ns", "job_lateness_worst_ns"];
-const RESPONSE: Names =
-    ["response_p50_ns", "response_p90_ns", "response_p99_ns", "response_worst_ns"];
-const TIMER_LATENESS: Names = [
-    "timer_lateness_p50_ns",
-    "timer_lateness_p90_ns",
-    "timer_lateness_p99_ns",
-    "timer_lateness_worst_ns",
-];
-const CHANGE_DELAY: Names =
-    ["change_delay_p50_ns", "change_delay_p90_ns", "change_delay_p99_ns", "change_delay_worst_ns"];
+/// Those of a distribution of this name.
+macro_rules! names {
+    ($name:literal) => {
+        [
+            concat!($name, "_count"),
+            concat!($name, "_p50_ns"),
+            concat!($name, "_p90_ns"),
+            concat!($name, "_p99_ns"),
+            concat!($name, "_worst_ns"),
+        ]
+    };
+}
+
+const MISS_TIME: Names = names!("miss_time");
+const WAKE_TO_RUN: Names = names!("wake_to_run");
+const JOB_LATENESS: Names = names!("job_lateness");
+const RESPONSE: Names = names!("response");
+const TIMER_LATENESS: Names = names!("timer_lateness");
+const CHANGE_DELAY: Names = names!("change_delay");
 
 impl Summary {
     /// The fields of the run itself, in this order: `title`, `machine`, `policy`, `seed`,
-    /// `length_ns`, `knows_sleep`, `knows_stretches`, `declined`, `refused`, then `_p50_ns`,
-    /// `_p90_ns`, `_p99_ns` and `_worst_ns` of `timer_lateness` and `change_delay`.
+    /// `length_ns`, `knows_sleep`, `knows_stretches`, `declined`, `refused`, then `_count`,
+    /// `_p50_ns`, `_p90_ns`, `_p99_ns` and `_worst_ns` of `timer_lateness` and `change_delay`.
     #[must_use]
     pub fn fields(&self) -> Vec<Field> {
         let mut fields = vec![
@@ -95,7 +98,7 @@ impl VcpuSummary {
     /// The fields of a vCPU, in this order: `name`, `vcpu`, `exact`, `promised_slice_ns`,
     /// `promised_period_ns`, `promised_ppm`, `delivered_ns`, `delivered_ppm`, `present_ns`,
     /// `error_ppm`, `second_error_p99_ppm`, `second_error_worst_ppm`, `seconds`, `deadlines`,
-    /// `misses`, `miss_time` (`_p50_ns`, `_p90_ns`, `_p99_ns`, `_worst_ns`),
+    /// `misses`, `miss_time` (`_count`, `_p50_ns`, `_p90_ns`, `_p99_ns`, `_worst_ns`),
     /// `miss_time_p50_of_slice_ppm`, `miss_time_p99_of_slice_ppm`, `miss_time_worst_of_slice_ppm`,
     /// `wake_to_run` (likewise), `switches`, `migrations`, `waiting_ns`, `asleep_ns`, `overrun_ns`,
     /// `jobs`, `jobs_late`, `jobs_done`, `moved_bytes`, `job_lateness` and `response` (likewise).
@@ -114,7 +117,7 @@ impl VcpuSummary {
             ("delivered_ppm", FieldValue::Count(self.delivered_ppm)),
             ("present_ns", time(self.present)),
             ("error_ppm", self.error_ppm.map_or(FieldValue::Missing, FieldValue::Signed)),
-            ("second_error_p99_ppm", count(second.map(|error| error.p99_ppm))),
+            ("second_error_p99_ppm", count(second.and_then(|error| error.p99_ppm))),
             ("second_error_worst_ppm", count(second.map(|error| error.worst_ppm))),
             ("seconds", count(second.map(|error| error.seconds))),
             ("deadlines", count(self.deadlines)),
@@ -122,8 +125,8 @@ impl VcpuSummary {
         ];
         fields.extend(spread(MISS_TIME, self.miss_time));
         fields.extend([
-            ("miss_time_p50_of_slice_ppm", count(of_slice.map(|part| part.p50_ppm))),
-            ("miss_time_p99_of_slice_ppm", count(of_slice.map(|part| part.p99_ppm))),
+            ("miss_time_p50_of_slice_ppm", count(of_slice.and_then(|part| part.p50_ppm))),
+            ("miss_time_p99_of_slice_ppm", count(of_slice.and_then(|part| part.p99_ppm))),
             ("miss_time_worst_of_slice_ppm", count(of_slice.map(|part| part.worst_ppm))),
         ]);
         fields.extend(spread(WAKE_TO_RUN, self.wake_to_run));
@@ -173,13 +176,14 @@ fn count(value: Option<u64>) -> FieldValue {
     value.map_or(FieldValue::Missing, FieldValue::Count)
 }
 
-fn spread(names: Names, of: Option<Distribution>) -> [Field; 4] {
-    let value = |pick: fn(&Distribution) -> Span| maybe_time(of.as_ref().map(pick));
-    let [p50, p90, p99, worst] = names;
+fn spread(names: Names, of: Option<Distribution>) -> [Field; 5] {
+    let quantile = |pick: fn(&Distribution) -> Option<Span>| maybe_time(of.as_ref().and_then(pick));
+    let [how_many, p50, p90, p99, worst] = names;
     [
-        (p50, value(|of| of.p50)),
-        (p90, value(|of| of.p90)),
-        (p99, value(|of| of.p99)),
-        (worst, value(|of| of.worst)),
+        (how_many, FieldValue::Count(of.map_or(0, |of| of.count))),
+        (p50, quantile(|of| of.p50)),
+        (p90, quantile(|of| of.p90)),
+        (p99, quantile(|of| of.p99)),
+        (worst, maybe_time(of.map(|of| of.worst))),
     ]
 }

@@ -22,7 +22,7 @@ enum Kind {
     Text,
     /// A number, in the unit that ends the field's name.
     Number,
-    /// The times of a distribution: four fields.
+    /// A distribution: how many, and four times.
     Spread,
 }
 
@@ -38,7 +38,7 @@ pub struct Terms {
 }
 
 /// How the fields of a distribution end.
-pub(crate) const SPREAD: [&str; 4] = ["_p50_ns", "_p90_ns", "_p99_ns", "_worst_ns"];
+pub(crate) const SPREAD: [&str; 5] = ["_count", "_p50_ns", "_p90_ns", "_p99_ns", "_worst_ns"];
 
 const fn text(field: &'static str, heading: &'static str, says: &'static str) -> Term {
     Term { field, heading, says, kind: Kind::Text }
@@ -115,7 +115,12 @@ const VCPU: &[Term] = &[
     ),
     number("miss_time_p99_of_slice_ppm", "", "99 of 100 are within this"),
     number("miss_time_worst_of_slice_ppm", "late by: % of slice", "the worst"),
-    spread("wake_to_run", "wake to run", "from waking to running"),
+    spread(
+        "wake_to_run",
+        "wake to run",
+        "from waking to running; who is awake as it joins, at the start of the run or later, has \
+         not woken",
+    ),
     number("switches", "switches", "how often it was put on a CPU"),
     number("migrations", "migrations", "how often on another CPU than the last time"),
     number("waiting_ns", "waiting s", "how long it was awake and did not run"),
@@ -211,7 +216,7 @@ impl Term {
         }
     }
 
-    /// Whether it stands for the four fields of a distribution.
+    /// Whether it stands for the five fields of a distribution.
     #[must_use]
     pub fn is_spread(&self) -> bool {
         self.kind == Kind::Spread
@@ -294,6 +299,8 @@ mod tests {
             for end in ["p50", "p90", "p99", "worst"] {
                 assert_eq!(summary.unit(&of(end), None), Ok(unit), "{}", term.field);
             }
+            let count = if term.is_spread() { Unit::Things } else { unit };
+            assert_eq!(summary.unit(&of("count"), None), Ok(count), "{}", term.field);
         }
     }
 }

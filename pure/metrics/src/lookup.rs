@@ -56,7 +56,7 @@ impl core::error::Error for UnknownMetric {}
 
 /// Fields of several vCPUs or CPUs that are added up. Of all others the worst is taken: the one
 /// furthest from zero.
-const ADDED_UP: [&str; 22] = [
+const ADDED_UP: [&str; 28] = [
     "promised_ppm",
     "delivered_ns",
     "delivered_ppm",
@@ -79,6 +79,12 @@ const ADDED_UP: [&str; 22] = [
     "idle_ns",
     "overhead_ns",
     "length_ns",
+    "miss_time_count",
+    "wake_to_run_count",
+    "job_lateness_count",
+    "response_count",
+    "timer_lateness_count",
+    "change_delay_count",
 ];
 
 impl Summary {
@@ -88,7 +94,8 @@ impl Summary {
     /// vCPUs, amounts of CPU and numbers of things are added up, and of everything else the worst
     /// is taken. The whole run is all vCPUs, for a metric that vCPUs have.
     ///
-    /// How late something was that never was late is no time at all, not unknown.
+    /// How late something was that never was late is no time at all, not unknown; and where there
+    /// is a single value, which has no quantiles to be shown, a quantile is that value.
     ///
     /// # Errors
     /// When there is no such metric, or nobody of that name.
@@ -190,7 +197,7 @@ fn measure(metric: &str, rows: &[Vec<Field>]) -> Option<Found> {
 }
 
 /// The value of a field: none where it is missing, but zero for how late something was that never
-/// was late.
+/// was late, and the worst for a quantile of one.
 fn value(field: &Field, row: &[Field]) -> Option<i128> {
     let is_zero = |name: &str| row.contains(&(name, FieldValue::Count(0)));
     match field.1 {
@@ -200,7 +207,12 @@ fn value(field: &Field, row: &[Field]) -> Option<i128> {
         _ if field.0.starts_with("job_lateness") && is_zero("jobs_late") && !is_zero("jobs") => {
             Some(0)
         }
-        _ => None,
+        _ => {
+            let quantiles = ["_p50", "_p90", "_p99"];
+            let quantile = quantiles.iter().find(|end| field.0.contains(**end))?;
+            let worst = field.0.replace(quantile, "_worst");
+            value(row.iter().find(|field| field.0 == worst)?, row)
+        }
     }
 }
 

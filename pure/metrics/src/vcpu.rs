@@ -5,8 +5,10 @@
 //!   the time that the error is of, which `share` says.
 //! - *Waiting* is the time it was awake and not running; on a machine that measures, the part of
 //!   its stretches in which something else had the CPU is waiting too.
-//! - *Wake to run* is from waking to the start of the next stretch. A wake after which it blocks
-//!   before it runs does not count; one that it still waits on at the end counts until then.
+//! - *Wake to run* is from waking to the start of the next stretch. Who is awake as it joins, at the
+//!   start of the run or later, has not woken: how long it waits for its first turn is the policy's
+//!   plan. A wake after which it blocks before it runs does not count; one that it still waits on
+//!   at the end counts until then.
 //! - A *switch* is a stretch that does not continue the one before on its CPU: another vCPU, or a
 //!   gap. A *migration* is one on another CPU than the vCPU's stretch before.
 //! - A *job* is counted if it was released after the warm-up, and is late if it was done after its
@@ -124,7 +126,7 @@ impl VcpuMeter {
 
     pub(crate) fn woke(&mut self, at: Time) {
         self.awake_since = Some(at);
-        self.woken = Some(at);
+        self.woken = (self.joined != Some(at)).then_some(at);
         if let Some(deliveries) = &mut self.deliveries {
             deliveries.woke(at);
         }
@@ -215,11 +217,8 @@ impl VcpuMeter {
         let exact = promised.is_some_and(|promised| promised.exact);
         let balance = self.deliveries.map(|deliveries| deliveries.finish(exact));
         let Balance { long_run, judged } = balance.unwrap_or_default();
-        let there = Account {
-            received: self.delivered,
-            promised: self.entitled,
-            length: self.present,
-        };
+        let there =
+            Account { received: self.delivered, promised: self.entitled, length: self.present };
         let share = long_run.whole.unwrap_or(there);
         let jobs = self.jobs.map(|jobs| *jobs).unwrap_or_default();
         let asleep = self.present.left_after(self.awake);

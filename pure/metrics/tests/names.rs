@@ -46,6 +46,27 @@ fn who_was_never_late_was_late_by_nothing() {
 }
 
 #[test]
+fn a_quantile_of_one_is_not_shown_and_claims_are_held_against_the_one() {
+    let script = Script::new(&["a", "b"]).woke(0, 100).ran(0, 130, 200).blocked(0, 200);
+    let script = script.woke(1, 300).ran(1, 310, 320).blocked(1, 320).woke(1, 400).ran(1, 450, 500);
+    let run = script.ended(1_000);
+    let field = |row: usize, name| {
+        let row = run.vcpus[row].fields();
+        row.into_iter().find(|field| field.0 == name).map(|field| field.1)
+    };
+    for (row, count, p99) in [(0, 1, FieldValue::Missing), (1, 2, FieldValue::Count(50_000))] {
+        assert_eq!(field(row, "wake_to_run_count"), Some(FieldValue::Count(count)));
+        assert_eq!(field(row, "wake_to_run_p99_ns"), Some(p99));
+    }
+    for quantile in ["p50", "p90", "p99", "worst"] {
+        let found = run.lookup(&format!("wake to run {quantile}"), Some("a"));
+        assert_eq!(found, Ok(Measure::Span(us(30))), "{quantile}");
+    }
+    assert_eq!(run.lookup("wake to run count", None), Ok(Measure::Count(3)));
+    assert_eq!(run.lookup("response p99", Some("a")), Ok(Measure::Unknown));
+}
+
+#[test]
 fn an_unknown_metric_names_the_nearest() {
     let run = web_servers();
     let error = run.lookup("mises", Some("web")).unwrap_err();
@@ -71,13 +92,13 @@ fn fields_have_stable_names_and_carry_their_unit() {
         names(run.vcpus[0].fields()),
         "name vcpu exact promised_slice_ns promised_period_ns promised_ppm delivered_ns \
          delivered_ppm present_ns error_ppm second_error_p99_ppm second_error_worst_ppm seconds \
-         deadlines misses miss_time_p50_ns miss_time_p90_ns miss_time_p99_ns miss_time_worst_ns \
+         deadlines misses miss_time_count miss_time_p50_ns miss_time_p90_ns miss_time_p99_ns miss_time_worst_ns \
          miss_time_p50_of_slice_ppm miss_time_p99_of_slice_ppm miss_time_worst_of_slice_ppm \
-         wake_to_run_p50_ns wake_to_run_p90_ns wake_to_run_p99_ns wake_to_run_worst_ns switches \
+         wake_to_run_count wake_to_run_p50_ns wake_to_run_p90_ns wake_to_run_p99_ns wake_to_run_worst_ns switches \
          migrations waiting_ns asleep_ns overrun_ns jobs jobs_late jobs_done moved_bytes \
-         job_lateness_p50_ns job_lateness_p90_ns job_lateness_p99_ns job_lateness_worst_ns \
-         response_p50_ns \
-         response_p90_ns response_p99_ns response_worst_ns"
+         job_lateness_count job_lateness_p50_ns job_lateness_p90_ns job_lateness_p99_ns \
+         job_lateness_worst_ns response_count response_p50_ns response_p90_ns response_p99_ns \
+         response_worst_ns"
     );
     assert_eq!(
         names(run.cpus[0].fields()),
@@ -86,8 +107,8 @@ fn fields_have_stable_names_and_carry_their_unit() {
     assert_eq!(
         names(run.fields()),
         "title machine policy seed length_ns knows_sleep knows_stretches declined refused \
-         timer_lateness_p50_ns timer_lateness_p90_ns timer_lateness_p99_ns \
-         timer_lateness_worst_ns change_delay_p50_ns change_delay_p90_ns change_delay_p99_ns \
+         timer_lateness_count timer_lateness_p50_ns timer_lateness_p90_ns timer_lateness_p99_ns \
+         timer_lateness_worst_ns change_delay_count change_delay_p50_ns change_delay_p90_ns change_delay_p99_ns \
          change_delay_worst_ns"
     );
     let player = run.vcpus[3].fields();

@@ -38,7 +38,7 @@ fn a_second_is_a_whole_number_of_periods() {
     }
     let vcpu = script.first_ended(2 * S + 5_000);
     let error = vcpu.second_error.unwrap();
-    assert_eq!((error.seconds, error.p99_ppm, error.worst_ppm), (2, 2_994, 2_994));
+    assert_eq!((error.seconds, error.p99_ppm, error.worst_ppm), (2, Some(2_994), 2_994));
 }
 
 #[test]
@@ -177,11 +177,26 @@ fn wake_to_run_ends_with_the_first_stretch() {
     let script = Script::new(&["a"]).woke(0, 100).ran(0, 150, 200).ran(0, 300, 400);
     let script = script.blocked(0, 400).woke(0, 500).blocked(0, 600);
     let vcpu = script.woke(0, 700).ran(0, 710, 720).first_ended(1_000);
-    let distribution =
-        Distribution { count: 2, p50: us(10), p90: us(50), p99: us(50), worst: us(50) };
+    let [p50, p90, p99] = [10, 50, 50].map(|at| Some(us(at)));
+    let distribution = Distribution { count: 2, p50, p90, p99, worst: us(50) };
     assert_eq!(vcpu.wake_to_run, Some(distribution), "the second wake led to nothing");
     let vcpu = Script::new(&["a"]).woke(0, 100).first_ended(1_000);
-    assert_eq!(vcpu.wake_to_run.unwrap().worst, us(900), "and it still waits");
+    let still_waits = vcpu.wake_to_run.unwrap();
+    assert_eq!((still_waits.count, still_waits.p99, still_waits.worst), (1, None, us(900)));
+}
+
+#[test]
+fn who_is_awake_as_it_joins_has_not_woken() {
+    // From the start of the run; later; and once more after it was away.
+    for joined in [0, 700] {
+        let script = Script::new(&[]).named(0, "a").joined(0, joined).woke(0, joined);
+        let script = script.ran(0, joined + 50, joined + 100);
+        assert_eq!(script.first_ended(1_000).wake_to_run, None, "joined at {joined}");
+    }
+    let script = Script::new(&["a"]).woke(0, 0).ran(0, 50, 90).left(0, 90).joined(0, 200);
+    let vcpu = script.woke(0, 200).ran(0, 220, 230).blocked(0, 230).woke(0, 300).ran(0, 307, 400);
+    let wakes = vcpu.first_ended(1_000).wake_to_run.unwrap();
+    assert_eq!((wakes.count, wakes.worst), (1, us(7)), "a nap ends with a wake");
 }
 
 #[test]
@@ -202,7 +217,7 @@ fn jobs_are_late_after_their_deadline() {
     assert_eq!((vcpu.jobs, vcpu.jobs_late), (2, 1));
     assert_eq!(vcpu.jobs_done, 3); // One of them had been released before.
     assert_eq!(vcpu.job_lateness.unwrap().worst, us(150));
-    assert_eq!(vcpu.response.unwrap().p50, us(100));
+    assert_eq!(vcpu.response.unwrap().p50, Some(us(100)));
 }
 
 #[test]
@@ -321,7 +336,8 @@ fn the_error_is_what_delivered_and_promised_say() {
         let Some(error) = vcpu.error_ppm else { continue };
         judged += 1;
         let (delivered, promised) = (vcpu.delivered_ppm, vcpu.promised_share_ppm.unwrap());
-        let said = (i128::from(delivered) - i128::from(promised)) * 1_000_000 / i128::from(promised);
+        let said =
+            (i128::from(delivered) - i128::from(promised)) * 1_000_000 / i128::from(promised);
         // Each share is half a millionth off at most, and the promise is more than a tenth.
         assert!((said - i128::from(error)).abs() <= 20, "seed {seed}: {said} for {error}");
     }

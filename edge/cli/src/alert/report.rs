@@ -351,9 +351,11 @@ fn verdicts(compared: &[Compared]) -> Table {
 }
 
 fn targets(result: &CaseResult) -> Table {
-    let mut table = Table::new(["target, %", "least", "median", "most", "whole time"]).caption(
-        &format!("`{}`: errors of seconds, and of the whole time, in percent", result.name),
-    );
+    let headings = ["target, %", "seconds", "least", "median", "most", "whole time"];
+    let mut table = Table::new(headings).caption(&format!(
+        "`{}`: errors of so many seconds, and of the whole time, in percent",
+        result.name
+    ));
     for target in result.targets() {
         let errors = result.errors(None, |other| other == target);
         let number =
@@ -361,6 +363,7 @@ fn targets(result: &CaseResult) -> Table {
         let average = result.averages(target).map_or(Cell::Dash, |of| Cell::Number(ranged(of)));
         table = table.row([
             Cell::Number(share(target)),
+            Cell::Number(errors.sorted().len().to_string()),
             number(errors.smallest()),
             number(errors.median()),
             number(errors.largest()),

@@ -17,19 +17,21 @@ const WIDTH: usize = 9;
 /// All results below each other, a row a target, and how they stand to the paper.
 pub(super) fn table(how: &str, results: &[CaseResult], compared: &[Compared]) -> String {
     let mut text = format!(
-        "{how}\nerror of a second, (used - target) / target, in %; `all`: of the whole time\n"
+        "{how}\nerror of a second, (used - target) / target, in %, of n seconds; `all`: of the whole \
+         time\n"
     );
     for result in results {
         let _ = writeln!(
             text,
-            "\n{}\n {:>8} {:>WIDTH$} {:>WIDTH$} {:>WIDTH$} {:>WIDTH$}\n{}",
+            "\n{}\n {:>8} {:>5} {:>WIDTH$} {:>WIDTH$} {:>WIDTH$} {:>WIDTH$}\n{}",
             result.name,
             "target %",
+            "n",
             "least",
             "median",
             "most",
             "all",
-            "\u{2500}".repeat(9 + 4 * (WIDTH + 1))
+            "\u{2500}".repeat(9 + 6 + 4 * (WIDTH + 1))
         );
         for target in result.targets() {
             let errors = result.errors(None, |other| other == target);
@@ -37,8 +39,9 @@ pub(super) fn table(how: &str, results: &[CaseResult], compared: &[Compared]) ->
             let average = result.averages(target).map_or("-".into(), |of| fixed(of.median));
             let _ = writeln!(
                 text,
-                " {:>8} {:>WIDTH$} {:>WIDTH$} {:>WIDTH$} {average:>WIDTH$}",
+                " {:>8} {:>5} {:>WIDTH$} {:>WIDTH$} {:>WIDTH$} {average:>WIDTH$}",
                 share(target),
+                errors.sorted().len(),
                 of(errors.smallest()),
                 of(errors.median()),
                 of(errors.largest()),
@@ -59,13 +62,14 @@ pub(super) fn table(how: &str, results: &[CaseResult], compared: &[Compared]) ->
 pub(super) fn ablation(base: &CaseResult, ablated: &[CaseResult]) -> String {
     let mut text = format!(
         "\n{}, one rule changed at a time\n \
-         {:>WIDTH$} {:>WIDTH$} {:>WIDTH$} {:>WIDTH$}  rule\n{}\n",
+         {:>6} {:>WIDTH$} {:>WIDTH$} {:>WIDTH$} {:>WIDTH$}  rule\n{}\n",
         base.name,
+        "n",
         "mean size",
         "least",
         "most",
         "median",
-        "\u{2500}".repeat(9 + 4 * (WIDTH + 1))
+        "\u{2500}".repeat(9 + 7 + 4 * (WIDTH + 1))
     );
     for result in std::iter::once(base).chain(ablated) {
         let errors = result.errors(None, |_| true);
@@ -73,7 +77,8 @@ pub(super) fn ablation(base: &CaseResult, ablated: &[CaseResult]) -> String {
         let size = mean_size(&errors).map_or("-".into(), |of| format!("{of:.2}"));
         let _ = writeln!(
             text,
-            " {size:>WIDTH$} {:>WIDTH$} {:>WIDTH$} {:>WIDTH$}  {}",
+            " {:>6} {size:>WIDTH$} {:>WIDTH$} {:>WIDTH$} {:>WIDTH$}  {}",
+            errors.sorted().len(),
             of(errors.smallest()),
             of(errors.largest()),
             of(errors.median()),

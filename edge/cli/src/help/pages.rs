@@ -58,15 +58,19 @@ the exit code is 1. What the machine could not see contradicts nothing.
   is   = \"below 8ms\"
 
 NAME is a domain (of several vCPUs numbers are added up, and of the rest the worst is taken), a vCPU
-(`web.1`) or a CPU (`cpu0`); without `of NAME`, or with `of total`, it is all of them.
+(`web.1`) or a CPU (`cpu0`); without `of NAME`, or with `of total`, it is all of them. A `count` is
+a number, of how many the quantiles are; a claim on a quantile of one alone is about that one.
 ";
 
 const METRICS: &str = "\
 Every number that Slackline measures. The first line of each is what tables call it, or - if they do
 not show it; then the field in JSON (_ns nanoseconds, _ppm millionths); then what claims call it.
-A field that ends in _* is four: _p50, _p90, _p99 and _worst, half of all being no more than p50.
-Percentiles are of the values themselves up to a thousand of them, and then less than a thousandth
-too high. Measured is from the end of the warm-up to the end of the run.
+A field that ends in _* is five: _count says how many there were (n in tables), and then come
+_p50_ns, _p90_ns, _p99_ns and _worst_ns, half of all being no more than p50. One alone has no
+quantiles, only its worst; of fewer than a hundred the p99 is the worst, and tables show the n of
+each, comparisons as `n of wakes`. Quantiles are of the values themselves up to a thousand of them,
+and then less than a thousandth too high. Measured is from the end of the warm-up to the end of the
+run.
 ";
 
 pub(super) fn scenario() -> String {
@@ -113,7 +117,7 @@ pub(super) fn metrics() -> String {
         let _ = writeln!(text, "\nOf {}:", group.of);
         for term in group.terms {
             let shown = if term.heading.is_empty() { "-" } else { term.heading };
-            let end = if term.is_spread() { "_*_ns" } else { "" };
+            let end = if term.is_spread() { "_*" } else { "" };
             let _ = write!(text, "\n  {shown}\n    {}{end}", term.field);
             if let Some(unit) = term.unit().filter(|_| group.are_claimed) {
                 let _ = write!(text, "; `{}`, {unit}", claimed(term));
@@ -127,7 +131,7 @@ pub(super) fn metrics() -> String {
 
 /// As a claim has it.
 fn claimed(term: &Term) -> String {
-    let end = if term.is_spread() { " p50|p90|p99|worst" } else { "" };
+    let end = if term.is_spread() { " p50|p90|p99|worst|count" } else { "" };
     format!("{}{end}", term.claimed_as())
 }
 

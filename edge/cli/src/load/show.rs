@@ -16,8 +16,13 @@ pub(crate) fn line(done: &Done) -> String {
         let _ = write!(text, "({rate}/s), {} lost; ", done.lost);
     }
     if let Some(responses) = done.responses {
-        let [p50, p99, worst] = [responses.p50, responses.p99, responses.worst].map(micros);
-        let _ = write!(text, "response p50 {p50}, p99 {p99}, worst {worst} us; ");
+        let worst = micros(responses.worst);
+        let _ = match (responses.p50.map(micros), responses.p99.map(micros)) {
+            (Some(p50), Some(p99)) => {
+                write!(text, "response p50 {p50}, p99 {p99}, worst {worst} us; ")
+            }
+            _ => write!(text, "response {worst} us; "),
+        };
     }
     for (what, bytes) in [("sent", done.sent), ("received", done.received), ("read", done.read)] {
         if bytes > 0 {
@@ -35,8 +40,8 @@ pub(crate) fn line(done: &Done) -> String {
 
 /// The same for programs: names carry their units, what there is none of is null.
 pub(crate) fn json(done: &Done) -> String {
-    let span = |pick: fn(&slackline_load::Responses) -> Span| {
-        done.responses.as_ref().map_or(Value::Null, |responses| json!(pick(responses).ns()))
+    let span = |pick: fn(&slackline_load::Responses) -> Option<Span>| {
+        done.responses.as_ref().and_then(pick).map_or(Value::Null, |span| json!(span.ns()))
     };
     let whole = json!({
         "format": "slackline-load-1",
@@ -47,7 +52,7 @@ pub(crate) fn json(done: &Done) -> String {
         "lost": done.lost,
         "response_p50_ns": span(|responses| responses.p50),
         "response_p99_ns": span(|responses| responses.p99),
-        "response_worst_ns": span(|responses| responses.worst),
+        "response_worst_ns": span(|responses| Some(responses.worst)),
         "sent_bytes": done.sent,
         "received_bytes": done.received,
         "read_bytes": done.read,
@@ -95,13 +100,21 @@ mod tests {
             answered: 300,
             lost: 1,
             received: 3_000_000,
-            responses: Some(Responses { p50: us(400), p99: us(1_500), worst: us(2_000) }),
+            responses: Some(Responses {
+                p50: Some(us(400)),
+                p99: Some(us(1_500)),
+                worst: us(2_000),
+            }),
             ..Done::default()
         };
         let expected = "301 requests, 300 answered (150.0/s), 1 lost; response p50 400.0, \
                         p99 1500.0, worst 2000.0 us; received 3000000 bytes (12.0 Mbit/s); \
                         used 30ms of CPU time in 2s\n";
         assert_eq!(line(&done), expected);
+        let one = Responses { p50: None, p99: None, worst: us(400) };
+        let one = Done { answered: 1, responses: Some(one), ..done };
+        assert!(line(&one).contains("1 answered (0.5/s), 1 lost; response 400.0 us; "));
+        assert!(json(&one).contains("\"response_p99_ns\": null"));
         let idle = Done { elapsed: Span::from_secs(1), ..Done::default() };
         assert_eq!(line(&idle), "used 0s of CPU time in 1s\n");
     }
