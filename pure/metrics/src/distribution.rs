@@ -4,7 +4,7 @@ use hdrhistogram::Histogram;
 use slackline_units::Span;
 
 /// How lengths of time were spread. Quantiles have three significant digits and are rounded up;
-/// `worst` is exact. A single one has no quantiles, and of fewer than a hundred the p99 is the worst.
+/// `worst` is exact. A single one has no quantiles; of fewer than a hundred the p99 is the worst.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Distribution {
     /// How many there were; at least one.

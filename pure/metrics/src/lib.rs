@@ -11,8 +11,10 @@
 //! could not see is `None`; it is never turned into a number.
 //!
 //! Quantiles are of the values themselves up to a thousand of them, and then less than a
-//! thousandth too high; the worst is always exact. A single value has none. How each number is defined stands where it is
-//! computed: shares and errors in `share`, deadlines in `deadline`, delays and sums in `vcpu`.
+//! thousandth too high; the worst is always exact. A single value has none.
+//!
+//! How each number is defined stands where it is computed: shares and errors in `share`, deadlines
+//! in `deadline`, delays and sums in `vcpu`.
 //!
 //! There is no float anywhere.
 

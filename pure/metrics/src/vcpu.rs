@@ -5,9 +5,9 @@
 //!   the time that the error is of, which `share` says.
 //! - *Waiting* is the time it was awake and not running; on a machine that measures, the part of
 //!   its stretches in which something else had the CPU is waiting too.
-//! - *Wake to run* is from waking to the start of the next stretch. Who is awake as it joins, at the
-//!   start of the run or later, has not woken: how long it waits for its first turn is the policy's
-//!   plan. A wake after which it blocks before it runs does not count; one that it still waits on
+//! - *Wake to run* is from waking to the start of the next stretch. Who is awake as it joins, at
+//!   the start of the run or later, has not woken: when its first turn is is the policy's plan.
+//!   A wake after which it blocks before it runs does not count; one that it still waits on
 //!   at the end counts until then.
 //! - A *switch* is a stretch that does not continue the one before on its CPU: another vCPU, or a
 //!   gap. A *migration* is one on another CPU than the vCPU's stretch before.

@@ -92,9 +92,10 @@ fn fields_have_stable_names_and_carry_their_unit() {
         names(run.vcpus[0].fields()),
         "name vcpu exact promised_slice_ns promised_period_ns promised_ppm delivered_ns \
          delivered_ppm present_ns error_ppm second_error_p99_ppm second_error_worst_ppm seconds \
-         deadlines misses miss_time_count miss_time_p50_ns miss_time_p90_ns miss_time_p99_ns miss_time_worst_ns \
-         miss_time_p50_of_slice_ppm miss_time_p99_of_slice_ppm miss_time_worst_of_slice_ppm \
-         wake_to_run_count wake_to_run_p50_ns wake_to_run_p90_ns wake_to_run_p99_ns wake_to_run_worst_ns switches \
+         deadlines misses miss_time_count miss_time_p50_ns miss_time_p90_ns miss_time_p99_ns \
+         miss_time_worst_ns miss_time_p50_of_slice_ppm miss_time_p99_of_slice_ppm \
+         miss_time_worst_of_slice_ppm wake_to_run_count wake_to_run_p50_ns wake_to_run_p90_ns \
+         wake_to_run_p99_ns wake_to_run_worst_ns switches \
          migrations waiting_ns asleep_ns overrun_ns jobs jobs_late jobs_done moved_bytes \
          job_lateness_count job_lateness_p50_ns job_lateness_p90_ns job_lateness_p99_ns \
          job_lateness_worst_ns response_count response_p50_ns response_p90_ns response_p99_ns \
@@ -108,8 +109,8 @@ fn fields_have_stable_names_and_carry_their_unit() {
         names(run.fields()),
         "title machine policy seed length_ns knows_sleep knows_stretches declined refused \
          timer_lateness_count timer_lateness_p50_ns timer_lateness_p90_ns timer_lateness_p99_ns \
-         timer_lateness_worst_ns change_delay_count change_delay_p50_ns change_delay_p90_ns change_delay_p99_ns \
-         change_delay_worst_ns"
+         timer_lateness_worst_ns change_delay_count change_delay_p50_ns change_delay_p90_ns \
+         change_delay_p99_ns change_delay_worst_ns"
     );
     let player = run.vcpus[3].fields();
     let value = |name| player.iter().find(|field| field.0 == name).map(|field| &field.1);
