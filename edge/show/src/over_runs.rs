@@ -15,7 +15,8 @@ const LEGEND: &str = "mean, and what is added and taken away is half of its 95 %
                       interval\n";
 
 /// Cases side by side: of each vCPU what was delivered, how many deadlines it missed and how long
-/// it took from waking to running, as means over the runs of a case with 95 % confidence intervals.
+/// it took from waking to running, of how many wakes, as means over the runs of a case with 95 %
+/// confidence intervals.
 ///
 /// All runs of a case have the same vCPUs, in the same order.
 #[must_use]
@@ -35,6 +36,19 @@ pub fn over_runs(cases: &[Case<'_>], width: usize, paint: Paint) -> String {
         i64::try_from(vcpu.wake_to_run?.count).ok()
     };
     let ns = |span: Span| i64::try_from(span.ns()).unwrap_or(i64::MAX);
+    let mut waits = group(
+        &format!("wake to run p99, {}", unit.name),
+        cases,
+        &names,
+        |vcpu| wake(vcpu).map(ns),
+        |thousandths| {
+            let ns = u64::try_from(thousandths / 1_000).unwrap_or(u64::MAX);
+            unit.write(Span::from_ns(ns))
+        },
+    );
+    waits.extend(group("n of wakes", cases, &names, wakes, |thousandths| {
+        hundredths((thousandths + 5) / 10)
+    }));
     let groups = vec![
         group("delivered %", cases, &names, |vcpu| i64::try_from(vcpu.delivered_ppm).ok(), percent),
         group(
@@ -44,17 +58,7 @@ pub fn over_runs(cases: &[Case<'_>], width: usize, paint: Paint) -> String {
             |vcpu| vcpu.promised.and(vcpu.misses).and_then(|misses| i64::try_from(misses).ok()),
             |thousandths| hundredths((thousandths + 5) / 10),
         ),
-        group(
-            &format!("wake to run p99, {}", unit.name),
-            cases,
-            &names,
-            |vcpu| wake(vcpu).map(ns),
-            |thousandths| {
-                let ns = u64::try_from(thousandths / 1_000).unwrap_or(u64::MAX);
-                unit.write(Span::from_ns(ns))
-            },
-        ),
-        group("n of wakes", cases, &names, wakes, |thousandths| hundredths((thousandths + 5) / 10)),
+        waits,
     ];
     let runs = cases.iter().map(|(_, runs)| runs.len()).max().unwrap_or(0);
     let rows = Column::new("vCPU", &names, |name| Cell::Text((*name).to_string()));

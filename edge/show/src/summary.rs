@@ -168,6 +168,12 @@ pub fn side_by_side(runs: &[(&str, &Summary)], width: Option<usize>) -> String {
     let answer_unit =
         Unit::of(answers.filter_map(|response| response.p50).max().unwrap_or_default());
     let answer_heading = format!("response p50, {}", answer_unit.name);
+    let mut wakes = group(&wake_heading, runs, &rows, |vcpu| {
+        vcpu.wake_to_run.map_or(Cell::Blank, |wake| quantile(wake.p99, unit))
+    });
+    wakes.extend(group("n of wakes", runs, &rows, |vcpu| {
+        vcpu.wake_to_run.map_or(Cell::Blank, |wake| Cell::Text(count(wake.count)))
+    }));
     let groups = vec![
         promises(runs, &rows),
         group("delivered %", runs, &rows, |vcpu| Cell::Text(percent(vcpu.delivered_ppm))),
@@ -176,12 +182,7 @@ pub fn side_by_side(runs: &[(&str, &Summary)], width: Option<usize>) -> String {
             (Some(_), Some(number)) => misses(number),
             _ => Cell::Blank,
         }),
-        group(&wake_heading, runs, &rows, |vcpu| {
-            vcpu.wake_to_run.map_or(Cell::Blank, |wake| quantile(wake.p99, unit))
-        }),
-        group("n of wakes", runs, &rows, |vcpu| {
-            vcpu.wake_to_run.map_or(Cell::Blank, |wake| Cell::Text(count(wake.count)))
-        }),
+        wakes,
         group("jobs done", runs, &rows, |vcpu| match answered(vcpu) {
             Some(_) => Cell::Text(count(vcpu.jobs_done)),
             None => Cell::Blank,

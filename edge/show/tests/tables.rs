@@ -88,16 +88,22 @@ fn where_there_is_room_there_is_one_table() {
 fn runs_side_by_side() {
     let (a, b) = (web_servers(), web_servers());
     assert_text(
-        &side_by_side(&[("sim", &a), ("live", &b)], None),
+        &side_by_side(&[("sim", &a), ("live", &b)], Some(100)),
         "
-                                 ─ delivered % ─  ─ misses ─  ─ wake to run p99, ms ─  ─ n of wakes ─
- vCPU                  promised      sim    live   sim  live          sim        live     sim    live
-──────────────────────────────────────────────────────────────────────────────────────────────────────
- web.0     2ms/10ms = 20.00 % +    10.00   10.00     0     0        0.000       0.000      99      99
- web.1     2ms/10ms = 20.00 % +     9.50    9.50     1     1       12.000      12.000      99      99
+                                 ─ delivered % ─  ─ misses ─
+ vCPU                  promised      sim    live   sim  live
+─────────────────────────────────────────────────────────────
+ web.0     2ms/10ms = 20.00 % +    10.00   10.00     0     0
+ web.1     2ms/10ms = 20.00 % +     9.50    9.50     1     1
  batch   30ms/100ms = 30.00 % +    70.00   70.00     0     0
  player    4ms/20ms = 20.00 %      20.01   20.01     0     0
  idle                               0.00    0.00
+
+        ─ wake to run p99, ms ─  ─ n of wakes ─
+ vCPU           sim        live     sim    live
+────────────────────────────────────────────────
+ web.0        0.000       0.000      99      99
+ web.1       12.000      12.000      99      99
  +  may have more than its promise: only less is an error
 ",
     );

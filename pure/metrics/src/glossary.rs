@@ -88,7 +88,8 @@ const VCPU: &[Term] = &[
         "error_ppm",
         "error %",
         "what it had against its promise over those periods: (delivered - promised)/promised; \
-         less than its promise is no error of one that slept, more is none of one that is not exact",
+         less than its promise is no error of one that slept, and more none of one that is not \
+         exact",
     ),
     number(
         "second_error_p99_ppm",
