@@ -3,7 +3,7 @@
 mod common;
 
 use common::live::{self, Victim, delivered, wait_until};
-use slackline_live::sys::{get_affinity, online_cpus, thread_cpu_time};
+use slackline_live::sys::{Tid, get_affinity, online_cpus, set_affinity, thread_cpu_time};
 use slackline_units::{CpuId, CpuSet};
 
 #[test]
@@ -79,5 +79,56 @@ fn what_is_changed_and_declined_on_the_way_replays() {
     assert!(told.contains("declined at 1500.000ms: `stays`: "), "{told}");
     let told = live.run(&["replay", "it.trace"]).good();
     assert!(told.ends_with(" orders, the same\n"), "{told}");
+    live.nothing_is_left();
+}
+
+/// Somebody else's endless loop on the CPU of the run.
+struct Stranger(std::process::Child);
+
+impl Stranger {
+    fn start(cpu: CpuId) -> Stranger {
+        let mut command = std::process::Command::new("sh");
+        let child = command.args(["-c", "while :; do :; done"]).spawn().expect("there is a shell");
+        let stranger = Stranger(child);
+        let tid = i32::try_from(stranger.0.id()).ok().and_then(Tid::new).expect("a process");
+        set_affinity(tid, &CpuSet::one(cpu)).expect("it may be put there");
+        stranger
+    }
+}
+
+impl Drop for Stranger {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// Whatever else there is on this machine, the CPU is never idle, and one vCPU has a fifth of it.
+#[test]
+fn what_others_use_of_a_cpu_is_counted_and_kept() {
+    let Some(live) = live::begin() else { return };
+    let last = online_cpus().unwrap().iter().last().expect("a CPU");
+    let _stranger = Stranger::start(last);
+    let scenario = "title = \"beside others\"\nlength = \"2500ms\"\nwarmup = \"500ms\"\n\
+                    policy = { name = \"edf\" }\n[[domain]]\nname = \"web\"\n\
+                    work = { kind = \"spin\" }\n\
+                    share.edf = { slice = \"2ms\", period = \"10ms\", exact = true }\n";
+    live.place.write("it.toml", scenario.as_bytes());
+    let cpu = format!("--cpus={}", last.index());
+    let told = live.run(&["run", "it.toml", &cpu, "--save", "it.trace", "--json"]).good();
+    let run: serde_json::Value = serde_json::from_str(&told).unwrap();
+    let (run, row) = (&run["runs"][0], &run["runs"][0]["cpus"][0]);
+    let part = |name: &str| row[name].as_f64().unwrap_or_else(|| panic!("{name} of {row}")) / 1e6;
+    let length = run["length_ns"].as_f64().expect("a length");
+    let busy = row["busy_ns"].as_f64().expect("a time") / length;
+    let (others, stolen, unused) = (part("others_ppm"), part("stolen_ppm"), part("unused_ppm"));
+    assert!(unused <= 0.1 && others + stolen >= 0.5, "{row}");
+    // What is left is the dispatcher's, and ticks at either end.
+    let all = busy + others + stolen + unused;
+    assert!((0.8..=1.05).contains(&all), "{all} of {row}");
+    let shown = live.run(&["show", "it.trace", "--json"]).good();
+    let shown: serde_json::Value = serde_json::from_str(&shown).unwrap();
+    assert_eq!(&shown["runs"][0]["cpus"][0], row);
+    live.run(&["show", "it.trace", "--table"]).ended_with(0).shows("others %").shows("unused %");
     live.nothing_is_left();
 }

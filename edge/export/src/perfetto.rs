@@ -366,6 +366,7 @@ impl<W: Write> Sink for Perfetto<W> {
             | Record::Served { .. }
             | Record::Moved { .. }
             | Record::Overhead { .. }
+            | Record::Accounted { .. }
             | Record::Ended { .. } => {}
         }
     }

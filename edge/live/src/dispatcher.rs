@@ -12,7 +12,7 @@ use slackline_units::{CpuId, CpuSet, Span};
 use crate::machine::{LiveHost, MachineError};
 use crate::step::FifoPriority;
 use crate::sys::{
-    Scheduling, SchedulingOf, own_tid, set_affinity, set_scheduling, thread_cpu_time,
+    Scheduling, SchedulingOf, Tid, own_tid, set_affinity, set_scheduling, thread_cpu_time,
 };
 
 /// How long a dispatcher sleeps at most: on an idle CPU some kernels do not tell of a wake.
@@ -51,8 +51,12 @@ fn become_real_time(priority: FifoPriority) -> Result<(), DispatcherError> {
 /// A thread that looks after one CPU, or after all that are not managed.
 pub(crate) struct Dispatcher {
     cpu: Option<CpuId>,
-    thread: JoinHandle<Result<(), DispatcherError>>,
+    /// None if it could not get ready.
+    tid: Option<Tid>,
+    thread: DispatcherThread,
 }
+
+type DispatcherThread = JoinHandle<Result<(), DispatcherError>>;
 
 impl Dispatcher {
     /// Starts the dispatcher of a managed CPU, which is `real` on this machine.
@@ -62,10 +66,10 @@ impl Dispatcher {
         machine: Arc<LiveHost>,
     ) -> Result<Dispatcher, DispatcherError> {
         let fds = machine.fds_of(cpu).map_err(|source| DispatcherError::NotStarted { source })?;
-        let body = move |ready: mpsc::Sender<()>| {
+        let body = move |ready: mpsc::Sender<Tid>| {
             let result = prepare(FifoPriority::DISPATCHER, CpuSet::one(real)).and_then(|()| {
                 // Nobody listens only if the run has been given up.
-                let _ = ready.send(());
+                let _ = ready.send(own_tid());
                 dispatch(cpu, &machine, &fds)
             });
             if result.is_err() {
@@ -73,7 +77,8 @@ impl Dispatcher {
             }
             result
         };
-        Ok(Dispatcher { cpu: Some(cpu), thread: spawn(format!("dispatcher {cpu}"), body)? })
+        let (thread, tid) = spawn(format!("dispatcher {cpu}"), body)?;
+        Ok(Dispatcher { cpu: Some(cpu), tid, thread })
     }
 
     /// Starts what hears of wakes on all other CPUs, if there are any and it can be heard of.
@@ -85,9 +90,9 @@ impl Dispatcher {
         if cpus.is_empty() {
             return Ok(None);
         }
-        let body = move |ready: mpsc::Sender<()>| {
+        let body = move |ready: mpsc::Sender<Tid>| {
             let result = prepare(FifoPriority::KEEPER, cpus).and_then(|()| {
-                let _ = ready.send(());
+                let _ = ready.send(own_tid());
                 listen(&machine, &fds)
             });
             if result.is_err() {
@@ -95,21 +100,27 @@ impl Dispatcher {
             }
             result
         };
-        Ok(Some(Dispatcher { cpu: None, thread: spawn("listener".into(), body)? }))
+        let (thread, tid) = spawn("listener".into(), body)?;
+        Ok(Some(Dispatcher { cpu: None, tid, thread }))
+    }
+
+    /// The thread; none if it could not get ready.
+    pub(crate) fn tid(&self) -> Option<Tid> {
+        self.tid
     }
 }
 
 /// Starts a thread, and waits until it is ready or has failed.
 fn spawn(
     name: String,
-    body: impl FnOnce(mpsc::Sender<()>) -> Result<(), DispatcherError> + Send + 'static,
-) -> Result<JoinHandle<Result<(), DispatcherError>>, DispatcherError> {
+    body: impl FnOnce(mpsc::Sender<Tid>) -> Result<(), DispatcherError> + Send + 'static,
+) -> Result<(DispatcherThread, Option<Tid>), DispatcherError> {
     let (ready, is_ready) = mpsc::channel();
     let thread = std::thread::Builder::new().name(name).spawn(move || body(ready));
     let thread = thread.map_err(|source| DispatcherError::NotStarted { source })?;
     // If it could not get ready, joining it says why.
-    let _ = is_ready.recv();
-    Ok(thread)
+    let tid = is_ready.recv().ok();
+    Ok((thread, tid))
 }
 
 /// Makes this thread urgent, and only then binds it to CPUs: whoever is there may be so too.

@@ -7,6 +7,7 @@
 //! undoes it. [`sys`] holds all that is unsafe.
 
 mod alarm_clock;
+mod books;
 pub mod cgroup;
 pub mod dispatch_cost;
 mod dispatcher;

@@ -25,6 +25,7 @@ pub use error::{RequestError, SessionError};
 pub use ids::JoinId;
 pub use request::{GroupError, Prepared, Request, Who};
 
+use crate::books::Books;
 use crate::dispatch_cost::measure;
 use crate::dispatcher::{Dispatcher, stop_dispatchers, wait_for};
 use crate::fence::{Fence, FenceError, KeeperCommand};
@@ -89,6 +90,7 @@ pub struct Session {
     policy: &'static Spec,
     cpus: usize,
     members: Table<Row>,
+    books: Books,
     // Last: giving back should not have to wait.
     _urgent: Punctual,
 }
@@ -131,12 +133,18 @@ impl Session {
             policy: options.policy,
             cpus: options.cpus.len(),
             members: Table::new(),
+            books: Books::default(),
             _urgent: urgent,
         };
         for (index, &real) in options.cpus.iter().enumerate() {
             let machine = Arc::clone(&session.machine);
             session.dispatchers.push(Dispatcher::start(CpuId::new(index), real, machine)?);
         }
+        let dispatchers = session.dispatchers.iter().zip(&options.cpus).enumerate();
+        let cpus = dispatchers.filter_map(|(index, (dispatcher, &real))| {
+            Some((CpuId::new(index), real, dispatcher.tid()?))
+        });
+        session.books = Books::new(cpus);
         let elsewhere = Dispatcher::start_elsewhere(Arc::clone(&session.machine))?;
         session.dispatchers.extend(elsewhere);
         Ok(session)
@@ -208,6 +216,8 @@ impl Session {
         self.machine.take_records(records);
         if self.machine.is_over() {
             stop_dispatchers(std::mem::take(&mut self.dispatchers), &self.machine)?;
+        } else {
+            self.books.tell(self.machine.now(), records);
         }
         Ok(Seen { now: self.machine.now(), ended, keeper_replaced })
     }
@@ -217,9 +227,17 @@ impl Session {
     /// # Errors
     /// Why the session was over before, or what could not be given back.
     pub fn close(mut self, records: &mut Vec<Entry>) -> Result<(), SessionError> {
-        let ended = if self.machine.is_over() { Ok(()) } else { self.machine.end() };
+        // As long as there are dispatchers; it is told after what was still running at the end.
+        let mut books = Vec::new();
+        let ended = if self.machine.is_over() {
+            Ok(())
+        } else {
+            self.books.tell_now(self.machine.now(), &mut books);
+            self.machine.end()
+        };
         let stopped = stop_dispatchers(std::mem::take(&mut self.dispatchers), &self.machine);
         self.machine.take_records(records);
+        records.append(&mut books);
         // What a dispatcher says on leaving comes after the end, and yet belongs before it.
         let is_end = |entry: &Entry| matches!(entry, Entry::Record(Record::Ended { .. }));
         let end = records.iter().position(is_end);

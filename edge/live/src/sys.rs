@@ -346,6 +346,15 @@ pub fn process_cpu_time(process: Tid) -> io::Result<Span> {
     read_clock(cpu_clock(process, BY_SCHEDULER))
 }
 
+/// A tick of the clock by which the kernel counts in `/proc/stat`.
+#[must_use]
+pub fn clock_tick() -> Span {
+    // SAFETY: it takes a number and returns one.
+    let a_second = unsafe { libc::sysconf(libc::_SC_CLK_TCK) };
+    // A hundred for as long as there has been Linux on these machines.
+    Span::from_secs(1) / u64::try_from(a_second).ok().filter(|&ticks| ticks > 0).unwrap_or(100)
+}
+
 /// The kernel's encoding of CPU clocks: the number's complement above three bits that say which.
 const BY_SCHEDULER: libc::clockid_t = 2;
 const PER_THREAD: libc::clockid_t = 4;

@@ -59,9 +59,9 @@ struct Footnotes(Vec<&'static str>);
 
 impl Sheet {
     /// As text. Columns that say nothing in any row are left out, but not one that keeps its
-    /// dashes beside one that says something under the same heading; groups of columns that do not fit
-    /// beside the ones before go into a table of their own, and one that does not fit there either
-    /// into several.
+    /// dashes beside one that says something under the same heading. Groups of columns that do not
+    /// fit beside the ones before go into a table of their own, and one that does not fit there
+    /// either into several.
     pub(crate) fn render(mut self, width: usize, paint: Paint) -> String {
         for group in &mut self.groups {
             let said: Vec<String> =

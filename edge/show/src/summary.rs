@@ -1,7 +1,9 @@
 //! Summaries as text for people: what is shown, rounded, and in which columns. The last step, never
 //! fed back.
 
-use slackline_metrics::{Distribution, ErrorDistribution, Summary, VcpuSummary};
+use slackline_metrics::{
+    CpuSummary, Distribution, ErrorDistribution, SharedCpu, Summary, VcpuSummary,
+};
 use slackline_units::Span;
 
 use crate::layout::{Cell, Column, Group, Sheet};
@@ -107,11 +109,23 @@ fn cpu_columns(run: &Summary) -> Group {
     };
     // On a machine that is not ours alone, others may have had it.
     let rest = if run.machine == "live" { "not ours %" } else { "idle %" };
+    let shared = |cpu: &CpuSummary, part: fn(&SharedCpu) -> u64| {
+        cpu.shared.as_ref().map_or(Cell::Blank, |of| Cell::Text(percent(part(of))))
+    };
+    // A column of zeros says nothing.
+    let is_stolen = run.cpus.iter().filter_map(|cpu| cpu.shared).any(|of| of.stolen_ppm > 0);
+    let stolen = |cpu: &CpuSummary| match is_stolen {
+        true => shared(cpu, |of| of.stolen_ppm),
+        false => Cell::Blank,
+    };
     vec![
         Column::new("busy %", &run.cpus, |cpu| part(cpu.busy)),
         Column::new("owed %", &run.cpus, |cpu| part(cpu.due)),
         Column::new("unclaimed %", &run.cpus, |cpu| part(cpu.spare)),
         Column::new(rest, &run.cpus, |cpu| part(cpu.idle)),
+        Column::new("others %", &run.cpus, |cpu| shared(cpu, |of| of.others_ppm)),
+        Column::new("stolen %", &run.cpus, stolen),
+        Column::new("unused %", &run.cpus, |cpu| shared(cpu, |of| of.unused_ppm)),
         Column::new("switches", &run.cpus, |cpu| counts(cpu.switches)),
         Column::new(format!("overhead {}", unit.name), &run.cpus, |cpu| {
             cpu.overhead.map_or(Cell::Blank, |span| Cell::Text(unit.write(span)))

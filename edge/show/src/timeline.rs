@@ -280,7 +280,8 @@ impl Sink for Timeline {
             | Record::Job { .. }
             | Record::Served { .. }
             | Record::Moved { .. }
-            | Record::Overhead { .. } => {}
+            | Record::Overhead { .. }
+            | Record::Accounted { .. } => {}
         }
     }
 }

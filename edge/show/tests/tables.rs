@@ -79,6 +79,31 @@ a title: edf, sim, seed 1, 2s measured
 }
 
 #[test]
+fn what_others_had_of_a_cpu_is_shown_where_it_is_known() {
+    let books = |to, idle, stolen| Record::Accounted {
+        cpu: slackline_units::CpuId::new(0),
+        from: Time::START,
+        to: Time::START + us(to),
+        idle: us(idle),
+        stolen: us(stolen),
+        dispatching: us(0),
+    };
+    let run = |stolen| {
+        let mut script = Script::new(&["a"]).with(books(0, 0, 0)).ran(0, 0, 300_000);
+        script.header.machine = "live".into();
+        summary(&script.with(books(1_000_000, 500_000, stolen)).ended(1_000_000), 100, Paint::Plain)
+    };
+    let cpus = |text: &str| text.split(" CPU ").nth(1).expect("a table of CPUs").to_owned();
+    let heading = " busy %  owed %  unclaimed %  not ours %  others %  unused %";
+    let text = run(0);
+    assert!(cpus(&text).contains(heading.trim()), "{text}");
+    let table = cpus(&text);
+    let row: Vec<&str> = table.lines().nth(2).unwrap_or_default().split_whitespace().collect();
+    assert_eq!(row, ["cpu0", "30.00", "30.00", "0.00", "70.00", "20.00", "50.00", "1"]);
+    assert!(cpus(&run(1_000)).contains("others %  stolen %  unused %"), "{}", run(1_000));
+}
+
+#[test]
 fn where_there_is_room_there_is_one_table() {
     let tables = |width| summary(&web_servers(), width, Paint::Plain).matches(" vCPU ").count();
     assert_eq!((tables(250), tables(100)), (1, 3));

@@ -149,7 +149,7 @@ impl VcpuSummary {
 
 impl CpuSummary {
     /// The fields of a CPU, in this order: `cpu`, `busy_ns`, `due_ns`, `spare_ns`, `idle_ns`,
-    /// `overhead_ns`, `switches`.
+    /// `others_ppm`, `stolen_ppm`, `unused_ppm`, `overhead_ns`, `switches`.
     #[must_use]
     pub fn fields(&self) -> Vec<Field> {
         vec![
@@ -158,6 +158,9 @@ impl CpuSummary {
             ("due_ns", time(self.due)),
             ("spare_ns", time(self.spare)),
             ("idle_ns", time(self.idle)),
+            ("others_ppm", count(self.shared.map(|of| of.others_ppm))),
+            ("stolen_ppm", count(self.shared.map(|of| of.stolen_ppm))),
+            ("unused_ppm", count(self.shared.map(|of| of.unused_ppm))),
             ("overhead_ns", maybe_time(self.overhead)),
             ("switches", FieldValue::Count(self.switches)),
         ]

@@ -150,6 +150,21 @@ const CPU: &[Term] = &[
         "how long none of its vCPUs ran; live `not ours %`: others may have",
     ),
     number(
+        "others_ppm",
+        "others %",
+        "live: what others had of it, in parts of the CPU: other programs, the kernel, interrupts",
+    ),
+    number(
+        "stolen_ppm",
+        "stolen %",
+        "live, in a virtual machine: what the hypervisor below gave to others",
+    ),
+    number(
+        "unused_ppm",
+        "unused %",
+        "live: how long nobody at all ran there, by the kernel's count",
+    ),
+    number(
         "overhead_ns",
         "overhead",
         "what switching, timers and deciding took; live, the dispatcher's own CPU time",

@@ -56,7 +56,7 @@ impl core::error::Error for UnknownMetric {}
 
 /// Fields of several vCPUs or CPUs that are added up. Of all others the worst is taken: the one
 /// furthest from zero.
-const ADDED_UP: [&str; 28] = [
+const ADDED_UP: [&str; 31] = [
     "promised_ppm",
     "delivered_ns",
     "delivered_ppm",
@@ -77,6 +77,9 @@ const ADDED_UP: [&str; 28] = [
     "due_ns",
     "spare_ns",
     "idle_ns",
+    "others_ppm",
+    "stolen_ppm",
+    "unused_ppm",
     "overhead_ns",
     "length_ns",
     "miss_time_count",

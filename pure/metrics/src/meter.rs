@@ -5,6 +5,7 @@ use slackline_units::{CpuId, Span, Time, VcpuId};
 
 use crate::distribution::Tally;
 use crate::promise::{Promised, Ran};
+use crate::shared::{Accounted, Books};
 use crate::split::Stretch;
 use crate::stray::{StrayRecord, Strays, Unknown};
 use crate::vcpu::VcpuMeter;
@@ -47,6 +48,7 @@ struct CpuMeter {
     switches: u64,
     /// Who ran last, and until when.
     last: Option<(VcpuId, Time)>,
+    books: Books,
 }
 
 impl Meter {
@@ -195,6 +197,13 @@ impl Meter {
                     meter.overhead = Some(meter.overhead.unwrap_or_default() + used);
                 }
             }
+            Record::Accounted { cpu, from, to, idle, stolen, dispatching } => {
+                let entry = Accounted { from, to, idle, stolen, dispatching };
+                let warmup = self.warmup;
+                if let Some(meter) = self.cpu(cpu) {
+                    meter.books.add(entry, warmup, meter.due + meter.spare);
+                }
+            }
             _ => {}
         }
     }
@@ -262,6 +271,7 @@ impl CpuMeter {
             due: self.due,
             spare: self.spare,
             idle: length.left_after(busy),
+            shared: self.books.shared(),
             overhead: self.overhead,
             switches: self.switches,
         }

@@ -99,6 +99,18 @@ pub struct VcpuSummary {
     pub overrun: Span,
 }
 
+/// What became of the time of a CPU that is not the run's alone, in millionths of it. What is left
+/// is what vCPUs and scheduling had.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SharedCpu {
+    /// Whoever else there is had it: other programs, the kernel's own threads, interrupts.
+    pub others_ppm: u64,
+    /// A hypervisor below had it for other machines.
+    pub stolen_ppm: u64,
+    /// Nobody had it.
+    pub unused_ppm: u64,
+}
+
 /// What became of one CPU's time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CpuSummary {
@@ -112,6 +124,8 @@ pub struct CpuSummary {
     pub spare: Span,
     /// All other time, that of scheduling itself included.
     pub idle: Span,
+    /// What others had of it, where the machine has books of that.
+    pub shared: Option<SharedCpu>,
     /// CPU time that scheduling itself took, over the whole run with its warm-up, where measured.
     pub overhead: Option<Span>,
     /// How often a vCPU was put on it.

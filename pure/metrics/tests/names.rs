@@ -103,7 +103,7 @@ fn fields_have_stable_names_and_carry_their_unit() {
     );
     assert_eq!(
         names(run.cpus[0].fields()),
-        "cpu busy_ns due_ns spare_ns idle_ns overhead_ns switches"
+        "cpu busy_ns due_ns spare_ns idle_ns others_ppm stolen_ppm unused_ppm overhead_ns switches"
     );
     assert_eq!(
         names(run.fields()),

@@ -248,6 +248,43 @@ fn what_concerns_the_machine_is_counted_behind_the_warm_up() {
     assert_eq!(run.cpus.iter().map(|cpu| cpu.overhead).collect::<Vec<_>>(), [None, Some(us(5))]);
 }
 
+/// The kernel's books of the first CPU, in microseconds.
+fn books(from: u64, to: u64, idle: u64, stolen: u64, dispatching: u64) -> Record {
+    let (from, to) = (Time::START + us(from), Time::START + us(to));
+    let [idle, stolen, dispatching] = [idle, stolen, dispatching].map(us);
+    Record::Accounted { cpu: CpuId::new(0), from, to, idle, stolen, dispatching }
+}
+
+#[test]
+fn what_is_nobodys_of_ours_is_of_others_stolen_or_unused() {
+    // 10 ms that nobody knows of, then 100 ms: 30 ours, 25 idle, 5 stolen, 2 for dispatching.
+    let script = Script::new(&["a"]).ran(0, 0, 10_000).with(books(10_000, 10_000, 0, 0, 0));
+    let script = script.ran(0, 20_000, 40_000).with(books(10_000, 60_000, 10_000, 5_000, 1_000));
+    let script = script.ran_spare(0, 70_000, 80_000);
+    let script = script.with(books(60_000, 110_000, 15_000, 0, 1_000)).ran(0, 110_000, 120_000);
+    let run = script.ended(120_000);
+    let of = |metric: &str| run.lookup(metric, Some("cpu0"));
+    assert_eq!(of("others"), Ok(Measure::Ppm(380_000)));
+    assert_eq!((of("stolen"), of("unused")), (Ok(Measure::Ppm(50_000)), Ok(Measure::Ppm(250_000))));
+    // Of the other there are no books, and so no sum of both.
+    assert_eq!(run.cpus[1].shared, None);
+    assert_eq!(run.lookup("others", None), Ok(Measure::Unknown));
+}
+
+#[test]
+fn books_over_the_end_of_the_warm_up_count_in_proportion() {
+    // Half of the first 100 ms lies behind it, with half of what is idle then.
+    let script = Script::new(&["a"]).warmup(50_000).with(books(0, 0, 0, 0, 0));
+    let script = script.ran(0, 0, 60_000).with(books(0, 100_000, 40_000, 0, 0));
+    let run = script.with(books(100_000, 150_000, 50_000, 0, 0)).ended(150_000);
+    let shared = run.cpus[0].shared.unwrap();
+    assert_eq!((shared.others_ppm, shared.unused_ppm), (200_000, 700_000), "20 and 70 of 100 ms");
+    // More than all of the time is no time that others had.
+    let script = Script::new(&["a"]).with(books(0, 0, 0, 0, 0)).ran(0, 0, 100_000);
+    let run = script.with(books(0, 100_000, 20_000, 0, 0)).ended(100_000);
+    assert_eq!(run.cpus[0].shared.unwrap().others_ppm, 0);
+}
+
 #[test]
 fn who_never_joined_has_no_row() {
     let run = Script::new(&[]).named(0, "a").named(1, "b").joined(1, 0).ended(10);

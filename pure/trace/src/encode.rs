@@ -91,11 +91,25 @@ impl Encoder {
                 self.vcpu(vcpu);
                 self.number(bytes);
             }
+            Record::Overhead { .. } | Record::Accounted { .. } => self.books(record),
+            Record::Ended { at } => self.time(at),
+        }
+    }
+
+    /// What is known of a whole CPU.
+    fn books(&mut self, record: &Record) {
+        match *record {
             Record::Overhead { cpu, used } => {
                 self.cpu(cpu);
                 self.number(used.ns());
             }
-            Record::Ended { at } => self.time(at),
+            Record::Accounted { cpu, from, to, idle, stolen, dispatching } => {
+                self.time(to);
+                self.cpu(cpu);
+                self.difference(to, from);
+                [idle, stolen, dispatching].iter().for_each(|span| self.number(span.ns()));
+            }
+            _ => {}
         }
     }
 
@@ -297,6 +311,7 @@ fn record_tag(record: &Record) -> u8 {
         Record::Served { .. } => 15,
         Record::Moved { .. } => 16,
         Record::Job { task: Some(_), .. } => 17,
+        Record::Accounted { .. } => 18,
     }
 }
 

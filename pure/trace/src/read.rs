@@ -339,9 +339,21 @@ impl<R: Read> Reader<R> {
                 let service = Service { used, received, sent, requests, events };
                 Record::Served { at, by, of, service }
             }
+            18 => self.read_accounted()?,
             16 => Record::Moved { at: self.time()?, vcpu: self.vcpu()?, bytes: self.number()? },
             _ => return Err(Damage::Damaged),
         })
+    }
+
+    fn read_accounted(&mut self) -> Part<Record> {
+        let (to, cpu) = (self.time()?, self.cpu()?);
+        let from = self.before(to)?;
+        if from > to {
+            return Err(Damage::Damaged);
+        }
+        let mut span = || self.number().map(Span::from_ns);
+        let (idle, stolen, dispatching) = (span()?, span()?, span()?);
+        Ok(Record::Accounted { cpu, from, to, idle, stolen, dispatching })
     }
 
     fn read_promised(&mut self) -> Part<Record> {

@@ -146,6 +146,22 @@ pub enum Record {
         /// How much.
         used: Span,
     },
+    /// What the kernel has in its books of a CPU that others may use as well. The first of a CPU is
+    /// of no time, and says from when on there are books.
+    Accounted {
+        /// Where.
+        cpu: CpuId,
+        /// From when.
+        from: Time,
+        /// Until when.
+        to: Time,
+        /// How long nobody at all ran there.
+        idle: Span,
+        /// How long a hypervisor below had the CPU for other machines.
+        stolen: Span,
+        /// CPU time that scheduling took there.
+        dispatching: Span,
+    },
     /// The run is over. Always last.
     Ended {
         /// When.
@@ -173,7 +189,7 @@ impl Record {
     #[must_use]
     pub fn when(&self) -> (Time, Time) {
         match *self {
-            Record::Ran { from, to, .. } => (from, to),
+            Record::Ran { from, to, .. } | Record::Accounted { from, to, .. } => (from, to),
             Record::Job { done, .. } => (done, done),
             Record::Overhead { .. } => (Time::START, Time::START),
             Record::Joined { at, .. }

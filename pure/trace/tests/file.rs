@@ -81,6 +81,14 @@ fn records() -> Vec<Record> {
         Record::Declined { at: at(1001), vcpu },
         Record::Changed { due: at(1001), at: at(1003), vcpu },
         Record::Left { at: at(2000), vcpu },
+        Record::Accounted {
+            cpu,
+            from: at(5),
+            to: at(2001),
+            idle: Span::from_ns(1000),
+            stolen: late,
+            dispatching: used,
+        },
         Record::Overhead { cpu, used },
         Record::Ended { at: at(u64::MAX) },
     ]

@@ -1,0 +1,151 @@
+//! What the kernel has in its books of the CPUs that we schedule: how long each was idle, and how
+//! long a hypervisor below had it. What is left, and no vCPU had, others have used.
+//!
+//! `/proc/stat` counts in ticks (10 ms): the sums are right, and a single second is a tick off at
+//! most. What cannot be read is not told.
+
+use slackline_trace::{Entry, Record};
+use slackline_units::{CpuId, Span, Time};
+
+use crate::sys::{Tid, clock_tick, monotonic, thread_cpu_time};
+
+/// So often what the books say is told.
+const EVERY: Span = Span::from_secs(1);
+
+/// And at least so many times as long after it was read as that took: where there are many CPUs and
+/// interrupts that is milliseconds, and whoever reads may be in the way of a vCPU.
+const RARELY: u64 = 1_000;
+
+/// The books of the CPUs that are scheduled.
+#[derive(Default)]
+pub(crate) struct Books {
+    tick: Span,
+    cpus: Vec<CpuBooks>,
+    next: Time,
+}
+
+struct CpuBooks {
+    /// The CPU of the run, that of this machine, and the thread that looks after it.
+    cpu: CpuId,
+    real: CpuId,
+    dispatcher: Tid,
+    /// What was told last, and of when.
+    last: Option<(Time, Counts)>,
+}
+
+/// What has been counted of a CPU since the machine was started.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Counts {
+    idle: Span,
+    stolen: Span,
+    dispatching: Span,
+}
+
+impl Books {
+    /// Of these CPUs of the run, each with what it is on this machine and the thread that looks
+    /// after it.
+    pub(crate) fn new(cpus: impl Iterator<Item = (CpuId, CpuId, Tid)>) -> Books {
+        let books = |(cpu, real, dispatcher)| CpuBooks { cpu, real, dispatcher, last: None };
+        let cpus = cpus.map(books);
+        Books { tick: clock_tick(), cpus: cpus.collect(), next: Time::START }
+    }
+
+    /// Tells what the books say if that has not been told for a while. They are opened once the run
+    /// has begun.
+    pub(crate) fn tell(&mut self, now: Time, into: &mut Vec<Entry>) {
+        if now > Time::START && now >= self.next {
+            let begun = monotonic();
+            self.tell_now(now, into);
+            self.next = now + EVERY.max(monotonic().since(begun) * RARELY);
+        }
+    }
+
+    /// Tells what the books say.
+    pub(crate) fn tell_now(&mut self, now: Time, into: &mut Vec<Entry>) {
+        let Ok(text) = std::fs::read_to_string("/proc/stat") else { return };
+        for books in &mut self.cpus {
+            let counted = counted(&text, books.real, self.tick);
+            let Some((idle, stolen)) = counted else { continue };
+            let Ok(dispatching) = thread_cpu_time(books.dispatcher) else { continue };
+            let counts = Counts { idle, stolen, dispatching };
+            into.push(Entry::Record(books.entry(now, counts)));
+        }
+    }
+}
+
+impl CpuBooks {
+    /// What has come since the last entry. The first is of no time.
+    fn entry(&mut self, now: Time, counts: Counts) -> Record {
+        let (from, before) = self.last.unwrap_or((now, counts));
+        // The kernel may count idle time back a little, when it finds that it was something else.
+        let [idle, stolen, dispatching] = [
+            (counts.idle, before.idle),
+            (counts.stolen, before.stolen),
+            (counts.dispatching, before.dispatching),
+        ]
+        .map(|(now, before)| now.left_after(before));
+        let kept = Counts {
+            idle: counts.idle.max(before.idle),
+            stolen: counts.stolen.max(before.stolen),
+            dispatching: counts.dispatching.max(before.dispatching),
+        };
+        self.last = Some((now, kept));
+        Record::Accounted { cpu: self.cpu, from, to: now, idle, stolen, dispatching }
+    }
+}
+
+/// How long a CPU was idle, and how long it was stolen, by the text of `/proc/stat`.
+fn counted(text: &str, cpu: CpuId, tick: Span) -> Option<(Span, Span)> {
+    let name = format!("cpu{}", cpu.index());
+    let mut lines = text.lines().map(str::split_ascii_whitespace);
+    let line = lines.find_map(|mut line| (line.next() == Some(&*name)).then_some(line))?;
+    // user nice system idle iowait irq softirq steal guest guest_nice; kernels before 2.6.11 know
+    // no steal.
+    let ticks: Vec<u64> = line.map_while(|word| word.parse().ok()).collect();
+    let (idle, waiting) = (ticks.get(3)?, ticks.get(4)?);
+    Some((tick * (idle + waiting), tick * *ticks.get(7)?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const STAT: &str = "cpu  30 1 2 400 5 0 7 80 9 0\n\
+                        cpu0 10 1 1 100 2 0 3 40 9 0\n\
+                        cpu1 10 0 1 200 3 0 4 40 0 0\n\
+                        cpu10 0 0 0 100 0 0 0 0 0 0\nintr 12 13 14\n";
+
+    #[test]
+    fn idle_and_stolen_time_are_read_from_the_line_of_the_cpu() {
+        let read = |text, cpu| counted(text, CpuId::new(cpu), Span::from_ms(10));
+        let ms = Span::from_ms;
+        assert_eq!(read(STAT, 0), Some((ms(1_020), ms(400))));
+        assert_eq!(read(STAT, 1), Some((ms(2_030), ms(400))));
+        assert_eq!(read(STAT, 10), Some((ms(1_000), ms(0))));
+        assert_eq!(read(STAT, 2), None, "it is offline");
+        assert_eq!(read("cpu0 1 2 3\n", 0), None);
+    }
+
+    #[test]
+    fn entries_follow_each_other_and_never_count_back() {
+        let ms = Span::from_ms;
+        let (cpu, real) = (CpuId::new(0), CpuId::new(7));
+        let dispatcher = Tid::new(1).expect("above zero");
+        let mut books = CpuBooks { cpu, real, dispatcher, last: None };
+        let mut told = |at, idle, stolen, dispatching| {
+            let [idle, stolen, dispatching] = [idle, stolen, dispatching].map(ms);
+            let counts = Counts { idle, stolen, dispatching };
+            match books.entry(Time::START + ms(at), counts) {
+                Record::Accounted { from, to, idle, stolen, dispatching, .. } => {
+                    ((from, to - from), [idle, stolen, dispatching])
+                }
+                record => panic!("{record:?}"),
+            }
+        };
+        let at = |at| Time::START + ms(at);
+        assert_eq!(told(5, 1_000, 400, 3), ((at(5), ms(0)), [ms(0); 3]), "from here on");
+        assert_eq!(told(1_005, 1_200, 410, 7), ((at(5), ms(1_000)), [ms(200), ms(10), ms(4)]));
+        assert_eq!(told(2_005, 1_190, 410, 8), ((at(1_005), ms(1_000)), [ms(0), ms(0), ms(1)]));
+        assert_eq!(told(3_005, 1_230, 420, 8), ((at(2_005), ms(1_000)), [ms(30), ms(10), ms(0)]));
+    }
+}
