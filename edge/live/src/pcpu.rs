@@ -45,6 +45,9 @@ pub(crate) struct Pcpus {
     pub(crate) all: Vec<Pcpu>,
     /// By slot: CPU time that the kernel has counted and that has not been reported.
     pub(crate) unreported: Vec<Span>,
+    /// By slot: how long the stretches last that have been seen and not been reported yet. What the
+    /// kernel has counted is known of all of them together.
+    pub(crate) ahead: Vec<Span>,
     /// Of whom the kernel refused something: when that is tried again, and on which CPU.
     pub(crate) refused: Vec<(VcpuId, CpuId, Time)>,
 }
@@ -69,7 +72,8 @@ impl Pcpus {
             is_called: false,
             placed: Vec::new(),
         };
-        Pcpus { all: real.iter().map(pcpu).collect(), unreported: Vec::new(), refused: Vec::new() }
+        let all = real.iter().map(pcpu).collect();
+        Pcpus { all, unreported: Vec::new(), ahead: Vec::new(), refused: Vec::new() }
     }
 
     /// Whether the kernel refused something of a vCPU, and that has not been tried again yet.
@@ -83,7 +87,8 @@ impl Pcpus {
     /// The kernel counts a switch to a thread as the thread's own, and notes it when it is done. So
     /// a stretch begins earlier than noted by what has been counted beyond its length, as far as
     /// the CPU was nobody else's then. Were that left out, whoever is held to a hundred short turns
-    /// a second would have some microseconds more in each, and nobody would ever know.
+    /// a second would have some microseconds more in each, and nobody would ever know. What was
+    /// counted of stretches that come after it, as those of other threads of a tree, is theirs.
     pub(crate) fn cut(&mut self, cpu: CpuId, now: Time) -> Option<Used> {
         let pcpu = &mut self.all[cpu.index()];
         let (vcpu, since) = pcpu.running?;
@@ -91,8 +96,11 @@ impl Pcpus {
         if from >= now {
             return None;
         }
+        let ahead = &mut self.ahead[vcpu.slot()];
+        *ahead = ahead.left_after(now - from);
         let unreported = &mut self.unreported[vcpu.slot()];
-        let switch = unreported.left_after(now - from).min(from.since(pcpu.reported));
+        let switch = unreported.left_after(now - from).left_after(*ahead);
+        let switch = switch.min(from.since(pcpu.reported));
         let from = Time::from_ns(from.ns() - switch.ns());
         let ran = (*unreported).min(now - from);
         *unreported -= ran;

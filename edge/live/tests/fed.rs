@@ -93,6 +93,31 @@ fn what_is_counted_is_charged_to_the_stretch_in_which_it_was_used() {
     assert_eq!(stretch, Some((CPUS[1], us(10), us(20), Span::from_us(10))));
 }
 
+/// What the kernel has counted is read once for both.
+#[test]
+fn of_two_stretches_each_is_charged_what_was_used_in_it() {
+    let host = pair();
+    host.note(CPUS[1], us(40), vcpu(1), What::Woke);
+    host.at(us(50));
+    host.look(CPUS[1]).unwrap();
+    let _ = host.records();
+    for (from, to, why) in [(1000, 1010, PREEMPTED), (3000, 5000, ASLEEP)] {
+        host.note(CPUS[1], us(from), vcpu(1), What::SwitchedIn);
+        host.note(CPUS[1], us(to), vcpu(1), why);
+    }
+    // The switches to it are its own: a microsecond and two.
+    host.count(vcpu(1), Span::from_us(2013));
+    host.at(us(5010));
+    host.look(CPUS[1]).unwrap();
+    let stretches = host.records().into_iter().filter_map(|record| match record {
+        Record::Ran { from, to, used, .. } => Some((from, to, used)),
+        _ => None,
+    });
+    let expected = [(997, 1010, 13), (3000, 5000, 2000)];
+    let expected = expected.map(|(from, to, used)| (us(from), us(to), Span::from_us(used)));
+    assert_eq!(stretches.collect::<Vec<_>>(), expected);
+}
+
 #[test]
 fn a_wake_that_another_cpu_carries_out_is_heard_by_the_cpu_where_it_matters() {
     let host = pair();

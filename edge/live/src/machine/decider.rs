@@ -150,6 +150,7 @@ impl Decider {
         let slots = self.vcpus.len().max(id.slot() + 1);
         self.vcpus.resize_with(slots, || None);
         self.pcpus.unreported.resize(slots, Span::ZERO);
+        self.pcpus.ahead.resize(slots, Span::ZERO);
         self.pcpus.unreported[id.slot()] = Span::ZERO;
         self.touched.push(id);
         let is_awake = vcpu.threads.values().any(|known| known.is_awake);
@@ -280,7 +281,40 @@ impl Decider {
             }
         }
         self.now = self.now.max(now);
-        news.sightings.iter().try_for_each(|sighting| self.follow(news.cpu, sighting))
+        let ahead = news.cpu.map_or_else(Vec::new, |cpu| self.stretches(cpu, &news.sightings));
+        for &(vcpu, length) in &ahead {
+            if let Some(ahead) = self.pcpus.ahead.get_mut(vcpu.slot()) {
+                *ahead += length;
+            }
+        }
+        news.sightings.iter().try_for_each(|sighting| self.follow(news.cpu, sighting))?;
+        for &(vcpu, _) in &ahead {
+            if let Some(ahead) = self.pcpus.ahead.get_mut(vcpu.slot()) {
+                *ahead = Span::ZERO;
+            }
+        }
+        Ok(())
+    }
+
+    /// Who was seen running on a CPU up to now, and for how long each time.
+    fn stretches(&self, cpu: CpuId, sightings: &[Sighting]) -> Vec<(VcpuId, Span)> {
+        let pcpu = &self.pcpus.all[cpu.index()];
+        let mut running = pcpu.running.map(|(vcpu, since)| (vcpu, since.max(pcpu.reported)));
+        let mut stretches = Vec::new();
+        for Sighting { at, thread, what } in sightings {
+            let at = self.of_run(*at);
+            let is_on = running.is_some_and(|(vcpu, _)| vcpu == thread.vcpu);
+            match what {
+                What::SwitchedIn if !is_on => running = Some((thread.vcpu, at)),
+                What::SwitchedOut { .. } if is_on => {
+                    let ran = running.take().map(|(vcpu, since)| (vcpu, at.since(since)));
+                    stretches.extend(ran);
+                }
+                _ => {}
+            }
+        }
+        stretches.extend(running.map(|(vcpu, since)| (vcpu, self.now.since(since))));
+        stretches
     }
 
     /// One event of one thread becomes time used, and a fact if its vCPU falls asleep or wakes.
