@@ -164,3 +164,21 @@ fn as_much_as_is_admitted_is_given() {
         assert!(*least + UNTOLD >= us(most), "{least} of {most} us");
     }
 }
+
+/// As of a virtual machine whose hypervisor halts it for 4 ms now and then, and does not say so.
+const HALTED: Timers =
+    Timers { look: 20, late: |round| if round % 40 == 0 { 4_000 } else { 15 }, unsteady: 8 };
+
+/// Whoever is stopped that late so often is not let have all of it.
+#[test]
+fn however_late_stops_are_nobody_is_ahead_by_more_than_a_slice_for_long() {
+    for (slice, period) in [(3_000, 10_000), (900, 4_000)] {
+        let until = Time::START + Span::from_secs(20);
+        let mut kernel = Kernel::new(HALTED, &[(slice, period)]).unwrap();
+        kernel.run(until);
+        let received = kernel.received(0, us(period), until);
+        let (all, count) = (received.iter().copied().sum::<Span>(), received.len() as u64);
+        let most = (us(slice) + us(20)) * count + us(slice) + us(4_000);
+        assert!(all <= most, "{all} in {count} periods of {slice} us in {period}");
+    }
+}
