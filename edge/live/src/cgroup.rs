@@ -19,6 +19,7 @@ use crate::sys::Tid;
 use crate::thread::ThreadRef;
 use mounts::Mount;
 pub use tree::TreePlace;
+pub(crate) use tree::descendants;
 
 /// What our groups' names begin with.
 const PREFIX: &str = "slackline-";

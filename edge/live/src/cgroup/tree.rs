@@ -232,7 +232,10 @@ fn group_of_process(pid: Tid) -> Result<Option<PathBuf>, CgroupError> {
 }
 
 /// A process and all that descend from it, as far as they have not lost their parents.
-fn descendants(root: Tid) -> Result<Vec<Tid>, CgroupError> {
+///
+/// # Errors
+/// When there is no procfs.
+pub(crate) fn descendants(root: Tid) -> Result<Vec<Tid>, CgroupError> {
     let procfs = Path::new("/proc");
     let failed = |source| CgroupError::refused(Step::Read, procfs, source);
     let mut children: BTreeMap<i32, Vec<Tid>> = BTreeMap::new();

@@ -9,8 +9,8 @@
 //! `RESET` is `reset` or `keep`, `CPUS` are numbers between commas. `WAY` is `nothing` or
 //! `process`; `v1` or `v2` (frozen) or `limit1` or `limit2` (limited), followed by the paths of its
 //! own group and of its original one; `tree` (a process tree, frozen) and the same paths, the
-//! second one `-` if the group is not ours; or `helper`, followed by the id and start of the
-//! program that limits it.
+//! second one `-` if the group is not ours; `member` (one that was seen in a tree); or `helper`,
+//! followed by the id and start of the program that limits it.
 
 use std::ffi::OsString;
 use std::fmt::Write as _;
@@ -42,6 +42,8 @@ pub(super) enum Way {
     /// It stands for a process tree, in a group that is frozen: everything in there is given back
     /// as it was, unless it has an entry of its own.
     Tree(TreePlace),
+    /// It was seen in a process tree. Once it has left that, it is as we made it or it is not ours.
+    Member,
     /// A program of ours limits its process, in whatever way, perhaps by stopping it.
     Helper(Who),
 }
@@ -73,6 +75,7 @@ impl Entry {
         match &self.way {
             Way::Nothing => line += " nothing",
             Way::Process => line += " process",
+            Way::Member => line += " member",
             Way::Thread(place) | Way::Limit(place) => {
                 line += match (place.controller, place.version) {
                     (Controller::Freezer, Version::V1) => " v1 ",
@@ -136,6 +139,7 @@ fn way(fields: &mut SplitAsciiWhitespace<'_>) -> Option<Way> {
     let (controller, version) = match fields.next()? {
         "nothing" => return Some(Way::Nothing),
         "process" => return Some(Way::Process),
+        "member" => return Some(Way::Member),
         "helper" => return who(fields).map(Way::Helper),
         "tree" => {
             let group = path(fields.next()?)?;
@@ -270,6 +274,7 @@ mod tests {
             for way in [
                 Way::Nothing,
                 Way::Process,
+                Way::Member,
                 Way::Thread(place(Controller::Freezer, Version::V1)),
                 Way::Thread(place(Controller::Freezer, Version::V2)),
                 Way::Limit(place(Controller::Cpu, Version::V1)),

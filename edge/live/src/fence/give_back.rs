@@ -15,14 +15,14 @@ use slackline_units::{CpuId, CpuSet};
 use thiserror::Error;
 
 use super::entry::{Entry, Way, Who};
-use crate::cgroup::{CgroupError, TreePlace};
+use crate::cgroup::{CgroupError, TreePlace, descendants};
 use crate::step::priority::Ladder;
 use crate::step::{FifoPriority, freezer};
 use crate::sys::{
-    Scheduling, SchedulingOf, Tid, get_affinity, get_scheduling, nice_of, set_affinity,
+    Scheduling, SchedulingOf, Tid, get_affinity, get_scheduling, nice_of, process_of, set_affinity,
     set_scheduling, signal_group,
 };
-use crate::thread::{TaskFd, is_running, means_gone};
+use crate::thread::{TaskFd, is_running, means_gone, threads_of};
 
 /// What came of giving a thread back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -109,14 +109,17 @@ pub(super) fn give_back(entry: &Entry) -> Result<GivenBack, GiveBackError> {
     // If procfs does not answer we try: a wrong thread would need the id to be used again.
     let there = *exists.as_ref().unwrap_or(&true);
     let mut results = vec![tree];
-    if there {
+    let original = Original { scheduling: entry.scheduling, affinity: entry.affinity };
+    if there && entry.way == Way::Member {
+        results.push(leaver_back(tid, original));
+    } else if there {
         let first = affinity(tid, &entry.affinity);
         results.push(scheduling(tid, &entry.scheduling));
         // While it was limited by `SCHED_DEADLINE` it could not be pinned.
         results.push(first.or_else(|_| affinity(tid, &entry.affinity)));
     }
     match &entry.way {
-        Way::Nothing | Way::Tree(_) => {}
+        Way::Nothing | Way::Member | Way::Tree(_) => {}
         // The process may outlive the thread, and it is the process that was stopped.
         Way::Process => results.push(go(entry.process)),
         Way::Thread(place) => {
@@ -199,6 +202,37 @@ fn restore(place: &TreePlace, default: Original) -> Result<(), GiveBackError> {
     result
 }
 
+/// A thread that has left its tree, and what it has started since: whatever is as we made it, with
+/// the nice value that it has.
+///
+/// # Errors
+/// The first refusal; all have been tried.
+pub(super) fn leaver_back(tid: Tid, original: Original) -> Result<(), GiveBackError> {
+    if !is_as_ours(tid) {
+        return Ok(());
+    }
+    let mut result = restore_one(tid, original);
+    // What one of them starts while this goes on may be as we made it as well.
+    for _ in 0..ROUNDS {
+        let Ok(pid) = process_of(tid) else { break };
+        let descendants = descendants(pid).unwrap_or_default();
+        let threads = descendants.into_iter().flat_map(|pid| threads_of(pid).unwrap_or_default());
+        let left: Vec<Tid> = threads.filter(|&tid| is_as_ours(tid)).collect();
+        if left.is_empty() {
+            break;
+        }
+        for tid in left {
+            let restored = restore_one(tid, original);
+            result = result.and(restored);
+        }
+    }
+    result
+}
+
+fn is_as_ours(tid: Tid) -> bool {
+    get_scheduling(tid).is_ok_and(|now| is_ours(now.class))
+}
+
 fn restore_one(tid: Tid, default: Original) -> Result<(), GiveBackError> {
     let Ok(now) = get_scheduling(tid) else { return Ok(()) };
     let mut result = Ok(());
@@ -224,6 +258,7 @@ pub(super) fn is_moot(entry: &Entry) -> bool {
     let there = |who| exists(entry.process.id, who).unwrap_or(true);
     let held = match &entry.way {
         Way::Nothing => false,
+        Way::Member => return !there(entry.thread) || !is_as_ours(entry.thread.id),
         Way::Process => there(entry.process),
         Way::Thread(place) | Way::Limit(place) => place.is_made(),
         Way::Tree(place) => place.is_made(),

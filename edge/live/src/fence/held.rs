@@ -208,7 +208,9 @@ impl Brake {
         entry: &Entry,
     ) -> Result<Brake, crate::cgroup::CgroupError> {
         Ok(match &entry.way {
-            Way::Nothing | Way::Limit(_) | Way::Tree(_) | Way::Helper(_) => Brake::Nothing,
+            Way::Nothing | Way::Member | Way::Limit(_) | Way::Tree(_) | Way::Helper(_) => {
+                Brake::Nothing
+            }
             Way::Process => Brake::Process(Stop::new(thread.clone())),
             Way::Thread(place) => Brake::Thread(Freezer::make(thread.clone(), place)?),
         })

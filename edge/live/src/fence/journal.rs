@@ -130,7 +130,7 @@ pub fn give_back(leftover: &Leftover) -> Result<GivenBack, LeftoverError> {
     let what = give_entry_back(&leftover.entry)?;
     let mut left = read(&leftover.journal)?;
     left.retain(|entry| *entry != leftover.entry && !is_moot(entry));
-    write(&leftover.journal, &left)?;
+    write(&leftover.journal, &left.iter().collect::<Vec<_>>())?;
     Ok(what)
 }
 
@@ -138,7 +138,8 @@ pub fn give_back(leftover: &Leftover) -> Result<GivenBack, LeftoverError> {
 pub(super) fn holder_of(directory: &Path, me: Who, thread: Who) -> Option<Tid> {
     // This is a courtesy to the user; what cannot be read does not keep us from working.
     let others = all(directory).ok()?.into_iter().filter(|&(owner, _)| owner != me);
-    let names = |path: &Path| read(path).is_ok_and(|list| list.iter().any(|e| e.thread == thread));
+    let is_it = |entry: &Entry| entry.thread == thread && !is_moot(entry);
+    let names = |path: &Path| read(path).is_ok_and(|list| list.iter().any(is_it));
     others.into_iter().find(|(_, path)| names(path)).map(|(owner, _)| owner.id)
 }
 
@@ -165,7 +166,7 @@ pub(super) fn make_directory(directory: &Path) -> Result<(), JournalError> {
 }
 
 /// Replaces a journal; an empty one is removed.
-pub(super) fn write(path: &Path, entries: &[Entry]) -> Result<(), JournalError> {
+pub(super) fn write(path: &Path, entries: &[&Entry]) -> Result<(), JournalError> {
     if entries.is_empty() {
         return match fs::remove_file(path) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),

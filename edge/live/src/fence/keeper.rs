@@ -11,9 +11,11 @@
 //! ```
 //!
 //! Answers are `journal` or `no-journal`, saying whether the list is also on disk, or `what` to a
-//! line that makes no sense. When the owner closes its end or is gone, whatever is still on the
-//! list is given back and the keeper ends.
+//! line that makes no sense. Who is in a process tree it looks up itself a few times a second, and
+//! writes down as well: they can leave the tree as we made them. When the owner closes its end or
+//! is gone, whatever is still on the list is given back and the keeper ends.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Read, Write};
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
@@ -25,14 +27,15 @@ use rustix::io::Errno;
 use rustix::process::{Signal, setsid};
 
 use super::budget::{self, give_back_budgets};
-use super::entry::{Entry, Who, path, who};
+use super::entry::{Entry, Way, Who, path, who};
 use super::give_back::{exists, give_back, is_moot};
 use super::journal;
+use crate::cgroup::TreePlace;
 use crate::step::FifoPriority;
 use crate::sys::{
-    Scheduling, SchedulingOf, Tid, ignore_signal, lock_memory, own_tid, set_scheduling,
+    Scheduling, SchedulingOf, Tid, ignore_signal, lock_memory, own_tid, process_of, set_scheduling,
 };
-use crate::thread::TaskFd;
+use crate::thread::{Stat, TaskFd};
 
 /// Everything the keeper's process does. Its standard input is the socket to the owner.
 ///
@@ -85,6 +88,8 @@ struct Keeper {
     /// Whether the list is the owner's whole list, so that the journal may be replaced by it.
     complete: bool,
     held: Vec<Entry>,
+    /// Who has been seen in the trees among them and is still there.
+    members: BTreeMap<Tid, Entry>,
     /// What a journal of the same owner named, written by a keeper before this one. It counts until
     /// the owner's list is complete.
     older: Vec<Entry>,
@@ -95,8 +100,8 @@ const WRITTEN: &str = "journal\n";
 const UNWRITTEN: &str = "no-journal\n";
 const WHAT: &str = "what\n";
 
-/// How often to look whether the owner has ended, where the kernel does not say so. It mostly does
-/// by closing its end; this is for an end that somebody else has inherited.
+/// How often to look who is in the trees, and whether the owner has ended where the kernel does not
+/// say so. It mostly does by closing its end; this is for an end that somebody else has inherited.
 const LOOK: Timespec = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
 
 impl Keeper {
@@ -135,20 +140,55 @@ impl Keeper {
     }
 
     /// Waits until there is something to read. Says whether the owner is gone.
-    fn wait(&self, link: &UnixStream) -> io::Result<bool> {
-        let owner = self.owner.as_ref();
-        let end = owner.and_then(TaskFd::pollable);
-        let mut fds = vec![PollFd::new(link, PollFlags::IN)];
-        fds.extend(end.map(|end| PollFd::from_borrowed_fd(end, PollFlags::IN)));
-        let patience = if owner.is_some() && end.is_none() { Some(&LOOK) } else { None };
+    fn wait(&mut self, link: &UnixStream) -> io::Result<bool> {
         loop {
-            match poll(&mut fds, patience) {
+            let owner = self.owner.as_ref();
+            let end = owner.and_then(TaskFd::pollable);
+            let mut fds = vec![PollFd::new(link, PollFlags::IN)];
+            fds.extend(end.map(|end| PollFd::from_borrowed_fd(end, PollFlags::IN)));
+            let must_look = owner.is_some() && end.is_none() || self.trees().next().is_some();
+            match poll(&mut fds, must_look.then_some(&LOOK)) {
                 Err(Errno::INTR) => {}
                 Err(error) => return Err(error.into()),
-                Ok(0) if !owner.is_some_and(|owner| owner.has_exited().unwrap_or(false)) => {}
+                Ok(0) if !owner.is_some_and(|owner| owner.has_exited().unwrap_or(false)) => {
+                    self.look_at_trees();
+                }
                 Ok(0) => return Ok(true),
                 Ok(_) => return Ok(fds.get(1).is_some_and(|fd| !fd.revents().is_empty())),
             }
+        }
+    }
+
+    /// The trees that are held, each as the entry that stands for it.
+    fn trees(&self) -> impl Iterator<Item = (&Entry, &TreePlace)> {
+        self.held.iter().filter_map(|entry| match &entry.way {
+            Way::Tree(place) => Some((entry, place)),
+            _ => None,
+        })
+    }
+
+    /// Notes who is in the trees, beside those who have entries of their own, and forgets who need
+    /// not be known.
+    fn look_at_trees(&mut self) {
+        let (mut there, mut new) = (BTreeSet::new(), Vec::new());
+        for (tree, place) in self.trees() {
+            // What cannot be read now is read another time.
+            for tid in place.threads().unwrap_or_default() {
+                there.insert(tid);
+                let is_known = self.members.contains_key(&tid)
+                    || self.held.iter().any(|entry| entry.thread.id == tid);
+                if !is_known {
+                    new.extend(member_of(tree, tid));
+                }
+            }
+        }
+        let before = self.members.len();
+        // One that has left and is not as we made it is nobody's business any more.
+        self.members
+            .retain(|tid, it| if there.contains(tid) { is_there(it) } else { !is_moot(it) });
+        if self.members.len() < before || !new.is_empty() {
+            self.members.extend(new.into_iter().map(|entry| (entry.thread.id, entry)));
+            self.write();
         }
     }
 
@@ -183,6 +223,9 @@ impl Keeper {
 
     fn forget(&mut self, tid: Tid) -> bool {
         self.held.retain(|entry| entry.thread.id != tid);
+        if self.trees().next().is_none() {
+            self.members.clear();
+        }
         true
     }
 
@@ -217,7 +260,8 @@ impl Keeper {
         if !self.complete {
             return true;
         }
-        match journal::write(path, &self.held) {
+        let entries: Vec<&Entry> = self.held.iter().chain(self.members.values()).collect();
+        match journal::write(path, &entries) {
             Ok(()) => true,
             Err(error) => {
                 complain(&format!("the journal of held threads is not up to date: {error}"));
@@ -230,6 +274,9 @@ impl Keeper {
         /// A group's thread that is exiting can be in the way for a moment; nothing else that is
         /// worth trying again passes by itself.
         const TRIES: usize = 3;
+        // Those who were in a tree come after it, and after those who were there first.
+        self.look_at_trees();
+        self.held.extend(std::mem::take(&mut self.members).into_values());
         for entry in std::mem::take(&mut self.older) {
             if self.held.iter().all(|held| held.thread != entry.thread) {
                 self.held.push(entry);
@@ -263,6 +310,23 @@ impl Keeper {
     }
 }
 
+fn is_there(entry: &Entry) -> bool {
+    exists(entry.process.id, entry.thread).unwrap_or(true)
+}
+
+/// What is to be given back of one that is in a tree now, should it leave that: it was started by
+/// one that was there first, or is as that was.
+fn member_of(tree: &Entry, tid: Tid) -> Option<Entry> {
+    let pid = process_of(tid).ok()?;
+    let started = |tid| Some(Stat::of(pid, tid).ok()?.started());
+    Some(Entry {
+        process: Who { id: pid, started: started(pid)? },
+        thread: Who { id: tid, started: started(tid)? },
+        way: Way::Member,
+        ..tree.clone()
+    })
+}
+
 fn with_causes(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();
@@ -277,11 +341,9 @@ fn with_causes(error: &dyn std::error::Error) -> String {
 mod tests {
     use std::process::{Child, Command};
 
-    use super::super::entry::Way;
     use super::super::ourselves;
     use super::*;
     use crate::sys::{get_affinity, get_scheduling};
-    use crate::thread::Stat;
 
     struct Sleeper(Child);
 
@@ -332,7 +394,7 @@ mod tests {
             let directory = tempfile::tempdir().unwrap();
             let owner = ourselves().unwrap();
             let (sleeper, entry) = held_sleeper();
-            journal::write(&journal::path_for(directory.path(), owner), &[entry]).unwrap();
+            journal::write(&journal::path_for(directory.path(), owner), &[&entry]).unwrap();
             let mut keeper = Keeper::default();
             assert_eq!(keeper.hear(&hello(owner, directory.path())), WRITTEN);
             if told_all {
@@ -350,7 +412,7 @@ mod tests {
         let (sleeper, entry) = held_sleeper();
         let owner = held_sleeper().1.process; // Killed by now.
         let path = journal::path_for(directory.path(), owner);
-        journal::write(&path, &[entry]).unwrap();
+        journal::write(&path, &[&entry]).unwrap();
         let mut keeper = Keeper::default();
         assert_eq!(keeper.hear(&hello(owner, directory.path())), WHAT);
         assert_eq!(keeper.give_all_back(), ExitCode::SUCCESS);

@@ -17,7 +17,7 @@ use slackline_units::{CpuId, CpuSet, Span};
 
 use super::entry::Entry;
 use super::give_back::{
-    GiveBackError, GivenBack, Original, ROUNDS, give_back, ignore_gone, is_ours,
+    GiveBackError, GivenBack, Original, ROUNDS, give_back, ignore_gone, is_ours, leaver_back,
 };
 use crate::cgroup::{CgroupError, Step, TreePlace};
 use crate::step::{Act, ActError, FifoPriority};
@@ -227,11 +227,8 @@ impl HeldTree {
     /// One that has left the group is nobody's business any more: if it is as we made it, it is
     /// given back. If that fails, it has ended.
     fn let_leave(&self, grip: &Grip, tid: Tid) {
-        if get_scheduling(tid).is_ok_and(|now| is_ours(now.class)) {
-            let original = grip.originals.get(&tid).copied().unwrap_or(self.0.default);
-            let _ = set_scheduling(tid, &original.scheduling);
-            let _ = set_affinity(tid, &original.affinity);
-        }
+        let original = grip.originals.get(&tid).copied().unwrap_or(self.0.default);
+        let _ = leaver_back(tid, original);
     }
 
     /// Refuses all further orders and undoes those given.
