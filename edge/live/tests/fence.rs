@@ -4,19 +4,20 @@
 //! An owner must be another process, to be killed, and so must its keeper. Both are this test
 //! program run again, for one test that plays the part named in the environment.
 
+mod common;
+
 use std::env;
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
-use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStdin, ChildStdout, Command, ExitCode, Stdio, exit};
+use std::path::Path;
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio, exit};
 use std::thread::{park_timeout, spawn};
 use std::time::{Duration, Instant};
 
-use rustix::process::{Pid, Signal, geteuid, getpid, kill_process};
+use common::{again, begin, keeper, kill, our_groups, plays, wait_until};
+use rustix::process::{Pid, Signal, getpid, kill_process};
 use slackline_live::cgroup::{CgroupError, Controller, Place};
-use slackline_live::fence::{
-    Fence, FenceError, GivenBack, Held, KeeperCommand, give_back, keeper_main, leftovers,
-};
+use slackline_live::fence::{Fence, FenceError, GivenBack, Held, give_back, leftovers};
 use slackline_live::step::freezer::{Freezer, clear};
 use slackline_live::step::{ActError, FifoPriority, Hold};
 use slackline_live::sys::{
@@ -27,8 +28,6 @@ use slackline_live::thread::{TaskFd, ThreadRef};
 use slackline_units::{CpuId, CpuSet, Span};
 use tempfile::TempDir;
 
-/// Says which part a process plays; unset for the tests themselves.
-const PART: &str = "SLACKLINE_TEST_PART";
 /// What the owner is to hold: pid, tid and way.
 const TARGET: &str = "SLACKLINE_TEST_TARGET";
 /// Where the owner's journal goes.
@@ -37,18 +36,13 @@ const STATE: &str = "SLACKLINE_TEST_STATE";
 /// again; unset if it stops with the thread held back, and waits to be told.
 const LAST_STEP: &str = "SLACKLINE_TEST_LAST_STEP";
 
-/// How long anything may take that takes milliseconds on an idle host: enough for one that is so
-/// busy that a process has to wait seconds for its turn.
-const PATIENCE: Duration = Duration::from_secs(60);
 const NICE: i32 = 5;
 
 // The parts.
 
 #[test]
 fn part_keeper() {
-    if plays("keeper") {
-        exit(i32::from(keeper_main() != ExitCode::SUCCESS));
-    }
+    common::play_keeper();
 }
 
 /// A process of two threads; the second one never waits. Says which that is.
@@ -75,7 +69,7 @@ fn part_owner() {
     // As whoever schedules real-time threads must be, not to be starved by them.
     let class = Scheduling::Fifo { priority: FifoPriority::DISPATCHER.number().into() };
     set_scheduling(own_tid(), &SchedulingOf { class, reset_on_fork: true }).unwrap();
-    let mut fence = Fence::start(keeper_command(Path::new(&env::var(STATE).unwrap()))).unwrap();
+    let mut fence = Fence::start(keeper(Path::new(&env::var(STATE).unwrap()))).unwrap();
     let _first = take_hold(&mut fence);
     println!("@{}", fence.keeper_id());
     while env::var(LAST_STEP).is_ok() {
@@ -137,55 +131,10 @@ fn take_hold(fence: &mut Fence) -> Held {
 const LAST: usize = 9;
 const NEVER: usize = 10;
 
-fn plays(part: &str) -> bool {
-    env::var(PART).is_ok_and(|played| played == part)
-}
-
-fn again(part: &str) -> Command {
-    let mut command = Command::new(env::current_exe().unwrap());
-    command.args(["--exact", &format!("part_{part}"), "--nocapture", "--quiet"]).env(PART, part);
-    command
-}
-
-fn keeper_command(state: &Path) -> KeeperCommand {
-    let program = env::current_exe().unwrap();
-    let part = format!("{PART}=keeper");
-    // `env` becomes the program that it is told to run, so it is the keeper that we know by its id.
-    let arguments = [
-        part.as_str(),
-        program.to_str().unwrap(),
-        "--exact",
-        "part_keeper",
-        "--nocapture",
-        "--quiet",
-    ];
-    KeeperCommand {
-        program: PathBuf::from("env"),
-        arguments: arguments.map(Into::into).to_vec(),
-        state_directory: state.to_path_buf(),
-    }
-}
-
 // What the tests stand on.
-
-fn privileged() -> bool {
-    let root = geteuid().is_root();
-    if !root {
-        eprintln!("skipped: needs root");
-    }
-    root
-}
 
 fn tid_of(text: &str) -> Tid {
     Tid::new(text.trim().parse().unwrap()).unwrap()
-}
-
-fn until(what: &str, mut is_so: impl FnMut() -> bool) {
-    let start = Instant::now();
-    while !is_so() {
-        assert!(start.elapsed() < PATIENCE, "not within {PATIENCE:?}: {what}");
-        park_timeout(Duration::from_millis(1));
-    }
 }
 
 /// A process that is killed at the end of its test, and what it says.
@@ -256,7 +205,7 @@ impl Target {
             panic!("these tests run as ordinary threads");
         };
         let nice = Scheduling::Other { nice: nice + NICE };
-        until("it has become nice", || get_scheduling(thread).unwrap().class == nice);
+        wait_until("it has become nice", || get_scheduling(thread).unwrap().class == nice);
         Target::of(process, thread, "process")
     }
 
@@ -305,7 +254,7 @@ impl Target {
         // The order may still be on its way to another CPU; what the thread used until it is there
         // is not progress. A tick of the kernel, after which the time is exact, is at most 10 ms.
         let mut before = self.used();
-        until("it stands still", || {
+        wait_until("it stands still", || {
             park_timeout(Duration::from_millis(25));
             let now = self.used();
             std::mem::replace(&mut before, now) == now
@@ -324,10 +273,10 @@ impl Target {
     }
 
     fn assert_comes_back(&self) {
-        until("it is as it was", || self.is_back());
+        wait_until("it is as it was", || self.is_back());
         let before = self.used();
-        until("it runs", || self.used() > before);
-        until("its group is gone", || our_groups(self.thread).is_empty());
+        wait_until("it runs", || self.used() > before);
+        wait_until("its group is gone", || our_groups(self.thread).is_empty());
     }
 }
 
@@ -335,24 +284,9 @@ fn groups(pid: Tid, tid: Tid) -> Vec<u8> {
     fs::read(format!("/proc/{pid}/task/{tid}/cgroup")).unwrap()
 }
 
-/// Groups of our making for a thread, in the roots of whatever is mounted.
-fn our_groups(tid: Tid) -> Vec<PathBuf> {
-    let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap();
-    let points = mounts.lines().filter(|line| line.contains(" - cgroup"));
-    let points = points.map(|line| line.split(' ').nth(4).unwrap());
-    let lists = points.flat_map(|point| fs::read_dir(point).unwrap());
-    let paths = lists.map(|entry| entry.unwrap().path());
-    let ours = format!("slackline-{tid}-");
-    paths.filter(|path| path.file_name().unwrap().to_str().unwrap().starts_with(&ours)).collect()
-}
-
 /// Whether a process has ended. It may be a zombie for long: it is not ours to reap.
 fn is_gone(process: Tid) -> bool {
     TaskFd::open(process).map_or(true, |held| held.has_exited().unwrap())
-}
-
-fn kill(process: Tid) {
-    kill_process(Pid::from_raw(process.raw()).unwrap(), Signal::KILL).unwrap();
 }
 
 fn is_empty(directory: &TempDir) -> bool {
@@ -367,24 +301,20 @@ fn targets() -> [Target; 2] {
 
 #[test]
 fn a_killed_owner_leaves_nothing_behind() {
-    if !privileged() {
-        return;
-    }
+    let Some(_alone) = begin() else { return };
     for target in targets() {
         let state = TempDir::new().unwrap();
         let (mut owner, keeper) = target.owner(state.path());
         owner.kill();
         target.assert_comes_back();
-        until("the keeper ends", || is_gone(keeper));
+        wait_until("the keeper ends", || is_gone(keeper));
         assert!(is_empty(&state), "the journal is still there");
     }
 }
 
 #[test]
 fn so_does_one_that_ends_in_any_other_way() {
-    if !privileged() {
-        return;
-    }
+    let Some(_alone) = begin() else { return };
     for target in targets() {
         for ending in ["return", "exit", "panic", "terminate", "end of input"] {
             let state = TempDir::new().unwrap();
@@ -399,7 +329,7 @@ fn so_does_one_that_ends_in_any_other_way() {
             }
             owner.child.wait().unwrap();
             target.assert_comes_back();
-            until("the keeper ends", || is_gone(keeper));
+            wait_until("the keeper ends", || is_gone(keeper));
             assert!(is_empty(&state), "the journal is still there after {ending}");
         }
     }
@@ -415,9 +345,7 @@ fn spare_input() -> ChildStdin {
 
 #[test]
 fn it_may_be_killed_after_every_step() {
-    if !privileged() {
-        return;
-    }
+    let Some(_alone) = begin() else { return };
     for target in targets() {
         for last in 0..=LAST {
             let state = TempDir::new().unwrap();
@@ -425,7 +353,7 @@ fn it_may_be_killed_after_every_step() {
             let mut owner = Process::start(command.env(LAST_STEP, last.to_string()));
             owner.child.wait().unwrap();
             target.assert_comes_back();
-            until("the journal is gone", || is_empty(&state));
+            wait_until("the journal is gone", || is_empty(&state));
         }
     }
 }
@@ -435,9 +363,7 @@ fn it_may_be_killed_at_any_moment() {
     /// Going through all steps once takes an owner about 300 us; the moments are spread over more
     /// than that, and do not repeat.
     const MOMENTS: u32 = 40;
-    if !privileged() {
-        return;
-    }
+    let Some(_alone) = begin() else { return };
     for target in targets() {
         for moment in 0..MOMENTS {
             let state = TempDir::new().unwrap();
@@ -450,41 +376,37 @@ fn it_may_be_killed_at_any_moment() {
             }
             owner.kill();
             target.assert_comes_back();
-            until("the journal is gone", || is_empty(&state));
+            wait_until("the journal is gone", || is_empty(&state));
         }
     }
 }
 
 #[test]
 fn a_killed_keeper_is_replaced() {
-    if !privileged() {
-        return;
-    }
+    let Some(_alone) = begin() else { return };
     for target in targets() {
         let state = TempDir::new().unwrap();
         let (mut owner, first) = target.owner(state.path());
-        kill(first);
+        kill(first.raw(), Signal::KILL);
         owner.tell("revive");
         let second = owner.says();
         assert_ne!(first, second);
         target.assert_held();
         owner.kill();
         target.assert_comes_back();
-        until("the keeper ends", || is_gone(second));
+        wait_until("the keeper ends", || is_gone(second));
         assert!(is_empty(&state), "the journal is still there");
     }
 }
 
 #[test]
 fn when_both_are_killed_the_journal_knows() {
-    if !privileged() {
-        return;
-    }
+    let Some(_alone) = begin() else { return };
     for target in targets() {
         let state = TempDir::new().unwrap();
         let (mut owner, keeper) = target.owner(state.path());
         assert!(leftovers(state.path()).threads.is_empty(), "the owner lives");
-        kill(keeper);
+        kill(keeper.raw(), Signal::KILL);
         owner.kill();
         target.assert_held();
 
@@ -492,7 +414,7 @@ fn when_both_are_killed_the_journal_knows() {
         assert!(left.unread.is_empty());
         let [left] = &left.threads[..] else { panic!("not one leftover: {left:?}") };
         assert_eq!((left.tid(), left.owner()), (target.thread, owner.tid()));
-        let mut fence = Fence::start(keeper_command(state.path())).unwrap();
+        let mut fence = Fence::start(common::keeper(state.path())).unwrap();
         assert!(matches!(
             fence.hold(&target.reference(), Hold::Nothing),
             Err(FenceError::HeldElsewhere { .. })
@@ -509,15 +431,13 @@ fn when_both_are_killed_the_journal_knows() {
 
 #[test]
 fn a_process_that_goes_away_is_let_go() {
-    if !privileged() {
-        return;
-    }
+    let Some(_alone) = begin() else { return };
     for mut target in targets() {
         let state = TempDir::new().unwrap();
         let (mut owner, keeper) = target.owner(state.path());
         target.process.kill();
         owner.kill();
-        until("the keeper ends", || is_gone(keeper));
+        wait_until("the keeper ends", || is_gone(keeper));
         assert!(is_empty(&state), "the journal is still there");
         assert!(our_groups(target.thread).is_empty());
     }
@@ -525,24 +445,20 @@ fn a_process_that_goes_away_is_let_go() {
 
 #[test]
 fn the_rest_of_the_process_runs_while_one_thread_is_frozen() {
-    if !privileged() {
-        return;
-    }
+    let Some(_alone) = begin() else { return };
     let state = TempDir::new().unwrap();
     let mut target = Target::thread();
     let (_owner, _keeper) = target.owner(state.path());
     // The first thread ends the process when its input ends.
     target.process.to = spare_input();
-    until("the first thread has ended the process", || {
+    wait_until("the first thread has ended the process", || {
         target.process.child.try_wait().unwrap().is_some()
     });
 }
 
 #[test]
 fn each_freezer_there_is_holds_one_thread() {
-    if !privileged() {
-        return;
-    }
+    let Some(_alone) = begin() else { return };
     let target = Target::thread();
     for place in Place::find(&target.reference(), Controller::Freezer).unwrap() {
         let mut freezer = Freezer::make(target.reference(), &place).unwrap();
@@ -554,7 +470,7 @@ fn each_freezer_there_is_holds_one_thread() {
         target.assert_stands_still();
         freezer.thaw().unwrap();
         let before = target.used();
-        until("it runs", || target.used() > before);
+        wait_until("it runs", || target.used() > before);
         freezer.freeze().unwrap();
         clear(&place).unwrap();
         target.assert_comes_back();
@@ -565,12 +481,10 @@ fn each_freezer_there_is_holds_one_thread() {
 
 #[test]
 fn a_dropped_fence_gives_everything_back_and_takes_no_more_orders() {
-    if !privileged() {
-        return;
-    }
+    let Some(_alone) = begin() else { return };
     for target in targets() {
         let state = TempDir::new().unwrap();
-        let mut fence = Fence::start(keeper_command(state.path())).unwrap();
+        let mut fence = Fence::start(keeper(state.path())).unwrap();
         assert!(fence.journal().is_some());
         let way = if target.way == "thread" { Hold::Thread } else { Hold::Process };
         let held = fence.hold(&target.reference(), way).unwrap();
@@ -588,12 +502,10 @@ fn a_dropped_fence_gives_everything_back_and_takes_no_more_orders() {
 /// Whoever orders it about may be late: it is stopped still when that is no longer wanted.
 #[test]
 fn who_need_not_be_stopped_any_more_runs_and_only_then_is_that_forgotten() {
-    if !privileged() {
-        return;
-    }
+    let Some(_alone) = begin() else { return };
     for target in targets() {
         let state = TempDir::new().unwrap();
-        let mut fence = Fence::start(keeper_command(state.path())).unwrap();
+        let mut fence = Fence::start(keeper(state.path())).unwrap();
         let held = fence.hold(&target.reference(), Hold::Nothing).unwrap();
         let way = if target.way == "thread" { Hold::Thread } else { Hold::Process };
         fence.add_stop(target.thread, way).unwrap();
@@ -608,11 +520,9 @@ fn who_need_not_be_stopped_any_more_runs_and_only_then_is_that_forgotten() {
 
 #[test]
 fn what_cannot_be_held_is_refused_and_left_alone() {
-    if !privileged() {
-        return;
-    }
+    let Some(_alone) = begin() else { return };
     let state = TempDir::new().unwrap();
-    let mut fence = Fence::start(keeper_command(state.path())).unwrap();
+    let mut fence = Fence::start(keeper(state.path())).unwrap();
     let mut target = Target::thread();
     let pid = target.process.tid();
     let first = ThreadRef::open(pid, pid).unwrap();
@@ -627,7 +537,7 @@ fn what_cannot_be_held_is_refused_and_left_alone() {
     fence.release_all().unwrap();
     let number = Pid::from_raw(pid.raw()).unwrap();
     kill_process(number, Signal::STOP).unwrap();
-    until("it is stopped", || {
+    wait_until("it is stopped", || {
         matches!(fence.hold(&first, Hold::Process), Err(FenceError::Stopped { .. })) || {
             fence.release_all().unwrap();
             kill_process(number, Signal::STOP).unwrap();
@@ -647,11 +557,9 @@ fn what_cannot_be_held_is_refused_and_left_alone() {
 
 #[test]
 fn without_a_journal_it_works_and_says_so() {
-    if !privileged() {
-        return;
-    }
+    let Some(_alone) = begin() else { return };
     let target = Target::process();
-    let mut fence = Fence::start(keeper_command(Path::new("/proc/nowhere"))).unwrap();
+    let mut fence = Fence::start(keeper(Path::new("/proc/nowhere"))).unwrap();
     assert_eq!(fence.journal(), None);
     let held = fence.hold(&target.reference(), Hold::Process).unwrap();
     held.raise(FifoPriority::CHOSEN).unwrap();

@@ -4,17 +4,18 @@
 //! An owner must be another process, to be killed, and so must its keeper. Both are this test
 //! program run again, for one test that plays the part named in the environment.
 
+mod common;
+
 use std::env;
 use std::fs;
 use std::io::{BufRead, BufReader};
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, ExitCode, Stdio, exit};
-use std::thread::park_timeout;
-use std::time::{Duration, Instant};
+use std::path::Path;
+use std::process::{Child, Command, Stdio, exit};
 
-use rustix::process::geteuid;
+use common::{again, begin, keeper, kill, our_groups, plays, wait_until};
+use rustix::process::Signal;
 use slackline_live::cgroup::Version;
-use slackline_live::fence::{KeeperCommand, give_back, keeper_main, leftovers};
+use slackline_live::fence::{give_back, leftovers};
 use slackline_live::limit::{LimitError, Limited, Sampler, Way, target};
 use slackline_live::sys::{
     SchedulingOf, Tid, get_affinity, get_scheduling, online_cpus, set_affinity,
@@ -22,28 +23,17 @@ use slackline_live::sys::{
 use slackline_units::{CpuSet, CpuShare, Reservation, Span};
 use tempfile::TempDir;
 
-/// Says which part a process plays; unset for the tests themselves.
-const PART: &str = "SLACKLINE_TEST_PART";
 /// What the owner is to limit, and in which way.
 const TARGET: &str = "SLACKLINE_TEST_TARGET";
 /// Where the owner's journal goes.
 const STATE: &str = "SLACKLINE_TEST_STATE";
 
-/// How long anything may take that takes milliseconds on an idle host.
-const PATIENCE: Duration = Duration::from_secs(60);
-
 /// A limiter as users have them: stops and continues, and says nothing when it is killed.
 const SCRIPT: &str = "while :; do kill -STOP $1; sleep 0.09; kill -CONT $1; sleep 0.01; done";
 
-fn plays(part: &str) -> bool {
-    env::var(PART).is_ok_and(|played| played == part)
-}
-
 #[test]
 fn part_keeper() {
-    if plays("keeper") {
-        exit(i32::from(keeper_main() != ExitCode::SUCCESS));
-    }
+    common::play_keeper();
 }
 
 #[test]
@@ -65,26 +55,6 @@ fn part_owner() {
     exit(0);
 }
 
-fn again(part: &str) -> Command {
-    let mut command = Command::new(env::current_exe().unwrap());
-    command.args(["--exact", &format!("part_{part}"), "--nocapture"]).env(PART, part);
-    command
-}
-
-fn keeper(state: &Path) -> KeeperCommand {
-    KeeperCommand {
-        program: "/usr/bin/env".into(),
-        arguments: vec![
-            format!("{PART}=keeper").into(),
-            env::current_exe().unwrap().into(),
-            "--exact".into(),
-            "part_keeper".into(),
-            "--nocapture".into(),
-        ],
-        state_directory: state.into(),
-    }
-}
-
 /// All ways, with a program of ours as the user's own.
 fn ways(scratch: &Path) -> Vec<Way> {
     let script = scratch.join("limiter");
@@ -103,14 +73,6 @@ fn ways(scratch: &Path) -> Vec<Way> {
 fn tenth(way: &Way) -> Reservation {
     let share = CpuShare::from_ppm(100_000);
     target(share, way.usual_period(share)).unwrap()
-}
-
-fn privileged() -> bool {
-    let root = geteuid().is_root();
-    if !root {
-        println!("skipped: needs root");
-    }
-    root
 }
 
 /// A process of one thread that never waits.
@@ -141,14 +103,14 @@ impl Hog {
     /// As it was before anybody limited it, and running.
     #[track_caller]
     fn is_free(&self) {
-        until("it is as it was", || state(self.tid()) == self.before);
+        wait_until("it is as it was", || state(self.tid()) == self.before);
         let mut sampler = Sampler::start(self.pid()).unwrap();
         let mut total = Span::ZERO;
-        until("it runs", || {
+        wait_until("it runs", || {
             total += sampler.sample().unwrap().used;
             total > Span::from_ms(1)
         });
-        until("its groups are gone", || groups_of(self.tid()).is_empty());
+        wait_until("its groups are gone", || our_groups(self.tid()).is_empty());
     }
 }
 
@@ -168,25 +130,6 @@ fn state(tid: Tid) -> (SchedulingOf, CpuSet, String) {
     (get_scheduling(tid).unwrap(), get_affinity(tid).unwrap(), groups)
 }
 
-#[track_caller]
-fn until(what: &str, mut is_so: impl FnMut() -> bool) {
-    let start = Instant::now();
-    while !is_so() {
-        assert!(start.elapsed() < PATIENCE, "waited too long until {what}");
-        park_timeout(Duration::from_millis(2));
-    }
-}
-
-/// Groups of our making for a process, in the roots of whatever is mounted.
-fn groups_of(tid: Tid) -> Vec<PathBuf> {
-    let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap();
-    let points = mounts.lines().filter(|line| line.contains(" - cgroup"));
-    let points = points.map(|line| line.split(' ').nth(4).unwrap());
-    let paths = points.flat_map(|point| fs::read_dir(point).unwrap()).map(|it| it.unwrap().path());
-    let ours = format!("slackline-{tid}-");
-    paths.filter(|path| path.file_name().unwrap().to_str().unwrap().starts_with(&ours)).collect()
-}
-
 /// A way that this host does not have is no failure, if it says so.
 fn unless_impossible(way: &Way, result: Result<Limited, LimitError>) -> Option<Limited> {
     match result {
@@ -200,9 +143,7 @@ fn unless_impossible(way: &Way, result: Result<Limited, LimitError>) -> Option<L
 
 #[test]
 fn each_way_limits_until_it_is_dropped() {
-    if !privileged() {
-        return;
-    }
+    let Some(_alone) = begin() else { return };
     let scratch = TempDir::new().unwrap();
     for way in ways(scratch.path()) {
         let hog = Hog::start();
@@ -222,9 +163,7 @@ fn each_way_limits_until_it_is_dropped() {
 
 #[test]
 fn a_killed_owner_leaves_no_limit_behind() {
-    if !privileged() {
-        return;
-    }
+    let Some(_alone) = begin() else { return };
     let scratch = TempDir::new().unwrap();
     let state = scratch.path().join("state");
     for way in ways(scratch.path()) {
@@ -236,7 +175,7 @@ fn a_killed_owner_leaves_no_limit_behind() {
             }
             hog.is_free();
             let mut owner = owner(&way, &hog, &state);
-            until("it is limited", || is_limited(&way, &hog));
+            wait_until("it is limited", || is_limited(&way, &hog));
             if keeper_too {
                 kill_keeper_of(&owner);
             }
@@ -244,7 +183,7 @@ fn a_killed_owner_leaves_no_limit_behind() {
             owner.wait().unwrap();
             if keeper_too {
                 // The owner may have had the time to replace its keeper; then that one gives back.
-                until("it is known what is left, or nothing is", || {
+                wait_until("it is known what is left, or nothing is", || {
                     !leftovers(&state).threads.is_empty() || !is_limited(&way, &hog)
                 });
                 for left in &leftovers(&state).threads {
@@ -252,7 +191,7 @@ fn a_killed_owner_leaves_no_limit_behind() {
                 }
             }
             hog.is_free();
-            until("the journal is gone", || leftovers(&state).threads.is_empty());
+            wait_until("the journal is gone", || leftovers(&state).threads.is_empty());
             assert!(limiters(&hog).is_empty(), "the program that limits is still there");
         }
     }
@@ -305,17 +244,14 @@ fn kill_keeper_of(owner: &Child) {
     };
     for (pid, words) in processes() {
         if words.iter().any(|word| word == "part_keeper") && child_of(&pid) {
-            let pid = rustix::process::Pid::from_raw(pid.parse().unwrap()).unwrap();
-            rustix::process::kill_process(pid, rustix::process::Signal::KILL).unwrap();
+            kill(pid.parse().unwrap(), Signal::KILL);
         }
     }
 }
 
 #[test]
 fn what_cannot_be_limited_is_refused_with_a_reason() {
-    if !privileged() {
-        return;
-    }
+    let Some(_alone) = begin() else { return };
     let scratch = TempDir::new().unwrap();
     let keeper = || keeper(&scratch.path().join("state"));
     let hog = Hog::start();
@@ -331,7 +267,7 @@ fn what_cannot_be_limited_is_refused_with_a_reason() {
 
     let ends: Way = Way::Command("true {pid} {percent}".parse().unwrap());
     let mut limited = Limited::apply(&ends, hog.pid(), tenth(&ends), keeper()).unwrap();
-    until("it has ended", || matches!(limited.check(), Err(LimitError::Ended { .. })));
+    wait_until("it has ended", || matches!(limited.check(), Err(LimitError::Ended { .. })));
     drop(limited);
     hog.is_free();
 

@@ -8,7 +8,7 @@ pub mod waiting;
 use std::env;
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitCode, Stdio, exit};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread::park_timeout;
@@ -78,6 +78,13 @@ pub fn play_target() {
     }
 }
 
+/// This program once more, to play a part.
+pub fn again(part: &str) -> Command {
+    let mut command = Command::new(env::current_exe().expect("this program"));
+    command.args(["--exact", &format!("part_{part}"), "--nocapture", "--quiet"]).env(PART, part);
+    command
+}
+
 /// This program as the keeper, with its journal in a folder of the test.
 pub fn keeper(state: &Path) -> KeeperCommand {
     let script = format!("exec env {PART}=keeper \"$0\" --exact part_keeper --nocapture --quiet");
@@ -87,6 +94,20 @@ pub fn keeper(state: &Path) -> KeeperCommand {
         arguments: ["-c".into(), script.into(), program.into()].into(),
         state_directory: state.to_path_buf(),
     }
+}
+
+/// Groups of our making for a thread, in the roots of whatever is mounted.
+pub fn our_groups(tid: Tid) -> Vec<PathBuf> {
+    let mounts = fs::read_to_string("/proc/self/mountinfo").expect("procfs");
+    let points = mounts.lines().filter(|line| line.contains(" - cgroup"));
+    let points = points.map(|line| line.split(' ').nth(4).expect("a line has more"));
+    let lists = points.flat_map(|point| fs::read_dir(point).expect("it is mounted"));
+    let names = lists.map(|entry| entry.expect("a folder").path());
+    let ours = format!("slackline-{tid}-");
+    let is_ours = |path: &PathBuf| {
+        path.file_name().is_some_and(|name| name.to_string_lossy().starts_with(&ours))
+    };
+    names.filter(is_ours).collect()
 }
 
 /// The right to run live, alone on this machine as far as these tests go.
@@ -188,9 +209,8 @@ impl Target {
     }
 
     fn of_part(part: &str) -> Target {
-        let mut command = Command::new(env::current_exe().expect("this program"));
-        command.args(["--exact", "part_target", "--nocapture", "--quiet"]).env(PART, part);
-        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
+        let mut command = again("target");
+        command.env(PART, part).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
         die_with_us(&mut command);
         let mut child = command.spawn().expect("this program can be started");
         let mut out = BufReader::new(child.stdout.take().expect("is piped"));

@@ -19,7 +19,7 @@ pub fn kill(pid: i32, signal: Signal) {
 pub fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
     let deadline = Instant::now() + PATIENCE;
     while !is_so() {
-        assert!(Instant::now() < deadline, "waited {} s for {what}", PATIENCE.as_secs());
+        assert!(Instant::now() < deadline, "not within {} s: {what}", PATIENCE.as_secs());
         nap();
     }
 }
