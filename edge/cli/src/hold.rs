@@ -330,7 +330,7 @@ fn of_request(error: RequestError) -> Problem {
     match error {
         RequestError::Declined(error) => Problem::BadOption {
             message: format!("cannot promise that: {error}"),
-            hint: Some("ask for less, or for a longer `--period`".into()),
+            hint: error.hint(),
         },
         RequestError::Machine(error) => of_session(SessionError::Machine(error)),
         RequestError::Thread(error) | RequestError::Fence(FenceError::Thread(error)) => {

@@ -23,7 +23,7 @@ pub(crate) enum Problem {
     Scenario { file: PathBuf, error: ScenarioError },
     /// The scenario asks for more than can be promised.
     #[error("{}:{line}: {message}", file.display())]
-    Declined { file: PathBuf, line: usize, message: String },
+    Declined { file: PathBuf, line: usize, message: String, hint: Option<String> },
     /// A file cannot be read.
     #[error("cannot read {}: {source}", file.display())]
     Unreadable { file: PathBuf, source: io::Error },
@@ -131,9 +131,9 @@ impl Problem {
             Problem::BadTrace { .. } | Problem::NoReplay { .. } => {
                 Some("`slackline sim SCENARIO --save TRACE` makes one".into())
             }
-            Problem::Declined { .. } => {
-                Some("promise less, or to fewer; the policy's page says what fits".into())
-            }
+            Problem::Declined { hint, .. } => Some(hint.clone().unwrap_or_else(|| {
+                "promise less, or to fewer; the policy's page says what fits".into()
+            })),
             _ => None,
         }
     }
@@ -148,7 +148,8 @@ impl Problem {
             RunError::Scenario(error) => Problem::Scenario { file, error },
             RunError::Declined(declined) => {
                 let line = scenario.domains[declined.domain].line;
-                Problem::Declined { file, line, message: declined.to_string() }
+                let hint = declined.error.hint();
+                Problem::Declined { file, line, message: declined.to_string(), hint }
             }
             RunError::Broken(broken) => {
                 let message = format!("{broken} (seed {})", scenario.seed);
@@ -166,8 +167,9 @@ impl Problem {
         let file = file.to_owned();
         match error {
             LiveError::Scenario(error) => Problem::Scenario { file, error },
-            LiveError::Declined { line, .. } => {
-                Problem::Declined { file, line, message: error.to_string() }
+            LiveError::Declined { line, error: ref why, .. } => {
+                let hint = why.hint();
+                Problem::Declined { file, line, message: error.to_string(), hint }
             }
             LiveError::OnlySimulated { line, .. } => {
                 let message = format!("{}:{line}: {error}", file.display());

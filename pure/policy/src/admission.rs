@@ -15,19 +15,67 @@ use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 use core::cmp::Ordering;
 
-use slackline_units::{CpuId, CpuSet, CpuShare, Reservation, Span};
+use slackline_units::{CpuId, CpuSet, CpuShare, Reservation, Span, Time, VcpuId};
 
+use crate::hold::{Booking, Books, Holds};
 use crate::placement::{Packing, Request};
 use crate::{AdmitError, Dispatching, Topology};
 
 /// What has been promised on each CPU, where every reservation is bound to one.
 #[derive(Clone, Debug)]
 pub(crate) struct Bookings {
-    loads: Vec<Load>,
+    loads: Loads,
     /// What a CPU may promise; none is as much as is asked for.
     capacity: Option<CpuShare>,
     packing: Packing,
+    holds: Holds<CpuId>,
+}
+
+/// By CPU.
+#[derive(Clone, Debug)]
+struct Loads {
+    loads: Vec<Load>,
     looks: Looks,
+}
+
+impl Books for Loads {
+    type Place = CpuId;
+
+    fn add(&mut self, cpu: CpuId, share: Reservation) {
+        let demand = self.looks.demand(share);
+        self.loads[cpu.index()].add(demand);
+    }
+
+    fn remove(&mut self, cpu: CpuId, share: Reservation) {
+        let demand = self.looks.demand(share);
+        self.loads[cpu.index()].remove(demand);
+    }
+
+    fn takes_more(&self, one: Reservation, other: Reservation) -> bool {
+        self.looks.demand(one).is_more_than(self.looks.demand(other))
+    }
+}
+
+/// What is asked for.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Asked {
+    pub(crate) at: Time,
+    pub(crate) share: Reservation,
+    /// The CPUs among which it is to be bound to one.
+    pub(crate) allowed: CpuSet,
+    /// Those of them that [rest](Bookings::rest).
+    pub(crate) resting: CpuSet,
+}
+
+/// Somebody whose share changes or ends.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Tenant {
+    pub(crate) vcpu: VcpuId,
+    /// Where it is bound.
+    pub(crate) cpu: CpuId,
+    pub(crate) share: Reservation,
+    /// What it has had of that and not earned yet.
+    pub(crate) advance: Span,
 }
 
 /// What a reservation demands in each of its periods besides the slice: that a CPU is looked at.
@@ -60,6 +108,21 @@ impl Looks {
     }
 }
 
+/// The longest slice of a period with which something holds that holds of all shorter ones, if of
+/// any.
+pub(crate) fn longest_slice(period: Span, fits: impl Fn(Reservation) -> bool) -> Span {
+    let (mut most, mut beyond) = (0, u128::from(period.ns()) + 1);
+    while beyond - most > 1 {
+        let middle = Span::from_ns(u64::try_from((most + beyond) / 2).expect("at most a period"));
+        if Reservation::new(middle, period).is_ok_and(&fits) {
+            most = u128::from(middle.ns());
+        } else {
+            beyond = u128::from(middle.ns());
+        }
+    }
+    Span::from_ns(u64::try_from(most).expect("at most a period"))
+}
+
 impl Bookings {
     /// Nothing has been promised yet on the CPUs of this host.
     pub(crate) fn new(
@@ -68,67 +131,226 @@ impl Bookings {
         packing: Packing,
     ) -> Bookings {
         let loads = alloc::vec![Load::default(); topology.cpus()];
-        Bookings { loads, capacity, packing, looks: Looks::on(topology) }
+        let loads = Loads { loads, looks: Looks::on(topology) };
+        Bookings { loads, capacity, packing, holds: Holds::new() }
     }
 
-    /// Binds a reservation to one of the CPUs allowed.
-    pub(crate) fn add(&mut self, asked: Reservation, allowed: CpuSet) -> Result<CpuId, AdmitError> {
-        let cpu = self.place(asked, allowed, None)?;
-        let demand = self.looks.demand(asked);
-        self.loads[cpu.index()].add(demand);
-        Ok(cpu)
+    /// Binds the reservation of somebody who joins to one of the CPUs allowed. Who comes back has
+    /// had some of it in advance: how much comes with the CPU.
+    pub(crate) fn add(&mut self, vcpu: VcpuId, asked: &Asked) -> Result<(CpuId, Span), AdmitError> {
+        self.rebook(vcpu, None, None, asked)
     }
 
     /// Puts another reservation in the place of an old one: on the same CPU where it has room
     /// there. On failure the old one stands.
-    pub(crate) fn replace(
+    pub(crate) fn replace(&mut self, tenant: Tenant, asked: &Asked) -> Result<CpuId, AdmitError> {
+        let Tenant { vcpu, cpu, share, advance } = tenant;
+        self.rebook(vcpu, Some((cpu, share)), Some(advance), asked).map(|(cpu, _)| cpu)
+    }
+
+    fn rebook(
         &mut self,
-        (home, old): (CpuId, Reservation),
-        asked: Reservation,
-        allowed: CpuSet,
-    ) -> Result<CpuId, AdmitError> {
-        self.remove(home, old);
-        let placed = self.place(asked, allowed, Some(home));
-        let (cpu, stands) = placed.map_or((home, old), |cpu| (cpu, asked));
-        let demand = self.looks.demand(stands);
-        self.loads[cpu.index()].add(demand);
-        placed
+        vcpu: VcpuId,
+        now: Option<Booking<CpuId>>,
+        advance: Option<Span>,
+        asked: &Asked,
+    ) -> Result<(CpuId, Span), AdmitError> {
+        let Asked { at, share, allowed, resting } = *asked;
+        let before = (!self.holds.is_empty()).then(|| (self.holds.clone(), self.loads.clone()));
+        self.holds.lapse(at, &mut self.loads);
+        resting.iter().for_each(|cpu| self.rest(cpu));
+        let lifted = self.holds.lift(vcpu, now, &mut self.loads);
+        let advance = advance.unwrap_or_else(|| lifted.advance(at));
+        let demand = |cpu, share| lifted.demand(cpu, share, &self.loads);
+        match self.place(share, demand, allowed, now.map(|(home, _)| home)) {
+            Ok(cpu) => {
+                let to = Some((cpu, share));
+                self.holds.settle(&lifted, to, (at, advance), &mut self.loads);
+                Ok((cpu, advance))
+            }
+            Err(error) => {
+                if let Some(before) = before {
+                    (self.holds, self.loads) = before;
+                } else if let Some((home, share)) = now {
+                    self.loads.add(home, share);
+                }
+                Err(error)
+            }
+        }
     }
 
     /// A reservation is over.
-    pub(crate) fn remove(&mut self, cpu: CpuId, reservation: Reservation) {
-        let demand = self.looks.demand(reservation);
-        self.loads[cpu.index()].remove(demand);
+    pub(crate) fn remove(&mut self, now: Time, tenant: Tenant) {
+        let Tenant { vcpu, cpu, share, advance } = tenant;
+        self.holds.lapse(now, &mut self.loads);
+        let lifted = self.holds.lift(vcpu, Some((cpu, share)), &mut self.loads);
+        self.holds.settle(&lifted, None, (now, advance), &mut self.loads);
+    }
+
+    /// Whether something is promised besides what is in force.
+    pub(crate) fn has_holds(&self) -> bool {
+        !self.holds.is_empty()
+    }
+
+    /// The longest slice of such a period that would be added now, where these CPUs
+    /// [rest](Bookings::rest); none if all are.
+    pub(crate) fn room(
+        &self,
+        at: Time,
+        period: Span,
+        (allowed, resting): (CpuSet, CpuSet),
+    ) -> Option<Span> {
+        self.capacity?;
+        let mut then = self.clone();
+        then.holds.lapse(at, &mut then.loads);
+        resting.iter().for_each(|cpu| then.rest(cpu));
+        let room = |cpu| longest_slice(period, |asked| then.fits(cpu, asked));
+        allowed.iter().map(room).max()
+    }
+
+    fn fits(&self, cpu: CpuId, share: Reservation) -> bool {
+        let (load, demand) = (&self.loads.loads[cpu.index()], self.loads.looks.demand(share));
+        self.capacity.is_none_or(|capacity| load.has_room(demand, capacity))
+    }
+
+    /// Nobody is owed anything on a CPU, and nobody who sleeps will claim to have been.
+    pub(crate) fn rest(&mut self, cpu: CpuId) {
+        self.holds.rest(cpu, &mut self.loads);
     }
 
     /// What a CPU has not promised, to a millionth.
     pub(crate) fn left(&self, cpu: CpuId) -> CpuShare {
-        let ppm = (self.loads[cpu.index()].bound() * 1_000_000).div_ceil(1 << 64);
+        let ppm = (self.loads.loads[cpu.index()].bound() * 1_000_000).div_ceil(1 << 64);
         CpuShare::ONE.less(CpuShare::from_ppm(u32::try_from(ppm).unwrap_or(1_000_000)))
-    }
-
-    fn has_room(&self, cpu: CpuId, asked: Reservation) -> bool {
-        let demand = self.looks.demand(asked);
-        self.capacity.is_none_or(|capacity| self.loads[cpu.index()].has_room(demand, capacity))
     }
 
     fn place(
         &self,
         asked: Reservation,
+        demand: impl Fn(CpuId, Reservation) -> Reservation,
         allowed: CpuSet,
         home: Option<CpuId>,
     ) -> Result<CpuId, AdmitError> {
-        let load = |cpu: CpuId| &self.loads[cpu.index()];
+        let load = |cpu: CpuId| &self.loads.loads[cpu.index()];
+        let fits = |cpu| self.fits(cpu, demand(cpu, asked));
         let compare = |this, that| load(this).bound().cmp(&load(that).bound());
-        let request = Request { allowed, home, fits: |cpu| self.has_room(cpu, asked), compare };
+        let request = Request { allowed, home, fits, compare };
+        let room = |cpu| longest_slice(asked.period(), |asked| self.fits(cpu, demand(cpu, asked)));
         request.place(self.packing).map_err(|roomiest| AdmitError::NoRoom {
             asked,
             promised: load(roomiest).share(),
             capacity: self.capacity.expect("without a limit there is room"),
             cpus: allowed.len(),
-            dispatching: self.looks.dispatching(asked),
+            dispatching: self.loads.looks.dispatching(asked),
+            room: allowed.iter().map(room).max().unwrap_or(Span::ZERO),
         })
     }
+}
+
+/// What has been promised where reservations are bound to sets of CPUs, and each set is as good as
+/// so many CPUs.
+#[derive(Clone, Debug)]
+pub(crate) struct SetBooks {
+    /// The first are all CPUs.
+    sets: Vec<SetLoad>,
+    /// What each CPU may promise.
+    capacity: CpuShare,
+    looks: Looks,
+}
+
+/// What has been promised on a set of CPUs.
+#[derive(Clone, Debug)]
+struct SetLoad {
+    cpus: CpuSet,
+    /// To those who may run on just these.
+    own: Load,
+    /// To those who may run on no others than these.
+    within: Load,
+}
+
+impl SetBooks {
+    /// Nothing has been promised yet on the CPUs of this host.
+    pub(crate) fn new(topology: &Topology, capacity: CpuShare) -> SetBooks {
+        let mut books = SetBooks { sets: Vec::new(), capacity, looks: Looks::on(topology) };
+        books.keep(CpuSet::first_n(topology.cpus()));
+        books
+    }
+
+    /// From now on it is known what is promised within this set.
+    pub(crate) fn keep(&mut self, cpus: CpuSet) {
+        if self.sets.iter().all(|set| set.cpus != cpus) {
+            let mut load = Load::default();
+            let confined = self.sets.iter().filter(|set| within(set.cpus, cpus));
+            confined.for_each(|set| load.add_all(&set.own));
+            self.sets.push(SetLoad { cpus, own: Load::default(), within: load });
+        }
+    }
+
+    /// Why this cannot be promised within these CPUs; `demand` says what a share takes there.
+    pub(crate) fn refuses(
+        &self,
+        asked: Reservation,
+        demand: impl Fn(Reservation) -> Reservation,
+        allowed: CpuSet,
+    ) -> Option<AdmitError> {
+        let set = self.too_full_for(demand(asked), allowed)?;
+        let (cpus, capacity) = (set.cpus.len(), self.capacity_of(set.cpus));
+        let (promised, dispatching) = (set.within.share(), self.looks.dispatching(asked));
+        let fits = |asked| self.too_full_for(demand(asked), allowed).is_none();
+        let room = longest_slice(asked.period(), fits);
+        Some(match cpus {
+            1 => AdmitError::NoRoom { asked, promised, capacity, cpus, dispatching, room },
+            _ => AdmitError::NoRoomTogether { asked, promised, capacity, cpus, dispatching, room },
+        })
+    }
+
+    /// The longest slice of such a period that can be promised within these CPUs.
+    pub(crate) fn room(&self, period: Span, allowed: CpuSet) -> Span {
+        longest_slice(period, |asked| self.too_full_for(asked, allowed).is_none())
+    }
+
+    fn too_full_for(&self, share: Reservation, allowed: CpuSet) -> Option<&SetLoad> {
+        let demand = self.looks.demand(share);
+        let mut around = self.sets.iter().filter(|set| within(allowed, set.cpus));
+        around.find(|set| !set.within.has_room(demand, self.capacity_of(set.cpus)))
+    }
+
+    fn capacity_of(&self, set: CpuSet) -> CpuShare {
+        let cpus = u32::try_from(set.len()).expect("at most 256");
+        CpuShare::from_ppm(cpus * self.capacity.ppm())
+    }
+}
+
+impl Books for SetBooks {
+    type Place = CpuSet;
+
+    fn add(&mut self, place: CpuSet, share: Reservation) {
+        let demand = self.looks.demand(share);
+        for set in self.sets.iter_mut().filter(|set| within(place, set.cpus)) {
+            set.within.add(demand);
+            if set.cpus == place {
+                set.own.add(demand);
+            }
+        }
+    }
+
+    fn remove(&mut self, place: CpuSet, share: Reservation) {
+        let demand = self.looks.demand(share);
+        for set in self.sets.iter_mut().filter(|set| within(place, set.cpus)) {
+            set.within.remove(demand);
+            if set.cpus == place {
+                set.own.remove(demand);
+            }
+        }
+    }
+
+    fn takes_more(&self, one: Reservation, other: Reservation) -> bool {
+        self.looks.demand(one).is_more_than(self.looks.demand(other))
+    }
+}
+
+fn within(cpus: CpuSet, others: CpuSet) -> bool {
+    cpus.and(&others) == cpus
 }
 
 /// What has been promised on one CPU.
@@ -147,6 +369,14 @@ impl Load {
         *self.slices.entry(reservation.period()).or_default() += slice(reservation);
         self.floor += floor(reservation);
         self.count += 1;
+    }
+
+    fn add_all(&mut self, other: &Load) {
+        for (period, slices) in &other.slices {
+            *self.slices.entry(*period).or_default() += slices;
+        }
+        self.floor += other.floor;
+        self.count += other.count;
     }
 
     pub(crate) fn remove(&mut self, reservation: Reservation) {
@@ -298,6 +528,7 @@ fn low(value: u128) -> u32 {
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
+    use slackline_units::DomId;
 
     use super::*;
 
@@ -310,19 +541,23 @@ mod tests {
             let topology = Topology::flat(1).with_dispatch(dispatch);
             Bookings::new(&topology, capacity, Packing::Spread)
         };
-        let all = CpuSet::first_n(1);
+        let vcpu = |slot| VcpuId::new(slot, DomId::new(slot), 0);
         // Each wants 9 of 20 ms in 200 parts.
-        let asked = ms(45, 100);
+        let share = ms(45, 100);
+        let asked =
+            Asked { at: Time::START, share, allowed: CpuSet::first_n(1), resting: CpuSet::NONE };
         for (dispatch, fit) in [(0, 2), (2, 1), (1, 2)] {
             let mut booked = book(Span::from_us(dispatch));
-            let admitted = (0..3).take_while(|_| booked.add(asked, all).is_ok()).count();
-            assert_eq!(admitted, fit, "{dispatch} us a look");
-            booked.remove(CpuId::new(0), asked);
-            assert!(booked.add(asked, all).is_ok(), "what is given back can be had again");
+            let admitted = (0..3).take_while(|&slot| booked.add(vcpu(slot), &asked).is_ok());
+            assert_eq!(admitted.count(), fit, "{dispatch} us a look");
+            let cpu = CpuId::new(0);
+            let first = Tenant { vcpu: vcpu(0), cpu, share, advance: Span::ZERO };
+            booked.remove(Time::START, first);
+            assert!(booked.add(vcpu(0), &asked).is_ok(), "what is given back can be had again");
         }
         let mut booked = book(Span::from_us(2));
-        booked.add(asked, all).unwrap();
-        let refused = booked.add(asked, all).unwrap_err();
+        booked.add(vcpu(0), &asked).unwrap();
+        let refused = booked.add(vcpu(1), &asked).unwrap_err();
         assert_eq!(
             refused.to_string(),
             "45us every 100us (0.45cpu) plus 0.04cpu for dispatching it 20000 times a second on \

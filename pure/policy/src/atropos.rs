@@ -33,7 +33,7 @@ use alloc::string::ToString;
 
 use slackline_units::{CpuId, CpuSet, CpuShare, Reservation, ReservationError, Span, Time, VcpuId};
 
-use crate::admission::Bookings;
+use crate::admission::{Asked, Bookings, Tenant};
 use crate::field::{distance, slice_of};
 use crate::placement::Packing;
 use crate::queue::Queues;
@@ -83,6 +83,10 @@ more than its slice. A turn of its own that overran is debt, taken from coming s
 Admission: each vCPU is bound to one CPU, and the sum of slice/period there may not
 exceed one CPU less the reserve. admission = \"off\" takes everything, as Xen did: then
 the promises are only wishes, and who has the later deadline may get nothing.
+
+Changing terms: new ones begin a natural period at once; what was used of the old slice
+in advance is debt, also for who leaves and comes back, and what is given up stays
+promised until that is earned, if somebody waits for its due. (Xen checked nothing.)
 
 It came from Nemesis and was one of three schedulers of Xen 2.0. It left the tree in April
 2005 as broken: a vCPU that had waited was never made ready again when its period began,
@@ -164,8 +168,9 @@ enum Queue {
 impl Policy for Atropos {
     fn admit(&mut self, at: &Moment, vcpu: VcpuId, share: &Values) -> Result<(), AdmitError> {
         let terms = Share::read(share)?;
-        let cpu = self.promised.add(terms.natural, at.allowed(vcpu))?;
-        self.servers.insert(vcpu, Server::new(terms, cpu, at.now()));
+        let asked = self.asked(at, vcpu, terms.natural);
+        let (cpu, advance) = self.promised.add(vcpu, &asked)?;
+        self.servers.insert(vcpu, Server { debt: advance, ..Server::new(terms, cpu, at.now()) });
         Ok(())
     }
 
@@ -173,13 +178,14 @@ impl Policy for Atropos {
     /// decision.
     fn adjust(&mut self, at: &Moment, vcpu: VcpuId, share: &Values) -> Result<CpuSet, AdmitError> {
         let terms = Share::read(share)?;
-        let Server { terms: old, cpu: home, .. } = self.servers[vcpu];
-        let natural = terms.natural;
-        let cpu = self.promised.replace((home, old.natural), natural, at.allowed(vcpu))?;
+        let tenant = self.servers[vcpu].tenant(vcpu, at.now());
+        let home = tenant.cpu;
+        let cpu = self.promised.replace(tenant, &self.asked(at, vcpu, terms.natural))?;
         self.dequeue(vcpu);
+        self.note_rests(at, [home, cpu].into_iter().collect());
         let server = &mut self.servers[vcpu];
         *server = Server {
-            debt: server.debt,
+            debt: tenant.advance,
             asleep_since: server.asleep_since,
             ticket: server.ticket,
             slack_used: server.slack_used,
@@ -192,10 +198,11 @@ impl Policy for Atropos {
         Ok([home, cpu].into_iter().collect())
     }
 
-    fn leave(&mut self, _: &Moment, vcpu: VcpuId) -> CpuSet {
+    fn leave(&mut self, at: &Moment, vcpu: VcpuId) -> CpuSet {
         self.dequeue(vcpu);
         let server = self.servers.remove(vcpu).expect("a vCPU that has joined");
-        self.promised.remove(server.cpu, server.terms.natural);
+        self.promised.remove(at.now(), server.tenant(vcpu, at.now()));
+        self.note_rests(at, CpuSet::one(server.cpu));
         CpuSet::NONE
     }
 
@@ -279,6 +286,10 @@ impl Policy for Atropos {
         CpuSet::one(cpu)
     }
 
+    fn room(&self, at: &Moment, period: Span, allowed: CpuSet) -> Option<Span> {
+        self.promised.room(at.now(), period, (allowed, self.resting(at, allowed)))
+    }
+
     fn account(&self, vcpu: VcpuId) -> Account {
         let server = &self.servers[vcpu];
         alloc::vec![
@@ -304,6 +315,29 @@ impl Atropos {
             next_ticket: 0,
             servers: Roster::default(),
         }
+    }
+
+    fn asked(&self, at: &Moment, vcpu: VcpuId, share: Reservation) -> Asked {
+        let allowed = at.allowed(vcpu);
+        Asked { at: at.now(), share, allowed, resting: self.resting(at, allowed) }
+    }
+
+    /// Those of some CPUs that rest, where that makes a difference.
+    fn resting(&self, at: &Moment, cpus: CpuSet) -> CpuSet {
+        let rests = |&cpu: &CpuId| self.promised.has_holds() && self.rests(at.now(), cpu);
+        cpus.iter().filter(rests).collect()
+    }
+
+    fn note_rests(&mut self, at: &Moment, cpus: CpuSet) {
+        let resting = self.resting(at, cpus);
+        resting.iter().for_each(|cpu| self.promised.rest(cpu));
+    }
+
+    /// Whether nobody is owed anything before others on a CPU. Who sleeps will not be, but for one
+    /// that wakes at the instant at which it fell asleep.
+    fn rests(&self, now: Time, cpu: CpuId) -> bool {
+        let may_go_on = |server: &Server| server.cpu == cpu && server.asleep_since == now;
+        self.deadlines.is_empty(Queue::Ready.of(cpu)) && !self.servers.iter().any(may_go_on)
     }
 
     /// To the end of the rounds of slack.
@@ -375,6 +409,17 @@ impl Server {
         }
     }
 
+    /// It is bound to a CPU, and has had in advance what it has used of a natural period beyond its
+    /// share of the time, and what it overran.
+    fn tenant(&self, vcpu: VcpuId, now: Time) -> Tenant {
+        let share = self.terms.natural;
+        let earned = share.over(now.min(self.period_end).since(self.from));
+        let unearned = (self.granted - self.remaining).left_after(earned);
+        let is_over = now >= self.period_end;
+        let advance = if is_over { self.debt } else { unearned + self.debt };
+        Tenant { vcpu, cpu: self.cpu, share, advance }
+    }
+
     fn wake(&mut self, now: Time) {
         if now >= self.deadline {
             let passed = self.pass_periods(now);
@@ -442,10 +487,7 @@ impl Server {
     fn grant(&mut self, period: Span) {
         self.period = period;
         self.deadline = self.deadline.after(period).min(self.period_end);
-        let (natural, time) = (self.terms.natural, self.deadline.since(self.from));
-        let due = u128::from(natural.slice().ns()) * u128::from(time.ns());
-        let due = due / u128::from(natural.period().ns());
-        let due = Span::from_ns(u64::try_from(due).expect("a slice is at most its period"));
+        let due = self.terms.natural.over(self.deadline.since(self.from));
         let more = due - core::mem::replace(&mut self.granted, due);
         let paid = self.debt.min(more);
         self.debt -= paid;

@@ -26,8 +26,9 @@
 //! like that is taken from the next slices, short as they become; and so is, of an exact vCPU, what
 //! it is ahead by more than a whole slice, but for what stops always vary by.
 //!
-//! A new share starts a new period at once. On a CPU that is promised to the last that may take
-//! time from others, once and at most one slice of it, where much of the old slice was used early.
+//! A new share starts a new period at once, and is worth nothing: what was used of the old slice
+//! beyond the part of the period that has passed was had in advance, and is taken from the first
+//! slices of the new share, all of it. The same for who leaves and comes back.
 //!
 //! Departs from [VSched]: sleeping in the middle of a period cannot hurt others. Waking with all of
 //! a slice left and little of the period would demand more than slice/period until the deadline,
@@ -41,7 +42,7 @@ use alloc::vec::Vec;
 
 use slackline_units::{CpuId, CpuSet, CpuShare, Reservation, ReservationError, Span, Time, VcpuId};
 
-use crate::admission::Bookings;
+use crate::admission::{Asked, Bookings, Tenant};
 use crate::field::{distance, slice_of};
 use crate::placement::Packing;
 use crate::queue::Queues;
@@ -88,7 +89,13 @@ time it has no more than its share, one slice, one late stop, and 20us (or 0.5 %
 slice) a period. What it was not given by its deadline comes first when there is
 unclaimed time: the share is right in the long run, whatever the timers do.
 
-Sleeping in mid-period saves nothing up beyond slice/period of what is left of it.",
+Sleeping in mid-period saves nothing up beyond slice/period of what is left of it.
+
+Changing terms: the new ones begin a period at once, and are worth nothing by themselves.
+What was used of the old slice beyond the part of the period that has passed is taken
+from the first new slices; so it is for who leaves and comes back. What a share gives up
+stays promised until it has earned what was had in advance, at most until its period
+ends, if somebody waits there for its due: nobody else misses a deadline for a change.",
     policy_fields: &[RESERVE, PLACE, QUANTUM],
     share_fields: &[SLICE, PERIOD, EXACT],
     promise,
@@ -154,6 +161,8 @@ struct Server {
     deadline: Time,
     /// Owed before the deadline.
     remaining: Span,
+    /// Had in advance of the terms before these, still to be taken from coming slices.
+    advance: Span,
     /// Overrun, still to be taken from coming slices.
     debt: Span,
     /// What of it others on its CPU may still have to wait for.
@@ -174,14 +183,16 @@ struct Server {
 impl Policy for Edf {
     fn admit(&mut self, at: &Moment, vcpu: VcpuId, share: &Values) -> Result<(), AdmitError> {
         let reservation = Reservation::new(share.span(&SLICE), share.span(&PERIOD))?;
-        let cpu = self.promised.add(reservation, at.allowed(vcpu))?;
-        self.note_promises(cpu);
+        let (cpu, advance) = self.promised.add(vcpu, &self.asked(at, vcpu, reservation))?;
+        self.note_promises(at, cpu);
+        let in_advance = advance.min(reservation.slice());
         let server = Server {
             reservation,
             exact: share.flag(&EXACT),
             cpu,
             deadline: at.now().after(reservation.period()),
-            remaining: reservation.slice(),
+            remaining: reservation.slice() - in_advance,
+            advance: advance - in_advance,
             debt: Span::ZERO,
             urgent: Span::ZERO,
             counted: (at.now(), 0),
@@ -198,11 +209,14 @@ impl Policy for Edf {
     /// A new share starts a new period at once: that is how it takes effect within a decision.
     fn adjust(&mut self, at: &Moment, vcpu: VcpuId, share: &Values) -> Result<CpuSet, AdmitError> {
         let reservation = Reservation::new(share.span(&SLICE), share.span(&PERIOD))?;
-        let (old, home) = (self.servers[vcpu].reservation, self.servers[vcpu].cpu);
-        let cpu = self.promised.replace((home, old), reservation, at.allowed(vcpu))?;
-        self.note_promises(home);
-        self.note_promises(cpu);
+        let tenant = self.servers[vcpu].tenant(vcpu, at.now());
+        let home = tenant.cpu;
+        let cpu = self.promised.replace(tenant, &self.asked(at, vcpu, reservation))?;
+        self.dequeue(vcpu);
+        self.note_promises(at, home);
+        self.note_promises(at, cpu);
         let server = &mut self.servers[vcpu];
+        server.advance = tenant.advance;
         server.reservation = reservation;
         server.exact = share.flag(&EXACT);
         server.cpu = cpu;
@@ -215,11 +229,11 @@ impl Policy for Edf {
         Ok([home, cpu].into_iter().collect())
     }
 
-    fn leave(&mut self, _: &Moment, vcpu: VcpuId) -> CpuSet {
+    fn leave(&mut self, at: &Moment, vcpu: VcpuId) -> CpuSet {
         self.dequeue(vcpu);
         let server = self.servers.remove(vcpu).expect("a vCPU that has joined");
-        self.promised.remove(server.cpu, server.reservation);
-        self.note_promises(server.cpu);
+        self.promised.remove(at.now(), server.tenant(vcpu, at.now()));
+        self.note_promises(at, server.cpu);
         CpuSet::NONE
     }
 
@@ -290,6 +304,10 @@ impl Policy for Edf {
             }
         }
         CpuSet::one(cpu)
+    }
+
+    fn room(&self, at: &Moment, period: Span, allowed: CpuSet) -> Option<Span> {
+        self.promised.room(at.now(), period, (allowed, self.resting(at, allowed)))
     }
 
     fn account(&self, vcpu: VcpuId) -> Account {
@@ -396,8 +414,28 @@ impl Edf {
         }
     }
 
+    fn asked(&self, at: &Moment, vcpu: VcpuId, share: Reservation) -> Asked {
+        let allowed = at.allowed(vcpu);
+        Asked { at: at.now(), share, allowed, resting: self.resting(at, allowed) }
+    }
+
+    /// Those of some CPUs that rest, where that makes a difference.
+    fn resting(&self, at: &Moment, cpus: CpuSet) -> CpuSet {
+        let rests = |&cpu: &CpuId| self.promised.has_holds() && self.rests(at.now(), cpu);
+        cpus.iter().filter(rests).collect()
+    }
+
+    /// Whether nobody is owed anything on a CPU. Who sleeps may claim when it wakes that it would
+    /// have run meanwhile.
+    fn rests(&self, now: Time, cpu: CpuId) -> bool {
+        let claims = |server: &Server| server.cpu == cpu && server.claims_to_run(now);
+        self.deadlines.is_empty(owed(cpu)) && !self.servers.iter().any(claims)
+    }
+
     /// What a CPU has promised may be another share of it.
-    fn note_promises(&mut self, cpu: CpuId) {
+    fn note_promises(&mut self, at: &Moment, cpu: CpuId) {
+        let resting = self.resting(at, CpuSet::one(cpu));
+        resting.iter().for_each(|cpu| self.promised.rest(cpu));
         self.spare_time[cpu.index()].share = self.promised.left(cpu);
     }
 
@@ -492,17 +530,39 @@ impl Server {
         }
         self.stops.overran = Span::ZERO;
         self.stops.is_paid_off = false;
-        if self.debt.is_zero() {
+        if self.debt.is_zero() && self.advance.is_zero() {
             return Span::ZERO;
         }
+        let in_advance = self.advance.min(slice);
+        self.advance -= in_advance;
         self.count_urgent(now, spare_time);
         self.debt -= self.forgiven(slice);
         let most = self.urgent.max(self.stops.habit() + UNTOLD).max(self.debt.left_after(slice));
-        let paid = self.debt.min(slice).min(most);
+        let paid = self.debt.min(slice - in_advance).min(most);
         self.urgent = self.urgent.left_after(paid);
         self.debt -= paid;
-        self.stops.is_paid_off = paid == slice;
-        paid
+        self.stops.is_paid_off = in_advance + paid == slice;
+        in_advance + paid
+    }
+
+    /// It is bound to a CPU, and has had something in advance if it has used more of its slice than
+    /// of its period: what its share of the rest comes to is more than what it is still owed.
+    fn tenant(&self, vcpu: VcpuId, now: Time) -> Tenant {
+        let rest = self.reservation.over_rounded_up(self.deadline.since(now));
+        let advance = rest.left_after(self.remaining) + self.advance;
+        Tenant { vcpu, cpu: self.cpu, share: self.reservation, advance }
+    }
+
+    /// Whether it sleeps, and would run now if it did not and had not slept in this period.
+    fn claims_to_run(&self, now: Time) -> bool {
+        if self.asleep_since == Time::NEVER {
+            return false;
+        }
+        let (slice, period) = (self.reservation.slice(), self.reservation.period());
+        if now < self.deadline {
+            return now.since(self.asleep_since) < self.remaining;
+        }
+        now.since(self.deadline) % period < slice
     }
 
     /// What of its debt, which nobody waits for, is never paid: beyond a slice all, but of an exact
@@ -525,8 +585,9 @@ impl Server {
         let passed = if past < period { 0 } else { past / period };
         if self.slept {
             // Whole periods that went by asleep pay debt off: their slices were not used.
-            let unused = slice.ns().saturating_mul(passed);
-            self.debt = self.debt.left_after(Span::from_ns(unused));
+            let unused = Span::from_ns(slice.ns().saturating_mul(passed));
+            self.debt = self.debt.left_after(unused);
+            self.advance = self.advance.left_after(unused);
         } else {
             self.backlog += self.remaining + slice * passed;
         }
@@ -546,16 +607,9 @@ impl Server {
             return;
         }
         let as_if_it_ran = self.remaining.left_after(now.since(since));
-        let in_proportion = self.remaining.min(self.due_in(self.deadline.since(now)));
+        let in_proportion = self.reservation.over(self.deadline.since(now));
         self.slept = true;
-        self.remaining = as_if_it_ran.max(in_proportion);
-    }
-
-    /// What the reservation amounts to over `span`, rounded down.
-    fn due_in(&self, span: Span) -> Span {
-        let (slice, period) = (self.reservation.slice(), self.reservation.period());
-        let ns = u128::from(slice.ns()) * u128::from(span.ns()) / u128::from(period.ns());
-        Span::from_ns(u64::try_from(ns).expect("a slice is at most its period"))
+        self.remaining = as_if_it_ran.max(self.remaining.min(in_proportion));
     }
 }
 

@@ -23,12 +23,12 @@ mod tests;
 
 use alloc::boxed::Box;
 use alloc::string::ToString;
-use alloc::vec::Vec;
 
 use slackline_units::{CpuId, CpuSet, CpuShare, Reservation, ReservationError, Span, Time, VcpuId};
 
-use crate::admission::{Load, Looks};
+use crate::admission::SetBooks;
 use crate::field::{distance, slice_of};
+use crate::hold::{Booking, Books, Holds};
 use crate::queue::Queues;
 use crate::{
     Account, AdmitError, Entitlement, Field, Kind, Moment, Pick, Policy, Promise, Roster, Spec,
@@ -91,7 +91,12 @@ with asleep = \"trimmed\"). On m CPUs nobody is late by more than (m + 1) / 2 of
 budget, a budget that is late comes first of all, and the long-run share is exact; Devi
 and Anderson have a closer bound. If you need every deadline on several CPUs, take edf.
 The bound is for vCPUs that may run anywhere: a confined one that takes a CPU pushes its
-occupant to an idle CPU, if there is one, but never onto a third one's.",
+occupant to an idle CPU, if there is one, but never onto a third one's.
+
+Changing terms: new ones begin a period at once. What was used of the old budget beyond
+the part of the period that has passed is debt, whatever overrun says, also for who leaves
+and comes back; what is given up stays promised until that is earned, if somebody waits.
+(RTDS fills the budget up at each change.)",
     policy_fields: &[RESERVE, OVERRUN, ASLEEP],
     share_fields: &[BUDGET, PERIOD, EXTRA],
     promise,
@@ -112,12 +117,8 @@ fn promise(share: &Values) -> Result<Option<Promise>, ReservationError> {
 
 struct Gedf {
     rules: Rules,
-    /// What each CPU may promise.
-    capacity: CpuShare,
-    /// What has been promised to those who may run on no other CPUs than these. The first are all.
-    loads: Vec<(CpuSet, Load)>,
-    /// What is promised besides slices.
-    looks: Looks,
+    books: SetBooks,
+    holds: Holds<CpuSet>,
     /// One queue: everybody awake who has budget.
     queue: Queues<Rank>,
     /// One queue a CPU: the ends of the periods of those awake.
@@ -169,21 +170,19 @@ struct Server {
 impl Policy for Gedf {
     fn admit(&mut self, at: &Moment, vcpu: VcpuId, share: &Values) -> Result<(), AdmitError> {
         let server = Server::new(share, at.allowed(vcpu), at.now())?;
-        self.promise(server.reservation, server.allowed)?;
-        self.servers.insert(vcpu, server);
+        let debt = self.promise(at, vcpu, None, &server)?;
+        self.servers.insert(vcpu, Server { debt, ..server });
         Ok(())
     }
 
     /// A new share starts a new period at once: that is how it takes effect within a decision.
     fn adjust(&mut self, at: &Moment, vcpu: VcpuId, share: &Values) -> Result<CpuSet, AdmitError> {
         let mut server = Server::new(share, at.allowed(vcpu), at.now())?;
-        let Server { reservation, allowed, debt, asleep_since, .. } = self.servers[vcpu];
-        self.take_back(reservation, allowed);
-        if let Err(error) = self.promise(server.reservation, server.allowed) {
-            self.count(reservation, allowed);
-            return Err(error);
-        }
-        (server.debt, server.asleep_since) = (debt, asleep_since);
+        let before = &self.servers[vcpu];
+        let advance = before.advance(at.now());
+        let now = (before.allowed, before.reservation);
+        server.asleep_since = before.asleep_since;
+        server.debt = self.promise(at, vcpu, Some((now, advance)), &server)?;
         let is_awake = at.is_awake(vcpu);
         if is_awake {
             server.begin_job(server.period_end);
@@ -191,6 +190,9 @@ impl Policy for Gedf {
         self.servers[vcpu] = server;
         let mut cpus: CpuSet = self.periods.queue_of(vcpu).map(CpuId::new).into_iter().collect();
         self.dequeue(vcpu);
+        if !self.holds.is_empty() && self.rests(at) {
+            self.holds.rest_all(&mut self.books);
+        }
         if is_awake {
             self.requeue(vcpu);
             let here = at.cpu_of(vcpu).filter(|&cpu| at.is_allowed(vcpu, cpu));
@@ -201,10 +203,17 @@ impl Policy for Gedf {
         Ok(cpus)
     }
 
-    fn leave(&mut self, _: &Moment, vcpu: VcpuId) -> CpuSet {
+    fn leave(&mut self, at: &Moment, vcpu: VcpuId) -> CpuSet {
         self.dequeue(vcpu);
         let server = self.servers.remove(vcpu).expect("a vCPU that has joined");
-        self.take_back(server.reservation, server.allowed);
+        let now = Some((server.allowed, server.reservation));
+        self.holds.lapse(at.now(), &mut self.books);
+        let lifted = self.holds.lift(vcpu, now, &mut self.books);
+        let account = (at.now(), server.advance(at.now()));
+        self.holds.settle(&lifted, None, account, &mut self.books);
+        if !self.holds.is_empty() && self.rests(at) {
+            self.holds.rest_all(&mut self.books);
+        }
         CpuSet::NONE
     }
 
@@ -291,6 +300,16 @@ impl Policy for Gedf {
         cpus
     }
 
+    fn room(&self, at: &Moment, period: Span, allowed: CpuSet) -> Option<Span> {
+        let (mut holds, mut books) = (self.holds.clone(), self.books.clone());
+        books.keep(allowed);
+        holds.lapse(at.now(), &mut books);
+        if !holds.is_empty() && self.rests(at) {
+            holds.rest_all(&mut books);
+        }
+        Some(books.room(period, allowed)).map(|room| if room < LEAST { Span::ZERO } else { room })
+    }
+
     fn account(&self, vcpu: VcpuId) -> Account {
         let server = &self.servers[vcpu];
         alloc::vec![
@@ -311,9 +330,8 @@ impl Gedf {
                 half_budgets: topology.cpus() as u64 + 1,
                 largest: Span::ZERO,
             },
-            capacity: CpuShare::ONE.less(values.share(&RESERVE)),
-            loads: alloc::vec![(CpuSet::first_n(topology.cpus()), Load::default())],
-            looks: Looks::on(topology),
+            books: SetBooks::new(topology, CpuShare::ONE.less(values.share(&RESERVE))),
+            holds: Holds::new(),
             queue: Queues::new(1),
             periods: Queues::new(topology.cpus()),
             servers: Roster::default(),
@@ -321,44 +339,48 @@ impl Gedf {
         }
     }
 
-    /// Promises a share to one more of those who may run on these CPUs, if there is room.
-    fn promise(&mut self, asked: Reservation, allowed: CpuSet) -> Result<(), AdmitError> {
-        if self.loads.iter().all(|(cpus, _)| *cpus != allowed) {
-            let mut load = Load::default();
-            let confined = self.servers.iter().filter(|server| within(server.allowed, allowed));
-            confined.for_each(|server| load.add(self.looks.demand(server.reservation)));
-            self.loads.push((allowed, load));
+    /// Promises somebody what it asks for, in the place of what it has been promised, of which so
+    /// much has been had in advance. Says how much it has had of what it is promised now.
+    fn promise(
+        &mut self,
+        at: &Moment,
+        vcpu: VcpuId,
+        before: Option<(Booking<CpuSet>, Span)>,
+        asked: &Server,
+    ) -> Result<Span, AdmitError> {
+        let (now, share, allowed) = (at.now(), asked.reservation, asked.allowed);
+        self.books.keep(allowed);
+        let rests = !self.holds.is_empty() && self.rests(at);
+        let undone = (!self.holds.is_empty()).then(|| (self.holds.clone(), self.books.clone()));
+        self.holds.lapse(now, &mut self.books);
+        if rests {
+            self.holds.rest_all(&mut self.books);
         }
-        let demand = self.looks.demand(asked);
-        for (among, load) in &self.loads {
-            let cpus = among.len();
-            let together = u32::try_from(cpus).expect("at most 256") * self.capacity.ppm();
-            let capacity = CpuShare::from_ppm(together);
-            if within(allowed, *among) && !load.has_room(demand, capacity) {
-                let (promised, dispatching) = (load.share(), self.looks.dispatching(asked));
-                return Err(match cpus {
-                    1 => AdmitError::NoRoom { asked, promised, capacity, cpus, dispatching },
-                    _ => {
-                        AdmitError::NoRoomTogether { asked, promised, capacity, cpus, dispatching }
-                    }
-                });
+        let booking = before.map(|(booking, _)| booking);
+        let mut lifted = self.holds.lift(vcpu, booking, &mut self.books);
+        let demand = |share| lifted.demand(allowed, share, &self.books);
+        if let Some(error) = self.books.refuses(share, demand, allowed) {
+            if let Some(undone) = undone {
+                (self.holds, self.books) = undone;
+            } else if let Some((place, share)) = booking {
+                self.books.add(place, share);
             }
+            return Err(error);
         }
-        self.count(asked, allowed);
-        self.rules.largest = self.rules.largest.max(asked.slice());
-        Ok(())
+        let advance = before.map_or_else(|| lifted.advance(now), |(_, advance)| advance);
+        // Sets of CPUs overlap: what is promised on two of them would count twice on both.
+        lifted.forget_but(allowed);
+        self.holds.settle(&lifted, Some((allowed, share)), (now, advance), &mut self.books);
+        self.rules.largest = self.rules.largest.max(share.slice());
+        Ok(advance)
     }
 
-    fn count(&mut self, reservation: Reservation, allowed: CpuSet) {
-        let demand = self.looks.demand(reservation);
-        let loads = self.loads.iter_mut().filter(|(among, _)| within(allowed, *among));
-        loads.for_each(|(_, load)| load.add(demand));
-    }
-
-    fn take_back(&mut self, reservation: Reservation, allowed: CpuSet) {
-        let demand = self.looks.demand(reservation);
-        let loads = self.loads.iter_mut().filter(|(among, _)| within(allowed, *among));
-        loads.for_each(|(_, load)| load.remove(demand));
+    /// Whether nobody is owed anything, nor will claim to have been when it wakes.
+    fn rests(&self, at: &Moment) -> bool {
+        let sleeps = at.members().filter(|&vcpu| !at.is_awake(vcpu));
+        let mut asleep = sleeps.filter_map(|vcpu| self.servers.get(vcpu));
+        let is_owed = self.queue.first(QUEUE).is_some_and(|((level, _), _)| level == 0);
+        !is_owed && !asleep.any(|server| server.claims_to_run(at.now(), self.rules))
     }
 
     fn rank_of(&self, vcpu: VcpuId) -> Rank {
@@ -426,10 +448,6 @@ impl Gedf {
 
 /// After every rank there is.
 const OUT_OF_BUDGET: Rank = (u64::MAX, Time::NEVER);
-
-fn within(cpus: CpuSet, others: CpuSet) -> bool {
-    cpus.and(&others) == cpus
-}
 
 impl Server {
     /// Asleep, with a period that begins now.
@@ -512,17 +530,32 @@ impl Server {
         self.slept = true;
         if rules.trims && self.level == 0 {
             let as_if_it_ran = self.remaining.left_after(now.since(since));
-            let in_proportion = self.remaining.min(self.due_in(self.deadline.since(now)));
+            let in_proportion = self.reservation.over(self.deadline.since(now));
+            let in_proportion = self.remaining.min(in_proportion);
             self.remaining = as_if_it_ran.max(in_proportion);
             self.fill_up();
         }
     }
 
-    /// What the reservation amounts to over `span`, rounded down.
-    fn due_in(&self, span: Span) -> Span {
-        let (slice, period) = (self.reservation.slice(), self.reservation.period());
-        let ns = u128::from(slice.ns()) * u128::from(span.ns()) / u128::from(period.ns());
-        Span::from_ns(u64::try_from(ns).expect("a budget is at most its period"))
+    /// Whether it would run now if it did not sleep, and had not slept in this period.
+    fn claims_to_run(&self, now: Time, rules: Rules) -> bool {
+        let (budget, period) = (self.reservation.slice(), self.reservation.period());
+        let left = if self.level == 0 { self.remaining } else { Span::ZERO };
+        if now < self.deadline {
+            return if rules.trims { now.since(self.asleep_since) < left } else { !left.is_zero() };
+        }
+        !rules.trims || now.since(self.period_end) % period < budget
+    }
+
+    /// What it has had in advance: what it has used of its budget beyond its share of the period,
+    /// and what it overran. Who is late, or has no budget yet in this period, has had none of it.
+    fn advance(&self, now: Time) -> Span {
+        if self.deadline <= now {
+            return self.debt;
+        }
+        let left = if self.level == 0 { self.remaining } else { Span::ZERO };
+        let rest = self.reservation.over_rounded_up(self.deadline.since(now));
+        rest.left_after(left) + self.debt
     }
 
     fn use_up(&mut self, now: Time, ran: Span, rules: Rules) {

@@ -13,6 +13,7 @@ extern crate alloc;
 
 mod admission;
 mod field;
+mod hold;
 mod line;
 mod moment;
 mod placement;
@@ -156,6 +157,13 @@ pub trait Policy: Send {
         CpuSet::NONE
     }
 
+    /// The longest slice in every such period that would be admitted now, for one more who may run
+    /// on these CPUs, at least one: exactly, with all that admission counts. None where slices are
+    /// not promised, or are promised to everybody who asks.
+    fn room(&self, _at: &Moment, _period: Span, _allowed: CpuSet) -> Option<Span> {
+        None
+    }
+
     /// What the policy is willing to show about a vCPU, for people to look at.
     fn account(&self, vcpu: VcpuId) -> Account;
 }
@@ -212,6 +220,8 @@ pub enum AdmitError {
         cpus: usize,
         /// What looking after it takes besides, where that is counted.
         dispatching: Option<Dispatching>,
+        /// The longest slice of such a period that would be admitted in its place; zero is none.
+        room: Span,
     },
     /// The CPUs on which it may run have not that much left to promise together.
     NoRoomTogether {
@@ -225,6 +235,8 @@ pub enum AdmitError {
         cpus: usize,
         /// What looking after it takes besides, where that is counted.
         dispatching: Option<Dispatching>,
+        /// The longest slice of such a period that would be admitted in its place; zero is none.
+        room: Span,
     },
 }
 
@@ -243,6 +255,24 @@ impl From<ReservationError> for AdmitError {
     }
 }
 
+impl AdmitError {
+    /// What to ask for instead.
+    #[must_use]
+    pub fn hint(&self) -> Option<String> {
+        let (AdmitError::NoRoom { asked, room, .. }
+        | AdmitError::NoRoomTogether { asked, room, .. }) = self
+        else {
+            return None;
+        };
+        let period = asked.period();
+        Some(if room.is_zero() {
+            alloc::format!("nothing fits there now with a period of {period}")
+        } else {
+            alloc::format!("the longest slice that fits there now is {room} every {period}")
+        })
+    }
+}
+
 impl fmt::Display for AdmitError {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -250,7 +280,7 @@ impl fmt::Display for AdmitError {
             AdmitError::SliceTooShort { slice, least } => {
                 write!(out, "a slice of {slice} is shorter than {least}, the shortest there is")
             }
-            AdmitError::NoRoom { asked, promised, capacity, cpus, dispatching } => {
+            AdmitError::NoRoom { asked, promised, capacity, cpus, dispatching, .. } => {
                 write_demand(out, *asked, *dispatching, *promised)?;
                 write!(out, " is more than the {capacity} that one CPU may promise")?;
                 if *cpus > 1 {
@@ -258,7 +288,7 @@ impl fmt::Display for AdmitError {
                 }
                 Ok(())
             }
-            AdmitError::NoRoomTogether { asked, promised, capacity, cpus, dispatching } => {
+            AdmitError::NoRoomTogether { asked, promised, capacity, cpus, dispatching, .. } => {
                 write_demand(out, *asked, *dispatching, *promised)?;
                 write!(out, " is more than the {capacity} that {cpus} CPUs may promise together")
             }

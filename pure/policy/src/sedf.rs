@@ -42,6 +42,7 @@ use slackline_units::{CpuId, CpuSet, Reservation, Span, Time, VcpuId};
 
 use crate::admission::Looks;
 use crate::field::{distance, slice_of};
+use crate::hold::{Booking, Books, Holds};
 use crate::placement::{Packing, Request};
 use crate::queue::Queues;
 use crate::{
@@ -83,6 +84,7 @@ struct Sedf {
     /// How many have entered any queue: who enters later comes later among equals.
     tickets: u64,
     servers: Roster<Server>,
+    holds: Holds<CpuId>,
 }
 
 /// One CPU.
@@ -100,16 +102,41 @@ struct Cpu {
     tally: Tally,
 }
 
+impl Books for Vec<Cpu> {
+    type Place = CpuId;
+
+    fn add(&mut self, cpu: CpuId, slice: Reservation) {
+        self[cpu.index()].tally.book(slice);
+    }
+
+    fn remove(&mut self, cpu: CpuId, slice: Reservation) {
+        self[cpu.index()].tally.unbook(slice);
+    }
+
+    fn takes_more(&self, one: Reservation, other: Reservation) -> bool {
+        self[0].tally.takes_more(one, other)
+    }
+}
+
+/// The slice that is promised to somebody, where.
+fn booking(server: &Server) -> Option<Booking<CpuId>> {
+    let slice = server.terms.reservation().ok().flatten();
+    slice.map(|slice| (server.cpu, slice))
+}
+
 impl Policy for Sedf {
     fn admit(&mut self, at: &Moment, vcpu: VcpuId, share: &Values) -> Result<(), AdmitError> {
         let terms = Share::read(share, &self.rules)?;
-        let cpu = self.place(at.allowed(vcpu), &terms, None)?;
+        let (cpu, advance) = self.promise(at, vcpu, None, &terms)?;
         let mut server = Server::new(cpu, terms, at.now());
         self.cpus[cpu.index()].tally.add(&terms, server.taken);
         if self.rules.begins_at_once && self.rules.unblocking == Unblocking::Proportional {
-            server.restart(at.now());
+            server.restart(at.now(), advance);
         }
         self.servers.insert(vcpu, server);
+        if !advance.is_zero() {
+            self.end_slice(vcpu);
+        }
         Ok(())
     }
 
@@ -117,7 +144,8 @@ impl Policy for Sedf {
         let terms = Share::read(share, &self.rules)?;
         let Server { cpu: old, terms: before, taken, .. } = self.servers[vcpu];
         self.cpus[old.index()].tally.remove(&before, taken);
-        let cpu = self.place(at.allowed(vcpu), &terms, Some(old)).inspect_err(|_| {
+        let now = Some((old, self.advance(at.now(), vcpu)));
+        let (cpu, advance) = self.promise(at, vcpu, now, &terms).inspect_err(|_| {
             self.cpus[old.index()].tally.add(&before, taken);
         })?;
         // A slice given up for a weight among the best-effort was left in the books.
@@ -133,8 +161,12 @@ impl Policy for Sedf {
         server.terms = terms;
         server.period = terms.period;
         if !keeps_period || (server.deadline == Time::NEVER && at.is_awake(vcpu)) {
-            server.restart(at.now());
+            server.restart(at.now(), advance);
+            if !advance.is_zero() {
+                self.end_slice(vcpu);
+            }
         }
+        self.note_rests(at, [old, cpu].into_iter().collect());
         if at.is_awake(vcpu) {
             self.join_queues(at.now(), vcpu);
         }
@@ -143,9 +175,14 @@ impl Policy for Sedf {
         Ok(cpus)
     }
 
-    fn leave(&mut self, _: &Moment, vcpu: VcpuId) -> CpuSet {
+    fn leave(&mut self, at: &Moment, vcpu: VcpuId) -> CpuSet {
         self.leave_queues(vcpu);
+        let advance = self.advance(at.now(), vcpu);
         let server = self.servers.remove(vcpu).expect("a vCPU that has joined");
+        self.holds.lapse(at.now(), &mut self.cpus);
+        let lifted = self.holds.lift(vcpu, booking(&server), &mut self.cpus);
+        self.holds.settle(&lifted, None, (at.now(), advance), &mut self.cpus);
+        self.note_rests(at, CpuSet::one(server.cpu));
         let cpu = &mut self.cpus[server.cpu.index()];
         cpu.tally.remove(&server.terms, server.taken);
         if cpu.turn.is_some_and(|turn| turn.vcpu == vcpu) {
@@ -245,6 +282,20 @@ impl Policy for Sedf {
         CpuSet::one(cpu)
     }
 
+    fn room(&self, at: &Moment, period: Span, allowed: CpuSet) -> Option<Span> {
+        if !self.rules.admits_exactly {
+            return None;
+        }
+        let tally = |cpu: &Cpu| Cpu { tally: cpu.tally.clone(), ..Cpu::default() };
+        let mut cpus: Vec<Cpu> = self.cpus.iter().map(tally).collect();
+        let mut holds = self.holds.clone();
+        holds.lapse(at.now(), &mut cpus);
+        self.resting(at, allowed).iter().for_each(|cpu| holds.rest(cpu, &mut cpus));
+        let capacity = self.rules.capacity;
+        let room = |cpu: CpuId| cpus[cpu.index()].tally.longest(period, |slice| slice, capacity);
+        allowed.iter().map(room).max()
+    }
+
     fn account(&self, vcpu: VcpuId) -> Account {
         let server = &self.servers[vcpu];
         let slice = server.slice(self.full_slice(vcpu));
@@ -274,7 +325,72 @@ impl Sedf {
             extras: Queues::new(topology.cpus()),
             tickets: 0,
             servers: Roster::default(),
+            holds: Holds::new(),
         }
+    }
+
+    /// Promises somebody these terms in the place of those it has, of which so much has been had in
+    /// advance, on the CPU where it is. Says where, and how much it has had of what it is promised
+    /// now.
+    fn promise(
+        &mut self,
+        at: &Moment,
+        vcpu: VcpuId,
+        before: Option<(CpuId, Span)>,
+        terms: &Share,
+    ) -> Result<(CpuId, Span), AdmitError> {
+        let (now, allowed) = (at.now(), at.allowed(vcpu));
+        let slice = terms.reservation()?;
+        let tallies = |cpus: &[Cpu]| cpus.iter().map(|cpu| cpu.tally.clone()).collect::<Vec<_>>();
+        let undone = (!self.holds.is_empty()).then(|| (self.holds.clone(), tallies(&self.cpus)));
+        self.holds.lapse(now, &mut self.cpus);
+        self.note_rests(at, allowed);
+        let booked = before.and_then(|_| booking(&self.servers[vcpu]));
+        let lifted = self.holds.lift(vcpu, booked, &mut self.cpus);
+        let home = before.map(|(home, _)| home);
+        let placed =
+            self.place(allowed, terms, home, |cpu, slice| lifted.demand(cpu, slice, &self.cpus));
+        let cpu = placed.inspect_err(|_| {
+            if let Some((holds, tallies)) = undone {
+                self.holds = holds;
+                let cpus = self.cpus.iter_mut().zip(tallies);
+                cpus.for_each(|(cpu, tally)| cpu.tally = tally);
+            } else if let Some((home, slice)) = booked {
+                self.cpus.add(home, slice);
+            }
+        })?;
+        let advance = before.map_or_else(|| lifted.advance(now), |(_, advance)| advance);
+        let to = slice.map(|slice| (cpu, slice));
+        self.holds.settle(&lifted, to, (now, advance), &mut self.cpus);
+        Ok((cpu, advance))
+    }
+
+    /// What has been used in advance of a slice, with what the turn that is going on has.
+    fn advance(&self, now: Time, vcpu: VcpuId) -> Span {
+        let server = &self.servers[vcpu];
+        let turn = self.cpus[server.cpu.index()].turn;
+        let own = turn.filter(|turn| turn.vcpu == vcpu && turn.right == Right::Guarantee);
+        server.advance(now, own.map_or(Span::ZERO, |turn| turn.ran), &self.rules)
+    }
+
+    /// Where nobody is owed anything, nobody waits for what others had in advance.
+    fn note_rests(&mut self, at: &Moment, cpus: CpuSet) {
+        let resting = self.resting(at, cpus);
+        resting.iter().for_each(|cpu| self.holds.rest(cpu, &mut self.cpus));
+    }
+
+    /// Those of some CPUs where nobody is owed anything, if that makes a difference.
+    fn resting(&self, at: &Moment, cpus: CpuSet) -> CpuSet {
+        let rests = |&cpu: &CpuId| !self.holds.is_empty() && self.rests(at, cpu);
+        cpus.iter().filter(rests).collect()
+    }
+
+    /// Whether nobody is owed a slice on a CPU, nor will claim to have been when it wakes.
+    fn rests(&self, at: &Moment, cpu: CpuId) -> bool {
+        let asleep = at.members().filter(|&vcpu| !at.is_awake(vcpu));
+        let mut asleep = asleep.filter_map(|vcpu| self.servers.get(vcpu));
+        self.deadlines.is_empty(pass::ready(cpu))
+            && !asleep.any(|server| server.cpu == cpu && server.claims_to_run(at.now()))
     }
 
     /// A CPU is to pass.
@@ -288,26 +404,31 @@ impl Sedf {
         allowed: CpuSet,
         terms: &Share,
         home: Option<CpuId>,
+        demand: impl Fn(CpuId, Reservation) -> Reservation,
     ) -> Result<CpuId, AdmitError> {
         let tally = |cpu: CpuId| &self.cpus[cpu.index()].tally;
         let compare = |this, that| tally(this).appeal(terms).compare(&tally(that).appeal(terms));
-        let request = Request { allowed, home, fits: |cpu| self.has_room(cpu, terms), compare };
+        let slice = terms.reservation()?;
+        let fits = |cpu: CpuId| {
+            let slice = slice.map(|slice| demand(cpu, slice));
+            !self.rules.admits_exactly || tally(cpu).has_room(terms, slice, self.rules.capacity)
+        };
+        let request = Request { allowed, home, fits, compare };
         request.place(Packing::Spread).map_err(|best| {
             let weighed = || Reservation::new(Span::from_ns(1), terms::WEIGHT_PERIOD).ok();
-            let asked = terms.reservation().ok().flatten();
+            let room = |cpu| {
+                let demand = |slice| demand(cpu, slice);
+                Some(tally(cpu).longest(slice?.period(), demand, self.rules.capacity))
+            };
             AdmitError::NoRoom {
-                asked: asked.or_else(weighed).expect("best effort is never refused"),
+                asked: slice.or_else(weighed).expect("best effort is never refused"),
                 promised: tally(best).share(),
                 capacity: self.rules.capacity,
                 cpus: allowed.len(),
-                dispatching: asked.and_then(|asked| self.looks.dispatching(asked)),
+                dispatching: slice.and_then(|asked| self.looks.dispatching(asked)),
+                room: allowed.iter().filter_map(room).max().unwrap_or(Span::ZERO),
             }
         })
-    }
-
-    fn has_room(&self, cpu: CpuId, terms: &Share) -> bool {
-        let tally = &self.cpus[cpu.index()].tally;
-        !self.rules.admits_exactly || tally.has_room(terms, self.rules.capacity)
     }
 
     /// The slice of a vCPU in a period as long as its share says.

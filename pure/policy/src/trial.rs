@@ -2,7 +2,7 @@
 
 use alloc::boxed::Box;
 
-use slackline_units::{CpuSet, Time, VcpuId};
+use slackline_units::{CpuSet, Span, Time, VcpuId};
 
 use crate::{AdmitError, Moment, Policy, Spec, Topology, Values};
 
@@ -68,6 +68,14 @@ impl Trial {
         adjusted
     }
 
+    /// The longest slice in every such period that would be admitted now for one more who may run
+    /// on these CPUs, none being all. None where whatever is asked for is admitted.
+    #[must_use]
+    pub fn room(&self, period: Span, cpus: Option<CpuSet>) -> Option<Span> {
+        let cpus = cpus.unwrap_or_else(|| CpuSet::first_n(self.moment.cpus()));
+        self.policy.room(&self.moment, period, cpus)
+    }
+
     /// Somebody who has joined leaves.
     pub fn leave(&mut self, vcpu: VcpuId) {
         self.moment.leave(vcpu);
@@ -79,7 +87,8 @@ impl Trial {
 mod tests {
     use alloc::string::ToString;
 
-    use slackline_units::{CpuId, CpuShare, DomId, Span};
+    use proptest::prelude::*;
+    use slackline_units::{CpuId, CpuShare, DomId};
 
     use super::*;
     use crate::{Given, find};
@@ -137,6 +146,68 @@ mod tests {
             let says = "450us every 1ms (0.45cpu) plus 0.06cpu for dispatching it 2000 times a \
                         second on top of 0.51cpu already promised is more than the ";
             assert!(refused.starts_with(says), "{}: {refused}", spec.name);
+        }
+    }
+
+    /// A share of this policy with a slice of so many nanoseconds.
+    fn exactly(spec: &Spec, slice: u64, period: u64) -> Option<Values> {
+        let terms = spec.limit?(CpuShare::ONE, Span::from_ns(1));
+        let texts = [(terms[0].0, slice), (terms[1].0, period)];
+        let texts = texts.map(|(name, ns)| (name, alloc::format!("{ns}ns")));
+        let given = texts.iter().map(|(name, text)| (*name, Given::Text(text)));
+        Values::read(spec.share_fields, given).ok()
+    }
+
+    proptest! {
+        /// Whoever came, changed and left before, whatever a look takes, and wherever it may run.
+        #[test]
+        fn what_room_says_fits_and_a_nanosecond_more_does_not(
+            steps in prop::collection::vec((0u32..8, 1u64..1_000, 0usize..6, 0usize..4), 0..30),
+            (period, only) in (0usize..6, 0usize..4),
+            dispatch in 0u64..3,
+        ) {
+            const PERIODS: [u64; 6] =
+                [1_000_000, 3_000_001, 7_777_777, 20_000_000, 1_000_000_007, 10_000_000_000];
+            let allowed = |cpu| (cpu < 3).then(|| CpuSet::one(CpuId::new(cpu)));
+            for spec in ["edf", "gedf", "sedf", "atropos"].map(|name| find(name).unwrap()) {
+                let values = Values::defaults(spec.policy_fields).unwrap();
+                let topology = Topology::flat(3).with_dispatch(Span::from_us(dispatch * 7));
+                let mut trial = Trial::new(spec, &values, &topology);
+                let mut there = [false; 8];
+                for &(slot, part, period, cpu) in &steps {
+                    let (who, is_there) = (vcpu(slot), &mut there[slot as usize]);
+                    let slice = PERIODS[period] / 1_000 * part;
+                    let Some(share) = exactly(spec, slice, PERIODS[period]) else { continue };
+                    match (*is_there, part % 3) {
+                        (false, _) => *is_there = trial.join(who, &share, allowed(cpu)).is_ok(),
+                        (true, 0) => {
+                            trial.leave(who);
+                            *is_there = false;
+                        }
+                        (true, _) => drop(trial.change(who, &share, allowed(cpu))),
+                    }
+                }
+                let (who, period) = (vcpu(8), PERIODS[period]);
+                let room = trial.room(Span::from_ns(period), allowed(only)).unwrap().ns();
+                if room > 0 {
+                    let share = exactly(spec, room, period).unwrap();
+                    let joined = trial.join(who, &share, allowed(only));
+                    prop_assert_eq!(joined, Ok(()), "{}", spec.name);
+                    trial.leave(who);
+                }
+                if let Some(share) = exactly(spec, room + 1, period).filter(|_| room < period) {
+                    let refused = trial.join(who, &share, allowed(only));
+                    prop_assert!(refused.is_err(), "{}: {room} + 1 of {period}", spec.name);
+                    let says = match refused {
+                        Err(
+                            AdmitError::NoRoom { room, .. }
+                            | AdmitError::NoRoomTogether { room, .. },
+                        ) => room.ns(),
+                        _ => room,
+                    };
+                    prop_assert_eq!(says, room, "{}: what the refusal says", spec.name);
+                }
+            }
         }
     }
 

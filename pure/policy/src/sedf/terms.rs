@@ -4,7 +4,7 @@ use slackline_units::{CpuShare, Reservation, ReservationError, Span};
 
 use super::rules::{Rules, SlackShare};
 use super::score::Score;
-use crate::admission::{Load, Looks};
+use crate::admission::{Load, Looks, longest_slice};
 use crate::{AdmitError, Field, Kind, Promise, Values};
 
 const SLICE: Field = Field::span_within(
@@ -77,6 +77,12 @@ pub(super) struct Share {
 }
 
 impl Share {
+    /// That of a slice and nothing else.
+    pub(super) fn of(slice: Reservation) -> Share {
+        let (slice, period) = (slice.slice(), slice.period());
+        Share { slice, period, latency: Span::ZERO, extra: false, weight: 0, extra_weight: 0 }
+    }
+
     /// Reads a share. What would never run under these rules is refused.
     pub(super) fn read(share: &Values, rules: &Rules) -> Result<Share, AdmitError> {
         let whole = |field| share.whole(field).unsigned_abs();
@@ -191,20 +197,31 @@ impl Tally {
         Tally { looks, ..Tally::default() }
     }
 
+    /// A slice is promised.
+    pub(super) fn book(&mut self, slice: Reservation) {
+        self.load.add(self.looks.demand(slice));
+    }
+
+    /// It is not any more.
+    pub(super) fn unbook(&mut self, slice: Reservation) {
+        self.load.remove(self.looks.demand(slice));
+    }
+
+    /// Whether one slice takes more room than another.
+    pub(super) fn takes_more(&self, one: Reservation, other: Reservation) -> bool {
+        self.looks.demand(one).is_more_than(self.looks.demand(other))
+    }
+
+    /// Somebody is here; its slice is promised apart from that.
     pub(super) fn add(&mut self, terms: &Share, taken: Span) {
-        if let Ok(Some(reservation)) = terms.reservation() {
-            self.load.add(self.looks.demand(reservation));
-        }
         self.taken += taken;
         self.weights += terms.weight;
         self.crowd += terms.crowd();
         self.members += 1;
     }
 
+    /// Somebody is gone.
     pub(super) fn remove(&mut self, terms: &Share, taken: Span) {
-        if let Ok(Some(reservation)) = terms.reservation() {
-            self.load.remove(self.looks.demand(reservation));
-        }
         self.taken -= taken;
         self.weights -= terms.weight;
         self.crowd -= terms.crowd();
@@ -218,15 +235,29 @@ impl Tally {
         part(self.left(), Span::from_ns(weight), weights).max(Span::from_ns(1))
     }
 
-    /// Whether `terms` fit beside what has been promised: exactly, and so that every weight still
-    /// amounts to something.
-    pub(super) fn has_room(&self, terms: &Share, capacity: CpuShare) -> bool {
-        let fits = match terms.reservation() {
-            Ok(Some(reservation)) => self.load.has_room(self.looks.demand(reservation), capacity),
-            _ => true,
-        };
+    /// Whether `terms` fit beside what has been promised: their slice, or what stays promised in
+    /// its place for a while, exactly, and so that every weight still amounts to something.
+    pub(super) fn has_room(
+        &self,
+        terms: &Share,
+        slice: Option<Reservation>,
+        capacity: CpuShare,
+    ) -> bool {
+        let fits = slice.is_none_or(|slice| self.load.has_room(self.looks.demand(slice), capacity));
         let weights = Span::from_ns(self.weights + terms.weight);
         fits && weights <= self.left().left_after(terms.taken())
+    }
+
+    /// The longest slice of such a period that has room, where that is what it demands.
+    pub(super) fn longest(
+        &self,
+        period: Span,
+        demand: impl Fn(Reservation) -> Reservation,
+        capacity: CpuShare,
+    ) -> Span {
+        let fits = |slice| self.has_room(&Share::of(slice), Some(demand(slice)), capacity);
+        let longest = longest_slice(period, fits);
+        if longest < LEAST_SLICE { Span::ZERO } else { longest }
     }
 
     pub(super) fn share(&self) -> CpuShare {
