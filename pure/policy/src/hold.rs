@@ -229,7 +229,7 @@ mod tests {
     use alloc::boxed::Box;
     use slackline_units::{CpuId, CpuSet};
 
-    const POLICIES: [&str; 3] = ["edf", "gedf", "atropos"];
+    const POLICIES: [&str; 4] = ["edf", "gedf", "sedf", "atropos"];
 
     /// One CPU, no reserve, and two vCPUs of half of it: `early` with the nearer deadline runs for
     /// all of its slice, 5 of 10 ms, while the other waits for its 10 of 20 ms.

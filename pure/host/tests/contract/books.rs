@@ -34,6 +34,9 @@ pub(crate) enum Breach {
     ShortSlice(VcpuId, Time),
     /// A vCPU that must not have more than its slice had more in the period that begins then.
     OverSlice(VcpuId, Time),
+    /// A vCPU had more than its promises came to and one slice, in what ends with the stretch that
+    /// begins then.
+    Advanced(VcpuId, Time),
     /// A vCPU waited longer than everybody's turns last, from then on.
     Waited(VcpuId, Time),
     /// A CPU that nobody wanted asked would be answered otherwise than it is.

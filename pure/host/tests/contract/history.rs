@@ -1,7 +1,7 @@
 //! What each vCPU wanted, was promised and got, and what is checked of it once a run is over.
 
 use slackline_policy::Promise;
-use slackline_units::{Span, Time, VcpuId};
+use slackline_units::{Reservation, Span, Time, VcpuId};
 
 use crate::books::Breach;
 
@@ -17,6 +17,8 @@ pub(crate) struct Life {
     pub(crate) awake: Vec<(Time, Option<Time>)>,
     /// When it ran.
     pub(crate) runs: Vec<(Time, Time)>,
+    /// When it ran in turns that were its due.
+    pub(crate) due: Vec<(Time, Time)>,
     /// When it left.
     pub(crate) left: Option<Time>,
 }
@@ -30,15 +32,41 @@ pub(crate) struct History {
 
 impl Life {
     /// Adds time in which it ran.
-    pub(crate) fn ran(&mut self, from: Time, to: Time) {
-        match self.runs.last_mut() {
-            Some(last) if last.1 == from => last.1 = to,
-            _ => self.runs.push((from, to)),
+    pub(crate) fn ran(&mut self, from: Time, to: Time, is_due: bool) {
+        let lists = [Some(&mut self.runs), is_due.then_some(&mut self.due)];
+        for list in lists.into_iter().flatten() {
+            match list.last_mut() {
+                Some(last) if last.1 == from => last.1 = to,
+                _ => list.push((from, to)),
+            }
         }
     }
 
     fn is_awake(&self, at: Time) -> bool {
         self.awake.iter().any(|&(from, until)| from <= at && until.is_none_or(|until| at <= until))
+    }
+
+    /// Its steps.
+    fn steps(&self, end: Time) -> Vec<Step> {
+        let left = self.left.unwrap_or(end);
+        let mut cuts: Vec<Time> = self.promises.iter().map(|&(from, _)| from).collect();
+        cuts.extend(self.due.iter().flat_map(|&(from, to)| [from, to]));
+        cuts.push(left);
+        cuts.sort_unstable();
+        cuts.dedup();
+        let rate = |at: Time| {
+            let last = self.promises.iter().rev().find(|&&(from, _)| from <= at);
+            last.and_then(|(_, promise)| *promise).map(|promise| promise.reservation)
+        };
+        let mut due = Overlap { stretches: &self.due };
+        let mut steps: Vec<Step> = Vec::new();
+        for pair in cuts.windows(2) {
+            let (from, to) = (pair[0], pair[1]);
+            let had = due.within(from, to);
+            let is_promise = self.promises.iter().any(|&(at, _)| at == from);
+            steps.push(Step { from, to, rate: rate(from), had, is_promise, is_away: false });
+        }
+        steps
     }
 
     /// What it was promised with the stretch for which that held.
@@ -48,6 +76,32 @@ impl Life {
         let tenures = self.promises.iter().zip(nexts);
         tenures.filter_map(|(&(from, promise), until)| Some((promise?, from, until)))
     }
+}
+
+/// A stretch of a life, or between two, in which the rate does not change: it ran all through it in
+/// its due, or not at all.
+#[derive(Clone, Copy)]
+struct Step {
+    from: Time,
+    to: Time,
+    /// None where nothing is promised.
+    rate: Option<Reservation>,
+    had: Span,
+    /// Whether a promise was made as it began.
+    is_promise: bool,
+    is_away: bool,
+}
+
+impl Step {
+    fn away(&self) -> Step {
+        Step { had: Span::ZERO, is_promise: false, is_away: true, ..*self }
+    }
+}
+
+/// What a promise comes to, rounded up to whole nanoseconds.
+fn earned(rate: Reservation, span: Span) -> i128 {
+    let (slice, period) = (i128::from(rate.slice().ns()), i128::from(rate.period().ns()));
+    (slice * i128::from(span.ns()) + period - 1) / period
 }
 
 /// How much of some stretches, in order, lies in windows that are asked about in order.
@@ -68,41 +122,94 @@ impl Overlap<'_> {
 }
 
 impl History {
-    /// Until when slices are owed whatever happens. Who gives a share up may have used more of it
-    /// than the time that has passed; if somebody else is given that share at once, both together
-    /// want more than there is until the period is over.
-    fn settled(&self) -> Time {
-        let ran = self.lives.iter().flat_map(|life| &life.runs).map(|run| run.0);
-        let ran = ran.min().unwrap_or(self.end);
-        let changes = self
-            .lives
-            .iter()
-            .flat_map(|life| life.promises.iter().skip(1).map(|&(from, _)| from).chain(life.left));
-        changes.filter(|&at| at > ran).min().unwrap_or(self.end)
+    /// Every period, counted from the promise, that lies wholly within it: who was awake all the
+    /// time got at least its slice, whatever others change, and who must not have more had no more.
+    /// Who changed its own terms, or came back, may first have to do without what it had in
+    /// advance: at most one slice in all.
+    pub(crate) fn check_slices(&self) -> Result<(), Breach> {
+        for (index, life) in self.lives.iter().enumerate() {
+            let is_first = self.lives[..index].iter().all(|before| before.vcpu != life.vcpu);
+            for (nth, tenure) in life.tenures(self.end).enumerate() {
+                let advance = if is_first && nth == 0 { Span::ZERO } else { self.largest(life) };
+                self.check_tenure(life, tenure, advance)?;
+            }
+        }
+        Ok(())
     }
 
-    /// Every period, counted from the promise, that lies wholly within it: who was awake all the
-    /// time got at least its slice, and who must not have more had no more.
-    pub(crate) fn check_slices(&self) -> Result<(), Breach> {
-        let settled = self.settled();
-        for life in &self.lives {
-            let awake: Vec<_> =
-                life.awake.iter().map(|&(from, until)| (from, until.unwrap_or(self.end))).collect();
-            for (promise, from, until) in life.tenures(self.end) {
-                let (slice, period) = (promise.reservation.slice(), promise.reservation.period());
-                let mut got = Overlap { stretches: &life.runs };
-                let mut wanted = Overlap { stretches: &awake };
-                let mut start = from;
-                while start.after(period) <= until.min(settled) {
-                    let (end, vcpu) = (start + period, life.vcpu);
-                    let had = got.within(start, end);
-                    if had < slice && wanted.within(start, end) == period {
-                        return Err(Breach::ShortSlice(vcpu, start));
+    fn check_tenure(
+        &self,
+        life: &Life,
+        (promise, from, until): (Promise, Time, Time),
+        advance: Span,
+    ) -> Result<(), Breach> {
+        let (slice, period) = (promise.reservation.slice(), promise.reservation.period());
+        let awake: Vec<_> =
+            life.awake.iter().map(|&(from, until)| (from, until.unwrap_or(self.end))).collect();
+        let mut got = Overlap { stretches: &life.runs };
+        let mut wanted = Overlap { stretches: &awake };
+        let (mut start, mut lacking, mut all_awake) = (from, Span::ZERO, true);
+        while start.after(period) <= until {
+            let (end, vcpu) = (start + period, life.vcpu);
+            let had = got.within(start, end);
+            all_awake &= wanted.within(start, end) == period;
+            lacking += slice.left_after(had);
+            if all_awake && lacking > advance {
+                return Err(Breach::ShortSlice(vcpu, start));
+            }
+            if had > slice && promise.exact {
+                return Err(Breach::OverSlice(vcpu, start));
+            }
+            if advance.is_zero() {
+                (lacking, all_awake) = (Span::ZERO, true); // Each period by itself.
+            }
+            start = end;
+        }
+        Ok(())
+    }
+
+    /// The largest slice that somebody was ever promised, in this life or another.
+    fn largest(&self, life: &Life) -> Span {
+        let lives = self.lives.iter().filter(|other| other.vcpu == life.vcpu);
+        let promises = lives.flat_map(|life| &life.promises);
+        let slices = promises.filter_map(|(_, promise)| Some((*promise)?.reservation.slice()));
+        slices.max().unwrap_or(Span::ZERO)
+    }
+
+    /// Whatever it changed, and however often it left and came back: from any promise on, whoever
+    /// is promised slices had at no time more, in turns that were its due, than what its promises
+    /// came to until then and one slice. While it is away, what it was promised last earns what it
+    /// had in advance.
+    pub(crate) fn check_advances(&self) -> Result<(), Breach> {
+        let mut vcpus: Vec<VcpuId> = self.lives.iter().map(|life| life.vcpu).collect();
+        vcpus.sort_unstable();
+        vcpus.dedup();
+        for vcpu in vcpus {
+            let lives: Vec<_> = self.lives.iter().filter(|life| life.vcpu == vcpu).collect();
+            let most = i128::from(self.largest(lives[0]).ns());
+            let mut steps: Vec<Step> = Vec::new();
+            for life in lives {
+                let begins = life.promises[0].0;
+                steps.extend(steps.last().map(|last| Step {
+                    from: last.to,
+                    to: begins,
+                    ..last.away()
+                }));
+                steps.extend(life.steps(self.end));
+            }
+            let promised = (0..steps.len()).filter(|&index| steps[index].is_promise);
+            for first in promised {
+                let mut advance = 0;
+                for step in &steps[first..] {
+                    let Some(rate) = step.rate else { break };
+                    advance -= earned(rate, step.to - step.from);
+                    if step.is_away {
+                        advance = advance.max(0);
                     }
-                    if had > slice && promise.exact {
-                        return Err(Breach::OverSlice(vcpu, start));
+                    advance += i128::from(step.had.ns());
+                    if advance > most {
+                        return Err(Breach::Advanced(vcpu, step.from));
                     }
-                    start = end;
                 }
             }
         }

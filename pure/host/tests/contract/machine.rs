@@ -2,7 +2,7 @@
 
 use slackline_host::{Fact, Fault, Host, Machine, Order, Outcome, Report, Used};
 use slackline_policy::{Pick, Spec, Value, Values};
-use slackline_units::{CpuId, DomId, Span, Time, VcpuId};
+use slackline_units::{CpuId, DomId, Entitlement, Span, Time, VcpuId};
 
 use crate::books::{Breach, Row, Shared};
 use crate::dice::Dice;
@@ -34,6 +34,8 @@ struct Armed {
 #[derive(Clone, Copy, Debug, Default)]
 struct Cpu {
     occupant: Option<VcpuId>,
+    /// Whether it was given the CPU as its due.
+    is_due: bool,
     /// Up to when the occupant's time has been measured.
     measured: Time,
     limit: Option<Armed>,
@@ -128,7 +130,10 @@ impl Machine for Body {
             return Outcome::Refused;
         }
         let outcome = match order {
-            Order::Run { cpu, vcpu, until, .. } => self.run(cpu, vcpu, until),
+            Order::Run { cpu, vcpu, until, entitlement } => {
+                self.cpus[cpu.index()].is_due = entitlement == Entitlement::Due;
+                self.run(cpu, vcpu, until)
+            }
             Order::Idle { cpu } => {
                 self.stop(cpu);
                 Outcome::Done
@@ -281,7 +286,7 @@ impl<'a> ScriptMachine<'a> {
                 let cpu = self.body.books.open().row(who).cpu.expect("one with a CPU");
                 // It had its turn, however short, and waits for its next from here.
                 let now = self.body.now;
-                self.life(who).ran(now, now);
+                self.life(who).ran(now, now, false);
                 self.step(Fact::Yielded(cpu))
             }
             Kind::Refuse if self.body.manner == Manner::Rough => {
@@ -352,7 +357,7 @@ impl<'a> ScriptMachine<'a> {
             self.body.books.open().rows.insert(who, Row::default());
             if self.ask_for(Fact::Joined(who, (&share).into()))? {
                 let promises = vec![(now, (self.spec.promise)(&share).ok().flatten())];
-                let (awake, runs) = (Vec::new(), Vec::new());
+                let (awake, runs, due) = (Vec::new(), Vec::new(), Vec::new());
                 self.living[slot] = Some(self.history.lives.len());
                 let was_capped = has_cap(&share);
                 self.history.lives.push(Life {
@@ -361,6 +366,7 @@ impl<'a> ScriptMachine<'a> {
                     was_capped,
                     awake,
                     runs,
+                    due,
                     left: None,
                 });
                 return Ok(());
@@ -434,8 +440,9 @@ impl<'a> ScriptMachine<'a> {
         }
         if now > before {
             for index in 0..self.body.cpus.len() {
-                if let Some(vcpu) = self.body.cpus[index].occupant {
-                    self.life(vcpu).ran(before, now);
+                let Cpu { occupant, is_due, .. } = self.body.cpus[index];
+                if let Some(vcpu) = occupant {
+                    self.life(vcpu).ran(before, now, is_due);
                 }
             }
         }

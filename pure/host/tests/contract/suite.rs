@@ -41,6 +41,9 @@ pub(crate) fn check(spec: &Spec, build: Build<'_>, script: &Script) -> Result<()
         if (spec.keeps)(&values, &script.topology()) {
             first.run.history.check_slices()?;
         }
+        if (spec.keeps)(&values, &script.topology()) || has_own_rules(spec, script) {
+            first.run.history.check_advances()?;
+        }
         // Where no shares can be set all are equal, and nobody has two turns while another waits;
         // but the rules of a real scheduler, where they are chosen, are as fair as it was.
         if spec.share_fields.is_empty() && has_own_rules(spec, script) {

@@ -34,6 +34,12 @@ wakes without making others late. unblocking says what it may have:
                  long as it took from one wake to the next
   extra-support  as conservative, and the loss is made up for from slack
 
+Changing terms under \"proportional\" begins a period at once. What was used of
+the old slice beyond the part of the period that has passed, or overrun, is
+taken from the new ones, also from who leaves and comes back; what is given up
+stays promised until that is earned, if somebody waits for its slice. The other
+ways of unblocking keep period and use as they were, as Xen does.
+
 rules = \"best\" keeps every guarantee. \"xen-3.0.3\", \"xen-3.0.2\" and \"thesis\"
 (the tree of August 2005) do what those did: a slice lost by blocking is made
 up for by one quantum (3.0.3) or in whole quanta (before); extra time counts

@@ -101,7 +101,7 @@ impl Server {
     /// when it wakes, and where slices do with what others have, nothing is counted so.
     pub(super) fn advance(&self, now: Time, more: Span, rules: &Rules) -> Span {
         let slice = self.terms.reservation().ok().flatten();
-        let keeps_account = false && rules.unblocking == Unblocking::Proportional;
+        let keeps_account = rules.unblocking == Unblocking::Proportional;
         let Some(slice) = slice.filter(|_| keeps_account && self.deadline != Time::NEVER) else {
             return Span::ZERO;
         };
