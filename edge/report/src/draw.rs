@@ -371,7 +371,8 @@ impl Canvas<'_> {
             if all <= FEW_BARS && ems(&brief(of.mid)) * NOTE.size < width + 8.0 {
                 let top = self.y_at(of.high.max(of.mid)).unwrap_or(spot.y);
                 let font = Font { anchor: Anchor::Middle, ink: Ink::Text, ..NOTE };
-                self.svg.text(Spot { x: middle, y: top - 5.0 }, font, &brief(of.mid));
+                let y = self.above_marks(Spot { x: middle, y: top - 5.0 });
+                self.svg.text(Spot { x: middle, y }, font, &brief(of.mid));
             }
         }
     }
@@ -453,6 +454,83 @@ impl Canvas<'_> {
         self.svg.rect(area, Paint::fill(Ink::Text).faint(0.08));
     }
 
+    /// Where the name of a region from top to bottom, so wide, is not crossed; the upper right corner
+    /// if it is everywhere.
+    fn corner(&self, [top, bottom]: [f64; 2], width: f64) -> (Spot, Anchor) {
+        let sides = [(self.area.right() - 3.0, Anchor::End), (self.area.left + 5.0, Anchor::Start)];
+        let places = [top + 13.0, bottom - 5.0].into_iter().flat_map(|y| sides.map(|at| (at, y)));
+        let mut places = places.map(|((x, anchor), y)| (Spot { x, y }, anchor));
+        let is_free = |(spot, anchor): &(Spot, Anchor)| {
+            let left = if *anchor == Anchor::End { spot.x - width } else { spot.x };
+            // A mark is some pixels wide and high.
+            !self.is_crossed(Area {
+                left: left - 4.0,
+                top: spot.y - 14.0,
+                width: width + 8.0,
+                height: 20.0,
+            })
+        };
+        let first = (Spot { x: sides[0].0, y: top + 13.0 }, sides[0].1);
+        places.find(is_free).unwrap_or(first)
+    }
+
+    /// Whether a line or a mark runs through this part of the plot.
+    fn is_crossed(&self, part: Area) -> bool {
+        let is_in = |spot: &Spot| {
+            (part.left..=part.right()).contains(&spot.x)
+                && (part.top..=part.bottom()).contains(&spot.y)
+        };
+        self.plot.layers.iter().any(|layer| {
+            let spots = self.spots(layer);
+            let is_joined = matches!(layer.shape, Shape::Line(..) | Shape::Steps(_));
+            let crosses = |pair: &[Spot]| {
+                let between = |nth: u32| {
+                    let way = f64::from(nth) / 64.0;
+                    let along = |from: f64, to: f64| from + (to - from) * way;
+                    Spot { x: along(pair[0].x, pair[1].x), y: along(pair[0].y, pair[1].y) }
+                };
+                (0..=64).any(|nth| is_in(&between(nth)))
+            };
+            spots.iter().any(is_in) || is_joined && spots.windows(2).any(crosses)
+        })
+    }
+
+    /// Where the values of a layer are, if they are marks or a line; of steps also the corners.
+    fn spots(&self, layer: &Layer) -> Vec<Spot> {
+        let (_, offset) = self.slot(layer);
+        let moved = |spot: Spot, by: f64| Spot { x: spot.x + by, ..spot };
+        match &layer.shape {
+            Shape::Points(ats) => {
+                ats.iter().filter_map(|at| Some(moved(self.spot(*at)?, offset))).collect()
+            }
+            Shape::Line(ats, _) => ats.iter().filter_map(|at| self.spot(*at)).collect(),
+            Shape::Steps(ats) => {
+                let mut corners: Vec<Spot> = Vec::new();
+                for spot in ats.iter().filter_map(|at| self.spot(*at)) {
+                    corners.extend(corners.last().map(|last| Spot { x: spot.x, ..*last }));
+                    corners.push(spot);
+                }
+                corners
+            }
+            Shape::Ranges(spreads) => {
+                let middles = spreads.iter().map(|of| At { x: of.x, y: of.mid });
+                middles.filter_map(|at| Some(moved(self.spot(at)?, offset))).collect()
+            }
+            _ => Vec::new(),
+        }
+    }
+
+    /// How high a value stands that is written there: above what others published of the same.
+    fn above_marks(&self, at: Spot) -> f64 {
+        let published = self.plot.layers.iter().filter(|layer| layer.is_published);
+        let mut marks: Vec<Spot> = published.flat_map(|layer| self.spots(layer)).collect();
+        // From the lowest up: each may move the value to where the next one is.
+        marks.sort_by(|a, b| b.y.total_cmp(&a.y));
+        marks.iter().filter(|mark| (mark.x - at.x).abs() < 16.0).fold(at.y, |y, mark| {
+            if (y - 14.0..y + 6.0).contains(&mark.y) { mark.y - 8.0 } else { y }
+        })
+    }
+
     /// The names of rules and regions, which no legend has, over everything else.
     fn note(&mut self, layer: &Layer) {
         let Area { left, top, .. } = self.area;
@@ -472,8 +550,8 @@ impl Canvas<'_> {
             }
             Shape::Region(Region::Y(from, to)) => {
                 let (Some(from), Some(to)) = (self.y_at(from), self.y_at(to)) else { return };
-                let y = from.min(to).clamp(top, bottom) + 13.0;
-                (Spot { x: right - 3.0, y }, Anchor::End)
+                let ends = [from.min(to), from.max(to)].map(|y| y.clamp(top, bottom));
+                self.corner(ends, ems(&layer.name) * NOTE.size)
             }
             Shape::Region(Region::X(from, to)) => {
                 let (Some(from), Some(to)) = (self.x_at(from), self.x_at(to)) else { return };

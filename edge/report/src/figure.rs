@@ -82,14 +82,15 @@ impl Figure {
     /// The figure inside a page; `number` is its own there, from one.
     pub(crate) fn html(&self, made: &Made, number: usize) -> String {
         let (inside, height) = self.inside(made, number);
-        let mut text = String::from("<figure>\n");
+        // On a narrow screen it is moved sideways: shrunk to that, nobody could read it.
+        let mut text = String::from("<figure>\n<div class=\"plot\" tabindex=\"0\">\n");
         let _ = writeln!(
             text,
             "<svg viewBox=\"0 0 {WIDTH} {height:.0}\" font-family=\"{FONTS}\" role=\"img\">"
         );
         text += &self.words();
         text += &inside;
-        text += "</svg>\n";
+        text += "</svg>\n</div>\n";
         if !self.caption.is_empty() {
             let caption = crate::text::prose(&self.caption);
             let _ = writeln!(text, "<figcaption><b>Figure {number}.</b> {caption}</figcaption>");

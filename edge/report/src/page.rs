@@ -39,6 +39,7 @@ pre{background:var(--wash);border-radius:8px;padding:12px 14px;overflow-x:auto}
 .made{color:var(--muted);font-size:13.5px;margin:0 0 26px}
 figure{margin:26px 0 30px}
 figure svg{display:block;width:100%;height:auto}
+.plot{overflow-x:auto}.plot svg{min-width:680px}
 figcaption{color:var(--muted);font-size:14px;line-height:1.5;margin-top:6px;max-width:74ch}
 figcaption b{color:var(--text)}
 .table{overflow-x:auto;margin:20px 0 26px}

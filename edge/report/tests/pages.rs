@@ -134,3 +134,59 @@ fn who_made_it_stands_below_every_picture() {
     let svg = Figure::new("it", plot).svg(&made);
     assert!(svg.contains(">slackline alert \u{b7} seeds 1 to 10 \u{b7} commit abc</text>"));
 }
+
+/// The x and y of the only text that says this, and how it is anchored.
+fn place_of(svg: &str, says: &str) -> (f64, f64, String) {
+    let line = svg.lines().find(|line| line.contains(&format!(">{says}</text>")));
+    let line = line.unwrap_or_else(|| panic!("`{says}` is not in\n{svg}"));
+    let of = |name: &str| {
+        let rest = line.split(&format!(" {name}=\"")).nth(1);
+        rest.and_then(|rest| rest.split('"').next()).unwrap_or_default().to_owned()
+    };
+    let number = |name| of(name).parse().unwrap_or_else(|_| panic!("{name} of {line}"));
+    (number("x"), number("y"), of("text-anchor"))
+}
+
+#[test]
+fn the_name_of_a_region_stands_where_nothing_runs_through_it() {
+    let named = |line: [(f64, f64); 2]| {
+        let y = Axis::linear("y", "").range((0.0, 10.0));
+        let plot = Plot::new(Axis::linear("x", "").range((0.0, 10.0)), y);
+        let plot = plot.with(Layer::line("a", line)).with(Layer::region_y("theirs", (0.0, 10.0)));
+        place_of(&Figure::new("it", plot).svg(&Made::default()), "theirs")
+    };
+    let free = named([(0.0, 1.0), (10.0, 1.0)]);
+    assert_eq!(free.2, "end", "at the right");
+    // Through the upper right corner, then along the whole upper edge.
+    let rising = named([(0.0, 1.0), (10.0, 9.8)]);
+    assert!(rising.0 < free.0 / 2.0 && (rising.1 - free.1).abs() < 0.1, "{rising:?}");
+    let above = named([(0.0, 9.6), (10.0, 9.6)]);
+    assert!(above.1 > free.1 + 50.0 && above.2 == "end", "{above:?}");
+}
+
+#[test]
+fn the_value_on_a_bar_stands_above_what_was_published_of_it() {
+    let bar = |published: f64| {
+        let x = Axis::names("x", ["a"]);
+        let plot = Plot::new(x, Axis::linear("y", "").range((0.0, 100.0)));
+        let theirs = Layer::points("theirs", [(0.0, published)]).over("b").published();
+        let plot = plot.with(Layer::bars("b", [(0.0, 38.5)])).with(theirs);
+        place_of(&Figure::new("it", plot).svg(&Made::default()), "38.5").1
+    };
+    let far = bar(80.0);
+    assert!((bar(10.0) - far).abs() < 0.1, "{far}");
+    assert!(bar(40.0) < far - 3.0, "{far}");
+}
+
+/// At 400 pixels letters of 12 would be of 6.
+#[test]
+fn a_figure_keeps_its_size_on_a_narrow_screen() {
+    let html = page().html();
+    assert!(html.contains(".plot{overflow-x:auto}.plot svg{min-width:680px}"));
+    let figures = html.matches("<figure>").count();
+    assert!(figures > 0);
+    assert_eq!(
+        html.matches("<figure>\n<div class=\"plot\" tabindex=\"0\">\n<svg").count(),
+        figures
+    );
+}

@@ -2,8 +2,8 @@
 //! that is known of has been taken off.
 //!
 //! The kernel's books say how long a CPU was idle and stolen, to a tick of its clock (10 ms) in
-//! each reading; what vCPUs had is the sum of their stretches. A stretch counts when it is recorded,
-//! as it is over: while a run goes on, what others had may be a turn too much.
+//! each reading; what vCPUs had is the sum of their stretches. A stretch is recorded as it is over:
+//! while a run goes on, what others had may be a turn too much.
 
 use slackline_units::{Span, Time};
 
