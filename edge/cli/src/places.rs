@@ -50,6 +50,12 @@ impl Places {
 
     /// One more that is written.
     pub(crate) fn write(&mut self, what: &str, file: &Path) -> Result<(), Problem> {
+        if file == Path::new("-") {
+            return Err(Problem::BadOption {
+                message: format!("{what} needs a file; `-` is standard input, and none is made"),
+                hint: Some("/dev/stdout is a file, and ./- is one with this name".into()),
+            });
+        }
         let cannot = |source| Problem::Unwritable { file: file.into(), source };
         if let Some(is) = identity(file).map_err(cannot)? {
             self.is_none_of_them(what, file, &is)?;

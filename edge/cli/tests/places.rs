@@ -73,6 +73,18 @@ fn no_two_results_go_to_one_file() {
     place.run(&["sim", "it.toml", "--save", "/dev/null", "--perfetto", "/dev/null"]).ended_with(1);
 }
 
+/// Who writes `-` means standard output, where the tables go.
+#[test]
+fn a_dash_is_no_file_to_write() {
+    let place = Place::with(GOOD);
+    for option in ["--save", "--perfetto", "--csv"] {
+        let says = format!("{option} needs a file");
+        loses_nothing(&place, &["sim", "it.toml", option, "-"], &says);
+    }
+    place.run(&["sim", "it.toml", "--save", "./-"]).good();
+    assert!(place.path("-").is_file());
+}
+
 #[test]
 fn a_report_is_no_file_of_its_paper() {
     let place = Place::new();
