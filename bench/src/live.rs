@@ -113,6 +113,17 @@ impl Setting {
         self.run(&["run", "--json"], &file)
     }
 
+    /// The same, with the share of each domain in each second, in parts per million.
+    fn live_by_second(&self, scenario: &str) -> Result<(Value, Vec<f64>)> {
+        let (file, csv) = (self.folder.join("scenario.toml"), self.folder.join("seconds.csv"));
+        std::fs::write(&file, scenario)?;
+        let name = csv.to_str().context("a folder with a readable name")?;
+        let run = self.run(&["run", "--json", "--csv", name], &file)?;
+        let share = |line: &str| line.split(',').nth(2)?.parse().ok();
+        let text = std::fs::read_to_string(&csv)?;
+        Ok((run, text.lines().skip(1).filter_map(share).collect()))
+    }
+
     fn run(&self, arguments: &[&str], file: &Path) -> Result<Value> {
         let cpu = self.cpu.index().to_string();
         let mut command = Command::new(&self.slackline);

@@ -42,10 +42,19 @@ struct Run {
     overhead_ns: f64,
     misses: f64,
     deadlines: f64,
-    error_ppm: f64,
+    /// By how much of its promise each was off in each second, least first.
+    errors_ppm: Vec<f64>,
 }
 
 impl Run {
+    fn error_p99(&self) -> f64 {
+        self.errors_ppm.get(self.errors_ppm.len() * 99 / 100).copied().unwrap_or(f64::MAX)
+    }
+
+    fn worst_error(&self) -> f64 {
+        self.errors_ppm.last().copied().unwrap_or(f64::MAX)
+    }
+
     fn per_slice(&self) -> f64 {
         self.overhead_ns / self.slices.max(1.0)
     }
@@ -77,8 +86,8 @@ fn processes(setting: &Setting) -> Result<String> {
                 format!("{:.1} us", run.per_slice() / 1e3),
                 format!("{times:.2}"),
                 format!("{} of {} = {missed:.3} %", run.misses, run.deadlines),
-                format!("{:.3} %", run.error_ppm / 1e4),
-                verdict(times <= 1.5 && missed <= 0.5 && run.error_ppm <= 10_000.0),
+                format!("{:.3} % ({:.3} %)", run.error_p99() / 1e4, run.worst_error() / 1e4),
+                verdict(times <= 1.5 && missed <= 0.5 && run.error_p99() <= 10_000.0),
             ];
             eprintln!("{}", row.join(" | "));
             rows.push(row);
@@ -89,7 +98,7 @@ fn processes(setting: &Setting) -> Result<String> {
         "dispatcher CPU a slice",
         "times that of the first row (at most 1.5)",
         "missed (at most 0.5 %)",
-        "whole-second error, p99, worst of all (at most 1 %)",
+        "whole-second error of all, p99 (worst); p99 at most 1 %",
         "holds",
     ];
     Ok(table(&heads, &rows))
@@ -111,18 +120,21 @@ fn spin(setting: &Setting, count: u64, slice_ns: u64, period_ms: u64) -> Result<
              share.edf = {{ slice = \"{slice_ns}ns\", period = \"{period_ms}ms\", exact = true }}\n"
         );
     }
-    let run = setting.live(&scenario)?;
+    let (run, shares) = setting.live_by_second(&scenario)?;
     let vcpus = run["vcpus"].as_array().context("a run has vCPUs")?;
-    let all = |name: &str| -> Vec<f64> {
-        vcpus.iter().map(|vcpu| vcpu[name].as_f64().unwrap_or(0.0)).collect()
-    };
+    let sum =
+        |name: &str| vcpus.iter().map(|vcpu| vcpu[name].as_f64().unwrap_or(0.0)).sum::<f64>();
+    let promised_ppm = slice_ns as f64 / period_ms as f64;
+    let mut errors_ppm: Vec<f64> =
+        shares.iter().map(|share| 1e6 * (share / promised_ppm - 1.0).abs()).collect();
+    errors_ppm.sort_unstable_by(f64::total_cmp);
     let seconds = setting.seconds as f64 + 1.0;
     Ok(Run {
         slices: seconds * 1e3 / period_ms as f64 * count as f64,
         overhead_ns: run["cpus"][0]["overhead_ns"].as_f64().context("a run has CPUs")?,
-        misses: all("misses").iter().sum(),
-        deadlines: all("deadlines").iter().sum(),
-        error_ppm: all("second_error_p99_ppm").into_iter().fold(0.0, f64::max),
+        misses: sum("misses"),
+        deadlines: sum("deadlines"),
+        errors_ppm,
     })
 }
 
