@@ -122,8 +122,7 @@ fn spin(setting: &Setting, count: u64, slice_ns: u64, period_ms: u64) -> Result<
     }
     let (run, shares) = setting.live_by_second(&scenario)?;
     let vcpus = run["vcpus"].as_array().context("a run has vCPUs")?;
-    let sum =
-        |name: &str| vcpus.iter().map(|vcpu| vcpu[name].as_f64().unwrap_or(0.0)).sum::<f64>();
+    let sum = |name: &str| vcpus.iter().map(|vcpu| vcpu[name].as_f64().unwrap_or(0.0)).sum::<f64>();
     let promised_ppm = slice_ns as f64 / period_ms as f64;
     let mut errors_ppm: Vec<f64> =
         shares.iter().map(|share| 1e6 * (share / promised_ppm - 1.0).abs()).collect();
