@@ -23,8 +23,9 @@
 //! single one. More is taken only as far as nobody can tell, however large the debt, once there has
 //! been spare time for those who had to wait for it: what the CPU has not promised of the time
 //! since, and all that they were waiting for as soon as nobody is owed anything. What is not paid
-//! like that is taken from the next slices, short as they become; and so is, of an exact vCPU, what
-//! it is ahead by more than a whole slice, but for what stops always vary by.
+//! like that is taken from the next slices, short as they become. An exact vCPU is forgiven what
+//! stops always vary by; where they vary by more, and it is ahead by a whole slice, half of that is
+//! taken from one slice rather than a little from many.
 //!
 //! A new share starts a new period at once, and is worth nothing: what was used of the old slice
 //! beyond the part of the period that has passed was had in advance, and is taken from the first
@@ -85,9 +86,10 @@ exact = true it stops until its next period. What a vCPU overran in a turn that 
 due is debt. What it overruns every time is taken from its next slice, which then ends
 where it should; what it overran once is paid by unclaimed time, and by its next slices
 only where there was none, or an exact vCPU is more than a whole slice ahead: over any
-time it has no more than its share, one slice, one late stop, and 20us (or 0.5 % of the
-slice) a period. What it was not given by its deadline comes first when there is
-unclaimed time: the share is right in the long run, whatever the timers do.
+time it has no more than its share, one slice, one late stop, and 8us a period (the
+256th part of the slice if that is more, the 12th if less). What it was not given by its
+deadline comes first when there is unclaimed time: the share is right in the long run,
+whatever the timers do.
 
 Sleeping in mid-period saves nothing up beyond slice/period of what is left of it.
 
@@ -460,11 +462,9 @@ impl Edf {
 /// two clocks, can tell 5 us, and a stop may be late by a little less than ever before.
 const UNTOLD: Span = Span::from_us(3);
 
-/// What an exact vCPU that is ahead is forgiven in each period, or this part of its slice: it is
-/// more than stops vary by where timers are dearest (8 to 15 us on the average), so that only a
-/// machine that was halted makes a slice short.
-const UNSTEADY: Span = Span::from_us(20);
-const UNSTEADY_PART: u64 = 200;
+/// What an exact vCPU that is ahead is forgiven in each period: what stops that are late by 15 to
+/// 30 us vary by. It is at least the 256th part of a slice, and at most the 12th.
+const UNSTEADY: Span = Span::from_us(8);
 
 /// By how much stops were late.
 #[derive(Clone, Copy, Debug, Default)]
@@ -495,9 +495,14 @@ impl Stops {
         self.count += 1;
     }
 
+    /// Whether there were enough of them to know.
+    fn are_known(&self) -> bool {
+        self.count >= Stops::BLOCK
+    }
+
     /// What they are late by at the least.
     fn habit(&self) -> Span {
-        if self.count < Stops::BLOCK { Span::ZERO } else { self.least[0].min(self.least[1]) }
+        if self.are_known() { self.least[0].min(self.least[1]) } else { Span::ZERO }
     }
 }
 
@@ -536,8 +541,10 @@ impl Server {
         let in_advance = self.advance.min(slice);
         self.advance -= in_advance;
         self.count_urgent(now, spare_time);
-        self.debt -= self.forgiven(slice);
-        let most = self.urgent.max(self.stops.habit() + UNTOLD).max(self.debt.left_after(slice));
+        let untold = self.stops.habit() + UNTOLD;
+        self.debt -= self.forgiven(slice, untold);
+        let is_far_ahead = self.debt.left_after(untold) > slice;
+        let most = self.urgent.max(if is_far_ahead { self.debt - slice / 2 } else { untold });
         let paid = self.debt.min(slice - in_advance).min(most);
         self.urgent = self.urgent.left_after(paid);
         self.debt -= paid;
@@ -566,14 +573,17 @@ impl Server {
     }
 
     /// What of its debt, which nobody waits for, is never paid: beyond a slice all, but of an exact
-    /// vCPU no more than stops vary by, and that from half a slice on, so that there is room for a
-    /// single one.
-    fn forgiven(&self, slice: Span) -> Span {
+    /// vCPU no more than stops vary by once it is known how they are. A quarter of a slice is kept,
+    /// as it may be paid where nobody can tell.
+    fn forgiven(&self, slice: Span, untold: Span) -> Span {
         let beyond = |kept: Span| self.debt.left_after(kept.max(self.urgent));
-        if self.exact {
-            beyond(slice / 2).min(UNSTEADY.max(slice / UNSTEADY_PART))
-        } else {
-            beyond(slice)
+        match (self.exact, self.stops.are_known()) {
+            (false, _) => beyond(untold + slice),
+            (true, false) => beyond(untold + slice / 4),
+            (true, true) => {
+                let unsteady = UNSTEADY.max(slice / 256).min(slice / 12);
+                beyond(untold + slice / 4).min(unsteady)
+            }
         }
     }
 
