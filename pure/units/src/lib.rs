@@ -15,6 +15,7 @@ mod id;
 mod share;
 mod time;
 mod told;
+mod urgency;
 mod virt;
 mod weight;
 
@@ -22,6 +23,7 @@ pub use entitlement::Entitlement;
 pub use id::{CpuId, CpuSet, CpuSetIter, DomId, TaskId, VcpuId};
 pub use share::{CpuShare, ParseShareError, Reservation, ReservationError};
 pub use time::{ParseSpanError, Span, Time};
-pub use told::{Pending, TASKS, Task, Tasks, Told, Urgency};
+pub use told::{Pending, TASKS, Task, Tasks, Told};
+pub use urgency::Urgency;
 pub use virt::{Pace, VirtualSpan, VirtualTime};
 pub use weight::{ParseWeightError, Weight};

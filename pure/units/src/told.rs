@@ -4,7 +4,7 @@
 //! Source: Kim, Kim, Jeon, Seo and Lee, 2008, section 3: a guest keeps a few tasks of its run queue
 //! and of its wait queue in memory that the host reads, and those that I/O has lately woken.
 
-use crate::{DomId, TaskId};
+use crate::{DomId, TaskId, Urgency};
 
 /// How many tasks a guest tells of at most, of each kind.
 pub const TASKS: usize = 5;
@@ -48,8 +48,3 @@ pub struct Task {
     /// How urgent the guest calls it.
     pub urgency: Urgency,
 }
-
-/// How urgent a task is, on one scale for all guests: less is more urgent, 0 the most. Below 100 it
-/// is real-time work, from 140 on work for when nothing else wants the CPU.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Urgency(pub u8);

@@ -38,7 +38,7 @@ impl TaskInfo {
     /// Before any task has begun, of a guest with so many vCPUs; none if it tells nothing.
     pub(crate) fn new(tasks: &[Task], tells: Tells, vcpus: usize) -> Option<TaskInfo> {
         let mut info = TaskInfo {
-            urgencies: tasks.iter().map(|task| urgency(task.priority)).collect(),
+            urgencies: tasks.iter().map(|task| Urgency::of_priority(task.priority)).collect(),
             wants: BTreeSet::new(),
             waits: BTreeSet::new(),
             woken: VecDeque::new(),
@@ -49,10 +49,10 @@ impl TaskInfo {
             Tells::Nothing => return None,
             Tells::Truth => {}
             Tells::Lie { at: Lie::Runnable, priority } => {
-                info.wants.insert((urgency(priority), NOT_THERE));
+                info.wants.insert((Urgency::of_priority(priority), NOT_THERE));
             }
             Tells::Lie { at: Lie::Blocked, priority } => {
-                info.waits.insert((urgency(priority), NOT_THERE));
+                info.waits.insert((Urgency::of_priority(priority), NOT_THERE));
                 info.pretended = Some(TaskId::new(NOT_THERE));
             }
         }
@@ -91,11 +91,6 @@ impl TaskInfo {
         self.told[vcpu] = now;
         is_new.then_some(now)
     }
-}
-
-/// Priorities are higher first, urgencies less first.
-fn urgency(priority: u8) -> Urgency {
-    Urgency(u8::MAX - priority)
 }
 
 /// The most urgent of some tasks.
