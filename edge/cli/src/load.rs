@@ -201,8 +201,8 @@ fn client(args: &Load, kind: &args::Client) -> Result<Part, Problem> {
             keys.kind("ab").number("at_once", Some(*at_once));
             (to, count.count)
         }
-        args::Client::Ping { every, to, count } => {
-            keys.kind("ping").maybe("every", every.as_ref());
+        args::Client::Ping { every, rate, to, count } => {
+            keys.kind("ping").maybe("every", every.as_ref()).number("rate", *rate);
             (to, count.count)
         }
         args::Client::Ttcp { way, window, gap, to } => {

@@ -186,7 +186,7 @@ fn kind(client: &Client) -> &'static str {
     match client.kind {
         ClientKind::Open { .. } => "httperf",
         ClientKind::Closed { .. } => "ab",
-        ClientKind::Ping { .. } => "ping",
+        ClientKind::Ping { .. } | ClientKind::Pings { .. } => "ping",
         ClientKind::Stream { .. } => "ttcp",
     }
 }

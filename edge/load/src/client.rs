@@ -43,9 +43,10 @@ const PATIENCE: Span = Span::from_secs(5);
 pub fn port_for(kind: &ClientKind, ports: Ports) -> u16 {
     use slackline_scenario::io::Way;
     match kind {
-        ClientKind::Open { .. } | ClientKind::Closed { .. } | ClientKind::Ping { .. } => {
-            ports.requests
-        }
+        ClientKind::Open { .. }
+        | ClientKind::Closed { .. }
+        | ClientKind::Ping { .. }
+        | ClientKind::Pings { .. } => ports.requests,
         ClientKind::Stream { way: Way::In, .. } => ports.inward,
         ClientKind::Stream { way: Way::Out, .. } => ports.outward,
     }
@@ -81,6 +82,7 @@ pub fn ask(asking: &Asking, options: Options) -> Result<Done, LoadError> {
         ClientKind::Open { every, timeout, .. } => this.open(&every, timeout)?,
         ClientKind::Closed { at_once } => this.closed(at_once)?,
         ClientKind::Ping { every } => this.ping(every)?,
+        ClientKind::Pings { every } => this.pings(&every)?,
         ClientKind::Stream { way, window, gap } => this.stream(way, window, gap)?,
     }
     let mut done = this.done;

@@ -132,6 +132,19 @@ fn every_request_is_answered_and_both_sides_count_the_same() {
     assert!(done.used >= Span::from_us(20) * 160, "{}", done.used);
 }
 
+/// 200 at 2,000 a second: they come back whatever is still on its way.
+#[test]
+fn pings_at_a_rate_are_answered_and_take_as_long_as_the_rate_says() {
+    let server = Server::start(serving("", Callers { requests: true, ..Callers::default() }));
+    let every = Draw::Fixed(Span::from_us(500));
+    let (done, notes) = client(ClientKind::Pings { every }, server.ports, Some(200), LONG);
+    assert_eq!((done.asked, done.answered, done.lost), (200, 200, 0));
+    assert_eq!(count(&notes, is_job), 200);
+    assert!(done.elapsed >= Span::from_us(500) * 200, "no faster than it should: {}", done.elapsed);
+    let (done, _) = server.end();
+    assert_eq!((done.asked, done.answered), (200, 200));
+}
+
 #[test]
 fn pings_that_no_task_waits_for_come_back_too() {
     let from = Callers { requests: true, ..Callers::default() };

@@ -145,6 +145,11 @@ pub enum ClientKind {
         /// From one question to the next at least.
         every: Span,
     },
+    /// Sends packets at its own pace, whatever becomes of them.
+    Pings {
+        /// From one to the next.
+        every: Draw,
+    },
     /// Has one TCP stream, as ttcp and iperf do.
     Stream {
         /// Where the data goes.

@@ -287,7 +287,11 @@ pub(crate) const WEB_SERVER: KeyTable = KeyTable {
 pub(crate) const ECHO: KeyTable = KeyTable {
     heading: "echo",
     says: "Answers pings, and requests with one byte. Needs [driver].",
-    keys: &[KIND, EACH],
+    keys: &[
+        KIND,
+        EACH,
+        key("after", "CPU time from an answer to waiting for what comes next; default 0s"),
+    ],
 };
 
 pub(crate) const DISK_READ: KeyTable = KeyTable {

@@ -368,7 +368,7 @@ fn a_driver_tells_what_waits_and_a_guest_whom_that_woke() {
     let expected = [
         (35_000, 1, " | 0:155 |".to_owned()),
         (taken, 0, pending(1)),
-        (received, 0, pending(0)),
+        (woken, 0, pending(0)),
         (woken, 1, " 0:155 | | 0".to_owned()),
         (woken + 100_000, 1, " | 0:155 | 0".to_owned()),
     ];

@@ -243,11 +243,14 @@ pub(crate) enum Client {
         #[command(flatten)]
         count: Count,
     },
-    /// Send one packet and wait until it comes back.
+    /// Send one packet and wait until it comes back; or send packets at a rate.
     Ping {
         /// From one to the next at least [default: no time].
         #[arg(long)]
         every: Option<String>,
+        /// So many a second on average, whatever becomes of them.
+        #[arg(long, conflicts_with = "every")]
+        rate: Option<u64>,
         #[command(flatten)]
         to: To,
         #[command(flatten)]

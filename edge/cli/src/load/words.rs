@@ -65,6 +65,7 @@ pub(crate) fn of_client(kind: &ClientKind) -> String {
         ClientKind::Open { every, timeout, retry } => format!("open {timeout} {retry} {every}"),
         ClientKind::Closed { at_once } => format!("closed {at_once}"),
         ClientKind::Ping { every } => format!("ping {every}"),
+        ClientKind::Pings { every } => format!("pings {every}"),
         ClientKind::Stream { way, window, gap } => {
             let way = if *way == Way::In { "in" } else { "out" };
             format!("stream {way} {window} {gap}")
@@ -148,6 +149,7 @@ pub(crate) fn client(word: &str) -> Result<ClientKind, Problem> {
             }
             "closed" => ClientKind::Closed { at_once: rest.parse().ok()? },
             "ping" => ClientKind::Ping { every: span(0)? },
+            "pings" => ClientKind::Pings { every: rest.parse().ok()? },
             "stream" => {
                 let way = if *parts.first()? == "in" { Way::In } else { Way::Out };
                 let window = parts.get(1)?.parse().ok()?;
@@ -251,6 +253,7 @@ mod tests {
             ClientKind::Open { every, timeout, retry },
             ClientKind::Closed { at_once: 100 },
             ClientKind::Ping { every: Span::ZERO },
+            ClientKind::Pings { every: Draw::Exponential { mean: Span::from_ms(5) } },
             ClientKind::Stream { way: Way::In, window: 65_536, gap },
             ClientKind::Stream { way: Way::Out, window: 1, gap: Span::ZERO },
         ] {

@@ -1,8 +1,10 @@
-//! Ping-pong: one packet, its answer, the next.
+//! Ping-pong: one packet, its answer, the next; or packets at a pace of their own.
 
+use std::collections::VecDeque;
 use std::net::UdpSocket;
 
 use rustix::event::{PollFd, PollFlags};
+use slackline_scenario::Draw;
 use slackline_units::{Span, Time};
 
 use super::Client;
@@ -18,10 +20,7 @@ const RETRY: Span = Span::from_secs(1);
 
 impl Client<'_> {
     pub(super) fn ping(&mut self, every: Span) -> Result<(), LoadError> {
-        let cannot = |source| LoadError::NoServer { to: self.to, source };
-        let socket = UdpSocket::bind(here(0)).map_err(cannot)?;
-        socket.connect(self.to).map_err(cannot)?;
-        socket.set_nonblocking(true).map_err(cannot)?;
+        let socket = self.socket()?;
         let mut next = self.began;
         while self.may_ask(next.max(monotonic())) {
             if self.end.sleep_until(next)? {
@@ -46,6 +45,50 @@ impl Client<'_> {
             }
         }
         Ok(())
+    }
+
+    /// One packet after the other, whatever becomes of those before.
+    pub(super) fn pings(&mut self, every: &Draw) -> Result<(), LoadError> {
+        let socket = self.socket()?;
+        let mut next = self.began.after(self.draws.draw(every));
+        // First first.
+        let mut waiting: VecDeque<([u8; PING], Time)> = VecDeque::new();
+        while self.may_ask(next) || !waiting.is_empty() {
+            let due = if self.may_ask(next) { next } else { Time::NEVER };
+            let gives_up = |&(_, asked): &([u8; PING], Time)| asked.after(TIMEOUT);
+            let until = waiting.front().map_or(due, |first| due.min(gives_up(first)));
+            if self.end.wait(&mut [PollFd::new(&socket, PollFlags::IN)], until)? {
+                return Ok(());
+            }
+            let mut pong = [0; PING];
+            // An error is that of a packet that nobody took, which will be given up.
+            while socket.recv(&mut pong).is_ok() {
+                let place = waiting.iter().position(|&(number, _)| number == pong);
+                if let Some((_, asked)) = place.and_then(|place| waiting.remove(place)) {
+                    self.answered(asked)?;
+                }
+            }
+            let now = monotonic();
+            while let Some((_, asked)) = waiting.pop_front_if(|first| gives_up(first) <= now) {
+                self.lost(asked)?;
+            }
+            if due <= now {
+                let number = self.done.asked.to_le_bytes();
+                self.done.asked += 1;
+                waiting.push_back((number, now));
+                let _ = socket.send(&number); // It is given up like one that is lost on its way.
+                next = next.after(self.draws.draw(every));
+            }
+        }
+        Ok(())
+    }
+
+    fn socket(&self) -> Result<UdpSocket, LoadError> {
+        let cannot = |source| LoadError::NoServer { to: self.to, source };
+        let socket = UdpSocket::bind(here(0)).map_err(cannot)?;
+        socket.connect(self.to).map_err(cannot)?;
+        socket.set_nonblocking(true).map_err(cannot)?;
+        Ok(socket)
     }
 
     /// Whether the answer comes; none at the end.

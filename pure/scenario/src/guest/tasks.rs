@@ -20,11 +20,12 @@ pub(crate) fn read(kind: &str, table: &Table<'_>) -> Result<Work, Mistake> {
         "web-server" => web_server(table),
         "echo" => {
             let table = table.taught(&keys::ECHO)?;
-            let steps = vec![
+            let mut steps = vec![
                 Step::Device(DeviceStep::Accept),
                 each(&table)?,
                 Step::Device(DeviceStep::Answer { bytes: 1 }),
             ];
+            steps.extend(table.maybe("after", |item| item.some_draw())?.map(Step::Compute));
             Ok(Work::new(vec![repeating(steps)], None))
         }
         "disk-read" => {

@@ -134,9 +134,14 @@ fn client(table: &Table<'_>, domains: &[Domain], names: &Names) -> Result<Client
             ClientKind::Closed { at_once: u32::try_from(at_once).expect("checked above") }
         }
         "ping" => {
-            table.allow(&["kind", "to", "delay", "from", "until", "every"])?;
-            let every = table.maybe("every", |item| item.span())?.unwrap_or(Span::ZERO);
-            ClientKind::Ping { every }
+            table.allow(&["kind", "to", "delay", "from", "until", "every", "rate"])?;
+            if table.get("rate").is_some() {
+                let rate = table.either("rate", "every")?.number(1..=1_000_000)?;
+                ClientKind::Pings { every: Draw::Exponential { mean: SECOND / rate } }
+            } else {
+                let every = table.maybe("every", |item| item.span())?.unwrap_or(Span::ZERO);
+                ClientKind::Ping { every }
+            }
         }
         _ => {
             table.allow(&["kind", "to", "delay", "from", "until", "way", "window", "gap"])?;

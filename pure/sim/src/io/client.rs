@@ -110,7 +110,7 @@ impl Io<'_> {
         }
         this.has_begun = true;
         match this.spec.kind {
-            ClientKind::Open { every, .. } => {
+            ClientKind::Open { every, .. } | ClientKind::Pings { every } => {
                 let first = context.now.after(this.asks.draw(&every));
                 context.queue.push(first, Event::Client, client);
             }
@@ -138,6 +138,11 @@ impl Io<'_> {
         packet
     }
 
+    fn ping(&mut self, client: usize, context: &mut Context<'_, '_>) {
+        let packet = self.flows.open(client, self.clients[client].system, context.now);
+        self.emit(packet.saying(Says::Ping), context);
+    }
+
     /// It is time for a client to do something.
     pub(super) fn act(&mut self, client: usize, context: &mut Context<'_, '_>) {
         if !self.clients[client].has_begun {
@@ -159,9 +164,11 @@ impl Io<'_> {
                 context.queue.push(next, Event::Client, client);
             }
             ClientKind::Closed { .. } => {}
-            ClientKind::Ping { .. } => {
-                let packet = self.flows.open(client, self.clients[client].system, context.now);
-                self.emit(packet.saying(Says::Ping), context);
+            ClientKind::Ping { .. } => self.ping(client, context),
+            ClientKind::Pings { every } => {
+                self.ping(client, context);
+                let next = context.now.after(self.clients[client].asks.draw(&every));
+                context.queue.push(next, Event::Client, client);
             }
             ClientKind::Stream { .. } => {
                 self.clients[client].stream.is_pacing = false;
@@ -210,6 +217,7 @@ impl Io<'_> {
                 self.flows.close(packet.flow);
                 context.queue.push(next, Event::Client, client);
             }
+            ClientKind::Pings { .. } => self.flows.close(packet.flow),
             ClientKind::Open { .. } | ClientKind::Stream { .. } => {}
         }
     }

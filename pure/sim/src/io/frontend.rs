@@ -44,6 +44,8 @@ pub(super) struct Frontend<'a> {
     pub(super) is_told: bool,
     /// What the driver has handed over.
     pub(super) received: VecDeque<Packet>,
+    /// It is at work on one of these.
+    is_receiving: bool,
     /// What is to be sent.
     pub(super) out: VecDeque<Packet>,
     /// What the driver is to send.
@@ -74,6 +76,7 @@ impl<'a> Frontend<'a> {
             spec,
             is_told: false,
             received: VecDeque::new(),
+            is_receiving: false,
             out: VecDeque::new(),
             ring: VecDeque::new(),
             driver_knows: false,
@@ -90,9 +93,10 @@ impl<'a> Frontend<'a> {
         }
     }
 
-    /// How much waits that the driver has done for it, if that is not what was asked for last.
+    /// How much waits that the driver has done for it, if that is not what was asked for last. What
+    /// it is at work on waits until it is known whom it wakes.
     pub(super) fn news(&mut self) -> Option<u32> {
-        let items = self.received.len() + self.read.len();
+        let items = self.received.len() + usize::from(self.is_receiving) + self.read.len();
         let items = u32::try_from(items).unwrap_or(u32::MAX);
         (std::mem::replace(&mut self.told, items) != items).then_some(items)
     }
@@ -105,6 +109,7 @@ impl<'a> Frontend<'a> {
             return Some((Duty::Event, costs.event));
         }
         if let Some(packet) = self.received.pop_front() {
+            self.is_receiving = true;
             return Some((Duty::Receive(packet), costs.receive));
         }
         if !self.read.is_empty() {
@@ -130,9 +135,6 @@ impl Io<'_> {
     ) -> Option<(Duty, Span)> {
         let frontend = &mut self.frontends[usize::from(id)];
         let (duty, cost) = frontend.choose()?;
-        if self.driver.tells && matches!(duty, Duty::Receive(_)) {
-            context.systems.effects.pending_changed(id);
-        }
         Some((duty, context.systems.vary(id, cost, frontend.spec.costs.noise_ppm)))
     }
 
@@ -147,6 +149,10 @@ impl Io<'_> {
         let frontend = &mut self.frontends[usize::from(id)];
         match duty {
             Duty::Receive(packet) => {
+                frontend.is_receiving = false;
+                if self.driver.tells {
+                    context.systems.effects.pending_changed(id);
+                }
                 self.receive(id, packet, context);
                 if self.frontends[usize::from(id)].received.is_empty() {
                     self.catch_up(id, context);
