@@ -52,6 +52,7 @@ use exact::level::Level;
 use rules::{Changes, Newcomers, Park};
 
 pub(crate) use claims::{Belief, Bound, Consider, Ends, Match, Place};
+pub(crate) use order::Among;
 pub(crate) use rules::{Rules, fields};
 
 use runqueue::{Class, RunQueues};
@@ -359,7 +360,7 @@ impl Credit {
             cpus: alloc::vec![cpu; topology.cpus()],
             population: Population::new(topology.cpus()),
             queues: match belief {
-                Some(_) => RunQueues::with_order(topology.cpus()),
+                Some(belief) => RunQueues::with_order(topology.cpus(), belief.among),
                 None => RunQueues::new(topology.cpus()),
             },
             vcpus: Roster::default(),

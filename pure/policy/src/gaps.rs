@@ -13,7 +13,9 @@ use alloc::boxed::Box;
 
 use slackline_units::{CpuShare, Span};
 
-use crate::credit::{self, Belief, Bound, Consider, Credit, Ends, Match, Place, Rules, fields};
+use crate::credit::{
+    self, Among, Belief, Bound, Consider, Credit, Ends, Match, Place, Rules, fields,
+};
 use crate::{Field, Spec, Topology, Values};
 
 const RULES: Field = Field::choice(
@@ -41,6 +43,11 @@ const LIST: Field = Field::whole(
     "5",
     (0, 5),
     "how many of those that I/O has lately woken are believed, the latest first",
+);
+const AMONG: Field = Field::choice(
+    "among",
+    &["as-rules", "under", "all"],
+    "claims count among those with credit left, or among those without it too",
 );
 const BOUND: Field = Field::choice(
     "bound",
@@ -81,6 +88,7 @@ pub(crate) const SPEC: Spec = Spec {
         CONSIDER,
         MATCH,
         LIST,
+        AMONG,
         BOUND,
         BOOST_CAP,
         BOOST_DEPTH,
@@ -116,6 +124,7 @@ pub(crate) const SPEC: Spec = Spec {
 /// |---|---|---|---|
 /// | base | exact | xen-3.0.4 | xen-3.0.4 |
 /// | consider | all | all | run-queue |
+/// | among | all | under | under |
 /// | bound | on | off | off |
 /// | ends | claim | slice | slice |
 /// | place | kept | tail | tail |
@@ -142,6 +151,10 @@ fn build(values: &Values, topology: &Topology) -> Credit {
         ends: match word(&ENDS, ["claim", "slice", "slice"]) {
             "slice" => Ends::Slice,
             _ => Ends::Claim,
+        },
+        among: match word(&AMONG, ["all", "under", "under"]) {
+            "under" => Among::Under,
+            _ => Among::All,
         },
         place: match word(&PLACE, ["kept", "tail", "tail"]) {
             "tail" => Place::Tail,

@@ -15,7 +15,7 @@ use alloc::vec::Vec;
 
 use slackline_units::{CpuShare, Span, VcpuId, Weight};
 
-use crate::credit::order::Claim;
+use crate::credit::order::{Among, Claim};
 use crate::{Account, Roster};
 
 use accounts::Room;
@@ -34,6 +34,7 @@ pub(crate) struct Belief {
     pub(crate) bound: Option<Bound>,
     pub(crate) ends: Ends,
     pub(crate) place: Place,
+    pub(crate) among: Among,
 }
 
 /// Which tasks of a guest count.
@@ -62,6 +63,7 @@ pub(crate) enum Ends {
 /// Where who has gone ahead of others stands afterwards.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Place {
+    /// Behind all, or where it stood if it was preempted and turns are kept.
     Tail,
     /// Where it stood.
     Kept,
@@ -168,10 +170,15 @@ impl Claims {
         self.vcpus[vcpu].ahead = ahead;
     }
 
-    /// Whether a vCPU, if it runs, stands in line all the same.
+    /// Whether a vCPU went ahead of others when it was last chosen.
     #[inline]
-    pub(super) fn keeps_place(&self, vcpu: VcpuId) -> bool {
-        self.belief.place == Place::Kept && self.vcpus[vcpu].ahead.is_some()
+    pub(super) fn is_ahead(&self, vcpu: VcpuId) -> bool {
+        self.vcpus[vcpu].ahead.is_some()
+    }
+
+    /// Whether who has gone ahead of others has its place again whatever ends its turn.
+    pub(super) fn keeps_places(&self) -> bool {
+        self.belief.place == Place::Kept
     }
 
     /// What there is to show of a vCPU.

@@ -1,5 +1,4 @@
-//! Who of those that wait with credit claims most: in order of claims, and of place in line where
-//! claims are the same.
+//! Who of those that wait claims most: in order of claims, then of classes, then of place in line.
 
 use alloc::vec::Vec;
 
@@ -35,16 +34,36 @@ pub(super) enum End {
     Last,
 }
 
-/// The vCPUs that wait with credit and claim something, by CPU.
+/// Where a vCPU stands whose claim counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Standing {
+    /// Among those with credit left and no more.
+    Under,
+    /// Among those without.
+    Over,
+}
+
+/// The vCPUs that wait and whose claims count, by CPU.
 ///
 /// Places are numbered as they are taken, at both ends of a lane; so they are in order while lanes
 /// are. A mixed list is not, and has to be looked through.
 pub(super) struct Order {
-    queues: Queues<(Claim, i64)>,
+    queues: Queues<(Claim, Standing, i64)>,
     /// By slot.
     rows: Vec<Row>,
     first: i64,
     last: i64,
+    /// Among whom claims count.
+    pub(super) among: Among,
+}
+
+/// Among whom claims count: those boosted are served before all others in any case.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Among {
+    /// Those with credit left.
+    Under,
+    /// Everybody else.
+    All,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -54,8 +73,8 @@ struct Row {
 }
 
 impl Order {
-    pub(super) fn new(cpus: usize) -> Order {
-        Order { queues: Queues::new(cpus), rows: Vec::new(), first: 0, last: 0 }
+    pub(super) fn new(cpus: usize, among: Among) -> Order {
+        Order { queues: Queues::new(cpus), rows: Vec::new(), first: 0, last: 0, among }
     }
 
     /// From now on `vcpu` may stand in lines; it claims nothing.
@@ -67,9 +86,9 @@ impl Order {
         self.rows[vcpu.slot()] = row;
     }
 
-    /// A vCPU comes to stand at one end of its lane; of which CPU, if it has credit and no more.
+    /// A vCPU comes to stand at one end of its lane; where, if its claim counts there.
     #[inline]
-    pub(super) fn enter(&mut self, vcpu: VcpuId, end: End, counts_on: Option<CpuId>) {
+    pub(super) fn enter(&mut self, vcpu: VcpuId, end: End, counts: Option<(CpuId, Standing)>) {
         let row = &mut self.rows[vcpu.slot()];
         row.place = match end {
             End::First => {
@@ -81,7 +100,7 @@ impl Order {
                 self.last
             }
         };
-        self.insert(vcpu, counts_on);
+        self.insert(vcpu, counts);
     }
 
     /// A vCPU stands in no line any more.
@@ -90,18 +109,18 @@ impl Order {
         self.queues.remove(vcpu);
     }
 
-    /// A vCPU claims something else, or comes to have credit or not, and stays where it stands.
-    pub(super) fn change(&mut self, vcpu: VcpuId, claim: Claim, counts_on: Option<CpuId>) {
+    /// A vCPU claims something else, or becomes of another class, and stays where it stands.
+    pub(super) fn change(&mut self, vcpu: VcpuId, claim: Claim, counts: Option<(CpuId, Standing)>) {
         self.queues.remove(vcpu);
         self.rows[vcpu.slot()].claim = claim;
-        self.insert(vcpu, counts_on);
+        self.insert(vcpu, counts);
     }
 
     #[inline]
-    fn insert(&mut self, vcpu: VcpuId, counts_on: Option<CpuId>) {
+    fn insert(&mut self, vcpu: VcpuId, counts: Option<(CpuId, Standing)>) {
         let Row { claim, place } = self.rows[vcpu.slot()];
-        if let (Some(cpu), true) = (counts_on, claim != Claim::NONE) {
-            self.queues.insert(cpu.index(), (claim, place), vcpu);
+        if let (Some((cpu, standing)), true) = (counts, claim != Claim::NONE) {
+            self.queues.insert(cpu.index(), (claim, standing, place), vcpu);
         }
     }
 
@@ -118,7 +137,7 @@ impl Order {
         cpu: CpuId,
         holds: impl Fn(VcpuId) -> bool,
     ) -> Option<(Claim, VcpuId)> {
-        let ((claim, _), vcpu) = self.queues.first_that(cpu.index(), holds)?;
+        let ((claim, ..), vcpu) = self.queues.first_that(cpu.index(), holds)?;
         Some((claim, vcpu))
     }
 }

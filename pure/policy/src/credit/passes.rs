@@ -78,7 +78,11 @@ impl Credit {
     #[inline(always)]
     pub(super) fn put_back(&mut self, at: &Moment, cpu: CpuId, why: Why) -> Option<VcpuId> {
         let vcpu = self.cpus[cpu.index()].chosen.take()?;
-        let stands = self.stands_in_line(vcpu);
+        let mut stands = self.stands_in_line(vcpu);
+        if stands && self.loses_place(why) {
+            self.queues.remove(vcpu);
+            stands = false;
+        }
         let this = &mut self.cpus[cpu.index()];
         let keeps_turns = self.rules.rotation == Rotation::Turn;
         let account = &mut self.vcpus[vcpu];
@@ -152,8 +156,13 @@ impl Credit {
     /// For how long a vCPU may run if it starts now.
     #[inline]
     pub(super) fn turn(&self, vcpu: VcpuId) -> Span {
+        self.within_bounds(vcpu, self.vcpus[vcpu].turn)
+    }
+
+    /// A turn of a vCPU, as far as its boost and its domain's budget last.
+    #[inline]
+    pub(super) fn within_bounds(&self, vcpu: VcpuId, mut turn: Span) -> Span {
         let account = &self.vcpus[vcpu];
-        let mut turn = account.turn;
         if account.class == Class::Boost && self.rules.boost == Boost::Exact {
             turn = turn.min(account.boost);
         }

@@ -11,7 +11,7 @@ use alloc::vec::Vec;
 
 use slackline_units::{CpuId, CpuSet, VcpuId};
 
-use super::order::{Claim, End, Order};
+use super::order::{Among, Claim, End, Order, Standing};
 use super::rules::Changes;
 
 /// How urgent a vCPU is.
@@ -27,6 +27,18 @@ pub(super) enum Class {
     Under,
     /// Has just woken with credit left.
     Boost,
+}
+
+impl Class {
+    /// How those of a class stand whose claims count, if they do.
+    #[inline]
+    fn standing(self, among: Among) -> Option<Standing> {
+        match self {
+            Class::Under => Some(Standing::Under),
+            Class::Over if among == Among::All => Some(Standing::Over),
+            _ => None,
+        }
+    }
 }
 
 /// How many nodes of a CPU come before those of the vCPUs: one for each class, which stands before
@@ -79,8 +91,8 @@ impl RunQueues {
     }
 
     /// The same, where those who wait may claim something.
-    pub(super) fn with_order(cpus: usize) -> RunQueues {
-        RunQueues { order: Some(Order::new(cpus)), ..RunQueues::new(cpus) }
+    pub(super) fn with_order(cpus: usize, among: Among) -> RunQueues {
+        RunQueues { order: Some(Order::new(cpus, among)), ..RunQueues::new(cpus) }
     }
 
     /// In whose list `vcpu` stands.
@@ -177,9 +189,9 @@ impl RunQueues {
 
     /// What a vCPU claims, in whatever list it stands, from now on.
     pub(super) fn set_claim(&mut self, vcpu: VcpuId, claim: Claim) {
-        let counts_on = self.counts_on(vcpu);
+        let counts = self.counts(vcpu);
         if let Some(order) = self.order.as_mut().filter(|order| order.claim(vcpu) != claim) {
-            order.change(vcpu, claim, counts_on);
+            order.change(vcpu, claim, counts);
         }
     }
 
@@ -188,7 +200,7 @@ impl RunQueues {
         self.order.as_ref().map_or(Claim::NONE, |order| order.claim(vcpu))
     }
 
-    /// Of those ahead of the mark with credit, and no more, of whom something holds: the first of
+    /// Of those ahead of the mark whose claims count, and of whom something holds: the first of
     /// those that claim most, if anybody claims anything.
     pub(super) fn most_urgent(
         &self,
@@ -199,23 +211,32 @@ impl RunQueues {
         if !self.is_mixed_on(cpu) {
             return order.first_that(cpu, holds);
         }
-        let under = self.ahead(cpu).filter(|&(_, class)| class == Class::Under);
-        let claims = under.map(|(vcpu, _)| (order.claim(vcpu), vcpu));
-        let claims = claims.filter(|&(claim, vcpu)| claim != Claim::NONE && holds(vcpu));
-        claims.min_by_key(|&(claim, _)| claim)
+        let all = self.ahead(cpu).filter_map(|(vcpu, class)| {
+            let standing = class.standing(order.among)?;
+            Some(((order.claim(vcpu), standing), vcpu))
+        });
+        let claims = all.filter(|&((claim, _), vcpu)| claim != Claim::NONE && holds(vcpu));
+        claims.min_by_key(|&(key, _)| key).map(|((claim, _), vcpu)| (claim, vcpu))
     }
 
     /// A vCPU stays where it stands, of another class.
     pub(super) fn reorder(&mut self, vcpu: VcpuId) {
-        let counts_on = self.counts_on(vcpu);
+        let counts = self.counts(vcpu);
         if let Some(order) = &mut self.order {
-            order.change(vcpu, order.claim(vcpu), counts_on);
+            order.change(vcpu, order.claim(vcpu), counts);
         }
     }
 
-    /// In whose list a vCPU stands with credit, and no more.
-    fn counts_on(&self, vcpu: VcpuId) -> Option<CpuId> {
-        self.list_of(vcpu).filter(|_| self.nodes[self.index(vcpu)].class == Class::Under)
+    /// In whose list a vCPU stands and how, if its claim counts there.
+    fn counts(&self, vcpu: VcpuId) -> Option<(CpuId, Standing)> {
+        let among = self.order.as_ref()?.among;
+        let standing = self.nodes[self.index(vcpu)].class.standing(among)?;
+        Some((self.list_of(vcpu)?, standing))
+    }
+
+    /// Whether claims count against somebody of a class.
+    pub(super) fn is_reordered(&self, class: Class) -> bool {
+        self.order.as_ref().is_some_and(|order| class.standing(order.among).is_some())
     }
 
     /// The nodes of a list in order.
@@ -285,8 +306,8 @@ impl RunQueues {
         if let (Some(order), Some(vcpu)) = (&mut self.order, node.vcpu) {
             let is_first = before as usize == lane && next != lane;
             let end = if is_first { End::First } else { End::Last };
-            let counts = node.class == Class::Under;
-            order.enter(vcpu, end, counts.then(|| cpu_of(lane as u32)));
+            let standing = node.class.standing(order.among);
+            order.enter(vcpu, end, standing.map(|standing| (cpu_of(lane as u32), standing)));
         }
     }
 

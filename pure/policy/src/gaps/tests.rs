@@ -106,7 +106,8 @@ fn by_the_papers_rule_the_lowest_may_starve_for_ever() {
 /// The same four: each has its quarter, and the longest wait of the lowest is no 400 ms.
 #[test]
 fn bounded_nobody_starves() {
-    for policy in ["gaps", "gaps base=xen-3.0.4", "gaps boost-cap=100% boost-depth=1s"] {
+    let wide = "gaps boost-cap=100% boost-depth=1s";
+    for policy in ["gaps", "gaps base=xen-3.0.4", "gaps base=xen-3.0.4 among=under", wide] {
         let all = dispatches(policy, &starving(), Span::from_secs(60));
         let (mut ran, mut longest) = ([Span::ZERO; 4], Span::ZERO);
         let mut waits_from = Time::START + Span::from_ms(20);
@@ -141,8 +142,9 @@ fn who_goes_ahead_does_so_while_something_is_left_and_has_its_place_again() {
     assert_eq!(begins(PAPER).join(", "), paper);
     let kept = "3 180ms, 1 210ms, 4 210.4ms, 1 240.4ms, 2 270.4ms, 3 300.4ms, 1 330.4ms, \
                 4 330.8ms";
-    assert_eq!(begins("gaps base=xen-3.0.4 boost-depth=400us").join(", "), kept);
+    assert_eq!(begins("gaps base=xen-3.0.4 among=under boost-depth=400us").join(", "), kept);
     let tail = "3 180ms, 1 210ms, 4 210.4ms, 1 240.4ms, 2 240.8ms, 1 270.8ms, 3 300.8ms, \
                 1 330.8ms, 4 331.2ms";
-    assert_eq!(begins("gaps base=xen-3.0.4 boost-depth=400us place=tail").join(", "), tail);
+    let rules = "gaps base=xen-3.0.4 among=under boost-depth=400us place=tail";
+    assert_eq!(begins(rules).join(", "), tail);
 }

@@ -118,7 +118,7 @@ mod tests {
 
     use super::*;
     use crate::credit::claims::{Belief, Consider, Ends, Match, Place};
-    use crate::credit::order::Claim;
+    use crate::credit::order::{Among, Claim};
 
     /// Five domains of equal weight, bounded to 25 % and 10 ms.
     fn five() -> (Claims, Vec<VcpuId>) {
@@ -130,6 +130,7 @@ mod tests {
             bound: Some(bound),
             ends: Ends::Claim,
             place: Place::Kept,
+            among: Among::All,
         });
         let vcpu = |slot: u32| VcpuId::new(slot, DomId::new(slot), 0);
         let vcpus: Vec<VcpuId> = (0..5).map(vcpu).collect();

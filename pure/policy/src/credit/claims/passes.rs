@@ -4,9 +4,9 @@ use slackline_units::{CpuId, CpuSet, DomId, Pending, Span, Tasks, Told, VcpuId};
 
 use crate::Moment;
 
-use super::{Claimant, Ends, Place, told};
+use super::{Claimant, Ends, told};
 use crate::credit::order::Claim;
-use crate::credit::runqueue::Class;
+use crate::credit::rules::Rotation;
 use crate::credit::{Credit, Why};
 
 impl Credit {
@@ -78,27 +78,25 @@ impl Credit {
         let effective = runnable.min(waiting);
         claims.vcpus[vcpu].effective = effective;
         let counted = claims.counted(vcpu);
-        let is_kept = claims.belief.place == Place::Kept;
         let ends =
             claims.belief.ends == Ends::Claim && ahead.is_some_and(|ahead| effective > ahead);
         self.queues.set_claim(vcpu, counted);
         if ends {
-            let why = if is_kept { Why::Preempted } else { Why::Over };
-            self.request_all(self.vcpus[vcpu].on, why);
+            self.request_all(self.vcpus[vcpu].on, Why::Over);
         }
     }
 
     /// Who goes ahead of the one whose turn it is on a CPU, and for what: the one that claims most
-    /// of those in line there that have credit left and no more. Who wakes and goes before all
-    /// others, and who has none, are served as ever [Paper 3.4].
+    /// of those in line there whose claims count. Who wakes and goes before all others is served as
+    /// ever [Paper 3.4].
     pub(in crate::credit) fn ahead_of(
         &self,
         at: &Moment,
         cpu: CpuId,
         in_turn: VcpuId,
     ) -> Option<(VcpuId, Claim)> {
-        self.claims.as_ref()?;
-        if self.vcpus[in_turn].class != Class::Under || self.queues.list_of(in_turn) != Some(cpu) {
+        let is_reordered = self.queues.is_reordered(self.vcpus[in_turn].class);
+        if !is_reordered || self.queues.list_of(in_turn) != Some(cpu) {
             return None;
         }
         let may = |vcpu| at.is_eligible(vcpu, cpu) && !self.is_broke(vcpu);
@@ -114,7 +112,8 @@ impl Credit {
         cpu: CpuId,
         (vcpu, claim): (VcpuId, Claim),
     ) {
-        let mut limit = self.turn(vcpu);
+        // What is left of a turn of its own stays.
+        let mut limit = self.within_bounds(vcpu, self.rules.slice);
         if let Some(claims) = &mut self.claims {
             claims.begin(vcpu, Some(claim));
             limit = claims.left(vcpu).map_or(limit, |left| limit.min(left));
@@ -125,10 +124,19 @@ impl Credit {
         self.give(at, cpu, (vcpu, limit));
     }
 
-    /// Whether a vCPU that runs stands in line all the same.
+    /// Whether a vCPU, if it runs, stands in line all the same: it is ahead of others, and may have
+    /// its place again.
     #[inline]
     pub(in crate::credit) fn stands_in_line(&self, vcpu: VcpuId) -> bool {
-        self.claims.as_ref().is_some_and(|claims| claims.keeps_place(vcpu))
+        self.claims.as_ref().is_some_and(|claims| {
+            claims.is_ahead(vcpu)
+                && (claims.keeps_places() || self.rules.rotation == Rotation::Turn)
+        })
+    }
+
+    /// Whether who stands in line while it is ahead of others loses its place for that reason.
+    pub(in crate::credit) fn loses_place(&self, why: Why) -> bool {
+        why != Why::Preempted && !self.claims.as_ref().is_some_and(|claims| claims.keeps_places())
     }
 
     /// A vCPU has run, and pays for it if that was ahead of others.

@@ -60,7 +60,17 @@ fn most_urgent<'a>(tasks: impl Iterator<Item = &'a Task>) -> Claim {
 mod tests {
     use super::*;
     use crate::credit::claims::{Ends, Place};
+    use crate::credit::order::Among;
 
+    const PAPER: Belief = Belief {
+        considers: Consider::All,
+        matching: Match::List,
+        list: TASKS,
+        bound: None,
+        ends: Ends::Slice,
+        place: Place::Tail,
+        among: Among::Under,
+    };
     const A: u16 = 1;
     const B: u16 = 2;
     const C: u16 = 3;
@@ -88,8 +98,7 @@ mod tests {
             (Consider::All, Match::Any),
         ];
         rules.map(|(considers, matching)| {
-            let (ends, place) = (Ends::Slice, Place::Tail);
-            let belief = Belief { considers, matching, list: TASKS, bound: None, ends, place };
+            let belief = Belief { considers, matching, ..PAPER };
             let waiting = super::blocked(&told, &belief);
             let waiting = if pending > 0 { waiting } else { Claim::NONE };
             super::runnable(&told).min(waiting).urgency()
@@ -117,12 +126,7 @@ mod tests {
             blocked: tasks(&[(B, 5), (A, 6), (C, 7)]),
             woken: core::array::from_fn(|index| woken.get(index).copied().flatten()),
         };
-        let believed = |list| {
-            let (considers, matching) = (Consider::All, Match::List);
-            let (ends, place) = (Ends::Slice, Place::Tail);
-            let belief = Belief { considers, matching, list, bound: None, ends, place };
-            super::blocked(&told, &belief).urgency()
-        };
+        let believed = |list| super::blocked(&told, &Belief { list, ..PAPER }).urgency();
         assert_eq!([3, 2, 1, 0].map(believed), [Some(5), Some(6), Some(7), None]);
     }
 }
