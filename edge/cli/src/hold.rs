@@ -20,7 +20,7 @@ use slackline_live::thread::{ThreadError, ThreadRef};
 use slackline_live::vcpus;
 use slackline_policy::{Given, Values, find};
 use slackline_trace::{Entry, Record};
-use slackline_units::{CpuShare, Reservation, Span, Time};
+use slackline_units::{CpuId, CpuShare, Reservation, Span, Time};
 
 use crate::args::Hold;
 use crate::problem::{Problem, with_causes};
@@ -33,6 +33,10 @@ const PERIOD: Span = Span::from_ms(10);
 
 /// How long nobody looks at most: records are taken away and processes looked after.
 const ROUND: Span = Span::from_ms(100);
+
+/// What a CPU may be promised before a tree is given one more, in millionths: what is left is for
+/// Linux' ordinary threads, and for looking.
+const FULL: u32 = 900_000;
 
 /// How long a virtual machine monitor may take to start its vCPU threads.
 const VCPUS_WITHIN: Duration = Duration::from_secs(5);
@@ -48,21 +52,29 @@ pub(crate) fn hold(args: &Hold) -> Result<(), Problem> {
     drop(may.map_err(of_session)?);
     let mut command = Started::new(&args.command)?;
     let subject = Subject::find(args, command.as_ref())?;
-    let each = each.shared_by(&subject)?;
     let cpus = match &args.cpus {
         Some(asked) => choose_cpus(asked.len(), Some(asked))?,
-        None => choose_cpus(subject.cpus(), None)?,
+        None => choose_cpus(subject.cpus_for(each), None)?,
     };
+    let subject = subject.on(each, &cpus);
+    let each = each.shared_by(&subject)?;
     let policy = find("edf").expect("a policy of ours");
     let values = Values::defaults(policy.policy_fields).expect("they have defaults");
     let keeper = KeeperCommand::ourselves(["keep"]);
-    let options =
-        Options { cpus: cpus.clone(), policy, values, keeper, dispatch: None, origin: None };
+    let options = Options {
+        cpus: subject.managed(&cpus),
+        policy,
+        values,
+        keeper,
+        dispatch: None,
+        origin: None,
+    };
     let mut session = Session::open(&options).map_err(of_session)?;
     let requests = subject.requests(each, !args.at_least);
     let ids = session.join(requests).map_err(|error| of_request(error.error))?;
-    let shown = Shown::begin(args, &subject.name, each, (ids.len(), &cpus))?;
-    let mut holding = Holding { began: session.now(), session, ids, used: Span::ZERO, shown };
+    let shown = Shown::begin(args, &subject.name, each, (subject.parts(), &cpus))?;
+    let (began, width) = (session.now(), subject.width());
+    let mut holding = Holding { session, ids, began, width, used: Span::ZERO, shown };
     let end = holding.run(stop.as_fd(), command.as_mut());
     holding.finish(end.as_ref().ok())?;
     match (end?, command) {
@@ -105,7 +117,7 @@ impl Terms {
             Terms::Each(reservation) => return Ok(reservation),
             Terms::Together(cpu, period) => (cpu, period),
         };
-        let parts = u32::try_from(subject.who.len()).unwrap_or(u32::MAX).max(1);
+        let parts = u32::try_from(subject.parts()).unwrap_or(u32::MAX);
         let bad = |message: String, hint: &str| {
             let hint = Some(hint.into());
             Problem::BadOption { message, hint }
@@ -113,9 +125,7 @@ impl Terms {
         if cpu.ppm() > parts.saturating_mul(1_000_000) {
             let (asked, most) =
                 (show::percent(cpu.ppm().into()), show::percent(u64::from(parts) * 1_000_000));
-            let hint = "what is held as one runs on one CPU at a time; of a virtual machine, \
-                        `--vcpus` holds each vCPU";
-            let of = if parts == 1 { "one subject" } else { "all its vCPUs" };
+            let (of, hint) = subject.most();
             return Err(bad(format!("{asked} of a CPU are more than the {most} of {of}"), hint));
         }
         let slice = Span::from_ns(
@@ -177,10 +187,60 @@ impl Subject {
         Ok(Subject { name, who })
     }
 
-    /// How many CPUs it can use at a time, of those that are there.
-    fn cpus(&self) -> usize {
+    /// How many CPUs it needs, of those that are there.
+    fn cpus_for(&self, terms: Terms) -> usize {
         let online = slackline_live::sys::online_cpus().map_or(1, |cpus| cpus.iter().count());
-        self.who.len().min(online).max(1)
+        let needed = match (terms, &self.who[..]) {
+            // As few as will do.
+            (Terms::Together(cpu, _), [Who::Tree(_)]) if cpu.ppm() > 1_000_000 => {
+                usize::try_from(cpu.ppm().div_ceil(FULL)).unwrap_or(usize::MAX)
+            }
+            _ => self.who.len(),
+        };
+        needed.clamp(1, online)
+    }
+
+    /// The same where these CPUs are its: a tree that is to have more than one of them runs on all
+    /// of them at once.
+    fn on(mut self, terms: Terms, cpus: &[CpuId]) -> Subject {
+        if let (Terms::Together(cpu, _), [Who::Tree(root)]) = (terms, &self.who[..])
+            && cpu.ppm() > 1_000_000
+            && cpus.len() > 1
+        {
+            self.who = vec![Who::Wide(*root, cpus.iter().copied().collect())];
+        }
+        self
+    }
+
+    /// How many CPUs are taken for one.
+    fn width(&self) -> usize {
+        match &self.who[..] {
+            [Who::Wide(_, cpus)] => cpus.iter().count(),
+            _ => 1,
+        }
+    }
+
+    /// How many times its terms are promised.
+    fn parts(&self) -> usize {
+        self.who.len().max(1) * self.width()
+    }
+
+    /// The CPUs on which it is decided about it.
+    fn managed(&self, cpus: &[CpuId]) -> Vec<CpuId> {
+        if self.width() > 1 { cpus[..1].to_vec() } else { cpus.to_vec() }
+    }
+
+    /// What of it cannot have more than one CPU for each part, and what to do about that.
+    fn most(&self) -> (&'static str, &'static str) {
+        match &self.who[..] {
+            [Who::Thread(_), ..] => ("all its vCPUs", "ask for less"),
+            [Who::Group(_)] => (
+                "one group",
+                "hold a process with all that it starts by its `--pid`, or start it as a command: \
+                 that may have several CPUs",
+            ),
+            _ => ("the CPUs for it", "ask for less, or name more CPUs with `--cpus`"),
+        }
     }
 
     fn requests(&self, each: Reservation, exact: bool) -> Vec<Request> {
@@ -256,6 +316,8 @@ struct Holding {
     session: Session,
     ids: Vec<JoinId>,
     began: Time,
+    /// On how many CPUs at once its time is counted as one.
+    width: usize,
     /// What all of it has used since.
     used: Span,
     shown: Shown,
@@ -291,20 +353,20 @@ impl Holding {
         for entry in records.drain(..) {
             // Nobody else is in this session.
             if let Entry::Record(Record::Ran { used, .. }) = entry {
-                self.used += used;
+                self.used += used * self.width as u64;
             }
         }
     }
 
     /// Gives everything back, and says what came of it.
     fn finish(self, end: Option<&End>) -> Result<(), Problem> {
-        let Holding { session, began, mut used, shown, .. } = self;
+        let Holding { session, began, width, mut used, shown, .. } = self;
         let passed = session.now().since(began);
         let mut records = Vec::new();
         let closed = session.close(&mut records);
         for entry in records {
             if let Entry::Record(Record::Ran { used: more, .. }) = entry {
-                used += more;
+                used += more * width as u64;
             }
         }
         closed.map_err(of_session)?;

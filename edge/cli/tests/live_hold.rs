@@ -11,10 +11,38 @@ use common::live::{self, Live, Victim, let_pass, wait_until};
 use common::{Place, Ran};
 use rustix::process::{Signal, geteuid};
 use serde_json::Value;
+use slackline_live::sys::{Tid, monotonic, online_cpus, process_cpu_time};
 
 #[test]
 fn part_victim() {
     live::play_victim();
+}
+
+/// Says who is to be busy.
+const BUSY: &str = "SLACKLINE_TEST_BUSY";
+
+/// The body of a program with so many busy threads, which after a while counts what they use.
+#[test]
+fn part_busy() {
+    let Some(threads) = std::env::var(BUSY).ok().and_then(|count| count.parse().ok()) else {
+        return;
+    };
+    for _ in 0..threads {
+        std::thread::spawn(|| {
+            loop {
+                std::hint::spin_loop();
+            }
+        });
+    }
+    let own = Tid::new(i32::try_from(std::process::id()).unwrap()).unwrap();
+    let now = || (process_cpu_time(own).unwrap(), monotonic());
+    // Until it is held.
+    let_pass(Duration::from_millis(700));
+    let (used, began) = now();
+    let_pass(Duration::from_millis(1500));
+    let (more, ended) = now();
+    println!("busy {} {}", more.left_after(used).ns(), ended.since(began).ns());
+    std::process::exit(0);
 }
 
 /// A hold in the background.
@@ -74,6 +102,57 @@ fn a_process_is_held_until_somebody_ends_it() {
         ran.shows("; Ctrl-C ends it\n")
             .shows(": promised 30.00 %, delivered ")
             .shows("; given back\n");
+        victim.is_given_back();
+        live.nothing_is_left();
+    }
+}
+
+/// Two CPUs are one for it: two busy threads have more together than one CPU has, and no more than
+/// they are promised; one has what one CPU has.
+#[test]
+fn a_command_may_have_more_than_one_cpu() {
+    let Some(live) = live::begin() else { return };
+    if online_cpus().unwrap().iter().count() < 2 {
+        println!("skipped: needs two CPUs");
+        return;
+    }
+    let program = std::env::current_exe().unwrap();
+    let program = program.to_str().unwrap();
+    let busy = [program, "--exact", "part_busy", "--nocapture", "--quiet"];
+    let hold = ["hold", "--cpu", "1.5", "--"].into_iter().chain(busy).collect::<Vec<_>>();
+    // In thousandths of a CPU; what a late dispatcher may let them have is some 2 % of 10 ms.
+    for (threads, least, most) in [("2", 1_100, 1_700), ("3", 1_100, 1_700), ("1", 600, 1_010)] {
+        let output = live.command(&hold).env(BUSY, threads).output().unwrap();
+        let ran = Ran::new(&output).ended_with(0);
+        let said =
+            "7.5ms in every 10ms (75.00 %) on 2 CPUs at once, together 150.00 %, and no more";
+        let ran = ran.says(said);
+        let counted = ran.out.lines().find_map(|line| line.split_once("busy ")).unwrap().1;
+        let counted: Vec<u64> = counted.split(' ').map(|number| number.parse().unwrap()).collect();
+        let thousandths = counted[0] * 1_000 / counted[1];
+        assert!((least..=most).contains(&thousandths), "{threads} threads: {thousandths}");
+        live.nothing_is_left();
+    }
+}
+
+#[test]
+fn a_process_on_two_cpus_is_given_back() {
+    let Some(live) = live::begin() else { return };
+    if online_cpus().unwrap().iter().count() < 2 {
+        println!("skipped: needs two CPUs");
+        return;
+    }
+    for signal in [Signal::INT, Signal::KILL] {
+        let victim = Victim::start();
+        let pid = victim.pid().to_string();
+        let holding = Holding::start(&live, &["hold", "--pid", &pid, "--cpu", "1.2"]);
+        wait_until("the victim to be held", || victim.is_held());
+        let_pass(Duration::from_millis(300));
+        holding.signal(signal);
+        let ran = holding.end();
+        if signal == Signal::INT {
+            ran.ended_with(0).shows("6ms in every 10ms (60.00 %) on 2 CPUs at once");
+        }
         victim.is_given_back();
         live.nothing_is_left();
     }
@@ -172,9 +251,9 @@ fn what_cannot_be_held_is_said_with_what_to_type() {
         (&["--pid", &pid], 2, "how much CPU time is not said".into()),
         (&["--pid", &pid, "--cpu", "99%"], 2, "is more than the 0.95cpu that one CPU may".into()),
         (
-            &["--pid", &pid, "--cpu", "1.5"],
+            &["--pid", &pid, "--cpu", "1.5", "--cpus", "0"],
             2,
-            "150.00 % of a CPU are more than the 100.00 % of one subject".into(),
+            "150.00 % of a CPU are more than the 100.00 % of the CPUs for it".into(),
         ),
         (&["--pid", &pid, "--slice", "20ms", "--period", "10ms"], 2, "20ms".into()),
         (&["--unit", "no-such.service", "--cpu", "30%"], 3, "no-such.service".into()),

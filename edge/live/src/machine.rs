@@ -407,6 +407,8 @@ impl LiveHost {
             if decider.is_over {
                 return Ok(None);
             }
+            // Before the stretches that it is part of are told.
+            decider.count_wide(cpu, self.clock.now())?;
             self.take_in(&mut decider, &news)?;
             let woken = decider.of_run(woken);
             decider.look(cpu, woken)?;

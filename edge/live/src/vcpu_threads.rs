@@ -54,8 +54,8 @@ pub(crate) struct Member {
 pub(crate) enum UsedClock {
     /// The kernel counts.
     Kernel(Held, ThreadClock),
-    /// The kernel counts all of a tree together.
-    Tree(TreeUsage),
+    /// The kernel counts all of a tree together, on so many CPUs at once, which are taken for one.
+    Tree(TreeUsage, u64),
     /// Whoever feeds the machine counts, in nanoseconds.
     Fed(Arc<AtomicU64>),
 }
@@ -210,8 +210,8 @@ impl UsedClock {
                 Err(_) if held.thread().is_gone().unwrap_or(false) => Ok(None),
                 Err(source) => Err(Unreadable { tid, source }),
             },
-            UsedClock::Tree(usage) => match usage.read() {
-                Ok(used) => Ok(Some(used)),
+            UsedClock::Tree(usage, width) => match usage.read() {
+                Ok(used) => Ok(Some(used / *width)),
                 // The group is gone, and everybody with it.
                 Err(error) if is_gone(&error) => Ok(None),
                 Err(source) => Err(Unreadable { tid, source }),

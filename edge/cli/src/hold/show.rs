@@ -48,7 +48,12 @@ impl Shown {
         let shown = Shown { json, aside, in_place, promised, every, last };
         if !args.json {
             let (slice, period, share) = (each.slice(), each.period(), percent(one));
-            let of = if parts == 1 { String::new() } else { format!(" for each of {parts} vCPUs") };
+            let all = percent(promised);
+            let of = match (parts, args.vcpus) {
+                (1, _) => String::new(),
+                (_, true) => format!(" for each of {parts} vCPUs"),
+                (_, false) => format!(" on {parts} CPUs at once, together {all}"),
+            };
             let more = if args.at_least { "and what nobody claims" } else { "and no more" };
             let list: Vec<String> = cpus.iter().map(|cpu| cpu.index().to_string()).collect();
             let plural = if list.len() == 1 { "" } else { "s" };

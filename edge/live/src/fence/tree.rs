@@ -46,6 +46,8 @@ struct Grip {
     wanted: Wanted,
     /// Where they are kept; none is where each was.
     cpus: Option<CpuSet>,
+    /// Where they are kept instead of on one CPU, if they run on several at once.
+    wide: Option<CpuSet>,
     is_frozen: bool,
     originals: BTreeMap<Tid, Original>,
     given_back: bool,
@@ -78,6 +80,7 @@ impl HeldTree {
             switch,
             wanted: Wanted::Original,
             cpus: None,
+            wide: None,
             is_frozen: false,
             originals,
             given_back: false,
@@ -143,12 +146,47 @@ impl HeldTree {
         self.want(Wanted::Original)
     }
 
-    /// Keeps all on one CPU.
+    /// From now on all these CPUs are the one that it runs on.
+    pub(crate) fn widen(&self, cpus: CpuSet) {
+        self.lock().wide = Some(cpus);
+    }
+
+    /// How many CPUs are the one that it runs on.
+    pub(crate) fn width(&self) -> usize {
+        self.lock().wide.map_or(1, |wide| wide.iter().count())
+    }
+
+    /// Has the kernel count what these threads have used up to now, also on other CPUs than the
+    /// caller's: of who is running it else does so at its next tick, milliseconds later. That is so
+    /// wherever a thread is given another class, and then its own again. What fails here is
+    /// counted at the tick.
+    pub(crate) fn count(&self, tids: impl Iterator<Item = Tid>) {
+        let grip = self.lock();
+        let other = match grip.wanted {
+            Wanted::Raised(priority) => Scheduling::Fifo { priority: priority.number().into() },
+            Wanted::First => Scheduling::Other { nice: -19 },
+            Wanted::Original => return,
+        };
+        if grip.given_back {
+            return;
+        }
+        let other = SchedulingOf { class: other, reset_on_fork: false };
+        for tid in tids {
+            let _ = set_scheduling(tid, &other);
+            let _ = match grip.wanted {
+                Wanted::Raised(priority) => set_scheduling(tid, &round_robin(priority.number())),
+                Wanted::First | Wanted::Original => favour(tid),
+            };
+        }
+    }
+
+    /// Keeps all on one CPU, or on all that are that.
     ///
     /// # Errors
     /// When it was given back, or the kernel refuses.
     pub(crate) fn pin(&self, cpu: CpuId) -> Result<(), ActError> {
-        self.keep_on(Some(CpuSet::one(cpu))).map(drop)
+        let wide = self.grip()?.wide;
+        self.keep_on(Some(wide.unwrap_or(CpuSet::one(cpu)))).map(drop)
     }
 
     /// Keeps all on these CPUs, or each where it was; says where they were kept before.

@@ -57,6 +57,8 @@ pub(super) struct Vcpu {
     pub(super) threads: BTreeMap<Tid, Known>,
     /// Whether its threads come and go.
     pub(super) is_tree: bool,
+    /// Whether it runs on several CPUs at once, which are taken for one.
+    pub(super) is_wide: bool,
     /// Whether it gets what it is promised and no more.
     pub(super) is_exact: bool,
     pub(super) home: Arc<Home>,
@@ -81,15 +83,16 @@ pub(super) struct Joined {
     pub(super) home: Arc<Home>,
     pub(super) known: Vec<Known>,
     pub(super) is_tree: bool,
+    pub(super) is_wide: bool,
 }
 
 impl Vcpu {
     pub(super) fn new(handle: VcpuHandle, joined: Joined, is_exact: bool) -> Vcpu {
         let (vcpu, handle) = (handle.vcpu, Arc::new(handle));
-        let Joined { home, known, is_tree } = joined;
+        let Joined { home, known, is_tree, is_wide } = joined;
         let threads = known.into_iter().map(|known| (known.thread.tid, known)).collect();
         let (is_held_back, is_paused) = (false, false);
-        Vcpu { vcpu, handle, threads, is_tree, is_exact, home, is_held_back, is_paused }
+        Vcpu { vcpu, handle, threads, is_tree, is_wide, is_exact, home, is_held_back, is_paused }
     }
 
     /// Of several threads of a tree that have work, the one that has not run for longest.

@@ -4,13 +4,14 @@
 use std::io;
 use std::sync::Arc;
 
-use slackline_units::{Span, VcpuId};
+use slackline_units::{CpuId, Span, Time, VcpuId};
 
-use super::decider::{Joined, Known};
+use super::decider::{Decider, Joined, Known};
 use super::{LiveHost, MachineError};
 use crate::fence::HeldTree;
 use crate::sys::Tid;
 use crate::vcpu_threads::{Home, Meter, Unreadable, UsedClock, WatchedThread};
+use crate::way::Grip;
 
 impl LiveHost {
     /// The threads of a vCPU, whose events are told from now on.
@@ -28,7 +29,7 @@ impl LiveHost {
             thread.forget_used()?;
             known.push(self.meet(thread)?);
         }
-        Ok(Joined { home, known, is_tree: false })
+        Ok(Joined { home, known, is_tree: false, is_wide: false })
     }
 
     /// The threads of a tree, likewise.
@@ -38,14 +39,15 @@ impl LiveHost {
         let unreadable = |source| Unreadable { tid, source };
         let usage = tree.usage().map_err(unreadable)?;
         let used = usage.read().map_err(unreadable)?;
-        let meter = Meter::new(UsedClock::Tree(usage), used);
+        let width = tree.width() as u64;
+        let meter = Meter::new(UsedClock::Tree(usage, width), used / width);
         let mut known: Vec<Known> = Vec::new();
         loop {
             let there = tree.threads().map_err(|error| unreadable(io::Error::other(error)))?;
             let is_new = |tid: &Tid| known.iter().all(|known| known.thread.tid != *tid);
             let new: Vec<Tid> = there.into_iter().filter(is_new).collect();
             if new.is_empty() {
-                return Ok(Joined { home, known, is_tree: true });
+                return Ok(Joined { home, known, is_tree: true, is_wide: width > 1 });
             }
             for tid in new {
                 let (home, meter) = (Arc::clone(&home), Arc::clone(&meter));
@@ -99,5 +101,27 @@ impl LiveHost {
         let mut decider = self.observe()?;
         decider.audited(vcpu, met, &gone, &awake, now)?;
         self.finish(decider)
+    }
+}
+
+impl Decider {
+    /// What runs on several CPUs at once is counted where it is decided about it, whether or not it
+    /// runs there just now: as if it had run there since the last look. `now` is the monotonic
+    /// time.
+    pub(super) fn count_wide(&mut self, cpu: CpuId, now: Time) -> Result<(), MachineError> {
+        for vcpu in self.vcpus.iter().flatten().filter(|vcpu| vcpu.is_wide) {
+            if vcpu.home.get().is_some_and(|home| home != cpu) {
+                continue;
+            }
+            if let (Grip::Tree(tree), false) = (&vcpu.handle.grip, vcpu.is_held_back) {
+                let awake = vcpu.threads.values().filter(|known| known.is_awake);
+                tree.count(awake.map(|known| known.thread.tid));
+            }
+            let Some(known) = vcpu.threads.values().next() else { continue };
+            self.pcpus.unreported[vcpu.vcpu.slot()] += known.thread.more(now)?;
+            let pcpu = &mut self.pcpus.all[cpu.index()];
+            pcpu.running = pcpu.running.or(Some((vcpu.vcpu, pcpu.reported)));
+        }
+        Ok(())
     }
 }

@@ -24,6 +24,10 @@ pub enum Who {
     Process(Tid),
     /// A process, all that descend from it, and whatever they start. They are frozen as a whole.
     Tree(Tid),
+    /// The same, on all of these CPUs of this machine at once, by number as the kernel has it: they
+    /// are taken for one, the one where it is decided about it, and what it uses is counted in
+    /// parts of them. Nobody else is to be promised time on the others.
+    Wide(Tid, CpuSet),
     /// All that runs in a cgroup of version 2, and whatever is started there.
     Group(TreePlace),
     /// One thread, such as a vCPU of a virtual machine. It is frozen by itself.
@@ -361,7 +365,7 @@ impl Session {
             hold: match request.who {
                 Who::Process(_) => Hold::Process,
                 // What freezes a tree is there from the start.
-                Who::Thread(_) | Who::Tree(_) | Who::Group(_) => Hold::Thread,
+                Who::Thread(_) | Who::Tree(_) | Who::Wide(..) | Who::Group(_) => Hold::Thread,
             },
             is_exact,
             has_stop: is_exact,
@@ -379,6 +383,11 @@ impl Session {
             Who::Process(pid) => open_all(*pid)?,
             Who::Tree(pid) => {
                 let tree = self.fenced(|fence| fence.hold_tree(*pid))?;
+                return self.hold_tree(id, tree);
+            }
+            Who::Wide(pid, cpus) => {
+                let tree = self.fenced(|fence| fence.hold_tree(*pid))?;
+                tree.widen(*cpus);
                 return self.hold_tree(id, tree);
             }
             Who::Group(place) => {
