@@ -38,6 +38,7 @@ use slackline_units::Reservation;
 use thiserror::Error;
 
 pub use budget::{BudgetError, give_back_budgets};
+pub(crate) use budget::{Room, room_of};
 use give_back::Original;
 pub use give_back::{GiveBackError, GivenBack};
 pub use held::Held;

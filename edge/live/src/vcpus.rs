@@ -381,7 +381,7 @@ impl Process {
 }
 
 /// Which vCPU a thread of this name carries, if it carries one.
-fn recognise(name: &[u8]) -> Option<(u32, How)> {
+pub(crate) fn recognise(name: &[u8]) -> Option<(u32, How)> {
     if name == ALL_ON_ONE.as_bytes() {
         return Some((0, How::QemuSingleThread));
     }

@@ -9,12 +9,16 @@ use rustix::io::Errno;
 use rustix::mount::{FsMountFlags, FsOpenFlags, MountAttrFlags, fsconfig_create, fsmount, fsopen};
 use slackline_units::{CpuShare, Span};
 
+use super::State;
 use super::parse::hierarchies;
 use super::probe::{
     Host, ProbeError, Verdict, not_understood, on_own_thread, read, read_if_there, read_list,
     read_number,
 };
-use crate::sys::{Scheduling, SchedulingOf, get_scheduling, own_tid, set_scheduling};
+use crate::fence::{Room, room_of};
+use crate::sys::{Scheduling, SchedulingOf, Tid, get_scheduling, own_tid, set_scheduling};
+use crate::thread::{ThreadRef, threads_of};
+use crate::vcpus::recognise;
 
 /// The priority of a dispatcher.
 pub(super) const DISPATCHER: SchedulingOf =
@@ -58,14 +62,68 @@ pub(super) fn rt_group(host: &Host) -> Result<Verdict, ProbeError> {
     let period: u64 = read_number(group.join("cpu.rt_period_us"))?;
     let name = group.display();
     let found = format!("{runtime} us in every {period} us for {name}");
-    Ok(if runtime == 0 {
+    let verdict = if runtime == 0 {
         Verdict::missing(format!("no real-time budget for {name}")).hint(format!(
             "move Slackline and its guests to the root of that hierarchy, or write a budget to {}",
             file.display()
         ))
     } else {
         Verdict::good(found)
-    })
+    };
+    Ok(with_machines(verdict, &budgets_of_machines()))
+}
+
+/// A virtual machine here, and the budget that the group of one of its vCPUs could have.
+type MachineRoom = (i32, Result<Room, String>);
+
+/// The least of each machine here whose vCPU threads have names and are in groups with budgets.
+fn budgets_of_machines() -> Vec<MachineRoom> {
+    let pids = fs::read_dir("/proc").into_iter().flatten().flatten();
+    let pids = pids.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+    let mut found = Vec::new();
+    for pid in pids.filter_map(Tid::new) {
+        let is_vcpu = |tid: &Tid| {
+            let name = fs::read(format!("/proc/{pid}/task/{tid}/comm")).unwrap_or_default();
+            recognise(name.trim_ascii_end()).is_some()
+        };
+        let threads = threads_of(pid).unwrap_or_default().into_iter().filter(is_vcpu);
+        // One that has just ended is no machine any more.
+        let threads = threads.filter_map(|tid| ThreadRef::open(pid, tid).ok());
+        let rooms = threads
+            .filter_map(|thread| room_of(&thread).map_err(|error| error.to_string()).transpose());
+        let least = rooms.min_by_key(|room| room.as_ref().map_or(0, |room| room.most));
+        found.extend(least.map(|least| (pid.raw(), least)));
+    }
+    found
+}
+
+/// Our own group is not all: a machine in a group that can have no budget cannot be held.
+fn with_machines(own: Verdict, machines: &[MachineRoom]) -> Verdict {
+    if machines.is_empty() {
+        return own;
+    }
+    let mut found = own.found.clone();
+    let mut is_short = false;
+    for (pid, room) in machines {
+        found += &match room {
+            Ok(Room { most, period, group }) => {
+                is_short |= *most == 0;
+                let group = group.display();
+                format!("; process {pid} can be given {most} us in every {period} us, in {group}")
+            }
+            Err(error) => {
+                is_short = true;
+                format!("; of process {pid} it is not known: {error}")
+            }
+        };
+    }
+    if !is_short || own.state != State::Good {
+        return Verdict { found, ..own };
+    }
+    Verdict { state: State::Limited, ..Verdict::good(found) }.hint(
+        "take real-time budgets from the groups beside it: together they have at most what \
+         the group above has",
+    )
 }
 
 /// Without the `cpu` controller of version 1 there is nowhere to see, or give, a group's budget.
@@ -195,4 +253,31 @@ fn own_debugfs() -> Result<OwnedFd, Errno> {
     fsconfig_create(&filesystem)?;
     let attributes = MountAttrFlags::MOUNT_ATTR_RDONLY | MountAttrFlags::MOUNT_ATTR_NOEXEC;
     fsmount(&filesystem, FsMountFlags::FSMOUNT_CLOEXEC, attributes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn room(most: u64) -> Result<Room, String> {
+        Ok(Room { group: "/cpu/machine/web/vcpu0".into(), most, period: 1_000_000 })
+    }
+
+    #[test]
+    fn nothing_is_good_where_a_machine_could_not_be_held() {
+        let own = || Verdict::good("950000 us in every 1000000 us for /cpu");
+        let alone = with_machines(own(), &[]);
+        assert_eq!((alone.state, alone.found), (State::Good, own().found));
+        let fine = with_machines(own(), &[(7, room(400_000))]);
+        assert_eq!(fine.state, State::Good);
+        assert!(fine.found.contains("; process 7 can be given 400000 us"), "{}", fine.found);
+        for bad in [room(0), Err("cannot read".into())] {
+            let verdict = with_machines(own(), &[(7, room(400_000)), (8, bad)]);
+            assert_eq!(verdict.state, State::Limited, "{}", verdict.found);
+            assert!(verdict.hint.is_some() && verdict.found.contains("process 8"));
+        }
+        let none = Verdict::missing("no real-time budget for /cpu").hint("move");
+        let none = with_machines(none, &[(7, room(0))]);
+        assert_eq!((none.state, none.hint.as_deref()), (State::Missing, Some("move")));
+    }
 }

@@ -188,9 +188,7 @@ fn plan(root: &Path, leaf: &Path, needs: u64) -> Result<Vec<(PathBuf, u64, u64)>
         }
         raised.push((group.clone(), has, wanted));
         let Some(parent) = group.parent().map(Path::to_path_buf) else { break };
-        let beside = fs::read_dir(&parent).into_iter().flatten().flatten();
-        let beside = beside.map(|entry| entry.path()).filter(|other| *other != group);
-        wanted += beside.filter_map(|other| read(&other.join(RUNTIME)).ok()).sum::<u64>();
+        wanted += beside_of(&parent, &group);
         group = parent;
     }
     let room = read(&root.join(RUNTIME))?;
@@ -199,6 +197,48 @@ fn plan(root: &Path, leaf: &Path, needs: u64) -> Result<Vec<(PathBuf, u64, u64)>
     }
     raised.reverse();
     Ok(raised)
+}
+
+/// The budget that a thread's group could have, and the period that it is for, with the group; none
+/// where groups have no budgets, or the thread is in the root, which has all there is.
+///
+/// # Errors
+/// When a file cannot be read, or the group not be seen from here.
+pub(crate) fn room_of(thread: &ThreadRef) -> Result<Option<Room>, BudgetError> {
+    match cpu_group_of(thread)? {
+        Some((root, group)) if group != root && group.join(RUNTIME).exists() => {
+            let (most, period) = (room(&root, &group)?, read(&group.join(PERIOD))?);
+            Ok(Some(Room { group, most, period }))
+        }
+        _ => Ok(None),
+    }
+}
+
+/// How much real-time time a group could have, in microseconds.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Room {
+    pub(crate) group: PathBuf,
+    pub(crate) most: u64,
+    pub(crate) period: u64,
+}
+
+/// What one of the groups above it has, and those below that beside it do not.
+fn room(root: &Path, leaf: &Path) -> Result<u64, BudgetError> {
+    let mut most = read(&leaf.join(RUNTIME))?;
+    let (mut group, mut beside) = (leaf, 0);
+    while let Some(parent) = group.parent().filter(|_| group != root) {
+        beside += beside_of(parent, group);
+        most = most.max(read(&parent.join(RUNTIME))?.saturating_sub(beside));
+        group = parent;
+    }
+    Ok(most)
+}
+
+/// What the groups beside one have together.
+fn beside_of(parent: &Path, group: &Path) -> u64 {
+    let folders = fs::read_dir(parent).into_iter().flatten().flatten().map(|entry| entry.path());
+    let others = folders.filter(|other| other != group);
+    others.filter_map(|other| read(&other.join(RUNTIME)).ok()).sum()
 }
 
 /// Gives every group named in a file what it had, from the bottom, and removes the file. Does
@@ -291,6 +331,36 @@ mod tests {
         assert_eq!(plan(root.path(), &of("machine/web/vcpu1"), 200_000).unwrap(), []);
         let none = plan(root.path(), &of("machine/web/vcpu0"), 651_000).unwrap_err();
         assert!(matches!(none, BudgetError::NoRoom { asked: 951_000, room: 950_000, .. }));
+    }
+
+    /// What can be had is exactly what can be asked for.
+    #[test]
+    fn room_is_what_a_plan_can_have() {
+        let root = groups(&[
+            ("", 950_000),
+            ("machine", 0),
+            ("other", 100_000),
+            ("machine/web", 0),
+            ("machine/web/vcpu0", 0),
+            ("machine/web/vcpu1", 200_000),
+            ("full", 850_000),
+            ("full/a", 850_000),
+            ("full/b", 0),
+        ]);
+        for (leaf, most) in [
+            ("machine/web/vcpu0", 0),
+            ("machine/web/vcpu1", 200_000),
+            ("other", 100_000),
+            ("full/a", 850_000),
+            ("full/b", 0),
+        ] {
+            let leaf = root.path().join(leaf);
+            assert_eq!(room(root.path(), &leaf).unwrap(), most, "{}", leaf.display());
+            assert!(plan(root.path(), &leaf, most).is_ok());
+            assert!(plan(root.path(), &leaf, most + 1).is_err(), "{}", leaf.display());
+        }
+        let root = groups(&[("", 950_000), ("machine", 0), ("machine/vcpu0", 0), ("other", 7)]);
+        assert_eq!(room(root.path(), &root.path().join("machine/vcpu0")).unwrap(), 949_993);
     }
 
     #[test]
