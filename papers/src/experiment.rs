@@ -4,6 +4,7 @@
 use std::path::Path;
 
 use serde::Deserialize;
+use slackline_runs::axes::{Axis, AxisPoint, Edit, points, title};
 use slackline_units::Span;
 use toml::Spanned;
 
@@ -41,52 +42,6 @@ pub struct Experiment {
     pub(crate) overrides: Vec<Override>,
     pub(crate) source: Source,
     pub(crate) base: Source,
-}
-
-/// Something that is varied.
-#[derive(Clone, Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Axis {
-    name: Spanned<String>,
-    /// What stands along it in a plot.
-    #[serde(default)]
-    pub label: String,
-    /// Its points, in order.
-    #[serde(rename = "point")]
-    pub points: Vec<AxisPoint>,
-}
-
-/// One value of what is varied.
-#[derive(Clone, Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct AxisPoint {
-    pub(crate) name: Spanned<String>,
-    /// What it is called in plots; its name if empty.
-    #[serde(default)]
-    pub label: String,
-    /// Where it lies along its axis; its place in the file if none.
-    pub x: Option<f64>,
-    /// Texts that stand for themselves in braces in what is set.
-    #[serde(default, rename = "let")]
-    lets: toml::Table,
-    /// Values by their paths.
-    #[serde(default)]
-    set: toml::Table,
-    /// Paths of numbers and lengths of time, and by how many percent of them to replace them.
-    #[serde(default)]
-    scale: toml::Table,
-    /// Paths of what is taken out.
-    #[serde(default)]
-    unset: Vec<String>,
-}
-
-/// What is different in the scenario.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Edit<'a> {
-    pub(crate) lets: &'a toml::Table,
-    pub(crate) set: &'a toml::Table,
-    pub(crate) scale: &'a toml::Table,
-    pub(crate) unset: &'a [String],
 }
 
 /// What is different where certain points meet.
@@ -284,24 +239,13 @@ impl Experiment {
     /// The points of the experiment: for each, a place on every axis, the last varying fastest.
     #[must_use]
     pub fn points(&self) -> Vec<Vec<usize>> {
-        self.axes.iter().fold(vec![Vec::new()], |points, axis| {
-            let longer = |point: Vec<usize>| {
-                (0..axis.points.len()).map(move |place| {
-                    let mut point = point.clone();
-                    point.push(place);
-                    point
-                })
-            };
-            points.into_iter().flat_map(longer).collect()
-        })
+        points(&self.axes)
     }
 
     /// What a point is called: the names of its places, `bvt-5ms/1`.
     #[must_use]
     pub fn title_of(&self, point: &[usize]) -> String {
-        let names = self.axes.iter().zip(point).map(|(axis, &place)| axis.points[place].name());
-        let names: Vec<&str> = names.collect();
-        if names.is_empty() { "the scenario".to_owned() } else { names.join("/") }
+        if self.axes.is_empty() { "the scenario".to_owned() } else { title(&self.axes, point) }
     }
 
     /// The points that a text like `bvt-5ms/*` means, by number.
@@ -406,35 +350,6 @@ fn span(source: &Source, text: &Spanned<String>) -> Result<Span, PaperError> {
         let (written, what) = (text.get_ref().clone(), "length of time");
         source.fault(&text.span(), FileFault::NotA { written, what, example: "`4ms` or `2s`" })
     })
-}
-
-impl Axis {
-    /// What it is called in the file.
-    #[must_use]
-    pub fn name(&self) -> &str {
-        self.name.get_ref()
-    }
-}
-
-impl AxisPoint {
-    /// What it is called in the file.
-    #[must_use]
-    pub fn name(&self) -> &str {
-        self.name.get_ref()
-    }
-
-    /// What it is called in plots.
-    #[must_use]
-    pub fn label(&self) -> &str {
-        if self.label.is_empty() { self.name() } else { &self.label }
-    }
-}
-
-impl AxisPoint {
-    pub(crate) fn edit(&self) -> Edit<'_> {
-        let AxisPoint { lets, set, scale, unset, .. } = self;
-        Edit { lets, set, scale, unset }
-    }
 }
 
 impl Override {

@@ -35,13 +35,14 @@ pub use calibrate::{Calibration, Found};
 pub use compare::{Judged, Row, Verdict, judge};
 pub use comparison::Group;
 pub use error::{FileFault, PaperError};
-pub use experiment::{Axis, AxisPoint, Experiment, Measure, Plot};
+pub use experiment::{Experiment, Measure, Plot};
 pub use numbers::digits;
 pub use published::{Assumed, Is, Published, Read, Value};
 pub use report::page;
 pub use results::{Courses, Kept, KeptRow, Provenance, Written, tally};
 pub use run::{Course, Results};
 pub use slackline_runs::OverSeeds;
+pub use slackline_runs::axes::{Axis, AxisPoint};
 use source::Source;
 pub use tolerance::Tolerance;
 

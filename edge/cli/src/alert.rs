@@ -7,6 +7,7 @@ mod report;
 mod show;
 
 use std::io::Write as _;
+use std::ops::ControlFlow;
 
 use slackline_report::Made;
 use slackline_runs::alert::{
@@ -68,9 +69,10 @@ pub(crate) fn alert(args: &Alert) -> Result<(), Problem> {
     if args.json {
         return terminal::print(&show::as_json(&made, &all, &compared));
     }
-    let mut text = show::table(how, results, &compared);
+    let columns = terminal::width();
+    let mut text = show::table(how, results, &compared, columns);
     for (base, ablated) in ablations {
-        text += &show::ablation(base, ablated);
+        text += &show::ablation(base, ablated, columns);
     }
     terminal::print(&text)
 }
@@ -102,7 +104,10 @@ fn simulated(args: &Alert) -> Result<Tested, Problem> {
     };
     let all: Vec<Case> = cases.iter().chain(changed.iter().flatten()).cloned().collect();
     let counter = Counter::new("simulated");
-    let results = trials.run(&all, &|done| counter.at(done));
+    let results = trials.run(&all, &|done| {
+        counter.at(done);
+        ControlFlow::Continue(())
+    });
     drop(counter);
     let mut results = results.map_err(of_grid)?;
     let mut rest = results.split_off(cases.len()).into_iter();

@@ -65,7 +65,8 @@ pub(crate) struct Keeping {
     /// Save the trace for the Perfetto UI.
     #[arg(long, value_name = "FILE")]
     pub(crate) perfetto: Option<PathBuf>,
-    /// Save what each domain had in each second, and how long it waited and slept, as CSV.
+    /// Save what each domain had in each second, and how long it waited and slept, as CSV; of a
+    /// scenario with axes the numbers of each vCPU at each point.
     #[arg(long, value_name = "FILE")]
     pub(crate) csv: Option<PathBuf>,
     /// Show XenMon's metrics of each domain as well: gotten, allocated, blocked, waited, executions
@@ -88,7 +89,7 @@ pub(crate) struct Sim {
     pub(crate) seed: Option<u64>,
     /// So many runs, each with the next seed: means with 95 % confidence intervals.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=1000))]
-    #[arg(conflicts_with_all = ["save", "perfetto", "csv", "xenmon"])]
+    #[arg(conflicts_with_all = ["save", "perfetto", "xenmon"])]
     pub(crate) seeds: Option<u64>,
     /// Another length than the scenario's.
     #[arg(long, value_parser = span)]
@@ -142,7 +143,8 @@ pub(crate) struct Hold {
     /// A cgroup of version 2, by its folder or as `/proc/PID/cgroup` has it.
     #[arg(long, value_name = "PATH")]
     pub(crate) cgroup: Option<String>,
-    /// How much: `30%` of a CPU, or `1.5` CPUs for several vCPUs together.
+    /// How much: `30%` of a CPU, or `1.5` CPUs: for a process and all it starts, which then run on
+    /// several CPUs at once, or for several vCPUs together.
     #[arg(long, value_name = "SHARE", value_parser = share, conflicts_with = "slice")]
     pub(crate) cpu: Option<CpuShare>,
     /// So much CPU time in every period.
@@ -157,7 +159,7 @@ pub(crate) struct Hold {
     /// Hold each vCPU of a virtual machine monitor, instead of all its threads as one.
     #[arg(long, conflicts_with_all = ["unit", "cgroup"])]
     pub(crate) vcpus: bool,
-    /// The CPUs of this machine to use [default: the last one, with --vcpus as many as vCPUs].
+    /// The CPUs of this machine to use [default: the last one, or as many as vCPUs or --cpu need].
     #[arg(long, value_name = "N,N", value_delimiter = ',')]
     pub(crate) cpus: Option<Vec<usize>>,
     /// Print a line of JSON each second.
@@ -195,6 +197,9 @@ pub(crate) struct Compare {
     /// The CPUs of this machine for the live run [default: the last ones].
     #[arg(long, value_name = "N,N", value_delimiter = ',')]
     pub(crate) cpus: Option<Vec<usize>>,
+    /// Save the numbers of each vCPU in each run as CSV.
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["live", "live_if_possible"])]
+    pub(crate) csv: Option<PathBuf>,
     /// Print the numbers as JSON.
     #[arg(long)]
     pub(crate) json: bool,

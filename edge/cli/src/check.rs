@@ -12,10 +12,10 @@ use slackline_scenario::{Domain, LiveSubject, Scenario, Threads};
 use crate::args::Check;
 use crate::places::Places;
 use crate::problem::Problem;
-use crate::{claims, input, terminal};
+use crate::{claims, grid, terminal};
 
 pub(crate) fn check(args: &Check) -> Result<(), Problem> {
-    let scenario = input::scenario(&args.file, None, &Places::of(&[])?)?;
+    let scenario = grid::scenario(&args.file, None, &Places::of(&[])?)?;
     let vcpus = scenario.vcpus().count();
     let admitted = scenario.admit();
     let refused = admitted.as_ref().err().map(ToString::to_string);

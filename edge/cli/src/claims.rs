@@ -47,12 +47,23 @@ pub(crate) fn check_measured(file: &Path, scenario: &Scenario) -> Result<(), Pro
 
 /// Checks every claim on every run that it is about; tells which do not hold.
 pub(crate) fn check(file: &Path, scenario: &Scenario, runs: &[Checked<'_>]) -> Result<(), Problem> {
+    check_at("", file, scenario, runs)
+}
+
+/// The same, at a point of a scenario with axes.
+pub(crate) fn check_at(
+    point: &str,
+    file: &Path,
+    scenario: &Scenario,
+    runs: &[Checked<'_>],
+) -> Result<(), Problem> {
+    let at = if point.is_empty() { String::new() } else { format!(", at {point}") };
     let mut count = 0;
     for Checked { on, summary } in runs {
         for claim in failed(scenario, *on, summary).map_err(|bad| problem(file, &bad))? {
             count += 1;
             terminal::tell(&format!(
-                "claim failed: {claim} ({}:{}, {}, {}, seed {})\n",
+                "claim failed: {claim} ({}:{}{at}, {}, {}, seed {})\n",
                 file.display(),
                 claim.claim.line,
                 summary.machine,

@@ -6,10 +6,13 @@ use slackline_scenario::Scenario;
 use slackline_show::{over_runs, side_by_side};
 
 use crate::args::{Compare, Keeping};
+use crate::grid::{self, Input};
+use crate::json::Case;
 use crate::places::Places;
+use crate::points::Csv;
 use crate::problem::Problem;
 use crate::run::{self, Live};
-use crate::{claims, input, json, seeds, terminal};
+use crate::{claims, input, json, points, seeds, terminal};
 
 /// What somebody asked to compare, and what came of it.
 struct Compared {
@@ -25,26 +28,35 @@ struct Compared {
     lives: Vec<Vec<Live>>,
 }
 
-/// Runs under one heading.
-type Case = (String, Vec<Summary>);
-
 pub(crate) fn compare(args: &Compare) -> Result<(), Problem> {
-    let mut scenario = input::scenario(&args.file, args.length, &Places::of(&[])?)?;
+    let places = Places::of(&[("--csv", args.csv.as_deref())])?;
+    let mut scenario = match grid::read(&args.file, args.length, &places)? {
+        Input::One(scenario) => *scenario,
+        Input::Grid(grid) => return points::compare(args, &grid),
+    };
+    let csv = args.csv.as_deref().map(Csv::begin).transpose()?;
     scenario.seed = args.seed.unwrap_or(scenario.seed);
     let own = scenario.policy.spec.name.to_string();
     let policies = if args.policies.is_empty() { vec![own] } else { args.policies.clone() };
     let scenarios = policies.iter().map(|policy| input::under(&args.file, &scenario, policy));
     let scenarios = scenarios.collect::<Result<Vec<_>, _>>()?;
     let seeds = seeds::seeds(&scenario, args.seeds)?;
-    let simulated = seeds::simulated(&args.file, &scenarios, &seeds)?;
-    let lives = live(args, &scenarios, &seeds)?;
+    let runs = seeds::simulated(&args.file, &scenarios, &seeds)?;
+    let simulated = runs.finished();
+    let lives = if runs.was_whole().is_ok() { live(args, &scenarios, &seeds)? } else { Vec::new() };
+    let not_run = runs.missing(&policies, &seeds);
     let compared = Compared { scenario, policies, scenarios, simulated, lives };
     let cases = compared.cases();
     if args.json {
         terminal::print(&json::cases(&cases, &seeds))?;
-    } else {
+    } else if !cases.is_empty() {
         terminal::print(&(table(&cases, &seeds) + &compared.notes()))?;
     }
+    if let Some(csv) = csv {
+        csv.keep(&cases)?;
+    }
+    terminal::tell(&(not_run + &compared.not_run_live(args, &seeds)));
+    runs.was_whole()?;
     compared.lives.iter().flatten().try_for_each(Live::was_whole)?;
     compared.check(args)
 }
@@ -52,10 +64,10 @@ pub(crate) fn compare(args: &Compare) -> Result<(), Problem> {
 fn table(cases: &[Case], seeds: &[u64]) -> String {
     if seeds.len() > 1 {
         let cases: Vec<_> =
-            cases.iter().map(|(name, runs)| (name.as_str(), runs.as_slice())).collect();
+            cases.iter().map(|case| (case.name.as_str(), case.runs.as_slice())).collect();
         return over_runs(&cases, terminal::width(), terminal::paint());
     }
-    let runs = cases.iter().filter_map(|(name, runs)| Some((name.as_str(), runs.first()?)));
+    let runs = cases.iter().filter_map(|case| Some((case.name.as_str(), case.runs.first()?)));
     side_by_side(&runs.collect::<Vec<_>>(), terminal::columns())
 }
 
@@ -98,13 +110,25 @@ impl Compared {
         };
         let mut cases = Vec::new();
         for (number, (policy, runs)) in self.policies.iter().zip(&self.simulated).enumerate() {
-            cases.push((heading(policy, "simulated", "simulated"), runs.clone()));
+            cases.push(Case::new(heading(policy, "simulated", "simulated"), runs.clone()));
             if let Some(lives) = self.lives.get(number) {
                 let runs = lives.iter().map(|live| live.summary().clone()).collect();
-                cases.push((heading(policy, "live", "delivered"), runs));
+                cases.push(Case::new(heading(policy, "live", "delivered"), runs));
             }
         }
+        cases.retain(|case| !case.runs.is_empty());
         cases
+    }
+
+    /// Which live runs there are not because somebody wanted us to stop.
+    fn not_run_live(&self, args: &Compare, seeds: &[u64]) -> String {
+        let of = self.policies.len() * seeds.len();
+        let was_stopped = self.lives.iter().flatten().any(|live| live.was_whole().is_err());
+        let begun = self.lives.iter().flatten().count();
+        if !(args.live || args.live_if_possible) || !was_stopped || begun == of {
+            return String::new();
+        }
+        format!("note: stopped in the {begun}. of {of} live runs; the others were not run\n")
     }
 
     /// Whether these runs are under the policy that the scenario's claims are about.

@@ -6,7 +6,7 @@ use std::io::{self, Read};
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 
-use slackline_scenario::{LONGEST, Scenario};
+use slackline_scenario::{LONGEST, Scenario, ScenarioError};
 use slackline_units::Span;
 
 use crate::claims;
@@ -20,32 +20,39 @@ pub(crate) const STANDARD_INPUT: &str = "/dev/stdin";
 /// are as many as there may be, fit.
 const LONGEST_TEXT: u64 = 1 << 28;
 
-/// Reads a scenario and the files it names, none of which is written to.
-pub(crate) fn scenario(
-    file: &Path,
-    length: Option<Span>,
-    places: &Places,
-) -> Result<Scenario, Problem> {
-    places.read("the scenario", file)?;
-    let text = text(file)?;
-    let is_standard_input = file == Path::new(STANDARD_INPUT);
-    let folder = file.parent().filter(|_| !is_standard_input).unwrap_or(Path::new(""));
-    let named = RefCell::new(Vec::new());
-    let load = |name: &str| {
-        let file = folder.join(name);
-        named.borrow_mut().push(file.clone());
-        self::text(&file).ok()
-    };
-    let mut scenario = Scenario::with_files(&text, &load)
-        .map_err(|error| Problem::Scenario { file: file.into(), error })?;
-    for file in named.take() {
-        places.read("a recording", &file)?;
+/// Where a scenario comes from, and what is asked of it besides.
+pub(crate) struct Source<'a> {
+    pub(crate) file: &'a Path,
+    pub(crate) places: &'a Places,
+    pub(crate) length: Option<Span>,
+}
+
+impl Source<'_> {
+    /// The scenario of a text that is this file's, or came of it, if the files that it names are
+    /// not written to.
+    pub(crate) fn scenario(&self, text: &str) -> Result<Result<Scenario, Problem>, ScenarioError> {
+        let is_standard_input = self.file == Path::new(STANDARD_INPUT);
+        let folder = self.file.parent().filter(|_| !is_standard_input).unwrap_or(Path::new(""));
+        let named = RefCell::new(Vec::new());
+        let load = |name: &str| {
+            let file = folder.join(name);
+            named.borrow_mut().push(file.clone());
+            self::text(&file).ok()
+        };
+        let scenario = Scenario::with_files(text, &load)?;
+        let mut named = named.take().into_iter();
+        let read = named.try_for_each(|file| self.places.read("a recording", &file));
+        Ok(read.map(|()| scenario))
     }
-    claims::check_measured(file, &scenario)?;
-    if let Some(length) = length {
-        set_length(&mut scenario, length)?;
+
+    /// The same once its claims have been looked at, of the length that was asked for.
+    pub(crate) fn checked(&self, mut scenario: Scenario) -> Result<Scenario, Problem> {
+        claims::check_measured(self.file, &scenario)?;
+        if let Some(length) = self.length {
+            set_length(&mut scenario, length)?;
+        }
+        Ok(scenario)
     }
-    Ok(scenario)
 }
 
 fn set_length(scenario: &mut Scenario, length: Span) -> Result<(), Problem> {

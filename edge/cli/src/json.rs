@@ -11,20 +11,53 @@ use crate::names::Names;
 
 const FORMAT: &str = "slackline-runs-1";
 
+/// Runs under one heading.
+#[derive(Clone, Debug)]
+pub(crate) struct Case {
+    /// The heading.
+    pub(crate) name: String,
+    /// Where on each axis of the scenario, if it has any: the names of both.
+    pub(crate) point: Vec<(String, String)>,
+    /// A run for each seed.
+    pub(crate) runs: Vec<Summary>,
+}
+
+impl Case {
+    /// Of a scenario without axes.
+    pub(crate) fn new(name: impl Into<String>, runs: Vec<Summary>) -> Case {
+        Case { name: name.into(), point: Vec::new(), runs }
+    }
+
+    /// Says where it is.
+    fn place(&self, into: &mut Map<String, Value>) {
+        if !self.point.is_empty() {
+            let place = |(axis, name): &(String, String)| (axis.clone(), json!(name));
+            into.insert("point".into(), Value::Object(self.point.iter().map(place).collect()));
+        }
+    }
+}
+
 /// All runs of a command, with what each case comes to over its seeds if there are several.
-pub(crate) fn cases(cases: &[(String, Vec<Summary>)], seeds: &[u64]) -> String {
-    let runs = cases.iter().flat_map(|(name, runs)| runs.iter().map(move |one| run(name, one)));
-    let runs = runs.map(Value::Object).collect::<Vec<_>>();
+pub(crate) fn cases(cases: &[Case], seeds: &[u64]) -> String {
+    let mut runs = Vec::new();
+    for case in cases {
+        for one in &case.runs {
+            let mut run = run(&case.name, one);
+            case.place(&mut run);
+            runs.push(Value::Object(run));
+        }
+    }
     if seeds.len() == 1 {
         return file(&runs);
     }
-    let over = cases.iter().map(|(name, runs)| over_seeds(name, runs)).collect::<Vec<_>>();
+    let over = cases.iter().map(over_seeds).collect::<Vec<_>>();
     format!("{:#}\n", json!({ "format": FORMAT, "runs": runs, "over_seeds": over }))
 }
 
 /// What the numbers of the vCPUs come to over runs with different seeds. What one of them does not
 /// know, nobody knows.
-fn over_seeds(name: &str, runs: &[Summary]) -> Value {
+fn over_seeds(case: &Case) -> Value {
+    let Case { name, runs, .. } = case;
     let rows: Vec<Vec<Vec<Field>>> = runs.iter().map(Summary::vcpu_fields).collect();
     let Some(first) = rows.first() else { return json!({ "run": name, "vcpus": [] }) };
     let vcpu = |(row, fields): (usize, &Vec<Field>)| {
@@ -41,7 +74,9 @@ fn over_seeds(name: &str, runs: &[Summary]) -> Value {
         Value::Object(object)
     };
     let vcpus = first.iter().enumerate().map(vcpu).collect::<Vec<_>>();
-    json!({ "run": name, "vcpus": vcpus })
+    let mut object = Map::from_iter([("run".into(), json!(name)), ("vcpus".into(), vcpus.into())]);
+    case.place(&mut object);
+    Value::Object(object)
 }
 
 fn number(value: &FieldValue) -> Option<i64> {

@@ -65,6 +65,25 @@ impl Keeping {
     }
 }
 
+impl Keeping {
+    /// Refuses what can be kept of one run alone.
+    pub(crate) fn is_of_one_run(&self, many: &str) -> Result<(), Problem> {
+        let kept = [
+            ("--save", self.save.is_some()),
+            ("--perfetto", self.perfetto.is_some()),
+            ("--csv", self.csv.is_some()),
+            ("--xenmon", self.xenmon),
+        ];
+        match kept.into_iter().find(|(_, is_wanted)| *is_wanted) {
+            None => Ok(()),
+            Some((option, _)) => Err(Problem::BadOption {
+                message: format!("{option} is of one run, not {many}"),
+                hint: Some(format!("leave {option} out")),
+            }),
+        }
+    }
+}
+
 /// What each domain did in each second of the measured time, a line each. What the machine could
 /// not see is left out.
 fn by_second(metrics: &XenMonSummary) -> String {

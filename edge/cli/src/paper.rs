@@ -1,6 +1,7 @@
 //! `slackline paper`: the experiments of papers, held against what was published.
 
 use std::fmt::Write as _;
+use std::ops::ControlFlow;
 use std::path::Path;
 use std::process::Command;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -68,7 +69,10 @@ fn run_all(folder: &Path, run: &PaperRun) -> Result<(), Problem> {
     let made = provenance(&paper.folder, &words_of_command());
     for experiment in &experiments {
         let counter = Counter::new(&experiment.name);
-        let results = experiment.run(&|done| counter.at(done));
+        let results = experiment.run(&|done| {
+            counter.at(done);
+            ControlFlow::Continue(())
+        });
         drop(counter);
         let results = results?;
         let published = paper.published()?;

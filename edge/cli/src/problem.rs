@@ -54,6 +54,9 @@ pub(crate) enum Problem {
     /// A claim names what nobody measures.
     #[error("{}:{line}: {message}", file.display())]
     BadClaim { file: PathBuf, line: usize, message: String, hint: Option<String> },
+    /// An axis of a scenario, or what comes of one of its points.
+    #[error("{}:{line}:{column}: {message}", file.display())]
+    BadAxis { file: PathBuf, line: usize, column: usize, message: String, hint: Option<String> },
     /// This machine does not allow it.
     #[error("{}", with_causes(.0))]
     Live(LiveError),
@@ -116,6 +119,7 @@ impl Problem {
             Problem::Scenario { error, .. } => error.hint(),
             Problem::BadOption { hint, .. }
             | Problem::BadClaim { hint, .. }
+            | Problem::BadAxis { hint, .. }
             | Problem::HostCannot { hint, .. } => hint.clone(),
             Problem::Paper(error) => error.hint(),
             Problem::Live(error) => error.hint(),

@@ -25,11 +25,11 @@ use crate::outputs::{Files, tables};
 use crate::problem::Problem;
 use crate::signals::stop_signal;
 use crate::terminal::{self, Progress};
-use crate::{claims, input, json, seeds};
+use crate::{claims, grid, input, json, seeds};
 
 pub(crate) fn run(args: &Run) -> Result<(), Problem> {
     let places = args.keeping.places()?;
-    let mut scenario = input::scenario(&args.file, args.length, &places)?;
+    let mut scenario = grid::scenario(&args.file, args.length, &places)?;
     if let Some(policy) = &args.policy {
         scenario = input::under(&args.file, &scenario, policy)?;
     }
@@ -65,7 +65,7 @@ fn over_seeds(args: &Run, scenario: &Scenario) -> Result<(), Problem> {
     let runs: Vec<Summary> = lives.iter().map(|live| live.summary().clone()).collect();
     let name = scenario.policy.spec.name;
     if args.keeping.json {
-        terminal::print(&json::cases(&[(name.to_string(), runs.clone())], &seeds))?;
+        terminal::print(&json::cases(&[json::Case::new(name, runs.clone())], &seeds))?;
     } else {
         let mut text = format!("{}: {}, live\n\n", scenario.title, scenario.policy);
         text += &over_runs(&[(name, &runs)], terminal::width(), terminal::paint());

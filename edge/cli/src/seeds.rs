@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 
 use slackline_metrics::Summary;
 use slackline_runs::grid::{self, GridError};
-use slackline_runs::{SimulateError, simulate, with_seed};
+use slackline_runs::{SimulateError, Simulated, simulate_while, with_seed};
 use slackline_scenario::Scenario;
 
 use crate::bug;
@@ -24,27 +24,80 @@ pub(crate) fn seeds(scenario: &Scenario, count: Option<u64>) -> Result<Vec<u64>,
     Ok((first..=last).collect())
 }
 
-/// Simulates all of them with all seeds, over all cores: by scenario, then by seed.
+/// Simulates all of them with all seeds, over all cores, until somebody wants us to stop.
 pub(crate) fn simulated(
     file: &Path,
     scenarios: &[Scenario],
     seeds: &[u64],
-) -> Result<Vec<Vec<Summary>>, Problem> {
+) -> Result<Runs, Problem> {
     let (counter, stop) = (Counter::new("simulated"), stop_flag()?);
-    let watch = |done| match stop.load(Ordering::Relaxed) {
+    let goes_on = || match stop.load(Ordering::Relaxed) {
         true => ControlFlow::Break(()),
-        false => counter.at(done),
+        false => ControlFlow::Continue(()),
     };
-    let one = |scenario: &Scenario, seed| simulate(&with_seed(scenario.clone(), seed));
-    let results = grid::run(scenarios, seeds, &watch, one).map_err(|error| match error {
+    let watch = |done| {
+        counter.at(done);
+        goes_on()
+    };
+    let one = |scenario: &Scenario, seed| {
+        simulate_while(&with_seed(scenario.clone(), seed), |_| goes_on())
+    };
+    let results = grid::run_some(scenarios, seeds, &watch, one).map_err(|error| match error {
         GridError::Run { case, seed, error: SimulateError::Run(error) } => {
             bug::explain(file, &with_seed(scenarios[case].clone(), seed), error)
         }
         GridError::Run { error: SimulateError::Stray(stray), .. } => Problem::of_stray(stray),
         GridError::Stopped(_) => Problem::Interrupted,
     })?;
-    let summaries = |runs: Vec<slackline_runs::Simulated>| {
-        runs.into_iter().map(|run| run.numbers.summary).collect()
-    };
-    Ok(results.into_iter().map(summaries).collect())
+    let summary = |run: Option<Simulated>| run.map(|run| run.numbers.summary);
+    let results = results.into_iter().map(|runs| runs.into_iter().map(summary).collect());
+    Ok(Runs(results.collect()))
+}
+
+/// What came of runs, by scenario, then by seed: nothing of those that were not finished when
+/// somebody wanted us to stop.
+#[derive(Debug)]
+pub(crate) struct Runs(Vec<Vec<Option<Summary>>>);
+
+/// Of so many scenarios it is said that they were not run.
+const MOST_MISSING: usize = 10;
+
+impl Runs {
+    /// Those that were finished, by scenario.
+    pub(crate) fn finished(&self) -> Vec<Vec<Summary>> {
+        self.0.iter().map(|runs| runs.iter().flatten().cloned().collect()).collect()
+    }
+
+    /// Whether all were.
+    pub(crate) fn was_whole(&self) -> Result<(), Problem> {
+        match self.0.iter().flatten().all(Option::is_some) {
+            true => Ok(()),
+            false => Err(Problem::Interrupted),
+        }
+    }
+
+    /// Which were not, of scenarios that are called so; nothing if all were.
+    pub(crate) fn missing(&self, names: &[String], seeds: &[u64]) -> String {
+        let all = self.0.iter().flatten();
+        let (of, finished) = (all.clone().count(), all.flatten().count());
+        if finished == of {
+            return String::new();
+        }
+        let missing = |(name, runs): (&String, &Vec<Option<Summary>>)| {
+            let without = seeds.iter().zip(runs).filter(|(_, run)| run.is_none());
+            let without: Vec<String> = without.map(|(seed, _)| seed.to_string()).collect();
+            match without.len() {
+                0 => None,
+                count if count == runs.len() => Some(name.clone()),
+                1 => Some(format!("{name} with seed {}", without[0])),
+                _ => Some(format!("{name} with seeds {}", without.join(" "))),
+            }
+        };
+        let missing: Vec<String> = names.iter().zip(&self.0).filter_map(missing).collect();
+        let mut named = missing[..missing.len().min(MOST_MISSING)].join(", ");
+        if let Some(more @ 1..) = missing.len().checked_sub(MOST_MISSING) {
+            named += &format!(", and {more} more");
+        }
+        format!("note: stopped when {finished} of {of} runs were finished; not run: {named}\n")
+    }
 }

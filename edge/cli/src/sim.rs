@@ -12,18 +12,22 @@ use slackline_show::over_runs;
 use slackline_units::{Time, VcpuId};
 
 use crate::args::{Keeping, Sim};
+use crate::grid::{self, Input};
 use crate::outputs::{Files, tables};
 use crate::problem::Problem;
 use crate::signals::stop_flag;
 use crate::terminal::{self, Progress};
-use crate::{bug, claims, input, json, seeds};
+use crate::{bug, claims, input, json, points, seeds};
 
 /// Of so many it is said when they finished.
 const MOST_DONE: usize = 10;
 
 pub(crate) fn sim(args: &Sim) -> Result<(), Problem> {
     let places = args.keeping.places()?;
-    let mut scenario = input::scenario(&args.file, args.length, &places)?;
+    let mut scenario = match grid::read(&args.file, args.length, &places)? {
+        Input::One(scenario) => *scenario,
+        Input::Grid(grid) => return points::sim(args, &grid),
+    };
     if let Some(policy) = &args.policy {
         scenario = input::under(&args.file, &scenario, policy)?;
     }
@@ -34,6 +38,7 @@ pub(crate) fn sim(args: &Sim) -> Result<(), Problem> {
         return claims::check_refusal(&args.file, &scenario);
     }
     if args.seeds.is_some() {
+        args.keeping.is_of_one_run("of several seeds")?;
         return over_seeds(args, &scenario);
     }
     let Simulated { numbers, finished } = simulate(&args.file, &scenario, &args.keeping)?;
@@ -72,16 +77,18 @@ pub(crate) fn sim(args: &Sim) -> Result<(), Problem> {
 /// Simulates with several seeds, for what the numbers come to over all of them.
 fn over_seeds(args: &Sim, scenario: &Scenario) -> Result<(), Problem> {
     let seeds = seeds::seeds(scenario, args.seeds)?;
-    let mut runs = seeds::simulated(&args.file, std::slice::from_ref(scenario), &seeds)?;
-    let runs = runs.pop().unwrap_or_default();
+    let simulated = seeds::simulated(&args.file, std::slice::from_ref(scenario), &seeds)?;
+    let runs = simulated.finished().pop().unwrap_or_default();
     let name = scenario.policy.spec.name;
     if args.keeping.json {
-        terminal::print(&json::cases(&[(name.to_string(), runs.clone())], &seeds))?;
-    } else {
+        terminal::print(&json::cases(&[json::Case::new(name, runs.clone())], &seeds))?;
+    } else if !runs.is_empty() {
         let title = format!("{}: {}, sim\n\n", scenario.title, scenario.policy);
         let table = over_runs(&[(name, &runs)], terminal::width(), terminal::paint());
         terminal::print(&(title + &table))?;
     }
+    terminal::tell(&simulated.missing(&[name.to_string()], &seeds));
+    simulated.was_whole()?;
     let checked: Vec<_> = runs.iter().map(claims::Checked::sim).collect();
     claims::check(&args.file, scenario, &checked)
 }

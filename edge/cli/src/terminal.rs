@@ -1,7 +1,6 @@
 //! What is known of the terminal, and writing to it.
 
 use std::io::{self, IsTerminal, Write};
-use std::ops::ControlFlow;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -17,10 +16,12 @@ pub(crate) fn width() -> usize {
 }
 
 /// How many columns the terminal has, as far as tables are as narrow or as wide; none where there
-/// is no terminal.
+/// is no terminal. `COLUMNS`, if it is set, says it better.
 pub(crate) fn columns() -> Option<usize> {
-    let columns = rustix::termios::tcgetwinsize(io::stdout()).map(|size| usize::from(size.ws_col));
-    Some(columns.ok().filter(|&columns| columns > 0)?.clamp(40, 140))
+    let said = std::env::var("COLUMNS").ok().and_then(|said| said.parse().ok());
+    let seen = || rustix::termios::tcgetwinsize(io::stdout()).map(|size| usize::from(size.ws_col));
+    let columns = said.or_else(|| seen().ok()).filter(|&columns| columns > 0);
+    Some(columns?.clamp(40, 140))
 }
 
 /// Whether colour is welcome: on a terminal, and nobody has said otherwise (no-color.org).
@@ -110,8 +111,8 @@ impl Counter {
         Counter { what: what.into(), shown: Mutex::new(next) }
     }
 
-    /// Never breaks off: a signal does.
-    pub(crate) fn at(&self, done: Done) -> ControlFlow<()> {
+    /// So many are done.
+    pub(crate) fn at(&self, done: Done) {
         let mut shown = self.shown.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some((next, is_shown)) = &mut *shown
             && Instant::now() >= *next
@@ -120,7 +121,6 @@ impl Counter {
             *is_shown = true;
             tell(&format!("\r\x1b[K{}: {} of {} runs", self.what, done.runs, done.of));
         }
-        ControlFlow::Continue(())
     }
 }
 

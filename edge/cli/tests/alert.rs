@@ -2,6 +2,8 @@
 
 mod common;
 
+use std::os::unix::process::CommandExt as _;
+
 use common::{Place, live};
 use serde_json::Value;
 
@@ -149,4 +151,27 @@ fn a_process_is_limited_live_and_measured() {
     // However busy the machine is, an exact share is never exceeded by more than is made up for.
     let most = row["error_most_ppm"].as_i64().expect("an error");
     assert!(row["seconds"] == 3 && most < 500_000, "{whole:#}");
+}
+
+/// One line says why not, and nothing else: not one for each way and share.
+#[test]
+fn without_root_live_says_so_once() {
+    if !rustix::process::geteuid().is_root() {
+        println!("skipped: needs root, to be somebody else");
+        return;
+    }
+    const NOBODY: u32 = 65534;
+    let place = Place::new();
+    let program = place.path("slackline");
+    std::fs::copy(common::PROGRAM, &program).unwrap();
+    let all = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+    std::fs::set_permissions(place.folder.path(), all).unwrap();
+    for more in [&[][..], &["--limiter", "slackline"]] {
+        let mut command = std::process::Command::new(&program);
+        command.args(["alert", "--live", "--quick"]).args(more).uid(NOBODY).gid(NOBODY);
+        command.current_dir(place.folder.path());
+        let ran = common::Ran::new(&command.output().unwrap()).refused(3);
+        assert_eq!(ran.err.lines().count(), 2, "an error and a hint: {}", ran.err);
+        ran.says("be root");
+    }
 }

@@ -33,3 +33,50 @@ fn every_policy_runs_live() {
         live.nothing_is_left();
     }
 }
+
+/// Several runs, one after the other, are one table of means; their JSON has each of them.
+#[test]
+fn several_seeds_are_run_one_after_the_other() {
+    let Some(live) = live::begin() else { return };
+    live.place.write("it.toml", SPINNER.as_bytes());
+    let run = ["run", "it.toml", "--seeds", "2"];
+    live.run(&run).ended_with(0).shows(" 2 runs: mean").shows("spinner").shows(" ±");
+    let out = live.run(&[&run[..], &["--json"]].concat()).ended_with(0).out;
+    let whole: serde_json::Value = serde_json::from_str(&out).unwrap();
+    let runs = whole["runs"].as_array().unwrap();
+    assert_eq!((&runs[0]["seed"], &runs[1]["seed"]), (&1.into(), &2.into()));
+    let over = &whole["over_seeds"][0]["vcpus"][0]["delivered_ppm"];
+    let of = |run: &serde_json::Value| live::delivered(run, "spinner");
+    let mean = (of(&runs[0]) + of(&runs[1])) as f64 / 2.0;
+    assert!((over["mean"].as_f64().unwrap() - mean).abs() < 1.0, "{whole:#}");
+    live.nothing_is_left();
+}
+
+/// What a live run did in each second, as lines.
+#[test]
+fn a_live_run_by_the_second_is_lines() {
+    let Some(live) = live::begin() else { return };
+    live.place.write("it.toml", SPINNER.replacen("\"1s\"", "\"2500ms\"", 1).as_bytes());
+    let out = live.run(&["run", "it.toml", "--csv", "it.csv", "--json"]).ended_with(0).out;
+    let whole: serde_json::Value = serde_json::from_str(&out).unwrap();
+    let csv = String::from_utf8(live.place.read("it.csv")).unwrap();
+    let mut lines = csv.lines();
+    assert_eq!(lines.next(), Some("second,domain,share_ppm,used_ns,waited_ns,slept_ns,turns"));
+    let used = lines.map(|line| line.split(',').nth(3).unwrap().parse::<u64>().unwrap());
+    let used: Vec<u64> = used.collect();
+    assert!(used.len() >= 2, "{csv}");
+    // All seconds together are the whole run, to within the last, which is none.
+    let all = whole["runs"][0]["vcpus"][0]["delivered_ns"].as_u64().unwrap();
+    assert!(used.iter().sum::<u64>().abs_diff(all) <= 1_000_000_000, "{all}: {csv}");
+    assert!(used.iter().all(|&used| used <= 1_000_000_000), "{csv}");
+    live.nothing_is_left();
+}
+
+const SPINNER: &str = r#"title = "one"
+length = "1s"
+policy = { name = "edf" }
+[[domain]]
+name = "spinner"
+work = { kind = "spin" }
+share.edf = { slice = "2ms", period = "10ms", exact = true }
+"#;

@@ -106,25 +106,62 @@ fn a_batch_says_when_it_finished() {
 fn a_narrow_terminal_has_narrow_tables() {
     use std::io::Read as _;
     let place = Place::with(GOOD);
-    for arguments in [&["sim", "it.toml"][..], &["compare", "it.toml", "--policies", "edf"]] {
-        let (mut outside, inside) = common::terminal();
-        let size = rustix::termios::Winsize { ws_row: 40, ws_col: 40, ws_xpixel: 0, ws_ypixel: 0 };
-        rustix::termios::tcsetwinsize(&inside, size).expect("a terminal's size");
-        let mut command = place.command(arguments);
-        command.env("NO_COLOR", "1").stdout(inside);
-        let mut child = command.spawn().expect("the program can be started");
-        drop(command);
-        let mut text = Vec::new();
-        // A terminal whose inside is closed is an error to read from.
-        let _ = outside.read_to_end(&mut text);
-        assert!(child.wait().expect("it ends").success());
-        let text = String::from_utf8_lossy(&text).into_owned();
-        // What stands below a table is a sentence.
-        let is_note = |line: &str| [" -", " +", " timers"].iter().any(|it| line.starts_with(it));
-        let is_table =
-            |line: &&str| (line.starts_with(' ') && !is_note(line)) || line.starts_with('─');
-        let widest = text.lines().filter(is_table).map(|line| line.trim_end().chars().count());
-        assert!(widest.max() <= Some(40), "{text}");
-        assert!(text.contains("gold") && text.contains("delivered %"), "{text}");
+    let (mut outside, inside) = common::terminal();
+    let size = rustix::termios::Winsize { ws_row: 40, ws_col: 40, ws_xpixel: 0, ws_ypixel: 0 };
+    rustix::termios::tcsetwinsize(&inside, size).expect("a terminal's size");
+    let mut command = place.command(&["sim", "it.toml"]);
+    command.env("NO_COLOR", "1").stdout(inside);
+    let mut child = command.spawn().expect("the program can be started");
+    drop(command);
+    let mut text = Vec::new();
+    // A terminal whose inside is closed is an error to read from.
+    let _ = outside.read_to_end(&mut text);
+    assert!(child.wait().expect("it ends").success());
+    let text = String::from_utf8_lossy(&text).into_owned();
+    assert!(text.contains("gold") && text.contains("delivered %"), "{text}");
+    is_narrow(&text);
+}
+
+/// Lines of tables that no terminal of 40 columns breaks. What stands below a table, or is a
+/// sentence of its own, is no line of one.
+#[track_caller]
+fn is_narrow(text: &str) {
+    let is_note = |line: &str| {
+        let begins = [" -", " +", " timers", " 2 runs:", "  ▁█ ", "  ░▒ ", "  · "];
+        begins.iter().any(|it| line.starts_with(it))
+    };
+    let is_table = |line: &&str| (line.starts_with(' ') && !is_note(line)) || line.starts_with('─');
+    for line in text.lines().filter(is_table) {
+        assert!(line.trim_end().chars().count() <= 40, "`{line}` of\n{text}");
+    }
+}
+
+/// The same for every command that prints a table, where `COLUMNS` says how wide it may be.
+#[test]
+fn every_table_fits_40_columns() {
+    let place = Place::with(GOOD);
+    place.run(&["sim", "it.toml", "--save", "it.trace"]).good();
+    let axes = "[[axis]]\nname = \"load\"\npoint = [{ name = \"a\" }, { name = \"b\" }]\n";
+    place.write("axes.toml", (GOOD.to_owned() + axes).as_bytes());
+    let alert = ["alert", "--policy", "credit:rules=xen-3.0.3", "--seeds", "1", "--length", "2s"];
+    for arguments in [
+        &["sim", "it.toml"][..],
+        &["sim", "it.toml", "--xenmon"],
+        &["sim", "it.toml", "--seeds", "2"],
+        &["sim", "axes.toml"],
+        &["compare", "it.toml", "--policies", "edf,round-robin"],
+        &["compare", "it.toml", "--policies", "edf,round-robin", "--seeds", "2"],
+        &["compare", "axes.toml", "--policies", "edf,round-robin"],
+        &["show", "it.trace"],
+        &["show", "it.trace", "--table"],
+        &["show", "it.trace", "--list", "--for", "20ms"],
+        &[&alert[..], &["--targets", "5,50"]].concat(),
+        &[&alert[..], &["--targets", "50", "--ablate"]].concat(),
+    ] {
+        let output = place.command(arguments).env("COLUMNS", "40").output().expect("it runs");
+        let text = String::from_utf8(output.stdout).expect("text");
+        assert!(output.status.success() && !text.is_empty(), "{arguments:?}");
+        let table = text.split("\nagainst ").next().unwrap_or_default();
+        is_narrow(table);
     }
 }

@@ -47,6 +47,24 @@ pub fn run<C: Sync, T: Send, E: Send>(
     watch: &Watch<'_>,
     one: impl Fn(&C, u64) -> Result<T, E> + Sync,
 ) -> Result<Vec<Vec<T>>, GridError<E>> {
+    let some = run_some(cases, seeds, watch, |case, seed| one(case, seed).map(Some))?;
+    let runs = some.iter().flatten().flatten().count();
+    let all = some.into_iter().map(|case| case.into_iter().collect());
+    let stopped = Done { runs, of: cases.len() * seeds.len() };
+    all.collect::<Option<_>>().ok_or(GridError::Stopped(stopped))
+}
+
+/// As [`run`], and where `watch` breaks off, or `one` itself breaks off and has nothing, what there
+/// is.
+///
+/// # Errors
+/// When a run fails.
+pub fn run_some<C: Sync, T: Send, E: Send>(
+    cases: &[C],
+    seeds: &[u64],
+    watch: &Watch<'_>,
+    one: impl Fn(&C, u64) -> Result<Option<T>, E> + Sync,
+) -> Result<Vec<Vec<Option<T>>>, GridError<E>> {
     let of = cases.len() * seeds.len();
     let (done, failed, stopped) =
         (AtomicUsize::new(0), AtomicUsize::new(of), AtomicBool::new(false));
@@ -66,22 +84,13 @@ pub fn run<C: Sync, T: Send, E: Send>(
         Some(result)
     };
     // One at a time: some cases take a hundred times as long as others.
-    let results: Vec<Option<Result<T, E>>> =
+    let results: Vec<Option<Result<Option<T>, E>>> =
         (0..of).into_par_iter().with_max_len(1).map(run_nth).collect();
     let mut all = Vec::with_capacity(of);
-    let mut missing = None;
     for (nth, result) in results.into_iter().enumerate() {
-        match result {
-            Some(Ok(result)) => all.push(result),
-            Some(Err(error)) => {
-                let (case, seed) = (nth / seeds.len(), seeds[nth % seeds.len()]);
-                return Err(GridError::Run { case, seed, error });
-            }
-            None => missing = missing.or(Some(nth)),
-        }
-    }
-    if missing.is_some() {
-        return Err(GridError::Stopped(Done { runs: done.into_inner(), of }));
+        let (case, seed) = (nth / seeds.len(), seeds[nth % seeds.len()]);
+        let result = result.transpose().map_err(|error| GridError::Run { case, seed, error })?;
+        all.push(result.flatten());
     }
     let mut all = all.into_iter();
     Ok(cases.iter().map(|_| all.by_ref().take(seeds.len()).collect()).collect())
@@ -131,6 +140,16 @@ mod tests {
         let found = run(&[0; 1_000], &[1, 2], &|_| ControlFlow::Break(()), one);
         let Err(GridError::Stopped(Done { runs, of })) = found else { panic!("{found:?}") };
         assert!((1..2_000).contains(&runs) && of == 2_000, "{runs} of {of}");
+    }
+
+    #[test]
+    fn of_what_is_broken_off_there_is_what_was_done() {
+        let one = |case: &u64, seed| Ok::<_, ()>((seed != 7).then_some(case + seed));
+        let found = run_some(&[10, 20], &[1, 7], &to_the_end, one);
+        assert_eq!(found, Ok(vec![vec![Some(11), None], vec![Some(21), None]]));
+        let found = run_some(&[0; 1_000], &[1, 2], &|_| ControlFlow::Break(()), one).unwrap();
+        let done = found.iter().flatten().flatten().count();
+        assert!((1..2_000).contains(&done) && found.len() == 1_000, "{done}");
     }
 
     #[test]

@@ -5,7 +5,8 @@
 //! records; [`Outputs`] keep them in files as well. [`simulate`] is all of that for the
 //! simulated host. [`claims`] holds the numbers against what the scenario says will
 //! come of it. [`grid::run`] makes many runs, of many cases with many seeds, over all cores, and
-//! [`OverSeeds`] is what a number of them comes to; [`alert`] is a test made of such runs.
+//! [`OverSeeds`] is what a number of them comes to; [`axes`] make many scenarios of one, and
+//! [`alert`] is a test made of such runs.
 //!
 //! Nothing here prints, asks a terminal anything or ends the process: what is wrong is returned,
 //! how far it is is told to whoever wants to know, and who wants to stop says so there.
@@ -13,6 +14,7 @@
 #![forbid(unsafe_code)]
 
 pub mod alert;
+pub mod axes;
 pub mod claims;
 pub mod grid;
 pub mod header;
@@ -24,4 +26,4 @@ mod simulate;
 pub use numbers::{Meters, Numbers, of_nothing};
 pub use outputs::{Kept, Outputs, Wanted};
 pub use over_seeds::OverSeeds;
-pub use simulate::{SimulateError, Simulated, simulate, with_seed};
+pub use simulate::{SimulateError, Simulated, simulate, simulate_while, with_seed};

@@ -1,8 +1,11 @@
 //! One run on the simulated host.
 
+use std::ops::ControlFlow;
+
 use slackline_metrics::StrayRecord;
 use slackline_scenario::Scenario;
 use slackline_sim::{Finished, RunError};
+use slackline_units::Time;
 use thiserror::Error;
 
 use crate::header;
@@ -40,7 +43,24 @@ pub fn with_seed(mut scenario: Scenario, seed: u64) -> Scenario {
 /// # Errors
 /// When it says something wrong, asks for more than can be promised, or breaks the contract.
 pub fn simulate(scenario: &Scenario) -> Result<Simulated, SimulateError> {
+    let to_the_end = |_| ControlFlow::Continue(());
+    let whole = simulate_while(scenario, to_the_end)?;
+    Ok(whole.expect("nobody breaks it off"))
+}
+
+/// As [`simulate`], as long as `watch`, which is told the simulated time now and then, wants it to
+/// go on; none if it does not until the end.
+///
+/// # Errors
+/// As for [`simulate`].
+pub fn simulate_while(
+    scenario: &Scenario,
+    watch: impl FnMut(Time) -> ControlFlow<()>,
+) -> Result<Option<Simulated>, SimulateError> {
     let mut meters = Meters::new(&header::of_simulation(scenario));
-    let finished = slackline_sim::run(scenario, &mut meters)?;
-    Ok(Simulated { numbers: meters.finish()?, finished })
+    let finished = slackline_sim::run_while(scenario, &mut meters, watch)?;
+    if finished.stopped.is_some() {
+        return Ok(None);
+    }
+    Ok(Some(Simulated { numbers: meters.finish()?, finished }))
 }

@@ -20,7 +20,7 @@ mod timeline;
 mod xenmon;
 
 pub use list::{Listing, RunList, RunListError, why};
-pub use over_runs::{Case, over_runs};
+pub use over_runs::{Case, over_points, over_runs};
 pub use paint::Paint;
 pub use summary::{side_by_side, summary};
 pub use timeline::{Glyphs, Timeline, WindowError};

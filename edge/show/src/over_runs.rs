@@ -21,13 +21,48 @@ const LEGEND: &str = "mean, and what is added and taken away is half of its 95 %
 /// All runs of a case have the same vCPUs, in the same order.
 #[must_use]
 pub fn over_runs(cases: &[Case<'_>], width: usize, paint: Paint) -> String {
-    let mut names: Vec<&str> = Vec::new();
-    for vcpu in cases.iter().filter_map(|(_, runs)| runs.first()).flat_map(|run| &run.vcpus) {
-        if !names.contains(&vcpu.name.as_str()) {
-            names.push(&vcpu.name);
+    let cases = cases.iter().map(|&(heading, runs)| (heading, vec![runs]));
+    table(("", &[""]), &cases.collect::<Vec<_>>(), width, paint)
+}
+
+/// The same at each of several points, which have names and a heading: of each case the runs at
+/// each point, in the same order.
+#[must_use]
+pub fn over_points(
+    points: (&str, &[&str]),
+    cases: &[(String, Vec<Vec<Summary>>)],
+    width: usize,
+    paint: Paint,
+) -> String {
+    let cases = cases.iter().map(|(heading, points)| {
+        (heading.as_str(), points.iter().map(Vec::as_slice).collect::<Vec<_>>())
+    });
+    table(points, &cases.collect::<Vec<_>>(), width, paint)
+}
+
+/// A case at each point.
+type AtPoints<'a> = (&'a str, Vec<&'a [Summary]>);
+
+/// A vCPU at a point.
+type Row<'a> = (usize, &'a str);
+
+fn table(
+    (heading, points): (&str, &[&str]),
+    cases: &[AtPoints<'_>],
+    width: usize,
+    paint: Paint,
+) -> String {
+    let mut names: Vec<Row<'_>> = Vec::new();
+    for point in 0..points.len() {
+        let runs = cases.iter().filter_map(|(_, points)| points[point].first());
+        for vcpu in runs.flat_map(|run| &run.vcpus) {
+            if !names.contains(&(point, vcpu.name.as_str())) {
+                names.push((point, &vcpu.name));
+            }
         }
     }
-    let all = || cases.iter().flat_map(|(_, runs)| *runs).flat_map(|run| &run.vcpus);
+    let all = || cases.iter().flat_map(|(_, runs)| runs).copied().flatten();
+    let all = || all().flat_map(|run| &run.vcpus);
     let longest = |of: fn(&VcpuSummary) -> Option<Span>| all().filter_map(of).max();
     let wake = |vcpu: &VcpuSummary| vcpu.wake_to_run.and_then(|wake| wake.p99);
     let unit = Unit::of(longest(wake).unwrap_or_default());
@@ -36,6 +71,11 @@ pub fn over_runs(cases: &[Case<'_>], width: usize, paint: Paint) -> String {
         i64::try_from(vcpu.wake_to_run?.count).ok()
     };
     let ns = |span: Span| i64::try_from(span.ns()).unwrap_or(i64::MAX);
+    let runs = cases.iter().flat_map(|(_, runs)| runs).map(|runs| runs.len()).max().unwrap_or(0);
+    let number = |thousandths: u128| match runs {
+        1 => (thousandths / 1_000).to_string(),
+        _ => hundredths((thousandths + 5) / 10),
+    };
     let mut waits = group(
         &format!("wake to run p99, {}", unit.name),
         cases,
@@ -46,9 +86,7 @@ pub fn over_runs(cases: &[Case<'_>], width: usize, paint: Paint) -> String {
             unit.write(Span::from_ns(ns))
         },
     );
-    waits.extend(group("n of wakes", cases, &names, wakes, |thousandths| {
-        hundredths((thousandths + 5) / 10)
-    }));
+    waits.extend(group("n of wakes", cases, &names, wakes, number));
     let groups = vec![
         group("delivered %", cases, &names, |vcpu| i64::try_from(vcpu.delivered_ppm).ok(), percent),
         group(
@@ -56,14 +94,21 @@ pub fn over_runs(cases: &[Case<'_>], width: usize, paint: Paint) -> String {
             cases,
             &names,
             |vcpu| vcpu.promised.and(vcpu.misses).and_then(|misses| i64::try_from(misses).ok()),
-            |thousandths| hundredths((thousandths + 5) / 10),
+            number,
         ),
         waits,
     ];
-    let runs = cases.iter().map(|(_, runs)| runs.len()).max().unwrap_or(0);
-    let rows = Column::new("vCPU", &names, |name| Cell::Text((*name).to_string()));
+    let widest = points.iter().map(|point| point.chars().count()).max().unwrap_or(0);
+    let widest = widest.max(heading.chars().count());
+    let named = |point: &str, vcpu: &str| match points {
+        [""] => vcpu.to_string(),
+        _ => format!("{point:<widest$}  {vcpu}"),
+    };
+    let rows = Column::new(named(heading, "vCPU"), &names, |&(point, vcpu)| {
+        Cell::Text(named(points[point], vcpu))
+    });
     let table = Sheet { names: rows, groups }.render(width, paint);
-    format!("{table} {runs} runs: {LEGEND}")
+    if runs > 1 { format!("{table} {runs} runs: {LEGEND}") } else { table }
 }
 
 fn percent(thousandths: u128) -> String {
@@ -73,15 +118,15 @@ fn percent(thousandths: u128) -> String {
 /// A column for each case. A vCPU for which a run has no number has none.
 fn group(
     over: &str,
-    cases: &[Case<'_>],
-    names: &[&str],
+    cases: &[AtPoints<'_>],
+    names: &[Row<'_>],
     number: impl Fn(&VcpuSummary) -> Option<i64>,
     written: impl Fn(u128) -> String,
 ) -> Group {
-    let column = |(heading, runs): &Case<'_>| {
-        let cell = |name: &&str| {
-            let of = |run: &Summary| number(run.vcpus.iter().find(|vcpu| vcpu.name == **name)?);
-            let numbers: Option<Vec<i64>> = runs.iter().map(of).collect();
+    let column = |(heading, runs): &AtPoints<'_>| {
+        let cell = |&(point, name): &Row<'_>| {
+            let of = |run: &Summary| number(run.vcpus.iter().find(|vcpu| vcpu.name == name)?);
+            let numbers: Option<Vec<i64>> = runs[point].iter().map(of).collect();
             let over = numbers.and_then(|numbers| OverRuns::of(&numbers));
             over.map_or(Cell::Blank, |over| Cell::Text(in_words(&over, &written)))
         };

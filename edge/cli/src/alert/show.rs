@@ -15,38 +15,28 @@ use super::published::{Compared, mean_size};
 const WIDTH: usize = 9;
 
 /// All results below each other, a row a target, and how they stand to the paper.
-pub(super) fn table(how: &str, results: &[CaseResult], compared: &[Compared]) -> String {
+pub(super) fn table(
+    how: &str,
+    results: &[CaseResult],
+    compared: &[Compared],
+    columns: usize,
+) -> String {
     let mut text = format!(
         "{how}\nerror of a second, (used - target) / target, in %, of n seconds; `all`: of the whole \
          time\n"
     );
     for result in results {
-        let _ = writeln!(
-            text,
-            "\n{}\n {:>8} {:>5} {:>WIDTH$} {:>WIDTH$} {:>WIDTH$} {:>WIDTH$}\n{}",
-            result.name,
-            "target %",
-            "n",
-            "least",
-            "median",
-            "most",
-            "all",
-            "\u{2500}".repeat(9 + 6 + 4 * (WIDTH + 1))
-        );
-        for target in result.targets() {
+        let row = |target: CpuShare| {
             let errors = result.errors(None, |other| other == target);
-            let of = |error: Option<i64>| error.map_or("-".into(), |ppm| fixed(percent(ppm)));
             let average = result.averages(target).map_or("-".into(), |of| fixed(of.median));
-            let _ = writeln!(
-                text,
-                " {:>8} {:>5} {:>WIDTH$} {:>WIDTH$} {:>WIDTH$} {average:>WIDTH$}",
-                share(target),
-                errors.sorted().len(),
-                of(errors.smallest()),
-                of(errors.median()),
-                of(errors.largest()),
-            );
-        }
+            let [least, median, most] =
+                [errors.smallest(), errors.median(), errors.largest()].map(in_percent);
+            let count = errors.sorted().len().to_string();
+            (share(target), vec![count, least, median, most, average])
+        };
+        let rows: Vec<_> = result.targets().into_iter().map(row).collect();
+        let _ = writeln!(text, "\n{}", result.name);
+        text += &packed("target %", &["n", "least", "median", "most", "all"], &rows, columns);
     }
     if !compared.is_empty() {
         text += "\nagainst Cherkasova, Gupta, Vahdat 2007, section 5\n";
@@ -59,31 +49,52 @@ pub(super) fn table(how: &str, results: &[CaseResult], compared: &[Compared]) ->
 }
 
 /// What one rule does to the errors, a row a rule.
-pub(super) fn ablation(base: &CaseResult, ablated: &[CaseResult]) -> String {
-    let mut text = format!(
-        "\n{}, one rule changed at a time\n \
-         {:>6} {:>WIDTH$} {:>WIDTH$} {:>WIDTH$} {:>WIDTH$}  rule\n{}\n",
-        base.name,
-        "n",
-        "mean size",
-        "least",
-        "most",
-        "median",
-        "\u{2500}".repeat(9 + 7 + 4 * (WIDTH + 1))
-    );
-    for result in std::iter::once(base).chain(ablated) {
+pub(super) fn ablation(base: &CaseResult, ablated: &[CaseResult], columns: usize) -> String {
+    let row = |result: &CaseResult| {
         let errors = result.errors(None, |_| true);
-        let of = |error: Option<i64>| error.map_or("-".into(), |ppm| fixed(percent(ppm)));
         let size = mean_size(&errors).map_or("-".into(), |of| format!("{of:.2}"));
-        let _ = writeln!(
-            text,
-            " {:>6} {size:>WIDTH$} {:>WIDTH$} {:>WIDTH$} {:>WIDTH$}  {}",
-            errors.sorted().len(),
-            of(errors.smallest()),
-            of(errors.largest()),
-            of(errors.median()),
-            result.name,
-        );
+        let [least, most, median] =
+            [errors.smallest(), errors.largest(), errors.median()].map(in_percent);
+        let count = errors.sorted().len().to_string();
+        (result.name.clone(), vec![count, size, least, most, median])
+    };
+    let rows: Vec<_> = std::iter::once(base).chain(ablated).map(row).collect();
+    let title = format!("\n{}, one rule changed at a time\n", base.name);
+    title + &packed("rule", &["n", "mean size", "least", "most", "median"], &rows, columns)
+}
+
+fn in_percent(error: Option<i64>) -> String {
+    error.map_or("-".into(), |ppm| fixed(percent(ppm)))
+}
+
+/// Rows of numbers, each behind its name: as many columns beside each other as there is room for,
+/// and the others below. A name that would leave no room for them stands above its numbers.
+fn packed(name: &str, headings: &[&str], rows: &[(String, Vec<String>)], columns: usize) -> String {
+    let names = rows.iter().map(|(name, _)| name.chars().count());
+    let widest = names.max().unwrap_or(0).max(name.chars().count());
+    let stands_above = 1 + widest + 2 * (WIDTH + 1) > columns;
+    let widest = if stands_above { 0 } else { widest };
+    let beside = (columns.saturating_sub(1 + widest) / (WIDTH + 1)).max(1);
+    let mut text = String::new();
+    for from in (0..headings.len()).step_by(beside) {
+        let to = headings.len().min(from + beside);
+        let line = |text: &mut String, name: &str, cells: &[&str]| {
+            let cells: String = cells.iter().map(|cell| format!(" {cell:>WIDTH$}")).collect();
+            let _ = if stands_above && !name.is_empty() {
+                writeln!(text, " {name}\n {cells}")
+            } else {
+                writeln!(text, " {name:>widest$}{cells}")
+            };
+        };
+        if from > 0 {
+            text.push('\n');
+        }
+        line(&mut text, if stands_above { "" } else { name }, &headings[from..to]);
+        let _ = writeln!(text, "{}", "\u{2500}".repeat(1 + widest + (to - from) * (WIDTH + 1)));
+        for (name, cells) in rows {
+            let cells: Vec<&str> = cells[from..to].iter().map(String::as_str).collect();
+            line(&mut text, name, &cells);
+        }
     }
     text
 }

@@ -73,9 +73,27 @@ and then less than a thousandth too high. Measured is from the end of the warm-u
 run.
 ";
 
+const AXES: &str = "
+[[axis]] makes many scenarios of one, for `sim` and `compare`: a run for each point where the axes
+cross, in one table, with --json and --csv. `set` gives values by their paths, of domains by name.
+
+  [[axis]]
+  name = \"period\"
+  [[axis.point]]
+  name = \"10ms\"
+  [[axis.point]]
+  name = \"100ms\"
+  set  = { \"domain.web.share.edf\" = { slice = \"20ms\", period = \"100ms\" } }
+
+`let = { period = \"20ms\" }` fills in {period} in what any axis sets, where \"25% of {period}\" is
+a part of it; `scale = { \"host.switch\" = \"200%\" }` takes a multiple of what is there, and
+`unset = [\"host.migrate\"]` takes it out.
+";
+
 pub(super) fn scenario() -> String {
     let mut text = SCENARIO.to_owned();
     TABLES.iter().for_each(|table| keys(&mut text, table));
+    text += AXES;
     text += "\nMore: `slackline help work`, `live`, `claims`, `metrics`, `host`, `driver`, and a \
              page for\neach policy.\n";
     text

@@ -1,0 +1,183 @@
+//! A scenario as its file says it: one, or by its `[[axis]]` many, one for each point where the
+//! axes cross.
+
+use std::ops::Range;
+use std::path::Path;
+
+use serde::Deserialize;
+use slackline_runs::axes::{Axis, as_it_became, edits, last_place, points, title, vary};
+use slackline_scenario::Scenario;
+use slackline_units::Span;
+use toml::{Spanned, Table, Value};
+
+use crate::input::{self, Source};
+use crate::places::Places;
+use crate::problem::Problem;
+
+/// So many scenarios one may be.
+const MOST_POINTS: usize = 10_000;
+
+/// What a file of a scenario may be.
+pub(crate) enum Input {
+    /// One scenario.
+    One(Box<Scenario>),
+    /// One with axes, which is many.
+    Grid(Grid),
+}
+
+/// Reads a scenario and the files it names, none of which is written to.
+pub(crate) fn scenario(
+    file: &Path,
+    length: Option<Span>,
+    places: &Places,
+) -> Result<Scenario, Problem> {
+    match read(file, length, places)? {
+        Input::One(scenario) => Ok(*scenario),
+        Input::Grid(grid) => Err(Problem::BadOption {
+            message: format!("{} has axes: it is {} scenarios", file.display(), grid.points.len()),
+            hint: Some("`slackline sim` and `slackline compare` take it".into()),
+        }),
+    }
+}
+
+/// Reads a scenario, which may have axes.
+pub(crate) fn read(file: &Path, length: Option<Span>, places: &Places) -> Result<Input, Problem> {
+    places.read("the scenario", file)?;
+    let text = input::text(file)?;
+    let source = Source { file, places, length };
+    match Grid::read(&source, &text)? {
+        Some(grid) => Ok(Input::Grid(grid)),
+        None => {
+            let scenario = source.scenario(&text);
+            let error = |error| Problem::Scenario { file: file.into(), error };
+            let scenario = source.checked(scenario.map_err(error)??)?;
+            Ok(Input::One(Box::new(scenario)))
+        }
+    }
+}
+
+/// A scenario with axes.
+pub(crate) struct Grid {
+    pub(crate) axes: Vec<Axis>,
+    /// Where they cross, the last axis varying fastest.
+    pub(crate) points: Vec<Point>,
+}
+
+/// One of the scenarios that it is.
+pub(crate) struct Point {
+    /// The names of its places, with a slash between them.
+    pub(crate) name: String,
+    /// Its place on each axis.
+    pub(crate) place: Vec<usize>,
+    /// Where the last of these stands in the file: line and column.
+    pub(crate) at: (usize, usize),
+    pub(crate) scenario: Scenario,
+}
+
+/// What of the file is not a scenario's.
+#[derive(Deserialize)]
+struct Axes {
+    axis: Vec<Axis>,
+}
+
+/// What stands where in it.
+#[derive(Deserialize)]
+struct Claims {
+    #[serde(default)]
+    claim: Vec<Spanned<Value>>,
+}
+
+impl Grid {
+    /// The scenarios that a text is; none if it has no axes, or is no TOML, which is somebody
+    /// else's to say.
+    pub(crate) fn read(source: &Source<'_>, text: &str) -> Result<Option<Grid>, Problem> {
+        if !text.contains("axis") {
+            return Ok(None);
+        }
+        let Ok(mut table) = text.parse::<Table>() else { return Ok(None) };
+        if table.remove("axis").is_none() {
+            return Ok(None);
+        }
+        let bad = |span: Range<usize>, message: String, hint: &str| {
+            let (line, column) = position(text, span.start);
+            let (file, hint) = (source.file.into(), Some(hint.into()));
+            Problem::BadAxis { file, line, column, message, hint }
+        };
+        let Axes { axis: axes } = toml::from_str(text).map_err(|error| {
+            let message = error.message().lines().next().unwrap_or("this is no axis").to_owned();
+            bad(error.span().unwrap_or(0..0), message, "`slackline help scenario` has an example")
+        })?;
+        check_names(&axes, &bad)?;
+        let count = axes.iter().map(|axis| axis.points.len()).product::<usize>();
+        if !(1..=MOST_POINTS).contains(&count) {
+            let message = format!("these axes cross in {count} points");
+            let hint = format!("1 to {MOST_POINTS} are possible");
+            return Err(bad(axes[0].name.span(), message, &hint));
+        }
+        let lines = claim_lines(text);
+        let point = |place: Vec<usize>| {
+            let name = title(&axes, &place);
+            let span = last_place(&axes, &place);
+            let wrong = |message: String, hint: Option<String>| {
+                let (line, column) = position(text, span.start);
+                let message = format!("at point `{name}`: {message}");
+                Problem::BadAxis { file: source.file.into(), line, column, message, hint }
+            };
+            let mut varied = table.clone();
+            let edits: Vec<_> = edits(&axes, &place).collect();
+            vary(&mut varied, &edits)
+                .map_err(|unfit| wrong(unfit.to_string(), Some(unfit.hint())))?;
+            let varied = varied.to_string();
+            let scenario = source.scenario(&varied);
+            let mut scenario =
+                scenario.map_err(|error| wrong(as_it_became(&varied, &error), error.hint()))??;
+            // Claims are told by where people wrote them.
+            for (claim, &line) in scenario.claims.iter_mut().zip(&lines) {
+                claim.line = line;
+            }
+            let scenario = source.checked(scenario)?;
+            Ok(Point { at: position(text, span.start), name, place, scenario })
+        };
+        let points = points(&axes).into_iter().map(point).collect::<Result<_, Problem>>()?;
+        Ok(Some(Grid { points, axes }))
+    }
+
+    /// What is called how on which axis.
+    pub(crate) fn point(&self, place: &[usize]) -> Vec<(String, String)> {
+        let name = |(axis, &place): (&Axis, &usize)| {
+            (axis.name().to_owned(), axis.points[place].name().to_owned())
+        };
+        self.axes.iter().zip(place).map(name).collect()
+    }
+}
+
+fn check_names(
+    axes: &[Axis],
+    bad: &impl Fn(Range<usize>, String, &str) -> Problem,
+) -> Result<(), Problem> {
+    let twice = |names: &[&Spanned<String>], what: &str| {
+        let second = (1..names.len())
+            .find(|&at| names[..at].iter().any(|name| name.get_ref() == names[at].get_ref()));
+        second.map_or(Ok(()), |at| {
+            let message = format!("there is another {what} called `{}`", names[at].get_ref());
+            Err(bad(names[at].span(), message, "give one of them another name"))
+        })
+    };
+    twice(&axes.iter().map(|axis| &axis.name).collect::<Vec<_>>(), "axis")?;
+    axes.iter().try_for_each(|axis| {
+        twice(&axis.points.iter().map(|point| &point.name).collect::<Vec<_>>(), "point")
+    })
+}
+
+/// Line and column of a place in a text, both from 1.
+fn position(text: &str, at: usize) -> (usize, usize) {
+    let before = text.get(..at).unwrap_or("");
+    let last = before.rsplit('\n').next().unwrap_or("");
+    (before.matches('\n').count() + 1, last.chars().count() + 1)
+}
+
+/// Where each claim of a scenario stands.
+fn claim_lines(text: &str) -> Vec<usize> {
+    let claims = toml::from_str(text).map_or(Vec::new(), |Claims { claim }| claim);
+    claims.iter().map(|claim| position(text, claim.span().start).0).collect()
+}

@@ -1,0 +1,201 @@
+//! A scenario with axes: every point is run, and all are shown together.
+
+use std::fmt::Write as _;
+use std::io::Write as _;
+use std::path::Path;
+
+use slackline_metrics::{FieldValue, Summary};
+use slackline_runs::axes::Axis;
+use slackline_runs::claims::expects_refusal;
+use slackline_runs::with_seed;
+use slackline_scenario::{NotAdmitted, Scenario};
+use slackline_show::over_points;
+
+use crate::args::{Compare, Keeping, Sim};
+use crate::grid::{Grid, Point};
+use crate::json::Case;
+use crate::pending::{Out, Pending};
+use crate::problem::Problem;
+use crate::{claims, input, json, seeds, terminal};
+
+/// Simulates all of them.
+pub(crate) fn sim(args: &Sim, grid: &Grid) -> Result<(), Problem> {
+    let csv = args.keeping.csv.as_deref().map(Csv::begin).transpose()?;
+    let others = Keeping { csv: None, ..args.keeping.clone() };
+    others.is_of_one_run("of several scenarios")?;
+    let policies: Vec<String> = args.policy.iter().cloned().collect();
+    let asked = Asked { file: &args.file, seed: args.seed, seeds: args.seeds, policies: &policies };
+    run(grid, &asked, args.keeping.json, csv)
+}
+
+/// Simulates all of them under each policy.
+pub(crate) fn compare(args: &Compare, grid: &Grid) -> Result<(), Problem> {
+    if args.live || args.live_if_possible {
+        return Err(Problem::BadOption {
+            message: "live, one scenario is run at a time: this one has axes".into(),
+            hint: Some("leave --live out, or write the point out that you mean".into()),
+        });
+    }
+    let csv = args.csv.as_deref().map(Csv::begin).transpose()?;
+    let (file, policies) = (&args.file, &args.policies);
+    run(grid, &Asked { file, seed: args.seed, seeds: args.seeds, policies }, args.json, csv)
+}
+
+/// What somebody wants of them.
+struct Asked<'a> {
+    file: &'a Path,
+    seed: Option<u64>,
+    seeds: Option<u64>,
+    /// None are their own.
+    policies: &'a [String],
+}
+
+fn run(grid: &Grid, asked: &Asked<'_>, as_json: bool, csv: Option<Csv>) -> Result<(), Problem> {
+    let own = [grid.points[0].scenario.policy.spec.name.to_string()];
+    let policies = if asked.policies.is_empty() { &own[..] } else { asked.policies };
+    let mut scenarios = Vec::new();
+    for policy in policies {
+        for point in &grid.points {
+            let mut scenario = point.scenario.clone();
+            if !asked.policies.is_empty() {
+                scenario = input::under(asked.file, &scenario, policy)?;
+            }
+            can_run(asked.file, point, &scenario)?;
+            scenarios.push(with_seed(scenario, asked.seed.unwrap_or(point.scenario.seed)));
+        }
+    }
+    let seeds = seeds::seeds(&scenarios[0], asked.seeds)?;
+    let runs = seeds::simulated(asked.file, &scenarios, &seeds)?;
+    let finished = runs.finished();
+    let places = policies.iter().flat_map(|policy| grid.points.iter().map(move |it| (policy, it)));
+    let cases = places.clone().zip(finished).map(|((policy, point), runs)| Case {
+        name: policy.clone(),
+        point: grid.point(&point.place),
+        runs,
+    });
+    let cases: Vec<Case> = cases.collect();
+    if as_json {
+        terminal::print(&json::cases(&cases, &seeds))?;
+    } else {
+        terminal::print(&table(grid, policies, &cases))?;
+    }
+    if let Some(csv) = csv {
+        csv.keep(&cases)?;
+    }
+    let name = |(policy, point): (&String, &Point)| match policies.len() {
+        1 => point.name.clone(),
+        _ => format!("{policy} at {}", point.name),
+    };
+    terminal::tell(&runs.missing(&places.map(name).collect::<Vec<_>>(), &seeds));
+    runs.was_whole()?;
+    check(grid, asked.file, (&scenarios, &cases))
+}
+
+/// Whether there can be numbers of one of them.
+fn can_run(file: &Path, point: &Point, scenario: &Scenario) -> Result<(), Problem> {
+    let wrong = |message: String, hint: &str| {
+        let ((line, column), hint) = (point.at, Some(hint.into()));
+        let message = format!("at point `{}`: {message}", point.name);
+        Problem::BadAxis { file: file.into(), line, column, message, hint }
+    };
+    if expects_refusal(scenario) {
+        let hint = "leave out the claim that all is refused, or `slackline check` it by itself";
+        return Err(wrong("a scenario that is refused has no numbers".into(), hint));
+    }
+    match scenario.admit() {
+        Err(error @ NotAdmitted::Declined(_)) => {
+            Err(wrong(error.to_string(), "promise less there"))
+        }
+        Err(error) => Err(Problem::of_sim(file, scenario, error.into())),
+        Ok(()) => Ok(()),
+    }
+}
+
+fn table(grid: &Grid, policies: &[String], cases: &[Case]) -> String {
+    let scenario = &grid.points[0].scenario;
+    let names: Vec<&str> = grid.axes.iter().map(Axis::name).collect();
+    let points: Vec<&str> = grid.points.iter().map(|point| point.name.as_str()).collect();
+    let count = points.len();
+    let column = |(policy, cases): (&String, &[Case])| {
+        (policy.clone(), cases.iter().map(|case| case.runs.clone()).collect::<Vec<_>>())
+    };
+    let columns: Vec<(String, Vec<Vec<Summary>>)> =
+        policies.iter().zip(cases.chunks(count)).map(column).collect();
+    let title = format!("{}, over {}\n\n", scenario.title, names.join(" / "));
+    title
+        + &over_points((&names.join("/"), &points), &columns, terminal::width(), terminal::paint())
+}
+
+/// Checks the claims of each under the policy that they are about.
+fn check(
+    grid: &Grid,
+    file: &Path,
+    (scenarios, cases): (&[Scenario], &[Case]),
+) -> Result<(), Problem> {
+    let mut failed = 0;
+    for (scenario, (point, case)) in scenarios.iter().zip(grid.points.iter().cycle().zip(cases)) {
+        if scenario.policy.to_string() != point.scenario.policy.to_string() {
+            continue;
+        }
+        let checked: Vec<_> = case.runs.iter().map(claims::Checked::sim).collect();
+        match claims::check_at(&point.name, file, scenario, &checked) {
+            Err(Problem::ClaimsFailed(count)) => failed += count,
+            result => result?,
+        }
+    }
+    if failed == 0 { Ok(()) } else { Err(Problem::ClaimsFailed(failed)) }
+}
+
+/// A file with a line for each vCPU of each run.
+pub(crate) struct Csv(Pending, Out);
+
+impl Csv {
+    pub(crate) fn begin(file: &Path) -> Result<Csv, Problem> {
+        let (pending, out) = Pending::new(file)?;
+        Ok(Csv(pending, out))
+    }
+
+    pub(crate) fn keep(self, cases: &[Case]) -> Result<(), Problem> {
+        let Csv(pending, mut out) = self;
+        let text = lines(cases);
+        pending.keep(out.write_all(text.as_bytes()).and_then(|()| out.flush()))
+    }
+}
+
+fn lines(cases: &[Case]) -> String {
+    let mut text = String::new();
+    for Case { name, point, runs } in cases {
+        for run in runs {
+            for fields in run.vcpu_fields() {
+                if text.is_empty() {
+                    let axes = point.iter().map(|(axis, _)| quoted(axis));
+                    let fields = fields.iter().map(|(field, _)| (*field).to_string());
+                    let all = axes.chain(["policy".into(), "seed".into()]).chain(fields);
+                    let _ = writeln!(text, "{}", all.collect::<Vec<_>>().join(","));
+                }
+                let place = point.iter().map(|(_, name)| quoted(name));
+                let fields = fields.iter().map(|(_, value)| written(value));
+                let all = place.chain([quoted(name), run.seed.to_string()]).chain(fields);
+                let _ = writeln!(text, "{}", all.collect::<Vec<_>>().join(","));
+            }
+        }
+    }
+    text
+}
+
+fn written(value: &FieldValue) -> String {
+    match value {
+        FieldValue::Text(text) => quoted(text),
+        FieldValue::Count(count) => count.to_string(),
+        FieldValue::Signed(number) => number.to_string(),
+        FieldValue::Flag(flag) => flag.to_string(),
+        FieldValue::Missing => String::new(),
+    }
+}
+
+fn quoted(text: &str) -> String {
+    match text.contains([',', '"', '\n']) {
+        true => format!("\"{}\"", text.replace('"', "\"\"").replace('\n', " ")),
+        false => text.to_owned(),
+    }
+}

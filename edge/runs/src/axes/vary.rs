@@ -1,0 +1,187 @@
+//! What is set, scaled and taken out of the text of a scenario.
+
+use slackline_units::Span;
+use thiserror::Error;
+use toml::{Table, Value};
+
+use super::Edit;
+
+/// Something that does not fit what is varied.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[error("`{path}`: {why}")]
+pub struct Unfit {
+    /// Its path, as written.
+    pub path: String,
+    /// Why it does not fit.
+    pub why: String,
+}
+
+impl Unfit {
+    fn new(path: &str, why: impl Into<String>) -> Unfit {
+        Unfit { path: path.into(), why: why.into() }
+    }
+
+    /// What to do about it.
+    #[must_use]
+    pub fn hint(&self) -> String {
+        "write `domain.NAME.KEY`, `host.KEY`, or `policy` for all of a table".into()
+    }
+}
+
+/// Makes all these differences, in their order. What any of them lets stand for something stands
+/// for it in all of them.
+///
+/// # Errors
+/// The first that does not fit.
+pub fn vary(table: &mut Table, edits: &[Edit<'_>]) -> Result<(), Unfit> {
+    let lets = edits.iter().flat_map(|edit| edit.lets);
+    let lets: Vec<(String, String)> =
+        lets.map(|(name, value)| (format!("{{{name}}}"), plain(value))).collect();
+    edits.iter().try_for_each(|&edit| apply(table, edit, &lets))
+}
+
+/// What stands at a path, as text; nothing where nothing does.
+///
+/// # Errors
+/// When there can be nothing.
+pub fn value_at(table: &mut Table, path: &str) -> Result<String, Unfit> {
+    let (place, key) = place(table, path)?;
+    Ok(place.get(&key).map(plain).unwrap_or_default())
+}
+
+fn apply(table: &mut Table, edit: Edit<'_>, lets: &[(String, String)]) -> Result<(), Unfit> {
+    for path in edit.unset {
+        let (place, key) = place(table, path)?;
+        place.remove(&key).ok_or_else(|| Unfit::new(path, "it is not there"))?;
+    }
+    for (path, value) in edit.set {
+        let value = filled(value, lets).map_err(|why| Unfit::new(path, why))?;
+        let (place, key) = place(table, path)?;
+        place.insert(key, value);
+    }
+    for (path, by) in edit.scale {
+        let (place, key) = place(table, path)?;
+        let value = place.get(&key).ok_or_else(|| Unfit::new(path, "it is not there"))?;
+        let scaled = scaled(value, by).map_err(|why| Unfit::new(path, why))?;
+        place.insert(key, scaled);
+    }
+    Ok(())
+}
+
+/// The table that a path leads into, and the key there. Of an array of tables the one of that name,
+/// or that is for somebody of that name.
+fn place<'a>(table: &'a mut Table, path: &str) -> Result<(&'a mut Table, String), Unfit> {
+    let mut parts: Vec<&str> = path.split('.').collect();
+    let key = parts.pop().unwrap_or_default().to_owned();
+    let mut table = table;
+    let mut parts = parts.into_iter();
+    while let Some(part) = parts.next() {
+        let entry = table.entry(part).or_insert_with(|| Value::Table(Table::new()));
+        table = match entry {
+            Value::Table(inner) => inner,
+            Value::Array(elements) => {
+                let name = parts.next().unwrap_or(&key);
+                let is_it = |element: &&mut Table| {
+                    let of = element.get("name").or_else(|| element.get("to"));
+                    of.and_then(Value::as_str) == Some(name)
+                };
+                let mut tables = elements.iter_mut().filter_map(Value::as_table_mut);
+                let found = tables.find(|element| is_it(element));
+                found.ok_or_else(|| Unfit::new(path, format!("no {part} is called `{name}`")))?
+            }
+            _ => return Err(Unfit::new(path, format!("`{part}` is not a table"))),
+        };
+    }
+    Ok((table, key))
+}
+
+/// A value with what stands in braces filled in, and parts of a length of time worked out.
+fn filled(value: &Value, lets: &[(String, String)]) -> Result<Value, String> {
+    Ok(match value {
+        Value::String(text) => {
+            let fill = |text: String, (name, value): &(String, String)| text.replace(name, value);
+            let text = lets.iter().fold(text.clone(), fill);
+            match text.split_once("% of ") {
+                Some((percent, whole)) => Value::String(part(percent, whole)?),
+                None => Value::String(text),
+            }
+        }
+        Value::Array(values) => {
+            Value::Array(values.iter().map(|value| filled(value, lets)).collect::<Result<_, _>>()?)
+        }
+        Value::Table(table) => {
+            let entry = |(key, value): (&String, &Value)| Ok((key.clone(), filled(value, lets)?));
+            Value::Table(table.iter().map(entry).collect::<Result<_, String>>()?)
+        }
+        other => other.clone(),
+    })
+}
+
+/// `25` and `10ms` to `2500000ns`: some percent of a length of time.
+fn part(percent: &str, whole: &str) -> Result<String, String> {
+    let percent: f64 = percent.trim().parse().map_err(|_| format!("`{percent}` is no number"))?;
+    let whole: Span = whole.trim().parse().map_err(|why| format!("`{whole}` {why}"))?;
+    Ok(format!("{}ns", rounded(whole.ns() as f64 * percent / 100.0)))
+}
+
+fn scaled(value: &Value, by: &Value) -> Result<Value, String> {
+    let percent = by.as_str().and_then(|text| text.strip_suffix('%'));
+    let percent = percent.and_then(|text| text.trim().parse::<f64>().ok());
+    let percent = percent.ok_or_else(|| format!("`{by}` is no percentage"))?;
+    match value {
+        // Every length in it: `4ms`, `uniform 1ms 3ms`.
+        Value::String(text) => {
+            let percent = percent.to_string();
+            let word = |word: &str| match word.parse::<Span>() {
+                Ok(_) => part(&percent, word),
+                Err(_) => Ok(word.to_owned()),
+            };
+            let words = text.split_whitespace().map(word).collect::<Result<Vec<_>, _>>()?;
+            Ok(Value::String(words.join(" ")))
+        }
+        Value::Integer(number) => {
+            let scaled = rounded(*number as f64 * percent / 100.0);
+            Ok(Value::Integer(i64::try_from(scaled).unwrap_or(i64::MAX)))
+        }
+        Value::Float(number) => Ok(Value::Float(number * percent / 100.0)),
+        _ => Err(format!("`{value}` is neither a number nor a length of time")),
+    }
+}
+
+/// The nearest whole number; both of its uses are lengths and counts, which are never negative.
+#[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
+fn rounded(number: f64) -> u64 {
+    number.max(0.0).round() as u64
+}
+
+fn plain(value: &Value) -> String {
+    match value {
+        Value::String(text) => text.clone(),
+        other => other.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn text(value: &str) -> Value {
+        Value::String(value.to_owned())
+    }
+
+    #[test]
+    fn a_part_of_every_length_is_taken() {
+        let half = |value: &str| scaled(&text(value), &text("50%"));
+        assert_eq!(half("4ms"), Ok(text("2000000ns")));
+        assert_eq!(half("uniform 1us 3us"), Ok(text("uniform 500ns 1500ns")));
+        assert_eq!(scaled(&Value::Integer(950), &text("200%")), Ok(Value::Integer(1900)));
+        assert!(scaled(&Value::Boolean(true), &text("50%")).is_err());
+    }
+
+    #[test]
+    fn names_in_braces_are_filled_in_before_parts_are_taken() {
+        let lets = [("{period}".to_owned(), "10ms".to_owned())];
+        assert_eq!(filled(&text("25% of {period}"), &lets), Ok(text("2500000ns")));
+        assert!(filled(&text("25% of {span}"), &lets).is_err());
+    }
+}
