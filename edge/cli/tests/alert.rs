@@ -172,6 +172,6 @@ fn without_root_live_says_so_once() {
         command.current_dir(place.folder.path());
         let ran = common::Ran::new(&command.output().unwrap()).refused(3);
         assert_eq!(ran.err.lines().count(), 2, "an error and a hint: {}", ran.err);
-        ran.says("be root");
+        ran.says("cannot schedule in real time here").says("hint:  run as root");
     }
 }

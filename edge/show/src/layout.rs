@@ -93,19 +93,21 @@ impl Sheet {
         let mut room = 0;
         let needed = |columns: &[Column]| columns.iter().map(Column::width).sum::<usize>();
         for group in self.groups.iter().filter(|group| !group.is_empty()) {
-            let parts: Vec<&[Column]> = match needed(group) <= whole {
-                true => vec![group],
-                false => group.chunks(1).collect(),
+            let parts: Vec<Group> = match needed(group) <= whole {
+                true => vec![group.clone()],
+                // Each may come to stand alone below what stands over it.
+                false => group.iter().cloned().map(alone).collect(),
             };
             for part in parts {
+                let width = needed(&part);
                 match tables.last_mut() {
-                    Some(table) if needed(part) <= room => table.extend_from_slice(part),
+                    Some(table) if width <= room => table.extend(part),
                     _ => {
-                        tables.push(part.to_vec());
+                        tables.push(part);
                         room = whole;
                     }
                 }
-                room = room.saturating_sub(needed(part));
+                room = room.saturating_sub(width);
             }
         }
         tables
@@ -187,6 +189,13 @@ impl Footnotes {
         });
         MARKS[number]
     }
+}
+
+/// A column that has room by itself for what stands over it.
+fn alone(column: Column) -> Group {
+    let mut column = [column];
+    make_room(&mut column);
+    column.into()
 }
 
 /// Makes columns wide enough for what stands over all of them.

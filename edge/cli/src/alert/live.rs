@@ -5,9 +5,12 @@ use std::os::unix::net::UnixStream;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
+use slackline_live::Punctual;
 use slackline_live::cgroup::Version;
 use slackline_live::fence::KeeperCommand;
 use slackline_live::limit::{CommandLine, LimitError, Limited, Sample, Sampler, Way, target};
+use slackline_live::play::LiveError;
+use slackline_live::session::SessionError;
 use slackline_live::sys::{die_with_us, online_cpus};
 use slackline_metrics::allocation_error;
 use slackline_policy::nearest;
@@ -76,6 +79,13 @@ impl LivePlan {
 
     /// Tests every way at every target, one after the other.
     pub(super) fn run(&self) -> Result<Vec<CaseResult>, Problem> {
+        let is_command = |way: &Way| matches!(way, Way::Command(_));
+        if !self.ways.iter().all(is_command) {
+            // Whoever may not be real-time may not limit anybody in the other ways either, and would
+            // read so of each.
+            let may = Punctual::begin().map_err(|source| SessionError::NoRealTime { source });
+            drop(may.map_err(|error| Problem::Live(LiveError::Session(error)))?);
+        }
         let (stop, _raised) = stop_signal()?;
         let no_stop = |source| Problem::Unreadable { file: "a socket pair".into(), source };
         stop.set_nonblocking(true).map_err(no_stop)?;

@@ -81,7 +81,7 @@ fn packed(name: &str, headings: &[&str], rows: &[(String, Vec<String>)], columns
         let line = |text: &mut String, name: &str, cells: &[&str]| {
             let cells: String = cells.iter().map(|cell| format!(" {cell:>WIDTH$}")).collect();
             let _ = if stands_above && !name.is_empty() {
-                writeln!(text, " {name}\n {cells}")
+                writeln!(text, "{name}\n {cells}")
             } else {
                 writeln!(text, " {name:>widest$}{cells}")
             };
