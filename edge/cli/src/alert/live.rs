@@ -81,8 +81,8 @@ impl LivePlan {
     pub(super) fn run(&self) -> Result<Vec<CaseResult>, Problem> {
         let is_command = |way: &Way| matches!(way, Way::Command(_));
         if !self.ways.iter().all(is_command) {
-            // Whoever may not be real-time may not limit anybody in the other ways either, and would
-            // read so of each.
+            // Whoever may not be real-time may not limit anybody in the other ways either, and
+            // would read so of each.
             let may = Punctual::begin().map_err(|source| SessionError::NoRealTime { source });
             drop(may.map_err(|error| Problem::Live(LiveError::Session(error)))?);
         }

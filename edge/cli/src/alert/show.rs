@@ -22,8 +22,8 @@ pub(super) fn table(
     columns: usize,
 ) -> String {
     let mut text = format!(
-        "{how}\nerror of a second, (used - target) / target, in %, of n seconds; `all`: of the whole \
-         time\n"
+        "{how}\nerror of a second, (used - target) / target, in %, of n seconds; \
+         `all`: of the whole time\n"
     );
     for result in results {
         let row = |target: CpuShare| {
