@@ -3,6 +3,7 @@
 mod common;
 
 use common::{header, scenarios};
+use slackline_scenario::io::{Client, ClientKind};
 use slackline_scenario::{Draw, Scenario, Step};
 use slackline_trace::{Record, Writer};
 use slackline_units::{Span, Time};
@@ -32,8 +33,16 @@ fn draws(scenario: &Scenario) -> bool {
         Step::Compute(draw) | Step::Sleep(draw) => Some(draw),
         _ => None,
     });
+    let has_draws = |client: &Client| {
+        let asks = match &client.kind {
+            ClientKind::Open { every, .. } | ClientKind::Pings { every } => is_drawn(every),
+            _ => false,
+        };
+        asks || is_drawn(&client.delay)
+    };
+    let are_drawn = scenario.io.as_ref().is_some_and(|io| io.clients.iter().any(has_draws));
     let is_noisy = scenario.io.as_ref().is_some_and(|io| io.driver.costs.noise_ppm > 0);
-    works.any(is_drawn) || is_drawn(&scenario.host.timer_lateness) || is_noisy
+    works.any(is_drawn) || is_drawn(&scenario.host.timer_lateness) || is_noisy || are_drawn
 }
 
 #[test]
