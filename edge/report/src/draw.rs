@@ -454,8 +454,8 @@ impl Canvas<'_> {
         self.svg.rect(area, Paint::fill(Ink::Text).faint(0.08));
     }
 
-    /// Where the name of a region from top to bottom, so wide, is not crossed; the upper right corner
-    /// if it is everywhere.
+    /// Where the name of a region from top to bottom, so wide, is not crossed; the upper right
+    /// corner if it is everywhere.
     fn corner(&self, [top, bottom]: [f64; 2], width: f64) -> (Spot, Anchor) {
         let sides = [(self.area.right() - 3.0, Anchor::End), (self.area.left + 5.0, Anchor::Start)];
         let places = [top + 13.0, bottom - 5.0].into_iter().flat_map(|y| sides.map(|at| (at, y)));
