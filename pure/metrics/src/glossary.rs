@@ -80,8 +80,8 @@ const VCPU: &[Term] = &[
         "delivered_ppm",
         "delivered %",
         "CPU time it had, in parts of one CPU: over the whole periods of its promise, as the \
-         error, so that the two agree; without a promise, or a whole period, over the time it was \
-         there",
+         error, so that the two agree; over all the time it was there without a promise or a whole \
+         period, and where its promise changed",
     ),
     number("present_ns", "", "how long it was there while it was measured"),
     number(

@@ -46,8 +46,6 @@ pub(crate) struct Deliveries {
     warmup: Time,
     is_asleep: bool,
     current: Option<Current>,
-    /// Since when it is there without a promise.
-    unpromised: Option<Time>,
     /// Promises made within a stretch that is not known yet, in order.
     pending: Vec<Promised>,
     shares: Shares,
@@ -74,24 +72,15 @@ pub(crate) struct Balance {
 }
 
 impl Deliveries {
-    /// A deliveries for a vCPU that is asleep or not, from `at` on; what lies before `warmup` does
-    /// not count. Nothing was promised before: then it had `received`, and was there for `present`.
-    pub(crate) fn new(
-        (at, warmup): (Time, Time),
-        is_asleep: bool,
-        knows: Knowledge,
-        (received, present): (Span, Span),
-    ) -> Deliveries {
-        let mut shares = Shares::default();
-        shares.unpromised(received, present);
+    /// A deliveries for a vCPU that is asleep or not; what lies before `warmup` does not count.
+    pub(crate) fn new(warmup: Time, is_asleep: bool, knows: Knowledge) -> Deliveries {
         let judges_deadlines = knows.sleep && knows.stretches;
         Deliveries {
             warmup,
             is_asleep,
             current: None,
-            unpromised: Some(at),
             pending: Vec::new(),
-            shares,
+            shares: Shares::default(),
             deadlines: judges_deadlines.then(|| Deadlines::new(knows.resolution)),
         }
     }
@@ -132,7 +121,7 @@ impl Deliveries {
                     deadlines.receive(Received { stretch, late, due, exact: current.exact });
                 }
             }
-            None if self.pending.is_empty() => self.received_unpromised(ran.stretch),
+            None if self.pending.is_empty() => {}
             _ => self.ran_across(ran),
         }
     }
@@ -165,20 +154,12 @@ impl Deliveries {
     pub(crate) fn over(&mut self, at: Time) {
         self.catch_up(at);
         self.apply(Promised { at, reservation: None, exact: false });
-        self.unpromised = None;
     }
 
     /// What it amounts to; `exact` is how the last promise was to be read.
     pub(crate) fn finish(self, exact: bool) -> Balance {
         let long_run = self.shares.finish(exact);
         Balance { long_run, judged: self.deadlines.map(Deadlines::finish) }
-    }
-
-    /// Had while nothing is promised.
-    fn received_unpromised(&mut self, stretch: Stretch) {
-        if self.unpromised.is_some() {
-            self.shares.unpromised(stretch.used_from(self.warmup), Span::ZERO);
-        }
     }
 
     /// A stretch that is not inside one period of one promise.
@@ -213,12 +194,11 @@ impl Deliveries {
                 deadlines.receive(Received { stretch, late, due, exact });
             }
             if !crosses {
-                return;
+                break;
             }
             rest = after;
             self.close_until(end);
         }
-        self.received_unpromised(rest.stretch);
     }
 
     /// Everything before `at` is known.
@@ -237,10 +217,6 @@ impl Deliveries {
         if let Some(deadlines) = &mut self.deadlines {
             deadlines.give_up(at);
         }
-        if let Some(since) = self.unpromised.take() {
-            self.shares.unpromised(Span::ZERO, at.since(since.max(self.warmup)));
-        }
-        self.unpromised = reservation.is_none().then_some(at);
         self.current = reservation.map(|reservation| Current {
             reservation,
             exact,

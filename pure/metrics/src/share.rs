@@ -7,9 +7,11 @@
 //!   counts if it begins after the warm-up and ends before the promise or the run does.
 //! - The *long run* is all whole periods that begin after the warm-up. What was *delivered* and
 //!   *promised* in parts of a CPU are both of this time, so that for an exact vCPU the error is
-//!   (delivered - promised)/promised. Time in which nothing was promised counts in both, after the
-//!   warm-up. Periods that the warm-up, a change or the end cuts count in neither: a slice may be
-//!   had at their start. Without a whole period both are of the time that the vCPU was there.
+//!   (delivered - promised)/promised. Periods that the warm-up or the end cuts are in none of them:
+//!   a slice may be had at their start.
+//! - Of a promise that changed behind the warm-up, and without a whole period, delivered and
+//!   promised are of all the time that the vCPU was there: each change cuts a period, so that what
+//!   is whole need not be like the rest, and not in the same parts.
 //! - The *error* is what was received less what was promised, as a part of what was promised. For
 //!   an exact vCPU both too little and too much are errors. For a work-conserving one the promise
 //!   is a lower bound, and more is no error.
@@ -56,7 +58,7 @@ pub(crate) struct LongRun {
     /// In millionths of the promise.
     pub(crate) error_ppm: Option<i64>,
     pub(crate) second_error: Option<ErrorDistribution>,
-    /// Of whole periods, and of the time without a promise; none if there was no whole period.
+    /// Of whole periods; none if there was none.
     pub(crate) whole: Option<Account>,
 }
 
@@ -73,8 +75,6 @@ pub(crate) struct Shares {
     long_run: Books,
     /// How long the periods of the long run were.
     whole: Span,
-    /// Received while nothing was promised, and for how long that was.
-    unpromised: (Span, Span),
 }
 
 impl Shares {
@@ -82,12 +82,6 @@ impl Shares {
     pub(crate) fn begin(&mut self, promise: Reservation) {
         self.a_second = SECOND.ns().div_ceil(promise.period().ns());
         self.begin_second();
-    }
-
-    /// Received, and time that passed, while nothing was promised.
-    pub(crate) fn unpromised(&mut self, received: Span, passed: Span) {
-        self.unpromised.0 += received;
-        self.unpromised.1 += passed;
     }
 
     fn begin_second(&mut self) {
@@ -145,11 +139,10 @@ impl Shares {
 
     /// What it amounts to.
     pub(crate) fn finish(self, exact: bool) -> LongRun {
-        let (received, passed) = self.unpromised;
-        let whole = (!self.whole.is_zero()).then(|| Account {
-            received: self.long_run.received + received,
+        let whole = (!self.whole.is_zero()).then_some(Account {
+            received: self.long_run.received,
             promised: self.long_run.promised,
-            length: self.whole + passed,
+            length: self.whole,
         });
         let error_ppm = self.long_run.error_ppm(exact);
         LongRun { error_ppm, second_error: self.errors.errors(), whole }

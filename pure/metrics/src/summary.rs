@@ -52,8 +52,8 @@ pub struct VcpuSummary {
     pub delivered: Span,
     /// How long it was there.
     pub present: Span,
-    /// What it got in all its whole periods together, and in time without a promise, in millionths
-    /// of one CPU; of the time it was there, if that was no whole period.
+    /// What it got in all its whole periods together, in millionths of one CPU; of all the time it
+    /// was there without a promise or a whole period, and where its promise changed.
     pub delivered_ppm: u64,
     /// How far what it got in all its whole periods together was from what it was promised, in
     /// millionths of what it was promised; less is negative. More is an error only for an exact

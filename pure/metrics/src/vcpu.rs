@@ -44,6 +44,9 @@ pub(crate) struct VcpuMeter {
     wake_to_run: Tally,
     /// The promise in force, and since when.
     promised: Option<Promised>,
+    /// What it was promised last, be it nothing; and whether that was another behind the warm-up.
+    terms: Option<Option<Reservation>>,
+    has_changed: bool,
     /// All promises so far: slice over period times the time in force.
     entitled: Span,
     /// The last promise that was one.
@@ -84,6 +87,8 @@ impl VcpuMeter {
             migrations: 0,
             wake_to_run: Tally::default(),
             promised: None,
+            terms: None,
+            has_changed: false,
             entitled: Span::ZERO,
             last_promised: None,
             was_present: false,
@@ -110,6 +115,9 @@ impl VcpuMeter {
     }
 
     pub(crate) fn promised(&mut self, promised: Promised) {
+        let before = self.terms.replace(promised.reservation);
+        let is_other = before.is_some_and(|before| before != promised.reservation);
+        self.has_changed |= is_other && promised.at > self.warmup;
         self.entitle_until(promised.at);
         self.promised = Some(promised).filter(|promised| promised.reservation.is_some());
         self.last_promised = self.promised.or(self.last_promised);
@@ -117,10 +125,8 @@ impl VcpuMeter {
             return;
         }
         let is_asleep = self.knows.sleep && self.awake_since.is_none();
-        let (times, knows) = ((promised.at, self.warmup), self.knows);
-        let present = self.present + measured(self.joined, promised.at, self.warmup);
-        let before = (self.delivered, present);
-        let deliveries = || Box::new(Deliveries::new(times, is_asleep, knows, before));
+        let (warmup, knows) = (self.warmup, self.knows);
+        let deliveries = || Box::new(Deliveries::new(warmup, is_asleep, knows));
         self.deliveries.get_or_insert_with(deliveries).promise(promised);
     }
 
@@ -219,7 +225,7 @@ impl VcpuMeter {
         let Balance { long_run, judged } = balance.unwrap_or_default();
         let there =
             Account { received: self.delivered, promised: self.entitled, length: self.present };
-        let share = long_run.whole.unwrap_or(there);
+        let share = long_run.whole.filter(|_| !self.has_changed).unwrap_or(there);
         let jobs = self.jobs.map(|jobs| *jobs).unwrap_or_default();
         let asleep = self.present.left_after(self.awake);
         // On a live host the two come from different sources, so that one who is hardly ever not

@@ -127,12 +127,12 @@ fn what_is_delivered_promised_and_an_error_is_of_the_same_time() {
     assert_eq!((vcpu.delivered, vcpu.present), (us(599_000), us(995_000)), "all of it");
     let shares = (vcpu.delivered_ppm, vcpu.promised_share_ppm, vcpu.error_ppm);
     assert_eq!(shares, (600_000, Some(600_000), Some(0)), "not 602 010");
-    // The warm-up ends, and the promise changes, in the middle of periods.
-    let script = awake_exact(3_000, 10_000).warmup(2_000).ran(0, 0, 3_000).ran(0, 10_000, 13_000);
-    let script = script.exactly(0, 25_000, 1_000, 10_000).ran(0, 25_000, 26_000);
-    let vcpu = script.ran(0, 35_000, 36_000).first_ended(46_000);
+    // The warm-up ends in the middle of a period, and the promise was another before.
+    let script = awake_exact(1_000, 10_000).warmup(12_000).ran(0, 0, 1_000);
+    let script = script.exactly(0, 5_000, 3_000, 10_000).ran(0, 5_000, 8_000);
+    let vcpu = script.ran(0, 15_000, 18_000).first_ended(28_000);
     let shares = (vcpu.delivered_ppm, vcpu.promised_share_ppm, vcpu.error_ppm);
-    assert_eq!(shares, (166_667, Some(166_667), Some(0)), "5 of 30 ms");
+    assert_eq!(shares, (300_000, Some(300_000), Some(0)), "3 of 10 ms, not of 16");
     // No whole period: all the time that it was there.
     let vcpu = awake_exact(3_000, 10_000).ran(0, 0, 3_000).first_ended(6_000);
     let shares = (vcpu.delivered_ppm, vcpu.promised_share_ppm, vcpu.error_ppm);
@@ -140,17 +140,19 @@ fn what_is_delivered_promised_and_an_error_is_of_the_same_time() {
 }
 
 #[test]
-fn time_without_a_promise_is_in_what_is_delivered_and_promised_on_average() {
-    // Nothing for a second, then 30 % until 2 s and 5 ms, then nothing again until it leaves.
-    let script = Script::new(&["a"]).promise(0, 0, None, false).woke(0, 0);
-    let script = script.used(0, 0, (S - 20_000, S + 20_000, 40_000), (0, false));
-    let script = script.exactly(0, S, 3_000, 10_000).ran(0, S + 20_000, S + 300_000);
-    let script = script.ran(0, 2 * S, 2 * S + 3_000).promise(0, 2 * S + 5_000, None, false);
-    let script = script.ran(0, 2 * S + 5_000, 2 * S + 105_000).left(0, 3 * S + 5_000);
-    let vcpu = script.first_ended(9 * S);
-    assert_eq!((vcpu.delivered, vcpu.present), (us(423_000), us(3_005_000)));
-    let shares = (vcpu.delivered_ppm, vcpu.promised_share_ppm);
-    assert_eq!(shares, (140_000, Some(100_000)), "420 and 300 ms of 3 s");
+fn of_a_promise_that_changed_all_the_time_counts() {
+    // 40 % until 5 ms after 2 s, in periods of 2 s, of which the second is cut; then 20 %.
+    let script = awake_exact(800_000, 2 * S).ran(0, 0, 800_000).ran(0, 2 * S, 2 * S + 2_000);
+    let script =
+        script.exactly(0, 2 * S + 5_000, 200_000, S).ran(0, 2 * S + 5_000, 2 * S + 205_000);
+    let vcpu = script.left(0, 3 * S + 5_000).first_ended(9 * S);
+    let shares = (vcpu.delivered_ppm, vcpu.promised_share_ppm, vcpu.error_ppm);
+    assert_eq!(shares, (333_444, Some(333_444), Some(0)), "1.002 s of 3.005 s");
+    // Nothing, and then 30 %.
+    let script = Script::new(&["a"]).promise(0, 0, None, false).woke(0, 0).ran_spare(0, 0, 100_000);
+    let script = script.exactly(0, S, 3_000, 10_000).ran(0, S, S + 300_000);
+    let vcpu = script.first_ended(2 * S);
+    assert_eq!((vcpu.delivered_ppm, vcpu.promised_share_ppm), (200_000, Some(150_000)));
 }
 
 #[test]
