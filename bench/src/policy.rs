@@ -4,12 +4,13 @@
 //! its turn is over, and the next one is picked. In a pair the occupant blocks, somebody else is
 //! picked, and it wakes again.
 
+use std::hint::black_box;
 use std::time::Instant;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, anyhow, bail};
 use slackline_host::{Fact, Host, Machine, Order, Outcome, Report, Used};
-use slackline_policy::{ALL, Given, Spec, Topology, Values};
-use slackline_units::{CpuId, DomId, Span, Time, VcpuId};
+use slackline_policy::{ALL, Given, Moment, Policy, Spec, Topology, Values};
+use slackline_units::{CpuId, DomId, Span, Task, TaskId, Tasks, Time, Told, Urgency, VcpuId};
 
 use crate::report::{median, spread, table};
 
@@ -36,6 +37,8 @@ enum Share {
     Guaranteed,
     /// No slice: what is left over.
     BestEffort,
+    /// The defaults, and everybody tells of a task that wants the CPU, of forty urgencies in turn.
+    Telling,
 }
 
 /// Measures these policies at these sizes, all where none is named, in turn and so often; returns
@@ -54,6 +57,10 @@ pub(crate) fn run(rounds: u32, policies: &[String], vcpus: &[usize]) -> Result<S
         if spec.name == "sedf" {
             let name = format!("{} best effort", spec.name);
             cases.push(Case { name, spec, share: Share::BestEffort });
+        }
+        if spec.name == "gaps" {
+            let name = format!("{} with claims", spec.name);
+            cases.push(Case { name, spec, share: Share::Telling });
         }
     }
     let mut rows = Vec::new();
@@ -98,11 +105,41 @@ pub(crate) fn run(rounds: u32, policies: &[String], vcpus: &[usize]) -> Result<S
         "ns a block and wake",
         "original (ratio)",
     ];
+    let heard = (0..rounds).map(|_| heard()).collect::<Result<Vec<f64>>>()?;
     Ok(format!(
         "One CPU, everybody awake at first; median (range) of {rounds} rounds, with the host and \
-         its checks. The originals were measured on another machine.\n\n{}",
-        table(&heads, &rows)
+         its checks. The originals were measured on another machine.\n\n{}\n\
+         `gaps` hears once more what it has heard, without a host: {} ns.\n",
+        table(&heads, &rows),
+        spread(&heard, 1)
     ))
+}
+
+/// What it takes `gaps` to hear that the tasks of a guest are what they were, in nanoseconds.
+fn heard() -> Result<f64> {
+    let spec = slackline_policy::find("gaps").context("gaps is a policy")?;
+    let mut policy = (spec.build)(&Values::defaults(spec.policy_fields)?, &Topology::flat(1));
+    let share = Values::defaults(spec.share_fields)?;
+    let mut moment = Moment::at_start(1);
+    let vcpus = (0..8).map(|slot| VcpuId::new(slot, DomId::new(slot), 0)).collect::<Vec<_>>();
+    for &vcpu in &vcpus {
+        moment.join(vcpu);
+        policy.admit(&moment, vcpu, &share).map_err(|error| anyhow!("{error}"))?;
+    }
+    let task = |id: u8| Task { id: TaskId::new(u16::from(id)), urgency: Urgency(120 + id) };
+    let runnable = [0, 1, 2, 3, 4].map(|id| Some(task(id)));
+    let blocked = [5, 6, 7, 8, 9].map(|id| Some(task(id)));
+    let woken = [7, 8, 9, 10, 11].map(|id| Some(TaskId::new(id)));
+    let told = Told::Tasks(Tasks { runnable, blocked, woken });
+    let hear = |policy: &mut dyn Policy, steps: u32| {
+        for step in 0..steps {
+            black_box(policy.hear(&moment, vcpus[step as usize % vcpus.len()], black_box(&told)));
+        }
+    };
+    hear(&mut *policy, STEPS / 4);
+    let start = Instant::now();
+    hear(&mut *policy, STEPS);
+    Ok(start.elapsed().as_nanos() as f64 / f64::from(STEPS))
 }
 
 /// What the original costs in nanoseconds: a pass, and a block and wake.
@@ -186,6 +223,12 @@ impl BenchMachine {
         let vcpus = (0..u32::try_from(size)?).map(|slot| VcpuId::new(slot, DomId::new(slot), 0));
         for vcpu in vcpus {
             machine.step(Fact::Joined(vcpu, (&share).into()))?;
+            if let Share::Telling = case.share {
+                let urgency = Urgency(100 + (vcpu.slot() % 40).to_le_bytes()[0]);
+                let mut told = Tasks::default();
+                told.runnable[0] = Some(Task { id: TaskId::new(0), urgency });
+                machine.step(Fact::Told(vcpu, &Told::Tasks(told)))?;
+            }
             machine.step(Fact::Woke(vcpu))?;
         }
         Ok(machine)
@@ -244,7 +287,7 @@ fn share(case: &Case, size: usize) -> Result<Values> {
     let slices = [("slice", "50us"), ("budget", "50us"), ("period", period.as_str())];
     let given: &[(&str, &str)] = match case.share {
         Share::Guaranteed => &slices,
-        Share::BestEffort => &[],
+        Share::BestEffort | Share::Telling => &[],
     };
     let has = |name: &str| fields.iter().any(|field| field.name == name);
     let given = given.iter().filter(|(name, _)| has(name));
