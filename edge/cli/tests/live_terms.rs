@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::live::{self, Victim, delivered, wait_until};
+use common::live::{self, Live, Victim, delivered, wait_until};
 use slackline_live::sys::{Tid, get_affinity, online_cpus, set_affinity, thread_cpu_time};
 use slackline_units::{CpuId, CpuSet};
 
@@ -67,6 +67,61 @@ fn the_cpus_of_a_scenario_hold_live() {
     runner.end().ended_with(0).shows("victim");
     victim.is_given_back();
     live.nothing_is_left();
+}
+
+/// It begins where it is said, though there is room elsewhere, and may go on wherever it may.
+#[test]
+fn who_starts_on_a_cpu_begins_there_live() {
+    let Some(live) = live::begin() else { return };
+    let online: Vec<CpuId> = online_cpus().unwrap().iter().collect();
+    if online.len() < 2 {
+        println!("skipped: needs two CPUs");
+        return;
+    }
+    for (policy, start) in [("edf", 0), ("edf", 1), ("credit", 1)] {
+        let share = if policy == "edf" {
+            "share.edf = { slice = \"2ms\", period = \"10ms\", exact = true }\n"
+        } else {
+            ""
+        };
+        let scenario = format!(
+            "title = \"starts\"\nlength = \"1s\"\npolicy = {{ name = {policy:?} }}\n[host]\n\
+             cpus = 2\n[[domain]]\nname = \"one\"\nwork = {{ kind = \"spin\" }}\n\
+             starts_on = {start}\n{share}"
+        );
+        live.place.write("it.toml", scenario.as_bytes());
+        live.run(&["run", "it.toml", "--save", "it.trace"]).ended_with(0);
+        let first = stretches(&live)[0].clone();
+        assert_eq!(first["cpu"], format!("cpu{start}"), "{policy}: {first}");
+        live.nothing_is_left();
+    }
+}
+
+/// It joins asleep, and its work begins when it is said.
+#[test]
+fn who_wakes_later_joins_asleep_live() {
+    let Some(live) = live::begin() else { return };
+    let scenario = "title = \"wakes\"\nlength = \"1500ms\"\npolicy = { name = \"edf\" }\n\
+                    [[domain]]\nname = \"one\"\nwork = { kind = \"spin\" }\nwakes = \"700ms\"\n\
+                    share.edf = { slice = \"2ms\", period = \"10ms\", exact = true }\n";
+    live.place.write("it.toml", scenario.as_bytes());
+    live.run(&["run", "it.toml", "--save", "it.trace"]).ended_with(0);
+    // Until then it waits, but for the moments in which it does so.
+    let (mut before, mut after) = (0, 0);
+    for stretch in stretches(&live) {
+        let part = |name: &str| stretch[name].as_u64().expect("a time");
+        let of = if part("from_ns") < 700_000_000 { &mut before } else { &mut after };
+        *of += part("used_ns");
+    }
+    assert!(before <= 5_000_000 && after >= 10_000_000, "{before} ns before, {after} ns after");
+    live.nothing_is_left();
+}
+
+/// Who ran where and when in the run that was saved.
+fn stretches(live: &Live) -> Vec<serde_json::Value> {
+    let shown = live.run(&["show", "it.trace", "--list", "--json", "--for", "10s"]).good();
+    let shown: serde_json::Value = serde_json::from_str(&shown).unwrap();
+    shown["stretches"].as_array().expect("a list").clone()
 }
 
 /// Joins, changes that are taken and declined, a pause and a leave go through host and policy once
