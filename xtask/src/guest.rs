@@ -87,6 +87,11 @@ pub enum Work {
 impl Work {
     const ALL: [Self; 3] = [Self::Spin, Self::Idle, Self::Exit];
 
+    /// What the kernel is told.
+    pub(crate) fn kernel_arguments(self) -> String {
+        format!("{} slackline.work={}", KERNEL_ARGUMENTS.join(" "), self.name())
+    }
+
     const fn name(self) -> &'static str {
         match self {
             Self::Spin => "spin",
@@ -121,8 +126,7 @@ impl Guest {
         // file system, unpacked, fit into 72 MB but not into 64.
         qemu.args(["-smp", "1", "-m", "96"]);
         qemu.arg("-kernel").arg(&self.kernel).arg("-initrd").arg(&self.initramfs);
-        let arguments = format!("{} slackline.work={}", KERNEL_ARGUMENTS.join(" "), work.name());
-        qemu.args(["-append", &arguments]);
+        qemu.args(["-append", &work.kernel_arguments()]);
         qemu.arg("-serial").arg(with_path("file:", serial, ""));
         qemu.arg("-qmp").arg(with_path("unix:", monitor, ",server=on,wait=off"));
         qemu

@@ -2,6 +2,7 @@
 
 pub mod ci;
 pub mod guest;
+pub mod libvirt;
 pub mod metadata;
 pub mod mutants;
 pub mod no_std;

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use anyhow::{Result, bail};
-use slackline_xtask::{ci, guest, metadata, mutants, no_std, soak, tidy};
+use slackline_xtask::{ci, guest, libvirt, metadata, mutants, no_std, soak, tidy};
 
 const USAGE: &str = "\
 usage: cargo xtask COMMAND
@@ -16,7 +16,8 @@ usage: cargo xtask COMMAND
            change one thing at a time and see whether a test notices, by hand
   soak     [--minutes N]
            a live session that is asked without end while we are killed in turn, 5 minutes; as root
-  guest    fetch the guest that live tests boot, and say where it is";
+  guest    fetch the guest that live tests boot, and say where it is
+  libvirt  hold a guest of a real libvirt, and see that all is given back, by hand; as root";
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -52,6 +53,7 @@ fn command(arguments: &[String]) -> Result<ExitCode> {
             println!("initramfs {}", guest.initramfs.display());
             Ok(ExitCode::SUCCESS)
         }
+        ["libvirt"] => libvirt::run(),
         [] | ["help" | "--help" | "-h"] => {
             println!("{USAGE}");
             Ok(ExitCode::SUCCESS)
