@@ -9,7 +9,7 @@ mod scale;
 mod simso;
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 use clap::{Parser, Subcommand};
@@ -59,9 +59,13 @@ enum Bench {
     },
     /// The live host beside the kernel's own limits; needs root.
     Live {
-        /// How long each measurement takes.
-        #[arg(long, default_value_t = 60)]
+        /// How long each measurement takes, of which there are five a row: 15 minutes in all.
+        #[arg(long, default_value_t = 12)]
         seconds: u64,
+        /// Only these parts: three, busy, percent, fine, change, mixed. What is saved keeps what it
+        /// has of the others.
+        #[arg(long, value_delimiter = ',')]
+        parts: Vec<String>,
     },
     /// The live host with up to 1,000 processes on a CPU, and fed from memory with up to 128 CPUs;
     /// needs root.
@@ -79,6 +83,13 @@ enum Bench {
     /// Runs a scale scenario and prints its peak memory in KiB; `scale` starts this.
     #[command(hide = true)]
     Memory { vcpus: usize, events: u64 },
+    /// Never ends; `live` starts this.
+    #[command(hide = true)]
+    Busy {
+        threads: usize,
+        #[arg(long, default_value_t = 0)]
+        processes: usize,
+    },
 }
 
 fn main() -> Result<()> {
@@ -90,20 +101,28 @@ fn main() -> Result<()> {
         Bench::Policy { rounds, policies, vcpus } => {
             ("policy", policy::run(rounds, &policies, &vcpus)?)
         }
-        Bench::Live { seconds } => ("live", live::run(seconds)?),
+        Bench::Live { seconds, parts } => {
+            let before = fs::read_to_string(results().join("live.md")).unwrap_or_default();
+            ("live", live::run(seconds, &parts, &before)?)
+        }
         Bench::LiveScale { seconds } => ("live-scale", live::scale::run(seconds)?),
         Bench::Alert { seconds } => ("alert", live::alert::run(seconds)?),
         Bench::Memory { vcpus, events } => {
             println!("{}", scale::peak_memory(vcpus, events)?);
             return Ok(());
         }
+        Bench::Busy { threads, processes } => return live::play_busy(threads, processes),
     };
     let text = format!("# {name}\n\n{}\n{table}", report::machine()?);
     print!("{text}");
     if arguments.save {
-        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("results");
+        let folder = results();
         fs::create_dir_all(&folder).context("no folder for the results")?;
         fs::write(folder.join(format!("{name}.md")), text).context("the result is not saved")?;
     }
     Ok(())
+}
+
+fn results() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("results")
 }

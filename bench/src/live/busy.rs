@@ -1,0 +1,82 @@
+//! One subject with several busy threads or processes, held as one: as good as one with a single
+//! thread.
+
+use std::process::{Command, Stdio};
+
+use anyhow::{Context, Result};
+
+use super::{ROUNDS, Row, Setting, lateness, promise, rounds, spread, sum, worst_round};
+
+/// What it is made of: threads of each process, and processes that a first one, which sleeps, has
+/// started; none are the first one's own threads.
+const SUBJECTS: [(usize, Option<usize>); 7] =
+    [(1, None), (2, None), (4, None), (8, None), (1, Some(1)), (1, Some(2)), (1, Some(8))];
+
+/// The longest that each is measured: there are many.
+const MOST: u64 = 8;
+
+/// The body of such a process.
+pub(crate) fn play(threads: usize, processes: usize) -> Result<()> {
+    let own = std::env::current_exe()?;
+    let mut children = Vec::new();
+    for _ in 0..processes {
+        let mut child = Command::new(&own);
+        child.args(["busy", &threads.to_string()]).stdout(Stdio::null());
+        slackline_live::sys::die_with_us(&mut child);
+        children.push(child.spawn()?);
+    }
+    for mut child in children {
+        child.wait()?;
+    }
+    for _ in 1..threads {
+        std::thread::spawn(spin);
+    }
+    spin()
+}
+
+fn spin() -> Result<()> {
+    loop {
+        std::hint::spin_loop();
+    }
+}
+
+/// Each subject at exact 30 %.
+pub(super) fn rows(setting: &Setting) -> Result<Vec<Row>> {
+    let own = std::env::current_exe()?;
+    let own = own.to_str().context("this program has an ordinary name")?;
+    let promise = promise((3000, 10_000))?;
+    let mut rows = Vec::new();
+    for (threads, processes) in SUBJECTS {
+        let many = processes.unwrap_or(0);
+        let scenario = format!(
+            "title = \"bench\"\nlength = \"{}s\"\nwarmup = \"1s\"\npolicy = {{ name = \"edf\" }}\n\
+             [[domain]]\nname = \"subject\"\n\
+             live = {{ command = [{own:?}, \"busy\", \"{threads}\", \"--processes\", \"{many}\"] }}\n\
+             share.edf = {{ slice = \"3ms\", period = \"10ms\", exact = true }}\n",
+            setting.seconds.min(MOST) + 1
+        );
+        let runs = rounds(setting, &scenario, &[promise])?;
+        let (misses, most) = spread(&runs, |run| sum(run, "misses"));
+        let (got, most_got) = spread(&runs, |run| sum(run, "delivered_ppm"));
+        let worst = worst_round(&runs);
+        let what = match processes {
+            None => format!("a process of {threads} busy threads"),
+            Some(many) => format!("a tree of {many} busy processes and one that sleeps"),
+        };
+        rows.push(Row {
+            what: format!(
+                "30 % of 10 ms beside a hog for {what}: missed deadlines, median (worst) of {ROUNDS}"
+            ),
+            got: format!(
+                "{misses} ({most} of {}); delivered {:.2} % ({:.2} %); {}",
+                sum(worst, "deadlines"),
+                got / 1e4,
+                most_got / 1e4,
+                lateness(worst)
+            ),
+            promised: "none",
+            holds: Some(most == 0.0),
+        });
+    }
+    Ok(rows)
+}

@@ -1,0 +1,132 @@
+//! How much of what was missed each stall of the machine explains, by the trace of a run of vCPUs
+//! that never sleep: how late a timer rang in a period whose slice was not whole.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::BufReader;
+use std::path::Path;
+
+use anyhow::Result;
+use slackline_trace::{Entry, Reader, Record};
+use slackline_units::{Reservation, Span, Time, VcpuId};
+
+/// A slice that lacks no more than this is whole: clocks differ by as much.
+const WHOLE: Span = Span::from_us(5);
+
+/// A timer that is late by more than this was late because the machine stood still.
+const STALL: Span = Span::from_us(200);
+
+/// How many stalls are named; there may be thousands.
+const NAMED: usize = 5;
+
+/// A stall, and what was missing in the periods that it falls into, as far as it lasted so long.
+struct Stall {
+    from: Time,
+    to: Time,
+    explains: Span,
+}
+
+/// Says what was missing of the slices of a run, one promise a vCPU in the order of joining, and
+/// which stalls explain it.
+pub(super) fn explain(trace: &Path, promises: &[Reservation]) -> Result<String> {
+    let mut reader = Reader::new(BufReader::new(File::open(trace)?))?;
+    let (mut joined, mut ran, mut stalls) = (Vec::new(), BTreeMap::new(), Vec::new());
+    let mut end = Time::START;
+    while let Some(entry) = reader.next_entry()? {
+        let Entry::Record(record) = entry else { continue };
+        match record {
+            Record::Joined { at, vcpu } => joined.push((vcpu, at)),
+            Record::Ran { vcpu, from, to, used, .. } => {
+                ran.entry(vcpu).or_insert_with(Vec::new).push((from, to, used));
+            }
+            Record::RangLate { at, late, .. } if late > STALL => {
+                let from = Time::from_ns(at.ns() - late.ns().min(at.ns()));
+                stalls.push(Stall { from, to: at, explains: Span::ZERO });
+            }
+            Record::Ended { at } => end = at,
+            _ => {}
+        }
+    }
+    let (mut missing, mut periods) = (Span::ZERO, 0_u64);
+    for (&(vcpu, at), promise) in joined.iter().zip(promises) {
+        for (from, to, lacks) in short(&ran, vcpu, (at, end), *promise) {
+            (missing, periods) = (missing + lacks, periods + 1);
+            let mut left = lacks;
+            for stall in stalls.iter_mut().filter(|it| it.from < to && it.to > from) {
+                let explains = left.min(stall.to.min(to).since(stall.from.max(from)));
+                stall.explains += explains;
+                left -= explains;
+            }
+        }
+    }
+    Ok(sentence(missing, periods, stalls))
+}
+
+/// The periods in which a vCPU had less than its slice, and by how much.
+fn short(
+    ran: &BTreeMap<VcpuId, Vec<(Time, Time, Span)>>,
+    vcpu: VcpuId,
+    (joined, end): (Time, Time),
+    promise: Reservation,
+) -> Vec<(Time, Time, Span)> {
+    let count = usize::try_from(end.since(joined) / promise.period()).unwrap_or(0);
+    let start = |nth: usize| joined + promise.period() * nth as u64;
+    let mut received = vec![Span::ZERO; count];
+    for &(from, to, used) in ran.get(&vcpu).into_iter().flatten() {
+        let nth = |at: Time| usize::try_from(at.since(joined) / promise.period()).unwrap_or(0);
+        for (index, received) in received.iter_mut().enumerate().take(nth(to) + 1).skip(nth(from)) {
+            let within = to.min(start(index + 1)).since(from.max(start(index)));
+            let part = u128::from(used.ns()) * u128::from(within.ns())
+                / u128::from(to.since(from).ns().max(1));
+            *received += Span::from_ns(u64::try_from(part).unwrap_or(u64::MAX));
+        }
+    }
+    // The first one began in the middle of things.
+    let lacks = received.iter().enumerate().skip(1).map(|(index, received)| {
+        (start(index), start(index + 1), promise.slice().left_after(*received))
+    });
+    lacks.filter(|(.., lacks)| *lacks > WHOLE).collect()
+}
+
+fn sentence(missing: Span, periods: u64, mut stalls: Vec<Stall>) -> String {
+    if periods == 0 {
+        return "no slice was short".into();
+    }
+    let explained: Span = stalls.iter().map(|stall| stall.explains).sum();
+    stalls.retain(|stall| !stall.explains.is_zero());
+    stalls.sort_by_key(|stall| std::cmp::Reverse(stall.explains));
+    let percent = explained.ns() as f64 * 100.0 / missing.ns() as f64;
+    let mut text = format!(
+        "{missing} missing in {periods} slices, of which {} stalls explain {percent:.0} %",
+        stalls.len()
+    );
+    for (place, stall) in stalls.iter().take(NAMED).enumerate() {
+        let at = stall.to.ns() as f64 / 1e9;
+        let (before, length) = (if place == 0 { ": " } else { ", " }, stall.to - stall.from);
+        text += &format!("{before}{length} at {at:.3} s {}", stall.explains);
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use slackline_units::DomId;
+
+    use super::*;
+
+    fn ms(ms: u64) -> Time {
+        Time::START + Span::from_ms(ms)
+    }
+
+    #[test]
+    fn a_slice_is_short_by_what_of_its_stretches_falls_into_other_periods() {
+        let vcpu = VcpuId::new(0, DomId::new(0), 0);
+        let promise = Reservation::new(Span::from_ms(3), Span::from_ms(10)).unwrap();
+        let whole = |nth: u64| (ms(10 * nth), ms(10 * nth + 3), Span::from_ms(3));
+        // The third begins 9 ms late: 1 ms of it is left.
+        let ran = [whole(0), whole(1), (ms(29), ms(33), Span::from_ms(4)), whole(4)];
+        let ran = BTreeMap::from([(vcpu, ran.to_vec())]);
+        let short = short(&ran, vcpu, (Time::START, ms(50)), promise);
+        assert_eq!(short, [(ms(20), ms(30), Span::from_ms(2))]);
+    }
+}
