@@ -4,8 +4,10 @@
 //!   until it had received what it was owed, or else until the deadline.
 //! - It is *owed* one slice, less what it had received ahead of time. Ahead of time is what it got
 //!   in a period beyond what it was owed and what the one before had lacked: of that, what lay
-//!   beyond the limit of a turn that was its due, and, if it is exact, all that was not its due. At
-//!   most one slice is taken off a period, and the rest off later ones, whether they count or not.
+//!   beyond the limit of a turn that was its due, and, if it is exact, all that was not its due; and
+//!   where a promise ends within a period, what it had received beyond the part of the slice for the
+//!   time that had passed. At most one slice is taken off a period, and the rest off later ones,
+//!   whether they count or not.
 //! - The deadline is *missed* if by then the vCPU has received less than it was owed in the period,
 //!   by however little. Each period is judged by what was received between its ends: time that
 //!   makes up for a shortfall counts in the period that it is given in as well.
@@ -97,18 +99,24 @@ impl Deadlines {
         Deadlines { resolution, ..Deadlines::default() }
     }
 
-    /// It is back: what it got ahead of time went with it.
-    pub(crate) fn joined(&mut self) {
-        (self.ahead, self.taken_off) = (Span::ZERO, Span::ZERO);
+    /// It is back: of what it got ahead of time only this is left.
+    pub(crate) fn joined(&mut self, ahead: Span) {
+        (self.ahead, self.taken_off) = (ahead, Span::ZERO);
     }
 
-    /// A promise begins, and with it a period.
+    /// A promise ends, in the rest of whose period so much would have been earned.
+    pub(crate) fn cut_short(&mut self, to_come: Span) {
+        // The period is not judged, and pays only for what has been earned in it.
+        self.ahead += to_come.left_after(self.left);
+        (self.left, self.taken_off) = (Span::ZERO, Span::ZERO);
+    }
+
+    /// A promise begins, and with it a period. What a policy owes in the one after a period with
+    /// sleep in it, it sees fit.
     pub(crate) fn begin(&mut self, slice: Span, is_asleep: bool) {
-        // The period that is cut short, perhaps as it begins, is not judged and so pays for
-        // nothing.
-        self.ahead += self.taken_off;
+        let was_broken = self.is_broken && !self.ahead.is_zero();
         self.missing = Span::ZERO;
-        self.next(slice, is_asleep);
+        self.next(slice, is_asleep || was_broken);
     }
 
     /// Received within the current period.

@@ -48,6 +48,11 @@ pub(crate) struct Deliveries {
     current: Option<Current>,
     /// Promises made within a stretch that is not known yet, in order.
     pending: Vec<Promised>,
+    /// Received beyond the part of a slice for the time that had passed when a promise ended, and
+    /// not taken off a period since.
+    advance: Span,
+    /// What it was promised when it left, and when that was.
+    left: Option<(Reservation, Time)>,
     shares: Shares,
     /// None if the machine does not know enough to judge them.
     deadlines: Option<Deadlines>,
@@ -61,6 +66,8 @@ struct Current {
     start: Time,
     end: Time,
     received: Span,
+    /// What it does without in it, having had it in advance.
+    taken_off: Span,
     slept: bool,
 }
 
@@ -80,6 +87,8 @@ impl Deliveries {
             is_asleep,
             current: None,
             pending: Vec::new(),
+            advance: Span::ZERO,
+            left: None,
             shares: Shares::default(),
             deadlines: judges_deadlines.then(|| Deadlines::new(knows.resolution)),
         }
@@ -90,11 +99,14 @@ impl Deliveries {
         self.warmup = warmup;
     }
 
-    /// It is back, with nothing left of what was before.
-    pub(crate) fn joined(&mut self, is_asleep: bool) {
+    /// It is back; what it had had in advance has been earned meanwhile as if it had stayed.
+    pub(crate) fn joined(&mut self, at: Time, is_asleep: bool) {
         self.is_asleep = is_asleep;
+        let earned = self.left.take().map(|(reservation, left)| reservation.over(at.since(left)));
+        let earned = earned.unwrap_or(Span::ZERO);
+        self.advance = self.advance.left_after(earned);
         if let Some(deadlines) = &mut self.deadlines {
-            deadlines.joined();
+            deadlines.joined(self.advance);
         }
     }
 
@@ -217,18 +229,33 @@ impl Deliveries {
         if let Some(deadlines) = &mut self.deadlines {
             deadlines.give_up(at);
         }
+        if let Some(before) = self.current {
+            self.cut_short(before, at);
+            self.left = reservation.is_none().then_some((before.reservation, at));
+        }
         self.current = reservation.map(|reservation| Current {
             reservation,
             exact,
             start: at,
             end: at.after(reservation.period()),
             received: Span::ZERO,
+            taken_off: take_off(&mut self.advance, reservation),
             slept: self.is_asleep,
         });
         let Some(reservation) = reservation else { return };
         self.shares.begin(reservation);
         if let Some(deadlines) = &mut self.deadlines {
             deadlines.begin(reservation.slice(), self.is_asleep);
+        }
+    }
+
+    /// A promise ends in the middle of a period, perhaps as it begins.
+    fn cut_short(&mut self, current: Current, at: Time) {
+        let to_come = current.reservation.over_rounded_up(current.end.since(at));
+        let slice = current.reservation.slice().left_after(current.taken_off);
+        self.advance += to_come.left_after(slice.left_after(current.received));
+        if let Some(deadlines) = &mut self.deadlines {
+            deadlines.cut_short(to_come);
         }
     }
 
@@ -245,9 +272,11 @@ impl Deliveries {
     }
 
     fn close(&mut self, current: Current) {
-        let Current { reservation, exact, start, end, received, slept } = current;
+        let Current { reservation, exact, start, end, received, taken_off, slept } = current;
         let counts = start >= self.warmup;
-        self.shares.period_over(Period { received, slept, counts }, reservation, exact);
+        let promised = reservation.slice() - taken_off;
+        let period = Period { received, promised, slept, counts };
+        self.shares.period_over(period, reservation, exact);
         if let Some(deadlines) = &mut self.deadlines {
             deadlines.deadline(end, reservation, State { counts, is_asleep: self.is_asleep });
         }
@@ -255,6 +284,7 @@ impl Deliveries {
             start: end,
             end: end.after(reservation.period()),
             received: Span::ZERO,
+            taken_off: take_off(&mut self.advance, reservation),
             slept: self.is_asleep,
             ..current
         });
@@ -272,10 +302,19 @@ impl Deliveries {
         let warming = self.warmup.since(start).ns().div_ceil(period.ns());
         let counting = count.saturating_sub(warming);
         self.shares.slept_through(count, counting, reservation, exact);
+        let unused = Span::from_ns(reservation.slice().ns().saturating_mul(count));
+        self.advance = self.advance.left_after(unused);
         if let Some(deadlines) = &mut self.deadlines {
             deadlines.slept_through(count, reservation.slice());
         }
         current.start = start + period * count;
         current.end = current.start.after(period);
     }
+}
+
+/// What of an advance a period pays for.
+fn take_off(advance: &mut Span, reservation: Reservation) -> Span {
+    let taken_off = reservation.slice().min(*advance);
+    *advance -= taken_off;
+    taken_off
 }

@@ -30,6 +30,8 @@ const SECOND: Span = Span::from_secs(1);
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Period {
     pub(crate) received: Span,
+    /// What it was promised in it: less than a slice where it had had some in advance.
+    pub(crate) promised: Span,
     /// Whether it slept in it.
     pub(crate) slept: bool,
     /// Whether it lies behind the warm-up.
@@ -90,10 +92,10 @@ impl Shares {
 
     /// A period is over.
     pub(crate) fn period_over(&mut self, period: Period, promise: Reservation, exact: bool) {
-        self.second.add(period.received, promise.slice(), period.slept);
+        self.second.add(period.received, period.promised, period.slept);
         self.is_measured &= period.counts;
         if period.counts {
-            self.long_run.add(period.received, promise.slice(), period.slept);
+            self.long_run.add(period.received, period.promised, period.slept);
             self.whole += promise.period();
         }
         self.periods += 1;

@@ -110,7 +110,7 @@ impl VcpuMeter {
         self.joined = Some(at);
         self.was_present = true;
         if let Some(deliveries) = &mut self.deliveries {
-            deliveries.joined(self.knows.sleep);
+            deliveries.joined(at, self.knows.sleep);
         }
     }
 

@@ -152,12 +152,35 @@ fn periods_that_begin_in_the_warm_up_do_not_count() {
 
 #[test]
 fn a_promise_changed_in_a_stretch_splits_it() {
-    // The new promise is recorded first: 3 ms every 20 ms from 5 ms on. Of the stretch, 5 ms were
+    // The new promise is recorded first: 3 ms every 20 ms from 5 ms on. By then all 2 ms of 10 ms
+    // had been received, one of them in advance, which is taken off. Of the stretch, 5 ms were
     // received under it; then nothing, and the slice of the second period is missed.
     let script = awake().promised(0, 5_000, 3_000, 20_000).ran(0, 0, 10_000);
     let vcpu = script.first_ended(45_000);
     assert_eq!(judged(&vcpu), (2, 1, 0, 0));
-    assert_eq!(vcpu.error_ppm, Some(-166_667), "5 ms of 6 ms");
+    assert_eq!(vcpu.error_ppm, Some(0), "5 ms of 6 ms less one");
+}
+
+#[test]
+fn what_was_had_in_advance_of_a_promise_is_taken_off_the_next() {
+    // Of 2 ms in 10 ms all were had by 5 ms: the next slice of 2 ms is a millisecond, and a
+    // microsecond less is too little.
+    for (until, misses) in [(6_000, 0), (5_999, 1)] {
+        let script = awake().ran(0, 0, 2_000).promised(0, 5_000, 2_000, 10_000);
+        let script = script.ran(0, 5_000, until).ran(0, 15_000, 17_000);
+        assert_eq!(judged(&script.first_ended(25_000)).1, misses, "until {until} us");
+    }
+}
+
+#[test]
+fn who_comes_back_has_earned_its_advance_as_if_it_had_stayed() {
+    // All 2 ms of 10 ms at 2 ms: 1.6 ms in advance, of which half are earned in 4 ms.
+    for (until, misses) in [(7_200, 0), (7_199, 1)] {
+        let script = awake().ran(0, 0, 2_000).left(0, 2_000).joined(0, 6_000);
+        let script = script.promised(0, 6_000, 2_000, 10_000).woke(0, 6_000);
+        let judged = judged(&script.ran(0, 6_000, until).first_ended(16_000));
+        assert_eq!((judged.0, judged.1), (1, misses), "until {until} us");
+    }
 }
 
 #[test]
