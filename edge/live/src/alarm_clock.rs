@@ -162,6 +162,25 @@ mod tests {
         }
     }
 
+    /// A slice of a day in a period of seven, a year after the start.
+    #[test]
+    fn seven_days_are_not_too_long() {
+        let day = Span::from_secs(24 * 3_600);
+        let now = START.after(day * 365);
+        let wanted = |slice| Wanted {
+            limit: Some(now.after(slice)),
+            alarm: Some(now.after(day * 7)),
+            glance: None,
+        };
+        let mut clock = AlarmClock::new();
+        assert_eq!(clock.set(now, wanted(day)), Some(now.after(day)));
+        assert_eq!(clock.set(now, wanted(day * 8)), Some(now.after(day * 7)));
+        let rang = now.after(day * 7 + LEAST);
+        assert_eq!(clock.woke(rang), Some(LEAST));
+        clock.learn(rang, true, day);
+        assert_eq!(clock.set(now, wanted(day)), Some(now.after(day)));
+    }
+
     #[test]
     fn a_stall_is_not_learnt_from() {
         let mut clock = AlarmClock::new();

@@ -447,3 +447,26 @@ fn a_hundred_share_a_cpu_and_nobody_gets_more_than_its_share() {
         target.is_given_back();
     }
 }
+
+/// 100 ms in every second, a millisecond more and less in turn, ten times a second: it gets what it
+/// is promised and one slice, and not the half of the CPU that a whole slice at each change would
+/// be. Half as much again is for a machine that stops it late.
+#[test]
+fn whoever_changes_its_terms_all_the_time_gets_no_more_for_it() {
+    let Some(_alone) = begin() else { return };
+    let target = Target::spinner();
+    let mut open = Open::on(cpus(1));
+    let terms = |round: u64| share(100_000 + round % 2 * 1_000, 1_000_000, true);
+    let id = open.join(target.as_one(terms(0)));
+    let (from, before) = (open.session.now(), target.used());
+    for round in 1..=25 {
+        open.go_on(Span::from_ms(100));
+        open.session.change(id, terms(round), NOW).unwrap();
+    }
+    let (used, length) = (target.used() - before, open.session.now() - from);
+    let most = length * 101 / 1_000 + Span::from_ms(101);
+    assert!(!used.is_zero() && used <= most + most / 2, "{used} in {length}, at most {most}");
+    open.session.leave(id).unwrap();
+    target.is_given_back();
+    open.close();
+}
