@@ -4,10 +4,10 @@
 //!   until it had received what it was owed, or else until the deadline.
 //! - It is *owed* one slice, less what it had received ahead of time. Ahead of time is what it got
 //!   in a period beyond what it was owed and what the one before had lacked: of that, what lay
-//!   beyond the limit of a turn that was its due, and, if it is exact, all that was not its due; and
-//!   where a promise ends within a period, what it had received beyond the part of the slice for the
-//!   time that had passed. At most one slice is taken off a period, and the rest off later ones,
-//!   whether they count or not.
+//!   beyond the limit of a turn that was its due, and, if it is exact, all that was not its due;
+//!   and where a promise ends within a period, what it had received beyond the part of the slice
+//!   for the time that had passed. At most one slice is taken off a period, and the rest off later
+//!   ones, whether they count or not.
 //! - The deadline is *missed* if by then the vCPU has received less than it was owed in the period,
 //!   by however little. Each period is judged by what was received between its ends: time that
 //!   makes up for a shortfall counts in the period that it is given in as well.

@@ -37,12 +37,15 @@
 //! slept, and `slice/period` of what remains of the period. It keeps the larger, so short blocks
 //! cost no more than they last.
 
+mod stops;
+
 use alloc::boxed::Box;
 use alloc::string::ToString;
 use alloc::vec::Vec;
 
 use slackline_units::{CpuId, CpuSet, CpuShare, Reservation, ReservationError, Span, Time, VcpuId};
 
+use self::stops::Stops;
 use crate::admission::{Asked, Bookings, Tenant};
 use crate::field::{distance, slice_of};
 use crate::placement::Packing;
@@ -465,46 +468,6 @@ const UNTOLD: Span = Span::from_us(3);
 /// What an exact vCPU that is ahead is forgiven in each period: what stops that are late by 15 to
 /// 30 us vary by. It is at least the 256th part of a slice, and at most the 12th.
 const UNSTEADY: Span = Span::from_us(8);
-
-/// By how much stops were late.
-#[derive(Clone, Copy, Debug, Default)]
-struct Stops {
-    /// What was overrun in this period.
-    overran: Span,
-    /// Whether nothing was left of its slice from the start: then there is no stop.
-    is_paid_off: bool,
-    /// The least of this block of periods, and of the one before.
-    least: [Span; 2],
-    /// How many periods there were: of the first block, or more and of this one.
-    count: u8,
-}
-
-impl Stops {
-    /// So many periods are a block, and before so many nothing is known: of stops that are late by
-    /// anything between nothing and 10 us, 64 are all late by 1 us once in a thousand times.
-    const BLOCK: u8 = 64;
-
-    /// The slice of a period was used up.
-    fn learn(&mut self) {
-        if self.count.is_multiple_of(Stops::BLOCK) {
-            let before = if self.count == 0 { self.overran } else { self.least[0] };
-            self.least = [self.overran, before];
-            self.count = if self.count == 0 { 0 } else { Stops::BLOCK };
-        }
-        self.least[0] = self.least[0].min(self.overran);
-        self.count += 1;
-    }
-
-    /// Whether there were enough of them to know.
-    fn are_known(&self) -> bool {
-        self.count >= Stops::BLOCK
-    }
-
-    /// What they are late by at the least.
-    fn habit(&self) -> Span {
-        if self.are_known() { self.least[0].min(self.least[1]) } else { Span::ZERO }
-    }
-}
 
 impl Server {
     /// It used more than it was owed.
