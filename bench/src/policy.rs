@@ -105,18 +105,22 @@ pub(crate) fn run(rounds: u32, policies: &[String], vcpus: &[usize]) -> Result<S
         "ns a block and wake",
         "original (ratio)",
     ];
-    let heard = (0..rounds).map(|_| heard()).collect::<Result<Vec<f64>>>()?;
     Ok(format!(
         "One CPU, everybody awake at first; median (range) of {rounds} rounds, with the host and \
          its checks. The originals were measured on another machine.\n\n{}\n\
          `gaps` hears once more what it has heard, without a host: {} ns.\n",
         table(&heads, &rows),
-        spread(&heard, 1)
+        spread(&heard(rounds)?, 1)
     ))
 }
 
-/// What it takes `gaps` to hear that the tasks of a guest are what they were, in nanoseconds.
-fn heard() -> Result<f64> {
+/// What it takes `gaps` in each round to hear that the tasks of a guest are what they were, in
+/// nanoseconds.
+fn heard(rounds: u32) -> Result<Vec<f64>> {
+    (0..rounds).map(|_| heard_once()).collect()
+}
+
+fn heard_once() -> Result<f64> {
     let spec = slackline_policy::find("gaps").context("gaps is a policy")?;
     let mut policy = (spec.build)(&Values::defaults(spec.policy_fields)?, &Topology::flat(1));
     let share = Values::defaults(spec.share_fields)?;
