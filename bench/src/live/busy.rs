@@ -51,7 +51,8 @@ pub(super) fn rows(setting: &Setting) -> Result<Vec<Row>> {
         let scenario = format!(
             "title = \"bench\"\nlength = \"{}s\"\nwarmup = \"1s\"\npolicy = {{ name = \"edf\" }}\n\
              [[domain]]\nname = \"subject\"\n\
-             live = {{ command = [{own:?}, \"busy\", \"{threads}\", \"--processes\", \"{many}\"] }}\n\
+             live = {{ command = [{own:?}, \"busy\", \"{threads}\", \
+             \"--processes\", \"{many}\"] }}\n\
              share.edf = {{ slice = \"3ms\", period = \"10ms\", exact = true }}\n",
             setting.seconds.min(MOST) + 1
         );
@@ -65,7 +66,8 @@ pub(super) fn rows(setting: &Setting) -> Result<Vec<Row>> {
         };
         rows.push(Row {
             what: format!(
-                "30 % of 10 ms beside a hog for {what}: missed deadlines, median (worst) of {ROUNDS}"
+                "30 % of 10 ms beside a hog for {what}: \
+                 missed deadlines, median (worst) of {ROUNDS}"
             ),
             got: format!(
                 "{misses} ({most} of {}); delivered {:.2} % ({:.2} %); {}",

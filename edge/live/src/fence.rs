@@ -227,8 +227,8 @@ impl Fence {
     /// back.
     ///
     /// # Errors
-    /// When it cannot be let run, its group cannot be dissolved, or the keeper cannot be told. It is
-    /// held as it was.
+    /// When it cannot be let run, its group cannot be dissolved, or the keeper cannot be told. It
+    /// is held as it was.
     pub fn drop_stop(&mut self, tid: Tid) -> Result<(), FenceError> {
         let Some((entry, held)) = self.held.get(&tid) else { return Ok(()) };
         // What freezes a tree also says who belongs to it.

@@ -164,9 +164,9 @@ impl VcpuHandle {
         self.hold_back(&mut state)
     }
 
-    /// Orders that are under way have been carried out when this returns, and none will be: one that
-    /// came in the middle of giving the threads back one by one would stop those that are left, and
-    /// with them the process.
+    /// Orders that are under way have been carried out when this returns, and none will be: one
+    /// that came in the middle of giving the threads back one by one would stop those that are
+    /// left, and with them the process.
     pub(crate) fn take_no_more_orders(&self) {
         self.state().is_news(u64::MAX);
     }

@@ -25,7 +25,8 @@
 //! since, and all that they were waiting for as soon as nobody is owed anything. What is not paid
 //! like that is taken from the next slices, short as they become. An exact vCPU is forgiven what
 //! stops always vary by; where they vary by more, and it is ahead by a whole slice, half of that is
-//! taken from one slice rather than a little from many.
+//! taken from one slice rather than a little from many. What a single stop was late by beyond a
+//! slice and a half it is forgiven as well: it was the machine that was not there.
 //!
 //! A new share starts a new period at once, and is worth nothing: what was used of the old slice
 //! beyond the part of the period that has passed was had in advance, and is taken from the first
@@ -88,9 +89,11 @@ Beyond the slice: a work-conserving vCPU (the default) shares what nobody is owe
 exact = true it stops until its next period. What a vCPU overran in a turn that was its
 due is debt. What it overruns every time is taken from its next slice, which then ends
 where it should; what it overran once is paid by unclaimed time, and by its next slices
-only where there was none, or an exact vCPU is more than a whole slice ahead: over any
-time it has no more than its share, one slice, one late stop, and 8us a period (the
-256th part of the slice if that is more, the 12th if less). What it was not given by its
+only where there was none. Timers are never quite steady: an exact vCPU has up to 8us a
+period more than its share (the 256th part of the slice if that is more, the 12th if
+less), and where they are less steady than that, half a slice is short now and then.
+What a single stop was late by beyond that, as on a machine that is halted, makes two
+slices short by half and is forgiven. What it was not given by its
 deadline comes first when there is unclaimed time: the share is right in the long run,
 whatever the timers do.
 
@@ -507,7 +510,7 @@ impl Server {
         let untold = self.stops.habit() + UNTOLD;
         self.debt -= self.forgiven(slice, untold);
         let is_far_ahead = self.debt.left_after(untold) > slice;
-        let most = self.urgent.max(if is_far_ahead { self.debt - slice / 2 } else { untold });
+        let most = self.urgent.max(if is_far_ahead { untold + slice / 2 } else { untold });
         let paid = self.debt.min(slice - in_advance).min(most);
         self.urgent = self.urgent.left_after(paid);
         self.debt -= paid;
@@ -535,9 +538,10 @@ impl Server {
         now.since(self.deadline) % period < slice
     }
 
-    /// What of its debt, which nobody waits for, is never paid: beyond a slice all, but of an exact
-    /// vCPU no more than stops vary by once it is known how they are. A quarter of a slice is kept,
-    /// as it may be paid where nobody can tell.
+    /// What of its debt, which nobody waits for, is never paid: beyond a slice all; of an exact vCPU
+    /// what stops vary by, once it is known how they are, and beyond a slice and a half all: a
+    /// single stop that was very late, as of a machine that was halted, makes two slices short at
+    /// most. A quarter of a slice is kept, as it may be paid where nobody can tell.
     fn forgiven(&self, slice: Span, untold: Span) -> Span {
         let beyond = |kept: Span| self.debt.left_after(kept.max(self.urgent));
         match (self.exact, self.stops.are_known()) {
@@ -545,7 +549,8 @@ impl Server {
             (true, false) => beyond(untold + slice / 4),
             (true, true) => {
                 let unsteady = UNSTEADY.max(slice / 256).min(slice / 12);
-                beyond(untold + slice / 4).min(unsteady)
+                let far = beyond(untold + slice + slice / 2);
+                beyond(untold + slice / 4).min(unsteady).max(far)
             }
         }
     }

@@ -112,8 +112,8 @@ fn an_idle_cpu_looks_for_work_in_its_turn() {
     }
 }
 
-/// New terms move one that runs on CPU 1 to CPU 0, which is asked first, while it is on CPU 1 still.
-/// Its deadline is the earlier one: it goes on there at once.
+/// New terms move one that runs on CPU 1 to CPU 0, which is asked first, while it is on CPU 1
+/// still. Its deadline is the earlier one: it goes on there at once.
 #[test]
 fn who_is_moved_to_a_cpu_that_is_asked_first_goes_on_at_once() {
     let records = records(
