@@ -46,7 +46,7 @@ use alloc::vec::Vec;
 
 use slackline_units::{CpuId, CpuSet, CpuShare, Reservation, ReservationError, Span, Time, VcpuId};
 
-use self::stops::Stops;
+use self::stops::{Stops, UNTOLD, unsteady};
 use crate::admission::{Asked, Bookings, Tenant};
 use crate::field::{distance, slice_of};
 use crate::placement::Packing;
@@ -464,14 +464,6 @@ impl Edf {
     }
 }
 
-/// A slice that lacks this is whole: a live machine, which counts CPU time and notes switches by
-/// two clocks, can tell 5 us, and a stop may be late by a little less than ever before.
-const UNTOLD: Span = Span::from_us(3);
-
-/// What an exact vCPU that is ahead is forgiven in each period: what stops that are late by 15 to
-/// 30 us vary by. It is at least the 256th part of a slice, and at most the 12th.
-const UNSTEADY: Span = Span::from_us(8);
-
 impl Server {
     /// It used more than it was owed.
     #[inline]
@@ -538,8 +530,8 @@ impl Server {
         now.since(self.deadline) % period < slice
     }
 
-    /// What of its debt, which nobody waits for, is never paid: beyond a slice all; of an exact vCPU
-    /// what stops vary by, once it is known how they are, and beyond a slice and a half all: a
+    /// What of its debt, which nobody waits for, is never paid: beyond a slice all; of an exact
+    /// vCPU what stops vary by, once it is known how they are, and beyond a slice and a half all: a
     /// single stop that was very late, as of a machine that was halted, makes two slices short at
     /// most. A quarter of a slice is kept, as it may be paid where nobody can tell.
     fn forgiven(&self, slice: Span, untold: Span) -> Span {
@@ -548,9 +540,8 @@ impl Server {
             (false, _) => beyond(untold + slice),
             (true, false) => beyond(untold + slice / 4),
             (true, true) => {
-                let unsteady = UNSTEADY.max(slice / 256).min(slice / 12);
                 let far = beyond(untold + slice + slice / 2);
-                beyond(untold + slice / 4).min(unsteady).max(far)
+                beyond(untold + slice / 4).min(unsteady(slice)).max(far)
             }
         }
     }

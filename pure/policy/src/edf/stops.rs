@@ -2,6 +2,18 @@
 
 use slackline_units::Span;
 
+/// A slice that lacks this is whole: a live machine, which counts CPU time and notes switches by
+/// two clocks, can tell 5 us, and a stop may be late by a little less than ever before.
+pub(super) const UNTOLD: Span = Span::from_us(3);
+
+/// What stops that are late by 15 to 30 us vary by.
+const UNSTEADY: Span = Span::from_us(8);
+
+/// What an exact vCPU that is ahead is forgiven in each period.
+pub(super) fn unsteady(slice: Span) -> Span {
+    UNSTEADY.max(slice / 256).min(slice / 12)
+}
+
 /// By how much stops were late.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Stops {
