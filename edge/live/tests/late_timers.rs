@@ -57,6 +57,11 @@ fn us(us: u64) -> Span {
 impl Kernel {
     /// Who is promised these slices in these periods, in microseconds, is there and never sleeps.
     fn new(timers: Timers, promises: &[(u64, u64)]) -> Result<Kernel, String> {
+        Kernel::with(timers, promises, "forgive")
+    }
+
+    /// The same; what stops are late by is forgiven or repaid.
+    fn with(timers: Timers, promises: &[(u64, u64)], overrun: &str) -> Result<Kernel, String> {
         let edf = find("edf").unwrap();
         let values = Values::defaults(edf.policy_fields).unwrap();
         let topology = Topology::flat(1).with_dispatch(us(timers.look));
@@ -69,6 +74,7 @@ impl Kernel {
                 ("slice", Given::Text(&slice)),
                 ("period", Given::Text(&period)),
                 ("exact", Given::Flag(true)),
+                ("overrun", Given::Text(overrun)),
             ];
             let share = Values::read(edf.share_fields, given.into_iter()).unwrap();
             host.join(vcpu, &share, true).map_err(|error| error.to_string())?;
@@ -168,6 +174,22 @@ fn a_share_is_kept_over_many_periods_however_unsteady_the_timers_are() {
         // And what is owed at the end, a slice and what the last stop was late by.
         let most = us(slice + unsteady) * count + us(slice + 80);
         assert!(all <= most, "{all} in {count} of {slice} us, {most} at most");
+    }
+}
+
+/// Who repays has its share over many periods, and is ahead by a stop or two at the most.
+#[test]
+fn who_repays_has_its_share_to_two_stops_however_late_those_are() {
+    let until = Time::START + Span::from_secs(4);
+    for timers in [CHEAP, DEAR, UNSTEADY] {
+        for (slice, period) in [(100, 10_000), (900, 2_000), (4_000, 10_000)] {
+            let mut kernel = Kernel::with(timers, &[(slice, period)], "repay").unwrap();
+            kernel.run(until);
+            let received = kernel.received(0, us(period), until);
+            let (all, count) = (received.iter().copied().sum::<Span>(), received.len() as u64);
+            let (due, stops) = (us(slice) * count, us(160));
+            assert!(due <= all + stops && all <= due + stops, "{all} in {count} of {slice} us");
+        }
     }
 }
 

@@ -26,7 +26,8 @@
 //! like that is taken from the next slices, short as they become. An exact vCPU is forgiven what
 //! stops always vary by; where they vary by more, and it is ahead by a whole slice, half of that is
 //! taken from one slice rather than a little from many. What a single stop was late by beyond a
-//! slice and a half it is forgiven as well: it was the machine that was not there.
+//! slice and a half it is forgiven as well: it was the machine that was not there. All this is of
+//! who would rather have whole slices than an exact share; who is to `repay` pays at once.
 //!
 //! A new share starts a new period at once, and is worth nothing: what was used of the old slice
 //! beyond the part of the period that has passed was had in advance, and is taken from the first
@@ -38,6 +39,7 @@
 //! slept, and `slice/period` of what remains of the period. It keeps the larger, so short blocks
 //! cost no more than they last.
 
+mod debt;
 mod stops;
 
 use alloc::boxed::Box;
@@ -46,7 +48,7 @@ use alloc::vec::Vec;
 
 use slackline_units::{CpuId, CpuSet, CpuShare, Reservation, ReservationError, Span, Time, VcpuId};
 
-use self::stops::{Stops, UNTOLD, unsteady};
+use self::stops::Stops;
 use crate::admission::{Asked, Bookings, Tenant};
 use crate::field::{distance, slice_of};
 use crate::placement::Packing;
@@ -70,6 +72,11 @@ const SLICE: Field = Field::required_span("slice", "CPU time owed in each period
 const PERIOD: Field = Field::required_span("period", "how often the slice is owed");
 const EXACT: Field =
     Field::flag("exact", "never more than the slice, even if nobody else wants it");
+const OVERRUN: Field = Field::choice(
+    "overrun",
+    &["forgive", "repay"],
+    "what stops are late by: forgiven where a later slice would be short, or repaid by those",
+);
 
 /// What people meet.
 pub(crate) const SPEC: Spec = Spec {
@@ -93,9 +100,9 @@ only where there was none. Timers are never quite steady: an exact vCPU has up t
 period more than its share (the 256th part of the slice if that is more, the 12th if
 less), and where they are less steady than that, half a slice is short now and then.
 What a single stop was late by beyond that, as on a machine that is halted, makes two
-slices short by half and is forgiven. What it was not given by its
-deadline comes first when there is unclaimed time: the share is right in the long run,
-whatever the timers do.
+slices short by half and is forgiven. With overrun = \"repay\" nothing is: the share is
+exact over time, and slices are short by what stops vary by; so ALERT limits by it.
+What it was not given by its deadline comes first when there is unclaimed time.
 
 Sleeping in mid-period saves nothing up beyond slice/period of what is left of it.
 
@@ -105,12 +112,13 @@ from the first new slices; so it is for who leaves and comes back. What a share 
 stays promised until it has earned what was had in advance, at most until its period
 ends, if somebody waits there for its due: nobody else misses a deadline for a change.",
     policy_fields: &[RESERVE, PLACE, QUANTUM],
-    share_fields: &[SLICE, PERIOD, EXACT],
+    share_fields: &[SLICE, PERIOD, EXACT, OVERRUN],
     promise,
     keeps: |_, _| true,
     limit: Some(|share, period| {
         let mut terms = slice_of(share, period);
         terms.push(("exact", "true".into()));
+        terms.push(("overrun", "\"repay\"".into()));
         terms
     }),
     build: |values, topology| Box::new(Edf::new(values, topology)),
@@ -164,6 +172,8 @@ enum Turn {
 struct Server {
     reservation: Reservation,
     exact: bool,
+    /// Whether its slices pay for all that its stops are late by.
+    repays: bool,
     cpu: CpuId,
     /// The end of the current period.
     deadline: Time,
@@ -197,6 +207,7 @@ impl Policy for Edf {
         let server = Server {
             reservation,
             exact: share.flag(&EXACT),
+            repays: share.choice(&OVERRUN) == "repay",
             cpu,
             deadline: at.now().after(reservation.period()),
             remaining: reservation.slice() - in_advance,
@@ -227,6 +238,7 @@ impl Policy for Edf {
         server.advance = tenant.advance;
         server.reservation = reservation;
         server.exact = share.flag(&EXACT);
+        server.repays = share.choice(&OVERRUN) == "repay";
         server.cpu = cpu;
         server.deadline = at.now();
         server.begin_period(at.now(), self.spare_time[home.index()]);
@@ -465,51 +477,6 @@ impl Edf {
 }
 
 impl Server {
-    /// It used more than it was owed.
-    #[inline]
-    fn overrun(&mut self, beyond: Span, now: Time, spare_time: SpareTime) {
-        if !beyond.is_zero() {
-            self.count_urgent(now, spare_time);
-            self.debt += beyond;
-            self.urgent += beyond;
-            self.stops.overran += beyond;
-        }
-    }
-
-    /// Spare time pays those who had to wait.
-    fn count_urgent(&mut self, now: Time, spare_time: SpareTime) {
-        let (before, rests) = core::mem::replace(&mut self.counted, (now, spare_time.rests));
-        if rests != spare_time.rests {
-            self.urgent = Span::ZERO;
-        } else if !self.urgent.is_zero() {
-            self.urgent = self.urgent.left_after(spare_time.of(now.since(before)));
-        }
-    }
-
-    /// Takes debt from the slice that begins; says how much.
-    fn pay(&mut self, slice: Span, now: Time, spare_time: SpareTime) -> Span {
-        if self.remaining.is_zero() && !self.slept && !self.stops.is_paid_off {
-            self.stops.learn();
-        }
-        self.stops.overran = Span::ZERO;
-        self.stops.is_paid_off = false;
-        if self.debt.is_zero() && self.advance.is_zero() {
-            return Span::ZERO;
-        }
-        let in_advance = self.advance.min(slice);
-        self.advance -= in_advance;
-        self.count_urgent(now, spare_time);
-        let untold = self.stops.habit() + UNTOLD;
-        self.debt -= self.forgiven(slice, untold);
-        let is_far_ahead = self.debt.left_after(untold) > slice;
-        let most = self.urgent.max(if is_far_ahead { untold + slice / 2 } else { untold });
-        let paid = self.debt.min(slice - in_advance).min(most);
-        self.urgent = self.urgent.left_after(paid);
-        self.debt -= paid;
-        self.stops.is_paid_off = in_advance + paid == slice;
-        in_advance + paid
-    }
-
     /// It is bound to a CPU, and has had something in advance if it has used more of its slice than
     /// of its period: what its share of the rest comes to is more than what it is still owed.
     fn tenant(&self, vcpu: VcpuId, now: Time) -> Tenant {
@@ -528,22 +495,6 @@ impl Server {
             return now.since(self.asleep_since) < self.remaining;
         }
         now.since(self.deadline) % period < slice
-    }
-
-    /// What of its debt, which nobody waits for, is never paid: beyond a slice all; of an exact
-    /// vCPU what stops vary by, once it is known how they are, and beyond a slice and a half all: a
-    /// single stop that was very late, as of a machine that was halted, makes two slices short at
-    /// most. A quarter of a slice is kept, as it may be paid where nobody can tell.
-    fn forgiven(&self, slice: Span, untold: Span) -> Span {
-        let beyond = |kept: Span| self.debt.left_after(kept.max(self.urgent));
-        match (self.exact, self.stops.are_known()) {
-            (false, _) => beyond(untold + slice),
-            (true, false) => beyond(untold + slice / 4),
-            (true, true) => {
-                let far = beyond(untold + slice + slice / 2);
-                beyond(untold + slice / 4).min(unsteady(slice)).max(far)
-            }
-        }
     }
 
     /// Moves on to the period that contains `now`.

@@ -264,7 +264,8 @@ mod tests {
             let terms = self.spec.limit.unwrap()(slackline_units::CpuShare::ONE, Span::from_ms(1));
             let texts = [slice_ms, period_ms].map(|ms| alloc::format!("{ms}ms"));
             let mut given: Vec<_> = terms[..2].iter().map(|(name, _)| *name).zip(&texts).collect();
-            let flags = terms[2..].iter().map(|(name, flag)| (*name, Given::Flag(flag == "true")));
+            let flags = terms[2..].iter().filter(|(_, text)| text == "true" || text == "false");
+            let flags = flags.map(|(name, flag)| (*name, Given::Flag(flag == "true")));
             let given = given.drain(..).map(|(name, text)| (name, Given::Text(text)));
             Values::read(self.spec.share_fields, given.chain(flags)).unwrap()
         }

@@ -1,4 +1,5 @@
-//! Slackline's own dispatcher: an exact reservation under `edf`. Acts on the whole process.
+//! Slackline's own dispatcher: an exact reservation under `edf` that repays what its stops are late
+//! by, so that the share is exact over time. Acts on the whole process.
 
 use slackline_host::policy::{FieldError, Given, Spec, Values, find};
 use slackline_trace::Entry;
@@ -51,6 +52,7 @@ fn share(policy: &'static Spec, target: Reservation) -> Result<Values, FieldErro
         ("slice", Given::Text(&slice)),
         ("period", Given::Text(&period)),
         ("exact", Given::Flag(true)),
+        ("overrun", Given::Text("repay")),
     ];
     Values::read(policy.share_fields, given.into_iter())
 }
