@@ -223,6 +223,13 @@ impl<'a> ScriptMachine<'a> {
         Ok(Run { told: self.body.told, history: self.history, forgotten, unasked: self.unasked })
     }
 
+    /// Whether it may have had something in advance of the terms that it has now: by a light share
+    /// that takes longer to earn than any script lasts.
+    fn may_owe(&self, who: VcpuId) -> bool {
+        let of_it = self.history.lives.iter().filter(|life| life.vcpu == who);
+        of_it.flat_map(|life| &life.promises).filter(|(_, promise)| promise.is_some()).count() > 1
+    }
+
     /// Who still waits when all those who ran meanwhile have made way. A light share beside heavy
     /// ones may wait for longer than any script lasts, but not once the heavy ones sleep; and who
     /// is held to a cap waits until it is lifted, and what it owes then is worked off.
@@ -238,7 +245,8 @@ impl<'a> ScriptMachine<'a> {
                 let index = self.living[vcpu.slot()].expect("a member");
                 self.history.lives[index].runs.last().is_some_and(|run| run.1 > before)
             };
-            let (ran, waiting): (Vec<_>, Vec<_>) = those.into_iter().partition(has_run);
+            let (ran, mut waiting): (Vec<_>, Vec<_>) = those.into_iter().partition(has_run);
+            waiting.retain(|who| !self.may_owe(*who));
             if waiting.is_empty() {
                 return Ok(None);
             }
