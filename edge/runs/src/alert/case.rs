@@ -355,7 +355,8 @@ mod tests {
         let case = Case::read("edf:quantum=5ms", &["period=20ms".into()]).unwrap();
         let text = case.scenario(trial(Form::One));
         assert!(text.contains("name = \"edf\", quantum = \"5ms\", reserve = \"0cpu\""), "{text}");
-        assert!(text.contains("slice = \"1ms\", exact = true, period = \"20ms\""), "{text}");
+        let share = "slice = \"1ms\", exact = true, overrun = \"repay\", period = \"20ms\"";
+        assert!(text.contains(share), "{text}");
         assert_eq!(case.name, "edf:quantum=5ms:period=20ms");
         assert_eq!(case.with("period=10ms").unwrap().name, "edf:quantum=5ms:period=10ms");
     }
