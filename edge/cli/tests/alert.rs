@@ -2,8 +2,6 @@
 
 mod common;
 
-use std::os::unix::process::CommandExt as _;
-
 use common::{Place, live};
 use serde_json::Value;
 
@@ -156,20 +154,10 @@ fn a_process_is_limited_live_and_measured() {
 /// One line says why not, and nothing else: not one for each way and share.
 #[test]
 fn without_root_live_says_so_once() {
-    if !rustix::process::geteuid().is_root() {
-        println!("skipped: needs root, to be somebody else");
-        return;
-    }
-    const NOBODY: u32 = 65534;
     let place = Place::new();
-    let program = place.path("slackline");
-    std::fs::copy(common::PROGRAM, &program).unwrap();
-    let all = std::os::unix::fs::PermissionsExt::from_mode(0o755);
-    std::fs::set_permissions(place.folder.path(), all).unwrap();
     for more in [&[][..], &["--limiter", "slackline"]] {
-        let mut command = std::process::Command::new(&program);
-        command.args(["alert", "--live", "--quick"]).args(more).uid(NOBODY).gid(NOBODY);
-        command.current_dir(place.folder.path());
+        let arguments = [&["alert", "--live", "--quick"], more].concat();
+        let Some(mut command) = place.command_of_nobody(&arguments) else { return };
         let ran = common::Ran::new(&command.output().unwrap()).refused(3);
         assert_eq!(ran.err.lines().count(), 2, "an error and a hint: {}", ran.err);
         ran.says("cannot schedule in real time here").says("hint:  run as root");

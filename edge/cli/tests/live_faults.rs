@@ -6,8 +6,6 @@
 mod common;
 
 use std::fs;
-use std::os::unix::fs::PermissionsExt;
-use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
@@ -18,9 +16,6 @@ use rustix::process::Signal;
 use serde_json::Value;
 use slackline_live::sys::{Tid, online_cpus, set_affinity};
 use slackline_units::CpuSet;
-
-/// The user that owns nothing.
-const NOBODY: u32 = 65534;
 
 #[test]
 fn part_victim() {
@@ -196,19 +191,10 @@ fn a_virtual_machine_that_is_killed_in_the_middle_is_noted() {
 fn without_privilege_nothing_is_touched() {
     let Some(live) = live::begin() else { return };
     let victim = Victim::start();
-    let open = |path: &Path, mode| {
-        fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
-    };
-    open(live.place.folder.path(), 0o755);
-    // The program may stand where nobody may look.
-    let program = live.place.path("slackline");
-    fs::copy(common::PROGRAM, &program).unwrap();
-    open(&program, 0o755);
     live.place.write("it.toml", victim.scenario("process", "1s").as_bytes());
     live.place.write("good.toml", GOOD.as_bytes());
     let as_nobody = |arguments: &[&str]| {
-        let mut command = Command::new(&program);
-        command.args(arguments).current_dir(live.place.folder.path()).uid(NOBODY).gid(NOBODY);
+        let mut command = live.place.command_of_nobody(arguments).expect("we are root here");
         Ran::new(&command.output().expect("nobody can start it"))
     };
     let ran = as_nobody(&["run", "it.toml"]).refused(3);

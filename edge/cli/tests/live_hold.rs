@@ -3,13 +3,12 @@
 mod common;
 
 use std::fs::File;
-use std::os::unix::process::CommandExt;
 use std::process::{Child, Stdio};
 use std::time::Duration;
 
 use common::live::{self, Live, Victim, let_pass, wait_until};
 use common::{Place, Ran};
-use rustix::process::{Signal, geteuid};
+use rustix::process::Signal;
 use serde_json::Value;
 use slackline_live::sys::{Tid, monotonic, online_cpus, process_cpu_time};
 
@@ -277,19 +276,9 @@ fn what_cannot_be_held_is_said_with_what_to_type() {
 
 #[test]
 fn without_root_one_line_says_so() {
-    if !geteuid().is_root() {
-        println!("skipped: needs root, to be somebody else");
-        return;
-    }
-    const NOBODY: u32 = 65534;
     let place = Place::new();
-    let program = place.path("slackline");
-    std::fs::copy(common::PROGRAM, &program).unwrap();
-    let folder = place.folder.path();
-    let all = std::os::unix::fs::PermissionsExt::from_mode(0o755);
-    std::fs::set_permissions(folder, all).unwrap();
-    let mut command = std::process::Command::new(&program);
-    command.args(["hold", "--cpu", "30%", "--", "sleep", "100"]).uid(NOBODY).gid(NOBODY);
+    let arguments = ["hold", "--cpu", "30%", "--", "sleep", "100"];
+    let Some(mut command) = place.command_of_nobody(&arguments) else { return };
     let ran = Ran::new(&command.output().unwrap()).refused(3);
     ran.says("cannot schedule in real time here").says("hint:  run as root");
 }

@@ -19,7 +19,7 @@ use slackline_units::{CpuId, CpuSet, CpuShare, Reservation, Span, Time, VcpuId};
 
 use crate::hold::{Booking, Books, Holds};
 use crate::placement::{Packing, Request};
-use crate::{AdmitError, Dispatching, Topology};
+use crate::{AdmitError, Dispatching, Moment, Topology};
 
 /// What has been promised on each CPU, where every reservation is bound to one.
 #[derive(Clone, Debug)]
@@ -187,9 +187,21 @@ impl Bookings {
         self.holds.settle(&lifted, None, (now, advance), &mut self.loads);
     }
 
-    /// Whether something is promised besides what is in force.
-    pub(crate) fn has_holds(&self) -> bool {
-        !self.holds.is_empty()
+    /// What a vCPU asks for, where it may run.
+    pub(crate) fn asked(
+        &self,
+        at: &Moment,
+        vcpu: VcpuId,
+        share: Reservation,
+        rests: impl Fn(CpuId) -> bool,
+    ) -> Asked {
+        let allowed = at.allowed(vcpu);
+        Asked { at: at.now(), share, allowed, resting: self.resting(allowed, rests) }
+    }
+
+    /// Those of some CPUs that [rest](Bookings::rest), where that makes a difference.
+    pub(crate) fn resting(&self, cpus: CpuSet, rests: impl Fn(CpuId) -> bool) -> CpuSet {
+        cpus.iter().filter(|&cpu| !self.holds.is_empty() && rests(cpu)).collect()
     }
 
     /// The longest slice of such a period that would be added now, where these CPUs

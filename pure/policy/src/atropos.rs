@@ -318,14 +318,11 @@ impl Atropos {
     }
 
     fn asked(&self, at: &Moment, vcpu: VcpuId, share: Reservation) -> Asked {
-        let allowed = at.allowed(vcpu);
-        Asked { at: at.now(), share, allowed, resting: self.resting(at, allowed) }
+        self.promised.asked(at, vcpu, share, |cpu| self.rests(at.now(), cpu))
     }
 
-    /// Those of some CPUs that rest, where that makes a difference.
     fn resting(&self, at: &Moment, cpus: CpuSet) -> CpuSet {
-        let rests = |&cpu: &CpuId| self.promised.has_holds() && self.rests(at.now(), cpu);
-        cpus.iter().filter(rests).collect()
+        self.promised.resting(cpus, |cpu| self.rests(at.now(), cpu))
     }
 
     fn note_rests(&mut self, at: &Moment, cpus: CpuSet) {

@@ -5,6 +5,8 @@
 pub mod live;
 
 use std::io::Read;
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
@@ -136,6 +138,25 @@ impl Place {
 
     pub fn files(&self) -> Vec<String> {
         files_in(self.folder.path())
+    }
+
+    /// The program as somebody without rights starts it: a copy, as they may not enter where it was
+    /// built. None, which is said, where we have no rights to give up.
+    pub fn command_of_nobody(&self, arguments: &[&str]) -> Option<Command> {
+        const NOBODY: u32 = 65534;
+        if !rustix::process::geteuid().is_root() {
+            println!("skipped: needs root, to be somebody else");
+            return None;
+        }
+        let program = self.path("slackline");
+        if !program.exists() {
+            std::fs::copy(PROGRAM, &program).expect("a copy of the program");
+        }
+        let all = std::fs::Permissions::from_mode(0o755);
+        std::fs::set_permissions(self.folder.path(), all).expect("our own folder");
+        let mut command = Command::new(&program);
+        command.args(arguments).current_dir(self.folder.path()).uid(NOBODY).gid(NOBODY);
+        Some(command)
     }
 
     pub fn command(&self, arguments: &[&str]) -> Command {

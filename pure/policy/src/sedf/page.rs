@@ -38,7 +38,9 @@ Changing terms under \"proportional\" begins a period at once. What was used of
 the old slice beyond the part of the period that has passed, or overrun, is
 taken from the new ones, also from who leaves and comes back; what is given up
 stays promised until that is earned, if somebody waits for its slice. The other
-ways of unblocking keep period and use as they were, as Xen does.
+ways of unblocking keep period and use as they were, as Xen does. Slices that go
+by weight grow at once where another by weight leaves: in those 100 ms they may
+come to more than there is, and make a slice short that does not go by weight.
 
 rules = \"best\" keeps every guarantee. \"xen-3.0.3\", \"xen-3.0.2\" and \"thesis\"
 (the tree of August 2005) do what those did: a slice lost by blocking is made
