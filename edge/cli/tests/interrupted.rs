@@ -52,14 +52,16 @@ fn finished(ran: &Ran) -> (u64, u64) {
     (words[0].parse().unwrap(), words[2].parse().unwrap())
 }
 
+/// A run takes a tenth of a second: some are over in three on a machine that is thirty times as
+/// slow, and not all on one that is ten times as fast.
 #[test]
 fn of_many_runs_those_are_shown_that_were_finished() {
-    let place = Place::with(&GOOD.replacen("\"400ms\"", "\"20s\"", 1));
+    let place = Place::with(&GOOD.replacen("\"400ms\"", "\"1000s\"", 1));
     let seeds = ["--seeds", "1000"];
     let two = ["compare", "it.toml", "--policies", "edf,round-robin"];
     for (command, of) in [(&["sim", "it.toml"][..], 1000), (&two[..], 2000)] {
         let arguments = [command, &seeds].concat();
-        let ran = interrupted(&place, &arguments, Duration::from_secs(2)).ended_with(130);
+        let ran = interrupted(&place, &arguments, Duration::from_secs(3)).ended_with(130);
         let (done, all) = finished(&ran);
         assert!(done > 0 && done < all && all == of, "{}", ran.err);
         let ran = ran.shows("gold").shows("delivered %").shows(" runs: mean");
