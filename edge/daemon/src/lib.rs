@@ -1,0 +1,1 @@
+//! The service: holds reservations for machines that come and go, and answers people and programs.
