@@ -1,1 +1,34 @@
-//! The service's words on the wire: what is asked of it and what it answers, as JSON, and a client.
+//! The service's words as others see them: what is asked over HTTP and on the link between front and
+//! core, what is answered, what is refused, and a client that asks.
+//!
+//! What is read from strangers knows its keys and refuses all others. Lengths of time are texts with
+//! a unit (`"2ms"`); answers carry the same in nanoseconds, as `..._ns`.
+
+#![forbid(unsafe_code)]
+
+pub mod client;
+pub mod link;
+mod numbers;
+mod problem;
+mod replies;
+mod requests;
+mod times;
+
+pub use numbers::{
+    BOUNDS, CpuNumbers, Histogram, Numbers, ProcessNumbers, ReservationNumbers, VcpuNumbers,
+};
+pub use problem::{Asked, Kind, Problem};
+pub use replies::{
+    Cpu, Delivered, Event, Health, Host, Machine, Reservation, Room, RoomOn, State, Thread,
+};
+pub use requests::{Change, NAME, Wanted};
+pub use times::{Length, Share};
+
+/// Where the daemon listens unless somebody says otherwise.
+pub const SOCKET: &str = "/run/slackline/slackline.sock";
+
+/// How many reservations or events an answer has at most.
+pub const PAGE: usize = 500;
+
+/// The most that the body of a request may have, in bytes.
+pub const LONGEST_BODY: usize = 16 * 1024;

@@ -1,0 +1,392 @@
+//! A client of the daemon, for whoever wants to wait for his answer: over its Unix socket.
+
+mod stream;
+
+use std::hash::{BuildHasher, Hasher, RandomState};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use http_body_util::{BodyExt, Full, Limited};
+use hyper::body::{Bytes, Incoming};
+use hyper::client::conn::http1::{SendRequest, handshake};
+use hyper::header::{CONTENT_TYPE, HOST, HeaderName, HeaderValue, IF_MATCH};
+use hyper::{Method, Request, Response, StatusCode};
+use hyper_util::rt::TokioIo;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use thiserror::Error;
+use tokio::net::UnixStream;
+use tokio::runtime::{Builder, Runtime};
+use tokio::time::timeout;
+
+use crate::link::LONGEST_SAID;
+use crate::problem::{Kind, Problem};
+use crate::replies::{Event, Host, Machine, Reservation, Room};
+use crate::requests::{Change, Wanted};
+use crate::times::Length;
+
+pub use stream::{Frame, Heard, Stream};
+
+/// How long an answer may take. The daemon itself gives up after five seconds.
+const ANSWER_WITHIN: Duration = Duration::from_secs(10);
+
+/// Why there is no answer, or not the one that was wanted.
+#[derive(Debug, Error)]
+pub enum ClientError {
+    /// Nobody listens there.
+    #[error("no daemon listens at {}: {source}", path.display())]
+    NoDaemon {
+        /// Where.
+        path: PathBuf,
+        /// What the kernel says.
+        source: io::Error,
+    },
+    /// The socket is there, and is not for this user.
+    #[error("{} may not be used by this user: {source}", path.display())]
+    NotForUs {
+        /// Where.
+        path: PathBuf,
+        /// What the kernel says.
+        source: io::Error,
+    },
+    /// It said no.
+    #[error("{0}")]
+    Refused(Box<Problem>),
+    /// It was there, and broke off.
+    #[error("the daemon broke off: {0}")]
+    Lost(#[from] hyper::Error),
+    /// It did not answer.
+    #[error("the daemon did not answer within {} s", ANSWER_WITHIN.as_secs())]
+    Silent,
+    /// It answered what nobody can read.
+    #[error("the daemon's answer cannot be read: {0}")]
+    Garbled(String),
+    /// This process cannot wait for anything.
+    #[error("cannot wait for an answer: {0}")]
+    NoRuntime(io::Error),
+}
+
+/// An answer as it came, so that it can be shown as it came.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Text(pub String);
+
+impl Text {
+    /// What it says.
+    ///
+    /// # Errors
+    /// When it is something else.
+    pub fn read<T: DeserializeOwned>(&self) -> Result<T, ClientError> {
+        serde_json::from_str(&self.0).map_err(|error| ClientError::Garbled(error.to_string()))
+    }
+}
+
+/// An answer, read, and as it came.
+pub type Answered<T> = Result<(T, Text), ClientError>;
+
+/// What is sent.
+struct Sent {
+    method: Method,
+    path: String,
+    headers: Vec<(HeaderName, String)>,
+    body: Bytes,
+}
+
+impl Sent {
+    fn get(path: impl Into<String>) -> Sent {
+        let (path, headers) = (path.into(), Vec::new());
+        Sent { method: Method::GET, path, headers, body: Bytes::new() }
+    }
+
+    /// Something that changes things. Sent twice it is done once: it carries a key.
+    fn write(method: Method, path: String) -> Sent {
+        let key = (HeaderName::from_static("idempotency-key"), new_key());
+        Sent { method, path, headers: vec![key], body: Bytes::new() }
+    }
+
+    fn with<B: Serialize>(self, body: &B) -> Sent {
+        let body = serde_json::to_vec(body).expect("keys are texts, and memory takes it");
+        let mut headers = self.headers;
+        headers.push((CONTENT_TYPE, "application/json".into()));
+        Sent { body: body.into(), headers, ..self }
+    }
+
+    fn request(&self) -> Result<Request<Full<Bytes>>, ClientError> {
+        let mut request = Request::builder().method(&self.method).uri(&self.path);
+        request = request.header(HOST, HeaderValue::from_static("slackline"));
+        for (name, value) in &self.headers {
+            request = request.header(name, value);
+        }
+        let request = request.body(Full::new(self.body.clone()));
+        request.map_err(|error| ClientError::Garbled(error.to_string()))
+    }
+}
+
+/// A connection to the daemon.
+#[derive(Debug)]
+pub struct Client {
+    path: PathBuf,
+    runtime: Runtime,
+    connection: Option<SendRequest<Full<Bytes>>>,
+}
+
+impl Client {
+    /// Connects to the daemon that listens at `path`.
+    ///
+    /// # Errors
+    /// When nobody does, or not to this user.
+    pub fn connect(path: &Path) -> Result<Client, ClientError> {
+        let runtime = Builder::new_current_thread().enable_all().build();
+        let runtime = runtime.map_err(ClientError::NoRuntime)?;
+        let mut client = Client { path: path.into(), runtime, connection: None };
+        client.connection = Some(client.runtime.block_on(open(&client.path))?);
+        Ok(client)
+    }
+
+    /// The machines whose name or binding has `text` in it; all without.
+    ///
+    /// # Errors
+    /// As [`ClientError`] says; so for all that follow.
+    pub fn find(&mut self, text: Option<&str>) -> Answered<Vec<Machine>> {
+        let query = text.map(|text| format!("?text={}", escaped(text)));
+        self.ask(&Sent::get(format!("/v1/machines{}", query.unwrap_or_default())))
+    }
+
+    /// Reserves.
+    ///
+    /// # Errors
+    /// As [`ClientError`] says.
+    pub fn reserve(&mut self, name: &str, wanted: &Wanted) -> Answered<Reservation> {
+        self.ask(&Sent::write(Method::PUT, of(name)).with(wanted))
+    }
+
+    /// Gives other terms; only to that revision, if one is said.
+    ///
+    /// # Errors
+    /// As [`ClientError`] says.
+    pub fn change(
+        &mut self,
+        name: &str,
+        change: &Change,
+        if_revision: Option<u64>,
+    ) -> Answered<Reservation> {
+        let mut sent = Sent::write(Method::PATCH, of(name)).with(change);
+        sent.headers.extend(if_revision.map(|revision| (IF_MATCH, format!("\"{revision}\""))));
+        self.ask(&sent)
+    }
+
+    /// Stops its vCPUs.
+    ///
+    /// # Errors
+    /// As [`ClientError`] says.
+    pub fn pause(&mut self, name: &str) -> Answered<Reservation> {
+        self.ask(&Sent::write(Method::POST, of(name) + "/pause"))
+    }
+
+    /// Lets them run again.
+    ///
+    /// # Errors
+    /// As [`ClientError`] says.
+    pub fn resume(&mut self, name: &str) -> Answered<Reservation> {
+        self.ask(&Sent::write(Method::POST, of(name) + "/resume"))
+    }
+
+    /// Ends a reservation.
+    ///
+    /// # Errors
+    /// As [`ClientError`] says.
+    pub fn release(&mut self, name: &str) -> Answered<Reservation> {
+        self.ask(&Sent::write(Method::DELETE, of(name)))
+    }
+
+    /// One reservation.
+    ///
+    /// # Errors
+    /// As [`ClientError`] says.
+    pub fn show(&mut self, name: &str) -> Answered<Reservation> {
+        self.ask(&Sent::get(of(name)))
+    }
+
+    /// A page of reservations: those whose names come after `after`.
+    ///
+    /// # Errors
+    /// As [`ClientError`] says.
+    pub fn list(&mut self, after: Option<&str>) -> Answered<Vec<Reservation>> {
+        let query = after.map(|after| format!("?after={}", escaped(after)));
+        self.ask(&Sent::get(format!("/v1/reservations{}", query.unwrap_or_default())))
+    }
+
+    /// What would be admitted now.
+    ///
+    /// # Errors
+    /// As [`ClientError`] says.
+    pub fn room(&mut self, period: Length) -> Answered<Room> {
+        self.ask(&Sent::get(format!("/v1/room?period={}", escaped(&period.0.to_string()))))
+    }
+
+    /// The last events, oldest first; of one reservation if it is named.
+    ///
+    /// # Errors
+    /// As [`ClientError`] says.
+    pub fn log(&mut self, name: Option<&str>, limit: usize) -> Answered<Vec<Event>> {
+        let name = name.map(|name| format!("&name={}", escaped(name))).unwrap_or_default();
+        self.ask(&Sent::get(format!("/v1/log?limit={limit}{name}")))
+    }
+
+    /// The host.
+    ///
+    /// # Errors
+    /// As [`ClientError`] says.
+    pub fn host(&mut self) -> Answered<Host> {
+        self.ask(&Sent::get("/v1/host"))
+    }
+
+    /// Any page as it is: `/metrics`, `/health`, `/v1/openapi.json`.
+    ///
+    /// # Errors
+    /// As [`ClientError`] says.
+    pub fn page(&mut self, path: &str) -> Result<Text, ClientError> {
+        self.send(&Sent::get(path))
+    }
+
+    /// What happens from now on, and every second how all reservations stand. The connection is
+    /// used up by it.
+    ///
+    /// # Errors
+    /// As [`ClientError`] says.
+    pub fn watch(mut self) -> Result<Stream, ClientError> {
+        let sent = Sent::get("/v1/events?reservations=true");
+        let response = self.response(&sent)?;
+        if response.status() != StatusCode::OK {
+            let (status, text) = self.runtime.block_on(whole(response))?;
+            return Err(refused(status, &text));
+        }
+        Ok(Stream::new(self.runtime, response.into_body(), self.connection))
+    }
+
+    fn ask<T: DeserializeOwned>(&mut self, sent: &Sent) -> Answered<T> {
+        let text = self.send(sent)?;
+        Ok((text.read()?, text))
+    }
+
+    fn send(&mut self, sent: &Sent) -> Result<Text, ClientError> {
+        let response = self.response(sent)?;
+        let (status, text) = self.runtime.block_on(whole(response))?;
+        if status.is_success() { Ok(Text(text)) } else { Err(refused(status, &text)) }
+    }
+
+    /// What was answered. If the connection is lost meanwhile, it is asked once more: what changes
+    /// things carries a key and is not done twice.
+    fn response(&mut self, sent: &Sent) -> Result<Response<Incoming>, ClientError> {
+        match self.once(sent) {
+            Err(ClientError::Lost(_)) => {
+                self.connection = None;
+                self.once(sent)
+            }
+            other => other,
+        }
+    }
+
+    fn once(&mut self, sent: &Sent) -> Result<Response<Incoming>, ClientError> {
+        let request = sent.request()?;
+        let connection = self.connection.take();
+        let (connection, response) = self.runtime.block_on(async {
+            let mut connection = match connection.filter(|connection| !connection.is_closed()) {
+                Some(connection) => connection,
+                None => open(&self.path).await?,
+            };
+            connection.ready().await?;
+            let response = timeout(ANSWER_WITHIN, connection.send_request(request)).await;
+            Ok::<_, ClientError>((connection, response.map_err(|_| ClientError::Silent)??))
+        })?;
+        self.connection = Some(connection);
+        Ok(response)
+    }
+}
+
+async fn open(path: &Path) -> Result<SendRequest<Full<Bytes>>, ClientError> {
+    let stream = UnixStream::connect(path).await.map_err(|source| {
+        let path = path.to_owned();
+        match source.kind() {
+            io::ErrorKind::PermissionDenied => ClientError::NotForUs { path, source },
+            _ => ClientError::NoDaemon { path, source },
+        }
+    })?;
+    let (connection, driver) = handshake(TokioIo::new(stream)).await?;
+    // What becomes of it is said by the request that it carries.
+    tokio::spawn(async move { driver.await.unwrap_or_default() });
+    Ok(connection)
+}
+
+/// All of an answer.
+async fn whole(response: Response<Incoming>) -> Result<(StatusCode, String), ClientError> {
+    let status = response.status();
+    let body = Limited::new(response.into_body(), LONGEST_SAID).collect();
+    let body = timeout(ANSWER_WITHIN, body).await.map_err(|_| ClientError::Silent)?;
+    let body = body.map_err(|error| ClientError::Garbled(error.to_string()))?.to_bytes();
+    match String::from_utf8(body.into()) {
+        Ok(text) => Ok((status, text)),
+        Err(error) => Err(ClientError::Garbled(error.to_string())),
+    }
+}
+
+/// Why it was refused. Strangers are told nothing but the status.
+fn refused(status: StatusCode, text: &str) -> ClientError {
+    let problem = serde_json::from_str(text).unwrap_or_else(|_| match status {
+        StatusCode::FORBIDDEN => {
+            Problem::new(Kind::NotAllowed, "this user may not ask it anything")
+                .hinting("who may: root, and the groups slackline and slackline-admin")
+        }
+        StatusCode::TOO_MANY_REQUESTS => Problem::new(Kind::TooMany, "it has too much to do"),
+        _ => Problem::new(Kind::Bug, format!("it answered {status} and no reason")),
+    });
+    ClientError::Refused(Box::new(problem))
+}
+
+/// The path of a reservation.
+fn of(name: &str) -> String {
+    format!("/v1/reservations/{}", escaped(name))
+}
+
+/// A text as a part of an address.
+fn escaped(text: &str) -> String {
+    let mut out = String::new();
+    for byte in text.bytes() {
+        match byte {
+            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'.' | b'_' | b'-' => out.push(byte.into()),
+            _ => out += &format!("%{byte:02X}"),
+        }
+    }
+    out
+}
+
+/// A key that nobody has used: it need not be secret.
+fn new_key() -> String {
+    let random = || RandomState::new().build_hasher().finish();
+    format!("{:016x}{:016x}", random(), random())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_people_type_stays_one_part_of_the_address() {
+        assert_eq!(of("web-1.a_b"), "/v1/reservations/web-1.a_b");
+        assert_eq!(of("../host?x=1&y#ü"), "/v1/reservations/..%2Fhost%3Fx%3D1%26y%23%C3%BC");
+    }
+
+    #[test]
+    fn nobody_there_is_said_with_the_path() {
+        let folder = std::env::temp_dir().join("nothing-is-here.sock");
+        let error = Client::connect(&folder).unwrap_err();
+        assert!(matches!(error, ClientError::NoDaemon { .. }), "{error}");
+        assert!(error.to_string().contains("nothing-is-here.sock"), "{error}");
+    }
+
+    #[test]
+    fn no_two_keys_are_the_same() {
+        let keys: std::collections::BTreeSet<String> = (0..1000).map(|_| new_key()).collect();
+        assert_eq!(keys.len(), 1000);
+    }
+}

@@ -1,0 +1,221 @@
+//! What is answered.
+
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+use crate::times::Length;
+
+/// How a reservation stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum State {
+    /// Promised; its machine is not here. Its capacity stays promised.
+    Waiting,
+    /// Its machine gets what is promised.
+    Active,
+    /// Its vCPUs do not run until resumed; the promise is kept.
+    Paused,
+    /// Some of its vCPUs are not served.
+    Partial,
+    /// Somebody else keeps changing its threads; the promise is suspended.
+    Contested,
+    /// Over.
+    Ended,
+}
+
+impl State {
+    /// All, with what each means.
+    pub const ALL: [(State, &str); 6] = [
+        (State::Waiting, "promised; its machine is not here; its capacity stays promised"),
+        (State::Active, "its machine gets what is promised"),
+        (State::Paused, "its vCPUs do not run until resumed; the promise is kept"),
+        (State::Partial, "some of its vCPUs are not served"),
+        (State::Contested, "somebody else keeps changing its threads; the promise is suspended"),
+        (State::Ended, "over"),
+    ];
+
+    /// Its word.
+    #[must_use]
+    pub fn word(self) -> &'static str {
+        match self {
+            State::Waiting => "waiting",
+            State::Active => "active",
+            State::Paused => "paused",
+            State::Partial => "partial",
+            State::Contested => "contested",
+            State::Ended => "ended",
+        }
+    }
+}
+
+/// What was promised and what was had over some time, all vCPUs together.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Delivered {
+    /// Over how long.
+    pub over_ns: u64,
+    /// The slices of all periods in it, asleep or not.
+    pub promised_ns: u64,
+    /// What it was owed of that: less where it slept.
+    pub due_ns: u64,
+    /// The CPU time it used.
+    pub used_ns: u64,
+    /// Periods at whose end it was owed something.
+    pub deadlines: u64,
+    /// Those of them in which it had less.
+    pub missed: u64,
+    /// How long nothing was kept, since the daemon was not there or its hands were off.
+    pub lapsed_ns: u64,
+}
+
+/// A reservation.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Reservation {
+    /// Its name.
+    pub name: String,
+    /// Whose it is: `uid:N`.
+    pub owner: String,
+    /// How its machine is found again.
+    #[serde(rename = "for")]
+    pub binding: String,
+    /// CPU time for each vCPU in every period.
+    pub slice: Length,
+    /// The same.
+    pub slice_ns: u64,
+    /// The period.
+    pub period: Length,
+    /// The same.
+    pub period_ns: u64,
+    /// Whether it gets no more than that either.
+    pub exact: bool,
+    /// How many vCPUs are promised this.
+    pub vcpus: u16,
+    /// How it stands.
+    pub state: State,
+    /// Why, where that needs saying.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub why: Option<String>,
+    /// How often it was changed: for `If-Match`.
+    pub revision: u64,
+    /// What was delivered lately.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub recent: Option<Delivered>,
+    /// What was delivered since the daemon began to look.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub total: Option<Delivered>,
+}
+
+/// A machine that can have a reservation.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Machine {
+    /// What its own world calls it; anything but control characters.
+    pub name: String,
+    /// What it is: `libvirt`, `qemu`, `firecracker`, `cloud-hypervisor`, `unit`, `cgroup`, `process`.
+    pub kind: String,
+    /// What to reserve it by.
+    pub binding: String,
+    /// Whose process it is.
+    pub uid: u32,
+    /// Its process.
+    pub pid: i32,
+    /// Its vCPU threads; none where all its threads are one subject.
+    pub vcpus: Vec<Thread>,
+    /// Which reservation has it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reserved: Option<String>,
+    /// What it used lately, in millionths of a CPU; not there where that is not known yet.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub used_ppm: Option<u64>,
+}
+
+/// A thread that is a vCPU.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Thread {
+    /// The vCPU's number; they may have gaps.
+    pub vcpu: u16,
+    /// The thread.
+    pub tid: i32,
+}
+
+/// This daemon's host.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Host {
+    /// The host's own name.
+    pub name: String,
+    /// The daemon's version.
+    pub version: String,
+    /// The policy that decides.
+    pub policy: String,
+    /// The CPUs it manages.
+    pub cpus: Vec<Cpu>,
+    /// What of each CPU is never promised, in millionths.
+    pub reserve_ppm: u32,
+    /// How many reservations there are.
+    pub reservations: u64,
+    /// How many of them wait for their machine.
+    pub waiting: u64,
+}
+
+/// A managed CPU.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Cpu {
+    /// The kernel's number.
+    pub cpu: u32,
+    /// What is promised on it, in millionths.
+    pub promised_ppm: u32,
+    /// What may be promised on it, in millionths.
+    pub capacity_ppm: u32,
+}
+
+/// The largest slices that would be admitted now.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Room {
+    /// For this period.
+    pub period: Length,
+    /// The same.
+    pub period_ns: u64,
+    /// On each CPU.
+    pub cpus: Vec<RoomOn>,
+}
+
+/// The largest slice that would be admitted now on one CPU.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct RoomOn {
+    /// The kernel's number.
+    pub cpu: u32,
+    /// The slice; `0s` is none.
+    pub slice: Length,
+    /// The same.
+    pub slice_ns: u64,
+}
+
+/// What somebody did, or what happened: a line of the ledger.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Event {
+    /// Its place in the ledger.
+    pub seq: u64,
+    /// When, in nanoseconds since 1970.
+    pub at_ns: u64,
+    /// Who: `uid:N`, or `slackline`.
+    pub principal: String,
+    /// What: a verb, or what happened.
+    pub verb: String,
+    /// Of which reservation; empty where of none.
+    pub name: String,
+    /// What there was before.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub before: Option<String>,
+    /// What there was after.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub after: Option<String>,
+    /// What came of it.
+    pub outcome: String,
+}
+
+/// Whether all is well.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Health {
+    /// Whether it is.
+    pub good: bool,
+    /// What is not, in sentences; empty if all is well.
+    pub troubles: Vec<String>,
+}

@@ -1,0 +1,79 @@
+//! The bodies of requests.
+
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+use crate::times::{Length, Share};
+
+/// How a reservation may be called, for people.
+pub const NAME: &str = "a to z, 0 to 9, dot, underscore and dash, at most 63, first no sign";
+
+/// What a new reservation is to be: `slice` in every `period` for each vCPU, or `cpu` for all
+/// together.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Wanted {
+    /// So much CPU time for each vCPU in every period.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub slice: Option<Length>,
+    /// The period; 10 ms unless said.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub period: Option<Length>,
+    /// So much for all vCPUs together, instead of a slice.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cpu: Option<Share>,
+    /// No more than that either, even where nobody else wants the CPU.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub exact: bool,
+    /// How many vCPUs; as many as the machine has unless said.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub vcpus: Option<u16>,
+    /// Which machine: `libvirt:NAME`, `qemu:NAME`, `uuid:UUID`, `firecracker:ID`,
+    /// `cloud-hypervisor:ID`, `unit:NAME.service`, `cgroup:/PATH`, `pid:N`; the one of the same name
+    /// unless said.
+    #[serde(default, rename = "for", skip_serializing_if = "Option::is_none")]
+    pub binding: Option<String>,
+}
+
+/// What is to change of a reservation; what is not said stays.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Change {
+    /// So much CPU time for each vCPU in every period.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub slice: Option<Length>,
+    /// The period.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub period: Option<Length>,
+    /// So much for all vCPUs together, instead of a slice.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cpu: Option<Share>,
+    /// Whether it gets no more than that either.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub exact: Option<bool>,
+    /// How many vCPUs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub vcpus: Option<u16>,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks so")]
+fn is_false(value: &bool) -> bool {
+    !*value
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn unknown_keys_are_refused_by_name() {
+        let wanted = |text: &str| serde_json::from_str::<Wanted>(text).map_err(|e| e.to_string());
+        let error = wanted(r#"{"slice":"2ms","perod":"10ms"}"#).unwrap_err();
+        assert!(error.starts_with("unknown field `perod`, expected one of `slice`, `period`"));
+        assert!(wanted(r#"{"slice":"2ms","slice":"3ms"}"#).unwrap_err().contains("duplicate"));
+        let good = wanted(r#"{"slice":"2ms","for":"libvirt:web"}"#).unwrap();
+        assert_eq!(good.binding.as_deref(), Some("libvirt:web"));
+        let text = serde_json::to_string(&good).unwrap();
+        assert_eq!(text, r#"{"slice":"2ms","for":"libvirt:web"}"#);
+    }
+}

@@ -1,0 +1,89 @@
+//! Lengths of time and amounts of CPU as texts with units.
+
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
+use slackline_units::{CpuShare, Span};
+use utoipa::ToSchema;
+
+/// A length of time: `"250us"`, `"10ms"`, `"2s"`. A number without a unit is refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, ToSchema)]
+#[schema(value_type = String, example = "10ms")]
+pub struct Length(pub Span);
+
+/// An amount of CPU: `"0.25cpu"`, `"25%"` of one, `"1.5cpu"`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, ToSchema)]
+#[schema(value_type = String, example = "1.5cpu")]
+pub struct Share(pub CpuShare);
+
+impl Serialize for Length {
+    fn serialize<S: Serializer>(&self, out: S) -> Result<S::Ok, S::Error> {
+        out.collect_str(&self.0)
+    }
+}
+
+impl<'de> Deserialize<'de> for Length {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Length, D::Error> {
+        from.deserialize_str(Text(
+            "a length of time as `\"4ms\"`, `\"250us\"` or `\"2s\"`",
+            |text| {
+                text.parse().map(Length).map_err(|why| {
+                    format!("`{}` {why}; write it as `4ms`, `250us` or `2s`", shown(text))
+                })
+            },
+        ))
+    }
+}
+
+impl Serialize for Share {
+    fn serialize<S: Serializer>(&self, out: S) -> Result<S::Ok, S::Error> {
+        out.collect_str(&self.0)
+    }
+}
+
+impl<'de> Deserialize<'de> for Share {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Share, D::Error> {
+        from.deserialize_str(Text("an amount of CPU as `\"25%\"` or `\"1.5cpu\"`", |text| {
+            text.parse()
+                .map(Share)
+                .map_err(|why| format!("`{}` {why}; write it as `25%` or `1.5cpu`", shown(text)))
+        }))
+    }
+}
+
+/// What a stranger wrote, so that it can be repeated to him: no control characters, and not much.
+fn shown(text: &str) -> String {
+    text.chars().take(40).flat_map(char::escape_debug).collect()
+}
+
+/// Reads a text, or says what is wanted instead.
+struct Text<T>(&'static str, fn(&str) -> Result<T, String>);
+
+impl<T> de::Visitor<'_> for Text<T> {
+    type Value = T;
+
+    fn expecting(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        out.write_str(self.0)
+    }
+
+    fn visit_str<E: de::Error>(self, text: &str) -> Result<T, E> {
+        self.1(text).map_err(E::custom)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lengths_and_shares_have_units_or_are_refused_with_a_hint() {
+        let length = |text: &str| serde_json::from_str::<Length>(text).map_err(|e| e.to_string());
+        assert_eq!(length("\"2.5ms\""), Ok(Length(Span::from_us(2_500))));
+        assert!(length("\"2\"").unwrap_err().contains("`2` has no unit; write it as `4ms`"));
+        assert!(length("2").unwrap_err().contains("expected a length of time as `\"4ms\"`"));
+        assert!(length("\"\\u001b[31m2\"").unwrap_err().starts_with("`\\u{1b}[31m2` "));
+        let share = |text: &str| serde_json::from_str::<Share>(text).map_err(|e| e.to_string());
+        assert_eq!(share("\"150%\""), Ok(Share(CpuShare::from_ppm(1_500_000))));
+        assert!(share("\"1.5\"").unwrap_err().contains("has no unit"));
+        let written = serde_json::to_string(&(Length(Span::from_ms(10)), Share(CpuShare::ONE)));
+        assert_eq!(written.unwrap(), "[\"10ms\",\"1cpu\"]");
+    }
+}
