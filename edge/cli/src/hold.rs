@@ -14,7 +14,9 @@ use slackline_live::Punctual;
 use slackline_live::cgroup::{CgroupError, TreePlace};
 use slackline_live::fence::{FenceError, KeeperCommand};
 use slackline_live::play::LiveError;
-use slackline_live::session::{JoinId, Options, Request, RequestError, Session, SessionError, Who};
+use slackline_live::session::{
+    Called, JoinId, Options, Request, RequestError, Session, SessionError, Who,
+};
 use slackline_live::sys::Tid;
 use slackline_live::thread::{ThreadError, ThreadRef};
 use slackline_live::vcpus;
@@ -257,7 +259,7 @@ impl Subject {
             who: who.clone(),
             name: format!("{}.{index}", self.name),
             domain: self.name.clone(),
-            vcpu: None,
+            called: Called::Anything,
             share: share.clone(),
             cpus: None,
         };

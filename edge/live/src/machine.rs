@@ -16,6 +16,7 @@
 
 mod decider;
 mod enact;
+mod join;
 mod pause;
 mod recording;
 mod tree;
@@ -29,21 +30,22 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use rustix::event::{EventfdFlags, eventfd};
 use slackline_host::policy::{AdmitError, Spec, Values};
-use slackline_host::{Broken, Fault, Host, Terms};
+use slackline_host::{Broken, Fault, Host};
 use slackline_trace::{Entry, Named, Record, Sink};
 use slackline_units::{CpuId, CpuSet, Span, Time, VcpuId};
 
 use crate::step::ActError;
 use crate::sys::{Tid, get_scheduling, monotonic};
 use crate::topology;
-use crate::vcpu_threads::{Body, Unreadable, UsedClock, VcpuThreads};
+use crate::vcpu_threads::Unreadable;
 use crate::watch::EventSource;
 use crate::watch::fed::FedEvents;
 use crate::watch::perf::{PerfWatch, WatchError};
 use crate::way::fifo::Fifo;
-use crate::way::{Assignment, Failed, Grip, VcpuHandle, Way};
+use crate::way::{Assignment, Failed, Way};
 
-use decider::{Decider, Vcpu};
+use decider::Decider;
+pub(crate) use join::Joining;
 use view::{CpuView, News};
 
 /// How it is learnt what threads do.
@@ -242,17 +244,6 @@ impl LiveHost {
         }
     }
 
-    /// Has the kernel note what those do who are about to join: of all at once, since telling it of
-    /// one may take it tens of milliseconds.
-    fn note_wanted(&self) -> Result<(), MachineError> {
-        let mut wanted = self.wanted.lock().unwrap_or_else(PoisonError::into_inner);
-        let wanted = std::mem::take(&mut *wanted);
-        match &mut *self.perf() {
-            Some(perf) if !wanted.is_empty() => Ok(perf.add_all(&wanted)?),
-            _ => Ok(()),
-        }
-    }
-
     /// What a thread does is of no more interest.
     pub(crate) fn unwatch(&self, tid: Tid) {
         if let Some(perf) = &mut *self.perf() {
@@ -264,125 +255,6 @@ impl LiveHost {
     /// What scheduling a CPU has cost.
     pub(crate) fn overhead(&self, cpu: CpuId, used: Span) {
         self.decider().records.record(&Record::Overhead { cpu, used });
-    }
-
-    /// vCPUs join, all at this instant: of each group all or none. Says of each group which of its
-    /// vCPUs kept it out, and why.
-    pub(crate) fn join(&self, groups: Vec<Vec<Joining>>) -> Result<Vec<GroupJoined>, MachineError> {
-        self.note_wanted()?;
-        let mut decider = self.observe()?;
-        let mut results = Vec::with_capacity(groups.len());
-        for group in groups {
-            match self.join_group(&mut decider, group) {
-                Err((_, NotDone::Machine(error))) => return Err(error),
-                result => results.push(result),
-            }
-        }
-        self.finish(decider)?;
-        Ok(results)
-    }
-
-    fn join_group(&self, decider: &mut Decider, group: Vec<Joining>) -> GroupJoined {
-        let mut joined = Vec::new();
-        for one in group {
-            let vcpu = one.threads.vcpu;
-            if let Err(error) = self.join_one(decider, one) {
-                decider.records.record(&Record::Declined { at: decider.now, vcpu });
-                for before in joined {
-                    let left = self.take_out(decider, before);
-                    left.map_err(|error| (before, error.into()))?;
-                }
-                return Err((vcpu, error));
-            }
-            joined.push(vcpu);
-        }
-        Ok(())
-    }
-
-    fn join_one(&self, decider: &mut Decider, joining: Joining) -> Result<(), NotDone> {
-        let Joining { threads, share, cpus } = joining;
-        let VcpuThreads { vcpu, body, exact } = threads;
-        let grip = match &body {
-            Body::Threads(members) => {
-                Grip::Threads(members.iter().map(|it| it.held.clone()).collect())
-            }
-            Body::Tree(tree) => Grip::Tree(tree.clone()),
-        };
-        let handle = VcpuHandle::new(vcpu, grip);
-        // What the kernel never lets us do is an error here; what it refuses later is tried again.
-        handle.try_real_time().map_err(NotDone::Refused)?;
-        if let Some(cpus) = cpus {
-            let real = decider.real_cpus(cpus);
-            handle.confine(decider.number, real).map_err(NotDone::Refused)?;
-        }
-        let known = match body {
-            Body::Threads(members) => {
-                let clocks = members.into_iter().map(|member| {
-                    let tid = member.held.thread().tid();
-                    (tid, UsedClock::Kernel(member.held, member.clock), member.used)
-                });
-                self.known(clocks.collect(), vcpu)?
-            }
-            Body::Tree(tree) => self.known_tree(&tree, vcpu)?,
-        };
-        let vcpu = Vcpu::new(handle, known, exact);
-        self.join_known(decider, vcpu, Terms { share: &share, cpus })
-    }
-
-    /// A vCPU joins whose threads are no kernel's.
-    pub(crate) fn join_fed(
-        &self,
-        (handle, threads): (VcpuHandle, Vec<(Tid, UsedClock, Span)>),
-        share: &Values,
-        is_exact: bool,
-    ) -> Result<(), NotDone> {
-        let mut decider = self.observe()?;
-        let known = self.known(threads, handle.vcpu)?;
-        let vcpu = Vcpu::new(handle, known, is_exact);
-        let result = self.join_known(&mut decider, vcpu, share.into());
-        self.finish(decider)?;
-        result
-    }
-
-    fn join_known(
-        &self,
-        decider: &mut Decider,
-        vcpu: Vcpu,
-        terms: Terms<'_>,
-    ) -> Result<(), NotDone> {
-        let tids: Vec<Tid> = vcpu.threads.keys().copied().collect();
-        let joined = decider.join(vcpu, terms);
-        if joined.is_err() {
-            tids.into_iter().for_each(|tid| self.unwatch(tid));
-        }
-        joined
-    }
-
-    /// The terms of a vCPU change; on failure the old ones stand.
-    pub(crate) fn change(&self, vcpu: VcpuId, terms: Terms<'_>, due: Time) -> Result<(), NotDone> {
-        let mut decider = self.observe()?;
-        let result = decider.change(vcpu, terms, due);
-        self.finish(decider)?;
-        result
-    }
-
-    /// A vCPU leaves. Its threads are no longer ours to order about.
-    pub(crate) fn leave(&self, vcpu: VcpuId) -> Result<(), MachineError> {
-        let mut decider = self.observe()?;
-        let result = self.take_out(&mut decider, vcpu);
-        self.finish(decider)?;
-        result
-    }
-
-    fn take_out(&self, decider: &mut Decider, vcpu: VcpuId) -> Result<(), MachineError> {
-        if let Some(left) = decider.leave(vcpu)? {
-            left.handle.take_no_more_orders();
-            left.threads.keys().for_each(|&tid| self.unwatch(tid));
-        }
-        if let Some(perf) = &mut *self.perf() {
-            perf.remove_tree(vcpu);
-        }
-        Ok(())
     }
 
     /// The run ends now.
@@ -554,18 +426,6 @@ impl LiveHost {
         failed
     }
 }
-
-/// A vCPU that is to join.
-#[derive(Debug)]
-pub(crate) struct Joining {
-    pub(crate) threads: VcpuThreads,
-    pub(crate) share: Values,
-    /// Where it may run; none is everywhere.
-    pub(crate) cpus: Option<CpuSet>,
-}
-
-/// Whether a group of vCPUs has joined; if not, which of them kept it out, and why.
-pub(crate) type GroupJoined = Result<(), (VcpuId, NotDone)>;
 
 /// Why something that was asked for was not done.
 #[derive(Debug, thiserror::Error)]

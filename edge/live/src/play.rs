@@ -16,7 +16,9 @@ use crate::load_order::LoadCommand;
 use crate::outside::{Losses, Outside};
 use crate::processes::{ManagedProcesses, ProcessError};
 use crate::punctual::Punctual;
-use crate::session::{self, JoinId, Prepared, Request, RequestError, Session, SessionError};
+use crate::session::{
+    self, Called, JoinId, Prepared, Request, RequestError, Session, SessionError,
+};
 use crate::sys::monotonic;
 use crate::thread::TaskFd;
 
@@ -266,7 +268,7 @@ impl<'a> Play<'a> {
                 who,
                 name: domain.vcpu_name(vcpu),
                 domain: domain.name.clone(),
-                vcpu: Some(vcpu),
+                called: Called::Exactly(vcpu),
                 share,
                 cpus: domain.starts_on(vcpu).map(CpuSet::one).or(domain.cpus(vcpu)),
             });

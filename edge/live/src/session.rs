@@ -11,6 +11,7 @@
 
 mod error;
 mod ids;
+mod replace;
 mod request;
 
 use std::os::fd::BorrowedFd;
@@ -23,7 +24,7 @@ use slackline_units::{CpuId, CpuSet, Span, Time};
 
 pub use error::{RequestError, SessionError};
 pub use ids::JoinId;
-pub use request::{GroupError, Prepared, Request, Who};
+pub use request::{Called, GroupError, Prepared, Request, Who};
 
 use crate::books::Books;
 use crate::dispatch_cost::measure;
@@ -90,6 +91,8 @@ pub struct Session {
     policy: &'static Spec,
     cpus: usize,
     members: Table<Row>,
+    /// Who could not be put back, until that is told.
+    lost: Vec<JoinId>,
     books: Books,
     // Last: giving back should not have to wait.
     _urgent: Punctual,
@@ -133,6 +136,7 @@ impl Session {
             policy: options.policy,
             cpus: options.cpus.len(),
             members: Table::new(),
+            lost: Vec::new(),
             books: Books::default(),
             _urgent: urgent,
         };

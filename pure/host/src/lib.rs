@@ -91,6 +91,14 @@ impl Host {
         self.policy.account(vcpu)
     }
 
+    /// The longest slice in every such period that would be admitted at the time of the last report
+    /// for one more who may run on these CPUs, at least one. None where slices are not promised, or
+    /// are promised to everybody who asks.
+    #[must_use]
+    pub fn room(&self, period: Span, allowed: CpuSet) -> Option<Span> {
+        self.policy.room(&self.moment, period, allowed)
+    }
+
     /// Takes one report in: charges, and tells the policy. The CPUs whose answer may have changed
     /// are asked once the machine says that the instant is [settled](Fact::Settled); who blocks or
     /// yields is followed at once on its CPU.

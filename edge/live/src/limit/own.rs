@@ -7,7 +7,7 @@ use slackline_units::{CpuId, CpuShare, Reservation, Span};
 
 use super::LimitError;
 use crate::fence::KeeperCommand;
-use crate::session::{JoinId, Options, Request, Session, Who};
+use crate::session::{Called, JoinId, Options, Request, Session, Who};
 use crate::sys::Tid;
 use crate::thread::ThreadError;
 
@@ -41,7 +41,8 @@ pub(super) fn apply(
     let options = Options { cpus: vec![cpu], policy, values, keeper, dispatch, origin: None };
     let mut session = Session::open(&options)?;
     let (who, name) = (Who::Process(process), format!("pid {process}"));
-    let request = Request { who, domain: name.clone(), name, vcpu: None, share, cpus: None };
+    let request =
+        Request { who, domain: name.clone(), name, called: Called::Anything, share, cpus: None };
     let joined = session.join(vec![request]).map_err(|error| LimitError::NotJoined(error.error))?;
     Ok(Running { session, process, id: joined[0], records: Vec::new() })
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use slackline_host::policy::Entitlement;
 use slackline_host::{Fact, Fault, Host, NextInLine, Report, Terms, Used};
 use slackline_trace::{Record, Sink};
-use slackline_units::{CpuId, Span, Time, VcpuId};
+use slackline_units::{CpuId, CpuSet, Span, Time, VcpuId};
 
 use super::recording::Recording;
 use super::view::{News, Sighting};
@@ -195,6 +195,16 @@ impl Decider {
             }
         }
         Ok(left)
+    }
+
+    /// The longest slice in every such period that one more could be promised on these CPUs now.
+    pub(super) fn room(
+        &mut self,
+        period: Span,
+        allowed: CpuSet,
+    ) -> Result<Option<Span>, MachineError> {
+        self.step(self.now, &[], Fact::Passed).map_err(broken)?;
+        Ok(self.host.room(period, allowed))
     }
 
     /// The run ends now.

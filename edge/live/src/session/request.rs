@@ -3,7 +3,7 @@
 use slackline_host::Terms;
 use slackline_host::policy::Values;
 use slackline_trace::Named;
-use slackline_units::{CpuSet, Reservation, Time, VcpuId};
+use slackline_units::{CpuSet, DomId, Reservation, Time, VcpuId};
 use thiserror::Error;
 
 use super::ids::JoinId;
@@ -32,6 +32,21 @@ pub enum Who {
     Group(TreePlace),
     /// One thread, such as a vCPU of a virtual machine. It is frozen by itself.
     Thread(ThreadRef),
+    /// Nobody yet: what is promised to whoever is to come. It is never awake and never ends.
+    Nobody,
+}
+
+/// What records are to call somebody, and a policy knows it by.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Called {
+    /// Whatever is free: one domain for all of a group.
+    #[default]
+    Anything,
+    /// This number of this domain, in any slot: who comes back as what it was comes back to its
+    /// account.
+    As(DomId, u16),
+    /// Exactly this.
+    Exactly(VcpuId),
 }
 
 /// A request to join.
@@ -43,8 +58,8 @@ pub struct Request {
     pub name: String,
     /// What people call the domain.
     pub domain: String,
-    /// What records are to call it; none is whatever is free.
-    pub vcpu: Option<VcpuId>,
+    /// What records are to call it.
+    pub called: Called,
     /// Its share.
     pub share: Values,
     /// Which of the session's CPUs it may run on; none is all.
@@ -65,10 +80,10 @@ pub struct GroupError {
 #[derive(Debug)]
 #[must_use]
 pub struct Prepared {
-    ids: Vec<JoinId>,
+    pub(super) ids: Vec<JoinId>,
     /// What people call each of them, and its domain.
-    names: Vec<(String, String)>,
-    joining: Vec<Joining>,
+    pub(super) names: Vec<(String, String)>,
+    pub(super) joining: Vec<Joining>,
 }
 
 /// What a session knows of somebody.
@@ -80,13 +95,20 @@ pub(super) struct Row {
     /// How it can be kept from running.
     hold: Hold,
     /// Whether it gets what it is promised and no more.
-    is_exact: bool,
+    pub(super) is_exact: bool,
     /// Whether all has been prepared to keep it from running.
     has_stop: bool,
     pub(super) share: Values,
     pub(super) cpus: Option<CpuSet>,
     pub(super) is_paused: bool,
     pub(super) has_joined: bool,
+}
+
+impl Row {
+    /// Whether this is a promise to somebody who is not there.
+    pub(super) fn is_nobody(&self) -> bool {
+        self.threads.is_empty() && self.tree.is_none()
+    }
 }
 
 /// What a session does when it is asked to.
@@ -108,6 +130,15 @@ impl Session {
     /// # Errors
     /// Which of the requests was not done, and why. Nobody is held.
     pub fn prepare(&mut self, group: Vec<Request>) -> Result<Prepared, GroupError> {
+        self.prepare_after(group, &[])
+    }
+
+    /// The same of a group that is to join once others have left.
+    pub(super) fn prepare_after(
+        &mut self,
+        group: Vec<Request>,
+        leaving: &[JoinId],
+    ) -> Result<Prepared, GroupError> {
         let domain = self.members.new_domain();
         let mut prepared = Prepared { ids: Vec::new(), names: Vec::new(), joining: Vec::new() };
         for (index, request) in group.into_iter().enumerate() {
@@ -115,9 +146,13 @@ impl Session {
             let result = self.check(&request).and_then(|()| {
                 let (share, cpus) = (request.share.clone(), request.cpus);
                 let row = self.row_for(&request);
-                let id = match request.vcpu {
-                    None => self.members.add(domain, number, row),
-                    Some(vcpu) => {
+                let id = match request.called {
+                    Called::Anything => self.members.add(domain, number, row),
+                    Called::As(domain, number) => {
+                        self.check_free((domain, number), leaving)?;
+                        self.members.add(domain, number, row)
+                    }
+                    Called::Exactly(vcpu) => {
                         let added = self.members.add_as(vcpu, row);
                         added.ok_or(RequestError::Taken { vcpu })?
                     }
@@ -147,11 +182,8 @@ impl Session {
         groups: Vec<Prepared>,
     ) -> Result<Vec<Result<Vec<JoinId>, GroupError>>, SessionError> {
         let (mut ids, mut joining) = (Vec::new(), Vec::new());
-        let at = self.machine.now();
         for group in groups {
-            for (id, (name, domain)) in group.ids.iter().zip(group.names) {
-                self.machine.named(&Named { at, vcpu: id.vcpu(), name, domain });
-            }
+            self.name(&group.ids, group.names);
             ids.push(group.ids);
             joining.push(group.joining);
         }
@@ -160,9 +192,7 @@ impl Session {
         for (ids, result) in ids.into_iter().zip(results) {
             answers.push(match result {
                 Ok(()) => {
-                    for &id in &ids {
-                        self.members.get_mut(id).expect("it was prepared").has_joined = true;
-                    }
+                    self.have_joined(&ids);
                     Ok(ids)
                 }
                 Err((vcpu, error)) => {
@@ -174,6 +204,19 @@ impl Session {
         }
         self.poke();
         Ok(answers)
+    }
+
+    pub(super) fn name(&self, ids: &[JoinId], names: Vec<(String, String)>) {
+        let at = self.machine.now();
+        for (id, (name, domain)) in ids.iter().zip(names) {
+            self.machine.named(&Named { at, vcpu: id.vcpu(), name, domain });
+        }
+    }
+
+    pub(super) fn have_joined(&mut self, ids: &[JoinId]) {
+        for &id in ids {
+            self.members.get_mut(id).expect("it was prepared").has_joined = true;
+        }
     }
 
     /// Gives a group back that is not to join after all.
@@ -301,29 +344,41 @@ impl Session {
         let is_gone = |thread: &ThreadRef| thread.is_gone().unwrap_or(false);
         let has_ended = |row: &Row| {
             row.has_joined
+                && !row.is_nobody()
                 && match &row.tree {
                     Some(tree) => tree.is_gone(),
                     None => row.threads.iter().all(is_gone),
                 }
         };
         let ended = self.members.iter().filter(|(_, row)| has_ended(row));
-        let ended: Vec<JoinId> = ended.map(|(id, _)| id).collect();
+        let mut ended: Vec<JoinId> = ended.map(|(id, _)| id).collect();
         for &id in &ended {
             // Of somebody who is gone nothing can be kept back.
             let _ = self.leave(id);
         }
+        ended.append(&mut self.lost);
         ended
     }
 
+    /// Nobody else is to have the account of somebody who is there.
+    fn check_free(&self, who: (DomId, u16), leaving: &[JoinId]) -> Result<(), RequestError> {
+        let is_it = |id: &JoinId| (id.vcpu().domain(), id.vcpu().number()) == who;
+        let there = self.members.iter().map(|(id, _)| id).find(|id| is_it(id));
+        match there.filter(|id| !leaving.contains(id)) {
+            Some(id) => Err(RequestError::Taken { vcpu: id.vcpu() }),
+            None => Ok(()),
+        }
+    }
+
     /// What is told of something that was not done: if the machine cannot go on, all is over.
-    fn not_done(&self, error: NotDone) -> RequestError {
+    pub(super) fn not_done(&self, error: NotDone) -> RequestError {
         if matches!(error, NotDone::Machine(_)) {
             self.machine.abandon();
         }
         error.into()
     }
 
-    fn row(&self, id: JoinId) -> Result<&Row, RequestError> {
+    pub(super) fn row(&self, id: JoinId) -> Result<&Row, RequestError> {
         if self.machine.is_over() {
             return Err(RequestError::Over);
         }
@@ -347,7 +402,7 @@ impl Session {
         self.check_cpus(request.cpus)
     }
 
-    fn check_cpus(&self, cpus: Option<CpuSet>) -> Result<(), RequestError> {
+    pub(super) fn check_cpus(&self, cpus: Option<CpuSet>) -> Result<(), RequestError> {
         let there = CpuSet::first_n(self.cpus);
         match cpus {
             Some(cpus) if cpus.is_empty() || !cpus.without(&there).is_empty() => {
@@ -365,7 +420,9 @@ impl Session {
             hold: match request.who {
                 Who::Process(_) => Hold::Process,
                 // What freezes a tree is there from the start.
-                Who::Thread(_) | Who::Tree(_) | Who::Wide(..) | Who::Group(_) => Hold::Thread,
+                Who::Thread(_) | Who::Tree(_) | Who::Wide(..) | Who::Group(_) | Who::Nobody => {
+                    Hold::Thread
+                }
             },
             is_exact,
             has_stop: is_exact,
@@ -381,6 +438,7 @@ impl Session {
         let threads = match who {
             Who::Thread(thread) => vec![thread.clone()],
             Who::Process(pid) => open_all(*pid)?,
+            Who::Nobody => Vec::new(),
             Who::Tree(pid) => {
                 let tree = self.fenced(|fence| fence.hold_tree(*pid))?;
                 return self.hold_tree(id, tree);
@@ -444,10 +502,8 @@ impl Session {
     /// Prepares somebody to be kept from running.
     fn add_stop(&mut self, id: JoinId) -> Result<(), RequestError> {
         let row = self.row(id)?;
-        if row.has_stop {
-            return Ok(());
-        }
-        let (tid, hold) = (row.threads[0].tid(), row.hold);
+        let (Some(first), false) = (row.threads.first(), row.has_stop) else { return Ok(()) };
+        let (tid, hold) = (first.tid(), row.hold);
         self.fenced(|fence| fence.add_stop(tid, hold))?;
         self.row_mut(id)?.has_stop = true;
         Ok(())
@@ -456,7 +512,8 @@ impl Session {
     /// Undoes that, once it runs whatever was ordered before. Where it cannot be undone it is once
     /// more prepared than it need be.
     fn drop_stop(&mut self, id: JoinId) {
-        let Some(tid) = self.members.get(id).map(|row| row.threads[0].tid()) else { return };
+        let first = self.members.get(id).and_then(|row| row.threads.first());
+        let Some(tid) = first.map(ThreadRef::tid) else { return };
         if self.machine.let_run(id.vcpu()).is_ok()
             && self.fenced(|fence| fence.drop_stop(tid)).is_ok()
             && let Some(row) = self.members.get_mut(id)

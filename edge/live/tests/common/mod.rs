@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 use rustix::process::{Signal, geteuid};
 use slackline_host::policy::{Given, Values, find};
 use slackline_live::fence::{KeeperCommand, keeper_main};
-use slackline_live::session::{Options, Request, Who};
+use slackline_live::session::{Called, Options, Request, Who};
 use slackline_live::sys::{
     SchedulingOf, Tid, die_with_us, get_affinity, get_scheduling, online_cpus, process_cpu_time,
 };
@@ -334,5 +334,5 @@ impl Drop for Target {
 /// A request to join, by nobody in particular.
 pub fn request(who: Who, share: Values) -> Request {
     let (name, domain) = ("one".into(), "target".into());
-    Request { who, name, domain, vcpu: None, share, cpus: None }
+    Request { who, name, domain, called: Called::Anything, share, cpus: None }
 }

@@ -1,0 +1,208 @@
+//! Who comes, who goes, and whose terms change.
+
+use std::sync::PoisonError;
+
+use slackline_host::Terms;
+use slackline_host::policy::Values;
+use slackline_trace::{Record, Sink};
+use slackline_units::{CpuSet, Span, Time, VcpuId};
+
+use super::decider::{Decider, Vcpu};
+use super::{LiveHost, MachineError, NotDone};
+use crate::sys::Tid;
+use crate::vcpu_threads::{Body, UsedClock, VcpuThreads};
+use crate::way::{Grip, VcpuHandle};
+
+/// A vCPU that is to join.
+#[derive(Debug)]
+pub(crate) struct Joining {
+    pub(crate) threads: VcpuThreads,
+    pub(crate) share: Values,
+    /// Where it may run; none is everywhere.
+    pub(crate) cpus: Option<CpuSet>,
+}
+
+/// Whether a group of vCPUs has joined; if not, which of them kept it out, and why.
+pub(crate) type GroupJoined = Result<(), (VcpuId, NotDone)>;
+
+/// Why a group did not join in the place of others.
+#[derive(Debug)]
+pub(crate) struct NotReplaced {
+    /// Which of it kept it out.
+    pub(crate) vcpu: VcpuId,
+    pub(crate) why: NotDone,
+    /// Who of the others could not join again.
+    pub(crate) lost: Vec<VcpuId>,
+}
+
+impl LiveHost {
+    /// vCPUs join, all at this instant: of each group all or none. Says of each group which of its
+    /// vCPUs kept it out, and why.
+    pub(crate) fn join(&self, groups: Vec<Vec<Joining>>) -> Result<Vec<GroupJoined>, MachineError> {
+        self.note_wanted()?;
+        let mut decider = self.observe()?;
+        let mut results = Vec::with_capacity(groups.len());
+        for group in groups {
+            match self.join_group(&mut decider, group) {
+                Err((_, NotDone::Machine(error))) => return Err(error),
+                result => results.push(result),
+            }
+        }
+        self.finish(decider)?;
+        Ok(results)
+    }
+
+    /// vCPUs without threads leave, and a group joins in their place, at one instant. If it does
+    /// not, they join again as they were.
+    pub(crate) fn replace(
+        &self,
+        before: Vec<Joining>,
+        group: Vec<Joining>,
+    ) -> Result<Result<(), NotReplaced>, MachineError> {
+        self.note_wanted()?;
+        let mut decider = self.observe()?;
+        for one in &before {
+            self.take_out(&mut decider, one.threads.vcpu)?;
+        }
+        let result = match self.join_group(&mut decider, group) {
+            Ok(()) => Ok(()),
+            Err((_, NotDone::Machine(error))) => return Err(error),
+            Err((vcpu, why)) => {
+                let mut lost = Vec::new();
+                for one in before {
+                    let vcpu = one.threads.vcpu;
+                    match self.join_one(&mut decider, one) {
+                        Err(NotDone::Machine(error)) => return Err(error),
+                        Err(_) => lost.push(vcpu),
+                        Ok(()) => {}
+                    }
+                }
+                Err(NotReplaced { vcpu, why, lost })
+            }
+        };
+        self.finish(decider)?;
+        Ok(result)
+    }
+
+    /// The longest slice in every such period that one more could be promised on these CPUs.
+    pub(crate) fn room(&self, period: Span, allowed: CpuSet) -> Result<Option<Span>, MachineError> {
+        let mut decider = self.observe()?;
+        let room = decider.room(period, allowed);
+        self.finish(decider)?;
+        room
+    }
+
+    fn join_group(&self, decider: &mut Decider, group: Vec<Joining>) -> GroupJoined {
+        let mut joined = Vec::new();
+        for one in group {
+            let vcpu = one.threads.vcpu;
+            if let Err(error) = self.join_one(decider, one) {
+                decider.records.record(&Record::Declined { at: decider.now, vcpu });
+                for before in joined {
+                    let left = self.take_out(decider, before);
+                    left.map_err(|error| (before, error.into()))?;
+                }
+                return Err((vcpu, error));
+            }
+            joined.push(vcpu);
+        }
+        Ok(())
+    }
+
+    fn join_one(&self, decider: &mut Decider, joining: Joining) -> Result<(), NotDone> {
+        let Joining { threads, share, cpus } = joining;
+        let VcpuThreads { vcpu, body, exact } = threads;
+        let grip = match &body {
+            Body::Threads(members) => {
+                Grip::Threads(members.iter().map(|it| it.held.clone()).collect())
+            }
+            Body::Tree(tree) => Grip::Tree(tree.clone()),
+        };
+        let handle = VcpuHandle::new(vcpu, grip);
+        // What the kernel never lets us do is an error here; what it refuses later is tried again.
+        handle.try_real_time().map_err(NotDone::Refused)?;
+        if let Some(cpus) = cpus {
+            let real = decider.real_cpus(cpus);
+            handle.confine(decider.number, real).map_err(NotDone::Refused)?;
+        }
+        let known = match body {
+            Body::Threads(members) => {
+                let clocks = members.into_iter().map(|member| {
+                    let tid = member.held.thread().tid();
+                    (tid, UsedClock::Kernel(member.held, member.clock), member.used)
+                });
+                self.known(clocks.collect(), vcpu)?
+            }
+            Body::Tree(tree) => self.known_tree(&tree, vcpu)?,
+        };
+        let vcpu = Vcpu::new(handle, known, exact);
+        self.join_known(decider, vcpu, Terms { share: &share, cpus })
+    }
+
+    /// A vCPU joins whose threads are no kernel's.
+    pub(crate) fn join_fed(
+        &self,
+        (handle, threads): (VcpuHandle, Vec<(Tid, UsedClock, Span)>),
+        share: &Values,
+        is_exact: bool,
+    ) -> Result<(), NotDone> {
+        let mut decider = self.observe()?;
+        let known = self.known(threads, handle.vcpu)?;
+        let vcpu = Vcpu::new(handle, known, is_exact);
+        let result = self.join_known(&mut decider, vcpu, share.into());
+        self.finish(decider)?;
+        result
+    }
+
+    fn join_known(
+        &self,
+        decider: &mut Decider,
+        vcpu: Vcpu,
+        terms: Terms<'_>,
+    ) -> Result<(), NotDone> {
+        let tids: Vec<Tid> = vcpu.threads.keys().copied().collect();
+        let joined = decider.join(vcpu, terms);
+        if joined.is_err() {
+            tids.into_iter().for_each(|tid| self.unwatch(tid));
+        }
+        joined
+    }
+
+    /// The terms of a vCPU change; on failure the old ones stand.
+    pub(crate) fn change(&self, vcpu: VcpuId, terms: Terms<'_>, due: Time) -> Result<(), NotDone> {
+        let mut decider = self.observe()?;
+        let result = decider.change(vcpu, terms, due);
+        self.finish(decider)?;
+        result
+    }
+
+    /// A vCPU leaves. Its threads are no longer ours to order about.
+    pub(crate) fn leave(&self, vcpu: VcpuId) -> Result<(), MachineError> {
+        let mut decider = self.observe()?;
+        let result = self.take_out(&mut decider, vcpu);
+        self.finish(decider)?;
+        result
+    }
+
+    fn take_out(&self, decider: &mut Decider, vcpu: VcpuId) -> Result<(), MachineError> {
+        if let Some(left) = decider.leave(vcpu)? {
+            left.handle.take_no_more_orders();
+            left.threads.keys().for_each(|&tid| self.unwatch(tid));
+        }
+        if let Some(perf) = &mut *self.perf() {
+            perf.remove_tree(vcpu);
+        }
+        Ok(())
+    }
+
+    /// Has the kernel note what those do who are about to join: of all at once, since telling it of
+    /// one may take it tens of milliseconds.
+    fn note_wanted(&self) -> Result<(), MachineError> {
+        let mut wanted = self.wanted.lock().unwrap_or_else(PoisonError::into_inner);
+        let wanted = std::mem::take(&mut *wanted);
+        match &mut *self.perf() {
+            Some(perf) if !wanted.is_empty() => Ok(perf.add_all(&wanted)?),
+            _ => Ok(()),
+        }
+    }
+}
