@@ -1,0 +1,58 @@
+//! What a request comes to.
+
+use crate::machine::Room;
+use crate::row::{Reason, Row, State};
+
+/// What a request came to. [`Request::Log`](crate::Request::Log) and
+/// [`Request::Find`](crate::Request::Find) are answered by the world.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Answer {
+    /// It was done, or was so already.
+    Done {
+        /// The reservation, as it was committed.
+        reservation: Listed,
+        /// Whether it is new.
+        is_new: bool,
+        /// What is to be known besides.
+        warning: Option<Warning>,
+    },
+    /// The reservations asked for, by name.
+    List(Vec<Listed>),
+    /// What could be promised, by CPU.
+    Room(Vec<Room>),
+}
+
+/// A reservation, and how it is doing.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Listed {
+    /// What is written down.
+    pub row: Row,
+    /// How it is doing.
+    pub state: State,
+    /// Why it is not, or not wholly, in force.
+    pub reason: Option<Reason>,
+    /// How many vCPUs of its machine are scheduled for it now.
+    pub served: u16,
+}
+
+/// What is to be known besides.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Warning {
+    /// It is in force, and is not written down.
+    #[error("it is in force, but could not be written down: a restart may forget it: {why}")]
+    NotDurable {
+        /// Why.
+        why: String,
+    },
+}
+
+/// How the service is doing.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Health {
+    /// How many reservations there are.
+    pub reservations: usize,
+    /// How many of them wait for a machine or for room.
+    pub waiting: usize,
+    /// Why the ledger cannot be written; none is that it can.
+    pub ledger: Option<String>,
+}

@@ -1,0 +1,102 @@
+//! What happened, to be written down and told.
+
+use std::fmt;
+
+use slackline_units::Time;
+
+use crate::name::Name;
+use crate::principal::{Principal, Verb};
+use crate::row::Row;
+
+/// Something that happened, with what was before and what came of it. There is one for each change.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Event {
+    /// Its number: later ones have higher numbers, on this host for ever. Numbers may be left out.
+    pub seq: u64,
+    /// When, by the service's clock.
+    pub at: Time,
+    /// By whom.
+    pub principal: Principal,
+    /// What.
+    pub what: Happened,
+    /// To which reservation, if it was to one.
+    pub name: Option<Name>,
+    /// What was promised under that name before; none is nothing.
+    pub before: Option<Row>,
+    /// What is promised since then.
+    pub after: Option<Row>,
+    /// Whether it could not be written down at the time: nobody was told that it is durable.
+    pub was_late: bool,
+}
+
+/// What can happen.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Happened {
+    /// Somebody asked for it, and it was done.
+    Asked(Verb),
+    /// Its machine appeared.
+    Appeared,
+    /// Its machine disappeared.
+    Vanished,
+    /// The vCPUs of its machine became more or fewer.
+    Vcpus {
+        /// How many there are.
+        there: u16,
+    },
+    /// Somebody else changed its threads, and that was undone.
+    Meddled,
+    /// That happened too often; they have them now.
+    Contested,
+    /// After a restart its promise is in force again.
+    Adopted,
+    /// After a restart its promise is not in force, and why.
+    NotAdopted(String),
+    /// What did not fit fits again.
+    Fits,
+    /// The keeper died and was replaced.
+    KeeperReplaced,
+    /// The ledger cannot be written, and why.
+    LedgerFailing(String),
+    /// The ledger can be written again; so many events were not kept.
+    LedgerWhole {
+        /// How many.
+        lost: u64,
+    },
+}
+
+impl Happened {
+    /// It in a word.
+    #[must_use]
+    pub const fn word(&self) -> &'static str {
+        match self {
+            Happened::Asked(verb) => verb.word(),
+            Happened::Appeared => "appeared",
+            Happened::Vanished => "vanished",
+            Happened::Vcpus { .. } => "vcpus",
+            Happened::Meddled => "meddled",
+            Happened::Contested => "contested",
+            Happened::Adopted => "adopted",
+            Happened::NotAdopted(_) => "not-adopted",
+            Happened::Fits => "fits",
+            Happened::KeeperReplaced => "keeper-replaced",
+            Happened::LedgerFailing(_) => "ledger-failing",
+            Happened::LedgerWhole { .. } => "ledger-whole",
+        }
+    }
+}
+
+impl fmt::Display for Happened {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let word = self.word();
+        match self {
+            Happened::Vcpus { there } => write!(out, "{word}: {there} are there"),
+            Happened::NotAdopted(why) | Happened::LedgerFailing(why) => {
+                write!(out, "{word}: {why}")
+            }
+            Happened::LedgerWhole { lost } if *lost > 0 => {
+                write!(out, "{word}: {lost} events were not kept")
+            }
+            _ => out.write_str(word),
+        }
+    }
+}

@@ -1,0 +1,79 @@
+//! What the service is told.
+
+use slackline_units::DomId;
+
+use crate::binding::Binding;
+use crate::machine::{Identity, Machine};
+use crate::name::Key;
+use crate::principal::{Principal, Role};
+use crate::request::{Request, Ticket};
+
+/// Something that happened.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Input {
+    /// Somebody asks for something.
+    Asked(Asked),
+    /// What was [handed over](crate::World::commit) is written down, and safe from a loss of power.
+    Committed {
+        /// Its number.
+        seq: u64,
+    },
+    /// It is not, and will not be: whatever was tried of it has no effect.
+    NotCommitted {
+        /// Its number.
+        seq: u64,
+        /// Why.
+        fault: LedgerFault,
+    },
+    /// A machine that is waited for may be here now. To be told again as long as it is.
+    Appeared {
+        /// What it was looked for by.
+        binding: Binding,
+    },
+    /// A machine that was held has ended; its threads are held no more.
+    Vanished {
+        /// For whom it was held.
+        domain: DomId,
+        /// Which one.
+        identity: Identity,
+    },
+    /// A machine that is held has other vCPUs than when it was last looked at.
+    Vcpus {
+        /// For whom it is held.
+        domain: DomId,
+        /// Which one, and all that it has now.
+        machine: Machine,
+    },
+    /// Somebody else had changed a thread that is held, and that has been put back.
+    Meddled {
+        /// For whom it is held.
+        domain: DomId,
+    },
+    /// The keeper had died, and has been replaced: nothing has lapsed.
+    KeeperReplaced,
+    /// It is [the time](crate::World::ring) that was asked for.
+    Rang,
+}
+
+/// A request with who asks.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Asked {
+    /// Who is to be answered: exactly once.
+    pub ticket: Ticket,
+    /// Who asks.
+    pub principal: Principal,
+    /// What that principal may; none is nothing.
+    pub role: Option<Role>,
+    /// What the client calls this request.
+    pub key: Option<Key>,
+    /// The request.
+    pub request: Request,
+}
+
+/// Why the ledger did not write something.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{says}")]
+pub struct LedgerFault {
+    /// What is wrong, such as `the disk is full`.
+    pub says: String,
+}

@@ -1,0 +1,172 @@
+//! Why a request was refused. Then it has had no effect.
+
+use slackline_units::{CpuShare, Reservation, Span};
+
+use crate::binding::Binding;
+use crate::name::Name;
+use crate::principal::Verb;
+use crate::terms::TermsError;
+
+/// Why a request was refused.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Refusal {
+    /// There is no room for it.
+    #[error("{says}")]
+    NoRoom {
+        /// What was asked for, for each vCPU.
+        asked: Reservation,
+        /// What has been promised already where there is most room.
+        promised: CpuShare,
+        /// What may be promised there: all of it less the reserve.
+        capacity: CpuShare,
+        /// The longest slice of such a period that fits now; zero is none.
+        largest: Span,
+        /// The policy's own words, with all numbers.
+        says: String,
+    },
+    /// The machine is not here.
+    #[error("{what} is not here")]
+    NoMachine {
+        /// What was looked for: a binding, or a name.
+        what: String,
+    },
+    /// Several machines go by that name.
+    #[error("several machines go by the name {name}")]
+    Ambiguous {
+        /// The name.
+        name: Name,
+        /// How each of them can be meant.
+        bindings: Vec<Binding>,
+    },
+    /// The machine has a reservation already.
+    #[error("{binding} is held for {by} already")]
+    Taken {
+        /// What was asked for.
+        binding: Binding,
+        /// Who has it.
+        by: Name,
+    },
+    /// It has been changed since.
+    #[error("{name} is at revision {is}, not {asked}")]
+    Stale {
+        /// The name.
+        name: Name,
+        /// What was expected.
+        asked: u64,
+        /// What it is.
+        is: u64,
+    },
+    /// Something else is reserved under that name.
+    #[error("{name} is reserved already: {is}")]
+    Exists {
+        /// The name.
+        name: Name,
+        /// What is.
+        is: String,
+    },
+    /// Nothing is reserved under that name.
+    #[error("nothing is reserved under the name {name}")]
+    NoSuchReservation {
+        /// The name.
+        name: Name,
+    },
+    /// Whoever asked may not.
+    #[error("you may not {verb}")]
+    NotAllowed {
+        /// What.
+        verb: Verb,
+    },
+    /// The ledger cannot be written. What was asked for is not in force.
+    #[error("it could not be written down, and so is not in force: {why}")]
+    NotDurable {
+        /// Why.
+        why: String,
+    },
+    /// Not now.
+    #[error("{why}")]
+    NotNow {
+        /// Why.
+        why: String,
+        /// When to try again.
+        again: Span,
+    },
+    /// Too many requests.
+    #[error("more than {most} {what} a second")]
+    TooMany {
+        /// Of what.
+        what: &'static str,
+        /// How many there may be in a second.
+        most: u32,
+        /// When to try again.
+        again: Span,
+    },
+    /// Nobody can promise that.
+    #[error("{0}")]
+    Terms(TermsError),
+    /// What the policy cannot keep, whatever else is promised.
+    #[error("{0}")]
+    Unkeepable(String),
+    /// The machine must be here to know that.
+    #[error("{what} is not here, so nobody can tell how many vCPUs it has")]
+    VcpusUnknown {
+        /// What was looked for.
+        what: Binding,
+    },
+    /// The key was used for another request.
+    #[error("the key was used before, for: {was}")]
+    KeyReused {
+        /// For what.
+        was: String,
+    },
+    /// The machine may not be had.
+    #[error("{0}")]
+    Forbidden(String),
+    /// This host does not let us.
+    #[error("{says}")]
+    Host {
+        /// What is wrong.
+        says: String,
+        /// What to do about it.
+        hint: Option<String>,
+    },
+}
+
+impl Refusal {
+    /// What to do about it.
+    #[must_use]
+    pub fn hint(&self) -> Option<String> {
+        match self {
+            Refusal::NoRoom { asked, largest, .. } if largest.is_zero() => {
+                Some(format!("nothing fits there now with a period of {}", asked.period()))
+            }
+            Refusal::NoRoom { asked, largest, .. } => Some(format!(
+                "the longest slice that fits there now is {largest} every {}",
+                asked.period()
+            )),
+            Refusal::NoMachine { .. } => Some("`slackline find` shows the machines here".into()),
+            Refusal::Ambiguous { bindings, .. } => {
+                let listed: Vec<String> = bindings.iter().map(ToString::to_string).collect();
+                Some(format!("say which with --for: {}", listed.join(", ")))
+            }
+            Refusal::Taken { by, .. } => Some(format!("change {by}, or release it first")),
+            Refusal::Stale { name, .. } => Some(format!("look at {name} again, then decide")),
+            Refusal::Exists { name, .. } => Some(format!("`slackline change {name}` changes it")),
+            Refusal::NoSuchReservation { .. } => {
+                Some("`slackline list` shows what is reserved".into())
+            }
+            Refusal::NotDurable { .. } => {
+                Some("make room on the disk of the ledger; what runs keeps its promises".into())
+            }
+            Refusal::NotNow { again, .. } | Refusal::TooMany { again, .. } => {
+                Some(format!("try again in {again}"))
+            }
+            Refusal::VcpusUnknown { .. } => Some("say --vcpus N".into()),
+            Refusal::KeyReused { .. } => Some("use a new key for a new request".into()),
+            Refusal::Host { hint, .. } => hint.clone(),
+            Refusal::NotAllowed { .. }
+            | Refusal::Terms(_)
+            | Refusal::Unkeepable(_)
+            | Refusal::Forbidden(_) => None,
+        }
+    }
+}

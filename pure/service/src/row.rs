@@ -1,0 +1,108 @@
+//! A reservation: what of it is written down, and what is seen of it.
+
+use std::fmt;
+
+use crate::binding::Binding;
+use crate::machine::Identity;
+use crate::name::Name;
+use crate::principal::Principal;
+use crate::terms::Terms;
+
+/// A reservation as it is written down: what must be known to hold it again after a restart.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Row {
+    /// Its name.
+    pub name: Name,
+    /// Who reserved it.
+    pub owner: Principal,
+    /// What is promised.
+    pub terms: Terms,
+    /// How its machine is found again.
+    pub binding: Binding,
+    /// Whether it is kept from running.
+    pub paused: bool,
+    /// The number of the event by which it was reserved: who is older has the lower one.
+    pub since: u64,
+    /// The number of the event that changed it last. Never the same for two reservations, nor for
+    /// one that is made again under the same name.
+    pub revision: u64,
+    /// The machine it was last held on; none is that there was none.
+    pub identity: Option<Identity>,
+}
+
+impl fmt::Display for Row {
+    /// `2ms/10ms exact for 2 vCPUs, libvirt:web, paused`.
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let paused = if self.paused { ", paused" } else { "" };
+        write!(out, "{}, {}{paused}", self.terms, self.binding)
+    }
+}
+
+/// How a reservation is doing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum State {
+    /// There is no machine that could have it now. Its capacity stays promised, unless the reason
+    /// is that there is no room.
+    Waiting,
+    /// Its machine gets what it is promised.
+    Active,
+    /// Its machine does not run; its capacity stays promised.
+    Paused,
+    /// Its machine has more vCPUs than it is promised anything for, which run as ordinary threads,
+    /// or fewer.
+    Partial,
+    /// Somebody else kept changing its threads, and has them now. Its capacity stays promised;
+    /// resuming takes them back.
+    Contested,
+    /// It is over.
+    Ended,
+}
+
+impl State {
+    /// The state in a word.
+    #[must_use]
+    pub const fn word(self) -> &'static str {
+        match self {
+            State::Waiting => "waiting",
+            State::Active => "active",
+            State::Paused => "paused",
+            State::Partial => "partial",
+            State::Contested => "contested",
+            State::Ended => "ended",
+        }
+    }
+}
+
+impl fmt::Display for State {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str(self.word())
+    }
+}
+
+/// Why a reservation is not, or not wholly, in force.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Reason {
+    /// Its machine is not here.
+    #[error("{0} is not here")]
+    Absent(Binding),
+    /// What it is promised does not fit any more: its capacity is not promised.
+    #[error("no room: {0}")]
+    NoRoom(String),
+    /// Its machine is held for another reservation.
+    #[error("its machine is held for {0}")]
+    Taken(Name),
+    /// Its machine cannot be had.
+    #[error("{0}")]
+    Unavailable(String),
+    /// Somebody else changed its threads again and again.
+    #[error("somebody else keeps changing its threads")]
+    Meddled,
+    /// Its machine has another number of vCPUs.
+    #[error("its machine has {there} vCPUs, and {promised} are promised")]
+    Vcpus {
+        /// How many there are.
+        there: u16,
+        /// How many are promised something.
+        promised: u16,
+    },
+}

@@ -1,0 +1,233 @@
+//! What is promised, and the ways in which people ask for it.
+
+use std::fmt;
+
+use slackline_units::{CpuShare, Reservation, ReservationError, Span};
+
+/// What is promised to a machine: so much of each period to each of its vCPUs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Terms {
+    each: Reservation,
+    exact: bool,
+    vcpus: u16,
+}
+
+/// Why terms cannot be promised by anybody.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum TermsError {
+    /// The slice and period make no sense by themselves.
+    #[error("{0}")]
+    Reservation(ReservationError),
+    /// The period is shorter or longer than can be kept.
+    #[error("a period of {is} is not between {} and {}", Terms::SHORTEST, Terms::LONGEST)]
+    Period {
+        /// What was asked for.
+        is: Span,
+    },
+    /// The slice is shorter than can be kept.
+    #[error("a slice of {is} is shorter than {}, the shortest there is", Terms::LEAST)]
+    Slice {
+        /// What was asked for.
+        is: Span,
+    },
+    /// There is hardly anything of the period left.
+    #[error(
+        "a slice of {slice} leaves less than {} of a period of {period}: that cannot be kept",
+        Terms::LEAST
+    )]
+    Gap {
+        /// What was asked for.
+        slice: Span,
+        /// Of what.
+        period: Span,
+    },
+    /// A machine has no vCPU, or more than one can have.
+    #[error("{is} vCPUs are not between 1 and {}", Terms::MOST_VCPUS)]
+    Vcpus {
+        /// How many were asked for.
+        is: u16,
+    },
+    /// More than all of its vCPUs can use.
+    #[error("{share} is more than {vcpus} {} can use", if *vcpus == 1 { "vCPU" } else { "vCPUs" })]
+    MoreThanVcpus {
+        /// What was asked for.
+        share: CpuShare,
+        /// How many there are.
+        vcpus: u16,
+    },
+}
+
+impl Terms {
+    /// The shortest period.
+    pub const SHORTEST: Span = Span::from_ms(1);
+
+    /// The longest period.
+    pub const LONGEST: Span = Span::from_secs(7 * 24 * 3600);
+
+    /// The shortest slice, and the least that is left of a period: below it, dispatching is most
+    /// of what is done.
+    pub const LEAST: Span = Span::from_us(50);
+
+    /// The most vCPUs of one machine.
+    pub const MOST_VCPUS: u16 = 512;
+
+    /// `each` for each of so many vCPUs; `exact` if never more than that.
+    ///
+    /// # Errors
+    /// When nobody can promise that.
+    pub fn new(each: Reservation, exact: bool, vcpus: u16) -> Result<Terms, TermsError> {
+        let (slice, period) = (each.slice(), each.period());
+        if !(Terms::SHORTEST..=Terms::LONGEST).contains(&period) {
+            return Err(TermsError::Period { is: period });
+        }
+        if slice < Terms::LEAST {
+            return Err(TermsError::Slice { is: slice });
+        }
+        if period - slice < Terms::LEAST {
+            return Err(TermsError::Gap { slice, period });
+        }
+        if !(1..=Terms::MOST_VCPUS).contains(&vcpus) {
+            return Err(TermsError::Vcpus { is: vcpus });
+        }
+        Ok(Terms { each, exact, vcpus })
+    }
+
+    /// What each vCPU is promised.
+    #[must_use]
+    pub const fn each(self) -> Reservation {
+        self.each
+    }
+
+    /// Whether no vCPU ever gets more than its slice.
+    #[must_use]
+    pub const fn exact(self) -> bool {
+        self.exact
+    }
+
+    /// How many vCPUs.
+    #[must_use]
+    pub const fn vcpus(self) -> u16 {
+        self.vcpus
+    }
+
+    /// Whether it asks for no more than other terms in any way: for as much of a CPU at most, as
+    /// seldom at least, for as many vCPUs at most. What once had room for those has room for it.
+    #[must_use]
+    pub fn is_within(self, other: Terms) -> bool {
+        !self.each.is_more_than(other.each)
+            && self.each.period() >= other.each.period()
+            && self.vcpus <= other.vcpus
+    }
+}
+
+impl fmt::Display for Terms {
+    /// `2ms/10ms exact for 2 vCPUs`.
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let exact = if self.exact { " exact" } else { "" };
+        let plural = if self.vcpus == 1 { "" } else { "s" };
+        write!(out, "{}{exact} for {} vCPU{plural}", self.each, self.vcpus)
+    }
+}
+
+/// How much somebody asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Amount {
+    /// So much of each period for each vCPU.
+    Each(Reservation),
+    /// So much for all vCPUs together, in equal parts.
+    Together {
+        /// How much.
+        share: CpuShare,
+        /// How often it is delivered; none is every [`Amount::USUAL_PERIOD`].
+        period: Option<Span>,
+    },
+}
+
+impl Amount {
+    /// The period of those who name none: shorter than what people notice, long enough that a few
+    /// hundred vCPUs cost little.
+    pub const USUAL_PERIOD: Span = Span::from_ms(10);
+
+    /// The terms that come of it for so many vCPUs. A share that does not divide evenly is rounded
+    /// up, by less than a nanosecond a period.
+    ///
+    /// # Errors
+    /// When nobody can promise that.
+    pub fn terms(self, exact: bool, vcpus: u16) -> Result<Terms, TermsError> {
+        let each = match self {
+            Amount::Each(each) => each,
+            Amount::Together { share, period } => {
+                let period = period.unwrap_or(Amount::USUAL_PERIOD);
+                if vcpus == 0 {
+                    return Err(TermsError::Vcpus { is: vcpus });
+                }
+                let ns = u128::from(share.ppm()) * u128::from(period.ns());
+                let ns = ns.div_ceil(1_000_000 * u128::from(vcpus));
+                if ns > u128::from(period.ns()) {
+                    return Err(TermsError::MoreThanVcpus { share, vcpus });
+                }
+                let slice = Span::from_ns(u64::try_from(ns).unwrap_or(u64::MAX));
+                Reservation::new(slice, period).map_err(TermsError::Reservation)?
+            }
+        };
+        Terms::new(each, exact, vcpus)
+    }
+}
+
+impl fmt::Display for Amount {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Amount::Each(each) => each.fmt(out),
+            Amount::Together { share, period: None } => share.fmt(out),
+            Amount::Together { share, period: Some(period) } => {
+                write!(out, "{share} every {period}")
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn each(slice_us: u64, period_us: u64) -> Reservation {
+        Reservation::new(Span::from_us(slice_us), Span::from_us(period_us)).unwrap()
+    }
+
+    #[test]
+    fn a_share_of_several_vcpus_is_a_part_for_each_and_never_less_than_was_asked() {
+        let share = CpuShare::from_ppm(1_500_000);
+        let terms = Amount::Together { share, period: None }.terms(false, 2).unwrap();
+        assert_eq!(terms.to_string(), "7.5ms/10ms for 2 vCPUs");
+        let third = CpuShare::ONE;
+        let terms = Amount::Together { share: third, period: None }.terms(true, 3).unwrap();
+        assert_eq!(terms.each().slice(), Span::from_ns(3_333_334));
+        let wrong = Amount::Together { share, period: None }.terms(false, 1).unwrap_err();
+        assert_eq!(wrong.to_string(), "1.5cpu is more than 1 vCPU can use");
+    }
+
+    #[test]
+    fn what_nobody_can_keep_is_refused_with_the_bound() {
+        let says = |each, vcpus| Terms::new(each, false, vcpus).unwrap_err().to_string();
+        assert_eq!(says(each(19, 20), 1), "a period of 20us is not between 1ms and 604800s");
+        assert_eq!(
+            says(each(49, 1000), 1),
+            "a slice of 49us is shorter than 50us, the shortest there is"
+        );
+        assert!(says(each(951, 1000), 1).contains("leaves less than 50us of a period of 1ms"));
+        assert_eq!(says(each(50, 1000), 0), "0 vCPUs are not between 1 and 512");
+        assert!(Terms::new(each(950, 1000), true, 512).is_ok());
+    }
+
+    #[test]
+    fn terms_are_within_others_only_if_they_are_in_every_way() {
+        let terms = |slice, period, vcpus| Terms::new(each(slice, period), false, vcpus).unwrap();
+        let old = terms(5_000, 10_000, 2);
+        for within in [old, terms(4_000, 10_000, 2), terms(50_000, 100_000, 1)] {
+            assert!(within.is_within(old), "{within}");
+        }
+        for beyond in [terms(5_001, 10_000, 1), terms(1_000, 9_000, 1), terms(1_000, 10_000, 3)] {
+            assert!(!beyond.is_within(old), "{beyond}");
+        }
+    }
+}
