@@ -9,6 +9,8 @@
 pub struct Urgency(pub u8);
 
 impl Urgency {
+    /// Of work without a wish: a nice value of 0.
+    pub const ORDINARY: Urgency = Urgency(120);
     /// Where time-sharing begins.
     const SHARED: u8 = 100;
     /// Where work for when nothing else wants the CPU begins.

@@ -176,6 +176,12 @@ impl Claims {
         self.vcpus[vcpu].ahead.is_some()
     }
 
+    /// Whether who has its turn pays for it while others claim something and it claims more: else
+    /// whoever says that all it does is urgent would have turns that nobody can go ahead of.
+    fn are_turns_paid_for(&self) -> bool {
+        self.belief.bound.is_some() && self.keeps_places()
+    }
+
     /// Whether who has gone ahead of others has its place again whatever ends its turn.
     pub(super) fn keeps_places(&self) -> bool {
         self.belief.place == Place::Kept
@@ -190,10 +196,12 @@ impl Claims {
         rows
     }
 
-    /// What a vCPU's claim counts for.
+    /// What a vCPU's claim counts for. Where claims are bounded one is paid for, and ordinary work
+    /// is not worth that: it would use up what its domain has for what is urgent.
     #[inline]
     fn counted(&self, vcpu: VcpuId) -> Claim {
         let Claimant { domain, effective, .. } = self.vcpus[vcpu];
-        if self.domains[domain].is_spent { Claim::NONE } else { effective }
+        let is_ordinary = self.belief.bound.is_some() && effective >= Claim::ORDINARY;
+        if self.domains[domain].is_spent || is_ordinary { Claim::NONE } else { effective }
     }
 }

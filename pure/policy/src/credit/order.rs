@@ -2,7 +2,7 @@
 
 use alloc::vec::Vec;
 
-use slackline_units::{CpuId, VcpuId};
+use slackline_units::{CpuId, Urgency, VcpuId};
 
 use crate::queue::Queues;
 
@@ -15,6 +15,8 @@ impl Claim {
     pub(super) const NONE: Claim = Claim(256);
     /// Nothing is more urgent.
     pub(super) const HIGHEST: Claim = Claim(0);
+    /// What runs without a wish.
+    pub(super) const ORDINARY: Claim = Claim(Urgency::ORDINARY.0 as u16);
 
     #[inline]
     pub(super) fn of(urgency: u8) -> Claim {

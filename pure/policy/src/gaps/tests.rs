@@ -128,7 +128,8 @@ fn bounded_nobody_starves() {
 
 /// By the paper's rule the first of four goes ahead of the fourth at 210 ms, for a whole turn. With
 /// 400 us to claim it has 400 us; then it has the place that it had, behind the fourth, or that
-/// behind all.
+/// behind all. With its place it has had 400 us before its own turn too, at 90 and at 240 ms: it
+/// pays for what it claims then as well.
 #[test]
 fn who_goes_ahead_does_so_while_something_is_left_and_has_its_place_again() {
     let begins = |policy: &str| {
@@ -140,8 +141,8 @@ fn who_goes_ahead_does_so_while_something_is_left_and_has_its_place_again() {
     assert_eq!(begins("credit rules=xen-3.0.4").join(", "), credit);
     let paper = "3 180ms, 1 210ms, 4 240ms, 2 270ms, 3 300ms, 1 330ms";
     assert_eq!(begins(PAPER).join(", "), paper);
-    let kept = "3 180ms, 1 210ms, 4 210.4ms, 1 240.4ms, 2 270.4ms, 3 300.4ms, 1 330.4ms, \
-                4 330.8ms";
+    let kept = "3 180.4ms, 1 210.4ms, 4 210.8ms, 1 240.8ms, 1 241.2ms, 2 271.2ms, 3 301.2ms, \
+                1 331.2ms, 4 331.6ms";
     assert_eq!(begins("gaps base=xen-3.0.4 among=under boost-depth=400us").join(", "), kept);
     let tail = "3 180ms, 1 210ms, 4 210.4ms, 1 240.4ms, 2 240.8ms, 1 270.8ms, 3 300.8ms, \
                 1 330.8ms, 4 331.2ms";

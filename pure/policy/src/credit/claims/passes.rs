@@ -87,8 +87,9 @@ impl Credit {
     }
 
     /// Who goes ahead of the one whose turn it is on a CPU, and for what: the one that claims most
-    /// of those in line there whose claims count. Who wakes and goes before all others is served as
-    /// ever [Paper 3.4].
+    /// of those in line there whose claims count. That may be the one whose turn it is: then it has
+    /// the CPU by its claim, and its turn is yet to come. Who wakes and goes before all others is
+    /// served as ever [Paper 3.4].
     pub(in crate::credit) fn ahead_of(
         &self,
         at: &Moment,
@@ -101,7 +102,11 @@ impl Credit {
         }
         let may = |vcpu| at.is_eligible(vcpu, cpu) && !self.is_broke(vcpu);
         let (claim, vcpu) = self.queues.most_urgent(cpu, may)?;
-        (claim < self.queues.claim(in_turn)).then_some((vcpu, claim))
+        let is_ahead = match vcpu == in_turn {
+            true => self.claims.as_ref().is_some_and(|claims| claims.are_turns_paid_for()),
+            false => claim < self.queues.claim(in_turn),
+        };
+        is_ahead.then_some((vcpu, claim))
     }
 
     /// A vCPU goes ahead of others: it stays where it stands in line, if it is to have that place
@@ -154,6 +159,30 @@ impl Credit {
         let again = self.claims.as_mut().map(|claims| claims.renew(cpus, since));
         for domain in again.into_iter().flatten() {
             self.consider_domain(domain);
+            self.ask_for(domain);
         }
+    }
+
+    /// A domain has something again with which to go ahead of others, and does so now if it claims
+    /// enough. Who claims at all times has used it up then before others need the CPU. Where a pass
+    /// costs the one who runs its place, nobody makes one.
+    fn ask_for(&mut self, domain: usize) {
+        if self.rules.rotation != Rotation::Turn {
+            return;
+        }
+        let Some(claims) = &self.claims else { return };
+        let concerned = |&vcpu: &VcpuId| {
+            let cpu = self.vcpus[vcpu].on.or(self.queues.list_of(vcpu))?;
+            let chosen = self.cpus[cpu.index()].chosen?;
+            let is_reordered = self.queues.is_reordered(self.vcpus[chosen].class);
+            let claim = self.queues.claim(vcpu);
+            let claims_more = match chosen == vcpu {
+                true => claim != Claim::NONE && !claims.is_ahead(vcpu),
+                false => claim < self.queues.claim(chosen),
+            };
+            (is_reordered && claims_more).then_some(cpu)
+        };
+        let cpus: CpuSet = claims.domains[domain].vcpus.iter().filter_map(concerned).collect();
+        self.request_all(cpus.iter(), Why::Preempted);
     }
 }
