@@ -25,7 +25,8 @@ pub enum Input {
         /// Why.
         fault: LedgerFault,
     },
-    /// A machine that is waited for may be here now. To be told again as long as it is.
+    /// A machine that is [waited for](crate::Service::waiting) may be here now. To be told again as
+    /// long as it is.
     Appeared {
         /// What it was looked for by.
         binding: Binding,

@@ -1,7 +1,7 @@
 //! Decides about reservations: who may have what, under which name, and what comes of it when
 //! machines come and go.
 //!
-//! The service is told what happened and what time it is, one [`Input`] after the other, and does
+//! A [`Service`] is told what happened and what time it is, one [`Input`] after the other, and does
 //! what follows through a [`World`]: it looks for machines, promises them time, writes down what it
 //! promised, and answers whoever asked. It knows no file, no socket, no clock and no thread; the
 //! same inputs with the same answers of the world come to the same every time.
@@ -17,26 +17,35 @@
 
 mod answer;
 mod binding;
+mod book;
+mod deed;
+mod domains;
 mod event;
 mod input;
+mod keys;
+mod limits;
 mod machine;
 mod name;
 mod principal;
 mod refusal;
 mod request;
 mod row;
+mod service;
 mod terms;
 mod world;
+mod writer;
 
 pub use answer::{Answer, Health, Listed, Warning};
 pub use binding::{Binding, BindingError, BindingKind};
 pub use event::{Event, Happened};
 pub use input::{Asked, Input, LedgerFault};
+pub use limits::{Rate, Rates};
 pub use machine::{Declined, Identity, LookError, Machine, Room, Seats};
 pub use name::{Key, Name, NameError};
 pub use principal::{Principal, Role, Verb};
 pub use refusal::Refusal;
 pub use request::{Request, Ticket};
 pub use row::{Reason, Row, State};
+pub use service::{Service, Settings};
 pub use terms::{Amount, Terms, TermsError};
 pub use world::{Commit, Joining, Kept, Loaded, World};

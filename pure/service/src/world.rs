@@ -14,7 +14,8 @@ use crate::row::Row;
 use crate::terms::Terms;
 
 /// Machines, the scheduler, the ledger and the people: called one at a time, each call done when it
-/// returns, within a step of the service. Nothing is told back from within a call.
+/// returns, within [`Service::step`](crate::Service::step) or
+/// [`Service::recover`](crate::Service::recover). Nothing is told back from within a call.
 ///
 /// A reservation is known to the scheduler by its *domain*, and each of its vCPUs by its *place*
 /// there, counted from zero: both are stable for as long as what the policy has on account for them
@@ -44,7 +45,7 @@ pub trait World {
 
     /// Other threads sit at the places of a domain. Who sits there already stays undisturbed; who
     /// does not any more is given back. What places are promised stands, also where a place passes
-    /// from one thread to another, or to nobody.
+    /// from one thread to another, or to nobody. A domain that is paused stays so, whoever sits down.
     ///
     /// # Errors
     /// Why not. Then everybody sits where it sat before.

@@ -1,0 +1,181 @@
+//! The reservations there are, and how each of them is doing.
+
+use std::collections::BTreeMap;
+
+use slackline_units::{DomId, Span, Time};
+
+use crate::answer::Listed;
+use crate::binding::Binding;
+use crate::machine::{Identity, Machine, Seats};
+use crate::name::Name;
+use crate::row::{Reason, Row, State};
+
+/// How often somebody else may change the threads of a machine within [`MEDDLING`] before they are
+/// left to them.
+const MEDDLED: usize = 3;
+
+/// Within what time that counts.
+const MEDDLING: Span = Span::from_secs(10);
+
+/// A reservation, and what of it is in force.
+#[derive(Debug)]
+pub(crate) struct Entry {
+    pub(crate) row: Row,
+    /// How the scheduler knows it.
+    pub(crate) domain: DomId,
+    pub(crate) standing: Standing,
+    /// When somebody else changed its threads, of late.
+    meddled: Vec<Time>,
+}
+
+/// What of a reservation is in force.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Standing {
+    /// Its machine sits at its places.
+    Seated {
+        /// As it was when it was looked at last.
+        machine: Machine,
+        /// Who sits where.
+        seats: Seats,
+    },
+    /// Its places are promised, and nobody sits there.
+    Promised(Reason),
+    /// Nothing is promised: there is no room.
+    Out(Reason),
+}
+
+impl Entry {
+    pub(crate) const fn new(row: Row, domain: DomId, standing: Standing) -> Entry {
+        Entry { row, domain, standing, meddled: Vec::new() }
+    }
+
+    /// The machine that is held for it.
+    pub(crate) const fn machine(&self) -> Option<&Machine> {
+        match &self.standing {
+            Standing::Seated { machine, .. } => Some(machine),
+            Standing::Promised(_) | Standing::Out(_) => None,
+        }
+    }
+
+    pub(crate) const fn is_seated(&self) -> bool {
+        self.machine().is_some()
+    }
+
+    /// Whether it would take its machine if that were there.
+    pub(crate) const fn is_waiting(&self) -> bool {
+        match &self.standing {
+            Standing::Seated { .. } => false,
+            Standing::Promised(reason) | Standing::Out(reason) => {
+                !matches!(reason, Reason::Meddled)
+            }
+        }
+    }
+
+    pub(crate) const fn is_out(&self) -> bool {
+        matches!(self.standing, Standing::Out(_))
+    }
+
+    pub(crate) const fn is_contested(&self) -> bool {
+        matches!(self.standing, Standing::Promised(Reason::Meddled))
+    }
+
+    /// Somebody else changed its threads once more; whether that was too often.
+    pub(crate) fn is_meddled_too_often(&mut self, now: Time) -> bool {
+        self.meddled.retain(|then| now.since(*then) < MEDDLING);
+        self.meddled.push(now);
+        let is_too_often = self.meddled.len() >= MEDDLED;
+        if is_too_often {
+            self.meddled.clear();
+        }
+        is_too_often
+    }
+
+    /// As people see it.
+    pub(crate) fn listed(&self) -> Listed {
+        let promised = self.row.terms.vcpus();
+        let (state, reason, served) = match &self.standing {
+            Standing::Seated { machine, seats } => {
+                let served = count(seats.vcpus.iter().flatten().count());
+                let there = count(machine.vcpus.len());
+                let reason = Reason::Vcpus { there, promised };
+                let is_partial = served < promised || there > promised;
+                match (self.row.paused, is_partial) {
+                    (true, _) => (State::Paused, is_partial.then_some(reason), served),
+                    (false, true) => (State::Partial, Some(reason), served),
+                    (false, false) => (State::Active, None, served),
+                }
+            }
+            Standing::Promised(reason @ Reason::Meddled) => {
+                (State::Contested, Some(reason.clone()), 0)
+            }
+            Standing::Promised(reason) | Standing::Out(reason) => {
+                (State::Waiting, Some(reason.clone()), 0)
+            }
+        };
+        Listed { row: self.row.clone(), state, reason, served }
+    }
+}
+
+fn count(vcpus: usize) -> u16 {
+    u16::try_from(vcpus).unwrap_or(u16::MAX)
+}
+
+/// A reservation that is over.
+pub(crate) const fn ended(row: Row) -> Listed {
+    Listed { row, state: State::Ended, reason: None, served: 0 }
+}
+
+/// All reservations, by name.
+#[derive(Debug, Default)]
+pub(crate) struct Book {
+    entries: BTreeMap<Name, Entry>,
+}
+
+impl Book {
+    pub(crate) fn get(&self, name: &Name) -> Option<&Entry> {
+        self.entries.get(name)
+    }
+
+    pub(crate) fn get_mut(&mut self, name: &Name) -> Option<&mut Entry> {
+        self.entries.get_mut(name)
+    }
+
+    pub(crate) fn insert(&mut self, entry: Entry) {
+        self.entries.insert(entry.row.name.clone(), entry);
+    }
+
+    pub(crate) fn remove(&mut self, name: &Name) -> Option<Entry> {
+        self.entries.remove(name)
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &Entry> {
+        self.entries.values()
+    }
+
+    pub(crate) fn row(&self, name: &Name) -> Option<&Row> {
+        self.entries.get(name).map(|entry| &entry.row)
+    }
+
+    pub(crate) fn of_domain(&self, domain: DomId) -> Option<&Entry> {
+        self.iter().find(|entry| entry.domain == domain)
+    }
+
+    /// Who has this machine, beside one.
+    pub(crate) fn holder(&self, identity: Identity, beside: Option<&Name>) -> Option<&Name> {
+        let has = |entry: &&Entry| entry.machine().is_some_and(|one| one.identity == identity);
+        let others = self.iter().filter(|entry| Some(&entry.row.name) != beside);
+        others.filter(has).map(|entry| &entry.row.name).next()
+    }
+
+    /// Who is bound to this.
+    pub(crate) fn bound(&self, binding: &Binding) -> Option<&Name> {
+        self.iter().find(|entry| entry.row.binding == *binding).map(|entry| &entry.row.name)
+    }
+
+    /// Those that fulfil a condition, oldest first.
+    pub(crate) fn oldest(&self, fits: impl Fn(&Entry) -> bool) -> Vec<Name> {
+        let mut found: Vec<&Entry> = self.iter().filter(|entry| fits(entry)).collect();
+        found.sort_by_key(|entry| entry.row.since);
+        found.into_iter().map(|entry| entry.row.name.clone()).collect()
+    }
+}

@@ -1,0 +1,90 @@
+//! What was done to a reservation, and what of it would remain if it could not be written down.
+
+use crate::event::Event;
+use crate::machine::Identity;
+use crate::name::{Key, Name};
+use crate::principal::Principal;
+use crate::request::Ticket;
+use crate::row::Row;
+use crate::terms::Terms;
+
+/// Something that was done and is not written down yet.
+#[derive(Debug)]
+pub(crate) struct Deed {
+    /// To whom.
+    pub(crate) name: Name,
+    /// What.
+    pub(crate) kind: Kind,
+    /// The reservation as it was right after; as it was last, if it is over.
+    pub(crate) row: Row,
+    /// Who is to be answered.
+    pub(crate) tickets: Vec<Ticket>,
+    /// What it was asked for with.
+    pub(crate) key: Option<Keyed>,
+    /// What is told of it; nothing, if nothing changed.
+    pub(crate) event: Option<Event>,
+    /// Whether it remains if it cannot be written down.
+    pub(crate) remains: bool,
+}
+
+/// What a request was asked for with, to know it again.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Keyed {
+    pub(crate) principal: Principal,
+    pub(crate) key: Key,
+    /// The request in a line.
+    pub(crate) asked: String,
+}
+
+/// What can be done to a reservation.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// It was made.
+    Reserved,
+    /// It has these terms.
+    Terms(Terms),
+    /// It is paused, or not.
+    Paused(bool),
+    /// This is its machine.
+    Machine(Option<Identity>),
+    /// It is over.
+    Ended,
+    /// It is so already.
+    Same,
+}
+
+impl Kind {
+    /// Does it to what would remain if nothing could be written down any more. Says whether it
+    /// remains: what takes time from nobody does. What would need more room than there was at the
+    /// last commit does not, since others may have been given it.
+    pub(crate) fn remains_in(&self, slot: &mut Option<Row>, after: &Row) -> bool {
+        if let Kind::Ended = self {
+            *slot = None;
+            return true;
+        }
+        let Some(row) = slot.as_mut().filter(|row| row.since == after.since) else { return false };
+        let remains = match self {
+            Kind::Reserved | Kind::Ended => false,
+            Kind::Terms(terms) => {
+                let remains = terms.is_within(row.terms);
+                if remains {
+                    row.terms = *terms;
+                }
+                remains
+            }
+            Kind::Paused(paused) => {
+                row.paused = *paused;
+                true
+            }
+            Kind::Machine(identity) => {
+                row.identity = *identity;
+                true
+            }
+            Kind::Same => row.terms == after.terms,
+        };
+        if remains && !matches!(self, Kind::Same) {
+            row.revision = after.revision;
+        }
+        remains
+    }
+}

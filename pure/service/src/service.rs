@@ -1,0 +1,206 @@
+//! The service: what it keeps, and what it does with each input.
+
+mod adopt;
+mod asked;
+mod change;
+mod hold;
+mod machines;
+mod reserve;
+mod show;
+mod written;
+
+use slackline_units::{DomId, Span, Time};
+
+use crate::answer::{Answer, Health, Listed};
+use crate::binding::Binding;
+use crate::book::Book;
+use crate::deed::{Deed, Keyed, Kind};
+use crate::domains::Domains;
+use crate::event::{Event, Happened};
+use crate::input::{Asked, Input};
+use crate::keys::Keys;
+use crate::limits::{Limits, Rates};
+use crate::name::Name;
+use crate::principal::Principal;
+use crate::refusal::Refusal;
+use crate::request::Ticket;
+use crate::row::Row;
+use crate::world::World;
+use crate::writer::Writer;
+
+/// How long what has no room is left alone before it is tried again, if nothing is given up before.
+const TRY_AGAIN: Span = Span::from_secs(1);
+
+/// How a service is set.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Settings {
+    /// How often one principal may ask; none is as often as it likes.
+    pub rates: Option<Rates>,
+}
+
+impl Default for Settings {
+    fn default() -> Settings {
+        Settings { rates: Some(Rates::USUAL) }
+    }
+}
+
+/// Who may have what, under which name.
+#[derive(Debug)]
+pub struct Service {
+    book: Book,
+    writer: Writer,
+    keys: Keys,
+    limits: Limits,
+    domains: Domains,
+    /// When it is to be rung, as it was asked for last.
+    rings: Option<Time>,
+    /// When what has no room is tried again.
+    try_again: Option<Time>,
+}
+
+/// What a request comes to: an answer, or none yet; then it will be answered when what was done is
+/// written down, or by the world.
+type Outcome = Result<Option<Answer>, Refusal>;
+
+impl Service {
+    /// Something happened, at a time that is never earlier than that of the input before.
+    pub fn step(&mut self, now: Time, input: Input, world: &mut impl World) {
+        match input {
+            Input::Asked(asked) => self.asked(now, &asked, world),
+            Input::Committed { seq } => self.committed(now, seq, world),
+            Input::NotCommitted { seq, fault } => self.not_committed(now, seq, &fault, world),
+            Input::Appeared { binding } => self.appeared(now, &binding, world),
+            Input::Vanished { domain, identity } => self.vanished(now, (domain, identity), world),
+            Input::Vcpus { domain, machine } => self.vcpus(now, domain, machine, world),
+            Input::Meddled { domain } => self.meddled(now, domain, world),
+            Input::KeeperReplaced => self.note(now, Happened::KeeperReplaced),
+            Input::Rang => self.rings = None,
+        }
+        self.settle(now, world);
+    }
+
+    /// What is bound to a machine that it does not have: what to look for, and to tell of as
+    /// [`Input::Appeared`].
+    pub fn waiting(&self) -> impl Iterator<Item = &Binding> {
+        self.book.iter().filter(|entry| entry.is_waiting()).map(|entry| &entry.row.binding)
+    }
+
+    /// All reservations, by name, and how the scheduler knows them.
+    pub fn listed(&self) -> impl Iterator<Item = (DomId, Listed)> {
+        self.book.iter().map(|entry| (entry.domain, entry.listed()))
+    }
+
+    /// How the scheduler knows a reservation.
+    #[must_use]
+    pub fn domain_of(&self, name: &Name) -> Option<DomId> {
+        self.book.get(name).map(|entry| entry.domain)
+    }
+
+    /// Which reservation the scheduler knows so.
+    #[must_use]
+    pub fn name_of(&self, domain: DomId) -> Option<&Name> {
+        self.book.of_domain(domain).map(|entry| &entry.row.name)
+    }
+
+    /// How it is doing.
+    #[must_use]
+    pub fn health(&self) -> Health {
+        Health {
+            reservations: self.book.iter().count(),
+            waiting: self.book.iter().filter(|entry| entry.is_waiting()).count(),
+            ledger: self.writer.failing().map(ToOwned::to_owned),
+        }
+    }
+
+    /// After each input: what has no room is tried again, what is to be written is begun, and
+    /// whoever rings us is told when.
+    fn settle(&mut self, now: Time, world: &mut impl World) {
+        if self.try_again.is_some_and(|at| at <= now) {
+            self.fit(now, world);
+        }
+        self.write(now, world);
+        let rings = self.try_again.into_iter().chain(self.writer.again()).min();
+        if let Some(at) = rings.filter(|_| rings != self.rings) {
+            world.ring(at);
+            self.rings = rings;
+        }
+    }
+
+    /// Something was done to a reservation, or is so already: whoever asked is answered when that
+    /// is written down, or now if nothing can be.
+    fn did(&mut self, now: Time, by: &By<'_>, what: Done) -> Option<Answer> {
+        let Done { kind, before, after, happened } = what;
+        let name = after.name.clone();
+        let is_over = matches!(kind, Kind::Ended);
+        let event = happened.map(|what| Event {
+            seq: after.revision,
+            at: now,
+            principal: by.principal(),
+            what,
+            name: Some(name.clone()),
+            before,
+            after: (!is_over).then(|| after.clone()),
+            was_late: false,
+        });
+        let (tickets, key) = match by {
+            By::Itself => (Vec::new(), None),
+            By::Asked(asked) => (vec![asked.ticket], keyed(asked)),
+        };
+        let deed = Deed { name, kind, row: after, tickets, key, event, remains: false };
+        let deed = self.writer.add(deed)?;
+        Some(self.answer_unwritten(now, &deed))
+    }
+
+    /// Something happened to no reservation.
+    fn note(&mut self, now: Time, what: Happened) {
+        let event = Event {
+            seq: self.writer.number(),
+            at: now,
+            principal: Principal::Service,
+            what,
+            name: None,
+            before: None,
+            after: None,
+            was_late: false,
+        };
+        self.writer.note(event);
+    }
+}
+
+/// Who has something done.
+enum By<'a> {
+    Asked(&'a Asked),
+    Itself,
+}
+
+impl By<'_> {
+    const fn principal(&self) -> Principal {
+        match self {
+            By::Asked(asked) => asked.principal,
+            By::Itself => Principal::Service,
+        }
+    }
+}
+
+/// What was done.
+struct Done {
+    kind: Kind,
+    before: Option<Row>,
+    /// The reservation now, with its new revision; as it was last if it is over.
+    after: Row,
+    /// What is told of it; nothing, if nothing changed.
+    happened: Option<Happened>,
+}
+
+/// What a request was asked for with.
+fn keyed(asked: &Asked) -> Option<Keyed> {
+    let (principal, text) = (asked.principal, asked.request.to_string());
+    asked.key.clone().map(|key| Keyed { principal, key, asked: text })
+}
+
+/// The same answer to several.
+fn reply_all(tickets: &[Ticket], reply: &Result<Answer, Refusal>, world: &mut impl World) {
+    for &ticket in tickets {
+        world.reply(ticket, reply);
+    }
+}

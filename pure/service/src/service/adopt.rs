@@ -1,0 +1,187 @@
+//! The start: what was promised before is promised again.
+
+use slackline_units::{DomId, Time};
+
+use crate::book::{Book, Entry, Standing};
+use crate::deed::Kind;
+use crate::domains::Domains;
+use crate::event::Happened;
+use crate::keys::Keys;
+use crate::limits::Limits;
+use crate::machine::{Declined, LookError, Machine, Seats};
+use crate::row::{Reason, Row};
+use crate::world::{Joining, Loaded, World};
+use crate::writer::Writer;
+
+use super::reserve::join;
+use super::{By, Done, Service, Settings, TRY_AGAIN};
+
+/// A row that is to be held again.
+struct Heir {
+    row: Row,
+    domain: DomId,
+    /// Its machine, and who sits where; or why nobody does.
+    machine: Result<(Machine, Seats), Reason>,
+}
+
+impl Service {
+    /// A service that begins with what the ledger holds. All that was promised comes under the
+    /// scheduler at one instant, oldest first; what has no room any more waits, and says so. What
+    /// was bound to a process that is not there any more is over.
+    pub fn recover(
+        settings: Settings,
+        now: Time,
+        loaded: Loaded,
+        world: &mut impl World,
+    ) -> Service {
+        let Loaded { mut rows, kept, last_seq } = loaded;
+        rows.sort_by_key(|row| row.since);
+        let mut service = Service {
+            book: Book::default(),
+            writer: Writer::new(last_seq, &rows),
+            keys: Keys::default(),
+            limits: Limits::new(settings.rates),
+            domains: Domains::default(),
+            rings: None,
+            try_again: None,
+        };
+        let mut kept = kept;
+        kept.sort_by_key(|(_, age)| std::cmp::Reverse(*age));
+        for (kept, age) in kept {
+            service.keys.keep(now, kept, age);
+        }
+        let heirs = service.heirs(now, rows, world);
+        service.adopt(now, heirs, world);
+        service.settle(now, world);
+        service
+    }
+
+    /// Whoever is to be held again, oldest first, with the machine that was found.
+    fn heirs(&mut self, now: Time, rows: Vec<Row>, world: &mut impl World) -> Vec<Heir> {
+        let mut heirs: Vec<Heir> = Vec::with_capacity(rows.len());
+        for row in rows {
+            let found = world.look(&row.binding);
+            if is_over(&row, &found) {
+                self.over(now, row, Happened::Vanished);
+                continue;
+            }
+            let machine = found.map_err(|error| match error {
+                LookError::Absent => Reason::Absent(row.binding.clone()),
+                error => Reason::Unavailable(error.to_string()),
+            });
+            let machine = machine.and_then(|machine| {
+                let is_it = |heir: &&Heir| {
+                    heir.machine.as_ref().is_ok_and(|(one, _)| one.identity == machine.identity)
+                };
+                match heirs.iter().find(is_it) {
+                    Some(heir) => Err(Reason::Taken(heir.row.name.clone())),
+                    None => Ok(machine),
+                }
+            });
+            let machine = machine.map(|machine| {
+                let seats = Seats::fill(&machine, row.terms.vcpus(), &[]);
+                (machine, seats)
+            });
+            let identity = machine.as_ref().ok().map(|(machine, _)| machine.identity);
+            let domain = self.domains.take(now, &row.binding, identity);
+            self.domains.promised(domain, row.terms.each().period());
+            heirs.push(Heir { row, domain, machine });
+        }
+        heirs
+    }
+
+    /// They join, all at one instant.
+    fn adopt(&mut self, now: Time, heirs: Vec<Heir>, world: &mut impl World) {
+        let group: Vec<Joining<'_>> = heirs
+            .iter()
+            .map(|heir| Joining {
+                domain: heir.domain,
+                name: &heir.row.name,
+                terms: &heir.row.terms,
+                seats: heir.machine.as_ref().ok().map(|(_, seats)| seats),
+            })
+            .collect();
+        let answers = if group.is_empty() { Vec::new() } else { world.join(&group) };
+        for (heir, answer) in heirs.into_iter().zip(answers) {
+            let Heir { row, domain, machine } = heir;
+            let standing = match (answer, machine) {
+                (Ok(()), Ok((machine, seats))) => Standing::Seated { machine, seats },
+                (Ok(()), Err(reason)) => Standing::Promised(reason),
+                (Err(declined), machine) => {
+                    let machine = machine.map(drop);
+                    not_held(&row, domain, (declined, machine), world)
+                }
+            };
+            self.enter(now, row, (domain, standing), world);
+        }
+    }
+
+    /// It is held again, as far as it is.
+    fn enter(
+        &mut self,
+        now: Time,
+        row: Row,
+        (domain, mut standing): (DomId, Standing),
+        world: &mut impl World,
+    ) {
+        if row.paused
+            && matches!(standing, Standing::Seated { .. })
+            && let Err(declined) = world.pause(domain)
+        {
+            // It must not run, and it does not have to be ours.
+            world.unseat(domain);
+            standing = Standing::Promised(Reason::Unavailable(declined.to_string()));
+        }
+        let name = row.name.clone();
+        let happened = match &standing {
+            Standing::Seated { .. } => Happened::Adopted,
+            Standing::Promised(reason) | Standing::Out(reason) => {
+                Happened::NotAdopted(reason.to_string())
+            }
+        };
+        if matches!(standing, Standing::Out(_)) {
+            self.try_again = Some(now.after(TRY_AGAIN));
+        }
+        self.book.insert(Entry::new(row, domain, standing));
+        self.machine_is(now, &name, happened);
+    }
+
+    /// A reservation has ended because its machine has.
+    pub(super) fn over(&mut self, now: Time, before: Row, happened: Happened) {
+        let after = Row { revision: self.writer.number(), ..before.clone() };
+        let (kind, happened) = (Kind::Ended, Some(happened));
+        self.did(now, &By::Itself, Done { kind, before: Some(before), after, happened });
+    }
+}
+
+/// Whether nothing that a row means can be there any more: a number of a process means that one
+/// process.
+fn is_over(row: &Row, found: &Result<Machine, LookError>) -> bool {
+    !row.binding.lasts()
+        && match found {
+            Ok(machine) => row.identity != Some(machine.identity),
+            Err(LookError::Absent | LookError::Forbidden(_)) => true,
+            Err(LookError::Unclear { .. }) => false,
+        }
+}
+
+/// What becomes of a row that was declined: where it is its machine that cannot be had, its places
+/// are promised all the same.
+fn not_held(
+    row: &Row,
+    domain: DomId,
+    (declined, machine): (Declined, Result<(), Reason>),
+    world: &mut impl World,
+) -> Standing {
+    let no_room = |error: &Declined| Standing::Out(Reason::NoRoom(error.to_string()));
+    match (&declined, machine) {
+        (Declined::Admission(_), _) | (_, Err(_)) => no_room(&declined),
+        (_, Ok(())) => match join(world, domain, row, None) {
+            Ok(()) => Standing::Promised(match declined {
+                Declined::Gone => Reason::Absent(row.binding.clone()),
+                declined => Reason::Unavailable(declined.to_string()),
+            }),
+            Err(error) => no_room(&error),
+        },
+    }
+}

@@ -1,0 +1,93 @@
+//! A request: who may ask it, whether it was asked before, and who does it.
+
+use slackline_units::Time;
+
+use crate::answer::Answer;
+use crate::book::ended;
+use crate::input::Asked;
+use crate::refusal::Refusal;
+use crate::request::Request;
+use crate::world::{Kept, World};
+
+use super::{Outcome, Service, keyed};
+
+impl Service {
+    pub(super) fn asked(&mut self, now: Time, asked: &Asked, world: &mut impl World) {
+        let outcome = self.admit(now, asked).and_then(|answered| match answered {
+            Before::Answered(answer) => Ok(Some(*answer)),
+            Before::Waits => Ok(None),
+            Before::Never => self.answer(now, asked, world),
+        });
+        match outcome {
+            Ok(Some(answer)) => world.reply(asked.ticket, &Ok(answer)),
+            Ok(None) => {}
+            Err(refusal) => world.reply(asked.ticket, &Err(refusal)),
+        }
+    }
+
+    /// Whether this may be asked now, and what came of it if it was asked before.
+    fn admit(&mut self, now: Time, asked: &Asked) -> Result<Before, Refusal> {
+        let verb = asked.request.verb();
+        self.limits.count(now, asked.principal, verb)?;
+        if !asked.role.is_some_and(|role| role.may(verb)) {
+            return Err(Refusal::NotAllowed { verb });
+        }
+        let Some(keyed) = keyed(asked).filter(|_| verb.is_change()) else {
+            return Ok(Before::Never);
+        };
+        if let Some(deed) = self.writer.waiting(&keyed) {
+            let was = deed.key.as_ref().map(|key| key.asked.clone()).unwrap_or_default();
+            if was != keyed.asked {
+                return Err(Refusal::KeyReused { was });
+            }
+            deed.tickets.push(asked.ticket);
+            return Ok(Before::Waits);
+        }
+        let kept = self.keys.find(now, keyed.principal, &keyed.key, &keyed.asked)?.cloned();
+        Ok(kept.map_or(Before::Never, |kept| Before::Answered(Box::new(self.again(kept)))))
+    }
+
+    /// What was answered before, with how the reservation is doing now.
+    fn again(&self, kept: Kept) -> Answer {
+        let now = self.book.get(&kept.row.name).filter(|entry| entry.row.since == kept.row.since);
+        let mut reservation = now.map_or_else(|| ended(kept.row.clone()), |entry| entry.listed());
+        reservation.row = kept.row;
+        Answer::Done { reservation, is_new: kept.is_new, warning: None }
+    }
+
+    fn answer(&mut self, now: Time, asked: &Asked, world: &mut impl World) -> Outcome {
+        if asked.request.verb().is_change() && self.writer.is_full() {
+            let why = "too much waits to be written down already".to_owned();
+            return Err(Refusal::NotNow { why, again: crate::writer::REST });
+        }
+        match &asked.request {
+            Request::Reserve { .. } => self.reserve(now, asked, world),
+            Request::Change { .. } => self.change(now, asked, world),
+            Request::Pause { name, if_revision } => {
+                self.pause(now, (asked, name, *if_revision), world)
+            }
+            Request::Resume { name, if_revision } => {
+                self.resume(now, (asked, name, *if_revision), world)
+            }
+            Request::Release { name, if_revision } => {
+                self.release(now, (asked, name, *if_revision), world)
+            }
+            Request::List { name } => self.list(name.as_ref()).map(Some),
+            Request::Room { period } => Ok(Some(Answer::Room(world.room(*period)))),
+            Request::Log { .. } | Request::Find { .. } => {
+                world.hand_over(asked.ticket, &asked.request);
+                Ok(None)
+            }
+        }
+    }
+}
+
+/// What came of a request when it was asked before.
+enum Before {
+    /// It was not.
+    Never,
+    /// It has not been answered yet; now both will be.
+    Waits,
+    /// This.
+    Answered(Box<Answer>),
+}

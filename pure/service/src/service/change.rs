@@ -1,0 +1,95 @@
+//! Other terms for a reservation.
+
+use slackline_units::Time;
+
+use crate::book::Standing;
+use crate::deed::Kind;
+use crate::event::Happened;
+use crate::input::Asked;
+use crate::machine::Seats;
+use crate::name::Name;
+use crate::principal::Verb;
+use crate::refusal::Refusal;
+use crate::request::Request;
+use crate::row::{Reason, Row};
+use crate::terms::Terms;
+use crate::world::World;
+
+use super::reserve::{join, refusal};
+use super::{By, Done, Outcome, Service};
+
+impl Service {
+    pub(super) fn change(&mut self, now: Time, asked: &Asked, world: &mut impl World) -> Outcome {
+        let Request::Change { name, amount, exact, vcpus, if_revision } = &asked.request else {
+            return Ok(None);
+        };
+        let before = self.expected(name, *if_revision)?;
+        let exact = exact.unwrap_or(before.terms.exact());
+        let vcpus = vcpus.unwrap_or(before.terms.vcpus());
+        let terms = match amount {
+            Some(amount) => amount.terms(exact, vcpus),
+            None => Terms::new(before.terms.each(), exact, vcpus),
+        };
+        let terms = terms.map_err(Refusal::Terms)?;
+        if terms == before.terms {
+            return Ok(self.is_so(now, asked, before));
+        }
+        if let Some(why) = self.writer.failing().filter(|_| !terms.is_within(before.terms)) {
+            return Err(Refusal::NotDurable { why: why.to_owned() });
+        }
+        self.enforce(name, terms, world)?;
+        let Some(entry) = self.book.get_mut(name) else { return Ok(None) };
+        entry.row.revision = self.writer.number();
+        let after = entry.row.clone();
+        self.domains.promised(entry.domain, terms.each().period());
+        self.try_again = self.try_again.map(|_| now);
+        let happened = Some(Happened::Asked(Verb::Change));
+        let done = Done { kind: Kind::Terms(terms), before: Some(before), after, happened };
+        Ok(self.did(now, &By::Asked(asked), done))
+    }
+
+    /// A reservation that is there, at the revision that is expected.
+    pub(super) fn expected(&self, name: &Name, revision: Option<u64>) -> Result<Row, Refusal> {
+        let unknown = || Refusal::NoSuchReservation { name: name.clone() };
+        let row = self.book.row(name).ok_or_else(unknown)?;
+        match revision {
+            Some(asked) if asked != row.revision => {
+                Err(Refusal::Stale { name: name.clone(), asked, is: row.revision })
+            }
+            _ => Ok(row.clone()),
+        }
+    }
+
+    /// Other terms are in force.
+    pub(super) fn enforce(
+        &mut self,
+        name: &Name,
+        terms: Terms,
+        world: &mut impl World,
+    ) -> Result<(), Refusal> {
+        let unknown = || Refusal::NoSuchReservation { name: name.clone() };
+        let entry = self.book.get_mut(name).ok_or_else(unknown)?;
+        let (domain, binding) = (entry.domain, entry.row.binding.clone());
+        let declined = |declined| refusal(declined, &terms, &binding);
+        if entry.is_out() {
+            let row = Row { terms, ..entry.row.clone() };
+            join(world, domain, &row, None).map_err(declined)?;
+            entry.standing = Standing::Promised(Reason::Absent(binding));
+        } else {
+            world.change(domain, &terms).map_err(declined)?;
+        }
+        let is_resized = terms.vcpus() != entry.row.terms.vcpus();
+        entry.row.terms = terms;
+        if let Standing::Seated { machine, seats } = &mut entry.standing
+            && is_resized
+        {
+            seats.vcpus.resize(usize::from(terms.vcpus()), None);
+            let filled = Seats::fill(machine, terms.vcpus(), &seats.vcpus);
+            // What cannot be seated runs on as ordinary threads: that is shown as partial.
+            if filled != *seats && world.seat(domain, &filled).is_ok() {
+                *seats = filled;
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,127 @@
+//! Pausing, resuming, and giving up.
+
+use slackline_units::Time;
+
+use crate::answer::Answer;
+use crate::book::Standing;
+use crate::deed::Kind;
+use crate::event::Happened;
+use crate::input::Asked;
+use crate::machine::LookError;
+use crate::name::Name;
+use crate::principal::Verb;
+use crate::refusal::Refusal;
+use crate::row::{Reason, Row};
+use crate::world::World;
+
+use super::reserve::refusal;
+use super::{By, Done, Outcome, Service};
+
+/// A request for a reservation, its name, and the revision it is expected at.
+type ForOne<'a> = (&'a Asked, &'a Name, Option<u64>);
+
+impl Service {
+    pub(super) fn pause(
+        &mut self,
+        now: Time,
+        (asked, name, revision): ForOne<'_>,
+        world: &mut impl World,
+    ) -> Outcome {
+        let before = self.expected(name, revision)?;
+        if before.paused {
+            return Ok(self.is_so(now, asked, before));
+        }
+        let seated = self.book.get(name).filter(|entry| entry.is_seated());
+        if let Some(entry) = seated {
+            let paused = world.pause(entry.domain);
+            paused.map_err(|declined| refusal(declined, &before.terms, &before.binding))?;
+        }
+        Ok(self.set_paused(now, asked, before, true))
+    }
+
+    pub(super) fn resume(
+        &mut self,
+        now: Time,
+        (asked, name, revision): ForOne<'_>,
+        world: &mut impl World,
+    ) -> Outcome {
+        let before = self.expected(name, revision)?;
+        let Some(entry) = self.book.get(name) else { return Ok(None) };
+        let was_contested = entry.is_contested();
+        if was_contested {
+            self.take_back(now, name, world)?;
+        }
+        let Some(entry) = self.book.get(name) else { return Ok(None) };
+        if before.paused && entry.is_seated() {
+            let resumed = world.resume(entry.domain);
+            resumed.map_err(|declined| refusal(declined, &before.terms, &before.binding))?;
+        }
+        if !before.paused && !was_contested {
+            return Ok(self.is_so(now, asked, before));
+        }
+        Ok(self.set_paused(now, asked, before, false))
+    }
+
+    /// Threads that were left to somebody else are held again; where the machine is not here any
+    /// more, it is waited for.
+    fn take_back(&mut self, now: Time, name: &Name, world: &mut impl World) -> Result<(), Refusal> {
+        let Some(row) = self.book.row(name).cloned() else { return Ok(()) };
+        let sat = match world.look(&row.binding) {
+            Ok(machine) => match self.book.holder(machine.identity, Some(name)).cloned() {
+                Some(by) => Err(Refusal::Taken { binding: row.binding.clone(), by }),
+                None => self.sit(name, machine, world),
+            },
+            Err(LookError::Absent) if row.binding.lasts() => {
+                let reason = Reason::Absent(row.binding.clone());
+                self.stand(name, Standing::Promised(reason));
+                Ok(())
+            }
+            Err(error) => Err(Refusal::Host { says: error.to_string(), hint: None }),
+        };
+        sat?;
+        self.machine_is(now, name, Happened::Appeared);
+        Ok(())
+    }
+
+    fn set_paused(
+        &mut self,
+        now: Time,
+        asked: &Asked,
+        before: Row,
+        paused: bool,
+    ) -> Option<Answer> {
+        let revision = self.writer.number();
+        let entry = self.book.get_mut(&before.name)?;
+        entry.row.paused = paused;
+        entry.row.revision = revision;
+        let after = entry.row.clone();
+        let verb = if paused { Verb::Pause } else { Verb::Resume };
+        let happened = Some(Happened::Asked(verb));
+        let done = Done { kind: Kind::Paused(paused), before: Some(before), after, happened };
+        self.did(now, &By::Asked(asked), done)
+    }
+
+    pub(super) fn release(
+        &mut self,
+        now: Time,
+        (asked, name, revision): ForOne<'_>,
+        world: &mut impl World,
+    ) -> Outcome {
+        let before = self.expected(name, revision)?;
+        self.let_go(now, name, world);
+        let after = Row { revision: self.writer.number(), ..before.clone() };
+        let happened = Some(Happened::Asked(Verb::Release));
+        let done = Done { kind: Kind::Ended, before: Some(before), after, happened };
+        Ok(self.did(now, &By::Asked(asked), done))
+    }
+
+    /// A reservation is in force no more, and its capacity is free.
+    pub(super) fn let_go(&mut self, now: Time, name: &Name, world: &mut impl World) {
+        let Some(entry) = self.book.remove(name) else { return };
+        if !entry.is_out() {
+            world.leave(entry.domain);
+        }
+        self.domains.leave(now, entry.domain);
+        self.try_again = self.try_again.map(|_| now);
+    }
+}

@@ -1,0 +1,167 @@
+//! Machines come and go, change their vCPUs, and are changed by others.
+
+use slackline_units::{DomId, Time};
+
+use crate::binding::Binding;
+use crate::book::{Entry, Standing};
+use crate::deed::Kind;
+use crate::event::Happened;
+use crate::machine::{Identity, Machine, Seats};
+use crate::name::Name;
+use crate::refusal::Refusal;
+use crate::row::Reason;
+use crate::world::World;
+
+use super::reserve::{join, refusal};
+use super::{By, Done, Service, TRY_AGAIN};
+
+impl Service {
+    /// A machine that something waits for may be here.
+    pub(super) fn appeared(&mut self, now: Time, binding: &Binding, world: &mut impl World) {
+        let waits =
+            |entry: &Entry| entry.is_waiting() && !entry.is_out() && entry.row.binding == *binding;
+        for name in self.book.oldest(waits) {
+            let Ok(machine) = world.look(binding) else { continue };
+            if let Some(by) = self.book.holder(machine.identity, Some(&name)).cloned() {
+                self.stand(&name, Standing::Promised(Reason::Taken(by)));
+                continue;
+            }
+            match self.sit(&name, machine, world) {
+                Ok(()) => self.machine_is(now, &name, Happened::Appeared),
+                Err(Refusal::NoMachine { .. }) => {}
+                Err(why) => {
+                    let reason = Reason::Unavailable(why.to_string());
+                    self.stand(&name, Standing::Promised(reason));
+                }
+            }
+        }
+    }
+
+    /// A machine sits down at the places that are promised to it.
+    pub(super) fn sit(
+        &mut self,
+        name: &Name,
+        machine: Machine,
+        world: &mut impl World,
+    ) -> Result<(), Refusal> {
+        let Some(entry) = self.book.get_mut(name) else { return Ok(()) };
+        let (domain, row) = (entry.domain, entry.row.clone());
+        let declined = |declined| refusal(declined, &row.terms, &row.binding);
+        let seats = Seats::fill(&machine, row.terms.vcpus(), &[]);
+        world.seat(domain, &seats).map_err(declined)?;
+        if row.paused
+            && let Err(error) = world.pause(domain)
+        {
+            // It must not run, and it does not have to be ours.
+            world.unseat(domain);
+            return Err(declined(error));
+        }
+        self.domains.is(domain, machine.identity);
+        self.stand(name, Standing::Seated { machine, seats });
+        Ok(())
+    }
+
+    /// It is in force so far.
+    pub(super) fn stand(&mut self, name: &Name, standing: Standing) {
+        if let Some(entry) = self.book.get_mut(name) {
+            entry.standing = standing;
+        }
+    }
+
+    /// What is written down of the machine of a reservation is what it is now.
+    pub(super) fn machine_is(&mut self, now: Time, name: &Name, happened: Happened) {
+        let Some(entry) = self.book.get_mut(name) else { return };
+        let identity = entry.machine().map(|machine| machine.identity);
+        let before = entry.row.clone();
+        entry.row.identity = identity;
+        entry.row.revision = self.writer.number();
+        let after = entry.row.clone();
+        let (kind, happened) = (Kind::Machine(identity), Some(happened));
+        self.did(now, &By::Itself, Done { kind, before: Some(before), after, happened });
+    }
+
+    /// A machine that was held has ended.
+    pub(super) fn vanished(
+        &mut self,
+        now: Time,
+        (domain, identity): (DomId, Identity),
+        world: &mut impl World,
+    ) {
+        let Some(row) = self.held(domain, identity).map(|entry| entry.row.clone()) else { return };
+        if row.binding.lasts() {
+            world.unseat(domain);
+            let reason = Reason::Absent(row.binding.clone());
+            self.stand(&row.name, Standing::Promised(reason));
+            self.machine_is(now, &row.name, Happened::Vanished);
+        } else {
+            self.let_go(now, &row.name, world);
+            self.over(now, row, Happened::Vanished);
+        }
+    }
+
+    /// The reservation for which this machine is held.
+    fn held(&self, domain: DomId, identity: Identity) -> Option<&Entry> {
+        let is_it = |machine: &Machine| machine.identity == identity;
+        self.book.of_domain(domain).filter(|entry| entry.machine().is_some_and(is_it))
+    }
+
+    /// A machine that is held has other vCPUs.
+    pub(super) fn vcpus(
+        &mut self,
+        now: Time,
+        domain: DomId,
+        machine: Machine,
+        world: &mut impl World,
+    ) {
+        let Some(name) = self.held(domain, machine.identity).map(|one| one.row.name.clone()) else {
+            return;
+        };
+        let Some(entry) = self.book.get_mut(&name) else { return };
+        let places = entry.row.terms.vcpus();
+        let Standing::Seated { machine: before, seats } = &mut entry.standing else { return };
+        if *before == machine {
+            return;
+        }
+        let filled = Seats::fill(&machine, places, &seats.vcpus);
+        if filled != *seats {
+            if world.seat(domain, &filled).is_err() {
+                // To be told again.
+                return;
+            }
+            *seats = filled;
+        }
+        let there = u16::try_from(machine.vcpus.len()).unwrap_or(u16::MAX);
+        *before = machine;
+        self.machine_is(now, &name, Happened::Vcpus { there });
+    }
+
+    /// Somebody else changed threads that are held.
+    pub(super) fn meddled(&mut self, now: Time, domain: DomId, world: &mut impl World) {
+        let Some(name) = self.name_of(domain).cloned() else { return };
+        let Some(entry) = self.book.get_mut(&name).filter(|entry| entry.is_seated()) else {
+            return;
+        };
+        if entry.is_meddled_too_often(now) {
+            // No war with an administrator.
+            entry.standing = Standing::Promised(Reason::Meddled);
+            world.unseat(domain);
+            self.machine_is(now, &name, Happened::Contested);
+        } else {
+            self.machine_is(now, &name, Happened::Meddled);
+        }
+    }
+
+    /// What has no room is tried again, oldest first.
+    pub(super) fn fit(&mut self, now: Time, world: &mut impl World) {
+        for name in self.book.oldest(Entry::is_out) {
+            let Some(entry) = self.book.get_mut(&name) else { continue };
+            if join(world, entry.domain, &entry.row, None).is_ok() {
+                let reason = Reason::Absent(entry.row.binding.clone());
+                entry.standing = Standing::Promised(reason);
+                self.machine_is(now, &name, Happened::Fits);
+            }
+        }
+        let is_left = self.book.iter().any(Entry::is_out);
+        self.try_again = is_left.then(|| now.after(TRY_AGAIN));
+    }
+}

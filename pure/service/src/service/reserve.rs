@@ -1,0 +1,174 @@
+//! A new reservation.
+
+use slackline_policy::AdmitError;
+use slackline_units::Time;
+
+use crate::binding::Binding;
+use crate::book::{Entry, Standing};
+use crate::deed::Kind;
+use crate::event::Happened;
+use crate::input::Asked;
+use crate::machine::{Declined, LookError, Machine, Seats};
+use crate::name::Name;
+use crate::principal::Verb;
+use crate::refusal::Refusal;
+use crate::request::Request;
+use crate::row::{Reason, Row};
+use crate::terms::Terms;
+use crate::world::{Joining, World};
+
+use super::{By, Done, Outcome, Service};
+
+impl Service {
+    pub(super) fn reserve(&mut self, now: Time, asked: &Asked, world: &mut impl World) -> Outcome {
+        let Request::Reserve { name, amount, exact, vcpus, binding } = &asked.request else {
+            return Ok(None);
+        };
+        if self.book.get(name).is_some() {
+            return self.reserve_again(now, asked);
+        }
+        let binding = match binding {
+            Some(binding) => binding.clone(),
+            None => named(name, world)?,
+        };
+        if let Some(why) = self.writer.failing() {
+            return Err(Refusal::NotDurable { why: why.to_owned() });
+        }
+        let machine = found(&binding, world)?;
+        self.check_free(&binding, machine.as_ref())?;
+        let there = machine.as_ref().and_then(|one| u16::try_from(one.vcpus.len()).ok());
+        let unknown = || Refusal::VcpusUnknown { what: binding.clone() };
+        let vcpus = vcpus.or(there.filter(|there| *there > 0)).ok_or_else(unknown)?;
+        let terms = amount.terms(*exact, vcpus).map_err(Refusal::Terms)?;
+        let row = Row {
+            name: name.clone(),
+            owner: asked.principal,
+            terms,
+            binding,
+            paused: false,
+            since: 0,
+            revision: 0,
+            identity: machine.as_ref().map(|machine| machine.identity),
+        };
+        self.make(now, (asked, row, machine), world)
+    }
+
+    /// Whether the same was asked for before, by the same principal.
+    fn reserve_again(&mut self, now: Time, asked: &Asked) -> Outcome {
+        let Request::Reserve { name, amount, exact, vcpus, binding } = &asked.request else {
+            return Ok(None);
+        };
+        let Some(row) = self.book.row(name).cloned() else { return Ok(None) };
+        let vcpus = vcpus.unwrap_or(row.terms.vcpus());
+        let is_same = row.owner == asked.principal
+            && amount.terms(*exact, vcpus) == Ok(row.terms)
+            && binding.as_ref().is_none_or(|binding| *binding == row.binding);
+        if is_same {
+            Ok(self.is_so(now, asked, row))
+        } else {
+            Err(Refusal::Exists { name: name.clone(), is: row.to_string() })
+        }
+    }
+
+    /// Nobody else has the machine, or waits for it.
+    fn check_free(&self, binding: &Binding, machine: Option<&Machine>) -> Result<(), Refusal> {
+        let holder = machine.and_then(|machine| self.book.holder(machine.identity, None));
+        match holder.or_else(|| self.book.bound(binding)) {
+            Some(by) => Err(Refusal::Taken { binding: binding.clone(), by: by.clone() }),
+            None => Ok(()),
+        }
+    }
+
+    /// It is promised and, if its machine is here, in force.
+    fn make(
+        &mut self,
+        now: Time,
+        (asked, mut row, mut machine): (&Asked, Row, Option<Machine>),
+        world: &mut impl World,
+    ) -> Outcome {
+        let domain = self.domains.take(now, &row.binding, row.identity);
+        self.domains.promised(domain, row.terms.each().period());
+        let mut seats =
+            machine.as_ref().map(|machine| Seats::fill(machine, row.terms.vcpus(), &[]));
+        let mut joined = join(world, domain, &row, seats.as_ref());
+        if joined == Err(Declined::Gone) && row.binding.lasts() {
+            // It has died since it was looked at.
+            (machine, seats, row.identity) = (None, None, None);
+            joined = join(world, domain, &row, None);
+        }
+        if let Err(declined) = joined {
+            self.domains.leave(now, domain);
+            return Err(refusal(declined, &row.terms, &row.binding));
+        }
+        row.revision = self.writer.number();
+        row.since = row.revision;
+        let standing = match (machine, seats) {
+            (Some(machine), Some(seats)) => Standing::Seated { machine, seats },
+            _ => Standing::Promised(Reason::Absent(row.binding.clone())),
+        };
+        self.book.insert(Entry::new(row.clone(), domain, standing));
+        let happened = Some(Happened::Asked(Verb::Reserve));
+        let done = Done { kind: Kind::Reserved, before: None, after: row, happened };
+        Ok(self.did(now, &By::Asked(asked), done))
+    }
+}
+
+/// The machine that goes by a name, where there is just one.
+fn named(name: &Name, world: &mut impl World) -> Result<Binding, Refusal> {
+    let mut bindings = world.named(name);
+    match (bindings.pop(), bindings.is_empty()) {
+        (None, _) => Err(Refusal::NoMachine { what: format!("a machine called {name}") }),
+        (Some(binding), true) => Ok(binding),
+        (Some(last), false) => {
+            bindings.push(last);
+            Err(Refusal::Ambiguous { name: name.clone(), bindings })
+        }
+    }
+}
+
+/// The machine, if it is here; one that is not may still come, if its binding lasts.
+fn found(binding: &Binding, world: &mut impl World) -> Result<Option<Machine>, Refusal> {
+    match world.look(binding) {
+        Ok(machine) => Ok(Some(machine)),
+        Err(LookError::Absent) if binding.lasts() => Ok(None),
+        Err(LookError::Absent) => Err(Refusal::NoMachine { what: binding.to_string() }),
+        Err(LookError::Forbidden(says)) => Err(Refusal::Forbidden(says)),
+        Err(LookError::Unclear { says, hint }) => Err(Refusal::Host { says, hint }),
+    }
+}
+
+/// One comes under the scheduler.
+pub(super) fn join(
+    world: &mut impl World,
+    domain: slackline_units::DomId,
+    row: &Row,
+    seats: Option<&Seats>,
+) -> Result<(), Declined> {
+    let joining = Joining { domain, name: &row.name, terms: &row.terms, seats };
+    let mut answers = world.join(&[joining]);
+    // No answer is none that it was done.
+    answers.pop().unwrap_or_else(|| {
+        Err(Declined::Host { says: "the scheduler did not answer".into(), hint: None })
+    })
+}
+
+/// What people are told of what the world declined.
+pub(super) fn refusal(declined: Declined, terms: &Terms, binding: &Binding) -> Refusal {
+    match declined {
+        Declined::Admission(error) => {
+            let says = error.to_string();
+            match error {
+                AdmitError::NoRoom { promised, capacity, room, .. }
+                | AdmitError::NoRoomTogether { promised, capacity, room, .. } => {
+                    let (asked, largest) = (terms.each(), room);
+                    Refusal::NoRoom { asked, promised, capacity, largest, says }
+                }
+                AdmitError::Reservation(_) | AdmitError::SliceTooShort { .. } => {
+                    Refusal::Unkeepable(says)
+                }
+            }
+        }
+        Declined::Gone => Refusal::NoMachine { what: binding.to_string() },
+        Declined::Host { says, hint } => Refusal::Host { says, hint },
+    }
+}

@@ -1,0 +1,20 @@
+//! What is shown.
+
+use crate::answer::Answer;
+use crate::book::Entry;
+use crate::name::Name;
+use crate::refusal::Refusal;
+
+use super::Service;
+
+impl Service {
+    /// All reservations, or one, as they are in force now.
+    pub(super) fn list(&self, name: Option<&Name>) -> Result<Answer, Refusal> {
+        let Some(name) = name else {
+            return Ok(Answer::List(self.book.iter().map(Entry::listed).collect()));
+        };
+        let entry = self.book.get(name);
+        let entry = entry.ok_or_else(|| Refusal::NoSuchReservation { name: name.clone() })?;
+        Ok(Answer::List(vec![Entry::listed(entry)]))
+    }
+}

@@ -1,0 +1,176 @@
+//! What is written down, and what becomes of what cannot be.
+
+use slackline_units::{Span, Time};
+
+use crate::answer::{Answer, Listed, Warning};
+use crate::book::{Entry, ended};
+use crate::deed::{Deed, Kind};
+use crate::event::{Event, Happened};
+use crate::input::{Asked, LedgerFault};
+use crate::principal::Principal;
+use crate::refusal::Refusal;
+use crate::row::Row;
+use crate::terms::Terms;
+use crate::world::{Kept, World};
+
+use super::{By, Done, Service, reply_all};
+
+impl Service {
+    /// Begins to write what is to be written, if nothing is being written.
+    pub(super) fn write(&mut self, now: Time, world: &mut impl World) {
+        let book = &self.book;
+        let whole = |seq, lost| Event {
+            seq,
+            at: now,
+            principal: Principal::Service,
+            what: Happened::LedgerWhole { lost },
+            name: None,
+            before: None,
+            after: None,
+            was_late: false,
+        };
+        let commit = self.writer.begin(now, |name| book.row(name).cloned(), kept, whole);
+        if let Some(commit) = commit {
+            world.commit(commit);
+        }
+    }
+
+    /// What was begun is written down: whoever waited for it is answered.
+    pub(super) fn committed(&mut self, now: Time, seq: u64, world: &mut impl World) {
+        let Some((commit, deeds)) = self.writer.committed(seq) else { return };
+        for deed in &deeds {
+            let row = commit.rows.iter().find(|(name, _)| *name == deed.name);
+            let row = row.and_then(|(_, row)| row.as_ref());
+            self.keys_keep(now, deed, row);
+            let reservation = self.seen(committed_row(deed, row));
+            let is_new = matches!(deed.kind, Kind::Reserved);
+            let answer = Answer::Done { reservation, is_new, warning: None };
+            reply_all(&deed.tickets, &Ok(answer), world);
+        }
+        for event in &commit.events {
+            world.publish(event);
+        }
+    }
+
+    fn keys_keep(&mut self, now: Time, deed: &Deed, row: Option<&Row>) {
+        if let Some(kept) = kept(deed, row) {
+            self.keys.keep(now, kept, Span::ZERO);
+        }
+    }
+
+    /// A reservation as it was at some time, with how it is doing now.
+    fn seen(&self, row: Row) -> Listed {
+        let entry = self.book.get(&row.name).filter(|entry| entry.row.since == row.since);
+        match entry.map(Entry::listed) {
+            Some(listed) => Listed { row, ..listed },
+            None => ended(row),
+        }
+    }
+
+    /// What was begun is not written down, and nothing will be for a while. What takes time from
+    /// nobody remains in force; the rest is taken back.
+    pub(super) fn not_committed(
+        &mut self,
+        now: Time,
+        seq: u64,
+        fault: &LedgerFault,
+        world: &mut impl World,
+    ) {
+        let was_failing = self.writer.failing().is_some();
+        let Some(deeds) = self.writer.not_committed(now, seq, &fault.says) else { return };
+        if !was_failing {
+            self.note(now, Happened::LedgerFailing(fault.says.clone()));
+        }
+        self.take_back_all(now, world);
+        for deed in &deeds {
+            let is_there = self.book.row(&deed.name).is_some_and(|row| row.since == deed.row.since);
+            let reply = if deed.remains || (is_there && self.has(deed)) {
+                Ok(self.answer_unwritten(now, deed))
+            } else {
+                Err(Refusal::NotDurable { why: fault.says.clone() })
+            };
+            reply_all(&deed.tickets, &reply, world);
+        }
+    }
+
+    /// Whether what was done is in force all the same.
+    fn has(&self, deed: &Deed) -> bool {
+        self.book.row(&deed.name).is_some_and(|row| match deed.kind {
+            Kind::Reserved | Kind::Terms(_) | Kind::Same => row.terms == deed.row.terms,
+            Kind::Paused(paused) => row.paused == paused,
+            Kind::Machine(_) | Kind::Ended => false,
+        })
+    }
+
+    /// What would not remain is taken back: first what gives time up, then what needs some.
+    fn take_back_all(&mut self, now: Time, world: &mut impl World) {
+        let mut larger = Vec::new();
+        for name in self.writer.unsettled() {
+            let Some(row) = self.book.row(&name).cloned() else { continue };
+            match self.writer.remains(&name).cloned() {
+                None => self.let_go(now, &name, world),
+                Some(remains) if remains.terms.is_within(row.terms) => {
+                    self.put_back(remains, row.terms, world);
+                }
+                Some(remains) => larger.push((remains, row.terms)),
+            }
+        }
+        for (remains, terms) in larger {
+            self.put_back(remains, terms, world);
+        }
+    }
+
+    /// A reservation is what it was. Where that has no room any more, which can be for a moment or
+    /// because vCPUs lie otherwise on their CPUs, it stays what it is: that was admitted, too.
+    fn put_back(&mut self, remains: Row, terms: Terms, world: &mut impl World) {
+        let name = remains.name.clone();
+        let is_back = remains.terms == terms || self.enforce(&name, remains.terms, world).is_ok();
+        let Some(entry) = self.book.get_mut(&name) else { return };
+        if is_back {
+            entry.row = remains;
+        } else {
+            self.writer.let_remain(entry.row.clone());
+        }
+    }
+
+    /// The answer to what was done and cannot be written down.
+    pub(super) fn answer_unwritten(&mut self, now: Time, deed: &Deed) -> Answer {
+        let row = self.book.row(&deed.name).filter(|row| row.since == deed.row.since).cloned();
+        if let Some(kept) = kept(deed, row.as_ref()) {
+            self.writer.keep(kept.clone());
+            self.keys.keep(now, kept, Span::ZERO);
+        }
+        let reservation = self.seen(committed_row(deed, row.as_ref()));
+        let is_new = matches!(deed.kind, Kind::Reserved);
+        let why = self.writer.failing().unwrap_or_default().to_owned();
+        Answer::Done { reservation, is_new, warning: Some(Warning::NotDurable { why }) }
+    }
+
+    /// What was asked for is so already: that is answered when it is written down.
+    pub(super) fn is_so(&mut self, now: Time, asked: &Asked, row: Row) -> Option<Answer> {
+        if self.writer.is_unwritten(&row.name) || asked.key.is_some() {
+            let done = Done { kind: Kind::Same, before: None, after: row, happened: None };
+            return self.did(now, &By::Asked(asked), done);
+        }
+        let reservation = self.seen(row);
+        Some(Answer::Done { reservation, is_new: false, warning: None })
+    }
+}
+
+/// The row to answer with: the one that was written down, if it is of the same reservation.
+fn committed_row(deed: &Deed, written: Option<&Row>) -> Row {
+    let written = written.filter(|row| row.since == deed.row.since && deed.kind != Kind::Ended);
+    written.unwrap_or(&deed.row).clone()
+}
+
+/// The answer to a request with a key, to be found again.
+fn kept(deed: &Deed, written: Option<&Row>) -> Option<Kept> {
+    let key = deed.key.as_ref()?;
+    Some(Kept {
+        principal: key.principal,
+        key: key.key.clone(),
+        asked: key.asked.clone(),
+        row: committed_row(deed, written),
+        is_new: matches!(deed.kind, Kind::Reserved),
+    })
+}
