@@ -55,6 +55,14 @@ pub(crate) struct Row {
     holds: Option<bool>,
 }
 
+impl Row {
+    /// A part that could not be measured, and why.
+    fn failed(part: &str, error: &anyhow::Error) -> Row {
+        let got = error.to_string().lines().next().unwrap_or_default().to_owned();
+        Row { what: part.to_owned(), got, promised: "to be measured", holds: Some(false) }
+    }
+}
+
 /// What every measurement needs.
 pub(crate) struct Setting {
     slackline: PathBuf,
@@ -77,7 +85,9 @@ pub(crate) fn run(seconds: u64, parts: &[String], before: &str) -> Result<String
         if parts.is_empty() || parts.iter().any(|part| part == name) {
             text += &head;
             text += "\n| measured | result | promised | holds |\n|---|---|---|---|\n";
-            for Row { what, got, promised, holds } in measure(&setting)? {
+            // What one part could not do must not cost what the others have measured.
+            let rows = measure(&setting).unwrap_or_else(|error| vec![Row::failed(name, &error)]);
+            for Row { what, got, promised, holds } in rows {
                 let holds = holds.map_or("", |holds| if holds { "yes" } else { "NO" });
                 text += &format!("| {what} | {got} | {promised} | {holds} |\n");
             }
@@ -158,6 +168,16 @@ impl Setting {
         let mut run = self.run(&["run", "--json", "--save", save], &file)?;
         run[MISSING] = stalls::explain(&trace, promises)?.into();
         Ok(run)
+    }
+
+    /// Whether a run of this begins here.
+    fn is_admitted(&self, scenario: &str) -> Result<bool> {
+        let file = self.folder.join("scenario.toml");
+        std::fs::write(&file, scenario)?;
+        let cpu = self.cpu.index().to_string();
+        let run =
+            Command::new(&self.slackline).arg("run").arg(&file).args(["--cpus", &cpu]).output()?;
+        Ok(run.status.success())
     }
 
     fn run(&self, arguments: &[&str], file: &Path) -> Result<Value> {
@@ -333,18 +353,31 @@ fn three_spinners(setting: &Setting) -> Result<Vec<Row>> {
 fn one_percent(setting: &Setting) -> Result<Vec<Row>> {
     let mut rows = Vec::new();
     let machines = [("a", 100, 10_000)];
-    let scenario = spinners(setting.seconds, "0.05cpu", &machines);
-    let runs = rounds(setting, &scenario, &promises(&machines)?)?;
-    let (error, most) = spread(&runs, |run| largest(run, "second_error_p99_ppm"));
-    rows.push(Row {
-        what: format!(
-            "1 % of a CPU as 0.1 ms of 10 ms beside a hog: whole-second error, p99, median (worst) \
-             of {ROUNDS}"
-        ),
-        got: format!("{} ({}); {}", percent(error), percent(most), lateness(worst_round(&runs))),
-        promised: "5 % of the share",
-        holds: Some(most <= 50_000.0),
-    });
+    let usual = spinners(setting.seconds, "0.05cpu", &machines);
+    // Where timers are late one cannot have both; of a slice, a twelfth is forgiven at most.
+    let ways = [
+        ("its share kept", "overrun = \"repay\"", "5 % of the share", 50_000.0),
+        ("its slices kept", "overrun = \"forgive\"", "9 % of the share", 90_000.0),
+    ];
+    for (kept, overrun, promised, most) in ways {
+        let scenario = usual.replace("exact = true", &format!("exact = true, {overrun}"));
+        let runs = rounds(setting, &scenario, &promises(&machines)?)?;
+        let (error, worst) = spread(&runs, |run| largest(run, "second_error_p99_ppm"));
+        rows.push(Row {
+            what: format!(
+                "1 % of a CPU as 0.1 ms of 10 ms beside a hog, {kept}: whole-second error, p99, \
+                 median (worst) of {ROUNDS}"
+            ),
+            got: format!(
+                "{} ({}); {}",
+                percent(error),
+                percent(worst),
+                lateness(worst_round(&runs))
+            ),
+            promised,
+            holds: Some(worst <= most),
+        });
+    }
     let _hog = setting.spin()?;
     for (name, way) in PEERS {
         let what = format!("the same under {name}");
@@ -367,13 +400,22 @@ fn one_percent(setting: &Setting) -> Result<Vec<Row>> {
 }
 
 fn fine_period(setting: &Setting) -> Result<Vec<Row>> {
-    let machines = [("a", 900, 1000)];
+    // Where a look takes so long that this is not admitted, as much as is.
+    let admitted = |slice: &&u64| {
+        let machines = [("a", **slice, 1000)];
+        setting.is_admitted(&spinners(1, "0.05cpu", &machines)).unwrap_or(false)
+    };
+    let slice = [900, 890, 880, 870, 860, 850].iter().find(admitted).copied().unwrap_or(800);
+    let machines = [("a", slice, 1000)];
     let scenario = spinners(setting.seconds, "0.05cpu", &machines);
     let runs = rounds(setting, &scenario, &promises(&machines)?)?;
     let rate = |run: &Value| sum(run, "misses") / sum(run, "deadlines").max(1.0) * 1e6;
     let (missed, most) = spread(&runs, rate);
     Ok(vec![Row {
-        what: format!("0.9 ms of 1 ms beside a hog: missed deadlines, median (worst) of {ROUNDS}"),
+        what: format!(
+            "{:.2} ms of 1 ms beside a hog: missed deadlines, median (worst) of {ROUNDS}",
+            slice as f64 / 1e3
+        ),
         got: format!("{} ({}; {})", percent(missed), percent(most), lateness(worst_round(&runs))),
         promised: "0.5 %",
         holds: Some(most <= 5_000.0),
