@@ -1,1 +1,4 @@
 //! The service: holds reservations for machines that come and go, and answers people and programs.
+
+pub mod find;
+pub mod ledger;

@@ -264,22 +264,26 @@ pub fn threads_of(pid: Tid) -> Result<Vec<Tid>, ThreadError> {
 
 /// What procfs says about a thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Stat {
+pub struct Stat {
     state: u8,
     kernel: bool,
     started: StartTime,
 }
 
 impl Stat {
+    /// Asks about a thread of a process.
+    ///
     /// # Errors
     /// When there is no such thread, or what procfs says cannot be understood.
-    pub(crate) fn of(pid: Tid, tid: Tid) -> io::Result<Stat> {
+    pub fn of(pid: Tid, tid: Tid) -> io::Result<Stat> {
         // Bytes, because a thread may call itself anything.
         let text = fs::read(format!("/proc/{pid}/task/{tid}/stat"))?;
         Stat::parse(&text).ok_or_else(|| io::ErrorKind::InvalidData.into())
     }
 
-    fn parse(text: &[u8]) -> Option<Stat> {
+    /// Understands the text of a `stat` file; none where it is not one.
+    #[must_use]
+    pub fn parse(text: &[u8]) -> Option<Stat> {
         /// `PF_KTHREAD` in the kernel's flags of a task.
         const KERNEL_THREAD: u64 = 0x0020_0000;
         // The name stands in brackets and may contain brackets and spaces itself.
@@ -305,13 +309,21 @@ impl Stat {
         self.state == b'R'
     }
 
+    /// Whether it is one of the kernel's own.
+    #[must_use]
+    pub fn is_of_kernel(self) -> bool {
+        self.kernel
+    }
+
     /// When it was started.
-    pub(crate) fn started(self) -> StartTime {
+    #[must_use]
+    pub fn started(self) -> StartTime {
         self.started
     }
 
     /// Whether it has exited and only waits to be reaped.
-    pub(crate) fn exited(self) -> bool {
+    #[must_use]
+    pub fn exited(self) -> bool {
         matches!(self.state, b'Z' | b'X')
     }
 }

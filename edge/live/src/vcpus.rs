@@ -17,6 +17,8 @@
 //! Without multi-threaded emulation (`-accel tcg,thread=single`) QEMU runs all vCPUs in turn on one
 //! thread. That thread is the only thing there is to schedule, so it is given once, as index 0.
 
+pub mod qemu_options;
+
 use std::ffi::OsStr;
 use std::fs::File;
 use std::io::{self, Read, Write};
@@ -35,6 +37,8 @@ use rustix::time::{
     timerfd_settime,
 };
 use serde_json::Value;
+
+use qemu_options::qmp_socket_among;
 
 /// How long a whole conversation with a monitor may take, in seconds. QEMU answers within
 /// milliseconds even under emulation; only a stopped process or a monitor in use takes longer.
@@ -270,6 +274,16 @@ pub fn find(pid: i32) -> Result<Vec<VcpuThread>, FindError> {
     Ok(told)
 }
 
+/// The vCPU threads of the VM that process `pid` is as far as names tell, in order of index: none
+/// where they tell nothing. No monitor is asked, so this costs little and disturbs nobody.
+///
+/// # Errors
+///
+/// When the process cannot be looked at, or two threads are named as one vCPU.
+pub fn find_named(pid: i32) -> Result<Vec<VcpuThread>, FindError> {
+    Process::open(pid)?.named_vcpus()
+}
+
 /// The vCPU threads that the monitor on a UNIX socket tells of, in order of index. Which process
 /// they belong to is not checked; [`find`] does that.
 ///
@@ -392,68 +406,6 @@ pub(crate) fn recognise(name: &[u8]) -> Option<(u32, How)> {
         let plain = digits.iter().all(u8::is_ascii_digit);
         let index = str::from_utf8(digits).ok().filter(|_| plain)?.parse().ok()?;
         Some((index, how))
-    })
-}
-
-/// A value of QEMU's command line: `backend,key=value,key,…`, where `,,` is a comma in a value.
-struct Options(Vec<Vec<u8>>);
-
-impl Options {
-    fn parse(value: &[u8]) -> Self {
-        let mut parts = vec![Vec::new()];
-        let mut bytes = value.iter().copied().peekable();
-        while let Some(byte) = bytes.next() {
-            if byte == b',' && bytes.next_if_eq(&b',').is_none() {
-                parts.push(Vec::new());
-            } else if let Some(part) = parts.last_mut() {
-                part.push(byte);
-            }
-        }
-        Self(parts)
-    }
-
-    fn first(&self) -> &[u8] {
-        &self.0[0] // Even nothing has one part, which is empty.
-    }
-
-    fn get(&self, key: &str) -> Option<&[u8]> {
-        self.0.iter().find_map(|part| part.strip_prefix(key.as_bytes())?.strip_prefix(b"="))
-    }
-
-    fn is_on(&self, key: &str) -> bool {
-        self.get(key) == Some(b"on") || self.0.iter().any(|part| part == key.as_bytes())
-    }
-
-    /// Without `server` QEMU does not listen but calls somebody, who is not us.
-    fn listens(&self) -> bool {
-        self.is_on("server") && !self.is_on("abstract")
-    }
-}
-
-/// The QMP socket that a QEMU with these arguments listens on. Monitors that were asked to print
-/// prettily are passed over, because their messages take several lines each.
-fn qmp_socket_among(words: &[&[u8]]) -> Option<PathBuf> {
-    let options = || {
-        words.windows(2).filter_map(|pair| {
-            let name = pair[0].strip_prefix(b"-")?;
-            Some((name.strip_prefix(b"-").unwrap_or(name), Options::parse(pair[1])))
-        })
-    };
-    let path = |bytes: &[u8]| PathBuf::from(OsStr::from_bytes(bytes));
-    let device = |id: &[u8]| {
-        let mut devices = options().filter(|(name, _)| *name == b"chardev").map(|(_, it)| it);
-        let socket = devices.find(|it| it.get("id") == Some(id) && it.first() == b"socket")?;
-        socket.get("path").filter(|_| socket.listens()).map(path)
-    };
-    options().find_map(|(name, value)| match name {
-        b"qmp" => match value.first().strip_prefix(b"unix:") {
-            Some(socket) => value.listens().then(|| path(socket)),
-            None => device(value.first().strip_prefix(b"chardev:")?),
-        },
-        b"mon" if value.get("mode") == Some(b"control") && !value.is_on("pretty") => {
-            device(value.get("chardev").unwrap_or(value.first()))
-        }
-        _ => None,
     })
 }
 

@@ -1,0 +1,246 @@
+//! What a command line says about the virtual machine that its process is. Any bytes are a command
+//! line: whoever starts a process chooses them.
+
+use slackline_live::vcpus::qemu_options::Options;
+
+/// A program that is a virtual machine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Program {
+    /// QEMU, whoever started it.
+    Qemu,
+    /// Firecracker, with its jailer or without.
+    Firecracker,
+    /// Cloud Hypervisor.
+    CloudHypervisor,
+    /// crosvm.
+    Crosvm,
+    /// kvmtool, which calls itself `lkvm`.
+    Kvmtool,
+}
+
+/// What a command line says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Said {
+    /// Which program it is of.
+    pub(super) program: Program,
+    /// What the machine is called, as it stands there: any bytes but none that are zero.
+    pub(super) name: Option<Vec<u8>>,
+    /// The machine's UUID, in small letters with its dashes.
+    pub(super) uuid: Option<String>,
+}
+
+/// What the command line of a virtual machine says, in the form of procfs: each word ends with a
+/// zero byte. None for all other programs.
+#[must_use]
+pub(super) fn read(line: &[u8]) -> Option<Said> {
+    let line = line.strip_suffix(&[0]).unwrap_or(line);
+    let mut words = line.split(|&byte| byte == 0);
+    let program = program(words.next()?)?;
+    let rest: Vec<&[u8]> = words.collect();
+    match program {
+        Program::Qemu => qemu(&rest),
+        Program::Firecracker => Some(firecracker(&rest)),
+        Program::CloudHypervisor => Some(cloud_hypervisor(&rest)),
+        Program::Crosvm | Program::Kvmtool => running(program, &rest),
+    }
+}
+
+/// Which program the first word of a command line means.
+fn program(word: &[u8]) -> Option<Program> {
+    let file = word.rsplit(|&byte| byte == b'/').next()?;
+    // NixOS puts scripts before programs, which are then called `.NAME-wrapped`.
+    let wrapped = file.strip_prefix(b".").and_then(|file| file.strip_suffix(b"-wrapped"));
+    let file = wrapped.unwrap_or(file);
+    let of_release = |prefix: &[u8]| {
+        let version = file.strip_prefix(prefix).and_then(|rest| rest.first());
+        version.is_some_and(u8::is_ascii_digit)
+    };
+    match file {
+        b"qemu" | b"qemu-kvm" | b"kvm" => Some(Program::Qemu),
+        _ if file.starts_with(b"qemu-system-") => Some(Program::Qemu),
+        b"firecracker" => Some(Program::Firecracker),
+        _ if of_release(b"firecracker-v") => Some(Program::Firecracker),
+        b"cloud-hypervisor" | b"cloud-hypervisor-static" | b"cloud-hypervisor-static-aarch64" => {
+            Some(Program::CloudHypervisor)
+        }
+        b"crosvm" => Some(Program::Crosvm),
+        b"lkvm" | b"lkvm-static" | b"kvmtool" => Some(Program::Kvmtool),
+        _ => None,
+    }
+}
+
+/// QEMU's options that take no value. All others take one word, whatever it begins with: a kernel's
+/// arguments may well be `-name`.
+const QEMU_FLAGS: [&str; 46] = [
+    "S",
+    "alt-grab",
+    "async-teardown",
+    "audio-help",
+    "ctrl-grab",
+    "curses",
+    "daemonize",
+    "enable-fips",
+    "enable-kvm",
+    "enable-sync-profile",
+    "full-screen",
+    "h",
+    "help",
+    "localtime",
+    "mem-prealloc",
+    "no-acpi",
+    "no-fd-bootchk",
+    "no-frame",
+    "no-hpet",
+    "no-kvm",
+    "no-kvm-irqchip",
+    "no-kvm-pit",
+    "no-kvm-pit-reinjection",
+    "no-quit",
+    "no-reboot",
+    "no-shutdown",
+    "no-user-config",
+    "nodefaults",
+    "nodefconfig",
+    "nographic",
+    "old-param",
+    "one-insn-per-tb",
+    "only-migratable",
+    "portrait",
+    "preconfig",
+    "rtc-td-hack",
+    "s",
+    "sdl",
+    "semihosting",
+    "singlestep",
+    "snapshot",
+    "std-vga",
+    "tdf",
+    "usb",
+    "version",
+    "win2k-hack",
+];
+
+/// None for a QEMU that has no machine, as libvirt starts them to ask what they can do.
+fn qemu(words: &[&[u8]]) -> Option<Said> {
+    let mut said = Said { program: Program::Qemu, name: None, uuid: None };
+    let mut words = words.iter();
+    while let Some(word) = words.next() {
+        // A word by itself is a disk.
+        let Some(option) = word.strip_prefix(b"-") else { continue };
+        let option = option.strip_prefix(b"-").unwrap_or(option);
+        if QEMU_FLAGS.iter().any(|flag| flag.as_bytes() == option) {
+            continue;
+        }
+        let Some(value) = words.next() else { break };
+        match option {
+            // Given twice, the last counts.
+            b"name" => said.name = guest(value).or(said.name),
+            b"uuid" => said.uuid = uuid(value),
+            b"machine" | b"M" => {
+                let options = Options::parse(value);
+                if options.get("type").unwrap_or(options.first()) == b"none" {
+                    return None;
+                }
+            }
+            _ => {}
+        }
+    }
+    Some(said)
+}
+
+/// The guest's name in a value of `-name`, whose key may be left out where it stands first.
+fn guest(value: &[u8]) -> Option<Vec<u8>> {
+    let options = Options::parse(value);
+    let first = Some(options.first()).filter(|first| !first.contains(&b'='));
+    let name = options.get("guest").or(first)?;
+    (!name.is_empty()).then(|| name.to_vec())
+}
+
+/// A UUID in whatever letters, in small ones.
+fn uuid(text: &[u8]) -> Option<String> {
+    let is_dash = |at: usize| matches!(at, 8 | 13 | 18 | 23);
+    let fits = |(at, byte): (usize, &u8)| match is_dash(at) {
+        true => *byte == b'-',
+        false => byte.is_ascii_hexdigit(),
+    };
+    let is_one = text.len() == 36 && text.iter().enumerate().all(fits);
+    is_one.then(|| String::from_utf8_lossy(text).to_ascii_lowercase())
+}
+
+/// Firecracker's options that take no value.
+const FIRECRACKER_FLAGS: [&str; 9] = [
+    "boot-timer",
+    "enable-pci",
+    "help",
+    "no-api",
+    "no-seccomp",
+    "show-level",
+    "show-log-origin",
+    "snapshot-version",
+    "version",
+];
+
+fn firecracker(words: &[&[u8]]) -> Said {
+    let id = long_option(words, "id", &FIRECRACKER_FLAGS);
+    Said { program: Program::Firecracker, name: id, uuid: None }
+}
+
+/// Cloud Hypervisor's options that take no value, or as many as there are.
+const CLOUD_HYPERVISOR_FLAGS: [&str; 6] = ["help", "version", "v", "watchdog", "pvpanic", "V"];
+
+/// It has no names; which machine it is says the socket by which it is asked.
+fn cloud_hypervisor(words: &[&[u8]]) -> Said {
+    let of = |option| long_option(words, option, &CLOUD_HYPERVISOR_FLAGS);
+    let socket = of("api-socket").map(|value| match Options::parse(&value).get("path") {
+        Some(path) => path.to_vec(),
+        None => value,
+    });
+    // One that was inherited has no path.
+    let socket = socket.filter(|path| !path.starts_with(b"fd=") && !path.is_empty());
+    let uuid = of("platform").and_then(|value| uuid(Options::parse(&value).get("uuid")?));
+    Said { program: Program::CloudHypervisor, name: socket, uuid }
+}
+
+/// The programs that have commands, of which one is a machine.
+fn running(program: Program, words: &[&[u8]]) -> Option<Said> {
+    let at = words.iter().position(|word| *word == b"run")?;
+    // What stands before the command are options of the program.
+    if !words[..at].iter().all(|word| word.starts_with(b"-")) {
+        return None;
+    }
+    let words = &words[at + 1..];
+    let short = |option: &[u8]| {
+        let pair = words.windows(2).find(|pair| pair[0] == option)?;
+        Some(pair[1].to_vec())
+    };
+    let name = long_option(words, "name", &[]);
+    let name = match program {
+        Program::Kvmtool => name.or_else(|| short(b"-n")),
+        _ => name,
+    };
+    Some(Said { program, name: name.filter(|name| !name.is_empty()), uuid: None })
+}
+
+/// The value of `--option VALUE` or `--option=VALUE`, where all options but flags take one.
+fn long_option(words: &[&[u8]], option: &str, flags: &[&str]) -> Option<Vec<u8>> {
+    let mut words = words.iter();
+    while let Some(word) = words.next() {
+        // What follows is for somebody else.
+        if *word == b"--" {
+            return None;
+        }
+        let Some(found) = word.strip_prefix(b"--") else { continue };
+        if let Some(value) = found.strip_prefix(option.as_bytes()) {
+            match value {
+                [] => return words.next().map(|value| value.to_vec()),
+                [b'=', value @ ..] => return Some(value.to_vec()),
+                _ => {}
+            }
+        }
+        let is_flag = flags.iter().any(|flag| flag.as_bytes() == found);
+        if !is_flag && !found.contains(&b'=') {
+            words.next();
+        }
+    }
+    None
+}

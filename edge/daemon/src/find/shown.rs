@@ -1,0 +1,98 @@
+//! Foreign names as text: what others call their machines, fit for terminals, logs and bindings.
+
+/// Characters that are no control characters and yet change how others are shown: marks of
+/// direction, spaces and joiners without width, and the mark of byte order.
+const UNSEEN: [std::ops::RangeInclusive<char>; 6] = [
+    '\u{00ad}'..='\u{00ad}',
+    '\u{200b}'..='\u{200f}',
+    '\u{2028}'..='\u{202e}',
+    '\u{2060}'..='\u{206f}',
+    '\u{feff}'..='\u{feff}',
+    '\u{fff9}'..='\u{fffb}',
+];
+
+/// A name as it is shown and bound by: control characters, what is not seen, slashes, and bytes
+/// that are no text stand as `\xNN`, and a backslash stands twice. Different names are shown
+/// differently, and none is a path.
+#[must_use]
+pub fn shown(name: &[u8]) -> String {
+    let mut text = String::with_capacity(name.len());
+    for chunk in name.utf8_chunks() {
+        for letter in chunk.valid().chars() {
+            if letter == '\\' {
+                text.push_str("\\\\");
+            } else if letter == '/'
+                || letter.is_control()
+                || UNSEEN.iter().any(|range| range.contains(&letter))
+            {
+                escape(letter.encode_utf8(&mut [0; 4]).as_bytes(), &mut text);
+            } else {
+                text.push(letter);
+            }
+        }
+        escape(chunk.invalid(), &mut text);
+    }
+    text
+}
+
+fn escape(bytes: &[u8], into: &mut String) {
+    const DIGITS: &[u8; 16] = b"0123456789abcdef";
+    for byte in bytes {
+        into.push_str("\\x");
+        for digit in [byte >> 4, byte & 15] {
+            into.push(char::from(DIGITS[usize::from(digit)]));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::collection::vec;
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// What was shown, as it was: the way back that proves that no two look alike.
+    fn meant(text: &str) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        let mut rest = text.as_bytes();
+        while let Some((&byte, tail)) = rest.split_first() {
+            rest = tail;
+            if byte != b'\\' {
+                bytes.push(byte);
+            } else if let Some(after) = rest.strip_prefix(b"\\") {
+                bytes.push(b'\\');
+                rest = after;
+            } else {
+                let digits = std::str::from_utf8(&rest[1..3]).expect("two digits");
+                bytes.push(u8::from_str_radix(digits, 16).expect("two digits"));
+                rest = &rest[3..];
+            }
+        }
+        bytes
+    }
+
+    #[test]
+    fn names_that_people_choose_stay_as_they_are() {
+        for name in ["ubuntu22.04", "my vm: the 2nd, largest", "web-1", "größe", ""] {
+            assert_eq!(shown(name.as_bytes()), name);
+        }
+        assert_eq!(shown(b"a\x1b[2Jb\nc\xffd\\"), r"a\x1b[2Jb\x0ac\xffd\\");
+        assert_eq!(shown(b"../a"), r"..\x2fa");
+        assert_eq!(shown("a\u{202e}b".as_bytes()), r"a\xe2\x80\xaeb");
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes_can_be_shown_and_told_apart(name in vec(any::<u8>(), 0..40)) {
+            let text = shown(&name);
+            prop_assert!(!text.chars().any(|letter| letter == '/' || letter.is_control()));
+            prop_assert_eq!(meant(&text), name);
+        }
+
+        #[test]
+        fn any_text_too(name in any::<String>()) {
+            prop_assert_eq!(meant(&shown(name.as_bytes())), name.into_bytes());
+        }
+    }
+}

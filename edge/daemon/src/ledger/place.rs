@@ -1,0 +1,209 @@
+//! The files of a ledger, and who may have them.
+//!
+//! While SQLite has the ledger open, nothing else in this process may open that file: closing any
+//! descriptor of it would take away SQLite's locks. Its folder, name and inode may be looked at.
+
+use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::io;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
+
+use rustix::fs::FlockOperation;
+use rustix::io::Errno;
+
+use super::error::LedgerError;
+
+/// How long is waited for another program that has the ledger locked.
+pub(super) const PATIENCE: Duration = Duration::from_secs(5);
+
+/// The folder of a ledger.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Place {
+    folder: PathBuf,
+}
+
+/// The right to a ledger, as long as it is kept.
+#[derive(Debug)]
+pub(super) struct Taken(#[allow(dead_code)] File);
+
+/// A copy of a ledger.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Backup {
+    /// The file.
+    pub path: PathBuf,
+    /// The version of its tables, of one that was made before a change of version.
+    pub version: Option<u32>,
+    /// When it was made.
+    pub made: SystemTime,
+}
+
+impl Place {
+    pub(super) fn new(folder: &Path) -> Place {
+        Place { folder: folder.to_path_buf() }
+    }
+
+    /// The ledger.
+    pub(super) fn ledger(&self) -> PathBuf {
+        self.folder.join("ledger.db")
+    }
+
+    /// What is written and not yet in the ledger itself.
+    pub(super) fn log(&self) -> PathBuf {
+        self.folder.join("ledger.db-wal")
+    }
+
+    /// What the processes that have it open tell each other.
+    fn shared(&self) -> PathBuf {
+        self.folder.join("ledger.db-shm")
+    }
+
+    /// A whole ledger that is to take the place of the other.
+    fn next(&self) -> PathBuf {
+        self.folder.join("ledger.db.next")
+    }
+
+    /// A copy that is not whole yet.
+    pub(super) fn part(&self) -> PathBuf {
+        self.folder.join("ledger.part.db")
+    }
+
+    /// The backup of the last day.
+    pub(super) fn daily(&self) -> PathBuf {
+        self.folder.join("ledger.backup.db")
+    }
+
+    /// How it was when it was of that version.
+    pub(super) fn of_version(&self, version: u32) -> PathBuf {
+        self.folder.join(format!("ledger.version-{version}.db"))
+    }
+
+    /// Makes the folder, if there is none, and takes it for this process.
+    pub(super) fn take(&self) -> Result<Taken, LedgerError> {
+        let made = DirBuilder::new().recursive(true).mode(0o700).create(&self.folder);
+        made.map_err(|source| LedgerError::files(&self.folder, source))?;
+        self.take_existing()
+    }
+
+    /// Takes the folder for this process.
+    pub(super) fn take_existing(&self) -> Result<Taken, LedgerError> {
+        let path = self.folder.join("ledger.lock");
+        let failed = |source| LedgerError::files(&path, source);
+        let file = private().create(true).truncate(false).open(&path).map_err(failed)?;
+        match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => Ok(Taken(file)),
+            Err(Errno::AGAIN) => Err(LedgerError::Taken { folder: self.folder.clone() }),
+            Err(errno) => Err(failed(errno.into())),
+        }
+    }
+
+    /// Makes the file of the ledger, empty and for its owner alone, unless there is one.
+    pub(super) fn make(&self) -> Result<(), LedgerError> {
+        let (ledger, next) = (self.ledger(), self.next());
+        let failed = |source| LedgerError::files(&ledger, source);
+        if !is_there(&ledger).map_err(failed)? && is_there(&next).map_err(failed)? {
+            // Its place was being taken when we died.
+            self.put(&next)?;
+        }
+        match private().create_new(true).open(&ledger) {
+            Ok(_) => self.sync(),
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
+            Err(error) => Err(failed(error)),
+        }
+    }
+
+    /// Lets a whole ledger take the place of the one that is there. Nobody has that open.
+    pub(super) fn replace(&self, by: &Path) -> Result<(), LedgerError> {
+        let next = self.next();
+        rename(by, &next)?;
+        self.sync()?;
+        self.put(&next)
+    }
+
+    fn put(&self, next: &Path) -> Result<(), LedgerError> {
+        // Else what was written to the old one would be taken for the new one's.
+        for path in [self.log(), self.shared()] {
+            match fs::remove_file(&path) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                    return Err(LedgerError::files(&path, error));
+                }
+                _ => {}
+            }
+        }
+        self.sync()?;
+        rename(next, &self.ledger())?;
+        self.sync()
+    }
+
+    /// What has been done to the folder will be so after a loss of power too.
+    pub(super) fn sync(&self) -> Result<(), LedgerError> {
+        let synced = File::open(&self.folder).and_then(|folder| folder.sync_all());
+        synced.map_err(|source| LedgerError::files(&self.folder, source))
+    }
+
+    /// All copies there are, newest first.
+    pub(super) fn backups(&self) -> Vec<Backup> {
+        let mut found = Vec::new();
+        for entry in fs::read_dir(&self.folder).into_iter().flatten().flatten() {
+            let path = entry.path();
+            let Some(name) = path.file_name().and_then(|name| name.to_str()) else { continue };
+            let version = name.strip_prefix("ledger.version-");
+            let version = version.and_then(|rest| rest.strip_suffix(".db")?.parse().ok());
+            if version.is_none() && path != self.daily() {
+                continue;
+            }
+            let made = entry.metadata().and_then(|about| about.modified());
+            found.extend(made.map(|made| Backup { path, version, made }));
+        }
+        found.sort_by(|a, b| (b.made, &b.path).cmp(&(a.made, &a.path)));
+        found
+    }
+
+    /// Copies the files of the ledger into a folder beside it that is not there yet.
+    pub(super) fn set_aside(&self) -> Result<PathBuf, LedgerError> {
+        let mut number = 1_u32;
+        let folder = loop {
+            let folder = self.folder.join(format!("damaged-{number}"));
+            match DirBuilder::new().mode(0o700).create(&folder) {
+                Ok(()) => break folder,
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => number += 1,
+                Err(source) => return Err(LedgerError::files(&folder, source)),
+            }
+        };
+        for path in [self.ledger(), self.log()] {
+            let to = folder.join(path.file_name().unwrap_or_default());
+            let copied = fs::copy(&path, &to).and_then(|_| File::open(&to)?.sync_all());
+            match copied {
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                copied => copied.map_err(|source| LedgerError::files(&to, source))?,
+            }
+        }
+        Place::new(&folder).sync()?;
+        self.sync()?;
+        Ok(folder)
+    }
+}
+
+/// Which file is at a path: two that were never there at the same time may be the same.
+pub(super) fn which(path: &Path) -> io::Result<(u64, u64)> {
+    fs::symlink_metadata(path).map(|about| (about.dev(), about.ino()))
+}
+
+/// A file for its owner alone, not through links.
+pub(super) fn private() -> OpenOptions {
+    let mut options = OpenOptions::new();
+    options.read(true).write(true).mode(0o600).custom_flags(libc::O_NOFOLLOW);
+    options
+}
+
+fn is_there(path: &Path) -> io::Result<bool> {
+    match fs::symlink_metadata(path) {
+        Ok(_) => Ok(true),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+        Err(error) => Err(error),
+    }
+}
+
+pub(super) fn rename(from: &Path, to: &Path) -> Result<(), LedgerError> {
+    fs::rename(from, to).map_err(|source| LedgerError::files(to, source))
+}

@@ -1,0 +1,254 @@
+//! The rows of the tables: how they are read and written, within a transaction of somebody else's.
+
+use std::path::Path;
+use std::time::{Duration, SystemTime};
+
+use rusqlite::{Connection, OptionalExtension, params};
+use slackline_service::{Binding, Commit, Identity, Kept, Loaded, Name, Row};
+use slackline_units::Span;
+
+use super::error::LedgerError;
+use super::stored::{
+    By, Natural, Past, Text, after_1970, happened, number, parts, since_1970, terms,
+};
+use super::words::{Before, Keep, Logged};
+
+/// Reads all that is needed to begin.
+pub(super) fn load(
+    connection: &Connection,
+    boot_id: &str,
+    answers: Duration,
+    now: SystemTime,
+) -> rusqlite::Result<(Loaded, Option<Before>)> {
+    let host = connection.query_row("SELECT boot_id, clean, seq FROM host", [], |row| {
+        let before = Before { boot_id: row.get(0)?, was_clean: row.get(1)? };
+        let Natural(seq) = row.get(2)?;
+        Ok((before, seq))
+    });
+    let (before, seq) = host.optional()?.unzip();
+    let highest = connection
+        .query_row("SELECT max(seq) FROM event", [], |row| row.get::<_, Option<Natural>>(0));
+    let highest = highest?.map(|Natural(seq)| seq);
+    let rows = reservations(connection, Some(boot_id))?;
+    let kept = answers_since(connection, now.checked_sub(answers), now)?;
+    let last_seq = seq.into_iter().chain(highest).max().unwrap_or(0);
+    Ok((Loaded { rows, kept, last_seq }, before))
+}
+
+/// All reservations, with the identities of a boot, or with none: then no other table is read.
+pub(super) fn reservations(
+    connection: &Connection,
+    boot_id: Option<&str>,
+) -> rusqlite::Result<Vec<Row>> {
+    let (columns, from) = match boot_id {
+        Some(_) => ("identity.pid, identity.started, identity.inode", OF_BOOT),
+        None => ("NULL, NULL, NULL", "reservation WHERE ?1 IS NULL"),
+    };
+    let sql = format!(
+        "SELECT reservation.name, owner, slice_ns, period_ns, exact, vcpus, binding, paused, since,
+         revision, {columns} FROM {from} ORDER BY since, reservation.name"
+    );
+    connection.prepare(&sql)?.query_map([boot_id], reservation)?.collect()
+}
+
+const OF_BOOT: &str = "reservation LEFT JOIN identity
+    ON identity.name = reservation.name AND identity.boot_id = ?1";
+
+/// Answers with their ages, those that are no older than a moment; none is all of them.
+pub(super) fn answers_since(
+    connection: &Connection,
+    since: Option<SystemTime>,
+    now: SystemTime,
+) -> rusqlite::Result<Vec<(Kept, Span)>> {
+    let since = since.and_then(since_1970).unwrap_or(i64::MIN);
+    let mut kept = connection.prepare(
+        "SELECT principal, key, asked, reply, is_new, at FROM answer WHERE at >= ?1 ORDER BY at",
+    )?;
+    let kept = kept.query_map([since], |row| {
+        let (By(principal), Text(key)) = (row.get(0)?, row.get(1)?);
+        let past: Past = row.get(3)?;
+        let (asked, is_new) = (row.get(2)?, row.get(4)?);
+        // One from the future is as young as can be.
+        let age = now.duration_since(after_1970(row.get(5)?)).unwrap_or_default();
+        let age = Span::from_ns(u64::try_from(age.as_nanos()).unwrap_or(u64::MAX));
+        Ok((Kept { principal, key, asked, row: past.row()?, is_new }, age))
+    });
+    kept?.collect()
+}
+
+fn reservation(row: &rusqlite::Row<'_>) -> rusqlite::Result<Row> {
+    let (Text(name), By(owner), Text::<Binding>(binding)) = (row.get(0)?, row.get(1)?, row.get(6)?);
+    let (pid, started): (Option<u32>, Option<i64>) = (row.get(10)?, row.get(11)?);
+    let inode: Option<i64> = row.get(12)?;
+    let (Natural(slice), Natural(period)) = (row.get(2)?, row.get(3)?);
+    let (Natural(since), Natural(revision)) = (row.get(8)?, row.get(9)?);
+    let identity = inode.map(|inode| match (pid, started) {
+        (Some(pid), Some(started)) => Identity::Process {
+            pid,
+            started: started.cast_unsigned(),
+            inode: inode.cast_unsigned(),
+        },
+        _ => Identity::Group { inode: inode.cast_unsigned() },
+    });
+    Ok(Row {
+        name,
+        owner,
+        terms: terms((slice, period), row.get(4)?, row.get(5)?)?,
+        binding,
+        paused: row.get(7)?,
+        since,
+        revision,
+        identity,
+    })
+}
+
+/// An event, from a row of all its columns.
+pub(super) fn logged(row: &rusqlite::Row<'_>) -> rusqlite::Result<Logged> {
+    let past = |column: &str| -> rusqlite::Result<Option<Row>> {
+        Ok(row.get::<_, Option<Past>>(column)?.map(|past| past.row()).transpose()?)
+    };
+    let (word, detail): (String, Option<String>) = (row.get("verb")?, row.get("detail")?);
+    let name: Option<Text<Name>> = row.get("name")?;
+    let (Natural(seq), By(principal)) = (row.get("seq")?, row.get("principal")?);
+    Ok(Logged {
+        seq,
+        at: after_1970(row.get("at")?),
+        principal,
+        what: happened(&word, detail.as_deref())?,
+        name: name.map(|Text(name)| name),
+        before: past("before")?,
+        after: past("after")?,
+        was_late: row.get("late")?,
+    })
+}
+
+/// Writes down what a commit holds, in a transaction that is not ended here.
+pub(super) fn write(
+    change: &Connection,
+    commit: &Commit,
+    wall: &[SystemTime],
+    (boot_id, now): (&str, SystemTime),
+    path: &Path,
+) -> Result<(), LedgerError> {
+    let failed = |error| LedgerError::of(path, error);
+    for (name, row) in &commit.rows {
+        match row {
+            Some(row) => write_row(change, name, row, boot_id, path)?,
+            None => {
+                let mut gone = change
+                    .prepare_cached("DELETE FROM reservation WHERE name = ?1")
+                    .map_err(failed)?;
+                gone.execute([name.as_str()]).map_err(failed)?;
+            }
+        }
+    }
+    for (event, at) in commit.events.iter().zip(wall) {
+        let (verb, detail) = parts(&event.what);
+        let mut insert = change
+            .prepare_cached("INSERT INTO event VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)")
+            .map_err(failed)?;
+        let inserted = insert.execute(params![
+            number("a number of an event", event.seq)?,
+            since_1970(*at).unwrap_or(0),
+            By(event.principal),
+            verb,
+            detail,
+            event.name.as_ref().map(Name::as_str),
+            event.before.as_ref().map(Past::of),
+            event.after.as_ref().map(Past::of),
+            event.was_late,
+        ]);
+        inserted.map_err(failed)?;
+    }
+    for kept in &commit.kept {
+        let mut insert = change
+            .prepare_cached("REPLACE INTO answer VALUES (?1, ?2, ?3, ?4, ?5, ?6)")
+            .map_err(failed)?;
+        let inserted = insert.execute(params![
+            By(kept.principal),
+            kept.key.as_str(),
+            kept.asked,
+            Past::of(&kept.row),
+            kept.is_new,
+            since_1970(now).unwrap_or(0),
+        ]);
+        inserted.map_err(failed)?;
+    }
+    let mut highest =
+        change.prepare_cached("UPDATE host SET seq = max(seq, ?1)").map_err(failed)?;
+    highest.execute([number("a number of a commit", commit.seq)?]).map_err(failed)?;
+    Ok(())
+}
+
+fn write_row(
+    change: &Connection,
+    name: &Name,
+    row: &Row,
+    boot_id: &str,
+    path: &Path,
+) -> Result<(), LedgerError> {
+    let failed = |error| LedgerError::of(path, error);
+    let each = row.terms.each();
+    // Not `REPLACE`: that would delete first, and with it what refers to it.
+    let mut put = change.prepare_cached(PUT).map_err(failed)?;
+    let done = put.execute(params![
+        name.as_str(),
+        By(row.owner),
+        number("a slice", each.slice().ns())?,
+        number("a period", each.period().ns())?,
+        row.terms.exact(),
+        row.terms.vcpus(),
+        row.binding.to_string(),
+        row.paused,
+        number("a number of an event", row.since)?,
+        number("a revision", row.revision)?,
+    ]);
+    done.map_err(failed)?;
+    let done = match row.identity {
+        None => change
+            .prepare_cached("DELETE FROM identity WHERE name = ?1")
+            .and_then(|mut gone| gone.execute([name.as_str()])),
+        Some(identity) => {
+            let (pid, started, inode) = match identity {
+                Identity::Process { pid, started, inode } => (Some(pid), Some(started), inode),
+                Identity::Group { inode } => (None, None, inode),
+            };
+            // Told apart, never compared: all 64 bits are kept, whatever their sign.
+            let (started, inode) = (started.map(u64::cast_signed), inode.cast_signed());
+            let put = change.prepare_cached("REPLACE INTO identity VALUES (?1, ?2, ?3, ?4, ?5)");
+            put.and_then(|mut put| {
+                put.execute(params![name.as_str(), boot_id, pid, started, inode])
+            })
+        }
+    };
+    done.map(drop).map_err(failed)
+}
+
+const PUT: &str = "INSERT INTO reservation VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)
+    ON CONFLICT (name) DO UPDATE SET owner = ?2, slice_ns = ?3, period_ns = ?4, exact = ?5,
+    vcpus = ?6, binding = ?7, paused = ?8, since = ?9, revision = ?10";
+
+/// Drops what is kept no longer, oldest first and `most` of each at most; says how many events.
+pub(super) fn drop_old(
+    change: &Connection,
+    keep: Keep,
+    (events, now): (u64, SystemTime),
+    most: usize,
+) -> rusqlite::Result<u64> {
+    let most = i64::try_from(most).unwrap_or(i64::MAX);
+    let since = |age| now.checked_sub(age).and_then(since_1970).unwrap_or(0);
+    let beyond = i64::try_from(events.saturating_sub(keep.rows)).unwrap_or(i64::MAX).min(most);
+    // By number, which is by age but for those that came late; only the oldest are looked at.
+    let mut gone = change.prepare_cached(
+        "DELETE FROM event WHERE seq IN (SELECT seq FROM event ORDER BY seq LIMIT ?1)
+         OR seq IN (SELECT seq FROM (SELECT seq, at FROM event ORDER BY seq LIMIT ?2)
+         WHERE at < ?3)",
+    )?;
+    let dropped = gone.execute(params![beyond, most, since(keep.events)])?;
+    let mut gone = change.prepare_cached(
+        "DELETE FROM answer WHERE (principal, key) IN
+         (SELECT principal, key FROM answer WHERE at < ?1 ORDER BY at LIMIT ?2)",
+    )?;
+    gone.execute(params![since(keep.answers), most])?;
+    Ok(u64::try_from(dropped).unwrap_or(0))
+}

@@ -1,0 +1,324 @@
+//! The ledger in SQLite: opened, read, written; by one thread, one connection.
+//!
+//! Written ahead (WAL) and synced at each commit (`synchronous=FULL`), so what is committed is there
+//! after a loss of power. Where the disk fails in the middle of a commit, that is said, and what was
+//! tried may still be there after a crash: whole or not at all.
+
+use std::path::Path;
+use std::time::{Duration, SystemTime};
+
+use rusqlite::{Connection, OpenFlags, TransactionBehavior, params};
+use slackline_service::{Commit, Loaded, Name};
+
+use super::error::LedgerError;
+use super::place::{PATIENCE, Place, Taken, private, rename, which};
+use super::rows::{drop_old, load, logged, write};
+use super::stored::Natural;
+use super::tables::{APPLICATION, MIGRATIONS, NEEDED};
+use super::words::{Asked, Before, Keep, Logged, MOST_EVENTS};
+
+/// How many are dropped at most with each commit: more than a commit adds, and few enough that
+/// nobody waits for it.
+const DROPPED_AT_ONCE: usize = 16;
+
+/// A ledger that is open.
+#[derive(Debug)]
+pub(super) struct Store {
+    connection: Connection,
+    place: Place,
+    boot_id: String,
+    keep: Keep,
+    /// How many events there are.
+    events: u64,
+    /// Which file is the ledger, and which its log.
+    files: (Which, Option<Which>),
+    _taken: Taken,
+}
+
+type Which = (u64, u64);
+
+impl Store {
+    /// Opens the ledger in a folder; makes it if there is none.
+    pub(super) fn open(
+        folder: &Path,
+        boot_id: &str,
+        keep: Keep,
+    ) -> Result<(Store, Loaded, Option<Before>), LedgerError> {
+        Store::open_as((folder, boot_id), keep, &MIGRATIONS)
+    }
+
+    fn open_as(
+        (folder, boot_id): (&Path, &str),
+        keep: Keep,
+        migrations: &[&str],
+    ) -> Result<(Store, Loaded, Option<Before>), LedgerError> {
+        let place = Place::new(folder);
+        let taken = place.take()?;
+        place.make()?;
+        let path = place.ledger();
+        let failed = |error| LedgerError::of(&path, error);
+        let mut connection = connect(&path, OpenFlags::SQLITE_OPEN_READ_WRITE).map_err(failed)?;
+        migrate(&mut connection, &place, migrations)?;
+        for table in NEEDED {
+            check(&connection, &path, Some(table))?;
+        }
+        let now = SystemTime::now();
+        let (loaded, before) = load(&connection, boot_id, keep.answers, now).map_err(failed)?;
+        connection.execute(HOST, params![boot_id]).map_err(failed)?;
+        let events = count(&connection, "event").map_err(failed)?;
+        let files = (which(&path).map_err(|source| LedgerError::files(&path, source))?, None);
+        let boot_id = boot_id.to_owned();
+        let store = Store { connection, place, boot_id, keep, events, files, _taken: taken };
+        Ok((store, loaded, before))
+    }
+
+    /// Writes something down, all of it or nothing; `wall` is when each of its events happened.
+    pub(super) fn commit(
+        &mut self,
+        commit: &Commit,
+        wall: &[SystemTime],
+    ) -> Result<(), LedgerError> {
+        let path = self.place.ledger();
+        let failed = |error| LedgerError::of(&path, error);
+        let now = SystemTime::now();
+        let behaviour = TransactionBehavior::Immediate;
+        let change = self.connection.transaction_with_behavior(behaviour).map_err(failed)?;
+        write(&change, commit, wall, (&self.boot_id, now), &path)?;
+        let (keep, kept) =
+            (self.keep, self.events + u64::try_from(commit.events.len()).unwrap_or(0));
+        let dropped = drop_old(&change, keep, (kept, now), DROPPED_AT_ONCE).map_err(failed)?;
+        change.commit().map_err(failed)?;
+        self.events = kept - dropped;
+        self.make_sure()
+    }
+
+    /// What was committed is in files that others find, too: who takes a file away that is open
+    /// takes all that is written to it from then on.
+    fn make_sure(&mut self) -> Result<(), LedgerError> {
+        let (ledger, log) = (self.place.ledger(), self.place.log());
+        let is_there = which(&ledger).is_ok_and(|file| file == self.files.0);
+        let log = which(&log).ok();
+        let had_log = self.files.1;
+        if is_there && log.is_some() && (had_log.is_none() || had_log == log) {
+            self.files.1 = log;
+            return Ok(());
+        }
+        // Something else is in its place: not ours to write over.
+        if which(&ledger).is_ok_and(|file| file != self.files.0) {
+            return Err(LedgerError::TakenAway { path: ledger });
+        }
+        self.write_out()
+    }
+
+    /// Puts all that is in the ledger where the ledger was.
+    fn write_out(&mut self) -> Result<(), LedgerError> {
+        let path = self.place.ledger();
+        let failed = |error| LedgerError::of(&path, error);
+        let whole = self.place.part();
+        copy(&self.connection, &whole)?;
+        // Closed first: it removes its log by name, which is then the new one's.
+        let nothing = Connection::open_in_memory().map_err(failed)?;
+        drop(std::mem::replace(&mut self.connection, nothing));
+        self.place.replace(&whole)?;
+        self.connection = connect(&path, OpenFlags::SQLITE_OPEN_READ_WRITE).map_err(failed)?;
+        let file = which(&path).map_err(|source| LedgerError::files(&path, source))?;
+        self.files = (file, None);
+        Ok(())
+    }
+
+    /// Events, newest first.
+    pub(super) fn events(&self, asked: &Asked) -> Result<Vec<Logged>, LedgerError> {
+        let path = self.place.ledger();
+        let failed = |error| LedgerError::of(&path, error);
+        // An unknown name must not be looked for among all events.
+        let sql = match asked.name {
+            Some(_) => {
+                "SELECT * FROM event WHERE name = ?1 AND seq < ?2 ORDER BY seq DESC LIMIT ?3"
+            }
+            None => "SELECT * FROM event WHERE ?1 IS NULL AND seq < ?2 ORDER BY seq DESC LIMIT ?3",
+        };
+        let name = asked.name.as_ref().map(Name::as_str);
+        let before = asked.before.and_then(|seq| i64::try_from(seq).ok()).unwrap_or(i64::MAX);
+        let limit = i64::try_from(asked.limit.min(MOST_EVENTS)).unwrap_or(0);
+        let mut found = self.connection.prepare_cached(sql).map_err(failed)?;
+        let found = found.query_map(params![name, before, limit], logged).map_err(failed)?;
+        found.collect::<Result<_, _>>().map_err(failed)
+    }
+
+    /// Drops some of what is older than it is kept, and says whether that was all.
+    pub(super) fn drop_old(&mut self) -> Result<bool, LedgerError> {
+        const AT_ONCE: usize = 1_000;
+        let path = self.place.ledger();
+        let failed = |error| LedgerError::of(&path, error);
+        let change = self.connection.transaction().map_err(failed)?;
+        let (keep, now) = (self.keep, SystemTime::now());
+        let dropped = drop_old(&change, keep, (self.events, now), AT_ONCE).map_err(failed)?;
+        change.commit().map_err(failed)?;
+        self.events -= dropped;
+        Ok(dropped < u64::try_from(AT_ONCE).unwrap_or(u64::MAX))
+    }
+
+    /// When the backup of the day is due, from now on.
+    pub(super) fn backup_due(&self) -> Duration {
+        const DAY: Duration = Duration::from_secs(24 * 3600);
+        let daily = self.place.backups().into_iter().find(|backup| backup.version.is_none());
+        let Some(daily) = daily else { return Duration::ZERO };
+        // One that was made in the future was made before the clock was set back.
+        daily.made.elapsed().map_or(Duration::ZERO, |age| DAY.saturating_sub(age))
+    }
+
+    /// Makes the backup of the day.
+    pub(super) fn back_up(&self) -> Result<(), LedgerError> {
+        back_up(&self.connection, &self.place, &self.place.daily())
+    }
+
+    /// Closes the ledger: the next one knows that nobody was killed.
+    pub(super) fn close(self) -> Result<(), LedgerError> {
+        let path = self.place.ledger();
+        let failed = |error| LedgerError::of(&path, error);
+        self.connection.execute("UPDATE host SET clean = 1", []).map_err(failed)?;
+        self.connection.close().map_err(|(_, error)| failed(error))
+    }
+}
+
+/// Whoever begins has not ended cleanly yet.
+const HOST: &str = "INSERT INTO host (only, boot_id, clean, seq) VALUES (1, ?1, 0, 0)
+    ON CONFLICT (only) DO UPDATE SET boot_id = ?1, clean = 0";
+
+pub(super) fn connect(path: &Path, how: OpenFlags) -> rusqlite::Result<Connection> {
+    let flags = how | OpenFlags::SQLITE_OPEN_NO_MUTEX | OpenFlags::SQLITE_OPEN_NOFOLLOW;
+    let connection = Connection::open_with_flags(path, flags)?;
+    connection.busy_timeout(PATIENCE)?;
+    connection.pragma_update(None, "trusted_schema", false)?;
+    connection.pragma_update(None, "cell_size_check", true)?;
+    if how.contains(OpenFlags::SQLITE_OPEN_READ_WRITE) {
+        connection.pragma_update(None, "foreign_keys", true)?;
+        connection.pragma_update(None, "synchronous", "FULL")?;
+    }
+    Ok(connection)
+}
+
+/// The version of the tables, and none for an empty file.
+pub(super) fn version(
+    connection: &Connection,
+    place: &Place,
+    known: u32,
+) -> Result<Option<u32>, LedgerError> {
+    let path = place.ledger();
+    let failed = |error| LedgerError::of(&path, error);
+    let pragma = |name| connection.pragma_query_value(None, name, |row| row.get(0)).map_err(failed);
+    let (application, version): (u32, u32) = (pragma("application_id")?, pragma("user_version")?);
+    let tables: u32 = connection
+        .query_row("SELECT count(*) FROM sqlite_schema", [], |row| row.get(0))
+        .map_err(failed)?;
+    if (application, version, tables) == (0, 0, 0) {
+        return Ok(None);
+    }
+    if application != APPLICATION {
+        return Err(LedgerError::Foreign { path });
+    }
+    if version > known {
+        let mut backups = place.backups();
+        backups.retain(|backup| backup.version.is_some_and(|of| of <= known));
+        let backup = backups.into_iter().max_by_key(|backup| backup.version);
+        let backup = backup.map(|backup| backup.path);
+        return Err(LedgerError::Newer { path, version, known, backup });
+    }
+    Ok(Some(version))
+}
+
+/// Brings the tables to the newest version; before that, a copy is made of what there was.
+fn migrate(
+    connection: &mut Connection,
+    place: &Place,
+    migrations: &[&str],
+) -> Result<(), LedgerError> {
+    let path = place.ledger();
+    let failed = |error| LedgerError::of(&path, error);
+    let newest = u32::try_from(migrations.len()).unwrap_or(u32::MAX);
+    let version = version(connection, place, newest)?;
+    let mode: String = connection
+        .pragma_update_and_check(None, "journal_mode", "wal", |row| row.get(0))
+        .map_err(failed)?;
+    if mode != "wal" {
+        let says = format!("this file system cannot have it written ahead (mode `{mode}`)");
+        let source = std::io::Error::new(std::io::ErrorKind::Unsupported, says);
+        return Err(LedgerError::Files { path, source });
+    }
+    if version == Some(newest) {
+        return Ok(());
+    }
+    if let Some(version) = version {
+        back_up(connection, place, &place.of_version(version))?;
+    }
+    let behaviour = TransactionBehavior::Immediate;
+    let change = connection.transaction_with_behavior(behaviour).map_err(failed)?;
+    for migration in migrations.iter().skip(version.unwrap_or(0) as usize) {
+        change.execute_batch(migration).map_err(failed)?;
+    }
+    change.pragma_update(None, "application_id", APPLICATION).map_err(failed)?;
+    change.pragma_update(None, "user_version", newest).map_err(failed)?;
+    change.commit().map_err(failed)
+}
+
+/// How many rows a table has.
+pub(super) fn count(connection: &Connection, table: &str) -> rusqlite::Result<u64> {
+    let sql = format!("SELECT count(*) FROM {table}");
+    connection.query_row(&sql, [], |row| row.get(0).map(|Natural(rows)| rows))
+}
+
+/// Looks through a table, or all of it, for what cannot be.
+pub(super) fn check(
+    connection: &Connection,
+    path: &Path,
+    table: Option<&str>,
+) -> Result<(), LedgerError> {
+    let says = problems(connection, table, 1).map_err(|error| LedgerError::of(path, error))?;
+    match says.into_iter().next() {
+        None => Ok(()),
+        Some(says) => Err(LedgerError::Damaged { path: path.to_path_buf(), says }),
+    }
+}
+
+/// What SQLite finds wrong with a table, or with all of it.
+pub(super) fn problems(
+    connection: &Connection,
+    table: Option<&str>,
+    most: usize,
+) -> rusqlite::Result<Vec<String>> {
+    let mut found = Vec::new();
+    let take = |row: &rusqlite::Row<'_>| {
+        found.push(row.get::<_, String>(0)?);
+        Ok(())
+    };
+    match table {
+        Some(table) => connection.pragma(None, "integrity_check", table, take)?,
+        None => connection.pragma_query(None, "integrity_check", take)?,
+    }
+    found.retain(|says| says != "ok");
+    found.truncate(most);
+    Ok(found)
+}
+
+/// Copies a ledger as it is now, to a file that is not there until it is whole.
+fn back_up(connection: &Connection, place: &Place, to: &Path) -> Result<(), LedgerError> {
+    let part = place.part();
+    copy(connection, &part)?;
+    rename(&part, to)?;
+    place.sync()
+}
+
+/// Copies a ledger into a file of its own, all of it on the disk.
+pub(super) fn copy(connection: &Connection, to: &Path) -> Result<(), LedgerError> {
+    let failed = |source| LedgerError::files(to, source);
+    match std::fs::remove_file(to) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(failed(error)),
+        _ => {}
+    }
+    // Made first, so that nobody else may read it: SQLite takes an empty file.
+    let file = private().create_new(true).open(to).map_err(failed)?;
+    let named = to.to_str().ok_or_else(|| failed(std::io::ErrorKind::InvalidFilename.into()))?;
+    let copied = connection.execute("VACUUM INTO ?1", [named]);
+    copied.map_err(|error| LedgerError::of(to, error))?;
+    file.sync_all().map_err(failed)
+}

@@ -1,0 +1,230 @@
+//! The service's words as they are written down, and back. What comes back is checked as if a
+//! stranger had written it: an administrator may have.
+
+use std::str::FromStr;
+use std::time::{Duration, SystemTime};
+
+use rusqlite::types::{FromSql, FromSqlError, FromSqlResult, ToSql, ToSqlOutput, ValueRef};
+use serde::{Deserialize, Serialize};
+use slackline_service::{Happened, Identity, Name, Principal, Row, Terms, Verb};
+use slackline_units::{Reservation, Span};
+
+use super::error::LedgerError;
+
+/// Something as the text that people see.
+pub(super) struct Text<T>(pub(super) T);
+
+impl<T: FromStr> FromSql for Text<T>
+where
+    T::Err: std::error::Error + Send + Sync + 'static,
+{
+    fn column_result(value: ValueRef<'_>) -> FromSqlResult<Self> {
+        value.as_str()?.parse().map(Text).map_err(|error| FromSqlError::Other(Box::new(error)))
+    }
+}
+
+/// A number that is never below zero.
+pub(super) struct Natural(pub(super) u64);
+
+impl FromSql for Natural {
+    fn column_result(value: ValueRef<'_>) -> FromSqlResult<Self> {
+        let number = value.as_i64()?;
+        u64::try_from(number).map(Natural).map_err(|_| FromSqlError::OutOfRange(number))
+    }
+}
+
+/// A principal as it is written.
+pub(super) struct By(pub(super) Principal);
+
+impl FromSql for By {
+    fn column_result(value: ValueRef<'_>) -> FromSqlResult<Self> {
+        let text = value.as_str()?;
+        principal(text).map(By).ok_or_else(|| wrong(format!("`{text}` is no principal")))
+    }
+}
+
+impl ToSql for By {
+    fn to_sql(&self) -> rusqlite::Result<ToSqlOutput<'_>> {
+        Ok(self.0.to_string().into())
+    }
+}
+
+fn principal(text: &str) -> Option<Principal> {
+    match text.strip_prefix("uid ") {
+        Some(uid) => uid.parse().ok().map(Principal::User),
+        None => (text == "service").then_some(Principal::Service),
+    }
+}
+
+/// What is written cannot be what it should be.
+pub(super) fn wrong(says: impl Into<String>) -> FromSqlError {
+    FromSqlError::Other(says.into().into())
+}
+
+/// A number that is compared as a number: SQLite's go up to 2^63.
+pub(super) fn number(what: &'static str, number: u64) -> Result<i64, LedgerError> {
+    i64::try_from(number).map_err(|_| LedgerError::TooLarge { what, number })
+}
+
+/// The time that passed between 1970 and a moment, in nanoseconds; none before and long after.
+pub(super) fn since_1970(at: SystemTime) -> Option<i64> {
+    i64::try_from(at.duration_since(SystemTime::UNIX_EPOCH).ok()?.as_nanos()).ok()
+}
+
+/// The moment so many nanoseconds after 1970.
+pub(super) fn after_1970(ns: i64) -> SystemTime {
+    let span = Duration::from_nanos(ns.unsigned_abs());
+    if ns < 0 { SystemTime::UNIX_EPOCH - span } else { SystemTime::UNIX_EPOCH + span }
+}
+
+/// The parts of terms.
+pub(super) fn terms(
+    (slice_ns, period_ns): (u64, u64),
+    exact: bool,
+    vcpus: u16,
+) -> Result<Terms, FromSqlError> {
+    let each = Reservation::new(Span::from_ns(slice_ns), Span::from_ns(period_ns));
+    let each = each.map_err(|error| FromSqlError::Other(error.into()))?;
+    Terms::new(each, exact, vcpus).map_err(|error| FromSqlError::Other(error.into()))
+}
+
+/// A reservation as it was at some time, in JSON.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Past {
+    name: String,
+    owner: String,
+    slice_ns: u64,
+    period_ns: u64,
+    exact: bool,
+    vcpus: u16,
+    binding: String,
+    paused: bool,
+    since: u64,
+    revision: u64,
+    identity: Option<PastIdentity>,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct PastIdentity {
+    pid: Option<u32>,
+    started: Option<u64>,
+    inode: u64,
+}
+
+impl Past {
+    pub(super) fn of(row: &Row) -> Past {
+        let each = row.terms.each();
+        let identity = row.identity.map(|identity| match identity {
+            Identity::Process { pid, started, inode } => {
+                PastIdentity { pid: Some(pid), started: Some(started), inode }
+            }
+            Identity::Group { inode } => PastIdentity { pid: None, started: None, inode },
+        });
+        Past {
+            name: row.name.to_string(),
+            owner: row.owner.to_string(),
+            slice_ns: each.slice().ns(),
+            period_ns: each.period().ns(),
+            exact: row.terms.exact(),
+            vcpus: row.terms.vcpus(),
+            binding: row.binding.to_string(),
+            paused: row.paused,
+            since: row.since,
+            revision: row.revision,
+            identity,
+        }
+    }
+
+    pub(super) fn row(&self) -> Result<Row, FromSqlError> {
+        let other = |error: Box<dyn std::error::Error + Send + Sync>| FromSqlError::Other(error);
+        let owner = principal(&self.owner).ok_or_else(|| wrong("an owner that is none"))?;
+        let identity = self.identity.as_ref().map(|is| match (is.pid, is.started) {
+            (Some(pid), Some(started)) => Identity::Process { pid, started, inode: is.inode },
+            _ => Identity::Group { inode: is.inode },
+        });
+        Ok(Row {
+            name: self.name.parse::<Name>().map_err(|error| other(error.into()))?,
+            owner,
+            terms: terms((self.slice_ns, self.period_ns), self.exact, self.vcpus)?,
+            binding: self
+                .binding
+                .parse()
+                .map_err(|error: slackline_service::BindingError| other(error.into()))?,
+            paused: self.paused,
+            since: self.since,
+            revision: self.revision,
+            identity,
+        })
+    }
+}
+
+impl ToSql for Past {
+    fn to_sql(&self) -> rusqlite::Result<ToSqlOutput<'_>> {
+        let text = serde_json::to_string(self);
+        text.map(Into::into).map_err(|error| rusqlite::Error::ToSqlConversionFailure(error.into()))
+    }
+}
+
+impl FromSql for Past {
+    fn column_result(value: ValueRef<'_>) -> FromSqlResult<Self> {
+        let past = serde_json::from_str(value.as_str()?);
+        past.map_err(|error| FromSqlError::Other(error.into()))
+    }
+}
+
+/// What happened as two texts: a word, and what else there is to know.
+pub(super) fn parts(what: &Happened) -> (&'static str, Option<String>) {
+    let detail = match what {
+        Happened::Vcpus { there } => Some(there.to_string()),
+        Happened::NotAdopted(why) | Happened::LedgerFailing(why) => Some(why.clone()),
+        Happened::LedgerWhole { lost } => Some(lost.to_string()),
+        Happened::Asked(_)
+        | Happened::Appeared
+        | Happened::Vanished
+        | Happened::Meddled
+        | Happened::Contested
+        | Happened::Adopted
+        | Happened::Fits
+        | Happened::KeeperReplaced => None,
+    };
+    (what.word(), detail)
+}
+
+/// What two texts say that happened.
+pub(super) fn happened(word: &str, detail: Option<&str>) -> Result<Happened, FromSqlError> {
+    const VERBS: [Verb; 9] = [
+        Verb::Reserve,
+        Verb::Change,
+        Verb::Pause,
+        Verb::Resume,
+        Verb::Release,
+        Verb::List,
+        Verb::Room,
+        Verb::Log,
+        Verb::Find,
+    ];
+    const PLAIN: [Happened; 7] = [
+        Happened::Appeared,
+        Happened::Vanished,
+        Happened::Meddled,
+        Happened::Contested,
+        Happened::Adopted,
+        Happened::Fits,
+        Happened::KeeperReplaced,
+    ];
+    let unknown = || wrong(format!("`{word}` with {detail:?} is nothing that can happen"));
+    let number = || detail.ok_or_else(unknown);
+    let with_detail = match word {
+        "vcpus" => number()?.parse().ok().map(|there| Happened::Vcpus { there }),
+        "ledger-whole" => number()?.parse().ok().map(|lost| Happened::LedgerWhole { lost }),
+        "not-adopted" => detail.map(str::to_owned).map(Happened::NotAdopted),
+        "ledger-failing" => detail.map(str::to_owned).map(Happened::LedgerFailing),
+        _ => {
+            let asked = VERBS.into_iter().find(|verb| verb.word() == word).map(Happened::Asked);
+            asked.or_else(|| PLAIN.into_iter().find(|what| what.word() == word))
+        }
+    };
+    with_detail.ok_or_else(unknown)
+}

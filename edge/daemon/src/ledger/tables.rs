@@ -1,0 +1,68 @@
+//! The tables, by version. What a version has made stays as it is: a change is another entry.
+
+/// What makes each version from the one before it; the first from nothing.
+pub(super) const MIGRATIONS: [&str; NEWEST as usize] = [FIRST];
+
+/// The version that this program makes.
+pub(super) const NEWEST: u32 = 1;
+
+/// Says that a database is a ledger: `slk` and a zero, as SQLite keeps it in the file.
+pub(super) const APPLICATION: u32 = 0x736c_6b00;
+
+/// Times are nanoseconds since 1970. What is `_ns` otherwise is nanoseconds. Principals are as
+/// people see them, rows that were are JSON: an administrator can read all of it.
+const FIRST: &str = "
+CREATE TABLE host (
+    only INTEGER PRIMARY KEY CHECK (only = 1),
+    boot_id TEXT NOT NULL,
+    clean INTEGER NOT NULL,
+    seq INTEGER NOT NULL
+) STRICT;
+CREATE TABLE reservation (
+    name TEXT PRIMARY KEY,
+    owner TEXT NOT NULL,
+    slice_ns INTEGER NOT NULL,
+    period_ns INTEGER NOT NULL,
+    exact INTEGER NOT NULL,
+    vcpus INTEGER NOT NULL,
+    binding TEXT NOT NULL,
+    paused INTEGER NOT NULL,
+    since INTEGER NOT NULL,
+    revision INTEGER NOT NULL
+) STRICT, WITHOUT ROWID;
+CREATE TABLE identity (
+    name TEXT PRIMARY KEY REFERENCES reservation (name) ON DELETE CASCADE,
+    boot_id TEXT NOT NULL,
+    pid INTEGER,
+    started INTEGER,
+    inode INTEGER NOT NULL
+) STRICT, WITHOUT ROWID;
+CREATE TABLE event (
+    seq INTEGER PRIMARY KEY,
+    at INTEGER NOT NULL,
+    principal TEXT NOT NULL,
+    verb TEXT NOT NULL,
+    detail TEXT,
+    name TEXT,
+    before TEXT,
+    after TEXT,
+    late INTEGER NOT NULL
+) STRICT;
+CREATE INDEX event_by_name ON event (name, seq);
+CREATE TABLE answer (
+    principal TEXT NOT NULL,
+    key TEXT NOT NULL,
+    asked TEXT NOT NULL,
+    reply TEXT NOT NULL,
+    is_new INTEGER NOT NULL,
+    at INTEGER NOT NULL,
+    PRIMARY KEY (principal, key)
+) STRICT, WITHOUT ROWID;
+CREATE INDEX answer_by_age ON answer (at);
+";
+
+/// The tables without which no reservation can be held again: looked through at each start.
+pub(super) const NEEDED: [&str; 4] = ["host", "reservation", "identity", "answer"];
+
+/// All tables.
+pub(super) const ALL: [&str; 5] = ["host", "reservation", "identity", "event", "answer"];

@@ -1,0 +1,69 @@
+//! What is asked of a ledger, and what it answers.
+
+use std::time::{Duration, SystemTime};
+
+use slackline_service::{Happened, Name, Principal, Row};
+
+/// How much of what happened is kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Keep {
+    /// For how long.
+    pub events: Duration,
+    /// How many at most.
+    pub rows: u64,
+    /// For how long answers are kept.
+    pub answers: Duration,
+}
+
+impl Keep {
+    /// 90 days and a million events; answers a day.
+    pub const USUAL: Keep = Keep {
+        events: Duration::from_secs(90 * 24 * 3600),
+        rows: 1_000_000,
+        answers: Duration::from_secs(24 * 3600),
+    };
+}
+
+/// How many events one question is answered with at most.
+pub const MOST_EVENTS: usize = 1_000;
+
+/// An event as it was written down.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Logged {
+    /// Its number.
+    pub seq: u64,
+    /// When it happened, by the clock on the wall.
+    pub at: SystemTime,
+    /// By whom.
+    pub principal: Principal,
+    /// What.
+    pub what: Happened,
+    /// To which reservation.
+    pub name: Option<Name>,
+    /// What was promised before.
+    pub before: Option<Row>,
+    /// What is promised since.
+    pub after: Option<Row>,
+    /// Whether it could not be written down when it happened.
+    pub was_late: bool,
+}
+
+/// Which events are asked for, newest first.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Asked {
+    /// About this reservation only.
+    pub name: Option<Name>,
+    /// Below this number only.
+    pub before: Option<u64>,
+    /// So many at most, and [`MOST_EVENTS`] in any case.
+    pub limit: usize,
+}
+
+/// How the service that had the ledger before ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Before {
+    /// The boot that it ran in.
+    pub boot_id: String,
+    /// Whether it closed the ledger.
+    pub was_clean: bool,
+}

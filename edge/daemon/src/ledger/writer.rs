@@ -1,0 +1,141 @@
+//! The thread that has the database.
+
+use std::os::fd::OwnedFd;
+use std::path::Path;
+use std::sync::mpsc::{Receiver, Sender, TryRecvError};
+use std::time::{Duration, Instant, SystemTime};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use slackline_live::sys::{Scheduling, SchedulingOf, own_tid, set_scheduling};
+use slackline_service::{Commit, Loaded};
+
+use super::Reply;
+use super::error::LedgerError;
+use super::store::Store;
+use super::words::{Asked, Before, Keep};
+
+/// What is to be done.
+#[derive(Debug)]
+pub(super) enum Order {
+    /// Write this down; when each of its events happened.
+    Commit(Commit, Vec<SystemTime>),
+    /// Look these up, for whoever has this number.
+    Events(u64, Asked),
+}
+
+/// Everything that the thread has.
+pub(super) struct Writer {
+    pub(super) store: Store,
+    pub(super) orders: Receiver<Order>,
+    pub(super) ordered: OwnedFd,
+    /// However this ends, whoever waits is told: after the answers are dropped, so declared after.
+    pub(super) answers: Sender<Reply>,
+    pub(super) answered: Answered,
+}
+
+/// Counts the answers. Counts one more when it goes, so that it can be seen that nobody answers any
+/// more.
+pub(super) struct Answered(pub(super) OwnedFd);
+
+/// How long nobody must have wanted anything before what is not urgent is done.
+const QUIET: Duration = Duration::from_secs(10);
+
+/// How long after it failed the backup is tried again.
+const AGAIN: Duration = Duration::from_secs(3600);
+
+impl Writer {
+    /// Makes this an ordinary thread, whatever the one is that started it, and opens the ledger.
+    pub(super) fn begin(
+        at: (&Path, &str),
+        keep: Keep,
+    ) -> Result<(Store, Loaded, Option<Before>), LedgerError> {
+        let class = Scheduling::Other { nice: 0 };
+        let ordinary = SchedulingOf { class, reset_on_fork: false };
+        set_scheduling(own_tid(), &ordinary).map_err(LedgerError::NoWriter)?;
+        let (folder, boot_id) = at;
+        Store::open(folder, boot_id, keep)
+    }
+
+    /// Does what is ordered until nobody can order any more, then closes the ledger.
+    pub(super) fn work(mut self) -> Result<(), LedgerError> {
+        let mut upkeep = Instant::now() + self.store.backup_due().max(QUIET);
+        loop {
+            match self.orders.try_recv() {
+                Ok(order) => {
+                    self.carry_out(order);
+                    upkeep = upkeep.max(Instant::now() + QUIET);
+                }
+                Err(TryRecvError::Disconnected) => break,
+                Err(TryRecvError::Empty) => {
+                    let left = upkeep.saturating_duration_since(Instant::now());
+                    if !self.wait(left) && left.is_zero() {
+                        upkeep = Instant::now() + self.keep_up();
+                    }
+                }
+            }
+        }
+        self.store.close()
+    }
+
+    fn carry_out(&mut self, order: Order) {
+        let reply = match order {
+            Order::Commit(commit, wall) => match self.store.commit(&commit, &wall) {
+                Ok(()) => Reply::Committed { seq: commit.seq },
+                Err(error) => Reply::Failed { seq: commit.seq, error },
+            },
+            Order::Events(ticket, asked) => {
+                Reply::Events { ticket, events: self.store.events(&asked) }
+            }
+        };
+        self.reply(reply);
+    }
+
+    fn reply(&self, reply: Reply) {
+        // Nobody listens any more once we are being closed.
+        let _ = self.answers.send(reply);
+        signal(&self.answered.0);
+    }
+
+    /// What is done now and then while nobody wants anything. Says when it is due again.
+    fn keep_up(&mut self) -> Duration {
+        match self.store.drop_old() {
+            Ok(true) => {}
+            Ok(false) => return Duration::ZERO,
+            Err(_) => return AGAIN, // Whatever it is, commits fail of it too, and are answered.
+        }
+        if self.store.backup_due().is_zero()
+            && let Err(error) = self.store.back_up()
+        {
+            self.reply(Reply::NoBackup(error));
+            return AGAIN;
+        }
+        self.store.backup_due().max(QUIET)
+    }
+
+    /// Until there is an order, but no longer than that; says whether there is.
+    fn wait(&self, at_most: Duration) -> bool {
+        let timeout = Timespec {
+            tv_sec: i64::try_from(at_most.as_secs()).unwrap_or(i64::MAX),
+            tv_nsec: i64::from(at_most.subsec_nanos()),
+        };
+        let mut fds = [PollFd::new(&self.ordered, PollFlags::IN)];
+        // A signal that comes in between is as good as an order: one looks again.
+        let is_there = poll(&mut fds, Some(&timeout)).is_ok_and(|count| count > 0);
+        if is_there {
+            let _ = rustix::io::read(&self.ordered, &mut [0; 8]);
+        }
+        is_there
+    }
+}
+
+/// Counts one more on a descriptor, so that it becomes readable.
+pub(super) fn signal(counter: &OwnedFd) {
+    // It can only fail at 2^64.
+    let _ = rustix::io::write(counter, &1_u64.to_ne_bytes());
+}
+
+impl Drop for Answered {
+    fn drop(&mut self) {
+        signal(&self.0);
+    }
+}

@@ -1,0 +1,62 @@
+//! Reservations for tests.
+
+#![allow(dead_code, unreachable_pub)] // Each topic uses its own part.
+
+use slackline_service::{
+    Commit, Event, Happened, Identity, Kept, Name, Principal, Row, Terms, Verb,
+};
+use slackline_units::{Reservation, Span, Time};
+
+pub fn name(text: &str) -> Name {
+    text.parse().expect("a name")
+}
+
+pub fn identity(started: u64) -> Identity {
+    Identity::Process { pid: 4711, started, inode: 1 << 40 }
+}
+
+/// A reservation that was made and changed by one event.
+pub fn row(called: &str, seq: u64) -> Row {
+    let each = Reservation::new(Span::from_ms(2), Span::from_ms(10)).expect("terms");
+    Row {
+        name: name(called),
+        owner: Principal::User(1000),
+        terms: Terms::new(each, true, 2).expect("terms"),
+        binding: format!("libvirt:{called}").parse().expect("a binding"),
+        paused: false,
+        since: seq,
+        revision: seq,
+        identity: None,
+    }
+}
+
+pub fn event(seq: u64, what: Happened) -> Event {
+    Event {
+        seq,
+        at: Time::START,
+        principal: Principal::User(0),
+        what,
+        name: None,
+        before: None,
+        after: None,
+        was_late: false,
+    }
+}
+
+/// One commit with an event for each row.
+pub fn commit<const N: usize>(seq: u64, rows: [(&str, Option<Row>); N]) -> Commit {
+    let first = seq + 1 - u64::try_from(N).expect("a few");
+    let events = (first..).zip(&rows).map(|(seq, (called, row))| Event {
+        name: Some(name(called)),
+        after: row.clone(),
+        ..event(seq, Happened::Asked(Verb::Reserve))
+    });
+    let events = events.collect();
+    let rows = rows.map(|(called, row)| (name(called), row)).into();
+    Commit { seq, rows, events, kept: Vec::new() }
+}
+
+pub fn kept(key: &str, row: Row) -> Kept {
+    let (principal, key) = (Principal::User(1000), key.parse().expect("a key"));
+    Kept { principal, key, asked: "reserve web".to_owned(), row, is_new: true }
+}
