@@ -2,10 +2,10 @@
 //! of what can go wrong with a disk.
 //!
 //! A [`Ledger`] belongs to a thread that must not wait. Another one, of ordinary priority, has the
-//! database; what is handed over ([`Ledger::append`], [`Ledger::look_up`]) is done there in the same
-//! order, and each is answered once ([`Ledger::replies`]) when its descriptor has become readable.
-//! Neither thread ever holds a lock that the other one wants: a thread that runs in real time would
-//! wait for one that does not get to run.
+//! database; what is handed over ([`Ledger::append`], [`Ledger::look_up`]) is done there in the
+//! same order, and each is answered once ([`Ledger::replies`]) when its descriptor has become
+//! readable. Neither thread ever holds a lock that the other one wants: a thread that runs in real
+//! time would wait for one that does not get to run.
 //!
 //! What SQLite has open must not be opened by anybody else in this process; see `place`.
 

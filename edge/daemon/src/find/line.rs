@@ -31,7 +31,6 @@ pub(super) struct Said {
 
 /// What the command line of a virtual machine says, in the form of procfs: each word ends with a
 /// zero byte. None for all other programs.
-#[must_use]
 pub(super) fn read(line: &[u8]) -> Option<Said> {
     let line = line.strip_suffix(&[0]).unwrap_or(line);
     let mut words = line.split(|&byte| byte == 0);
@@ -243,4 +242,151 @@ fn long_option(words: &[&[u8]], option: &str, flags: &[&str]) -> Option<Vec<u8>>
         }
     }
     None
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::collection::vec;
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// Command lines as they were on real hosts or stand in the programs' own manuals, a word a
+    /// line; each file begins with what is to be found in it.
+    const LINES: [&str; 10] = [
+        include_str!("lines/libvirt-9.txt"),
+        include_str!("lines/libvirt-odd-name.txt"),
+        include_str!("lines/libvirt-asks.txt"),
+        include_str!("lines/qemu.txt"),
+        include_str!("lines/proxmox.txt"),
+        include_str!("lines/firecracker.txt"),
+        include_str!("lines/firecracker-jailed.txt"),
+        include_str!("lines/cloud-hypervisor.txt"),
+        include_str!("lines/crosvm.txt"),
+        include_str!("lines/kvmtool.txt"),
+    ];
+
+    #[test]
+    fn real_command_lines_are_understood() {
+        for text in LINES {
+            let (head, words) = text.split_once("\n\n").expect("what is to be found, and a line");
+            let line: Vec<u8> =
+                words.lines().flat_map(|word| [word.as_bytes(), &[0]]).flatten().copied().collect();
+            let found = read(&line).map_or("nothing".to_owned(), |said| {
+                let name = said.name.map(|name| String::from_utf8(name).expect("text"));
+                format!("{:?} {:?} {:?}", said.program, name, said.uuid)
+            });
+            assert_eq!(found, head);
+        }
+    }
+
+    fn line(words: &[&[u8]]) -> Vec<u8> {
+        words.iter().flat_map(|word| [*word, &[0]]).flatten().copied().collect()
+    }
+
+    fn name(words: &[&[u8]]) -> Option<Vec<u8>> {
+        read(&line(words)).expect("a machine").name
+    }
+
+    #[test]
+    fn what_belongs_to_an_option_is_no_option() {
+        let qemu = b"/usr/bin/qemu-system-x86_64".as_slice();
+        assert_eq!(name(&[qemu, b"-append", b"-name", b"-name", b"web"]), Some(b"web".into()));
+        assert_eq!(name(&[qemu, b"-append", b"-name web"]), None);
+        assert_eq!(name(&[qemu, b"-S", b"-name", b"a", b"-name", b"b"]), Some(b"b".into()));
+        assert_eq!(name(&[qemu, b"-name"]), None);
+        assert_eq!(name(&[qemu, b"-name", b""]), None);
+        let firecracker = b"firecracker".as_slice();
+        assert_eq!(name(&[firecracker, b"--api-sock", b"--id", b"--id", b"a"]), Some(b"a".into()));
+        assert_eq!(name(&[firecracker, b"--no-api", b"--id=a"]), Some(b"a".into()));
+        assert_eq!(name(&[firecracker, b"--", b"--id", b"a"]), None);
+    }
+
+    #[test]
+    fn what_only_looks_like_a_machine_is_none() {
+        for program in ["qemu-img", "qemu-nbd", "firecracker-containerd", "virtqemud", "kvm-ok", ""]
+        {
+            assert_eq!(read(&line(&[program.as_bytes(), b"-name", b"web"])), None, "{program}");
+        }
+        assert_eq!(read(&line(&[b"crosvm", b"stop", b"/run/web.sock"])), None);
+        assert_eq!(read(&line(&[b"lkvm", b"list", b"run"])), None);
+        assert_eq!(read(b""), None);
+    }
+
+    #[test]
+    fn a_uuid_is_one_or_none() {
+        assert_eq!(
+            uuid(b"0F9C27AA-0000-4000-8000-00000000BEEF").as_deref(),
+            Some("0f9c27aa-0000-4000-8000-00000000beef")
+        );
+        for no in ["", "0f9c27aa00004000800000000000beef", "0f9c27aa-0000-4000-8000-00000000beeg"] {
+            assert_eq!(uuid(no.as_bytes()), None, "{no}");
+        }
+    }
+
+    /// A word as it can stand on a command line: no zero byte.
+    fn word() -> impl Strategy<Value = Vec<u8>> {
+        vec(1_u8.., 0..24)
+    }
+
+    proptest! {
+        /// Whatever the name has in it, commas and equals signs too.
+        #[test]
+        fn any_name_comes_back_from_qemu_as_libvirt_writes_it(
+            guest in word().prop_filter("a name", |name| !name.is_empty()),
+            between in vec(word(), 0..4),
+        ) {
+            let mut value = b"guest=".to_vec();
+            for byte in &guest {
+                value.push(*byte);
+                // A comma stands twice.
+                if *byte == b',' {
+                    value.push(b',');
+                }
+            }
+            value.extend_from_slice(b",debug-threads=on");
+            let mut words: Vec<&[u8]> = vec![b"/usr/bin/qemu-system-x86_64", b"-name", &value];
+            for other in &between {
+                words.extend([b"-append".as_slice(), other]);
+            }
+            prop_assert_eq!(name(&words), Some(guest));
+        }
+
+        #[test]
+        fn any_id_comes_back_from_firecracker(id in word(), other in word()) {
+            let joined = [b"--id=".as_slice(), &id].concat();
+            let words: [&[u8]; 4] = [b"firecracker", b"--api-sock", &other, &joined];
+            prop_assert_eq!(name(&words), Some(id));
+        }
+
+        #[test]
+        fn garbage_is_no_more_than_garbage(
+            program in prop::sample::select(vec![
+                "qemu-system-x86_64", "kvm", "firecracker", "cloud-hypervisor", "crosvm", "lkvm",
+            ]),
+            rest in vec(any::<u8>(), 0..200),
+        ) {
+            let whole = [program.as_bytes(), &[0], &rest].concat();
+            if let Some(name) = read(&whole).and_then(|said| said.name) {
+                prop_assert!(!name.contains(&0));
+            }
+            read(&rest);
+        }
+
+        /// Options and their values in any order and number.
+        #[test]
+        fn words_in_any_order_are_read(
+            words in vec(prop::sample::select(vec![
+                "-name", "--name", "-n", "--id", "--id=a", "-uuid", "--platform", "uuid=1", "run",
+                "-M", "none", "-machine", "guest=,,,", "a,b", "=", ",", "--", "-", "", "-S",
+                "--api-socket", "path=", "fd=3",
+            ]), 0..12),
+        ) {
+            for program in ["qemu-system-x86_64", "firecracker", "cloud-hypervisor", "lkvm"] {
+                let mut all = vec![program.as_bytes()];
+                all.extend(words.iter().map(|word| word.as_bytes()));
+                read(&line(&all));
+            }
+        }
+    }
 }

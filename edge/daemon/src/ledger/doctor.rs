@@ -193,7 +193,8 @@ fn take_over(new: &Connection, table: &str, from: &Path) -> Result<(), LedgerErr
         .ok_or_else(|| LedgerError::files(from, std::io::ErrorKind::InvalidFilename.into()))?;
     new.execute("ATTACH ?1 AS old", [name]).map_err(failed)?;
     let sql = format!(
-        "BEGIN; DELETE FROM main.{table}; INSERT INTO main.{table} SELECT * FROM old.{table}; COMMIT;"
+        "BEGIN; DELETE FROM main.{table};
+         INSERT INTO main.{table} SELECT * FROM old.{table}; COMMIT;"
     );
     let taken = new.execute_batch(&sql);
     if taken.is_err() {

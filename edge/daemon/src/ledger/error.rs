@@ -2,12 +2,14 @@
 
 use std::io;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use rusqlite::ErrorCode;
 use rusqlite::ffi;
 use thiserror::Error;
 
-use super::place::PATIENCE;
+/// How long is waited for another program that has the ledger locked.
+pub(super) const PATIENCE: Duration = Duration::from_secs(5);
 
 /// Why a ledger cannot be opened, written or read.
 #[derive(Debug, Error)]

@@ -7,15 +7,12 @@ use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
-use std::time::{Duration, SystemTime};
+use std::time::SystemTime;
 
 use rustix::fs::FlockOperation;
 use rustix::io::Errno;
 
 use super::error::LedgerError;
-
-/// How long is waited for another program that has the ledger locked.
-pub(super) const PATIENCE: Duration = Duration::from_secs(5);
 
 /// The folder of a ledger.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -1,8 +1,8 @@
 //! The ledger in SQLite: opened, read, written; by one thread, one connection.
 //!
-//! Written ahead (WAL) and synced at each commit (`synchronous=FULL`), so what is committed is there
-//! after a loss of power. Where the disk fails in the middle of a commit, that is said, and what was
-//! tried may still be there after a crash: whole or not at all.
+//! Written ahead (WAL) and synced at each commit (`synchronous=FULL`), so what is committed is
+//! there after a loss of power. Where the disk fails in the middle of a commit, that is said, and
+//! what was tried may still be there after a crash: whole or not at all.
 
 use std::path::Path;
 use std::time::{Duration, SystemTime};
@@ -10,8 +10,8 @@ use std::time::{Duration, SystemTime};
 use rusqlite::{Connection, OpenFlags, TransactionBehavior, params};
 use slackline_service::{Commit, Loaded, Name};
 
-use super::error::LedgerError;
-use super::place::{PATIENCE, Place, Taken, private, rename, which};
+use super::error::{LedgerError, PATIENCE};
+use super::place::{Place, Taken, private, rename, which};
 use super::rows::{drop_old, load, logged, write};
 use super::stored::Natural;
 use super::tables::{APPLICATION, MIGRATIONS, NEEDED};
