@@ -454,12 +454,22 @@ impl Canvas<'_> {
         self.svg.rect(area, Paint::fill(Ink::Text).faint(0.08));
     }
 
-    /// Where the name of a region from top to bottom, so wide, is not crossed; the upper right
-    /// corner if it is everywhere.
+    /// Where the name of a region from top to bottom, so wide, is not crossed: in a corner if it
+    /// can be, else anywhere in the region; the upper right corner if it is crossed everywhere.
     fn corner(&self, [top, bottom]: [f64; 2], width: f64) -> (Spot, Anchor) {
-        let sides = [(self.area.right() - 3.0, Anchor::End), (self.area.left + 5.0, Anchor::Start)];
-        let places = [top + 13.0, bottom - 5.0].into_iter().flat_map(|y| sides.map(|at| (at, y)));
-        let mut places = places.map(|((x, anchor), y)| (Spot { x, y }, anchor));
+        let Area { left, .. } = self.area;
+        let right = self.area.right();
+        let sides = [(right - 3.0, Anchor::End), (left + 5.0, Anchor::Start)];
+        let corners = [top + 13.0, bottom - 5.0].into_iter().flat_map(|y| sides.map(|at| (at, y)));
+        let corners = corners.map(|((x, anchor), y)| (Spot { x, y }, anchor));
+        let steps = |from: f64, to: f64, step: f64| {
+            (0..=((to - from).max(0.0) / step) as usize).map(move |nth| nth as f64 * step)
+        };
+        let rows = steps(top + 13.0, bottom - 5.0, 4.0).map(|down| top + 13.0 + down);
+        let inside = rows.flat_map(|y| {
+            let ends = steps(left + width + 5.0, right - 3.0, 8.0).map(|back| right - 3.0 - back);
+            ends.map(move |x| (Spot { x, y }, Anchor::End))
+        });
         let is_free = |(spot, anchor): &(Spot, Anchor)| {
             let left = if *anchor == Anchor::End { spot.x - width } else { spot.x };
             // A mark is some pixels wide and high.
@@ -471,7 +481,7 @@ impl Canvas<'_> {
             })
         };
         let first = (Spot { x: sides[0].0, y: top + 13.0 }, sides[0].1);
-        places.find(is_free).unwrap_or(first)
+        corners.chain(inside).find(is_free).unwrap_or(first)
     }
 
     /// Whether a line or a mark runs through this part of the plot.

@@ -149,19 +149,25 @@ fn place_of(svg: &str, says: &str) -> (f64, f64, String) {
 
 #[test]
 fn the_name_of_a_region_stands_where_nothing_runs_through_it() {
-    let named = |line: [(f64, f64); 2]| {
+    let named = |line: &[(f64, f64)]| {
         let y = Axis::linear("y", "").range((0.0, 10.0));
         let plot = Plot::new(Axis::linear("x", "").range((0.0, 10.0)), y);
-        let plot = plot.with(Layer::line("a", line)).with(Layer::region_y("theirs", (0.0, 10.0)));
+        let plot = plot
+            .with(Layer::line("a", line.iter().copied()))
+            .with(Layer::region_y("theirs", (0.0, 10.0)));
         place_of(&Figure::new("it", plot).svg(&Made::default()), "theirs")
     };
-    let free = named([(0.0, 1.0), (10.0, 1.0)]);
+    let free = named(&[(0.0, 1.0), (10.0, 1.0)]);
     assert_eq!(free.2, "end", "at the right");
     // Through the upper right corner, then along the whole upper edge.
-    let rising = named([(0.0, 1.0), (10.0, 9.8)]);
+    let rising = named(&[(0.0, 1.0), (10.0, 9.8)]);
     assert!(rising.0 < free.0 / 2.0 && (rising.1 - free.1).abs() < 0.1, "{rising:?}");
-    let above = named([(0.0, 9.6), (10.0, 9.6)]);
+    let above = named(&[(0.0, 9.6), (10.0, 9.6)]);
     assert!(above.1 > free.1 + 50.0 && above.2 == "end", "{above:?}");
+    // Through all four corners: somewhere in between.
+    let frame = [(0.0, 9.6), (10.0, 9.6), (10.0, 0.3), (0.0, 0.3), (0.0, 9.6)];
+    let inside = named(&frame);
+    assert!(inside.1 > free.1 + 10.0 && inside.1 < above.1 - 10.0, "{inside:?}");
 }
 
 #[test]
