@@ -97,7 +97,7 @@ web and db next to batch, edf, sim, seed 1
     cpu0        AAAAcccccBAAAAccccccAAAABBcccccAAAAccc
 
   ▁█ ran, owed: a bit to all of a column (A: on its CPU)
-  ░▒ ran, unclaimed (a)   ╌─ waiting
+  ░▒ ran, unclaimed (a)   ╌─ waiting (blank: asleep)
   · CPU: mostly nobody   ╵ a period begins
   ✗ the one before had less
   The run ended at 38.000ms.
@@ -117,7 +117,7 @@ web and db next to batch, edf, sim, seed 1
     cpu0        AAAAcccccBAAAAccccccAAAABBcccccAAAAccc
 
   +# ran, owed: a bit to all of a column (A: on its CPU)
-  -= ran, unclaimed (a)   . waiting
+  -= ran, unclaimed (a)   . waiting (blank: asleep)
   . CPU: mostly nobody   | a period begins
   ! the one before had less
   The run ended at 38.000ms.
@@ -145,8 +145,10 @@ fn colours_change_nothing_but_the_colour() {
 fn a_picture_says_what_the_host_could_not_see() {
     let knows = Knowledge { sleep: false, stretches: false, resolution: Span::ZERO };
     let picture = timeline(knows, Span::from_ms(20)).render(Glyphs::Ascii, Paint::Plain);
-    assert!(picture.contains("Blank is asleep or waiting: this host cannot tell which.\n"));
-    assert!(picture.contains("Use was measured now and then, and is drawn evenly in between.\n"));
+    // In lines that are no wider than the picture.
+    let said = picture.split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(said.contains("Blank is asleep or waiting: this host cannot tell which."));
+    assert!(said.contains("Use was measured now and then, and is drawn evenly in between."));
     assert!(!picture.contains('!'), "a shortfall cannot be known:\n{picture}");
 }
 

@@ -213,7 +213,7 @@ fn legend(timeline: &Timeline, alphabet: &Alphabet, canvas: &mut Canvas) {
         (ends(alphabet.spare), Hue::Spare, "ran, unclaimed (a)"),
     ];
     if timeline.knows.sleep {
-        entries.push((ends(alphabet.waiting), Hue::Faint, "waiting"));
+        entries.push((ends(alphabet.waiting), Hue::Faint, "waiting (blank: asleep)"));
     }
     entries.push((alphabet.idle.to_string(), Hue::Faint, "CPU: mostly nobody"));
     if timeline.rows.len() > 26 {
@@ -226,20 +226,23 @@ fn legend(timeline: &Timeline, alphabet: &Alphabet, canvas: &mut Canvas) {
         }
     }
     let mut line = Line::new();
-    let width = timeline.window.columns() + canvas.margin - 2;
+    let width = timeline.window.columns() + canvas.margin - INDENT;
     for (glyphs, hue, text) in entries {
-        let needed = glyphs.chars().count() + 1 + text.chars().count();
+        let hanging = glyphs.chars().count();
+        let needed = hanging + 1 + text.chars().count();
         if !line.is_empty() && line.len() + 3 + needed > width {
             canvas.indented(std::mem::take(&mut line));
         }
         let gap = if line.is_empty() { "" } else { "   " };
         line.extend(gap.chars().map(|c| (c, Hue::Text)));
-        line.extend(glyphs.chars().map(|glyph| (glyph, hue)).chain([(' ', Hue::Text)]));
-        line.extend(text.chars().map(|c| (c, Hue::Text)));
+        line.extend(glyphs.chars().map(|glyph| (glyph, hue)));
+        canvas.words(&mut line, text, hanging, width);
     }
     canvas.indented(line);
     for remark in remarks(timeline) {
-        canvas.indented(remark.chars().map(|c| (c, Hue::Text)).collect());
+        let mut line = Line::new();
+        canvas.words(&mut line, &remark, 0, width);
+        canvas.indented(line);
     }
 }
 
@@ -272,6 +275,18 @@ impl Canvas {
         let mut whole: Line = format!("{left:<width$}").chars().map(|c| (c, hue)).collect();
         whole.append(&mut line);
         self.indented(whole);
+    }
+
+    /// Goes on with words, which go on below, so far to the right, where the line has no room left.
+    fn words(&mut self, line: &mut Line, text: &str, hanging: usize, width: usize) {
+        for word in text.split(' ') {
+            if !line.is_empty() && line.len() + 1 + word.chars().count() > width {
+                let below = " ".repeat(hanging).chars().map(|c| (c, Hue::Text)).collect();
+                self.indented(std::mem::replace(line, below));
+            }
+            let gap = if line.is_empty() { "" } else { " " };
+            line.extend(gap.chars().chain(word.chars()).map(|c| (c, Hue::Text)));
+        }
     }
 
     fn indented(&mut self, mut whole: Line) {
