@@ -1,6 +1,8 @@
 //! What makes numbers of records.
 
-use slackline_metrics::{Meter, StrayRecord, Summary, XenMon, XenMonSummary};
+use slackline_metrics::{
+    CpuSecond, CpuSeconds, Meter, StrayRecord, Summary, XenMon, XenMonSummary,
+};
 use slackline_scenario::Scenario;
 use slackline_trace::{Header, Named, Record, Sink};
 use slackline_units::Time;
@@ -14,6 +16,8 @@ pub struct Numbers {
     pub summary: Summary,
     /// XenMon's metrics, where somebody wants them.
     pub xenmon: Option<XenMonSummary>,
+    /// What became of each CPU's time in each second, where somebody wants XenMon's metrics.
+    pub cpu_seconds: Option<Vec<Vec<CpuSecond>>>,
 }
 
 /// Takes the records of a run and makes its numbers.
@@ -21,19 +25,21 @@ pub struct Numbers {
 pub struct Meters {
     meter: Meter,
     xenmon: Option<XenMon>,
+    cpu_seconds: Option<CpuSeconds>,
 }
 
 impl Meters {
     /// For the run that this header is of.
     #[must_use]
     pub fn new(header: &Header) -> Meters {
-        Meters { meter: Meter::new(header), xenmon: None }
+        Meters { meter: Meter::new(header), xenmon: None, cpu_seconds: None }
     }
 
-    /// The same with XenMon's metrics of each domain.
+    /// The same with XenMon's metrics of each domain, and what became of each CPU by the second.
     #[must_use]
     pub fn with_xenmon(header: &Header) -> Meters {
-        Meters { meter: Meter::new(header), xenmon: Some(XenMon::new(header)) }
+        let xenmon = Some(XenMon::new(header));
+        Meters { meter: Meter::new(header), xenmon, cpu_seconds: Some(CpuSeconds::new(header)) }
     }
 
     /// What the run amounted to.
@@ -42,7 +48,8 @@ impl Meters {
     /// When there was a record of somebody who is not known.
     pub fn finish(self) -> Result<Numbers, StrayRecord> {
         let xenmon = self.xenmon.map(XenMon::finish).transpose()?;
-        Ok(Numbers { summary: self.meter.view()?, xenmon })
+        let cpu_seconds = self.cpu_seconds.map(CpuSeconds::finish).transpose()?;
+        Ok(Numbers { summary: self.meter.view()?, xenmon, cpu_seconds })
     }
 }
 
@@ -50,6 +57,7 @@ impl Sink for Meters {
     fn record(&mut self, record: &Record) {
         self.meter.record(record);
         self.xenmon.record(record);
+        self.cpu_seconds.record(record);
     }
 
     fn named(&mut self, named: &Named) {

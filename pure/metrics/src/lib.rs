@@ -22,6 +22,7 @@
 #![deny(clippy::float_arithmetic)]
 
 mod alert;
+mod cpu_seconds;
 mod deadline;
 mod distribution;
 mod fields;
@@ -41,6 +42,7 @@ mod window;
 mod xenmon;
 
 pub use alert::{AllocationErrors, WholeSeconds, allocation_error};
+pub use cpu_seconds::{CpuSecond, CpuSeconds};
 pub use distribution::{Distribution, ErrorDistribution, PartDistribution};
 pub use fields::{Field, FieldValue};
 pub use glossary::{GLOSSARY, Term, Terms};

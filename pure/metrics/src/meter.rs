@@ -5,7 +5,7 @@ use slackline_units::{CpuId, Span, Time, VcpuId};
 
 use crate::distribution::Tally;
 use crate::promise::{Promised, Ran};
-use crate::shared::{Accounted, Books};
+use crate::shared::{Books, Counts};
 use crate::split::Stretch;
 use crate::stray::{StrayRecord, Strays, Unknown};
 use crate::vcpu::VcpuMeter;
@@ -198,10 +198,10 @@ impl Meter {
                 }
             }
             Record::Accounted { cpu, from, to, idle, stolen, dispatching } => {
-                let entry = Accounted { from, to, idle, stolen, dispatching };
+                let counts = Counts { idle, stolen, dispatching };
                 let warmup = self.warmup;
                 if let Some(meter) = self.cpu(cpu) {
-                    meter.books.add(entry, warmup, meter.due + meter.spare);
+                    meter.books.add((from, to), counts, warmup, meter.due + meter.spare);
                 }
             }
             _ => {}

@@ -10,54 +10,63 @@ use slackline_units::{Span, Time};
 use crate::SharedCpu;
 use crate::split::{Stretch, ppm};
 
-/// What the kernel says of a stretch of a CPU's time.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Accounted {
-    pub(crate) from: Time,
-    pub(crate) to: Time,
+/// What the kernel counted of a CPU's time.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Counts {
     pub(crate) idle: Span,
     pub(crate) stolen: Span,
     pub(crate) dispatching: Span,
+}
+
+impl Counts {
+    /// What it amounts to in so much time, of which vCPUs had so much; nothing of no time.
+    pub(crate) fn shared(self, length: Span, busy: Span) -> Option<SharedCpu> {
+        if length.is_zero() {
+            return None;
+        }
+        let known = [self.idle, self.stolen, self.dispatching, busy];
+        let others = known.iter().fold(length, |left, &span| left.left_after(span));
+        let part = |span: Span| ppm(span.min(length), length);
+        Some(SharedCpu {
+            others_ppm: part(others),
+            stolen_ppm: part(self.stolen),
+            unused_ppm: part(self.idle),
+        })
+    }
 }
 
 /// The books of one CPU.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Books {
     length: Span,
-    idle: Span,
-    stolen: Span,
-    dispatching: Span,
+    counts: Counts,
     /// What vCPUs had had when the books were opened, and when they were last written.
     busy_before: Option<Span>,
     busy: Span,
 }
 
 impl Books {
-    /// Takes an entry in; `busy` is what vCPUs have had behind the warm-up so far.
-    pub(crate) fn add(&mut self, entry: Accounted, warmup: Time, busy: Span) {
-        let Accounted { from, to, .. } = entry;
+    /// Takes in what was counted between two times; `busy` is what vCPUs have had behind the
+    /// warm-up so far.
+    pub(crate) fn add(
+        &mut self,
+        (from, to): (Time, Time),
+        counts: Counts,
+        warmup: Time,
+        busy: Span,
+    ) {
         let counted = |used| Stretch { from, to, used }.used_from(warmup);
         self.length += counted(to - from);
-        self.idle += counted(entry.idle);
-        self.stolen += counted(entry.stolen);
-        self.dispatching += counted(entry.dispatching);
+        self.counts.idle += counted(counts.idle);
+        self.counts.stolen += counted(counts.stolen);
+        self.counts.dispatching += counted(counts.dispatching);
         self.busy_before.get_or_insert(busy);
         self.busy = busy;
     }
 
     /// What it amounts to, if any time has been counted.
     pub(crate) fn shared(&self) -> Option<SharedCpu> {
-        if self.length.is_zero() {
-            return None;
-        }
         let busy = self.busy.left_after(self.busy_before.unwrap_or_default());
-        let known = [self.idle, self.stolen, self.dispatching, busy];
-        let others = known.iter().fold(self.length, |left, &span| left.left_after(span));
-        let part = |span: Span| ppm(span.min(self.length), self.length);
-        Some(SharedCpu {
-            others_ppm: part(others),
-            stolen_ppm: part(self.stolen),
-            unused_ppm: part(self.idle),
-        })
+        self.counts.shared(self.length, busy)
     }
 }
