@@ -13,17 +13,22 @@ pub enum Ink {
     Color,
 }
 
-/// Narrower than this, nothing can be laid out in columns.
-const NARROWEST: usize = 48;
+/// Narrower than this, not even one word beside another has room.
+const NARROWEST: usize = 40;
+/// Narrower than this, what was found stands below its topic: beside it there would be a word or
+/// two to the line.
+const BESIDE: usize = 60;
 /// Before the text of a finding: two spaces, the state, two spaces, the topic, two spaces.
 const INDENT: usize = 2 + STATE + 2 + TOPIC + 2;
+/// Before the text of a finding that stands below its topic.
+const BELOW: usize = 4;
 /// The longest word of a state, `limited`.
 const STATE: usize = 7;
 /// The longest name of a topic, `deadline-share` and `other-realtime`.
 const TOPIC: usize = 14;
 
 impl Report {
-    /// The report as lines of at most `width` columns (48 at least, and longer only where a single
+    /// The report as lines of at most `width` columns (40 at least, and longer only where a single
     /// word is): a line or more a topic, under a heading a section. What is not good says why it
     /// matters and what can be done about it. What killed runs left behind is shown as it was
     /// handed in. The last line says whether scenarios can run live.
@@ -79,11 +84,17 @@ impl Page {
             self.paint(color, &format!("{state:<STATE$}")),
             finding.id()
         );
+        let (head, rest) = if self.width < BESIDE {
+            line(out, &head);
+            let below = " ".repeat(BELOW);
+            (below.clone(), below)
+        } else {
+            (head, " ".repeat(INDENT))
+        };
         self.wrapped(out, &head, &finding.found, None);
         if finding.state == State::Good {
             return;
         }
-        let rest = " ".repeat(INDENT);
         self.wrapped(out, &rest, finding.matters(), Some(DIM));
         if let Some(hint) = &finding.hint {
             self.wrapped(out, &rest, &format!("hint: {hint}"), None);
@@ -197,11 +208,30 @@ mod tests {
     #[test]
     fn color_changes_no_column() {
         let report = report(State::Limited, "one two three four five six seven eight nine ten");
-        let (plain, color) = (report.render(50, Ink::Plain), report.render(50, Ink::Color));
-        assert_ne!(plain, color);
-        let widths = |text: &str| text.lines().map(printed_width).collect::<Vec<_>>();
-        assert_eq!(widths(&plain), widths(&color));
-        assert!(widths(&plain).into_iter().all(|width| width <= 50));
+        for columns in [40, 50, 70] {
+            let [plain, color] = [Ink::Plain, Ink::Color].map(|ink| report.render(columns, ink));
+            assert_ne!(plain, color);
+            let widths = |text: &str| text.lines().map(printed_width).collect::<Vec<_>>();
+            assert_eq!(widths(&plain), widths(&color));
+            assert!(widths(&plain).into_iter().all(|width| width <= columns), "{plain}");
+        }
+    }
+
+    #[test]
+    fn where_there_is_no_room_beside_a_topic_what_was_found_stands_below_it() {
+        let text = report(State::Missing, "refused by the kernel, and by everybody else")
+            .render(40, Ink::Plain);
+        let fifo: Vec<&str> =
+            text.lines().skip_while(|line| !line.contains("fifo")).take(4).collect();
+        assert_eq!(
+            fifo,
+            [
+                "  missing  fifo",
+                "    refused by the kernel, and by",
+                "    everybody else",
+                "    dispatchers and the threads they",
+            ]
+        );
     }
 
     #[test]
