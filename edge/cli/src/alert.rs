@@ -74,7 +74,7 @@ pub(crate) fn alert(args: &Alert) -> Result<(), Problem> {
     for (base, ablated) in ablations {
         text += &show::ablation(base, ablated, columns);
     }
-    terminal::print(&text)
+    terminal::say(&text)
 }
 
 /// What came of everything.

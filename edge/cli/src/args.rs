@@ -65,8 +65,9 @@ pub(crate) struct Keeping {
     /// Save the trace for the Perfetto UI.
     #[arg(long, value_name = "FILE")]
     pub(crate) perfetto: Option<PathBuf>,
-    /// Save what each domain had in each second, and how long it waited and slept, as CSV; of a
-    /// scenario with axes the numbers of each vCPU at each point.
+    /// Save what each domain had in each second, how long it waited and slept, and what became of
+    /// each CPU, as CSV (`slackline help metrics` has the columns); of a scenario with axes the
+    /// numbers of each vCPU at each point.
     #[arg(long, value_name = "FILE")]
     pub(crate) csv: Option<PathBuf>,
     /// Show XenMon's metrics of each domain as well: gotten, allocated, blocked, waited, executions
@@ -144,7 +145,7 @@ pub(crate) struct Hold {
     #[arg(long, value_name = "PATH")]
     pub(crate) cgroup: Option<String>,
     /// How much: `30%` of a CPU, or `1.5` CPUs: for a process and all it starts, which then run on
-    /// several CPUs at once, or for several vCPUs together.
+    /// several CPUs at once, or for several vCPUs together, each of which has an equal part.
     #[arg(long, value_name = "SHARE", value_parser = share, conflicts_with = "slice")]
     pub(crate) cpu: Option<CpuShare>,
     /// So much CPU time in every period.

@@ -2,61 +2,113 @@
 
 use std::path::Path;
 
+use serde_json::{Map, Value, json};
 use slackline_live::cgroup::TreePlace;
 use slackline_live::sys::Tid;
 use slackline_live::thread::threads_of;
 use slackline_live::vcpus::find;
+use slackline_runs::axes::Axis;
 use slackline_runs::claims::expects_refusal;
 use slackline_scenario::{Domain, LiveSubject, Scenario, Threads};
 
 use crate::args::Check;
+use crate::grid::{self, Grid, Input, Point};
 use crate::places::Places;
 use crate::problem::Problem;
-use crate::{claims, grid, terminal};
+use crate::{claims, terminal};
 
 pub(crate) fn check(args: &Check) -> Result<(), Problem> {
-    let scenario = grid::scenario(&args.file, None, &Places::of(&[])?)?;
-    let vcpus = scenario.vcpus().count();
+    let scenario = match grid::read(&args.file, None, &Places::of(&[])?)? {
+        Input::One(scenario) => *scenario,
+        Input::Grid(grid) => return check_points(args, &grid),
+    };
     let admitted = scenario.admit();
     let refused = admitted.as_ref().err().map(ToString::to_string);
-    let expected = expects_refusal(&scenario);
     if args.json {
-        let found = serde_json::json!({
-            "title": scenario.title,
-            "policy": scenario.policy.to_string(),
-            "cpus": scenario.host.cpus,
-            "domains": scenario.domains.len(),
-            "vcpus": vcpus,
-            "changes": scenario.changes.len(),
-            "claims": scenario.claims.len(),
-            "length_ns": scenario.length.ns(),
-            "admitted": refused.is_none(),
-            "refused": refused,
-            "live": looked_at(&scenario).iter().map(LookedAt::to_json).collect::<Vec<_>>(),
-        });
-        terminal::print(&format!("{found:#}\n"))?;
+        terminal::print(&format!("{:#}\n", as_json(&scenario, refused.as_deref())))?;
     } else {
-        let domains = number_of(scenario.domains.len(), "domain");
-        let claims = number_of(scenario.claims.len(), "claim");
-        let (cpus, vcpus) = (number_of(scenario.host.cpus, "CPU"), number_of(vcpus, "vCPU"));
-        let verdict = match (&refused, expected) {
-            (None, _) => "everything can be promised".to_string(),
-            (Some(why), true) => format!("refused, as it says it must be: {why}"),
-            (Some(_), false) => "refused".to_string(),
-        };
-        terminal::print(&format!(
-            "{}\n  {} on {cpus} for {}: {domains}, {vcpus}, {claims}\n  {verdict}\n",
-            scenario.title, scenario.policy, scenario.length,
-        ))?;
+        let verdict = verdict(refused.as_deref(), expects_refusal(&scenario));
+        terminal::say(&format!("{}\n  {}\n  {verdict}\n", scenario.title, what(&scenario)))?;
         for one in looked_at(&scenario) {
             let LookedAt { domain, is_there, says } = one;
             let word = if is_there { "" } else { "note: " };
-            terminal::print(&format!("  {word}`{domain}`: {says}\n"))?;
+            terminal::say(&format!("  {word}`{domain}`: {says}\n"))?;
         }
     }
-    match admitted {
-        Ok(()) if expected => claims::check_refusal(&args.file, &scenario),
-        Err(error) if !expected => Err(Problem::of_sim(&args.file, &scenario, error.into())),
+    judged(&args.file, &scenario)
+}
+
+/// Every point of a scenario with axes; the first that is refused and should not be is the error.
+fn check_points(args: &Check, grid: &Grid) -> Result<(), Problem> {
+    let refused = |point: &Point| point.scenario.admit().err().map(|error| error.to_string());
+    if args.json {
+        let point = |point: &Point| {
+            let mut found = as_json(&point.scenario, refused(point).as_deref());
+            let place: Map<String, Value> = grid
+                .point(&point.place)
+                .into_iter()
+                .map(|(axis, name)| (axis, json!(name)))
+                .collect();
+            found["point"] = Value::Object(place);
+            found
+        };
+        let points: Vec<Value> = grid.points.iter().map(point).collect();
+        terminal::print(&format!("{:#}\n", json!({ "points": points })))?;
+    } else {
+        let first = &grid.points[0].scenario;
+        let axes: Vec<&str> = grid.axes.iter().map(Axis::name).collect();
+        let count = number_of(grid.points.len(), "point");
+        let mut text = format!("{}, over {}: {count}\n", first.title, axes.join(" / "));
+        for point in &grid.points {
+            let verdict = verdict(refused(point).as_deref(), expects_refusal(&point.scenario));
+            text += &format!("  {}: {verdict}\n", point.name);
+        }
+        terminal::say(&text)?;
+    }
+    grid.points.iter().try_for_each(|point| match expects_refusal(&point.scenario) {
+        true => judged(&args.file, &point.scenario),
+        false => point.admitted(&args.file, &point.scenario),
+    })
+}
+
+fn as_json(scenario: &Scenario, refused: Option<&str>) -> Value {
+    json!({
+        "title": scenario.title,
+        "policy": scenario.policy.to_string(),
+        "cpus": scenario.host.cpus,
+        "domains": scenario.domains.len(),
+        "vcpus": scenario.vcpus().count(),
+        "changes": scenario.changes.len(),
+        "claims": scenario.claims.len(),
+        "length_ns": scenario.length.ns(),
+        "admitted": refused.is_none(),
+        "refused": refused,
+        "live": looked_at(scenario).iter().map(LookedAt::to_json).collect::<Vec<_>>(),
+    })
+}
+
+fn what(scenario: &Scenario) -> String {
+    let domains = number_of(scenario.domains.len(), "domain");
+    let claims = number_of(scenario.claims.len(), "claim");
+    let cpus = number_of(scenario.host.cpus, "CPU");
+    let vcpus = number_of(scenario.vcpus().count(), "vCPU");
+    let (policy, length) = (&scenario.policy, scenario.length);
+    format!("{policy} on {cpus} for {length}: {domains}, {vcpus}, {claims}")
+}
+
+fn verdict(refused: Option<&str>, expected: bool) -> String {
+    match (refused, expected) {
+        (None, _) => "everything can be promised".into(),
+        (Some(why), true) => format!("refused, as it says it must be: {why}"),
+        (Some(_), false) => "refused".into(),
+    }
+}
+
+fn judged(file: &Path, scenario: &Scenario) -> Result<(), Problem> {
+    let expected = expects_refusal(scenario);
+    match scenario.admit() {
+        Ok(()) if expected => claims::check_refusal(file, scenario),
+        Err(error) if !expected => Err(Problem::of_sim(file, scenario, error.into())),
         _ => Ok(()),
     }
 }
@@ -70,9 +122,9 @@ struct LookedAt {
 }
 
 impl LookedAt {
-    fn to_json(&self) -> serde_json::Value {
+    fn to_json(&self) -> Value {
         let LookedAt { domain, is_there, says } = self;
-        serde_json::json!({ "domain": domain, "is_there": is_there, "says": says })
+        json!({ "domain": domain, "is_there": is_there, "says": says })
     }
 }
 

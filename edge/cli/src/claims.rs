@@ -29,7 +29,7 @@ impl<'a> Checked<'a> {
 pub(crate) fn check_refusal(file: &Path, scenario: &Scenario) -> Result<(), Problem> {
     match scenario.admit() {
         Err(error @ NotAdmitted::Declined(_)) => {
-            terminal::print(&format!("refused, as it says it must be: {error}\n"))
+            terminal::say(&format!("refused, as it says it must be: {error}\n"))
         }
         Err(error) => Err(Problem::of_sim(file, scenario, error.into())),
         Ok(()) => {

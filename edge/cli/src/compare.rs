@@ -50,7 +50,7 @@ pub(crate) fn compare(args: &Compare) -> Result<(), Problem> {
     if args.json {
         terminal::print(&json::cases(&cases, &seeds))?;
     } else if !cases.is_empty() {
-        terminal::print(&(table(&cases, &seeds) + &compared.notes()))?;
+        terminal::say(&(table(&cases, &seeds) + &compared.notes()))?;
     }
     if let Some(csv) = csv {
         csv.keep(&cases)?;

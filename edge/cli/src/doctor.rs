@@ -17,7 +17,7 @@ pub(crate) fn doctor(args: &Doctor) -> Result<(), Problem> {
     if args.free && !args.json {
         let nothing = || "nothing was still held by a run that was killed".to_owned();
         let said = if lines.is_empty() { vec![nothing()] } else { lines };
-        return terminal::print(&(said.join("\n") + "\n"));
+        return terminal::say(&(said.join("\n") + "\n"));
     }
     let report = examine().with_leftovers(lines);
     if args.json {

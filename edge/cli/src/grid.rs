@@ -6,7 +6,7 @@ use std::path::Path;
 
 use serde::Deserialize;
 use slackline_runs::axes::{Axis, as_it_became, edits, last_place, points, title, vary};
-use slackline_scenario::Scenario;
+use slackline_scenario::{NotAdmitted, Scenario};
 use slackline_units::Span;
 use toml::{Spanned, Table, Value};
 
@@ -35,7 +35,7 @@ pub(crate) fn scenario(
         Input::One(scenario) => Ok(*scenario),
         Input::Grid(grid) => Err(Problem::BadOption {
             message: format!("{} has axes: it is {} scenarios", file.display(), grid.points.len()),
-            hint: Some("`slackline sim` and `slackline compare` take it".into()),
+            hint: Some("`slackline sim`, `compare` and `check` take it".into()),
         }),
     }
 }
@@ -72,6 +72,26 @@ pub(crate) struct Point {
     /// Where the last of these stands in the file: line and column.
     pub(crate) at: (usize, usize),
     pub(crate) scenario: Scenario,
+}
+
+impl Point {
+    /// What is wrong with the scenario there, told where the point stands in the file.
+    pub(crate) fn wrong(&self, file: &Path, what: &str, hint: &str) -> Problem {
+        let ((line, column), hint) = (self.at, Some(hint.into()));
+        let message = format!("at point `{}`: {what}", self.name);
+        Problem::BadAxis { file: file.into(), line, column, message, hint }
+    }
+
+    /// Whether everything there can be promised.
+    pub(crate) fn admitted(&self, file: &Path, scenario: &Scenario) -> Result<(), Problem> {
+        match scenario.admit() {
+            Err(error @ NotAdmitted::Declined(_)) => {
+                Err(self.wrong(file, &error.to_string(), "promise less there"))
+            }
+            Err(error) => Err(Problem::of_sim(file, scenario, error.into())),
+            Ok(()) => Ok(()),
+        }
+    }
 }
 
 /// What of the file is not a scenario's.

@@ -53,12 +53,12 @@ const TOPICS: &[Topic] = &[
 ];
 
 pub(crate) fn help(topic: Option<&str>) -> Result<(), Problem> {
-    let Some(name) = topic else { return terminal::print(&overview()) };
+    let Some(name) = topic else { return terminal::say(&overview()) };
     if let Some(topic) = TOPICS.iter().find(|topic| topic.names.contains(&name)) {
-        return terminal::print(&(topic.page)());
+        return terminal::say(&(topic.page)());
     }
     if let Some(spec) = find(name) {
-        return terminal::print(&pages::policy(spec));
+        return terminal::say(&pages::policy(spec));
     }
     let commands = commands();
     let mut cli = Cli::command();

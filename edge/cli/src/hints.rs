@@ -1,12 +1,32 @@
-//! What the command line hints at when it does not know a word: nothing that is hidden.
+//! What the command line says of itself, and hints at when it does not know a word: nothing that is
+//! hidden.
 
 use clap::error::{ContextKind, ContextValue};
 use clap::{Arg, Command, CommandFactory};
+use slackline_show::Paint;
 
 use crate::args::Cli;
+use crate::terminal;
+
+/// Says what is wrong with a command line, or what it asks for (`--help`, `--version`), and ends.
+pub(crate) fn exit(error: clap::Error) -> ! {
+    let error = without_hidden(error);
+    let text = error.render();
+    if error.use_stderr() {
+        terminal::tell(&text.to_string());
+    } else {
+        let text = match terminal::paint() {
+            Paint::Colour => text.ansi().to_string(),
+            Paint::Plain => text.to_string(),
+        };
+        // Nobody is left to hear that it could not be said.
+        let _ = terminal::say(&text);
+    }
+    std::process::exit(error.exit_code())
+}
 
 /// The same error without what it suggests, if that is only for the program itself.
-pub(crate) fn without_hidden(mut error: clap::Error) -> clap::Error {
+fn without_hidden(mut error: clap::Error) -> clap::Error {
     let hidden = hidden(&Cli::command());
     let names = |value: &ContextValue| {
         hidden.iter().any(|name| match value {

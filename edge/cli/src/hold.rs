@@ -1,6 +1,7 @@
 //! `slackline hold`: gives one subject its CPU time from now on, without a scenario, and shows what
 //! it gets as it goes.
 
+mod part;
 mod show;
 
 use std::os::fd::AsFd;
@@ -15,19 +16,19 @@ use slackline_live::cgroup::{CgroupError, TreePlace};
 use slackline_live::fence::{FenceError, KeeperCommand};
 use slackline_live::play::LiveError;
 use slackline_live::session::{
-    Called, JoinId, Options, Request, RequestError, Session, SessionError, Who,
+    Called, JoinId, Options, Request, RequestError, Session, SessionError, Who, knowledge,
 };
 use slackline_live::sys::Tid;
 use slackline_live::thread::{ThreadError, ThreadRef};
 use slackline_live::vcpus;
 use slackline_policy::{Given, Values, find};
-use slackline_trace::{Entry, Record};
 use slackline_units::{CpuId, CpuShare, Reservation, Span, Time};
 
 use crate::args::Hold;
 use crate::problem::{Problem, with_causes};
 use crate::run::choose_cpus;
 use crate::signals::stop_signal;
+use part::Parts;
 use show::Shown;
 
 /// Of a share without a period.
@@ -73,10 +74,11 @@ pub(crate) fn hold(args: &Hold) -> Result<(), Problem> {
     };
     let mut session = Session::open(&options).map_err(of_session)?;
     let requests = subject.requests(each, !args.at_least);
+    let names = requests.iter().map(|request| request.name.clone()).collect();
     let ids = session.join(requests).map_err(|error| of_request(error.error))?;
     let shown = Shown::begin(args, &subject.name, each, (subject.parts(), &cpus))?;
-    let (began, width) = (session.now(), subject.width());
-    let mut holding = Holding { session, ids, began, width, used: Span::ZERO, shown };
+    let parts = Parts::new(names, subject.width(), knowledge().sleep);
+    let mut holding = Holding { began: session.now(), session, ids, parts, shown };
     let end = holding.run(stop.as_fd(), command.as_mut());
     holding.finish(end.as_ref().ok())?;
     match (end?, command) {
@@ -147,17 +149,19 @@ struct Subject {
     name: String,
     /// What is held apart.
     who: Vec<Who>,
+    /// What each of these is called, where they are vCPUs.
+    vcpus: Vec<String>,
 }
 
 impl Subject {
     fn find(args: &Hold, command: Option<&Started>) -> Result<Subject, Problem> {
         if let Some(unit) = &args.unit {
             let place = TreePlace::of_unit(unit).map_err(|error| of_group(&error))?;
-            return Ok(Subject { name: unit.clone(), who: vec![Who::Group(place)] });
+            return Ok(Subject::whole(unit.clone(), Who::Group(place)));
         }
         if let Some(path) = &args.cgroup {
             let place = TreePlace::existing(Path::new(path)).map_err(|error| of_group(&error))?;
-            return Ok(Subject { name: format!("cgroup {path}"), who: vec![Who::Group(place)] });
+            return Ok(Subject::whole(format!("cgroup {path}"), Who::Group(place)));
         }
         let (number, name) = match command {
             Some(command) => (command.pid(), args.command[0].clone()),
@@ -168,7 +172,7 @@ impl Subject {
         };
         let pid = Tid::new(number).ok_or_else(|| no_process(number))?;
         if !args.vcpus {
-            return Ok(Subject { name, who: vec![Who::Tree(pid)] });
+            return Ok(Subject::whole(name, Who::Tree(pid)));
         }
         let deadline = Instant::now() + VCPUS_WITHIN;
         let found = loop {
@@ -186,7 +190,13 @@ impl Subject {
         let open = |tid| ThreadRef::open(pid, tid).map_err(|error| of_thread(&error));
         let tids = found.iter().filter_map(|vcpu| Tid::new(vcpu.tid));
         let who = tids.map(|tid| Ok(Who::Thread(open(tid)?))).collect::<Result<_, Problem>>()?;
-        Ok(Subject { name, who })
+        let vcpus = found.iter().map(|vcpu| format!("vCPU {}", vcpu.index)).collect();
+        Ok(Subject { name, who, vcpus })
+    }
+
+    /// All of it, held as one.
+    fn whole(name: String, who: Who) -> Subject {
+        Subject { name, who: vec![who], vcpus: Vec::new() }
     }
 
     /// How many CPUs it needs, of those that are there.
@@ -257,7 +267,7 @@ impl Subject {
         let share = share.expect("what every reservation can be written as");
         let request = |(index, who): (usize, &Who)| Request {
             who: who.clone(),
-            name: format!("{}.{index}", self.name),
+            name: self.vcpus.get(index).unwrap_or(&self.name).clone(),
             domain: self.name.clone(),
             called: Called::Anything,
             share: share.clone(),
@@ -318,10 +328,7 @@ struct Holding {
     session: Session,
     ids: Vec<JoinId>,
     began: Time,
-    /// On how many CPUs at once its time is counted as one.
-    width: usize,
-    /// What all of it has used since.
-    used: Span,
+    parts: Parts,
     shown: Shown,
 }
 
@@ -337,9 +344,9 @@ impl Holding {
                 return Ok(End::Stopped);
             }
             let seen = self.session.poll(&mut records).map_err(of_session)?;
-            self.count(&mut records);
+            self.parts.count(&mut records);
             let passed = seen.now.since(self.began);
-            self.shown.at(passed, self.used)?;
+            self.shown.at(passed, self.parts.used())?;
             let status = command.as_mut().and_then(|command| command.0.try_wait().ok().flatten());
             if let Some(status) = status {
                 return Ok(End::Exited(status));
@@ -351,28 +358,15 @@ impl Holding {
         }
     }
 
-    fn count(&mut self, records: &mut Vec<Entry>) {
-        for entry in records.drain(..) {
-            // Nobody else is in this session.
-            if let Entry::Record(Record::Ran { used, .. }) = entry {
-                self.used += used * self.width as u64;
-            }
-        }
-    }
-
     /// Gives everything back, and says what came of it.
     fn finish(self, end: Option<&End>) -> Result<(), Problem> {
-        let Holding { session, began, width, mut used, shown, .. } = self;
-        let passed = session.now().since(began);
+        let Holding { session, began, mut parts, shown, .. } = self;
+        let ended = session.now();
         let mut records = Vec::new();
         let closed = session.close(&mut records);
-        for entry in records {
-            if let Entry::Record(Record::Ran { used: more, .. }) = entry {
-                used += more * width as u64;
-            }
-        }
+        parts.count(&mut records);
         closed.map_err(of_session)?;
-        shown.end(passed, used, matches!(end, Some(End::Gone)))
+        shown.end((began, ended), &parts, matches!(end, Some(End::Gone)))
     }
 }
 

@@ -86,7 +86,7 @@ fn with_devices(
     let stopped = OwnedFd::from(stop.try_clone().map_err(source)?);
     let done = body(Options { stop: Some(stop.into()), ..options })?;
     let text = if args.json { show::json(&done) } else { show::line(&done) };
-    terminal::print(&text)?;
+    terminal::say(&text)?;
     let mut fds = [PollFd::new(&stopped, PollFlags::IN)];
     let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
     match poll(&mut fds, Some(&at_once)) {

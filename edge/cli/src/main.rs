@@ -3,10 +3,12 @@
 mod alert;
 mod args;
 mod bug;
+mod by_second;
 mod check;
 mod claims;
 mod compare;
 mod doctor;
+mod folded;
 mod grid;
 mod help;
 mod hints;
@@ -22,6 +24,7 @@ mod pending;
 mod places;
 mod points;
 mod problem;
+mod quoted;
 mod replay;
 mod run;
 mod seeds;
@@ -37,7 +40,7 @@ use clap::Parser;
 use args::{Cli, Command};
 
 fn main() -> ExitCode {
-    let cli = Cli::try_parse().unwrap_or_else(|error| hints::without_hidden(error).exit());
+    let cli = Cli::try_parse().unwrap_or_else(|error| hints::exit(error));
     let result = match cli.command {
         Command::Keep => return slackline_live::fence::keeper_main(),
         Command::Sim(args) => sim::sim(&args),

@@ -1,14 +1,12 @@
 //! The files that somebody wants of a run, and its numbers for people.
 
-use std::fmt::Write as _;
 use std::io::Write as _;
 
-use slackline_metrics::{FieldValue, XenMonSummary};
 use slackline_runs::{Kept, Numbers, Wanted};
 use slackline_show::{summary, xenmon};
-use slackline_units::Span;
 
 use crate::args::Keeping;
+use crate::by_second;
 use crate::pending::{Out, Pending};
 use crate::places::Places;
 use crate::problem::Problem;
@@ -46,7 +44,7 @@ impl Files {
         }
         let mut numbers = kept.numbers.map_err(Problem::of_stray)?;
         if let Some((pending, mut out)) = self.csv {
-            let text = numbers.xenmon.as_ref().map(by_second).unwrap_or_default();
+            let text = by_second::lines(&numbers);
             pending.keep(out.write_all(text.as_bytes()).and_then(|()| out.flush()))?;
         }
         numbers.xenmon = numbers.xenmon.filter(|_| self.shows_xenmon);
@@ -82,35 +80,6 @@ impl Keeping {
             }),
         }
     }
-}
-
-/// What each domain did in each second of the measured time, a line each. What the machine could
-/// not see is left out.
-fn by_second(metrics: &XenMonSummary) -> String {
-    const FIELDS: [(&str, &str); 5] = [
-        ("share_ppm", "gotten_ppm"),
-        ("used_ns", "gotten_ns"),
-        ("waited_ns", "waited_ns"),
-        ("slept_ns", "blocked_ns"),
-        ("turns", "executions"),
-    ];
-    let headings = FIELDS.map(|(heading, _)| heading).join(",");
-    let mut text = format!("second,domain,{headings}\n");
-    for domain in &metrics.domains {
-        for (second, point) in metrics.seconds(domain).enumerate() {
-            let _ = write!(text, "{second},{}", domain.name);
-            let fields = metrics.point_fields(&point, Span::from_secs(1));
-            for (_, wanted) in FIELDS {
-                let value = fields.iter().find(|(name, _)| *name == wanted);
-                let _ = match value {
-                    Some((_, FieldValue::Count(count))) => write!(text, ",{count}"),
-                    _ => write!(text, ","),
-                };
-            }
-            text.push('\n');
-        }
-    }
-    text
 }
 
 /// The tables.

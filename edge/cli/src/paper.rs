@@ -54,7 +54,7 @@ fn list(folder: &Path) -> Result<(), Problem> {
         let left = published.values.iter().filter(|value| !compared.contains(&value.id)).count();
         let _ = writeln!(text, "  {values} published values, {left} of them not attempted");
     }
-    terminal::print(&text)
+    terminal::say(&text)
 }
 
 fn run_all(folder: &Path, run: &PaperRun) -> Result<(), Problem> {
@@ -90,7 +90,7 @@ fn run_all(folder: &Path, run: &PaperRun) -> Result<(), Problem> {
         for file in written {
             let _ = writeln!(text, "  written: {}", file.display());
         }
-        terminal::print(&text)?;
+        terminal::say(&text)?;
     }
     Ok(())
 }
@@ -141,7 +141,7 @@ fn outcome(experiment: &Experiment, judged: &[(String, Vec<Judged>)]) -> String 
 fn calibrate(folder: &Path, name: &str) -> Result<(), Problem> {
     let paper = paper(folder, name)?;
     let calibration = Calibration::read(&paper)?;
-    terminal::print(&calibration.describe())?;
+    terminal::say(&calibration.describe())?;
     let found = calibration.search(&|misfit, best| {
         terminal::tell(&format!("misfit {misfit:.5}, least {best:.5}\n"));
     })?;
@@ -154,7 +154,7 @@ fn calibrate(folder: &Path, name: &str) -> Result<(), Problem> {
     for (path, value) in &found.values {
         let _ = writeln!(text, "  {path} = {value}");
     }
-    terminal::print(&text)
+    terminal::say(&text)
 }
 
 fn write_report(folder: &Path, args: &PaperReport) -> Result<(), Problem> {
@@ -169,7 +169,7 @@ fn write_report(folder: &Path, args: &PaperReport) -> Result<(), Problem> {
     let (pending, mut out) = Pending::new(&args.out)?;
     let written = std::io::Write::write_all(&mut out, html.as_bytes());
     pending.keep(written.and_then(|()| std::io::Write::flush(&mut out)))?;
-    terminal::print(&format!("written: {}\n", args.out.display()))
+    terminal::say(&format!("written: {}\n", args.out.display()))
 }
 
 /// What the results will say about how they were made.

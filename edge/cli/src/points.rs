@@ -8,7 +8,7 @@ use slackline_metrics::{FieldValue, Summary};
 use slackline_runs::axes::Axis;
 use slackline_runs::claims::expects_refusal;
 use slackline_runs::with_seed;
-use slackline_scenario::{NotAdmitted, Scenario};
+use slackline_scenario::Scenario;
 use slackline_show::over_points;
 
 use crate::args::{Compare, Keeping, Sim};
@@ -16,6 +16,7 @@ use crate::grid::{Grid, Point};
 use crate::json::Case;
 use crate::pending::{Out, Pending};
 use crate::problem::Problem;
+use crate::quoted::quoted;
 use crate::{claims, input, json, seeds, terminal};
 
 /// Simulates all of them.
@@ -77,7 +78,7 @@ fn run(grid: &Grid, asked: &Asked<'_>, as_json: bool, csv: Option<Csv>) -> Resul
     if as_json {
         terminal::print(&json::cases(&cases, &seeds))?;
     } else {
-        terminal::print(&table(grid, policies, &cases))?;
+        terminal::say(&table(grid, policies, &cases))?;
     }
     if let Some(csv) = csv {
         csv.keep(&cases)?;
@@ -93,22 +94,11 @@ fn run(grid: &Grid, asked: &Asked<'_>, as_json: bool, csv: Option<Csv>) -> Resul
 
 /// Whether there can be numbers of one of them.
 fn can_run(file: &Path, point: &Point, scenario: &Scenario) -> Result<(), Problem> {
-    let wrong = |message: String, hint: &str| {
-        let ((line, column), hint) = (point.at, Some(hint.into()));
-        let message = format!("at point `{}`: {message}", point.name);
-        Problem::BadAxis { file: file.into(), line, column, message, hint }
-    };
     if expects_refusal(scenario) {
-        let hint = "leave out the claim that all is refused, or `slackline check` it by itself";
-        return Err(wrong("a scenario that is refused has no numbers".into(), hint));
+        let hint = "leave out the claim that all is refused, or `slackline check` it";
+        return Err(point.wrong(file, "a scenario that is refused has no numbers", hint));
     }
-    match scenario.admit() {
-        Err(error @ NotAdmitted::Declined(_)) => {
-            Err(wrong(error.to_string(), "promise less there"))
-        }
-        Err(error) => Err(Problem::of_sim(file, scenario, error.into())),
-        Ok(()) => Ok(()),
-    }
+    point.admitted(file, scenario)
 }
 
 fn table(grid: &Grid, policies: &[String], cases: &[Case]) -> String {
@@ -190,12 +180,5 @@ fn written(value: &FieldValue) -> String {
         FieldValue::Signed(number) => number.to_string(),
         FieldValue::Flag(flag) => flag.to_string(),
         FieldValue::Missing => String::new(),
-    }
-}
-
-fn quoted(text: &str) -> String {
-    match text.contains([',', '"', '\n']) {
-        true => format!("\"{}\"", text.replace('"', "\"\"").replace('\n', " ")),
-        false => text.to_owned(),
     }
 }

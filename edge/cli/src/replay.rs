@@ -20,14 +20,14 @@ pub(crate) fn replay(args: &Args) -> Result<(), Problem> {
     passed.map_err(|error| Problem::BadTrace { file: args.file.clone(), error })?;
     let replayed = replay.finish().map_err(cannot)?;
     if let Some(difference) = &replayed.difference {
-        terminal::print(&told(difference, &names))?;
+        terminal::say(&told(difference, &names))?;
         return Err(Problem::ReplayDiffers);
     }
     let mut text = format!("{} facts, {} orders, the same\n", replayed.facts, replayed.orders);
     if let Some(broken) = &replayed.broken {
         let _ = writeln!(text, "and the run breaks off as it did: {broken}");
     }
-    terminal::print(&text)
+    terminal::say(&text)
 }
 
 /// Where it came out otherwise, and what had happened until then.

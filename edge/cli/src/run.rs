@@ -45,7 +45,7 @@ pub(crate) fn run(args: &Run) -> Result<(), Problem> {
         terminal::print(&json::numbers("live", &live.numbers))?;
     } else {
         let text = tables(&live.numbers);
-        terminal::print(&(text + &live.notes(&scenario)))?;
+        terminal::say(&(text + &live.notes(&scenario)))?;
     }
     live.was_whole()?;
     claims::check(&args.file, &scenario, &[claims::Checked::live(live.summary())])
@@ -70,7 +70,7 @@ fn over_seeds(args: &Run, scenario: &Scenario) -> Result<(), Problem> {
         let mut text = format!("{}: {}, live\n\n", scenario.title, scenario.policy);
         text += &over_runs(&[(name, &runs)], terminal::width(), terminal::paint());
         lives.iter().for_each(|live| text += &live.notes(scenario));
-        terminal::print(&text)?;
+        terminal::say(&text)?;
     }
     lives.iter().try_for_each(Live::was_whole)?;
     let checked: Vec<_> = runs.iter().map(claims::Checked::live).collect();

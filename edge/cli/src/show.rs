@@ -52,9 +52,10 @@ pub(crate) fn show(args: &Show) -> Result<(), Problem> {
         let file = || args.file.clone();
         let stray = |error| Problem::StrayRecord { file: file(), error };
         let numbers = meters.finish().map_err(stray)?;
-        let text =
-            if args.json { json::numbers(&header.machine, &numbers) } else { tables(&numbers) };
-        return terminal::print(&text);
+        return match args.json {
+            true => terminal::print(&json::numbers(&header.machine, &numbers)),
+            false => terminal::say(&tables(&numbers)),
+        };
     } else if let Some(vcpu) = &args.runs {
         let no_runs = |error: RunListError| Problem::BadOption {
             message: error.to_string(),

@@ -66,7 +66,7 @@ pub(crate) fn sim(args: &Sim) -> Result<(), Problem> {
         if let Some(at) = finished.stopped {
             let _ = writeln!(text, "note: stopped at {at}, before the end");
         }
-        terminal::print(&text)?;
+        terminal::say(&text)?;
     }
     if finished.stopped.is_some() {
         return Err(Problem::Interrupted);
@@ -85,7 +85,7 @@ fn over_seeds(args: &Sim, scenario: &Scenario) -> Result<(), Problem> {
     } else if !runs.is_empty() {
         let title = format!("{}: {}, sim\n\n", scenario.title, scenario.policy);
         let table = over_runs(&[(name, &runs)], terminal::width(), terminal::paint());
-        terminal::print(&(title + &table))?;
+        terminal::say(&(title + &table))?;
     }
     terminal::tell(&simulated.missing(&[name.to_string()], &seeds));
     simulated.was_whole()?;

@@ -8,6 +8,7 @@ use slackline_runs::grid::Done;
 use slackline_show::Paint;
 use slackline_units::{Span, Time};
 
+use crate::folded::folded;
 use crate::problem::Problem;
 
 /// How many columns a table may have.
@@ -18,16 +19,37 @@ pub(crate) fn width() -> usize {
 /// How many columns the terminal has, as far as tables are as narrow or as wide; none where there
 /// is no terminal. `COLUMNS`, if it is set, says it better.
 pub(crate) fn columns() -> Option<usize> {
+    Some(columns_of(io::stdout())?.clamp(NARROWEST, 140))
+}
+
+/// Nothing can be made narrower than this.
+const NARROWEST: usize = 40;
+
+fn columns_of(out: impl std::os::fd::AsFd) -> Option<usize> {
     let said = std::env::var("COLUMNS").ok().and_then(|said| said.parse().ok());
-    let seen = || rustix::termios::tcgetwinsize(io::stdout()).map(|size| usize::from(size.ws_col));
-    let columns = said.or_else(|| seen().ok()).filter(|&columns| columns > 0);
-    Some(columns?.clamp(40, 140))
+    let seen = || rustix::termios::tcgetwinsize(out).map(|size| usize::from(size.ws_col));
+    said.or_else(|| seen().ok()).filter(|&columns| columns > 0)
+}
+
+/// How many columns what is told has, on a terminal.
+pub(crate) fn told_columns() -> Option<usize> {
+    columns_of(io::stderr())
 }
 
 /// Whether colour is welcome: on a terminal, and nobody has said otherwise (no-color.org).
 pub(crate) fn paint() -> Paint {
     let is_welcome = std::env::var_os("NO_COLOR").is_none_or(|text| text.is_empty());
     if io::stdout().is_terminal() && is_welcome { Paint::Colour } else { Paint::Plain }
+}
+
+/// Writes to standard output what people read: sentences that are too long for the terminal go on
+/// below. Tables fit already.
+pub(crate) fn say(text: &str) -> Result<(), Problem> {
+    print(&fold(text, columns_of(io::stdout())))
+}
+
+fn fold(text: &str, columns: Option<usize>) -> String {
+    columns.map_or_else(|| text.to_owned(), |columns| folded(text, columns.max(NARROWEST)))
 }
 
 /// Writes to standard output. A reader that has read enough is no problem.
@@ -42,7 +64,7 @@ pub(crate) fn print(text: &str) -> Result<(), Problem> {
 
 /// Writes to standard error. If nobody can hear it, that is no reason to break off.
 pub(crate) fn tell(text: &str) {
-    let _ = io::stderr().write_all(text.as_bytes());
+    let _ = io::stderr().write_all(fold(text, told_columns()).as_bytes());
 }
 
 /// Says what went wrong, and what to do about it.

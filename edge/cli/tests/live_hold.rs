@@ -10,7 +10,9 @@ use common::live::{self, Live, Victim, let_pass, wait_until};
 use common::{Place, Ran};
 use rustix::process::Signal;
 use serde_json::Value;
-use slackline_live::sys::{Tid, monotonic, online_cpus, process_cpu_time};
+use slackline_live::sys::{
+    Scheduling, Tid, get_scheduling, monotonic, online_cpus, process_cpu_time,
+};
 
 #[test]
 fn part_victim() {
@@ -42,6 +44,39 @@ fn part_busy() {
     let (more, ended) = now();
     println!("busy {} {}", more.left_after(used).ns(), ended.since(began).ns());
     std::process::exit(0);
+}
+
+/// The body of a program that names its threads as QEMU does: two of them are busy, one sleeps.
+#[test]
+fn part_guest() {
+    if std::env::var(BUSY).as_deref() != Ok("guest") {
+        return;
+    }
+    let named = |index: u32| std::thread::Builder::new().name(format!("CPU {index}/TCG"));
+    for index in [0, 1] {
+        let spin = || {
+            loop {
+                std::hint::spin_loop();
+            }
+        };
+        named(index).spawn(spin).unwrap();
+    }
+    let sleeper = named(2).spawn(|| {
+        loop {
+            std::thread::park();
+        }
+    });
+    let _ = sleeper.unwrap().join();
+}
+
+/// A process that ends with its test.
+struct Ended(Child);
+
+impl Drop for Ended {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
 }
 
 /// A hold in the background.
@@ -233,6 +268,78 @@ fn each_vcpu_of_a_monitor_is_held_by_itself() {
     holding.signal(Signal::INT);
     holding.end().ended_with(0).shows(": 3ms in every 10ms (30.00 %), and no more");
     victim.is_given_back();
+    live.nothing_is_left();
+}
+
+/// Each has what it is promised, whatever the others want: who sleeps is told from who had less
+/// than it wanted.
+#[test]
+fn what_each_vcpu_had_is_told_and_how_long_it_slept() {
+    let Some(live) = live::begin() else { return };
+    let program = std::env::current_exe().unwrap();
+    let mut guest = std::process::Command::new(program);
+    guest.args(["--exact", "part_guest", "--quiet"]).env(BUSY, "guest").stdout(Stdio::null());
+    let guest = Ended(guest.spawn().unwrap());
+    let pid = guest.0.id().to_string();
+    let named = || slackline_live::vcpus::find(i32::try_from(guest.0.id()).unwrap());
+    wait_until("three vCPUs", || named().is_ok_and(|vcpus| vcpus.len() == 3));
+    let hold = ["hold", "--pid", &pid, "--vcpus", "--cpu", "60%"];
+    for json in [false, true] {
+        let more: &[&str] = if json { &["--json"] } else { &[] };
+        let holding = Holding::start(&live, &[&hold[..], more].concat());
+        let tid = Tid::new(named().unwrap()[0].tid).unwrap();
+        let is_real_time =
+            || get_scheduling(tid).is_ok_and(|of| !matches!(of.class, Scheduling::Other { .. }));
+        wait_until("it to be held", is_real_time);
+        let_pass(Duration::from_millis(1500));
+        holding.signal(Signal::INT);
+        let ran = holding.end().ended_with(0);
+        if !json {
+            for name in ["vCPU 0", "vCPU 1", "vCPU 2"] {
+                assert!(ran.out.contains(&format!("\n  {name}: promised 20.00 %, delivered ")));
+            }
+            continue;
+        }
+        let last: Value = serde_json::from_str(ran.out.lines().last().unwrap()).unwrap();
+        let parts = last["parts"].as_array().unwrap();
+        let number = |part: &Value, name: &str| part[name].as_u64().unwrap();
+        let total: u64 = parts.iter().map(|part| number(part, "used_ns")).sum();
+        assert_eq!(number(&last, "used_ns"), total);
+        assert_eq!(parts.len(), 3);
+        for (part, sleeps) in parts.iter().zip([false, false, true]) {
+            assert_eq!(number(part, "promised_ppm"), 200_000);
+            let (delivered, asleep) = (number(part, "delivered_ppm"), number(part, "asleep_ppm"));
+            // In parts of what it is promised: half of it at least, and no more than a late
+            // dispatcher and the start may let it have.
+            let has_its_share = (100_000..=260_000).contains(&delivered) && asleep < 100_000;
+            assert!(
+                if sleeps { delivered < 50_000 && asleep > 800_000 } else { has_its_share },
+                "{last}"
+            );
+        }
+    }
+    drop(guest);
+    live.nothing_is_left();
+}
+
+/// What is written over each second must be a line, or there would be a new one each second.
+#[test]
+fn a_narrow_terminal_is_told_in_narrow_lines() {
+    let Some(live) = live::begin() else { return };
+    let hold = ["hold", "--cpu", "20%", "--", "sh", "-c", "sleep 2.5"];
+    let (end, text) = common::on_terminal(live.command(&hold), 40);
+    assert!(end.success(), "{text}");
+    assert!(text.contains("\r\x1b[K1 s  ") && text.contains(" of 20.00 %, now "), "{text}");
+    for line in text.split(['\r', '\n']) {
+        common::is_narrow(line.trim_start_matches("\x1b[K"));
+    }
+    live.place.write("it.toml", common::GOOD.as_bytes());
+    for arguments in [&["run", "it.toml"][..], &["compare", "it.toml", "--live"]] {
+        // Its claim is on the simulated host.
+        let (_, text) = common::on_terminal(live.command(arguments), 40);
+        assert!(text.contains("delivered"), "{text}");
+        common::is_narrow(&text);
+    }
     live.nothing_is_left();
 }
 

@@ -52,7 +52,7 @@ fn several_seeds_are_run_one_after_the_other() {
     live.nothing_is_left();
 }
 
-/// What a live run did in each second, as lines.
+/// What a live run did in each second, and who had its CPU besides us, as lines.
 #[test]
 fn a_live_run_by_the_second_is_lines() {
     let Some(live) = live::begin() else { return };
@@ -60,11 +60,26 @@ fn a_live_run_by_the_second_is_lines() {
     let out = live.run(&["run", "it.toml", "--csv", "it.csv", "--json"]).ended_with(0).out;
     let whole: serde_json::Value = serde_json::from_str(&out).unwrap();
     let csv = String::from_utf8(live.place.read("it.csv")).unwrap();
-    let mut lines = csv.lines();
-    assert_eq!(lines.next(), Some("second,domain,share_ppm,used_ns,waited_ns,slept_ns,turns"));
-    let used = lines.map(|line| line.split(',').nth(3).unwrap().parse::<u64>().unwrap());
-    let used: Vec<u64> = used.collect();
-    assert!(used.len() >= 2, "{csv}");
+    let mut lines = csv.lines().map(|line| line.split(',').collect::<Vec<_>>());
+    let headings = lines.next().unwrap();
+    let cell = |line: &[&str], name: &str| {
+        let place = headings.iter().position(|heading| *heading == name).unwrap();
+        line[place].parse::<u64>().ok()
+    };
+    let (domains, cpus): (Vec<_>, Vec<_>) = lines.partition(|line| line[1] == "spinner");
+    let used: Vec<u64> = domains.iter().map(|line| cell(line, "used_ns").unwrap()).collect();
+    assert!(used.len() >= 2 && cpus.len() == used.len(), "{csv}");
+    // It is alone there. The kernel counts in ticks, and what looking takes is in none of them.
+    for (line, used) in cpus.iter().zip(&used) {
+        assert_eq!(cell(line, "used_ns"), Some(*used), "{csv}");
+        let parts = ["share_ppm", "others_ppm", "stolen_ppm", "unused_ppm"];
+        let parts = parts.map(|name| cell(line, name).unwrap_or_else(|| panic!("{name}: {csv}")));
+        assert!(parts.iter().sum::<u64>() <= 1_050_000, "{csv}");
+    }
+    let cpu = &whole["runs"][0]["cpus"][0];
+    for part in ["others_ppm", "stolen_ppm", "unused_ppm"] {
+        assert!(cpu[part].as_u64().is_some_and(|ppm| ppm <= 1_000_000), "{part}: {cpu}");
+    }
     // All seconds together are the whole run, to within the last, which is none.
     let all = whole["runs"][0]["vcpus"][0]["delivered_ns"].as_u64().unwrap();
     assert!(used.iter().sum::<u64>().abs_diff(all) <= 1_000_000_000, "{all}: {csv}");

@@ -47,7 +47,24 @@ fn shares_and_waits_by_the_second_are_lines() {
     let csv = String::from_utf8(place.read("it.csv")).expect("text");
     let mut lines = csv.lines();
     let heading = lines.next().expect("headings");
-    assert_eq!(heading, "second,domain,share_ppm,used_ns,waited_ns,slept_ns,turns");
+    let columns = "second,domain,share_ppm,used_ns,waited_ns,slept_ns,turns,cpu,others_ppm,\
+                   stolen_ppm,unused_ppm";
+    assert_eq!(heading, columns);
+    let taught = place.run(&["help", "metrics"]).good();
+    let taught = taught.split("\nColumns of --csv").nth(1).expect("what the columns are");
+    for column in heading.split(',') {
+        assert!(taught.contains(&format!("\n  {column} ")), "`{column}` is not taught");
+    }
+    // Everybody's time on the only CPU; nobody knows of others on a simulated one.
+    let cpu: Vec<&str> = csv.lines().filter(|line| line.contains(",cpu0,")).collect();
+    assert_eq!(cpu.len(), 3, "{csv}");
+    for (second, line) in cpu.iter().enumerate() {
+        let of_second =
+            |line: &&str| line.starts_with(&format!("{second},")) && !line.contains("cpu0");
+        let used = |line: &str| line.split(',').nth(3).and_then(|cell| cell.parse::<u64>().ok());
+        let all: u64 = csv.lines().filter(of_second).filter_map(used).sum();
+        assert_eq!((used(line), line.ends_with(",cpu0,,,")), (Some(all), true), "{csv}");
+    }
     let gold: Vec<Vec<u64>> = lines
         .filter(|line| line.split(',').nth(1) == Some("gold"))
         .map(|line| line.split(',').filter_map(|cell| cell.parse().ok()).collect())
@@ -104,46 +121,22 @@ fn a_batch_says_when_it_finished() {
 /// Nobody could read a table whose lines are broken by the terminal.
 #[test]
 fn a_narrow_terminal_has_narrow_tables() {
-    use std::io::Read as _;
     let place = Place::with(GOOD);
-    let (mut outside, inside) = common::terminal();
-    let size = rustix::termios::Winsize { ws_row: 40, ws_col: 40, ws_xpixel: 0, ws_ypixel: 0 };
-    rustix::termios::tcsetwinsize(&inside, size).expect("a terminal's size");
-    let mut command = place.command(&["sim", "it.toml"]);
-    command.env("NO_COLOR", "1").stdout(inside);
-    let mut child = command.spawn().expect("the program can be started");
-    drop(command);
-    let mut text = Vec::new();
-    // A terminal whose inside is closed is an error to read from.
-    let _ = outside.read_to_end(&mut text);
-    assert!(child.wait().expect("it ends").success());
-    let text = String::from_utf8_lossy(&text).into_owned();
+    let (ran, text) = common::on_terminal(place.command(&["sim", "it.toml"]), 40);
+    assert!(ran.success());
     assert!(text.contains("gold") && text.contains("delivered %"), "{text}");
-    is_narrow(&text);
+    common::is_narrow(&text);
 }
 
-/// Lines of tables that no terminal of 40 columns breaks. What stands below a table, or is a
-/// sentence of its own, is no line of one.
-#[track_caller]
-fn is_narrow(text: &str) {
-    let is_note = |line: &str| {
-        let begins = [" -", " +", " timers", " 2 runs:", "  ▁█ ", "  ░▒ ", "  · "];
-        begins.iter().any(|it| line.starts_with(it))
-    };
-    let is_table = |line: &&str| (line.starts_with(' ') && !is_note(line)) || line.starts_with('─');
-    for line in text.lines().filter(is_table) {
-        assert!(line.trim_end().chars().count() <= 40, "`{line}` of\n{text}");
-    }
-}
-
-/// The same for every command that prints a table, where `COLUMNS` says how wide it may be. A list
-/// of stretches is lines to search in, as wide as they are.
+/// The same for every command that prints for people, where `COLUMNS` says how wide it may be. A
+/// list of stretches is lines to search in, as wide as they are.
 #[test]
 fn every_table_fits_40_columns() {
     let place = Place::with(GOOD);
     place.run(&["sim", "it.toml", "--save", "it.trace"]).good();
     let axes = "[[axis]]\nname = \"load\"\npoint = [{ name = \"a\" }, { name = \"b\" }]\n";
     place.write("axes.toml", (GOOD.to_owned() + axes).as_bytes());
+    let papers = concat!(env!("CARGO_MANIFEST_DIR"), "/../../papers");
     let alert = ["alert", "--policy", "credit:rules=xen-3.0.3", "--seeds", "1", "--length", "2s"];
     for arguments in [
         &["sim", "it.toml"][..],
@@ -155,13 +148,28 @@ fn every_table_fits_40_columns() {
         &["compare", "axes.toml", "--policies", "edf,round-robin"],
         &["show", "it.trace"],
         &["show", "it.trace", "--table"],
+        &["show", "it.trace", "--from", "399ms", "--for", "40ms"],
+        &["check", "it.toml"],
+        &["check", "axes.toml"],
+        &["doctor"],
+        &["paper", "list", "--papers", papers],
+        &["help"],
+        &["sim", "--help"],
         &[&alert[..], &["--targets", "5,50"]].concat(),
         &[&alert[..], &["--targets", "50", "--ablate"]].concat(),
     ] {
         let output = place.command(arguments).env("COLUMNS", "40").output().expect("it runs");
         let text = String::from_utf8(output.stdout).expect("text");
         assert!(output.status.success() && !text.is_empty(), "{arguments:?}");
-        let table = text.split("\nagainst ").next().unwrap_or_default();
-        is_narrow(table);
+        common::is_narrow(&text);
+    }
+    // What is told is as narrow.
+    for arguments in
+        [&["sim", "it.toml", "--lenght", "1s"][..], &["show", "it.trace", "--from", "1h"]]
+    {
+        let output = place.command(arguments).env("COLUMNS", "40").output().expect("it runs");
+        let text = String::from_utf8(output.stderr).expect("text");
+        assert!(text.starts_with("error: ") && text.contains('\n'), "{text}");
+        common::is_narrow(&text);
     }
 }

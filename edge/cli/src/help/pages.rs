@@ -6,7 +6,10 @@ use slackline_metrics::{GLOSSARY, Term, Terms};
 use slackline_policy::{Field, Spec};
 use slackline_scenario::keys::{CLAIM, Key, KeyTable, LIVE, TABLES, TESTS, WORK};
 
-/// How wide a page is.
+use crate::by_second;
+use crate::terminal;
+
+/// How wide a page is, where the terminal is not narrower.
 const WIDTH: usize = 80;
 /// How wide the column of names is at most; what belongs to a longer one begins below it.
 const NAMES: usize = 26;
@@ -75,7 +78,8 @@ run.
 
 const AXES: &str = "
 [[axis]] makes many scenarios of one, for `sim` and `compare`: a run for each point where the axes
-cross, in one table, with --json and --csv. `set` gives values by their paths, of domains by name.
+cross, in one table, with --json and --csv; `check` says of each point whether it fits. `set` gives
+values by their paths, of domains by name.
 
   [[axis]]
   name = \"period\"
@@ -144,6 +148,9 @@ pub(super) fn metrics() -> String {
             wrapped(&mut text, 4, term.says);
         }
     }
+    text += "\nColumns of --csv of `sim` and `run`, a line for each domain and each CPU in each \
+             second:\n\n";
+    entries(&mut text, by_second::columns());
     text
 }
 
@@ -210,10 +217,11 @@ pub(super) fn entries<'a>(
 
 /// Words in lines that begin so far to the right.
 fn wrapped(text: &mut String, indent: usize, words: &str) {
+    let widest = terminal::columns().map_or(WIDTH, |columns| columns.min(WIDTH));
     let mut column = 0;
     for word in words.split_whitespace() {
         let width = word.chars().count();
-        if column == 0 || column + 1 + width > WIDTH {
+        if column == 0 || column + 1 + width > widest {
             let new_line = if column == 0 { "" } else { "\n" };
             let _ = write!(text, "{new_line}{}{word}", " ".repeat(indent));
             column = indent + width;

@@ -2,9 +2,10 @@
 
 use std::io::{IsTerminal, stderr, stdout};
 
-use serde_json::json;
-use slackline_units::{CpuId, Reservation, Span};
+use serde_json::{Value, json};
+use slackline_units::{CpuId, Reservation, Span, Time};
 
+use super::part::{Part, Parts};
 use crate::args::Hold;
 use crate::problem::Problem;
 use crate::terminal;
@@ -15,12 +16,19 @@ const OFTEN: Span = Span::from_secs(1);
 /// How often where it is written down.
 const SELDOM: Span = Span::from_secs(10);
 
+/// What a line takes that says all.
+const LINE: usize = 72;
+
 /// What has been said.
 pub(super) struct Shown {
     json: bool,
     /// A command's own output is not to be mixed with ours.
     aside: bool,
     in_place: bool,
+    /// How many columns a line has that is written over again.
+    columns: usize,
+    /// What each part is promised, in millionths of a CPU.
+    each: u64,
     /// All parts together, in millionths of a CPU.
     promised: u64,
     every: Span,
@@ -44,8 +52,17 @@ impl Shown {
         // Of the exact ratio, not of the share that is rounded up for admission.
         let one = ppm(each.slice(), each.period());
         let promised = one.saturating_mul(parts);
-        let (last, json) = ((Span::ZERO, Span::ZERO), args.json);
-        let shown = Shown { json, aside, in_place, promised, every, last };
+        let columns = if aside { terminal::told_columns() } else { terminal::columns() };
+        let shown = Shown {
+            json: args.json,
+            aside,
+            in_place,
+            columns: columns.unwrap_or(LINE),
+            each: one,
+            promised,
+            every,
+            last: (Span::ZERO, Span::ZERO),
+        };
         if !args.json {
             let (slice, period, share) = (each.slice(), each.period(), percent(one));
             let all = percent(promised);
@@ -87,20 +104,42 @@ impl Shown {
         let seconds = passed / OFTEN;
         let (promised, all, last) = (percent(self.promised), percent(all), percent(last));
         let (begin, end) = if self.in_place { ("\r\x1b[K", "") } else { ("", "\n") };
-        let all =
-            format!("promised {promised}  delivered {all}  in the last {} {last}", self.every);
-        self.say(&format!("{begin}{seconds:>6} s  {all}{end}"))
+        let line = match self.columns < LINE {
+            // One that the terminal breaks cannot be written over.
+            true => format!("{seconds} s  {all} of {promised}, now {last}"),
+            false => format!(
+                "{seconds:>6} s  promised {promised}  delivered {all}  in the last {} {last}",
+                self.every
+            ),
+        };
+        self.say(&format!("{begin}{line}{end}"))
     }
 
     /// It is over, and everything was given back.
-    pub(super) fn end(self, passed: Span, used: Span, has_ended: bool) -> Result<(), Problem> {
+    pub(super) fn end(
+        self,
+        (began, ended): (Time, Time),
+        parts: &Parts,
+        has_ended: bool,
+    ) -> Result<(), Problem> {
+        let passed = ended.since(began);
+        let (used, each) = (parts.used(), self.each);
         let all = ppm(used, passed);
         if self.json {
+            let part = |(part, used, slept): (&Part, Span, Option<Span>)| {
+                json!({
+                    "name": part.name, "promised_ppm": each, "used_ns": used.ns(),
+                    "delivered_ppm": ppm(used, passed),
+                    "asleep_ppm": slept.map(|slept| ppm(slept, passed)),
+                })
+            };
+            let parts: Vec<Value> = parts.each(ended).map(part).collect();
             return self.say(&format!(
                 "{}\n",
                 json!({
                     "passed_ns": passed.ns(), "promised_ppm": self.promised,
-                    "delivered_ppm": all, "used_ns": used.ns(), "given_back": true,
+                    "delivered_ppm": all, "used_ns": used.ns(), "parts": parts,
+                    "given_back": true,
                 })
             ));
         }
@@ -109,9 +148,29 @@ impl Shown {
         let (seconds, tenth) = (tenths / 10, tenths % 10);
         let why = if has_ended { "it has ended" } else { "given back" };
         let (promised, all) = (percent(self.promised), percent(all));
-        self.say(&format!(
-            "{begin}held for {seconds}.{tenth} s: promised {promised}, delivered {all}; {why}\n"
-        ))
+        let mut text =
+            format!("held for {seconds}.{tenth} s: promised {promised}, delivered {all}");
+        let slept = |slept: Option<Span>| {
+            slept.map_or_else(String::new, |slept| {
+                format!(", asleep {}", percent(ppm(slept, passed)))
+            })
+        };
+        let mut each_of_several = String::new();
+        match parts.each(ended).collect::<Vec<_>>().as_slice() {
+            [(_, _, alone)] => text += &slept(*alone),
+            several => {
+                for (part, used, asleep) in several {
+                    let (name, used) = (&part.name, percent(ppm(*used, passed)));
+                    let promised = percent(each);
+                    each_of_several += &format!(
+                        "  {name}: promised {promised}, delivered {used}{}\n",
+                        slept(*asleep)
+                    );
+                }
+            }
+        }
+        self.say(begin)?;
+        self.say(&format!("{text}; {why}\n{each_of_several}"))
     }
 
     fn say(&self, text: &str) -> Result<(), Problem> {
@@ -119,7 +178,7 @@ impl Shown {
             terminal::tell(text);
             Ok(())
         } else {
-            terminal::print(text)
+            terminal::say(text)
         }
     }
 }

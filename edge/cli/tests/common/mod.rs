@@ -206,3 +206,31 @@ pub fn terminal() -> (std::fs::File, std::fs::File) {
     let inside = std::fs::OpenOptions::new().read(true).write(true).open(name);
     (outside.into(), inside.expect("the terminal's other end"))
 }
+
+/// Runs a command on a terminal of so many columns; its end, and all that it wrote there.
+pub fn on_terminal(mut command: Command, columns: u16) -> (std::process::ExitStatus, String) {
+    let (mut outside, inside) = terminal();
+    let size = rustix::termios::Winsize { ws_row: 40, ws_col: columns, ws_xpixel: 0, ws_ypixel: 0 };
+    rustix::termios::tcsetwinsize(&inside, size).expect("a terminal's size");
+    command.env("NO_COLOR", "1").env_remove("COLUMNS");
+    command.stdout(inside.try_clone().expect("a terminal")).stderr(inside);
+    let mut child = command.spawn().expect("the program can be started");
+    drop(command); // It holds the other end of the terminal.
+    let mut text = Vec::new();
+    // A terminal whose inside is closed is an error to read from.
+    let _ = outside.read_to_end(&mut text);
+    let end = child.wait().expect("it ends");
+    (end, String::from_utf8_lossy(&text).into_owned())
+}
+
+/// No terminal of 40 columns breaks a line of it, unless it is a single word.
+#[track_caller]
+pub fn is_narrow(text: &str) {
+    // What is written over is not there any more.
+    let seen =
+        |line: &str| line.rsplit("\r\x1b[K").next().unwrap_or_default().trim_end().to_owned();
+    for line in text.split('\n').map(seen) {
+        let is_word = line.split_whitespace().count() == 1;
+        assert!(line.chars().count() <= 40 || is_word, "`{line}` of\n{text}");
+    }
+}

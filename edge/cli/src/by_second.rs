@@ -1,0 +1,120 @@
+//! What each domain did, and what became of each CPU, in each second of the measured time: as CSV.
+
+use std::fmt::Write as _;
+
+use slackline_metrics::{CpuSecond, Field, FieldValue};
+use slackline_runs::Numbers;
+use slackline_units::{CpuId, Span};
+
+use crate::quoted::quoted;
+
+const SECOND: Span = Span::from_secs(1);
+
+/// A column.
+struct Column {
+    name: &'static str,
+    /// What it is of a domain, in XenMon's words; none of what is only of a CPU.
+    of_domain: Option<&'static str>,
+    says: &'static str,
+}
+
+const fn both(name: &'static str, of_domain: &'static str, says: &'static str) -> Column {
+    Column { name, of_domain: Some(of_domain), says }
+}
+
+const fn of_cpu(name: &'static str, says: &'static str) -> Column {
+    Column { name, of_domain: None, says }
+}
+
+const COLUMNS: [Column; 9] = [
+    both(
+        "share_ppm",
+        "gotten_ppm",
+        "CPU time the domain had, or vCPUs of the run on this CPU, in \
+         parts of a CPU",
+    ),
+    both("used_ns", "gotten_ns", "the same as a time"),
+    both(
+        "waited_ns",
+        "waited_ns",
+        "of a domain: how long its vCPUs were awake and did not run, \
+         told in the second in which the wait ended",
+    ),
+    both("slept_ns", "blocked_ns", "of a domain: how long they slept"),
+    both("turns", "executions", "of a domain: how often they were put on a CPU"),
+    of_cpu("cpu", "which CPU the line is of; its `domain` is empty"),
+    of_cpu(
+        "others_ppm",
+        "of a CPU, live: what others had of it: other programs, the kernel, \
+         interrupts; as all that comes from the kernel's books, to one of its ticks",
+    ),
+    of_cpu(
+        "stolen_ppm",
+        "of a CPU, live in a virtual machine: what the hypervisor below gave to \
+         others",
+    ),
+    of_cpu("unused_ppm", "of a CPU, live: how long nobody at all ran there"),
+];
+
+/// The columns with what they mean.
+pub(crate) fn columns() -> impl Iterator<Item = (&'static str, &'static str)> + Clone {
+    let first = [
+        ("second", "which, from 0: the first whole one after the warm-up"),
+        ("domain", "which domain the line is of; empty if it is of a CPU"),
+    ];
+    first.into_iter().chain(COLUMNS.iter().map(|column| (column.name, column.says)))
+}
+
+/// A line each. What the machine could not see is left out.
+pub(crate) fn lines(numbers: &Numbers) -> String {
+    let mut text = columns().map(|(name, _)| name).collect::<Vec<_>>().join(",") + "\n";
+    if let Some(metrics) = &numbers.xenmon {
+        for domain in &metrics.domains {
+            for (second, point) in metrics.seconds(domain).enumerate() {
+                let fields = metrics.point_fields(&point, SECOND);
+                let cell = |column: &Column| number(&fields, column.of_domain);
+                line(&mut text, (second, &quoted(&domain.name)), COLUMNS.iter().map(cell));
+            }
+        }
+    }
+    for (cpu, seconds) in numbers.cpu_seconds.iter().flatten().enumerate() {
+        let name = CpuId::new(cpu).to_string();
+        for (second, of) in seconds.iter().enumerate() {
+            let cells = COLUMNS.iter().map(|column| of_a_cpu(&name, of, column.name));
+            line(&mut text, (second, ""), cells);
+        }
+    }
+    text
+}
+
+fn line(
+    text: &mut String,
+    (second, domain): (usize, &str),
+    cells: impl Iterator<Item = Option<String>>,
+) {
+    let _ = write!(text, "{second},{domain}");
+    for cell in cells {
+        let _ = write!(text, ",{}", cell.unwrap_or_default());
+    }
+    text.push('\n');
+}
+
+fn number(fields: &[Field], wanted: Option<&str>) -> Option<String> {
+    match fields.iter().find(|(name, _)| Some(*name) == wanted)?.1 {
+        FieldValue::Count(count) => Some(count.to_string()),
+        _ => None,
+    }
+}
+
+fn of_a_cpu(name: &str, second: &CpuSecond, column: &str) -> Option<String> {
+    let busy = second.busy.ns();
+    Some(match column {
+        "cpu" => name.to_owned(),
+        "share_ppm" => (busy / (SECOND.ns() / 1_000_000)).to_string(),
+        "used_ns" => busy.to_string(),
+        "others_ppm" => second.shared?.others_ppm.to_string(),
+        "stolen_ppm" => second.shared?.stolen_ppm.to_string(),
+        "unused_ppm" => second.shared?.unused_ppm.to_string(),
+        _ => return None,
+    })
+}
