@@ -51,6 +51,9 @@ pub(crate) enum Command {
     /// The keeper of a live run. Started by `run`, never by hand.
     #[command(hide = true)]
     Keep,
+    /// The front of the service. Started by `serve`, never by hand.
+    #[command(hide = true)]
+    ServeFront,
 }
 
 /// What to do with a run besides showing its table.

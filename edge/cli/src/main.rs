@@ -43,6 +43,7 @@ fn main() -> ExitCode {
     let cli = Cli::try_parse().unwrap_or_else(|error| hints::exit(error));
     let result = match cli.command {
         Command::Keep => return slackline_live::fence::keeper_main(),
+        Command::ServeFront => return slackline_daemon::front::main(),
         Command::Sim(args) => sim::sim(&args),
         Command::Run(args) => run::run(&args),
         Command::Hold(args) => hold::hold(&args),

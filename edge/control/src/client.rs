@@ -224,7 +224,7 @@ impl Client {
         self.ask(&Sent::get(format!("/v1/room?period={}", escaped(&period.0.to_string()))))
     }
 
-    /// The last events, oldest first; of one reservation if it is named.
+    /// The last events, newest first; of one reservation if it is named.
     ///
     /// # Errors
     /// As [`ClientError`] says.

@@ -7,6 +7,7 @@
 #![forbid(unsafe_code)]
 
 pub mod client;
+pub mod convert;
 pub mod link;
 mod numbers;
 mod problem;
@@ -17,7 +18,7 @@ mod times;
 pub use numbers::{
     BOUNDS, CpuNumbers, Histogram, Numbers, ProcessNumbers, ReservationNumbers, VcpuNumbers,
 };
-pub use problem::{Asked, Kind, Problem};
+pub use problem::{Kind, NoRoom, Problem};
 pub use replies::{
     Cpu, Delivered, Event, Health, Host, Machine, Reservation, Room, RoomOn, State, Thread,
 };

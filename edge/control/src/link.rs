@@ -96,12 +96,12 @@ pub enum Request {
         /// For this period.
         period: Length,
     },
-    /// Events, oldest first: [`Answer::Events`].
+    /// Events, newest first: [`Answer::Events`].
     Log {
         /// Only those of this reservation.
         name: Option<String>,
-        /// Only those after this one; the last ones unless said.
-        after: Option<u64>,
+        /// Only those before this one.
+        before: Option<u64>,
         /// No more than so many.
         limit: usize,
     },
@@ -130,7 +130,7 @@ pub enum Answer {
     Reservations(Vec<Reservation>),
     /// What would be admitted now.
     Room(Room),
-    /// Events, oldest first.
+    /// Events, newest first.
     Events(Vec<Event>),
 }
 
@@ -229,7 +229,7 @@ mod tests {
 
     #[test]
     fn messages_come_out_as_they_went_in_however_they_are_cut() {
-        let request = Request::Log { name: Some("web".into()), after: None, limit: 7 };
+        let request = Request::Log { name: Some("web".into()), before: None, limit: 7 };
         let ask =
             |ticket| Ask { ticket, uid: 0, gids: vec![0], key: None, request: request.clone() };
         let bytes: Vec<u8> = (0..3).flat_map(|ticket| line(&ask(ticket))).collect();

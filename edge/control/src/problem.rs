@@ -25,7 +25,7 @@ pub enum Kind {
     WrongMethod,
     /// The request did not come within its time.
     TooSlow,
-    /// There is such a reservation already, and it is another.
+    /// There is such a reservation already, or one of that machine.
     Exists,
     /// It does not fit beside what is promised.
     NoRoom,
@@ -41,13 +41,15 @@ pub enum Kind {
     NotAnswered,
     /// It could not be written down, so it was taken back.
     NotDurable,
+    /// This host does not let us.
+    HostCannot,
     /// A fault of ours.
     Bug,
 }
 
 impl Kind {
     /// All of them.
-    pub const ALL: [Kind; 16] = [
+    pub const ALL: [Kind; 17] = [
         Kind::Bad,
         Kind::NotAllowed,
         Kind::NoSuchPage,
@@ -63,6 +65,7 @@ impl Kind {
         Kind::NotNow,
         Kind::NotAnswered,
         Kind::NotDurable,
+        Kind::HostCannot,
         Kind::Bug,
     ];
 
@@ -79,7 +82,7 @@ impl Kind {
             Kind::NoMachine => ("no-machine", 404, "there is no such machine, or several", 2),
             Kind::WrongMethod => ("wrong-method", 405, "the page does not know this method", 2),
             Kind::TooSlow => ("too-slow", 408, "the request did not come in time", 3),
-            Kind::Exists => ("exists", 409, "there is another reservation of that name", 2),
+            Kind::Exists => ("exists", 409, "there is one already, and it is another", 2),
             Kind::NoRoom => ("no-room", 409, "it does not fit beside what is promised", 4),
             Kind::Stale => ("stale", 412, "it has been changed since", 2),
             Kind::TooLarge => ("too-large", 413, "longer than any request is", 2),
@@ -91,6 +94,7 @@ impl Kind {
             Kind::NotDurable => {
                 ("not-durable", 507, "it could not be written down, and was taken back", 3)
             }
+            Kind::HostCannot => ("host-cannot", 503, "this host does not let us", 3),
             Kind::Bug => ("bug", 500, "a fault of ours", 70),
         }
     }
@@ -102,17 +106,25 @@ impl Kind {
     }
 }
 
-/// What was asked for where it did not fit.
+/// What was asked for where it did not fit, and what would have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-pub struct Asked {
-    /// CPU time for each vCPU in every period.
-    pub slice: Length,
+pub struct NoRoom {
+    /// CPU time that was asked for, for each vCPU in every period.
+    pub asked_slice: Length,
     /// The same.
-    pub slice_ns: u64,
-    /// The period.
-    pub period: Length,
+    pub asked_slice_ns: u64,
+    /// The period that was asked for.
+    pub asked_period: Length,
     /// The same.
-    pub period_ns: u64,
+    pub asked_period_ns: u64,
+    /// What was promised already, in millionths of a CPU.
+    pub promised_ppm: u32,
+    /// What may be promised, in millionths of a CPU.
+    pub capacity_ppm: u32,
+    /// The largest slice of that period that fits; `0s` is none.
+    pub largest: Length,
+    /// The same.
+    pub largest_ns: u64,
 }
 
 /// Why something was not done.
@@ -130,21 +142,9 @@ pub struct Problem {
     /// What to do about it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hint: Option<String>,
-    /// `no-room`: what was asked for.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub asked: Option<Asked>,
-    /// `no-room`: what was promised already, in millionths of a CPU.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub promised_ppm: Option<u32>,
-    /// `no-room`: what may be promised, in millionths of a CPU.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub capacity_ppm: Option<u32>,
-    /// `no-room`: the largest slice of that period that fits; `0s` is none.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub largest: Option<Length>,
-    /// The same.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub largest_ns: Option<u64>,
+    /// `no-room`: the numbers.
+    #[serde(flatten, default, skip_serializing_if = "Option::is_none")]
+    pub room: Option<Box<NoRoom>>,
     /// `stale`: the revision there is.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub revision: Option<u64>,
@@ -161,11 +161,7 @@ impl Problem {
             status,
             detail: detail.into(),
             hint: None,
-            asked: None,
-            promised_ppm: None,
-            capacity_ppm: None,
-            largest: None,
-            largest_ns: None,
+            room: None,
             revision: None,
         }
     }

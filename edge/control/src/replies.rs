@@ -72,7 +72,7 @@ pub struct Delivered {
 pub struct Reservation {
     /// Its name.
     pub name: String,
-    /// Whose it is: `uid:N`.
+    /// Whose it is: `uid N`.
     pub owner: String,
     /// How its machine is found again.
     #[serde(rename = "for")]
@@ -89,12 +89,17 @@ pub struct Reservation {
     pub exact: bool,
     /// How many vCPUs are promised this.
     pub vcpus: u16,
+    /// How many vCPUs of its machine are scheduled for it now.
+    pub served: u16,
     /// How it stands.
     pub state: State,
     /// Why, where that needs saying.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub why: Option<String>,
-    /// How often it was changed: for `If-Match`.
+    /// What is to be known besides what was done.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub warning: Option<String>,
+    /// The number of the event that changed it last: for `If-Match`.
     pub revision: u64,
     /// What was delivered lately.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -109,7 +114,7 @@ pub struct Reservation {
 pub struct Machine {
     /// What its own world calls it; anything but control characters.
     pub name: String,
-    /// What it is: `libvirt`, `qemu`, `firecracker`, `cloud-hypervisor`, `unit`, `cgroup`, `process`.
+    /// What it is, in a word: `libvirt`, `qemu`, `firecracker`, `unit`, `process`.
     pub kind: String,
     /// What to reserve it by.
     pub binding: String,
@@ -195,7 +200,7 @@ pub struct Event {
     pub seq: u64,
     /// When, in nanoseconds since 1970.
     pub at_ns: u64,
-    /// Who: `uid:N`, or `slackline`.
+    /// Who: `uid N`, or `service`.
     pub principal: String,
     /// What: a verb, or what happened.
     pub verb: String,
@@ -207,8 +212,10 @@ pub struct Event {
     /// What there was after.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub after: Option<String>,
-    /// What came of it.
+    /// The same with its numbers.
     pub outcome: String,
+    /// Whether it could not be written down when it happened.
+    pub was_late: bool,
 }
 
 /// Whether all is well.

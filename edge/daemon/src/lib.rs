@@ -1,4 +1,6 @@
 //! The service: holds reservations for machines that come and go, and answers people and programs.
 
 pub mod find;
+pub mod front;
 pub mod ledger;
+pub mod people;

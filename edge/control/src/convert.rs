@@ -1,0 +1,316 @@
+//! Between the words on the wire and those of the service.
+
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use slackline_service::{self as service, Amount, Binding, Listed, Name, Refusal, Warning};
+use slackline_units::{self as units, Span};
+
+use crate::link::Request;
+use crate::problem::{Kind, NoRoom, Problem};
+use crate::replies::{Delivered, Event, Reservation, Room, RoomOn, State};
+use crate::requests::{Change, NAME, Wanted};
+use crate::times::Length;
+
+impl Request {
+    /// What the service is asked; none if it is not the service that knows. `each` says what a
+    /// reservation has now: whoever changes only its slice keeps its period.
+    ///
+    /// # Errors
+    /// When it makes no sense.
+    pub fn in_service(
+        self,
+        each: impl FnOnce(&Name) -> Option<units::Reservation>,
+    ) -> Result<Option<service::Request>, Problem> {
+        use service::Request as Of;
+        let if_revision = None;
+        Ok(Some(match self {
+            Request::Host | Request::Health | Request::Numbers => return Ok(None),
+            Request::Find { text } => Of::Find { text },
+            Request::Reserve { name, wanted } => reserve(read_name(&name)?, &wanted)?,
+            Request::Change { name, change, if_revision } => {
+                let name = read_name(&name)?;
+                let amount = changed(&change, || each(&name), &name)?;
+                let Change { exact, vcpus, .. } = change;
+                Of::Change { name, amount, exact, vcpus, if_revision }
+            }
+            Request::Pause { name } => Of::Pause { name: read_name(&name)?, if_revision },
+            Request::Resume { name } => Of::Resume { name: read_name(&name)?, if_revision },
+            Request::Release { name } => Of::Release { name: read_name(&name)?, if_revision },
+            // Pages are cut from all of them.
+            Request::List { name, after: _ } => {
+                Of::List { name: name.as_deref().map(read_name).transpose()? }
+            }
+            Request::Room { period } => Of::Room { period: period.0 },
+            Request::Log { name, before, limit } => Of::Log {
+                name: name.as_deref().map(read_name).transpose()?,
+                before,
+                most: u16::try_from(limit).unwrap_or(u16::MAX),
+            },
+        }))
+    }
+}
+
+fn read_name(text: &str) -> Result<Name, Problem> {
+    text.parse().map_err(|error| {
+        let text: String = text.chars().take(80).flat_map(char::escape_debug).collect();
+        bad(format!("the name `{text}` {error}"), NAME)
+    })
+}
+
+fn bad(detail: String, hint: &str) -> Problem {
+    Problem::new(Kind::Bad, detail).hinting(hint)
+}
+
+fn reserve(name: Name, wanted: &Wanted) -> Result<service::Request, Problem> {
+    let (period, exact, vcpus) = (wanted.period.map(|it| it.0), wanted.exact, wanted.vcpus);
+    let amount = match (wanted.slice, wanted.cpu) {
+        (Some(slice), None) => each_of(slice.0, period.unwrap_or(Amount::USUAL_PERIOD))?,
+        (None, Some(share)) => Amount::Together { share: share.0, period },
+        (Some(_), Some(_)) => return Err(both()),
+        (None, None) => {
+            let detail = "how much CPU time is not said".to_owned();
+            return Err(bad(detail, "say `slice` and `period`, or `cpu` for all vCPUs together"));
+        }
+    };
+    let binding = wanted.binding.as_deref().map(|text| {
+        text.parse::<Binding>().map_err(|error| {
+            bad(error.to_string(), "`slackline find` shows the machines here, and what to say")
+        })
+    });
+    let binding = binding.transpose()?;
+    Ok(service::Request::Reserve { name, amount, exact, vcpus, binding })
+}
+
+/// The amount that a change says, with what it does not say as it is now.
+fn changed(
+    change: &Change,
+    each: impl FnOnce() -> Option<units::Reservation>,
+    name: &Name,
+) -> Result<Option<Amount>, Problem> {
+    let Change { slice, period, cpu, .. } = *change;
+    let (slice, period) = (slice.map(|it| it.0), period.map(|it| it.0));
+    let now = || {
+        let unknown = || problem(&Refusal::NoSuchReservation { name: name.clone() });
+        each().ok_or_else(unknown)
+    };
+    Ok(Some(match (slice, period, cpu) {
+        (Some(_), _, Some(_)) => return Err(both()),
+        (Some(slice), Some(period), None) => each_of(slice, period)?,
+        (Some(slice), None, None) => each_of(slice, now()?.period())?,
+        (None, Some(period), None) => each_of(now()?.slice(), period)?,
+        (None, period, Some(share)) => {
+            let period = period.map_or_else(|| now().map(units::Reservation::period), Ok)?;
+            Amount::Together { share: share.0, period: Some(period) }
+        }
+        (None, None, None) => return Ok(None),
+    }))
+}
+
+fn both() -> Problem {
+    let detail = "both a slice and an amount of CPU are said".to_owned();
+    bad(detail, "`slice` is for each vCPU, `cpu` for all together: say one of them")
+}
+
+fn each_of(slice: Span, period: Span) -> Result<Amount, Problem> {
+    let each = units::Reservation::new(slice, period);
+    let hint = "a slice is CPU time for each vCPU in every period, as 2ms in 10ms";
+    each.map(Amount::Each).map_err(|error| bad(error.to_string(), hint))
+}
+
+impl From<service::State> for State {
+    fn from(state: service::State) -> State {
+        match state {
+            service::State::Waiting => State::Waiting,
+            service::State::Active => State::Active,
+            service::State::Paused => State::Paused,
+            service::State::Partial => State::Partial,
+            service::State::Contested => State::Contested,
+            service::State::Ended => State::Ended,
+        }
+    }
+}
+
+/// A reservation, with what it was delivered lately and since the daemon began to look, if that is
+/// known.
+#[must_use]
+pub fn reservation(
+    listed: &Listed,
+    recent: Option<Delivered>,
+    total: Option<Delivered>,
+) -> Reservation {
+    let Listed { row, state, reason, served } = listed;
+    let (slice, period) = (row.terms.each().slice(), row.terms.each().period());
+    Reservation {
+        name: row.name.to_string(),
+        owner: row.owner.to_string(),
+        binding: row.binding.to_string(),
+        slice: Length(slice),
+        slice_ns: slice.ns(),
+        period: Length(period),
+        period_ns: period.ns(),
+        exact: row.terms.exact(),
+        vcpus: row.terms.vcpus(),
+        served: *served,
+        state: (*state).into(),
+        why: reason.as_ref().map(ToString::to_string),
+        warning: None,
+        revision: row.revision,
+        recent,
+        total,
+    }
+}
+
+/// The same, with what is to be known besides.
+#[must_use]
+pub fn warned(reservation: Reservation, warning: Option<&Warning>) -> Reservation {
+    Reservation { warning: warning.map(ToString::to_string), ..reservation }
+}
+
+/// What happened, at this time by the clock on the wall.
+#[must_use]
+pub fn event(event: &service::Event, at: SystemTime) -> Event {
+    let at = at.duration_since(UNIX_EPOCH).unwrap_or_default();
+    let text = |row: &Option<service::Row>| row.as_ref().map(ToString::to_string);
+    Event {
+        seq: event.seq,
+        at_ns: u64::try_from(at.as_nanos()).unwrap_or(u64::MAX),
+        principal: event.principal.to_string(),
+        verb: event.what.word().into(),
+        name: event.name.as_ref().map(ToString::to_string).unwrap_or_default(),
+        before: text(&event.before),
+        after: text(&event.after),
+        outcome: event.what.to_string(),
+        was_late: event.was_late,
+    }
+}
+
+/// What would be admitted now.
+#[must_use]
+pub fn room(period: Span, cpus: &[service::Room]) -> Room {
+    let on = |room: &service::Room| RoomOn {
+        cpu: u32::try_from(room.cpu.index()).unwrap_or(u32::MAX),
+        slice: Length(room.slice),
+        slice_ns: room.slice.ns(),
+    };
+    Room { period: Length(period), period_ns: period.ns(), cpus: cpus.iter().map(on).collect() }
+}
+
+/// Why it was refused.
+#[must_use]
+pub fn problem(refusal: &Refusal) -> Problem {
+    let kind = match refusal {
+        Refusal::NoRoom { .. } => Kind::NoRoom,
+        Refusal::NoMachine { .. } | Refusal::Ambiguous { .. } => Kind::NoMachine,
+        Refusal::Taken { .. } | Refusal::Exists { .. } => Kind::Exists,
+        Refusal::Stale { .. } => Kind::Stale,
+        Refusal::NoSuchReservation { .. } => Kind::NoSuchReservation,
+        Refusal::NotAllowed { .. } | Refusal::Forbidden(_) => Kind::NotAllowed,
+        Refusal::NotDurable { .. } => Kind::NotDurable,
+        Refusal::NotNow { .. } => Kind::NotNow,
+        Refusal::TooMany { .. } => Kind::TooMany,
+        Refusal::Terms(_)
+        | Refusal::Unkeepable(_)
+        | Refusal::VcpusUnknown { .. }
+        | Refusal::KeyReused { .. } => Kind::Bad,
+        Refusal::Host { .. } => Kind::HostCannot,
+    };
+    let mut problem = Problem::new(kind, refusal.to_string());
+    problem.hint = refusal.hint();
+    match *refusal {
+        Refusal::NoRoom { asked, promised, capacity, largest, .. } => {
+            problem.room = Some(Box::new(NoRoom {
+                asked_slice: Length(asked.slice()),
+                asked_slice_ns: asked.slice().ns(),
+                asked_period: Length(asked.period()),
+                asked_period_ns: asked.period().ns(),
+                promised_ppm: promised.ppm(),
+                capacity_ppm: capacity.ppm(),
+                largest: Length(largest),
+                largest_ns: largest.ns(),
+            }));
+        }
+        Refusal::Stale { is, .. } => problem.revision = Some(is),
+        _ => {}
+    }
+    problem
+}
+
+#[cfg(test)]
+mod tests {
+    use slackline_units::CpuShare;
+
+    use super::*;
+
+    fn each(slice: u64, period: u64) -> units::Reservation {
+        units::Reservation::new(Span::from_ms(slice), Span::from_ms(period)).unwrap()
+    }
+
+    fn change(text: &str, now: Option<units::Reservation>) -> Result<Option<Amount>, Problem> {
+        let change = serde_json::from_str(text).unwrap();
+        let request = Request::Change { name: "web".into(), change, if_revision: Some(3) };
+        match request.in_service(|_| now)? {
+            Some(service::Request::Change { amount, if_revision: Some(3), .. }) => Ok(amount),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn what_a_change_does_not_say_stays_as_it_is() {
+        let now = Some(each(2, 10));
+        let to = |text| change(text, now).unwrap();
+        assert_eq!(to(r#"{"slice":"3ms"}"#), Some(Amount::Each(each(3, 10))));
+        assert_eq!(to(r#"{"period":"20ms"}"#), Some(Amount::Each(each(2, 20))));
+        let half = CpuShare::from_ppm(500_000);
+        let together = Amount::Together { share: half, period: Some(Span::from_ms(10)) };
+        assert_eq!(to(r#"{"cpu":"50%"}"#), Some(together));
+        assert_eq!(to(r#"{"exact":true}"#), None);
+        assert_eq!(change(r#"{"slice":"3ms"}"#, None).unwrap_err().kind, Kind::NoSuchReservation);
+        let error = change(r#"{"slice":"30ms"}"#, now).unwrap_err();
+        assert_eq!(error.detail, "a slice of 30ms does not fit into a period of 10ms");
+        assert_eq!(change(r#"{"slice":"3ms","cpu":"1cpu"}"#, now).unwrap_err().kind, Kind::Bad);
+    }
+
+    #[test]
+    fn a_new_reservation_says_how_much_in_one_way() {
+        let reserve = |name: &str, text: &str| {
+            let wanted = serde_json::from_str(text).unwrap();
+            Request::Reserve { name: name.into(), wanted }.in_service(|_| None)
+        };
+        let Some(service::Request::Reserve { amount, binding, .. }) =
+            reserve("web", r#"{"slice":"2ms","for":"pid:7"}"#).unwrap()
+        else {
+            panic!("nothing is reserved")
+        };
+        assert_eq!(amount, Amount::Each(each(2, 10)));
+        assert_eq!(binding.unwrap().to_string(), "pid:7");
+        for (name, text, says) in [
+            ("web", "{}", "how much CPU time is not said"),
+            ("web", r#"{"slice":"2ms","for":"pid"}"#, "does not begin with libvirt:"),
+            ("../web", r#"{"slice":"2ms"}"#, "the name `../web` has a '.' at character 1"),
+            ("web", r#"{"slice":"2ms","cpu":"1cpu"}"#, "both a slice and an amount"),
+        ] {
+            let problem = reserve(name, text).unwrap_err();
+            assert!(problem.detail.contains(says), "{}", problem.detail);
+            assert!(problem.hint.is_some(), "{}", problem.detail);
+        }
+    }
+
+    #[test]
+    fn no_room_says_both_numbers_and_the_largest_that_fits() {
+        let refusal = Refusal::NoRoom {
+            asked: each(5, 10),
+            promised: CpuShare::from_ppm(600_000),
+            capacity: CpuShare::from_ppm(900_000),
+            largest: Span::from_ms(3),
+            says: "too much".into(),
+        };
+        let problem = problem(&refusal);
+        assert_eq!((problem.status, problem.kind.about().3), (409, 4));
+        let text = serde_json::to_string(&problem).unwrap();
+        let numbers = r#""promised_ppm":600000,"capacity_ppm":900000,"largest":"3ms""#;
+        assert!(text.contains(numbers), "{text}");
+        assert_eq!(serde_json::from_str::<Problem>(&text).unwrap(), problem);
+        let hint = problem.hint.unwrap();
+        assert_eq!(hint, "the longest slice that fits there now is 3ms every 10ms");
+    }
+}

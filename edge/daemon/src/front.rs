@@ -1,0 +1,89 @@
+//! The front: reads what strangers write, and passes on what makes sense, with who they are.
+//!
+//! A process of its own without any right: no user of note, no capability, no way to get one. It
+//! gets a listening socket and a link to the core when it is started, and opens nothing more. It
+//! holds nothing that must not be lost: when it dies, connections end, and the core starts another.
+
+mod accept;
+mod body;
+mod caller;
+mod events;
+mod limits;
+mod link;
+mod metrics;
+mod openapi;
+mod pages;
+mod patience;
+mod peer;
+mod rights;
+
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::process::ExitCode;
+use std::sync::{Arc, Mutex};
+
+use crate::people::{People, front_user};
+use limits::Limits;
+use link::Link;
+use metrics::Served;
+
+pub use openapi::{STORED, built};
+
+/// The process: its standard input is the link, its standard output the listening socket. Ends
+/// when the core does.
+#[must_use]
+pub fn main() -> ExitCode {
+    match begin() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            // If nobody can hear it, the exit code still says it.
+            let _ = io::Write::write_all(
+                &mut io::stderr(),
+                format!("<3>slackline front: {error}\n").as_bytes(),
+            );
+            ExitCode::from(3)
+        }
+    }
+}
+
+fn begin() -> io::Result<()> {
+    let own = |descriptor: io::Result<OwnedFd>| descriptor;
+    let link = UnixStream::from(own(io::stdin().as_fd().try_clone_to_owned())?);
+    let listener = UnixListener::from(own(io::stdout().as_fd().try_clone_to_owned())?);
+    let people = People::of_this_host()?;
+    rights::give_up(front_user()?)?;
+    serve(link, listener, people)
+}
+
+/// Serves whoever connects until the other end of the link is closed.
+///
+/// # Errors
+/// When the descriptors are not what they should be, or what the core says makes no sense.
+pub fn serve(link: UnixStream, listener: UnixListener, people: People) -> io::Result<()> {
+    link.set_nonblocking(true)?;
+    listener.set_nonblocking(true)?;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    runtime.block_on(async {
+        let (link, core) = Link::open(tokio::net::UnixStream::from_std(link)?);
+        let front = Arc::new(Front {
+            link,
+            people,
+            limits: Arc::new(Mutex::new(Limits::default())),
+            served: Mutex::new(Served::default()),
+        });
+        let listener = tokio::net::UnixListener::from_std(listener)?;
+        tokio::select! {
+            ended = core => ended,
+            () = accept::accept(listener, &front) => Ok(()),
+        }
+    })
+}
+
+/// What all connections share.
+struct Front {
+    link: Link,
+    people: People,
+    limits: Arc<Mutex<Limits>>,
+    served: Mutex<Served>,
+}

@@ -1,0 +1,309 @@
+//! Reading what strangers send, with bounds; and writing answers.
+
+use std::future::poll_fn;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use axum::body::{Body, Bytes};
+use axum::extract::Request;
+use axum::http::header::{ALLOW, CONNECTION, CONTENT_TYPE, ETAG, RETRY_AFTER};
+use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
+use axum::response::{IntoResponse, Response};
+use hyper::body::{Body as _, Frame, SizeHint};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use slackline_control::{Kind, LONGEST_BODY, Problem, Reservation};
+use slackline_service::Key;
+use tokio::time::{Instant, timeout_at};
+
+use super::patience::Busy;
+
+/// How deep JSON may be: no request has more than one level.
+const DEEPEST: usize = 16;
+
+/// A refusal on its way out.
+#[derive(Debug)]
+pub(super) struct No(pub(super) Problem);
+
+/// What a page answers.
+pub(super) type Reply = Result<Response, No>;
+
+impl From<Problem> for No {
+    fn from(problem: Problem) -> No {
+        No(problem)
+    }
+}
+
+impl No {
+    /// The request is wrong.
+    pub(super) fn bad(detail: impl Into<String>, hint: impl Into<String>) -> No {
+        No(Problem::new(Kind::Bad, detail).hinting(hint))
+    }
+
+    /// The core answered something else than it was asked for.
+    pub(super) fn bug() -> No {
+        No(Problem::new(Kind::Bug, "the core answered something else than it was asked for"))
+    }
+
+    /// As HTTP has it, for those to whom nothing is ever answered twice.
+    pub(super) fn raw(&self) -> Vec<u8> {
+        let No(problem) = self;
+        let body = json_text(problem);
+        let reason = StatusCode::from_u16(problem.status).ok().and_then(|it| it.canonical_reason());
+        format!(
+            "HTTP/1.1 {} {}\r\ncontent-type: application/problem+json\r\nretry-after: 1\r\n\
+             connection: close\r\ncontent-length: {}\r\n\r\n{body}",
+            problem.status,
+            reason.unwrap_or("Refused"),
+            body.len()
+        )
+        .into_bytes()
+    }
+}
+
+impl IntoResponse for No {
+    fn into_response(self) -> Response {
+        let No(problem) = self;
+        let status = StatusCode::from_u16(problem.status);
+        let status = status.unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+        let mut response = (status, json_text(&problem)).into_response();
+        let headers = response.headers_mut();
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
+        match problem.kind {
+            Kind::TooMany | Kind::NotNow => {
+                headers.insert(RETRY_AFTER, HeaderValue::from_static("1"));
+            }
+            // Not all of it has been read, and it is not waited for.
+            Kind::TooSlow | Kind::TooLarge => {
+                headers.insert(CONNECTION, HeaderValue::from_static("close"));
+            }
+            _ => {}
+        }
+        response
+    }
+}
+
+fn json_text<T: Serialize>(value: &T) -> String {
+    serde_json::to_string(value).expect("keys are texts, and memory takes it")
+}
+
+/// An answer in JSON.
+pub(super) fn json<T: Serialize>(value: &T) -> Response {
+    let mut response = json_text(value).into_response();
+    let json = HeaderValue::from_static("application/json");
+    response.headers_mut().insert(CONTENT_TYPE, json);
+    response
+}
+
+/// A reservation, with its revision for `If-Match`.
+pub(super) fn reservation(status: StatusCode, reservation: &Reservation) -> Response {
+    let mut response = json(reservation);
+    *response.status_mut() = status;
+    if let Ok(revision) = HeaderValue::try_from(format!("\"{}\"", reservation.revision)) {
+        response.headers_mut().insert(ETAG, revision);
+    }
+    response
+}
+
+/// What the body says in JSON.
+pub(super) async fn read<T: DeserializeOwned>(
+    request: Request,
+    until: Instant,
+    example: &str,
+) -> Result<T, No> {
+    let bytes = whole(request, until).await?;
+    let deepest = deepest(&bytes);
+    if deepest > DEEPEST {
+        let detail = format!("the body is {deepest} levels deep, and {DEEPEST} are the most");
+        return Err(No::bad(detail, format!("as {example}")));
+    }
+    serde_json::from_slice(&bytes)
+        .map_err(|error| No::bad(format!("body: {error}"), format!("as {example}")))
+}
+
+/// Nothing is expected in the body.
+pub(super) async fn read_nothing(request: Request, until: Instant) -> Result<(), No> {
+    let bytes = whole(request, until).await?;
+    match bytes.trim_ascii() {
+        b"" | b"{}" => Ok(()),
+        more => {
+            let detail = format!("the body has {} bytes where none is expected", more.len());
+            Err(No::bad(detail, "send it without a body"))
+        }
+    }
+}
+
+/// All of a body, if it comes in time and is no longer than any may be.
+async fn whole(request: Request, until: Instant) -> Result<Vec<u8>, No> {
+    let too_large = || {
+        let detail = format!("the body has more than {LONGEST_BODY} bytes");
+        No(Problem::new(Kind::TooLarge, detail))
+    };
+    let mut body = request.into_body();
+    if body.size_hint().lower() > u64::try_from(LONGEST_BODY).unwrap_or(u64::MAX) {
+        return Err(too_large());
+    }
+    let mut bytes = Vec::new();
+    loop {
+        let frame = poll_fn(|cx| Pin::new(&mut body).poll_frame(cx));
+        let Ok(frame) = timeout_at(until, frame).await else {
+            let detail = format!("{} bytes of the body came, and then no more", bytes.len());
+            return Err(No(Problem::new(Kind::TooSlow, detail)));
+        };
+        match frame {
+            None => return Ok(bytes),
+            Some(Err(error)) => return Err(No::bad(format!("body: {error}"), "send it again")),
+            Some(Ok(frame)) => {
+                if let Ok(data) = frame.into_data() {
+                    if bytes.len() + data.len() > LONGEST_BODY {
+                        return Err(too_large());
+                    }
+                    bytes.extend_from_slice(&data);
+                }
+            }
+        }
+    }
+}
+
+/// How many brackets are open at most, outside of texts.
+fn deepest(json: &[u8]) -> usize {
+    let (mut open, mut deepest, mut in_text, mut is_escaped) = (0_usize, 0, false, false);
+    for &byte in json {
+        match byte {
+            _ if is_escaped => is_escaped = false,
+            b'\\' if in_text => is_escaped = true,
+            b'"' => in_text = !in_text,
+            _ if in_text => {}
+            b'[' | b'{' => {
+                open += 1;
+                deepest = deepest.max(open);
+            }
+            b']' | b'}' => open = open.saturating_sub(1),
+            _ => {}
+        }
+    }
+    deepest
+}
+
+/// What makes a repetition recognisable, if that is said.
+pub(super) fn key(headers: &HeaderMap) -> Result<Option<Key>, No> {
+    let name = HeaderName::from_static("idempotency-key");
+    let Some(text) = only(headers, &name)? else { return Ok(None) };
+    let key = text.parse::<Key>();
+    key.map(Some).map_err(|error| {
+        No::bad(format!("Idempotency-Key {error}"), "1 to 64 visible ASCII characters")
+    })
+}
+
+/// The revision that `If-Match` asks for; none if any will do.
+pub(super) fn revision(headers: &HeaderMap) -> Result<Option<u64>, No> {
+    let Some(text) = only(headers, &axum::http::header::IF_MATCH)? else { return Ok(None) };
+    if text == "*" {
+        return Ok(None);
+    }
+    let number = text.strip_prefix('"').and_then(|text| text.strip_suffix('"'));
+    let number = number.and_then(|text| text.parse().ok());
+    number.map(Some).ok_or_else(|| {
+        let detail = format!("If-Match: {} is not a revision", text.escape_debug());
+        No::bad(detail, "as If-Match: \"3\", the revision of the reservation")
+    })
+}
+
+/// Refuses a condition that is not looked at.
+pub(super) fn without(headers: &HeaderMap, names: &[HeaderName]) -> Result<(), No> {
+    match names.iter().find(|name| headers.contains_key(*name)) {
+        None => Ok(()),
+        Some(name) => {
+            let detail = format!("{name} means nothing here");
+            Err(No::bad(detail, "PATCH takes If-Match; PUT never replaces what is there"))
+        }
+    }
+}
+
+/// The value of a header that may be there once.
+pub(super) fn only<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Result<Option<&'a str>, No> {
+    let mut values = headers.get_all(name).iter();
+    let first = values.next();
+    if values.next().is_some() {
+        return Err(No::bad(format!("{name} is there twice"), "say it once"));
+    }
+    let text = first.map(|value| value.to_str()).transpose();
+    text.map_err(|_| No::bad(format!("{name} is not ASCII"), "say it in ASCII"))
+}
+
+/// There is such a page, but not with this method.
+pub(super) async fn wrong_method(request: Request) -> Response {
+    let (method, path) = (request.method(), request.uri().path());
+    let detail = format!("{} does not know {method}", path.escape_debug());
+    let mut response =
+        No(Problem::new(Kind::WrongMethod, detail).hinting("Allow says which it knows"))
+            .into_response();
+    // The router adds which.
+    response.headers_mut().remove(ALLOW);
+    response
+}
+
+/// There is no such page.
+pub(super) async fn no_such_page(request: Request) -> No {
+    let detail = format!("there is no {}", request.uri().path().escape_debug());
+    No(Problem::new(Kind::NoSuchPage, detail).hinting("/v1/openapi.json lists all"))
+}
+
+/// A body that keeps its connection busy until it is written.
+pub(super) struct Kept {
+    pub(super) body: Body,
+    pub(super) _busy: Busy,
+}
+
+impl hyper::body::Body for Kept {
+    type Data = Bytes;
+    type Error = axum::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
+        Pin::new(&mut self.body).poll_frame(cx)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn brackets_in_texts_are_not_counted() {
+        assert_eq!(deepest(br#"{"a":[{"b":"[[[\"[["}]}"#), 3);
+        assert_eq!(deepest(br#""\\"[[]"#), 2);
+        assert_eq!(deepest(b"]]]["), 1);
+        assert_eq!(deepest(&[b'['; 1000]), 1000);
+    }
+
+    #[test]
+    fn conditions_are_read_or_refused_and_never_ignored() {
+        let headers = |pairs: &[(&'static str, &str)]| -> HeaderMap {
+            let pair = |&(name, value): &(&'static str, &str)| {
+                (HeaderName::from_static(name), HeaderValue::from_str(value).unwrap())
+            };
+            pairs.iter().map(pair).collect()
+        };
+        assert_eq!(revision(&headers(&[("if-match", "\"7\"")])).unwrap(), Some(7));
+        assert_eq!(revision(&headers(&[("if-match", "*")])).unwrap(), None);
+        for wrong in ["7", "W/\"7\"", "\"7\", \"8\"", "\"-1\"", ""] {
+            assert!(revision(&headers(&[("if-match", wrong)])).is_err(), "{wrong}");
+        }
+        let mut twice = headers(&[("idempotency-key", "a")]);
+        twice.append("idempotency-key", HeaderValue::from_static("b"));
+        assert!(key(&twice).is_err());
+        assert!(key(&headers(&[("idempotency-key", "a b")])).is_err());
+        assert!(without(&headers(&[("if-match", "*")]), &[axum::http::header::IF_MATCH]).is_err());
+    }
+}

@@ -1,0 +1,215 @@
+//! Streams of events, as server-sent events.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use axum::Extension;
+use axum::body::{Body, Bytes};
+use axum::extract::rejection::QueryRejection;
+use axum::extract::{Query, State};
+use axum::http::header::{CACHE_CONTROL, CONTENT_TYPE};
+use axum::http::{HeaderMap, HeaderName, HeaderValue};
+use axum::response::Response;
+use hyper::body::Frame;
+use serde::{Deserialize, Serialize};
+use slackline_control::link::{Answer, Request};
+use slackline_control::{Event, Kind, PAGE, Problem, Reservation};
+use slackline_service::Verb;
+use tokio::sync::{broadcast, mpsc};
+use tokio::time::{Instant, MissedTickBehavior, interval};
+use utoipa::IntoParams;
+
+use super::Front;
+use super::body::{self, No, Reply};
+use super::caller::Caller;
+use super::limits::{Held, Limits};
+use super::pages::query;
+
+/// What a stream has not been able to write: whoever is slower is cut off, and comes back with
+/// `Last-Event-ID`.
+const UNWRITTEN: usize = 64;
+
+/// How often reservations are told, and how long the core may take for them.
+const EVERY: Duration = Duration::from_secs(1);
+
+/// After so many times of that there is a sign of life.
+const ALIVE: u32 = 10;
+
+/// How many pages of events a stream looks back.
+const LOOKED_BACK: usize = 10;
+
+/// More was missed than is looked back for: what comes before this event is not told.
+#[derive(Debug, Serialize)]
+struct Missed {
+    before: u64,
+}
+
+#[derive(Debug, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub(super) struct Following {
+    /// Every second all reservations as well.
+    reservations: Option<bool>,
+}
+
+/// What is done and happens from now on; with `Last-Event-ID`, from there on.
+#[utoipa::path(get, path = "/v1/events", params(Following,
+    ("Last-Event-ID" = Option<u64>, Header)), responses(
+    (status = 200, content_type = "text/event-stream"), (status = "default", body = Problem)))]
+pub(super) async fn events(
+    State(front): State<Arc<Front>>,
+    Extension(caller): Extension<Caller>,
+    headers: HeaderMap,
+    following: Result<Query<Following>, QueryRejection>,
+) -> Reply {
+    caller.may(Verb::Log)?;
+    let with_reservations = query(following)?.reservations.unwrap_or(false);
+    let id = body::only(&headers, &HeaderName::from_static("last-event-id"))?;
+    let after = id.map(str::parse::<u64>).transpose().map_err(|_| {
+        No::bad("Last-Event-ID is not the number of an event", "as Last-Event-ID: 17")
+    })?;
+    let held = Limits::stream(&front.limits, caller.uid).map_err(|most| {
+        let detail = format!("this user has {most} streams, the most there may be");
+        No(Problem::new(Kind::TooMany, detail).hinting("end one"))
+    })?;
+    let (to, parts) = mpsc::channel(UNWRITTEN);
+    // Before looking back, so that nothing is between.
+    let live = front.link.events();
+    let teller = Teller { front, caller, to, last: after.unwrap_or(0) };
+    tokio::spawn(async move {
+        // It has ended in any case; why is of no use to anybody.
+        let _ = teller.tell(live, after.is_some(), with_reservations).await;
+    });
+    let mut response = Response::new(Body::new(Parts { parts, _held: held }));
+    let headers = response.headers_mut();
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));
+    headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    Ok(response)
+}
+
+/// Writes one stream.
+struct Teller {
+    front: Arc<Front>,
+    caller: Caller,
+    to: mpsc::Sender<Bytes>,
+    /// The last event that was told.
+    last: u64,
+}
+
+/// The stream is at its end.
+struct End;
+
+impl Teller {
+    async fn tell(
+        mut self,
+        mut live: broadcast::Receiver<Arc<Event>>,
+        looks_back: bool,
+        with_reservations: bool,
+    ) -> Result<(), End> {
+        if looks_back {
+            self.look_back().await?;
+        }
+        let mut seconds = interval(EVERY);
+        seconds.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut ticks = 0_u32;
+        loop {
+            tokio::select! {
+                event = live.recv() => {
+                    let event = event.map_err(|_| End)?;
+                    if event.seq > self.last {
+                        self.last = event.seq;
+                        self.now(&part(Some(event.seq), "event", &*event))?;
+                    }
+                }
+                _ = seconds.tick() => {
+                    if with_reservations {
+                        let all = self.reservations().await?;
+                        self.now(&part(None, "reservations", &all))?;
+                    } else if ticks.is_multiple_of(ALIVE) {
+                        self.now(&Bytes::from_static(b": alive\n\n"))?;
+                    }
+                    ticks = ticks.wrapping_add(1);
+                }
+                () = self.to.closed() => return Err(End),
+            }
+        }
+    }
+
+    /// All that has happened since the last that was told, as far back as anybody looks.
+    async fn look_back(&mut self) -> Result<(), End> {
+        let (mut missed, mut before) = (Vec::new(), None);
+        for _ in 0..LOOKED_BACK {
+            let request = Request::Log { name: None, before, limit: PAGE };
+            let Answer::Events(page) = self.ask(request).await? else { return Err(End) };
+            let is_last = page.len() < PAGE || page.iter().any(|event| event.seq <= self.last);
+            before = page.last().map(|event| event.seq);
+            missed.extend(page.into_iter().filter(|event| event.seq > self.last));
+            if is_last {
+                before = None;
+                break;
+            }
+        }
+        if let Some(before) = before {
+            self.send(part(None, "missed", &Missed { before })).await?;
+        }
+        for event in missed.iter().rev() {
+            self.last = event.seq;
+            self.send(part(Some(event.seq), "event", event)).await?;
+        }
+        Ok(())
+    }
+
+    async fn send(&self, bytes: Bytes) -> Result<(), End> {
+        self.to.send(bytes).await.map_err(|_| End)
+    }
+
+    async fn reservations(&self) -> Result<Vec<Reservation>, End> {
+        let mut all: Vec<Reservation> = Vec::new();
+        loop {
+            let after = all.last().map(|last| last.name.clone());
+            let request = Request::List { name: None, after };
+            let Answer::Reservations(page) = self.ask(request).await? else { return Err(End) };
+            let is_last = page.len() < PAGE;
+            all.extend(page);
+            if is_last {
+                return Ok(all);
+            }
+        }
+    }
+
+    async fn ask(&self, request: Request) -> Result<Answer, End> {
+        let until = Instant::now() + EVERY * 5;
+        self.front.link.ask(self.caller.asks(None, request), until).await.map_err(|_| End)
+    }
+
+    /// Writes it, unless too much waits to be written.
+    fn now(&self, bytes: &Bytes) -> Result<(), End> {
+        self.to.try_send(bytes.clone()).map_err(|_| End)
+    }
+}
+
+fn part<T: Serialize>(id: Option<u64>, kind: &str, data: &T) -> Bytes {
+    let data = serde_json::to_string(data).expect("keys are texts, and memory takes it");
+    let id = id.map(|id| format!("id: {id}\n")).unwrap_or_default();
+    format!("{id}event: {kind}\ndata: {data}\n\n").into()
+}
+
+/// The parts of a stream as a body.
+struct Parts {
+    parts: mpsc::Receiver<Bytes>,
+    _held: Held,
+}
+
+impl hyper::body::Body for Parts {
+    type Data = Bytes;
+    type Error = axum::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
+        self.parts.poll_recv(cx).map(|part| part.map(|bytes| Ok(Frame::data(bytes))))
+    }
+}

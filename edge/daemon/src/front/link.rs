@@ -1,0 +1,137 @@
+//! The link to the core: questions with their tickets, answers, and what happens meanwhile.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use slackline_control::link::{
+    Answer, Ask, LONGEST_ASKED, LONGEST_SAID, Lines, Said, line, message,
+};
+use slackline_control::{Event, Kind, Problem};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::UnixStream;
+use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
+use tokio::sync::{broadcast, mpsc, oneshot};
+use tokio::time::{Instant, timeout_at};
+
+use super::caller::Asked;
+
+/// Questions that the core has not read. More than one for each connection there cannot be.
+const UNREAD: usize = 128;
+
+/// Events that a stream has not taken: whoever is slower is cut off.
+const EVENTS: usize = 256;
+
+/// Our end.
+pub(super) struct Link {
+    asks: mpsc::Sender<Vec<u8>>,
+    waiting: Arc<Mutex<Waiting>>,
+    events: broadcast::Sender<Arc<Event>>,
+}
+
+#[derive(Default)]
+struct Waiting {
+    last: u64,
+    of: BTreeMap<u64, oneshot::Sender<Result<Answer, Problem>>>,
+}
+
+/// Somebody waits for as long as this lives.
+struct Ticket<'a>(u64, &'a Mutex<Waiting>);
+
+impl Drop for Ticket<'_> {
+    fn drop(&mut self) {
+        self.1.lock().unwrap_or_else(PoisonError::into_inner).of.remove(&self.0);
+    }
+}
+
+impl Link {
+    /// Our end of it, and what carries it: until the core closes it, or says what makes no sense.
+    pub(super) fn open(stream: UnixStream) -> (Link, impl Future<Output = io::Result<()>>) {
+        let (from_core, to_core) = stream.into_split();
+        let (asks, asked) = mpsc::channel(UNREAD);
+        let waiting = Arc::new(Mutex::new(Waiting::default()));
+        let (events, _) = broadcast::channel(EVENTS);
+        let link = Link { asks, waiting: Arc::clone(&waiting), events: events.clone() };
+        let both = async move {
+            tokio::select! {
+                ended = hear(from_core, &waiting, &events) => ended,
+                ended = say(to_core, asked) => ended,
+            }
+        };
+        (link, both)
+    }
+
+    /// What happens from now on.
+    pub(super) fn events(&self) -> broadcast::Receiver<Arc<Event>> {
+        self.events.subscribe()
+    }
+
+    /// Asks the core, and waits for its answer until then.
+    pub(super) async fn ask(&self, asked: Asked, until: Instant) -> Result<Answer, Problem> {
+        let (answer, wait) = oneshot::channel();
+        let ticket = {
+            let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
+            waiting.last += 1;
+            let ticket = waiting.last;
+            waiting.of.insert(ticket, answer);
+            Ticket(ticket, &self.waiting)
+        };
+        let Asked { uid, gids, key, request } = asked;
+        let line = line(&Ask { ticket: ticket.0, uid, gids, key, request });
+        if line.len() > LONGEST_ASKED {
+            let detail = format!("{} bytes are more than the {LONGEST_ASKED} of any", line.len());
+            return Err(Problem::new(Kind::TooLarge, detail));
+        }
+        if self.asks.try_send(line).is_err() {
+            let detail = format!("the core has {UNREAD} requests before it");
+            return Err(Problem::new(Kind::NotNow, detail).hinting("ask again in a second"));
+        }
+        match timeout_at(until, wait).await {
+            Ok(Ok(answer)) => answer,
+            Ok(Err(_)) | Err(_) => {
+                let detail = "the core did not answer in time; it may be done all the same";
+                let hint = "ask again with the same Idempotency-Key: it is not done twice";
+                Err(Problem::new(Kind::NotAnswered, detail).hinting(hint))
+            }
+        }
+    }
+}
+
+async fn say(mut to_core: OwnedWriteHalf, mut asked: mpsc::Receiver<Vec<u8>>) -> io::Result<()> {
+    while let Some(line) = asked.recv().await {
+        to_core.write_all(&line).await?;
+    }
+    Ok(())
+}
+
+async fn hear(
+    mut from_core: OwnedReadHalf,
+    waiting: &Mutex<Waiting>,
+    events: &broadcast::Sender<Arc<Event>>,
+) -> io::Result<()> {
+    let mut lines = Lines::new(LONGEST_SAID);
+    let mut buffer = vec![0; 64 * 1024];
+    loop {
+        let read = from_core.read(&mut buffer).await?;
+        if read == 0 {
+            return Ok(());
+        }
+        lines.push(&buffer[..read]);
+        while let Some(line) = lines.next_line().map_err(io::Error::other)? {
+            let (ticket, outcome) = match message(&line).map_err(io::Error::other)? {
+                Said::Answer { ticket, answer } => (ticket, Ok(answer)),
+                Said::Refused { ticket, problem } => (ticket, Err(*problem)),
+                Said::Event(event) => {
+                    // Nobody may be listening.
+                    let _ = events.send(Arc::new(event));
+                    continue;
+                }
+            };
+            let mut waiting = waiting.lock().unwrap_or_else(PoisonError::into_inner);
+            if let Some(who) = waiting.of.remove(&ticket) {
+                // He may have given up at this very moment.
+                let _ = who.send(outcome);
+            }
+        }
+    }
+}

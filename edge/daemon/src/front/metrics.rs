@@ -1,0 +1,405 @@
+//! Numbers as Prometheus reads them.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use axum::http::HeaderValue;
+use axum::http::header::CONTENT_TYPE;
+use axum::response::{IntoResponse, Response};
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::text::encode;
+use prometheus_client::encoding::{
+    DescriptorEncoder, EncodeCounterValue, EncodeLabelSet, MetricEncoder, NoLabelSet,
+};
+use prometheus_client::metrics::MetricType;
+use prometheus_client::registry::Registry;
+use slackline_control::{BOUNDS, Histogram, Numbers, State};
+use slackline_units::Span;
+
+/// What the format is called.
+const TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+
+/// What the front itself has answered.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Served {
+    answers: BTreeMap<(String, u16), u64>,
+    took: Histogram,
+}
+
+impl Served {
+    /// A request was answered with this status after so long.
+    pub(super) fn count(&mut self, route: &str, status: u16, took: Duration) {
+        *self.answers.entry((route.to_owned(), status)).or_default() += 1;
+        self.took.observe(Span::from_ns(u64::try_from(took.as_nanos()).unwrap_or(u64::MAX)));
+    }
+}
+
+/// The page.
+pub(super) fn page(numbers: Numbers, served: &Mutex<Served>) -> Result<Response, fmt::Error> {
+    let served = served.lock().unwrap_or_else(PoisonError::into_inner).clone();
+    let mut response = text(numbers, served)?.into_response();
+    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(TYPE));
+    Ok(response)
+}
+
+fn text(numbers: Numbers, served: Served) -> Result<String, fmt::Error> {
+    let mut registry = Registry::default();
+    registry.register_collector(Box::new(All { numbers, served }));
+    let mut text = String::new();
+    encode(&mut text, &registry)?;
+    Ok(text)
+}
+
+#[derive(Debug)]
+struct All {
+    numbers: Numbers,
+    served: Served,
+}
+
+impl Collector for All {
+    fn encode(&self, mut out: DescriptorEncoder<'_>) -> fmt::Result {
+        let out = &mut out;
+        self.reservations(out)?;
+        self.vcpus(out)?;
+        self.cpus(out)?;
+        self.service(out)?;
+        self.served(out)?;
+        self.process(out)
+    }
+}
+
+/// Labels and a value.
+type Sample<L, V> = (L, V);
+
+impl All {
+    fn reservations(&self, out: &mut DescriptorEncoder<'_>) -> fmt::Result {
+        let all = &self.numbers.reservations;
+        let of = |pick: fn(&slackline_control::ReservationNumbers) -> u64| {
+            all.iter().map(move |it| ([("reservation", it.name.as_str())], seconds(pick(it))))
+        };
+        gauges(
+            out,
+            "slackline_reservation_slice_seconds",
+            "CPU time for each vCPU in every period",
+            of(|it| it.slice_ns),
+        )?;
+        gauges(out, "slackline_reservation_period_seconds", "The period", of(|it| it.period_ns))?;
+        let states = all.iter().flat_map(|it| {
+            State::ALL.map(|(state, _)| {
+                let labels = [("reservation", it.name.as_str()), ("state", state.word())];
+                (labels, f64::from(u8::from(state == it.state)))
+            })
+        });
+        gauges(out, "slackline_reservation_state", "1 for the state it is in", states)
+    }
+
+    fn vcpus(&self, out: &mut DescriptorEncoder<'_>) -> fmt::Result {
+        let each: Vec<(Labels, &slackline_control::VcpuNumbers)> = self
+            .numbers
+            .reservations
+            .iter()
+            .flat_map(|it| it.vcpus.iter().map(|vcpu| (Labels::of(&it.name, vcpu.vcpu), vcpu)))
+            .collect();
+        let of = |pick: fn(&slackline_control::VcpuNumbers) -> f64| {
+            each.iter().map(move |(labels, vcpu)| (labels.pairs(), pick(vcpu)))
+        };
+        counters(out, "slackline_vcpu_cpu_seconds", "CPU time used", of(|it| seconds(it.cpu_ns)))?;
+        counters(out, "slackline_vcpu_due_seconds", "CPU time owed", of(|it| seconds(it.due_ns)))?;
+        let count = |pick: fn(&slackline_control::VcpuNumbers) -> u64| {
+            each.iter().map(move |(labels, vcpu)| (labels.pairs(), pick(vcpu)))
+        };
+        counters(
+            out,
+            "slackline_vcpu_deadlines",
+            "Periods at whose end it was owed something",
+            count(|it| it.deadlines),
+        )?;
+        counters(
+            out,
+            "slackline_vcpu_missed_deadlines",
+            "Those of them in which it had less",
+            count(|it| it.missed),
+        )?;
+        counters(
+            out,
+            "slackline_vcpu_lapsed_seconds",
+            "Time in which nothing was kept",
+            of(|it| seconds(it.lapsed_ns)),
+        )?;
+        histograms(
+            out,
+            "slackline_vcpu_late_seconds",
+            "How much later than its deadline it had its slice",
+            each.iter().map(|(labels, vcpu)| (labels.pairs(), &vcpu.late)),
+        )?;
+        histograms(
+            out,
+            "slackline_vcpu_wait_seconds",
+            "From its wake to its running",
+            each.iter().map(|(labels, vcpu)| (labels.pairs(), &vcpu.wait)),
+        )
+    }
+
+    fn cpus(&self, out: &mut DescriptorEncoder<'_>) -> fmt::Result {
+        let each: Vec<(String, &slackline_control::CpuNumbers)> =
+            self.numbers.cpus.iter().map(|it| (it.cpu.to_string(), it)).collect();
+        let of = |pick: fn(&slackline_control::CpuNumbers) -> f64| {
+            each.iter().map(move |(cpu, it)| ([("cpu", cpu.as_str())], pick(it)))
+        };
+        gauges(
+            out,
+            "slackline_cpu_promised_ratio",
+            "What is promised of it",
+            of(|it| millionths(it.promised_ppm)),
+        )?;
+        gauges(
+            out,
+            "slackline_cpu_capacity_ratio",
+            "What may be promised of it",
+            of(|it| millionths(it.capacity_ppm)),
+        )?;
+        counters(
+            out,
+            "slackline_cpu_stolen_seconds",
+            "What a hypervisor below took of it",
+            of(|it| seconds(it.stolen_ns)),
+        )?;
+        counters(
+            out,
+            "slackline_dispatcher_cpu_seconds",
+            "CPU time of its dispatcher",
+            of(|it| seconds(it.dispatcher_ns)),
+        )
+    }
+
+    fn service(&self, out: &mut DescriptorEncoder<'_>) -> fmt::Result {
+        let Numbers { timer_late, change_effect, commit, .. } = &self.numbers;
+        for (name, help, of) in [
+            ("slackline_timer_late_seconds", "How late timers rang", timer_late),
+            (
+                "slackline_change_effect_seconds",
+                "From a change's arrival in the core to its being in force",
+                change_effect,
+            ),
+            ("slackline_commit_seconds", "How long commits took", commit),
+        ] {
+            histograms(out, name, help, [(NO_LABELS, of)].into_iter())?;
+        }
+        let Numbers { meddled, keeper_restarts, front_restarts, restarts, ledger_errors, .. } =
+            self.numbers;
+        for (name, help, value) in [
+            ("slackline_meddled", "Threads that somebody else changed", meddled),
+            ("slackline_keeper_restarts", "Keepers that had to be replaced", keeper_restarts),
+            ("slackline_front_restarts", "Fronts that had to be replaced", front_restarts),
+            ("slackline_restarts", "Starts on this ledger but the first", restarts),
+            ("slackline_ledger_errors", "Commits that failed", ledger_errors),
+        ] {
+            counters(out, name, help, [(NO_LABELS, value)].into_iter())?;
+        }
+        let sight = out.encode_descriptor(
+            "slackline_sight",
+            "How the kernel tells of switches",
+            None,
+            MetricType::Info,
+        );
+        sight?.encode_info(&[("kind", self.numbers.sight.as_str())])?;
+        let build = out.encode_descriptor("slackline_build", "The program", None, MetricType::Info);
+        build?.encode_info(&[("version", env!("CARGO_PKG_VERSION"))])
+    }
+
+    fn served(&self, out: &mut DescriptorEncoder<'_>) -> fmt::Result {
+        let answers: Vec<(&str, String, u64)> = self
+            .served
+            .answers
+            .iter()
+            .map(|((route, code), count)| (route.as_str(), code.to_string(), *count))
+            .collect();
+        counters(
+            out,
+            "slackline_requests",
+            "Requests answered by this front",
+            answers
+                .iter()
+                .map(|(route, code, count)| ([("route", *route), ("code", code)], *count)),
+        )?;
+        histograms(
+            out,
+            "slackline_request_seconds",
+            "From a request's head to its answer's",
+            [(NO_LABELS, &self.served.took)].into_iter(),
+        )
+    }
+
+    fn process(&self, out: &mut DescriptorEncoder<'_>) -> fmt::Result {
+        let core = self.numbers.process;
+        let one = |value| [(NO_LABELS, value)].into_iter();
+        counters(out, "process_cpu_seconds", "CPU time of the core", one(seconds(core.cpu_ns)))?;
+        #[expect(clippy::cast_precision_loss, reason = "numbers far below 2^53")]
+        let [memory, fds] = [core.resident_bytes, core.open_fds].map(|number| number as f64);
+        gauges(out, "process_resident_memory_bytes", "Memory of the core", one(memory))?;
+        gauges(out, "process_open_fds", "Descriptors of the core", one(fds))?;
+        let started = one(seconds(core.started_ns));
+        gauges(out, "process_start_time_seconds", "When the core began, since 1970", started)
+    }
+}
+
+/// Of numbers that there is one of.
+const NO_LABELS: [Label<'static>; 0] = [];
+
+/// A label and what it says.
+type Label<'a> = (&'a str, &'a str);
+
+/// Of a vCPU.
+struct Labels<'a> {
+    reservation: &'a str,
+    vcpu: String,
+}
+
+impl<'a> Labels<'a> {
+    fn of(reservation: &'a str, vcpu: u16) -> Labels<'a> {
+        Labels { reservation, vcpu: vcpu.to_string() }
+    }
+
+    fn pairs(&self) -> [(&str, &str); 2] {
+        [("reservation", self.reservation), ("vcpu", &self.vcpu)]
+    }
+}
+
+/// Samples of one metric, if there are any: a metric without samples is not told.
+fn samples<'l, L: AsRef<[Label<'l>]> + EncodeLabelSet, V>(
+    out: &mut DescriptorEncoder<'_>,
+    (name, help, kind): (&str, &str, MetricType),
+    samples: impl Iterator<Item = Sample<L, V>>,
+    write: impl Fn(MetricEncoder<'_>, V) -> fmt::Result,
+) -> fmt::Result {
+    let mut samples = samples.peekable();
+    if samples.peek().is_none() {
+        return Ok(());
+    }
+    let mut metric = out.encode_descriptor(name, help, None, kind)?;
+    for (labels, value) in samples {
+        match labels.as_ref() {
+            [] => return write(metric, value),
+            _ => write(metric.encode_family(&labels)?, value)?,
+        }
+    }
+    Ok(())
+}
+
+fn gauges<'l, L: AsRef<[Label<'l>]> + EncodeLabelSet>(
+    out: &mut DescriptorEncoder<'_>,
+    name: &str,
+    help: &str,
+    of: impl Iterator<Item = Sample<L, f64>>,
+) -> fmt::Result {
+    samples(out, (name, help, MetricType::Gauge), of, |mut metric, value| {
+        metric.encode_gauge(&value)
+    })
+}
+
+/// The format adds `_total` to the name of a counter.
+fn counters<'l, L: AsRef<[Label<'l>]> + EncodeLabelSet, V: EncodeCounterValue>(
+    out: &mut DescriptorEncoder<'_>,
+    name: &str,
+    help: &str,
+    of: impl Iterator<Item = Sample<L, V>>,
+) -> fmt::Result {
+    samples(out, (name, help, MetricType::Counter), of, |mut metric, value| {
+        metric.encode_counter::<NoLabelSet, V, f64>(&value, None)
+    })
+}
+
+fn histograms<'a, 'l, L: AsRef<[Label<'l>]> + EncodeLabelSet>(
+    out: &mut DescriptorEncoder<'_>,
+    name: &str,
+    help: &str,
+    of: impl Iterator<Item = Sample<L, &'a Histogram>>,
+) -> fmt::Result {
+    samples(out, (name, help, MetricType::Histogram), of, |mut metric, of| {
+        let bounds = BOUNDS.iter().map(|bound| seconds(bound.ns())).chain([f64::INFINITY]);
+        let buckets: Vec<(f64, u64)> = bounds.zip(of.counts).collect();
+        metric.encode_histogram::<NoLabelSet>(seconds(of.sum_ns), of.count(), &buckets, None)
+    })
+}
+
+/// For display elsewhere: the only place where time becomes a fraction.
+#[expect(clippy::cast_precision_loss, reason = "Prometheus has nothing but floats")]
+fn seconds(ns: u64) -> f64 {
+    ns as f64 / 1e9
+}
+
+fn millionths(ppm: u32) -> f64 {
+    f64::from(ppm) / 1e6
+}
+
+#[cfg(test)]
+mod tests {
+    use slackline_control::{CpuNumbers, ReservationNumbers, VcpuNumbers};
+
+    use super::*;
+
+    fn numbers(reservations: usize) -> Numbers {
+        let mut late = Histogram::default();
+        late.observe(Span::from_us(50));
+        late.observe(Span::from_secs(2));
+        let vcpu = |vcpu| VcpuNumbers {
+            vcpu,
+            cpu_ns: 1_500_000_000,
+            late: late.clone(),
+            ..VcpuNumbers::default()
+        };
+        let of = |nth: usize| ReservationNumbers {
+            name: format!("web-{nth}"),
+            slice_ns: 2_000_000,
+            period_ns: 10_000_000,
+            state: State::Active,
+            vcpus: vec![vcpu(0), vcpu(1)],
+        };
+        let cpu = CpuNumbers {
+            cpu: 3,
+            promised_ppm: 400_000,
+            capacity_ppm: 900_000,
+            ..CpuNumbers::default()
+        };
+        Numbers {
+            reservations: (0..reservations).map(of).collect(),
+            cpus: vec![cpu],
+            meddled: 7,
+            sight: "perf".into(),
+            ..Numbers::default()
+        }
+    }
+
+    #[test]
+    fn each_number_has_its_name_and_unit() {
+        let mut served = Served::default();
+        served.count("/v1/host", 200, Duration::from_millis(1));
+        let text = text(numbers(1), served).unwrap();
+        for line in [
+            "slackline_reservation_slice_seconds{reservation=\"web-0\"} 0.002",
+            "slackline_reservation_state{reservation=\"web-0\",state=\"active\"} 1.0",
+            "slackline_reservation_state{reservation=\"web-0\",state=\"paused\"} 0.0",
+            "slackline_vcpu_cpu_seconds_total{reservation=\"web-0\",vcpu=\"1\"} 1.5",
+            "slackline_vcpu_late_seconds_bucket{le=\"0.0001\",reservation=\"web-0\",vcpu=\"0\"} 1",
+            "slackline_vcpu_late_seconds_bucket{le=\"+Inf\",reservation=\"web-0\",vcpu=\"0\"} 2",
+            "slackline_vcpu_late_seconds_count{reservation=\"web-0\",vcpu=\"0\"} 2",
+            "slackline_cpu_promised_ratio{cpu=\"3\"} 0.4",
+            "slackline_meddled_total 7",
+            "slackline_sight_info{kind=\"perf\"} 1",
+            "slackline_requests_total{route=\"/v1/host\",code=\"200\"} 1",
+            "slackline_request_seconds_bucket{le=\"0.001\"} 1",
+            "process_resident_memory_bytes 0.0",
+        ] {
+            assert!(text.lines().any(|it| it == line), "`{line}` is not in\n{text}");
+        }
+        assert!(text.ends_with("# EOF\n"));
+    }
+
+    #[test]
+    fn five_hundred_reservations_are_at_most_two_mebibytes() {
+        let text = text(numbers(500), Served::default()).unwrap();
+        assert!(text.len() <= 2 * 1024 * 1024, "{} bytes", text.len());
+    }
+}

@@ -1,0 +1,42 @@
+//! What the pages are, for programs.
+
+use utoipa::OpenApi;
+
+use super::{events, pages};
+
+/// As it is kept beside the code and served: additions only, within a version.
+pub const STORED: &str = include_str!("../../openapi.json");
+
+#[derive(OpenApi)]
+#[openapi(
+    info(title = "Slackline", description = "Reservations of CPU time on this host."),
+    paths(
+        pages::host,
+        pages::machines,
+        pages::list,
+        pages::show,
+        pages::reserve,
+        pages::change,
+        pages::release,
+        pages::pause,
+        pages::resume,
+        pages::room,
+        pages::log,
+        pages::api,
+        pages::scrape,
+        pages::health,
+        events::events,
+    )
+)]
+struct Api;
+
+/// As the code has it.
+///
+/// # Panics
+/// When what describes the pages cannot be written as JSON.
+#[must_use]
+pub fn built() -> String {
+    let mut text = Api::openapi().to_pretty_json().expect("keys are texts, and memory takes it");
+    text.push('\n');
+    text
+}

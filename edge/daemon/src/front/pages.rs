@@ -1,0 +1,395 @@
+//! The pages, each a question to the core.
+
+use std::sync::Arc;
+
+use axum::extract::rejection::{PathRejection, QueryRejection};
+use axum::extract::{DefaultBodyLimit, MatchedPath, Path, Query, Request as Sent, State};
+use axum::http::header::{CONTENT_TYPE, IF_MATCH, IF_NONE_MATCH};
+use axum::http::{HeaderMap, HeaderValue, StatusCode};
+use axum::middleware::{Next, from_fn};
+use axum::response::{IntoResponse, Response};
+use axum::routing::{get, post};
+use axum::{Extension, Router};
+use serde::Deserialize;
+use slackline_control::link::{Answer, Request};
+use slackline_control::{
+    Change, Event, Health, Host, Kind, Length, Machine, NAME, PAGE, Problem, Reservation, Room,
+    Wanted,
+};
+use slackline_service::{Key, Name, Verb};
+use utoipa::IntoParams;
+
+use super::Front;
+use super::body::{self, No, Reply};
+use super::caller::Caller;
+use super::metrics;
+use super::{events, openapi};
+
+/// The longest text that is searched for.
+const LONGEST_TEXT: usize = 256;
+
+/// How many events there are unless somebody says how many.
+const LOG: usize = 100;
+
+type Shared = State<Arc<Front>>;
+type Who = Extension<Caller>;
+type Named = Result<Path<String>, PathRejection>;
+type Asking<T> = Result<Query<T>, QueryRejection>;
+
+pub(super) fn router(front: &Arc<Front>) -> Router {
+    let one = get(show).put(reserve).patch(change).delete(release);
+    Router::new()
+        .route("/v1/host", get(host))
+        .route("/v1/machines", get(machines))
+        .route("/v1/reservations", get(list))
+        .route("/v1/reservations/{name}", one)
+        .route("/v1/reservations/{name}/pause", post(pause))
+        .route("/v1/reservations/{name}/resume", post(resume))
+        .route("/v1/room", get(room))
+        .route("/v1/events", get(events::events))
+        .route("/v1/log", get(log))
+        .route("/v1/openapi.json", get(api))
+        .route("/metrics", get(scrape))
+        .route("/health", get(health))
+        .fallback(body::no_such_page)
+        .method_not_allowed_fallback(body::wrong_method)
+        // Bodies are read with a bound of our own, which says what it is.
+        .layer(DefaultBodyLimit::disable())
+        .layer(from_fn(remember_route))
+        .with_state(Arc::clone(front))
+}
+
+/// Tells whoever counts which page it was.
+async fn remember_route(request: Sent, next: Next) -> Response {
+    let route = request.extensions().get::<MatchedPath>().cloned();
+    let mut response = next.run(request).await;
+    if let Some(route) = route {
+        response.extensions_mut().insert(route);
+    }
+    response
+}
+
+impl Front {
+    pub(super) async fn ask(
+        &self,
+        caller: &Caller,
+        key: Option<&Key>,
+        request: Request,
+    ) -> Result<Answer, No> {
+        self.link.ask(caller.asks(key, request), caller.until).await.map_err(No)
+    }
+
+    /// Asks for something that changes a reservation, and shows what has come of it.
+    async fn write(&self, caller: &Caller, headers: &HeaderMap, request: Request) -> Reply {
+        let key = body::key(headers)?;
+        match self.ask(caller, key.as_ref(), request).await? {
+            Answer::Done { reservation, is_new } => {
+                let status = if is_new { StatusCode::CREATED } else { StatusCode::OK };
+                Ok(body::reservation(status, &reservation))
+            }
+            _ => Err(No::bug()),
+        }
+    }
+}
+
+/// The name in a path.
+fn name(path: Named) -> Result<String, No> {
+    let Ok(Path(text)) = path else {
+        return Err(No::bad("the name is not text", NAME));
+    };
+    checked(&text)
+}
+
+fn checked(text: &str) -> Result<String, No> {
+    match text.parse::<Name>() {
+        Ok(name) => Ok(name.to_string()),
+        Err(error) => {
+            let shown: String = text.chars().take(80).flat_map(char::escape_debug).collect();
+            Err(No::bad(format!("the name `{shown}` {error}"), NAME))
+        }
+    }
+}
+
+/// What stands behind the question mark.
+pub(super) fn query<T>(query: Asking<T>) -> Result<T, No> {
+    query
+        .map(|Query(query)| query)
+        .map_err(|error| No::bad(error.body_text(), "/v1/openapi.json says what may be asked"))
+}
+
+/// This host: its CPUs, and what is promised on them.
+#[utoipa::path(get, path = "/v1/host", responses(
+    (status = 200, body = Host), (status = "default", body = Problem)))]
+pub(super) async fn host(State(front): Shared, Extension(caller): Who) -> Reply {
+    match front.ask(&caller, None, Request::Host).await? {
+        Answer::Host(host) => Ok(body::json(&host)),
+        _ => Err(No::bug()),
+    }
+}
+
+#[derive(Debug, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub(super) struct Finding {
+    /// Only those whose name or binding has this in it.
+    text: Option<String>,
+}
+
+/// The machines here.
+#[utoipa::path(get, path = "/v1/machines", params(Finding), responses(
+    (status = 200, body = Vec<Machine>), (status = "default", body = Problem)))]
+pub(super) async fn machines(
+    State(front): Shared,
+    Extension(caller): Who,
+    finding: Asking<Finding>,
+) -> Reply {
+    caller.may(Verb::Find)?;
+    let text = query(finding)?.text;
+    let length = text.as_ref().map_or(0, String::len);
+    if length > LONGEST_TEXT {
+        let detail = format!("a text of {length} bytes is more than {LONGEST_TEXT}");
+        return Err(No::bad(detail, "search for less"));
+    }
+    match front.ask(&caller, None, Request::Find { text }).await? {
+        Answer::Machines(machines) => Ok(body::json(&machines)),
+        _ => Err(No::bug()),
+    }
+}
+
+#[derive(Debug, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub(super) struct Paging {
+    /// Only those whose name comes after this: the last name of the page before.
+    after: Option<String>,
+}
+
+/// A page of reservations by name, at most 500.
+#[utoipa::path(get, path = "/v1/reservations", params(Paging), responses(
+    (status = 200, body = Vec<Reservation>), (status = "default", body = Problem)))]
+pub(super) async fn list(
+    State(front): Shared,
+    Extension(caller): Who,
+    paging: Asking<Paging>,
+) -> Reply {
+    caller.may(Verb::List)?;
+    let after = query(paging)?.after.as_deref().map(checked).transpose()?;
+    let request = Request::List { name: None, after };
+    match front.ask(&caller, None, request).await? {
+        Answer::Reservations(all) => Ok(body::json(&all)),
+        _ => Err(No::bug()),
+    }
+}
+
+/// One reservation.
+#[utoipa::path(get, path = "/v1/reservations/{name}", params(("name" = String, Path)), responses(
+    (status = 200, body = Reservation), (status = "default", body = Problem)))]
+pub(super) async fn show(State(front): Shared, Extension(caller): Who, path: Named) -> Reply {
+    caller.may(Verb::List)?;
+    let request = Request::List { name: Some(name(path)?), after: None };
+    match front.ask(&caller, None, request).await? {
+        Answer::Reservations(all) => match &all[..] {
+            [one] => Ok(body::reservation(StatusCode::OK, one)),
+            _ => Err(No::bug()),
+        },
+        _ => Err(No::bug()),
+    }
+}
+
+/// Reserves. The same again by the same user is 200 and has no second effect.
+#[utoipa::path(put, path = "/v1/reservations/{name}", request_body = Wanted,
+    params(("name" = String, Path), ("Idempotency-Key" = Option<String>, Header)), responses(
+    (status = 201, body = Reservation), (status = 200, body = Reservation),
+    (status = "default", body = Problem)))]
+pub(super) async fn reserve(
+    State(front): Shared,
+    Extension(caller): Who,
+    path: Named,
+    headers: HeaderMap,
+    sent: Sent,
+) -> Reply {
+    caller.may(Verb::Reserve)?;
+    let name = name(path)?;
+    body::without(&headers, &[IF_MATCH])?;
+    if body::only(&headers, &IF_NONE_MATCH)?.is_some_and(|text| text != "*") {
+        return Err(No::bad("If-None-Match is not `*`", "PUT never replaces what is there"));
+    }
+    let example = r#"{"slice":"2ms","period":"10ms"}, or {"cpu":"1.5cpu"}"#;
+    let wanted: Wanted = body::read(sent, caller.until, example).await?;
+    front.write(&caller, &headers, Request::Reserve { name, wanted }).await
+}
+
+/// Other terms; what is not said stays.
+#[utoipa::path(patch, path = "/v1/reservations/{name}", request_body = Change,
+    params(("name" = String, Path), ("Idempotency-Key" = Option<String>, Header),
+    ("If-Match" = Option<String>, Header, description = "the revision, in quotes")), responses(
+    (status = 200, body = Reservation), (status = "default", body = Problem)))]
+pub(super) async fn change(
+    State(front): Shared,
+    Extension(caller): Who,
+    path: Named,
+    headers: HeaderMap,
+    sent: Sent,
+) -> Reply {
+    caller.may(Verb::Change)?;
+    let name = name(path)?;
+    body::without(&headers, &[IF_NONE_MATCH])?;
+    let if_revision = body::revision(&headers)?;
+    let change = body::read(sent, caller.until, r#"{"slice":"3ms"}"#).await?;
+    front.write(&caller, &headers, Request::Change { name, change, if_revision }).await
+}
+
+/// Ends a reservation; its machine goes back to ordinary scheduling.
+#[utoipa::path(delete, path = "/v1/reservations/{name}",
+    params(("name" = String, Path), ("Idempotency-Key" = Option<String>, Header)), responses(
+    (status = 200, body = Reservation), (status = "default", body = Problem)))]
+pub(super) async fn release(
+    State(front): Shared,
+    Extension(caller): Who,
+    path: Named,
+    headers: HeaderMap,
+    sent: Sent,
+) -> Reply {
+    caller.may(Verb::Release)?;
+    let name = bare(path, &headers, sent, &caller).await?;
+    front.write(&caller, &headers, Request::Release { name }).await
+}
+
+/// Its vCPUs do not run until resumed: guest time stops. The promise is kept.
+#[utoipa::path(post, path = "/v1/reservations/{name}/pause",
+    params(("name" = String, Path), ("Idempotency-Key" = Option<String>, Header)), responses(
+    (status = 200, body = Reservation), (status = "default", body = Problem)))]
+pub(super) async fn pause(
+    State(front): Shared,
+    Extension(caller): Who,
+    path: Named,
+    headers: HeaderMap,
+    sent: Sent,
+) -> Reply {
+    caller.may(Verb::Pause)?;
+    let name = bare(path, &headers, sent, &caller).await?;
+    front.write(&caller, &headers, Request::Pause { name }).await
+}
+
+/// Its vCPUs run again.
+#[utoipa::path(post, path = "/v1/reservations/{name}/resume",
+    params(("name" = String, Path), ("Idempotency-Key" = Option<String>, Header)), responses(
+    (status = 200, body = Reservation), (status = "default", body = Problem)))]
+pub(super) async fn resume(
+    State(front): Shared,
+    Extension(caller): Who,
+    path: Named,
+    headers: HeaderMap,
+    sent: Sent,
+) -> Reply {
+    caller.may(Verb::Resume)?;
+    let name = bare(path, &headers, sent, &caller).await?;
+    front.write(&caller, &headers, Request::Resume { name }).await
+}
+
+/// The name, of a request that says no more than that.
+async fn bare(path: Named, headers: &HeaderMap, sent: Sent, caller: &Caller) -> Result<String, No> {
+    let name = name(path)?;
+    body::without(headers, &[IF_MATCH, IF_NONE_MATCH])?;
+    body::read_nothing(sent, caller.until).await?;
+    Ok(name)
+}
+
+#[derive(Debug, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub(super) struct ForPeriod {
+    /// The period, with its unit.
+    period: Length,
+}
+
+/// The largest slice that would be admitted now, on each CPU.
+#[utoipa::path(get, path = "/v1/room", params(ForPeriod), responses(
+    (status = 200, body = Room), (status = "default", body = Problem)))]
+pub(super) async fn room(
+    State(front): Shared,
+    Extension(caller): Who,
+    asking: Asking<ForPeriod>,
+) -> Reply {
+    caller.may(Verb::Room)?;
+    let ForPeriod { period } = query(asking)?;
+    match front.ask(&caller, None, Request::Room { period }).await? {
+        Answer::Room(room) => Ok(body::json(&room)),
+        _ => Err(No::bug()),
+    }
+}
+
+#[derive(Debug, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub(super) struct Logging {
+    /// Only those of this reservation.
+    name: Option<String>,
+    /// Only those before this one.
+    before: Option<u64>,
+    /// No more than so many, at most 500; 100 unless said.
+    limit: Option<usize>,
+}
+
+/// What was done and what happened, newest first.
+#[utoipa::path(get, path = "/v1/log", params(Logging), responses(
+    (status = 200, body = Vec<Event>), (status = "default", body = Problem)))]
+pub(super) async fn log(
+    State(front): Shared,
+    Extension(caller): Who,
+    logging: Asking<Logging>,
+) -> Reply {
+    caller.may(Verb::Log)?;
+    let Logging { name, before, limit } = query(logging)?;
+    let limit = limit.unwrap_or(LOG);
+    if !(1..=PAGE).contains(&limit) {
+        return Err(No::bad(
+            format!("a limit of {limit} is not between 1 and {PAGE}"),
+            "ask twice",
+        ));
+    }
+    let name = name.as_deref().map(checked).transpose()?;
+    match front.ask(&caller, None, Request::Log { name, before, limit }).await? {
+        Answer::Events(events) => Ok(body::json(&events)),
+        _ => Err(No::bug()),
+    }
+}
+
+/// What this is.
+#[utoipa::path(get, path = "/v1/openapi.json", responses((status = 200)))]
+pub(super) async fn api() -> Response {
+    let mut response = openapi::STORED.into_response();
+    let json = HeaderValue::from_static("application/json");
+    response.headers_mut().insert(CONTENT_TYPE, json);
+    response
+}
+
+/// All numbers, for Prometheus.
+#[utoipa::path(get, path = "/metrics", responses(
+    (status = 200, content_type = "application/openmetrics-text"),
+    (status = "default", body = Problem)))]
+pub(super) async fn scrape(State(front): Shared, Extension(caller): Who) -> Reply {
+    caller.may(Verb::List)?;
+    match front.ask(&caller, None, Request::Numbers).await? {
+        Answer::Numbers(numbers) => metrics::page(*numbers, &front.served).map_err(|error| {
+            No(Problem::new(Kind::Bug, format!("the numbers cannot be written: {error}")))
+        }),
+        _ => Err(No::bug()),
+    }
+}
+
+/// Whether all is well: 200, or 503.
+#[utoipa::path(get, path = "/health", responses(
+    (status = 200, body = Health), (status = 503, body = Health)))]
+pub(super) async fn health(State(front): Shared, Extension(caller): Who) -> Reply {
+    match front.ask(&caller, None, Request::Health).await? {
+        Answer::Health(health) => {
+            let mut response = body::json(&health);
+            if !health.good {
+                *response.status_mut() = StatusCode::SERVICE_UNAVAILABLE;
+            }
+            Ok(response)
+        }
+        _ => Err(No::bug()),
+    }
+}

@@ -1,0 +1,177 @@
+//! How long a connection is waited for: its first byte and the rest of a head, the next request,
+//! and the reading of what we wrote.
+
+use std::io;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use hyper::rt::{Read, ReadBufCursor, Write};
+use hyper_util::rt::TokioIo;
+use tokio::net::UnixStream;
+use tokio::sync::watch;
+use tokio::time::{Instant, Sleep, sleep, sleep_until};
+
+/// For a whole head, from the connection or its first byte on. (hyper's own such limit counts from
+/// the last answer on: it would also end connections that are only kept.)
+const HEAD_WITHIN: Duration = Duration::from_secs(2);
+
+/// For the next request on a connection that is kept.
+const IDLE: Duration = Duration::from_secs(30);
+
+/// For who reads nothing of what is written to him.
+const STUCK: Duration = Duration::from_secs(5);
+
+/// What a connection is doing, and until when it may.
+#[derive(Clone, Debug)]
+pub(super) struct Patience(Arc<Shared>);
+
+#[derive(Debug)]
+struct Shared {
+    phase: Mutex<Phase>,
+    until: watch::Sender<Option<Instant>>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    /// Nothing of the next request has come.
+    Idle,
+    /// Some of its head has.
+    Head,
+    /// It is being answered.
+    Busy,
+}
+
+/// A request is being answered for as long as this lives.
+#[derive(Debug)]
+pub(super) struct Busy(Patience);
+
+impl Patience {
+    /// Somebody has connected: the first head is due.
+    pub(super) fn new() -> Patience {
+        let until = watch::Sender::new(Some(Instant::now() + HEAD_WITHIN));
+        Patience(Arc::new(Shared { phase: Mutex::new(Phase::Head), until }))
+    }
+
+    /// Ends when the connection may not wait any longer.
+    pub(super) async fn end(self) {
+        let mut until = self.0.until.subscribe();
+        loop {
+            let now = *until.borrow_and_update();
+            let end = async {
+                match now {
+                    Some(end) => sleep_until(end).await,
+                    None => std::future::pending().await,
+                }
+            };
+            tokio::select! {
+                () = end => return,
+                // It cannot be closed: we have it ourselves.
+                _ = until.changed() => {}
+            }
+        }
+    }
+
+    /// A whole head has come.
+    pub(super) fn busy(&self) -> Busy {
+        self.turn(|_| Some((Phase::Busy, None)));
+        Busy(self.clone())
+    }
+
+    /// Bytes have come.
+    fn read(&self) {
+        self.turn(|phase| {
+            (phase == Phase::Idle).then(|| (Phase::Head, Some(Instant::now() + HEAD_WITHIN)))
+        });
+    }
+
+    fn turn(&self, to: impl FnOnce(Phase) -> Option<(Phase, Option<Instant>)>) {
+        let mut phase = self.0.phase.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((next, until)) = to(*phase) {
+            *phase = next;
+            self.0.until.send_replace(until);
+        }
+    }
+}
+
+impl Drop for Busy {
+    fn drop(&mut self) {
+        self.0.turn(|_| Some((Phase::Idle, Some(Instant::now() + IDLE))));
+    }
+}
+
+/// A connection's bytes, watched.
+pub(super) struct Watched {
+    io: TokioIo<UnixStream>,
+    patience: Patience,
+    /// Since when nothing could be written.
+    stuck: Option<Pin<Box<Sleep>>>,
+}
+
+impl Watched {
+    pub(super) fn new(stream: UnixStream, patience: Patience) -> Watched {
+        Watched { io: TokioIo::new(stream), patience, stuck: None }
+    }
+
+    /// What came of writing, or that it has been tried for too long.
+    fn written<T>(
+        &mut self,
+        cx: &mut Context<'_>,
+        outcome: Poll<io::Result<T>>,
+    ) -> Poll<io::Result<T>> {
+        if outcome.is_ready() {
+            self.stuck = None;
+            return outcome;
+        }
+        let stuck = self.stuck.get_or_insert_with(|| Box::pin(sleep(STUCK)));
+        ready!(stuck.as_mut().poll(cx));
+        Poll::Ready(Err(io::ErrorKind::TimedOut.into()))
+    }
+}
+
+impl Read for Watched {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        into: ReadBufCursor<'_>,
+    ) -> Poll<io::Result<()>> {
+        let read = ready!(Pin::new(&mut self.io).poll_read(cx, into));
+        self.patience.read();
+        Poll::Ready(read)
+    }
+}
+
+impl Write for Watched {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        let outcome = Pin::new(&mut self.io).poll_write(cx, bytes);
+        self.written(cx, outcome)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let outcome = Pin::new(&mut self.io).poll_flush(cx);
+        self.written(cx, outcome)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let outcome = Pin::new(&mut self.io).poll_shutdown(cx);
+        self.written(cx, outcome)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.io.is_write_vectored()
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        parts: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let outcome = Pin::new(&mut self.io).poll_write_vectored(cx, parts);
+        self.written(cx, outcome)
+    }
+}

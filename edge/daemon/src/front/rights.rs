@@ -1,0 +1,42 @@
+//! Giving up every right, for good.
+
+use std::io;
+
+use rustix::fs::{Gid, Uid};
+use rustix::process::{
+    DumpableBehavior, Resource, Rlimit, geteuid, set_dumpable_behavior, setrlimit,
+};
+use rustix::thread::{
+    CapabilitySet, CapabilitySets, clear_ambient_capability_set, set_capabilities,
+    set_no_new_privs, set_thread_groups, set_thread_res_gid, set_thread_res_uid,
+};
+
+/// The most descriptors: all connections, and what the process itself needs.
+const DESCRIPTORS: u64 = 128;
+
+/// Becomes that user, if we can become anybody, and gives up the rest: groups, capabilities, the way
+/// to new ones, new threads and processes, being looked into. There must be one thread only.
+///
+/// # Errors
+/// When anything is left, or there is nobody to become.
+pub(super) fn give_up(user: Option<(u32, u32)>) -> io::Result<()> {
+    if geteuid().is_root() {
+        let (uid, gid) = user.ok_or_else(|| {
+            io::Error::other("this host has neither a user `slackline` nor `nobody` to run as")
+        })?;
+        let (uid, gid) = (Uid::from_raw(uid), Gid::from_raw(gid));
+        set_thread_groups(&[])?;
+        set_thread_res_gid(gid, gid, gid)?;
+        set_thread_res_uid(uid, uid, uid)?;
+    }
+    clear_ambient_capability_set()?;
+    let none = CapabilitySet::empty();
+    set_capabilities(None, CapabilitySets { effective: none, permitted: none, inheritable: none })?;
+    set_no_new_privs(true)?;
+    set_dumpable_behavior(DumpableBehavior::NotDumpable)?;
+    let at_most = |most| Rlimit { current: Some(most), maximum: Some(most) };
+    setrlimit(Resource::Nofile, at_most(DESCRIPTORS))?;
+    setrlimit(Resource::Nproc, at_most(0))?;
+    setrlimit(Resource::Core, at_most(0))?;
+    Ok(())
+}

@@ -1,0 +1,118 @@
+//! Who may ask for what, by user and groups; and who the front is.
+
+use std::io;
+use std::path::Path;
+
+use slackline_service::Role;
+
+/// The group whose members are operators, and the user that the front runs as.
+pub const OPERATORS: &str = "slackline";
+
+/// The group whose members are administrators.
+pub const ADMINISTRATORS: &str = "slackline-admin";
+
+/// Who the front is where there is no user of ours.
+const NOBODY: &str = "nobody";
+
+/// The groups that give rights on this host, as far as there are such.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct People {
+    /// Of operators.
+    pub operators: Option<u32>,
+    /// Of administrators.
+    pub administrators: Option<u32>,
+}
+
+impl People {
+    /// As the host's file of groups has them.
+    ///
+    /// # Errors
+    /// When there is such a file and it cannot be read.
+    pub fn of_this_host() -> io::Result<People> {
+        read(Path::new("/etc/group")).map(|text| People::of(&text))
+    }
+
+    fn of(groups: &str) -> People {
+        let group = |name| ids(groups, name).and_then(|ids| ids.first().copied());
+        People { operators: group(OPERATORS), administrators: group(ADMINISTRATORS) }
+    }
+
+    /// What a user in these groups may; nothing at all without a role.
+    #[must_use]
+    pub fn role(&self, uid: u32, gids: &[u32]) -> Option<Role> {
+        let is_in = |group: Option<u32>| group.is_some_and(|group| gids.contains(&group));
+        if uid == 0 || is_in(self.administrators) {
+            Some(Role::Administrator)
+        } else if is_in(self.operators) {
+            Some(Role::Operator)
+        } else {
+            None
+        }
+    }
+
+    /// Those of the groups that give a right.
+    #[must_use]
+    pub fn that_matter(&self, gids: &[u32]) -> Vec<u32> {
+        let all = [self.operators, self.administrators];
+        all.into_iter().flatten().filter(|group| gids.contains(group)).collect()
+    }
+}
+
+/// The user and group that the front is to be: ours, or nobody's; none if there is neither.
+///
+/// # Errors
+/// When the host's file of users is there and cannot be read.
+pub fn front_user() -> io::Result<Option<(u32, u32)>> {
+    read(Path::new("/etc/passwd")).map(|text| user_of(&text))
+}
+
+fn user_of(users: &str) -> Option<(u32, u32)> {
+    let user = |name| match ids(users, name)?[..] {
+        // The administrator is nobody to run as.
+        [uid, gid] if uid != 0 && gid != 0 => Some((uid, gid)),
+        _ => None,
+    };
+    user(OPERATORS).or_else(|| user(NOBODY))
+}
+
+/// The numbers of who is called so: `name:x:1000:100:...`, one or two of them.
+fn ids(text: &str, name: &str) -> Option<Vec<u32>> {
+    let line = text.lines().find(|line| line.split(':').next() == Some(name))?;
+    let ids = line.split(':').skip(2).take(2).map_while(|id| id.parse().ok());
+    Some(ids.collect())
+}
+
+fn read(path: &Path) -> io::Result<String> {
+    match std::fs::read(path) {
+        Ok(bytes) => Ok(String::from_utf8_lossy(&bytes).into_owned()),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(String::new()),
+        Err(error) => Err(error),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rights_come_from_groups_and_from_being_root() {
+        let people = People::of("root:x:0:\nslackline:x:990:ann\nslackline-admin:x:991:\n");
+        assert_eq!(people, People { operators: Some(990), administrators: Some(991) });
+        assert_eq!(people.role(1000, &[100]), None);
+        assert_eq!(people.role(1000, &[100, 990]), Some(Role::Operator));
+        assert_eq!(people.role(1000, &[990, 991]), Some(Role::Administrator));
+        assert_eq!(people.role(0, &[]), Some(Role::Administrator));
+        assert_eq!(people.that_matter(&[5, 991, 6]), [991]);
+        let none = People::of("users:x:100:\n");
+        assert_eq!((none.role(1000, &[100]), none.role(1000, &[0])), (None, None));
+    }
+
+    #[test]
+    fn the_front_is_never_root() {
+        let nobody = "root:x:0:0:root:/root:/bin/sh\nnobody:x:65534:65534::/:/bin/false\n";
+        assert_eq!(user_of(nobody), Some((65534, 65534)));
+        assert_eq!(user_of(&format!("slackline:x:990:991::/:\n{nobody}")), Some((990, 991)));
+        assert_eq!(user_of(&format!("slackline:x:0:0::/:\n{nobody}")), Some((65534, 65534)));
+        assert_eq!(user_of("root:x:0:0:root:/root:/bin/sh\n"), None);
+    }
+}

@@ -1,0 +1,210 @@
+//! A front of ours, and a core that is none: what it says is what a test wants.
+
+#![allow(dead_code, unreachable_pub)] // Each topic uses its own part.
+
+use std::io::{Read, Write};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::PathBuf;
+use std::sync::Mutex;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use slackline_control::link::{Answer, Ask, LONGEST_ASKED, Lines, Request, Said, line, message};
+use slackline_control::{Event, Host, Length, Problem, Reservation, State};
+use slackline_daemon::front;
+use slackline_daemon::people::People;
+use slackline_units::Span;
+use tempfile::TempDir;
+
+/// What a core says to a request; nothing if it does not answer.
+pub type Says = fn(&Ask) -> Option<Result<Answer, Problem>>;
+
+pub struct Front {
+    pub socket: PathBuf,
+    /// What the core was asked.
+    asked: Mutex<Receiver<Ask>>,
+    /// The core's end, for what it says by itself.
+    core: UnixStream,
+    _folder: TempDir,
+}
+
+impl Front {
+    /// Starts one; this process is an administrator if it is root, or as it is put in a group.
+    pub fn new(says: Says) -> Front {
+        let gid = rustix::process::getgid().as_raw();
+        Front::with(says, People { operators: None, administrators: Some(gid) })
+    }
+
+    pub fn with(says: Says, people: People) -> Front {
+        let folder = tempfile::tempdir().unwrap();
+        let socket = folder.path().join("s");
+        let listener = UnixListener::bind(&socket).unwrap();
+        let (ours, theirs) = UnixStream::pair().unwrap();
+        thread::spawn(move || front::serve(theirs, listener, people).unwrap());
+        let (tell, asked) = channel();
+        let core = ours.try_clone().unwrap();
+        thread::spawn(move || be_core(ours, says, &tell));
+        Front { socket, asked: Mutex::new(asked), core, _folder: folder }
+    }
+
+    pub fn connect(&self) -> UnixStream {
+        let stream = UnixStream::connect(&self.socket).unwrap();
+        // No test waits for ever.
+        stream.set_read_timeout(Some(Duration::from_secs(40))).unwrap();
+        stream
+    }
+
+    /// What the core was asked next, or will be soon.
+    pub fn heard(&self) -> Ask {
+        self.asked.lock().unwrap().recv_timeout(Duration::from_secs(10)).unwrap()
+    }
+
+    /// Whether the core was asked anything that was not heard.
+    pub fn has_asked(&self) -> bool {
+        self.asked.lock().unwrap().try_recv().is_ok()
+    }
+
+    /// The core says that something has happened.
+    pub fn happens(&self, event: Event) {
+        (&self.core).write_all(&line(&Said::Event(event))).unwrap();
+    }
+
+    /// Sends bytes, and reads until the connection is closed: what came, and after how long.
+    pub fn until_closed(&self, bytes: &[u8]) -> (String, Duration) {
+        let (mut stream, begun) = (self.connect(), Instant::now());
+        stream.write_all(bytes).unwrap();
+        let text = read_all(&mut stream);
+        (text, begun.elapsed())
+    }
+
+    /// One request on a connection of its own: its status and body.
+    pub fn ask(&self, method: &str, path: &str, more: &str, body: &str) -> (u16, String) {
+        let length = body.len();
+        let request = format!(
+            "{method} {path} HTTP/1.1\r\nhost: h\r\nconnection: close\r\n{more}content-length: \
+             {length}\r\n\r\n{body}"
+        );
+        let (text, _) = self.until_closed(request.as_bytes());
+        let (head, body) = text.split_once("\r\n\r\n").unwrap_or((&text, ""));
+        (status(head), body.to_owned())
+    }
+}
+
+pub fn status(text: &str) -> u16 {
+    text.split(' ').nth(1).and_then(|code| code.parse().ok()).unwrap_or(0)
+}
+
+/// All that comes until the end; a connection that is reset has ended, too.
+pub fn read_all(stream: &mut UnixStream) -> String {
+    let (mut all, mut part) = (Vec::new(), [0; 4096]);
+    loop {
+        match stream.read(&mut part) {
+            Ok(0) => break,
+            Ok(read) => all.extend_from_slice(&part[..read]),
+            Err(error) if error.kind() == std::io::ErrorKind::ConnectionReset => break,
+            Err(error) => panic!("after {} bytes: {error}", all.len()),
+        }
+    }
+    String::from_utf8(all).unwrap()
+}
+
+fn be_core(mut stream: UnixStream, says: Says, tell: &Sender<Ask>) {
+    let (mut lines, mut part) = (Lines::new(LONGEST_ASKED), [0; 4096]);
+    while let Ok(read @ 1..) = stream.read(&mut part) {
+        lines.push(&part[..read]);
+        while let Some(text) = lines.next_line().unwrap() {
+            let ask: Ask = message(&text).unwrap();
+            let said = says(&ask).map(|outcome| match outcome {
+                Ok(answer) => Said::Answer { ticket: ask.ticket, answer },
+                Err(problem) => Said::Refused { ticket: ask.ticket, problem: Box::new(problem) },
+            });
+            // The test may be over.
+            let _ = tell.send(ask);
+            if said.is_some_and(|said| stream.write_all(&line(&said)).is_err()) {
+                return;
+            }
+        }
+    }
+}
+
+/// A core to which everything is fine.
+pub fn fine(ask: &Ask) -> Option<Result<Answer, Problem>> {
+    let done = |name: &str, is_new| {
+        let reservation = Box::new(reservation(name));
+        Answer::Done { reservation, is_new }
+    };
+    Some(Ok(match &ask.request {
+        Request::Reserve { name, .. } => done(name, true),
+        Request::Change { name, .. }
+        | Request::Pause { name }
+        | Request::Resume { name }
+        | Request::Release { name } => done(name, false),
+        Request::List { name, .. } => {
+            Answer::Reservations(vec![reservation(name.as_deref().unwrap_or("web"))])
+        }
+        Request::Log { before, .. } => {
+            let last = before.unwrap_or(10);
+            Answer::Events((1..last).rev().map(event).collect())
+        }
+        Request::Numbers => Answer::Numbers(Box::default()),
+        Request::Health => Answer::Health(slackline_control::Health {
+            good: false,
+            troubles: vec!["the disk is full".into()],
+        }),
+        Request::Find { .. } => Answer::Machines(Vec::new()),
+        _ => Answer::Host(host()),
+    }))
+}
+
+/// A core that has stopped.
+pub fn silent(_: &Ask) -> Option<Result<Answer, Problem>> {
+    None
+}
+
+pub fn host() -> Host {
+    Host {
+        name: "here".into(),
+        version: "1".into(),
+        policy: "edf".into(),
+        cpus: Vec::new(),
+        reserve_ppm: 100_000,
+        reservations: 0,
+        waiting: 0,
+    }
+}
+
+pub fn event(seq: u64) -> Event {
+    Event {
+        seq,
+        at_ns: 1,
+        principal: "uid 0".into(),
+        verb: "reserve".into(),
+        name: "web".into(),
+        before: None,
+        after: None,
+        outcome: "reserve".into(),
+        was_late: false,
+    }
+}
+
+pub fn reservation(name: &str) -> Reservation {
+    Reservation {
+        name: name.into(),
+        owner: "uid 0".into(),
+        binding: format!("libvirt:{name}"),
+        slice: Length(Span::from_ms(2)),
+        slice_ns: 2_000_000,
+        period: Length(Span::from_ms(10)),
+        period_ns: 10_000_000,
+        exact: false,
+        vcpus: 2,
+        served: 2,
+        state: State::Active,
+        why: None,
+        warning: None,
+        revision: 7,
+        recent: None,
+        total: None,
+    }
+}
