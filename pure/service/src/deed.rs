@@ -23,9 +23,13 @@ pub(crate) struct Deed {
     pub(crate) key: Option<Keyed>,
     /// What is told of it; nothing, if nothing changed.
     pub(crate) event: Option<Event>,
-    /// Whether it remains if it cannot be written down.
-    pub(crate) remains: bool,
+    /// What it would have changed, if it remains although it and what was before it cannot be
+    /// written down.
+    pub(crate) remains: Option<Change>,
 }
+
+/// A reservation before and after.
+pub(crate) type Change = (Option<Row>, Option<Row>);
 
 /// What a request was asked for with, to know it again.
 #[derive(Clone, Debug, PartialEq, Eq)]

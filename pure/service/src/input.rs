@@ -26,7 +26,7 @@ pub enum Input {
         fault: LedgerFault,
     },
     /// A machine that is [waited for](crate::Service::waiting) may be here now. To be told again as
-    /// long as it is.
+    /// long as it is; of the number of a process each time, as what it meant may be gone.
     Appeared {
         /// What it was looked for by.
         binding: Binding,

@@ -146,7 +146,7 @@ impl Service {
             By::Itself => (Vec::new(), None),
             By::Asked(asked) => (vec![asked.ticket], keyed(asked)),
         };
-        let deed = Deed { name, kind, row: after, tickets, key, event, remains: false };
+        let deed = Deed { name, kind, row: after, tickets, key, event, remains: None };
         let deed = self.writer.add(deed)?;
         Some(self.answer_unwritten(now, &deed))
     }

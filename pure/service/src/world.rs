@@ -45,7 +45,8 @@ pub trait World {
 
     /// Other threads sit at the places of a domain. Who sits there already stays undisturbed; who
     /// does not any more is given back. What places are promised stands, also where a place passes
-    /// from one thread to another, or to nobody. A domain that is paused stays so, whoever sits down.
+    /// from one thread to another, or to nobody. A domain that is paused stays so, whoever sits
+    /// down.
     ///
     /// # Errors
     /// Why not. Then everybody sits where it sat before.

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use slackline_units::{Span, Time};
 
-use crate::deed::{Deed, Keyed};
+use crate::deed::{Change, Deed, Keyed};
 use crate::event::Event;
 use crate::name::Name;
 use crate::row::Row;
@@ -162,13 +162,14 @@ impl Writer {
         }
     }
 
-    fn apply(&mut self, deed: &Deed) -> bool {
-        let mut slot = self.remains.remove(&deed.name);
-        let remains = deed.kind.remains_in(&mut slot, &deed.row);
-        if let Some(row) = slot {
+    fn apply(&mut self, deed: &Deed) -> Option<Change> {
+        let before = self.remains.remove(&deed.name);
+        let mut after = before.clone();
+        let remains = deed.kind.remains_in(&mut after, &deed.row);
+        if let Some(row) = after.clone() {
             self.remains.insert(deed.name.clone(), row);
         }
-        remains
+        remains.then_some((before, after))
     }
 
     /// When to try again to write.
@@ -234,7 +235,7 @@ impl Writer {
     }
 
     /// It is not, and neither is what was to follow: nothing can be written for now. Returns all
-    /// that waited, oldest first. What of it remains is kept to be written later.
+    /// that waited, oldest first.
     pub(crate) fn not_committed(&mut self, now: Time, seq: u64, why: &str) -> Option<Vec<Deed>> {
         let UnderWay { batch, .. } = self.under_way.take_if(|one| one.commit.seq == seq)?;
         let later = std::mem::replace(&mut self.next, batch);
@@ -243,10 +244,7 @@ impl Writer {
         self.next.lost += later.lost;
         let mut deeds = std::mem::take(&mut self.next.deeds);
         deeds.extend(later.deeds);
-        let mut events: Vec<Event> = self.next.events.drain(..).chain(later.events).collect();
-        let remain = deeds.iter_mut().filter(|deed| deed.remains);
-        events.extend(remain.filter_map(|deed| deed.event.take()));
-        events.sort_by_key(|event| event.seq);
+        let events: Vec<Event> = self.next.events.drain(..).chain(later.events).collect();
         for event in events {
             self.next.keep(event);
         }

@@ -13,6 +13,7 @@ use crate::row::{Reason, Row};
 use crate::world::{Joining, Loaded, World};
 use crate::writer::Writer;
 
+use super::machines::is_over;
 use super::reserve::join;
 use super::{By, Done, Service, Settings, TRY_AGAIN};
 
@@ -104,6 +105,12 @@ impl Service {
         let answers = if group.is_empty() { Vec::new() } else { world.join(&group) };
         for (heir, answer) in heirs.into_iter().zip(answers) {
             let Heir { row, domain, machine } = heir;
+            if answer == Err(Declined::Gone) && !row.binding.lasts() {
+                // It has ended since it was looked at.
+                self.domains.leave(now, domain);
+                self.over(now, row, Happened::Vanished);
+                continue;
+            }
             let standing = match (answer, machine) {
                 (Ok(()), Ok((machine, seats))) => Standing::Seated { machine, seats },
                 (Ok(()), Err(reason)) => Standing::Promised(reason),
@@ -152,17 +159,6 @@ impl Service {
         let (kind, happened) = (Kind::Ended, Some(happened));
         self.did(now, &By::Itself, Done { kind, before: Some(before), after, happened });
     }
-}
-
-/// Whether nothing that a row means can be there any more: a number of a process means that one
-/// process.
-fn is_over(row: &Row, found: &Result<Machine, LookError>) -> bool {
-    !row.binding.lasts()
-        && match found {
-            Ok(machine) => row.identity != Some(machine.identity),
-            Err(LookError::Absent | LookError::Forbidden(_)) => true,
-            Err(LookError::Unclear { .. }) => false,
-        }
 }
 
 /// What becomes of a row that was declined: where it is its machine that cannot be had, its places

@@ -2,7 +2,7 @@
 
 use slackline_units::Time;
 
-use crate::answer::Answer;
+use crate::answer::{Answer, Warning};
 use crate::book::ended;
 use crate::input::Asked;
 use crate::refusal::Refusal;
@@ -52,7 +52,10 @@ impl Service {
         let now = self.book.get(&kept.row.name).filter(|entry| entry.row.since == kept.row.since);
         let mut reservation = now.map_or_else(|| ended(kept.row.clone()), |entry| entry.listed());
         reservation.row = kept.row;
-        Answer::Done { reservation, is_new: kept.is_new, warning: None }
+        let failing =
+            self.writer.failing().filter(|_| self.writer.is_unwritten(&reservation.row.name));
+        let warning = failing.map(|why| Warning::NotDurable { why: why.to_owned() });
+        Answer::Done { reservation, is_new: kept.is_new, warning }
     }
 
     fn answer(&mut self, now: Time, asked: &Asked, world: &mut impl World) -> Outcome {

@@ -36,7 +36,7 @@ impl Service {
             let paused = world.pause(entry.domain);
             paused.map_err(|declined| refusal(declined, &before.terms, &before.binding))?;
         }
-        Ok(self.set_paused(now, asked, before, true))
+        Ok(self.set_paused(now, asked, name, true))
     }
 
     pub(super) fn resume(
@@ -59,14 +59,18 @@ impl Service {
         if !before.paused && !was_contested {
             return Ok(self.is_so(now, asked, before));
         }
-        Ok(self.set_paused(now, asked, before, false))
+        Ok(self.set_paused(now, asked, name, false))
     }
 
     /// Threads that were left to somebody else are held again; where the machine is not here any
     /// more, it is waited for.
     fn take_back(&mut self, now: Time, name: &Name, world: &mut impl World) -> Result<(), Refusal> {
         let Some(row) = self.book.row(name).cloned() else { return Ok(()) };
-        let sat = match world.look(&row.binding) {
+        let found = world.look(&row.binding);
+        if self.ends(now, (name, &found), world) {
+            return Err(Refusal::NoMachine { what: row.binding.to_string() });
+        }
+        let sat = match found {
             Ok(machine) => match self.book.holder(machine.identity, Some(name)).cloned() {
                 Some(by) => Err(Refusal::Taken { binding: row.binding.clone(), by }),
                 None => self.sit(name, machine, world),
@@ -87,11 +91,12 @@ impl Service {
         &mut self,
         now: Time,
         asked: &Asked,
-        before: Row,
+        name: &Name,
         paused: bool,
     ) -> Option<Answer> {
         let revision = self.writer.number();
-        let entry = self.book.get_mut(&before.name)?;
+        let entry = self.book.get_mut(name)?;
+        let before = entry.row.clone();
         entry.row.paused = paused;
         entry.row.revision = revision;
         let after = entry.row.clone();

@@ -6,10 +6,10 @@ use crate::binding::Binding;
 use crate::book::{Entry, Standing};
 use crate::deed::Kind;
 use crate::event::Happened;
-use crate::machine::{Identity, Machine, Seats};
+use crate::machine::{Identity, LookError, Machine, Seats};
 use crate::name::Name;
 use crate::refusal::Refusal;
-use crate::row::Reason;
+use crate::row::{Reason, Row};
 use crate::world::World;
 
 use super::reserve::{join, refusal};
@@ -21,7 +21,11 @@ impl Service {
         let waits =
             |entry: &Entry| entry.is_waiting() && !entry.is_out() && entry.row.binding == *binding;
         for name in self.book.oldest(waits) {
-            let Ok(machine) = world.look(binding) else { continue };
+            let found = world.look(binding);
+            if self.ends(now, (&name, &found), world) {
+                continue;
+            }
+            let Ok(machine) = found else { continue };
             if let Some(by) = self.book.holder(machine.identity, Some(&name)).cloned() {
                 self.stand(&name, Standing::Promised(Reason::Taken(by)));
                 continue;
@@ -35,6 +39,22 @@ impl Service {
                 }
             }
         }
+    }
+
+    /// Ends a reservation if nothing that it means can be there any more; says whether it did.
+    pub(super) fn ends(
+        &mut self,
+        now: Time,
+        (name, found): (&Name, &Result<Machine, LookError>),
+        world: &mut impl World,
+    ) -> bool {
+        let row = self.book.row(name).filter(|row| is_over(row, found)).cloned();
+        let is_over = row.is_some();
+        if let Some(row) = row {
+            self.let_go(now, name, world);
+            self.over(now, row, Happened::Vanished);
+        }
+        is_over
     }
 
     /// A machine sits down at the places that are promised to it.
@@ -71,7 +91,11 @@ impl Service {
     /// What is written down of the machine of a reservation is what it is now.
     pub(super) fn machine_is(&mut self, now: Time, name: &Name, happened: Happened) {
         let Some(entry) = self.book.get_mut(name) else { return };
-        let identity = entry.machine().map(|machine| machine.identity);
+        let identity = match entry.machine() {
+            Some(machine) => Some(machine.identity),
+            // The number of a process goes on meaning that one.
+            None => entry.row.identity.filter(|_| !entry.row.binding.lasts()),
+        };
         let before = entry.row.clone();
         entry.row.identity = identity;
         entry.row.revision = self.writer.number();
@@ -164,4 +188,15 @@ impl Service {
         let is_left = self.book.iter().any(Entry::is_out);
         self.try_again = is_left.then(|| now.after(TRY_AGAIN));
     }
+}
+
+/// Whether nothing that a row means can be there any more: a number of a process means that one
+/// process.
+pub(super) fn is_over(row: &Row, found: &Result<Machine, LookError>) -> bool {
+    !row.binding.lasts()
+        && match found {
+            Ok(machine) => row.identity != Some(machine.identity),
+            Err(LookError::Absent | LookError::Forbidden(_)) => true,
+            Err(LookError::Unclear { .. }) => false,
+        }
 }

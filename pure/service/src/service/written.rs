@@ -82,10 +82,16 @@ impl Service {
             self.note(now, Happened::LedgerFailing(fault.says.clone()));
         }
         self.take_back_all(now, world);
-        for deed in &deeds {
-            let is_there = self.book.row(&deed.name).is_some_and(|row| row.since == deed.row.since);
-            let reply = if deed.remains || (is_there && self.has(deed)) {
-                Ok(self.answer_unwritten(now, deed))
+        for mut deed in deeds {
+            let event = deed.event.take();
+            let reply = if deed.remains.is_some() || self.has(&deed) {
+                let changed = deed.remains.take();
+                let event = event.map(|event| match changed {
+                    Some((before, after)) => Event { before, after, ..event },
+                    None => event,
+                });
+                event.into_iter().for_each(|event| self.writer.note(event));
+                Ok(self.answer_unwritten(now, &deed))
             } else {
                 Err(Refusal::NotDurable { why: fault.says.clone() })
             };
@@ -93,13 +99,10 @@ impl Service {
         }
     }
 
-    /// Whether what was done is in force all the same.
+    /// Whether what was done is in force all the same, as there was no room to take it back.
     fn has(&self, deed: &Deed) -> bool {
-        self.book.row(&deed.name).is_some_and(|row| match deed.kind {
-            Kind::Reserved | Kind::Terms(_) | Kind::Same => row.terms == deed.row.terms,
-            Kind::Paused(paused) => row.paused == paused,
-            Kind::Machine(_) | Kind::Ended => false,
-        })
+        let row = self.book.row(&deed.name).filter(|row| row.since == deed.row.since);
+        row.is_some_and(|row| row.revision >= deed.row.revision && row.terms == deed.row.terms)
     }
 
     /// What would not remain is taken back: first what gives time up, then what needs some.

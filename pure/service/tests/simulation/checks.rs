@@ -1,0 +1,280 @@
+//! What must hold after each step, whatever happened.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use slackline_service::{
+    Amount, Answer, Binding, Commit, Event, Happened, Key, Listed, Name, Principal, Reason,
+    Request, Role, Row, Service, State, Terms, Verb,
+};
+use slackline_units::{DomId, Span};
+
+use crate::scheduler::RESERVE;
+use crate::world::Model;
+
+/// A request that somebody made.
+#[derive(Clone, Debug)]
+pub(crate) struct Sent {
+    pub(crate) principal: Principal,
+    pub(crate) role: Option<Role>,
+    pub(crate) key: Option<Key>,
+    pub(crate) request: Request,
+}
+
+/// What was asked for and what came of it, as far as checks need it.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct History {
+    pub(crate) sent: Vec<Sent>,
+}
+
+pub(crate) type Checked = Result<(), String>;
+
+macro_rules! hold {
+    ($holds:expr, $($says:tt)*) => {
+        if !$holds {
+            return Err(format!($($says)*));
+        }
+    };
+}
+
+/// All that can be seen at one time.
+pub(crate) fn all(service: &Service, model: &mut Model, history: &History) -> Checked {
+    if let Some(wrong) = model.wrong.take() {
+        return Err(wrong);
+    }
+    for commit in std::mem::take(&mut model.begun) {
+        committed(&commit, model, history)?;
+    }
+    acknowledged(model)?;
+    let listed: BTreeMap<DomId, Listed> = service.listed().collect();
+    in_force(&listed, model)?;
+    identities(&listed, model)?;
+    capacity(model)?;
+    given(model)?;
+    if model.disk.pending.is_none() && service.health().ledger.is_none() {
+        written(service, model)?;
+    }
+    Ok(())
+}
+
+/// What is promised never exceeds what there is, as plain arithmetic has it.
+fn capacity(model: &Model) -> Checked {
+    // All periods that are asked for divide it.
+    const COMMON: u128 = 100_000_000;
+    let mut sum = 0;
+    for domain in model.scheduler.domains.values() {
+        let each = domain.terms.each();
+        let period = u128::from(each.period().ns());
+        hold!(COMMON.is_multiple_of(period), "a period of {period} ns is not one of ours");
+        sum += u128::from(each.slice().ns()) * (COMMON / period) * domain.places.len() as u128;
+    }
+    let one = COMMON * u128::from(1_000_000 - RESERVE.ppm()) / 1_000_000;
+    let most = one * model.scheduler.cpus() as u128;
+    hold!(sum <= most, "{sum} of {most} parts are promised");
+    Ok(())
+}
+
+/// What is listed is in force, and nothing else is: no orphan, no thread at two places.
+fn in_force(listed: &BTreeMap<DomId, Listed>, model: &Model) -> Checked {
+    let mut held = BTreeSet::new();
+    for (domain, one) in listed {
+        let name = &one.row.name;
+        if matches!(one.reason, Some(Reason::NoRoom(_))) {
+            let is_there = model.scheduler.domains.contains_key(domain);
+            hold!(!is_there, "{name} has no room and is scheduled");
+            hold!(model.scheduler.cpus() > 1, "{name} has no room on the one CPU that it was on");
+            continue;
+        }
+        let Some(has) = model.scheduler.domains.get(domain) else {
+            return Err(format!("{name} is {} and nothing is promised to it", one.state));
+        };
+        hold!(has.terms == one.row.terms, "{name} is listed as {}, is {}", one.row, has.terms);
+        let places = usize::from(one.row.terms.vcpus());
+        hold!(has.places.len() == places, "{name} has {} places", has.places.len());
+        let sits = has.places.iter().filter_map(|place| place.sits);
+        hold!(sits.clone().count() == usize::from(one.served), "{name}: {one:?}, is {has:?}");
+        let knows = has.identity == one.row.identity;
+        hold!(knows || has.identity.is_none(), "{name} holds {:?}: {one:?}", has.identity);
+        let is_held = matches!(one.state, State::Active | State::Partial | State::Paused);
+        hold!(has.identity.is_some() == is_held, "{name} is {} and holds {has:?}", one.state);
+        let is_paused = one.state == State::Paused;
+        hold!(has.is_paused == is_paused, "{name} is {} and paused={}", one.state, has.is_paused);
+        hold!(is_paused == (is_held && one.row.paused), "{name}: {one:?}");
+        for thread in sits.map(|vcpu| (has.identity, vcpu)) {
+            hold!(held.insert(thread), "{thread:?} sits at two places");
+        }
+    }
+    let orphan = model.scheduler.domains.keys().find(|domain| !listed.contains_key(domain));
+    hold!(orphan.is_none(), "nobody knows of {orphan:?}");
+    Ok(())
+}
+
+/// The number of a process means the one process that it meant when it was reserved.
+fn identities(listed: &BTreeMap<DomId, Listed>, model: &Model) -> Checked {
+    for one in listed.values().filter(|one| !one.row.binding.lasts()) {
+        let Some(identity) = one.row.identity else { continue };
+        let reserved = model.disk.events.iter().find(|event| event.seq == one.row.since);
+        let Some(after) = reserved.and_then(|event| event.after.as_ref()) else { continue };
+        let meant = after.identity;
+        hold!(meant == Some(identity), "{} meant {meant:?}, is {identity:?}", one.row);
+    }
+    Ok(())
+}
+
+/// Nobody who is to have no more than its slices has had more than what it was promised and one
+/// slice at each place, whatever was asked in between.
+fn given(model: &Model) -> Checked {
+    for (identity, meter) in &model.scheduler.meters {
+        let most = meter.promised + meter.slice * meter.places;
+        let is_within = meter.is_loose || meter.given <= most;
+        hold!(is_within, "{identity:?} had {} of at most {most}: {meter:?}", meter.given);
+    }
+    Ok(())
+}
+
+/// Whoever was told that something is durable was told so after it was.
+fn acknowledged(model: &mut Model) -> Checked {
+    for (ticket, reply) in &model.replies {
+        let Ok(Answer::Done { reservation, warning: None, .. }) = reply else { continue };
+        let row = &reservation.row;
+        let written = model.disk.written.get(&row.name).copied().unwrap_or(0);
+        hold!(
+            written >= row.revision,
+            "{ticket:?} is told of {} at {}, and {written} is written",
+            row.name,
+            row.revision
+        );
+        if let Some(on_disk) = model.disk.rows.get(&row.name)
+            && on_disk.revision == row.revision
+        {
+            hold!(on_disk == row, "{ticket:?} is told {row}, and {on_disk} is written");
+        }
+    }
+    Ok(())
+}
+
+/// What is written down is what is listed, when nothing is on its way.
+pub(crate) fn written(service: &Service, model: &Model) -> Checked {
+    let listed: BTreeMap<Name, Row> =
+        service.listed().map(|(_, one)| (one.row.name.clone(), one.row)).collect();
+    hold!(listed == model.disk.rows, "{listed:?}\n is not what is written: {:?}", model.disk.rows);
+    for row in listed.values() {
+        let is_told = model.disk.events.iter().any(|event| event.seq == row.revision);
+        hold!(is_told, "{} is at {}, and no event says so", row.name, row.revision);
+    }
+    Ok(())
+}
+
+/// What is to be written down is what its events make of what is written, and each event is what
+/// somebody asked for who may, or what happened to its machine.
+fn committed(commit: &Commit, model: &Model, history: &History) -> Checked {
+    for (name, row) in &commit.rows {
+        let mut now = model.disk.rows.get(name).cloned();
+        for event in commit.events.iter().filter(|event| event.name.as_ref() == Some(name)) {
+            hold!(
+                event.before == now,
+                "{name}: event {} begins with {:?}, not {now:?}",
+                event.seq,
+                event.before
+            );
+            now.clone_from(&event.after);
+        }
+        hold!(now == *row, "{name} is written as {row:?}; its events say {now:?}");
+    }
+    for event in &commit.events {
+        if let Some(name) = &event.name {
+            let is_written = commit.rows.iter().any(|(one, _)| one == name);
+            hold!(is_written, "event {} is of {name}, which is not written", event.seq);
+        }
+        let is_right = match event.what {
+            Happened::Asked(verb) => history.sent.iter().any(|sent| asked_for(sent, verb, event)),
+            _ => event.principal == Principal::Service && is_fact(event),
+        };
+        hold!(is_right, "nobody who may has asked for {event:?}");
+    }
+    Ok(())
+}
+
+fn is_fact(event: &Event) -> bool {
+    match (&event.before, &event.after) {
+        (None, None) => true,
+        (Some(before), Some(after)) => {
+            let machine =
+                Row { identity: after.identity, revision: after.revision, ..before.clone() };
+            machine == *after
+        }
+        (Some(before), None) => !before.binding.lasts(),
+        (None, Some(_)) => false,
+    }
+}
+
+/// Whether the event is what that request comes to.
+fn asked_for(sent: &Sent, verb: Verb, event: &Event) -> bool {
+    let may = sent.role.is_some_and(|role| role.may(verb));
+    if sent.principal != event.principal || sent.request.verb() != verb || !may {
+        return false;
+    }
+    match (&sent.request, &event.before, &event.after) {
+        (Request::Reserve { name, amount, exact, vcpus, binding }, None, Some(after)) => {
+            let is_bound = match binding {
+                Some(binding) => *binding == after.binding,
+                None => after.binding == named(name),
+            };
+            let vcpus = vcpus.unwrap_or(after.terms.vcpus());
+            *name == after.name
+                && is_bound
+                && amount.terms(*exact, vcpus) == Ok(after.terms)
+                && after.owner == sent.principal
+                && !after.paused
+        }
+        (Request::Change { name, amount, exact, vcpus, .. }, Some(before), Some(after)) => {
+            let exact = exact.unwrap_or(before.terms.exact());
+            let vcpus = vcpus.unwrap_or(before.terms.vcpus());
+            let amount = amount.unwrap_or(Amount::Each(before.terms.each()));
+            let Ok(terms) = amount.terms(exact, vcpus) else { return false };
+            *name == before.name && like(before, terms, before.paused, after)
+        }
+        (Request::Pause { name, .. }, Some(before), Some(after)) => {
+            *name == before.name && like(before, before.terms, true, after)
+        }
+        (Request::Resume { name, .. }, Some(before), Some(after)) => {
+            *name == before.name && like(before, before.terms, false, after)
+        }
+        (Request::Release { name, .. }, before, None) => {
+            before.as_ref().is_none_or(|before| before.name == *name)
+        }
+        _ => false,
+    }
+}
+
+fn like(before: &Row, terms: Terms, paused: bool, after: &Row) -> bool {
+    Row { terms, paused, revision: after.revision, ..before.clone() } == *after
+}
+
+fn named(name: &Name) -> Binding {
+    format!("qemu:{name}").parse().expect("a name")
+}
+
+/// At the end: each request with a key has had one effect at most.
+pub(crate) fn once(history: &History, model: &Model) -> Checked {
+    let mut effects: BTreeMap<Span, Vec<u64>> = BTreeMap::new();
+    for event in &model.disk.events {
+        let slice = |row: &Option<Row>| row.as_ref().map(|row| row.terms.each().slice());
+        let (before, after) = (slice(&event.before), slice(&event.after));
+        if let Some(after) = after.filter(|_| before != after) {
+            effects.entry(after).or_default().push(event.seq);
+        }
+    }
+    for sent in history.sent.iter().filter(|sent| sent.key.is_some()) {
+        let amount = match &sent.request {
+            Request::Reserve { amount, .. } | Request::Change { amount: Some(amount), .. } => {
+                amount
+            }
+            _ => continue,
+        };
+        let Amount::Each(each) = amount else { continue };
+        let effects = effects.get(&each.slice());
+        let is_once = effects.is_none_or(|events| events.len() <= 1);
+        hold!(is_once, "{} had the effects {effects:?}", sent.request);
+    }
+    Ok(())
+}

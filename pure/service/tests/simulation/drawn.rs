@@ -1,0 +1,219 @@
+//! A run that one seed draws: people, machines, faults and deaths.
+
+use slackline_service::{
+    Amount, Binding, Input, Key, Name, Principal, Refusal, Request, Role, Ticket,
+};
+use slackline_units::{CpuShare, Reservation, Span};
+
+use crate::checks::Checked;
+use crate::draw::Draw;
+use crate::run::Run;
+use crate::world::Lie;
+
+const MACHINES: [&str; 4] = ["m0", "m1", "m2", "m3"];
+const NAMES: [&str; 5] = ["m0", "m1", "web", "db", "batch"];
+
+/// Somebody who asks, and asks again what was not answered.
+struct Client {
+    who: (Principal, Option<Role>),
+    waits: Option<(Request, Option<Key>, Vec<Ticket>)>,
+}
+
+/// What came of many runs.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Tally {
+    pub(crate) deaths: u32,
+    pub(crate) done: u32,
+    pub(crate) no_room: u32,
+    pub(crate) not_durable: u32,
+}
+
+/// A run as a seed draws it.
+pub(crate) fn run(
+    seed: u64,
+    lie: Option<Lie>,
+    with_trace: bool,
+) -> Result<Tally, (String, Vec<String>)> {
+    let mut draw = Draw::new(seed);
+    let cpus = if draw.percent(60) { 1 } else { 2 };
+    let mut drawn = Drawn {
+        run: Run::new(cpus, lie, with_trace),
+        draw: draw.clone(),
+        clients: clients(),
+        asked: 0,
+        tally: Tally::default(),
+    };
+    if draw.percent(70) {
+        drawn.run.model.faults = Some(Draw::new(draw.bits()));
+    }
+    let went = drawn.go().and_then(|()| drawn.run.finish());
+    drawn.tally.deaths = drawn.run.deaths;
+    went.map(|()| drawn.tally).map_err(|error| (error, drawn.run.model.trace.unwrap_or_default()))
+}
+
+fn clients() -> Vec<Client> {
+    let roles = [Some(Role::Administrator), Some(Role::Operator), Some(Role::Viewer), None];
+    let clients = (0..).zip(roles);
+    clients.map(|(uid, role)| Client { who: (Principal::User(uid), role), waits: None }).collect()
+}
+
+struct Drawn {
+    run: Run,
+    draw: Draw,
+    clients: Vec<Client>,
+    asked: u64,
+    tally: Tally,
+}
+
+impl Drawn {
+    fn go(&mut self) -> Checked {
+        for name in MACHINES {
+            if self.draw.percent(70) {
+                let vcpus = 1 + u16::try_from(self.draw.below(2)).expect("small");
+                self.run.model.kernel.start(name, vcpus);
+            }
+        }
+        for _ in 0..50 {
+            let most = self.draw.one_of(&[0, 1, 1, 5, 20, 60, 300]);
+            let time = Span::from_us(self.draw.below(most * 1000 + 1));
+            self.run.pass(time)?;
+            self.doom();
+            match self.draw.below(100) {
+                0..55 => self.ask()?,
+                55..67 => self.machines(),
+                67..85 => self.run.tell()?,
+                85..90 => self.meddle()?,
+                90..92 => self.run.step(Input::KeeperReplaced)?,
+                92..96 => self.run.model.disk.fails ^= true,
+                _ => {
+                    let ms = self.draw.one_of(&[0, 1, 10, 40]);
+                    self.run.model.sync = Span::from_ms(ms);
+                }
+            }
+            self.hear();
+        }
+        Ok(())
+    }
+
+    /// How the next death goes, if there is one.
+    fn doom(&mut self) {
+        self.run.is_there = self.draw.percent(50);
+        if self.draw.percent(8) {
+            let after = u32::try_from(self.draw.below(8)).expect("small") + 1;
+            self.run.model.dies_after = Some(self.run.model.calls + after);
+        }
+        self.run.dies_again = None;
+        if self.draw.percent(20) {
+            self.run.dies_again = Some(u32::try_from(self.draw.below(6)).expect("small") + 1);
+        }
+    }
+
+    fn ask(&mut self) -> Checked {
+        let who = usize::try_from(self.draw.one_of(&[0, 0, 0, 1, 1, 1, 2, 3])).expect("small");
+        let (request, key) = match &self.clients[who].waits {
+            Some((request, key, _)) => (request.clone(), key.clone()),
+            None => self.new_request(),
+        };
+        let times = if self.draw.percent(5) { 2 } else { 1 };
+        for _ in 0..times {
+            let ticket = self.run.ask(self.clients[who].who, request.clone(), key.clone())?;
+            let fresh = (request.clone(), key.clone(), Vec::new());
+            self.clients[who].waits.get_or_insert(fresh).2.push(ticket);
+        }
+        Ok(())
+    }
+
+    fn new_request(&mut self) -> (Request, Option<Key>) {
+        self.asked += 1;
+        let draw = &mut self.draw;
+        let name: Name = draw.one_of(&NAMES).parse().expect("a name");
+        let vcpus = draw.percent(40).then(|| u16::try_from(draw.below(3)).expect("small") + 1);
+        let if_revision = draw.percent(10).then(|| draw.below(20));
+        let key = draw.percent(60).then(|| format!("k{}", self.asked).parse().expect("a key"));
+        let amount = amount(draw, self.asked);
+        let request = match draw.below(100) {
+            0..40 => {
+                let exact = !draw.percent(15);
+                let binding = binding(draw, &name);
+                Request::Reserve { name, amount, exact, vcpus, binding }
+            }
+            40..65 => {
+                let exact = draw.percent(10).then(|| draw.percent(50));
+                let amount = draw.percent(90).then_some(amount);
+                let vcpus = vcpus.filter(|_| draw.percent(30));
+                Request::Change { name, amount, exact, vcpus, if_revision }
+            }
+            65..72 => Request::Pause { name, if_revision },
+            72..80 => Request::Resume { name, if_revision },
+            80..92 => Request::Release { name, if_revision },
+            92..96 => Request::List { name: None },
+            96..98 => Request::Room { period: Span::from_ms(10) },
+            _ => Request::Log { name: None, before: None, most: 10 },
+        };
+        (request, key)
+    }
+
+    fn machines(&mut self) {
+        let name = self.draw.one_of(&MACHINES);
+        let vcpus = 1 + u16::try_from(self.draw.below(3)).expect("small");
+        let more = self.draw.percent(50);
+        match self.draw.below(3) {
+            0 => self.run.model.kernel.end(name),
+            1 => self.run.model.kernel.start(name, vcpus),
+            _ => self.run.model.kernel.plug(name, more),
+        }
+    }
+
+    fn meddle(&mut self) -> Checked {
+        let held: Vec<_> = self.run.model.scheduler.domains.keys().copied().collect();
+        if held.is_empty() {
+            return Ok(());
+        }
+        let domain = self.draw.one_of(&held);
+        for _ in 0..self.draw.one_of(&[1, 1, 3]) {
+            self.run.step(Input::Meddled { domain })?;
+        }
+        Ok(())
+    }
+
+    /// Answers arrive, or are lost.
+    fn hear(&mut self) {
+        for (ticket, reply) in self.run.replies() {
+            match reply {
+                Ok(_) => self.tally.done += 1,
+                Err(Refusal::NoRoom { .. }) => self.tally.no_room += 1,
+                Err(Refusal::NotDurable { .. }) => self.tally.not_durable += 1,
+                Err(_) => {}
+            }
+            let is_lost = self.draw.percent(15);
+            for client in self.clients.iter_mut().filter(|_| !is_lost) {
+                client.waits.take_if(|(_, _, tickets)| tickets.contains(&ticket));
+            }
+        }
+    }
+}
+
+/// An amount whose slice nobody else asks for, so that it is known what came of whose request.
+fn amount(draw: &mut Draw, number: u64) -> Amount {
+    let period = Span::from_ms(draw.one_of(&[5, 10, 20, 50]));
+    if draw.percent(8) {
+        let share = CpuShare::from_ppm(draw.one_of(&[100_000, 500_000, 1_500_000]));
+        return Amount::Together { share, period: Some(period) };
+    }
+    let tenths = draw.one_of(&[1, 1, 2, 2, 3, 4, 6, 8]);
+    let slice = period / 10 * tenths + Span::from_ns(number);
+    Amount::Each(Reservation::new(slice, period).expect("less than a period"))
+}
+
+fn binding(draw: &mut Draw, name: &Name) -> Option<Binding> {
+    let is_machine = MACHINES.contains(&name.as_str());
+    if is_machine && draw.percent(50) {
+        return None;
+    }
+    let text = if draw.percent(25) {
+        format!("pid:{}", 100 + draw.below(5))
+    } else {
+        format!("qemu:{}", draw.one_of(&MACHINES))
+    };
+    Some(text.parse().expect("a binding"))
+}

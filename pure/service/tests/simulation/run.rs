@@ -1,0 +1,206 @@
+//! One run: the service in the model world, told what happens, killed, and started again.
+
+use std::collections::BTreeMap;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use slackline_service::{
+    Asked, Identity, Input, Key, LedgerFault, Machine, Principal, Request, Role, Service, Settings,
+    Ticket,
+};
+use slackline_units::{DomId, Span, Time};
+
+use crate::checks::{self, Checked, History, Sent};
+use crate::world::{Crash, Lie, Model, Replied};
+
+/// A run that goes on.
+pub(crate) struct Run {
+    pub(crate) service: Service,
+    pub(crate) model: Model,
+    pub(crate) history: History,
+    pub(crate) deaths: u32,
+    /// Whether what was being written at a death is there, by death.
+    pub(crate) is_there: bool,
+    /// After how many calls the core dies again while it recovers.
+    pub(crate) dies_again: Option<u32>,
+    next_ticket: u64,
+}
+
+impl Run {
+    pub(crate) fn new(cpus: usize, lie: Option<Lie>, with_trace: bool) -> Run {
+        let mut model = Model::new(cpus);
+        model.lie = lie;
+        model.scheduler.admits_all = lie == Some(Lie::AdmitsAll);
+        model.scheduler.forgets = lie == Some(Lie::ForgetsAccounts);
+        model.trace = with_trace.then(Vec::new);
+        let service =
+            Service::recover(Settings::default(), Time::START, model.loaded(), &mut model);
+        Run {
+            service,
+            model,
+            history: History::default(),
+            deaths: 0,
+            is_there: false,
+            dies_again: None,
+            next_ticket: 0,
+        }
+    }
+
+    /// One input, and all checks. If the core dies of it, it is started again.
+    pub(crate) fn step(&mut self, input: Input) -> Checked {
+        self.model.note(|| format!("{input:?}"));
+        let (service, model) = (&mut self.service, &mut self.model);
+        let now = model.now;
+        let stepped = catch_unwind(AssertUnwindSafe(|| service.step(now, input, model)));
+        match stepped {
+            Ok(()) => {}
+            Err(payload) if payload.is::<Crash>() => self.recover()?,
+            Err(_) => return Err("the core panics".into()),
+        }
+        checks::all(&self.service, &mut self.model, &self.history)
+    }
+
+    /// The core is dead, and starts again, as often as it takes.
+    pub(crate) fn recover(&mut self) -> Checked {
+        loop {
+            self.deaths += 1;
+            self.model.crash(self.is_there);
+            self.model.dies_after = self.dies_again.take().map(|after| self.model.calls + after);
+            let model = &mut self.model;
+            let (now, loaded) = (model.now, model.loaded());
+            let recovered = catch_unwind(AssertUnwindSafe(|| {
+                Service::recover(Settings::default(), now, loaded, model)
+            }));
+            match recovered {
+                Ok(service) => {
+                    self.service = service;
+                    break;
+                }
+                Err(payload) if payload.is::<Crash>() => {}
+                Err(_) => return Err("the core panics as it starts".into()),
+            }
+        }
+        self.recovered()
+    }
+
+    /// What was written is there again, but for what was bound to a process that is not.
+    fn recovered(&self) -> Checked {
+        let rows: BTreeMap<_, _> =
+            self.service.listed().map(|(_, one)| (one.row.name.clone(), one.row)).collect();
+        for (name, row) in &self.model.disk.rows {
+            match rows.get(name) {
+                Some(there) => {
+                    let is_same = there.terms == row.terms
+                        && there.paused == row.paused
+                        && there.since == row.since
+                        && there.owner == row.owner
+                        && there.binding == row.binding;
+                    if !is_same {
+                        return Err(format!("{name} comes back as {there}, and was {row}"));
+                    }
+                }
+                None if row.binding.lasts() => return Err(format!("{name} is lost")),
+                None => {}
+            }
+        }
+        match rows.keys().find(|name| !self.model.disk.rows.contains_key(name)) {
+            Some(name) => Err(format!("{name} comes from nowhere")),
+            None => Ok(()),
+        }
+    }
+
+    /// Time passes; what is due in it happens.
+    pub(crate) fn pass(&mut self, time: Span) -> Checked {
+        let end = self.model.now.after(time);
+        loop {
+            let written = self.model.disk.pending.as_ref().map(|(_, due)| *due);
+            let due = written.into_iter().chain(self.model.rings).min();
+            let next = due.unwrap_or(Time::NEVER).max(self.model.now);
+            self.model.scheduler.run_until(next.min(end));
+            self.model.now = next.min(end);
+            if next > end {
+                return Ok(());
+            }
+            if let Some((seq, is_written)) = self.model.disk.finish(next) {
+                self.step(if is_written {
+                    Input::Committed { seq }
+                } else {
+                    let fault = LedgerFault { says: "the disk is full".into() };
+                    Input::NotCommitted { seq, fault }
+                })?;
+            } else {
+                self.model.rings = None;
+                self.step(Input::Rang)?;
+            }
+        }
+    }
+
+    /// Somebody asks; returns the ticket.
+    pub(crate) fn ask(
+        &mut self,
+        who: (Principal, Option<Role>),
+        request: Request,
+        key: Option<Key>,
+    ) -> Result<Ticket, String> {
+        let ticket = Ticket(self.next_ticket);
+        self.next_ticket += 1;
+        let (principal, role) = who;
+        let sent = Sent { principal, role, key: key.clone(), request: request.clone() };
+        self.history.sent.push(sent);
+        self.model.open.insert(ticket, request.clone());
+        self.step(Input::Asked(Asked { ticket, principal, role, key, request }))?;
+        Ok(ticket)
+    }
+
+    /// What was answered since this was asked last.
+    pub(crate) fn replies(&mut self) -> Vec<Replied> {
+        std::mem::take(&mut self.model.replies)
+    }
+
+    /// The service is told how its machines are now.
+    pub(crate) fn tell(&mut self) -> Checked {
+        let held: Vec<(DomId, Identity, Option<Machine>)> = self
+            .model
+            .scheduler
+            .domains
+            .iter()
+            .filter_map(|(&domain, one)| {
+                let identity = one.identity?;
+                let process = self.model.kernel.alive(identity);
+                Some((domain, identity, process.map(|process| process.machine.clone())))
+            })
+            .collect();
+        for (domain, identity, machine) in held {
+            self.step(match machine {
+                None => Input::Vanished { domain, identity },
+                Some(machine) => Input::Vcpus { domain, machine },
+            })?;
+        }
+        let waiting: Vec<_> = self.service.waiting().cloned().collect();
+        for binding in waiting {
+            if !binding.lasts() || self.model.kernel.meant(&binding).is_some() {
+                self.step(Input::Appeared { binding })?;
+            }
+        }
+        Ok(())
+    }
+
+    /// No more faults; all that is on its way arrives. Then everybody has been answered.
+    pub(crate) fn finish(&mut self) -> Checked {
+        self.model.faults = None;
+        self.model.dies_after = None;
+        self.model.disk.fails = false;
+        for _ in 0..3 {
+            self.pass(Span::from_ms(1500))?;
+            self.tell()?;
+        }
+        self.pass(Span::from_ms(100))?;
+        if let Some((ticket, request)) = self.model.open.first_key_value() {
+            return Err(format!("{ticket:?} is never answered: {request}"));
+        }
+        if let Some(why) = self.service.health().ledger {
+            return Err(format!("the ledger is well again, and health says {why}"));
+        }
+        checks::written(&self.service, &self.model)?;
+        checks::once(&self.history, &self.model)
+    }
+}

@@ -1,0 +1,330 @@
+//! The real policy `edf`, on CPUs whose vCPUs would always run if they may, with time that only the
+//! simulation passes.
+
+use std::collections::BTreeMap;
+
+use slackline_policy::{
+    AdmitError, Given, Moment, Pick, Policy, Spec, Topology, TurnEnd, Values, find,
+};
+use slackline_service::{Identity, Seats, Terms};
+use slackline_units::{CpuId, CpuSet, CpuShare, DomId, Reservation, Span, Time, VcpuId};
+
+/// What the service keeps for everybody else.
+pub(crate) const RESERVE: CpuShare = CpuShare::from_ppm(100_000);
+
+/// A reservation as the scheduler has it.
+#[derive(Clone, Debug)]
+pub(crate) struct Domain {
+    pub(crate) terms: Terms,
+    pub(crate) identity: Option<Identity>,
+    /// Who sat there last: what is promised is promised to it, whether it sits there or not.
+    last: Option<Identity>,
+    pub(crate) places: Vec<Place>,
+    pub(crate) is_paused: bool,
+}
+
+/// A place, and who sits there.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Place {
+    vcpu: VcpuId,
+    pub(crate) sits: Option<u16>,
+}
+
+/// What a machine was given, and what it was promised.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Meter {
+    pub(crate) given: Span,
+    pub(crate) promised: Span,
+    /// The largest slice, and the most places.
+    pub(crate) slice: Span,
+    pub(crate) places: u64,
+    /// Whether it was ever to have what nobody claims: then there is no bound.
+    pub(crate) is_loose: bool,
+}
+
+pub(crate) struct Scheduler {
+    spec: &'static Spec,
+    policy: Box<dyn Policy>,
+    at: Moment,
+    pub(crate) domains: BTreeMap<DomId, Domain>,
+    /// By slot, whose it is.
+    slots: Vec<Option<DomId>>,
+    /// By CPU, when its turn is over.
+    limits: Vec<Time>,
+    pub(crate) meters: BTreeMap<Identity, Meter>,
+    /// Who left, and what stays promised until what it had in advance has been earned.
+    left: BTreeMap<Identity, (Reservation, u64)>,
+    /// The seeded defects.
+    pub(crate) admits_all: bool,
+    pub(crate) forgets: bool,
+    joins: u32,
+}
+
+impl Scheduler {
+    pub(crate) fn new(cpus: usize, now: Time) -> Scheduler {
+        let spec = find("edf").expect("a policy");
+        let reserve = RESERVE.to_string();
+        let given = [("reserve", Given::Text(&reserve))];
+        let values = Values::read(spec.policy_fields, given.into_iter()).expect("a reserve");
+        let mut at = Moment::at_start(cpus);
+        at.advance(now);
+        Scheduler {
+            spec,
+            policy: (spec.build)(&values, &Topology::flat(cpus)),
+            at,
+            domains: BTreeMap::new(),
+            slots: Vec::new(),
+            limits: vec![Time::NEVER; cpus],
+            meters: BTreeMap::new(),
+            left: BTreeMap::new(),
+            admits_all: false,
+            forgets: false,
+            joins: 0,
+        }
+    }
+
+    pub(crate) fn cpus(&self) -> usize {
+        self.limits.len()
+    }
+
+    fn share(&self, terms: Terms) -> Values {
+        let (slice, period) = (terms.each().slice(), terms.each().period());
+        let (slice, period) = (format!("{}ns", slice.ns()), format!("{}ns", period.ns()));
+        let given = [
+            ("slice", Given::Text(&slice)),
+            ("period", Given::Text(&period)),
+            ("exact", Given::Flag(terms.exact())),
+        ];
+        Values::read(self.spec.share_fields, given.into_iter()).expect("terms")
+    }
+
+    /// All of a domain's places, or none.
+    pub(crate) fn join(&mut self, id: DomId, terms: Terms) -> Result<(), AdmitError> {
+        assert!(!self.domains.contains_key(&id), "{id} has joined before");
+        let fresh =
+            Domain { terms, identity: None, last: None, places: Vec::new(), is_paused: false };
+        self.domains.insert(id, fresh);
+        self.joins += 1;
+        let joined = (0..terms.vcpus()).try_for_each(|place| self.add(id, terms, place));
+        if joined.is_err() {
+            self.leave(id);
+        }
+        joined
+    }
+
+    fn add(&mut self, id: DomId, terms: Terms, place: u16) -> Result<(), AdmitError> {
+        let slot = self.slots.iter().position(Option::is_none).unwrap_or(self.slots.len());
+        if slot == self.slots.len() {
+            self.slots.push(None);
+        }
+        let known = if self.forgets { DomId::new(10_000 + self.joins) } else { id };
+        let vcpu = VcpuId::new(u32::try_from(slot).expect("few"), known, place);
+        self.at.join(vcpu);
+        let asked = if self.admits_all {
+            let each = Reservation::new(Terms::LEAST, Terms::LONGEST);
+            let least = Terms::new(each.expect("a slice"), true, 1).expect("terms");
+            self.share(least)
+        } else {
+            self.share(terms)
+        };
+        if let Err(error) = self.policy.admit(&self.at, vcpu, &asked) {
+            self.at.leave(vcpu);
+            return Err(error);
+        }
+        self.slots[slot] = Some(id);
+        let domain = self.domains.get_mut(&id).expect("it is joining");
+        domain.places.push(Place { vcpu, sits: None });
+        Ok(())
+    }
+
+    fn drop_last(&mut self, id: DomId) {
+        let Some(place) = self.domains.get_mut(&id).and_then(|domain| domain.places.pop()) else {
+            return;
+        };
+        if let Some(cpu) = self.at.cpu_of(place.vcpu) {
+            self.at.vacate(cpu);
+        }
+        self.at.leave(place.vcpu);
+        let _ = self.policy.leave(&self.at, place.vcpu);
+        self.slots[place.vcpu.slot()] = None;
+    }
+
+    pub(crate) fn leave(&mut self, id: DomId) {
+        let left = self.domains.get(&id).and_then(|domain| {
+            let places = domain.places.len() as u64;
+            Some((domain.last?, (domain.terms.each(), places)))
+        });
+        while self.domains.get(&id).is_some_and(|domain| !domain.places.is_empty()) {
+            self.drop_last(id);
+        }
+        self.domains.remove(&id);
+        if let Some((identity, places)) = left {
+            self.left.insert(identity, places);
+        }
+    }
+
+    /// All of a domain's places have other terms, or none has.
+    pub(crate) fn change(&mut self, id: DomId, terms: Terms) -> Result<(), AdmitError> {
+        let before = self.domains[&id].terms;
+        let result = self.change_each(id, terms).and_then(|()| {
+            let there = self.places(id);
+            (there..terms.vcpus()).try_for_each(|place| self.add(id, terms, place))
+        });
+        if let Err(error) = result {
+            while self.places(id) > before.vcpus() {
+                self.drop_last(id);
+            }
+            self.change_each(id, before).expect("what was there before fits");
+            return Err(error);
+        }
+        while self.places(id) > terms.vcpus() {
+            self.drop_last(id);
+        }
+        self.domains.get_mut(&id).expect("it is there").terms = terms;
+        Ok(())
+    }
+
+    fn places(&self, id: DomId) -> u16 {
+        u16::try_from(self.domains[&id].places.len()).expect("few")
+    }
+
+    fn change_each(&mut self, id: DomId, terms: Terms) -> Result<(), AdmitError> {
+        let share = self.share(terms);
+        let places = self.domains[&id].places.clone();
+        places
+            .iter()
+            .try_for_each(|place| self.policy.adjust(&self.at, place.vcpu, &share).map(|_| ()))
+    }
+
+    /// Others sit there.
+    pub(crate) fn seat(&mut self, id: DomId, seats: Option<&Seats>) {
+        let domain = self.domains.get_mut(&id).expect("it is there");
+        domain.identity = seats.map(|seats| seats.identity);
+        domain.last = domain.identity.or(domain.last);
+        if let Some(identity) = domain.identity {
+            self.left.remove(&identity);
+        }
+        if seats.is_none() {
+            domain.is_paused = false;
+        }
+        for place in 0..domain.places.len() {
+            domain.places[place].sits = seats.and_then(|seats| seats.vcpus[place]);
+        }
+        self.rouse(id);
+    }
+
+    pub(crate) fn pause(&mut self, id: DomId, is_paused: bool) {
+        self.domains.get_mut(&id).expect("it is there").is_paused = is_paused;
+        self.rouse(id);
+    }
+
+    /// Whoever sits there runs unless it is paused.
+    fn rouse(&mut self, id: DomId) {
+        let domain = self.domains[&id].clone();
+        for place in domain.places {
+            let runs = place.sits.is_some() && !domain.is_paused;
+            if runs == self.at.is_awake(place.vcpu) {
+                continue;
+            }
+            self.at.set_awake(place.vcpu, runs);
+            if runs {
+                let _ = self.policy.wake(&self.at, place.vcpu);
+            } else {
+                let _ = self.policy.block(&self.at, place.vcpu);
+                if let Some(cpu) = self.at.cpu_of(place.vcpu) {
+                    self.at.vacate(cpu);
+                }
+            }
+        }
+    }
+
+    /// What each CPU could promise.
+    pub(crate) fn room(&self, period: Span, cpu: CpuId) -> Span {
+        self.policy.room(&self.at, period, CpuSet::one(cpu)).unwrap_or(Span::ZERO)
+    }
+
+    /// Time passes, and whoever is picked runs.
+    pub(crate) fn run_until(&mut self, end: Time) {
+        self.promise(end.since(self.at.now()));
+        loop {
+            self.decide();
+            let alarms = self.all_cpus().filter_map(|cpu| self.policy.alarm(cpu));
+            let next = alarms.chain(self.limits.iter().copied()).min().unwrap_or(Time::NEVER);
+            if next > end {
+                break self.advance(end);
+            }
+            self.advance(next.max(self.at.now()));
+            for cpu in self.all_cpus() {
+                if self.limits[cpu.index()] <= self.at.now() {
+                    self.limits[cpu.index()] = Time::NEVER;
+                    if let Some(vcpu) = self.at.occupant(cpu) {
+                        let _ = self.policy.turn_over(&self.at, vcpu, TurnEnd::Limit);
+                    }
+                }
+                if self.policy.alarm(cpu).is_some_and(|at| at <= self.at.now()) {
+                    let _ = self.policy.ring(&self.at, cpu);
+                }
+            }
+        }
+    }
+
+    fn all_cpus(&self) -> impl Iterator<Item = CpuId> + use<> {
+        (0..self.cpus()).map(CpuId::new)
+    }
+
+    fn decide(&mut self) {
+        for cpu in self.all_cpus() {
+            let _ = self.policy.pass(&self.at, cpu);
+            match self.policy.pick(&self.at, cpu) {
+                Pick::Idle => {
+                    self.at.vacate(cpu);
+                    self.limits[cpu.index()] = Time::NEVER;
+                }
+                Pick::Run { vcpu, limit, .. } => {
+                    let before = self.at.occupant(cpu);
+                    if before != Some(vcpu) {
+                        self.at.occupy(cpu, vcpu);
+                        let _ = self.policy.start(&self.at, vcpu);
+                    }
+                    let until = limit.map_or(Time::NEVER, |limit| self.at.now().after(limit));
+                    self.limits[cpu.index()] = until;
+                }
+            }
+        }
+    }
+
+    /// Time passes, in which nobody else comes to run.
+    fn advance(&mut self, to: Time) {
+        let ran = to.since(self.at.now());
+        self.at.advance(to);
+        if ran.is_zero() {
+            return;
+        }
+        for cpu in self.all_cpus() {
+            let Some(vcpu) = self.at.occupant(cpu) else { continue };
+            let _ = self.policy.charge(&self.at, vcpu, ran);
+            let domain = self.slots[vcpu.slot()].and_then(|id| self.domains.get(&id));
+            if let Some(identity) = domain.and_then(|domain| domain.identity) {
+                self.meters.entry(identity).or_default().given += ran;
+            }
+        }
+    }
+
+    /// What machines are promised in a time in which nothing changes.
+    fn promise(&mut self, time: Span) {
+        for domain in self.domains.values() {
+            let Some(identity) = domain.last else { continue };
+            let meter = self.meters.entry(identity).or_default();
+            let (each, places) = (domain.terms.each(), domain.places.len() as u64);
+            meter.promised += each.over_rounded_up(time) * places;
+            meter.slice = meter.slice.max(each.slice());
+            meter.places = meter.places.max(places);
+            meter.is_loose |= !domain.terms.exact();
+        }
+        for (identity, (each, places)) in &self.left {
+            let Some(meter) = self.meters.get_mut(identity) else { continue };
+            let earned = each.over_rounded_up(time) * *places;
+            meter.promised += earned.min(meter.given.left_after(meter.promised));
+        }
+    }
+}

@@ -1,0 +1,339 @@
+//! The model world: what the service calls, with faults, and with lies that a check must find.
+
+use std::collections::BTreeMap;
+use std::panic::resume_unwind;
+
+use slackline_service::{
+    Answer, Binding, Commit, Declined, Event, Joining, Loaded, LookError, Machine, Name, Refusal,
+    Request, Room, Seats, Terms, Ticket, World,
+};
+use slackline_units::{CpuId, DomId, Span, Time};
+
+use crate::disk::Disk;
+use crate::draw::Draw;
+use crate::kernel::Kernel;
+use crate::scheduler::Scheduler;
+
+/// How the world can be wrong about what it does: each must be found by a check.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Lie {
+    /// What is said to be written is not.
+    LosesCommits,
+    /// What happened is not written, only what came of it.
+    LosesEvents,
+    /// Answers with keys are not there after a restart.
+    LosesKeys,
+    /// Everybody is admitted.
+    AdmitsAll,
+    /// Whoever leaves is not given back.
+    KeepsThreads,
+    /// Nobody is given back when its machine ends.
+    KeepsSeats,
+    /// Who comes back has a new account.
+    ForgetsAccounts,
+    /// Other terms are not in force.
+    IgnoresChanges,
+    /// A pause is not in force.
+    IgnoresPauses,
+    /// The number of a process is taken for the process.
+    TakesNumbers,
+    /// An answer comes twice.
+    AnswersTwice,
+    /// An answer does not come.
+    AnswersNot,
+}
+
+impl Lie {
+    pub(crate) const ALL: [Lie; 12] = [
+        Lie::LosesCommits,
+        Lie::LosesEvents,
+        Lie::LosesKeys,
+        Lie::AdmitsAll,
+        Lie::KeepsThreads,
+        Lie::KeepsSeats,
+        Lie::ForgetsAccounts,
+        Lie::IgnoresChanges,
+        Lie::IgnoresPauses,
+        Lie::TakesNumbers,
+        Lie::AnswersTwice,
+        Lie::AnswersNot,
+    ];
+}
+
+/// The core died.
+pub(crate) struct Crash;
+
+/// A reply that arrived.
+pub(crate) type Replied = (Ticket, Result<Answer, Refusal>);
+
+pub(crate) struct Model {
+    pub(crate) now: Time,
+    pub(crate) kernel: Kernel,
+    pub(crate) disk: Disk,
+    pub(crate) scheduler: Scheduler,
+    pub(crate) lie: Option<Lie>,
+    /// Faults of calls are drawn from it; none is that there are none.
+    pub(crate) faults: Option<Draw>,
+    /// After so many calls the core dies.
+    pub(crate) dies_after: Option<u32>,
+    pub(crate) calls: u32,
+    /// Who has asked and has not been answered.
+    pub(crate) open: BTreeMap<Ticket, Request>,
+    pub(crate) replies: Vec<Replied>,
+    /// Commits that were begun and have not been checked.
+    pub(crate) begun: Vec<Commit>,
+    pub(crate) published: u64,
+    pub(crate) rings: Option<Time>,
+    /// What is wrong with how we were called.
+    pub(crate) wrong: Option<String>,
+    pub(crate) trace: Option<Vec<String>>,
+    /// How long a commit takes.
+    pub(crate) sync: Span,
+}
+
+impl Model {
+    pub(crate) fn new(cpus: usize) -> Model {
+        Model {
+            now: Time::START,
+            kernel: Kernel::default(),
+            disk: Disk::default(),
+            scheduler: Scheduler::new(cpus, Time::START),
+            lie: None,
+            faults: None,
+            dies_after: None,
+            calls: 0,
+            open: BTreeMap::new(),
+            replies: Vec::new(),
+            begun: Vec::new(),
+            published: 0,
+            rings: None,
+            wrong: None,
+            trace: None,
+            sync: Span::from_ms(1),
+        }
+    }
+
+    pub(crate) fn note(&mut self, what: impl FnOnce() -> String) {
+        if let Some(trace) = &mut self.trace {
+            trace.push(format!("{} {}", self.now, what()));
+        }
+    }
+
+    fn call(&mut self, what: impl FnOnce() -> String) {
+        self.calls += 1;
+        if self.dies_after == Some(self.calls) {
+            self.note(|| format!("   dies before {}", what()));
+            resume_unwind(Box::new(Crash));
+        }
+        self.note(|| format!("   {}", what()));
+    }
+
+    fn fault(&mut self, chance: u64) -> bool {
+        self.faults.as_mut().is_some_and(|draw| draw.percent(chance))
+    }
+
+    /// The core is dead: the keeper gives every thread back, and the disk has what it has.
+    pub(crate) fn crash(&mut self, is_there: bool) {
+        let (cpus, now) = (self.scheduler.cpus(), self.now);
+        self.scheduler = Scheduler::new(cpus, now);
+        self.scheduler.admits_all = self.lie == Some(Lie::AdmitsAll);
+        self.scheduler.forgets = self.lie == Some(Lie::ForgetsAccounts);
+        self.disk.crash(now, is_there);
+        self.open.clear();
+        self.begun.clear();
+        self.rings = None;
+        self.dies_after = None;
+    }
+
+    /// What is read at a start.
+    pub(crate) fn loaded(&self) -> Loaded {
+        let mut loaded = self.disk.loaded(self.now);
+        if self.lie == Some(Lie::TakesNumbers) {
+            for row in &mut loaded.rows {
+                let process = self.kernel.meant(&row.binding);
+                row.identity = process.map(|process| process.machine.identity);
+            }
+        }
+        loaded
+    }
+
+    /// Whether these threads may be touched.
+    fn hold(&mut self, seats: &Seats, chance: u64) -> Result<(), Declined> {
+        if self.fault(chance) {
+            // It dies between find and hold, and another one may have its number.
+            let name = self.kernel.alive(seats.identity).map(|one| one.name.clone());
+            if let Some(name) = name {
+                self.note(|| format!("   {name} dies"));
+                self.kernel.end(&name);
+                self.kernel.start("late", 2);
+            }
+        }
+        if self.fault(chance) {
+            return Err(Declined::Host { says: "the kernel refuses".into(), hint: None });
+        }
+        let alive = self.kernel.alive(seats.identity);
+        let has = |vcpu: &u16| alive.is_some_and(|one| one.machine.vcpus.contains(vcpu));
+        if alive.is_some() && seats.vcpus.iter().flatten().all(has) {
+            Ok(())
+        } else {
+            Err(Declined::Gone)
+        }
+    }
+}
+
+impl World for Model {
+    fn look(&mut self, binding: &Binding) -> Result<Machine, LookError> {
+        self.call(|| format!("look {binding}"));
+        if self.fault(1) {
+            let says = "/proc cannot be read".into();
+            return Err(LookError::Unclear { says, hint: None });
+        }
+        self.kernel.meant(binding).map(|one| one.machine.clone()).ok_or(LookError::Absent)
+    }
+
+    fn named(&mut self, name: &Name) -> Vec<Binding> {
+        self.call(|| format!("named {name}"));
+        let found = self.kernel.named(name.as_str());
+        found.map(|one| format!("qemu:{}", one.name).parse().expect("a name")).into_iter().collect()
+    }
+
+    fn join(&mut self, group: &[Joining<'_>]) -> Vec<Result<(), Declined>> {
+        let names: Vec<&str> = group.iter().map(|one| one.name.as_str()).collect();
+        self.call(|| format!("join {names:?}"));
+        let mut answers = Vec::new();
+        for one in group {
+            let held = one.seats.map_or(Ok(()), |seats| self.hold(seats, 2));
+            let joined = held.and_then(|()| {
+                let joined = self.scheduler.join(one.domain, *one.terms);
+                joined.map_err(Declined::Admission)
+            });
+            if joined.is_ok() && one.seats.is_some() {
+                self.scheduler.seat(one.domain, one.seats);
+            }
+            self.note(|| format!("   {} {}: {joined:?}", one.domain, one.terms));
+            answers.push(joined);
+        }
+        answers
+    }
+
+    fn seat(&mut self, domain: DomId, seats: &Seats) -> Result<(), Declined> {
+        self.call(|| format!("seat {domain} {seats:?}"));
+        self.hold(seats, 4)?;
+        self.scheduler.seat(domain, Some(seats));
+        Ok(())
+    }
+
+    fn unseat(&mut self, domain: DomId) {
+        self.call(|| format!("unseat {domain}"));
+        if self.lie != Some(Lie::KeepsSeats) {
+            self.scheduler.seat(domain, None);
+        }
+    }
+
+    fn change(&mut self, domain: DomId, terms: &Terms) -> Result<(), Declined> {
+        self.call(|| format!("change {domain} {terms}"));
+        if self.fault(1) {
+            return Err(Declined::Host { says: "the kernel refuses".into(), hint: None });
+        }
+        if self.lie == Some(Lie::IgnoresChanges) {
+            return Ok(());
+        }
+        self.scheduler.change(domain, *terms).map_err(Declined::Admission)
+    }
+
+    fn pause(&mut self, domain: DomId) -> Result<(), Declined> {
+        self.call(|| format!("pause {domain}"));
+        if self.scheduler.domains[&domain].identity.is_none() {
+            self.wrong = Some(format!("{domain} is paused, and nobody sits there"));
+        }
+        if self.fault(4) {
+            return Err(Declined::Host { says: "it cannot be frozen".into(), hint: None });
+        }
+        if self.lie != Some(Lie::IgnoresPauses) {
+            self.scheduler.pause(domain, true);
+        }
+        Ok(())
+    }
+
+    fn resume(&mut self, domain: DomId) -> Result<(), Declined> {
+        self.call(|| format!("resume {domain}"));
+        if self.fault(4) {
+            return Err(Declined::Host { says: "it cannot be thawed".into(), hint: None });
+        }
+        self.scheduler.pause(domain, false);
+        Ok(())
+    }
+
+    fn leave(&mut self, domain: DomId) {
+        self.call(|| format!("leave {domain}"));
+        if self.lie != Some(Lie::KeepsThreads) {
+            self.scheduler.leave(domain);
+        }
+    }
+
+    fn room(&mut self, period: Span) -> Vec<Room> {
+        self.call(|| format!("room {period}"));
+        let cpus = (0..self.scheduler.cpus()).map(CpuId::new);
+        cpus.map(|cpu| Room { cpu, slice: self.scheduler.room(period, cpu) }).collect()
+    }
+
+    fn commit(&mut self, commit: &Commit) {
+        self.call(|| {
+            let names: Vec<&str> = commit.rows.iter().map(|(name, _)| name.as_str()).collect();
+            format!("commit {} {names:?}, {} events", commit.seq, commit.events.len())
+        });
+        if self.disk.pending.is_some() {
+            self.wrong = Some("two commits at a time".into());
+        }
+        self.begun.push(commit.clone());
+        let mut commit = commit.clone();
+        match self.lie {
+            Some(Lie::LosesCommits) => commit.rows.clear(),
+            Some(Lie::LosesEvents) => commit.events.clear(),
+            Some(Lie::LosesKeys) => commit.kept.clear(),
+            _ => {}
+        }
+        self.disk.pending = Some((commit, self.now.after(self.sync)));
+    }
+
+    fn reply(&mut self, ticket: Ticket, reply: &Result<Answer, Refusal>) {
+        self.call(|| match reply {
+            Ok(Answer::Done { reservation, warning, .. }) => format!(
+                "reply {ticket:?} {} {} at {} {warning:?}",
+                reservation.row, reservation.state, reservation.row.revision
+            ),
+            Ok(_) => format!("reply {ticket:?}"),
+            Err(refusal) => format!("reply {ticket:?} {refusal}"),
+        });
+        if self.lie == Some(Lie::AnswersNot) && ticket.0.is_multiple_of(7) {
+            return;
+        }
+        let times = if self.lie == Some(Lie::AnswersTwice) { 2 } else { 1 };
+        for _ in 0..times {
+            if self.open.remove(&ticket).is_none() {
+                self.wrong = Some(format!("{ticket:?} is answered and has not asked, or twice"));
+            }
+            self.replies.push((ticket, reply.clone()));
+        }
+    }
+
+    fn hand_over(&mut self, ticket: Ticket, request: &Request) {
+        self.call(|| format!("hand over {ticket:?} {request}"));
+        if self.open.remove(&ticket).is_none() {
+            self.wrong = Some(format!("{ticket:?} is answered and has not asked, or twice"));
+        }
+    }
+
+    fn publish(&mut self, event: &Event) {
+        self.call(|| format!("publish {} {}", event.seq, event.what));
+        if event.seq <= self.published {
+            self.wrong = Some(format!("event {} comes after {}", event.seq, self.published));
+        }
+        self.published = event.seq;
+    }
+
+    fn ring(&mut self, at: Time) {
+        self.call(|| format!("ring at {at}"));
+        self.rings = Some(at);
+    }
+}
