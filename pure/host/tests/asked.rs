@@ -3,7 +3,7 @@
 mod story;
 
 use slackline_host::policy::Pick;
-use slackline_host::{Broken, Fact, NextInLine, Terms};
+use slackline_host::{Broken, Fact, NextInLine, Report, Terms};
 use slackline_trace::Record;
 use slackline_units::{CpuId, CpuSet, Reservation, Span, Tasks, Time, Told, VcpuId};
 use story::{CPU0, CPU1, CPU2, Story, at, no_share, run, vcpu};
@@ -230,6 +230,26 @@ fn who_comes_next_on_a_cpu_is_known_in_order_and_by_right_only() {
     }
     story.step(Fact::Blocked(vcpu(1)));
     assert_eq!(story.machine.on, [Some(vcpu(2))]);
+}
+
+/// A CPU whose vCPU was refused is idle, and who comes to wait is to have it as any other. By Xen's
+/// rules CPU 1 looks for work only after a slice, and is the one to which who waits is offered.
+#[test]
+fn a_cpu_whose_chosen_one_was_refused_is_asked_when_somebody_else_comes_to_wait() {
+    let mut story = Story::under("credit", &[("rules", "xen-3.0.3")], 3);
+    (0..4).for_each(|slot| story.join(slot, &[]));
+    story.machine.refuses = true;
+    story.step(Fact::Woke(vcpu(2)));
+    assert_eq!(story.machine.on, [None, None, None], "the machine refused vCPU 2 on CPU 2");
+    let mut told = |fact| {
+        let report = Report { now: story.machine.now, used: &[], fact };
+        story.host.step(report, &mut story.machine, &mut story.trace).expect("no contract broken");
+    };
+    // Both are at home on CPU 0.
+    told(Fact::Woke(vcpu(0)));
+    told(Fact::Woke(vcpu(3)));
+    told(Fact::Settled);
+    assert_eq!(story.machine.on, [Some(vcpu(0)), None, Some(vcpu(3))]);
 }
 
 #[test]

@@ -264,8 +264,11 @@ impl Policy for Credit {
     }
 
     fn pass(&mut self, at: &Moment, cpu: CpuId) -> CpuSet {
+        if !at.idle().is_empty() {
+            self.notice_refusals(at);
+        }
         if !self.requested.contains(cpu) {
-            return CpuSet::NONE;
+            return self.requested;
         }
         if self.cpus[cpu.index()].tick < at.now() {
             self.tick(at, cpu); // Its timer is late: it comes before all passes.
@@ -394,6 +397,18 @@ impl Credit {
     #[inline]
     fn request_all(&mut self, cpus: impl IntoIterator<Item = CpuId>, why: Why) {
         cpus.into_iter().for_each(|cpu| self.request(cpu, why));
+    }
+
+    /// Where the chosen one was refused and nobody else was there to run, nobody is chosen any
+    /// more: whoever comes finds an idle CPU.
+    #[inline]
+    fn notice_refusals(&mut self, at: &Moment) {
+        let idle = at.idle().without(&self.free).without(&self.requested);
+        for cpu in idle.iter() {
+            if self.cpus[cpu.index()].chosen.is_some() {
+                self.request(cpu, Why::Preempted);
+            }
+        }
     }
 
     /// The chosen one cannot run, so the next best one does.

@@ -203,8 +203,14 @@ pub(crate) struct Story {
 impl Story {
     /// Under a policy of the list; half of every CPU's time goes elsewhere.
     pub(crate) fn new(policy: &str, cpus: usize) -> Story {
+        Story::under(policy, &[], cpus)
+    }
+
+    /// The same, where the policy is told something.
+    pub(crate) fn under(policy: &str, given: &[(&str, &str)], cpus: usize) -> Story {
         let spec = find(policy).expect("a policy of the list");
-        let values = Values::defaults(spec.policy_fields).expect("defaults");
+        let given = given.iter().map(|&(name, text)| (name, Given::Text(text)));
+        let values = Values::read(spec.policy_fields, given).expect("parameters");
         let host = Host::new(spec, &values, &Topology::flat(cpus));
         Story { fields: spec.share_fields, ..Story::with(host, Arc::default(), 1) }
     }
