@@ -97,6 +97,20 @@ impl<P: Copy + PartialEq> Holds<P> {
         }
     }
 
+    /// What stays promised at a place beyond what is promised there from then on, by a measure.
+    pub(crate) fn beyond(
+        &self,
+        place: P,
+        now: Time,
+        measure: impl Fn(Reservation) -> Span,
+    ) -> impl Iterator<Item = Span> {
+        let here = move |hold: &&Hold<P>| hold.is_booked && hold.place == place && hold.until > now;
+        self.holds.iter().filter(here).map(move |hold| {
+            let then = hold.then.map_or(Span::ZERO, &measure);
+            measure(hold.share).left_after(then)
+        })
+    }
+
     /// Takes all that is promised to somebody out of the books.
     pub(crate) fn lift<B: Books<Place = P>>(
         &mut self,

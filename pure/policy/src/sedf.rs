@@ -33,6 +33,7 @@ mod server;
 mod terms;
 #[cfg(test)]
 mod tests;
+mod weights;
 
 use alloc::boxed::Box;
 use alloc::string::ToString;
@@ -53,6 +54,7 @@ use rules::{Rules, Unblocking};
 use score::Score;
 use server::{Server, Wake};
 use terms::{Share, Tally};
+use weights::Leavings;
 
 /// What people meet.
 pub(crate) const SPEC: Spec = Spec {
@@ -85,6 +87,8 @@ struct Sedf {
     tickets: u64,
     servers: Roster<Server>,
     holds: Holds<CpuId>,
+    /// Where slices by weight are kept for a period.
+    leavings: Leavings,
 }
 
 /// One CPU.
@@ -134,6 +138,8 @@ impl Policy for Sedf {
             server.restart(at.now(), advance);
         }
         self.servers.insert(vcpu, server);
+        self.set_slices(at, cpu);
+        self.set_slice(at, vcpu);
         if !advance.is_zero() {
             self.end_slice(vcpu);
         }
@@ -142,12 +148,16 @@ impl Policy for Sedf {
 
     fn adjust(&mut self, at: &Moment, vcpu: VcpuId, share: &Values) -> Result<CpuSet, AdmitError> {
         let terms = Share::read(share, &self.rules)?;
-        let Server { cpu: old, terms: before, taken, .. } = self.servers[vcpu];
+        let Server { cpu: old, terms: before, taken, by_weight, .. } = self.servers[vcpu];
         self.cpus[old.index()].tally.remove(&before, taken);
-        let now = Some((old, self.advance(at.now(), vcpu)));
-        let (cpu, advance) = self.promise(at, vcpu, now, &terms).inspect_err(|_| {
-            self.cpus[old.index()].tally.add(&before, taken);
-        })?;
+        let had = self.advance(at.now(), vcpu);
+        // What is promised from now on is not made less by what was not promised.
+        let is_kept = before.weight == 0 || terms.slice.is_zero();
+        let owed = if is_kept { had } else { Span::ZERO };
+        let (cpu, advance) =
+            self.promise(at, vcpu, Some((old, owed)), &terms).inspect_err(|_| {
+                self.cpus[old.index()].tally.add(&before, taken);
+            })?;
         // A slice given up for a weight among the best-effort was left in the books.
         let is_stale = self.rules.counts_old && terms.extra_weight > 0 && terms.slice.is_zero();
         let taken = if is_stale { taken } else { terms.taken() };
@@ -160,13 +170,19 @@ impl Policy for Sedf {
         server.taken = taken;
         server.terms = terms;
         server.period = terms.period;
+        server.by_weight = Span::ZERO;
         if !keeps_period || (server.deadline == Time::NEVER && at.is_awake(vcpu)) {
             server.restart(at.now(), advance);
+            self.set_slice(at, vcpu);
             if !advance.is_zero() {
                 self.end_slice(vcpu);
             }
         }
+        let stays = if cpu == old { self.servers[vcpu].by_weight } else { Span::ZERO };
+        self.give_up(at.now(), (old, by_weight), stays, had);
         self.note_rests(at, [old, cpu].into_iter().collect());
+        self.set_slices(at, old);
+        self.set_slices(at, cpu);
         if at.is_awake(vcpu) {
             self.join_queues(at.now(), vcpu);
         }
@@ -182,9 +198,11 @@ impl Policy for Sedf {
         self.holds.lapse(at.now(), &mut self.cpus);
         let lifted = self.holds.lift(vcpu, booking(&server), &mut self.cpus);
         self.holds.settle(&lifted, None, (at.now(), advance), &mut self.cpus);
+        self.give_up(at.now(), (server.cpu, server.by_weight), Span::ZERO, advance);
         self.note_rests(at, CpuSet::one(server.cpu));
+        self.cpus[server.cpu.index()].tally.remove(&server.terms, server.taken);
+        self.set_slices(at, server.cpu);
         let cpu = &mut self.cpus[server.cpu.index()];
-        cpu.tally.remove(&server.terms, server.taken);
         if cpu.turn.is_some_and(|turn| turn.vcpu == vcpu) {
             cpu.turn = None;
             self.request(server.cpu);
@@ -193,6 +211,10 @@ impl Policy for Sedf {
     }
 
     fn wake(&mut self, at: &Moment, vcpu: VcpuId) -> CpuSet {
+        let server = &self.servers[vcpu];
+        if server.deadline == Time::NEVER || server.deadline <= at.now() {
+            self.set_slice(at, vcpu);
+        }
         let full = self.full_slice(vcpu);
         let rules = self.rules;
         let has_periods = self.has_periods(vcpu);
@@ -326,6 +348,7 @@ impl Sedf {
             tickets: 0,
             servers: Roster::default(),
             holds: Holds::new(),
+            leavings: Leavings::default(),
         }
     }
 
@@ -359,7 +382,9 @@ impl Sedf {
                 self.cpus.add(home, slice);
             }
         })?;
-        let advance = before.map_or_else(|| lifted.advance(now), |(_, advance)| advance);
+        // Who has no slice now may have had one that has not been earned yet.
+        let earlier = if booked.is_some() { Span::ZERO } else { lifted.advance(now) };
+        let advance = before.map_or(earlier, |(_, advance)| advance.max(earlier));
         let to = slice.map(|slice| (cpu, slice));
         self.holds.settle(&lifted, to, (now, advance), &mut self.cpus);
         Ok((cpu, advance))
@@ -375,13 +400,16 @@ impl Sedf {
 
     /// Where nobody is owed anything, nobody waits for what others had in advance.
     fn note_rests(&mut self, at: &Moment, cpus: CpuSet) {
-        let resting = self.resting(at, cpus);
-        resting.iter().for_each(|cpu| self.holds.rest(cpu, &mut self.cpus));
+        for cpu in self.resting(at, cpus).iter() {
+            self.holds.rest(cpu, &mut self.cpus);
+            self.leavings.rest(cpu);
+        }
     }
 
     /// Those of some CPUs where nobody is owed anything, if that makes a difference.
     fn resting(&self, at: &Moment, cpus: CpuSet) -> CpuSet {
-        let rests = |&cpu: &CpuId| !self.holds.is_empty() && self.rests(at, cpu);
+        let is_held = !self.holds.is_empty() || !self.leavings.is_empty();
+        let rests = |&cpu: &CpuId| is_held && self.rests(at, cpu);
         cpus.iter().filter(rests).collect()
     }
 
@@ -436,6 +464,7 @@ impl Sedf {
         let server = &self.servers[vcpu];
         match server.terms.weight {
             0 => server.terms.slice,
+            _ if self.rules.keeps_slices() => server.by_weight,
             weight => self.cpus[server.cpu.index()].tally.slice_of(weight),
         }
     }

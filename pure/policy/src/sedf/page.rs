@@ -38,9 +38,14 @@ Changing terms under \"proportional\" begins a period at once. What was used of
 the old slice beyond the part of the period that has passed, or overrun, is
 taken from the new ones, also from who leaves and comes back; what is given up
 stays promised until that is earned, if somebody waits for its slice. The other
-ways of unblocking keep period and use as they were, as Xen does. Slices that go
-by weight grow at once where another by weight leaves: in those 100 ms they may
-come to more than there is, and make a slice short that does not go by weight.
+ways of unblocking keep period and use as they were, as Xen does.
+
+A slice by weight under \"proportional\", with admission, holds for its 100 ms.
+When others come or go it is set anew as its next period begins, from what has
+been earned by then: who comes with a weight may have its part a period later.
+Where a reservation comes or grows, slices by weight shrink at once; what they
+have had in advance by then may make a slice late, once. Elsewhere all are set
+anew at every change, as Xen does.
 
 rules = \"best\" keeps every guarantee. \"xen-3.0.3\", \"xen-3.0.2\" and \"thesis\"
 (the tree of August 2005) do what those did: a slice lost by blocking is made

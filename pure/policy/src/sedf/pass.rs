@@ -35,7 +35,7 @@ impl Sedf {
         if let Some(turn) = self.cpus[cpu.index()].turn.take() {
             self.settle(at, turn);
         }
-        self.move_on(at.now(), cpu);
+        self.move_on(at, cpu);
         let turn = self.choose(at, cpu);
         let waits = self.waits(at.now(), cpu);
         let this = &mut self.cpus[cpu.index()];
@@ -200,14 +200,15 @@ impl Sedf {
 
     /// Moves on those whose periods have begun or ended. Only the head of a queue is looked at
     /// until it may stay. [Xen 3.0, §6.4 step 4]
-    fn move_on(&mut self, now: Time, cpu: CpuId) {
-        let rules = self.rules;
+    fn move_on(&mut self, at: &Moment, cpu: CpuId) {
+        let (now, rules) = (at.now(), self.rules);
         while let Some(((begin, _), vcpu)) = self.deadlines.first(waiting(cpu)) {
             if begin > now {
                 break;
             }
             self.deadlines.remove(vcpu);
             self.servers[vcpu].begin_period(now, &rules);
+            self.set_slice(at, vcpu);
             self.leave_penalties_if_paid(vcpu);
             self.ready(vcpu);
         }
@@ -231,7 +232,12 @@ impl Sedf {
             }
             self.deadlines.remove(vcpu);
             self.leave_penalties_if_paid(vcpu);
-            if self.servers[vcpu].begin() > now { self.wait(vcpu) } else { self.ready(vcpu) }
+            if self.servers[vcpu].begin() > now {
+                self.wait(vcpu);
+            } else {
+                self.set_slice(at, vcpu);
+                self.ready(vcpu);
+            }
         }
     }
 

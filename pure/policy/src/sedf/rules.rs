@@ -254,6 +254,17 @@ impl Rules {
         stay && self.admits_exactly && in_period
     }
 
+    /// Whether it is known at any time what somebody has had in advance: where periods do not move
+    /// when it wakes.
+    pub(super) fn keeps_accounts(&self) -> bool {
+        self.unblocking == Unblocking::Proportional
+    }
+
+    /// Whether a slice by weight holds for a period, rather than until the weights change.
+    pub(super) fn keeps_slices(&self) -> bool {
+        self.keeps_accounts() && self.admits_exactly
+    }
+
     /// Whether those who lost something by blocking come first when there is slack.
     pub(super) fn has_penalty_queue(&self) -> bool {
         matches!(self.slack, Slack::Penalty | Slack::TwoLevel)

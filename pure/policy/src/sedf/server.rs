@@ -1,6 +1,6 @@
 //! One vCPU: where it stands in its period, and what becomes of that when it wakes.
 
-use slackline_units::{CpuId, Span, Time};
+use slackline_units::{CpuId, Reservation, Span, Time};
 
 use super::rules::{Compensation, Rules, Unblocking};
 use super::score::Score;
@@ -13,6 +13,8 @@ pub(super) struct Server {
     pub(super) terms: Share,
     /// What is taken of 100 ms for its slice, as counted on its CPU.
     pub(super) taken: Span,
+    /// The slice of the current period where that goes by weight and is kept (`weights`).
+    pub(super) by_weight: Span,
     /// The current period: that of the share, or shorter for a while.
     pub(super) period: Span,
     /// The end of the current period; `NEVER` before the first one.
@@ -54,6 +56,7 @@ impl Server {
             cpu,
             terms,
             taken: terms.taken(),
+            by_weight: Span::ZERO,
             period: terms.period,
             deadline: Time::NEVER,
             used: Span::ZERO,
@@ -98,15 +101,21 @@ impl Server {
 
     /// What it has had in advance, having used so much more than has been counted: beyond the part
     /// of its slice that has been earned in this period, and of coming slices. Where periods move
-    /// when it wakes, and where slices do with what others have, nothing is counted so.
+    /// when it wakes nothing is counted so.
     pub(super) fn advance(&self, now: Time, more: Span, rules: &Rules) -> Span {
-        let slice = self.terms.reservation().ok().flatten();
-        let keeps_account = rules.unblocking == Unblocking::Proportional;
-        let Some(slice) = slice.filter(|_| keeps_account && self.deadline != Time::NEVER) else {
+        if !rules.keeps_accounts() || self.deadline == Time::NEVER {
             return Span::ZERO;
+        }
+        let Ok(slice) = Reservation::new(self.promised_slice(), self.terms.period) else {
+            return Span::ZERO; // Best effort.
         };
         let to_come = slice.over_rounded_up(self.deadline.since(now));
         (to_come + self.used + more).left_after(slice.slice())
+    }
+
+    /// The slice of a whole period that it has, whoever comes.
+    fn promised_slice(&self) -> Span {
+        if self.terms.weight > 0 { self.by_weight } else { self.terms.slice }
     }
 
     /// Whether it would run now if it did not sleep, and had not slept in this period.
@@ -115,10 +124,10 @@ impl Server {
             return true;
         }
         if now >= self.deadline {
-            return now.since(self.deadline) % self.period < self.terms.slice;
+            return now.since(self.deadline) % self.period < self.promised_slice();
         }
         let since = self.blocked.map_or(self.begin(), |blocked| blocked.max(self.begin()));
-        now.since(since) < self.terms.slice.left_after(self.used)
+        now.since(since) < self.promised_slice().left_after(self.used)
     }
 
     /// A new share, of which so much has been had: a new period begins now.

@@ -231,8 +231,17 @@ impl Tally {
     /// The slice in 100 ms that a weight amounts to. [Xen 3.0, §6.9] The real scheduler's becomes
     /// negative where more is promised than there is; here a nanosecond is left.
     pub(super) fn slice_of(&self, weight: u64) -> Span {
-        let weights = Span::from_ns(self.weights.max(1));
-        part(self.left(), Span::from_ns(weight), weights).max(Span::from_ns(1))
+        self.part_of(self.left(), weight).max(Span::from_ns(1))
+    }
+
+    /// What a weight amounts to of so much.
+    pub(super) fn part_of(&self, left: Span, weight: u64) -> Span {
+        part(left, Span::from_ns(weight), Span::from_ns(self.weights.max(1)))
+    }
+
+    /// Whether anybody is here whose slice goes by weight.
+    pub(super) fn has_weights(&self) -> bool {
+        self.weights > 0
     }
 
     /// Whether `terms` fit beside what has been promised: their slice, or what stays promised in
@@ -278,7 +287,8 @@ impl Tally {
         Appeal { room, sharers, members: self.members }
     }
 
-    fn left(&self) -> Span {
+    /// What reservations leave of 100 ms to the weights.
+    pub(super) fn left(&self) -> Span {
         (WEIGHT_PERIOD - WEIGHT_SAFETY).left_after(self.taken)
     }
 }

@@ -307,3 +307,84 @@ fn a_slice_without_an_extra_weight_counts_by_itself_or_as_one() {
         assert!(error <= spare[0] / 20, "{rules}, {share}: {spare:?}");
     }
 }
+
+impl Script {
+    /// As often as anything is due: a turn ends, or the CPU is to be rung.
+    fn run_until(&mut self, until: Time) {
+        while self.at.now() < until {
+            let (now, limit) = (self.at.now(), self.turn().1.unwrap_or(Span::MAX));
+            let alarm = self.policy.alarm(CPU).unwrap_or(Time::NEVER);
+            let next = now.after(limit).min(alarm).min(until);
+            if self.at.occupant(CPU).is_some() && alarm == next {
+                self.policy.ring(&self.at, CPU);
+            }
+            self.run(next);
+        }
+    }
+
+    fn leave(&mut self, vcpu: VcpuId) {
+        if self.at.occupant(CPU) == Some(vcpu) {
+            self.at.vacate(CPU);
+        }
+        self.at.leave(vcpu);
+        self.policy.leave(&self.at, vcpu);
+        self.dispatch();
+    }
+}
+
+/// Three that go by weight have 25 of 100 ms each. As two of them leave when they have had theirs,
+/// the third would have another 12.5 and 37.5 ms in the same 100 ms, and who is promised 30 of
+/// 150 ms would have 150 - 137.5 = 12.5 ms.
+#[test]
+fn weights_that_leave_take_nothing_from_who_is_promised_a_slice() {
+    let mut script = Script::new("");
+    let slice = script.join(0, "slice=30ms period=150ms extra=false").unwrap();
+    let weighted = [1, 2, 3].map(|slot| script.join(slot, "weight=1 extra=false").unwrap());
+    weighted.iter().for_each(|&vcpu| script.wake(vcpu));
+    script.wake(slice);
+    script.run_until(ms(25));
+    script.leave(weighted[0]);
+    assert_eq!(script.shows(weighted[1], "slice"), "25ms");
+    script.run_until(ms(50));
+    script.leave(weighted[1]);
+    script.run_until(ms(75));
+    assert_eq!(script.turn(), (Some(0), Some(Span::from_ms(25)), Entitlement::Due));
+    script.run_until(ms(100));
+    // What was had in advance has been earned as the next period begins.
+    assert_eq!(script.shows(weighted[2], "slice"), "75ms");
+    script.run_until(ms(150));
+}
+
+/// Half of 95 ms goes by weight, and who has it has had it when somebody comes who is to have
+/// nearly all of that: there is nothing left of this period, as who is promised 67.5 of 150 ms has
+/// had nothing yet.
+#[test]
+fn who_comes_with_a_weight_has_its_part_when_others_have_made_room() {
+    let mut script = Script::new("");
+    let slice = script.join(0, "slice=67500us period=150ms extra=false").unwrap();
+    let first = script.join(1, "weight=1 extra=false").unwrap();
+    script.wake(first);
+    script.wake(slice);
+    script.run_until(ms(50));
+    let second = script.join(2, "weight=32767 extra=false").unwrap();
+    script.wake(second);
+    assert_eq!(script.shows(second, "slice"), "1ns");
+    script.run_until(ms(149));
+    assert_eq!(script.shows(slice, "deadline"), "in 300ms", "it has had its slice");
+    script.run_until(ms(151));
+    assert_eq!(script.shows(second, "slice"), "49.998474ms");
+}
+
+/// Of 5 ms in 10 half are earned in 5 ms, whatever it was promised meanwhile.
+#[test]
+fn who_gives_its_slice_up_and_takes_it_back_has_had_what_it_has_had() {
+    for meanwhile in ["", "weight=1"] {
+        let mut script = Script::new("");
+        let vcpu = script.join(0, "slice=5ms period=10ms").unwrap();
+        script.wake(vcpu);
+        script.run_until(ms(5));
+        script.change(vcpu, meanwhile);
+        script.change(vcpu, "slice=5ms period=10ms");
+        assert_eq!(script.shows(vcpu, "used"), "2.5ms", "{meanwhile}");
+    }
+}
