@@ -1,6 +1,7 @@
 //! What CI and developers run behind `./test`: every check, as `cargo xtask ci`, and some alone.
 
 pub mod ci;
+pub mod contract;
 pub mod guest;
 pub mod libvirt;
 pub mod metadata;

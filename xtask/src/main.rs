@@ -4,7 +4,7 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use anyhow::{Result, bail};
-use slackline_xtask::{ci, guest, libvirt, metadata, mutants, no_std, soak, tidy};
+use slackline_xtask::{ci, contract, guest, libvirt, metadata, mutants, no_std, soak, tidy};
 
 const USAGE: &str = "\
 usage: cargo xtask COMMAND
@@ -14,6 +14,8 @@ usage: cargo xtask COMMAND
   no-std   build what must do without an operating system without one
   mutants  [CRATE ..] [--shard K/N] [--file PATTERN ..] [--stages N]
            change one thing at a time and see whether a test notices, by hand
+  contract [--scripts N] [--seed N]
+           play other scripts than the tests do under every policy, 20,000, by hand
   soak     [--minutes N]
            a live session that is asked without end while we are killed in turn, 5 minutes; as root
   guest    fetch the guest that live tests boot, and say where it is
@@ -45,6 +47,7 @@ fn command(arguments: &[String]) -> Result<ExitCode> {
             Ok(ExitCode::SUCCESS)
         }
         ["mutants", rest @ ..] => mutants::run(&mutants::Part::read(rest)?),
+        ["contract", rest @ ..] => contract::run(&contract::Scripts::read(rest)?),
         ["soak"] => soak::run("5"),
         ["soak", "--minutes", minutes] => soak::run(minutes),
         ["guest"] => {

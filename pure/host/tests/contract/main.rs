@@ -30,7 +30,7 @@ fn usual_scripts() -> ProptestConfig {
 }
 
 proptest! {
-    // The same scripts each time; by hand others: `PROPTEST_RNG_SEED=7 PROPTEST_CASES=5000`.
+    // The same scripts each time; by hand others: `cargo xtask contract --seed 7`.
     #![proptest_config(ProptestConfig { cases: 400, ..usual_scripts() })]
 
     #[test]

@@ -1,0 +1,64 @@
+//! The long form of the contract suite: more scripts than `./test` draws, and others.
+
+use std::process::ExitCode;
+
+use anyhow::{Context, Result, bail};
+
+use crate::step;
+
+/// How many scripts, and what they are drawn from.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Scripts {
+    count: u32,
+    seed: u64,
+}
+
+impl Scripts {
+    /// What the words after `contract` ask for.
+    ///
+    /// # Errors
+    ///
+    /// When one of them is none that is known, or no number.
+    pub fn read(words: &[&str]) -> Result<Scripts> {
+        let mut scripts = Scripts { count: 20_000, seed: 2 };
+        for pair in words.chunks(2) {
+            match *pair {
+                ["--scripts", count] => scripts.count = count.parse().context("--scripts")?,
+                ["--seed", seed] => scripts.seed = seed.parse().context("--seed")?,
+                [word, ..] => bail!("there is no `{word}` for contract, or nothing after it"),
+                [] => {}
+            }
+        }
+        Ok(scripts)
+    }
+}
+
+/// Plays so many scripts under every policy. One that fails is made small and printed.
+///
+/// # Errors
+///
+/// When cargo cannot be started.
+pub fn run(scripts: &Scripts) -> Result<ExitCode> {
+    let mut cargo = step::cargo();
+    cargo.args(["test", "-p", "slackline-host", "--locked", "--test", "contract", "every_policy"]);
+    cargo.env("PROPTEST_CASES", scripts.count.to_string());
+    cargo.env("PROPTEST_RNG_SEED", scripts.seed.to_string());
+    // Optimized, and built apart, so that nothing else has to be built again.
+    cargo.env("CARGO_PROFILE_TEST_OPT_LEVEL", "3").env("CARGO_TARGET_DIR", "target/contract");
+    Ok(if cargo.status()?.success() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+#[cfg(test)]
+mod unit {
+    use super::*;
+
+    #[test]
+    fn words_say_how_many_scripts_and_which() {
+        let read = |words: &[&str]| Scripts::read(words).expect("all of it is known");
+        assert_eq!(read(&[]), Scripts { count: 20_000, seed: 2 });
+        assert_eq!(read(&["--seed", "7", "--scripts", "50"]), Scripts { count: 50, seed: 7 });
+        let says = |words: &[&str]| Scripts::read(words).expect_err("not known").to_string();
+        assert_eq!(says(&["--all"]), "there is no `--all` for contract, or nothing after it");
+        assert_eq!(says(&["--seed", "none"]), "--seed");
+    }
+}
