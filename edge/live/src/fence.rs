@@ -196,6 +196,12 @@ impl Fence {
         self.held.values().map(|(_, held)| held)
     }
 
+    /// One of them.
+    #[must_use]
+    pub fn thread(&self, tid: Tid) -> Option<&Held> {
+        self.held.get(&tid).map(|(_, held)| held)
+    }
+
     /// Notes how the thread is, tells the keeper, and only then prepares what `hold` needs. The
     /// thread runs on as before until the first order.
     ///

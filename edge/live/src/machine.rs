@@ -123,6 +123,8 @@ pub(crate) struct LiveHost {
     wanted: Mutex<Vec<Tid>>,
     /// By managed CPU: wakes its dispatcher.
     calls: Vec<OwnedFd>,
+    /// By managed CPU: when its dispatcher looked last, on the machine's clock.
+    looked: Vec<AtomicU64>,
     clock: MachineClock,
     /// When the run began, on that clock.
     origin: AtomicU64,
@@ -175,6 +177,7 @@ impl LiveHost {
             perf: Mutex::new(perf),
             wanted: Mutex::default(),
             calls,
+            looked: real.iter().map(|_| AtomicU64::new(0)).collect(),
             clock,
             origin: AtomicU64::new(0),
             is_over: AtomicBool::new(false),
@@ -273,6 +276,7 @@ impl LiveHost {
     /// A dispatcher looks after its CPU. Returns when it must look again at the latest.
     pub(crate) fn look(&self, cpu: CpuId) -> Result<Option<Time>, MachineError> {
         let woken = self.clock.now();
+        self.looked[cpu.index()].store(woken.ns(), Ordering::Relaxed);
         let news = self.see(&self.views[cpu.index()])?;
         let (mut order, mut due) = {
             let mut decider = self.decider();
@@ -317,6 +321,14 @@ impl LiveHost {
             }
         }
         Ok(())
+    }
+
+    /// How long ago a dispatcher looked last that has not looked for longest; none has not yet.
+    pub(crate) fn unlooked(&self) -> Span {
+        let now = self.clock.now();
+        let looked = self.looked.iter().map(|at| Time::from_ns(at.load(Ordering::Relaxed)));
+        let looked = looked.filter(|&at| at > Time::START).min();
+        looked.map_or(Span::ZERO, |at| now.since(at))
     }
 
     /// What a look has been found to cost.

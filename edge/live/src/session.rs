@@ -33,6 +33,7 @@ use crate::fence::{Fence, FenceError, KeeperCommand};
 use crate::machine::{LiveHost, Watching};
 use crate::punctual::Punctual;
 use crate::sys::{lock_memory, monotonic};
+use crate::thread::ThreadRef;
 use crate::watch::perf::PerfWatch;
 use ids::Table;
 use request::Row;
@@ -224,6 +225,28 @@ impl Session {
             self.books.tell(self.machine.now(), records);
         }
         Ok(Seen { now: self.machine.now(), ended, keeper_replaced })
+    }
+
+    /// How long ago the dispatcher looked last that has not looked for longest. All is well up to
+    /// 20 ms, and a little more on a machine that is busy below us.
+    #[must_use]
+    pub fn unlooked(&self) -> Span {
+        self.machine.unlooked()
+    }
+
+    /// Whose class, priority or CPUs somebody else has changed since the last time: they are again
+    /// as they were ordered. To be called about once a second. Of trees it is not said: they are
+    /// looked over at each [`poll`](Session::poll).
+    #[must_use]
+    pub fn audit(&self) -> Vec<JoinId> {
+        let is_changed = |thread: &ThreadRef| {
+            // Of one that is gone, or that the kernel refuses, others tell.
+            let held = self.fence.thread(thread.tid());
+            held.is_some_and(|held| held.audit().unwrap_or(false))
+        };
+        let changed = |row: &Row| row.threads.iter().filter(|thread| is_changed(thread)).count();
+        let rows = self.members.iter().filter(|(_, row)| row.has_joined && changed(row) > 0);
+        rows.map(|(id, _)| id).collect()
     }
 
     /// Gives everything back; the last records are put into `records`, the end as the very last.

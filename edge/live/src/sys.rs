@@ -27,6 +27,7 @@ pub use ring::{Record, Ring};
 pub use tracefs::{Tracepoint, TracepointError, tracepoint};
 pub use trial::{kvm_api_version, try_bpf_map, try_kvm_machine};
 
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::{fmt, fs, io, mem};
 
 use rustix::mm::{MlockAllFlags, mlockall};
@@ -432,6 +433,23 @@ fn check(result: libc::c_long) -> io::Result<libc::c_long> {
 
 fn malformed() -> io::Error {
     io::ErrorKind::InvalidData.into()
+}
+
+/// Takes over a descriptor that this process was started with, such as a socket from systemd. It is
+/// closed in programs that are started from now on.
+///
+/// # Errors
+/// `EBADF` when there is no such descriptor, and for the standard ones, which are in use.
+pub fn inherited_fd(number: i32) -> io::Result<OwnedFd> {
+    if number <= 2 {
+        return Err(io::Error::from_raw_os_error(libc::EBADF));
+    }
+    // SAFETY: setting a flag of a descriptor, or of none, does nothing to memory.
+    check(unsafe { libc::fcntl(number, libc::F_SETFD, libc::FD_CLOEXEC) }.into())?;
+    // A copy: whoever else in this process may own that number keeps it.
+    // SAFETY: the descriptor is open, as the call before has shown, and is borrowed for one call.
+    let borrowed = unsafe { BorrowedFd::borrow_raw(number) };
+    borrowed.try_clone_to_owned()
 }
 
 // For the keeper of held threads, which must outlive what its owner is sent.

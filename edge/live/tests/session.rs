@@ -9,7 +9,7 @@ use common::{Target, begin, cpus, kill, let_pass, nap, options, request, share, 
 use rustix::process::Signal;
 use slackline_live::fence::FenceError;
 use slackline_live::session::{JoinId, Request, RequestError, Session};
-use slackline_live::sys::get_affinity;
+use slackline_live::sys::{Scheduling, SchedulingOf, get_affinity, set_affinity, set_scheduling};
 use slackline_trace::{Entry, Record};
 use slackline_units::{CpuId, CpuSet, Span, Time};
 
@@ -256,6 +256,39 @@ fn whoever_is_moved_runs_there_and_nowhere_else() {
     open.close();
     target.is_given_back();
     other.is_given_back();
+}
+
+/// An administrator's tools: what they change is put back, and told once.
+#[test]
+fn what_others_do_to_who_is_held_is_undone_and_told() {
+    let Some(_alone) = begin() else { return };
+    let real = cpus(2);
+    let target = Target::spinner();
+    let mut open = Open::on(real[..1].to_vec());
+    let id = open.join(target.as_one(share(5_000, 10_000, true)));
+    open.go_on(Span::from_ms(100));
+    assert_eq!(open.session.audit(), []);
+    let ordered = get_affinity(target.pid()).unwrap();
+    let mut rounds = 0;
+    wait_until("its class to be one that was ordered", || {
+        rounds += 1;
+        // While it is due it is real-time, else it may be as it was.
+        let ordinary = SchedulingOf { class: Scheduling::Batch { nice: 3 }, reset_on_fork: false };
+        set_scheduling(target.pid(), &ordinary).unwrap();
+        let told = open.session.audit();
+        assert!(told.is_empty() || told == [id], "{told:?}");
+        !told.is_empty()
+    });
+    assert_eq!(open.session.audit(), [], "after {rounds} rounds");
+    if let [_, other] = real[..] {
+        set_affinity(target.pid(), &CpuSet::one(other)).unwrap();
+        assert_eq!(open.session.audit(), [id]);
+        assert_eq!(get_affinity(target.pid()).unwrap(), ordered);
+    }
+    open.go_on(Span::from_ms(50));
+    assert_eq!(open.session.audit(), []);
+    open.close();
+    target.is_given_back();
 }
 
 #[test]

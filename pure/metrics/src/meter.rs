@@ -21,8 +21,8 @@ pub struct Meter {
     now: Time,
     /// By slot.
     vcpus: Vec<Option<Row>>,
-    /// Those whose slots were given to others, in the order in which that happened.
-    gone: Vec<Row>,
+    /// Those whose slots were given to others, and when, in that order.
+    gone: Vec<(Time, Row)>,
     cpus: Vec<CpuMeter>,
     timer_lateness: Tally,
     changes: Tally,
@@ -80,7 +80,8 @@ impl Meter {
         let length = self.now.since(self.warmup);
         let cpus = self.cpus.iter().enumerate();
         let cpus = cpus.map(|(index, cpu)| cpu.summary(CpuId::new(index), length)).collect();
-        let rows = self.gone.iter().chain(self.vcpus.iter().flatten());
+        let gone = self.gone.iter().map(|(_, row)| row);
+        let rows = gone.chain(self.vcpus.iter().flatten());
         let mut vcpus: Vec<VcpuSummary> = rows.filter_map(|row| row.view(self.now)).collect();
         vcpus.sort_by_key(|vcpu| vcpu.id);
         Ok(Summary {
@@ -102,8 +103,17 @@ impl Meter {
     /// Counts from this time on. Nothing may have been counted yet.
     pub(crate) fn count_from(&mut self, warmup: Time) {
         self.warmup = warmup;
-        let rows = self.vcpus.iter_mut().flatten().chain(&mut self.gone);
+        let gone = self.gone.iter_mut().map(|(_, row)| row);
+        let rows = self.vcpus.iter_mut().flatten().chain(gone);
         rows.for_each(|row| row.meter.count_from(warmup));
+    }
+
+    /// Forgets those whose slots others have had since before that time, and says what they
+    /// amounted to. Nothing may be told of them from then on.
+    pub fn take_gone(&mut self, before: Time) -> Vec<VcpuSummary> {
+        let kept = self.gone.iter().position(|&(at, _)| at >= before);
+        let gone = self.gone.drain(..kept.unwrap_or(self.gone.len()));
+        gone.filter_map(|(at, row)| row.view(at)).collect()
     }
 
     /// Forgets those whose slots others have.
@@ -128,11 +138,11 @@ impl Meter {
     /// One whose slot another has: something may be told of it late.
     #[cold]
     fn gone_vcpu(&mut self, vcpu: VcpuId) -> Option<&mut VcpuMeter> {
-        let found = self.gone.iter_mut().rev().find(|row| row.vcpu == vcpu);
+        let found = self.gone.iter_mut().rev().find(|(_, row)| row.vcpu == vcpu);
         if found.is_none() {
             self.strays.add(Unknown::Vcpu(vcpu));
         }
-        found.map(|row| &mut row.meter)
+        found.map(|(_, row)| &mut row.meter)
     }
 
     #[inline]
@@ -248,7 +258,7 @@ impl Sink for Meter {
         let row = Row { vcpu: named.vcpu, name: named.name.clone(), meter };
         if let Some(mut before) = self.vcpus[slot].replace(row) {
             before.meter.over(named.at);
-            self.gone.push(before);
+            self.gone.push((named.at, before));
         }
     }
 }

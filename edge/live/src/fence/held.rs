@@ -132,6 +132,17 @@ impl Held {
         self.grip()?.pin.unpin()
     }
 
+    /// Whether somebody else has changed what was ordered: its class, its priority or its CPUs.
+    /// Then it is again as it was ordered.
+    ///
+    /// # Errors
+    /// When it has exited or was given back, or the kernel refuses.
+    pub fn audit(&self) -> Result<bool, ActError> {
+        let mut grip = self.grip()?;
+        let (priority, pin) = (grip.priority.audit(), grip.pin.audit());
+        Ok(priority? | pin?)
+    }
+
     /// Keeps it from running, in the way that was chosen when it was held.
     ///
     /// # Errors

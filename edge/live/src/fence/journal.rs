@@ -161,7 +161,11 @@ pub(super) fn path_for(directory: &Path, owner: Who) -> PathBuf {
 
 /// Makes the directory, readable only by us: it steers what a privileged program will do.
 pub(super) fn make_directory(directory: &Path) -> Result<(), JournalError> {
-    let made = DirBuilder::new().mode(0o700).recursive(true).create(directory);
+    let mut folder = DirBuilder::new();
+    folder.recursive(true);
+    // Above it others have to get to what is theirs.
+    let above = directory.parent().map_or(Ok(()), |above| folder.mode(0o755).create(above));
+    let made = above.and_then(|()| folder.mode(0o700).create(directory));
     made.map_err(|source| refused(directory, source))
 }
 

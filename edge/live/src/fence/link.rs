@@ -33,7 +33,7 @@ pub struct KeeperCommand {
 
 impl KeeperCommand {
     /// Where the journal is kept unless somebody says otherwise.
-    pub const STATE_DIRECTORY: &str = "/run/slackline";
+    pub const STATE_DIRECTORY: &str = "/run/slackline/held";
 
     /// The running program with these arguments, and the usual directory.
     #[must_use]

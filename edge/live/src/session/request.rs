@@ -89,7 +89,7 @@ pub struct Prepared {
 /// What a session knows of somebody.
 #[derive(Debug)]
 pub(super) struct Row {
-    threads: Vec<ThreadRef>,
+    pub(super) threads: Vec<ThreadRef>,
     /// If it is a tree: its threads come and go.
     tree: Option<HeldTree>,
     /// How it can be kept from running.

@@ -7,7 +7,10 @@
 use slackline_units::{CpuId, CpuSet, Span};
 
 use super::{Act, ActError, FifoPriority};
-use crate::sys::{Scheduling, SchedulingOf, Tid, favour, set_affinity, set_scheduling};
+use crate::sys::{
+    Scheduling, SchedulingOf, Tid, favour, get_affinity, get_scheduling, set_affinity,
+    set_scheduling,
+};
 use crate::thread::ThreadRef;
 
 /// Priorities for threads of which the first is to run, and the next one when that sleeps or is
@@ -98,6 +101,25 @@ impl Priority {
         self.set(self.original, Act::Lower)
     }
 
+    /// Whether somebody else has scheduled the thread otherwise than was ordered; then it is again
+    /// as it was ordered. While nothing is ordered, that is its owner's business.
+    ///
+    /// # Errors
+    /// When the thread has exited, or the kernel refuses.
+    pub fn audit(&mut self) -> Result<bool, ActError> {
+        if self.now == self.original {
+            return Ok(false);
+        }
+        let tid = self.thread.tid();
+        let is = self.thread.number().and_then(get_scheduling);
+        let is = is.map_err(|source| ActError::new(tid, Act::Lower, source))?;
+        if is == self.now {
+            return Ok(false);
+        }
+        let to = std::mem::replace(&mut self.now, is);
+        self.set(to, Act::Lower).map(|()| true)
+    }
+
     fn set(&mut self, to: SchedulingOf, act: Act) -> Result<(), ActError> {
         self.set_by(to, act, |tid| set_scheduling(tid, &to))
     }
@@ -167,6 +189,25 @@ impl Pin {
     /// When the thread has exited, or the kernel refuses.
     pub fn unpin(&mut self) -> Result<(), ActError> {
         self.set(self.original, Act::Unpin)
+    }
+
+    /// Whether somebody else keeps the thread elsewhere than was ordered; then it is again where it
+    /// was ordered to be. While nothing is ordered, that is its owner's business.
+    ///
+    /// # Errors
+    /// When the thread has exited, or the kernel refuses.
+    pub fn audit(&mut self) -> Result<bool, ActError> {
+        if self.now == self.original {
+            return Ok(false);
+        }
+        let tid = self.thread.tid();
+        let is = self.thread.number().and_then(get_affinity);
+        let is = is.map_err(|source| ActError::new(tid, Act::Confine, source))?;
+        if is == self.now {
+            return Ok(false);
+        }
+        let to = std::mem::replace(&mut self.now, is);
+        self.set(to, Act::Confine).map(|()| true)
     }
 
     fn set(&mut self, to: CpuSet, act: Act) -> Result<(), ActError> {
