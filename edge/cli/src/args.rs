@@ -27,6 +27,8 @@ pub(crate) enum Command {
     Run(Run),
     /// Give a process, a unit or a command its CPU time from now on, until Ctrl-C. Needs root.
     Hold(Hold),
+    /// Be the daemon: hold reservations for machines that come and go. Needs root.
+    Serve(Serve),
     /// Run a scenario under several policies, or simulated beside live, in one table.
     Compare(Compare),
     /// Read a scenario and try its admission; runs nothing.
@@ -172,6 +174,21 @@ pub(crate) struct Hold {
     /// A command, after `--`.
     #[arg(last = true, value_name = "COMMAND")]
     pub(crate) command: Vec<String>,
+}
+
+/// What the daemon is started with.
+#[derive(Debug, Args)]
+pub(crate) struct Serve {
+    /// The CPUs of this machine to schedule [default: all but the first, which is left for
+    /// everybody else].
+    #[arg(long, value_name = "N,N", value_delimiter = ',')]
+    pub(crate) cpus: Option<Vec<usize>>,
+    /// The folder of the ledger: what is promised, and what happened.
+    #[arg(long, value_name = "FOLDER", default_value = slackline_daemon::ledger::FOLDER)]
+    pub(crate) state: PathBuf,
+    /// Where to listen, unless systemd has passed a socket.
+    #[arg(long, value_name = "PATH", default_value = slackline_control::SOCKET)]
+    pub(crate) socket: PathBuf,
 }
 
 #[derive(Debug, Args)]

@@ -28,6 +28,7 @@ mod quoted;
 mod replay;
 mod run;
 mod seeds;
+mod serve;
 mod show;
 mod signals;
 mod sim;
@@ -47,6 +48,7 @@ fn main() -> ExitCode {
         Command::Sim(args) => sim::sim(&args),
         Command::Run(args) => run::run(&args),
         Command::Hold(args) => hold::hold(&args),
+        Command::Serve(args) => serve::serve(&args),
         Command::Compare(args) => compare::compare(&args),
         Command::Alert(args) => alert::alert(&args),
         Command::Check(args) => check::check(&args),

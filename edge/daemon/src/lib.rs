@@ -1,5 +1,6 @@
 //! The service: holds reservations for machines that come and go, and answers people and programs.
 
+pub mod core;
 pub mod find;
 pub mod front;
 pub mod ledger;

@@ -1,0 +1,49 @@
+//! `slackline serve`: the daemon in the foreground.
+
+use std::io::Write;
+use std::os::fd::AsFd;
+
+use slackline_daemon::core::{FrontCommand, ServeError, ServeOptions, serve as run};
+use slackline_live::fence::KeeperCommand;
+use slackline_units::CpuId;
+
+use crate::args::Serve;
+use crate::problem::Problem;
+use crate::signals::stop_signal;
+
+pub(crate) fn serve(args: &Serve) -> Result<(), Problem> {
+    let cpus = args.cpus.as_deref().map(|cpus| {
+        let too_large = |cpu: &&usize| **cpu >= CpuId::LIMIT;
+        if let Some(cpu) = cpus.iter().find(too_large) {
+            let message =
+                format!("CPU {cpu} is beyond {}, the last there can be", CpuId::LIMIT - 1);
+            return Err(Problem::BadOption { message, hint: None });
+        }
+        Ok(cpus.iter().copied().map(CpuId::new).collect())
+    });
+    let (stop, _raised) = stop_signal()?;
+    let program = "/proc/self/exe".into();
+    let options = ServeOptions {
+        cpus: cpus.transpose()?,
+        state: args.state.clone(),
+        socket: args.socket.clone(),
+        keeper: KeeperCommand::ourselves(["keep"]),
+        front: FrontCommand { program, arguments: vec!["serve-front".into()] },
+    };
+    run(&options, stop.as_fd(), &mut |line| {
+        // Nobody need hear it: what matters is in the ledger.
+        let _ = writeln!(std::io::stderr(), "slackline: {line}");
+    })
+    .map_err(|error| of_serve(&error))
+}
+
+fn of_serve(error: &ServeError) -> Problem {
+    let (message, hint) = (slackline_daemon::core::with_causes(error), error.hint());
+    if error.is_bug() {
+        Problem::Bug { message, kept: None }
+    } else if error.is_about_the_input() {
+        Problem::BadOption { message, hint }
+    } else {
+        Problem::HostCannot { message, hint }
+    }
+}

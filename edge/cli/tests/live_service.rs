@@ -1,0 +1,345 @@
+//! `slackline serve`: reservations that outlive whoever holds them. Needs root.
+
+mod common;
+
+use std::fs::{self, File};
+use std::io::{Read, Write};
+use std::os::unix::net::UnixStream;
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use common::live::{self, Live, Victim, let_pass, wait_until};
+use common::{Place, Ran};
+use rustix::process::Signal;
+use serde_json::{Value, json};
+use slackline_live::sys::{online_cpus, thread_cpu_time};
+
+#[test]
+fn part_victim() {
+    live::play_victim();
+}
+
+/// The last CPU of this machine.
+fn cpu() -> String {
+    online_cpus().unwrap().iter().last().unwrap().index().to_string()
+}
+
+/// A daemon in the background, with its ledger and its socket in the folder of the test.
+struct Daemon<'a> {
+    live: &'a Live,
+    child: Child,
+}
+
+impl<'a> Daemon<'a> {
+    /// Starts it, and waits until it answers.
+    #[track_caller]
+    fn start(live: &'a Live) -> Daemon<'a> {
+        Daemon::start_in(live, "state")
+    }
+
+    #[track_caller]
+    fn start_in(live: &'a Live, state: &str) -> Daemon<'a> {
+        let mut daemon = Daemon { live, child: spawn(live, state, "socket") };
+        wait_until("the daemon to answer", || {
+            assert!(daemon.child.try_wait().unwrap().is_none(), "it ended: {}", daemon.said());
+            daemon.try_ask("GET", "/v1/host", None).is_some()
+        });
+        daemon
+    }
+
+    fn pid(&self) -> i32 {
+        i32::try_from(self.child.id()).unwrap()
+    }
+
+    fn said(&self) -> String {
+        String::from_utf8_lossy(&self.live.place.read("err")).into_owned()
+    }
+
+    /// The status and the body of an answer; none if there was none.
+    fn try_ask(&self, method: &str, path: &str, body: Option<&Value>) -> Option<(u16, Value)> {
+        let mut stream = UnixStream::connect(self.live.place.path("socket")).ok()?;
+        stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+        let body = body.map(Value::to_string).unwrap_or_default();
+        let head = format!(
+            "{method} {path} HTTP/1.1\r\nHost: test\r\nConnection: close\r\n\
+             Content-Type: application/json\r\nContent-Length: {}\r\n\r\n",
+            body.len()
+        );
+        stream.write_all((head + &body).as_bytes()).ok()?;
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).ok()?;
+        let (head, body) = answer.split_once("\r\n\r\n")?;
+        let status = head.split(' ').nth(1)?.parse().ok()?;
+        Some((status, serde_json::from_str(body).unwrap_or(Value::Null)))
+    }
+
+    /// The same; there must be one, in the end: a front that died is replaced.
+    #[track_caller]
+    fn ask(&self, method: &str, path: &str, body: Option<&Value>) -> (u16, Value) {
+        let mut answer = None;
+        wait_until("an answer", || {
+            answer = self.try_ask(method, path, body);
+            answer.is_some()
+        });
+        answer.unwrap()
+    }
+
+    #[track_caller]
+    fn reserve(&self, name: &str, victim: &Victim, slice: &str) -> (u16, Value) {
+        let body = json!({
+            "slice": slice, "period": "10ms", "exact": true, "for": format!("pid:{}", victim.pid()),
+        });
+        self.ask("PUT", &format!("/v1/reservations/{name}"), Some(&body))
+    }
+
+    #[track_caller]
+    fn one(&self, name: &str) -> Value {
+        let (status, body) = self.ask("GET", &format!("/v1/reservations/{name}"), None);
+        assert_eq!(status, 200, "{body}");
+        body
+    }
+
+    /// The process whose command line has this word.
+    fn process_of(&self, word: &str) -> Option<i32> {
+        self.live.processes_of(word).first().copied()
+    }
+
+    /// Asks it to end.
+    #[track_caller]
+    fn end(mut self) -> Ran {
+        live::kill(self.pid(), Signal::TERM);
+        wait_until("the daemon to end", || self.child.try_wait().unwrap().is_some());
+        let code = self.child.wait().unwrap().code();
+        Ran { code, out: String::new(), err: self.said() }
+    }
+
+    /// Kills it.
+    fn kill(mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+    }
+}
+
+impl Drop for Daemon<'_> {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn spawn(live: &Live, state: &str, socket: &str) -> Child {
+    let cpu = cpu();
+    let mut command =
+        live.command(&["serve", "--cpus", &cpu, "--state", state, "--socket", socket]);
+    let err = File::create(live.place.path("err")).unwrap();
+    command.stdout(Stdio::null()).stderr(err).spawn().unwrap()
+}
+
+fn used(victim: &Victim) -> u64 {
+    thread_cpu_time(victim.spinner).unwrap().ns()
+}
+
+#[test]
+fn what_is_reserved_is_held_changed_paused_and_given_back() {
+    let Some(live) = live::begin() else { return };
+    let (victim, other) = (Victim::start(), Victim::start());
+    let daemon = Daemon::start(&live);
+    let (status, made) = daemon.reserve("web", &victim, "2ms");
+    assert_eq!((status, &made["state"]), (201, &json!("active")), "{made}");
+    assert_eq!(daemon.reserve("db", &other, "3ms").0, 201);
+    assert!(victim.is_held());
+    let before = used(&victim);
+    let_pass(Duration::from_secs(1));
+    // A machine that is busy may give less; it is never given more.
+    wait_until("the victim to run", || used(&victim) > before);
+    let web = daemon.one("web");
+    let recent = |key: &str| web["recent"][key].as_u64().unwrap();
+    assert!(recent("used_ns") > 0, "{web}");
+    assert!(recent("used_ns") <= recent("promised_ns") + 20_000_000, "{web}");
+    assert_eq!(web["total"]["deadlines"], web["recent"]["deadlines"], "{web}");
+    // There is no room for so much; what was promised stands.
+    let (status, problem) =
+        daemon.ask("PATCH", "/v1/reservations/web", Some(&json!({ "slice": "9ms" })));
+    assert_eq!((status, &problem["type"]), (409, &json!("no-room")), "{problem}");
+    assert!(problem["largest_ns"].as_u64().unwrap() >= 2_000_000, "{problem}");
+    let (status, changed) =
+        daemon.ask("PATCH", "/v1/reservations/web", Some(&json!({ "slice": "4ms" })));
+    assert_eq!((status, &changed["slice"]), (200, &json!("4ms")), "{changed}");
+    let (status, _) = daemon.ask("POST", "/v1/reservations/web/pause", None);
+    assert_eq!((status, &daemon.one("web")["state"]), (200, &json!("paused")));
+    let rests = used(&victim);
+    let_pass(Duration::from_millis(300));
+    assert!(used(&victim) - rests < 2_000_000, "it ran although it was paused");
+    let (status, _) = daemon.ask("POST", "/v1/reservations/web/resume", None);
+    assert_eq!((status, &daemon.one("web")["state"]), (200, &json!("active")));
+    wait_until("the victim to run again", || used(&victim) > rests + 2_000_000);
+    let (status, _) = daemon.ask("DELETE", "/v1/reservations/web", None);
+    assert_eq!(status, 200);
+    victim.is_given_back();
+    assert!(other.is_held());
+    // A machine that ends leaves a promise that nobody can have any more.
+    drop(other);
+    wait_until("its end to be noticed", || daemon.ask("GET", "/v1/reservations/db", None).0 == 404);
+    let (_, log) = daemon.ask("GET", "/v1/log", None);
+    let verbs: Vec<&str> =
+        log.as_array().unwrap().iter().filter_map(|it| it["verb"].as_str()).collect();
+    assert_eq!(
+        verbs,
+        ["vanished", "release", "resume", "pause", "change", "reserve", "reserve"],
+        "newest first"
+    );
+    daemon.end().ended_with(0);
+    live.nothing_is_left();
+}
+
+#[test]
+fn whoever_of_the_three_is_killed_what_is_reserved_is_held_again() {
+    let Some(live) = live::begin() else { return };
+    let victim = Victim::start();
+    let daemon = Daemon::start(&live);
+    assert_eq!(daemon.reserve("web", &victim, "2ms").0, 201);
+    for part in ["serve-front", "keep"] {
+        let before = daemon.process_of(part).unwrap();
+        live::kill(before, Signal::KILL);
+        wait_until("another one", || daemon.process_of(part).is_some_and(|pid| pid != before));
+        assert_eq!(daemon.one("web")["state"], "active", "after {part}");
+        assert!(victim.is_held(), "after {part}");
+    }
+    daemon.kill();
+    // Nobody holds it, and it runs.
+    victim.is_given_back();
+    live.nothing_is_left();
+    for killed in [true, false] {
+        let daemon = Daemon::start(&live);
+        let web = daemon.one("web");
+        assert_eq!((&web["state"], &web["slice"]), (&json!("active"), &json!("2ms")), "{web}");
+        assert!(victim.is_held());
+        let (_, log) = daemon.ask("GET", "/v1/log", None);
+        assert_eq!(log[0]["verb"], "adopted", "{log}");
+        if killed {
+            daemon.kill();
+        } else {
+            daemon.end().ended_with(0);
+        }
+        victim.is_given_back();
+        live.nothing_is_left();
+    }
+}
+
+/// What the disk does not take is not in force; what is in force stays so.
+#[test]
+fn on_a_full_disk_nothing_new_is_promised_and_nothing_is_lost() {
+    let Some(live) = live::begin() else { return };
+    let folder = live.place.path("state");
+    fs::create_dir(&folder).unwrap();
+    let mut mount = Command::new("mount");
+    mount.args(["-t", "tmpfs", "-o", "size=1m", "slackline-test"]).arg(&folder);
+    if !mount.stderr(Stdio::null()).status().is_ok_and(|status| status.success()) {
+        println!("skipped: needs the right to mount");
+        return;
+    }
+    let unmounts = Unmounts(folder.clone());
+    let (victim, other) = (Victim::start(), Victim::start());
+    let daemon = Daemon::start(&live);
+    assert_eq!(daemon.reserve("web", &victim, "2ms").0, 201);
+    let mut filler = File::create(folder.join("filler")).unwrap();
+    while filler.write(&[1; 4096]).is_ok_and(|count| count > 0) {}
+    drop(filler);
+    // The file of the ledger may have a few pages left.
+    let mut last = Value::Null;
+    wait_until("the disk to be full", || {
+        let (status, body) = daemon.reserve("db", &other, "2ms");
+        last = body;
+        if status == 201 {
+            assert_eq!(daemon.ask("DELETE", "/v1/reservations/db", None).0, 200);
+        }
+        status == 507
+    });
+    assert_eq!(last["type"], "not-durable", "{last}");
+    other.is_given_back();
+    assert!(victim.is_held());
+    assert_eq!(daemon.one("web")["state"], "active");
+    assert_eq!(daemon.ask("GET", "/health", None).1["good"], false);
+    fs::remove_file(folder.join("filler")).unwrap();
+    wait_until("the ledger to be written again", || daemon.reserve("db", &other, "2ms").0 == 201);
+    wait_until("all to be well", || daemon.ask("GET", "/health", None).1["good"] == true);
+    daemon.kill();
+    let daemon = Daemon::start(&live);
+    for name in ["web", "db"] {
+        assert_eq!(daemon.one(name)["state"], "active");
+    }
+    daemon.end().ended_with(0);
+    victim.is_given_back();
+    other.is_given_back();
+    live.nothing_is_left();
+    drop(unmounts);
+}
+
+struct Unmounts(std::path::PathBuf);
+
+impl Drop for Unmounts {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg("-l").arg(&self.0).status();
+    }
+}
+
+#[test]
+fn no_two_daemons_have_the_same_ledger_or_the_same_cpu() {
+    let Some(live) = live::begin() else { return };
+    let daemon = Daemon::start(&live);
+    let cpu = cpu();
+    let refused =
+        live.run(&["serve", "--cpus", &cpu, "--state", "other", "--socket", "other.sock"]);
+    refused.refused(3).says("another daemon schedules CPU");
+    let first = online_cpus().unwrap().iter().next().unwrap().index().to_string();
+    if first != cpu {
+        let refused =
+            live.run(&["serve", "--cpus", &first, "--state", "state", "--socket", "other.sock"]);
+        refused.refused(3).says("another process has the ledger");
+        let refused =
+            live.run(&["serve", "--cpus", &first, "--state", "other", "--socket", "socket"]);
+        refused.refused(3).says("another daemon listens on");
+    }
+    assert_eq!(daemon.ask("GET", "/health", None).1["good"], true);
+    daemon.end().ended_with(0);
+    live.run(&["serve", "--cpus", "255", "--state", "state"]).refused(2);
+    live.nothing_is_left();
+}
+
+#[test]
+fn the_front_has_no_rights_and_ends_with_the_core() {
+    let Some(live) = live::begin() else { return };
+    let daemon = Daemon::start(&live);
+    let status = |pid: i32| fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+    let field = |pid: i32, name: &str| {
+        let text = status(pid);
+        let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
+        line.unwrap_or_else(|| panic!("{name} of {pid}"))
+            .split_whitespace()
+            .collect::<Vec<_>>()
+            .join(" ")
+    };
+    let front = daemon.process_of("serve-front").unwrap();
+    for name in ["CapInh", "CapPrm", "CapEff", "CapAmb"] {
+        assert_eq!(field(front, name), "0000000000000000", "{name}");
+    }
+    assert_eq!(field(front, "NoNewPrivs"), "1");
+    let uids = field(front, "Uid");
+    assert!(uids.split(' ').all(|uid| uid != "0"), "{uids}");
+    let gids = field(front, "Gid");
+    assert!(gids.split(' ').all(|gid| gid != "0"), "{gids}");
+    // Whoever gives threads back and whoever takes them are who may do that.
+    for part in [daemon.pid(), daemon.process_of("keep").unwrap()] {
+        assert_eq!(field(part, "Uid"), "0 0 0 0");
+    }
+    daemon.kill();
+    live.nothing_is_left();
+}
+
+#[test]
+fn without_root_there_is_no_service() {
+    let place = Place::new();
+    let arguments = ["serve", "--state", "state", "--socket", "socket"];
+    let Some(mut command) = place.command_of_nobody(&arguments) else { return };
+    Ran::new(&command.output().unwrap()).refused(3);
+}

@@ -1,0 +1,523 @@
+//! The core: one thread that owns the live session and decides. Whatever takes long (the disk,
+//! looking around on the host, what strangers write) is done by others, who are asked and answer;
+//! this one only waits for whichever of them is first.
+//!
+//! It is real-time, right below the dispatchers, so that a change is in force within a millisecond
+//! on a machine all of whose CPUs are promised; where a CPU is left that is not scheduled, it lives
+//! there, with the ledger, the keeper and the front.
+
+mod claims;
+mod front_process;
+mod host;
+mod scheduler;
+mod scout;
+mod socket;
+mod systemd;
+mod tally;
+mod wire;
+
+use std::error::Error;
+use std::fmt::Write as _;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::path::PathBuf;
+
+use slackline_live::Punctual;
+use slackline_live::fence::{KeeperCommand, give_back, give_back_budgets, leftovers};
+use slackline_live::session::{Options, Session, SessionError, knowledge};
+use slackline_live::sys::{online_cpus, own_tid, set_affinity};
+use slackline_policy::{Given, Values, find};
+use slackline_service::{Health, Input, LedgerFault, Name, Service, Settings, Ticket, Verb};
+use slackline_units::{CpuId, CpuSet, Span, Time};
+
+pub use claims::ClaimError;
+pub use front_process::FrontCommand;
+pub use socket::SocketError;
+
+use crate::ledger::{Keep, Ledger, LedgerError, Opened, Reply, boot_id};
+use crate::people::People;
+use claims::Claims;
+use front_process::FrontProcess;
+use host::Host;
+use scheduler::Scheduler;
+use scout::Scout;
+use systemd::Systemd;
+use tally::Tally;
+use wire::Heard;
+
+/// Who decides: a slice before its deadline, on the CPU that it is kept on.
+const POLICY: &str = "edf";
+
+/// What of each CPU is promised to nobody: for the host's own threads, and for looking.
+const RESERVE: &str = "10%";
+
+/// How long nobody looks at most: records are taken away and machines looked after.
+const ROUND: Span = Span::from_ms(100);
+
+/// How long while the front has not read what was said to it.
+const BEHIND: Span = Span::from_ms(10);
+
+/// How often is looked for machines, and at those that are held.
+const AROUND: Span = Span::from_secs(2);
+
+/// How often it is looked whether somebody else has changed what we made of threads.
+const AUDIT: Span = Span::from_secs(1);
+
+/// How long ago a dispatcher may have looked while all is well.
+const LOOKED: Span = Span::from_ms(200);
+
+/// How long a commit may take while all is well.
+const WRITTEN: Span = Span::from_secs(10);
+
+/// What a service is started with.
+#[derive(Clone, Debug)]
+pub struct ServeOptions {
+    /// The CPUs of this machine that are scheduled; none is all but the first.
+    pub cpus: Option<Vec<CpuId>>,
+    /// The folder of the ledger.
+    pub state: PathBuf,
+    /// Where to listen, unless a socket was passed to us.
+    pub socket: PathBuf,
+    /// How to start the keeper.
+    pub keeper: KeeperCommand,
+    /// How to start the front.
+    pub front: FrontCommand,
+}
+
+/// Why there is no service, or no longer.
+#[derive(Debug, thiserror::Error)]
+pub enum ServeError {
+    /// CPUs that are not there.
+    #[error("these are not CPUs of this machine: {}", listed(cpus))]
+    NoSuchCpus {
+        /// Which.
+        cpus: Vec<CpuId>,
+    },
+    /// What the kernel says cannot be read.
+    #[error("cannot read {what}: {source}")]
+    Unreadable {
+        /// What.
+        what: &'static str,
+        /// Why not.
+        source: io::Error,
+    },
+    /// Another daemon has a CPU.
+    #[error(transparent)]
+    Claim(#[from] ClaimError),
+    /// There is no ledger.
+    #[error(transparent)]
+    Ledger(#[from] LedgerError),
+    /// Nobody can connect.
+    #[error(transparent)]
+    Socket(#[from] SocketError),
+    /// This machine cannot be scheduled, or no longer.
+    #[error(transparent)]
+    Session(#[from] SessionError),
+    /// A thread or process of ours cannot be started.
+    #[error("cannot start {what}: {source}")]
+    NotStarted {
+        /// Which.
+        what: &'static str,
+        /// Why not.
+        source: io::Error,
+    },
+}
+
+impl ServeError {
+    /// What to do about it.
+    #[must_use]
+    pub fn hint(&self) -> Option<String> {
+        match self {
+            ServeError::NoSuchCpus { .. } => Some("`slackline doctor` lists them".into()),
+            ServeError::Claim(ClaimError::Taken { .. }) => {
+                Some("stop that one, or name other CPUs by `--cpus`".into())
+            }
+            ServeError::Ledger(error) => error.hint(),
+            ServeError::Socket(error) => Some(error.hint().into()),
+            ServeError::Session(error) => error.hint(),
+            ServeError::Claim(_)
+            | ServeError::Unreadable { .. }
+            | ServeError::NotStarted { .. } => None,
+        }
+    }
+
+    /// Whether it is what was asked for that is wrong, not this machine.
+    #[must_use]
+    pub const fn is_about_the_input(&self) -> bool {
+        matches!(self, ServeError::NoSuchCpus { .. })
+    }
+
+    /// Whether this is a fault of ours.
+    #[must_use]
+    pub const fn is_bug(&self) -> bool {
+        match self {
+            ServeError::Session(error) => error.is_bug(),
+            _ => false,
+        }
+    }
+}
+
+/// Holds reservations until `stop` is readable. `tell` is given a line for each thing that whoever
+/// looks after the machine should know.
+///
+/// # Errors
+/// Why there is no service. Every thread is given back.
+pub fn serve(
+    options: &ServeOptions,
+    stop: BorrowedFd<'_>,
+    tell: &mut dyn FnMut(&str),
+) -> Result<(), ServeError> {
+    // Whether this thread may be real-time, before anything is touched.
+    drop(Punctual::begin().map_err(|source| SessionError::NoRealTime { source })?);
+    let cpus = managed_cpus(options.cpus.as_deref())?;
+    let claims = Claims::take(&cpus)?;
+    let boot =
+        boot_id().map_err(|source| ServeError::Unreadable { what: "the boot id", source })?;
+    let Opened { ledger, loaded, before } = Ledger::open(&options.state, &boot, Keep::USUAL)?;
+    let people = People::of_this_host();
+    let people =
+        people.map_err(|source| ServeError::Unreadable { what: "the host's groups", source })?;
+    let listener = socket::listen(&options.socket, people.operators)?;
+    free_leftovers(&options.keeper, tell);
+    let session = Session::open(&session_options(&cpus, options.keeper.clone()))?;
+    live_elsewhere(&cpus);
+    let not_started = |what| move |source| ServeError::NotStarted { what, source };
+    let scout = Scout::start().map_err(not_started("the scout"))?;
+    let tally = Tally::new(POLICY, cpus.len(), knowledge());
+    let scheduler = Scheduler::new(session, cpus);
+    let restarts = u64::from(before.is_some());
+    let mut host = Host::new(scheduler, ledger, scout, tally, restarts);
+    host.look_around_now();
+    let now = host.now();
+    let service = Service::recover(Settings::default(), now, loaded, &mut host);
+    host.forget_around();
+    let front = FrontProcess::start(options.front.clone(), listener);
+    host.front = Some(front.map_err(not_started("the front"))?);
+    let mut core = Core {
+        service,
+        host,
+        people,
+        systemd: Systemd::new(),
+        next_around: now,
+        next_audit: now,
+        next_alive: now,
+        status: String::new(),
+        _claims: claims,
+    };
+    core.say_ready(tell);
+    let ran = core.run(stop, tell);
+    let closed = core.close();
+    ran.and(closed)
+}
+
+/// All that the loop looks after.
+struct Core {
+    service: Service,
+    host: Host,
+    people: People,
+    systemd: Systemd,
+    next_around: Time,
+    next_audit: Time,
+    next_alive: Time,
+    /// What was said last of how we are.
+    status: String,
+    _claims: Claims,
+}
+
+impl Core {
+    fn run(&mut self, stop: BorrowedFd<'_>, tell: &mut dyn FnMut(&str)) -> Result<(), ServeError> {
+        loop {
+            if self.wait(stop) {
+                return Ok(());
+            }
+            self.look_after_session(tell)?;
+            self.hear_ledger(tell);
+            self.hear_front(tell);
+            self.hear_scout();
+            self.keep_time();
+            self.say_status();
+        }
+    }
+
+    /// Whether we are to stop.
+    fn wait(&self, stop: BorrowedFd<'_>) -> bool {
+        let now = self.host.now();
+        let most = if self.host.is_front_behind() { BEHIND } else { ROUND };
+        let most = self.host.ring.map_or(most, |ring| ring.since(now).min(most));
+        let mut fds = vec![stop, self.host.ledger.as_fd(), self.host.scout.as_fd()];
+        fds.extend(self.host.front.as_ref().and_then(FrontProcess::fd));
+        self.host.scheduler.session.wait(&fds, most)[0]
+    }
+
+    fn look_after_session(&mut self, tell: &mut dyn FnMut(&str)) -> Result<(), ServeError> {
+        let mut records = Vec::new();
+        let seen = self.host.scheduler.session.poll(&mut records)?;
+        self.host.tally.take(&mut records, seen.now);
+        if seen.keeper_replaced {
+            tell("the keeper died, and was replaced");
+            self.host.keeper_restarts += 1;
+            self.step(Input::KeeperReplaced);
+        }
+        for thinned in self.host.scheduler.ended(&seen.ended) {
+            if self.host.has_ended(thinned.identity) {
+                let (domain, identity) = (thinned.domain, thinned.identity);
+                self.host.scheduler.unseat(domain);
+                self.step(Input::Vanished { domain, identity });
+            } else {
+                // What it has now is seen at the next look around.
+                self.next_around = seen.now;
+            }
+        }
+        Ok(())
+    }
+
+    fn hear_ledger(&mut self, tell: &mut dyn FnMut(&str)) {
+        for reply in self.host.ledger.replies() {
+            match reply {
+                Reply::Committed { seq } => {
+                    self.host.committed();
+                    self.step(Input::Committed { seq });
+                }
+                Reply::Failed { seq, error } => {
+                    self.host.committed();
+                    self.host.ledger_errors += 1;
+                    let says = with_causes(&error);
+                    tell(&format!("cannot write the ledger: {says}"));
+                    self.step(Input::NotCommitted { seq, fault: LedgerFault { says } });
+                }
+                Reply::Events { ticket, events } => self.host.answer_log(Ticket(ticket), events),
+                Reply::NoBackup(error) => {
+                    tell(&format!("cannot back the ledger up: {}", with_causes(&error)));
+                }
+            }
+        }
+        // What could not even be handed over.
+        for (seq, fault) in std::mem::take(&mut self.host.not_handed_over) {
+            self.host.ledger_errors += 1;
+            self.step(Input::NotCommitted { seq, fault });
+        }
+    }
+
+    fn hear_front(&mut self, tell: &mut dyn FnMut(&str)) {
+        let Some(front) = &mut self.host.front else { return };
+        if front.look_after() {
+            tell("the front ended, and was replaced");
+        }
+        front.flush();
+        for ask in front.heard() {
+            let each = |name: &Name| {
+                let mut all = self.service.listed();
+                let (_, listed) = all.find(|(_, listed)| listed.row.name == *name)?;
+                Some(listed.row.terms.each())
+            };
+            match wire::heard(ask, &self.people, each) {
+                Err((ticket, problem)) => self.host.say(&wire::refused(ticket, problem)),
+                Ok(Heard::Host(ticket)) => self.host.answer_host(ticket, &self.service),
+                Ok(Heard::Health(ticket)) => {
+                    let troubles = self.troubles();
+                    self.host.answer_health(ticket, troubles);
+                }
+                Ok(Heard::Numbers(ticket)) => self.host.answer_numbers(ticket, &self.service),
+                Ok(Heard::Service(asked, rest)) => {
+                    let verb = asked.request.verb();
+                    self.host.remember(asked.ticket, rest);
+                    let began = self.host.now();
+                    self.step(Input::Asked(asked));
+                    self.note_effect(verb, began);
+                }
+            }
+        }
+    }
+
+    fn note_effect(&mut self, verb: Verb, began: Time) {
+        if verb.is_change() {
+            let took = self.host.now().since(began);
+            self.host.change_effect.observe(took);
+        }
+    }
+
+    fn hear_scout(&mut self) {
+        for seen in self.host.scout.seen() {
+            match seen {
+                scout::Seen::Here(binding, found) => {
+                    self.host.keep_found(Some(&binding), found);
+                    self.step(Input::Appeared { binding });
+                }
+                scout::Seen::Vcpus(domain, found) => {
+                    let machine = found.machine.in_service();
+                    self.host.keep_found(None, found);
+                    self.step(Input::Vcpus { domain, machine });
+                }
+                scout::Seen::Machines(ticket, machines) => {
+                    self.host.answer_find(ticket, machines);
+                }
+                scout::Seen::Around => {
+                    self.host.forget_around();
+                    self.host.scheduler.forget_found();
+                }
+            }
+        }
+    }
+
+    fn keep_time(&mut self) {
+        let now = self.host.now();
+        if self.host.ring.is_some_and(|ring| ring <= now) {
+            self.host.ring = None;
+            self.step(Input::Rang);
+        }
+        if now >= self.next_around {
+            self.next_around = now + AROUND;
+            let waiting = self.service.waiting().cloned().collect();
+            self.host.look_around(waiting);
+            let service = &self.service;
+            self.host.tally.forget(|domain| service.name_of(domain).is_some());
+        }
+        if now >= self.next_audit {
+            self.next_audit = now + AUDIT;
+            for domain in self.host.scheduler.meddled() {
+                self.host.meddled += 1;
+                self.step(Input::Meddled { domain });
+            }
+        }
+        if let Some(watchdog) = self.systemd.watchdog
+            && now >= self.next_alive
+            && self.is_well()
+        {
+            let often = u64::try_from(watchdog.as_nanos()).unwrap_or(u64::MAX) / 4;
+            self.next_alive = now + Span::from_ns(often);
+            self.systemd.alive();
+        }
+    }
+
+    /// Whether all does what it should; else somebody had better end us.
+    fn is_well(&self) -> bool {
+        self.host.scheduler.session.unlooked() <= LOOKED && self.host.is_ledger_answering(WRITTEN)
+    }
+
+    fn step(&mut self, input: Input) {
+        let now = self.host.now();
+        self.service.step(now, input, &mut self.host);
+    }
+
+    /// What is not well, in sentences.
+    fn troubles(&self) -> Vec<String> {
+        let mut troubles = Vec::new();
+        let health = self.service.health();
+        troubles.extend(health.ledger.map(|why| format!("the ledger cannot be written: {why}")));
+        let unlooked = self.host.scheduler.session.unlooked();
+        if unlooked > LOOKED {
+            troubles.push(format!("a dispatcher has not looked for {unlooked}"));
+        }
+        if !self.host.is_ledger_answering(WRITTEN) {
+            troubles.push(format!("the ledger has not answered for more than {WRITTEN}"));
+        }
+        troubles
+    }
+
+    fn say_ready(&mut self, tell: &mut dyn FnMut(&str)) {
+        self.status = status(&self.service.health());
+        self.systemd.ready(&self.status);
+        let cpus = listed(self.host.scheduler.cpus());
+        tell(&format!("ready on CPU {cpus}: {}", self.status));
+    }
+
+    fn say_status(&mut self) {
+        let status = status(&self.service.health());
+        if status != self.status {
+            self.status = status;
+            self.systemd.status(&self.status);
+        }
+    }
+
+    /// Everything is given back, and what was promised is written down.
+    fn close(self) -> Result<(), ServeError> {
+        self.systemd.stopping();
+        let Core { host, .. } = self;
+        let Host { scheduler, ledger, front, .. } = host;
+        drop(front);
+        let mut records = Vec::new();
+        let closed = scheduler.session.close(&mut records);
+        let (_, written) = ledger.close();
+        closed?;
+        Ok(written?)
+    }
+}
+
+fn status(health: &Health) -> String {
+    let Health { reservations, waiting, .. } = health;
+    let plural = if *reservations == 1 { "" } else { "s" };
+    format!("{reservations} reservation{plural}, {waiting} waiting")
+}
+
+/// The CPUs to schedule: those asked for, or all but the first, which is left for everybody else.
+fn managed_cpus(asked: Option<&[CpuId]>) -> Result<Vec<CpuId>, ServeError> {
+    let unreadable = |source| ServeError::Unreadable { what: "which CPUs are online", source };
+    let online = online_cpus().map_err(unreadable)?;
+    let Some(asked) = asked else {
+        let all: Vec<CpuId> = online.iter().collect();
+        return Ok(if all.len() > 1 { all[1..].to_vec() } else { all });
+    };
+    let not_there: Vec<CpuId> =
+        asked.iter().copied().filter(|cpu| !online.contains(*cpu)).collect();
+    if not_there.is_empty() && !asked.is_empty() {
+        Ok(asked.to_vec())
+    } else {
+        Err(ServeError::NoSuchCpus { cpus: not_there })
+    }
+}
+
+/// This thread, and all that it starts from now on, lives on the CPUs that are not scheduled.
+fn live_elsewhere(managed: &[CpuId]) {
+    let Ok(online) = online_cpus() else { return };
+    let managed: CpuSet = managed.iter().copied().collect();
+    let elsewhere = online.without(&managed);
+    if !elsewhere.is_empty() {
+        // Where that is refused, it is more urgent than whatever it meets.
+        let _ = set_affinity(own_tid(), &elsewhere);
+    }
+}
+
+fn session_options(cpus: &[CpuId], keeper: KeeperCommand) -> Options {
+    let policy = find(POLICY).expect("a policy of ours");
+    let given = [("reserve", Given::Text(RESERVE))];
+    let values = Values::read(policy.policy_fields, given.into_iter());
+    let values = values.expect("a reserve that the policy takes");
+    Options { cpus: cpus.to_vec(), policy, values, keeper, dispatch: None, origin: None }
+}
+
+/// What others who are dead left is given back, before anything of it is taken again.
+fn free_leftovers(keeper: &KeeperCommand, tell: &mut dyn FnMut(&str)) {
+    let left = leftovers(&keeper.state_directory);
+    for thread in &left.threads {
+        let whose = format!("thread {} of process {}", thread.tid(), thread.pid());
+        match give_back(thread) {
+            Ok(_) => tell(&format!("{whose} was left held, and was given back")),
+            Err(error) => tell(&format!("{whose} could not be given back: {error}")),
+        }
+    }
+    for line in give_back_budgets(&keeper.state_directory) {
+        tell(&line.to_string());
+    }
+    for error in &left.unread {
+        tell(&error.to_string());
+    }
+}
+
+fn listed(cpus: &[CpuId]) -> String {
+    cpus.iter().map(|cpu| cpu.index().to_string()).collect::<Vec<_>>().join(", ")
+}
+
+/// What an error says, and what caused it.
+#[must_use]
+pub fn with_causes(error: &dyn Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        let says = error.to_string();
+        if !text.contains(&says) {
+            let _ = write!(text, ": {says}");
+        }
+        cause = error.source();
+    }
+    text
+}

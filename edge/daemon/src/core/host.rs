@@ -1,0 +1,441 @@
+//! The world of the service, as this host is.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use slackline_control::link::{Answer as Said, Said as Line};
+use slackline_control::{self as control, Histogram, Kind, Numbers, PAGE, Problem, convert};
+use slackline_live::session::knowledge;
+use slackline_live::sys::{Tid, process_cpu_time};
+use slackline_service::{
+    Answer, Binding, BindingKind, Commit, Declined, Event, Identity, Joining, LedgerFault, Listed,
+    LookError, Machine, Name, Refusal, Request, Room, Seats, Service, Terms, Ticket, World,
+};
+use slackline_units::{CpuShare, DomId, Span, Time};
+
+use super::front_process::FrontProcess;
+use super::scheduler::Scheduler;
+use super::scout::{Held, Scout};
+use super::tally::Tally;
+use super::wire::{self, Rest};
+use super::{POLICY, with_causes};
+use crate::find::{self, Absent, Found};
+use crate::ledger::{Asked as AskedFor, Ledger, LedgerError, Logged};
+
+/// How many questions of the front may wait for an answer; it has as many connections at most.
+const MOST_RESTS: usize = 4_096;
+
+/// This host: all that the service acts on.
+pub(super) struct Host {
+    pub(super) scheduler: Scheduler,
+    pub(super) ledger: Ledger,
+    pub(super) scout: Scout,
+    pub(super) tally: Tally,
+    pub(super) front: Option<FrontProcess>,
+    /// When the service wants to be rung.
+    pub(super) ring: Option<Time>,
+    /// Commits that the ledger did not even take.
+    pub(super) not_handed_over: Vec<(u64, LedgerFault)>,
+    /// What the service need not know of questions that are not answered yet.
+    rests: BTreeMap<Ticket, Rest>,
+    /// All machines that go by a name, while many are looked for at once.
+    around: Option<Vec<find::Machine>>,
+    /// What was found a moment ago.
+    fresh: BTreeMap<Binding, Found>,
+    /// When the commit that is under way was begun.
+    committing: Option<Time>,
+    began: SystemTime,
+    pub(super) change_effect: Histogram,
+    commit_took: Histogram,
+    pub(super) meddled: u64,
+    pub(super) keeper_restarts: u64,
+    pub(super) ledger_errors: u64,
+    restarts: u64,
+}
+
+impl Host {
+    pub(super) fn new(
+        scheduler: Scheduler,
+        ledger: Ledger,
+        scout: Scout,
+        tally: Tally,
+        restarts: u64,
+    ) -> Host {
+        Host {
+            scheduler,
+            ledger,
+            scout,
+            tally,
+            front: None,
+            ring: None,
+            not_handed_over: Vec::new(),
+            rests: BTreeMap::new(),
+            around: None,
+            fresh: BTreeMap::new(),
+            committing: None,
+            began: SystemTime::now(),
+            change_effect: Histogram::default(),
+            commit_took: Histogram::default(),
+            meddled: 0,
+            keeper_restarts: 0,
+            ledger_errors: 0,
+            restarts,
+        }
+    }
+
+    pub(super) fn now(&self) -> Time {
+        self.scheduler.session.now()
+    }
+
+    /// Says something to the front, if there is one.
+    pub(super) fn say(&mut self, said: &Line) {
+        if let Some(front) = &mut self.front {
+            front.say(said);
+        }
+    }
+
+    pub(super) fn is_front_behind(&self) -> bool {
+        self.front.as_ref().is_some_and(|front| front.is_behind() || front.fd().is_none())
+    }
+
+    /// Until it is answered.
+    pub(super) fn remember(&mut self, ticket: Ticket, rest: Rest) {
+        while self.rests.len() >= MOST_RESTS {
+            self.rests.pop_first();
+        }
+        if rest != Rest::Nothing {
+            self.rests.insert(ticket, rest);
+        }
+    }
+
+    /// What came of the commit that was under way.
+    pub(super) fn committed(&mut self) {
+        if let Some(began) = self.committing.take() {
+            let took = self.now().since(began);
+            self.commit_took.observe(took);
+        }
+    }
+
+    pub(super) fn is_ledger_answering(&self, within: Span) -> bool {
+        self.ledger.has_writer()
+            && self.committing.is_none_or(|began| self.now().since(began) <= within)
+    }
+
+    /// Whether a machine that was held has ended.
+    pub(super) fn has_ended(&self, identity: Identity) -> bool {
+        let found = self.scheduler.found.get(&identity);
+        found.is_none_or(|found| found.ending.has_ended().unwrap_or(false))
+    }
+
+    /// Notes what was found, and that it goes by this binding.
+    pub(super) fn keep_found(&mut self, binding: Option<&Binding>, found: Found) {
+        match binding {
+            Some(binding) => {
+                self.fresh.insert(binding.clone(), found);
+            }
+            None => {
+                self.scheduler.found.insert(found.machine.identity, found);
+            }
+        }
+    }
+
+    /// Many are about to be looked for.
+    pub(super) fn look_around_now(&mut self) {
+        self.around = find::find_all().ok();
+    }
+
+    pub(super) fn forget_around(&mut self) {
+        self.around = None;
+        self.fresh.clear();
+    }
+
+    /// The scout is to look for these, and at who is held.
+    pub(super) fn look_around(&mut self, waiting: Vec<Binding>) {
+        let held = self.scheduler.held().filter_map(|(domain, identity)| {
+            let found = self.scheduler.found.get(&identity)?;
+            let vcpus = found.machine.in_service().vcpus;
+            Some(Held { domain, identity, vcpus })
+        });
+        let held = held.collect();
+        self.scout.look_around(waiting, held);
+    }
+
+    fn find(&mut self, binding: &Binding) -> Result<Found, Absent> {
+        if let Some(found) = self.fresh.remove(binding)
+            && !found.ending.has_ended().unwrap_or(true)
+        {
+            return Ok(found);
+        }
+        if let Some(around) = &self.around {
+            let mut going_by_it = around.iter().filter(|machine| machine.is(binding));
+            let number = |machine: &find::Machine| {
+                let pid = machine.pid()?.raw().to_string();
+                Binding::new(BindingKind::Pid, &pid).ok()
+            };
+            if let (Some(one), None) = (going_by_it.next(), going_by_it.next())
+                && let Some(Ok(found)) = number(one).map(|number| find::find(&number))
+                && found.machine.is(binding)
+            {
+                return Ok(found);
+            }
+        }
+        find::find(binding)
+    }
+
+    /// A reservation with what was delivered.
+    fn reservation(&mut self, listed: &Listed) -> control::Reservation {
+        let now = self.now();
+        let domain = self.scheduler.domain_of(listed.row.name.as_str());
+        let delivered = domain.map(|domain| self.tally.delivered(domain, now));
+        let (recent, total) = delivered.unzip();
+        convert::reservation(listed, recent, total)
+    }
+
+    fn answer(&mut self, ticket: Ticket, answer: &Answer) -> Said {
+        let rest = self.rests.remove(&ticket).unwrap_or(Rest::Nothing);
+        match answer {
+            Answer::Done { reservation, is_new, warning } => {
+                let reservation = self.reservation(reservation);
+                let reservation = Box::new(convert::warned(reservation, warning.as_ref()));
+                Said::Done { reservation, is_new: *is_new }
+            }
+            Answer::List(all) => {
+                let is_next = |listed: &&Listed| match &rest {
+                    Rest::NamesAfter(after) => listed.row.name.as_str() > after.as_str(),
+                    _ => true,
+                };
+                let page = all.iter().filter(is_next).take(PAGE);
+                Said::Reservations(page.map(|listed| self.reservation(listed)).collect())
+            }
+            Answer::Room(room) => {
+                let period = if let Rest::Period(period) = rest { period } else { Span::ZERO };
+                Said::Room(convert::room(period, room))
+            }
+        }
+    }
+
+    /// The events that somebody asked for.
+    pub(super) fn answer_log(&mut self, ticket: Ticket, events: Result<Vec<Logged>, LedgerError>) {
+        let line = match events {
+            Ok(events) => {
+                let events = events.into_iter().map(wire::logged).collect();
+                wire::answered(ticket, Said::Events(events))
+            }
+            Err(error) => wire::refused(ticket, Problem::new(Kind::NotNow, with_causes(&error))),
+        };
+        self.say(&line);
+    }
+
+    /// The machines that somebody asked for.
+    pub(super) fn answer_find(
+        &mut self,
+        ticket: Ticket,
+        machines: Result<Vec<find::Machine>, Absent>,
+    ) {
+        let line = match machines {
+            Ok(machines) => {
+                let machines = machines.into_iter().map(|machine| {
+                    let reserved = self.scheduler.name_of(machine.identity);
+                    wire::machine(machine, reserved)
+                });
+                wire::answered(ticket, Said::Machines(machines.collect()))
+            }
+            Err(absent) => wire::refused(ticket, Problem::new(Kind::NotNow, with_causes(&absent))),
+        };
+        self.say(&line);
+    }
+
+    /// What this host is.
+    pub(super) fn answer_host(&mut self, ticket: Ticket, service: &Service) {
+        let health = service.health();
+        let count = |count: usize| u64::try_from(count).unwrap_or(u64::MAX);
+        let name = fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+        let host = control::Host {
+            name: name.trim_end().into(),
+            version: env!("CARGO_PKG_VERSION").into(),
+            policy: POLICY.into(),
+            cpus: self.cpus(),
+            reserve_ppm: CpuShare::ONE.ppm() - self.scheduler.capacity().ppm(),
+            reservations: count(health.reservations),
+            waiting: count(health.waiting),
+        };
+        self.say(&wire::answered(ticket, Said::Host(host)));
+    }
+
+    fn cpus(&self) -> Vec<control::Cpu> {
+        let capacity_ppm = self.scheduler.capacity().ppm();
+        let room = self.scheduler.free_ppm();
+        let cpus = self.scheduler.cpus().iter().zip(room);
+        let cpus = cpus.map(|(cpu, free)| control::Cpu {
+            cpu: u32::try_from(cpu.index()).unwrap_or(u32::MAX),
+            promised_ppm: capacity_ppm.saturating_sub(free),
+            capacity_ppm,
+        });
+        cpus.collect()
+    }
+
+    /// How we are.
+    pub(super) fn answer_health(&mut self, ticket: Ticket, troubles: Vec<String>) {
+        let health = control::Health { good: troubles.is_empty(), troubles };
+        self.say(&wire::answered(ticket, Said::Health(health)));
+    }
+
+    /// What is counted.
+    pub(super) fn answer_numbers(&mut self, ticket: Ticket, service: &Service) {
+        let now = self.now();
+        let mut reservations = Vec::new();
+        for (domain, listed) in service.listed() {
+            let each = listed.row.terms.each();
+            let vcpus = self.tally.by_vcpu(domain, now).into_iter();
+            let vcpus = vcpus.map(|(vcpu, sum)| control::VcpuNumbers {
+                vcpu,
+                cpu_ns: sum.used_ns,
+                due_ns: sum.due_ns,
+                deadlines: sum.deadlines,
+                missed: sum.missed,
+                ..control::VcpuNumbers::default()
+            });
+            reservations.push(control::ReservationNumbers {
+                name: listed.row.name.to_string(),
+                slice_ns: each.slice().ns(),
+                period_ns: each.period().ns(),
+                state: listed.state.into(),
+                vcpus: vcpus.collect(),
+            });
+        }
+        let cpus = self.cpus().into_iter().zip(&self.tally.cpus);
+        let cpus = cpus.map(|(cpu, tally)| control::CpuNumbers {
+            cpu: cpu.cpu,
+            promised_ppm: cpu.promised_ppm,
+            capacity_ppm: cpu.capacity_ppm,
+            stolen_ns: tally.stolen.ns(),
+            dispatcher_ns: tally.dispatching.ns(),
+        });
+        let numbers = Numbers {
+            reservations,
+            cpus: cpus.collect(),
+            timer_late: self.tally.timer_late.clone(),
+            change_effect: self.change_effect.clone(),
+            commit: self.commit_took.clone(),
+            meddled: self.meddled,
+            keeper_restarts: self.keeper_restarts,
+            front_restarts: self.front.as_ref().map_or(0, |front| front.restarts),
+            restarts: self.restarts,
+            ledger_errors: self.ledger_errors,
+            sight: if knowledge().sleep { "perf" } else { "polling" }.into(),
+            process: self.process(),
+        };
+        self.say(&wire::answered(ticket, Said::Numbers(Box::new(numbers))));
+    }
+
+    fn process(&self) -> control::ProcessNumbers {
+        let pid = i32::try_from(std::process::id()).ok().and_then(Tid::new);
+        let used = pid.and_then(|pid| process_cpu_time(pid).ok());
+        let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+        let mut lines = status.lines().filter_map(|line| line.strip_prefix("VmRSS:"));
+        let kib =
+            lines.next().and_then(|text| text.trim().strip_suffix(" kB")?.parse::<u64>().ok());
+        let fds = fs::read_dir("/proc/self/fd").map_or(0, Iterator::count);
+        let started = self.began.duration_since(UNIX_EPOCH).unwrap_or_default();
+        control::ProcessNumbers {
+            cpu_ns: used.map_or(0, Span::ns),
+            resident_bytes: kib.unwrap_or(0) * 1_024,
+            open_fds: u64::try_from(fds).unwrap_or(u64::MAX),
+            started_ns: u64::try_from(started.as_nanos()).unwrap_or(u64::MAX),
+        }
+    }
+}
+
+impl World for Host {
+    fn look(&mut self, binding: &Binding) -> Result<Machine, LookError> {
+        let found = self.find(binding).map_err(|absent| absent.in_service())?;
+        let machine = found.machine.in_service();
+        self.scheduler.found.insert(machine.identity, found);
+        Ok(machine)
+    }
+
+    fn named(&mut self, name: &Name) -> Vec<Binding> {
+        find::named(name.as_str()).unwrap_or_default()
+    }
+
+    fn join(&mut self, group: &[Joining<'_>]) -> Vec<Result<(), Declined>> {
+        self.scheduler.join(group)
+    }
+
+    fn seat(&mut self, domain: DomId, seats: &Seats) -> Result<(), Declined> {
+        self.scheduler.seat(domain, seats)
+    }
+
+    fn unseat(&mut self, domain: DomId) {
+        self.scheduler.unseat(domain);
+    }
+
+    fn change(&mut self, domain: DomId, terms: &Terms) -> Result<(), Declined> {
+        self.scheduler.change(domain, terms)
+    }
+
+    fn pause(&mut self, domain: DomId) -> Result<(), Declined> {
+        self.scheduler.pause(domain)
+    }
+
+    fn resume(&mut self, domain: DomId) -> Result<(), Declined> {
+        self.scheduler.resume(domain)
+    }
+
+    fn leave(&mut self, domain: DomId) {
+        self.scheduler.leave(domain);
+    }
+
+    fn room(&mut self, period: Span) -> Vec<Room> {
+        self.scheduler.room(period)
+    }
+
+    fn commit(&mut self, commit: &Commit) {
+        let now = self.now();
+        match self.ledger.append(commit.clone(), now) {
+            Ok(()) => self.committing = Some(now),
+            Err(error) => {
+                let fault = LedgerFault { says: error.to_string() };
+                self.not_handed_over.push((commit.seq, fault));
+            }
+        }
+    }
+
+    fn reply(&mut self, ticket: Ticket, reply: &Result<Answer, Refusal>) {
+        let line = match reply {
+            Ok(answer) => wire::answered(ticket, self.answer(ticket, answer)),
+            Err(refusal) => {
+                self.rests.remove(&ticket);
+                wire::refused(ticket, convert::problem(refusal))
+            }
+        };
+        self.say(&line);
+    }
+
+    fn hand_over(&mut self, ticket: Ticket, request: &Request) {
+        match request {
+            Request::Find { text } => self.scout.ask(ticket, text.clone()),
+            Request::Log { name, before, most } => {
+                let limit = usize::from(*most);
+                let asked = AskedFor { name: name.clone(), before: *before, limit };
+                if let Err(error) = self.ledger.look_up(ticket.0, asked) {
+                    let problem = Problem::new(Kind::NotNow, error.to_string());
+                    self.say(&wire::refused(ticket, problem));
+                }
+            }
+            // The service answers all others itself.
+            _ => {}
+        }
+    }
+
+    fn publish(&mut self, event: &Event) {
+        let age = Duration::from_nanos(self.now().since(event.at).ns());
+        let at = SystemTime::now().checked_sub(age).unwrap_or(UNIX_EPOCH);
+        self.say(&Line::Event(convert::event(event, at)));
+    }
+
+    fn ring(&mut self, at: Time) {
+        self.ring = Some(at);
+    }
+}

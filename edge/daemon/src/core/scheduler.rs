@@ -1,0 +1,483 @@
+//! Reservations as members of a live session: a *domain* each, whose *places* are vCPUs of the
+//! session under names that stay, whoever sits there.
+
+use std::collections::BTreeMap;
+
+use slackline_live::fence::FenceError;
+use slackline_live::session::{
+    Called, GroupError, JoinId, Prepared, Request, RequestError, Session, Who,
+};
+use slackline_live::sys::{Tid, get_affinity};
+use slackline_live::thread::ThreadError;
+use slackline_policy::{Given, Values, find};
+use slackline_service::{Declined, Identity, Joining, Room, Seats, Terms};
+use slackline_units::{CpuId, CpuSet, CpuShare, DomId, Span};
+
+use super::{POLICY, RESERVE, with_causes};
+use crate::find::Found;
+
+/// Who is promised what here, in a session.
+pub(super) struct Scheduler {
+    pub(super) session: Session,
+    /// The kernel's numbers of the session's CPUs.
+    cpus: Vec<CpuId>,
+    domains: BTreeMap<DomId, Domain>,
+    /// Machines that were looked at, for who is to sit in a place.
+    pub(super) found: BTreeMap<Identity, Found>,
+}
+
+struct Domain {
+    name: String,
+    terms: Terms,
+    /// Whose threads sit there.
+    identity: Option<Identity>,
+    places: Vec<Place>,
+}
+
+/// A vCPU that something is promised to.
+#[derive(Clone, Copy, Debug)]
+struct Place {
+    /// None only if the session did not take its promise back.
+    id: Option<JoinId>,
+    /// Which vCPU of the machine sits here.
+    vcpu: Option<u16>,
+}
+
+/// A machine of which threads have ended.
+pub(super) struct Thinned {
+    pub(super) domain: DomId,
+    pub(super) identity: Identity,
+}
+
+impl Scheduler {
+    pub(super) fn new(session: Session, cpus: Vec<CpuId>) -> Scheduler {
+        Scheduler { session, cpus, domains: BTreeMap::new(), found: BTreeMap::new() }
+    }
+
+    /// The kernel's numbers of the CPUs that are scheduled.
+    pub(super) fn cpus(&self) -> &[CpuId] {
+        &self.cpus
+    }
+
+    /// As [`World::join`](slackline_service::World::join).
+    pub(super) fn join(&mut self, group: &[Joining<'_>]) -> Vec<Result<(), Declined>> {
+        let mut answers: Vec<Result<(), Declined>> = Vec::with_capacity(group.len());
+        let (mut prepared, mut whose) = (Vec::new(), Vec::new());
+        for (index, joining) in group.iter().enumerate() {
+            match self.prepare(joining) {
+                Ok(one) => {
+                    prepared.push(one);
+                    whose.push(index);
+                    answers.push(Ok(()));
+                }
+                Err(error) => answers.push(Err(error)),
+            }
+        }
+        let joined = match self.session.join_prepared(prepared) {
+            Ok(joined) => joined,
+            Err(error) => {
+                let over = || Declined::Host { says: with_causes(&error), hint: error.hint() };
+                whose.into_iter().for_each(|index| answers[index] = Err(over()));
+                return answers;
+            }
+        };
+        for (index, result) in whose.into_iter().zip(joined) {
+            let joining = &group[index];
+            match result {
+                Ok(ids) => {
+                    self.domains.insert(joining.domain, Domain::new(joining, &ids));
+                }
+                Err(error) => answers[index] = Err(declined(error)),
+            }
+        }
+        answers
+    }
+
+    fn prepare(&mut self, joining: &Joining<'_>) -> Result<Prepared, Declined> {
+        let as_what = (joining.domain, joining.name.as_str(), joining.terms);
+        let places = 0..joining.terms.vcpus();
+        let requests = places.map(|number| match joining.seats {
+            None => Ok(nobody(as_what, number)),
+            Some(seats) => self.request(as_what, number, seats),
+        });
+        let requests = requests.collect::<Result<Vec<_>, _>>()?;
+        self.session.prepare(requests).map_err(declined)
+    }
+
+    /// Whoever is to sit in place `number`, or nobody.
+    fn request(
+        &self,
+        as_what: (DomId, &str, &Terms),
+        number: u16,
+        seats: &Seats,
+    ) -> Result<Request, Declined> {
+        let request = nobody(as_what, number);
+        let Some(vcpu) = seats.vcpus.get(usize::from(number)).copied().flatten() else {
+            return Ok(request);
+        };
+        let found = self.found.get(&seats.identity).ok_or(Declined::Gone)?;
+        let who = found.who(vcpu).map_err(|absent| match absent.is_yet_to_come() {
+            true => Declined::Gone,
+            false => Declined::Host { says: with_causes(&absent), hint: absent.hint() },
+        })?;
+        let tid = match &who {
+            Who::Thread(thread) => Some(thread.tid()),
+            Who::Tree(pid) => Some(*pid),
+            _ => None,
+        };
+        let cpus = tid.map_or(Ok(None), |tid| self.allowed(tid))?;
+        Ok(Request { who, cpus, ..request })
+    }
+
+    /// Which of the session's CPUs a thread may be kept on, where that is not all of them.
+    fn allowed(&self, tid: Tid) -> Result<Option<CpuSet>, Declined> {
+        let affinity = get_affinity(tid).map_err(|_| Declined::Gone)?;
+        let here = self.cpus.iter().enumerate().filter(|(_, cpu)| affinity.contains(**cpu));
+        let here: CpuSet = here.map(|(index, _)| CpuId::new(index)).collect();
+        if here == CpuSet::first_n(self.cpus.len()) {
+            return Ok(None);
+        }
+        if here.is_empty() {
+            let managed: CpuSet = self.cpus.iter().copied().collect();
+            return Err(Declined::Host {
+                says: format!(
+                    "thread {tid} may run on {affinity:?} only, and {managed:?} are scheduled"
+                ),
+                hint: Some("let it run on a CPU that is scheduled, or schedule one of its".into()),
+            });
+        }
+        Ok(Some(here))
+    }
+
+    /// As [`World::seat`](slackline_service::World::seat).
+    pub(super) fn seat(&mut self, domain: DomId, seats: &Seats) -> Result<(), Declined> {
+        let Some(known) = self.domains.get(&domain) else { return Err(Declined::Gone) };
+        let is_other = known.identity.is_some_and(|identity| identity != seats.identity);
+        let (name, terms) = (known.name.clone(), known.terms);
+        let wanted = |number: usize| seats.vcpus.get(number).copied().flatten();
+        let before: Vec<Place> = known.places.clone();
+        let changes = |number: usize, place: &Place| is_other || place.vcpu != wanted(number);
+        let numbers = before.iter().enumerate().filter(|(number, place)| changes(*number, place));
+        let numbers: Vec<usize> = numbers.map(|(number, _)| number).collect();
+        let new: Result<Vec<Request>, Declined> = numbers
+            .iter()
+            .filter_map(|&number| Some((u16::try_from(number).ok()?, wanted(number)?)))
+            .map(|(number, _)| self.request((domain, &name, &terms), number, seats))
+            .collect();
+        let new = new?;
+        for &number in &numbers {
+            self.vacate(domain, number);
+        }
+        let seated: Vec<usize> =
+            numbers.iter().copied().filter(|&number| wanted(number).is_some()).collect();
+        if let Err(error) = self.fill(domain, &seated, new, seats) {
+            self.restore(domain, &before, &numbers);
+            return Err(error);
+        }
+        if let Some(known) = self.domains.get_mut(&domain) {
+            known.identity = Some(seats.identity);
+        }
+        Ok(())
+    }
+
+    /// Places where nobody sits are somebody's from now on.
+    fn fill(
+        &mut self,
+        domain: DomId,
+        places: &[usize],
+        requests: Vec<Request>,
+        seats: &Seats,
+    ) -> Result<(), Declined> {
+        let Some(known) = self.domains.get(&domain) else { return Err(Declined::Gone) };
+        let old: Vec<JoinId> = places.iter().filter_map(|&place| known.places[place].id).collect();
+        if requests.is_empty() {
+            return Ok(());
+        }
+        let ids = self.session.replace(&old, requests).map_err(declined)?;
+        if let Some(known) = self.domains.get_mut(&domain) {
+            for (&place, id) in places.iter().zip(ids) {
+                let vcpu = seats.vcpus.get(place).copied().flatten();
+                known.places[place] = Place { id: Some(id), vcpu };
+            }
+        }
+        Ok(())
+    }
+
+    /// Whoever sat in these places sits there again, as far as they are still there.
+    fn restore(&mut self, domain: DomId, before: &[Place], places: &[usize]) {
+        let Some(known) = self.domains.get(&domain) else { return };
+        let (name, terms, identity) = (known.name.clone(), known.terms, known.identity);
+        let Some(identity) = identity else { return };
+        let seats = Seats { identity, vcpus: before.iter().map(|place| place.vcpu).collect() };
+        for &place in places.iter().filter(|&&place| before[place].vcpu.is_some()) {
+            let Ok(number) = u16::try_from(place) else { continue };
+            let request = self.request((domain, &name, &terms), number, &seats);
+            // One that is gone is heard of.
+            let _ = request.and_then(|request| self.fill(domain, &[place], vec![request], &seats));
+        }
+    }
+
+    /// Nobody sits in this place from now on; what it is promised stands.
+    fn vacate(&mut self, domain: DomId, number: usize) {
+        let Some(known) = self.domains.get(&domain) else { return };
+        let (Some(place), Ok(index)) = (known.places.get(number), u16::try_from(number)) else {
+            return;
+        };
+        if place.vcpu.is_none() && place.id.is_some() {
+            return;
+        }
+        let request = nobody((domain, &known.name, &known.terms), index);
+        if let Some(id) = place.id {
+            // What of it cannot be given back is tried again at the end.
+            let _ = self.session.leave(id);
+        }
+        // What was promised it a moment ago fits: nobody else has asked meanwhile.
+        let id = self.session.join(vec![request]).ok().and_then(|ids| ids.first().copied());
+        if let Some(known) = self.domains.get_mut(&domain) {
+            known.places[number] = Place { id, vcpu: None };
+        }
+    }
+
+    /// As [`World::unseat`](slackline_service::World::unseat).
+    pub(super) fn unseat(&mut self, domain: DomId) {
+        let places = self.domains.get(&domain).map_or(0, |known| known.places.len());
+        (0..places).for_each(|place| self.vacate(domain, place));
+        if let Some(known) = self.domains.get_mut(&domain) {
+            known.identity = None;
+        }
+    }
+
+    /// As [`World::change`](slackline_service::World::change).
+    pub(super) fn change(&mut self, domain: DomId, terms: &Terms) -> Result<(), Declined> {
+        let Some(known) = self.domains.get(&domain) else { return Err(Declined::Gone) };
+        let (before, places) = (known.terms, known.places.clone());
+        let kept = places.len().min(usize::from(terms.vcpus()));
+        // Those that are lost make room for what the others get more.
+        for place in kept..places.len() {
+            self.vacate(domain, place);
+        }
+        self.drop_places(domain, kept);
+        let changed = self.change_each(domain, (&before, terms));
+        let grown = changed.and_then(|()| self.grow(domain, terms));
+        if let Err(error) = grown {
+            self.drop_places(domain, kept);
+            // What was there before fits: nobody else has asked meanwhile.
+            let _ = self.change_each(domain, (terms, &before));
+            let _ = self.grow(domain, &before);
+            let lost: Vec<usize> = (kept..places.len()).collect();
+            self.restore(domain, &places, &lost);
+            return Err(error);
+        }
+        Ok(())
+    }
+
+    /// All of its places are promised the second terms; on failure the first ones.
+    fn change_each(
+        &mut self,
+        domain: DomId,
+        (before, terms): (&Terms, &Terms),
+    ) -> Result<(), Declined> {
+        let Some(known) = self.domains.get_mut(&domain) else { return Err(Declined::Gone) };
+        let ids: Vec<JoinId> = known.places.iter().filter_map(|place| place.id).collect();
+        let now = self.session.now();
+        for (done, &id) in ids.iter().enumerate() {
+            if let Err(error) = self.session.change(id, share(terms), now) {
+                for &id in &ids[..done] {
+                    let _ = self.session.change(id, share(before), now);
+                }
+                return Err(declined_request(error));
+            }
+        }
+        known.terms = *terms;
+        Ok(())
+    }
+
+    /// As many places as the terms say, with nobody in the new ones.
+    fn grow(&mut self, domain: DomId, terms: &Terms) -> Result<(), Declined> {
+        let Some(known) = self.domains.get_mut(&domain) else { return Err(Declined::Gone) };
+        let there = u16::try_from(known.places.len()).unwrap_or(u16::MAX);
+        let new = there..terms.vcpus();
+        let new = new.map(|number| nobody((domain, &known.name, terms), number));
+        let ids = self.session.join(new.collect()).map_err(declined)?;
+        known.places.extend(ids.into_iter().map(|id| Place { id: Some(id), vcpu: None }));
+        Ok(())
+    }
+
+    /// Only so many places are left.
+    fn drop_places(&mut self, domain: DomId, kept: usize) {
+        let Some(known) = self.domains.get_mut(&domain) else { return };
+        for place in known.places.split_off(kept.min(known.places.len())) {
+            let _ = place.id.map(|id| self.session.leave(id));
+        }
+    }
+
+    /// As [`World::pause`](slackline_service::World::pause).
+    pub(super) fn pause(&mut self, domain: DomId) -> Result<(), Declined> {
+        let ids = self.seated(domain);
+        let now = self.session.now();
+        for (done, &id) in ids.iter().enumerate() {
+            if let Err(error) = self.session.pause(id, now) {
+                for &id in &ids[..done] {
+                    let _ = self.session.resume(id, now);
+                }
+                return Err(declined_request(error));
+            }
+        }
+        Ok(())
+    }
+
+    /// As [`World::resume`](slackline_service::World::resume).
+    pub(super) fn resume(&mut self, domain: DomId) -> Result<(), Declined> {
+        let ids = self.seated(domain);
+        let now = self.session.now();
+        for (done, &id) in ids.iter().enumerate() {
+            if let Err(error) = self.session.resume(id, now) {
+                for &id in &ids[..done] {
+                    let _ = self.session.pause(id, now);
+                }
+                return Err(declined_request(error));
+            }
+        }
+        Ok(())
+    }
+
+    /// As [`World::leave`](slackline_service::World::leave).
+    pub(super) fn leave(&mut self, domain: DomId) {
+        self.drop_places(domain, 0);
+        self.domains.remove(&domain);
+    }
+
+    /// As [`World::room`](slackline_service::World::room).
+    pub(super) fn room(&self, period: Span) -> Vec<Room> {
+        let cpus = self.cpus.iter().enumerate();
+        let room = cpus.map(|(index, &cpu)| {
+            let room = self.session.room(period, Some(CpuSet::one(CpuId::new(index))));
+            Room { cpu, slice: room.ok().flatten().unwrap_or(Span::ZERO) }
+        });
+        room.collect()
+    }
+
+    fn seated(&self, domain: DomId) -> Vec<JoinId> {
+        let places = self.domains.get(&domain).map_or(&[][..], |known| &known.places);
+        places.iter().filter(|place| place.vcpu.is_some()).filter_map(|place| place.id).collect()
+    }
+
+    /// These have ended in the session: nobody sits in their places now. Says whose they were.
+    pub(super) fn ended(&mut self, ended: &[JoinId]) -> Vec<Thinned> {
+        let mut thinned: Vec<Thinned> = Vec::new();
+        for &id in ended {
+            let (domain, number) = (id.vcpu().domain(), usize::from(id.vcpu().number()));
+            let Some(known) = self.domains.get_mut(&domain) else { continue };
+            let Some(place) = known.places.get_mut(number).filter(|it| it.id == Some(id)) else {
+                continue;
+            };
+            *place = Place { id: None, vcpu: None };
+            if let Some(identity) = known.identity
+                && thinned.iter().all(|thinned| thinned.domain != domain)
+            {
+                thinned.push(Thinned { domain, identity });
+            }
+            self.vacate(domain, number);
+        }
+        thinned
+    }
+
+    /// Whose threads somebody else has changed since the last time.
+    pub(super) fn meddled(&self) -> Vec<DomId> {
+        let mut domains: Vec<DomId> =
+            self.session.audit().into_iter().map(|id| id.vcpu().domain()).collect();
+        domains.sort_unstable();
+        domains.dedup();
+        domains
+    }
+
+    /// The machines that sit somewhere.
+    pub(super) fn held(&self) -> impl Iterator<Item = (DomId, Identity)> {
+        let domains = self.domains.iter();
+        domains.filter_map(|(&domain, known)| Some((domain, known.identity?)))
+    }
+
+    /// What people call the domain that a machine sits in.
+    pub(super) fn name_of(&self, identity: Identity) -> Option<String> {
+        let mut domains = self.domains.values();
+        let domain = domains.find(|known| known.identity == Some(identity))?;
+        Some(domain.name.clone())
+    }
+
+    /// The domain that people call so.
+    pub(super) fn domain_of(&self, name: &str) -> Option<DomId> {
+        let domain = self.domains.iter().find(|(_, known)| known.name == name);
+        domain.map(|(&domain, _)| domain)
+    }
+
+    /// What of each CPU may be promised.
+    pub(super) fn capacity(&self) -> CpuShare {
+        let reserve: CpuShare = RESERVE.parse().expect("a share");
+        CpuShare::from_ppm(CpuShare::ONE.ppm() - reserve.ppm())
+    }
+
+    /// What of each CPU could still be promised in long periods, in millionths.
+    pub(super) fn free_ppm(&self) -> Vec<u32> {
+        let second = Span::from_secs(1);
+        let ppm = |room: Room| u32::try_from(room.slice.ns() / 1_000).unwrap_or(u32::MAX);
+        self.room(second).into_iter().map(ppm).collect()
+    }
+
+    /// What was found and nobody sits in is forgotten.
+    pub(super) fn forget_found(&mut self) {
+        let held: Vec<Identity> = self.held().map(|(_, identity)| identity).collect();
+        self.found.retain(|identity, _| held.contains(identity));
+    }
+}
+
+impl Domain {
+    fn new(joining: &Joining<'_>, ids: &[JoinId]) -> Domain {
+        let vcpu = |number: usize| joining.seats?.vcpus.get(number).copied().flatten();
+        let places = ids.iter().enumerate();
+        let places = places.map(|(number, &id)| Place { id: Some(id), vcpu: vcpu(number) });
+        Domain {
+            name: joining.name.to_string(),
+            terms: *joining.terms,
+            identity: joining.seats.map(|seats| seats.identity),
+            places: places.collect(),
+        }
+    }
+}
+
+fn nobody((domain, name, terms): (DomId, &str, &Terms), number: u16) -> Request {
+    Request {
+        who: Who::Nobody,
+        name: format!("{name}.{number}"),
+        domain: name.to_owned(),
+        called: Called::As(domain, number),
+        share: share(terms),
+        cpus: None,
+    }
+}
+
+/// The terms as the policy reads them.
+fn share(terms: &Terms) -> Values {
+    let policy = find(POLICY).expect("a policy of ours");
+    let each = terms.each();
+    let (slice, period) = (each.slice().to_string(), each.period().to_string());
+    let given = [
+        ("slice", Given::Text(&slice)),
+        ("period", Given::Text(&period)),
+        ("exact", Given::Flag(terms.exact())),
+    ];
+    let share = Values::read(policy.share_fields, given.into_iter());
+    share.expect("what every reservation can be written as")
+}
+
+fn declined(error: GroupError) -> Declined {
+    declined_request(error.error)
+}
+
+fn declined_request(error: RequestError) -> Declined {
+    match error {
+        RequestError::Declined(error) => Declined::Admission(error),
+        RequestError::Thread(ThreadError::Gone { .. })
+        | RequestError::Fence(FenceError::Thread(ThreadError::Gone { .. })) => Declined::Gone,
+        error => Declined::Host { says: with_causes(&error), hint: error.hint() },
+    }
+}

@@ -1,0 +1,167 @@
+//! Looks around on this host, in a thread of ordinary priority: what takes long there, such as
+//! reading all of procfs or asking a machine's monitor, keeps nobody waiting.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::mpsc::{Receiver, Sender, channel};
+
+use rustix::event::{EventfdFlags, eventfd};
+use slackline_service::{Binding, BindingKind, Identity, Ticket};
+use slackline_units::DomId;
+
+use crate::find::{Absent, Found, Machine, find, find_all};
+
+/// The stack of the thread, in bytes: all of it is locked into memory.
+const STACK: usize = 1 << 18;
+
+/// What to look for.
+pub(super) enum Order {
+    /// Machines that are waited for, and the vCPUs of those that are held.
+    Around(Vec<Binding>, Vec<Held>),
+    /// All machines with this in their name, for somebody who asks.
+    Find(Ticket, Option<String>),
+}
+
+/// A machine that is held, with the numbers of its vCPUs that were known.
+pub(super) struct Held {
+    pub(super) domain: DomId,
+    pub(super) identity: Identity,
+    pub(super) vcpus: Vec<u16>,
+}
+
+/// What was seen.
+pub(super) enum Seen {
+    /// A machine that is waited for is here.
+    Here(Binding, Found),
+    /// A machine that is held has other vCPUs.
+    Vcpus(DomId, Found),
+    /// All that was to be seen has been told.
+    Around,
+    /// The machines that were asked for.
+    Machines(Ticket, Result<Vec<Machine>, Absent>),
+}
+
+/// The thread, and what goes to and fro.
+pub(super) struct Scout {
+    orders: Sender<Order>,
+    seen: Receiver<Seen>,
+    /// Says how many are there.
+    told: OwnedFd,
+    /// Whether it is looking around.
+    is_out: bool,
+}
+
+impl Scout {
+    /// Starts it.
+    pub(super) fn start() -> io::Result<Scout> {
+        let told = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
+        let tell = told.try_clone()?;
+        let (orders, ordered) = channel();
+        let (seen_there, seen) = channel();
+        let body = move || {
+            for order in ordered {
+                carry_out(order, &mut |seen| {
+                    // Only then, so that whoever is told finds it.
+                    if seen_there.send(seen).is_ok() {
+                        let _ = rustix::io::write(&tell, &1_u64.to_ne_bytes());
+                    }
+                });
+            }
+        };
+        let thread = std::thread::Builder::new().name("slackline-scout".into()).stack_size(STACK);
+        thread.spawn(body)?;
+        Ok(Scout { orders, seen, told, is_out: false })
+    }
+
+    /// Sends it to look around, unless it is out still.
+    pub(super) fn look_around(&mut self, waiting: Vec<Binding>, held: Vec<Held>) {
+        let is_somebody_wanted = !waiting.is_empty() || !held.is_empty();
+        if is_somebody_wanted && !self.is_out {
+            self.is_out = self.orders.send(Order::Around(waiting, held)).is_ok();
+        }
+    }
+
+    /// Asks it for machines.
+    pub(super) fn ask(&self, ticket: Ticket, text: Option<String>) {
+        // It only ends with us.
+        let _ = self.orders.send(Order::Find(ticket, text));
+    }
+
+    /// What it has seen. Never waits.
+    pub(super) fn seen(&mut self) -> Vec<Seen> {
+        let mut count = [0; 8];
+        let count = match rustix::io::read(&self.told, &mut count) {
+            Ok(_) => u64::from_ne_bytes(count),
+            Err(_) => 0,
+        };
+        let seen: Vec<Seen> = (0..count).map_while(|_| self.seen.try_recv().ok()).collect();
+        self.is_out &= !seen.iter().any(|seen| matches!(seen, Seen::Around));
+        seen
+    }
+}
+
+impl AsFd for Scout {
+    /// Readable when it has seen something.
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.told.as_fd()
+    }
+}
+
+fn carry_out(order: Order, tell: &mut impl FnMut(Seen)) {
+    match order {
+        Order::Around(waiting, held) => {
+            look_around(&waiting, &held, tell);
+            tell(Seen::Around);
+        }
+        Order::Find(ticket, text) => {
+            let machines = find_all().map(|mut machines| {
+                let fits = |machine: &Machine| {
+                    let text = text.as_deref().unwrap_or_default();
+                    machine.name.contains(text) || machine.binding.to_string().contains(text)
+                };
+                machines.retain(fits);
+                machines
+            });
+            tell(Seen::Machines(ticket, machines));
+        }
+    }
+}
+
+fn look_around(waiting: &[Binding], held: &[Held], tell: &mut impl FnMut(Seen)) {
+    // One pass over all for those who go by a name; the others are found where they are.
+    let by_name = |binding: &&Binding| {
+        let kind = binding.kind();
+        !matches!(kind, BindingKind::Unit | BindingKind::Group | BindingKind::Pid)
+    };
+    let is_name_waited_for = waiting.iter().any(|binding| by_name(&binding));
+    let machines = if is_name_waited_for || !held.is_empty() {
+        // Where nothing can be read, nobody is there; whoever asks is told why.
+        find_all().unwrap_or_default()
+    } else {
+        Vec::new()
+    };
+    for binding in waiting {
+        if by_name(&binding) && !machines.iter().any(|machine| machine.is(binding)) {
+            continue;
+        }
+        if let Ok(found) = find(binding) {
+            tell(Seen::Here(binding.clone(), found));
+        }
+    }
+    let here: BTreeMap<Identity, &Machine> =
+        machines.iter().map(|machine| (machine.identity, machine)).collect();
+    for held in held {
+        let Some(machine) = here.get(&held.identity) else { continue };
+        // Of one whose threads have no names nothing can be seen from outside.
+        if machine.vcpus.is_empty() || machine.in_service().vcpus == held.vcpus {
+            continue;
+        }
+        match find(&machine.binding) {
+            Ok(found) if found.machine.identity == held.identity => {
+                tell(Seen::Vcpus(held.domain, found));
+            }
+            _ => {}
+        }
+    }
+}

@@ -1,0 +1,63 @@
+//! What is said to systemd, where it has started us; nothing where it has not.
+
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::net::UnixListener;
+use std::time::Duration;
+use std::{env, io};
+
+use sd_notify::NotifyState;
+use slackline_live::sys::inherited_fd;
+
+/// What systemd wants of us.
+pub(super) struct Systemd {
+    /// How often it wants to hear that we are alive.
+    pub(super) watchdog: Option<Duration>,
+}
+
+impl Systemd {
+    pub(super) fn new() -> Systemd {
+        Systemd { watchdog: sd_notify::watchdog_enabled() }
+    }
+
+    /// Who is not heard is asked again: nothing hangs on one message.
+    fn say(states: &[NotifyState<'_>]) {
+        let _ = sd_notify::notify(states);
+    }
+
+    pub(super) fn ready(&self, status: &str) {
+        Systemd::say(&[NotifyState::Ready, NotifyState::Status(status)]);
+    }
+
+    pub(super) fn status(&self, status: &str) {
+        Systemd::say(&[NotifyState::Status(status)]);
+    }
+
+    pub(super) fn alive(&self) {
+        Systemd::say(&[NotifyState::Watchdog]);
+    }
+
+    pub(super) fn stopping(&self) {
+        Systemd::say(&[NotifyState::Stopping]);
+    }
+}
+
+/// The listening socket that systemd gave us, if it did.
+///
+/// # Errors
+/// When it gave several, or something else.
+pub(super) fn listener() -> io::Result<Option<UnixListener>> {
+    if env::var_os("LISTEN_FDS").is_none() {
+        return Ok(None);
+    }
+    let mut fds = sd_notify::listen_fds()?;
+    let wrong = |says: &str| io::Error::new(io::ErrorKind::InvalidInput, says.to_owned());
+    let Some(number) = fds.next() else { return Ok(None) };
+    if fds.next().is_some() {
+        return Err(wrong("more than one socket was passed by LISTEN_FDS"));
+    }
+    let fd: OwnedFd = inherited_fd(number)?;
+    let listener = UnixListener::from(fd);
+    listener.local_addr().map_err(|_| wrong("the socket of LISTEN_FDS is no Unix socket"))?;
+    debug_assert!(listener.as_raw_fd() >= 3);
+    Ok(Some(listener))
+}
