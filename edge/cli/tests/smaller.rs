@@ -146,6 +146,7 @@ fn every_table_fits_40_columns() {
         &["compare", "it.toml", "--policies", "edf,round-robin"],
         &["compare", "it.toml", "--policies", "edf,round-robin", "--seeds", "2"],
         &["compare", "axes.toml", "--policies", "edf,round-robin"],
+        &["compare", "it.toml", "--policies", "edf:reserve=0.060000cpu:place=pack,edf"],
         &["show", "it.trace"],
         &["show", "it.trace", "--table"],
         &["show", "it.trace", "--from", "399ms", "--for", "40ms"],

@@ -70,6 +70,8 @@ impl Sheet {
                 let is_beside = column.keeps_dashes && said.contains(&column.over);
                 column.says() || is_beside && column.has_dash()
             });
+            let room = width.saturating_sub(self.names.width() + PADDING);
+            group.iter_mut().for_each(|column| column.heading = broken(&column.heading, room));
             group.chunk_by_mut(|a, b| a.over == b.over).for_each(make_room);
         }
         let mut footnotes = Footnotes::default();
@@ -148,7 +150,8 @@ impl Column {
         // A dash has its mark.
         let width = |cell: &Cell| cell.text().map_or(2, |text| text.chars().count());
         let widest = self.cells.iter().map(width).max().unwrap_or(0);
-        widest.max(self.heading.chars().count()).max(self.at_least) + PADDING
+        let heading = self.heading.lines().map(|line| line.chars().count()).max().unwrap_or(0);
+        widest.max(heading).max(self.at_least) + PADDING
     }
 }
 
@@ -189,6 +192,23 @@ impl Footnotes {
         });
         MARKS[number]
     }
+}
+
+/// A heading that has no room in lines that have, as far as it can be broken: a policy goes on
+/// below with its next parameter.
+fn broken(heading: &str, room: usize) -> String {
+    let mut lines: Vec<String> = vec![String::new()];
+    for piece in heading.split_inclusive([':', '/', ',']) {
+        match lines.last_mut() {
+            Some(line)
+                if line.is_empty() || line.chars().count() + piece.chars().count() <= room =>
+            {
+                line.push_str(piece);
+            }
+            _ => lines.push(piece.to_owned()),
+        }
+    }
+    lines.join("\n")
 }
 
 /// A column that has room by itself for what stands over it.
