@@ -194,6 +194,15 @@ fn symlog_ticks(range: Range, near: f64, labels: usize) -> Vec<Tick> {
             ticks.push(Tick { at, label });
         }
     }
+    // What lies beyond the last power of a side can be read by where the axis ends.
+    for at in [range.from, range.to] {
+        let power = at.abs().max(near).log10().floor() as i32;
+        if at.abs() >= 2.0 * 10f64.powi(power) {
+            let label = number(at, usize::try_from(-power).unwrap_or(0));
+            ticks.push(Tick { at, label: Some(label) });
+        }
+    }
+    ticks.sort_by(|a, b| a.at.total_cmp(&b.at));
     ticks
 }
 
@@ -255,9 +264,9 @@ mod tests {
     fn orders_of_magnitude_on_either_side_of_nothing_have_room() {
         let scale = Scale::around(Kind::Symlog(1.0), &[-40.0, 370.0], None);
         assert_eq!(scale.range, Range { from: -50.0, to: 500.0 });
-        let mut labels = labels(&scale, 8);
-        labels.sort();
-        assert_eq!(labels, ["0", "1", "10", "100", "\u{2212}1", "\u{2212}10"]);
+        // In the order in which they stand, to the ends of the axis.
+        let minus = ["\u{2212}50", "\u{2212}10", "\u{2212}1"];
+        assert_eq!(labels(&scale, 8), [&minus[..], &["0", "1", "10", "100", "500"]].concat());
         let place = |value| scale.place(value).unwrap();
         assert!(place(-40.0) < place(-1.0) && place(-1.0) < place(0.0) && place(0.0) < place(1.0));
         assert!(place(10.0) - place(1.0) > 0.1 && place(100.0) - place(10.0) > 0.1);

@@ -168,8 +168,12 @@ fn tails(contents: &Contents<'_>) -> Figure {
 /// published of them.
 fn live_tails(contents: &Contents<'_>) -> Figure {
     let x = Axis::symlog(ERROR, "%", 0.1);
-    let y = Axis::log("seconds that are further out", "% of all");
-    let mut plot = Plot::new(x, y.including(130.0)).with(Layer::rule_at_x("exact", 0.0));
+    let seconds = |result: &CaseResult| result.errors(None, |_| true).sorted().len();
+    let most = contents.results.iter().map(seconds).max().unwrap_or(1).max(1);
+    // From below one of them to above all.
+    let y =
+        Axis::log("seconds that are further out", "% of all").range((50.0 / most as f64, 130.0));
+    let mut plot = Plot::new(x, y).with(Layer::rule_at_x("exact", 0.0));
     for result in contents.results {
         let errors = result.errors(None, |_| true);
         plot = plot.with(Layer::steps(&result.name, tail(errors.sorted())));
