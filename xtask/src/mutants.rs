@@ -23,7 +23,7 @@ const FOLDER: &str = "target/mutants";
 pub struct Part {
     /// The crates, by the names of their folders; none is all.
     pub crates: Vec<String>,
-    /// Such as `0/4`: the first quarter.
+    /// Such as `0/4`: every fourth, from the first on.
     pub shard: Option<String>,
     /// Patterns of paths.
     pub files: Vec<String>,
@@ -98,7 +98,9 @@ fn all_stages(name: &str, settings: &Settings, part: &Part, tree: &Path) -> Resu
         fs::create_dir_all(&folder)?;
         let mut command = command(name, stage, &folder, tree);
         if index == 0 {
-            command.args(part.shard.iter().flat_map(|shard| ["--shard", shard]));
+            // Every so manyth of all changes: a fair sample.
+            let shard = |shard| ["--sharding=round-robin", "--shard", shard];
+            command.args(part.shard.iter().flat_map(|part| shard(part)));
             command.args(part.files.iter().flat_map(|file| ["--file", file]));
         } else {
             let file = folder.join("missed.toml");

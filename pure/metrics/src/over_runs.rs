@@ -64,6 +64,7 @@ mod tests {
         assert_eq!((over.runs, over.mean_thousandths), (5, 13_000));
         assert_eq!(over.half_width_thousandths, Some(3_925));
         assert_eq!(OverRuns::of(&[-3, -4]).unwrap().mean_thousandths, -3_500);
+        assert_eq!(OverRuns::of(&[-3, 3]).unwrap().mean_thousandths, 0);
     }
 
     #[test]
