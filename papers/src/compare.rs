@@ -286,14 +286,24 @@ impl Case<'_> {
         }
         let other = (*self.against.first()?)?;
         let by = self.spec.by.unwrap_or_default();
-        let made = |a: f64, b: f64| match by {
-            By::PercentAbove => (a / b - 1.0) * 100.0,
-            By::PercentBelow => (1.0 - a / b) * 100.0,
-            By::Ratio => a / b,
-        };
+        let made = |a: f64, b: f64| by.made(a, b);
         let ends = [made(one.lowest, other.highest), made(one.highest, other.lowest)];
         let (lowest, highest) = (ends[0].min(ends[1]), ends[0].max(ends[1]));
         Some(OverSeeds { median: made(one.median, other.median), lowest, highest })
+    }
+
+    /// Ours as numbers, in their order: medians, or what is made of each and of the one that it is
+    /// held against.
+    fn series(&self) -> Option<Vec<f64>> {
+        let medians = |stats: &[Option<OverSeeds>]| -> Option<Vec<f64>> {
+            stats.iter().map(|stat| stat.map(|stat| stat.median)).collect()
+        };
+        let ours = medians(&self.stats)?;
+        let Some(by) = self.spec.by else { return Some(ours) };
+        let against = medians(&self.against)?;
+        let last = against.len().checked_sub(1)?;
+        let pairs = ours.iter().enumerate();
+        Some(pairs.map(|(index, &ours)| by.made(ours, against[index.min(last)])).collect())
     }
 
     /// Ours for people.
@@ -302,6 +312,10 @@ impl Case<'_> {
         if let Some(OverSeeds { median, lowest, highest }) = self.ours() {
             let range = format!("({} to {})", digits(lowest), digits(highest));
             return format!("{} {range}", with_unit(&digits(median), unit));
+        }
+        if let (Some(_), Some(series)) = (self.spec.by, self.series()) {
+            let shown: Vec<String> = series.into_iter().map(digits).collect();
+            return with_unit(&shown.join(", "), unit);
         }
         let medians = |stats: &[Option<OverSeeds>]| {
             let shown =
@@ -395,11 +409,9 @@ fn all_near(case: &Case<'_>, theirs: f64) -> Finding {
 
 /// All within a range.
 fn inside(case: &Case<'_>, (low, high): (f64, f64)) -> Finding {
-    let Some(stats) = case.stats.iter().copied().collect::<Option<Vec<OverSeeds>>>() else {
-        return unknown();
-    };
-    let lowest = stats.iter().map(|stat| stat.median).fold(f64::INFINITY, f64::min);
-    let highest = stats.iter().map(|stat| stat.median).fold(f64::NEG_INFINITY, f64::max);
+    let Some(series) = case.series() else { return unknown() };
+    let lowest = series.iter().copied().fold(f64::INFINITY, f64::min);
+    let highest = series.iter().copied().fold(f64::NEG_INFINITY, f64::max);
     let ours = format!("{} to {} here", digits(lowest), digits(highest));
     let is_in = |tolerance: Tolerance| {
         let below = lowest >= low || tolerance.holds(lowest, low, case.value.give);
@@ -464,6 +476,7 @@ fn finding(case: &Case<'_>, test: Test) -> Finding {
             seen(right == of, Verdict::SameShape, format!("so at {right} of {of} points"))
         }
         Test::Rising | Test::Falling => {
+            let Some(ours) = case.series() else { return unknown() };
             let is_right = |pair: &&[f64]| match test {
                 Test::Rising => pair[0] < pair[1],
                 _ => pair[0] > pair[1],

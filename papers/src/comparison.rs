@@ -101,6 +101,17 @@ pub(crate) enum Test {
     Lowest,
 }
 
+impl By {
+    /// What is made of two.
+    pub(crate) fn made(self, a: f64, b: f64) -> f64 {
+        match self {
+            By::PercentAbove => (a / b - 1.0) * 100.0,
+            By::PercentBelow => (1.0 - a / b) * 100.0,
+            By::Ratio => a / b,
+        }
+    }
+}
+
 impl Names {
     pub(crate) fn all(&self) -> Vec<&str> {
         match self {

@@ -82,7 +82,7 @@ pub fn ask(asking: &Asking, options: Options) -> Result<Done, LoadError> {
         ClientKind::Open { every, timeout, .. } => this.open(&every, timeout)?,
         ClientKind::Closed { at_once } => this.closed(at_once)?,
         ClientKind::Ping { every } => this.ping(every)?,
-        ClientKind::Pings { every } => this.pings(&every)?,
+        ClientKind::Pings { every, .. } => this.pings(&every)?,
         ClientKind::Stream { way, window, gap } => this.stream(way, window, gap)?,
     }
     let mut done = this.done;

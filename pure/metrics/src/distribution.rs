@@ -17,6 +17,10 @@ pub struct Distribution {
     pub p99: Option<Span>,
     /// The longest.
     pub worst: Span,
+    /// On average.
+    pub mean: Span,
+    /// The longest tenth of them on average, of ten or more.
+    pub worst_tenth: Option<Span>,
 }
 
 /// How errors of whole seconds were spread, without their sign, in millionths of the promise.
@@ -61,6 +65,7 @@ pub(crate) struct Many {
     histogram: Histogram<u32>,
     count: u64,
     worst: u64,
+    sum: u128,
 }
 
 /// What a tally amounts to, in the unit of its values.
@@ -72,6 +77,9 @@ pub(crate) struct Spread {
     pub(crate) p90: Option<u64>,
     pub(crate) p99: Option<u64>,
     pub(crate) worst: u64,
+    pub(crate) mean: u64,
+    /// The mean of the largest tenth, of ten values or more.
+    pub(crate) worst_tenth: Option<u64>,
 }
 
 impl Default for Tally {
@@ -102,9 +110,11 @@ impl Tally {
 
     /// How the lengths of time were spread, if there were any.
     pub(crate) fn distribution(&self) -> Option<Distribution> {
-        let Spread { count, p50, p90, p99, worst } = self.spread()?;
-        let [p50, p90, p99] = [p50, p90, p99].map(|ns| ns.map(Span::from_ns));
-        Some(Distribution { count, p50, p90, p99, worst: Span::from_ns(worst) })
+        let Spread { count, p50, p90, p99, worst, mean, worst_tenth } = self.spread()?;
+        let [p50, p90, p99, worst_tenth] =
+            [p50, p90, p99, worst_tenth].map(|ns| ns.map(Span::from_ns));
+        let [worst, mean] = [worst, mean].map(Span::from_ns);
+        Some(Distribution { count, p50, p90, p99, worst, mean, worst_tenth })
     }
 
     /// How the parts were spread, if there were any.
@@ -129,14 +139,25 @@ impl Tally {
                 let rank = |percent: usize| (values.len() * percent).div_ceil(100) - 1;
                 let at = |percent| has.then(|| values[rank(percent)]);
                 let (count, worst) = (values.len() as u64, values[values.len() - 1]);
-                Some(Spread { count, p50: at(50), p90: at(90), p99: at(99), worst })
+                let mean = |values: &[u64]| {
+                    let sum: u128 = values.iter().copied().map(u128::from).sum();
+                    u64::try_from(sum / values.len() as u128).expect("no more than the largest")
+                };
+                let tenth = values.len() / 10;
+                let worst_tenth = (tenth > 0).then(|| mean(&values[values.len() - tenth..]));
+                let mean = mean(&values);
+                let [p50, p90, p99] = [50, 90, 99].map(at);
+                Some(Spread { count, p50, p90, p99, worst, mean, worst_tenth })
             }
             Tally::Many(many) => {
-                let Many { histogram, count, worst } = &**many;
+                let Many { histogram, count, worst, sum } = &**many;
                 let (count, worst) = (*count, *worst);
+                let mean = u64::try_from(sum / u128::from(count)).expect("no more than the worst");
+                let worst_tenth = Some(many.worst_tenth());
                 // The upper end of a place may lie beyond the largest value in it.
                 let at = |quantile| Some(histogram.value_at_quantile(quantile).min(worst));
-                Some(Spread { count, p50: at(0.5), p90: at(0.9), p99: at(0.99), worst })
+                let [p50, p90, p99] = [0.5, 0.9, 0.99].map(at);
+                Some(Spread { count, p50, p90, p99, worst, mean, worst_tenth })
             }
         }
     }
@@ -145,13 +166,29 @@ impl Tally {
 impl Many {
     fn new() -> Many {
         let histogram = Histogram::new(DIGITS).expect("a number of digits that can be had");
-        Many { histogram, count: 0, worst: 0 }
+        Many { histogram, count: 0, worst: 0, sum: 0 }
     }
 
     fn add(&mut self, value: u64) {
         self.histogram.record(value).expect("a histogram that grows as it must");
         self.count += 1;
         self.worst = self.worst.max(value);
+        self.sum += u128::from(value);
+    }
+
+    /// The mean of the largest tenth, with as many digits as the places have.
+    fn worst_tenth(&self) -> u64 {
+        let tenth = self.count / 10;
+        let below = self.count - tenth;
+        let (mut seen, mut sum) = (0, 0_u128);
+        for place in self.histogram.iter_recorded() {
+            let count = u64::from(place.count_at_value());
+            let counted = (seen + count).saturating_sub(below.max(seen));
+            let value = place.value_iterated_to().min(self.worst);
+            sum += u128::from(value) * u128::from(counted);
+            seen += count;
+        }
+        u64::try_from(sum / u128::from(tenth)).unwrap_or(self.worst)
     }
 }
 
@@ -168,21 +205,26 @@ mod tests {
     #[test]
     fn few_values_are_exact() {
         assert_eq!(tally([]).spread(), None);
-        let of = |count, [p50, p90, p99]: [u64; 3], worst| Spread {
+        let of = |count, [p50, p90, p99]: [u64; 3], worst, (mean, worst_tenth)| Spread {
             count,
             p50: Some(p50),
             p90: Some(p90),
             p99: Some(p99),
             worst,
+            mean,
+            worst_tenth,
         };
-        assert_eq!(tally([9, 7]).spread(), Some(of(2, [7, 9, 9], 9)));
-        assert_eq!(tally(1..=99).spread(), Some(of(99, [50, 90, 99], 99)), "the p99 is the worst");
-        assert_eq!(tally((1..=1000).rev()).spread(), Some(of(1000, [500, 900, 990], 1000)));
+        assert_eq!(tally([9, 7]).spread(), Some(of(2, [7, 9, 9], 9, (8, None))));
+        let spread = Some(of(99, [50, 90, 99], 99, (50, Some(95))));
+        assert_eq!(tally(1..=99).spread(), spread, "the p99 is the worst");
+        let spread = Some(of(1000, [500, 900, 990], 1000, (500, Some(950))));
+        assert_eq!(tally((1..=1000).rev()).spread(), spread);
     }
 
     #[test]
     fn a_single_value_has_no_quantiles() {
-        let spread = Spread { count: 1, p50: None, p90: None, p99: None, worst: 7 };
+        let (p50, p90, p99, worst_tenth) = (None, None, None, None);
+        let spread = Spread { count: 1, p50, p90, p99, worst: 7, mean: 7, worst_tenth };
         assert_eq!(tally([7]).spread(), Some(spread));
     }
 
@@ -195,6 +237,9 @@ mod tests {
             assert!(found >= exact && found - exact < exact / 1000, "{found} for {exact}");
         }
         assert_eq!((spread.count, spread.worst), (1_000_000, 12_345_000_000));
+        assert_eq!(spread.mean, 1_000_001 * 12_345 / 2);
+        let (tenth, exact) = (spread.worst_tenth.unwrap(), 1_900_001 * 12_345 / 2);
+        assert!(tenth >= exact && tenth - exact < exact / 1000, "{tenth} for {exact}");
     }
 
     #[test]

@@ -125,6 +125,7 @@ const VCPU: &[Term] = &[
     number("switches", "switches", "how often it was put on a CPU"),
     number("migrations", "migrations", "how often on another CPU than the last time"),
     number("waiting_ns", "waiting s", "how long it was awake and did not run"),
+    number("wait_worst_ns", "", "the longest that it was awake and did not run, without a break"),
     number("asleep_ns", "", "how long it slept"),
     number("overrun_ns", "", "CPU time it had beyond the end of its turns"),
     number(
@@ -137,6 +138,8 @@ const VCPU: &[Term] = &[
     number("moved_bytes", "Mbit/s", "data that it moved"),
     spread("job_lateness", "late by", "of late jobs: how long after the deadline they were done"),
     spread("response", "response", "from a job's release, or a request's arrival, to its end"),
+    number("response_mean_ns", "", "the same on average"),
+    number("response_worst_tenth_ns", "", "the longest tenth of them on average"),
 ];
 
 const CPU: &[Term] = &[

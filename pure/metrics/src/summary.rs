@@ -78,6 +78,9 @@ pub struct VcpuSummary {
     pub migrations: u64,
     /// How long it was awake and not running.
     pub waiting: Option<Span>,
+    /// The longest that it was awake and not running without a break, if not for good then to the
+    /// end. Means nothing where the machine does not know stretches.
+    pub wait_worst: Option<Span>,
     /// How long it slept.
     pub asleep: Option<Span>,
     /// Pieces of work that were released and that it finished.

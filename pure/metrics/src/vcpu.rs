@@ -35,6 +35,9 @@ pub(crate) struct VcpuMeter {
     /// When it woke, until it runs.
     woken: Option<Time>,
     last_cpu: Option<CpuId>,
+    /// Since when it has been awake and not running, as far as is known.
+    waits_since: Option<Time>,
+    wait_worst: Span,
     delivered: Span,
     overrun: Span,
     present: Span,
@@ -79,6 +82,8 @@ impl VcpuMeter {
             awake_since: None,
             woken: None,
             last_cpu: None,
+            waits_since: None,
+            wait_worst: Span::ZERO,
             delivered: Span::ZERO,
             overrun: Span::ZERO,
             present: Span::ZERO,
@@ -132,6 +137,7 @@ impl VcpuMeter {
 
     pub(crate) fn woke(&mut self, at: Time) {
         self.awake_since = Some(at);
+        self.waits_since = Some(at);
         self.woken = (self.joined != Some(at)).then_some(at);
         if let Some(deliveries) = &mut self.deliveries {
             deliveries.woke(at);
@@ -140,6 +146,7 @@ impl VcpuMeter {
 
     pub(crate) fn blocked(&mut self, at: Time) {
         self.woken = None;
+        self.waits_since = None;
         self.awake += measured(self.awake_since.take(), at, self.warmup);
         // A machine that does not see who sleeps says so only of those who are finished.
         if let Some(deliveries) = self.deliveries.as_mut().filter(|_| self.knows.sleep) {
@@ -152,6 +159,9 @@ impl VcpuMeter {
     pub(crate) fn ran(&mut self, ran: Ran, cpu: CpuId, is_switch: bool) -> Span {
         let Stretch { from, to, used } = ran.stretch;
         let mut measured = used;
+        self.waited_until(from);
+        // A stretch may be told only after it, when it has woken again.
+        self.waits_since = self.awake_since.map(|since| since.max(to));
         if from >= self.warmup {
             self.switches += u64::from(is_switch);
             self.migrations += u64::from(self.last_cpu.is_some_and(|last| last != cpu));
@@ -203,6 +213,7 @@ impl VcpuMeter {
             return;
         }
         self.present += measured(self.joined.take(), at, self.warmup);
+        self.waited_until(at);
         self.awake += measured(self.awake_since.take(), at, self.warmup);
         if let Some(woken) = self.woken.take() {
             self.first_ran(woken, at);
@@ -251,6 +262,7 @@ impl VcpuMeter {
             switches: self.switches,
             migrations: self.migrations,
             waiting: self.knows.sleep.then_some(waiting),
+            wait_worst: judges.then_some(self.wait_worst),
             asleep: self.knows.sleep.then_some(asleep),
             jobs: jobs.count,
             jobs_due: jobs.due,
@@ -261,6 +273,13 @@ impl VcpuMeter {
             response: jobs.response.distribution(),
             overrun: self.overrun,
         })
+    }
+
+    /// It does not wait any longer, if it did.
+    fn waited_until(&mut self, at: Time) {
+        let waited = self.waits_since.take().map(|since| since.max(self.warmup));
+        let waited = waited.filter(|&since| since < at).map(|since| at - since);
+        self.wait_worst = self.wait_worst.max(waited.unwrap_or_default());
     }
 
     fn first_ran(&mut self, woken: Time, at: Time) {

@@ -174,13 +174,28 @@ fn waiting_is_being_awake_and_not_running() {
     assert_eq!((vcpu.waiting, vcpu.asleep), (Some(us(7_000)), Some(us(10_000))));
 }
 
+/// It counts from waking or stopping to running, and to the end if that never comes; what lies in the
+/// warm-up does not count, nor sleep.
+#[test]
+fn the_longest_wait_is_one_without_a_break() {
+    let longest = |script: Script| script.first_ended(20_000).wait_worst;
+    let woke = || Script::new(&["a"]).warmup(1_000).woke(0, 500).ran(0, 2_000, 3_000);
+    assert_eq!(longest(woke().blocked(0, 3_000)), Some(us(1_000)));
+    assert_eq!(longest(woke().ran(0, 7_000, 8_000).blocked(0, 8_000)), Some(us(4_000)));
+    assert_eq!(longest(woke().ran(0, 7_000, 8_000)), Some(us(12_000)), "for good");
+    assert_eq!(longest(woke().blocked(0, 3_000).woke(0, 9_000).ran(0, 9_500, 20_000)), {
+        Some(us(1_000))
+    });
+}
+
 #[test]
 fn wake_to_run_ends_with_the_first_stretch() {
     let script = Script::new(&["a"]).woke(0, 100).ran(0, 150, 200).ran(0, 300, 400);
     let script = script.blocked(0, 400).woke(0, 500).blocked(0, 600);
     let vcpu = script.woke(0, 700).ran(0, 710, 720).first_ended(1_000);
     let [p50, p90, p99] = [10, 50, 50].map(|at| Some(us(at)));
-    let distribution = Distribution { count: 2, p50, p90, p99, worst: us(50) };
+    let (worst, mean, worst_tenth) = (us(50), us(30), None);
+    let distribution = Distribution { count: 2, p50, p90, p99, worst, mean, worst_tenth };
     assert_eq!(vcpu.wake_to_run, Some(distribution), "the second wake led to nothing");
     let vcpu = Script::new(&["a"]).woke(0, 100).first_ended(1_000);
     let still_waits = vcpu.wake_to_run.unwrap();

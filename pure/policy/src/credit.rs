@@ -246,8 +246,8 @@ impl Policy for Credit {
         CpuSet::NONE
     }
 
-    fn hear(&mut self, _: &Moment, vcpu: VcpuId, told: &Told) -> CpuSet {
-        if self.claims.is_some() { self.listen(vcpu, told) } else { CpuSet::NONE }
+    fn hear(&mut self, at: &Moment, vcpu: VcpuId, told: &Told) -> CpuSet {
+        if self.claims.is_some() { self.listen(at.now(), vcpu, told) } else { CpuSet::NONE }
     }
 
     fn turn_over(&mut self, _: &Moment, vcpu: VcpuId, why: TurnEnd) -> CpuSet {

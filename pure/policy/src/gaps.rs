@@ -18,6 +18,9 @@ use crate::credit::{
 };
 use crate::{Field, Spec, Topology, Values};
 
+/// Longer than any of them is believed in a run.
+const LONG: Span = Span::from_secs(3_600);
+
 const RULES: Field = Field::choice(
     "rules",
     &["bounded", "paper", "paper-ro"],
@@ -43,6 +46,12 @@ const LIST: Field = Field::whole(
     "5",
     (0, 5),
     "how many of those that I/O has lately woken are believed, the latest first",
+);
+const LIST_TIME: Field = Field::span_within(
+    "list-time",
+    "1h",
+    (Span::ZERO, LONG),
+    "for how long after that they are believed: until I/O has been done",
 );
 const AMONG: Field = Field::choice(
     "among",
@@ -88,6 +97,7 @@ pub(crate) const SPEC: Spec = Spec {
         CONSIDER,
         MATCH,
         LIST,
+        LIST_TIME,
         AMONG,
         BOUND,
         BOOST_CAP,
@@ -147,6 +157,7 @@ fn build(values: &Values, topology: &Topology) -> Credit {
         },
         matching: if values.choice(&MATCH) == "any" { Match::Any } else { Match::List },
         list: usize::try_from(values.whole(&LIST)).expect("five at most"),
+        list_time: values.span(&LIST_TIME),
         bound: (word(&BOUND, ["on", "off", "off"]) == "on").then_some(bound),
         ends: match word(&ENDS, ["claim", "slice", "slice"]) {
             "slice" => Ends::Slice,

@@ -149,6 +149,8 @@ pub enum ClientKind {
     Pings {
         /// From one to the next.
         every: Draw,
+        /// When one is over.
+        ends: PingEnds,
     },
     /// Has one TCP stream, as ttcp and iperf do.
     Stream {
@@ -159,6 +161,15 @@ pub enum ClientKind {
         /// From one packet of this client to the next at least.
         gap: Span,
     },
+}
+
+/// When a packet that wants an answer is over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PingEnds {
+    /// When the answer has come.
+    Answered,
+    /// When the system has taken it from its ring: nobody answers.
+    Received,
 }
 
 /// Where data goes.

@@ -35,7 +35,7 @@ fn draws(scenario: &Scenario) -> bool {
     });
     let has_draws = |client: &Client| {
         let asks = match &client.kind {
-            ClientKind::Open { every, .. } | ClientKind::Pings { every } => is_drawn(every),
+            ClientKind::Open { every, .. } | ClientKind::Pings { every, .. } => is_drawn(every),
             _ => false,
         };
         asks || is_drawn(&client.delay)

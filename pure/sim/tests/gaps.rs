@@ -275,8 +275,8 @@ fn by_the_papers_rule_who_claims_least_starves_and_bounded_nobody_does() {
 }
 
 /// What going ahead brings beside the same Credit, and what is left of it beside a guest that says
-/// at all times that it is as urgent as can be, or that it waits for I/O and is: it delays others by
-/// what it may have ahead of them, and no more.
+/// at all times that it is as urgent as can be, or that it waits for I/O and is: it delays others
+/// by what it may have ahead of them, and no more.
 #[test]
 fn bounded_a_server_is_at_once_and_a_liar_delays_it_by_no_quarter_and_gains_nothing() {
     let cases =

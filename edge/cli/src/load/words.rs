@@ -1,7 +1,7 @@
 //! Programs, tasks and clients as words for a command line, and back.
 
 use slackline_load::system::Callers;
-use slackline_scenario::io::{ClientKind, DeviceStep, Way};
+use slackline_scenario::io::{ClientKind, DeviceStep, PingEnds, Way};
 use slackline_scenario::{Draw, Program, Step, Task};
 use slackline_units::Span;
 
@@ -65,7 +65,7 @@ pub(crate) fn of_client(kind: &ClientKind) -> String {
         ClientKind::Open { every, timeout, retry } => format!("open {timeout} {retry} {every}"),
         ClientKind::Closed { at_once } => format!("closed {at_once}"),
         ClientKind::Ping { every } => format!("ping {every}"),
-        ClientKind::Pings { every } => format!("pings {every}"),
+        ClientKind::Pings { every, .. } => format!("pings {every}"),
         ClientKind::Stream { way, window, gap } => {
             let way = if *way == Way::In { "in" } else { "out" };
             format!("stream {way} {window} {gap}")
@@ -149,7 +149,10 @@ pub(crate) fn client(word: &str) -> Result<ClientKind, Problem> {
             }
             "closed" => ClientKind::Closed { at_once: rest.parse().ok()? },
             "ping" => ClientKind::Ping { every: span(0)? },
-            "pings" => ClientKind::Pings { every: rest.parse().ok()? },
+            "pings" => {
+                let ends = PingEnds::Answered; // Here they always are.
+                ClientKind::Pings { every: rest.parse().ok()?, ends }
+            }
             "stream" => {
                 let way = if *parts.first()? == "in" { Way::In } else { Way::Out };
                 let window = parts.get(1)?.parse().ok()?;

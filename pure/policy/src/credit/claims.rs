@@ -30,6 +30,8 @@ pub(crate) struct Belief {
     pub(crate) matching: Match,
     /// How many of those that I/O has woken lately are believed.
     pub(crate) list: usize,
+    /// For how long after I/O has woken them.
+    pub(crate) list_time: Span,
     /// For how long a domain may go ahead of others, if that is bounded.
     pub(crate) bound: Option<Bound>,
     pub(crate) ends: Ends,

@@ -3,7 +3,7 @@
 use slackline_units::{Span, Time};
 
 use super::quantity::{bytes, rate};
-use super::{Client, ClientKind, Costs, Disk, Driver, Io, Nic, Way};
+use super::{Client, ClientKind, Costs, Disk, Driver, Io, Nic, PingEnds, Way};
 use crate::error::ErrorKind;
 use crate::limits::{MOST_SYSTEMS, MOST_WAITING, RING};
 use crate::names::Names;
@@ -16,6 +16,7 @@ const NIC_KEYS: &[&str] = &["rate", "ring", "coalesce", "interrupt"];
 const DISK_KEYS: &[&str] = &["rate", "seek", "interrupt"];
 const CLIENTS: &[&str] = &["httperf", "ab", "ping", "ttcp", "iperf"];
 const WAYS: &[&str] = &["in", "out"];
+const PING_ENDS: &[&str] = &["answered", "received"];
 
 const SECOND: Span = Span::from_secs(1);
 
@@ -134,11 +135,20 @@ fn client(table: &Table<'_>, domains: &[Domain], names: &Names) -> Result<Client
             ClientKind::Closed { at_once: u32::try_from(at_once).expect("checked above") }
         }
         "ping" => {
-            table.allow(&["kind", "to", "delay", "from", "until", "every", "rate"])?;
+            table.allow(&["kind", "to", "delay", "from", "until", "every", "rate", "ends"])?;
             if table.get("rate").is_some() {
                 let rate = table.either("rate", "every")?.number(1..=1_000_000)?;
-                ClientKind::Pings { every: Draw::Exponential { mean: SECOND / rate } }
+                let ends = match table.maybe("ends", |item| item.word(PING_ENDS))? {
+                    Some(1) => PingEnds::Received,
+                    _ => PingEnds::Answered,
+                };
+                ClientKind::Pings { every: Draw::Exponential { mean: SECOND / rate }, ends }
             } else {
+                if let Some(item) = table.get("ends") {
+                    let example = "rate = 100";
+                    let kind = ErrorKind::MissingKey { key: "rate", example };
+                    return Err(Mistake::new(item.key_at, kind));
+                }
                 let every = table.maybe("every", |item| item.span())?.unwrap_or(Span::ZERO);
                 ClientKind::Ping { every }
             }

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use slackline_scenario::io::{ClientKind, SEGMENT, Way};
+use slackline_scenario::io::{ClientKind, PingEnds, SEGMENT, Way};
 use slackline_scenario::{Stream as Draws, io};
 use slackline_units::{Span, Time};
 
@@ -92,6 +92,11 @@ impl<'a> Client<'a> {
         }
     }
 
+    /// Whether its packets are over when they have been received.
+    pub(super) fn wants_no_answer(&self) -> bool {
+        matches!(self.spec.kind, ClientKind::Pings { ends: PingEnds::Received, .. })
+    }
+
     pub(super) fn stream_way(&self) -> Option<Way> {
         match self.spec.kind {
             ClientKind::Stream { way, .. } => Some(way),
@@ -110,7 +115,7 @@ impl Io<'_> {
         }
         this.has_begun = true;
         match this.spec.kind {
-            ClientKind::Open { every, .. } | ClientKind::Pings { every } => {
+            ClientKind::Open { every, .. } | ClientKind::Pings { every, .. } => {
                 let first = context.now.after(this.asks.draw(&every));
                 context.queue.push(first, Event::Client, client);
             }
@@ -165,7 +170,7 @@ impl Io<'_> {
             }
             ClientKind::Closed { .. } => {}
             ClientKind::Ping { .. } => self.ping(client, context),
-            ClientKind::Pings { every } => {
+            ClientKind::Pings { every, .. } => {
                 self.ping(client, context);
                 let next = context.now.after(self.clients[client].asks.draw(&every));
                 context.queue.push(next, Event::Client, client);

@@ -128,6 +128,12 @@ impl Io<'_> {
                 self.send(id, packet.saying(Says::Opened), context);
             }
             Says::Request => self.ask_task(id, packet, context),
+            Says::Ping if self.clients[flow.client].wants_no_answer() => {
+                self.answered(packet, context);
+                if !self.frontends[usize::from(id)].acceptors.is_empty() {
+                    self.ask_task(id, packet, context);
+                }
+            }
             Says::Ping if frontend.taken.is_empty() => {
                 self.send(id, packet.saying(Says::Pong), context);
             }

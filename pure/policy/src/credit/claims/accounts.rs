@@ -127,6 +127,7 @@ mod tests {
             considers: Consider::All,
             matching: Match::List,
             list: 5,
+            list_time: Span::from_secs(1),
             bound: Some(bound),
             ends: Ends::Claim,
             place: Place::Kept,

@@ -1,6 +1,6 @@
 //! Who goes ahead of others, and for how long.
 
-use slackline_units::{CpuId, CpuSet, DomId, Pending, Span, Tasks, Told, VcpuId};
+use slackline_units::{CpuId, CpuSet, DomId, Pending, Span, Tasks, Time, Told, VcpuId};
 
 use crate::Moment;
 
@@ -12,35 +12,35 @@ use crate::credit::{Credit, Why};
 impl Credit {
     /// Somebody tells something. It is a reason to choose anew only if it ends the claim for which
     /// somebody is ahead of others: who waits is looked at when a CPU passes anyhow [Paper 3.2].
-    pub(in crate::credit) fn listen(&mut self, vcpu: VcpuId, told: &Told) -> CpuSet {
+    pub(in crate::credit) fn listen(&mut self, now: Time, vcpu: VcpuId, told: &Told) -> CpuSet {
         match told {
-            Told::Tasks(tasks) => self.listen_to_guest(vcpu, tasks),
+            Told::Tasks(tasks) => self.listen_to_guest(now, vcpu, tasks),
             Told::Pending(Pending { domain, items }) => {
-                self.listen_to_driver(vcpu, *domain, *items);
+                self.listen_to_driver(now, vcpu, (*domain, *items));
             }
         }
         self.requested
     }
 
     #[inline]
-    fn listen_to_guest(&mut self, vcpu: VcpuId, tasks: &Tasks) {
+    fn listen_to_guest(&mut self, now: Time, vcpu: VcpuId, tasks: &Tasks) {
         let Some(claims) = &mut self.claims else { return };
         let Claimant { domain, runnable, .. } = claims.vcpus[vcpu];
         let household = &mut claims.domains[domain];
-        let is_news = household.heard.hear(tasks, &claims.belief) && household.pending > 0;
+        let is_news = household.heard.hear(now, tasks, &claims.belief) && household.pending > 0;
         let is_driver = claims.vcpus[vcpu].is_driver;
-        let now = if is_driver { Claim::HIGHEST } else { told::runnable(tasks) };
+        let wants = if is_driver { Claim::HIGHEST } else { told::runnable(tasks) };
         if is_news {
-            claims.vcpus[vcpu].runnable = now;
+            claims.vcpus[vcpu].runnable = wants;
             self.consider_domain(domain);
-        } else if now != runnable {
-            claims.vcpus[vcpu].runnable = now;
+        } else if wants != runnable {
+            claims.vcpus[vcpu].runnable = wants;
             self.consider(vcpu);
         }
     }
 
     /// Who does I/O for others is as urgent as can be, and tells what waits for whom.
-    fn listen_to_driver(&mut self, driver: VcpuId, domain: DomId, items: u32) {
+    fn listen_to_driver(&mut self, now: Time, driver: VcpuId, (domain, items): (DomId, u32)) {
         let Some(claims) = &mut self.claims else { return };
         let claimant = &mut claims.vcpus[driver];
         if !core::mem::replace(&mut claimant.is_driver, true) {
@@ -51,6 +51,9 @@ impl Credit {
         let Some(claims) = &mut self.claims else { return };
         let household = &mut claims.domains[domain];
         let before = core::mem::replace(&mut household.pending, items);
+        if before == 0 && items > 0 {
+            household.heard.reckon(now, &claims.belief);
+        }
         if (before > 0) != (items > 0) && household.heard.claim != Claim::NONE {
             self.consider_domain(domain);
         }

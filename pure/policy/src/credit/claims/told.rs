@@ -2,7 +2,7 @@
 //! I/O has been done for the domain, the most urgent of those that wait and that I/O has woken
 //! lately, for it is probably for one of these.
 
-use slackline_units::{TASKS, Task, TaskId, Tasks, Urgency};
+use slackline_units::{TASKS, Task, TaskId, Tasks, Time, Urgency};
 
 use crate::credit::order::Claim;
 
@@ -13,23 +13,52 @@ use super::{Belief, Consider, Match};
 pub(super) struct Heard {
     blocked: [Option<Task>; TASKS],
     woken: [Option<TaskId>; TASKS],
+    /// When I/O woke each of those.
+    when: [Time; TASKS],
     /// What that comes to once I/O has been done for it.
     pub(super) claim: Claim,
 }
 
 impl Heard {
-    pub(super) const NOTHING: Heard =
-        Heard { blocked: [None; TASKS], woken: [None; TASKS], claim: Claim::NONE };
+    pub(super) const NOTHING: Heard = Heard {
+        blocked: [None; TASKS],
+        woken: [None; TASKS],
+        when: [Time::START; TASKS],
+        claim: Claim::NONE,
+    };
 
     /// It tells this; whether its claim is another one now.
     #[inline]
-    pub(super) fn hear(&mut self, told: &Tasks, belief: &Belief) -> bool {
+    pub(super) fn hear(&mut self, now: Time, told: &Tasks, belief: &Belief) -> bool {
         if self.blocked == told.blocked && self.woken == told.woken {
             return false;
         }
+        self.when = self.wakes(now, told);
         (self.blocked, self.woken) = (told.blocked, told.woken);
-        let claim = blocked(told, belief);
+        self.reckon(now, belief)
+    }
+
+    /// What its claim is now that I/O has been done for it; whether that is another one.
+    pub(super) fn reckon(&mut self, now: Time, belief: &Belief) -> bool {
+        let is_late = |when: &Time| now.since(*when) > belief.list_time;
+        let late = self.when.map(|when| is_late(&when));
+        let woken = core::array::from_fn(|place| self.woken[place].filter(|_| !late[place]));
+        let claim = blocked(&self.blocked, &woken, belief);
         core::mem::replace(&mut self.claim, claim) != claim
+    }
+
+    /// When each of those was woken that are told to have been. One that is new among them was now;
+    /// so was the latest if it waited before and does not any more.
+    fn wakes(&self, now: Time, told: &Tasks) -> [Time; TASKS] {
+        let waits = |tasks: &[Option<Task>], id| tasks.iter().flatten().any(|task| task.id == id);
+        core::array::from_fn(|place| {
+            let Some(id) = told.woken[place] else { return now };
+            let before = self.woken.iter().position(|&woken| woken == Some(id));
+            let was_woken = place == 0
+                && (before != Some(0) || waits(&self.blocked, id))
+                && !waits(&told.blocked, id);
+            before.filter(|_| !was_woken).map_or(now, |before| self.when[before])
+        })
     }
 }
 
@@ -40,16 +69,20 @@ pub(super) fn runnable(told: &Tasks) -> Claim {
 }
 
 /// The claim of the most urgent task that waits and for which I/O may be.
-pub(super) fn blocked(told: &Tasks, belief: &Belief) -> Claim {
+fn blocked(
+    blocked: &[Option<Task>; TASKS],
+    woken: &[Option<TaskId>; TASKS],
+    belief: &Belief,
+) -> Claim {
     if belief.considers == Consider::RunQueue {
         return Claim::NONE;
     }
-    let woken = &told.woken[..belief.list.min(TASKS)];
+    let woken = &woken[..belief.list.min(TASKS)];
     let counts = |task: &&Task| match belief.matching {
         Match::Any => true,
         Match::List => woken.contains(&Some(task.id)),
     };
-    most_urgent(told.blocked.iter().flatten().filter(counts))
+    most_urgent(blocked.iter().flatten().filter(counts))
 }
 
 fn most_urgent<'a>(tasks: impl Iterator<Item = &'a Task>) -> Claim {
@@ -58,6 +91,8 @@ fn most_urgent<'a>(tasks: impl Iterator<Item = &'a Task>) -> Claim {
 
 #[cfg(test)]
 mod tests {
+    use slackline_units::Span;
+
     use super::*;
     use crate::credit::claims::{Ends, Place};
     use crate::credit::order::Among;
@@ -66,6 +101,7 @@ mod tests {
         considers: Consider::All,
         matching: Match::List,
         list: TASKS,
+        list_time: Span::from_secs(1),
         bound: None,
         ends: Ends::Slice,
         place: Place::Tail,
@@ -99,7 +135,7 @@ mod tests {
         ];
         rules.map(|(considers, matching)| {
             let belief = Belief { considers, matching, ..PAPER };
-            let waiting = super::blocked(&told, &belief);
+            let waiting = super::blocked(&told.blocked, &told.woken, &belief);
             let waiting = if pending > 0 { waiting } else { Claim::NONE };
             super::runnable(&told).min(waiting).urgency()
         })
@@ -126,7 +162,39 @@ mod tests {
             blocked: tasks(&[(B, 5), (A, 6), (C, 7)]),
             woken: core::array::from_fn(|index| woken.get(index).copied().flatten()),
         };
-        let believed = |list| super::blocked(&told, &Belief { list, ..PAPER }).urgency();
+        let believed =
+            |list| super::blocked(&told.blocked, &told.woken, &Belief { list, ..PAPER }).urgency();
         assert_eq!([3, 2, 1, 0].map(believed), [Some(5), Some(6), Some(7), None]);
+    }
+
+    /// I/O wakes B at 100 ms; then B waits again, and from 200 ms on it is not believed. A second
+    /// wake counts anew, and so does one of A, which leaves B where it was.
+    #[test]
+    fn who_was_woken_is_believed_for_a_time() {
+        let ms = |ms| Time::START + Span::from_ms(ms);
+        let belief = Belief { list_time: Span::from_ms(100), ..PAPER };
+        let mut heard = Heard::NOTHING;
+        let tell = |heard: &mut Heard, at, blocked: &[(u16, u8)], woken: &[u16]| {
+            let told = Tasks {
+                runnable: tasks(&[]),
+                blocked: tasks(blocked),
+                woken: core::array::from_fn(|index| woken.get(index).copied().map(TaskId::new)),
+            };
+            heard.hear(ms(at), &told, &belief);
+        };
+        let claim = |heard: &Heard, at| {
+            let mut heard = *heard;
+            heard.reckon(ms(at), &belief);
+            heard.claim.urgency()
+        };
+        tell(&mut heard, 50, &[(B, 5)], &[]);
+        tell(&mut heard, 100, &[], &[B]);
+        tell(&mut heard, 110, &[(B, 5)], &[B]);
+        assert_eq!([200, 201].map(|at| claim(&heard, at)), [Some(5), None]);
+        tell(&mut heard, 300, &[], &[B]);
+        tell(&mut heard, 310, &[(B, 5), (A, 6)], &[B]);
+        tell(&mut heard, 350, &[(B, 5)], &[A, B]);
+        tell(&mut heard, 360, &[(B, 5), (A, 6)], &[A, B]);
+        assert_eq!([400, 401, 451].map(|at| claim(&heard, at)), [Some(5), Some(6), None]);
     }
 }
