@@ -13,7 +13,7 @@ use std::thread::{self, JoinHandle};
 use slackline_load::client::{Asking, ask, port_for};
 use slackline_load::system::{Callers, Serving, serve};
 use slackline_load::{Done, LoadError, Note, NoteReader, Options, Ports};
-use slackline_scenario::io::{ClientKind, Way};
+use slackline_scenario::io::{ClientKind, PingEnds, Way};
 use slackline_scenario::{Draw, Purpose, Scenario, Stream};
 use slackline_units::{DomId, Span};
 
@@ -137,7 +137,8 @@ fn every_request_is_answered_and_both_sides_count_the_same() {
 fn pings_at_a_rate_are_answered_and_take_as_long_as_the_rate_says() {
     let server = Server::start(serving("", Callers { requests: true, ..Callers::default() }));
     let every = Draw::Fixed(Span::from_us(500));
-    let (done, notes) = client(ClientKind::Pings { every }, server.ports, Some(200), LONG);
+    let pings = ClientKind::Pings { every, ends: PingEnds::Answered };
+    let (done, notes) = client(pings, server.ports, Some(200), LONG);
     assert_eq!((done.asked, done.answered, done.lost), (200, 200, 0));
     assert_eq!(count(&notes, is_job), 200);
     assert!(done.elapsed >= Span::from_us(500) * 200, "no faster than it should: {}", done.elapsed);

@@ -101,8 +101,8 @@ impl VcpuSummary {
     /// `misses`, `miss_time` (`_count`, `_p50_ns`, `_p90_ns`, `_p99_ns`, `_worst_ns`),
     /// `miss_time_p50_of_slice_ppm`, `miss_time_p99_of_slice_ppm`, `miss_time_worst_of_slice_ppm`,
     /// `wake_to_run` (likewise), `switches`, `migrations`, `waiting_ns`, `wait_worst_ns`,
-    /// `asleep_ns`, `overrun_ns`, `jobs`, `jobs_late`, `jobs_done`, `moved_bytes`, `job_lateness` and
-    /// `response` (likewise), `response_mean_ns`, `response_worst_tenth_ns`.
+    /// `asleep_ns`, `overrun_ns`, `jobs`, `jobs_late`, `jobs_done`, `moved_bytes`, `job_lateness`
+    /// and `response` (likewise), `response_mean_ns`, `response_worst_tenth_ns`.
     #[must_use]
     pub fn fields(&self) -> Vec<Field> {
         let second = self.second_error;

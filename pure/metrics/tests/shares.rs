@@ -174,8 +174,8 @@ fn waiting_is_being_awake_and_not_running() {
     assert_eq!((vcpu.waiting, vcpu.asleep), (Some(us(7_000)), Some(us(10_000))));
 }
 
-/// It counts from waking or stopping to running, and to the end if that never comes; what lies in the
-/// warm-up does not count, nor sleep.
+/// It counts from waking or stopping to running, and to the end if that never comes; what lies in
+/// the warm-up does not count, nor sleep.
 #[test]
 fn the_longest_wait_is_one_without_a_break() {
     let longest = |script: Script| script.first_ended(20_000).wait_worst;

@@ -256,7 +256,10 @@ mod tests {
             ClientKind::Open { every, timeout, retry },
             ClientKind::Closed { at_once: 100 },
             ClientKind::Ping { every: Span::ZERO },
-            ClientKind::Pings { every: Draw::Exponential { mean: Span::from_ms(5) } },
+            ClientKind::Pings {
+                every: Draw::Exponential { mean: Span::from_ms(5) },
+                ends: PingEnds::Answered,
+            },
             ClientKind::Stream { way: Way::In, window: 65_536, gap },
             ClientKind::Stream { way: Way::Out, window: 1, gap: Span::ZERO },
         ] {
