@@ -1,5 +1,7 @@
 //! What is written down, and what becomes of what cannot be.
 
+use std::collections::BTreeSet;
+
 use slackline_units::{Span, Time};
 
 use crate::answer::{Answer, Listed, Warning};
@@ -7,6 +9,7 @@ use crate::book::{Entry, ended};
 use crate::deed::{Deed, Kind};
 use crate::event::{Event, Happened};
 use crate::input::{Asked, LedgerFault};
+use crate::name::Name;
 use crate::principal::Principal;
 use crate::refusal::Refusal;
 use crate::row::Row;
@@ -81,12 +84,13 @@ impl Service {
         if !was_failing {
             self.note(now, Happened::LedgerFailing(fault.says.clone()));
         }
-        self.take_back_all(now, world);
+        let stays = self.take_back_all(now, world);
         for mut deed in deeds {
-            let event = deed.event.take();
-            let reply = if deed.remains.is_some() || self.has(&deed) {
-                let changed = deed.remains.take();
-                let event = event.map(|event| match changed {
+            let changed = deed.remains.take();
+            let reply = if changed.is_some() || stays.contains(&deed.name) {
+                // What went before may have been taken back.
+                let changed = changed.filter(|_| !stays.contains(&deed.name));
+                let event = deed.event.take().map(|event| match changed {
                     Some((before, after)) => Event { before, after, ..event },
                     None => event,
                 });
@@ -99,41 +103,39 @@ impl Service {
         }
     }
 
-    /// Whether what was done is in force all the same, as there was no room to take it back.
-    fn has(&self, deed: &Deed) -> bool {
-        let row = self.book.row(&deed.name).filter(|row| row.since == deed.row.since);
-        row.is_some_and(|row| row.revision >= deed.row.revision && row.terms == deed.row.terms)
-    }
-
-    /// What would not remain is taken back: first what gives time up, then what needs some.
-    fn take_back_all(&mut self, now: Time, world: &mut impl World) {
-        let mut larger = Vec::new();
+    /// What would not remain is taken back: first what gives time up, then what needs some. Returns
+    /// what stays as it is all the same.
+    fn take_back_all(&mut self, now: Time, world: &mut impl World) -> BTreeSet<Name> {
+        let (mut larger, mut stays) = (Vec::new(), BTreeSet::new());
         for name in self.writer.unsettled() {
             let Some(row) = self.book.row(&name).cloned() else { continue };
             match self.writer.remains(&name).cloned() {
                 None => self.let_go(now, &name, world),
                 Some(remains) if remains.terms.is_within(row.terms) => {
-                    self.put_back(remains, row.terms, world);
+                    stays.extend(self.put_back(remains, row.terms, world));
                 }
                 Some(remains) => larger.push((remains, row.terms)),
             }
         }
         for (remains, terms) in larger {
-            self.put_back(remains, terms, world);
+            stays.extend(self.put_back(remains, terms, world));
         }
+        stays
     }
 
     /// A reservation is what it was. Where that has no room any more, which can be for a moment or
     /// because vCPUs lie otherwise on their CPUs, it stays what it is: that was admitted, too.
-    fn put_back(&mut self, remains: Row, terms: Terms, world: &mut impl World) {
+    /// Returns its name then.
+    fn put_back(&mut self, remains: Row, terms: Terms, world: &mut impl World) -> Option<Name> {
         let name = remains.name.clone();
         let is_back = remains.terms == terms || self.enforce(&name, remains.terms, world).is_ok();
-        let Some(entry) = self.book.get_mut(&name) else { return };
+        let entry = self.book.get_mut(&name)?;
         if is_back {
             entry.row = remains;
-        } else {
-            self.writer.let_remain(entry.row.clone());
+            return None;
         }
+        self.writer.let_remain(entry.row.clone());
+        Some(name)
     }
 
     /// The answer to what was done and cannot be written down.
