@@ -8,6 +8,7 @@ pub mod metadata;
 pub mod mutants;
 pub mod no_std;
 pub mod scenarios;
+pub mod service;
 pub mod soak;
 pub mod step;
 pub mod tests;

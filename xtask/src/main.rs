@@ -4,7 +4,9 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use anyhow::{Result, bail};
-use slackline_xtask::{ci, contract, guest, libvirt, metadata, mutants, no_std, soak, tidy};
+use slackline_xtask::{
+    ci, contract, guest, libvirt, metadata, mutants, no_std, service, soak, tidy,
+};
 
 const USAGE: &str = "\
 usage: cargo xtask COMMAND
@@ -18,6 +20,8 @@ usage: cargo xtask COMMAND
            play other scripts than the tests do under every policy, 20,000, by hand
   soak     [--minutes N]
            a live session that is asked without end while we are killed in turn, 5 minutes; as root
+  service  [--seeds N] [--from M]
+           the simulation of the service with N seeds from M on, 10000 from 0, by hand
   guest    fetch the guest that live tests boot, and say where it is
   libvirt  hold a guest of a real libvirt, and see that all is given back, by hand; as root";
 
@@ -50,6 +54,9 @@ fn command(arguments: &[String]) -> Result<ExitCode> {
         ["contract", rest @ ..] => contract::run(&contract::Scripts::read(rest)?),
         ["soak"] => soak::run("5"),
         ["soak", "--minutes", minutes] => soak::run(minutes),
+        ["service"] => service::run("10000", "0"),
+        ["service", "--seeds", seeds] => service::run(seeds, "0"),
+        ["service", "--seeds", seeds, "--from", from] => service::run(seeds, from),
         ["guest"] => {
             let guest = guest::fetch(Path::new(".cache/guest"))?;
             println!("kernel    {}", guest.kernel.display());

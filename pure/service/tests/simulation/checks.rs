@@ -123,10 +123,10 @@ fn identities(listed: &BTreeMap<DomId, Listed>, model: &Model) -> Checked {
 /// Nobody who is to have no more than its slices has had more than what it was promised and one
 /// slice at each place, whatever was asked in between.
 fn given(model: &Model) -> Checked {
-    for (identity, meter) in &model.scheduler.meters {
-        let most = meter.promised + meter.slice * meter.places;
+    for (place, meter) in &model.scheduler.meters {
+        let most = meter.promised + meter.slices;
         let is_within = meter.is_loose || meter.given <= most;
-        hold!(is_within, "{identity:?} had {} of at most {most}: {meter:?}", meter.given);
+        hold!(is_within, "{place:?} had {} of at most {most}: {meter:?}", meter.given);
     }
     Ok(())
 }

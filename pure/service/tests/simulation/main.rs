@@ -17,7 +17,7 @@ use world::Lie;
 const SEEDS: &str = "SLACKLINE_SEEDS";
 
 /// How many are run otherwise: a few seconds on one core.
-const FEW: u64 = 1000;
+const FEW: u64 = 3000;
 
 /// What a seed that fails has to say, with the last of what happened.
 fn failure(seed: u64, lie: Option<Lie>) -> String {

@@ -30,14 +30,13 @@ pub(crate) struct Place {
     pub(crate) sits: Option<u16>,
 }
 
-/// What a machine was given, and what it was promised.
+/// What a machine was given at a place, and what it was promised there.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Meter {
     pub(crate) given: Span,
     pub(crate) promised: Span,
-    /// The largest slice, and the most places.
-    pub(crate) slice: Span,
-    pub(crate) places: u64,
+    /// The most that one slice of each that was promised to it at a time came to.
+    pub(crate) slices: Span,
     /// Whether it was ever to have what nobody claims: then there is no bound.
     pub(crate) is_loose: bool,
 }
@@ -51,9 +50,10 @@ pub(crate) struct Scheduler {
     slots: Vec<Option<DomId>>,
     /// By CPU, when its turn is over.
     limits: Vec<Time>,
-    pub(crate) meters: BTreeMap<Identity, Meter>,
+    /// By machine and place: a place has an account, whoever of the machine sits there.
+    pub(crate) meters: BTreeMap<(Identity, u16), Meter>,
     /// Who left, and what stays promised until what it had in advance has been earned.
-    left: BTreeMap<Identity, (Reservation, u64)>,
+    left: BTreeMap<(Identity, u16), Reservation>,
     /// The seeded defects.
     pub(crate) admits_all: bool,
     pub(crate) forgets: bool,
@@ -134,13 +134,18 @@ impl Scheduler {
         self.slots[slot] = Some(id);
         let domain = self.domains.get_mut(&id).expect("it is joining");
         domain.places.push(Place { vcpu, sits: None });
+        if let Some(identity) = domain.last {
+            self.left.remove(&(identity, place));
+        }
         Ok(())
     }
 
     fn drop_last(&mut self, id: DomId) {
-        let Some(place) = self.domains.get_mut(&id).and_then(|domain| domain.places.pop()) else {
-            return;
-        };
+        let Some(domain) = self.domains.get_mut(&id) else { return };
+        let Some(place) = domain.places.pop() else { return };
+        if let Some(identity) = domain.last {
+            self.left.insert((identity, place.vcpu.number()), domain.terms.each());
+        }
         if let Some(cpu) = self.at.cpu_of(place.vcpu) {
             self.at.vacate(cpu);
         }
@@ -150,17 +155,10 @@ impl Scheduler {
     }
 
     pub(crate) fn leave(&mut self, id: DomId) {
-        let left = self.domains.get(&id).and_then(|domain| {
-            let places = domain.places.len() as u64;
-            Some((domain.last?, (domain.terms.each(), places)))
-        });
         while self.domains.get(&id).is_some_and(|domain| !domain.places.is_empty()) {
             self.drop_last(id);
         }
         self.domains.remove(&id);
-        if let Some((identity, places)) = left {
-            self.left.insert(identity, places);
-        }
     }
 
     /// All of a domain's places have other terms, or none has.
@@ -201,8 +199,9 @@ impl Scheduler {
         let domain = self.domains.get_mut(&id).expect("it is there");
         domain.identity = seats.map(|seats| seats.identity);
         domain.last = domain.identity.or(domain.last);
-        if let Some(identity) = domain.identity {
-            self.left.remove(&identity);
+        let places = domain.places.len();
+        for place in domain.identity.iter().flat_map(|one| (0..).take(places).map(|n| (*one, n))) {
+            self.left.remove(&place);
         }
         if seats.is_none() {
             domain.is_paused = false;
@@ -305,26 +304,34 @@ impl Scheduler {
             let _ = self.policy.charge(&self.at, vcpu, ran);
             let domain = self.slots[vcpu.slot()].and_then(|id| self.domains.get(&id));
             if let Some(identity) = domain.and_then(|domain| domain.identity) {
-                self.meters.entry(identity).or_default().given += ran;
+                let meter = self.meters.entry((identity, vcpu.number())).or_default();
+                meter.given += ran;
             }
         }
     }
 
     /// What machines are promised in a time in which nothing changes.
     fn promise(&mut self, time: Span) {
+        let mut slices: BTreeMap<(Identity, u16), Span> = BTreeMap::new();
         for domain in self.domains.values() {
             let Some(identity) = domain.last else { continue };
-            let meter = self.meters.entry(identity).or_default();
-            let (each, places) = (domain.terms.each(), domain.places.len() as u64);
-            meter.promised += each.over_rounded_up(time) * places;
-            meter.slice = meter.slice.max(each.slice());
-            meter.places = meter.places.max(places);
-            meter.is_loose |= !domain.terms.exact();
+            let each = domain.terms.each();
+            for place in &domain.places {
+                let place = (identity, place.vcpu.number());
+                let meter = self.meters.entry(place).or_default();
+                meter.promised += each.over_rounded_up(time);
+                meter.is_loose |= !domain.terms.exact();
+                *slices.entry(place).or_default() += each.slice();
+            }
         }
-        for (identity, (each, places)) in &self.left {
-            let Some(meter) = self.meters.get_mut(identity) else { continue };
-            let earned = each.over_rounded_up(time) * *places;
-            meter.promised += earned.min(meter.given.left_after(meter.promised));
+        for (place, slices) in slices {
+            let meter = self.meters.entry(place).or_default();
+            meter.slices = meter.slices.max(slices);
+        }
+        for (place, each) in &self.left {
+            let Some(meter) = self.meters.get_mut(place) else { continue };
+            let unearned = meter.given.left_after(meter.promised);
+            meter.promised += each.over_rounded_up(time).min(unearned);
         }
     }
 }

@@ -1,0 +1,31 @@
+//! The long form of the simulation of the service.
+
+use std::process::ExitCode;
+use std::time::Instant;
+
+use anyhow::{Context, Result};
+
+use crate::step;
+
+/// Says to the test which seeds it runs.
+const SEEDS: &str = "SLACKLINE_SEEDS";
+
+/// Runs so many seeds, from one on, and says how long that took.
+///
+/// # Errors
+///
+/// When one of them is no whole number, or cargo cannot be started.
+pub fn run(seeds: &str, from: &str) -> Result<ExitCode> {
+    for number in [seeds, from] {
+        number.parse::<u64>().with_context(|| format!("`{number}` is not a number of seeds"))?;
+    }
+    let mut build = step::cargo();
+    build.args(["test", "-p", "slackline-service", "--locked", "--test", "simulation"]);
+    step::run(build.arg("--no-run"))?;
+    let began = Instant::now();
+    let mut cargo = step::cargo();
+    cargo.args(["test", "-p", "slackline-service", "--locked", "--test", "simulation"]);
+    let status = cargo.arg("whatever").env(SEEDS, format!("{seeds} from {from}")).status()?;
+    println!("{seeds} seeds from {from} on, in {:.1} s", began.elapsed().as_secs_f64());
+    Ok(if status.success() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
