@@ -34,6 +34,7 @@ use thiserror::Error;
 pub use ending::Ending;
 use line::{Program, Said};
 use process::Process;
+use shown::bound;
 pub use shown::shown;
 
 /// Something that can carry a reservation.
@@ -407,7 +408,8 @@ fn found_process(binding: &Binding, pid: Tid) -> Result<Found, Absent> {
         Err(source) => return Err(unreadable(pid, "", source)),
     };
     let process = Process::read(pid).map_err(|source| unreadable(pid, "cmdline", source))?;
-    let process = process.ok_or_else(gone)?;
+    // While a program is loaded it has no command line for a moment, and some have none at all.
+    let process = process.unwrap_or(Process { pid, line: Vec::new() });
     let groups = process.groups().map_err(|source| unreadable(pid, "cgroup", source))?;
     let called = match line::read(&process.line) {
         Some(said) => called(&said, &groups),
@@ -497,7 +499,7 @@ fn called(said: &Said, groups: &[u8]) -> Called {
         Kind::CloudHypervisor => name.map(socket_name),
         _ => name.or_else(of_jailer),
     };
-    Called { kind, name: shown(name.unwrap_or_default()), uuid: said.uuid.clone() }
+    Called { kind, name: bound(name.unwrap_or_default()), uuid: said.uuid.clone() }
 }
 
 /// What a socket is called: its file, without `.sock` at the end.

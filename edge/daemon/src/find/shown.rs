@@ -11,9 +11,8 @@ const UNSEEN: [std::ops::RangeInclusive<char>; 6] = [
     '\u{fff9}'..='\u{fffb}',
 ];
 
-/// A name as it is shown and bound by: control characters, what is not seen, slashes, and bytes
-/// that are no text stand as `\xNN`, and a backslash stands twice. Different names are shown
-/// differently, and none is a path.
+/// A name as it is shown: control characters, what is not seen, and bytes that are no text stand as
+/// `\xNN`, and a backslash stands twice. Different names are shown differently.
 #[must_use]
 pub fn shown(name: &[u8]) -> String {
     let mut text = String::with_capacity(name.len());
@@ -21,10 +20,7 @@ pub fn shown(name: &[u8]) -> String {
         for letter in chunk.valid().chars() {
             if letter == '\\' {
                 text.push_str("\\\\");
-            } else if letter == '/'
-                || letter.is_control()
-                || UNSEEN.iter().any(|range| range.contains(&letter))
-            {
+            } else if letter.is_control() || UNSEEN.iter().any(|range| range.contains(&letter)) {
                 escape(letter.encode_utf8(&mut [0; 4]).as_bytes(), &mut text);
             } else {
                 text.push(letter);
@@ -33,6 +29,12 @@ pub fn shown(name: &[u8]) -> String {
         escape(chunk.invalid(), &mut text);
     }
     text
+}
+
+/// A name as it is shown and bound by: slashes are shown by their number too, so that it is never a
+/// path.
+pub(super) fn bound(name: &[u8]) -> String {
+    shown(name).replace('/', "\\x2f")
 }
 
 fn escape(bytes: &[u8], into: &mut String) {
@@ -78,7 +80,7 @@ mod tests {
             assert_eq!(shown(name.as_bytes()), name);
         }
         assert_eq!(shown(b"a\x1b[2Jb\nc\xffd\\"), r"a\x1b[2Jb\x0ac\xffd\\");
-        assert_eq!(shown(b"../a"), r"..\x2fa");
+        assert_eq!(bound(b"../a"), r"..\x2fa");
         assert_eq!(shown("a\u{202e}b".as_bytes()), r"a\xe2\x80\xaeb");
     }
 
@@ -86,7 +88,7 @@ mod tests {
         #[test]
         fn any_bytes_can_be_shown_and_told_apart(name in vec(any::<u8>(), 0..40)) {
             let text = shown(&name);
-            prop_assert!(!text.chars().any(|letter| letter == '/' || letter.is_control()));
+            prop_assert!(!text.chars().any(|letter| letter.is_control()));
             prop_assert_eq!(meant(&text), name);
         }
 

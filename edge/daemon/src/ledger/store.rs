@@ -121,6 +121,8 @@ impl Store {
         drop(std::mem::replace(&mut self.connection, nothing));
         self.place.replace(&whole)?;
         self.connection = connect(&path, OpenFlags::SQLITE_OPEN_READ_WRITE).map_err(failed)?;
+        // A copy is not written ahead until it is told to be.
+        write_ahead(&self.connection, &path)?;
         let file = which(&path).map_err(|source| LedgerError::files(&path, source))?;
         self.files = (file, None);
         Ok(())
@@ -227,6 +229,18 @@ pub(super) fn version(
     Ok(Some(version))
 }
 
+/// From now on what is written goes to the log first, and to the ledger in passing.
+fn write_ahead(connection: &Connection, path: &Path) -> Result<(), LedgerError> {
+    let mode = connection.pragma_update_and_check(None, "journal_mode", "wal", |row| row.get(0));
+    let mode: String = mode.map_err(|error| LedgerError::of(path, error))?;
+    if mode == "wal" {
+        return Ok(());
+    }
+    let says = format!("this file system cannot have it written ahead (mode `{mode}`)");
+    let source = std::io::Error::new(std::io::ErrorKind::Unsupported, says);
+    Err(LedgerError::Files { path: path.to_path_buf(), source })
+}
+
 /// Brings the tables to the newest version; before that, a copy is made of what there was.
 fn migrate(
     connection: &mut Connection,
@@ -237,14 +251,7 @@ fn migrate(
     let failed = |error| LedgerError::of(&path, error);
     let newest = u32::try_from(migrations.len()).unwrap_or(u32::MAX);
     let version = version(connection, place, newest)?;
-    let mode: String = connection
-        .pragma_update_and_check(None, "journal_mode", "wal", |row| row.get(0))
-        .map_err(failed)?;
-    if mode != "wal" {
-        let says = format!("this file system cannot have it written ahead (mode `{mode}`)");
-        let source = std::io::Error::new(std::io::ErrorKind::Unsupported, says);
-        return Err(LedgerError::Files { path, source });
-    }
+    write_ahead(connection, &path)?;
     if version == Some(newest) {
         return Ok(());
     }
