@@ -5,6 +5,7 @@ mod common;
 use std::fs::{self, File};
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
+use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
@@ -73,13 +74,14 @@ impl<'a> Daemon<'a> {
         Some((status, serde_json::from_str(body).unwrap_or(Value::Null)))
     }
 
-    /// The same; there must be one, in the end: a front that died is replaced.
+    /// The same; there must be one, in the end: a front that died is replaced, and who asked too
+    /// often may ask again.
     #[track_caller]
     fn ask(&self, method: &str, path: &str, body: Option<&Value>) -> (u16, Value) {
         let mut answer = None;
         wait_until("an answer", || {
             answer = self.try_ask(method, path, body);
-            answer.is_some()
+            answer.as_ref().is_some_and(|(status, _)| *status != 429)
         });
         answer.unwrap()
     }
@@ -226,6 +228,58 @@ fn whoever_of_the_three_is_killed_what_is_reserved_is_held_again() {
     }
 }
 
+/// What a virtual machine is to whoever looks for one: a command line, and a thread with a name.
+struct Machine(Child);
+
+impl Machine {
+    fn start(name: &str) -> Machine {
+        let script = "echo 'CPU 0/TCG' > /proc/$$/comm; while :; do :; done";
+        let mut command = Command::new("sh");
+        command.arg0("qemu-system-x86_64").args(["-c", script, "-name", name]);
+        slackline_live::sys::die_with_us(&mut command);
+        Machine(command.stdout(Stdio::null()).spawn().unwrap())
+    }
+}
+
+impl Drop for Machine {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+#[test]
+fn what_is_promised_waits_for_its_machine_as_often_as_that_comes() {
+    let Some(live) = live::begin() else { return };
+    let name = format!("test-{}", std::process::id());
+    let mut daemon = Daemon::start(&live);
+    let room = |daemon: &Daemon<'_>| {
+        let (_, room) = daemon.ask("GET", "/v1/room?period=10ms", None);
+        room["cpus"][0]["slice_ns"].as_u64().unwrap()
+    };
+    let before = room(&daemon);
+    let body = json!({ "slice": "2ms", "vcpus": 1, "for": format!("qemu:{name}") });
+    let (status, made) = daemon.ask("PUT", "/v1/reservations/web", Some(&body));
+    assert_eq!((status, &made["state"]), (201, &json!("waiting")), "{made}");
+    for killed in [true, false] {
+        assert_eq!(daemon.one("web")["state"], "waiting");
+        assert!(room(&daemon) <= before - 2_000_000, "it is promised to somebody else");
+        let machine = Machine::start(&name);
+        wait_until("the machine to be found", || daemon.one("web")["state"] == "active");
+        assert_eq!(daemon.one("web")["served"], 1);
+        drop(machine);
+        wait_until("its end to be noticed", || daemon.one("web")["state"] == "waiting");
+        if killed {
+            daemon.kill();
+            daemon = Daemon::start(&live);
+        }
+    }
+    assert_eq!(daemon.ask("DELETE", "/v1/reservations/web", None).0, 200);
+    assert!(room(&daemon) > before - 2_000_000);
+    daemon.end().ended_with(0);
+    live.nothing_is_left();
+}
+
 /// What the disk does not take is not in force; what is in force stays so.
 #[test]
 fn on_a_full_disk_nothing_new_is_promised_and_nothing_is_lost() {
@@ -334,6 +388,25 @@ fn the_front_has_no_rights_and_ends_with_the_core() {
     }
     daemon.kill();
     live.nothing_is_left();
+}
+
+/// What systemd itself says of how much the daemon may do under its unit, of 10 at most.
+#[test]
+fn the_unit_of_systemd_exposes_little() {
+    let unit = concat!(env!("CARGO_MANIFEST_DIR"), "/../daemon/systemd/slackline.service");
+    let mut analyze = Command::new("systemd-analyze");
+    analyze.args(["security", "--offline=true", "--no-pager", "--threshold=40", unit]);
+    let Ok(output) = analyze.output() else {
+        println!("skipped: needs systemd-analyze");
+        return;
+    };
+    let said = String::from_utf8_lossy(&output.stdout).into_owned();
+    let line = said.lines().find(|line| line.contains("Overall exposure level"));
+    let Some(line) = line else {
+        println!("skipped: needs a systemd-analyze that looks at files: {said}");
+        return;
+    };
+    assert!(output.status.success(), "more than 4.0: {line}");
 }
 
 #[test]
