@@ -408,8 +408,10 @@ fn what_is_damaged_foreign_or_newer_is_refused_by_name_and_left_as_it_is() {
     let good = fs::read(&path).unwrap();
 
     fs::write(&path, "not a database at all, but long enough to be looked at").unwrap();
+    let error = open_error(folder.path());
     assert!(
-        matches!(open_error(folder.path()), LedgerError::Damaged { path: named, .. } if named == path)
+        matches!(&error, LedgerError::Damaged { path: named, .. } if *named == path),
+        "{error}"
     );
     assert!(fs::read(&path).unwrap().starts_with(b"not a database"));
 
