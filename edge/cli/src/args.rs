@@ -8,12 +8,13 @@ use slackline_units::{CpuShare, Span};
 use crate::input::file;
 use crate::load::args::Load;
 use crate::parse::{share, span};
+use crate::service::args::{Change, Find, Log, Named, Pause, Reserve, Room, Which};
 
 /// Gives virtual machines CPU time: reserves it, shares it out, and proves that it was delivered.
 #[derive(Debug, Parser)]
 #[command(name = "slackline", version, disable_help_subcommand = true)]
 #[command(after_help = "Exit codes: 0 done; 1 a claim failed; 2 bad input; 3 this host cannot; \
-                        70 a bug of ours; 130 interrupted.")]
+                        4 no room for it; 5 not allowed; 70 a bug of ours; 130 interrupted.")]
 pub(crate) struct Cli {
     #[command(subcommand)]
     pub(crate) command: Command,
@@ -29,6 +30,26 @@ pub(crate) enum Command {
     Hold(Hold),
     /// Be the daemon: hold reservations for machines that come and go. Needs root.
     Serve(Serve),
+    /// Show the machines here that can have a reservation.
+    Find(Find),
+    /// Reserve CPU time for a machine, under a name.
+    Reserve(Reserve),
+    /// Give a reservation other terms.
+    Change(Change),
+    /// Keep a machine from running until it is resumed; its promise is kept.
+    Pause(Pause),
+    /// Let it run again.
+    Resume(Named),
+    /// End a reservation: its machine goes back to ordinary scheduling.
+    Release(Named),
+    /// Show what is promised and what was delivered.
+    List(Which),
+    /// The same every second, and what happens, until Ctrl-C.
+    Watch(Which),
+    /// Show the largest slice that would be admitted now, on each CPU.
+    Room(Room),
+    /// Show who did what when.
+    Log(Log),
     /// Run a scenario under several policies, or simulated beside live, in one table.
     Compare(Compare),
     /// Read a scenario and try its admission; runs nothing.

@@ -3,6 +3,7 @@
 //! commands from their options.
 
 mod pages;
+mod service;
 
 use clap::CommandFactory;
 use slackline_policy::{ALL, find, nearest};
@@ -49,6 +50,11 @@ const TOPICS: &[Topic] = &[
         names: &["driver", "client", "nic", "disk", "kernel", "task"],
         says: "guests with tasks, devices behind a driver domain, clients",
         page: || pages::without_marks(slackline_scenario::io::PAGE),
+    },
+    Topic {
+        names: &["service"],
+        says: "reservations that outlive a command: verbs, states, tables, refusals",
+        page: || service::service(&commands()),
     },
 ];
 
@@ -100,6 +106,6 @@ fn overview() -> String {
     text += "\nPolicies (`slackline help POLICY` teaches one):\n";
     pages::entries(&mut text, ALL.iter().map(|spec| (spec.name, spec.summary)));
     text += "\nExit codes: 0 done; 1 a claim failed; 2 bad input; 3 this host cannot;\n\
-             70 a bug of ours; 130 interrupted.\n";
+             4 no room for it; 5 not allowed; 70 a bug of ours; 130 interrupted.\n";
     text
 }

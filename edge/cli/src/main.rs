@@ -29,6 +29,7 @@ mod replay;
 mod run;
 mod seeds;
 mod serve;
+mod service;
 mod show;
 mod signals;
 mod sim;
@@ -49,6 +50,16 @@ fn main() -> ExitCode {
         Command::Run(args) => run::run(&args),
         Command::Hold(args) => hold::hold(&args),
         Command::Serve(args) => serve::serve(&args),
+        Command::Find(args) => service::find(&args),
+        Command::Reserve(args) => service::reserve(&args),
+        Command::Change(args) => service::change(&args),
+        Command::Pause(args) => service::pause(&args),
+        Command::Resume(args) => service::resume(&args),
+        Command::Release(args) => service::release(&args),
+        Command::List(args) => service::list(&args),
+        Command::Watch(args) => service::watch(&args),
+        Command::Room(args) => service::room(&args),
+        Command::Log(args) => service::log(&args),
         Command::Compare(args) => compare::compare(&args),
         Command::Alert(args) => alert::alert(&args),
         Command::Check(args) => check::check(&args),

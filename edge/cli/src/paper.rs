@@ -212,7 +212,7 @@ fn today() -> String {
 }
 
 /// The day so many days after 1970-01-01, by counting whole years and months.
-fn date(mut days: u64) -> String {
+pub(crate) fn date(mut days: u64) -> String {
     let is_leap =
         |year: u64| year.is_multiple_of(4) && !year.is_multiple_of(100) || year.is_multiple_of(400);
     let mut year = 1970;

@@ -5,6 +5,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
+use slackline_control::client::ClientError;
 use slackline_live::play::LiveError;
 use slackline_live::session::SessionError;
 use slackline_metrics::StrayRecord;
@@ -75,6 +76,9 @@ pub(crate) enum Problem {
     /// A paper's folder says something wrong, or cannot be read or written.
     #[error(transparent)]
     Paper(#[from] PaperError),
+    /// The daemon did not do it, or is not there.
+    #[error(transparent)]
+    Service(#[from] ClientError),
     /// Somebody wanted us to stop.
     #[error("stopped by a signal")]
     Interrupted,
@@ -97,6 +101,9 @@ impl Problem {
             Problem::Live(error) if error.is_bug() => 70,
             Problem::Bug { .. } => 70,
             Problem::Live(_) => 3,
+            Problem::Service(ClientError::Refused(problem)) => problem.kind.about().3,
+            Problem::Service(ClientError::NotForUs { .. }) => 5,
+            Problem::Service(_) => 3,
             Problem::Interrupted => 130,
             _ => 2,
         })
@@ -122,6 +129,7 @@ impl Problem {
             | Problem::BadAxis { hint, .. }
             | Problem::HostCannot { hint, .. } => hint.clone(),
             Problem::Paper(error) => error.hint(),
+            Problem::Service(error) => about_service(error),
             Problem::Live(error) => error.hint(),
             Problem::Load(error) => error.hint().map(str::to_owned),
             Problem::Unwritable { source, .. } if source.kind() == io::ErrorKind::NotFound => {
@@ -188,6 +196,23 @@ impl Problem {
 fn is_misnamed(source: &io::Error) -> bool {
     use io::ErrorKind::{InvalidFilename, IsADirectory, NotADirectory, NotFound};
     matches!(source.kind(), NotFound | NotADirectory | IsADirectory | InvalidFilename)
+}
+
+/// What to do about a daemon that does not do what it is asked.
+fn about_service(error: &ClientError) -> Option<String> {
+    let hint = match error {
+        ClientError::Refused(problem) => return problem.hint.clone(),
+        ClientError::NoDaemon { .. } => "start it with `slackline serve`, or say --socket PATH",
+        ClientError::NotForUs { .. } => {
+            "who may: root, and the groups slackline and slackline-admin"
+        }
+        ClientError::Lost(_) | ClientError::Silent => {
+            "`slackline log` says whether it was done; the same again does no harm"
+        }
+        ClientError::Garbled(_) => "are this program and the daemon of one version?",
+        ClientError::NoRuntime(_) => return None,
+    };
+    Some(hint.into())
 }
 
 /// What to do about a file that cannot be opened, read or written.

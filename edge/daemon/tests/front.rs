@@ -11,7 +11,6 @@ use std::time::{Duration, Instant};
 use common::{Front, event, fine, read_all, silent, status};
 use slackline_control::link::Request;
 use slackline_control::{Kind, Problem};
-use slackline_daemon::people::People;
 
 const GET: &str = "GET /v1/host HTTP/1.1\r\nhost: h\r\n\r\n";
 
@@ -161,18 +160,6 @@ fn what_makes_sense_reaches_the_core_as_it_was_meant() {
         text.contains("slackline_requests_total{route=\"/v1/reservations/{name}\",code=\"201\"} 1")
     );
     assert!(text.ends_with("# EOF\n"));
-}
-
-#[test]
-fn strangers_are_told_nothing() {
-    if rustix::process::getuid().is_root() {
-        // Root is no stranger anywhere: asked as somebody else, by whoever tests the whole program.
-        return;
-    }
-    let front = Front::with(fine, People::default());
-    let (text, _) = front.until_closed(GET.as_bytes());
-    assert_eq!(text, "HTTP/1.1 403 Forbidden\r\nconnection: close\r\ncontent-length: 0\r\n\r\n");
-    assert!(!front.has_asked());
 }
 
 #[test]

@@ -7,7 +7,7 @@ use crate::paint::Paint;
 
 /// A cell.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Cell {
+pub enum Cell {
     /// A number or a text.
     Text(String),
     /// A number that says that a promise was kept.

@@ -36,12 +36,14 @@ impl Unit {
 }
 
 /// Millionths in percent, with two decimals.
-pub(crate) fn percent(ppm: u64) -> String {
+#[must_use]
+pub fn percent(ppm: u64) -> String {
     decimal(rounded(ppm, 100), 2)
 }
 
 /// A part of a time in percent, with two decimals.
-pub(crate) fn part_percent(part: Span, of: Span) -> String {
+#[must_use]
+pub fn part_percent(part: Span, of: Span) -> String {
     let (part, of) = (u128::from(part.ns()), u128::from(of.ns()));
     let ppm = (part * 1_000_000 + of / 2).checked_div(of).unwrap_or(0);
     percent(u64::try_from(ppm).unwrap_or(u64::MAX))

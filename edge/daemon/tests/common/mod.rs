@@ -30,13 +30,10 @@ pub struct Front {
 }
 
 impl Front {
-    /// Starts one; this process is an administrator if it is root, or as it is put in a group.
+    /// Starts one, to which whoever is in our group is an administrator.
     pub fn new(says: Says) -> Front {
         let gid = rustix::process::getgid().as_raw();
-        Front::with(says, People { operators: None, administrators: Some(gid) })
-    }
-
-    pub fn with(says: Says, people: People) -> Front {
+        let people = People { operators: None, administrators: Some(gid) };
         let folder = tempfile::tempdir().unwrap();
         let socket = folder.path().join("s");
         let listener = UnixListener::bind(&socket).unwrap();

@@ -1,0 +1,60 @@
+//! The page about the service: its words, verbs, tables and refusals, each from where it is used.
+
+use std::fmt::Write as _;
+
+use slackline_control::{Kind, NAME, State};
+
+use super::pages::entries;
+use crate::service::HEADINGS;
+
+const INTRO: &str = "\
+`slackline serve` holds reservations: so much CPU time in every period for each vCPU of a machine,
+under a name. They outlive the machine and the daemon: a machine that comes back under its name has
+its reservation again, and what waits for its machine stays promised. When the daemon stops or dies
+machines run on as ordinary threads; what lapses is the promise.
+
+  slackline serve                                    # as root; or by systemd
+  slackline find                                     # what can have a reservation
+  slackline reserve web --slice 2ms --period 10ms    # a fifth of a CPU for each vCPU of `web`
+  slackline reserve db --cpu 1.5 --for libvirt:db-7  # one and a half for all of them together
+  slackline change web --slice 3ms
+  slackline watch
+
+The same over HTTP on its Unix socket, described by /v1/openapi.json:
+  curl --unix-socket /run/slackline/slackline.sock http://slackline/v1/reservations
+";
+
+const WHO: &str = "
+Root and the group slackline-admin may do all, the group slackline all about reservations, everybody
+else nothing.
+";
+
+pub(super) fn service(commands: &[(String, String)]) -> String {
+    let mut text = INTRO.to_owned();
+    text += "\nVerbs (`slackline help VERB` lists its options):\n";
+    let verbs = commands.iter().filter(|(name, _)| VERBS.contains(&name.as_str()));
+    entries(&mut text, verbs.map(|(name, says)| (name.as_str(), says.as_str())));
+    let _ = writeln!(text, "\nA name has {NAME}.");
+    text += "\nStates:\n";
+    entries(&mut text, State::ALL.iter().map(|(state, says)| (state.word(), *says)));
+    for (table, columns) in HEADINGS {
+        let _ = writeln!(text, "\nColumns of {table}:");
+        entries(&mut text, columns.iter().copied());
+    }
+    text += "\nWhat can be refused, and the exit code of a command then:\n";
+    let kinds: Vec<(&str, String)> = Kind::ALL
+        .iter()
+        .map(|kind| {
+            let (word, status, says, code) = kind.about();
+            (word, format!("{says} (HTTP {status}, exit code {code})"))
+        })
+        .collect();
+    entries(&mut text, kinds.iter().map(|(word, says)| (*word, says.as_str())));
+    text + WHO
+}
+
+/// The commands that speak with the daemon, and that itself.
+pub(super) const VERBS: [&str; 11] = [
+    "serve", "find", "reserve", "change", "pause", "resume", "release", "list", "watch", "room",
+    "log",
+];

@@ -1,0 +1,253 @@
+//! What people ask of the daemon: each a command, an answer and a table of it.
+
+pub(crate) mod args;
+mod show;
+
+use std::io::{IsTerminal, stdin, stdout};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use slackline_control::client::{Answered, Client, ClientError, Frame, Heard, Stream, Text};
+use slackline_control::{Change as Changed, Event, Length, PAGE, Reservation, Wanted};
+
+use crate::problem::Problem;
+use crate::signals::stop_flag;
+use crate::terminal;
+use args::{At, Change, Find, HowMuch, Log, Named, Pause, Reserve, Room, Which};
+
+pub(crate) use show::HEADINGS;
+
+/// How soon somebody who wants us to stop is heard, and how often a daemon that broke off is tried.
+const OFTEN: Duration = Duration::from_millis(100);
+
+/// How many times it is tried.
+const BACK_WITHIN: u32 = 50;
+
+/// How many events `watch` keeps in sight.
+const IN_SIGHT: usize = 5;
+
+pub(crate) fn find(args: &Find) -> Result<(), Problem> {
+    let (machines, text) = connect(&args.at)?.find(args.text.as_deref())?;
+    answer(&args.at, &text, || match (&machines[..], &args.text) {
+        ([], None) => "no machine is here\n".into(),
+        ([], Some(text)) => format!("no machine here has `{text}` in its name or binding\n"),
+        (all, _) => show::machines(all),
+    })
+}
+
+pub(crate) fn reserve(args: &Reserve) -> Result<(), Problem> {
+    let HowMuch { slice, period, cpu, vcpus, exact } = args.much;
+    let wanted = Wanted { slice, period, cpu, exact, vcpus, binding: args.r#for.clone() };
+    done(&args.at, connect(&args.at)?.reserve(&args.name, &wanted))
+}
+
+pub(crate) fn change(args: &Change) -> Result<(), Problem> {
+    let HowMuch { slice, period, cpu, vcpus, exact } = args.much;
+    let exact = (exact || args.at_least).then_some(exact);
+    let change = Changed { slice, period, cpu, exact, vcpus };
+    if change == Changed::default() {
+        return Err(Problem::BadOption {
+            message: "nothing that changes is said".into(),
+            hint: Some("as `--slice 3ms`, `--period 20ms`, `--cpu 50%`, `--vcpus 4`".into()),
+        });
+    }
+    done(&args.at, connect(&args.at)?.change(&args.name, &change, args.if_revision))
+}
+
+pub(crate) fn pause(args: &Pause) -> Result<(), Problem> {
+    if !args.yes && stdin().is_terminal() && !is_meant(&args.name)? {
+        return Ok(());
+    }
+    done(&args.at, connect(&args.at)?.pause(&args.name))
+}
+
+/// Whether it is, as somebody at a terminal says.
+fn is_meant(name: &str) -> Result<bool, Problem> {
+    terminal::tell(&format!(
+        "{name} will stand still until it is resumed: whoever uses it sees it hang. Pause it? [y/N] "
+    ));
+    let mut said = String::new();
+    let cannot = |source| Problem::Unreadable { file: "standard input".into(), source };
+    stdin().read_line(&mut said).map_err(cannot)?;
+    Ok(matches!(said.trim(), "y" | "Y" | "yes"))
+}
+
+pub(crate) fn resume(args: &Named) -> Result<(), Problem> {
+    done(&args.at, connect(&args.at)?.resume(&args.name))
+}
+
+pub(crate) fn release(args: &Named) -> Result<(), Problem> {
+    let (reservation, text) = connect(&args.at)?.release(&args.name)?;
+    warn(&reservation);
+    answer(&args.at, &text, || format!("{} is released\n", reservation.name))
+}
+
+pub(crate) fn list(args: &Which) -> Result<(), Problem> {
+    let mut client = connect(&args.at)?;
+    if let Some(name) = &args.name {
+        let (one, text) = client.show(name)?;
+        let one = [one];
+        answer(&args.at, &text, || table(&one))?;
+        return reasons(&args.at, &one);
+    }
+    let all = all(&mut client)?;
+    let text = Text(serde_json::to_string(&all).expect("keys are texts"));
+    answer(&args.at, &text, || table(&all))?;
+    reasons(&args.at, &all)
+}
+
+/// Says why some are as they are, to people.
+fn reasons(at: &At, all: &[Reservation]) -> Result<(), Problem> {
+    if at.json { Ok(()) } else { terminal::say(&show::reasons(all)) }
+}
+
+/// All reservations, page by page.
+fn all(client: &mut Client) -> Result<Vec<Reservation>, Problem> {
+    let mut all: Vec<Reservation> = Vec::new();
+    loop {
+        let after = all.last().map(|last| last.name.clone());
+        let (page, _) = client.list(after.as_deref())?;
+        let is_last = page.len() < PAGE;
+        all.extend(page);
+        if is_last {
+            return Ok(all);
+        }
+    }
+}
+
+fn table(all: &[Reservation]) -> String {
+    match all {
+        [] => "nothing is reserved\n".into(),
+        all => show::reservations(all),
+    }
+}
+
+pub(crate) fn room(args: &Room) -> Result<(), Problem> {
+    let Length(period) = args.period;
+    let mut client = connect(&args.at)?;
+    let (room, text) = client.room(args.period)?;
+    let (host, _) = client.host()?;
+    answer(&args.at, &text, || show::room(period, &room, &host))
+}
+
+pub(crate) fn log(args: &Log) -> Result<(), Problem> {
+    let mut client = connect(&args.at)?;
+    let (mut events, text) = client.log(args.name.as_deref(), args.last.into())?;
+    events.reverse();
+    answer(&args.at, &text, || match &events[..] {
+        [] => "nothing has happened\n".into(),
+        events => show::events(events),
+    })
+}
+
+/// Shows how reservations stand, every second, and what happens, until Ctrl-C.
+pub(crate) fn watch(args: &Which) -> Result<(), Problem> {
+    let stop = stop_flag()?;
+    if let Some(name) = &args.name {
+        connect(&args.at)?.show(name)?;
+    }
+    let mut stream = connect(&args.at)?.watch()?;
+    let mut seen = Seen { json: args.at.json, name: args.name.as_deref(), events: Vec::new() };
+    while !stop.load(Ordering::Relaxed) {
+        match stream.hear(OFTEN) {
+            Ok(Heard::Frame(frame)) => seen.hear(&frame)?,
+            Ok(Heard::Quiet) => {}
+            Ok(Heard::End) | Err(ClientError::Lost(_)) => match again(&args.at, &stop)? {
+                Some(next) => stream = next,
+                None => return Ok(()),
+            },
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok(())
+}
+
+/// Another stream after one that broke off: the daemon's front is replaced within less, and its
+/// start takes about as long. None if somebody wants us to stop meanwhile.
+fn again(at: &At, stop: &AtomicBool) -> Result<Option<Stream>, Problem> {
+    for _ in 0..BACK_WITHIN {
+        if stop.load(Ordering::Relaxed) {
+            return Ok(None);
+        }
+        std::thread::sleep(OFTEN);
+        if let Ok(stream) = Client::connect(&at.socket).and_then(Client::watch) {
+            return Ok(Some(stream));
+        }
+    }
+    Ok(Some(connect(at)?.watch()?))
+}
+
+/// What `watch` has heard.
+struct Seen<'a> {
+    json: bool,
+    name: Option<&'a str>,
+    /// The last of them.
+    events: Vec<Event>,
+}
+
+impl Seen<'_> {
+    fn hear(&mut self, frame: &Frame) -> Result<(), Problem> {
+        let Frame { kind, data, .. } = frame;
+        if self.json {
+            return terminal::print(&format!("{{\"{kind}\":{data}}}\n"));
+        }
+        let data = Text(data.clone());
+        match kind.as_str() {
+            "event" => {
+                let event: Event = data.read()?;
+                if self.name.is_none_or(|name| name == event.name) {
+                    self.events.push(event);
+                    let old = self.events.len().saturating_sub(IN_SIGHT);
+                    self.events.drain(..old);
+                }
+                Ok(())
+            }
+            "reservations" => {
+                let mut all: Vec<Reservation> = data.read()?;
+                all.retain(|one| self.name.is_none_or(|name| name == one.name));
+                self.draw(&all)
+            }
+            // Of a newer daemon.
+            _ => Ok(()),
+        }
+    }
+
+    fn draw(&self, all: &[Reservation]) -> Result<(), Problem> {
+        let begin = if stdout().is_terminal() { "\x1b[H\x1b[J" } else { "" };
+        terminal::print(&format!("{begin}{}", table(all)))?;
+        terminal::say(&show::reasons(all))?;
+        let end = if begin.is_empty() { "\n" } else { "" };
+        if self.events.is_empty() {
+            return terminal::print(end);
+        }
+        terminal::print(&format!("\n{}{end}", show::events(&self.events)))
+    }
+}
+
+fn connect(at: &At) -> Result<Client, Problem> {
+    Ok(Client::connect(&at.socket)?)
+}
+
+/// Says how a reservation is now.
+fn done(at: &At, answered: Answered<Reservation>) -> Result<(), Problem> {
+    let (reservation, text) = answered?;
+    warn(&reservation);
+    if at.json {
+        return answer(at, &text, String::new);
+    }
+    terminal::say(&show::one(&reservation))
+}
+
+fn warn(reservation: &Reservation) {
+    if let Some(warning) = &reservation.warning {
+        terminal::tell(&format!("warning: {warning}\n"));
+    }
+}
+
+/// Prints an answer as it came, or what is made of it for people.
+fn answer(at: &At, text: &Text, shown: impl FnOnce() -> String) -> Result<(), Problem> {
+    if at.json {
+        return terminal::print(&format!("{}\n", text.0));
+    }
+    terminal::print(&shown())
+}

@@ -1,0 +1,272 @@
+//! Answers of the daemon as tables.
+
+use slackline_control::{Delivered, Event, Host, Machine, Reservation, Room};
+use slackline_show::{Cell, Plain, part_percent, percent, plain};
+use slackline_units::Span;
+
+use crate::paper::date;
+use crate::terminal;
+
+/// What the columns of the tables mean, by table.
+pub(crate) const HEADINGS: &[(&str, &[(&str, &str)])] = &[
+    (
+        "list, watch",
+        &[
+            (NAME, "what it is called"),
+            (STATE, "how it stands; see below"),
+            (SLICE, "CPU time for each vCPU in every period; ! no more than that either"),
+            (PERIOD, "the period"),
+            (VCPUS, "how many vCPUs are promised it; 1/2 if only one of two is scheduled for it"),
+            (PROMISED, "what is promised to all of them together, of a CPU"),
+            (DELIVERED, "what they used lately, of a CPU"),
+            (MISSED, "deadlines lately at which less was had than was owed, of all"),
+            (EFFICIENT, "what was used of what was promised lately, asleep or not"),
+            (FOR, "its machine"),
+            (REVISION, "the event that changed it last, for --if-revision"),
+        ],
+    ),
+    (
+        "find",
+        &[
+            (BINDING, "what to reserve it by: --for"),
+            (KIND, "what it is"),
+            (OWNER, "whose process it is, by number"),
+            (PID, "its process"),
+            (VCPUS, "how many vCPU threads it has"),
+            (USED, "what it used lately, of a CPU"),
+            (RESERVED, "the reservation that has it"),
+        ],
+    ),
+    (
+        "room",
+        &[
+            (CPU, "a managed CPU"),
+            (LARGEST, "the largest slice that would be admitted there now"),
+            (SHARE, "the same, of the CPU"),
+            (PROMISED, "what is promised there, of the CPU"),
+            (CAPACITY, "what may be promised there, of the CPU"),
+        ],
+    ),
+    (
+        "log",
+        &[
+            (EVENT, "its number in the ledger"),
+            (AT, "when, in UTC"),
+            (WHO, "by whom"),
+            (NAME, "to which reservation"),
+            (WHAT, "what was done or happened"),
+            (AFTER, "what is promised since"),
+        ],
+    ),
+];
+
+const NAME: &str = "name";
+const STATE: &str = "state";
+const SLICE: &str = "slice";
+const PERIOD: &str = "period";
+const VCPUS: &str = "vCPUs";
+const PROMISED: &str = "promised %";
+const DELIVERED: &str = "used %";
+const MISSED: &str = "missed %";
+const EFFICIENT: &str = "efficiency %";
+const FOR: &str = "for";
+const REVISION: &str = "revision";
+const BINDING: &str = "machine";
+const KIND: &str = "kind";
+const OWNER: &str = "owner";
+const PID: &str = "process";
+const USED: &str = "used %";
+const RESERVED: &str = "reserved as";
+const CPU: &str = "CPU";
+const LARGEST: &str = "largest slice";
+const SHARE: &str = "share %";
+const CAPACITY: &str = "capacity %";
+const EVENT: &str = "event";
+const AT: &str = "at";
+const WHO: &str = "who";
+const WHAT: &str = "what";
+const AFTER: &str = "since then";
+
+/// Why nothing was delivered or used yet.
+const NOTHING_YET: &str = "not known yet";
+/// Why there is no percentage of deadlines.
+const NO_DEADLINES: &str = "nothing was due lately";
+
+pub(super) fn reservations(all: &[Reservation]) -> String {
+    let recent = |cell: fn(&Delivered) -> Cell| {
+        move |one: &Reservation| one.recent.as_ref().map_or(Cell::Dash(NOTHING_YET), cell)
+    };
+    let groups = vec![
+        vec![column(STATE, all, |one| text(one.state.word()))],
+        vec![
+            column(SLICE, all, |one| {
+                text(format!("{}{}", one.slice.0, if one.exact { "!" } else { "" }))
+            }),
+            column(PERIOD, all, |one| text(one.period.0.to_string())),
+            column(VCPUS, all, |one| match (one.served, one.vcpus) {
+                (served, promised) if served == promised => text(promised.to_string()),
+                (served, promised) => text(format!("{served}/{promised}")),
+            }),
+        ],
+        vec![
+            column(PROMISED, all, |one| text(percent(promised_ppm(one)))),
+            column(DELIVERED, all, recent(|it| part(it.used_ns, it.over_ns))),
+            column(MISSED, all, recent(missed)),
+            column(EFFICIENT, all, recent(|it| part(it.used_ns, it.promised_ns))),
+        ],
+        vec![
+            column(FOR, all, |one| text(&one.binding)),
+            column(REVISION, all, |one| text(one.revision.to_string())),
+        ],
+    ];
+    render(column(NAME, all, |one| text(&one.name)), groups)
+}
+
+/// Why some are as they are, a sentence each.
+pub(super) fn reasons(all: &[Reservation]) -> String {
+    let reason = |one: &Reservation| {
+        let why = one.why.as_ref()?;
+        Some(format!("{} is {}: {why}\n", one.name, one.state.word()))
+    };
+    all.iter().filter_map(reason).collect()
+}
+
+/// How a reservation is, in a line.
+pub(super) fn one(one: &Reservation) -> String {
+    let each =
+        if one.vcpus == 1 { String::new() } else { format!(" for each of {} vCPUs", one.vcpus) };
+    let exact = if one.exact { ", and no more" } else { "" };
+    let why = one.why.as_ref().map(|why| format!(": {why}")).unwrap_or_default();
+    format!(
+        "{}: {} in every {}{each}{exact}, {} % of a CPU, for {}; {}, revision {}{why}\n",
+        one.name,
+        one.slice.0,
+        one.period.0,
+        percent(promised_ppm(one)),
+        one.binding,
+        one.state.word(),
+        one.revision,
+    )
+}
+
+pub(super) fn machines(all: &[Machine]) -> String {
+    let groups = vec![
+        vec![column(KIND, all, |one| text(&one.kind))],
+        vec![
+            column(OWNER, all, |one| text(one.uid.to_string())),
+            column(PID, all, |one| match one.pid {
+                0 => Cell::Blank,
+                pid => text(pid.to_string()),
+            }),
+        ],
+        vec![
+            column(VCPUS, all, |one| match one.vcpus.len() {
+                0 => Cell::Blank,
+                some => text(some.to_string()),
+            }),
+            column(USED, all, |one| {
+                one.used_ppm.map_or(Cell::Dash(NOTHING_YET), |ppm| text(percent(ppm)))
+            }),
+        ],
+        vec![column(RESERVED, all, |one| one.reserved.as_ref().map_or(Cell::Blank, text))],
+    ];
+    render(column(BINDING, all, |one| text(&one.binding)), groups)
+}
+
+pub(super) fn room(period: Span, room: &Room, host: &Host) -> String {
+    let all = &room.cpus;
+    let of = |ppm: fn(&slackline_control::Cpu) -> u32| {
+        move |one: &slackline_control::RoomOn| {
+            let cpu = host.cpus.iter().find(|cpu| cpu.cpu == one.cpu);
+            cpu.map_or(Cell::Dash(NOTHING_YET), |cpu| text(percent(ppm(cpu).into())))
+        }
+    };
+    let groups = vec![
+        vec![
+            column(LARGEST, all, |one| text(one.slice.0.to_string())),
+            column(SHARE, all, |one| part(one.slice_ns, room.period_ns)),
+        ],
+        vec![column(PROMISED, all, of(|cpu| cpu.promised_ppm))],
+        vec![column(CAPACITY, all, of(|cpu| cpu.capacity_ppm))],
+    ];
+    let table = render(column(CPU, all, |one| text(one.cpu.to_string())), groups);
+    format!("With a period of {period}:\n{table}")
+}
+
+pub(super) fn events(all: &[Event]) -> String {
+    let groups = vec![
+        vec![column(AT, all, |one| text(moment(one.at_ns)))],
+        vec![column(WHO, all, |one| text(&one.principal))],
+        vec![column(NAME, all, |one| match one.name.as_str() {
+            "" => Cell::Blank,
+            name => text(name),
+        })],
+        vec![column(WHAT, all, |one| text(&one.outcome))],
+        // The machine is the reservation's own: `list` shows it.
+        vec![column(AFTER, all, |one| {
+            let terms = one.after.as_ref().and_then(|after| after.split(", ").next());
+            terms.map_or(Cell::Blank, text)
+        })],
+    ];
+    render(column(EVENT, all, |one| text(one.seq.to_string())), groups)
+}
+
+fn render(names: Plain, groups: Vec<Vec<Plain>>) -> String {
+    plain(names, groups, terminal::width(), terminal::paint())
+}
+
+fn column<T>(heading: &'static str, rows: &[T], cell: impl FnMut(&T) -> Cell) -> Plain {
+    Plain { heading, cells: rows.iter().map(cell).collect() }
+}
+
+/// What somebody else may have chosen: without characters that a terminal obeys.
+fn text(text: impl AsRef<str>) -> Cell {
+    let is_plain = |letter: char| !letter.is_control();
+    Cell::Text(text.as_ref().chars().filter(|&letter| is_plain(letter)).collect())
+}
+
+fn part(part: u64, of: u64) -> Cell {
+    match of {
+        0 => Cell::Dash(NOTHING_YET),
+        of => text(part_percent(Span::from_ns(part), Span::from_ns(of))),
+    }
+}
+
+fn missed(delivered: &Delivered) -> Cell {
+    let Delivered { deadlines, missed, .. } = *delivered;
+    if deadlines == 0 {
+        return Cell::Dash(NO_DEADLINES);
+    }
+    let shown = part_percent(Span::from_ns(missed), Span::from_ns(deadlines));
+    if missed == 0 { Cell::Met(shown) } else { Cell::Missed(shown) }
+}
+
+/// Of all vCPUs together, in millionths of a CPU.
+fn promised_ppm(one: &Reservation) -> u64 {
+    let ns = u128::from(one.slice_ns) * u128::from(one.vcpus) * 1_000_000;
+    let ppm = (ns + u128::from(one.period_ns) / 2).checked_div(u128::from(one.period_ns));
+    u64::try_from(ppm.unwrap_or(0)).unwrap_or(u64::MAX)
+}
+
+/// A moment in UTC, as `2007-09-30 12:00:59`.
+fn moment(ns: u64) -> String {
+    let seconds = ns / 1_000_000_000;
+    let (day, rest) = (seconds / 86_400, seconds % 86_400);
+    format!("{} {:02}:{:02}:{:02}", date(day), rest / 3600, rest / 60 % 60, rest % 60)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn moments_are_in_utc() {
+        assert_eq!(moment(0), "1970-01-01 00:00:00");
+        assert_eq!(moment(1_191_153_659_999_999_999), "2007-09-30 12:00:59");
+    }
+
+    #[test]
+    fn nothing_that_somebody_else_chose_moves_the_cursor() {
+        assert_eq!(text("a\x1b[2Jb\u{9b}c"), Cell::Text("a[2Jbc".into()));
+    }
+}

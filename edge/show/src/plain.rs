@@ -1,0 +1,23 @@
+//! Tables of anything.
+
+use crate::layout::{Cell, Column, Sheet};
+use crate::paint::Paint;
+
+/// A column of a table: its heading, and a cell for each row.
+#[derive(Clone, Debug)]
+pub struct Plain {
+    /// What stands over it.
+    pub heading: &'static str,
+    /// Top to bottom.
+    pub cells: Vec<Cell>,
+}
+
+/// A table with a row for each name. Groups of columns that do not fit beside the ones before come
+/// below, with the names again; columns that say nothing in any row are left out.
+#[must_use]
+pub fn plain(names: Plain, groups: Vec<Vec<Plain>>, width: usize, paint: Paint) -> String {
+    let column = |plain: Plain| Column::new(plain.heading, &plain.cells, Cell::clone);
+    let group = |group: Vec<Plain>| group.into_iter().map(column).collect();
+    let groups = groups.into_iter().map(group).collect();
+    Sheet { names: column(names), groups }.render(width, paint)
+}
