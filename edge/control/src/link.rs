@@ -1,7 +1,7 @@
 //! What front and core say to each other: a line of JSON each, in both directions.
 //!
-//! The front reads what strangers wrote and says who they are; the core believes it that, and checks
-//! everything else.
+//! The front reads what strangers wrote and says who they are; the core believes it that, and
+//! checks everything else.
 
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};

@@ -29,8 +29,8 @@ pub struct Wanted {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub vcpus: Option<u16>,
     /// Which machine: `libvirt:NAME`, `qemu:NAME`, `uuid:UUID`, `firecracker:ID`,
-    /// `cloud-hypervisor:ID`, `unit:NAME.service`, `cgroup:/PATH`, `pid:N`; the one of the same name
-    /// unless said.
+    /// `cloud-hypervisor:ID`, `unit:NAME.service`, `cgroup:/PATH`, `pid:N`; the one of the same
+    /// name unless said.
     #[serde(default, rename = "for", skip_serializing_if = "Option::is_none")]
     pub binding: Option<String>,
 }

@@ -28,7 +28,8 @@ use limits::Limits;
 use link::Link;
 use metrics::Served;
 
-pub use openapi::{STORED, built};
+pub use openapi::built;
+pub use pages::STORED;
 
 /// The process: its standard input is the link, its standard output the listening socket. Ends
 /// when the core does.

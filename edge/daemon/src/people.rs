@@ -109,10 +109,10 @@ mod tests {
 
     #[test]
     fn the_front_is_never_root() {
-        let nobody = "root:x:0:0:root:/root:/bin/sh\nnobody:x:65534:65534::/:/bin/false\n";
+        let nobody = "root:x:0:0:root:/:/bin/sh\nnobody:x:65534:65534::/:/bin/false\n";
         assert_eq!(user_of(nobody), Some((65534, 65534)));
         assert_eq!(user_of(&format!("slackline:x:990:991::/:\n{nobody}")), Some((990, 991)));
         assert_eq!(user_of(&format!("slackline:x:0:0::/:\n{nobody}")), Some((65534, 65534)));
-        assert_eq!(user_of("root:x:0:0:root:/root:/bin/sh\n"), None);
+        assert_eq!(user_of("root:x:0:0:root:/:/bin/sh\n"), None);
     }
 }

@@ -9,6 +9,7 @@
 mod child;
 #[cfg(target_arch = "x86_64")]
 mod old_kernel;
+mod peer;
 mod perf;
 mod pidfd;
 mod ring;
@@ -18,6 +19,7 @@ mod trial;
 pub use child::die_with_us;
 #[cfg(target_arch = "x86_64")]
 pub use old_kernel::as_on_linux_4_4;
+pub use peer::peer_groups;
 pub use perf::{TaskClock, Tell, open_hits, open_holder, open_switches, share_ring, switch_on};
 pub use pidfd::{
     pidfd_of_process, pidfd_of_thread, signal_by, signal_group, signal_process, signal_process_by,

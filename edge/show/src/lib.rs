@@ -2,8 +2,9 @@
 //! at once, and nothing that is shown is ever read back.
 //!
 //! [`summary`] makes tables of what a run amounted to, [`side_by_side`] of several runs, [`xenmon`]
-//! of XenMon's metrics, [`plain`] of anything: rounded, in units that whole columns share. [`Timeline`] draws who ran
-//! when, [`Listing`] and [`RunList`] write it down: three sinks that a trace streams into.
+//! of XenMon's metrics, [`plain`] of anything: rounded, in units that whole
+//! columns share. [`Timeline`] draws who ran when, [`Listing`] and [`RunList`] write it down: three
+//! sinks that a trace streams into.
 //!
 //! There is no float anywhere: what people see is rounded as integers are.
 

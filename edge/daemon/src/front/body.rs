@@ -5,7 +5,8 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 
 use axum::body::{Body, Bytes};
-use axum::extract::Request;
+use axum::extract::rejection::QueryRejection;
+use axum::extract::{Query, Request};
 use axum::http::header::{ALLOW, CONNECTION, CONTENT_TYPE, ETAG, RETRY_AFTER};
 use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
@@ -183,6 +184,13 @@ fn deepest(json: &[u8]) -> usize {
         }
     }
     deepest
+}
+
+/// What stands behind the question mark.
+pub(super) fn query<T>(query: Result<Query<T>, QueryRejection>) -> Result<T, No> {
+    query
+        .map(|Query(query)| query)
+        .map_err(|error| No::bad(error.body_text(), "/v1/openapi.json says what may be asked"))
 }
 
 /// What makes a repetition recognisable, if that is said.

@@ -22,10 +22,9 @@ use tokio::time::{Instant, MissedTickBehavior, interval};
 use utoipa::IntoParams;
 
 use super::Front;
-use super::body::{self, No, Reply};
+use super::body::{self, No, Reply, query};
 use super::caller::Caller;
 use super::limits::{Held, Limits};
-use super::pages::query;
 
 /// What a stream has not been able to write: whoever is slower is cut off, and comes back with
 /// `Last-Event-ID`.

@@ -4,9 +4,6 @@ use utoipa::OpenApi;
 
 use super::{events, pages};
 
-/// As it is kept beside the code and served: additions only, within a version.
-pub const STORED: &str = include_str!("../../openapi.json");
-
 #[derive(OpenApi)]
 #[openapi(
     info(title = "Slackline", description = "Reservations of CPU time on this host."),

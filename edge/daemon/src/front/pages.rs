@@ -20,10 +20,12 @@ use slackline_service::{Key, Name, Verb};
 use utoipa::IntoParams;
 
 use super::Front;
-use super::body::{self, No, Reply};
+use super::body::{self, No, Reply, query};
 use super::caller::Caller;
-use super::metrics;
-use super::{events, openapi};
+use super::{events, metrics};
+
+/// What the pages are, as it is kept beside the code: additions only, within a version.
+pub const STORED: &str = include_str!("../../openapi.json");
 
 /// The longest text that is searched for.
 const LONGEST_TEXT: usize = 256;
@@ -108,13 +110,6 @@ fn checked(text: &str) -> Result<String, No> {
             Err(No::bad(format!("the name `{shown}` {error}"), NAME))
         }
     }
-}
-
-/// What stands behind the question mark.
-pub(super) fn query<T>(query: Asking<T>) -> Result<T, No> {
-    query
-        .map(|Query(query)| query)
-        .map_err(|error| No::bad(error.body_text(), "/v1/openapi.json says what may be asked"))
 }
 
 /// This host: its CPUs, and what is promised on them.
@@ -358,7 +353,7 @@ pub(super) async fn log(
 /// What this is.
 #[utoipa::path(get, path = "/v1/openapi.json", responses((status = 200)))]
 pub(super) async fn api() -> Response {
-    let mut response = openapi::STORED.into_response();
+    let mut response = STORED.into_response();
     let json = HeaderValue::from_static("application/json");
     response.headers_mut().insert(CONTENT_TYPE, json);
     response

@@ -1,0 +1,41 @@
+//! Who is on the other end of a Unix socket, beyond what rustix says.
+
+use std::io;
+use std::os::fd::{AsRawFd, BorrowedFd};
+
+/// More groups than this nobody can be in.
+const MOST_GROUPS: usize = 65_536;
+
+/// The groups that whoever connected to this Unix socket was in then, his first one left out:
+/// `SO_PEERGROUPS`.
+///
+/// # Errors
+/// The kernel's.
+pub fn peer_groups(socket: BorrowedFd<'_>) -> io::Result<Vec<u32>> {
+    let mut room = 64;
+    loop {
+        let mut groups = vec![0_u32; room];
+        let bytes = size_of::<u32>() * room;
+        let mut length = libc::socklen_t::try_from(bytes).map_err(io::Error::other)?;
+        // SAFETY: the kernel writes at most `length` bytes, which is what `groups` has, and says in
+        // it how many; it is asked about a descriptor that is borrowed for so long.
+        let answer = unsafe {
+            libc::getsockopt(
+                socket.as_raw_fd(),
+                libc::SOL_SOCKET,
+                libc::SO_PEERGROUPS,
+                groups.as_mut_ptr().cast(),
+                &raw mut length,
+            )
+        };
+        if answer == 0 {
+            groups.truncate(usize::try_from(length).map_err(io::Error::other)? / size_of::<u32>());
+            return Ok(groups);
+        }
+        let error = io::Error::last_os_error();
+        if error.raw_os_error() != Some(libc::ERANGE) || room >= MOST_GROUPS {
+            return Err(error);
+        }
+        room *= 4;
+    }
+}
