@@ -415,4 +415,11 @@ pub(crate) struct Doctor {
     /// Give back the threads that a killed run left stopped, boosted or pinned.
     #[arg(long)]
     pub(crate) free: bool,
+    /// Look through the ledger in this folder instead, whether a daemon has it or not.
+    #[arg(long, value_name = "FOLDER", conflicts_with = "free")]
+    #[arg(num_args = 0..=1, default_missing_value = slackline_daemon::ledger::FOLDER)]
+    pub(crate) ledger: Option<PathBuf>,
+    /// Set a damaged ledger aside, and build a new one of what is whole in it and in its backups.
+    #[arg(long, requires = "ledger", conflicts_with = "json")]
+    pub(crate) rebuild: bool,
 }

@@ -1,5 +1,7 @@
 //! `slackline doctor`: what this machine allows, and what killed runs left behind.
 
+mod ledger;
+
 use std::path::Path;
 
 use serde_json::{Map, Value, json};
@@ -12,6 +14,11 @@ use crate::problem::Problem;
 use crate::terminal;
 
 pub(crate) fn doctor(args: &Doctor) -> Result<(), Problem> {
+    match &args.ledger {
+        Some(folder) if args.rebuild => return ledger::mend(folder),
+        Some(folder) => return ledger::show(folder, args.json),
+        None => {}
+    }
     let found = leftovers(Path::new(KeeperCommand::STATE_DIRECTORY));
     let lines = if args.free { free(&found) } else { list(&found) };
     if args.free && !args.json {

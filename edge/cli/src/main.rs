@@ -7,6 +7,7 @@ mod by_second;
 mod check;
 mod claims;
 mod compare;
+mod date;
 mod doctor;
 mod folded;
 mod grid;

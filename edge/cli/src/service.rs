@@ -64,7 +64,7 @@ pub(crate) fn pause(args: &Pause) -> Result<(), Problem> {
 /// Whether it is, as somebody at a terminal says.
 fn is_meant(name: &str) -> Result<bool, Problem> {
     terminal::tell(&format!(
-        "{name} will stand still until it is resumed: whoever uses it sees it hang. Pause it? [y/N] "
+        "{name} will stand still until it is resumed: whoever uses it sees it hang. Pause? [y/N] "
     ));
     let mut said = String::new();
     let cannot = |source| Problem::Unreadable { file: "standard input".into(), source };

@@ -101,6 +101,12 @@ impl<'a> Daemon<'a> {
         body
     }
 
+    /// A command that asks it something.
+    fn run(&self, command: &str) -> Ran {
+        let words: Vec<&str> = command.split(' ').chain(["--socket", "socket"]).collect();
+        self.live.run(&words)
+    }
+
     /// The process whose command line has this word.
     fn process_of(&self, word: &str) -> Option<i32> {
         self.live.processes_of(word).first().copied()
@@ -190,6 +196,64 @@ fn what_is_reserved_is_held_changed_paused_and_given_back() {
         ["vanished", "release", "resume", "pause", "change", "reserve", "reserve"],
         "newest first"
     );
+    daemon.end().ended_with(0);
+    live.nothing_is_left();
+}
+
+/// As a person does it: each verb as a command, and what it says.
+#[test]
+fn every_verb_reaches_the_daemon() {
+    let Some(live) = live::begin() else { return };
+    let victim = Victim::start();
+    let daemon = Daemon::start(&live);
+    let binding = format!("pid:{}", victim.pid());
+    daemon.run("find nobody").ended_with(0).shows("no machine here");
+    let reserve = format!("reserve web --cpu 20% --exact --for {binding}");
+    daemon.run(&reserve).ended_with(0).shows("2ms in every 10ms, and no more");
+    assert!(victim.is_held());
+    daemon.run("reserve db --slice 9ms --for qemu:db --vcpus 1").ended_with(4).says("9ms every");
+    daemon.run("reserve db --slice 1ms --for qemu:db --vcpus 1").ended_with(0).shows("waiting");
+    daemon.run("list").ended_with(0).shows("web").shows("db");
+    daemon.run("room --period 20ms").ended_with(0).shows("ms");
+    daemon.run("change web --slice 3ms").ended_with(0).shows("3ms in every 10ms");
+    daemon.run("change web --slice 4ms --if-revision 1").ended_with(2).says("revision");
+    daemon.run("pause web --yes").ended_with(0).shows("paused");
+    daemon.run("resume web").ended_with(0).shows("active");
+    daemon.run("release web").ended_with(0).shows("web is released");
+    victim.is_given_back();
+    daemon.run("list web").ended_with(2).says("web");
+    daemon.run("log").ended_with(0).shows("reserve").shows("release");
+    daemon.end().ended_with(0);
+    live.nothing_is_left();
+}
+
+/// A ledger that cannot be trusted is not used, nor touched; what is whole of it is kept.
+#[test]
+fn a_damaged_ledger_is_told_and_rebuilt() {
+    let Some(live) = live::begin() else { return };
+    let victim = Victim::start();
+    let daemon = Daemon::start(&live);
+    assert_eq!(daemon.reserve("web", &victim, "2ms").0, 201);
+    let asked = |more: &[&str]| live.run(&[&["doctor", "--ledger", "state"], more].concat());
+    asked(&[]).ended_with(0).shows("nothing is wrong; a daemon has it").shows("reservation 1");
+    asked(&["--rebuild"]).ended_with(3);
+    daemon.end().ended_with(0);
+    let ledger = live.place.path("state/ledger.db");
+    let mut bytes = fs::read(&ledger).unwrap();
+    // The index of events by their names: all rows are whole.
+    let page = 4096;
+    let last = bytes.len() - page;
+    bytes[last..].fill(0x5a);
+    fs::write(&ledger, &bytes).unwrap();
+    asked(&[]).ended_with(3).shows("damaged; no daemon has it").says("--rebuild");
+    let mut refused = spawn(&live, "state", "socket");
+    wait_until("it to be refused", || refused.try_wait().unwrap().is_some());
+    assert_eq!(refused.wait().unwrap().code(), Some(3));
+    assert_eq!(fs::read(&ledger).unwrap(), bytes, "it was touched");
+    asked(&["--rebuild"]).ended_with(0).shows("are now in");
+    asked(&[]).ended_with(0).shows("nothing is wrong; no daemon has it");
+    let daemon = Daemon::start(&live);
+    assert_eq!(daemon.ask("GET", "/v1/reservations", None).0, 200);
     daemon.end().ended_with(0);
     live.nothing_is_left();
 }

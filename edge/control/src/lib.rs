@@ -1,8 +1,8 @@
-//! The service's words as others see them: what is asked over HTTP and on the link between front and
-//! core, what is answered, what is refused, and a client that asks.
+//! The service's words as others see them: what is asked over HTTP and on the link between front
+//! and core, what is answered, what is refused, and a client that asks.
 //!
-//! What is read from strangers knows its keys and refuses all others. Lengths of time are texts with
-//! a unit (`"2ms"`); answers carry the same in nanoseconds, as `..._ns`.
+//! What is read from strangers knows its keys and refuses all others. Lengths of time are texts
+//! with a unit (`"2ms"`); answers carry the same in nanoseconds, as `..._ns`.
 
 #![forbid(unsafe_code)]
 

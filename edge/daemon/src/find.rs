@@ -16,12 +16,10 @@ mod process;
 mod shown;
 
 use std::collections::BTreeMap;
-use std::fmt;
-use std::fs;
-use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::{fmt, fs, io};
 
 use slackline_live::cgroup::{CgroupError, TreePlace};
 use slackline_live::session::Who;

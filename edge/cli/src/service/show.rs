@@ -4,7 +4,7 @@ use slackline_control::{Delivered, Event, Host, Machine, Reservation, Room};
 use slackline_show::{Cell, Plain, part_percent, percent, plain};
 use slackline_units::Span;
 
-use crate::paper::date;
+use crate::date::date;
 use crate::terminal;
 
 /// What the columns of the tables mean, by table.

@@ -251,8 +251,9 @@ mod tests {
 
     use super::*;
 
-    /// Command lines as they were on real hosts or stand in the programs' own manuals, a word a
-    /// line; each file begins with what is to be found in it.
+    /// Command lines, a word a line; each file begins with what is to be found in it. Those of
+    /// libvirt 9 were read from running guests; the others are put together from what the programs
+    /// take.
     const LINES: [&str; 10] = [
         include_str!("lines/libvirt-9.txt"),
         include_str!("lines/libvirt-odd-name.txt"),

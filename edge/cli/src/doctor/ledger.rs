@@ -1,0 +1,98 @@
+//! `slackline doctor --ledger`: what is wrong with a ledger, and what can be made of it.
+
+use std::path::Path;
+use std::time::SystemTime;
+
+use serde_json::{Value, json};
+use slackline_daemon::ledger::{Examined, LedgerError, Rebuilt, Source, check, rebuild};
+
+use crate::problem::Problem;
+use crate::terminal;
+
+/// Says what is wrong with the ledger in a folder; fails if anything is.
+pub(super) fn show(folder: &Path, is_json: bool) -> Result<(), Problem> {
+    let examined = check(folder).map_err(of_ledger)?;
+    terminal::print(&if is_json { to_json(&examined) } else { told(&examined) })?;
+    if examined.problems.is_empty() {
+        return Ok(());
+    }
+    Err(Problem::HostCannot {
+        message: format!("{} is damaged", examined.path.display()),
+        hint: Some(format!("`slackline doctor --ledger {} --rebuild`", folder.display())),
+    })
+}
+
+/// Builds a new one of what is whole.
+pub(super) fn mend(folder: &Path) -> Result<(), Problem> {
+    match rebuild(folder).map_err(of_ledger)? {
+        None => terminal::print("nothing is wrong with the ledger: nothing was changed\n"),
+        Some(rebuilt) => terminal::print(&mended(&rebuilt)),
+    }
+}
+
+fn told(examined: &Examined) -> String {
+    let Examined { path, is_in_use, problems, tables, backups } = examined;
+    let mut text = format!("{}: ", path.display());
+    text += if problems.is_empty() { "nothing is wrong" } else { "damaged" };
+    text += if *is_in_use { "; a daemon has it\n" } else { "; no daemon has it\n" };
+    for problem in problems {
+        text += &format!("  {problem}\n");
+    }
+    let rows = tables.iter().map(|(table, rows)| match rows {
+        Some(rows) => format!("{table} {rows}"),
+        None => format!("{table} unreadable"),
+    });
+    text += &format!("rows: {}\n", rows.collect::<Vec<_>>().join(", "));
+    match &backups[..] {
+        [] => text += "there is no backup\n",
+        backups => {
+            for backup in backups {
+                text += &format!("backup: {}, {}\n", backup.path.display(), ago(backup.made));
+            }
+        }
+    }
+    text
+}
+
+fn mended(rebuilt: &Rebuilt) -> String {
+    let mut text = format!("the damaged files are now in {}\n", rebuilt.set_aside.display());
+    for table in &rebuilt.tables {
+        let source = match &table.source {
+            Source::Ledger => "as it was".to_owned(),
+            Source::Backup(backup) => format!("as it was {}, from a backup", ago(backup.made)),
+            Source::Nowhere => "whole nowhere: empty now".to_owned(),
+        };
+        text += &format!("{}: {} rows, {source}\n", table.name, table.rows);
+    }
+    text
+}
+
+fn ago(made: SystemTime) -> String {
+    let minutes = made.elapsed().unwrap_or_default().as_secs() / 60;
+    match minutes {
+        0..=119 => format!("{minutes} minutes ago"),
+        120..=2_879 => format!("{} hours ago", minutes / 60),
+        _ => format!("{} days ago", minutes / 1_440),
+    }
+}
+
+fn to_json(examined: &Examined) -> String {
+    let Examined { path, is_in_use, problems, tables, backups } = examined;
+    let tables: serde_json::Map<String, Value> =
+        tables.iter().map(|(table, rows)| ((*table).to_owned(), json!(rows))).collect();
+    let backups: Vec<Value> = backups.iter().map(|backup| json!(backup.path)).collect();
+    let whole = json!({
+        "format": "slackline-ledger-1",
+        "ledger": path,
+        "is_in_use": is_in_use,
+        "problems": problems,
+        "rows": tables,
+        "backups": backups,
+    });
+    format!("{whole:#}\n")
+}
+
+fn of_ledger(error: LedgerError) -> Problem {
+    let hint = error.hint();
+    Problem::HostCannot { message: crate::problem::with_causes(&error), hint }
+}
