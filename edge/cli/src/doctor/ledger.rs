@@ -11,7 +11,7 @@ use crate::terminal;
 
 /// Says what is wrong with the ledger in a folder; fails if anything is.
 pub(super) fn show(folder: &Path, is_json: bool) -> Result<(), Problem> {
-    let examined = check(folder).map_err(of_ledger)?;
+    let examined = check(folder).map_err(|error| of_ledger(&error))?;
     terminal::print(&if is_json { to_json(&examined) } else { told(&examined) })?;
     if examined.problems.is_empty() {
         return Ok(());
@@ -24,7 +24,7 @@ pub(super) fn show(folder: &Path, is_json: bool) -> Result<(), Problem> {
 
 /// Builds a new one of what is whole.
 pub(super) fn mend(folder: &Path) -> Result<(), Problem> {
-    match rebuild(folder).map_err(of_ledger)? {
+    match rebuild(folder).map_err(|error| of_ledger(&error))? {
         None => terminal::print("nothing is wrong with the ledger: nothing was changed\n"),
         Some(rebuilt) => terminal::print(&mended(&rebuilt)),
     }
@@ -92,7 +92,7 @@ fn to_json(examined: &Examined) -> String {
     format!("{whole:#}\n")
 }
 
-fn of_ledger(error: LedgerError) -> Problem {
+fn of_ledger(error: &LedgerError) -> Problem {
     let hint = error.hint();
-    Problem::HostCannot { message: crate::problem::with_causes(&error), hint }
+    Problem::HostCannot { message: crate::problem::with_causes(error), hint }
 }
