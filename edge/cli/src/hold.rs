@@ -20,12 +20,12 @@ use slackline_live::session::{
 };
 use slackline_live::sys::Tid;
 use slackline_live::thread::{ThreadError, ThreadRef};
-use slackline_live::vcpus;
+use slackline_live::{vcpus, with_causes};
 use slackline_policy::{Given, Values, find};
 use slackline_units::{CpuId, CpuShare, Reservation, Span, Time};
 
 use crate::args::Hold;
-use crate::problem::{Problem, with_causes};
+use crate::problem::Problem;
 use crate::run::choose_cpus;
 use crate::signals::stop_signal;
 use part::Parts;

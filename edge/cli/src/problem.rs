@@ -1,6 +1,5 @@
 //! What can go wrong, how it is said, and with which code we exit.
 
-use std::error::Error as Cause;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -8,6 +7,7 @@ use std::process::ExitCode;
 use slackline_control::client::ClientError;
 use slackline_live::play::LiveError;
 use slackline_live::session::SessionError;
+use slackline_live::with_causes;
 use slackline_metrics::StrayRecord;
 use slackline_papers::PaperError;
 use slackline_replay::ReplayError;
@@ -226,20 +226,6 @@ fn about_file(source: &io::Error) -> &'static str {
         }
         _ => "name another file",
     }
-}
-
-/// An error and what caused it, each said once.
-pub(crate) fn with_causes(error: &dyn Cause) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        let more = error.to_string();
-        if !text.contains(&more) {
-            text = format!("{text}: {more}");
-        }
-        cause = error.source();
-    }
-    text
 }
 
 /// Where it stands in the file; nowhere if the file is not to blame.

@@ -5,6 +5,7 @@ use std::os::fd::AsFd;
 
 use slackline_daemon::core::{FrontCommand, ServeError, ServeOptions, serve as run};
 use slackline_live::fence::KeeperCommand;
+use slackline_live::with_causes;
 use slackline_units::CpuId;
 
 use crate::args::Serve;
@@ -38,7 +39,7 @@ pub(crate) fn serve(args: &Serve) -> Result<(), Problem> {
 }
 
 fn of_serve(error: &ServeError) -> Problem {
-    let (message, hint) = (slackline_daemon::core::with_causes(error), error.hint());
+    let (message, hint) = (with_causes(error), error.hint());
     if error.is_bug() {
         Problem::Bug { message, kept: None }
     } else if error.is_about_the_input() {

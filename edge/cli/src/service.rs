@@ -58,7 +58,7 @@ pub(crate) fn pause(args: &Pause) -> Result<(), Problem> {
     if !args.yes && stdin().is_terminal() && !is_meant(&args.name)? {
         return Ok(());
     }
-    done(&args.at, connect(&args.at)?.pause(&args.name))
+    done(&args.at, connect(&args.at)?.pause(&args.name, args.if_revision))
 }
 
 /// Whether it is, as somebody at a terminal says.
@@ -73,11 +73,11 @@ fn is_meant(name: &str) -> Result<bool, Problem> {
 }
 
 pub(crate) fn resume(args: &Named) -> Result<(), Problem> {
-    done(&args.at, connect(&args.at)?.resume(&args.name))
+    done(&args.at, connect(&args.at)?.resume(&args.name, args.if_revision))
 }
 
 pub(crate) fn release(args: &Named) -> Result<(), Problem> {
-    let (reservation, text) = connect(&args.at)?.release(&args.name)?;
+    let (reservation, text) = connect(&args.at)?.release(&args.name, args.if_revision)?;
     warn(&reservation);
     answer(&args.at, &text, || format!("{} is released\n", reservation.name))
 }

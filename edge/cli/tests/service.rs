@@ -107,7 +107,6 @@ fn reservation(name: &str) -> Reservation {
         used_ns: 300_000_000,
         deadlines: 200,
         missed: 1,
-        lapsed_ns: 0,
     };
     Reservation {
         name: name.into(),
@@ -147,9 +146,9 @@ fn fine(request: &Request) -> Outcome {
         Request::Find { .. } => Answer::Machines(Vec::new()),
         Request::Reserve { name, .. }
         | Request::Change { name, .. }
-        | Request::Pause { name }
-        | Request::Resume { name }
-        | Request::Release { name } => {
+        | Request::Pause { name, .. }
+        | Request::Resume { name, .. }
+        | Request::Release { name, .. } => {
             let reservation = Box::new(reservation(name));
             Answer::Done { reservation, is_new: matches!(request, Request::Reserve { .. }) }
         }
@@ -215,9 +214,9 @@ fn what_is_typed_is_what_is_asked() {
     assert_eq!(if_revision, Some(7));
     // Where nobody can be asked nobody is.
     for verb in ["pause", "resume", "release"] {
-        daemon.run(&[verb, "web"]).good();
+        daemon.run(&[verb, "web", "--if-revision", "7"]).good();
         let request = format!("{:?}", daemon.heard()).to_lowercase();
-        assert!(request.starts_with(verb), "{request}");
+        assert!(request.starts_with(verb) && request.contains("if_revision: some(7)"), "{request}");
     }
     assert_eq!(
         daemon.run(&["find", "x"]).good(),

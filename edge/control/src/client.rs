@@ -111,6 +111,11 @@ impl Sent {
         Sent { body: body.into(), headers, ..self }
     }
 
+    fn only_if(mut self, revision: Option<u64>) -> Sent {
+        self.headers.extend(revision.map(|revision| (IF_MATCH, format!("\"{revision}\""))));
+        self
+    }
+
     fn request(&self) -> Result<Request<Full<Bytes>>, ClientError> {
         let mut request = Request::builder().method(&self.method).uri(&self.path);
         request = request.header(HOST, HeaderValue::from_static("slackline"));
@@ -170,33 +175,31 @@ impl Client {
         change: &Change,
         if_revision: Option<u64>,
     ) -> Answered<Reservation> {
-        let mut sent = Sent::write(Method::PATCH, of(name)).with(change);
-        sent.headers.extend(if_revision.map(|revision| (IF_MATCH, format!("\"{revision}\""))));
-        self.ask(&sent)
+        self.ask(&Sent::write(Method::PATCH, of(name)).with(change).only_if(if_revision))
     }
 
-    /// Stops its vCPUs.
+    /// Stops its vCPUs; only at that revision, if one is said.
     ///
     /// # Errors
     /// As [`ClientError`] says.
-    pub fn pause(&mut self, name: &str) -> Answered<Reservation> {
-        self.ask(&Sent::write(Method::POST, of(name) + "/pause"))
+    pub fn pause(&mut self, name: &str, if_revision: Option<u64>) -> Answered<Reservation> {
+        self.ask(&Sent::write(Method::POST, of(name) + "/pause").only_if(if_revision))
     }
 
-    /// Lets them run again.
+    /// Lets them run again; only at that revision, if one is said.
     ///
     /// # Errors
     /// As [`ClientError`] says.
-    pub fn resume(&mut self, name: &str) -> Answered<Reservation> {
-        self.ask(&Sent::write(Method::POST, of(name) + "/resume"))
+    pub fn resume(&mut self, name: &str, if_revision: Option<u64>) -> Answered<Reservation> {
+        self.ask(&Sent::write(Method::POST, of(name) + "/resume").only_if(if_revision))
     }
 
-    /// Ends a reservation.
+    /// Ends a reservation; only at that revision, if one is said.
     ///
     /// # Errors
     /// As [`ClientError`] says.
-    pub fn release(&mut self, name: &str) -> Answered<Reservation> {
-        self.ask(&Sent::write(Method::DELETE, of(name)))
+    pub fn release(&mut self, name: &str, if_revision: Option<u64>) -> Answered<Reservation> {
+        self.ask(&Sent::write(Method::DELETE, of(name)).only_if(if_revision))
     }
 
     /// One reservation.

@@ -22,7 +22,6 @@ impl Request {
         each: impl FnOnce(&Name) -> Option<units::Reservation>,
     ) -> Result<Option<service::Request>, Problem> {
         use service::Request as Of;
-        let if_revision = None;
         Ok(Some(match self {
             Request::Host | Request::Health | Request::Numbers => return Ok(None),
             Request::Find { text } => Of::Find { text },
@@ -33,9 +32,15 @@ impl Request {
                 let Change { exact, vcpus, .. } = change;
                 Of::Change { name, amount, exact, vcpus, if_revision }
             }
-            Request::Pause { name } => Of::Pause { name: read_name(&name)?, if_revision },
-            Request::Resume { name } => Of::Resume { name: read_name(&name)?, if_revision },
-            Request::Release { name } => Of::Release { name: read_name(&name)?, if_revision },
+            Request::Pause { name, if_revision } => {
+                Of::Pause { name: read_name(&name)?, if_revision }
+            }
+            Request::Resume { name, if_revision } => {
+                Of::Resume { name: read_name(&name)?, if_revision }
+            }
+            Request::Release { name, if_revision } => {
+                Of::Release { name: read_name(&name)?, if_revision }
+            }
             // Pages are cut from all of them.
             Request::List { name, after: _ } => {
                 Of::List { name: name.as_deref().map(read_name).transpose()? }

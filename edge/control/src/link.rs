@@ -73,16 +73,22 @@ pub enum Request {
     Pause {
         /// Whose.
         name: String,
+        /// Only if this is its revision.
+        if_revision: Option<u64>,
     },
     /// They are to run again: [`Answer::Done`].
     Resume {
         /// Whose.
         name: String,
+        /// Only if this is its revision.
+        if_revision: Option<u64>,
     },
     /// It ends: [`Answer::Done`].
     Release {
         /// Which.
         name: String,
+        /// Only if this is its revision.
+        if_revision: Option<u64>,
     },
     /// Reservations by name: [`Answer::Reservations`].
     List {

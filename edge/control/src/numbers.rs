@@ -5,8 +5,7 @@ use slackline_units::Span;
 
 use crate::replies::State;
 
-/// Where the buckets of a [`Histogram`] end; the last has no end. Few, since each vCPU has them
-/// twice: five hundred reservations are to fit into two mebibytes.
+/// Where the buckets of a [`Histogram`] end; the last has no end.
 pub const BOUNDS: [Span; 6] = [
     Span::from_us(100),
     Span::from_ms(1),
@@ -61,8 +60,6 @@ pub struct Numbers {
     pub keeper_restarts: u64,
     /// Fronts that had to be replaced.
     pub front_restarts: u64,
-    /// How often the daemon was started on this ledger, the first time not counted.
-    pub restarts: u64,
     /// Commits that failed.
     pub ledger_errors: u64,
     /// How the kernel tells of switches: `perf`, `polling`.
@@ -101,12 +98,6 @@ pub struct VcpuNumbers {
     pub deadlines: u64,
     /// Those of them in which it had less.
     pub missed: u64,
-    /// How long nothing was kept.
-    pub lapsed_ns: u64,
-    /// How much later than its deadline it had its slice.
-    pub late: Histogram,
-    /// From its wake to its running.
-    pub wait: Histogram,
 }
 
 /// Of a CPU.

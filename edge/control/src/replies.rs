@@ -63,8 +63,6 @@ pub struct Delivered {
     pub deadlines: u64,
     /// Those of them in which it had less.
     pub missed: u64,
-    /// How long nothing was kept, since the daemon was not there or its hands were off.
-    pub lapsed_ns: u64,
 }
 
 /// A reservation.
@@ -127,9 +125,6 @@ pub struct Machine {
     /// Which reservation has it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reserved: Option<String>,
-    /// What it used lately, in millionths of a CPU; not there where that is not known yet.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub used_ppm: Option<u64>,
 }
 
 /// A thread that is a vCPU.

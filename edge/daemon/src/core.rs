@@ -7,6 +7,7 @@
 //! there, with the ledger, the keeper and the front.
 
 mod claims;
+mod error;
 mod front_process;
 mod host;
 mod scheduler;
@@ -16,25 +17,23 @@ mod systemd;
 mod tally;
 mod wire;
 
-use std::error::Error;
-use std::fmt::Write as _;
-use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::PathBuf;
 
-use slackline_live::Punctual;
 use slackline_live::fence::{KeeperCommand, give_back, give_back_budgets, leftovers};
 use slackline_live::session::{Options, Session, SessionError, knowledge};
 use slackline_live::sys::{online_cpus, own_tid, set_affinity};
+use slackline_live::{Punctual, with_causes};
 use slackline_policy::{Given, Values, find};
 use slackline_service::{Health, Input, LedgerFault, Name, Service, Settings, Ticket, Verb};
 use slackline_units::{CpuId, CpuSet, Span, Time};
 
 pub use claims::ClaimError;
+pub use error::ServeError;
 pub use front_process::FrontCommand;
 pub use socket::SocketError;
 
-use crate::ledger::{Keep, Ledger, LedgerError, Opened, Reply, boot_id};
+use crate::ledger::{Keep, Ledger, Opened, Reply, boot_id};
 use crate::people::People;
 use claims::Claims;
 use front_process::FrontProcess;
@@ -84,79 +83,6 @@ pub struct ServeOptions {
     pub front: FrontCommand,
 }
 
-/// Why there is no service, or no longer.
-#[derive(Debug, thiserror::Error)]
-pub enum ServeError {
-    /// CPUs that are not there.
-    #[error("these are not CPUs of this machine: {}", listed(cpus))]
-    NoSuchCpus {
-        /// Which.
-        cpus: Vec<CpuId>,
-    },
-    /// What the kernel says cannot be read.
-    #[error("cannot read {what}: {source}")]
-    Unreadable {
-        /// What.
-        what: &'static str,
-        /// Why not.
-        source: io::Error,
-    },
-    /// Another daemon has a CPU.
-    #[error(transparent)]
-    Claim(#[from] ClaimError),
-    /// There is no ledger.
-    #[error(transparent)]
-    Ledger(#[from] LedgerError),
-    /// Nobody can connect.
-    #[error(transparent)]
-    Socket(#[from] SocketError),
-    /// This machine cannot be scheduled, or no longer.
-    #[error(transparent)]
-    Session(#[from] SessionError),
-    /// A thread or process of ours cannot be started.
-    #[error("cannot start {what}: {source}")]
-    NotStarted {
-        /// Which.
-        what: &'static str,
-        /// Why not.
-        source: io::Error,
-    },
-}
-
-impl ServeError {
-    /// What to do about it.
-    #[must_use]
-    pub fn hint(&self) -> Option<String> {
-        match self {
-            ServeError::NoSuchCpus { .. } => Some("`slackline doctor` lists them".into()),
-            ServeError::Claim(ClaimError::Taken { .. }) => {
-                Some("stop that one, or name other CPUs by `--cpus`".into())
-            }
-            ServeError::Ledger(error) => error.hint(),
-            ServeError::Socket(error) => Some(error.hint().into()),
-            ServeError::Session(error) => error.hint(),
-            ServeError::Claim(_)
-            | ServeError::Unreadable { .. }
-            | ServeError::NotStarted { .. } => None,
-        }
-    }
-
-    /// Whether it is what was asked for that is wrong, not this machine.
-    #[must_use]
-    pub const fn is_about_the_input(&self) -> bool {
-        matches!(self, ServeError::NoSuchCpus { .. })
-    }
-
-    /// Whether this is a fault of ours.
-    #[must_use]
-    pub const fn is_bug(&self) -> bool {
-        match self {
-            ServeError::Session(error) => error.is_bug(),
-            _ => false,
-        }
-    }
-}
-
 /// Holds reservations until `stop` is readable. `tell` is given a line for each thing that whoever
 /// looks after the machine should know.
 ///
@@ -173,7 +99,7 @@ pub fn serve(
     let claims = Claims::take(&cpus)?;
     let boot =
         boot_id().map_err(|source| ServeError::Unreadable { what: "the boot id", source })?;
-    let Opened { ledger, loaded, before } = Ledger::open(&options.state, &boot, Keep::USUAL)?;
+    let Opened { ledger, loaded, .. } = Ledger::open(&options.state, &boot, Keep::USUAL)?;
     let people = People::of_this_host();
     let people =
         people.map_err(|source| ServeError::Unreadable { what: "the host's groups", source })?;
@@ -185,8 +111,7 @@ pub fn serve(
     let scout = Scout::start().map_err(not_started("the scout"))?;
     let tally = Tally::new(POLICY, cpus.len(), knowledge());
     let scheduler = Scheduler::new(session, cpus);
-    let restarts = u64::from(before.is_some());
-    let mut host = Host::new(scheduler, ledger, scout, tally, restarts);
+    let mut host = Host::new(scheduler, ledger, scout, tally);
     host.look_around_now();
     let now = host.now();
     let service = Service::recover(Settings::default(), now, loaded, &mut host);
@@ -505,19 +430,4 @@ fn free_leftovers(keeper: &KeeperCommand, tell: &mut dyn FnMut(&str)) {
 
 fn listed(cpus: &[CpuId]) -> String {
     cpus.iter().map(|cpu| cpu.index().to_string()).collect::<Vec<_>>().join(", ")
-}
-
-/// What an error says, and what caused it.
-#[must_use]
-pub fn with_causes(error: &dyn Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        let says = error.to_string();
-        if !text.contains(&says) {
-            let _ = write!(text, ": {says}");
-        }
-        cause = error.source();
-    }
-    text
 }

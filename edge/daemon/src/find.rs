@@ -9,6 +9,8 @@
 //! A process number is given to somebody else once its process is gone. What [`find`] returns was
 //! therefore read while a descriptor of the process was held, and the process was there after it.
 
+mod absent;
+mod called;
 mod ending;
 mod groups;
 mod line;
@@ -21,18 +23,18 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::{fmt, fs, io};
 
-use slackline_live::cgroup::{CgroupError, TreePlace};
+use slackline_live::cgroup::TreePlace;
 use slackline_live::session::Who;
 use slackline_live::sys::Tid;
 use slackline_live::thread::{ThreadError, ThreadRef};
-use slackline_live::vcpus::{self, FindError, VcpuThread};
-use slackline_service::{Binding, BindingKind, Identity, LookError};
-use thiserror::Error;
+use slackline_live::vcpus::{self, VcpuThread};
+use slackline_service::{Binding, BindingKind, Identity};
 
+pub use absent::Absent;
+use called::{Called, called, is_called};
 pub use ending::Ending;
-use line::{Program, Said};
+use line::Said;
 use process::Process;
-use shown::bound;
 pub use shown::shown;
 
 /// Something that can carry a reservation.
@@ -159,97 +161,6 @@ impl Found {
     }
 }
 
-/// Why there is no machine to be had.
-#[derive(Debug, Error)]
-pub enum Absent {
-    /// There is none.
-    #[error("{binding} is not here")]
-    NotHere {
-        /// What was looked for.
-        binding: Binding,
-    },
-    /// There are several, and nothing says which is meant.
-    #[error("{binding} is both process {first} and process {second}")]
-    Several {
-        /// What was looked for.
-        binding: Binding,
-        /// One.
-        first: Tid,
-        /// Another.
-        second: Tid,
-    },
-    /// It is one that nobody may hold, or it is gone.
-    #[error(transparent)]
-    Untouchable(#[from] ThreadError),
-    /// It is a virtual machine, and its vCPU threads are not there yet, or cannot be told.
-    #[error(transparent)]
-    NoVcpus(#[from] FindError),
-    /// The group is not there, or is one that cannot be held.
-    #[error(transparent)]
-    Group(#[from] CgroupError),
-    /// The group is there, and nobody in it.
-    #[error("nobody runs in {binding}")]
-    Empty {
-        /// What was looked for.
-        binding: Binding,
-    },
-    /// Something cannot be read that must be.
-    #[error("cannot read {}", path.display())]
-    Unreadable {
-        /// What.
-        path: PathBuf,
-        /// Why not.
-        source: io::Error,
-    },
-}
-
-impl Absent {
-    /// What a person may do about it.
-    #[must_use]
-    pub fn hint(&self) -> Option<String> {
-        match self {
-            Absent::NotHere { binding } if binding.kind() == BindingKind::Libvirt => {
-                Some("`virsh list` tells which run; those of a session are `qemu:NAME`".to_owned())
-            }
-            Absent::NotHere { .. } => Some("`slackline find` lists what is here".to_owned()),
-            Absent::Several { first, .. } => {
-                Some(format!("name one by `uuid:`, or by `pid:{first}`"))
-            }
-            Absent::Untouchable(error) => Some(error.hint().to_owned()),
-            Absent::NoVcpus(error) => error.hint().map(str::to_owned),
-            Absent::Group(error) => error.hint().map(str::to_owned),
-            Absent::Empty { .. } => Some("start what is to run in it".to_owned()),
-            Absent::Unreadable { .. } => Some("run as root".to_owned()),
-        }
-    }
-
-    /// It in the service's words.
-    #[must_use]
-    pub fn in_service(&self) -> LookError {
-        match self {
-            _ if self.is_yet_to_come() => LookError::Absent,
-            Absent::Untouchable(error) => LookError::Forbidden(error.to_string()),
-            Absent::Group(error @ CgroupError::HoldsOurselves { .. }) => {
-                LookError::Forbidden(error.to_string())
-            }
-            _ => LookError::Unclear { says: said(self), hint: self.hint() },
-        }
-    }
-
-    /// Whether it is only that the machine is not here, or not up yet: then it may come.
-    #[must_use]
-    pub const fn is_yet_to_come(&self) -> bool {
-        matches!(
-            self,
-            Absent::NotHere { .. }
-                | Absent::Empty { .. }
-                | Absent::Untouchable(ThreadError::Gone { .. })
-                | Absent::NoVcpus(FindError::NoProcess { .. } | FindError::NotFound { .. })
-                | Absent::Group(CgroupError::NoSuchGroup { .. } | CgroupError::NoSuchUnit { .. })
-        )
-    }
-}
-
 impl Machine {
     /// Whether it goes by that binding.
     #[must_use]
@@ -356,14 +267,6 @@ pub fn named(name: &str) -> Result<Vec<Binding>, Absent> {
     Ok(found.into_iter().map(|machine| machine.binding).collect())
 }
 
-/// An error with what it comes from.
-fn said(error: &dyn std::error::Error) -> String {
-    match error.source() {
-        Some(source) => format!("{error}: {}", said(source)),
-        None => error.to_string(),
-    }
-}
-
 fn not_here(binding: &Binding) -> Absent {
     Absent::NotHere { binding: binding.clone() }
 }
@@ -438,72 +341,6 @@ fn unreadable(pid: Tid, file: &str, source: io::Error) -> Absent {
     }
     let path = Path::new("/proc").join(pid.to_string()).join(file);
     Absent::Unreadable { path, source }
-}
-
-/// What a process is called.
-struct Called {
-    kind: Kind,
-    name: String,
-    uuid: Option<String>,
-}
-
-/// Whether a process that is called so is what a binding means.
-fn is_called((kind, name, uuid): (Kind, &str, Option<&str>), binding: &Binding) -> bool {
-    let is = |kinds: &[Kind]| kinds.contains(&kind) && name == binding.name();
-    match binding.kind() {
-        BindingKind::Libvirt => is(&[Kind::Libvirt]),
-        BindingKind::Qemu => is(&[Kind::Libvirt, Kind::Qemu]),
-        BindingKind::Firecracker => is(&[Kind::Firecracker]),
-        BindingKind::CloudHypervisor => is(&[Kind::CloudHypervisor]),
-        BindingKind::Uuid => uuid == Some(binding.name()),
-        BindingKind::Unit | BindingKind::Group | BindingKind::Pid => false,
-    }
-}
-
-impl Called {
-    /// How it is found again. What nothing lasting can be said of, or nothing that a binding can
-    /// hold, goes by its number.
-    fn binding(&self, pid: Tid) -> Option<Binding> {
-        let kind = match self.kind {
-            Kind::Libvirt => Some(BindingKind::Libvirt),
-            Kind::Qemu => Some(BindingKind::Qemu),
-            Kind::Firecracker => Some(BindingKind::Firecracker),
-            Kind::CloudHypervisor => Some(BindingKind::CloudHypervisor),
-            _ => None,
-        };
-        let by_name = kind.and_then(|kind| Binding::new(kind, &self.name).ok());
-        let by_uuid = || Binding::new(BindingKind::Uuid, self.uuid.as_deref()?).ok();
-        by_name.or_else(by_uuid).or_else(|| Binding::new(BindingKind::Pid, &pid.to_string()).ok())
-    }
-}
-
-/// What a virtual machine is called, by its command line and its groups.
-fn called(said: &Said, groups: &[u8]) -> Called {
-    let name = said.name.as_deref();
-    let kind = match said.program {
-        Program::Qemu => {
-            let of_group = groups::of_libvirt(groups);
-            let is_domain = of_group
-                .is_some_and(|of_group| name.is_some_and(|name| groups::fits(&of_group, name)));
-            if is_domain { Kind::Libvirt } else { Kind::Qemu }
-        }
-        Program::Firecracker => Kind::Firecracker,
-        Program::CloudHypervisor => Kind::CloudHypervisor,
-        Program::Crosvm => Kind::Crosvm,
-        Program::Kvmtool => Kind::Kvmtool,
-    };
-    let of_jailer = || groups::of_jailer(groups).filter(|_| kind == Kind::Firecracker);
-    let name = match kind {
-        Kind::CloudHypervisor => name.map(socket_name),
-        _ => name.or_else(of_jailer),
-    };
-    Called { kind, name: bound(name.unwrap_or_default()), uuid: said.uuid.clone() }
-}
-
-/// What a socket is called: its file, without `.sock` at the end.
-fn socket_name(path: &[u8]) -> &[u8] {
-    let file = path.rsplit(|&byte| byte == b'/').next().unwrap_or(path);
-    file.strip_suffix(b".sock").filter(|name| !name.is_empty()).unwrap_or(file)
 }
 
 /// The program of a command line, without its folders.

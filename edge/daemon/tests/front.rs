@@ -115,7 +115,8 @@ fn what_is_huge_deep_or_odd_is_refused_with_a_reason_and_never_reaches_the_core(
         ("GET", "/v1/log?limit=501", "", 400),
         ("GET", "/v1/events", "last-event-id: x\r\n", 400),
         ("PATCH", "/v1/reservations/web", "if-match: 7\r\n", 400),
-        ("DELETE", "/v1/reservations/web", "if-match: \"7\"\r\n", 400),
+        ("DELETE", "/v1/reservations/web", "if-match: 7\r\n", 400),
+        ("DELETE", "/v1/reservations/web", "if-none-match: *\r\n", 400),
         ("POST", "/v1/reservations/web/pause", "idempotency-key: a b\r\n", 400),
     ] {
         let (is, text) = front.ask(method, path, more, "");

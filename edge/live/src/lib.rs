@@ -8,6 +8,7 @@
 
 mod alarm_clock;
 mod books;
+mod causes;
 pub mod cgroup;
 pub mod dispatch_cost;
 mod dispatcher;
@@ -35,6 +36,7 @@ mod version;
 pub mod watch;
 mod way;
 
+pub use causes::with_causes;
 pub use machine::MachineError;
 pub use outside::Losses;
 pub use punctual::Punctual;

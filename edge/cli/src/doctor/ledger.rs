@@ -5,6 +5,7 @@ use std::time::SystemTime;
 
 use serde_json::{Value, json};
 use slackline_daemon::ledger::{Examined, LedgerError, Rebuilt, Source, check, rebuild};
+use slackline_live::with_causes;
 
 use crate::problem::Problem;
 use crate::terminal;
@@ -94,5 +95,5 @@ fn to_json(examined: &Examined) -> String {
 
 fn of_ledger(error: &LedgerError) -> Problem {
     let hint = error.hint();
-    Problem::HostCannot { message: crate::problem::with_causes(error), hint }
+    Problem::HostCannot { message: with_causes(error), hint }
 }

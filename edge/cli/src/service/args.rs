@@ -82,6 +82,9 @@ pub(crate) struct Pause {
     /// Do not ask.
     #[arg(long)]
     pub(crate) yes: bool,
+    /// Only if this is still its revision, as `list` shows it.
+    #[arg(long, value_name = "N")]
+    pub(crate) if_revision: Option<u64>,
     #[command(flatten)]
     pub(crate) at: At,
 }
@@ -90,6 +93,9 @@ pub(crate) struct Pause {
 pub(crate) struct Named {
     /// Which reservation.
     pub(crate) name: String,
+    /// Only if this is still its revision, as `list` shows it.
+    #[arg(long, value_name = "N")]
+    pub(crate) if_revision: Option<u64>,
     #[command(flatten)]
     pub(crate) at: At,
 }

@@ -33,7 +33,6 @@ pub(crate) const HEADINGS: &[(&str, &[(&str, &str)])] = &[
             (OWNER, "whose process it is, by number"),
             (PID, "its process"),
             (VCPUS, "how many vCPU threads it has"),
-            (USED, "what it used lately, of a CPU"),
             (RESERVED, "the reservation that has it"),
         ],
     ),
@@ -75,7 +74,6 @@ const BINDING: &str = "machine";
 const KIND: &str = "kind";
 const OWNER: &str = "owner";
 const PID: &str = "process";
-const USED: &str = "used %";
 const RESERVED: &str = "reserved as";
 const CPU: &str = "CPU";
 const LARGEST: &str = "largest slice";
@@ -159,15 +157,10 @@ pub(super) fn machines(all: &[Machine]) -> String {
                 pid => text(pid.to_string()),
             }),
         ],
-        vec![
-            column(VCPUS, all, |one| match one.vcpus.len() {
-                0 => Cell::Blank,
-                some => text(some.to_string()),
-            }),
-            column(USED, all, |one| {
-                one.used_ppm.map_or(Cell::Dash(NOTHING_YET), |ppm| text(percent(ppm)))
-            }),
-        ],
+        vec![column(VCPUS, all, |one| match one.vcpus.len() {
+            0 => Cell::Blank,
+            some => text(some.to_string()),
+        })],
         vec![column(RESERVED, all, |one| one.reserved.as_ref().map_or(Cell::Blank, text))],
     ];
     render(column(BINDING, all, |one| text(&one.binding)), groups)

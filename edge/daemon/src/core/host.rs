@@ -19,7 +19,9 @@ use super::scheduler::Scheduler;
 use super::scout::{Held, Scout};
 use super::tally::Tally;
 use super::wire::{self, Rest};
-use super::{POLICY, with_causes};
+use slackline_live::with_causes;
+
+use super::POLICY;
 use crate::find::{self, Absent, Found};
 use crate::ledger::{Asked as AskedFor, Ledger, LedgerError, Logged};
 
@@ -51,17 +53,10 @@ pub(super) struct Host {
     pub(super) meddled: u64,
     pub(super) keeper_restarts: u64,
     pub(super) ledger_errors: u64,
-    restarts: u64,
 }
 
 impl Host {
-    pub(super) fn new(
-        scheduler: Scheduler,
-        ledger: Ledger,
-        scout: Scout,
-        tally: Tally,
-        restarts: u64,
-    ) -> Host {
+    pub(super) fn new(scheduler: Scheduler, ledger: Ledger, scout: Scout, tally: Tally) -> Host {
         Host {
             scheduler,
             ledger,
@@ -80,7 +75,6 @@ impl Host {
             meddled: 0,
             keeper_restarts: 0,
             ledger_errors: 0,
-            restarts,
         }
     }
 
@@ -294,7 +288,6 @@ impl Host {
                 due_ns: sum.due_ns,
                 deadlines: sum.deadlines,
                 missed: sum.missed,
-                ..control::VcpuNumbers::default()
             });
             reservations.push(control::ReservationNumbers {
                 name: listed.row.name.to_string(),
@@ -321,7 +314,6 @@ impl Host {
             meddled: self.meddled,
             keeper_restarts: self.keeper_restarts,
             front_restarts: self.front.as_ref().map_or(0, |front| front.restarts),
-            restarts: self.restarts,
             ledger_errors: self.ledger_errors,
             sight: if knowledge().sleep { "perf" } else { "polling" }.into(),
             process: self.process(),

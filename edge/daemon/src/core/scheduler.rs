@@ -13,7 +13,9 @@ use slackline_policy::{Given, Values, find};
 use slackline_service::{Declined, Identity, Joining, Room, Seats, Terms};
 use slackline_units::{CpuId, CpuSet, CpuShare, DomId, Span};
 
-use super::{POLICY, RESERVE, with_causes};
+use slackline_live::with_causes;
+
+use super::{POLICY, RESERVE};
 use crate::find::Found;
 
 /// Who is promised what here, in a session.

@@ -85,7 +85,6 @@ pub(super) fn machine(machine: Machine, reserved: Option<String>) -> control::Ma
         pid,
         vcpus: vcpus.collect(),
         reserved,
-        used_ppm: None,
         name: machine.name,
     }
 }

@@ -223,7 +223,7 @@ pub(super) fn without(headers: &HeaderMap, names: &[HeaderName]) -> Result<(), N
         None => Ok(()),
         Some(name) => {
             let detail = format!("{name} means nothing here");
-            Err(No::bad(detail, "PATCH takes If-Match; PUT never replaces what is there"))
+            Err(No::bad(detail, "PUT never replaces what is there; all others take If-Match"))
         }
     }
 }

@@ -121,24 +121,6 @@ impl All {
             "slackline_vcpu_missed_deadlines",
             "Those of them in which it had less",
             count(|it| it.missed),
-        )?;
-        counters(
-            out,
-            "slackline_vcpu_lapsed_seconds",
-            "Time in which nothing was kept",
-            of(|it| seconds(it.lapsed_ns)),
-        )?;
-        histograms(
-            out,
-            "slackline_vcpu_late_seconds",
-            "How much later than its deadline it had its slice",
-            each.iter().map(|(labels, vcpu)| (labels.pairs(), &vcpu.late)),
-        )?;
-        histograms(
-            out,
-            "slackline_vcpu_wait_seconds",
-            "From its wake to its running",
-            each.iter().map(|(labels, vcpu)| (labels.pairs(), &vcpu.wait)),
         )
     }
 
@@ -187,13 +169,11 @@ impl All {
         ] {
             histograms(out, name, help, [(NO_LABELS, of)].into_iter())?;
         }
-        let Numbers { meddled, keeper_restarts, front_restarts, restarts, ledger_errors, .. } =
-            self.numbers;
+        let Numbers { meddled, keeper_restarts, front_restarts, ledger_errors, .. } = self.numbers;
         for (name, help, value) in [
             ("slackline_meddled", "Threads that somebody else changed", meddled),
             ("slackline_keeper_restarts", "Keepers that had to be replaced", keeper_restarts),
             ("slackline_front_restarts", "Fronts that had to be replaced", front_restarts),
-            ("slackline_restarts", "Starts on this ledger but the first", restarts),
             ("slackline_ledger_errors", "Commits that failed", ledger_errors),
         ] {
             counters(out, name, help, [(NO_LABELS, value)].into_iter())?;
@@ -341,15 +321,10 @@ mod tests {
     use super::*;
 
     fn numbers(reservations: usize) -> Numbers {
-        let mut late = Histogram::default();
-        late.observe(Span::from_us(50));
-        late.observe(Span::from_secs(2));
-        let vcpu = |vcpu| VcpuNumbers {
-            vcpu,
-            cpu_ns: 1_500_000_000,
-            late: late.clone(),
-            ..VcpuNumbers::default()
-        };
+        let mut timer_late = Histogram::default();
+        timer_late.observe(Span::from_us(50));
+        timer_late.observe(Span::from_secs(2));
+        let vcpu = |vcpu| VcpuNumbers { vcpu, cpu_ns: 1_500_000_000, ..VcpuNumbers::default() };
         let of = |nth: usize| ReservationNumbers {
             name: format!("web-{nth}"),
             slice_ns: 2_000_000,
@@ -366,6 +341,7 @@ mod tests {
         Numbers {
             reservations: (0..reservations).map(of).collect(),
             cpus: vec![cpu],
+            timer_late,
             meddled: 7,
             sight: "perf".into(),
             ..Numbers::default()
@@ -382,9 +358,9 @@ mod tests {
             "slackline_reservation_state{reservation=\"web-0\",state=\"active\"} 1.0",
             "slackline_reservation_state{reservation=\"web-0\",state=\"paused\"} 0.0",
             "slackline_vcpu_cpu_seconds_total{reservation=\"web-0\",vcpu=\"1\"} 1.5",
-            "slackline_vcpu_late_seconds_bucket{le=\"0.0001\",reservation=\"web-0\",vcpu=\"0\"} 1",
-            "slackline_vcpu_late_seconds_bucket{le=\"+Inf\",reservation=\"web-0\",vcpu=\"0\"} 2",
-            "slackline_vcpu_late_seconds_count{reservation=\"web-0\",vcpu=\"0\"} 2",
+            "slackline_timer_late_seconds_bucket{le=\"0.0001\"} 1",
+            "slackline_timer_late_seconds_bucket{le=\"+Inf\"} 2",
+            "slackline_timer_late_seconds_count 2",
             "slackline_cpu_promised_ratio{cpu=\"3\"} 0.4",
             "slackline_meddled_total 7",
             "slackline_sight_info{kind=\"perf\"} 1",

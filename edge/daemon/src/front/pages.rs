@@ -236,7 +236,8 @@ pub(super) async fn change(
 
 /// Ends a reservation; its machine goes back to ordinary scheduling.
 #[utoipa::path(delete, path = "/v1/reservations/{name}",
-    params(("name" = String, Path), ("Idempotency-Key" = Option<String>, Header)), responses(
+    params(("name" = String, Path), ("Idempotency-Key" = Option<String>, Header),
+    ("If-Match" = Option<String>, Header, description = "the revision, in quotes")), responses(
     (status = 200, body = Reservation), (status = "default", body = Problem)))]
 pub(super) async fn release(
     State(front): Shared,
@@ -246,13 +247,14 @@ pub(super) async fn release(
     sent: Sent,
 ) -> Reply {
     caller.may(Verb::Release)?;
-    let name = bare(path, &headers, sent, &caller).await?;
-    front.write(&caller, &headers, Request::Release { name }).await
+    let (name, if_revision) = bare(path, &headers, sent, &caller).await?;
+    front.write(&caller, &headers, Request::Release { name, if_revision }).await
 }
 
 /// Its vCPUs do not run until resumed: guest time stops. The promise is kept.
 #[utoipa::path(post, path = "/v1/reservations/{name}/pause",
-    params(("name" = String, Path), ("Idempotency-Key" = Option<String>, Header)), responses(
+    params(("name" = String, Path), ("Idempotency-Key" = Option<String>, Header),
+    ("If-Match" = Option<String>, Header, description = "the revision, in quotes")), responses(
     (status = 200, body = Reservation), (status = "default", body = Problem)))]
 pub(super) async fn pause(
     State(front): Shared,
@@ -262,13 +264,14 @@ pub(super) async fn pause(
     sent: Sent,
 ) -> Reply {
     caller.may(Verb::Pause)?;
-    let name = bare(path, &headers, sent, &caller).await?;
-    front.write(&caller, &headers, Request::Pause { name }).await
+    let (name, if_revision) = bare(path, &headers, sent, &caller).await?;
+    front.write(&caller, &headers, Request::Pause { name, if_revision }).await
 }
 
 /// Its vCPUs run again.
 #[utoipa::path(post, path = "/v1/reservations/{name}/resume",
-    params(("name" = String, Path), ("Idempotency-Key" = Option<String>, Header)), responses(
+    params(("name" = String, Path), ("Idempotency-Key" = Option<String>, Header),
+    ("If-Match" = Option<String>, Header, description = "the revision, in quotes")), responses(
     (status = 200, body = Reservation), (status = "default", body = Problem)))]
 pub(super) async fn resume(
     State(front): Shared,
@@ -278,16 +281,22 @@ pub(super) async fn resume(
     sent: Sent,
 ) -> Reply {
     caller.may(Verb::Resume)?;
-    let name = bare(path, &headers, sent, &caller).await?;
-    front.write(&caller, &headers, Request::Resume { name }).await
+    let (name, if_revision) = bare(path, &headers, sent, &caller).await?;
+    front.write(&caller, &headers, Request::Resume { name, if_revision }).await
 }
 
-/// The name, of a request that says no more than that.
-async fn bare(path: Named, headers: &HeaderMap, sent: Sent, caller: &Caller) -> Result<String, No> {
+/// The name and the revision, of a request that says no more than that.
+async fn bare(
+    path: Named,
+    headers: &HeaderMap,
+    sent: Sent,
+    caller: &Caller,
+) -> Result<(String, Option<u64>), No> {
     let name = name(path)?;
-    body::without(headers, &[IF_MATCH, IF_NONE_MATCH])?;
+    body::without(headers, &[IF_NONE_MATCH])?;
+    let if_revision = body::revision(headers)?;
     body::read_nothing(sent, caller.until).await?;
-    Ok(name)
+    Ok((name, if_revision))
 }
 
 #[derive(Debug, Deserialize, IntoParams)]

@@ -134,9 +134,9 @@ pub fn fine(ask: &Ask) -> Option<Result<Answer, Problem>> {
     Some(Ok(match &ask.request {
         Request::Reserve { name, .. } => done(name, true),
         Request::Change { name, .. }
-        | Request::Pause { name }
-        | Request::Resume { name }
-        | Request::Release { name } => done(name, false),
+        | Request::Pause { name, .. }
+        | Request::Resume { name, .. }
+        | Request::Release { name, .. } => done(name, false),
         Request::List { name, .. } => {
             Answer::Reservations(vec![reservation(name.as_deref().unwrap_or("web"))])
         }

@@ -30,6 +30,7 @@ use super::budget::{self, give_back_budgets};
 use super::entry::{Entry, Way, Who, path, who};
 use super::give_back::{exists, give_back, is_moot};
 use super::journal;
+use crate::causes::with_causes;
 use crate::cgroup::TreePlace;
 use crate::step::FifoPriority;
 use crate::sys::{
@@ -325,16 +326,6 @@ fn member_of(tree: &Entry, tid: Tid) -> Option<Entry> {
         way: Way::Member,
         ..tree.clone()
     })
-}
-
-fn with_causes(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        text += &format!(": {error}");
-        cause = error.source();
-    }
-    text
 }
 
 #[cfg(test)]

@@ -1,0 +1,83 @@
+//! Why there is no service.
+
+use std::io;
+
+use slackline_live::session::SessionError;
+use slackline_units::CpuId;
+
+use super::claims::ClaimError;
+use super::socket::SocketError;
+use crate::ledger::LedgerError;
+
+/// Why there is no service, or no longer.
+#[derive(Debug, thiserror::Error)]
+pub enum ServeError {
+    /// CPUs that are not there.
+    #[error("these are not CPUs of this machine: {}", super::listed(cpus))]
+    NoSuchCpus {
+        /// Which.
+        cpus: Vec<CpuId>,
+    },
+    /// What the kernel says cannot be read.
+    #[error("cannot read {what}: {source}")]
+    Unreadable {
+        /// What.
+        what: &'static str,
+        /// Why not.
+        source: io::Error,
+    },
+    /// Another daemon has a CPU.
+    #[error(transparent)]
+    Claim(#[from] ClaimError),
+    /// There is no ledger.
+    #[error(transparent)]
+    Ledger(#[from] LedgerError),
+    /// Nobody can connect.
+    #[error(transparent)]
+    Socket(#[from] SocketError),
+    /// This machine cannot be scheduled, or no longer.
+    #[error(transparent)]
+    Session(#[from] SessionError),
+    /// A thread or process of ours cannot be started.
+    #[error("cannot start {what}: {source}")]
+    NotStarted {
+        /// Which.
+        what: &'static str,
+        /// Why not.
+        source: io::Error,
+    },
+}
+
+impl ServeError {
+    /// What to do about it.
+    #[must_use]
+    pub fn hint(&self) -> Option<String> {
+        match self {
+            ServeError::NoSuchCpus { .. } => Some("`slackline doctor` lists them".into()),
+            ServeError::Claim(ClaimError::Taken { .. }) => {
+                Some("stop that one, or name other CPUs by `--cpus`".into())
+            }
+            ServeError::Ledger(error) => error.hint(),
+            ServeError::Socket(error) => Some(error.hint().into()),
+            ServeError::Session(error) => error.hint(),
+            ServeError::Claim(_)
+            | ServeError::Unreadable { .. }
+            | ServeError::NotStarted { .. } => None,
+        }
+    }
+
+    /// Whether it is what was asked for that is wrong, not this machine.
+    #[must_use]
+    pub const fn is_about_the_input(&self) -> bool {
+        matches!(self, ServeError::NoSuchCpus { .. })
+    }
+
+    /// Whether this is a fault of ours.
+    #[must_use]
+    pub const fn is_bug(&self) -> bool {
+        match self {
+            ServeError::Session(error) => error.is_bug(),
+            _ => false,
+        }
+    }
+}

@@ -1,0 +1,103 @@
+//! Why there is no machine.
+
+use std::io;
+use std::path::PathBuf;
+
+use slackline_live::cgroup::CgroupError;
+use slackline_live::sys::Tid;
+use slackline_live::thread::ThreadError;
+use slackline_live::vcpus::FindError;
+use slackline_live::with_causes;
+use slackline_service::{Binding, BindingKind, LookError};
+use thiserror::Error;
+
+/// Why there is no machine to be had.
+#[derive(Debug, Error)]
+pub enum Absent {
+    /// There is none.
+    #[error("{binding} is not here")]
+    NotHere {
+        /// What was looked for.
+        binding: Binding,
+    },
+    /// There are several, and nothing says which is meant.
+    #[error("{binding} is both process {first} and process {second}")]
+    Several {
+        /// What was looked for.
+        binding: Binding,
+        /// One.
+        first: Tid,
+        /// Another.
+        second: Tid,
+    },
+    /// It is one that nobody may hold, or it is gone.
+    #[error(transparent)]
+    Untouchable(#[from] ThreadError),
+    /// It is a virtual machine, and its vCPU threads are not there yet, or cannot be told.
+    #[error(transparent)]
+    NoVcpus(#[from] FindError),
+    /// The group is not there, or is one that cannot be held.
+    #[error(transparent)]
+    Group(#[from] CgroupError),
+    /// The group is there, and nobody in it.
+    #[error("nobody runs in {binding}")]
+    Empty {
+        /// What was looked for.
+        binding: Binding,
+    },
+    /// Something cannot be read that must be.
+    #[error("cannot read {}", path.display())]
+    Unreadable {
+        /// What.
+        path: PathBuf,
+        /// Why not.
+        source: io::Error,
+    },
+}
+
+impl Absent {
+    /// What a person may do about it.
+    #[must_use]
+    pub fn hint(&self) -> Option<String> {
+        match self {
+            Absent::NotHere { binding } if binding.kind() == BindingKind::Libvirt => {
+                Some("`virsh list` tells which run; those of a session are `qemu:NAME`".to_owned())
+            }
+            Absent::NotHere { .. } => Some("`slackline find` lists what is here".to_owned()),
+            Absent::Several { first, .. } => {
+                Some(format!("name one by `uuid:`, or by `pid:{first}`"))
+            }
+            Absent::Untouchable(error) => Some(error.hint().to_owned()),
+            Absent::NoVcpus(error) => error.hint().map(str::to_owned),
+            Absent::Group(error) => error.hint().map(str::to_owned),
+            Absent::Empty { .. } => Some("start what is to run in it".to_owned()),
+            Absent::Unreadable { .. } => Some("run as root".to_owned()),
+        }
+    }
+
+    /// It in the service's words.
+    #[must_use]
+    pub fn in_service(&self) -> LookError {
+        match self {
+            _ if self.is_yet_to_come() => LookError::Absent,
+            Absent::Untouchable(error) => LookError::Forbidden(error.to_string()),
+            Absent::Group(error @ CgroupError::HoldsOurselves { .. }) => {
+                LookError::Forbidden(error.to_string())
+            }
+            _ => LookError::Unclear { says: with_causes(self), hint: self.hint() },
+        }
+    }
+
+    /// Whether it is only that the machine is not here, or not up yet: then it may come.
+    #[must_use]
+    pub const fn is_yet_to_come(&self) -> bool {
+        matches!(
+            self,
+            Absent::NotHere { .. }
+                | Absent::Empty { .. }
+                | Absent::Untouchable(ThreadError::Gone { .. })
+                | Absent::NoVcpus(FindError::NoProcess { .. } | FindError::NotFound { .. })
+                | Absent::Group(CgroupError::NoSuchGroup { .. } | CgroupError::NoSuchUnit { .. })
+        )
+    }
+}

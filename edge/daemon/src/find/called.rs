@@ -1,0 +1,74 @@
+//! What a machine is called, by its command line and its groups.
+
+use slackline_live::sys::Tid;
+use slackline_service::{Binding, BindingKind};
+
+use super::line::{Program, Said};
+use super::shown::bound;
+use super::{Kind, groups};
+
+/// What a process is called.
+pub(super) struct Called {
+    pub(super) kind: Kind,
+    pub(super) name: String,
+    pub(super) uuid: Option<String>,
+}
+
+/// Whether a process that is called so is what a binding means.
+pub(super) fn is_called((kind, name, uuid): (Kind, &str, Option<&str>), binding: &Binding) -> bool {
+    let is = |kinds: &[Kind]| kinds.contains(&kind) && name == binding.name();
+    match binding.kind() {
+        BindingKind::Libvirt => is(&[Kind::Libvirt]),
+        BindingKind::Qemu => is(&[Kind::Libvirt, Kind::Qemu]),
+        BindingKind::Firecracker => is(&[Kind::Firecracker]),
+        BindingKind::CloudHypervisor => is(&[Kind::CloudHypervisor]),
+        BindingKind::Uuid => uuid == Some(binding.name()),
+        BindingKind::Unit | BindingKind::Group | BindingKind::Pid => false,
+    }
+}
+
+impl Called {
+    /// How it is found again. What nothing lasting can be said of, or nothing that a binding can
+    /// hold, goes by its number.
+    pub(super) fn binding(&self, pid: Tid) -> Option<Binding> {
+        let kind = match self.kind {
+            Kind::Libvirt => Some(BindingKind::Libvirt),
+            Kind::Qemu => Some(BindingKind::Qemu),
+            Kind::Firecracker => Some(BindingKind::Firecracker),
+            Kind::CloudHypervisor => Some(BindingKind::CloudHypervisor),
+            _ => None,
+        };
+        let by_name = kind.and_then(|kind| Binding::new(kind, &self.name).ok());
+        let by_uuid = || Binding::new(BindingKind::Uuid, self.uuid.as_deref()?).ok();
+        by_name.or_else(by_uuid).or_else(|| Binding::new(BindingKind::Pid, &pid.to_string()).ok())
+    }
+}
+
+/// What a virtual machine is called, by its command line and its groups.
+pub(super) fn called(said: &Said, groups: &[u8]) -> Called {
+    let name = said.name.as_deref();
+    let kind = match said.program {
+        Program::Qemu => {
+            let of_group = groups::of_libvirt(groups);
+            let is_domain = of_group
+                .is_some_and(|of_group| name.is_some_and(|name| groups::fits(&of_group, name)));
+            if is_domain { Kind::Libvirt } else { Kind::Qemu }
+        }
+        Program::Firecracker => Kind::Firecracker,
+        Program::CloudHypervisor => Kind::CloudHypervisor,
+        Program::Crosvm => Kind::Crosvm,
+        Program::Kvmtool => Kind::Kvmtool,
+    };
+    let of_jailer = || groups::of_jailer(groups).filter(|_| kind == Kind::Firecracker);
+    let name = match kind {
+        Kind::CloudHypervisor => name.map(socket_name),
+        _ => name.or_else(of_jailer),
+    };
+    Called { kind, name: bound(name.unwrap_or_default()), uuid: said.uuid.clone() }
+}
+
+/// What a socket is called: its file, without `.sock` at the end.
+fn socket_name(path: &[u8]) -> &[u8] {
+    let file = path.rsplit(|&byte| byte == b'/').next().unwrap_or(path);
+    file.strip_suffix(b".sock").filter(|name| !name.is_empty()).unwrap_or(file)
+}
