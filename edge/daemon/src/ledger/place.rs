@@ -22,7 +22,15 @@ pub(super) struct Place {
 
 /// The right to a ledger, as long as it is kept.
 #[derive(Debug)]
-pub(super) struct Taken(#[allow(dead_code)] File);
+pub(super) struct Taken(File);
+
+impl Drop for Taken {
+    fn drop(&mut self) {
+        // Closing is not enough: a process that is just being started has a copy of the descriptor
+        // until it becomes another program.
+        let _ = rustix::fs::flock(&self.0, FlockOperation::Unlock);
+    }
+}
 
 /// A copy of a ledger.
 #[derive(Clone, Debug, PartialEq, Eq)]
