@@ -1,5 +1,6 @@
 //! How much of what was missed each stall of the machine explains, by the trace of a run of vCPUs
-//! that never sleep: how late a timer rang in a period whose slice was not whole.
+//! that never sleep: how late a timer rang in a period whose slice was not whole, and what was taken
+//! from a vCPU while it ran.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -13,7 +14,8 @@ use slackline_units::{Reservation, Span, Time, VcpuId};
 /// A slice that lacks no more than this is whole: clocks differ by as much.
 const WHOLE: Span = Span::from_us(5);
 
-/// A timer that is late by more than this was late because the machine stood still.
+/// A timer that is late by more than this, and a turn that lacks more of its time than this, did so
+/// because the machine stood still.
 const STALL: Span = Span::from_us(200);
 
 /// How many stalls are named; there may be thousands.
@@ -21,8 +23,11 @@ const NAMED: usize = 5;
 
 /// A stall, and what was missing in the periods that it falls into, as far as it lasted so long.
 struct Stall {
+    /// It was in this stretch,
     from: Time,
     to: Time,
+    /// and took so much of it.
+    lasted: Span,
     explains: Span,
 }
 
@@ -38,10 +43,14 @@ pub(super) fn explain(trace: &Path, promises: &[Reservation]) -> Result<String> 
             Record::Joined { at, vcpu } => joined.push((vcpu, at)),
             Record::Ran { vcpu, from, to, used, .. } => {
                 ran.entry(vcpu).or_insert_with(Vec::new).push((from, to, used));
+                let lasted = to.since(from).left_after(used);
+                if lasted > STALL {
+                    stalls.push(Stall { from, to, lasted, explains: Span::ZERO });
+                }
             }
             Record::RangLate { at, late, .. } if late > STALL => {
                 let from = Time::from_ns(at.ns() - late.ns().min(at.ns()));
-                stalls.push(Stall { from, to: at, explains: Span::ZERO });
+                stalls.push(Stall { from, to: at, lasted: late, explains: Span::ZERO });
             }
             Record::Ended { at } => end = at,
             _ => {}
@@ -53,7 +62,8 @@ pub(super) fn explain(trace: &Path, promises: &[Reservation]) -> Result<String> 
             (missing, periods) = (missing + lacks, periods + 1);
             let mut left = lacks;
             for stall in stalls.iter_mut().filter(|it| it.from < to && it.to > from) {
-                let explains = left.min(stall.to.min(to).since(stall.from.max(from)));
+                let within = stall.to.min(to).since(stall.from.max(from));
+                let explains = left.min(within).min(stall.lasted);
                 stall.explains += explains;
                 left -= explains;
             }
@@ -102,7 +112,7 @@ fn sentence(missing: Span, periods: u64, mut stalls: Vec<Stall>) -> String {
     );
     for (place, stall) in stalls.iter().take(NAMED).enumerate() {
         let at = stall.to.ns() as f64 / 1e9;
-        let (before, length) = (if place == 0 { ": " } else { ", " }, stall.to - stall.from);
+        let (before, length) = (if place == 0 { ": " } else { ", " }, stall.lasted);
         text += &format!("{before}{length} at {at:.3} s {}", stall.explains);
     }
     text

@@ -33,10 +33,20 @@ const DEAR: Timers = Timers {
     unsteady: 8,
 };
 
-/// On a host whose other guests are busy: 15 to 80 us late.
-const UNSTEADY: Timers = Timers { look: 20, late: |round| 15 + round * 7919 % 66, unsteady: 8 };
+/// As one was measured: half of them 34 us late, one of a hundred 60 to 70, looked in 23.
+const DEARER: Timers = Timers {
+    look: 23,
+    late: |round| match round * 7919 % 100 {
+        0 => 60 + round % 11,
+        common => 22 + common / 4,
+    },
+    unsteady: 16,
+};
 
-const MACHINES: [(&str, Timers); 2] = [("cheap", CHEAP), ("dear", DEAR)];
+/// On a host whose other guests are busy: 15 to 80 us late.
+const UNSTEADY: Timers = Timers { look: 20, late: |round| 15 + round * 7919 % 66, unsteady: 24 };
+
+const MACHINES: [(&str, Timers); 3] = [("cheap", CHEAP), ("dear", DEAR), ("dearer", DEARER)];
 
 /// One CPU and whoever is on it.
 struct Kernel {
@@ -130,10 +140,10 @@ fn what_is_promised_in_each_period_is_given_in_each() {
         &[(100, 10_000)],
         &[(300, 1_000)],
         &[(900, 1_000)],
-        &[(910, 1_000)],
+        &[(904, 1_000)],
         &[(2_000, 10_000), (3_000, 10_000), (4_000, 10_000)],
         &[(420, 1_000), (420, 1_000)],
-        &[(25_000, 100_000), (600, 1_000)],
+        &[(20_000, 100_000), (600, 1_000)],
     ];
     let until = Time::START + Span::from_secs(2);
     for (machine, timers) in MACHINES {
@@ -159,11 +169,11 @@ fn what_is_promised_in_each_period_is_given_in_each() {
 }
 
 /// Where timers are less steady than that, some slice is short now and then: over many periods a
-/// share is kept to 8 us a period, to the 256th of a slice if that is more, or to the 12th if less.
+/// share is kept to 24 us a period, to the 256th of a slice if that is more, or to a quarter if less.
 #[test]
 fn a_share_is_kept_over_many_periods_however_unsteady_the_timers_are() {
     let until = Time::START + Span::from_secs(4);
-    for (slice, period, unsteady) in [(100, 5_000, 8), (900, 2_000, 8), (4_000, 10_000, 16)] {
+    for (slice, period, unsteady) in [(80, 5_000, 20), (900, 2_000, 24), (8_000, 20_000, 32)] {
         let mut kernel = Kernel::new(UNSTEADY, &[(slice, period)]).unwrap();
         kernel.run(until);
         let received = kernel.received(0, us(period), until);

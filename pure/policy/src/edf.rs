@@ -96,8 +96,8 @@ Beyond the slice: a work-conserving vCPU (the default) shares what nobody is owe
 exact = true it stops until its next period. What a vCPU overran in a turn that was its
 due is debt. What it overruns every time is taken from its next slice, which then ends
 where it should; what it overran once is paid by unclaimed time, and by its next slices
-only where there was none. Timers are never quite steady: an exact vCPU has up to 8us a
-period more than its share (the 256th part of the slice if that is more, the 12th if
+only where there was none. Timers are never quite steady: an exact vCPU has up to 24us a
+period more than its share (the 256th part of the slice if that is more, a quarter if
 less), and where they are less steady than that, half a slice is short now and then.
 What a single stop was late by beyond that, as on a machine that is halted, makes two
 slices short by half and is forgiven. With overrun = \"repay\" nothing is: the share is
@@ -379,6 +379,9 @@ impl Edf {
             if let Some((Turn::Unclaimed(least), _)) = self.spare.first(cpu) {
                 self.spare_floor[cpu] = self.spare_floor[cpu].max(least);
             }
+        } else {
+            // Who is exact and has all that it was owed: whom did it keep waiting?
+            self.note_rest(self.servers[vcpu].cpu);
         }
     }
 
@@ -683,5 +686,36 @@ mod tests {
         assert_eq!(run(b, ms(24), false), (b, Span::from_ms(3), Entitlement::Arrears));
         assert_eq!(run(b, ms(26), false), (b, Span::from_ms(1), Entitlement::Arrears));
         assert_eq!(run(b, ms(27), false).2, Entitlement::Spare);
+    }
+
+    /// Who is exact had its slice, and ran on for 40 us as it was stopped, in another turn than its
+    /// own: nobody was kept waiting for anything, and its next slice is whole, to what cannot be told.
+    #[test]
+    fn what_is_used_as_one_is_stopped_is_not_taken_from_the_next_slice() {
+        let values = |fields, terms: &[(&'static str, Given<'static>)]| {
+            Values::read(fields, terms.iter().copied()).unwrap()
+        };
+        let mut at = Moment::at_start(1);
+        let mut edf = Edf::new(&values(SPEC.policy_fields, &[]), &Topology::flat(1));
+        let (cpu, a) = (CpuId::new(0), VcpuId::new(0, DomId::new(0), 0));
+        let text = Given::Text;
+        let terms =
+            [("slice", text("4ms")), ("period", text("10ms")), ("exact", Given::Flag(true))];
+        at.join(a);
+        edf.admit(&at, a, &values(SPEC.share_fields, &terms)).unwrap();
+        at.set_awake(a, true);
+        edf.wake(&at, a);
+        let ms = |ms| Time::START + Span::from_ms(ms);
+        at.occupy(cpu, a);
+        at.advance(ms(4));
+        edf.charge(&at, a, Span::from_ms(4));
+        at.vacate(cpu);
+        assert_eq!(edf.pick(&at, cpu), Pick::Idle);
+        at.advance(ms(10) - Span::from_us(10));
+        edf.charge(&at, a, Span::from_us(40));
+        at.advance(ms(10));
+        edf.ring(&at, cpu);
+        let Pick::Run { limit, .. } = edf.pick(&at, cpu) else { panic!("it is owed a slice") };
+        assert_eq!(limit, Some(Span::from_ms(4) - stops::UNTOLD));
     }
 }

@@ -6,12 +6,12 @@ use slackline_units::Span;
 /// two clocks, can tell 5 us, and a stop may be late by a little less than ever before.
 pub(super) const UNTOLD: Span = Span::from_us(3);
 
-/// What stops that are late by 15 to 30 us vary by.
-const UNSTEADY: Span = Span::from_us(8);
+/// What stops vary by in a virtual machine where they are late by 20 to 80 us.
+const UNSTEADY: Span = Span::from_us(24);
 
 /// What an exact vCPU that is ahead is forgiven in each period.
 pub(super) fn unsteady(slice: Span) -> Span {
-    UNSTEADY.max(slice / 256).min(slice / 12)
+    UNSTEADY.max(slice / 256).min(slice / 4)
 }
 
 /// By how much stops were late.
