@@ -252,35 +252,30 @@ impl Scheduler {
     /// As [`World::change`](slackline_service::World::change).
     pub(super) fn change(&mut self, domain: DomId, terms: &Terms) -> Result<(), Declined> {
         let Some(known) = self.domains.get(&domain) else { return Err(Declined::Gone) };
-        let (before, places) = (known.terms, known.places.clone());
-        let kept = places.len().min(usize::from(terms.vcpus()));
-        // Those that are lost make room for what the others get more.
-        for place in kept..places.len() {
-            self.vacate(domain, place);
-        }
-        self.drop_places(domain, kept);
-        let changed = self.change_each(domain, (&before, terms));
-        let grown = changed.and_then(|()| self.grow(domain, terms));
-        if let Err(error) = grown {
-            self.drop_places(domain, kept);
-            // What was there before fits: nobody else has asked meanwhile.
-            let _ = self.change_each(domain, (terms, &before));
-            let _ = self.grow(domain, &before);
-            let lost: Vec<usize> = (kept..places.len()).collect();
-            self.restore(domain, &places, &lost);
+        let (before, places) = (known.terms, known.places.len());
+        let kept = places.min(usize::from(terms.vcpus()));
+        // Those that are lost go last: then what was there before is, or fits, if this is refused.
+        // What they had in advance would else stand in the way of their coming back.
+        self.change_each(domain, kept, (&before, terms))?;
+        if let Err(error) = self.grow(domain, terms) {
+            // Nobody else has asked meanwhile.
+            let _ = self.change_each(domain, kept, (terms, &before));
             return Err(error);
         }
+        self.drop_places(domain, usize::from(terms.vcpus()));
         Ok(())
     }
 
-    /// All of its places are promised the second terms; on failure the first ones.
+    /// The places that are kept are promised the second terms; on failure the first ones.
     fn change_each(
         &mut self,
         domain: DomId,
+        kept: usize,
         (before, terms): (&Terms, &Terms),
     ) -> Result<(), Declined> {
         let Some(known) = self.domains.get_mut(&domain) else { return Err(Declined::Gone) };
-        let ids: Vec<JoinId> = known.places.iter().filter_map(|place| place.id).collect();
+        let ids: Vec<JoinId> =
+            known.places.iter().take(kept).filter_map(|place| place.id).collect();
         let now = self.session.now();
         for (done, &id) in ids.iter().enumerate() {
             if let Err(error) = self.session.change(id, share(terms), now) {

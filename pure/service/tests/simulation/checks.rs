@@ -8,7 +8,7 @@ use slackline_service::{
 };
 use slackline_units::{DomId, Span};
 
-use crate::scheduler::RESERVE;
+use crate::scheduler::{Meter, PARTS, RESERVE};
 use crate::world::Model;
 
 /// A request that somebody made.
@@ -58,16 +58,14 @@ pub(crate) fn all(service: &Service, model: &mut Model, history: &History) -> Ch
 
 /// What is promised never exceeds what there is, as plain arithmetic has it.
 fn capacity(model: &Model) -> Checked {
-    // All periods that are asked for divide it.
-    const COMMON: u128 = 100_000_000;
     let mut sum = 0;
     for domain in model.scheduler.domains.values() {
         let each = domain.terms.each();
         let period = u128::from(each.period().ns());
-        hold!(COMMON.is_multiple_of(period), "a period of {period} ns is not one of ours");
-        sum += u128::from(each.slice().ns()) * (COMMON / period) * domain.places.len() as u128;
+        hold!(PARTS.is_multiple_of(period), "a period of {period} ns is not one of ours");
+        sum += u128::from(each.slice().ns()) * (PARTS / period) * domain.places.len() as u128;
     }
-    let one = COMMON * u128::from(1_000_000 - RESERVE.ppm()) / 1_000_000;
+    let one = PARTS * u128::from(1_000_000 - RESERVE.ppm()) / 1_000_000;
     let most = one * model.scheduler.cpus() as u128;
     hold!(sum <= most, "{sum} of {most} parts are promised");
     Ok(())
@@ -120,13 +118,14 @@ fn identities(listed: &BTreeMap<DomId, Listed>, model: &Model) -> Checked {
     Ok(())
 }
 
-/// Nobody who is to have no more than its slices has had more than what it was promised and one
-/// slice at each place, whatever was asked in between.
+/// Nobody who is to have no more than its slices has had more at a place than what it was promised
+/// there and one slice, the largest there was, whatever was asked in between; nor, in any time, two
+/// slices more: what it did not use is not kept for it.
 fn given(model: &Model) -> Checked {
     for (place, meter) in &model.scheduler.meters {
-        let most = meter.promised + meter.slices;
-        let is_within = meter.is_loose || meter.given <= most;
-        hold!(is_within, "{place:?} had {} of at most {most}: {meter:?}", meter.given);
+        let Meter { given, promised, ahead, slice, .. } = *meter;
+        hold!(given <= promised + slice, "{place:?} had too much: {meter:?}");
+        hold!(ahead <= 2 * slice, "{place:?} had too much at a time: {meter:?}");
     }
     Ok(())
 }

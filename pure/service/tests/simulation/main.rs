@@ -11,6 +11,9 @@ mod run;
 mod scheduler;
 mod world;
 
+use scheduler::{PARTS, Scheduler};
+use slackline_service::{Identity, Seats, Terms};
+use slackline_units::{DomId, Reservation, Span, Time};
 use world::Lie;
 
 /// Says how many seeds to run, and from which one on: `N` or `N from M`.
@@ -50,6 +53,32 @@ fn whatever_happens_promises_are_kept_or_taken_back_whole() {
     // Else nothing was tried that could have gone wrong.
     let each = [all.deaths, all.done, all.no_room, all.not_durable];
     assert!(seeds < 100 || each.iter().all(|&count| u64::from(count) > seeds / 10), "{all:?}");
+}
+
+/// What a vCPU that is taken away had by its terms it earns by those, not by what the others have
+/// from then on, before it has more.
+#[test]
+fn a_vcpu_that_is_taken_away_is_never_promised_what_the_others_get() {
+    let terms = |slice_ms, vcpus| {
+        let each = Reservation::new(Span::from_ms(slice_ms), Span::from_ms(10));
+        Terms::new(each.expect("less than a period"), true, vcpus).expect("terms")
+    };
+    let (web, identity) = (DomId::new(0), Identity::Group { inode: 1 });
+    let seats = Seats { identity, vcpus: vec![Some(0), Some(1)] };
+    let mut scheduler = Scheduler::new(1, Time::START);
+    scheduler.join(web, terms(1, 2)).expect("there is room");
+    scheduler.seat(web, Some(&seats));
+    let run = |scheduler: &mut Scheduler, until_ms| {
+        scheduler.run_until(Time::START + Span::from_ms(until_ms));
+        scheduler.meters[&(identity, 1)].given / PARTS
+    };
+    assert_eq!(run(&mut scheduler, 3), 1_000_000);
+    // It has had 0.7 ms in advance, and 0.5 ms at its return.
+    scheduler.change(web, terms(6, 1)).expect("there is room");
+    assert_eq!(run(&mut scheduler, 5), 1_000_000);
+    scheduler.change(web, terms(1, 2)).expect("as before");
+    scheduler.seat(web, Some(&seats));
+    assert_eq!(run(&mut scheduler, 8), 1_500_000);
 }
 
 #[test]

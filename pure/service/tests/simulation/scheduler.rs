@@ -30,15 +30,42 @@ pub(crate) struct Place {
     pub(crate) sits: Option<u16>,
 }
 
-/// What a machine was given at a place, and what it was promised there.
+/// What a machine was given at a place, and what it was promised there, since it was last to have
+/// no more than that: in [parts](PARTS) of a nanosecond, so that nothing is rounded.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Meter {
-    pub(crate) given: Span,
-    pub(crate) promised: Span,
-    /// The most that one slice of each that was promised to it at a time came to.
-    pub(crate) slices: Span,
-    /// Whether it was ever to have what nobody claims: then there is no bound.
-    pub(crate) is_loose: bool,
+    pub(crate) given: u128,
+    pub(crate) promised: u128,
+    /// By how much it was given more than it was promised in any time that ends now.
+    pub(crate) ahead: u128,
+    /// The largest slice that it was promised; the sum of one of each where several reservations
+    /// were for the same machine at a time.
+    pub(crate) slice: u128,
+    /// Of the step that is being counted: what it was given, what it was promised, what still is
+    /// where it has left, and one slice of each.
+    step: (u128, u128, u128, u128),
+}
+
+/// All periods that are asked for divide it, in nanoseconds.
+pub(crate) const PARTS: u128 = 100_000_000;
+
+/// What is promised in a time, in parts of a nanosecond.
+fn promised(each: Reservation, time: Span) -> u128 {
+    let (slice, period) = (u128::from(each.slice().ns()), u128::from(each.period().ns()));
+    slice * (PARTS / period) * u128::from(time.ns())
+}
+
+impl Meter {
+    /// A step has been counted.
+    fn count(&mut self) {
+        let (given, promised, left, slice) = std::mem::take(&mut self.step);
+        self.slice = self.slice.max(slice);
+        self.given += given;
+        self.promised += promised;
+        // Only until what it had in advance has been earned.
+        self.promised += left.min(self.given.saturating_sub(self.promised));
+        self.ahead = (self.ahead + given).saturating_sub(promised + left);
+    }
 }
 
 pub(crate) struct Scheduler {
@@ -161,36 +188,44 @@ impl Scheduler {
         self.domains.remove(&id);
     }
 
-    /// All of a domain's places have other terms, or none has.
+    /// All of a domain's places have other terms, or none has. Those that are lost go last, by the
+    /// terms that they had: so what was there before fits if this is refused.
     pub(crate) fn change(&mut self, id: DomId, terms: Terms) -> Result<(), AdmitError> {
-        let before = self.domains[&id].terms;
-        let result = self.change_each(id, terms).and_then(|()| {
-            let there = self.places(id);
-            (there..terms.vcpus()).try_for_each(|place| self.add(id, terms, place))
-        });
+        let (before, left) = (self.domains[&id].terms, self.left.clone());
+        let kept = before.vcpus().min(terms.vcpus());
+        let result = self.change_each(id, kept, terms).and_then(|()| self.grow(id, terms));
         if let Err(error) = result {
-            while self.places(id) > before.vcpus() {
-                self.drop_last(id);
-            }
-            self.change_each(id, before).expect("what was there before fits");
+            self.drop_to(id, before.vcpus());
+            self.left = left;
+            self.change_each(id, kept, before).expect("what was there before fits");
             return Err(error);
         }
-        while self.places(id) > terms.vcpus() {
-            self.drop_last(id);
-        }
+        self.drop_to(id, terms.vcpus());
         self.domains.get_mut(&id).expect("it is there").terms = terms;
         Ok(())
+    }
+
+    /// As many places as the terms say, with nobody in the new ones.
+    fn grow(&mut self, id: DomId, terms: Terms) -> Result<(), AdmitError> {
+        (self.places(id)..terms.vcpus()).try_for_each(|place| self.add(id, terms, place))
+    }
+
+    fn drop_to(&mut self, id: DomId, kept: u16) {
+        while self.places(id) > kept {
+            self.drop_last(id);
+        }
     }
 
     fn places(&self, id: DomId) -> u16 {
         u16::try_from(self.domains[&id].places.len()).expect("few")
     }
 
-    fn change_each(&mut self, id: DomId, terms: Terms) -> Result<(), AdmitError> {
+    fn change_each(&mut self, id: DomId, kept: u16, terms: Terms) -> Result<(), AdmitError> {
         let share = self.share(terms);
         let places = self.domains[&id].places.clone();
         places
             .iter()
+            .take(usize::from(kept))
             .try_for_each(|place| self.policy.adjust(&self.at, place.vcpu, &share).map(|_| ()))
     }
 
@@ -244,7 +279,6 @@ impl Scheduler {
 
     /// Time passes, and whoever is picked runs.
     pub(crate) fn run_until(&mut self, end: Time) {
-        self.promise(end.since(self.at.now()));
         loop {
             self.decide();
             let alarms = self.all_cpus().filter_map(|cpu| self.policy.alarm(cpu));
@@ -305,33 +339,34 @@ impl Scheduler {
             let domain = self.slots[vcpu.slot()].and_then(|id| self.domains.get(&id));
             if let Some(identity) = domain.and_then(|domain| domain.identity) {
                 let meter = self.meters.entry((identity, vcpu.number())).or_default();
-                meter.given += ran;
+                meter.step.0 += u128::from(ran.ns()) * PARTS;
             }
         }
+        self.promise(ran);
     }
 
     /// What machines are promised in a time in which nothing changes.
     fn promise(&mut self, time: Span) {
-        let mut slices: BTreeMap<(Identity, u16), Span> = BTreeMap::new();
         for domain in self.domains.values() {
             let Some(identity) = domain.last else { continue };
             let each = domain.terms.each();
             for place in &domain.places {
-                let place = (identity, place.vcpu.number());
-                let meter = self.meters.entry(place).or_default();
-                meter.promised += each.over_rounded_up(time);
-                meter.is_loose |= !domain.terms.exact();
-                *slices.entry(place).or_default() += each.slice();
+                let meter = self.meters.entry((identity, place.vcpu.number())).or_default();
+                meter.step.1 += promised(each, time);
+                meter.step.3 += u128::from(each.slice().ns()) * PARTS;
             }
-        }
-        for (place, slices) in slices {
-            let meter = self.meters.entry(place).or_default();
-            meter.slices = meter.slices.max(slices);
         }
         for (place, each) in &self.left {
             let Some(meter) = self.meters.get_mut(place) else { continue };
-            let unearned = meter.given.left_after(meter.promised);
-            meter.promised += each.over_rounded_up(time).min(unearned);
+            meter.step.2 += promised(*each, time);
+        }
+        self.meters.values_mut().for_each(Meter::count);
+        let loose = self.domains.values().filter(|domain| !domain.terms.exact());
+        for domain in loose {
+            let Some(identity) = domain.identity else { continue };
+            for place in &domain.places {
+                self.meters.insert((identity, place.vcpu.number()), Meter::default());
+            }
         }
     }
 }
