@@ -49,6 +49,7 @@ th{font-weight:600;text-align:left;border-bottom:1.5px solid var(--muted);\
 padding:5px 12px 5px 0;vertical-align:bottom}
 td{border-bottom:1px solid var(--grid);padding:5px 12px 5px 0;vertical-align:top}
 th.number,td.number{text-align:right;white-space:nowrap}
+td:first-child{min-width:11em}
 .note{color:var(--muted);font-size:13.5px;margin:6px 0 0}
 .verdict{white-space:nowrap;font-weight:600}
 .verdict i{display:inline-block;width:1.25em;font-style:normal}

@@ -35,6 +35,8 @@ pub(crate) struct Tick {
 pub(crate) struct Scale {
     pub(crate) kind: Kind,
     pub(crate) range: Range,
+    /// Whether all values are whole: between two of them is nothing to label.
+    whole: bool,
 }
 
 /// The values to which a range or a step may be rounded, in each power of ten.
@@ -66,7 +68,8 @@ impl Scale {
         if range.from >= range.to {
             range.to = if kind == Kind::Log { range.from * 10.0 } else { range.from + 1.0 };
         }
-        Scale { kind, range }
+        let whole = values().all(|value| value.fract() == 0.0);
+        Scale { kind, range, whole }
     }
 
     /// Where a value is: 0 at the start of the range, 1 at its end, outside where it is not in it.
@@ -91,7 +94,7 @@ impl Scale {
     /// Marks for about so many labels.
     pub(crate) fn ticks(&self, labels: usize) -> Vec<Tick> {
         let mut ticks = match &self.kind {
-            Kind::Linear => linear_ticks(self.range, labels),
+            Kind::Linear => linear_ticks(self.range, labels, self.whole),
             Kind::Log => log_ticks(self.range, labels),
             Kind::Symlog(near) => symlog_ticks(self.range, *near, labels),
             Kind::Names(names) => {
@@ -142,8 +145,9 @@ fn nice_above(value: f64) -> f64 {
     nice_step(value)
 }
 
-fn linear_ticks(range: Range, labels: usize) -> Vec<Tick> {
+fn linear_ticks(range: Range, labels: usize, whole: bool) -> Vec<Tick> {
     let step = nice_step((range.to - range.from) / labels.max(1) as f64);
+    let step = if whole { step.max(1.0) } else { step };
     let decimals = decimals_of(step);
     let first = (range.from / step - 1e-9).ceil();
     let count = ((range.to / step + 1e-9).floor() - first).max(0.0);
@@ -236,6 +240,15 @@ mod tests {
         let scale = Scale::around(Kind::Linear, &[0.2, 0.9], None);
         assert_eq!(scale.range, Range { from: 0.0, to: 1.0 });
         assert_eq!(labels(&scale, 5), ["0.0", "0.2", "0.4", "0.6", "0.8", "1.0"]);
+    }
+
+    #[test]
+    fn between_whole_values_stands_no_label() {
+        let said = Some(Range { from: 4.0, to: 8.0 });
+        let scale = Scale::around(Kind::Linear, &[4.0, 5.0, 8.0], said);
+        assert_eq!(labels(&scale, 9), ["4", "5", "6", "7", "8"]);
+        let scale = Scale::around(Kind::Linear, &[4.0, 5.5, 8.0], said);
+        assert_eq!(labels(&scale, 9)[..3], ["4.0", "4.5", "5.0"]);
     }
 
     #[test]
