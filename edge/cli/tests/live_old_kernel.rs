@@ -1,4 +1,5 @@
-//! What runs live where the kernel has only the system calls of Linux 4.4. Needs root.
+//! What runs live where the kernel has only the system calls of Linux 4.4, and where it tells
+//! nobody what threads do. Needs root.
 
 #![cfg(target_arch = "x86_64")]
 
@@ -8,6 +9,7 @@ use std::time::Duration;
 
 use common::GOOD;
 use common::live::{self, Kernel, Victim, let_pass, wait_until};
+use common::service::Daemon;
 use rustix::process::Signal;
 
 #[test]
@@ -63,5 +65,36 @@ fn a_keeper_that_was_replaced_gives_back_as_well() {
     runner.signal(Signal::KILL);
     assert_eq!(runner.end().code, None);
     victim.is_given_back();
+    live.nothing_is_left();
+}
+
+/// By what each has used alone, who was promised 30 % had 9: it is said before anybody is touched.
+#[test]
+fn where_nobody_can_watch_nothing_is_promised() {
+    let Some(live) = live::begin_on(Kernel::WithoutPerf) else { return };
+    live.run(&["doctor"]).ended_with(0).shows("nothing is promised");
+    live.place.write("it.toml", GOOD.as_bytes());
+    let refused = live.run(&["run", "it.toml"]).refused(3);
+    refused.says("cannot promise 6ms in every 10ms").says("perf").says("slackline doctor");
+    let victim = Victim::start();
+    let pid = victim.pid().to_string();
+    for exactly in [&[][..], &["--at-least"]] {
+        let hold = [&["hold", "--pid", &pid, "--cpu", "20%"], exactly].concat();
+        live.run(&hold).refused(3).says("cannot promise 2ms in every 10ms");
+    }
+    let daemon = Daemon::start(&live);
+    let reserve = format!("reserve web --cpu 20% --for pid:{pid}");
+    daemon.run(&reserve).refused(3).says("cannot promise 2ms in every 10ms").says("doctor");
+    assert!(!victim.is_held());
+    daemon.run("list").ended_with(0).shows("nothing");
+    daemon.end().ended_with(0);
+    // Who is promised nothing is shared out all the same.
+    let shares = GOOD.replace("name = \"edf\", reserve = \"0.05cpu\"", "name = \"credit\"");
+    let shares =
+        shares.replace("share.edf = { slice = \"6ms\", period = \"10ms\", exact = true }", "");
+    let shares = shares.replace("share.edf = { slice = \"3ms\", period = \"10ms\" }", "");
+    let shares = &shares[..shares.find("[[claim]]").unwrap_or(shares.len())];
+    live.place.write("shares.toml", shares.as_bytes());
+    live.run(&["run", "shares.toml"]).ended_with(0).shows("gold");
     live.nothing_is_left();
 }

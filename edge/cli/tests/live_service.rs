@@ -3,13 +3,13 @@
 mod common;
 
 use std::fs::{self, File};
-use std::io::{Read, Write};
-use std::os::unix::net::UnixStream;
+use std::io::Write;
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use common::live::{self, Live, Victim, let_pass, wait_until};
+use common::live::{self, Victim, let_pass, wait_until};
+use common::service::{Daemon, cpu, spawn};
 use common::{Place, Ran};
 use rustix::process::Signal;
 use serde_json::{Value, json};
@@ -18,129 +18,6 @@ use slackline_live::sys::{online_cpus, thread_cpu_time};
 #[test]
 fn part_victim() {
     live::play_victim();
-}
-
-/// The last CPU of this machine.
-fn cpu() -> String {
-    online_cpus().unwrap().iter().last().unwrap().index().to_string()
-}
-
-/// A daemon in the background, with its ledger and its socket in the folder of the test.
-struct Daemon<'a> {
-    live: &'a Live,
-    child: Child,
-}
-
-impl<'a> Daemon<'a> {
-    /// Starts it, and waits until it answers.
-    #[track_caller]
-    fn start(live: &'a Live) -> Daemon<'a> {
-        Daemon::start_in(live, "state")
-    }
-
-    #[track_caller]
-    fn start_in(live: &'a Live, state: &str) -> Daemon<'a> {
-        let mut daemon = Daemon { live, child: spawn(live, state, "socket") };
-        wait_until("the daemon to answer", || {
-            assert!(daemon.child.try_wait().unwrap().is_none(), "it ended: {}", daemon.said());
-            daemon.try_ask("GET", "/v1/host", None).is_some()
-        });
-        daemon
-    }
-
-    fn pid(&self) -> i32 {
-        i32::try_from(self.child.id()).unwrap()
-    }
-
-    fn said(&self) -> String {
-        String::from_utf8_lossy(&self.live.place.read("err")).into_owned()
-    }
-
-    /// The status and the body of an answer; none if there was none.
-    fn try_ask(&self, method: &str, path: &str, body: Option<&Value>) -> Option<(u16, Value)> {
-        let mut stream = UnixStream::connect(self.live.place.path("socket")).ok()?;
-        stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
-        let body = body.map(Value::to_string).unwrap_or_default();
-        let head = format!(
-            "{method} {path} HTTP/1.1\r\nHost: test\r\nConnection: close\r\n\
-             Content-Type: application/json\r\nContent-Length: {}\r\n\r\n",
-            body.len()
-        );
-        stream.write_all((head + &body).as_bytes()).ok()?;
-        let mut answer = String::new();
-        stream.read_to_string(&mut answer).ok()?;
-        let (head, body) = answer.split_once("\r\n\r\n")?;
-        let status = head.split(' ').nth(1)?.parse().ok()?;
-        Some((status, serde_json::from_str(body).unwrap_or(Value::Null)))
-    }
-
-    /// The same; there must be one, in the end: a front that died is replaced, and who asked too
-    /// often may ask again.
-    #[track_caller]
-    fn ask(&self, method: &str, path: &str, body: Option<&Value>) -> (u16, Value) {
-        let mut answer = None;
-        wait_until("an answer", || {
-            answer = self.try_ask(method, path, body);
-            answer.as_ref().is_some_and(|(status, _)| *status != 429)
-        });
-        answer.unwrap()
-    }
-
-    #[track_caller]
-    fn reserve(&self, name: &str, victim: &Victim, slice: &str) -> (u16, Value) {
-        let body = json!({
-            "slice": slice, "period": "10ms", "exact": true, "for": format!("pid:{}", victim.pid()),
-        });
-        self.ask("PUT", &format!("/v1/reservations/{name}"), Some(&body))
-    }
-
-    #[track_caller]
-    fn one(&self, name: &str) -> Value {
-        let (status, body) = self.ask("GET", &format!("/v1/reservations/{name}"), None);
-        assert_eq!(status, 200, "{body}");
-        body
-    }
-
-    /// A command that asks it something.
-    fn run(&self, command: &str) -> Ran {
-        let words: Vec<&str> = command.split(' ').chain(["--socket", "socket"]).collect();
-        self.live.run(&words)
-    }
-
-    /// The process whose command line has this word.
-    fn process_of(&self, word: &str) -> Option<i32> {
-        self.live.processes_of(word).first().copied()
-    }
-
-    /// Asks it to end.
-    #[track_caller]
-    fn end(mut self) -> Ran {
-        live::kill(self.pid(), Signal::TERM);
-        wait_until("the daemon to end", || self.child.try_wait().unwrap().is_some());
-        let code = self.child.wait().unwrap().code();
-        Ran { code, out: String::new(), err: self.said() }
-    }
-
-    /// Kills it.
-    fn kill(mut self) {
-        self.child.kill().unwrap();
-        self.child.wait().unwrap();
-    }
-}
-
-impl Drop for Daemon<'_> {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
-fn spawn(live: &Live, state: &str, socket: &str) -> Child {
-    let cpu = cpu();
-    let mut command =
-        live.command(&["serve", "--cpus", &cpu, "--state", state, "--socket", socket]);
-    let err = File::create(live.place.path("err")).unwrap();
-    command.stdout(Stdio::null()).stderr(err).spawn().unwrap()
 }
 
 fn used(victim: &Victim) -> u64 {

@@ -53,14 +53,17 @@ pub(crate) enum Watching {
     /// Every switch and wake, by CPU of this machine.
     Events(Vec<(CpuId, Box<dyn EventSource>)>, Option<PerfWatch>),
     /// Only what each has used, whenever we look; everybody counts as awake. For kernels that let
-    /// nobody see what happens on whole CPUs.
-    Polled,
+    /// nobody see what happens on whole CPUs, for this reason.
+    Polled(WatchError),
 }
 
 impl Watching {
     /// The best that this machine offers.
     pub(crate) fn open() -> Watching {
-        let Ok((watch, rings)) = PerfWatch::open() else { return Watching::Polled };
+        let (watch, rings) = match PerfWatch::open() {
+            Ok(opened) => opened,
+            Err(error) => return Watching::Polled(error),
+        };
         let source = |ring: crate::watch::perf::PerfRing| {
             let cpu = ring.cpu();
             (cpu, Box::new(ring) as Box<dyn EventSource>)
@@ -130,6 +133,8 @@ pub(crate) struct LiveHost {
     origin: AtomicU64,
     is_over: AtomicBool,
     is_polled: bool,
+    /// Why it cannot be seen what threads do.
+    unwatched: Option<WatchError>,
 }
 
 impl LiveHost {
@@ -155,10 +160,11 @@ impl LiveHost {
         real: &[CpuId],
         (watching, clock, way): (Watching, MachineClock, Box<dyn Way>),
     ) -> io::Result<LiveHost> {
-        let (mut sources, perf, is_polled) = match watching {
-            Watching::Events(sources, perf) => (sources, perf, false),
-            Watching::Polled => (Vec::new(), None, true),
+        let (mut sources, perf, unwatched) = match watching {
+            Watching::Events(sources, perf) => (sources, perf, None),
+            Watching::Polled(error) => (Vec::new(), None, Some(error)),
         };
+        let is_polled = unwatched.is_some();
         let mut views = Vec::with_capacity(sources.len());
         for (index, real) in real.iter().enumerate() {
             let place = sources.iter().position(|(cpu, _)| cpu == real);
@@ -182,12 +188,18 @@ impl LiveHost {
             origin: AtomicU64::new(0),
             is_over: AtomicBool::new(false),
             is_polled,
+            unwatched,
         })
     }
 
     /// A panic elsewhere has already ended the run; what is left is to give everything back.
     fn decider(&self) -> MutexGuard<'_, Decider> {
         self.decider.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Why it cannot be seen what threads do, where it cannot.
+    pub(crate) fn unwatched(&self) -> Option<&WatchError> {
+        self.unwatched.as_ref()
     }
 
     fn perf(&self) -> MutexGuard<'_, Option<PerfWatch>> {

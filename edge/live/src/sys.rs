@@ -18,7 +18,7 @@ mod trial;
 
 pub use child::die_with_us;
 #[cfg(target_arch = "x86_64")]
-pub use old_kernel::as_on_linux_4_4;
+pub use old_kernel::{as_on_linux_4_4, without_perf_events};
 pub use peer::peer_groups;
 pub use perf::{TaskClock, Tell, open_hits, open_holder, open_switches, share_ring, switch_on};
 pub use pidfd::{

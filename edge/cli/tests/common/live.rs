@@ -28,9 +28,9 @@ pub mod waiting;
 pub use waiting::{PATIENCE, kill, let_pass, nap, wait_until};
 
 /// Marks every process that a test starts, and all that those start.
-const TAG: &str = "SLACKLINE_TEST_TAG";
+pub const TAG: &str = "SLACKLINE_TEST_TAG";
 /// Says which part a process plays; unset for the tests themselves.
-const PART: &str = "SLACKLINE_TEST_PART";
+pub const PART: &str = "SLACKLINE_TEST_PART";
 
 /// What everybody's victim is called where threads of virtual machines are.
 const VCPU: &str = "CPU 0/TCG";
@@ -74,7 +74,7 @@ static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
 pub struct Live {
     pub place: Place,
     kernel: Kernel,
-    tag: String,
+    pub tag: String,
     _alone: (MutexGuard<'static, ()>, File),
 }
 
@@ -85,6 +85,9 @@ pub enum Kernel {
     /// One with the system calls of Linux 4.4.
     #[cfg(target_arch = "x86_64")]
     Linux44,
+    /// One that tells nobody what threads do.
+    #[cfg(target_arch = "x86_64")]
+    WithoutPerf,
 }
 
 /// The start of a live test; none, and said why, where there can be none.
@@ -107,6 +110,14 @@ pub fn begin_on(kernel: Kernel) -> Option<Live> {
         println!("skipped: needs a machine that can run live; `slackline doctor` says why not");
         return None;
     }
+    let doctor: Value = serde_json::from_str(&doctor).expect("JSON");
+    let findings = doctor["findings"].as_array().expect("findings");
+    let is_missing = |it: &&Value| it["state"] == "missing";
+    let watching = |it: &Value| it["id"] == "perf" || it["id"] == "tracefs";
+    if findings.iter().filter(is_missing).any(watching) {
+        println!("skipped: needs a kernel that tells what threads do");
+        return None;
+    }
     let started = Instant::now();
     let tag = format!("{}-{started:?}", std::process::id());
     Some(Live { place, kernel, tag, _alone: (alone, lock) })
@@ -124,8 +135,10 @@ impl Live {
         let mut command = self.place.command(arguments);
         command.env(TAG, &self.tag);
         #[cfg(target_arch = "x86_64")]
-        if self.kernel == Kernel::Linux44 {
-            slackline_live::sys::as_on_linux_4_4(&mut command);
+        match self.kernel {
+            Kernel::Ours => {}
+            Kernel::Linux44 => slackline_live::sys::as_on_linux_4_4(&mut command),
+            Kernel::WithoutPerf => slackline_live::sys::without_perf_events(&mut command),
         }
         command
     }
@@ -249,13 +262,28 @@ impl Drop for Runner<'_> {
 }
 
 /// How a thread is scheduled.
-#[derive(Debug, PartialEq)]
-struct State {
-    tid: Tid,
-    scheduling: SchedulingOf,
-    affinity: CpuSet,
-    is_stopped: bool,
-    groups: String,
+#[derive(Clone, Debug, PartialEq)]
+pub struct State {
+    pub tid: Tid,
+    pub scheduling: SchedulingOf,
+    pub affinity: CpuSet,
+    pub is_stopped: bool,
+    pub groups: String,
+}
+
+/// How every thread of a process is scheduled; none if it ends meanwhile.
+pub fn states(pid: i32) -> Option<Vec<State>> {
+    let file = |tid: Tid, name: &str| fs::read_to_string(format!("/proc/{pid}/task/{tid}/{name}"));
+    let state = |tid| {
+        Some(State {
+            tid,
+            scheduling: get_scheduling(tid).ok()?,
+            affinity: get_affinity(tid).ok()?,
+            is_stopped: file(tid, "stat").ok()?.contains(") T "),
+            groups: file(tid, "cgroup").ok()?,
+        })
+    };
+    threads_of(Tid::new(pid)?).ok()?.into_iter().map(state).collect()
 }
 
 /// A process that was there before: one of its threads never waits, and is named as a vCPU is.
@@ -331,23 +359,7 @@ impl Victim {
     }
 
     fn state(&self) -> Vec<State> {
-        let state = |tid| State {
-            tid,
-            scheduling: get_scheduling(tid).expect("the victim is there"),
-            affinity: get_affinity(tid).expect("the victim is there"),
-            is_stopped: self.stat(tid).contains(") T "),
-            groups: self.file(tid, "cgroup"),
-        };
-        self.threads().into_iter().map(state).collect()
-    }
-
-    fn stat(&self, tid: Tid) -> String {
-        self.file(tid, "stat")
-    }
-
-    fn file(&self, tid: Tid, name: &str) -> String {
-        let path = format!("/proc/{}/task/{tid}/{name}", self.pid());
-        fs::read_to_string(path).expect("the victim is there")
+        states(self.pid()).expect("the victim is there")
     }
 
     /// Whether somebody has taken it over: it is not as it was.
@@ -391,7 +403,7 @@ impl Drop for Victim {
 }
 
 /// The freezer's groups of these threads, wherever they are mounted.
-fn groups_left(threads: &[Tid]) -> Vec<String> {
+pub fn groups_left(threads: &[Tid]) -> Vec<String> {
     let mut left = Vec::new();
     let mut folders = vec![std::path::PathBuf::from("/sys/fs/cgroup")];
     while let Some(folder) = folders.pop() {

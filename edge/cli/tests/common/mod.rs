@@ -3,6 +3,7 @@
 #![allow(dead_code, unreachable_pub)] // Each topic uses its own part.
 
 pub mod live;
+pub mod service;
 
 use std::io::Read;
 use std::os::unix::fs::PermissionsExt;
@@ -14,6 +15,8 @@ use tempfile::TempDir;
 
 /// The program under test.
 pub const PROGRAM: &str = env!("CARGO_BIN_EXE_slackline");
+/// Names another one, such as one that was built to be fast.
+const OTHER_PROGRAM: &str = "SLACKLINE_TEST_PROGRAM";
 
 /// Two spinners that are promised 60 % and 30 % of one CPU: everything can be promised, and it is
 /// over at once.
@@ -160,7 +163,8 @@ impl Place {
     }
 
     pub fn command(&self, arguments: &[&str]) -> Command {
-        let mut command = Command::new(PROGRAM);
+        let other = std::env::var_os(OTHER_PROGRAM);
+        let mut command = Command::new(other.unwrap_or_else(|| PROGRAM.into()));
         command.args(arguments).current_dir(self.folder.path()).stdin(Stdio::null());
         command
     }

@@ -209,8 +209,12 @@ impl Topic {
             Topic::Cgroup => "single threads are frozen, and budgets set, through cgroups",
             Topic::Freezer => "it stops one thread where a signal stops its whole process",
             Topic::SchedExt => "it would be another way to hold threads; none needs it",
-            Topic::Perf => "they tell exactly when a thread ran, for how long, and where",
-            Topic::Tracefs => "it has the tracepoint that tells when a thread wakes",
+            Topic::Perf => {
+                "without them nothing is promised: they tell when a thread runs, and where"
+            }
+            Topic::Tracefs => {
+                "without the tracepoint that tells when a thread wakes nothing is promised"
+            }
             Topic::Bpf => "it would be another way to watch threads; none needs it",
             Topic::Kvm => "without it, guests run by emulation: slower, but as real",
             Topic::Qemu => "its guests are virtual machines whose vCPU threads can be scheduled",

@@ -3,7 +3,7 @@
 use std::io;
 
 use slackline_host::policy::AdmitError;
-use slackline_units::{CpuId, CpuSet, VcpuId};
+use slackline_units::{CpuId, CpuSet, Span, VcpuId};
 use thiserror::Error;
 
 use super::JoinId;
@@ -40,6 +40,19 @@ pub enum RequestError {
     /// There is no room for it.
     #[error("{0}")]
     Declined(AdmitError),
+    /// The kernel tells nobody what threads do, and without that no promise is kept.
+    #[error(
+        "cannot promise {slice} in every {period}: what threads do cannot be watched here ({why}), \
+         and of 30 % promised without that a vCPU had 9 %"
+    )]
+    Unwatched {
+        /// What was to be promised,
+        slice: Span,
+        /// in every such time.
+        period: Span,
+        /// Why nothing can be seen.
+        why: String,
+    },
     /// A thread is gone or not ours to touch.
     #[error(transparent)]
     Thread(#[from] ThreadError),
@@ -84,6 +97,11 @@ impl RequestError {
             RequestError::Thread(error) | RequestError::Fence(FenceError::Thread(error)) => {
                 Some(error.hint().into())
             }
+            RequestError::Unwatched { .. } => Some(
+                "run it as root, where nothing forbids perf_event_open and tracefs is mounted; \
+                 `slackline doctor` says what is missing"
+                    .into(),
+            ),
             RequestError::Fence(FenceError::Stopped { pid }) => Some(format!("kill -CONT {pid}")),
             RequestError::NotGivenBack { .. } => {
                 Some("`slackline doctor --free` tries again".into())

@@ -15,6 +15,7 @@ use crate::step::Hold;
 use crate::sys::{ThreadClock, Tid};
 use crate::thread::{ThreadError, ThreadRef, threads_of};
 use crate::vcpu_threads::{self, Body, VcpuThreads};
+use crate::with_causes;
 
 /// Who is to be scheduled as one vCPU.
 #[derive(Clone, Debug)]
@@ -257,6 +258,7 @@ impl Session {
         due: Time,
     ) -> Result<(), RequestError> {
         self.check_cpus(cpus)?;
+        self.check_watched(&share)?;
         let will_be_exact = self.is_exact(&share);
         let row = self.row(id)?;
         let (was_exact, had_stop) = (row.is_exact, row.has_stop);
@@ -399,7 +401,16 @@ impl Session {
         if self.machine.is_over() {
             return Err(RequestError::Over);
         }
+        self.check_watched(&request.share)?;
         self.check_cpus(request.cpus)
+    }
+
+    /// Nothing is promised where it cannot be seen whether it is kept.
+    fn check_watched(&self, share: &Values) -> Result<(), RequestError> {
+        let promise = (self.policy.promise)(share).ok().flatten();
+        let (Some(promise), Some(why)) = (promise, self.machine.unwatched()) else { return Ok(()) };
+        let (slice, period) = (promise.reservation.slice(), promise.reservation.period());
+        Err(RequestError::Unwatched { slice, period, why: with_causes(why) })
     }
 
     pub(super) fn check_cpus(&self, cpus: Option<CpuSet>) -> Result<(), RequestError> {

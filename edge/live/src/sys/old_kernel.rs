@@ -1,7 +1,8 @@
-//! For tests: programs as on Linux 4.4. Every system call that came later is refused as unknown,
-//! which a program cannot tell from a kernel that does not have it.
+//! For tests: programs as on Linux 4.4, where every system call that came later is refused as
+//! unknown, which a program cannot tell from a kernel that does not have it; and programs that may
+//! not watch anything, as in a sandbox.
 
-#![allow(clippy::cast_possible_truncation)] // Codes of BPF have 16 bits.
+#![allow(clippy::cast_possible_truncation)] // Codes of BPF have 16 bits, numbers of calls 32.
 
 use std::io;
 use std::os::unix::process::CommandExt;
@@ -19,17 +20,35 @@ pub fn as_on_linux_4_4(command: &mut Command) {
     }
 }
 
+/// Has the program of this command, and all that it starts, be refused perf events. It cannot be
+/// started without root, or where the kernel has no filters of system calls.
+pub fn without_perf_events(command: &mut Command) {
+    // SAFETY: between fork and exec only system calls are made, and nothing is allocated.
+    unsafe {
+        command.pre_exec(|| refuse(JUMP_IF_IS, PERF_EVENT_OPEN, libc::EACCES));
+    }
+}
+
+const PERF_EVENT_OPEN: u32 = libc::SYS_perf_event_open as u32;
+
+const JUMP_IF_AT_LEAST: u16 = (libc::BPF_JMP | libc::BPF_JGE | libc::BPF_K) as u16;
+const JUMP_IF_IS: u16 = (libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K) as u16;
+
 fn refuse_later_calls() -> io::Result<()> {
+    refuse(JUMP_IF_AT_LEAST, FIRST_UNKNOWN, libc::ENOSYS)
+}
+
+/// Refuses what the jump finds, with this error.
+fn refuse(jump: u16, call: u32, error: i32) -> io::Result<()> {
     const LOAD: u16 = (libc::BPF_LD | libc::BPF_W | libc::BPF_ABS) as u16;
-    const JUMP_IF_AT_LEAST: u16 = (libc::BPF_JMP | libc::BPF_JGE | libc::BPF_K) as u16;
     const RETURN: u16 = (libc::BPF_RET | libc::BPF_K) as u16;
     const NUMBER_OF_CALL: u32 = 0;
     let line = |code, k, jt| libc::sock_filter { code, jt, jf: 0, k };
     let mut filter = [
         line(LOAD, NUMBER_OF_CALL, 0),
-        line(JUMP_IF_AT_LEAST, FIRST_UNKNOWN, 1),
+        line(jump, call, 1),
         line(RETURN, libc::SECCOMP_RET_ALLOW, 0),
-        line(RETURN, libc::SECCOMP_RET_ERRNO | libc::ENOSYS.unsigned_abs(), 0),
+        line(RETURN, libc::SECCOMP_RET_ERRNO | error.unsigned_abs(), 0),
     ];
     let program = libc::sock_fprog { len: 4, filter: filter.as_mut_ptr() };
     // SAFETY: the kernel copies the program, which lives until the call returns.
