@@ -398,6 +398,31 @@ fn a_ledger_that_is_taken_away_is_written_out_again() {
     assert_eq!(fs::read(folder.path().join("ledger.db")).unwrap(), b"mine");
 }
 
+/// What was written, and then could not be made sure of, is written once when it is tried again.
+#[test]
+fn what_was_taken_away_for_a_while_is_written_again_once_it_is_back() {
+    let place = tempfile::tempdir().unwrap();
+    let (here, there) = (place.path().join("here"), place.path().join("there"));
+    let mut ledger = open(&here).ledger;
+    put(&mut ledger, commit(1, [("web", Some(row("web", 1)))])).unwrap();
+    fs::rename(&here, &there).unwrap();
+    put(&mut ledger, commit(2, [("db", Some(row("db", 2)))])).unwrap_err();
+    fs::rename(&there, &here).unwrap();
+    put(&mut ledger, commit(2, [("db", Some(row("db", 2)))])).unwrap();
+    // It is on the disk, but in a file that nobody finds, and a copy cannot be made.
+    fs::remove_file(here.join("ledger.db-wal")).unwrap();
+    fs::create_dir(here.join("ledger.part.db")).unwrap();
+    put(&mut ledger, commit(3, [("x", Some(row("x", 3)))])).unwrap_err();
+    fs::remove_dir(here.join("ledger.part.db")).unwrap();
+    put(&mut ledger, commit(4, [("x", Some(row("x", 3))), ("y", Some(row("y", 4)))])).unwrap();
+    ledger.look_up(1, Asked { limit: 100, ..Asked::default() }).unwrap();
+    let Some(Reply::Events { events, .. }) = replies(&mut ledger, 1).pop() else { panic!() };
+    let seqs: Vec<u64> = events.unwrap().iter().map(|event| event.seq).collect();
+    assert_eq!(seqs, [4, 3, 2, 1]);
+    close(ledger);
+    assert_eq!(open(&here).loaded.rows.len(), 4);
+}
+
 #[test]
 fn what_is_damaged_foreign_or_newer_is_refused_by_name_and_left_as_it_is() {
     let folder = tempfile::tempdir().unwrap();

@@ -122,14 +122,15 @@ pub(super) fn logged(row: &rusqlite::Row<'_>) -> rusqlite::Result<Logged> {
     })
 }
 
-/// Writes down what a commit holds, in a transaction that is not ended here.
+/// Writes down what a commit holds, in a transaction that is not ended here. Says how many of its
+/// events were not there.
 pub(super) fn write(
     change: &Connection,
     commit: &Commit,
     wall: &[SystemTime],
     (boot_id, now): (&str, SystemTime),
     path: &Path,
-) -> Result<(), LedgerError> {
+) -> Result<u64, LedgerError> {
     let failed = |error| LedgerError::of(path, error);
     for (name, row) in &commit.rows {
         match row {
@@ -142,11 +143,10 @@ pub(super) fn write(
             }
         }
     }
+    let mut new = 0;
     for (event, at) in commit.events.iter().zip(wall) {
         let (verb, detail) = parts(&event.what);
-        let mut insert = change
-            .prepare_cached("INSERT INTO event VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)")
-            .map_err(failed)?;
+        let mut insert = change.prepare_cached(EVENT).map_err(failed)?;
         let inserted = insert.execute(params![
             number("a number of an event", event.seq)?,
             since_1970(*at).unwrap_or(0),
@@ -158,7 +158,7 @@ pub(super) fn write(
             event.after.as_ref().map(Past::of),
             event.was_late,
         ]);
-        inserted.map_err(failed)?;
+        new += u64::try_from(inserted.map_err(failed)?).unwrap_or(0);
     }
     for kept in &commit.kept {
         let mut insert = change
@@ -177,8 +177,13 @@ pub(super) fn write(
     let mut highest =
         change.prepare_cached("UPDATE host SET seq = max(seq, ?1)").map_err(failed)?;
     highest.execute([number("a number of a commit", commit.seq)?]).map_err(failed)?;
-    Ok(())
+    Ok(new)
 }
+
+/// A number is given out once, so one that is there is this event: what was to become of it after
+/// it was written failed, and it is written again.
+const EVENT: &str = "INSERT INTO event VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)
+    ON CONFLICT (seq) DO NOTHING";
 
 fn write_row(
     change: &Connection,

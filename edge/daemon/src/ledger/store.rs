@@ -81,11 +81,14 @@ impl Store {
         let path = self.place.ledger();
         let failed = |error| LedgerError::of(&path, error);
         let now = SystemTime::now();
+        // What nobody else would find is not begun.
+        if !which(&path).is_ok_and(|file| file == self.files.0) {
+            self.make_sure()?;
+        }
         let behaviour = TransactionBehavior::Immediate;
         let change = self.connection.transaction_with_behavior(behaviour).map_err(failed)?;
-        write(&change, commit, wall, (&self.boot_id, now), &path)?;
-        let (keep, kept) =
-            (self.keep, self.events + u64::try_from(commit.events.len()).unwrap_or(0));
+        let new = write(&change, commit, wall, (&self.boot_id, now), &path)?;
+        let (keep, kept) = (self.keep, self.events + new);
         let dropped = drop_old(&change, keep, (kept, now), DROPPED_AT_ONCE).map_err(failed)?;
         change.commit().map_err(failed)?;
         self.events = kept - dropped;
