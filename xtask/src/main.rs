@@ -20,6 +20,9 @@ usage: cargo xtask COMMAND
            play other scripts than the tests do under every policy, 20,000, by hand
   soak     [--minutes N]
            a live session that is asked without end while we are killed in turn, 5 minutes; as root
+  soak-service [--minutes N] [--kills N]
+           a daemon whose machines come and go: N kills one after the other, then a fault a minute;
+           10 minutes, by hand; as root
   service  [--seeds N] [--from M]
            the simulation of the service with N seeds from M on, 10000 from 0, by hand
   guest    fetch the guest that live tests boot, and say where it is
@@ -52,8 +55,9 @@ fn command(arguments: &[String]) -> Result<ExitCode> {
         }
         ["mutants", rest @ ..] => mutants::run(&mutants::Part::read(rest)?),
         ["contract", rest @ ..] => contract::run(&contract::Scripts::read(rest)?),
-        ["soak"] => soak::run("5"),
-        ["soak", "--minutes", minutes] => soak::run(minutes),
+        ["soak"] => soak::session("5"),
+        ["soak", "--minutes", minutes] => soak::session(minutes),
+        ["soak-service", options @ ..] => soak::service(options),
         ["service"] => service::run("10000", "0"),
         ["service", "--seeds", seeds] => service::run(seeds, "0"),
         ["service", "--seeds", seeds, "--from", from] => service::run(seeds, from),

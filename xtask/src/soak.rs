@@ -1,24 +1,77 @@
-//! The long form of the test that kills every process of a live session in turn.
+//! The long forms of tests that go on for as long as one likes.
 
 use std::process::ExitCode;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 
 use crate::step;
 
-/// Says to the test how long it goes on.
+/// Says to a test how long it goes on.
 const LENGTH: &str = "SLACKLINE_SOAK_SECONDS";
 
-/// Runs it for so many minutes.
+/// Says to a test how many kills follow each other first.
+const KILLS: &str = "SLACKLINE_SOAK_KILLS";
+
+/// Says to a test which program it is about.
+const PROGRAM: &str = "SLACKLINE_TEST_PROGRAM";
+
+/// Kills every process of a live session in turn, for so many minutes.
 ///
 /// # Errors
 ///
 /// When `minutes` is no whole number above zero.
-pub fn run(minutes: &str) -> Result<ExitCode> {
-    let length = minutes.parse::<u64>().ok().filter(|minutes| *minutes > 0);
-    let length = length.with_context(|| format!("`{minutes}` is not a number of minutes"))?;
+pub fn session(minutes: &str) -> Result<ExitCode> {
     let mut cargo = step::cargo();
     cargo.args(["test", "-p", "slackline-live", "--locked", "--test", "soak"]);
-    cargo.args(["--", "--nocapture"]).env(LENGTH, (length * 60).to_string());
+    cargo.args(["--", "--nocapture"]).env(LENGTH, seconds(minutes)?);
     Ok(if cargo.status()?.success() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// A daemon, as it is released, whose machines come and go while something happens every minute.
+///
+/// # Errors
+///
+/// When an option is not known, or has no whole number above zero.
+pub fn service(options: &[&str]) -> Result<ExitCode> {
+    let mut wanted: Vec<(&str, String)> = Vec::new();
+    for pair in options.chunks(2) {
+        match pair {
+            ["--minutes", minutes] => wanted.push((LENGTH, seconds(minutes)?)),
+            ["--kills", kills] => wanted.push((KILLS, number(kills)?.to_string())),
+            _ => bail!("`{}` is neither `--minutes N` nor `--kills N`", pair.join(" ")),
+        }
+    }
+    if wanted.is_empty() {
+        wanted.push((LENGTH, seconds("10")?));
+    }
+    let mut build = step::cargo();
+    step::run(build.args(["build", "--release", "--locked", "-p", "slackline"]))?;
+    let program = std::env::current_dir()?.join("target/release/slackline");
+    let mut cargo = step::cargo();
+    cargo.args(["test", "-p", "slackline", "--locked", "--test", "soak_service"]);
+    cargo.args(["--", "--nocapture"]).env(PROGRAM, program).envs(wanted);
+    Ok(if cargo.status()?.success() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+fn seconds(minutes: &str) -> Result<String> {
+    Ok((number(minutes)? * 60).to_string())
+}
+
+fn number(text: &str) -> Result<u64> {
+    let number = text.parse::<u64>().ok().filter(|number| *number > 0);
+    number.with_context(|| format!("`{text}` is no whole number above zero"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_no_number_or_not_known_is_refused_before_anything_is_built() {
+        for options in [&["--minutes", "0"][..], &["--kills", "many"], &["--hours", "1"], &["1"]] {
+            assert!(service(options).is_err(), "{options:?}");
+        }
+        assert!(session("-1").is_err());
+        assert_eq!(seconds("2").ok().as_deref(), Some("120"));
+    }
 }

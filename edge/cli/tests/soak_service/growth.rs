@@ -1,0 +1,119 @@
+//! Whether a process needs more and more.
+
+use std::fmt;
+use std::fs;
+use std::time::Duration;
+
+/// What a process needs at a time.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Needs {
+    /// Resident memory.
+    pub kib: u64,
+    pub descriptors: u64,
+    pub threads: u64,
+}
+
+impl Needs {
+    /// None if it has ended.
+    pub fn of(pid: i32) -> Option<Needs> {
+        let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+        let number = |key: &str| {
+            let line = status.lines().find_map(|line| line.strip_prefix(key))?;
+            line.split_whitespace().next()?.parse().ok()
+        };
+        let descriptors = fs::read_dir(format!("/proc/{pid}/fd")).ok()?.count();
+        Some(Needs {
+            kib: number("VmRSS:")?,
+            descriptors: u64::try_from(descriptors).ok()?,
+            threads: number("Threads:")?,
+        })
+    }
+
+    fn most(self, other: Needs) -> Needs {
+        Needs {
+            kib: self.kib.max(other.kib),
+            descriptors: self.descriptors.max(other.descriptors),
+            threads: self.threads.max(other.threads),
+        }
+    }
+
+    /// What it needs more than before, beyond what comes and goes with the load.
+    fn more_than(self, before: Needs) -> Vec<String> {
+        let mut more = Vec::new();
+        let mut compare = |what: &str, before: u64, now: u64, allowed: u64| {
+            if now > before + allowed {
+                more.push(format!("{what} from {before} to {now}"));
+            }
+        };
+        compare("KiB", before.kib, self.kib, (before.kib / 20).max(1024));
+        compare("descriptors", before.descriptors, self.descriptors, 6);
+        compare("threads", before.threads, self.threads, 0);
+        more
+    }
+}
+
+impl fmt::Display for Needs {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(out, "{} KiB {} fds {} threads", self.kib, self.descriptors, self.threads)
+    }
+}
+
+/// What one process needed since it began.
+pub struct Growth {
+    pub pid: i32,
+    /// How old it was then, as far as it was seen.
+    seen: Vec<(Duration, Needs)>,
+}
+
+/// What is used first is not growth.
+const SETTLES: Duration = Duration::from_secs(600);
+
+/// How long must be seen after that.
+const ENOUGH: Duration = Duration::from_secs(400);
+
+impl Growth {
+    pub fn new(pid: i32) -> Growth {
+        Growth { pid, seen: Vec::new() }
+    }
+
+    pub fn note(&mut self, age: Duration, needs: Needs) {
+        self.seen.push((age, needs));
+    }
+
+    /// In what it grew, from the first half of its life after the first ten minutes to the second.
+    pub fn grew(&self) -> Vec<String> {
+        let settled: Vec<_> = self.seen.iter().filter(|(age, _)| *age >= SETTLES).collect();
+        let (Some((first, _)), Some((last, _))) = (settled.first(), settled.last()) else {
+            return Vec::new();
+        };
+        if *last - *first < ENOUGH {
+            return Vec::new();
+        }
+        let middle = *first + (*last - *first) / 2;
+        let most = |late: bool| {
+            let half = settled.iter().filter(|(age, _)| (*age >= middle) == late);
+            half.fold(Needs::default(), |most, (_, needs)| most.most(*needs))
+        };
+        most(true).more_than(most(false))
+    }
+}
+
+#[test]
+fn what_grows_is_found_and_what_comes_and_goes_is_not() {
+    let life = |needs: fn(u64) -> Needs| {
+        let mut growth = Growth::new(1);
+        (0..60).for_each(|half| growth.note(Duration::from_secs(half * 30), needs(half)));
+        growth.grew()
+    };
+    const USUAL: Needs = Needs { kib: 20_000, descriptors: 50, threads: 5 };
+    // What is used first, and what the load does.
+    let steady = |half: u64| Needs {
+        kib: USUAL.kib + if half < 20 { half * 500 } else { 10_000 },
+        descriptors: USUAL.descriptors + half % 7 * 5,
+        ..USUAL
+    };
+    assert_eq!(life(steady), Vec::<String>::new());
+    assert_eq!(life(|half| Needs { kib: USUAL.kib + 80 * half, ..USUAL }).len(), 1);
+    assert_eq!(life(|half| Needs { descriptors: 50 + half, ..USUAL }).len(), 1);
+    assert_eq!(life(|half| Needs { threads: 5 + half / 40, ..USUAL }).len(), 1);
+}
