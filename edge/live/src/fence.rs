@@ -426,6 +426,26 @@ impl Fence {
         self.budgets.grant(threads, promise).map_err(|source| FenceError::Budget { tid, source })
     }
 
+    /// Threads of one vCPU that have such a budget are to have one that is enough for each of these
+    /// promises.
+    ///
+    /// # Errors
+    /// When the groups above do not have that much. Nothing has been changed.
+    pub fn regrant(
+        &mut self,
+        threads: &[ThreadRef],
+        promises: &[Option<Reservation>],
+    ) -> Result<(), FenceError> {
+        let tids: Vec<Tid> = threads.iter().map(ThreadRef::tid).collect();
+        let Some(&tid) = tids.first() else { return Ok(()) };
+        self.budgets.regrant(&tids, promises).map_err(|source| FenceError::Budget { tid, source })
+    }
+
+    /// A thread that is not held, or not any more, needs no budget.
+    pub fn revoke(&mut self, tid: Tid) {
+        self.budgets.revoke(tid);
+    }
+
     /// Gives a thread back. All its [`Held`] refuse orders from now on.
     ///
     /// A thread that is not held is left alone. Does not need the keeper.

@@ -242,6 +242,11 @@ impl LiveHost {
         self.decider().take_gone()
     }
 
+    /// Of whom the kernel refused something since this was last asked.
+    pub(crate) fn take_refused(&self) -> Vec<VcpuId> {
+        self.decider().take_refused()
+    }
+
     /// What a thread does is heard of once it has joined.
     pub(crate) fn watch(&self, tid: Tid) -> Result<(), MachineError> {
         if get_scheduling(tid).is_err_and(|error| error.raw_os_error() == Some(libc::ESRCH)) {

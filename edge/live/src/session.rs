@@ -20,7 +20,7 @@ use std::sync::Arc;
 use rustix::event::{PollFd, PollFlags};
 use slackline_host::policy::{Spec, Values};
 use slackline_trace::{Entry, Knowledge, Record};
-use slackline_units::{CpuId, CpuSet, Span, Time};
+use slackline_units::{CpuId, CpuSet, Reservation, Span, Time};
 
 pub use error::{RequestError, SessionError};
 pub use ids::JoinId;
@@ -217,6 +217,7 @@ impl Session {
         let ended = self.take_out_ended();
         if !self.machine.is_over() {
             self.audit_trees()?;
+            self.follow_refused();
         }
         self.machine.take_records(records);
         if self.machine.is_over() {
@@ -247,6 +248,19 @@ impl Session {
         let changed = |row: &Row| row.threads.iter().filter(|thread| is_changed(thread)).count();
         let rows = self.members.iter().filter(|(_, row)| row.has_joined && changed(row) > 0);
         rows.map(|(id, _)| id).collect()
+    }
+
+    /// Whoever the kernel refuses something may have been moved to another group since it was held,
+    /// as libvirt does with a machine that is just starting: it needs a budget there.
+    fn follow_refused(&mut self) {
+        for vcpu in self.machine.take_refused() {
+            let member = self.members.iter().find(|(id, _)| id.vcpu() == vcpu);
+            let Some((id, threads)) = member.map(|(id, row)| (id, row.threads.clone())) else {
+                continue;
+            };
+            // Where there is none to be had it is refused again, and tried again.
+            let _ = self.fence.grant(&threads, self.promise_of(id));
+        }
     }
 
     /// Gives everything back; the last records are put into `records`, the end as the very last.
@@ -282,6 +296,15 @@ impl Session {
     #[must_use]
     pub fn keeper_id(&self) -> u32 {
         self.fence.keeper_id()
+    }
+
+    fn promise_of(&self, id: JoinId) -> Option<Reservation> {
+        self.promise(&self.members.get(id)?.share)
+    }
+
+    fn promise(&self, share: &Values) -> Option<Reservation> {
+        let promise = (self.policy.promise)(share).ok().flatten();
+        promise.map(|promise| promise.reservation)
     }
 
     /// Does something with the fence; if that fails because the keeper has just died, once more

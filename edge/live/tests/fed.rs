@@ -238,6 +238,29 @@ fn who_is_refused_is_passed_over_and_tried_again() {
     assert!(host.told().contains(&(vcpu(0), Told::InLine)));
 }
 
+/// A kernel that refuses again at once whatever is asked again at once.
+#[test]
+fn who_is_refused_while_next_in_line_is_not_asked_of_the_kernel_again_and_again() {
+    let mut host = host(1);
+    for slot in 0..3 {
+        host.join(vcpu(slot), &share("2ms", "10ms"), true).unwrap();
+        host.note(CPUS[0], us(1), vcpu(slot), What::Woke);
+    }
+    host.refuse(vcpu(1), true);
+    host.at(us(2));
+    host.look(CPUS[0]).unwrap();
+    let told = host.told();
+    let times = told.iter().filter(|told| **told == (vcpu(1), Told::InLine)).count();
+    assert_eq!(times, 1, "{told:?}");
+    for slot in [0, 2] {
+        assert_eq!(told.iter().rfind(|told| told.0 == vcpu(slot)).unwrap().1, Told::InLine);
+    }
+    host.refuse(vcpu(1), false);
+    host.at(ms(101));
+    host.look(CPUS[0]).unwrap();
+    assert!(host.told().contains(&(vcpu(1), Told::InLine)));
+}
+
 #[test]
 fn a_switch_tells_the_kernel_of_no_more_among_a_thousand_than_among_ten() {
     let told = [10, 1000].map(|count: u32| {

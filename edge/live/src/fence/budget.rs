@@ -9,7 +9,7 @@
 //! What each group had is written to a file beside the journal before the first one is raised:
 //! `PID-START.budgets`, with a line a group. It is removed once all have it again.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -21,6 +21,7 @@ use super::entry::{path, path_text};
 use super::give_back::exists;
 use super::journal::owner_of;
 use crate::cgroup::{CgroupError, cpu_group_of};
+use crate::sys::Tid;
 use crate::thread::ThreadRef;
 
 const RUNTIME: &str = "cpu.rt_runtime_us";
@@ -66,8 +67,16 @@ pub(super) struct Budgets {
     journal: PathBuf,
     /// What each group had.
     before: BTreeMap<PathBuf, u64>,
-    /// What those who are held need, by group.
-    needs: BTreeMap<PathBuf, u64>,
+    /// What those who are held need: of several threads of a vCPU in one group the first.
+    needs: BTreeMap<Tid, Need>,
+}
+
+/// What a thread that is held needs of its group.
+#[derive(Clone, Debug)]
+struct Need {
+    root: PathBuf,
+    leaf: PathBuf,
+    us: u64,
 }
 
 impl Budgets {
@@ -86,29 +95,63 @@ impl Budgets {
         threads: &[ThreadRef],
         promise: Option<Reservation>,
     ) -> Result<(), BudgetError> {
-        let mut groups = BTreeSet::new();
+        let mut groups = BTreeMap::new();
         for thread in threads {
             match cpu_group_of(thread) {
                 Err(_) if thread.is_gone().unwrap_or(false) => {}
-                found => groups.extend(found?),
+                found => {
+                    if let Some(group) = found? {
+                        groups.entry(group).or_insert(thread.tid());
+                    }
+                }
             }
         }
-        groups.into_iter().try_for_each(|(root, leaf)| self.raise(&root, &leaf, promise))
+        for ((root, leaf), tid) in groups {
+            if leaf != root && leaf.join(RUNTIME).exists() {
+                self.need(tid, Need { root, leaf, us: 0 }, &[promise])?;
+            }
+        }
+        Ok(())
     }
 
-    fn raise(
+    /// Threads that have a budget already, of one vCPU, are to have one for each of these promises.
+    ///
+    /// # Errors
+    /// When there is not that much. Nothing has been changed.
+    pub(super) fn regrant(
         &mut self,
-        root: &Path,
-        leaf: &Path,
-        promise: Option<Reservation>,
+        tids: &[Tid],
+        promises: &[Option<Reservation>],
     ) -> Result<(), BudgetError> {
-        if leaf == root || !leaf.join(RUNTIME).exists() {
-            return Ok(());
+        for tid in tids {
+            // A group that is gone has nobody in it any more.
+            if let Some(need) = self.needs.get(tid).filter(|need| need.leaf.is_dir()).cloned() {
+                self.need(*tid, need, promises)?;
+            }
         }
-        let most = read(&root.join(RUNTIME))?;
-        let need = needed(promise, read(&leaf.join(PERIOD))?, most);
-        let needs = self.needs.get(leaf).copied().unwrap_or(0) + need;
-        let raised = plan(root, leaf, needs)?;
+        Ok(())
+    }
+
+    /// A thread that has been given back needs nothing any more. What cannot be lowered now is at
+    /// the end.
+    pub(super) fn revoke(&mut self, tid: Tid) {
+        if let Some(need) = self.needs.remove(&tid) {
+            self.lower(&need);
+        }
+    }
+
+    fn need(
+        &mut self,
+        tid: Tid,
+        need: Need,
+        promises: &[Option<Reservation>],
+    ) -> Result<(), BudgetError> {
+        let Need { root, leaf, .. } = need;
+        let (most, period) = (read(&root.join(RUNTIME))?, read(&leaf.join(PERIOD))?);
+        let us = promises.iter().map(|promise| needed(*promise, period, most)).max().unwrap_or(0);
+        let beside = self.needs.iter().filter(|(one, need)| **one != tid && need.leaf == leaf);
+        let all = us + beside.map(|(_, need)| need.us).sum::<u64>();
+        let raised = plan(&root, &leaf, all)?;
         let new = raised.iter().filter(|(group, ..)| !self.before.contains_key(group));
         let new: Vec<_> = new.map(|(group, had, _)| (group.clone(), *had)).collect();
         if !new.is_empty() {
@@ -118,8 +161,34 @@ impl Budgets {
         for (group, _, wanted) in &raised {
             write(&group.join(RUNTIME), *wanted)?;
         }
-        self.needs.insert(leaf.to_path_buf(), needs);
+        let need = Need { root, leaf, us };
+        if let Some(before) = self.needs.insert(tid, need) {
+            self.lower(&before);
+        }
         Ok(())
+    }
+
+    /// The groups that somebody needed have as much as is needed by now, or as they had before,
+    /// from the bottom.
+    fn lower(&mut self, need: &Need) {
+        let mut group = need.leaf.as_path();
+        while group != need.root {
+            if group.is_dir() {
+                let Some(had) = self.before.get(group) else { break };
+                let of_threads = self.needs.values().filter(|need| need.leaf == group);
+                let needed = of_threads.map(|need| need.us).sum::<u64>() + beside_of(group, group);
+                let (wanted, file) = ((*had).max(needed), group.join(RUNTIME));
+                let Ok(has) = read(&file) else { break };
+                if wanted < has && write(&file, wanted).is_err() {
+                    break;
+                }
+            } else {
+                // With those beside it, of which nobody would tell.
+                self.before.retain(|group, _| group.is_dir());
+            }
+            let Some(parent) = group.parent() else { break };
+            group = parent;
+        }
     }
 
     /// Gives every group what it had.
@@ -375,6 +444,51 @@ mod tests {
         assert_eq!((read(&a.join(RUNTIME)).unwrap(), read(&b.join(RUNTIME)).unwrap()), (7, 0));
         assert!(!journal.exists());
         restore(&journal).unwrap();
+    }
+
+    /// A daemon holds the same machine as often as people like, on whatever terms.
+    #[test]
+    fn who_is_given_back_or_promised_less_needs_less() {
+        let root = groups(&[
+            ("", 950_000),
+            ("machine", 0),
+            ("machine/web", 0),
+            ("machine/web/vcpu0", 0),
+            ("machine/web/vcpu1", 0),
+        ]);
+        let of = |name: &str| root.path().join(name);
+        let has = |name: &str| read(&of(name).join(RUNTIME)).unwrap();
+        let leaf = |name: &str| {
+            fs::write(of(name).join(PERIOD), "1000000").unwrap();
+            Need { root: root.path().to_path_buf(), leaf: of(name), us: 0 }
+        };
+        let (first, second) = (leaf("machine/web/vcpu0"), leaf("machine/web/vcpu1"));
+        let promise = |slice| Reservation::new(Span::from_ms(slice), Span::from_ms(10)).ok();
+        let [one, other] = [1, 2].map(|tid| Tid::new(tid).unwrap());
+        let mut budgets = Budgets::new(of("1-2.budgets"));
+        for _ in 0..20 {
+            budgets.need(one, first.clone(), &[promise(2)]).unwrap();
+            budgets.need(other, second.clone(), &[promise(1)]).unwrap();
+            assert_eq!((has("machine"), has("machine/web/vcpu0")), (323_000, 212_000));
+            budgets.regrant(&[one], &[promise(2), promise(4)]).unwrap();
+            assert_eq!((has("machine"), has("machine/web/vcpu0")), (525_000, 414_000));
+            // What cannot be had changes nothing.
+            assert!(budgets.regrant(&[one], &[promise(9)]).is_err());
+            assert_eq!((has("machine"), has("machine/web/vcpu0")), (525_000, 414_000));
+            budgets.regrant(&[one], &[promise(1)]).unwrap();
+            assert_eq!((has("machine"), has("machine/web/vcpu0")), (222_000, 111_000));
+            budgets.revoke(one);
+            assert_eq!((has("machine"), has("machine/web/vcpu0")), (111_000, 0));
+            budgets.revoke(other);
+            assert_eq!((has("machine"), has("machine/web")), (0, 0));
+        }
+        // A machine that has ended took its groups with it.
+        budgets.need(one, first, &[promise(2)]).unwrap();
+        fs::remove_dir_all(of("machine/web")).unwrap();
+        budgets.regrant(&[one], &[promise(5)]).unwrap();
+        budgets.revoke(one);
+        assert_eq!(has("machine"), 0);
+        assert_eq!(budgets.before.into_keys().collect::<Vec<_>>(), [of("machine")]);
     }
 
     #[test]

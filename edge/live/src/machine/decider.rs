@@ -47,6 +47,8 @@ pub(super) struct Decider {
     pub(super) records: Recording,
     /// vCPUs whose threads are gone, to be taken out.
     gone: Vec<VcpuId>,
+    /// Of whom the kernel refused something, until that is told.
+    refused: Vec<VcpuId>,
     pub(super) is_over: bool,
 }
 
@@ -122,6 +124,7 @@ impl Decider {
             told: Time::START,
             records: Recording::new(),
             gone: Vec::new(),
+            refused: Vec::new(),
             is_over: false,
         }
     }
@@ -142,6 +145,10 @@ impl Decider {
     }
 
     /// Takes those out whose threads have ended.
+    pub(super) fn take_refused(&mut self) -> Vec<VcpuId> {
+        std::mem::take(&mut self.refused)
+    }
+
     pub(super) fn take_gone(&mut self) -> Vec<VcpuId> {
         std::mem::take(&mut self.gone)
     }
@@ -538,6 +545,9 @@ impl Decider {
         let home = known.home.get().unwrap_or(CpuId::new(0));
         if !self.pcpus.is_refused(vcpu) {
             self.pcpus.refused.push((vcpu, home, self.now.after(AGAIN)));
+        }
+        if !self.refused.contains(&vcpu) {
+            self.refused.push(vcpu);
         }
         self.touched.push(vcpu);
         self.pcpus.all[home.index()].is_stale = true;

@@ -54,6 +54,8 @@ impl Decider {
     fn enact_on(&mut self, cpu: CpuId, order: &mut Vec<Assignment>) {
         let mut in_line = std::mem::take(&mut self.in_line);
         self.host.in_line(cpu, READY, &mut in_line);
+        // Whom the kernel refuses would be refused again, at once and without end.
+        in_line.retain(|next| !self.pcpus.is_refused(next.vcpu));
         let pcpu = &mut self.pcpus.all[cpu.index()];
         let turn = pcpu.turn.map(|(vcpu, _, entitlement)| (vcpu, entitlement));
         // Only where nobody is real-time: the others would come before the one that pays.

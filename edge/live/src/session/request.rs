@@ -3,7 +3,7 @@
 use slackline_host::Terms;
 use slackline_host::policy::Values;
 use slackline_trace::Named;
-use slackline_units::{CpuSet, DomId, Reservation, Time, VcpuId};
+use slackline_units::{CpuSet, DomId, Time, VcpuId};
 use thiserror::Error;
 
 use super::ids::JoinId;
@@ -262,8 +262,13 @@ impl Session {
         let will_be_exact = self.is_exact(&share);
         let row = self.row(id)?;
         let (was_exact, had_stop) = (row.is_exact, row.has_stop);
-        if will_be_exact {
-            self.add_stop(id)?;
+        let threads = row.threads.clone();
+        let promises = [self.promise_of(id), self.promise(&share)];
+        // More before it is promised, less after.
+        self.fence.regrant(&threads, &promises)?;
+        if will_be_exact && let Err(error) = self.add_stop(id) {
+            let _ = self.fence.regrant(&threads, &promises[..1]);
+            return Err(error);
         }
         let changed = self.machine.set_exact(id.vcpu(), will_be_exact).map_err(NotDone::from);
         let terms = Terms { share: &share, cpus };
@@ -273,8 +278,11 @@ impl Session {
             if !had_stop {
                 self.drop_stop(id);
             }
+            let _ = self.fence.regrant(&threads, &promises[..1]);
             return Err(self.not_done(error));
         }
+        // What is too much is less at the next change.
+        let _ = self.fence.regrant(&threads, &promises[1..]);
         let row = self.row_mut(id)?;
         row.share = share;
         row.is_exact = will_be_exact;
@@ -464,10 +472,23 @@ impl Session {
                 return self.hold_tree(id, tree);
             }
         };
-        let row = self.row_mut(id)?;
-        let (is_exact, hold) = (row.is_exact, row.hold);
         let promise = self.promise_of(id);
         self.fence.grant(&threads, promise)?;
+        let tids: Vec<Tid> = threads.iter().map(ThreadRef::tid).collect();
+        let held = self.hold_each(id, threads);
+        if held.is_err() {
+            tids.into_iter().for_each(|tid| self.fence.revoke(tid));
+        }
+        held
+    }
+
+    fn hold_each(
+        &mut self,
+        id: JoinId,
+        threads: Vec<ThreadRef>,
+    ) -> Result<VcpuThreads, RequestError> {
+        let row = self.row_mut(id)?;
+        let (is_exact, hold) = (row.is_exact, row.hold);
         let mut members = Vec::new();
         for thread in threads {
             // Stopping a process stops all its threads, so one of them is enough.
@@ -492,12 +513,6 @@ impl Session {
         let tids: Vec<Tid> = tree.first().iter().map(ThreadRef::tid).collect();
         self.machine.watch_tree(id.vcpu(), &tids).map_err(RequestError::Machine)?;
         Ok(VcpuThreads { vcpu: id.vcpu(), body: Body::Tree(tree), exact })
-    }
-
-    fn promise_of(&self, id: JoinId) -> Option<Reservation> {
-        let row = self.members.get(id)?;
-        let promise = (self.policy.promise)(&row.share).ok().flatten();
-        promise.map(|promise| promise.reservation)
     }
 
     /// Looks after the trees: who is in them, and whether all are as they should be.
@@ -540,6 +555,7 @@ impl Session {
         for thread in row.threads {
             self.machine.unwatch(thread.tid());
             errors.extend(self.fence.release(thread.tid()).err());
+            self.fence.revoke(thread.tid());
         }
         if errors.is_empty() { Ok(()) } else { Err(RequestError::NotGivenBack { errors }) }
     }
