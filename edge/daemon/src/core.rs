@@ -25,7 +25,7 @@ use slackline_live::session::{Options, Session, SessionError, knowledge};
 use slackline_live::sys::{online_cpus, own_tid, set_affinity};
 use slackline_live::{Punctual, with_causes};
 use slackline_policy::{Given, Values, find};
-use slackline_service::{Health, Input, LedgerFault, Name, Service, Settings, Ticket, Verb};
+use slackline_service::{Asked, Health, Input, LedgerFault, Name, Service, Settings, Ticket, Verb};
 use slackline_units::{CpuId, CpuSet, Span, Time};
 
 pub use claims::ClaimError;
@@ -108,10 +108,12 @@ pub fn serve(
     let session = Session::open(&session_options(&cpus, options.keeper.clone()))?;
     live_elsewhere(&cpus);
     let not_started = |what| move |source| ServeError::NotStarted { what, source };
-    let scout = Scout::start().map_err(not_started("the scout"))?;
+    let scouts =
+        [Scout::start(), Scout::start()].map(|scout| scout.map_err(not_started("a scout")));
+    let [scout, usher] = scouts;
     let tally = Tally::new(POLICY, cpus.len(), knowledge());
     let scheduler = Scheduler::new(session, cpus);
-    let mut host = Host::new(scheduler, ledger, scout, tally);
+    let mut host = Host::new(scheduler, ledger, (scout?, usher?), tally);
     host.look_around_now();
     let now = host.now();
     let service = Service::recover(Settings::default(), now, loaded, &mut host);
@@ -169,7 +171,8 @@ impl Core {
         let now = self.host.now();
         let most = if self.host.is_front_behind() { BEHIND } else { ROUND };
         let most = self.host.ring.map_or(most, |ring| ring.since(now).min(most));
-        let mut fds = vec![stop, self.host.ledger.as_fd(), self.host.scout.as_fd()];
+        let mut fds = vec![stop, self.host.ledger.as_fd()];
+        fds.extend([self.host.scout.as_fd(), self.host.usher.as_fd()]);
         fds.extend(self.host.front.as_ref().and_then(FrontProcess::fd));
         self.host.scheduler.session.wait(&fds, most)[0]
     }
@@ -244,14 +247,22 @@ impl Core {
                 }
                 Ok(Heard::Numbers(ticket)) => self.host.answer_numbers(ticket, &self.service),
                 Ok(Heard::Service(asked, rest)) => {
-                    let verb = asked.request.verb();
                     self.host.remember(asked.ticket, rest);
-                    let began = self.host.now();
-                    self.step(Input::Asked(asked));
-                    self.note_effect(verb, began);
+                    // The request moves on, and what is sought is a part of it.
+                    let request = asked.request.clone();
+                    match self.service.sought(&request) {
+                        Some(sought) => self.host.seek(asked, sought),
+                        None => self.do_asked(asked),
+                    }
                 }
             }
         }
+    }
+
+    fn do_asked(&mut self, asked: Asked) {
+        let (verb, began) = (asked.request.verb(), self.host.now());
+        self.step(Input::Asked(asked));
+        self.note_effect(verb, began);
     }
 
     fn note_effect(&mut self, verb: Verb, began: Time) {
@@ -262,7 +273,9 @@ impl Core {
     }
 
     fn hear_scout(&mut self) {
-        for seen in self.host.scout.seen() {
+        let mut all = self.host.scout.seen();
+        all.append(&mut self.host.usher.seen());
+        for seen in all {
             match seen {
                 scout::Seen::Here(binding, found) => {
                     self.host.keep_found(Some(&binding), found);
@@ -276,9 +289,16 @@ impl Core {
                 scout::Seen::Machines(ticket, machines) => {
                     self.host.answer_find(ticket, machines);
                 }
+                scout::Seen::Looked(ticket, looked) => {
+                    if let Some(asked) = self.host.sought(ticket, looked) {
+                        self.do_asked(asked);
+                    }
+                    self.host.forget_looked();
+                }
                 scout::Seen::Around => {
                     self.host.forget_around();
-                    self.host.scheduler.forget_found();
+                    let left = self.service.contested().map(|(_, identity)| identity).collect();
+                    self.host.scheduler.forget_found(left);
                 }
             }
         }
@@ -294,6 +314,12 @@ impl Core {
             self.next_around = now + AROUND;
             let waiting = self.service.waiting().cloned().collect();
             self.host.look_around(waiting);
+            let left: Vec<_> = self.service.contested().collect();
+            for (domain, identity) in left {
+                if self.host.has_ended(identity) {
+                    self.step(Input::Vanished { domain, identity });
+                }
+            }
             let service = &self.service;
             self.host.tally.forget(|domain| service.name_of(domain).is_some());
         }

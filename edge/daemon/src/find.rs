@@ -231,6 +231,25 @@ pub fn find_all() -> Result<Vec<Machine>, Absent> {
 /// # Errors
 /// Why there is none: not here, not one, or not to be held.
 pub fn find(binding: &Binding) -> Result<Found, Absent> {
+    find_asking(binding, Asks::Monitors)
+}
+
+/// The same, at once: no monitor is asked.
+///
+/// # Errors
+/// As [`find`]; [`Absent::NotAsked`] where only a monitor could tell.
+pub fn find_at_once(binding: &Binding) -> Result<Found, Absent> {
+    find_asking(binding, Asks::Nobody)
+}
+
+/// Who is asked of what cannot be seen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Asks {
+    Monitors,
+    Nobody,
+}
+
+fn find_asking(binding: &Binding, asks: Asks) -> Result<Found, Absent> {
     match binding.kind() {
         BindingKind::Unit => {
             let place = TreePlace::of_unit(binding.name())?;
@@ -243,13 +262,13 @@ pub fn find(binding: &Binding) -> Result<Found, Absent> {
         BindingKind::Pid => {
             let pid = binding.pid().and_then(|pid| i32::try_from(pid).ok()).and_then(Tid::new);
             let pid = pid.ok_or_else(|| not_here(binding))?;
-            found_process(binding, pid)
+            found_process(binding, pid, asks)
         }
         BindingKind::Libvirt
         | BindingKind::Qemu
         | BindingKind::Uuid
         | BindingKind::Firecracker
-        | BindingKind::CloudHypervisor => found_by_name(binding),
+        | BindingKind::CloudHypervisor => found_by_name(binding, asks),
     }
 }
 
@@ -267,6 +286,26 @@ pub fn named(name: &str) -> Result<Vec<Binding>, Absent> {
     Ok(found.into_iter().map(|machine| machine.binding).collect())
 }
 
+/// How the domain of libvirt is bound that has this name there.
+#[must_use]
+pub fn libvirt_binding(name: &str) -> Option<Binding> {
+    Binding::new(BindingKind::Libvirt, &shown::bound(name.as_bytes())).ok()
+}
+
+/// Reads all that is read from procfs as if it were this.
+#[cfg(test)]
+pub(crate) fn read_anything(text: &[u8]) {
+    line::read(text);
+    groups::of_libvirt(text);
+    groups::of_jailer(text);
+    groups::unified(text).and_then(groups::known);
+    groups::known(text);
+    process::owner(text);
+    ending::is_populated(text);
+    let _ = slackline_live::thread::Stat::parse(text);
+    let _ = shown(text);
+}
+
 fn not_here(binding: &Binding) -> Absent {
     Absent::NotHere { binding: binding.clone() }
 }
@@ -275,7 +314,7 @@ fn all() -> Result<Vec<Tid>, Absent> {
     process::all().map_err(|source| Absent::Unreadable { path: "/proc".into(), source })
 }
 
-fn found_by_name(binding: &Binding) -> Result<Found, Absent> {
+fn found_by_name(binding: &Binding, asks: Asks) -> Result<Found, Absent> {
     let mut fitting = Vec::new();
     for pid in all()? {
         let Ok(Some(process)) = Process::read(pid) else { continue };
@@ -294,13 +333,13 @@ fn found_by_name(binding: &Binding) -> Result<Found, Absent> {
     }
     match *fitting {
         [] => Err(not_here(binding)),
-        [pid] => found_process(binding, pid),
+        [pid] => found_process(binding, pid, asks),
         [first, second, ..] => Err(Absent::Several { binding: binding.clone(), first, second }),
     }
 }
 
 /// Holds a process, then looks what it is.
-fn found_process(binding: &Binding, pid: Tid) -> Result<Found, Absent> {
+fn found_process(binding: &Binding, pid: Tid, asks: Asks) -> Result<Found, Absent> {
     process::may_be_held(pid)?;
     let gone = || not_here(binding);
     let (ending, inode) = match Ending::of_process(pid) {
@@ -316,10 +355,13 @@ fn found_process(binding: &Binding, pid: Tid) -> Result<Found, Absent> {
         Some(said) => called(&said, &groups),
         None => Called { kind: Kind::Process, name: program_of(&process.line), uuid: None },
     };
-    let threads = match called.kind {
-        Kind::Process => vcpus::find_named(pid.raw())?,
-        _ => vcpus::find(pid.raw())?,
-    };
+    let mut threads = vcpus::find_named(pid.raw())?;
+    if threads.is_empty() && called.kind != Kind::Process {
+        if asks == Asks::Nobody {
+            return Err(Absent::NotAsked { binding: binding.clone() });
+        }
+        threads = vcpus::find(pid.raw())?;
+    }
     let machine = described(&process, called, &groups, (&threads, inode))
         .map_err(|source| unreadable(pid, "status", source))?;
     // Only now it is known that all of this was about one process.

@@ -79,6 +79,11 @@ impl Entry {
         matches!(self.standing, Standing::Promised(Reason::Meddled))
     }
 
+    /// The machine that is left to somebody else.
+    pub(crate) const fn left(&self) -> Option<Identity> {
+        if self.is_contested() { self.row.identity } else { None }
+    }
+
     /// Somebody else changed its threads once more; whether that was too often.
     pub(crate) fn is_meddled_too_often(&mut self, now: Time) -> bool {
         self.meddled.retain(|then| now.since(*then) < MEDDLING);
@@ -160,9 +165,12 @@ impl Book {
         self.iter().find(|entry| entry.domain == domain)
     }
 
-    /// Who has this machine, beside one.
+    /// Who has this machine, beside one, or would have it if somebody else let it.
     pub(crate) fn holder(&self, identity: Identity, beside: Option<&Name>) -> Option<&Name> {
-        let has = |entry: &&Entry| entry.machine().is_some_and(|one| one.identity == identity);
+        let has = |entry: &&Entry| {
+            entry.machine().is_some_and(|one| one.identity == identity)
+                || entry.left() == Some(identity)
+        };
         let others = self.iter().filter(|entry| Some(&entry.row.name) != beside);
         others.filter(has).map(|entry| &entry.row.name).next()
     }

@@ -31,7 +31,8 @@ pub enum Input {
         /// What it was looked for by.
         binding: Binding,
     },
-    /// A machine that was held has ended; its threads are held no more.
+    /// A machine that was held has ended; its threads are held no more. Or one has ended that is
+    /// [left](crate::Service::contested) to somebody else.
     Vanished {
         /// For whom it was held.
         domain: DomId,

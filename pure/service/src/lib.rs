@@ -46,6 +46,6 @@ pub use principal::{Principal, Role, Verb};
 pub use refusal::Refusal;
 pub use request::{Request, Ticket};
 pub use row::{Reason, Row, State};
-pub use service::{Service, Settings};
+pub use service::{Service, Settings, Sought};
 pub use terms::{Amount, Terms, TermsError};
 pub use world::{Commit, Joining, Kept, Loaded, World};

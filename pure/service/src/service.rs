@@ -20,10 +20,11 @@ use crate::event::{Event, Happened};
 use crate::input::{Asked, Input};
 use crate::keys::Keys;
 use crate::limits::{Limits, Rates};
+use crate::machine::Identity;
 use crate::name::Name;
 use crate::principal::Principal;
 use crate::refusal::Refusal;
-use crate::request::Ticket;
+use crate::request::{Request, Ticket};
 use crate::row::Row;
 use crate::world::World;
 use crate::writer::Writer;
@@ -42,6 +43,15 @@ impl Default for Settings {
     fn default() -> Settings {
         Settings { rates: Some(Rates::USUAL) }
     }
+}
+
+/// A machine that somebody asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sought<'a> {
+    /// The one that goes by this name.
+    Named(&'a Name),
+    /// The one that a binding means.
+    Bound(&'a Binding),
 }
 
 /// Who may have what, under which name.
@@ -83,6 +93,30 @@ impl Service {
     /// [`Input::Appeared`].
     pub fn waiting(&self) -> impl Iterator<Item = &Binding> {
         self.book.iter().filter(|entry| entry.is_waiting()).map(|entry| &entry.row.binding)
+    }
+
+    /// The machines that are left to somebody else: of their ends is to be told, as
+    /// [`Input::Vanished`].
+    pub fn contested(&self) -> impl Iterator<Item = (DomId, Identity)> {
+        self.book.iter().filter_map(|entry| Some((entry.domain, entry.left()?)))
+    }
+
+    /// The machine that has to be looked for before a request can be done, if any: to look for one
+    /// may take long, and nobody else is to wait for that.
+    #[must_use]
+    pub fn sought<'a>(&'a self, request: &'a Request) -> Option<Sought<'a>> {
+        let (Request::Reserve { name, .. } | Request::Resume { name, .. }) = request else {
+            return None;
+        };
+        match (self.book.get(name), request) {
+            (None, Request::Reserve { binding: Some(binding), .. }) => Some(Sought::Bound(binding)),
+            (None, Request::Reserve { .. }) => Some(Sought::Named(name)),
+            (None, _) => None,
+            (Some(entry), _) => {
+                let is_wanted = entry.is_waiting() || entry.is_contested();
+                is_wanted.then_some(Sought::Bound(&entry.row.binding))
+            }
+        }
     }
 
     /// All reservations, by name, and how the scheduler knows them.

@@ -9,14 +9,15 @@ use slackline_control::{self as control, Histogram, Kind, Numbers, PAGE, Problem
 use slackline_live::session::knowledge;
 use slackline_live::sys::{Tid, process_cpu_time};
 use slackline_service::{
-    Answer, Binding, BindingKind, Commit, Declined, Event, Identity, Joining, LedgerFault, Listed,
-    LookError, Machine, Name, Refusal, Request, Room, Seats, Service, Terms, Ticket, World,
+    Answer, Asked, Binding, BindingKind, Commit, Declined, Event, Identity, Joining, LedgerFault,
+    Listed, LookError, Machine, Name, Refusal, Request, Room, Seats, Service, Sought, Terms,
+    Ticket, World,
 };
 use slackline_units::{CpuShare, DomId, Span, Time};
 
 use super::front_process::FrontProcess;
 use super::scheduler::Scheduler;
-use super::scout::{Held, Scout};
+use super::scout::{Held, Looked, Scout};
 use super::tally::Tally;
 use super::wire::{self, Rest};
 use slackline_live::with_causes;
@@ -33,6 +34,8 @@ pub(super) struct Host {
     pub(super) scheduler: Scheduler,
     pub(super) ledger: Ledger,
     pub(super) scout: Scout,
+    /// Looks for what people ask for: they do not wait for the other one's round.
+    pub(super) usher: Scout,
     pub(super) tally: Tally,
     pub(super) front: Option<FrontProcess>,
     /// When the service wants to be rung.
@@ -45,6 +48,10 @@ pub(super) struct Host {
     around: Option<Vec<find::Machine>>,
     /// What was found a moment ago.
     fresh: BTreeMap<Binding, Found>,
+    /// What there is of what the request is for that is done now.
+    looked: Looked,
+    /// Requests whose machines are being looked for.
+    seeking: BTreeMap<Ticket, Asked>,
     /// When the commit that is under way was begun.
     committing: Option<Time>,
     began: SystemTime,
@@ -56,11 +63,17 @@ pub(super) struct Host {
 }
 
 impl Host {
-    pub(super) fn new(scheduler: Scheduler, ledger: Ledger, scout: Scout, tally: Tally) -> Host {
+    pub(super) fn new(
+        scheduler: Scheduler,
+        ledger: Ledger,
+        (scout, usher): (Scout, Scout),
+        tally: Tally,
+    ) -> Host {
         Host {
             scheduler,
             ledger,
             scout,
+            usher,
             tally,
             front: None,
             ring: None,
@@ -68,6 +81,8 @@ impl Host {
             rests: BTreeMap::new(),
             around: None,
             fresh: BTreeMap::new(),
+            looked: Looked::default(),
+            seeking: BTreeMap::new(),
             committing: None,
             began: SystemTime::now(),
             change_effect: Histogram::default(),
@@ -134,6 +149,23 @@ impl Host {
         }
     }
 
+    /// The machine of a request is looked for first.
+    pub(super) fn seek(&mut self, asked: Asked, sought: Sought<'_>) {
+        self.usher.look(asked.ticket, sought);
+        self.seeking.insert(asked.ticket, asked);
+    }
+
+    /// What was looked for, for as long as the request is done that it is for.
+    pub(super) fn sought(&mut self, ticket: Ticket, looked: Looked) -> Option<Asked> {
+        self.looked = looked;
+        self.seeking.remove(&ticket)
+    }
+
+    /// That request is done.
+    pub(super) fn forget_looked(&mut self) {
+        self.looked = Looked::default();
+    }
+
     /// Many are about to be looked for.
     pub(super) fn look_around_now(&mut self) {
         self.around = find::find_all().ok();
@@ -156,6 +188,9 @@ impl Host {
     }
 
     fn find(&mut self, binding: &Binding) -> Result<Found, Absent> {
+        if let Some((_, found)) = self.looked.found.take_if(|(of, _)| of == binding) {
+            return found;
+        }
         if let Some(found) = self.fresh.remove(binding)
             && !found.ending.has_ended().unwrap_or(true)
         {
@@ -168,13 +203,14 @@ impl Host {
                 Binding::new(BindingKind::Pid, &pid).ok()
             };
             if let (Some(one), None) = (going_by_it.next(), going_by_it.next())
-                && let Some(Ok(found)) = number(one).map(|number| find::find(&number))
+                && let Some(Ok(found)) = number(one).map(|number| find::find_at_once(&number))
                 && found.machine.is(binding)
             {
                 return Ok(found);
             }
         }
-        find::find(binding)
+        // What takes long is left to those who look around.
+        find::find_at_once(binding)
     }
 
     /// A reservation with what was delivered.
@@ -348,7 +384,10 @@ impl World for Host {
     }
 
     fn named(&mut self, name: &Name) -> Vec<Binding> {
-        find::named(name.as_str()).unwrap_or_default()
+        match &self.looked.named {
+            Some((of, bindings)) if of == name => bindings.clone(),
+            _ => find::named(name.as_str()).unwrap_or_default(),
+        }
     }
 
     fn join(&mut self, group: &[Joining<'_>]) -> Vec<Result<(), Declined>> {
@@ -407,7 +446,7 @@ impl World for Host {
 
     fn hand_over(&mut self, ticket: Ticket, request: &Request) {
         match request {
-            Request::Find { text } => self.scout.ask(ticket, text.clone()),
+            Request::Find { text } => self.usher.ask(ticket, text.clone()),
             Request::Log { name, before, most } => {
                 let limit = usize::from(*most);
                 let asked = AskedFor { name: name.clone(), before: *before, limit };

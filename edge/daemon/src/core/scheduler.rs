@@ -140,10 +140,11 @@ impl Scheduler {
             return Ok(None);
         }
         if here.is_empty() {
-            let managed: CpuSet = self.cpus.iter().copied().collect();
             return Err(Declined::Host {
                 says: format!(
-                    "thread {tid} may run on {affinity:?} only, and {managed:?} are scheduled"
+                    "thread {tid} may run on CPU {} only, and CPU {} is scheduled here",
+                    super::listed(&affinity.iter().collect::<Vec<_>>()),
+                    super::listed(&self.cpus),
                 ),
                 hint: Some("let it run on a CPU that is scheduled, or schedule one of its".into()),
             });
@@ -420,9 +421,10 @@ impl Scheduler {
         self.room(second).into_iter().map(ppm).collect()
     }
 
-    /// What was found and nobody sits in is forgotten.
-    pub(super) fn forget_found(&mut self) {
-        let held: Vec<Identity> = self.held().map(|(_, identity)| identity).collect();
+    /// What was found is forgotten, but for who is held, and for `left`, who are looked after.
+    pub(super) fn forget_found(&mut self, left: Vec<Identity>) {
+        let held = self.held().map(|(_, identity)| identity);
+        let held: Vec<Identity> = held.chain(left).collect();
         self.found.retain(|identity, _| held.contains(identity));
     }
 }

@@ -7,10 +7,10 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::mpsc::{Receiver, Sender, channel};
 
 use rustix::event::{EventfdFlags, eventfd};
-use slackline_service::{Binding, BindingKind, Identity, Ticket};
+use slackline_service::{Binding, BindingKind, Identity, Name, Sought, Ticket};
 use slackline_units::DomId;
 
-use crate::find::{Absent, Found, Machine, find, find_all};
+use crate::find::{Absent, Found, Machine, find, find_all, named};
 
 /// The stack of the thread, in bytes: all of it is locked into memory.
 const STACK: usize = 1 << 18;
@@ -21,6 +21,25 @@ pub(super) enum Order {
     Around(Vec<Binding>, Vec<Held>),
     /// All machines with this in their name, for somebody who asks.
     Find(Ticket, Option<String>),
+    /// The machine that somebody asks for.
+    Look(Ticket, Wanted),
+}
+
+/// What somebody's request is for.
+pub(super) enum Wanted {
+    /// The machine that goes by this name, if there is just one.
+    Named(Name),
+    /// The machine that a binding means.
+    Bound(Binding),
+}
+
+/// What there is of it.
+#[derive(Default)]
+pub(super) struct Looked {
+    /// What goes by the name, if it is by name.
+    pub(super) named: Option<(Name, Vec<Binding>)>,
+    /// The machine, if it is known which.
+    pub(super) found: Option<(Binding, Result<Found, Absent>)>,
 }
 
 /// A machine that is held, with the numbers of its vCPUs that were known.
@@ -40,6 +59,8 @@ pub(super) enum Seen {
     Around,
     /// The machines that were asked for.
     Machines(Ticket, Result<Vec<Machine>, Absent>),
+    /// What there is of what was asked for.
+    Looked(Ticket, Looked),
 }
 
 /// The thread, and what goes to and fro.
@@ -88,6 +109,15 @@ impl Scout {
         let _ = self.orders.send(Order::Find(ticket, text));
     }
 
+    /// Asks it for the machine that somebody's request is for.
+    pub(super) fn look(&self, ticket: Ticket, sought: Sought<'_>) {
+        let wanted = match sought {
+            Sought::Named(name) => Wanted::Named(name.clone()),
+            Sought::Bound(binding) => Wanted::Bound(binding.clone()),
+        };
+        let _ = self.orders.send(Order::Look(ticket, wanted));
+    }
+
     /// What it has seen. Never waits.
     pub(super) fn seen(&mut self) -> Vec<Seen> {
         let mut count = [0; 8];
@@ -124,6 +154,26 @@ fn carry_out(order: Order, tell: &mut impl FnMut(Seen)) {
                 machines
             });
             tell(Seen::Machines(ticket, machines));
+        }
+        Order::Look(ticket, wanted) => tell(Seen::Looked(ticket, look(wanted))),
+    }
+}
+
+fn look(wanted: Wanted) -> Looked {
+    let found = |binding: Binding| {
+        let found = find(&binding);
+        (binding, found)
+    };
+    match wanted {
+        Wanted::Bound(binding) => Looked { named: None, found: Some(found(binding)) },
+        Wanted::Named(name) => {
+            // Where nothing can be read nobody goes by the name.
+            let bindings = named(name.as_str()).unwrap_or_default();
+            let found = match bindings.as_slice() {
+                [one] => Some(found(one.clone())),
+                _ => None,
+            };
+            Looked { named: Some((name, bindings)), found }
         }
     }
 }

@@ -36,6 +36,12 @@ pub enum Absent {
     /// It is a virtual machine, and its vCPU threads are not there yet, or cannot be told.
     #[error(transparent)]
     NoVcpus(#[from] FindError),
+    /// Only its monitor could tell which of its threads are vCPUs, and was not asked.
+    #[error("the threads of {binding} have no names, and its monitor has not been asked yet")]
+    NotAsked {
+        /// What was looked for.
+        binding: Binding,
+    },
     /// The group is not there, or is one that cannot be held.
     #[error(transparent)]
     Group(#[from] CgroupError),
@@ -69,6 +75,7 @@ impl Absent {
             }
             Absent::Untouchable(error) => Some(error.hint().to_owned()),
             Absent::NoVcpus(error) => error.hint().map(str::to_owned),
+            Absent::NotAsked { .. } => Some("it is asked within seconds".to_owned()),
             Absent::Group(error) => error.hint().map(str::to_owned),
             Absent::Empty { .. } => Some("start what is to run in it".to_owned()),
             Absent::Unreadable { .. } => Some("run as root".to_owned()),

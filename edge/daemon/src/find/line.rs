@@ -252,9 +252,10 @@ mod tests {
     use super::*;
 
     /// Command lines, a word a line; each file begins with what is to be found in it. Those of
-    /// libvirt 9 were read from running guests; the others are put together from what the programs
-    /// take.
-    const LINES: [&str; 10] = [
+    /// libvirt 9 and QEMU 7.2 were read from running guests; the others are put together from what
+    /// the programs take, as those could not be had to be run.
+    const LINES: [&str; 11] = [
+        include_str!("lines/qemu-7.2.txt"),
         include_str!("lines/libvirt-9.txt"),
         include_str!("lines/libvirt-odd-name.txt"),
         include_str!("lines/libvirt-asks.txt"),

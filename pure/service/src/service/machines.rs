@@ -93,8 +93,12 @@ impl Service {
         let Some(entry) = self.book.get_mut(name) else { return };
         let identity = match entry.machine() {
             Some(machine) => Some(machine.identity),
-            // The number of a process goes on meaning that one.
-            None => entry.row.identity.filter(|_| !entry.row.binding.lasts()),
+            // The number of a process goes on meaning that one, and what is left to somebody else
+            // is still the machine.
+            None => {
+                let is_known = !entry.row.binding.lasts() || entry.is_contested();
+                entry.row.identity.filter(|_| is_known)
+            }
         };
         let before = entry.row.clone();
         entry.row.identity = identity;
@@ -104,7 +108,7 @@ impl Service {
         self.did(now, &By::Itself, Done { kind, before: Some(before), after, happened });
     }
 
-    /// A machine that was held has ended.
+    /// A machine that was held, or left to somebody else, has ended.
     pub(super) fn vanished(
         &mut self,
         now: Time,
@@ -123,10 +127,12 @@ impl Service {
         }
     }
 
-    /// The reservation for which this machine is held.
+    /// The reservation whose machine this is.
     fn held(&self, domain: DomId, identity: Identity) -> Option<&Entry> {
         let is_it = |machine: &Machine| machine.identity == identity;
-        self.book.of_domain(domain).filter(|entry| entry.machine().is_some_and(is_it))
+        let has =
+            |entry: &&Entry| entry.machine().is_some_and(is_it) || entry.left() == Some(identity);
+        self.book.of_domain(domain).filter(has)
     }
 
     /// A machine that is held has other vCPUs.

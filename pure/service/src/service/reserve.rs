@@ -25,7 +25,7 @@ impl Service {
             return Ok(None);
         };
         if self.book.get(name).is_some() {
-            return self.reserve_again(now, asked);
+            return self.reserve_again(now, asked, world);
         }
         let binding = match binding {
             Some(binding) => binding.clone(),
@@ -53,8 +53,9 @@ impl Service {
         self.make(now, (asked, row, machine), world)
     }
 
-    /// Whether the same was asked for before, by the same principal.
-    fn reserve_again(&mut self, now: Time, asked: &Asked) -> Outcome {
+    /// Whether the same was asked for before, by the same principal. A machine that it waits for
+    /// may have come: whoever starts one asks again.
+    fn reserve_again(&mut self, now: Time, asked: &Asked, world: &mut impl World) -> Outcome {
         let Request::Reserve { name, amount, exact, vcpus, binding } = &asked.request else {
             return Ok(None);
         };
@@ -64,6 +65,10 @@ impl Service {
             && amount.terms(*exact, vcpus) == Ok(row.terms)
             && binding.as_ref().is_none_or(|binding| *binding == row.binding);
         if is_same {
+            if self.book.get(name).is_some_and(Entry::is_waiting) && row.binding.lasts() {
+                self.appeared(now, &row.binding, world);
+            }
+            let row = self.book.row(name).cloned().unwrap_or(row);
             Ok(self.is_so(now, asked, row))
         } else {
             Err(Refusal::Exists { name: name.clone(), is: row.to_string() })

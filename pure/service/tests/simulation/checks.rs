@@ -101,6 +101,12 @@ fn in_force(listed: &BTreeMap<DomId, Listed>, model: &Model) -> Checked {
             hold!(held.insert(thread), "{thread:?} sits at two places");
         }
     }
+    for one in listed.values().filter(|one| one.state == State::Contested) {
+        let (name, identity) = (&one.row.name, one.row.identity);
+        hold!(identity.is_some(), "{name} is contested, and by which machine is not known");
+        let holder = model.scheduler.domains.values().find(|has| has.identity == identity);
+        hold!(holder.is_none(), "{name} is contested, and its machine is held for {holder:?}");
+    }
     let orphan = model.scheduler.domains.keys().find(|domain| !listed.contains_key(domain));
     hold!(orphan.is_none(), "nobody knows of {orphan:?}");
     Ok(())
