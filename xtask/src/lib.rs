@@ -2,6 +2,7 @@
 
 pub mod ci;
 pub mod contract;
+pub mod fuzz;
 pub mod guest;
 pub mod libvirt;
 pub mod metadata;

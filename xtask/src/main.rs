@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use anyhow::{Result, bail};
 use slackline_xtask::{
-    ci, contract, guest, libvirt, metadata, mutants, no_std, service, soak, tidy,
+    ci, contract, fuzz, guest, libvirt, metadata, mutants, no_std, service, soak, tidy,
 };
 
 const USAGE: &str = "\
@@ -25,8 +25,10 @@ usage: cargo xtask COMMAND
            10 minutes, by hand; as root
   service  [--seeds N] [--from M]
            the simulation of the service with N seeds from M on, 10000 from 0, by hand
+  fuzz     [--minutes N] [http|body|link|proc|qmp|hook]
+           make up what strangers write, 5 minutes of each, niced
   guest    fetch the guest that live tests boot, and say where it is
-  libvirt  hold a guest of a real libvirt, and see that all is given back, by hand; as root";
+  libvirt  hold a guest of a real libvirt, and have the service keep one, by hand; as root";
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -61,6 +63,10 @@ fn command(arguments: &[String]) -> Result<ExitCode> {
         ["service"] => service::run("10000", "0"),
         ["service", "--seeds", seeds] => service::run(seeds, "0"),
         ["service", "--seeds", seeds, "--from", from] => service::run(seeds, from),
+        ["fuzz"] => fuzz::run("5", None),
+        ["fuzz", "--minutes", minutes] => fuzz::run(minutes, None),
+        ["fuzz", "--minutes", minutes, target] => fuzz::run(minutes, Some(target)),
+        ["fuzz", target] => fuzz::run("5", Some(target)),
         ["guest"] => {
             let guest = guest::fetch(Path::new(".cache/guest"))?;
             println!("kernel    {}", guest.kernel.display());

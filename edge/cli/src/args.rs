@@ -30,6 +30,8 @@ pub(crate) enum Command {
     Hold(Hold),
     /// Be the daemon: hold reservations for machines that come and go. Needs root.
     Serve(Serve),
+    /// Be what others run when a machine of theirs starts.
+    Hook(crate::hook::Hook),
     /// Show the machines here that can have a reservation.
     Find(Find),
     /// Reserve CPU time for a machine, under a name.

@@ -14,6 +14,7 @@ mod grid;
 mod help;
 mod hints;
 mod hold;
+mod hook;
 mod input;
 mod json;
 mod load;
@@ -47,6 +48,7 @@ fn main() -> ExitCode {
     let result = match cli.command {
         Command::Keep => return slackline_live::fence::keeper_main(),
         Command::ServeFront => return slackline_daemon::front::main(),
+        Command::Hook(args) => return hook::hook(&args),
         Command::Sim(args) => sim::sim(&args),
         Command::Run(args) => run::run(&args),
         Command::Hold(args) => hold::hold(&args),

@@ -57,7 +57,7 @@ pub enum ClientError {
     #[error("the daemon broke off: {0}")]
     Lost(#[from] hyper::Error),
     /// It did not answer.
-    #[error("the daemon did not answer within {} s", ANSWER_WITHIN.as_secs())]
+    #[error("the daemon did not answer in time")]
     Silent,
     /// It answered what nobody can read.
     #[error("the daemon's answer cannot be read: {0}")]
@@ -133,6 +133,7 @@ pub struct Client {
     path: PathBuf,
     runtime: Runtime,
     connection: Option<SendRequest<Full<Bytes>>>,
+    within: Duration,
 }
 
 impl Client {
@@ -143,9 +144,16 @@ impl Client {
     pub fn connect(path: &Path) -> Result<Client, ClientError> {
         let runtime = Builder::new_current_thread().enable_all().build();
         let runtime = runtime.map_err(ClientError::NoRuntime)?;
-        let mut client = Client { path: path.into(), runtime, connection: None };
+        let within = ANSWER_WITHIN;
+        let mut client = Client { path: path.into(), runtime, connection: None, within };
         client.connection = Some(client.runtime.block_on(open(&client.path))?);
         Ok(client)
+    }
+
+    /// One whose answers may take so long.
+    #[must_use]
+    pub fn within(self, within: Duration) -> Client {
+        Client { within, ..self }
     }
 
     /// The machines whose name or binding has `text` in it; all without.
@@ -292,16 +300,18 @@ impl Client {
 
     fn once(&mut self, sent: &Sent) -> Result<Response<Incoming>, ClientError> {
         let request = sent.request()?;
-        let connection = self.connection.take();
-        let (connection, response) = self.runtime.block_on(async {
+        let (connection, within) = (self.connection.take(), self.within);
+        let asked = async {
             let mut connection = match connection.filter(|connection| !connection.is_closed()) {
                 Some(connection) => connection,
                 None => open(&self.path).await?,
             };
             connection.ready().await?;
-            let response = timeout(ANSWER_WITHIN, connection.send_request(request)).await;
-            Ok::<_, ClientError>((connection, response.map_err(|_| ClientError::Silent)??))
-        })?;
+            let response = connection.send_request(request).await;
+            Ok::<_, ClientError>((connection, response?))
+        };
+        let answered = self.runtime.block_on(async { timeout(within, asked).await });
+        let (connection, response) = answered.map_err(|_| ClientError::Silent)??;
         self.connection = Some(connection);
         Ok(response)
     }

@@ -53,8 +53,17 @@ fn begin() -> io::Result<()> {
     let link = UnixStream::from(own(io::stdin().as_fd().try_clone_to_owned())?);
     let listener = UnixListener::from(own(io::stdout().as_fd().try_clone_to_owned())?);
     let people = People::of_this_host()?;
-    rights::give_up(front_user()?)?;
+    give_up_rights()?;
     serve(link, listener, people)
+}
+
+/// Gives up every right, as the front does: for whoever is about to read what strangers wrote.
+/// There must be one thread only.
+///
+/// # Errors
+/// When anything is left, or there is nobody to become.
+pub fn give_up_rights() -> io::Result<()> {
+    rights::give_up(front_user()?)
 }
 
 /// Serves whoever connects until the other end of the link is closed.

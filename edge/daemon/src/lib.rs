@@ -3,5 +3,8 @@
 pub mod core;
 pub mod find;
 pub mod front;
+#[cfg(test)]
+mod fuzz;
+pub mod hook;
 pub mod ledger;
 pub mod people;

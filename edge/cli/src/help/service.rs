@@ -20,6 +20,17 @@ machines run on as ordinary threads; what lapses is the promise.
   slackline change web --slice 3ms
   slackline watch
 
+A guest of libvirt can bring its terms along, in its metadata; libvirt asks for them as it starts:
+
+  slackline hook libvirt --script > /etc/libvirt/hooks/qemu.d/slackline
+  chmod +x /etc/libvirt/hooks/qemu.d/slackline       # and start libvirt again
+  <metadata>
+    <slackline:reservation xmlns:slackline='urn:slackline:1' slice='2ms' period='10ms'/>
+  </metadata>
+
+Also cpu='40%', exact='yes', vcpus='2', name='web'. It starts whatever comes of that, unless it says
+require='yes' and is refused.
+
 The same over HTTP on its Unix socket, described by /v1/openapi.json:
   curl --unix-socket /run/slackline/slackline.sock http://slackline/v1/reservations
 ";

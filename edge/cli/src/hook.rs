@@ -1,0 +1,140 @@
+//! `slackline hook`: what others run when a machine of theirs starts.
+
+use std::io::{Read, Write, stdin};
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::{Args, Subcommand};
+use slackline_control::client::{Client, ClientError};
+use slackline_control::{Change, Kind, Reservation};
+use slackline_daemon::front::give_up_rights;
+use slackline_daemon::hook::{self, Metadata};
+use slackline_units::Span;
+
+use crate::parse::span;
+use crate::terminal;
+
+/// What libvirt runs. Only an answer of ours keeps a guest from starting: not that we are not
+/// there, nor what we do not understand.
+const SCRIPT: &str = "\
+#!/bin/sh
+# Gives guests their reservations as they start, by what their metadata says. Written by
+# `slackline hook libvirt --script`; belongs into /etc/libvirt/hooks/qemu.d/slackline.
+# A guest is kept from starting only by status 1: it requires a reservation and cannot have it.
+case \"$2 $3\" in
+\"start begin\" | \"started begin\") ;;
+*) exit 0 ;;
+esac
+PROGRAM hook libvirt \"$1\" \"$2\" \"$3\" --socket SOCKET
+[ $? -ne 1 ]
+";
+
+#[derive(Debug, Args)]
+pub(crate) struct Hook {
+    #[command(subcommand)]
+    of: Of,
+}
+
+#[derive(Debug, Subcommand)]
+enum Of {
+    /// Reserve for a guest of libvirt by its metadata, with the domain on standard input.
+    Libvirt(Libvirt),
+}
+
+#[derive(Debug, Args)]
+struct Libvirt {
+    /// The guest.
+    #[arg(required_unless_present = "script")]
+    guest: Option<String>,
+    /// What happens to it: all but `start` and `started` is none of our business.
+    operation: Option<String>,
+    /// `begin`, or none of our business.
+    part: Option<String>,
+    /// Where the daemon listens.
+    #[arg(long, value_name = "PATH", default_value = slackline_control::SOCKET)]
+    socket: PathBuf,
+    /// How long each answer of the daemon may take: then the guest starts without.
+    #[arg(long, value_name = "TIME", value_parser = span, default_value = "100ms")]
+    within: Span,
+    /// Print the script that libvirt is to run.
+    #[arg(long)]
+    script: bool,
+}
+
+/// Fails only if a guest must not start.
+pub(crate) fn hook(args: &Hook) -> ExitCode {
+    let Of::Libvirt(args) = &args.of;
+    if args.script {
+        let program = std::env::current_exe().unwrap_or_else(|_| "slackline".into());
+        let quoted = |path: &std::path::Path| format!("'{}'", path.display());
+        let script = SCRIPT.replace("PROGRAM", &quoted(&program));
+        let script = script.replace("SOCKET", &quoted(&args.socket));
+        return match terminal::say(&script) {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(problem) => problem.exit_code(),
+        };
+    }
+    let starts = match (args.operation.as_deref(), args.part.as_deref()) {
+        (Some("start"), Some("begin")) => true,
+        (Some("started"), Some("begin")) => false,
+        _ => return ExitCode::SUCCESS,
+    };
+    let Err(refused) = reserve(args) else { return ExitCode::SUCCESS };
+    let guest = args.guest.as_deref().unwrap_or_default().escape_debug();
+    // Whoever reads libvirt's journal is told; if nobody can, the guest starts all the same.
+    let _ = writeln!(std::io::stderr(), "slackline: no reservation for {guest}: {}", refused.why);
+    // One that has started is not ended by us.
+    if starts && refused.is_required { ExitCode::FAILURE } else { ExitCode::SUCCESS }
+}
+
+/// Why there is no reservation, and whether the guest is not to start without.
+struct Refused {
+    why: String,
+    is_required: bool,
+}
+
+fn reserve(args: &Libvirt) -> Result<(), Refused> {
+    let not_ours = |why: String| Refused { why, is_required: false };
+    // As who we are now; what the guest's owner wrote is read as nobody.
+    let client = Client::connect(&args.socket);
+    give_up_rights().map_err(|error| not_ours(format!("cannot give rights up: {error}")))?;
+    let mut xml = Vec::new();
+    let most = u64::try_from(hook::LONGEST).unwrap_or(u64::MAX);
+    let read = stdin().take(most + 1).read_to_end(&mut xml);
+    read.map_err(|error| not_ours(format!("cannot read the domain: {error}")))?;
+    let found = hook::read(&xml);
+    let found =
+        found.map_err(|bad| Refused { why: bad.to_string(), is_required: bad.is_required })?;
+    let Some(metadata) = found else { return Ok(()) };
+    let within = std::time::Duration::from_nanos(args.within.ns());
+    let asked = client.and_then(|client| ask(&mut client.within(within), &metadata));
+    asked.map(drop).map_err(|error| {
+        let hint = match &error {
+            ClientError::Refused(problem) => problem.hint.clone(),
+            _ => None,
+        };
+        let hint = hint.map(|hint| format!("; {hint}")).unwrap_or_default();
+        Refused { why: format!("{error}{hint}"), is_required: metadata.is_required }
+    })
+}
+
+/// Makes the reservation, or gives it the terms that the metadata has now.
+fn ask(client: &mut Client, metadata: &Metadata) -> Result<Reservation, ClientError> {
+    let Metadata { name, wanted, .. } = metadata;
+    let exists = match client.reserve(name, wanted) {
+        Err(ClientError::Refused(problem)) if problem.kind == Kind::Exists => problem,
+        made => return made.map(|(made, _)| made),
+    };
+    let (there, _) = client.show(name).map_err(|_| ClientError::Refused(exists.clone()))?;
+    if Some(&there.binding) != wanted.binding.as_ref() {
+        return Err(ClientError::Refused(exists));
+    }
+    let change = Change {
+        slice: wanted.slice,
+        period: wanted.period,
+        cpu: wanted.cpu,
+        exact: Some(wanted.exact),
+        vcpus: wanted.vcpus,
+    };
+    client.change(name, &change, Some(there.revision)).map(|(changed, _)| changed)
+}

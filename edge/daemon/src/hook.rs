@@ -1,0 +1,267 @@
+//! What a domain of libvirt says of its reservation, in its metadata:
+//!
+//! ```xml
+//! <metadata>
+//!   <slackline:reservation xmlns:slackline='urn:slackline:1' slice='2ms' period='10ms'/>
+//! </metadata>
+//! ```
+//!
+//! Libvirt passes the whole domain to a hook when it starts one. All of it is foreign: whoever may
+//! define a domain chooses what is in it. So it is read after every right has been given up.
+
+use roxmltree::{Document, Node, ParsingOptions};
+use serde_json::{Map, Value};
+use slackline_control::Wanted;
+
+use crate::find::libvirt_binding;
+
+/// The namespace of what is ours.
+pub const NAMESPACE: &str = "urn:slackline:1";
+
+/// The longest domain that is read, in bytes. Those of libvirt have a few thousand, and some
+/// hundred for each device.
+pub const LONGEST: usize = 1 << 20;
+
+/// The most elements, texts and comments.
+const NODES: u32 = 1 << 16;
+
+/// What a domain wants.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Metadata {
+    /// What the reservation is to be called.
+    pub name: String,
+    /// What is to be promised to it.
+    pub wanted: Wanted,
+    /// Whether it is not to start without.
+    pub is_required: bool,
+}
+
+/// What a domain says that cannot be understood.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{says}")]
+pub struct BadMetadata {
+    says: String,
+    /// Whether the domain is not to start without a reservation, as far as that is known.
+    pub is_required: bool,
+}
+
+impl BadMetadata {
+    fn new(says: impl Into<String>) -> BadMetadata {
+        BadMetadata { says: says.into(), is_required: false }
+    }
+}
+
+/// Reads what a domain wants; nothing, if it says nothing of us.
+///
+/// # Errors
+/// When it is no domain, or what it says of us makes no sense: with line and column.
+pub fn read(xml: &[u8]) -> Result<Option<Metadata>, BadMetadata> {
+    if xml.len() > LONGEST {
+        let says = format!("the domain has {} bytes, and {LONGEST} are read at most", xml.len());
+        return Err(BadMetadata::new(says));
+    }
+    let text = std::str::from_utf8(xml)
+        .map_err(|error| BadMetadata::new(format!("the domain is no text: {error}")))?;
+    let options = ParsingOptions { nodes_limit: NODES, ..ParsingOptions::default() };
+    let document = Document::parse_with_options(text, options)
+        .map_err(|error| BadMetadata::new(format!("the domain is no XML: {error}")))?;
+    let domain = document.root_element();
+    if !domain.has_tag_name("domain") {
+        return Err(BadMetadata::new("this is XML of something else than a domain"));
+    }
+    let metadata = domain.children().filter(|node| node.has_tag_name("metadata"));
+    let mut ours = metadata
+        .flat_map(|metadata| metadata.children())
+        .filter(|node| node.tag_name().namespace() == Some(NAMESPACE));
+    let Some(first) = ours.next() else { return Ok(None) };
+    let is_required = first.attribute("require") == Some("yes");
+    of_element(domain, first, ours.next())
+        .map(Some)
+        .map_err(|says| BadMetadata { says, is_required })
+}
+
+fn of_element(
+    domain: Node<'_, '_>,
+    element: Node<'_, '_>,
+    second: Option<Node<'_, '_>>,
+) -> Result<Metadata, String> {
+    let at = |node: Node<'_, '_>| node.document().text_pos_at(node.range().start);
+    if let Some(second) = second {
+        return Err(format!("{}: one element of ours is enough", at(second)));
+    }
+    if element.tag_name().name() != "reservation" {
+        return Err(format!("{}: what is ours is `reservation` only", at(element)));
+    }
+    let called = text_of(domain, "name").ok_or("the domain has no name")?;
+    let mut name = called;
+    let mut wanted = Map::new();
+    for attribute in element.attributes() {
+        let here = element.document().text_pos_at(attribute.range().start);
+        let (key, value) = (attribute.name(), attribute.value());
+        let value = match key {
+            "slice" | "period" | "cpu" => Value::from(value),
+            "exact" => Value::from(yes_or_no(value).map_err(|why| format!("{here}: {why}"))?),
+            "vcpus" => Value::from(number(value).map_err(|why| format!("{here}: {why}"))?),
+            "require" => {
+                yes_or_no(value).map_err(|why| format!("{here}: {why}"))?;
+                continue;
+            }
+            "name" => {
+                name = value;
+                continue;
+            }
+            _ => {
+                return Err(format!(
+                    "{here}: an attribute is slice, period, cpu, exact, vcpus, name or require"
+                ));
+            }
+        };
+        wanted.insert(key.to_owned(), value);
+    }
+    if !wanted.contains_key("slice") && !wanted.contains_key("cpu") {
+        return Err(format!("{}: neither slice='2ms' nor cpu='40%' is said", at(element)));
+    }
+    if let (false, Some(vcpus)) = (wanted.contains_key("vcpus"), vcpus_of(domain)) {
+        wanted.insert("vcpus".into(), vcpus.into());
+    }
+    let binding = libvirt_binding(called).ok_or("no binding can hold the name of the domain")?;
+    wanted.insert("for".into(), binding.to_string().into());
+    name.parse::<slackline_service::Name>()
+        .map_err(|why| format!("{}: the reservation needs a name='..': {why}", at(element)))?;
+    let wanted = serde_json::from_value(Value::Object(wanted))
+        .map_err(|why| format!("{}: {why}", at(element)))?;
+    let is_required = element.attribute("require") == Some("yes");
+    Ok(Metadata { name: name.to_owned(), wanted, is_required })
+}
+
+/// How many vCPUs a domain starts with.
+fn vcpus_of(domain: Node<'_, '_>) -> Option<u16> {
+    let element = domain.children().find(|node| node.has_tag_name("vcpu"))?;
+    let all = || element.text().map(str::trim);
+    element.attribute("current").or_else(all)?.parse().ok()
+}
+
+fn text_of<'a>(node: Node<'a, '_>, name: &str) -> Option<&'a str> {
+    node.children().find(|child| child.has_tag_name(name))?.text()
+}
+
+fn yes_or_no(text: &str) -> Result<bool, &'static str> {
+    match text {
+        "yes" => Ok(true),
+        "no" => Ok(false),
+        _ => Err("it is yes or no"),
+    }
+}
+
+fn number(text: &str) -> Result<u16, &'static str> {
+    text.parse().map_err(|_| "it is a number of vCPUs")
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::collection::vec;
+    use proptest::prelude::*;
+    use slackline_control::{Length, Share};
+    use slackline_units::{CpuShare, Span};
+
+    use super::*;
+
+    /// As libvirt 9.0 passes it to its hook, but for the devices.
+    const DOMAIN: &str = include_str!("hook/domain.xml");
+
+    fn with(element: &str) -> String {
+        DOMAIN.replace("<!--OURS-->", element)
+    }
+
+    fn ours(attributes: &str) -> Result<Option<Metadata>, BadMetadata> {
+        read(with(&format!("<s:reservation xmlns:s='{NAMESPACE}' {attributes}/>")).as_bytes())
+    }
+
+    fn says(attributes: &str) -> String {
+        ours(attributes).unwrap_err().to_string()
+    }
+
+    #[test]
+    fn a_domain_says_what_it_wants() {
+        let found = ours("slice='2ms' period='20ms' exact='yes'").unwrap().unwrap();
+        let wanted = Wanted {
+            slice: Some(Length(Span::from_ms(2))),
+            period: Some(Length(Span::from_ms(20))),
+            exact: true,
+            vcpus: Some(2),
+            binding: Some("libvirt:web.1".into()),
+            ..Wanted::default()
+        };
+        assert_eq!(found, Metadata { name: "web.1".into(), wanted, is_required: false });
+        let found = ours("cpu='40%' vcpus='1' name='other' require='yes'").unwrap().unwrap();
+        assert_eq!((found.name.as_str(), found.wanted.vcpus), ("other", Some(1)));
+        assert_eq!(found.wanted.cpu, Some(Share(CpuShare::from_ppm(400_000))));
+        assert!(found.is_required);
+    }
+
+    #[test]
+    fn what_is_others_is_none_of_our_business() {
+        assert_eq!(read(DOMAIN.as_bytes()), Ok(None));
+        for element in [
+            "<reservation slice='2ms'/>",
+            "<s:reservation xmlns:s='urn:other' slice='2ms'/>",
+            "<o:o xmlns:o='urn:o'><s:reservation xmlns:s='urn:slackline:1' slice='2ms'/></o:o>",
+        ] {
+            assert_eq!(read(with(element).as_bytes()), Ok(None), "{element}");
+        }
+    }
+
+    #[test]
+    fn what_makes_no_sense_is_refused_with_its_place() {
+        assert!(says("").contains("neither slice='2ms' nor cpu='40%'"), "{}", says(""));
+        assert!(says("").starts_with("5:"), "{}", says(""));
+        assert!(says("slice='2'").contains("`2` has no unit"));
+        assert!(says("slice='2ms' exact='1'").ends_with("it is yes or no"));
+        assert!(says("slice='2ms' vcpus='-1'").ends_with("it is a number of vCPUs"));
+        assert!(says("slice='2ms' slize='1ms'").contains("an attribute is slice, period"));
+        assert!(says("slice='2ms' name='../x'").contains("needs a name='..'"));
+        assert!(ours("slice='2' require='yes'").unwrap_err().is_required);
+        let two = format!("<a:reservation xmlns:a='{NAMESPACE}'/><a:x xmlns:a='{NAMESPACE}'/>");
+        assert!(read(with(&two).as_bytes()).unwrap_err().to_string().contains("one element"));
+    }
+
+    #[test]
+    fn huge_deep_and_odd_xml_is_refused() {
+        let refused = |xml: &[u8]| read(xml).unwrap_err().to_string();
+        assert!(refused(&vec![b' '; LONGEST + 1]).contains("1048577 bytes, and 1048576"));
+        assert!(refused(&[0xff]).contains("no text"));
+        assert!(refused(b"").contains("no XML"));
+        assert!(refused(b"<pool/>").contains("something else"));
+        let many = with(&"<a/>".repeat(1 << 17));
+        assert!(refused(many.as_bytes()).contains("no XML"), "{}", refused(many.as_bytes()));
+        let entities = "<!DOCTYPE domain [<!ENTITY a 'b'>]><domain>&a;</domain>";
+        assert!(refused(entities.as_bytes()).contains("no XML"));
+        // Whatever comes of it, it comes.
+        let deep = with(&("<a>".repeat(100_000) + &"</a>".repeat(100_000)));
+        let _ = read(deep.as_bytes());
+    }
+
+    proptest! {
+        #[test]
+        fn garbage_is_no_more_than_garbage(bytes in vec(any::<u8>(), 0..300)) {
+            let _ = read(&bytes);
+        }
+
+        /// A domain with something cut out, doubled or changed.
+        #[test]
+        fn a_damaged_domain_is_read_or_refused(
+            at in any::<prop::sample::Index>(),
+            length in 0_usize..60,
+            by in vec(any::<u8>(), 0..8),
+        ) {
+            let ours = "<s:reservation xmlns:s='urn:slackline:1' slice='2ms'/>";
+            let mut xml = with(ours).into_bytes();
+            let from = at.index(xml.len());
+            let to = (from + length).min(xml.len());
+            xml.splice(from..to, by);
+            if let Ok(Some(found)) = read(&xml) {
+                prop_assert!(found.wanted.binding.is_some());
+            }
+        }
+    }
+}
