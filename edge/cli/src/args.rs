@@ -8,7 +8,7 @@ use slackline_units::{CpuShare, Span};
 use crate::input::file;
 use crate::load::args::Load;
 use crate::parse::{share, span};
-use crate::service::args::{Change, Find, Log, Named, Pause, Reserve, Room, Which};
+use crate::service::args::{Change, Find, Log, Named, Pause, Place, Reserve, Room, Which};
 
 /// Gives virtual machines CPU time: reserves it, shares it out, and proves that it was delivered.
 #[derive(Debug, Parser)]
@@ -36,6 +36,8 @@ pub(crate) enum Command {
     Find(Find),
     /// Reserve CPU time for a machine, under a name.
     Reserve(Reserve),
+    /// Reserve CPU time where there is room for it, on one of several hosts.
+    Place(Place),
     /// Give a reservation other terms.
     Change(Change),
     /// Keep a machine from running until it is resumed; its promise is kept.

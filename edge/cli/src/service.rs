@@ -1,6 +1,7 @@
 //! What people ask of the daemon: each a command, an answer and a table of it.
 
 pub(crate) mod args;
+mod place;
 mod show;
 
 use std::io::{IsTerminal, stdin, stdout};
@@ -15,6 +16,7 @@ use crate::signals::stop_flag;
 use crate::terminal;
 use args::{At, Change, Find, HowMuch, Log, Named, Pause, Reserve, Room, Which};
 
+pub(crate) use place::place;
 pub(crate) use show::HEADINGS;
 
 /// How soon somebody who wants us to stop is heard, and how often a daemon that broke off is tried.

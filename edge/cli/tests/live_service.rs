@@ -9,7 +9,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use common::live::{self, Victim, let_pass, wait_until};
-use common::service::{Daemon, cpu, spawn};
+use common::service::{Daemon, cpu, spawn, spawn_on};
 use common::{Place, Ran};
 use rustix::process::Signal;
 use serde_json::{Value, json};
@@ -18,6 +18,51 @@ use slackline_live::sys::{online_cpus, thread_cpu_time};
 #[test]
 fn part_victim() {
     live::play_victim();
+}
+
+/// Two daemons of two CPUs, as two hosts that know nothing of each other.
+#[test]
+fn a_reservation_is_placed_on_the_host_that_has_room() {
+    let Some(live) = live::begin() else { return };
+    let cpus: Vec<String> =
+        online_cpus().unwrap().iter().map(|cpu| cpu.index().to_string()).collect();
+    let [.., one, other] = &cpus[..] else {
+        println!("skipped: needs two CPUs");
+        return;
+    };
+    let mut daemons = [(one, "a"), (other, "b")].map(|(cpu, host)| {
+        let (state, socket) = (format!("state-{host}"), format!("socket-{host}"));
+        Machine(spawn_on(cpu, &live, &state, &socket))
+    });
+    for host in ["socket-a", "socket-b"] {
+        wait_until("a daemon to answer", || live.run(&["list", "--socket", host]).code == Some(0));
+    }
+    fs::write(live.place.path("hosts"), "# two\nsocket-a\n\nsocket-b\n").unwrap();
+    let place = |name: &str, slice: &str, by: &str| {
+        let machine = format!("qemu:{name}");
+        live.run(&[
+            "place", name, "--slice", slice, "--vcpus", "1", "--for", &machine, "--hosts", "hosts",
+            "--by", by,
+        ])
+    };
+    place("one", "3ms", "first").ended_with(0).shows("on socket-a: one: 3ms in every 10ms");
+    // Again it is the same, wherever it would go now.
+    place("one", "3ms", "worst").ended_with(0).shows("on socket-a: one: 3ms in every 10ms");
+    place("two", "2ms", "worst").ended_with(0).shows("on socket-b: two");
+    place("three", "5ms", "best").ended_with(0).shows("on socket-a: three");
+    place("four", "5ms", "first").ended_with(0).shows("on socket-b: four");
+    place("five", "3ms", "first").ended_with(4).says("no host has room for 3ms in every 10ms");
+    place("one", "1ms", "first").ended_with(2).says("one is reserved already");
+    // A host that is not there is as one that has no room.
+    let end = |daemon: &mut Child| {
+        live::kill(i32::try_from(daemon.id()).unwrap(), Signal::TERM);
+        wait_until("a daemon to end", || daemon.try_wait().unwrap().is_some());
+    };
+    end(&mut daemons[0].0);
+    place("six", "1ms", "first").ended_with(0).shows("on socket-b: six");
+    end(&mut daemons[1].0);
+    place("seven", "1ms", "first").ended_with(3).says("no daemon listens at socket-a");
+    live.nothing_is_left();
 }
 
 fn used(victim: &Victim) -> u64 {

@@ -66,17 +66,32 @@ fn bad(detail: String, hint: &str) -> Problem {
     Problem::new(Kind::Bad, detail).hinting(hint)
 }
 
-fn reserve(name: Name, wanted: &Wanted) -> Result<service::Request, Problem> {
-    let (period, exact, vcpus) = (wanted.period.map(|it| it.0), wanted.exact, wanted.vcpus);
-    let amount = match (wanted.slice, wanted.cpu) {
-        (Some(slice), None) => each_of(slice.0, period.unwrap_or(Amount::USUAL_PERIOD))?,
-        (None, Some(share)) => Amount::Together { share: share.0, period },
-        (Some(_), Some(_)) => return Err(both()),
+/// What each vCPU of so many is to be promised.
+///
+/// # Errors
+/// When it makes no sense, or nobody can promise that.
+pub fn each(wanted: &Wanted, vcpus: u16) -> Result<units::Reservation, Problem> {
+    let terms = wanted_amount(wanted)?.terms(wanted.exact, vcpus);
+    let terms = terms.map_err(|error| problem(&Refusal::Terms(error)))?;
+    Ok(terms.each())
+}
+
+fn wanted_amount(wanted: &Wanted) -> Result<Amount, Problem> {
+    let period = wanted.period.map(|it| it.0);
+    match (wanted.slice, wanted.cpu) {
+        (Some(slice), None) => each_of(slice.0, period.unwrap_or(Amount::USUAL_PERIOD)),
+        (None, Some(share)) => Ok(Amount::Together { share: share.0, period }),
+        (Some(_), Some(_)) => Err(both()),
         (None, None) => {
             let detail = "how much CPU time is not said".to_owned();
-            return Err(bad(detail, "say `slice` and `period`, or `cpu` for all vCPUs together"));
+            Err(bad(detail, "say `slice` and `period`, or `cpu` for all vCPUs together"))
         }
-    };
+    }
+}
+
+fn reserve(name: Name, wanted: &Wanted) -> Result<service::Request, Problem> {
+    let (exact, vcpus) = (wanted.exact, wanted.vcpus);
+    let amount = wanted_amount(wanted)?;
     let binding = wanted.binding.as_deref().map(|text| {
         text.parse::<Binding>().map_err(|error| {
             bad(error.to_string(), "`slackline find` shows the machines here, and what to say")

@@ -10,6 +10,7 @@ pub mod client;
 pub mod convert;
 pub mod link;
 mod numbers;
+pub mod place;
 mod problem;
 mod replies;
 mod requests;

@@ -17,6 +17,7 @@ machines run on as ordinary threads; what lapses is the promise.
   slackline find                                     # what can have a reservation
   slackline reserve web --slice 2ms --period 10ms    # a fifth of a CPU for each vCPU of `web`
   slackline reserve db --cpu 1.5 --for libvirt:db-7  # one and a half for all of them together
+  slackline place job --cpu 30% --vcpus 1 --for qemu:job --host a.sock --host b.sock
   slackline change web --slice 3ms
   slackline watch
 
@@ -65,7 +66,7 @@ pub(super) fn service(commands: &[(String, String)]) -> String {
 }
 
 /// The commands that speak with the daemon, and that itself.
-pub(super) const VERBS: [&str; 11] = [
-    "serve", "find", "reserve", "change", "pause", "resume", "release", "list", "watch", "room",
-    "log",
+pub(super) const VERBS: [&str; 12] = [
+    "serve", "find", "reserve", "place", "change", "pause", "resume", "release", "list", "watch",
+    "room", "log",
 ];

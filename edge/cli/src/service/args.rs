@@ -2,7 +2,8 @@
 
 use std::path::PathBuf;
 
-use clap::Args;
+use clap::{Args, ValueEnum};
+use slackline_control::place::Fit;
 use slackline_control::{Length, Share};
 
 use crate::parse::{share, span};
@@ -57,6 +58,50 @@ pub(crate) struct Reserve {
     pub(crate) r#for: Option<String>,
     #[command(flatten)]
     pub(crate) at: At,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Place {
+    /// What the reservation is to be called, on whichever host takes it.
+    pub(crate) name: String,
+    #[command(flatten)]
+    pub(crate) much: HowMuch,
+    /// Which machine: it may come when it is known where it has room.
+    #[arg(long, value_name = "BINDING")]
+    pub(crate) r#for: Option<String>,
+    /// Where a daemon listens that may take it; once for each host.
+    #[arg(long = "host", value_name = "PATH", required_unless_present = "hosts")]
+    pub(crate) host: Vec<PathBuf>,
+    /// A file of such places, one a line; a line that begins with # is none.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) hosts: Option<PathBuf>,
+    /// Which of the hosts that have room.
+    #[arg(long, value_enum, default_value_t = By::First)]
+    pub(crate) by: By,
+    /// Print the host and the daemon's own answer, as JSON.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// Which of the hosts that have room.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub(crate) enum By {
+    /// The first, as they are named
+    First,
+    /// The one that has least left afterwards
+    Best,
+    /// The one that has most left afterwards
+    Worst,
+}
+
+impl From<By> for Fit {
+    fn from(by: By) -> Fit {
+        match by {
+            By::First => Fit::First,
+            By::Best => Fit::Best,
+            By::Worst => Fit::Worst,
+        }
+    }
 }
 
 #[derive(Debug, Args)]

@@ -147,9 +147,12 @@ impl Drop for Daemon<'_> {
 
 /// Starts one, which answers once it is ready.
 pub fn spawn(live: &Live, state: &str, socket: &str) -> Child {
-    let cpu = cpu();
-    let mut command =
-        live.command(&["serve", "--cpus", &cpu, "--state", state, "--socket", socket]);
+    spawn_on(&cpu(), live, state, socket)
+}
+
+/// The same on that CPU.
+pub fn spawn_on(cpu: &str, live: &Live, state: &str, socket: &str) -> Child {
+    let mut command = live.command(&["serve", "--cpus", cpu, "--state", state, "--socket", socket]);
     let err = File::create(live.place.path("err")).unwrap();
     command.stdout(Stdio::null()).stderr(err).spawn().unwrap()
 }

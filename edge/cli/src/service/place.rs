@@ -1,0 +1,170 @@
+//! A reservation on one of several hosts. No daemon knows another: whoever asks knows them.
+
+use std::path::PathBuf;
+use std::sync::mpsc::channel;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use slackline_control::client::{Client, ClientError};
+use slackline_control::place::order;
+use slackline_control::{Kind, Length, Problem as Refused, Reservation, Room, Wanted, convert};
+use slackline_units::Reservation as Each;
+
+use super::args::{HowMuch, Place};
+use super::show;
+use crate::problem::Problem;
+use crate::terminal;
+
+/// How long hosts have to say what they have room for.
+const WITHIN: Duration = Duration::from_secs(1);
+
+/// How often all are asked anew, where others were quicker.
+const ROUNDS: u32 = 3;
+
+/// What a host says of itself.
+struct Seen {
+    room: Room,
+    /// Whether it has a reservation of that name.
+    has_it: bool,
+}
+
+type Answer = Result<Seen, ClientError>;
+
+pub(crate) fn place(args: &Place) -> Result<(), Problem> {
+    let hosts = hosts(args)?;
+    let HowMuch { slice, period, cpu, vcpus, exact } = args.much;
+    let wanted = Wanted { slice, period, cpu, exact, vcpus, binding: args.r#for.clone() };
+    let vcpus = vcpus.ok_or_else(|| Problem::BadOption {
+        message: "for how many vCPUs is not said".into(),
+        hint: Some("say `--vcpus N`: nobody knows yet where the machine will be".into()),
+    })?;
+    let each = convert::each(&wanted, vcpus).map_err(refused)?;
+    let mut answers = Vec::new();
+    for _ in 0..ROUNDS {
+        answers = ask(&hosts, &args.name, Length(each.period()));
+        for host in candidates(args, &answers, (each, vcpus)) {
+            match Client::connect(&hosts[host])?.reserve(&args.name, &wanted) {
+                Ok((reservation, text)) => {
+                    super::warn(&reservation);
+                    return tell(args, &hosts[host], &reservation, &text.0);
+                }
+                // Somebody was quicker.
+                Err(ClientError::Refused(problem)) if problem.kind == Kind::NoRoom => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+    Err(nowhere(&hosts, answers, (each, vcpus)))
+}
+
+/// As they were named, and as the file has them.
+fn hosts(args: &Place) -> Result<Vec<PathBuf>, Problem> {
+    let mut hosts = args.host.clone();
+    if let Some(file) = &args.hosts {
+        let text = std::fs::read_to_string(file);
+        let text = text.map_err(|source| Problem::Unreadable { file: file.clone(), source })?;
+        let lines = text.lines().map(str::trim);
+        hosts.extend(lines.filter(|it| !it.is_empty() && !it.starts_with('#')).map(PathBuf::from));
+    }
+    if hosts.is_empty() {
+        return Err(Problem::BadOption {
+            message: "no host is named".into(),
+            hint: Some("a line for each daemon's socket, or `--host PATH`".into()),
+        });
+    }
+    Ok(hosts)
+}
+
+/// All are asked at once; what has not come in time is as if nobody had answered.
+fn ask(hosts: &[PathBuf], name: &str, period: Length) -> Vec<Answer> {
+    let (answer, heard) = channel();
+    for (index, host) in hosts.iter().enumerate() {
+        let (host, name, answer) = (host.clone(), name.to_owned(), answer.clone());
+        thread::spawn(move || {
+            // Nobody listens any more if it is too late.
+            let _ = answer.send((index, seen(&host, &name, period)));
+        });
+    }
+    drop(answer);
+    let end = Instant::now() + WITHIN;
+    let mut answers: Vec<Answer> = hosts.iter().map(|_| Err(ClientError::Silent)).collect();
+    while let Ok((index, answer)) =
+        heard.recv_timeout(end.saturating_duration_since(Instant::now()))
+    {
+        answers[index] = answer;
+    }
+    answers
+}
+
+fn seen(host: &std::path::Path, name: &str, period: Length) -> Answer {
+    let mut client = Client::connect(host)?;
+    let has_it = match client.show(name) {
+        Ok(_) => true,
+        Err(ClientError::Refused(problem)) if problem.kind == Kind::NoSuchReservation => false,
+        Err(error) => return Err(error),
+    };
+    let (room, _) = client.room(period)?;
+    Ok(Seen { room, has_it })
+}
+
+/// Whom to ask to take it, in this order. Who has it already, as after an answer that was lost, is
+/// the only one: else there would be two.
+fn candidates(args: &Place, answers: &[Answer], (each, vcpus): (Each, u16)) -> Vec<usize> {
+    let has_it = |answer: &Answer| answer.as_ref().is_ok_and(|seen| seen.has_it);
+    if let Some(host) = answers.iter().position(has_it) {
+        return vec![host];
+    }
+    let rooms: Vec<Option<Room>> =
+        answers.iter().map(|answer| Some(answer.as_ref().ok()?.room.clone())).collect();
+    order(args.by.into(), &rooms, each, vcpus)
+}
+
+fn tell(
+    args: &Place,
+    host: &std::path::Path,
+    reservation: &Reservation,
+    text: &str,
+) -> Result<(), Problem> {
+    let host = host.display().to_string();
+    if args.json {
+        let host = serde_json::to_string(&host).expect("a text");
+        return terminal::print(&format!("{{\"host\":{host},\"reservation\":{text}}}\n"));
+    }
+    terminal::say(&format!("on {host}: {}", show::one(reservation)))
+}
+
+/// Says of each host why not; if none has answered, why the first did not.
+fn nowhere(hosts: &[PathBuf], answers: Vec<Answer>, (each, vcpus): (Each, u16)) -> Problem {
+    let mut whys = Vec::new();
+    let mut silent = Vec::new();
+    for (host, answer) in hosts.iter().zip(answers) {
+        let host = host.display();
+        match answer {
+            Ok(Seen { room, .. }) => {
+                let slices = room.cpus.iter().map(|cpu| cpu.slice.0.to_string());
+                let slices: Vec<String> = slices.collect();
+                whys.push(format!("{host} has {} left", slices.join(" and ")));
+            }
+            Err(error) => {
+                whys.push(format!("{host}: {error}"));
+                silent.push(error);
+            }
+        }
+    }
+    if silent.len() == hosts.len()
+        && let Some(first) = silent.into_iter().next()
+    {
+        return first.into();
+    }
+    let plural = if vcpus == 1 { "" } else { "s" };
+    let (slice, period) = (each.slice(), each.period());
+    let detail = format!(
+        "no host has room for {slice} in every {period} for {vcpus} vCPU{plural}: {}",
+        whys.join("; ")
+    );
+    refused(Refused::new(Kind::NoRoom, detail))
+}
+
+fn refused(problem: Refused) -> Problem {
+    ClientError::Refused(Box::new(problem)).into()
+}
