@@ -6,10 +6,10 @@ use std::fs::{self, File};
 use std::io::Write;
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use common::live::{self, Victim, let_pass, wait_until};
-use common::service::{Daemon, cpu, spawn, spawn_on};
+use common::service::{Daemon, ask_text, cpu, spawn, spawn_on};
 use common::{Place, Ran};
 use rustix::process::Signal;
 use serde_json::{Value, json};
@@ -262,6 +262,58 @@ fn what_is_promised_waits_for_its_machine_as_often_as_that_comes() {
     }
     assert_eq!(daemon.ask("DELETE", "/v1/reservations/web", None).0, 200);
     assert!(room(&daemon) > before - 2_000_000);
+    daemon.end().ended_with(0);
+    live.nothing_is_left();
+}
+
+/// The sum of all samples of a metric whose line has this.
+fn metric(daemon: &Daemon<'_>, live: &live::Live, name: &str, of: &str) -> f64 {
+    let mut page = String::new();
+    wait_until("the page", || {
+        let answer = ask_text(&live.place.path("socket"), "GET", "/metrics", None);
+        page = answer.map_or_else(String::new, |(_, text)| text);
+        page.contains(name)
+    });
+    assert!(daemon.pid() > 0);
+    let is_it = |line: &&str| line.starts_with(name) && line.contains(of);
+    let samples = page.lines().filter(is_it).filter_map(|line| line.rsplit(' ').next());
+    samples.filter_map(|number| number.parse::<f64>().ok()).sum()
+}
+
+#[test]
+fn what_lapses_while_no_daemon_is_there_is_told() {
+    let Some(live) = live::begin() else { return };
+    let victim = Victim::start();
+    let daemon = Daemon::start(&live);
+    assert_eq!(daemon.reserve("web", &victim, "2ms").0, 201);
+    let of_web = "reservation=\"web\"";
+    let lapsed = "slackline_vcpu_lapsed_seconds_total";
+    wait_until("it to be told of", || metric(&daemon, &live, lapsed, of_web) == 0.0);
+    assert_eq!(metric(&daemon, &live, "slackline_restarts_total", ""), 0.0);
+    // Who never stops uses something, and who is stopped nothing.
+    let name = format!("test-{}", std::process::id());
+    let machine = Machine::start(&name);
+    let uses = || {
+        let (_, machines) = daemon.ask("GET", "/v1/machines", None);
+        let mut all = machines.as_array().unwrap().iter();
+        let found = all.find(|machine| machine["name"] == name.as_str());
+        found.and_then(|machine| machine["cpu_ppm"].as_u64())
+    };
+    wait_until("it to be seen to run", || uses().is_some_and(|ppm| ppm > 0));
+    let pid = i32::try_from(machine.0.id()).unwrap();
+    live::kill(pid, Signal::STOP);
+    wait_until("it to be seen to rest", || uses() == Some(0));
+    drop(machine);
+    let killed = Instant::now();
+    daemon.kill();
+    let_pass(Duration::from_millis(600));
+    let without = killed.elapsed();
+    let daemon = Daemon::start(&live);
+    let answers = killed.elapsed();
+    let lapse = metric(&daemon, &live, lapsed, of_web);
+    assert!(lapse >= without.as_secs_f64(), "{lapse} s of at least {without:?}");
+    assert!(lapse <= answers.as_secs_f64() + 0.5, "{lapse} s of at most {answers:?}");
+    assert_eq!(metric(&daemon, &live, "slackline_restarts_total", ""), 1.0);
     daemon.end().ended_with(0);
     live.nothing_is_left();
 }

@@ -58,6 +58,8 @@ pub struct Numbers {
     pub meddled: u64,
     /// Keepers that had to be replaced.
     pub keeper_restarts: u64,
+    /// How often the core was started again since the host was.
+    pub restarts: u64,
     /// Fronts that had to be replaced.
     pub front_restarts: u64,
     /// Commits that failed.
@@ -98,6 +100,12 @@ pub struct VcpuNumbers {
     pub deadlines: u64,
     /// Those of them in which it had less.
     pub missed: u64,
+    /// How much later it had what it lacked then, all together.
+    pub late_ns: u64,
+    /// How long it wanted a CPU and had none.
+    pub waited_ns: u64,
+    /// How long nobody kept its promise before this core did, as there was none.
+    pub lapsed_ns: u64,
 }
 
 /// Of a CPU.

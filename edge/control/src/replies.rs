@@ -120,6 +120,10 @@ pub struct Machine {
     pub uid: u32,
     /// Its process.
     pub pid: i32,
+    /// What it uses of a CPU now, in millionths: of several CPUs more than a million. None of what
+    /// is no process.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cpu_ppm: Option<u32>,
     /// Its vCPU threads; none where all its threads are one subject.
     pub vcpus: Vec<Thread>,
     /// Which reservation has it.

@@ -6,6 +6,7 @@
 //! on a machine all of whose CPUs are promised; where a CPU is left that is not scheduled, it lives
 //! there, with the ledger, the keeper and the front.
 
+mod alive;
 mod claims;
 mod error;
 mod front_process;
@@ -35,6 +36,7 @@ pub use socket::SocketError;
 
 use crate::ledger::{Keep, Ledger, Opened, Reply, boot_id};
 use crate::people::People;
+use alive::Alive;
 use claims::Claims;
 use front_process::FrontProcess;
 use host::Host;
@@ -118,6 +120,17 @@ pub fn serve(
     let now = host.now();
     let service = Service::recover(Settings::default(), now, loaded, &mut host);
     host.forget_around();
+    let (alive, last) = match Alive::begin(&options.socket, &boot) {
+        Ok((alive, last)) => (Some(alive), last),
+        Err(error) => {
+            tell(&format!("cannot leave a sign of life, so lapses are not counted: {error}"));
+            (None, None)
+        }
+    };
+    host.restarts = alive.as_ref().map_or(0, |alive| alive.restarts);
+    if let Some(lapse) = host.note_lapse(&service, last) {
+        tell(&format!("what was promised lapsed for {lapse}"));
+    }
     let front = FrontProcess::start(options.front.clone(), listener);
     host.front = Some(front.map_err(not_started("the front"))?);
     let mut core = Core {
@@ -128,6 +141,8 @@ pub fn serve(
         next_around: now,
         next_audit: now,
         next_alive: now,
+        alive,
+        next_sign: now,
         status: String::new(),
         _claims: claims,
     };
@@ -146,6 +161,8 @@ struct Core {
     next_around: Time,
     next_audit: Time,
     next_alive: Time,
+    alive: Option<Alive>,
+    next_sign: Time,
     /// What was said last of how we are.
     status: String,
     _claims: Claims,
@@ -330,6 +347,12 @@ impl Core {
                 self.step(Input::Meddled { domain });
             }
         }
+        if let Some(alive) = &mut self.alive
+            && now >= self.next_sign
+        {
+            self.next_sign = now + alive::EVERY;
+            alive.sign();
+        }
         if let Some(watchdog) = self.systemd.watchdog
             && now >= self.next_alive
             && self.is_well()
@@ -383,7 +406,10 @@ impl Core {
     /// Everything is given back, and what was promised is written down.
     fn close(self) -> Result<(), ServeError> {
         self.systemd.stopping();
-        let Core { host, .. } = self;
+        let Core { host, alive, .. } = self;
+        if let Some(mut alive) = alive {
+            alive.sign();
+        }
         let Host { scheduler, ledger, front, .. } = host;
         drop(front);
         let mut records = Vec::new();

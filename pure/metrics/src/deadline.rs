@@ -58,6 +58,7 @@ pub(crate) struct Deadlines {
     count: u64,
     misses: u64,
     miss_time: Tally,
+    late: Span,
     of_slice: Tally,
 }
 
@@ -90,6 +91,7 @@ pub(crate) struct Judged {
     pub(crate) count: u64,
     pub(crate) misses: u64,
     pub(crate) miss_time: Option<Distribution>,
+    pub(crate) late: Span,
     pub(crate) of_slice: Option<PartDistribution>,
 }
 
@@ -194,6 +196,7 @@ impl Deadlines {
             count: self.count,
             misses: self.misses,
             miss_time: self.miss_time.distribution(),
+            late: self.late,
             of_slice: self.of_slice.parts(),
         }
     }
@@ -244,6 +247,7 @@ impl Deadlines {
         for nth in 0..count {
             let miss_time = at.since(first.after(promise.period() * nth));
             self.miss_time.add(miss_time);
+            self.late += miss_time;
             self.of_slice.add_value(ppm(miss_time, promise.slice()));
         }
     }

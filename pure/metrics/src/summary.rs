@@ -67,7 +67,9 @@ pub struct VcpuSummary {
     pub misses: Option<u64>,
     /// How much later than the missed deadlines the slices were complete.
     pub miss_time: Option<Distribution>,
-    /// The same, in millionths of the slice.
+    /// All of that together, over all missed deadlines that were made up or given up.
+    pub late: Option<Span>,
+    /// How much later they were, in millionths of the slice.
     pub miss_time_of_slice: Option<PartDistribution>,
     /// How long it took from waking to running.
     pub wake_to_run: Option<Distribution>,

@@ -257,6 +257,7 @@ impl VcpuMeter {
             deadlines: judges.then(|| judged.as_ref().map_or(0, |judged| judged.count)),
             misses: judges.then(|| judged.as_ref().map_or(0, |judged| judged.misses)),
             miss_time: judged.as_ref().and_then(|judged| judged.miss_time),
+            late: judges.then(|| judged.as_ref().map_or(Span::ZERO, |judged| judged.late)),
             miss_time_of_slice: judged.as_ref().and_then(|judged| judged.of_slice),
             wake_to_run: self.wake_to_run.distribution().filter(|_| judges),
             switches: self.switches,

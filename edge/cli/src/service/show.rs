@@ -33,6 +33,7 @@ pub(crate) const HEADINGS: &[(&str, &[(&str, &str)])] = &[
             (OWNER, "whose process it is, by number"),
             (PID, "its process"),
             (VCPUS, "how many vCPU threads it has"),
+            (USES, "what all of it uses now, of a CPU"),
             (RESERVED, "the reservation that has it"),
         ],
     ),
@@ -74,6 +75,7 @@ const BINDING: &str = "machine";
 const KIND: &str = "kind";
 const OWNER: &str = "owner";
 const PID: &str = "process";
+const USES: &str = "CPU %";
 const RESERVED: &str = "reserved as";
 const CPU: &str = "CPU";
 const LARGEST: &str = "largest slice";
@@ -160,6 +162,9 @@ pub(super) fn machines(all: &[Machine]) -> String {
         vec![column(VCPUS, all, |one| match one.vcpus.len() {
             0 => Cell::Blank,
             some => text(some.to_string()),
+        })],
+        vec![column(USES, all, |one| {
+            one.cpu_ppm.map_or(Cell::Blank, |ppm| text(percent(ppm.into())))
         })],
         vec![column(RESERVED, all, |one| one.reserved.as_ref().map_or(Cell::Blank, text))],
     ];

@@ -7,7 +7,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use slackline_control::link::{Answer as Said, Said as Line};
 use slackline_control::{self as control, Histogram, Kind, Numbers, PAGE, Problem, convert};
 use slackline_live::session::knowledge;
-use slackline_live::sys::{Tid, process_cpu_time};
+use slackline_live::sys::{Tid, monotonic, process_cpu_time};
 use slackline_service::{
     Answer, Asked, Binding, BindingKind, Commit, Declined, Event, Identity, Joining, LedgerFault,
     Listed, LookError, Machine, Name, Refusal, Request, Room, Seats, Service, Sought, Terms,
@@ -60,6 +60,10 @@ pub(super) struct Host {
     pub(super) meddled: u64,
     pub(super) keeper_restarts: u64,
     pub(super) ledger_errors: u64,
+    /// How often a core was started again since the host was.
+    pub(super) restarts: u64,
+    /// Whose promise nobody kept before us, and for how long.
+    lapsed: BTreeMap<DomId, Span>,
 }
 
 impl Host {
@@ -90,6 +94,8 @@ impl Host {
             meddled: 0,
             keeper_restarts: 0,
             ledger_errors: 0,
+            restarts: 0,
+            lapsed: BTreeMap::new(),
         }
     }
 
@@ -164,6 +170,16 @@ impl Host {
     /// That request is done.
     pub(super) fn forget_looked(&mut self) {
         self.looked = Looked::default();
+    }
+
+    /// Whoever is held again went without its promise since then. Says for how long, if there is
+    /// anybody.
+    pub(super) fn note_lapse(&mut self, service: &Service, last: Option<Time>) -> Option<Span> {
+        let lapse = monotonic().since(last?);
+        let is_held = |listed: &Listed| listed.served > 0;
+        let held = service.listed().filter(|(_, listed)| is_held(listed));
+        self.lapsed = held.map(|(domain, _)| (domain, lapse)).collect();
+        (!self.lapsed.is_empty()).then_some(lapse)
     }
 
     /// Many are about to be looked for.
@@ -261,13 +277,13 @@ impl Host {
     pub(super) fn answer_find(
         &mut self,
         ticket: Ticket,
-        machines: Result<Vec<find::Machine>, Absent>,
+        machines: Result<Vec<(find::Machine, Option<u32>)>, Absent>,
     ) {
         let line = match machines {
             Ok(machines) => {
-                let machines = machines.into_iter().map(|machine| {
+                let machines = machines.into_iter().map(|(machine, uses)| {
                     let reserved = self.scheduler.name_of(machine.identity);
-                    wire::machine(machine, reserved)
+                    wire::machine(machine, reserved, uses)
                 });
                 wire::answered(ticket, Said::Machines(machines.collect()))
             }
@@ -317,13 +333,17 @@ impl Host {
         let mut reservations = Vec::new();
         for (domain, listed) in service.listed() {
             let each = listed.row.terms.each();
+            let lapsed = self.lapsed.get(&domain).copied().unwrap_or_default();
             let vcpus = self.tally.by_vcpu(domain, now).into_iter();
             let vcpus = vcpus.map(|(vcpu, sum)| control::VcpuNumbers {
                 vcpu,
-                cpu_ns: sum.used_ns,
-                due_ns: sum.due_ns,
-                deadlines: sum.deadlines,
-                missed: sum.missed,
+                cpu_ns: sum.delivered.used_ns,
+                due_ns: sum.delivered.due_ns,
+                deadlines: sum.delivered.deadlines,
+                missed: sum.delivered.missed,
+                late_ns: sum.late.ns(),
+                waited_ns: sum.waited.ns(),
+                lapsed_ns: lapsed.ns(),
             });
             reservations.push(control::ReservationNumbers {
                 name: listed.row.name.to_string(),
@@ -349,6 +369,7 @@ impl Host {
             commit: self.commit_took.clone(),
             meddled: self.meddled,
             keeper_restarts: self.keeper_restarts,
+            restarts: self.restarts,
             front_restarts: self.front.as_ref().map_or(0, |front| front.restarts),
             ledger_errors: self.ledger_errors,
             sight: if knowledge().sleep { "perf" } else { "polling" }.into(),

@@ -5,10 +5,12 @@ use std::collections::BTreeMap;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::mpsc::{Receiver, Sender, channel};
+use std::time::{Duration, Instant};
 
 use rustix::event::{EventfdFlags, eventfd};
+use slackline_live::sys::process_cpu_time;
 use slackline_service::{Binding, BindingKind, Identity, Name, Sought, Ticket};
-use slackline_units::DomId;
+use slackline_units::{DomId, Span};
 
 use crate::find::{Absent, Found, Machine, find, find_all, named};
 
@@ -57,8 +59,9 @@ pub(super) enum Seen {
     Vcpus(DomId, Found),
     /// All that was to be seen has been told.
     Around,
-    /// The machines that were asked for.
-    Machines(Ticket, Result<Vec<Machine>, Absent>),
+    /// The machines that were asked for, and what each uses of a CPU, in millionths, as far as that
+    /// can be told.
+    Machines(Ticket, Result<Vec<(Machine, Option<u32>)>, Absent>),
     /// What there is of what was asked for.
     Looked(Ticket, Looked),
 }
@@ -151,7 +154,7 @@ fn carry_out(order: Order, tell: &mut impl FnMut(Seen)) {
                     machine.name.contains(text) || machine.binding.to_string().contains(text)
                 };
                 machines.retain(fits);
-                machines
+                with_use(machines)
             });
             tell(Seen::Machines(ticket, machines));
         }
@@ -176,6 +179,25 @@ fn look(wanted: Wanted) -> Looked {
             Looked { named: Some((name, bindings)), found }
         }
     }
+}
+
+/// How long is looked at what machines use.
+const LOOK: Duration = Duration::from_millis(100);
+
+fn with_use(machines: Vec<Machine>) -> Vec<(Machine, Option<u32>)> {
+    let used = |machine: &Machine| process_cpu_time(machine.pid()?).ok();
+    let before: Vec<Option<Span>> = machines.iter().map(used).collect();
+    let began = Instant::now();
+    if before.iter().any(Option::is_some) {
+        std::thread::sleep(LOOK);
+    }
+    let machines = machines.into_iter().zip(before).map(|(machine, before)| {
+        let more = before.and_then(|before| Some(used(&machine)?.left_after(before)));
+        let ppm =
+            more.map(|more| u128::from(more.ns()) * 1_000_000 / began.elapsed().as_nanos().max(1));
+        (machine, ppm.map(|ppm| u32::try_from(ppm).unwrap_or(u32::MAX)))
+    });
+    machines.collect()
 }
 
 fn look_around(waiting: &[Binding], held: &[Held], tell: &mut impl FnMut(Seen)) {

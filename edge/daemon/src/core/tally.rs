@@ -22,12 +22,25 @@ pub(super) struct Tally {
     lately: MovingWindow,
     all: Meter,
     /// Of those whose slots others have by now.
-    before: BTreeMap<DomId, Delivered>,
+    before: BTreeMap<(DomId, u16), Sum>,
+    /// The longest waits that were told: what somebody waited is known once it is known what it
+    /// ran, and what is told never shrinks.
+    waited: BTreeMap<(DomId, u16), Span>,
     /// The last look at each, and when it was.
     looked: Option<(Time, Seen)>,
     next_tidy: Time,
     pub(super) timer_late: Histogram,
     pub(super) cpus: Vec<CpuTally>,
+}
+
+/// What a vCPU was given, and what it had to wait for that.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Sum {
+    pub(super) delivered: Delivered,
+    /// How much later than missed deadlines it had what it lacked.
+    pub(super) late: Span,
+    /// How long it wanted a CPU and had none.
+    pub(super) waited: Span,
 }
 
 /// Of a CPU.
@@ -62,6 +75,7 @@ impl Tally {
             lately: MovingWindow::new(&header, WHILE),
             all: Meter::new(&header),
             before: BTreeMap::new(),
+            waited: BTreeMap::new(),
             looked: None,
             next_tidy: Time::START,
             timer_late: Histogram::default(),
@@ -85,7 +99,7 @@ impl Tally {
         if now >= self.next_tidy {
             self.next_tidy = now + LATE;
             for gone in self.all.take_gone(Time::START.after(now.since(Time::START + LATE))) {
-                add(self.before.entry(gone.id.domain()).or_default(), &gone);
+                self.before.entry(called(&gone)).or_default().add(&gone);
             }
         }
     }
@@ -99,7 +113,8 @@ impl Tally {
 
     /// Nobody is this any more.
     pub(super) fn forget(&mut self, is_there: impl Fn(DomId) -> bool) {
-        self.before.retain(|&domain, _| is_there(domain));
+        self.before.retain(|&(domain, _), _| is_there(domain));
+        self.waited.retain(|&(domain, _), _| is_there(domain));
     }
 
     /// Goes through everything, unless that was done a moment ago.
@@ -116,38 +131,69 @@ impl Tally {
 
     /// What a domain was given lately, and since the daemon began to look.
     pub(super) fn delivered(&mut self, domain: DomId, now: Time) -> (Delivered, Delivered) {
-        let mut total = self.before.get(&domain).copied().unwrap_or_default();
-        let seen = self.look(now);
-        let of = |sum: &mut Delivered, vcpus: &[VcpuSummary]| {
-            let its = vcpus.iter().filter(|vcpu| vcpu.id.domain() == domain);
-            its.for_each(|vcpu| add(sum, vcpu));
-        };
-        let mut lately = Delivered::default();
-        of(&mut lately, &seen.lately);
-        of(&mut total, &seen.all);
-        (lately, total)
+        let all = self.by_vcpu(domain, now);
+        let all = all.into_values().map(|sum| sum.delivered).fold(Delivered::default(), both);
+        let lately = self.look(now).lately.iter().filter(|vcpu| vcpu.id.domain() == domain);
+        let lately = lately.map(|vcpu| of(vcpu).delivered).fold(Delivered::default(), both);
+        (lately, all)
     }
 
     /// What the vCPUs of a domain were given since the daemon began to look, by number.
-    pub(super) fn by_vcpu(&mut self, domain: DomId, now: Time) -> BTreeMap<u16, Delivered> {
-        let mut sums: BTreeMap<u16, Delivered> = BTreeMap::new();
+    pub(super) fn by_vcpu(&mut self, domain: DomId, now: Time) -> BTreeMap<u16, Sum> {
+        let before = self.before.range((domain, 0)..=(domain, u16::MAX));
+        let mut sums: BTreeMap<u16, Sum> =
+            before.map(|(&(_, number), sum)| (number, *sum)).collect();
         for vcpu in self.look(now).all.iter().filter(|vcpu| vcpu.id.domain() == domain) {
-            add(sums.entry(vcpu.id.number()).or_default(), vcpu);
+            sums.entry(vcpu.id.number()).or_default().add(vcpu);
+        }
+        for (&number, sum) in &mut sums {
+            let told = self.waited.entry((domain, number)).or_default();
+            *told = sum.waited.max(*told);
+            sum.waited = *told;
         }
         sums
     }
 }
 
-/// Adds what one vCPU was given. What it was owed is its share of the time it was awake.
-fn add(sum: &mut Delivered, vcpu: &VcpuSummary) {
+fn called(vcpu: &VcpuSummary) -> (DomId, u16) {
+    (vcpu.id.domain(), vcpu.id.number())
+}
+
+impl Sum {
+    fn add(&mut self, vcpu: &VcpuSummary) {
+        let more = of(vcpu);
+        self.delivered = both(self.delivered, more.delivered);
+        self.late += more.late;
+        self.waited += more.waited;
+    }
+}
+
+/// What one vCPU was given. What it was owed is its share of the time it was awake.
+fn of(vcpu: &VcpuSummary) -> Sum {
     let part = |of: Span| vcpu.promised.map_or(0, |promised| share_of(promised, of));
     let asleep = vcpu.asleep.unwrap_or(Span::ZERO);
-    sum.over_ns = sum.over_ns.max(vcpu.present.ns());
-    sum.promised_ns += part(vcpu.present);
-    sum.due_ns += part(vcpu.present.left_after(asleep));
-    sum.used_ns += vcpu.delivered.ns();
-    sum.deadlines += vcpu.deadlines.unwrap_or(0);
-    sum.missed += vcpu.misses.unwrap_or(0);
+    let delivered = Delivered {
+        over_ns: vcpu.present.ns(),
+        promised_ns: part(vcpu.present),
+        due_ns: part(vcpu.present.left_after(asleep)),
+        used_ns: vcpu.delivered.ns(),
+        deadlines: vcpu.deadlines.unwrap_or(0),
+        missed: vcpu.misses.unwrap_or(0),
+    };
+    let (late, waited) = (vcpu.late.unwrap_or_default(), vcpu.waiting.unwrap_or_default());
+    Sum { delivered, late, waited }
+}
+
+/// Of two vCPUs, which were there at the same time.
+fn both(one: Delivered, other: Delivered) -> Delivered {
+    Delivered {
+        over_ns: one.over_ns.max(other.over_ns),
+        promised_ns: one.promised_ns + other.promised_ns,
+        due_ns: one.due_ns + other.due_ns,
+        used_ns: one.used_ns + other.used_ns,
+        deadlines: one.deadlines + other.deadlines,
+        missed: one.missed + other.missed,
+    }
 }
 
 fn share_of(promised: Reservation, of: Span) -> u64 {

@@ -71,8 +71,12 @@ pub(super) fn heard(
     Ok(Heard::Service(Asked { ticket, principal, role, key, request }, rest))
 }
 
-/// A machine, and which reservation has it.
-pub(super) fn machine(machine: Machine, reserved: Option<String>) -> control::Machine {
+/// A machine, which reservation has it, and what it uses of a CPU, in millionths.
+pub(super) fn machine(
+    machine: Machine,
+    reserved: Option<String>,
+    uses: Option<u32>,
+) -> control::Machine {
     let pid = machine.pid().map_or(0, Tid::raw);
     let vcpus = machine.vcpus.iter().filter_map(|vcpu| {
         let number = u16::try_from(vcpu.number).ok()?;
@@ -83,6 +87,7 @@ pub(super) fn machine(machine: Machine, reserved: Option<String>) -> control::Ma
         binding: machine.binding.to_string(),
         uid: machine.owner,
         pid,
+        cpu_ppm: uses,
         vcpus: vcpus.collect(),
         reserved,
         name: machine.name,

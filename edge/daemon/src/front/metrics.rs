@@ -5,8 +5,8 @@ use std::fmt;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use axum::http::HeaderValue;
-use axum::http::header::CONTENT_TYPE;
+use axum::http::header::{ACCEPT, CONTENT_TYPE};
+use axum::http::{HeaderMap, HeaderValue};
 use axum::response::{IntoResponse, Response};
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::text::encode;
@@ -20,6 +20,9 @@ use slackline_units::Span;
 
 /// What the format is called.
 const TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+
+/// What the one before it is called, which everything reads.
+const OLDER_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 
 /// What the front itself has answered.
 #[derive(Clone, Debug, Default)]
@@ -36,12 +39,46 @@ impl Served {
     }
 }
 
-/// The page.
-pub(super) fn page(numbers: Numbers, served: &Mutex<Served>) -> Result<Response, fmt::Error> {
+/// The page, as whoever asks reads it.
+pub(super) fn page(
+    numbers: Numbers,
+    served: &Mutex<Served>,
+    asked: &HeaderMap,
+) -> Result<Response, fmt::Error> {
     let served = served.lock().unwrap_or_else(PoisonError::into_inner).clone();
-    let mut response = text(numbers, served)?.into_response();
-    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(TYPE));
+    let text = text(numbers, served)?;
+    let mut accepted = asked.get_all(ACCEPT).iter().filter_map(|value| value.to_str().ok());
+    let is_new = accepted.any(|value| value.contains("application/openmetrics-text"));
+    let (text, called) = if is_new { (text, TYPE) } else { (older(&text), OLDER_TYPE) };
+    let mut response = text.into_response();
+    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(called));
     Ok(response)
+}
+
+/// The same page as it was written before OpenMetrics: a metric is called as its samples are.
+fn older(text: &str) -> String {
+    let mut older = String::with_capacity(text.len());
+    let mut help = None;
+    for line in text.lines() {
+        if let Some(rest) = line.strip_prefix("# HELP ") {
+            help = rest.split_once(' ');
+        } else if let Some(of) = line.strip_prefix("# TYPE ") {
+            let (name, kind) = of.split_once(' ').unwrap_or((of, "untyped"));
+            let (end, kind) = match kind {
+                "counter" => ("_total", kind),
+                "info" => ("_info", "gauge"),
+                kind => ("", kind),
+            };
+            if let Some((_, help)) = help.take() {
+                older += &format!("# HELP {name}{end} {help}\n");
+            }
+            older += &format!("# TYPE {name}{end} {kind}\n");
+        } else if line != "# EOF" {
+            older += line;
+            older.push('\n');
+        }
+    }
+    older
 }
 
 fn text(numbers: Numbers, served: Served) -> Result<String, fmt::Error> {
@@ -107,6 +144,24 @@ impl All {
         };
         counters(out, "slackline_vcpu_cpu_seconds", "CPU time used", of(|it| seconds(it.cpu_ns)))?;
         counters(out, "slackline_vcpu_due_seconds", "CPU time owed", of(|it| seconds(it.due_ns)))?;
+        counters(
+            out,
+            "slackline_vcpu_late_seconds",
+            "How much later than missed deadlines it had what it lacked",
+            of(|it| seconds(it.late_ns)),
+        )?;
+        counters(
+            out,
+            "slackline_vcpu_wait_seconds",
+            "How long it wanted a CPU and had none",
+            of(|it| seconds(it.waited_ns)),
+        )?;
+        counters(
+            out,
+            "slackline_vcpu_lapsed_seconds",
+            "How long no daemon kept its promise before this one did",
+            of(|it| seconds(it.lapsed_ns)),
+        )?;
         let count = |pick: fn(&slackline_control::VcpuNumbers) -> u64| {
             each.iter().map(move |(labels, vcpu)| (labels.pairs(), pick(vcpu)))
         };
@@ -169,9 +224,11 @@ impl All {
         ] {
             histograms(out, name, help, [(NO_LABELS, of)].into_iter())?;
         }
-        let Numbers { meddled, keeper_restarts, front_restarts, ledger_errors, .. } = self.numbers;
+        let Numbers { meddled, restarts, keeper_restarts, .. } = self.numbers;
+        let Numbers { front_restarts, ledger_errors, .. } = self.numbers;
         for (name, help, value) in [
             ("slackline_meddled", "Threads that somebody else changed", meddled),
+            ("slackline_restarts", "Starts of the daemon again since the host's", restarts),
             ("slackline_keeper_restarts", "Keepers that had to be replaced", keeper_restarts),
             ("slackline_front_restarts", "Fronts that had to be replaced", front_restarts),
             ("slackline_ledger_errors", "Commits that failed", ledger_errors),
@@ -371,6 +428,112 @@ mod tests {
             assert!(text.lines().any(|it| it == line), "`{line}` is not in\n{text}");
         }
         assert!(text.ends_with("# EOF\n"));
+    }
+
+    #[test]
+    fn who_reads_the_older_format_reads_the_same_numbers() {
+        let new = text(numbers(1), Served::default()).unwrap();
+        let old = older(&new);
+        let samples = |text: &str| -> Vec<String> {
+            text.lines().filter(|line| !line.starts_with('#')).map(str::to_owned).collect()
+        };
+        assert_eq!(samples(&old), samples(&new));
+        for line in [
+            "# TYPE slackline_vcpu_cpu_seconds_total counter",
+            "# TYPE slackline_sight_info gauge",
+            "# HELP slackline_meddled_total Threads that somebody else changed",
+        ] {
+            assert!(old.lines().any(|it| it == line), "`{line}` is not in\n{old}");
+        }
+        assert!(!old.contains("EOF"));
+    }
+
+    /// Runs Prometheus's own tool; none, and said, where there is none.
+    fn promtool(arguments: &[&str], input: &str) -> Option<()> {
+        use std::io::Write;
+        use std::process::{Command, Stdio};
+        let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/monitoring");
+        let mut command = Command::new("promtool");
+        command.args(arguments).current_dir(folder).stdin(Stdio::piped());
+        let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
+        let Ok(mut child) = child else {
+            println!("skipped: needs promtool, of Debian's prometheus");
+            return None;
+        };
+        child.stdin.take().unwrap().write_all(input.as_bytes()).unwrap();
+        let output = child.wait_with_output().unwrap();
+        let said = [output.stdout, output.stderr].concat();
+        let said = String::from_utf8_lossy(&said);
+        assert!(output.status.success(), "promtool {arguments:?}: {said}");
+        Some(())
+    }
+
+    /// What the dashboard asks for, as rules: Prometheus's tool reads those.
+    fn rules_of_dashboard() -> String {
+        let dashboard = include_str!("../../monitoring/slackline-dashboard.json");
+        let dashboard: serde_json::Value = serde_json::from_str(dashboard).unwrap();
+        let panels = dashboard["panels"].as_array().unwrap().iter();
+        let targets = panels.flat_map(|panel| panel["targets"].as_array().unwrap());
+        let mut rules = "groups:
+- name: dashboard
+  rules:
+"
+        .to_owned();
+        for (nth, target) in targets.enumerate() {
+            let asked = target["expr"].as_str().unwrap().replace("$__rate_interval", "5m");
+            let asked = asked.replace("$instance", ".*").replace("$reservation", ".*");
+            rules += &format!(
+                "  - record: panel:{nth}
+    expr: {}
+",
+                serde_json::json!(asked)
+            );
+        }
+        rules
+    }
+
+    #[test]
+    fn prometheus_reads_the_page_and_the_alerts_and_these_fire_when_they_should() {
+        let mut served = Served::default();
+        served.count("/v1/host", 200, Duration::from_millis(1));
+        let page = older(&text(numbers(2), served).unwrap());
+        if promtool(&["check", "metrics"], &page).is_some() {
+            promtool(&["check", "rules", "slackline-alerts.yml"], "");
+            promtool(&["test", "rules", "slackline-alerts-test.yml"], "");
+            let folder = tempfile::tempdir().unwrap();
+            let rules = folder.path().join("dashboard.yml");
+            std::fs::write(&rules, rules_of_dashboard()).unwrap();
+            promtool(&["check", "rules", rules.to_str().unwrap()], "");
+        }
+    }
+
+    #[test]
+    fn dashboard_and_alerts_name_only_what_is_on_the_page() {
+        let mut served = Served::default();
+        served.count("/v1/host", 200, Duration::from_millis(1));
+        let page = text(numbers(1), served).unwrap();
+        let is_part = |letter: char| letter.is_ascii_lowercase() || letter == '_';
+        let there: Vec<&str> = page
+            .lines()
+            .filter(|line| !line.starts_with('#'))
+            .filter_map(|line| line.split(['{', ' ']).next())
+            .collect();
+        for file in [
+            include_str!("../../monitoring/slackline-alerts.yml"),
+            include_str!("../../monitoring/slackline-dashboard.json"),
+        ] {
+            let mut found = 0;
+            for (at, _) in file.match_indices("slackline_") {
+                let name = &file[at..];
+                let name = &name[..name.find(|letter| !is_part(letter)).unwrap_or(name.len())];
+                assert!(there.contains(&name), "nobody tells `{name}`");
+                found += 1;
+            }
+            assert!(found >= 10, "{found}");
+        }
+        let dashboard = include_str!("../../monitoring/slackline-dashboard.json");
+        let dashboard: serde_json::Value = serde_json::from_str(dashboard).unwrap();
+        assert!(dashboard["panels"].as_array().unwrap().len() >= 8);
     }
 
     #[test]

@@ -370,14 +370,20 @@ pub(super) async fn api() -> Response {
 
 /// All numbers, for Prometheus.
 #[utoipa::path(get, path = "/metrics", responses(
-    (status = 200, content_type = "application/openmetrics-text"),
+    (status = 200, content((String = "text/plain"), (String = "application/openmetrics-text"))),
     (status = "default", body = Problem)))]
-pub(super) async fn scrape(State(front): Shared, Extension(caller): Who) -> Reply {
+pub(super) async fn scrape(
+    State(front): Shared,
+    Extension(caller): Who,
+    asked: HeaderMap,
+) -> Reply {
     caller.may(Verb::List)?;
     match front.ask(&caller, None, Request::Numbers).await? {
-        Answer::Numbers(numbers) => metrics::page(*numbers, &front.served).map_err(|error| {
-            No(Problem::new(Kind::Bug, format!("the numbers cannot be written: {error}")))
-        }),
+        Answer::Numbers(numbers) => {
+            metrics::page(*numbers, &front.served, &asked).map_err(|error| {
+                No(Problem::new(Kind::Bug, format!("the numbers cannot be written: {error}")))
+            })
+        }
         _ => Err(No::bug()),
     }
 }
