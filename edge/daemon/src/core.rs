@@ -329,6 +329,7 @@ impl Core {
         }
         if now >= self.next_around {
             self.next_around = now + AROUND;
+            self.notice_ended();
             let waiting = self.service.waiting().cloned().collect();
             self.host.look_around(waiting);
             let left: Vec<_> = self.service.contested().collect();
@@ -360,6 +361,16 @@ impl Core {
             let often = u64::try_from(watchdog.as_nanos()).unwrap_or(u64::MAX) / 4;
             self.next_alive = now + Span::from_ns(often);
             self.systemd.alive();
+        }
+    }
+
+    /// Machines that were still ending when their last thread had: nobody hears of them again.
+    fn notice_ended(&mut self) {
+        let held = self.host.scheduler.held();
+        let ended: Vec<_> = held.filter(|&(_, identity)| self.host.has_ended(identity)).collect();
+        for (domain, identity) in ended {
+            self.host.scheduler.unseat(domain);
+            self.step(Input::Vanished { domain, identity });
         }
     }
 
