@@ -363,7 +363,8 @@ impl<'a> Soak<'a> {
                 (Some(may_be), Some(row)) => may_be.fits(row),
                 _ => false,
             };
-            let Some(is) = slot.may_be.iter().rev().copied().find(fits) else {
+            let may_be: Vec<Option<Row>> = slot.may_be.iter().copied().filter(fits).collect();
+            let Some(&is) = may_be.last() else {
                 let (name, may_be) = (&slot.name, &slot.may_be);
                 wrong.push(format!("{name} is {row:?}, and could be {may_be:?}"));
                 continue;
@@ -378,7 +379,13 @@ impl<'a> Soak<'a> {
                 wrong.push(format!("{} is to be {state:?}, and is {row:?}", slot.name));
                 continue;
             }
-            slot.may_be = vec![is];
+            slot.may_be = may_be;
+            slot.may_be.dedup();
+            // Whether one that waits is paused shows once its machine is here.
+            if !slot.is_known() && slot.machine.is_none() {
+                slot.machine = Some(Machine::start(&slot.called, slot.shape));
+                wrong.push(format!("{} is {:?}", slot.name, slot.may_be));
+            }
         }
         let ours: Vec<&String> = self.slots.iter().map(|slot| &slot.name).collect();
         let strange = listed.keys().filter(|name| !ours.contains(name));
