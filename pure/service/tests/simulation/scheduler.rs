@@ -46,6 +46,14 @@ pub(crate) struct Meter {
     step: (u128, u128, u128, u128),
 }
 
+/// What stays promised to who left.
+#[derive(Clone, Copy, Debug)]
+struct Left {
+    each: Reservation,
+    /// What is to be earned yet, in parts of a nanosecond.
+    unearned: u128,
+}
+
 /// All periods that are asked for divide it, in nanoseconds.
 pub(crate) const PARTS: u128 = 100_000_000;
 
@@ -62,7 +70,7 @@ impl Meter {
         self.slice = self.slice.max(slice);
         self.given += given;
         self.promised += promised;
-        // Only until what it had in advance has been earned.
+        // Only what it had in advance is earned there.
         self.promised += left.min(self.given.saturating_sub(self.promised));
         self.ahead = (self.ahead + given).saturating_sub(promised + left);
     }
@@ -79,8 +87,9 @@ pub(crate) struct Scheduler {
     limits: Vec<Time>,
     /// By machine and place: a place has an account, whoever of the machine sits there.
     pub(crate) meters: BTreeMap<(Identity, u16), Meter>,
-    /// Who left, and what stays promised until what it had in advance has been earned.
-    left: BTreeMap<(Identity, u16), Reservation>,
+    /// Who left which reservation, and what stays promised until what it had in advance of it has
+    /// been earned.
+    left: BTreeMap<(Identity, u16, DomId), Left>,
     /// The seeded defects.
     pub(crate) admits_all: bool,
     pub(crate) forgets: bool,
@@ -162,7 +171,7 @@ impl Scheduler {
         let domain = self.domains.get_mut(&id).expect("it is joining");
         domain.places.push(Place { vcpu, sits: None });
         if let Some(identity) = domain.last {
-            self.left.remove(&(identity, place));
+            self.left.remove(&(identity, place, id));
         }
         Ok(())
     }
@@ -171,7 +180,9 @@ impl Scheduler {
         let Some(domain) = self.domains.get_mut(&id) else { return };
         let Some(place) = domain.places.pop() else { return };
         if let Some(identity) = domain.last {
-            self.left.insert((identity, place.vcpu.number()), domain.terms.each());
+            let (each, number) = (domain.terms.each(), place.vcpu.number());
+            let unearned = self.meters.get(&(identity, number)).map_or(0, |meter| meter.ahead);
+            self.left.insert((identity, number, id), Left { each, unearned });
         }
         if let Some(cpu) = self.at.cpu_of(place.vcpu) {
             self.at.vacate(cpu);
@@ -235,8 +246,10 @@ impl Scheduler {
         domain.identity = seats.map(|seats| seats.identity);
         domain.last = domain.identity.or(domain.last);
         let places = domain.places.len();
-        for place in domain.identity.iter().flat_map(|one| (0..).take(places).map(|n| (*one, n))) {
-            self.left.remove(&place);
+        if let Some(one) = domain.identity {
+            for number in (0..).take(places) {
+                self.left.remove(&(one, number, id));
+            }
         }
         if seats.is_none() {
             domain.is_paused = false;
@@ -356,10 +369,14 @@ impl Scheduler {
                 meter.step.3 += u128::from(each.slice().ns()) * PARTS;
             }
         }
-        for (place, each) in &self.left {
-            let Some(meter) = self.meters.get_mut(place) else { continue };
-            meter.step.2 += promised(*each, time);
-        }
+        self.left.retain(|(identity, number, _), left| {
+            let Some(meter) = self.meters.get_mut(&(*identity, *number)) else { return false };
+            let earned = promised(left.each, time).min(left.unearned);
+            left.unearned -= earned;
+            meter.step.2 += earned;
+            meter.step.3 += u128::from(left.each.slice().ns()) * PARTS;
+            left.unearned > 0
+        });
         self.meters.values_mut().for_each(Meter::count);
         let loose = self.domains.values().filter(|domain| !domain.terms.exact());
         for domain in loose {
