@@ -39,7 +39,8 @@ pub(crate) fn find(args: &Find) -> Result<(), Problem> {
 
 pub(crate) fn reserve(args: &Reserve) -> Result<(), Problem> {
     let HowMuch { slice, period, cpu, vcpus, exact } = args.much;
-    let wanted = Wanted { slice, period, cpu, exact, vcpus, binding: args.r#for.clone() };
+    let wanted =
+        Wanted { slice, period, cpu, exact, vcpus, binding: args.r#for.clone(), user: args.user };
     done(&args.at, connect(&args.at)?.reserve(&args.name, &wanted))
 }
 

@@ -219,9 +219,14 @@ struct Machine(Child);
 
 impl Machine {
     fn start(name: &str) -> Machine {
+        Machine::start_by(name, 0)
+    }
+
+    fn start_by(name: &str, user: u32) -> Machine {
         let script = "echo 'CPU 0/TCG' > /proc/$$/comm; while :; do :; done";
         let mut command = Command::new("sh");
         command.arg0("qemu-system-x86_64").args(["-c", script, "-name", name]);
+        command.uid(user);
         slackline_live::sys::die_with_us(&mut command);
         Machine(command.stdout(Stdio::null()).spawn().unwrap())
     }
@@ -314,6 +319,79 @@ fn what_lapses_while_no_daemon_is_there_is_told() {
     assert!(lapse >= without.as_secs_f64(), "{lapse} s of at least {without:?}");
     assert!(lapse <= answers.as_secs_f64() + 0.5, "{lapse} s of at most {answers:?}");
     assert_eq!(metric(&daemon, &live, "slackline_restarts_total", ""), 1.0);
+    daemon.end().ended_with(0);
+    live.nothing_is_left();
+}
+
+/// Whoever calls himself as somebody else's machine is called gets nothing of its.
+#[test]
+fn what_waits_for_one_users_machine_is_nobody_elses_whatever_that_is_called() {
+    const STRANGER: u32 = 54_321;
+    let Some(live) = live::begin() else { return };
+    let name = format!("taken-{}", std::process::id());
+    let daemon = Daemon::start(&live);
+    let body = json!({ "slice": "2ms", "vcpus": 1, "for": format!("qemu:{name}") });
+    let (status, made) = daemon.ask("PUT", "/v1/reservations/web", Some(&body));
+    assert_eq!((status, &made["state"], &made["user"]), (201, &json!("waiting"), &json!(0)));
+    let stranger = Machine::start_by(&name, STRANGER);
+    let why = || daemon.one("web")["why"].as_str().unwrap_or_default().to_owned();
+    wait_until("the stranger to be seen", || why().contains("uid 54321's, and this is for one"));
+    assert_eq!(daemon.one("web")["state"], "waiting");
+    // The one that is meant has it although the other one is there.
+    let machine = Machine::start(&name);
+    wait_until("the machine to be found", || daemon.one("web")["state"] == "active");
+    // It is not handed on, and after a death it is not taken over.
+    daemon.kill();
+    drop(machine);
+    let daemon = Daemon::start(&live);
+    assert_eq!(daemon.one("web")["state"], "waiting");
+    // Who may say so says that it is the stranger's.
+    let (status, _) = daemon.ask("DELETE", "/v1/reservations/web", None);
+    assert_eq!(status, 200);
+    let body = json!({ "slice": "2ms", "for": format!("qemu:{name}"), "user": 1 });
+    let (status, problem) = daemon.ask("PUT", "/v1/reservations/web", Some(&body));
+    assert_eq!((status, &problem["type"]), (404, &json!("no-machine")), "{problem}");
+    let body = json!({ "slice": "2ms", "for": format!("qemu:{name}") });
+    let (status, made) = daemon.ask("PUT", "/v1/reservations/web", Some(&body));
+    assert_eq!((status, &made["user"]), (201, &json!(STRANGER)), "{made}");
+    drop(stranger);
+    daemon.end().ended_with(0);
+    live.nothing_is_left();
+}
+
+/// An operator has his own machines, and nobody else's; what he asks for otherwise is exit code 5.
+#[test]
+fn an_operator_reserves_for_his_own_machines_only() {
+    const OPERATOR: u32 = 65_534;
+    const GROUP: u32 = 54_323;
+    let Some(live) = live::begin() else { return };
+    let groups = live.place.path("group");
+    let known = fs::read_to_string("/etc/group").unwrap();
+    let known = known.lines().filter(|line| !line.starts_with("slackline"));
+    let known: String = known.map(|line| format!("{line}\n")).collect();
+    fs::write(&groups, format!("{known}slackline:x:{GROUP}:\n")).unwrap();
+    // A host where there is such a group: seen by the daemon alone.
+    let Some(daemon) = Daemon::start_with_groups(&live, &groups) else { return };
+    let name = |whose: &str| format!("{whose}-{}", std::process::id());
+    let own = Machine::start_by(&name("mine"), OPERATOR);
+    let other = Machine::start_by(&name("theirs"), 0);
+    let ask = |words: &str| {
+        let words: Vec<&str> = words.split(' ').chain(["--socket", "socket"]).collect();
+        let command = live.place.command_of_nobody(&words);
+        Ran::new(&command.expect("we are root").gid(GROUP).output().unwrap())
+    };
+    for binding in [format!("qemu:{}", name("theirs")), format!("pid:{}", other.0.id())] {
+        let asked = ask(&format!("reserve web --slice 1ms --period 10ms --for {binding}"));
+        asked.refused(5).says("is a machine of uid 0, which uid 65534 may not have");
+    }
+    // Nor what is not there yet, as somebody else's.
+    let asked = ask("reserve web --slice 1ms --period 10ms --vcpus 1 --for qemu:later --user 0");
+    asked.refused(5).says("qemu:later is a machine of uid 0");
+    ask(&format!("reserve web --slice 1ms --period 10ms --for qemu:{}", name("mine")))
+        .ended_with(0);
+    assert_eq!(daemon.one("web")["owner"], json!(format!("uid {OPERATOR}")));
+    ask("release web").ended_with(0);
+    drop((own, other));
     daemon.end().ended_with(0);
     live.nothing_is_left();
 }

@@ -112,6 +112,7 @@ fn reservation(name: &str) -> Reservation {
         name: name.into(),
         owner: "uid 0".into(),
         binding: format!("libvirt:{name}"),
+        user: 0,
         slice: Length(Span::from_ms(2)),
         slice_ns: 2_000_000,
         period: Length(Span::from_ms(10)),

@@ -98,7 +98,7 @@ fn reserve(name: Name, wanted: &Wanted) -> Result<service::Request, Problem> {
         })
     });
     let binding = binding.transpose()?;
-    Ok(service::Request::Reserve { name, amount, exact, vcpus, binding })
+    Ok(service::Request::Reserve { name, amount, exact, vcpus, binding, user: wanted.user })
 }
 
 /// The amount that a change says, with what it does not say as it is now.
@@ -164,6 +164,7 @@ pub fn reservation(
         name: row.name.to_string(),
         owner: row.owner.to_string(),
         binding: row.binding.to_string(),
+        user: row.user,
         slice: Length(slice),
         slice_ns: slice.ns(),
         period: Length(period),
@@ -224,7 +225,9 @@ pub fn problem(refusal: &Refusal) -> Problem {
         Refusal::Taken { .. } | Refusal::Exists { .. } => Kind::Exists,
         Refusal::Stale { .. } => Kind::Stale,
         Refusal::NoSuchReservation { .. } => Kind::NoSuchReservation,
-        Refusal::NotAllowed { .. } | Refusal::Forbidden(_) => Kind::NotAllowed,
+        Refusal::NotAllowed { .. } | Refusal::NotYours { .. } | Refusal::Forbidden(_) => {
+            Kind::NotAllowed
+        }
         Refusal::NotDurable { .. } => Kind::NotDurable,
         Refusal::NotNow { .. } => Kind::NotNow,
         Refusal::TooMany { .. } => Kind::TooMany,

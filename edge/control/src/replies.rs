@@ -75,6 +75,8 @@ pub struct Reservation {
     /// How its machine is found again.
     #[serde(rename = "for")]
     pub binding: String,
+    /// Whose machine that is to be, by the number of the user: nobody else's is taken for it.
+    pub user: u32,
     /// CPU time for each vCPU in every period.
     pub slice: Length,
     /// The same.

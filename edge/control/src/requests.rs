@@ -33,6 +33,10 @@ pub struct Wanted {
     /// name unless said.
     #[serde(default, rename = "for", skip_serializing_if = "Option::is_none")]
     pub binding: Option<String>,
+    /// Whose machine, by the number of the user: it waits for one of his, and takes nobody else's.
+    /// Whose the machine is that is here, or else who asks, unless said.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub user: Option<u32>,
 }
 
 /// What is to change of a reservation; what is not said stays.

@@ -267,8 +267,9 @@ impl Core {
                     self.host.remember(asked.ticket, rest);
                     // The request moves on, and what is sought is a part of it.
                     let request = asked.request.clone();
+                    let user = self.service.sought_user(&asked);
                     match self.service.sought(&request) {
-                        Some(sought) => self.host.seek(asked, sought),
+                        Some(sought) => self.host.seek(asked, sought, user),
                         None => self.do_asked(asked),
                     }
                 }
@@ -330,7 +331,8 @@ impl Core {
         if now >= self.next_around {
             self.next_around = now + AROUND;
             self.notice_ended();
-            let waiting = self.service.waiting().cloned().collect();
+            let waiting = self.service.waiting().map(|(binding, user)| (binding.clone(), user));
+            let waiting = waiting.collect();
             self.host.look_around(waiting);
             let left: Vec<_> = self.service.contested().collect();
             for (domain, identity) in left {

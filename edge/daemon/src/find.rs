@@ -51,6 +51,9 @@ pub struct Machine {
     /// The user whose it is: that of the process, root for one that is several users at once; of a
     /// group, whose folder it is.
     pub owner: u32,
+    /// Whether only root can have made what it is called by: the group that libvirt put it into, or
+    /// the group that it is.
+    pub is_vouched: bool,
     /// Which one it is, for as long as the host is up.
     pub identity: Identity,
     /// The threads that are its vCPUs, by number; none for what is scheduled as one.
@@ -181,7 +184,8 @@ impl Machine {
         if vcpus.is_empty() {
             vcpus.push(0);
         }
-        slackline_service::Machine { identity: self.identity, vcpus }
+        let Machine { identity, owner: user, is_vouched, .. } = *self;
+        slackline_service::Machine { identity, user, is_vouched, vcpus }
     }
 
     /// Its process; none for a group.
@@ -231,15 +235,24 @@ pub fn find_all() -> Result<Vec<Machine>, Absent> {
 /// # Errors
 /// Why there is none: not here, not one, or not to be held.
 pub fn find(binding: &Binding) -> Result<Found, Absent> {
-    find_asking(binding, Asks::Monitors)
+    find_of(binding, None)
+}
+
+/// As [`find`]; where several go by a name, only those of `user` count. Anybody can call his own as
+/// others call theirs, and keeps them from nothing by that.
+///
+/// # Errors
+/// As [`find`].
+pub fn find_of(binding: &Binding, user: Option<u32>) -> Result<Found, Absent> {
+    find_asking(binding, user, Asks::Monitors)
 }
 
 /// The same, at once: no monitor is asked.
 ///
 /// # Errors
 /// As [`find`]; [`Absent::NotAsked`] where only a monitor could tell.
-pub fn find_at_once(binding: &Binding) -> Result<Found, Absent> {
-    find_asking(binding, Asks::Nobody)
+pub fn find_at_once(binding: &Binding, user: Option<u32>) -> Result<Found, Absent> {
+    find_asking(binding, user, Asks::Nobody)
 }
 
 /// Who is asked of what cannot be seen.
@@ -249,7 +262,7 @@ enum Asks {
     Nobody,
 }
 
-fn find_asking(binding: &Binding, asks: Asks) -> Result<Found, Absent> {
+fn find_asking(binding: &Binding, user: Option<u32>, asks: Asks) -> Result<Found, Absent> {
     match binding.kind() {
         BindingKind::Unit => {
             let place = TreePlace::of_unit(binding.name())?;
@@ -268,7 +281,7 @@ fn find_asking(binding: &Binding, asks: Asks) -> Result<Found, Absent> {
         | BindingKind::Qemu
         | BindingKind::Uuid
         | BindingKind::Firecracker
-        | BindingKind::CloudHypervisor => found_by_name(binding, asks),
+        | BindingKind::CloudHypervisor => found_by_name(binding, user, asks),
     }
 }
 
@@ -314,7 +327,7 @@ fn all() -> Result<Vec<Tid>, Absent> {
     process::all().map_err(|source| Absent::Unreadable { path: "/proc".into(), source })
 }
 
-fn found_by_name(binding: &Binding, asks: Asks) -> Result<Found, Absent> {
+fn found_by_name(binding: &Binding, user: Option<u32>, asks: Asks) -> Result<Found, Absent> {
     let mut fitting = Vec::new();
     for pid in all()? {
         let Ok(Some(process)) = Process::read(pid) else { continue };
@@ -323,18 +336,26 @@ fn found_by_name(binding: &Binding, asks: Asks) -> Result<Found, Absent> {
         let Called { kind, name, uuid } = called(&said, &groups);
         let is_it = is_called((kind, &name, uuid.as_deref()), binding);
         if is_it && process::may_be_held(pid).is_ok() {
-            fitting.push(pid);
+            let is_roots = kind == Kind::Libvirt && user == Some(0);
+            let is_meant = is_roots || user.is_some() && process.owner().ok() == user;
+            fitting.push((pid, is_meant));
         }
     }
+    if fitting.len() > 1 && fitting.iter().any(|&(_, is_meant)| is_meant) {
+        fitting.retain(|&(_, is_meant)| is_meant);
+    }
     // Programs fork, to become a daemon or to shut something in: that has the same command line.
-    let carries = |pid: &Tid| vcpus::find_named(pid.raw()).is_ok_and(|found| !found.is_empty());
+    let carries =
+        |(pid, _): &(Tid, bool)| vcpus::find_named(pid.raw()).is_ok_and(|found| !found.is_empty());
     if fitting.len() > 1 && fitting.iter().any(carries) {
         fitting.retain(carries);
     }
     match *fitting {
         [] => Err(not_here(binding)),
-        [pid] => found_process(binding, pid, asks),
-        [first, second, ..] => Err(Absent::Several { binding: binding.clone(), first, second }),
+        [(pid, _)] => found_process(binding, pid, asks),
+        [(first, _), (second, _), ..] => {
+            Err(Absent::Several { binding: binding.clone(), first, second })
+        }
     }
 }
 
@@ -422,7 +443,8 @@ fn described(
     let vcpus = threads.iter().filter_map(|thread| vcpu(pid, *thread)).collect();
     let Called { kind, name, uuid } = called;
     let owner = process.owner()?;
-    Ok(Machine { kind, name, binding, uuid, owner, identity, vcpus, group })
+    let is_vouched = kind == Kind::Libvirt;
+    Ok(Machine { kind, name, binding, uuid, owner, is_vouched, identity, vcpus, group })
 }
 
 /// None for one that has ended meanwhile.
@@ -464,12 +486,15 @@ fn found_group(binding: &Binding, kind: Kind, place: &TreePlace) -> Result<Found
             Err(error) => return Err(error.into()),
         }
     }
+    let above = path.parent().unwrap_or(path);
+    let parent = fs::metadata(above).map_err(failed)?;
     let machine = Machine {
         kind,
         name: shown(path.file_name().unwrap_or_default().as_bytes()),
         binding: binding.clone(),
         uuid: None,
         owner: fs::metadata(path).map_err(failed)?.uid(),
+        is_vouched: parent.uid() == 0,
         identity: Identity::Group { inode },
         vcpus: Vec::new(),
         group: Some(path.clone()),

@@ -9,7 +9,7 @@ use std::process::{Child, Command, Stdio, exit};
 use std::sync::mpsc::channel;
 
 use rustix::event::{PollFd, Timespec, poll};
-use slackline_daemon::find::{Absent, Ending, Kind, find, find_all, named};
+use slackline_daemon::find::{Absent, Ending, Kind, find, find_all, find_of, named};
 use slackline_live::session::Who;
 use slackline_live::thread::ThreadError;
 use slackline_service::{Binding, Identity, LookError};
@@ -162,6 +162,13 @@ fn a_machine_is_found_by_its_name_held_and_heard_of_when_it_ends() {
     // Not in a group that libvirt has made, whatever it says.
     let error = find(&binding(format!("libvirt:{name}"))).unwrap_err();
     assert_eq!(error.in_service(), LookError::Absent, "{error}");
+
+    // Whoever else calls his own so keeps nobody from it.
+    let namesake = Fake::start("qemu-system-x86_64", &words, &["CPU 0/TCG"]);
+    assert!(matches!(find(&by_name), Err(Absent::Several { .. })));
+    assert!(matches!(find_of(&by_name, Some(found.machine.owner)), Err(Absent::Several { .. })));
+    drop(namesake);
+    assert!(!found.machine.is_vouched);
 
     let Ok(Who::Thread(thread)) = found.who(2) else { panic!("no thread") };
     assert_eq!(thread.tid(), found.machine.vcpus[1].tid);

@@ -466,7 +466,7 @@ fn what_is_damaged_foreign_or_newer_is_refused_by_name_and_left_as_it_is() {
     other(folder.path()).pragma_update(None, "user_version", 7).unwrap();
     fs::write(folder.path().join("ledger.version-1.db"), &good).unwrap();
     let error = open_error(folder.path());
-    let LedgerError::Newer { version: 7, known: 1, backup: Some(backup), .. } = error else {
+    let LedgerError::Newer { version: 7, known: 2, backup: Some(backup), .. } = error else {
         panic!("{error:?}")
     };
     assert_eq!(backup, folder.path().join("ledger.version-1.db"));
@@ -474,6 +474,70 @@ fn what_is_damaged_foreign_or_newer_is_refused_by_name_and_left_as_it_is() {
     fs::remove_file(&path).unwrap();
     other(folder.path()).execute_batch("CREATE TABLE songs (name TEXT)").unwrap();
     assert!(matches!(open_error(folder.path()), LedgerError::Foreign { .. }));
+}
+
+/// The ledger that the first version left, as a file.
+fn of_first_version(folder: &Path) -> Vec<u8> {
+    other(folder).execute_batch(include_str!("ledger-version-1.sql")).unwrap();
+    fs::read(folder.join("ledger.db")).unwrap()
+}
+
+fn version(path: &Path) -> u32 {
+    let ledger = Connection::open(path).unwrap();
+    ledger.pragma_query_value(None, "user_version", |row| row.get(0)).unwrap()
+}
+
+#[test]
+fn a_ledger_of_the_first_version_is_taken_over_whole_and_kept_as_it_was() {
+    let folder = tempfile::tempdir().unwrap();
+    let before = of_first_version(folder.path());
+    // To look at it changes nothing, and finds nothing wrong.
+    assert_eq!(check(folder.path()).unwrap().problems, [""; 0]);
+    assert_eq!(fs::read(folder.path().join("ledger.db")).unwrap(), before);
+
+    let boot = "fba6cf25-acd8-4c47-8270-ba1d733a24c7";
+    let opened = Ledger::open(folder.path(), boot, Keep::USUAL).expect("a ledger");
+    let shown: Vec<String> = opened.loaded.rows.iter().map(ToString::to_string).collect();
+    assert_eq!(shown, ["3ms/10ms exact for 2 vCPUs, libvirt:web", "1ms/10ms for 1 vCPU, pid:9321"]);
+    assert!(opened.loaded.rows.iter().all(|row| row.user == 0), "{:?}", opened.loaded.rows);
+    let known = Identity::Process { pid: 9321, started: 5_224_080, inode: 1_339_397 };
+    assert_eq!(opened.loaded.rows[1].identity, Some(known));
+    assert_eq!(opened.loaded.last_seq, 5);
+    let mut ledger = opened.ledger;
+    ledger.look_up(1, Asked { limit: 10, ..Asked::default() }).unwrap();
+    let Some(Reply::Events { events: Ok(events), .. }) = replies(&mut ledger, 1).pop() else {
+        panic!("no events");
+    };
+    let seqs: Vec<u64> = events.iter().map(|event| event.seq).collect();
+    assert_eq!(seqs, [5, 4, 3, 2, 1]);
+    // It is written as a new one is.
+    let row = Row { user: 64_055, ..row("new", 6) };
+    put(&mut ledger, commit(6, [("new", Some(row.clone()))])).unwrap();
+    close(ledger);
+    assert_eq!(open(folder.path()).loaded.rows.pop(), Some(row));
+
+    let backup = folder.path().join("ledger.version-1.db");
+    assert_eq!((version(&folder.path().join("ledger.db")), version(&backup)), (2, 1));
+    // Whoever goes back to the first version has it as it was.
+    let old = Connection::open(&backup).unwrap();
+    let rows: u32 = old.query_row("SELECT count(*) FROM event", [], |row| row.get(0)).unwrap();
+    assert_eq!(rows, 5);
+}
+
+#[test]
+fn a_damaged_ledger_of_the_first_version_is_rebuilt_and_then_taken_over() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut bytes = of_first_version(folder.path());
+    let sql = "SELECT rootpage FROM sqlite_schema WHERE name = 'event'";
+    let page: i64 = other(folder.path()).query_row(sql, [], |row| row.get(0)).unwrap();
+    let at = (usize::try_from(page).unwrap() - 1) * 4096;
+    bytes[at..at + 64].fill(0xff);
+    fs::write(folder.path().join("ledger.db"), &bytes).unwrap();
+    let rebuilt = rebuild(folder.path()).unwrap().expect("there was something to do");
+    let rows = |name: &str| rebuilt.tables.iter().find(|table| table.name == name).unwrap().rows;
+    assert_eq!((rows("reservation"), rows("answer"), rows("event")), (2, 5, 0));
+    assert_eq!(open(folder.path()).loaded.rows.len(), 2);
+    assert_eq!(version(&folder.path().join("ledger.db")), 2);
 }
 
 #[test]

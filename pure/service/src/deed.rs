@@ -82,6 +82,7 @@ impl Kind {
             }
             Kind::Machine(identity) => {
                 row.identity = *identity;
+                row.user = after.user;
                 true
             }
             Kind::Same => row.terms == after.terms,

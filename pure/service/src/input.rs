@@ -72,6 +72,15 @@ pub struct Asked {
     pub request: Request,
 }
 
+impl Asked {
+    /// Whether whoever asks may have a machine of this user: an administrator may have any, and
+    /// everybody else his own.
+    pub(crate) fn may_have(&self, user: u32) -> bool {
+        let is_own = self.principal == Principal::User(user);
+        is_own || self.role == Some(Role::Administrator)
+    }
+}
+
 /// Why the ledger did not write something.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{says}")]

@@ -28,6 +28,11 @@ pub enum Identity {
 pub struct Machine {
     /// Which one.
     pub identity: Identity,
+    /// The user whose it is.
+    pub user: u32,
+    /// Whether only root's own programs could have given it the name that it goes by, as they give
+    /// domains of libvirt and units of the system theirs. All others say themselves who they are.
+    pub is_vouched: bool,
     /// The numbers of its vCPUs, ascending; there may be gaps. What is scheduled as one, such as a
     /// cgroup, has number 0 alone.
     pub vcpus: Vec<u16>,
@@ -115,7 +120,9 @@ mod tests {
 
     fn seats(vcpus: &[u16], places: u16, before: &[Option<u16>]) -> Vec<Option<u16>> {
         let identity = Identity::Group { inode: 1 };
-        Seats::fill(&Machine { identity, vcpus: vcpus.to_vec() }, places, before).vcpus
+        let vcpus = vcpus.to_vec();
+        let machine = Machine { identity, user: 0, is_vouched: false, vcpus };
+        Seats::fill(&machine, places, before).vcpus
     }
 
     #[test]

@@ -11,6 +11,17 @@ pub enum Principal {
     User(u32),
 }
 
+impl Principal {
+    /// The user whose machines are meant where nobody says whose.
+    #[must_use]
+    pub const fn user(self) -> u32 {
+        match self {
+            Principal::Service => 0,
+            Principal::User(uid) => uid,
+        }
+    }
+}
+
 impl fmt::Display for Principal {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

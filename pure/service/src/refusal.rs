@@ -4,7 +4,7 @@ use slackline_units::{CpuShare, Reservation, Span};
 
 use crate::binding::Binding;
 use crate::name::Name;
-use crate::principal::Verb;
+use crate::principal::{Principal, Verb};
 use crate::terms::TermsError;
 
 /// Why a request was refused.
@@ -75,6 +75,16 @@ pub enum Refusal {
     NotAllowed {
         /// What.
         verb: Verb,
+    },
+    /// The machine is another user's, and whoever asks may only have his own.
+    #[error("{binding} is a machine of uid {user}, which {principal} may not have")]
+    NotYours {
+        /// What was asked for.
+        binding: Binding,
+        /// Whose it is.
+        user: u32,
+        /// Who asked.
+        principal: Principal,
     },
     /// The ledger cannot be written. What was asked for is not in force.
     #[error("it could not be written down, and so is not in force: {why}")]
@@ -163,6 +173,7 @@ impl Refusal {
             Refusal::VcpusUnknown { .. } => Some("say --vcpus N".into()),
             Refusal::KeyReused { .. } => Some("use a new key for a new request".into()),
             Refusal::Host { hint, .. } => hint.clone(),
+            Refusal::NotYours { .. } => Some("an administrator may reserve for it".into()),
             Refusal::NotAllowed { .. }
             | Refusal::Terms(_)
             | Refusal::Unkeepable(_)

@@ -29,6 +29,8 @@ pub enum Request {
         vcpus: Option<u16>,
         /// For which machine; none is the one that goes by `name`, which must be here then.
         binding: Option<Binding>,
+        /// Whose machine; none is whoever's it is that is here, or else one of whoever asks.
+        user: Option<u32>,
     },
     /// Promise something else under a name. What is none stays as it is.
     Change {
@@ -113,10 +115,11 @@ impl fmt::Display for Request {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         let verb = self.verb();
         match self {
-            Request::Reserve { name, amount, exact, vcpus, binding } => {
+            Request::Reserve { name, amount, exact, vcpus, binding, user } => {
                 write!(out, "{verb} {name} {amount} exact={exact}")?;
                 vcpus.map_or(Ok(()), |vcpus| write!(out, " vcpus={vcpus}"))?;
-                binding.as_ref().map_or(Ok(()), |binding| write!(out, " for {binding}"))
+                binding.as_ref().map_or(Ok(()), |binding| write!(out, " for {binding}"))?;
+                user.map_or(Ok(()), |user| write!(out, " of uid {user}"))
             }
             Request::Change { name, amount, exact, vcpus, if_revision } => {
                 write!(out, "{verb} {name}")?;

@@ -3,7 +3,7 @@
 use std::fmt;
 
 use crate::binding::Binding;
-use crate::machine::Identity;
+use crate::machine::{Identity, Machine};
 use crate::name::Name;
 use crate::principal::Principal;
 use crate::terms::Terms;
@@ -19,6 +19,9 @@ pub struct Row {
     pub terms: Terms,
     /// How its machine is found again.
     pub binding: Binding,
+    /// The user whose its machine is, or is to be: nobody else's is taken for it, whatever that
+    /// calls itself.
+    pub user: u32,
     /// Whether it is kept from running.
     pub paused: bool,
     /// The number of the event by which it was reserved: who is older has the lower one.
@@ -28,6 +31,16 @@ pub struct Row {
     pub revision: u64,
     /// The machine it was last held on; none is that there was none.
     pub identity: Option<Identity>,
+}
+
+impl Row {
+    /// Whether a machine that goes by its binding is its machine: the one that it was, one of the
+    /// same user, or one for root that only root can have named so.
+    #[must_use]
+    pub fn means(&self, machine: &Machine) -> bool {
+        let is_named = machine.is_vouched && self.user == 0;
+        self.identity == Some(machine.identity) || self.user == machine.user || is_named
+    }
 }
 
 impl fmt::Display for Row {
@@ -73,6 +86,13 @@ impl State {
     }
 }
 
+impl Reason {
+    /// That a machine is not the one a row means.
+    pub(crate) fn foreign(row: &Row, machine: &Machine) -> Reason {
+        Reason::Foreign { binding: row.binding.clone(), user: machine.user, meant: row.user }
+    }
+}
+
 impl fmt::Display for State {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         out.write_str(self.word())
@@ -91,6 +111,16 @@ pub enum Reason {
     /// Its machine is held for another reservation.
     #[error("its machine is held for {0}")]
     Taken(Name),
+    /// What goes by its name is somebody else's.
+    #[error("{binding} is here, but is uid {user}'s, and this is for one of uid {meant}")]
+    Foreign {
+        /// What it goes by.
+        binding: Binding,
+        /// Whose it is.
+        user: u32,
+        /// Whose it should be.
+        meant: u32,
+    },
     /// Its machine cannot be had.
     #[error("{0}")]
     Unavailable(String),

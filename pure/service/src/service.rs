@@ -90,9 +90,10 @@ impl Service {
     }
 
     /// What is bound to a machine that it does not have: what to look for, and to tell of as
-    /// [`Input::Appeared`].
-    pub fn waiting(&self) -> impl Iterator<Item = &Binding> {
-        self.book.iter().filter(|entry| entry.is_waiting()).map(|entry| &entry.row.binding)
+    /// [`Input::Appeared`]; and whose it should be.
+    pub fn waiting(&self) -> impl Iterator<Item = (&Binding, u32)> {
+        let waiting = self.book.iter().filter(|entry| entry.is_waiting());
+        waiting.map(|entry| (&entry.row.binding, entry.row.user))
     }
 
     /// The machines that are left to somebody else: of their ends is to be told, as
@@ -117,6 +118,18 @@ impl Service {
                 is_wanted.then_some(Sought::Bound(&entry.row.binding))
             }
         }
+    }
+
+    /// Whose the machine should be that is [sought](Service::sought) for a request.
+    #[must_use]
+    pub fn sought_user(&self, asked: &Asked) -> u32 {
+        let (name, said) = match &asked.request {
+            Request::Reserve { name, user, .. } => (Some(name), *user),
+            Request::Resume { name, .. } => (Some(name), None),
+            _ => (None, None),
+        };
+        let row = name.and_then(|name| self.book.row(name));
+        row.map_or(said.unwrap_or(asked.principal.user()), |row| row.user)
     }
 
     /// All reservations, by name, and how the scheduler knows them.

@@ -25,11 +25,12 @@ use crate::terms::Terms;
 /// The scheduler is volatile: if we die in or between calls, everything that calls did to threads
 /// is undone by somebody else, and nothing of it has to be remembered.
 pub trait World {
-    /// Looks for the machine that a binding means, now.
+    /// Looks for the machine that a binding means, now. Where several go by it, only those of
+    /// `user` count; one that is somebody else's is returned where it is the only one.
     ///
     /// # Errors
     /// Why it cannot be had.
-    fn look(&mut self, binding: &Binding) -> Result<Machine, LookError>;
+    fn look(&mut self, binding: &Binding, user: u32) -> Result<Machine, LookError>;
 
     /// How the machines here that go by this name can be meant: one binding for each machine, the
     /// kind that people would use.

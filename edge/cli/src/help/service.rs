@@ -37,8 +37,9 @@ The same over HTTP on its Unix socket, described by /v1/openapi.json:
 ";
 
 const WHO: &str = "
-Root and the group slackline-admin may do all, the group slackline all about reservations, everybody
-else nothing.
+Root and the group slackline-admin may do all. The group slackline may do all about reservations, and
+make new ones for machines of their own user. Everybody else may do nothing.
+A reservation is for machines of one user: what another user calls so is not taken for its machine.
 ";
 
 pub(super) fn service(commands: &[(String, String)]) -> String {

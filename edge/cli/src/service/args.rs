@@ -56,6 +56,10 @@ pub(crate) struct Reserve {
     /// Which machine, as `slackline find` shows them: `libvirt:web`, `unit:db.service`, `pid:17`.
     #[arg(long, value_name = "BINDING")]
     pub(crate) r#for: Option<String>,
+    /// Whose machine, by the number of the user: nobody else's is taken for it [default: whose it is
+    /// that is here, or yours].
+    #[arg(long, value_name = "UID")]
+    pub(crate) user: Option<u32>,
     #[command(flatten)]
     pub(crate) at: At,
 }

@@ -4,7 +4,7 @@ use std::fs::File;
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
-use std::process::{Child, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use rustix::process::Signal;
@@ -68,6 +68,38 @@ impl<'a> Daemon<'a> {
             assert!(daemon.child.try_wait().unwrap().is_none(), "it ended: {}", daemon.said());
             daemon.try_ask("GET", "/v1/host", None).is_some()
         });
+        daemon
+    }
+
+    /// One that this command starts; none, which is said, if it ends before it answers.
+    pub fn start_by(live: &'a Live, mut command: Command) -> Option<Daemon<'a>> {
+        let err = File::create(live.place.path("err")).unwrap();
+        command.stdout(Stdio::null()).stderr(err);
+        let mut daemon = Daemon { live, child: command.spawn().ok()? };
+        wait_until("the daemon to answer, or not to be there", || {
+            daemon.try_ask("GET", "/v1/host", None).is_some()
+                || daemon.child.try_wait().unwrap().is_some()
+        });
+        if daemon.child.try_wait().unwrap().is_some() {
+            println!("it ended: {}", daemon.said());
+            return None;
+        }
+        Some(daemon)
+    }
+
+    /// One to which the groups of this host are those in a file; none where that cannot be.
+    pub fn start_with_groups(live: &'a Live, groups: &Path) -> Option<Daemon<'a>> {
+        let serve = live.command(&["serve", "--cpus", &cpu(), "--state", "state"]);
+        let script = "mount --bind \"$0\" /etc/group && exec \"$@\"";
+        let mut command = Command::new("unshare");
+        command.args(["--mount", "sh", "-c", script]).arg(groups).arg(serve.get_program());
+        command.args(serve.get_args()).args(["--socket", "socket"]);
+        command.envs(serve.get_envs().filter_map(|(key, value)| Some((key, value?))));
+        command.current_dir(live.place.path(""));
+        let daemon = Daemon::start_by(live, command);
+        if daemon.is_none() {
+            println!("skipped: needs unshare and the right to mount");
+        }
         daemon
     }
 

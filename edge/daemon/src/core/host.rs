@@ -17,7 +17,7 @@ use slackline_units::{CpuShare, DomId, Span, Time};
 
 use super::front_process::FrontProcess;
 use super::scheduler::Scheduler;
-use super::scout::{Held, Looked, Scout};
+use super::scout::{Awaited, Held, Looked, Scout};
 use super::tally::Tally;
 use super::wire::{self, Rest};
 use slackline_live::with_causes;
@@ -156,8 +156,8 @@ impl Host {
     }
 
     /// The machine of a request is looked for first.
-    pub(super) fn seek(&mut self, asked: Asked, sought: Sought<'_>) {
-        self.usher.look(asked.ticket, sought);
+    pub(super) fn seek(&mut self, asked: Asked, sought: Sought<'_>, user: u32) {
+        self.usher.look(asked.ticket, sought, user);
         self.seeking.insert(asked.ticket, asked);
     }
 
@@ -193,7 +193,7 @@ impl Host {
     }
 
     /// The scout is to look for these, and at who is held.
-    pub(super) fn look_around(&mut self, waiting: Vec<Binding>) {
+    pub(super) fn look_around(&mut self, waiting: Vec<Awaited>) {
         let held = self.scheduler.held().filter_map(|(domain, identity)| {
             let found = self.scheduler.found.get(&identity)?;
             let vcpus = found.machine.in_service().vcpus;
@@ -203,7 +203,7 @@ impl Host {
         self.scout.look_around(waiting, held);
     }
 
-    fn find(&mut self, binding: &Binding) -> Result<Found, Absent> {
+    fn find(&mut self, binding: &Binding, user: u32) -> Result<Found, Absent> {
         if let Some((_, found)) = self.looked.found.take_if(|(of, _)| of == binding) {
             return found;
         }
@@ -219,14 +219,14 @@ impl Host {
                 Binding::new(BindingKind::Pid, &pid).ok()
             };
             if let (Some(one), None) = (going_by_it.next(), going_by_it.next())
-                && let Some(Ok(found)) = number(one).map(|number| find::find_at_once(&number))
+                && let Some(Ok(found)) = number(one).map(|number| find::find_at_once(&number, None))
                 && found.machine.is(binding)
             {
                 return Ok(found);
             }
         }
         // What takes long is left to those who look around.
-        find::find_at_once(binding)
+        find::find_at_once(binding, Some(user))
     }
 
     /// A reservation with what was delivered.
@@ -397,9 +397,11 @@ impl Host {
 }
 
 impl World for Host {
-    fn look(&mut self, binding: &Binding) -> Result<Machine, LookError> {
-        let found = self.find(binding).map_err(|absent| absent.in_service())?;
-        let machine = found.machine.in_service();
+    fn look(&mut self, binding: &Binding, user: u32) -> Result<Machine, LookError> {
+        let found = self.find(binding, user).map_err(|absent| absent.in_service())?;
+        let mut machine = found.machine.in_service();
+        // Groups are made for names; nobody says whose a UUID is.
+        machine.is_vouched &= binding.kind() != BindingKind::Uuid;
         self.scheduler.found.insert(machine.identity, found);
         Ok(machine)
     }

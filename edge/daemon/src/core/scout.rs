@@ -12,7 +12,7 @@ use slackline_live::sys::process_cpu_time;
 use slackline_service::{Binding, BindingKind, Identity, Name, Sought, Ticket};
 use slackline_units::{DomId, Span};
 
-use crate::find::{Absent, Found, Machine, find, find_all, named};
+use crate::find::{Absent, Found, Machine, find_all, find_of, named};
 
 /// The stack of the thread, in bytes: all of it is locked into memory.
 const STACK: usize = 1 << 18;
@@ -20,11 +20,11 @@ const STACK: usize = 1 << 18;
 /// What to look for.
 pub(super) enum Order {
     /// Machines that are waited for, and the vCPUs of those that are held.
-    Around(Vec<Binding>, Vec<Held>),
+    Around(Vec<Awaited>, Vec<Held>),
     /// All machines with this in their name, for somebody who asks.
     Find(Ticket, Option<String>),
-    /// The machine that somebody asks for.
-    Look(Ticket, Wanted),
+    /// The machine that somebody asks for, and whose it should be.
+    Look(Ticket, Wanted, u32),
 }
 
 /// What somebody's request is for.
@@ -43,6 +43,9 @@ pub(super) struct Looked {
     /// The machine, if it is known which.
     pub(super) found: Option<(Binding, Result<Found, Absent>)>,
 }
+
+/// Something that is waited for, and whose it should be.
+pub(super) type Awaited = (Binding, u32);
 
 /// A machine that is held, with the numbers of its vCPUs that were known.
 pub(super) struct Held {
@@ -99,7 +102,7 @@ impl Scout {
     }
 
     /// Sends it to look around, unless it is out still.
-    pub(super) fn look_around(&mut self, waiting: Vec<Binding>, held: Vec<Held>) {
+    pub(super) fn look_around(&mut self, waiting: Vec<Awaited>, held: Vec<Held>) {
         let is_somebody_wanted = !waiting.is_empty() || !held.is_empty();
         if is_somebody_wanted && !self.is_out {
             self.is_out = self.orders.send(Order::Around(waiting, held)).is_ok();
@@ -113,12 +116,12 @@ impl Scout {
     }
 
     /// Asks it for the machine that somebody's request is for.
-    pub(super) fn look(&self, ticket: Ticket, sought: Sought<'_>) {
+    pub(super) fn look(&self, ticket: Ticket, sought: Sought<'_>, user: u32) {
         let wanted = match sought {
             Sought::Named(name) => Wanted::Named(name.clone()),
             Sought::Bound(binding) => Wanted::Bound(binding.clone()),
         };
-        let _ = self.orders.send(Order::Look(ticket, wanted));
+        let _ = self.orders.send(Order::Look(ticket, wanted, user));
     }
 
     /// What it has seen. Never waits.
@@ -158,13 +161,15 @@ fn carry_out(order: Order, tell: &mut impl FnMut(Seen)) {
             });
             tell(Seen::Machines(ticket, machines));
         }
-        Order::Look(ticket, wanted) => tell(Seen::Looked(ticket, look(wanted))),
+        Order::Look(ticket, wanted, user) => {
+            tell(Seen::Looked(ticket, look(wanted, user)));
+        }
     }
 }
 
-fn look(wanted: Wanted) -> Looked {
+fn look(wanted: Wanted, user: u32) -> Looked {
     let found = |binding: Binding| {
-        let found = find(&binding);
+        let found = find_of(&binding, Some(user));
         (binding, found)
     };
     match wanted {
@@ -200,24 +205,24 @@ fn with_use(machines: Vec<Machine>) -> Vec<(Machine, Option<u32>)> {
     machines.collect()
 }
 
-fn look_around(waiting: &[Binding], held: &[Held], tell: &mut impl FnMut(Seen)) {
+fn look_around(waiting: &[Awaited], held: &[Held], tell: &mut impl FnMut(Seen)) {
     // One pass over all for those who go by a name; the others are found where they are.
-    let by_name = |binding: &&Binding| {
+    let by_name = |(binding, _): &&Awaited| {
         let kind = binding.kind();
         !matches!(kind, BindingKind::Unit | BindingKind::Group | BindingKind::Pid)
     };
-    let is_name_waited_for = waiting.iter().any(|binding| by_name(&binding));
+    let is_name_waited_for = waiting.iter().any(|one| by_name(&one));
     let machines = if is_name_waited_for || !held.is_empty() {
         // Where nothing can be read, nobody is there; whoever asks is told why.
         find_all().unwrap_or_default()
     } else {
         Vec::new()
     };
-    for binding in waiting {
-        if by_name(&binding) && !machines.iter().any(|machine| machine.is(binding)) {
+    for one @ (binding, user) in waiting {
+        if by_name(&one) && !machines.iter().any(|machine| machine.is(binding)) {
             continue;
         }
-        if let Ok(found) = find(binding) {
+        if let Ok(found) = find_of(binding, Some(*user)) {
             tell(Seen::Here(binding.clone(), found));
         }
     }
@@ -229,7 +234,7 @@ fn look_around(waiting: &[Binding], held: &[Held], tell: &mut impl FnMut(Seen)) 
         if machine.vcpus.is_empty() || machine.in_service().vcpus == held.vcpus {
             continue;
         }
-        match find(&machine.binding) {
+        match find_of(&machine.binding, Some(machine.owner)) {
             Ok(found) if found.machine.identity == held.identity => {
                 tell(Seen::Vcpus(held.domain, found));
             }

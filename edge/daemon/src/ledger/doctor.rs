@@ -132,12 +132,21 @@ pub fn rebuild(folder: &Path) -> Result<Option<Rebuilt>, LedgerError> {
     let backups = examined.backups.into_iter();
     sources.extend(backups.map(|backup| (backup.path.clone(), Source::Backup(backup))));
     let whole = place.part();
-    let tables = build(&whole, &sources)?;
+    let version = sources.iter().find_map(|(path, _)| version_of(path)).unwrap_or(NEWEST);
+    let tables = build(&whole, version, &sources)?;
     place.replace(&whole)?;
     Ok(Some(Rebuilt { set_aside, tables }))
 }
 
-fn build(whole: &Path, sources: &[(PathBuf, Source)]) -> Result<Vec<Table>, LedgerError> {
+/// The version of the tables in a file, as far as that can be read.
+fn version_of(path: &Path) -> Option<u32> {
+    let place = Place::new(path.parent()?);
+    let old = connect(path, OpenFlags::SQLITE_OPEN_READ_ONLY).ok()?;
+    version(&old, &place, NEWEST).ok().flatten()
+}
+
+/// Of the version that the newest source has; whoever opens it brings it up to date.
+fn build(whole: &Path, of: u32, sources: &[(PathBuf, Source)]) -> Result<Vec<Table>, LedgerError> {
     let failed = |error| LedgerError::of(whole, error);
     let files = |source| LedgerError::files(whole, source);
     match std::fs::remove_file(whole) {
@@ -148,14 +157,14 @@ fn build(whole: &Path, sources: &[(PathBuf, Source)]) -> Result<Vec<Table>, Ledg
     let new = connect(whole, OpenFlags::SQLITE_OPEN_READ_WRITE).map_err(failed)?;
     // Rows come before those that they refer to.
     new.pragma_update(None, "foreign_keys", false).map_err(failed)?;
-    for migration in MIGRATIONS {
+    for migration in MIGRATIONS.iter().take(of as usize) {
         new.execute_batch(migration).map_err(failed)?;
     }
     new.pragma_update(None, "application_id", APPLICATION).map_err(failed)?;
-    new.pragma_update(None, "user_version", NEWEST).map_err(failed)?;
+    new.pragma_update(None, "user_version", of).map_err(failed)?;
     let mut tables = Vec::new();
     for name in ALL {
-        let source = sources.iter().find(|(path, _)| take_over(&new, name, path).is_ok());
+        let source = sources.iter().find(|(path, _)| take_over(&new, of, name, path).is_ok());
         let source = source.map_or(Source::Nowhere, |(_, source)| source.clone());
         tables.push(Table { name, rows: 0, source });
     }
@@ -177,12 +186,12 @@ fn build(whole: &Path, sources: &[(PathBuf, Source)]) -> Result<Vec<Table>, Ledg
 }
 
 /// Takes a whole table over from another database, if it is whole there.
-fn take_over(new: &Connection, table: &str, from: &Path) -> Result<(), LedgerError> {
+fn take_over(new: &Connection, of: u32, table: &str, from: &Path) -> Result<(), LedgerError> {
     let failed = |error| LedgerError::of(from, error);
     let folder = from.parent().unwrap_or(Path::new("."));
     {
         let old = connect(from, OpenFlags::SQLITE_OPEN_READ_ONLY).map_err(failed)?;
-        if version(&old, &Place::new(folder), NEWEST)? != Some(NEWEST) {
+        if version(&old, &Place::new(folder), NEWEST)? != Some(of) {
             return Err(LedgerError::Foreign { path: from.to_path_buf() });
         }
         check_table(&old, from, Some(table))?;

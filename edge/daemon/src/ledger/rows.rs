@@ -44,11 +44,18 @@ pub(super) fn reservations(
         Some(_) => ("identity.pid, identity.started, identity.inode", OF_BOOT),
         None => ("NULL, NULL, NULL", "reservation WHERE ?1 IS NULL"),
     };
+    // A ledger of the first version may be looked at, and is not to be changed by that.
+    let user = if has_users(connection)? { "user" } else { "CAST(substr(owner, 5) AS INTEGER)" };
     let sql = format!(
         "SELECT reservation.name, owner, slice_ns, period_ns, exact, vcpus, binding, paused, since,
-         revision, {columns} FROM {from} ORDER BY since, reservation.name"
+         revision, {columns}, {user} FROM {from} ORDER BY since, reservation.name"
     );
     connection.prepare(&sql)?.query_map([boot_id], reservation)?.collect()
+}
+
+fn has_users(connection: &Connection) -> rusqlite::Result<bool> {
+    let sql = "SELECT count(*) FROM pragma_table_info('reservation') WHERE name = 'user'";
+    connection.query_row(sql, [], |row| row.get(0))
 }
 
 const OF_BOOT: &str = "reservation LEFT JOIN identity
@@ -95,6 +102,7 @@ fn reservation(row: &rusqlite::Row<'_>) -> rusqlite::Result<Row> {
         owner,
         terms: terms((slice, period), row.get(4)?, row.get(5)?)?,
         binding,
+        user: row.get(13)?,
         paused: row.get(7)?,
         since,
         revision,
@@ -207,6 +215,7 @@ fn write_row(
         row.paused,
         number("a number of an event", row.since)?,
         number("a revision", row.revision)?,
+        row.user,
     ]);
     done.map_err(failed)?;
     let done = match row.identity {
@@ -229,9 +238,9 @@ fn write_row(
     done.map(drop).map_err(failed)
 }
 
-const PUT: &str = "INSERT INTO reservation VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)
-    ON CONFLICT (name) DO UPDATE SET owner = ?2, slice_ns = ?3, period_ns = ?4, exact = ?5,
-    vcpus = ?6, binding = ?7, paused = ?8, since = ?9, revision = ?10";
+const PUT: &str = "INSERT INTO reservation VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10,
+    ?11) ON CONFLICT (name) DO UPDATE SET owner = ?2, slice_ns = ?3, period_ns = ?4, exact = ?5,
+    vcpus = ?6, binding = ?7, paused = ?8, since = ?9, revision = ?10, user = ?11";
 
 /// Drops what is kept no longer, oldest first and `most` of each at most; says how many events.
 pub(super) fn drop_old(

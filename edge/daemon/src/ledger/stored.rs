@@ -99,6 +99,9 @@ pub(super) struct Past {
     exact: bool,
     vcpus: u16,
     binding: String,
+    /// Not there in the first version.
+    #[serde(default)]
+    user: Option<u32>,
     paused: bool,
     since: u64,
     revision: u64,
@@ -130,6 +133,7 @@ impl Past {
             exact: row.terms.exact(),
             vcpus: row.terms.vcpus(),
             binding: row.binding.to_string(),
+            user: Some(row.user),
             paused: row.paused,
             since: row.since,
             revision: row.revision,
@@ -152,6 +156,7 @@ impl Past {
                 .binding
                 .parse()
                 .map_err(|error: slackline_service::BindingError| other(error.into()))?,
+            user: self.user.unwrap_or(owner.user()),
             paused: self.paused,
             since: self.since,
             revision: self.revision,

@@ -1,10 +1,10 @@
 //! The tables, by version. What a version has made stays as it is: a change is another entry.
 
 /// What makes each version from the one before it; the first from nothing.
-pub(super) const MIGRATIONS: [&str; NEWEST as usize] = [FIRST];
+pub(super) const MIGRATIONS: [&str; NEWEST as usize] = [FIRST, WHOSE];
 
 /// The version that this program makes.
-pub(super) const NEWEST: u32 = 1;
+pub(super) const NEWEST: u32 = 2;
 
 /// Says that a database is a ledger: `slk` and a zero, as SQLite keeps it in the file.
 pub(super) const APPLICATION: u32 = 0x736c_6b00;
@@ -59,6 +59,12 @@ CREATE TABLE answer (
     PRIMARY KEY (principal, key)
 ) STRICT, WITHOUT ROWID;
 CREATE INDEX answer_by_age ON answer (at);
+";
+
+/// Whose machine it is, or is to be: before, nobody asked. Whose the reservation is comes nearest.
+const WHOSE: &str = "
+ALTER TABLE reservation ADD COLUMN user INTEGER NOT NULL DEFAULT 0;
+UPDATE reservation SET user = CAST(substr(owner, 5) AS INTEGER) WHERE owner LIKE 'uid %';
 ";
 
 /// The tables without which no reservation can be held again: looked through at each start.

@@ -23,6 +23,7 @@ pub fn row(called: &str, seq: u64) -> Row {
         owner: Principal::User(1000),
         terms: Terms::new(each, true, 2).expect("terms"),
         binding: format!("libvirt:{called}").parse().expect("a binding"),
+        user: 1000,
         paused: false,
         since: seq,
         revision: seq,

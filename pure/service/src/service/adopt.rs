@@ -61,7 +61,7 @@ impl Service {
     fn heirs(&mut self, now: Time, rows: Vec<Row>, world: &mut impl World) -> Vec<Heir> {
         let mut heirs: Vec<Heir> = Vec::with_capacity(rows.len());
         for row in rows {
-            let found = world.look(&row.binding);
+            let found = world.look(&row.binding, row.user);
             if is_over(&row, &found) {
                 self.over(now, row, Happened::Vanished);
                 continue;
@@ -71,6 +71,9 @@ impl Service {
                 error => Reason::Unavailable(error.to_string()),
             });
             let machine = machine.and_then(|machine| {
+                if !row.means(&machine) {
+                    return Err(Reason::foreign(&row, &machine));
+                }
                 let is_it = |heir: &&Heir| {
                     heir.machine.as_ref().is_ok_and(|(one, _)| one.identity == machine.identity)
                 };

@@ -66,11 +66,15 @@ impl Service {
     /// more, it is waited for.
     fn take_back(&mut self, now: Time, name: &Name, world: &mut impl World) -> Result<(), Refusal> {
         let Some(row) = self.book.row(name).cloned() else { return Ok(()) };
-        let found = world.look(&row.binding);
+        let found = world.look(&row.binding, row.user);
         if self.ends(now, (name, &found), world) {
             return Err(Refusal::NoMachine { what: row.binding.to_string() });
         }
         let sat = match found {
+            Ok(machine) if !row.means(&machine) => {
+                let says = Reason::foreign(&row, &machine).to_string();
+                return Err(Refusal::Host { says, hint: None });
+            }
             Ok(machine) => match self.book.holder(machine.identity, Some(name)).cloned() {
                 Some(by) => Err(Refusal::Taken { binding: row.binding.clone(), by }),
                 None => self.sit(name, machine, world),

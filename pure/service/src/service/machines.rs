@@ -21,11 +21,16 @@ impl Service {
         let waits =
             |entry: &Entry| entry.is_waiting() && !entry.is_out() && entry.row.binding == *binding;
         for name in self.book.oldest(waits) {
-            let found = world.look(binding);
+            let Some(row) = self.book.row(&name).cloned() else { continue };
+            let found = world.look(binding, row.user);
             if self.ends(now, (&name, &found), world) {
                 continue;
             }
             let Ok(machine) = found else { continue };
+            if !row.means(&machine) {
+                self.stand(&name, Standing::Promised(Reason::foreign(&row, &machine)));
+                continue;
+            }
             if let Some(by) = self.book.holder(machine.identity, Some(&name)).cloned() {
                 self.stand(&name, Standing::Promised(Reason::Taken(by)));
                 continue;
@@ -101,6 +106,7 @@ impl Service {
             }
         };
         let before = entry.row.clone();
+        entry.row.user = entry.machine().map_or(before.user, |machine| machine.user);
         entry.row.identity = identity;
         entry.row.revision = self.writer.number();
         let after = entry.row.clone();

@@ -21,7 +21,7 @@ use super::{By, Done, Outcome, Service};
 
 impl Service {
     pub(super) fn reserve(&mut self, now: Time, asked: &Asked, world: &mut impl World) -> Outcome {
-        let Request::Reserve { name, amount, exact, vcpus, binding } = &asked.request else {
+        let Request::Reserve { name, amount, exact, vcpus, binding, user } = &asked.request else {
             return Ok(None);
         };
         if self.book.get(name).is_some() {
@@ -34,7 +34,9 @@ impl Service {
         if let Some(why) = self.writer.failing() {
             return Err(Refusal::NotDurable { why: why.to_owned() });
         }
-        let machine = found(&binding, world)?;
+        let meant = user.unwrap_or(asked.principal.user());
+        let machine = found((&binding, meant), world)?;
+        let user = whose(asked, (&binding, *user), machine.as_ref())?;
         self.check_free(&binding, machine.as_ref())?;
         let there = machine.as_ref().and_then(|one| u16::try_from(one.vcpus.len()).ok());
         let unknown = || Refusal::VcpusUnknown { what: binding.clone() };
@@ -45,6 +47,7 @@ impl Service {
             owner: asked.principal,
             terms,
             binding,
+            user,
             paused: false,
             since: 0,
             revision: 0,
@@ -56,14 +59,15 @@ impl Service {
     /// Whether the same was asked for before, by the same principal. A machine that it waits for
     /// may have come: whoever starts one asks again.
     fn reserve_again(&mut self, now: Time, asked: &Asked, world: &mut impl World) -> Outcome {
-        let Request::Reserve { name, amount, exact, vcpus, binding } = &asked.request else {
+        let Request::Reserve { name, amount, exact, vcpus, binding, user } = &asked.request else {
             return Ok(None);
         };
         let Some(row) = self.book.row(name).cloned() else { return Ok(None) };
         let vcpus = vcpus.unwrap_or(row.terms.vcpus());
         let is_same = row.owner == asked.principal
             && amount.terms(*exact, vcpus) == Ok(row.terms)
-            && binding.as_ref().is_none_or(|binding| *binding == row.binding);
+            && binding.as_ref().is_none_or(|binding| *binding == row.binding)
+            && user.is_none_or(|user| user == row.user);
         if is_same {
             if self.book.get(name).is_some_and(Entry::is_waiting) && row.binding.lasts() {
                 self.appeared(now, &row.binding, world);
@@ -131,9 +135,31 @@ fn named(name: &Name, world: &mut impl World) -> Result<Binding, Refusal> {
     }
 }
 
+/// Whose machine it is to be, if whoever asks may have one of his.
+fn whose(
+    asked: &Asked,
+    (binding, said): (&Binding, Option<u32>),
+    machine: Option<&Machine>,
+) -> Result<u32, Refusal> {
+    let user = machine.map_or(said.unwrap_or(asked.principal.user()), |machine| machine.user);
+    if !asked.may_have(user) {
+        let (binding, principal) = (binding.clone(), asked.principal);
+        return Err(Refusal::NotYours { binding, user, principal });
+    }
+    match said {
+        Some(said) if said != user => {
+            Err(Refusal::NoMachine { what: format!("{binding} of uid {said}") })
+        }
+        _ => Ok(user),
+    }
+}
+
 /// The machine, if it is here; one that is not may still come, if its binding lasts.
-fn found(binding: &Binding, world: &mut impl World) -> Result<Option<Machine>, Refusal> {
-    match world.look(binding) {
+fn found(
+    (binding, user): (&Binding, u32),
+    world: &mut impl World,
+) -> Result<Option<Machine>, Refusal> {
+    match world.look(binding, user) {
         Ok(machine) => Ok(Some(machine)),
         Err(LookError::Absent) if binding.lasts() => Ok(None),
         Err(LookError::Absent) => Err(Refusal::NoMachine { what: binding.to_string() }),

@@ -48,6 +48,7 @@ pub(crate) fn all(service: &Service, model: &mut Model, history: &History) -> Ch
     let listed: BTreeMap<DomId, Listed> = service.listed().collect();
     in_force(&listed, model)?;
     identities(&listed, model)?;
+    owners(&listed, model)?;
     capacity(model)?;
     given(model)?;
     if model.disk.pending.is_none() && service.health().ledger.is_none() {
@@ -120,6 +121,27 @@ fn identities(listed: &BTreeMap<DomId, Listed>, model: &Model) -> Checked {
         let Some(after) = reserved.and_then(|event| event.after.as_ref()) else { continue };
         let meant = after.identity;
         hold!(meant == Some(identity), "{} meant {meant:?}, is {identity:?}", one.row);
+    }
+    Ok(())
+}
+
+/// Nobody has a machine that he may not have, and nobody's reservation is anybody else's machine's.
+fn owners(listed: &BTreeMap<DomId, Listed>, model: &Model) -> Checked {
+    for (domain, one) in listed {
+        let row = &one.row;
+        let may = row.owner == Principal::User(0) || row.owner == Principal::User(row.user);
+        hold!(may, "{} is {}'s, for one of uid {}", row.name, row.owner, row.user);
+        let held = model.scheduler.domains.get(domain).and_then(|has| has.identity);
+        let Some(process) = held.and_then(|identity| model.kernel.alive(identity)) else {
+            continue;
+        };
+        let user = process.machine.user;
+        hold!(
+            user == row.user,
+            "{} is for one of uid {}, and has uid {user}'s",
+            row.name,
+            row.user
+        );
     }
     Ok(())
 }
@@ -203,8 +225,12 @@ fn is_fact(event: &Event) -> bool {
     match (&event.before, &event.after) {
         (None, None) => true,
         (Some(before), Some(after)) => {
-            let machine =
-                Row { identity: after.identity, revision: after.revision, ..before.clone() };
+            let machine = Row {
+                identity: after.identity,
+                user: after.user,
+                revision: after.revision,
+                ..before.clone()
+            };
             machine == *after
         }
         (Some(before), None) => !before.binding.lasts(),
@@ -219,7 +245,7 @@ fn asked_for(sent: &Sent, verb: Verb, event: &Event) -> bool {
         return false;
     }
     match (&sent.request, &event.before, &event.after) {
-        (Request::Reserve { name, amount, exact, vcpus, binding }, None, Some(after)) => {
+        (Request::Reserve { name, amount, exact, vcpus, binding, user }, None, Some(after)) => {
             let is_bound = match binding {
                 Some(binding) => *binding == after.binding,
                 None => after.binding == named(name),
@@ -229,6 +255,7 @@ fn asked_for(sent: &Sent, verb: Verb, event: &Event) -> bool {
                 && is_bound
                 && amount.terms(*exact, vcpus) == Ok(after.terms)
                 && after.owner == sent.principal
+                && user.is_none_or(|user| user == after.user)
                 && !after.paused
         }
         (Request::Change { name, amount, exact, vcpus, .. }, Some(before), Some(after)) => {

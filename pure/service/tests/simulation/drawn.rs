@@ -7,10 +7,15 @@ use slackline_units::{CpuShare, Reservation, Span};
 
 use crate::checks::Checked;
 use crate::draw::Draw;
+use crate::kernel::DAEMON;
 use crate::run::Run;
 use crate::world::Lie;
 
 const MACHINES: [&str; 4] = ["m0", "m1", "m2", "m3"];
+/// Whose they are, mostly: the operator's, root's, and what root lets run as somebody else.
+const USERS: [u32; 4] = [1, 1, 0, DAEMON];
+/// Somebody who may ask for nothing, and calls his machines as others do theirs.
+const STRANGER: u32 = 7;
 const NAMES: [&str; 5] = ["m0", "m1", "web", "db", "batch"];
 
 /// Somebody who asks, and asks again what was not answered.
@@ -70,7 +75,8 @@ impl Drawn {
         for name in MACHINES {
             if self.draw.percent(70) {
                 let vcpus = 1 + u16::try_from(self.draw.below(2)).expect("small");
-                self.run.model.kernel.start(name, vcpus);
+                let user = user(&mut self.draw, name);
+                self.run.model.kernel.start(name, user, vcpus);
             }
         }
         for _ in 0..50 {
@@ -135,7 +141,8 @@ impl Drawn {
             0..40 => {
                 let exact = !draw.percent(15);
                 let binding = binding(draw, &name);
-                Request::Reserve { name, amount, exact, vcpus, binding }
+                let user = draw.percent(10).then(|| draw.one_of(&USERS));
+                Request::Reserve { name, amount, exact, vcpus, binding, user }
             }
             40..65 => {
                 let exact = draw.percent(10).then(|| draw.percent(50));
@@ -157,9 +164,10 @@ impl Drawn {
         let name = self.draw.one_of(&MACHINES);
         let vcpus = 1 + u16::try_from(self.draw.below(3)).expect("small");
         let more = self.draw.percent(50);
+        let user = user(&mut self.draw, name);
         match self.draw.below(3) {
             0 => self.run.model.kernel.end(name),
-            1 => self.run.model.kernel.start(name, vcpus),
+            1 => self.run.model.kernel.start(name, user, vcpus),
             _ => self.run.model.kernel.plug(name, more),
         }
     }
@@ -203,6 +211,12 @@ fn amount(draw: &mut Draw, number: u64) -> Amount {
     let tenths = draw.one_of(&[1, 1, 2, 2, 3, 4, 6, 8]);
     let slice = period / 10 * tenths + Span::from_ns(number);
     Amount::Each(Reservation::new(slice, period).expect("less than a period"))
+}
+
+/// Whose machine starts under a name: mostly the one whose it always is.
+fn user(draw: &mut Draw, name: &str) -> u32 {
+    let own = MACHINES.iter().zip(USERS).find(|(machine, _)| **machine == name);
+    if draw.percent(15) { STRANGER } else { own.map_or(STRANGER, |(_, user)| user) }
 }
 
 fn binding(draw: &mut Draw, name: &Name) -> Option<Binding> {

@@ -44,6 +44,7 @@ fn alphabet(number: usize) -> Vec<Request> {
         exact: true,
         vcpus: None,
         binding: Some(machine.parse().expect("a binding")),
+        user: None,
     };
     let change = |ms| Request::Change {
         name: name("web"),
@@ -72,8 +73,8 @@ fn run(commands: &[Request], way: Way, with_trace: bool) -> Result<bool, (String
 }
 
 fn play(run: &mut Run, commands: &[Request], way: Way) -> Checked {
-    run.model.kernel.start("m0", 1);
-    run.model.kernel.start("m1", 1);
+    run.model.kernel.start("m0", 1, 1);
+    run.model.kernel.start("m1", 1, 1);
     run.model.disk.fails = way.ledger == Ledger::Fails;
     run.model.dies_after = Some(run.model.calls + way.dies_at);
     run.is_there = way.is_there;

@@ -4,6 +4,9 @@ use std::collections::BTreeMap;
 
 use slackline_service::{Binding, BindingKind, Identity, Machine};
 
+/// Who runs what root has started and named.
+pub(crate) const DAEMON: u32 = 64;
+
 /// A process that is a machine.
 #[derive(Clone, Debug)]
 pub(crate) struct Process {
@@ -19,8 +22,9 @@ pub(crate) struct Kernel {
 }
 
 impl Kernel {
-    /// A machine of that name starts, with the lowest number that is free: numbers come back soon.
-    pub(crate) fn start(&mut self, name: &str, vcpus: u16) {
+    /// A machine of a user starts under that name, with the lowest number that is free: numbers
+    /// come back soon.
+    pub(crate) fn start(&mut self, name: &str, user: u32, vcpus: u16) {
         if self.named(name).is_some() {
             return;
         }
@@ -29,7 +33,8 @@ impl Kernel {
         let pid = (100..).find(free).expect("few processes");
         let (started, inode) = (self.started, 1000 + self.started);
         let identity = Identity::Process { pid, started, inode };
-        let machine = Machine { identity, vcpus: (0..vcpus).collect() };
+        let is_vouched = user == DAEMON;
+        let machine = Machine { identity, user, is_vouched, vcpus: (0..vcpus).collect() };
         self.processes.insert(pid, Process { name: name.to_owned(), machine });
     }
 

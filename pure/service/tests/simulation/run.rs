@@ -180,7 +180,8 @@ impl Run {
                 Some(machine) => Input::Vcpus { domain, machine },
             })?;
         }
-        let waiting: Vec<_> = self.service.waiting().cloned().collect();
+        let waiting = self.service.waiting().map(|(binding, _)| binding.clone());
+        let waiting: Vec<_> = waiting.collect();
         for binding in waiting {
             if !binding.lasts() || self.model.kernel.meant(&binding).is_some() {
                 self.step(Input::Appeared { binding })?;

@@ -37,6 +37,8 @@ pub(crate) enum Lie {
     IgnoresPauses,
     /// The number of a process is taken for the process.
     TakesNumbers,
+    /// Whoever goes by a name is whose machine it should be.
+    HidesUsers,
     /// An answer comes twice.
     AnswersTwice,
     /// An answer does not come.
@@ -44,7 +46,7 @@ pub(crate) enum Lie {
 }
 
 impl Lie {
-    pub(crate) const ALL: [Lie; 12] = [
+    pub(crate) const ALL: [Lie; 13] = [
         Lie::LosesCommits,
         Lie::LosesEvents,
         Lie::LosesKeys,
@@ -55,6 +57,7 @@ impl Lie {
         Lie::IgnoresChanges,
         Lie::IgnoresPauses,
         Lie::TakesNumbers,
+        Lie::HidesUsers,
         Lie::AnswersTwice,
         Lie::AnswersNot,
     ];
@@ -165,7 +168,7 @@ impl Model {
             if let Some(name) = name {
                 self.note(|| format!("   {name} dies"));
                 self.kernel.end(&name);
-                self.kernel.start("late", 2);
+                self.kernel.start("late", 1, 2);
             }
         }
         if self.fault(chance) {
@@ -182,13 +185,18 @@ impl Model {
 }
 
 impl World for Model {
-    fn look(&mut self, binding: &Binding) -> Result<Machine, LookError> {
-        self.call(|| format!("look {binding}"));
+    fn look(&mut self, binding: &Binding, user: u32) -> Result<Machine, LookError> {
+        self.call(|| format!("look {binding} of uid {user}"));
         if self.fault(1) {
             let says = "/proc cannot be read".into();
             return Err(LookError::Unclear { says, hint: None });
         }
-        self.kernel.meant(binding).map(|one| one.machine.clone()).ok_or(LookError::Absent)
+        let meant = self.kernel.meant(binding).map(|one| one.machine.clone());
+        let mut machine = meant.ok_or(LookError::Absent)?;
+        if self.lie == Some(Lie::HidesUsers) {
+            machine.user = user;
+        }
+        Ok(machine)
     }
 
     fn named(&mut self, name: &Name) -> Vec<Binding> {
