@@ -3,12 +3,15 @@
 use std::path::PathBuf;
 
 use clap::{ArgGroup, Args, Parser, Subcommand};
+use clap_complete::Shell;
 use slackline_units::{CpuShare, Span};
 
 use crate::input::file;
 use crate::load::args::Load;
 use crate::parse::{share, span};
-use crate::service::args::{Change, Find, Log, Named, Pause, Place, Reserve, Room, Which};
+use crate::service::args::{
+    AccessArgs, Change, Find, Log, Named, Pause, Place, Reserve, Room, Which,
+};
 
 /// Gives virtual machines CPU time: reserves it, shares it out, and proves that it was delivered.
 #[derive(Debug, Parser)]
@@ -54,6 +57,8 @@ pub(crate) enum Command {
     Room(Room),
     /// Show who did what when.
     Log(Log),
+    /// Say who may do what, and how much he may have. For administrators.
+    Access(AccessArgs),
     /// Run a scenario under several policies, or simulated beside live, in one table.
     Compare(Compare),
     /// Read a scenario and try its admission; runs nothing.
@@ -75,12 +80,32 @@ pub(crate) enum Command {
         /// A page, a policy or a command.
         topic: Option<String>,
     },
+    /// Print what completes commands in a shell: `slackline completions bash >
+    /// /etc/bash_completion.d/slackline`.
+    Completions(Completions),
+    /// Print the manual page of the program or of a command; `slackline man sim | man -l -`.
+    Man(Manual),
     /// The keeper of a live run. Started by `run`, never by hand.
     #[command(hide = true)]
     Keep,
     /// The front of the service. Started by `serve`, never by hand.
     #[command(hide = true)]
-    ServeFront,
+    ServeFront(Tls),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Completions {
+    /// The shell.
+    pub(crate) shell: Shell,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Manual {
+    /// A command [default: the program]; one below another as `paper-run`.
+    pub(crate) command: Option<String>,
+    /// Write all pages into this folder instead, as `slackline.1`, `slackline-sim.1` and so on.
+    #[arg(long, value_name = "FOLDER", conflicts_with = "command")]
+    pub(crate) to: Option<PathBuf>,
 }
 
 /// What to do with a run besides showing its table.
@@ -214,6 +239,37 @@ pub(crate) struct Serve {
     /// Where to listen, unless systemd has passed a socket.
     #[arg(long, value_name = "PATH", default_value = slackline_control::SOCKET)]
     pub(crate) socket: PathBuf,
+    /// What CPU time costs, as TOML: `list` shows what each reservation does.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) prices: Option<PathBuf>,
+    /// Where other machines may connect besides, with TLS 1.3, and a token or a certificate that
+    /// `slackline access` knows.
+    #[arg(long, value_name = "ADDRESS:PORT", requires = "certificate")]
+    pub(crate) listen: Option<std::net::SocketAddr>,
+    #[command(flatten)]
+    pub(crate) tls: Tls,
+}
+
+/// What TLS is set up with.
+#[derive(Debug, Args)]
+pub(crate) struct Tls {
+    /// Our certificate and those between it and its root, as PEM.
+    #[arg(long, value_name = "FILE", requires = "key")]
+    pub(crate) certificate: Option<PathBuf>,
+    /// Its key, as PEM, in a file for its owner alone.
+    #[arg(long, value_name = "FILE", requires = "certificate")]
+    pub(crate) key: Option<PathBuf>,
+    /// Who signs the certificates of clients, as PEM [default: clients have tokens only].
+    #[arg(long, value_name = "FILE", requires = "certificate")]
+    pub(crate) client_ca: Option<PathBuf>,
+}
+
+impl Tls {
+    pub(crate) fn files(&self) -> Option<slackline_daemon::front::TlsFiles> {
+        let (certificate, key) = (self.certificate.clone()?, self.key.clone()?);
+        let client_ca = self.client_ca.clone();
+        Some(slackline_daemon::front::TlsFiles { certificate, key, client_ca })
+    }
 }
 
 #[derive(Debug, Args)]

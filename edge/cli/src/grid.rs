@@ -190,7 +190,7 @@ fn check_names(
 }
 
 /// Line and column of a place in a text, both from 1.
-fn position(text: &str, at: usize) -> (usize, usize) {
+pub(crate) fn position(text: &str, at: usize) -> (usize, usize) {
     let before = text.get(..at).unwrap_or("");
     let last = before.rsplit('\n').next().unwrap_or("");
     (before.matches('\n').count() + 1, last.chars().count() + 1)

@@ -18,6 +18,7 @@ mod hook;
 mod input;
 mod json;
 mod load;
+mod manual;
 mod names;
 mod outputs;
 mod paper;
@@ -25,6 +26,7 @@ mod parse;
 mod pending;
 mod places;
 mod points;
+mod prices;
 mod problem;
 mod quoted;
 mod replay;
@@ -47,7 +49,7 @@ fn main() -> ExitCode {
     let cli = Cli::try_parse().unwrap_or_else(|error| hints::exit(error));
     let result = match cli.command {
         Command::Keep => return slackline_live::fence::keeper_main(),
-        Command::ServeFront => return slackline_daemon::front::main(),
+        Command::ServeFront(tls) => return slackline_daemon::front::main(tls.files().as_ref()),
         Command::Hook(args) => return hook::hook(&args),
         Command::Sim(args) => sim::sim(&args),
         Command::Run(args) => run::run(&args),
@@ -64,6 +66,7 @@ fn main() -> ExitCode {
         Command::Watch(args) => service::watch(&args),
         Command::Room(args) => service::room(&args),
         Command::Log(args) => service::log(&args),
+        Command::Access(args) => service::access(&args),
         Command::Compare(args) => compare::compare(&args),
         Command::Alert(args) => alert::alert(&args),
         Command::Check(args) => check::check(&args),
@@ -72,6 +75,8 @@ fn main() -> ExitCode {
         Command::Paper(args) => paper::command(&args),
         Command::Load(args) => load::load(&args),
         Command::Doctor(args) => doctor::doctor(&args),
+        Command::Completions(args) => manual::completions(&args),
+        Command::Man(args) => manual::manual(&args),
         Command::Help { topic } => help::help(topic.as_deref()),
     };
     match result {

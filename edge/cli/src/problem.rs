@@ -103,6 +103,7 @@ impl Problem {
             Problem::Live(_) => 3,
             Problem::Service(ClientError::Refused(problem)) => problem.kind.about().3,
             Problem::Service(ClientError::NotForUs { .. }) => 5,
+            Problem::Service(ClientError::BadHost { .. } | ClientError::BadFile { .. }) => 2,
             Problem::Service(_) => 3,
             Problem::Interrupted => 130,
             _ => 2,
@@ -205,6 +206,14 @@ fn about_service(error: &ClientError) -> Option<String> {
         ClientError::NoDaemon { .. } => "start it with `slackline serve`, or say --socket PATH",
         ClientError::NotForUs { .. } => {
             "who may: root, and the groups slackline and slackline-admin"
+        }
+        ClientError::BadHost { .. } => "as --host https://web:7443 --ca FILE --token FILE",
+        ClientError::BadFile { .. } => {
+            "certificates and keys are PEM, a token is what `access` said"
+        }
+        ClientError::NoHost { .. } => "is it started there, with --listen, and is the port right?",
+        ClientError::Untrusted { .. } => {
+            "--ca is who signed its certificate; is the name in --host the one in that?"
         }
         ClientError::Lost(_) | ClientError::Silent => {
             "`slackline log` says whether it was done; the same again does no harm"

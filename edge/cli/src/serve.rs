@@ -3,12 +3,13 @@
 use std::io::Write;
 use std::os::fd::AsFd;
 
-use slackline_daemon::core::{FrontCommand, ServeError, ServeOptions, serve as run};
+use slackline_daemon::core::{FrontCommand, Listen, ServeError, ServeOptions, serve as run};
 use slackline_live::fence::KeeperCommand;
 use slackline_live::with_causes;
 use slackline_units::CpuId;
 
 use crate::args::Serve;
+use crate::prices;
 use crate::problem::Problem;
 use crate::signals::stop_signal;
 
@@ -23,13 +24,24 @@ pub(crate) fn serve(args: &Serve) -> Result<(), Problem> {
         Ok(cpus.iter().copied().map(CpuId::new).collect())
     });
     let (stop, _raised) = stop_signal()?;
+    let listen = args.listen.zip(args.tls.files()).map(|(address, tls)| Listen { address, tls });
+    let mut arguments = vec!["serve-front".into()];
+    if let Some(Listen { tls, .. }) = &listen {
+        arguments.extend(["--certificate".into(), tls.certificate.clone().into_os_string()]);
+        arguments.extend(["--key".into(), tls.key.clone().into_os_string()]);
+        if let Some(client_ca) = &tls.client_ca {
+            arguments.extend(["--client-ca".into(), client_ca.clone().into_os_string()]);
+        }
+    }
     let program = "/proc/self/exe".into();
     let options = ServeOptions {
         cpus: cpus.transpose()?,
         state: args.state.clone(),
         socket: args.socket.clone(),
         keeper: KeeperCommand::ourselves(["keep"]),
-        front: FrontCommand { program, arguments: vec!["serve-front".into()] },
+        front: FrontCommand { program, arguments },
+        listen,
+        prices: args.prices.as_deref().map(prices::read).transpose()?,
     };
     run(&options, stop.as_fd(), &mut |line| {
         // Nobody need hear it: what matters is in the ledger.

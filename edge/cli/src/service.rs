@@ -5,16 +5,20 @@ mod place;
 mod show;
 
 use std::io::{IsTerminal, stdin, stdout};
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use slackline_control::client::{Answered, Client, ClientError, Frame, Heard, Stream, Text};
-use slackline_control::{Change as Changed, Event, Length, PAGE, Reservation, Wanted};
+use slackline_control::{Change as Changed, Event, Grant, Length, PAGE, Reservation, Wanted};
 
 use crate::problem::Problem;
 use crate::signals::stop_flag;
 use crate::terminal;
-use args::{At, Change, Find, HowMuch, Log, Named, Pause, Reserve, Room, Which};
+use args::{
+    AccessArgs, AccessCommand, Add, At, Change, Find, HowMuch, Log, Named, Pause, Reserve, Room,
+    Which,
+};
 
 pub(crate) use place::place;
 pub(crate) use show::HEADINGS;
@@ -143,6 +147,38 @@ pub(crate) fn log(args: &Log) -> Result<(), Problem> {
     })
 }
 
+pub(crate) fn access(args: &AccessArgs) -> Result<(), Problem> {
+    match &args.what {
+        AccessCommand::List { at } => {
+            let (all, text) = connect(at)?.access()?;
+            answer(at, &text, || match &all[..] {
+                [] => "nothing is said of anybody: groups decide\n".into(),
+                all => show::access(all),
+            })
+        }
+        AccessCommand::Add(Add { whom, role, cpu, machines, users, certificate, days, at }) => {
+            let (role, cpu, machines, days) = (*role, *cpu, *machines, *days);
+            let read = |file: &PathBuf| {
+                let unreadable = |source| Problem::Unreadable { file: file.clone(), source };
+                std::fs::read_to_string(file).map_err(unreadable)
+            };
+            let certificate = certificate.as_ref().map(read).transpose()?;
+            let users = users.clone();
+            let grant = Grant { role, cpu, machines, users, days, certificate };
+            let (one, text) = connect(at)?.grant(whom, &grant)?;
+            // Alone on standard output, for a file: it is nowhere else.
+            if let (Some(token), false) = (&one.token, at.json) {
+                return terminal::print(&format!("{token}\n"));
+            }
+            answer(at, &text, || show::access(&[one]))
+        }
+        AccessCommand::Revoke { whom, at } => {
+            let (one, text) = connect(at)?.revoke(whom)?;
+            answer(at, &text, || format!("nothing is said of {} any more\n", one.principal))
+        }
+    }
+}
+
 /// Shows how reservations stand, every second, and what happens, until Ctrl-C.
 pub(crate) fn watch(args: &Which) -> Result<(), Problem> {
     let stop = stop_flag()?;
@@ -173,7 +209,7 @@ fn again(at: &At, stop: &AtomicBool) -> Result<Option<Stream>, Problem> {
             return Ok(None);
         }
         std::thread::sleep(OFTEN);
-        if let Ok(stream) = Client::connect(&at.socket).and_then(Client::watch) {
+        if let Ok(stream) = open(at).and_then(Client::watch) {
             return Ok(Some(stream));
         }
     }
@@ -227,8 +263,14 @@ impl Seen<'_> {
     }
 }
 
+/// A connection to the daemon here, or to one on another machine.
+fn open(at: &At) -> Result<Client, ClientError> {
+    let Some(url) = &at.host else { return Client::connect(&at.socket) };
+    Client::connect_to(&at.trust.at(url))
+}
+
 fn connect(at: &At) -> Result<Client, Problem> {
-    Ok(Client::connect(&at.socket)?)
+    Ok(open(at)?)
 }
 
 /// Says how a reservation is now.

@@ -4,6 +4,7 @@ mod common;
 
 use std::fs::{self, File};
 use std::io::Write;
+use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -359,6 +360,64 @@ fn what_waits_for_one_users_machine_is_nobody_elses_whatever_that_is_called() {
     live.nothing_is_left();
 }
 
+/// Somebody of another machine, from the first token to its end.
+#[test]
+fn who_comes_from_elsewhere_has_a_token_a_role_and_a_budget_until_it_is_revoked() {
+    let Some(live) = live::begin() else { return };
+    let path = |name: &str| live.place.path(name);
+    let signed = rcgen::generate_simple_self_signed(vec!["localhost".to_owned()]).unwrap();
+    fs::write(path("certificate"), signed.cert.pem()).unwrap();
+    fs::write(path("key"), signed.signing_key.serialize_pem()).unwrap();
+    // A port that nobody has.
+    let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = free.local_addr().unwrap().to_string();
+    drop(free);
+    let tls = ["--listen", &address, "--certificate", "certificate", "--key", "key"];
+    let cpu = cpu();
+    let serve = ["serve", "--cpus", &cpu, "--state", "state", "--socket", "socket"];
+    let serve = [&serve[..], &tls[..]].concat();
+    // Others may read the key.
+    fs::set_permissions(path("key"), fs::Permissions::from_mode(0o644)).unwrap();
+    live.run(&serve).refused(2).says("key: others may read it (mode 0644)");
+    fs::set_permissions(path("key"), fs::Permissions::from_mode(0o600)).unwrap();
+    let daemon = Daemon::start_by(&live, live.command(&serve)).expect("it answers");
+
+    let local = |words: &str| daemon.run(words);
+    let token = local("access add alice --role operator --cpu 15% --users 0").good();
+    assert!(token.starts_with("slk_") && token.trim_end().len() == 68, "{token}");
+    fs::write(path("token"), &token).unwrap();
+    let url = format!("https://localhost:{}", address.rsplit(':').next().unwrap());
+    let remote = |words: &str, token: &str| {
+        let at = ["--host", &url, "--ca", "certificate", "--token", token];
+        let words: Vec<&str> = words.split(' ').chain(at).collect();
+        live.run(&words)
+    };
+    fs::set_permissions(path("token"), fs::Permissions::from_mode(0o644)).unwrap();
+    remote("list", "token").refused(2).says("token: others may read it");
+    fs::set_permissions(path("token"), fs::Permissions::from_mode(0o600)).unwrap();
+    remote("list", "token").ended_with(0);
+    let victim = Victim::start();
+    let reserve = format!("reserve web --slice 1ms --period 10ms --for pid:{}", victim.pid());
+    remote(&reserve, "token").ended_with(0);
+    assert_eq!(daemon.one("web")["owner"], "@alice");
+    let over = remote("change web --slice 2ms", "token");
+    over.refused(4).says("@alice would have 0.2cpu, and may have 0.15cpu");
+    remote("access list", "token").refused(5).says("`access` is not for other machines");
+    // Nowhere but in the answer.
+    let list = local("access list --json").good();
+    assert!(list.contains("@alice") && !list.contains(token.trim_end()), "{list}");
+    let ledger = fs::read(path("state/ledger.db-wal")).unwrap();
+    let secret = token.trim_end().as_bytes();
+    assert!(!ledger.windows(secret.len()).any(|part| part == secret), "the ledger has the token");
+
+    local("access revoke alice").ended_with(0);
+    remote("list", "token").refused(5).says("nobody knows us there");
+    assert!(victim.is_held(), "what was promised stands");
+    daemon.end().ended_with(0);
+    victim.is_given_back();
+    live.nothing_is_left();
+}
+
 /// An operator has his own machines, and nobody else's; what he asks for otherwise is exit code 5.
 #[test]
 fn an_operator_reserves_for_his_own_machines_only() {
@@ -391,6 +450,31 @@ fn an_operator_reserves_for_his_own_machines_only() {
         .ended_with(0);
     assert_eq!(daemon.one("web")["owner"], json!(format!("uid {OPERATOR}")));
     ask("release web").ended_with(0);
+    // What an administrator lets him have, within its bounds.
+    let admin = |words: &str| daemon.run(&format!("access {words}"));
+    ask("access list").refused(5);
+    admin("add 65534 --role operator --cpu 15% --machines 2 --users 0").ended_with(0);
+    let theirs = format!("qemu:{}", name("theirs"));
+    ask(&format!("reserve web --slice 1ms --period 10ms --for {theirs}")).ended_with(0);
+    let over = ask("reserve db --slice 1ms --period 10ms --vcpus 1 --for qemu:later");
+    over.refused(4).says("uid 65534 would have 0.2cpu, and may have 0.15cpu");
+    ask("change web --slice 2ms").refused(4).says("uid 65534 would have 0.2cpu");
+    ask("reserve db --slice 50us --period 10ms --vcpus 1 --for qemu:later").ended_with(0);
+    let over = ask("reserve third --slice 50us --period 10ms --vcpus 1 --for qemu:third");
+    over.refused(4).says("would have 3 reservations, and may have 2");
+    // It outlives the daemon, as reservations do.
+    daemon.kill();
+    let Some(daemon) = Daemon::start_with_groups(&live, &groups) else { return };
+    let admin = |words: &str| daemon.run(&format!("access {words}"));
+    assert!(admin("list").ended_with(0).out.contains("uid 65534"));
+    admin("add 65534 --role viewer").ended_with(0);
+    ask("release web").refused(5).says("you may not release");
+    ask("list").ended_with(0);
+    admin("revoke 65534").ended_with(0);
+    admin("revoke 65534").refused(2).says("nothing is said of 65534");
+    ask("release web").ended_with(0);
+    let verbs = ["granted", "revoked"].map(|verb| daemon.run("log").out.contains(verb));
+    assert_eq!(verbs, [true, true]);
     drop((own, other));
     daemon.end().ended_with(0);
     live.nothing_is_left();
@@ -477,7 +561,7 @@ fn no_two_daemons_have_the_same_ledger_or_the_same_cpu() {
 }
 
 #[test]
-fn the_front_has_no_rights_and_ends_with_the_core() {
+fn the_front_has_no_rights_and_core_and_keeper_few() {
     let Some(live) = live::begin() else { return };
     let daemon = Daemon::start(&live);
     let status = |pid: i32| fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
@@ -498,9 +582,30 @@ fn the_front_has_no_rights_and_ends_with_the_core() {
     assert!(uids.split(' ').all(|uid| uid != "0"), "{uids}");
     let gids = field(front, "Gid");
     assert!(gids.split(' ').all(|gid| gid != "0"), "{gids}");
-    // Whoever gives threads back and whoever takes them are who may do that.
+    // Whoever gives threads back and whoever takes them are who may do that, and nothing else: no
+    // thread of theirs can mount, load modules, trace or change the network.
+    let is_there = |path: &str| std::path::Path::new(path).is_dir();
+    let is_mounted =
+        is_there("/sys/kernel/tracing/events") || is_there("/sys/kernel/debug/tracing/events");
+    let (chown, dac_override, kill, setgid, setuid) = (0, 1, 5, 6, 7);
+    let (ipc_lock, sys_admin, sys_nice, perfmon) = (14, 21, 23, 38);
+    let mut most: u64 = [chown, dac_override, kill, setgid, setuid, ipc_lock, sys_nice, perfmon]
+        .iter()
+        .map(|bit| 1_u64 << bit)
+        .sum();
+    most |= u64::from(!is_mounted) << sys_admin;
     for part in [daemon.pid(), daemon.process_of("keep").unwrap()] {
         assert_eq!(field(part, "Uid"), "0 0 0 0");
+        for thread in fs::read_dir(format!("/proc/{part}/task")).unwrap() {
+            let thread = thread.unwrap().path();
+            // One that has just ended has no rights.
+            let Ok(text) = fs::read_to_string(thread.join("status")) else { continue };
+            for set in ["CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb"] {
+                let line = text.lines().find_map(|line| line.strip_prefix(set)).unwrap();
+                let has = u64::from_str_radix(line.trim_start_matches(':').trim(), 16).unwrap();
+                assert_eq!(has & !most, 0, "{set} of {} is {has:x}", thread.display());
+            }
+        }
     }
     daemon.kill();
     live.nothing_is_left();

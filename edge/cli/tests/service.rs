@@ -126,6 +126,7 @@ fn reservation(name: &str) -> Reservation {
         revision: 7,
         recent: Some(recent),
         total: None,
+        cost: None,
     }
 }
 

@@ -1,5 +1,6 @@
 //! A client of the daemon, for whoever wants to wait for his answer: over its Unix socket.
 
+mod remote;
 mod stream;
 
 use std::hash::{BuildHasher, Hasher, RandomState};
@@ -10,7 +11,7 @@ use std::time::Duration;
 use http_body_util::{BodyExt, Full, Limited};
 use hyper::body::{Bytes, Incoming};
 use hyper::client::conn::http1::{SendRequest, handshake};
-use hyper::header::{CONTENT_TYPE, HOST, HeaderName, HeaderValue, IF_MATCH};
+use hyper::header::{AUTHORIZATION, CONTENT_TYPE, HOST, HeaderName, HeaderValue, IF_MATCH};
 use hyper::{Method, Request, Response, StatusCode};
 use hyper_util::rt::TokioIo;
 use serde::Serialize;
@@ -20,12 +21,15 @@ use tokio::net::UnixStream;
 use tokio::runtime::{Builder, Runtime};
 use tokio::time::timeout;
 
+use crate::access::{Access, Grant};
 use crate::link::LONGEST_SAID;
 use crate::problem::{Kind, Problem};
 use crate::replies::{Event, Host, Machine, Reservation, Room};
 use crate::requests::{Change, Wanted};
 use crate::times::Length;
 
+use remote::Known;
+pub use remote::Remote;
 pub use stream::{Frame, Heard, Stream};
 
 /// How long an answer may take. The daemon itself gives up after five seconds.
@@ -48,6 +52,38 @@ pub enum ClientError {
         /// Where.
         path: PathBuf,
         /// What the kernel says.
+        source: io::Error,
+    },
+    /// What was said of a host makes no sense.
+    #[error("`{url}` cannot be asked: {says}")]
+    BadHost {
+        /// What was said.
+        url: String,
+        /// What is wrong.
+        says: String,
+    },
+    /// A file that is needed to ask another machine is not what it should be.
+    #[error("{}: {says}", path.display())]
+    BadFile {
+        /// Which.
+        path: PathBuf,
+        /// What is wrong.
+        says: String,
+    },
+    /// Another machine is not there, or nobody listens.
+    #[error("no daemon answers at {host}: {source}")]
+    NoHost {
+        /// Where.
+        host: String,
+        /// What the kernel says.
+        source: io::Error,
+    },
+    /// It is not who it should be, or does not take us for who we are.
+    #[error("{host} is not to be trusted, or does not trust us: {source}")]
+    Untrusted {
+        /// Where.
+        host: String,
+        /// What is wrong.
         source: io::Error,
     },
     /// It said no.
@@ -116,9 +152,19 @@ impl Sent {
         self
     }
 
-    fn request(&self) -> Result<Request<Full<Bytes>>, ClientError> {
+    fn request(&self, place: &Place) -> Result<Request<Full<Bytes>>, ClientError> {
         let mut request = Request::builder().method(&self.method).uri(&self.path);
-        request = request.header(HOST, HeaderValue::from_static("slackline"));
+        match place {
+            Place::Socket(_) => {
+                request = request.header(HOST, HeaderValue::from_static("slackline"));
+            }
+            Place::Remote(known) => {
+                request = request.header(HOST, &known.authority);
+                if let Some(bearer) = &known.bearer {
+                    request = request.header(AUTHORIZATION, bearer);
+                }
+            }
+        }
         for (name, value) in &self.headers {
             request = request.header(name, value);
         }
@@ -130,10 +176,17 @@ impl Sent {
 /// A connection to the daemon.
 #[derive(Debug)]
 pub struct Client {
-    path: PathBuf,
+    place: Place,
     runtime: Runtime,
     connection: Option<SendRequest<Full<Bytes>>>,
     within: Duration,
+}
+
+/// Where a daemon is.
+#[derive(Debug)]
+enum Place {
+    Socket(PathBuf),
+    Remote(Box<Known>),
 }
 
 impl Client {
@@ -142,11 +195,23 @@ impl Client {
     /// # Errors
     /// When nobody does, or not to this user.
     pub fn connect(path: &Path) -> Result<Client, ClientError> {
+        Client::at(Place::Socket(path.into()))
+    }
+
+    /// Connects to a daemon on another machine.
+    ///
+    /// # Errors
+    /// When a file is not what it should be, nobody is there, or it is not who it should be.
+    pub fn connect_to(remote: &Remote) -> Result<Client, ClientError> {
+        Client::at(Place::Remote(Box::new(remote.read()?)))
+    }
+
+    fn at(place: Place) -> Result<Client, ClientError> {
         let runtime = Builder::new_current_thread().enable_all().build();
         let runtime = runtime.map_err(ClientError::NoRuntime)?;
         let within = ANSWER_WITHIN;
-        let mut client = Client { path: path.into(), runtime, connection: None, within };
-        client.connection = Some(client.runtime.block_on(open(&client.path))?);
+        let mut client = Client { place, runtime, connection: None, within };
+        client.connection = Some(client.runtime.block_on(client.place.open())?);
         Ok(client)
     }
 
@@ -252,6 +317,31 @@ impl Client {
         self.ask(&Sent::get("/v1/host"))
     }
 
+    /// Who may do what.
+    ///
+    /// # Errors
+    /// As [`ClientError`] says.
+    pub fn access(&mut self) -> Answered<Vec<Access>> {
+        self.ask(&Sent::get("/v1/access"))
+    }
+
+    /// Lets somebody do something.
+    ///
+    /// # Errors
+    /// As [`ClientError`] says.
+    pub fn grant(&mut self, whom: &str, grant: &Grant) -> Answered<Access> {
+        let path = format!("/v1/access/{}", escaped(whom));
+        self.ask(&Sent::write(Method::PUT, path).with(grant))
+    }
+
+    /// Says nothing of somebody any more.
+    ///
+    /// # Errors
+    /// As [`ClientError`] says.
+    pub fn revoke(&mut self, whom: &str) -> Answered<Access> {
+        self.ask(&Sent::write(Method::DELETE, format!("/v1/access/{}", escaped(whom))))
+    }
+
     /// Any page as it is: `/metrics`, `/health`, `/v1/openapi.json`.
     ///
     /// # Errors
@@ -299,12 +389,12 @@ impl Client {
     }
 
     fn once(&mut self, sent: &Sent) -> Result<Response<Incoming>, ClientError> {
-        let request = sent.request()?;
+        let request = sent.request(&self.place)?;
         let (connection, within) = (self.connection.take(), self.within);
         let asked = async {
             let mut connection = match connection.filter(|connection| !connection.is_closed()) {
                 Some(connection) => connection,
-                None => open(&self.path).await?,
+                None => self.place.open().await?,
             };
             connection.ready().await?;
             let response = connection.send_request(request).await;
@@ -314,6 +404,15 @@ impl Client {
         let (connection, response) = answered.map_err(|_| ClientError::Silent)??;
         self.connection = Some(connection);
         Ok(response)
+    }
+}
+
+impl Place {
+    async fn open(&self) -> Result<SendRequest<Full<Bytes>>, ClientError> {
+        match self {
+            Place::Socket(path) => open(path).await,
+            Place::Remote(known) => known.open().await,
+        }
     }
 }
 
@@ -350,6 +449,8 @@ fn refused(status: StatusCode, text: &str) -> ClientError {
             Problem::new(Kind::NotAllowed, "this user may not ask it anything")
                 .hinting("who may: root, and the groups slackline and slackline-admin")
         }
+        StatusCode::UNAUTHORIZED => Problem::new(Kind::NotKnown, "nobody knows us there")
+            .hinting("`slackline access list` there shows who is, and until when"),
         StatusCode::TOO_MANY_REQUESTS => Problem::new(Kind::TooMany, "it has too much to do"),
         _ => Problem::new(Kind::Bug, format!("it answered {status} and no reason")),
     });

@@ -6,7 +6,7 @@ use slackline_service::{self as service, Amount, Binding, Listed, Name, Refusal,
 use slackline_units::{self as units, Span};
 
 use crate::link::Request;
-use crate::problem::{Kind, NoRoom, Problem};
+use crate::problem::{Kind, NoRoom, OverBudget, Problem};
 use crate::replies::{Delivered, Event, Reservation, Room, RoomOn, State};
 use crate::requests::{Change, NAME, Wanted};
 use crate::times::Length;
@@ -23,7 +23,13 @@ impl Request {
     ) -> Result<Option<service::Request>, Problem> {
         use service::Request as Of;
         Ok(Some(match self {
-            Request::Host | Request::Health | Request::Numbers => return Ok(None),
+            Request::Host
+            | Request::Health
+            | Request::Numbers
+            | Request::ListAccess
+            | Request::Whoami
+            | Request::Grant { .. }
+            | Request::Revoke { .. } => return Ok(None),
             Request::Find { text } => Of::Find { text },
             Request::Reserve { name, wanted } => reserve(read_name(&name)?, &wanted)?,
             Request::Change { name, change, if_revision } => {
@@ -178,6 +184,7 @@ pub fn reservation(
         revision: row.revision,
         recent,
         total,
+        cost: None,
     }
 }
 
@@ -223,6 +230,7 @@ pub fn problem(refusal: &Refusal) -> Problem {
         Refusal::NoRoom { .. } => Kind::NoRoom,
         Refusal::NoMachine { .. } | Refusal::Ambiguous { .. } => Kind::NoMachine,
         Refusal::Taken { .. } | Refusal::Exists { .. } => Kind::Exists,
+        Refusal::OverBudgetCpu { .. } | Refusal::OverBudgetMachines { .. } => Kind::OverBudget,
         Refusal::Stale { .. } => Kind::Stale,
         Refusal::NoSuchReservation { .. } => Kind::NoSuchReservation,
         Refusal::NotAllowed { .. } | Refusal::NotYours { .. } | Refusal::Forbidden(_) => {
@@ -251,6 +259,13 @@ pub fn problem(refusal: &Refusal) -> Problem {
                 largest: Length(largest),
                 largest_ns: largest.ns(),
             }));
+        }
+        Refusal::OverBudgetCpu { asked, most, .. } => {
+            let (asked, most) = (asked.ppm(), most.ppm());
+            problem.budget = Some(Box::new(OverBudget::CpuPpm { asked, most }));
+        }
+        Refusal::OverBudgetMachines { asked, most, .. } => {
+            problem.budget = Some(Box::new(OverBudget::Machines { asked, most }));
         }
         Refusal::Stale { is, .. } => problem.revision = Some(is),
         _ => {}

@@ -6,6 +6,7 @@
 
 #![forbid(unsafe_code)]
 
+mod access;
 pub mod client;
 pub mod convert;
 pub mod link;
@@ -16,12 +17,14 @@ mod replies;
 mod requests;
 mod times;
 
+pub use access::{Access, Grant, Role};
 pub use numbers::{
     BOUNDS, CpuNumbers, Histogram, Numbers, ProcessNumbers, ReservationNumbers, VcpuNumbers,
 };
-pub use problem::{Kind, NoRoom, Problem};
+pub use problem::{Kind, NoRoom, OverBudget, Problem};
 pub use replies::{
-    Cpu, Delivered, Event, Health, Host, Machine, Reservation, Room, RoomOn, State, Thread,
+    Cost, Cpu, Delivered, Event, Health, Host, Machine, Reservation, Room, RoomOn, State, Thread,
+    money,
 };
 pub use requests::{Change, NAME, Wanted};
 pub use times::{Length, Share};

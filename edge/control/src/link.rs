@@ -6,6 +6,7 @@
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
+use crate::access::{Access, Grant, Role};
 use crate::numbers::Numbers;
 use crate::problem::Problem;
 use crate::replies::{Event, Health, Host, Machine, Reservation, Room};
@@ -25,14 +26,29 @@ pub struct Ask {
     /// What the answer is to carry; no two at a time are the same.
     pub ticket: u64,
     /// Who asks.
-    pub uid: u32,
-    /// The groups he is in, his first one among them.
-    pub gids: Vec<u32>,
+    pub who: Who,
     /// What makes a repetition recognisable: at most [`LONGEST_KEY`] visible characters.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub key: Option<String>,
     /// What for.
     pub request: Request,
+}
+
+/// Who asks, as the front has seen it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "snake_case")]
+pub enum Who {
+    /// A user of this machine, as the kernel says.
+    User {
+        /// Which.
+        uid: u32,
+        /// The groups he is in that give a right.
+        gids: Vec<u32>,
+    },
+    /// Who showed a token: its SHA-256, in hexadecimal digits.
+    Token(String),
+    /// Who proved to have the key of a certificate: its SHA-256, in hexadecimal digits.
+    Certificate(String),
 }
 
 /// The most characters of a key.
@@ -111,6 +127,23 @@ pub enum Request {
         /// No more than so many.
         limit: usize,
     },
+    /// Who may do what: [`Answer::Access`].
+    ListAccess,
+    /// Somebody is to be let do something: [`Answer::Access`], his line.
+    Grant {
+        /// The user, by number, or the name of somebody who comes from elsewhere.
+        whom: String,
+        /// What. For a certificate there is its SHA-256 here.
+        grant: Grant,
+    },
+    /// Who it is that asks: [`Answer::You`].
+    Whoami,
+    /// Somebody is to be let do what his groups let him, and no more: [`Answer::Access`], his line
+    /// as it was.
+    Revoke {
+        /// The user, by number, or the name of somebody who comes from elsewhere.
+        whom: String,
+    },
 }
 
 /// What is answered.
@@ -138,6 +171,10 @@ pub enum Answer {
     Room(Room),
     /// Events, newest first.
     Events(Vec<Event>),
+    /// Who may do what.
+    Access(Vec<Access>),
+    /// What who asks may do.
+    You(Role),
 }
 
 /// From the core to the front.
@@ -236,8 +273,10 @@ mod tests {
     #[test]
     fn messages_come_out_as_they_went_in_however_they_are_cut() {
         let request = Request::Log { name: Some("web".into()), before: None, limit: 7 };
-        let ask =
-            |ticket| Ask { ticket, uid: 0, gids: vec![0], key: None, request: request.clone() };
+        let ask = |ticket| {
+            let who = Who::User { uid: 0, gids: vec![0] };
+            Ask { ticket, who, key: None, request: request.clone() }
+        };
         let bytes: Vec<u8> = (0..3).flat_map(|ticket| line(&ask(ticket))).collect();
         for size in 1..bytes.len() {
             let mut lines = Lines::new(LONGEST_ASKED);
@@ -264,10 +303,11 @@ mod tests {
     #[test]
     fn an_unknown_word_is_refused() {
         for text in [
-            r#"{"ticket":1,"uid":0,"gids":[],"request":"reboot"}"#,
-            r#"{"ticket":1,"uid":0,"gids":[],"request":"host","more":1}"#,
-            r#"{"ticket":1,"uid":-1,"gids":[],"request":"host"}"#,
-            r#"{"ticket":1,"uid":0,"gids":[],"request":{"pause":{"name":"a","b":1}}}"#,
+            r#"{"ticket":1,"who":{"user":{"uid":0,"gids":[]}},"request":"reboot"}"#,
+            r#"{"ticket":1,"who":{"user":{"uid":0,"gids":[]}},"request":"host","more":1}"#,
+            r#"{"ticket":1,"who":{"user":{"uid":-1,"gids":[]}},"request":"host"}"#,
+            r#"{"ticket":1,"who":"service","request":"host"}"#,
+            r#"{"ticket":1,"who":{"token":"a"},"request":{"pause":{"name":"a","b":1}}}"#,
         ] {
             assert!(message::<Ask>(text.as_bytes()).is_err(), "{text}");
         }

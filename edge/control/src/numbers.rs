@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use slackline_units::Span;
 
-use crate::replies::State;
+use crate::replies::{Cost, State};
 
 /// Where the buckets of a [`Histogram`] end; the last has no end.
 pub const BOUNDS: [Span; 6] = [
@@ -84,6 +84,9 @@ pub struct ReservationNumbers {
     pub state: State,
     /// Of each of its vCPUs that has a thread.
     pub vcpus: Vec<VcpuNumbers>,
+    /// What it costs, where there is a table of prices.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cost: Option<Cost>,
 }
 
 /// Of a vCPU.
@@ -94,6 +97,9 @@ pub struct VcpuNumbers {
     pub vcpu: u16,
     /// The CPU time it used.
     pub cpu_ns: u64,
+    /// The slices of all of its periods, asleep or not.
+    #[serde(default)]
+    pub promised_ns: u64,
     /// What it was owed.
     pub due_ns: u64,
     /// Periods at whose end it was owed something.

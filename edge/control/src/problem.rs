@@ -15,6 +15,8 @@ pub enum Kind {
     Bad,
     /// Who asks may not.
     NotAllowed,
+    /// Nobody knows who asks.
+    NotKnown,
     /// There is no such page.
     NoSuchPage,
     /// There is no such reservation.
@@ -29,6 +31,8 @@ pub enum Kind {
     Exists,
     /// It does not fit beside what is promised.
     NoRoom,
+    /// Its owner may not have so much.
+    OverBudget,
     /// It has been changed since.
     Stale,
     /// The body is longer than any request is.
@@ -49,9 +53,10 @@ pub enum Kind {
 
 impl Kind {
     /// All of them.
-    pub const ALL: [Kind; 17] = [
+    pub const ALL: [Kind; 19] = [
         Kind::Bad,
         Kind::NotAllowed,
+        Kind::NotKnown,
         Kind::NoSuchPage,
         Kind::NoSuchReservation,
         Kind::NoMachine,
@@ -59,6 +64,7 @@ impl Kind {
         Kind::TooSlow,
         Kind::Exists,
         Kind::NoRoom,
+        Kind::OverBudget,
         Kind::Stale,
         Kind::TooLarge,
         Kind::TooMany,
@@ -75,6 +81,7 @@ impl Kind {
         match self {
             Kind::Bad => ("bad", 400, "the request is wrong", 2),
             Kind::NotAllowed => ("not-allowed", 403, "not allowed", 5),
+            Kind::NotKnown => ("not-known", 401, "who asks is not known here", 5),
             Kind::NoSuchPage => ("no-such-page", 404, "there is no such page", 2),
             Kind::NoSuchReservation => {
                 ("no-such-reservation", 404, "there is no such reservation", 2)
@@ -84,6 +91,7 @@ impl Kind {
             Kind::TooSlow => ("too-slow", 408, "the request did not come in time", 3),
             Kind::Exists => ("exists", 409, "there is one already, and it is another", 2),
             Kind::NoRoom => ("no-room", 409, "it does not fit beside what is promised", 4),
+            Kind::OverBudget => ("over-budget", 403, "more than its owner may have", 4),
             Kind::Stale => ("stale", 412, "it has been changed since", 2),
             Kind::TooLarge => ("too-large", 413, "longer than any request is", 2),
             Kind::TooMany => ("too-many", 429, "too often, or too much at once", 3),
@@ -127,6 +135,26 @@ pub struct NoRoom {
     pub largest_ns: u64,
 }
 
+/// What its owner would have had, and may have.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum OverBudget {
+    /// CPU over all of its reservations together, in millionths of a CPU.
+    CpuPpm {
+        /// With what was asked for.
+        asked: u32,
+        /// At most.
+        most: u32,
+    },
+    /// Reservations.
+    Machines {
+        /// With the one that was asked for.
+        asked: u64,
+        /// At most.
+        most: u16,
+    },
+}
+
 /// Why something was not done.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Problem {
@@ -145,6 +173,9 @@ pub struct Problem {
     /// `no-room`: the numbers.
     #[serde(flatten, default, skip_serializing_if = "Option::is_none")]
     pub room: Option<Box<NoRoom>>,
+    /// `over-budget`: the numbers.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub budget: Option<Box<OverBudget>>,
     /// `stale`: the revision there is.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub revision: Option<u64>,
@@ -162,6 +193,7 @@ impl Problem {
             detail: detail.into(),
             hint: None,
             room: None,
+            budget: None,
             revision: None,
         }
     }

@@ -107,6 +107,32 @@ pub struct Reservation {
     /// What was delivered since the daemon began to look.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub total: Option<Delivered>,
+    /// What it costs, where there is a table of prices.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cost: Option<Cost>,
+}
+
+/// What a reservation costs: what it is promised, used or not.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Cost {
+    /// In which currency.
+    pub currency: String,
+    /// In an hour, as it is promised now.
+    pub hour: String,
+    /// The same in millionths.
+    pub hour_millionths: u64,
+    /// Since it was made, or the daemon began to look.
+    pub total: String,
+    /// The same in millionths.
+    pub total_millionths: u64,
+}
+
+/// Millionths of a currency as people write them: `0.02`, `0.000125`.
+#[must_use]
+pub fn money(millionths: u64) -> String {
+    let part = format!("{:06}", millionths % 1_000_000);
+    let kept = part.trim_end_matches('0').len().max(2);
+    format!("{}.{}", millionths / 1_000_000, &part[..kept])
 }
 
 /// A machine that can have a reservation.
@@ -226,4 +252,15 @@ pub struct Health {
     pub good: bool,
     /// What is not, in sentences; empty if all is well.
     pub troubles: Vec<String>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn money_has_two_places_or_as_many_as_it_needs() {
+        let texts = [0, 1, 20_000, 125, 1_500_000, 12_345_678].map(money);
+        assert_eq!(texts, ["0.00", "0.000001", "0.02", "0.000125", "1.50", "12.345678"]);
+    }
 }

@@ -6,11 +6,14 @@
 //! on a machine all of whose CPUs are promised; where a CPU is left that is not scheduled, it lives
 //! there, with the ledger, the keeper and the front.
 
+mod access;
 mod alive;
 mod claims;
+mod costs;
 mod error;
 mod front_process;
 mod host;
+mod rights;
 mod scheduler;
 mod scout;
 mod socket;
@@ -18,26 +21,35 @@ mod systemd;
 mod tally;
 mod wire;
 
+use std::net::{SocketAddr, TcpListener};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::PathBuf;
 
+use slackline_control::link::Answer;
+use slackline_control::{Kind, Problem};
 use slackline_live::fence::{KeeperCommand, give_back, give_back_budgets, leftovers};
 use slackline_live::session::{Options, Session, SessionError, knowledge};
 use slackline_live::sys::{online_cpus, own_tid, set_affinity};
 use slackline_live::{Punctual, with_causes};
 use slackline_policy::{Given, Values, find};
-use slackline_service::{Asked, Health, Input, LedgerFault, Name, Service, Settings, Ticket, Verb};
+use slackline_service::{
+    Asked, Health, Input, LedgerFault, Name, Principal, Service, Settings, Ticket, Verb,
+};
 use slackline_units::{CpuId, CpuSet, Span, Time};
 
 pub use claims::ClaimError;
+pub use costs::{Factor, Prices};
 pub use error::ServeError;
 pub use front_process::FrontCommand;
 pub use socket::SocketError;
 
-use crate::ledger::{Keep, Ledger, Opened, Reply, boot_id};
+use crate::front::TlsFiles;
+use crate::ledger::{Keep, Ledger, LedgerError, Opened, Reply, boot_id};
 use crate::people::People;
+use access::{Access, Change, Done};
 use alive::Alive;
 use claims::Claims;
+use costs::Costs;
 use front_process::FrontProcess;
 use host::Host;
 use scheduler::Scheduler;
@@ -79,10 +91,30 @@ pub struct ServeOptions {
     pub state: PathBuf,
     /// Where to listen, unless a socket was passed to us.
     pub socket: PathBuf,
+    /// Where other machines connect, if they may.
+    pub listen: Option<Listen>,
+    /// What CPU time costs, if anything.
+    pub prices: Option<Prices>,
     /// How to start the keeper.
     pub keeper: KeeperCommand,
     /// How to start the front.
     pub front: FrontCommand,
+}
+
+/// Where other machines connect.
+#[derive(Clone, Debug)]
+pub struct Listen {
+    /// The address and port.
+    pub address: SocketAddr,
+    /// What TLS is set up with.
+    pub tls: TlsFiles,
+}
+
+/// A socket for other machines; what TLS needs is there and fits.
+fn listen(at: &Listen) -> Result<TcpListener, ServeError> {
+    at.tls.load()?;
+    let refused = |source| ServeError::NotListening { address: at.address, source };
+    TcpListener::bind(at.address).map_err(refused)
 }
 
 /// Holds reservations until `stop` is readable. `tell` is given a line for each thing that whoever
@@ -95,17 +127,20 @@ pub fn serve(
     stop: BorrowedFd<'_>,
     tell: &mut dyn FnMut(&str),
 ) -> Result<(), ServeError> {
+    rights::keep_what_is_needed()
+        .map_err(|source| ServeError::Unreadable { what: "our capabilities", source })?;
     // Whether this thread may be real-time, before anything is touched.
     drop(Punctual::begin().map_err(|source| SessionError::NoRealTime { source })?);
     let cpus = managed_cpus(options.cpus.as_deref())?;
     let claims = Claims::take(&cpus)?;
     let boot =
         boot_id().map_err(|source| ServeError::Unreadable { what: "the boot id", source })?;
-    let Opened { ledger, loaded, .. } = Ledger::open(&options.state, &boot, Keep::USUAL)?;
+    let Opened { ledger, loaded, access, .. } = Ledger::open(&options.state, &boot, Keep::USUAL)?;
     let people = People::of_this_host();
     let people =
         people.map_err(|source| ServeError::Unreadable { what: "the host's groups", source })?;
     let listener = socket::listen(&options.socket, people.operators)?;
+    let remote = options.listen.as_ref().map(listen).transpose()?;
     free_leftovers(&options.keeper, tell);
     let session = Session::open(&session_options(&cpus, options.keeper.clone()))?;
     live_elsewhere(&cpus);
@@ -118,7 +153,10 @@ pub fn serve(
     let mut host = Host::new(scheduler, ledger, (scout?, usher?), tally);
     host.look_around_now();
     let now = host.now();
-    let service = Service::recover(Settings::default(), now, loaded, &mut host);
+    let access = Access::new(people, access);
+    let mut service = Service::recover(Settings::default(), now, loaded, &mut host);
+    service.set_budgets(access.budgets());
+    host.costs = options.prices.clone().map(|prices| Costs::new(prices, now));
     host.forget_around();
     let (alive, last) = match Alive::begin(&options.socket, &boot) {
         Ok((alive, last)) => (Some(alive), last),
@@ -131,12 +169,12 @@ pub fn serve(
     if let Some(lapse) = host.note_lapse(&service, last) {
         tell(&format!("what was promised lapsed for {lapse}"));
     }
-    let front = FrontProcess::start(options.front.clone(), listener);
+    let front = FrontProcess::start(options.front.clone(), listener, remote);
     host.front = Some(front.map_err(not_started("the front"))?);
     let mut core = Core {
         service,
         host,
-        people,
+        access,
         systemd: Systemd::new(),
         next_around: now,
         next_audit: now,
@@ -156,7 +194,7 @@ pub fn serve(
 struct Core {
     service: Service,
     host: Host,
-    people: People,
+    access: Access,
     systemd: Systemd,
     next_around: Time,
     next_audit: Time,
@@ -231,6 +269,7 @@ impl Core {
                     self.step(Input::NotCommitted { seq, fault: LedgerFault { says } });
                 }
                 Reply::Events { ticket, events } => self.host.answer_log(Ticket(ticket), events),
+                Reply::Access { ticket, done } => self.changed_access(Ticket(ticket), done),
                 Reply::NoBackup(error) => {
                     tell(&format!("cannot back the ledger up: {}", with_causes(&error)));
                 }
@@ -255,7 +294,7 @@ impl Core {
                 let (_, listed) = all.find(|(_, listed)| listed.row.name == *name)?;
                 Some(listed.row.terms.each())
             };
-            match wire::heard(ask, &self.people, each) {
+            match wire::heard(ask, &self.access, each) {
                 Err((ticket, problem)) => self.host.say(&wire::refused(ticket, problem)),
                 Ok(Heard::Host(ticket)) => self.host.answer_host(ticket, &self.service),
                 Ok(Heard::Health(ticket)) => {
@@ -263,6 +302,16 @@ impl Core {
                     self.host.answer_health(ticket, troubles);
                 }
                 Ok(Heard::Numbers(ticket)) => self.host.answer_numbers(ticket, &self.service),
+                Ok(Heard::Access(ticket)) => {
+                    let listed = self.access.listed();
+                    self.host.say(&wire::answered(ticket, Answer::Access(listed)));
+                }
+                Ok(Heard::Whoami(ticket, role)) => {
+                    self.host.say(&wire::answered(ticket, Answer::You(role.into())));
+                }
+                Ok(Heard::ChangeAccess(ticket, by, change)) => {
+                    self.change_access(ticket, by, change);
+                }
                 Ok(Heard::Service(asked, rest)) => {
                     self.host.remember(asked.ticket, rest);
                     // The request moves on, and what is sought is a part of it.
@@ -281,6 +330,36 @@ impl Core {
         let (verb, began) = (asked.request.verb(), self.host.now());
         self.step(Input::Asked(asked));
         self.note_effect(verb, began);
+    }
+
+    /// It holds once it is written down.
+    fn change_access(&mut self, ticket: Ticket, by: Principal, change: Change) {
+        match self.host.ledger.change_access(ticket.0, change.write.clone()) {
+            Ok(()) => self.access.begin(ticket, by, change),
+            Err(error) => {
+                let problem = Problem::new(Kind::NotNow, error.to_string());
+                self.host.say(&wire::refused(ticket, problem));
+            }
+        }
+    }
+
+    /// What came of writing down who may do what.
+    fn changed_access(&mut self, ticket: Ticket, done: Result<(), LedgerError>) {
+        if let Err(error) = done {
+            self.access.fail(ticket);
+            self.host.ledger_errors += 1;
+            let problem = Problem::new(Kind::NotDurable, with_causes(&error));
+            self.host.say(&wire::refused(ticket, problem));
+            return;
+        }
+        let Some(Done { by, what, shown }) = self.access.finish(ticket) else {
+            let problem = Problem::new(Kind::NoSuchReservation, "it was revoked meanwhile");
+            self.host.say(&wire::refused(ticket, problem));
+            return;
+        };
+        self.service.set_budgets(self.access.budgets());
+        self.step(Input::Access { by, what });
+        self.host.say(&wire::answered(ticket, Answer::Access(vec![shown])));
     }
 
     fn note_effect(&mut self, verb: Verb, began: Time) {
@@ -345,6 +424,9 @@ impl Core {
         }
         if now >= self.next_audit {
             self.next_audit = now + AUDIT;
+            if let Some(costs) = &mut self.host.costs {
+                costs.count(now, self.service.listed());
+            }
             for domain in self.host.scheduler.meddled() {
                 self.host.meddled += 1;
                 self.step(Input::Meddled { domain });
@@ -383,6 +465,9 @@ impl Core {
 
     fn step(&mut self, input: Input) {
         let now = self.host.now();
+        if let Some(costs) = &mut self.host.costs {
+            costs.count(now, self.service.listed());
+        }
         self.service.step(now, input, &mut self.host);
     }
 

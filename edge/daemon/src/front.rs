@@ -8,6 +8,7 @@ mod accept;
 mod body;
 mod caller;
 mod events;
+pub(crate) mod handed;
 mod limits;
 mod link;
 mod metrics;
@@ -16,12 +17,16 @@ mod pages;
 mod patience;
 mod peer;
 mod rights;
+pub(crate) mod tls;
 
 use std::io;
+use std::net::TcpListener;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::process::ExitCode;
 use std::sync::{Arc, Mutex};
+
+use tokio_rustls::rustls::ServerConfig;
 
 use crate::people::{People, front_user};
 use limits::Limits;
@@ -30,12 +35,14 @@ use metrics::Served;
 
 pub use openapi::built;
 pub use pages::STORED;
+pub use tls::{TlsError, TlsFiles};
 
-/// The process: its standard input is the link, its standard output the listening socket. Ends
-/// when the core does.
+/// The process: its standard input is the link, its standard output the listening socket; with
+/// files for TLS, another one for other machines comes over the link first. Ends when the core
+/// does.
 #[must_use]
-pub fn main() -> ExitCode {
-    match begin() {
+pub fn main(tls: Option<&TlsFiles>) -> ExitCode {
+    match begin(tls) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             // If nobody can hear it, the exit code still says it.
@@ -48,13 +55,27 @@ pub fn main() -> ExitCode {
     }
 }
 
-fn begin() -> io::Result<()> {
+fn begin(tls: Option<&TlsFiles>) -> io::Result<()> {
     let own = |descriptor: io::Result<OwnedFd>| descriptor;
     let link = UnixStream::from(own(io::stdin().as_fd().try_clone_to_owned())?);
     let listener = UnixListener::from(own(io::stdout().as_fd().try_clone_to_owned())?);
     let people = People::of_this_host()?;
+    let remote = tls.map(|files| {
+        let tls = files.load().map_err(io::Error::other)?;
+        Ok::<_, io::Error>(Remote { listener: handed::take(&link)?, tls })
+    });
+    let remote = remote.transpose()?;
     give_up_rights()?;
-    serve(link, listener, people)
+    serve(link, listener, people, remote)
+}
+
+/// Where other machines connect, and how they are spoken with.
+#[derive(Debug)]
+pub struct Remote {
+    /// Where.
+    pub listener: TcpListener,
+    /// How.
+    pub tls: Arc<ServerConfig>,
 }
 
 /// Gives up every right, as the front does: for whoever is about to read what strangers wrote.
@@ -70,7 +91,12 @@ pub fn give_up_rights() -> io::Result<()> {
 ///
 /// # Errors
 /// When the descriptors are not what they should be, or what the core says makes no sense.
-pub fn serve(link: UnixStream, listener: UnixListener, people: People) -> io::Result<()> {
+pub fn serve(
+    link: UnixStream,
+    listener: UnixListener,
+    people: People,
+    remote: Option<Remote>,
+) -> io::Result<()> {
     link.set_nonblocking(true)?;
     listener.set_nonblocking(true)?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
@@ -86,6 +112,7 @@ pub fn serve(link: UnixStream, listener: UnixListener, people: People) -> io::Re
         tokio::select! {
             ended = core => ended,
             () = accept::accept(listener, &front) => Ok(()),
+            ended = accept::accept_remote(remote, &front) => ended,
         }
     })
 }

@@ -72,10 +72,12 @@ const BODIES: [&[u8]; 5] = [
 ];
 
 const LINK: [&[u8]; 4] = [
-    b"{\"ticket\":1,\"uid\":0,\"gids\":[0,27],\"request\":\"host\"}\n",
-    b"{\"ticket\":18446744073709551615,\"uid\":1000,\"gids\":[],\"key\":\"k\",\"request\":\
+    b"{\"ticket\":1,\"who\":{\"user\":{\"uid\":0,\"gids\":[0,27]}},\"request\":\"host\"}\n",
+    b"{\"ticket\":18446744073709551615,\"who\":{\"user\":{\"uid\":1000,\"gids\":[]}},\
+      \"key\":\"k\",\"request\":\
       {\"reserve\":{\"name\":\"web\",\"wanted\":{\"slice\":\"2ms\"}}}}\n",
-    b"{\"ticket\":3,\"uid\":1,\"gids\":[1],\"request\":{\"room\":{\"period\":\"10ms\"}}}\n",
+    b"{\"ticket\":3,\"who\":{\"user\":{\"uid\":1,\"gids\":[1]}},\
+      \"request\":{\"room\":{\"period\":\"10ms\"}}}\n",
     b"{\"answer\":{\"ticket\":1,\"answer\":{\"events\":[]}}}\n{\"refused\":{\"ticket\":2}}\n",
 ];
 
@@ -204,7 +206,7 @@ fn whatever_comes_over_the_socket_is_answered_or_closed() {
     let (mut core, theirs) = UnixStream::pair().unwrap();
     let gid = rustix::process::getgid().as_raw();
     let people = People { operators: None, administrators: Some(gid) };
-    let served = thread::spawn(move || front::serve(theirs, listener, people));
+    let served = thread::spawn(move || front::serve(theirs, listener, people, None));
     let heard = thread::spawn(move || {
         let mut lines = Lines::new(LONGEST_ASKED);
         let mut part = [0; 4096];

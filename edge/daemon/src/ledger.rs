@@ -34,7 +34,8 @@ use slackline_units::Time;
 pub use doctor::{Examined, Rebuilt, Source, Table, check, rebuild};
 pub use error::LedgerError;
 pub use place::Backup;
-pub use words::{Asked, Before, Keep, Logged, MOST_EVENTS};
+use store::Begun;
+pub use words::{AccessChange, Asked, Before, Granted, Keep, Logged, MOST_EVENTS, Proof};
 use writer::{Answered, Order, Writer, signal};
 
 /// The ledger's folder, unless another one is named.
@@ -68,6 +69,8 @@ pub struct Opened {
     pub ledger: Ledger,
     /// What is in it.
     pub loaded: Loaded,
+    /// Who may do what besides what his groups let him.
+    pub access: Vec<Granted>,
     /// How the one who had it before ended; none for a new ledger.
     pub before: Option<Before>,
 }
@@ -93,6 +96,13 @@ pub enum Reply {
         ticket: u64,
         /// The answer, newest first.
         events: Result<Vec<Logged>, LedgerError>,
+    },
+    /// Who may do what is written down, or not.
+    Access {
+        /// Which change: what was given with it.
+        ticket: u64,
+        /// Why not.
+        done: Result<(), LedgerError>,
     },
     /// The backup of the day could not be made; it is tried again in an hour. Nobody asked for it.
     NoBackup(LedgerError),
@@ -130,14 +140,16 @@ impl Ledger {
         let (folder, boot_id) = (folder.to_path_buf(), boot_id.to_owned());
         let body = move || {
             let begun = Writer::begin((&folder, &boot_id), keep);
-            let (store, loaded, before) = match begun {
-                Ok(begun) => begun,
+            let store = match begun {
+                Ok((store, begun)) => {
+                    let _ = opened_there.send(Ok(begun));
+                    store
+                }
                 Err(error) => {
                     let _ = opened_there.send(Err(error));
                     return Ok(());
                 }
             };
-            let _ = opened_there.send(Ok((loaded, before)));
             let (orders, answers) = (orders_there, answers_there);
             let (ordered, answered) = (ordered_there, Answered(answered_there));
             Writer { store, orders, ordered, answers, answered }.work()
@@ -145,11 +157,11 @@ impl Ledger {
         let writer = Builder::new().name("slackline-ledger".to_owned()).stack_size(STACK);
         let writer = writer.spawn(body).map_err(LedgerError::NoWriter)?;
         let ended = |_| LedgerError::NoWriter(io::ErrorKind::BrokenPipe.into());
-        let (loaded, before) = opened.recv().map_err(ended)??;
+        let Begun { loaded, access, before } = opened.recv().map_err(ended)??;
         let (orders, writer) = (Some(orders), Some(writer));
         let (under_way, has_writer) = (0, true);
         let ledger = Ledger { orders, ordered, answers, answered, under_way, has_writer, writer };
-        Ok(Opened { ledger, loaded, before })
+        Ok(Opened { ledger, loaded, access, before })
     }
 
     /// Hands a commit over to be written. `now` is the time by the clock of its events, which are
@@ -173,6 +185,18 @@ impl Ledger {
     /// When the question was not handed over: there will be no reply.
     pub fn look_up(&mut self, ticket: u64, asked: Asked) -> Result<(), NotHandedOver> {
         self.hand_over(Order::Events(ticket, asked))
+    }
+
+    /// Has it written down who may do what; `ticket` comes back with what came of it. Never waits.
+    ///
+    /// # Errors
+    /// When the change was not handed over: there will be no reply.
+    pub fn change_access(
+        &mut self,
+        ticket: u64,
+        change: AccessChange,
+    ) -> Result<(), NotHandedOver> {
+        self.hand_over(Order::Access(ticket, change))
     }
 
     fn hand_over(&mut self, order: Order) -> Result<(), NotHandedOver> {

@@ -143,8 +143,9 @@ fn what_makes_sense_reaches_the_core_as_it_was_meant() {
     );
     assert_eq!(status, 201, "{text}");
     let ask = front.heard();
-    assert_eq!(ask.uid, rustix::process::getuid().as_raw());
-    assert_eq!(ask.gids, [rustix::process::getgid().as_raw()]);
+    let uid = rustix::process::getuid().as_raw();
+    let gids = vec![rustix::process::getgid().as_raw()];
+    assert_eq!(ask.who, slackline_control::link::Who::User { uid, gids });
     assert_eq!(ask.key.as_deref(), Some("k1"));
     let Request::Reserve { name, wanted } = ask.request else { panic!("{:?}", ask.request) };
     assert_eq!((name.as_str(), wanted.exact, wanted.vcpus), ("web", true, Some(2)));

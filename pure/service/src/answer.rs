@@ -10,7 +10,7 @@ pub enum Answer {
     /// It was done, or was so already.
     Done {
         /// The reservation, as it was committed.
-        reservation: Listed,
+        reservation: Box<Listed>,
         /// Whether it is new.
         is_new: bool,
         /// What is to be known besides.

@@ -51,6 +51,10 @@ pub enum Happened {
     Adopted,
     /// After a restart its promise is not in force, and why.
     NotAdopted(String),
+    /// Who may do what from now on, in a line.
+    Granted(String),
+    /// Who may do nothing any more but what anybody may.
+    Revoked(String),
     /// What did not fit fits again.
     Fits,
     /// The keeper died and was replaced.
@@ -77,6 +81,8 @@ impl Happened {
             Happened::Contested => "contested",
             Happened::Adopted => "adopted",
             Happened::NotAdopted(_) => "not-adopted",
+            Happened::Granted(_) => "granted",
+            Happened::Revoked(_) => "revoked",
             Happened::Fits => "fits",
             Happened::KeeperReplaced => "keeper-replaced",
             Happened::LedgerFailing(_) => "ledger-failing",
@@ -90,7 +96,10 @@ impl fmt::Display for Happened {
         let word = self.word();
         match self {
             Happened::Vcpus { there } => write!(out, "{word}: {there} are there"),
-            Happened::NotAdopted(why) | Happened::LedgerFailing(why) => {
+            Happened::NotAdopted(why)
+            | Happened::LedgerFailing(why)
+            | Happened::Granted(why)
+            | Happened::Revoked(why) => {
                 write!(out, "{word}: {why}")
             }
             Happened::LedgerWhole { lost } if *lost > 0 => {

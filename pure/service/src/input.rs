@@ -3,6 +3,7 @@
 use slackline_units::DomId;
 
 use crate::binding::Binding;
+use crate::event::Happened;
 use crate::machine::{Identity, Machine};
 use crate::name::Key;
 use crate::principal::{Principal, Role};
@@ -51,6 +52,13 @@ pub enum Input {
         /// For whom it is held.
         domain: DomId,
     },
+    /// Somebody was let in, or is let in no more: it is done and written down.
+    Access {
+        /// Who did it.
+        by: Principal,
+        /// What.
+        what: Happened,
+    },
     /// The keeper had died, and has been replaced: nothing has lapsed.
     KeeperReplaced,
     /// It is [the time](crate::World::ring) that was asked for.
@@ -66,6 +74,8 @@ pub struct Asked {
     pub principal: Principal,
     /// What that principal may; none is nothing.
     pub role: Option<Role>,
+    /// The users whose machines that principal may have besides its own.
+    pub users: Vec<u32>,
     /// What the client calls this request.
     pub key: Option<Key>,
     /// The request.
@@ -73,11 +83,19 @@ pub struct Asked {
 }
 
 impl Asked {
+    /// Whose machine is meant where it is not said: one of his own, or for who comes from elsewhere
+    /// one of the first user whose he may have.
+    pub(crate) fn usual_user(&self) -> u32 {
+        let is_named = matches!(self.principal, Principal::Named(_));
+        let first = self.users.first().copied().filter(|_| is_named);
+        first.unwrap_or(self.principal.user())
+    }
+
     /// Whether whoever asks may have a machine of this user: an administrator may have any, and
-    /// everybody else his own.
+    /// everybody else his own and what he was let have.
     pub(crate) fn may_have(&self, user: u32) -> bool {
         let is_own = self.principal == Principal::User(user);
-        is_own || self.role == Some(Role::Administrator)
+        is_own || self.users.contains(&user) || self.role == Some(Role::Administrator)
     }
 }
 

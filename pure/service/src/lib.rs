@@ -18,6 +18,7 @@
 mod answer;
 mod binding;
 mod book;
+mod budget;
 mod deed;
 mod domains;
 mod event;
@@ -37,12 +38,13 @@ mod writer;
 
 pub use answer::{Answer, Health, Listed, Warning};
 pub use binding::{Binding, BindingError, BindingKind};
+pub use budget::{Budget, Budgets};
 pub use event::{Event, Happened};
 pub use input::{Asked, Input, LedgerFault};
 pub use limits::{Rate, Rates};
 pub use machine::{Declined, Identity, LookError, Machine, Room, Seats};
-pub use name::{Key, Name, NameError};
-pub use principal::{Principal, Role, Verb};
+pub use name::{Holder, Key, Name, NameError};
+pub use principal::{NoPrincipal, Principal, Role, Verb};
 pub use refusal::Refusal;
 pub use request::{Request, Ticket};
 pub use row::{Reason, Row, State};

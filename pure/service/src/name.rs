@@ -62,6 +62,54 @@ impl fmt::Display for Name {
     }
 }
 
+/// What somebody who comes from another machine is called here: `[a-z][a-z0-9._-]{0,31}`.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Holder {
+    /// With zeros after it.
+    text: [u8; Holder::LONGEST],
+}
+
+impl Holder {
+    /// The most characters there are in one.
+    pub const LONGEST: usize = 32;
+
+    /// The text.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        let text = self.text.split(|&byte| byte == 0).next().unwrap_or_default();
+        // It was made from a text of ASCII.
+        std::str::from_utf8(text).unwrap_or_default()
+    }
+}
+
+impl FromStr for Holder {
+    type Err = NameError;
+
+    fn from_str(text: &str) -> Result<Holder, NameError> {
+        let fits = |place, letter: char| match letter {
+            'a'..='z' => true,
+            '0'..='9' | '.' | '_' | '-' => place > 0,
+            _ => false,
+        };
+        let name = checked(text, Holder::LONGEST, fits)?;
+        let mut text = [0; Holder::LONGEST];
+        text.iter_mut().zip(name.bytes()).for_each(|(to, from)| *to = from);
+        Ok(Holder { text })
+    }
+}
+
+impl fmt::Display for Holder {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str(self.as_str())
+    }
+}
+
+impl fmt::Debug for Holder {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(self.as_str(), out)
+    }
+}
+
 /// What a client calls one of its requests, so that the same one again has no second effect: 1 to
 /// 64 visible ASCII characters. It is a principal's own: another one's means nothing.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -134,5 +182,16 @@ mod tests {
         assert!("0f9c-27{}".parse::<Key>().is_ok());
         assert_eq!("a b".parse::<Key>(), Err(NameError::Character { found: ' ', place: 2 }));
         assert!("a".repeat(65).parse::<Key>().is_err());
+    }
+
+    #[test]
+    fn who_comes_from_elsewhere_has_a_name_that_is_no_number() {
+        let holder = |text: &str| text.parse::<Holder>();
+        for text in ["a", "alice-2.x_y", &"a".repeat(32)] {
+            assert_eq!(holder(text).unwrap().to_string(), text);
+        }
+        for text in ["", "1000", "-a", "Alice", "a b", "a\u{0}", &"a".repeat(33)] {
+            assert!(holder(text).is_err(), "{text:?}");
+        }
     }
 }

@@ -1,6 +1,9 @@
 //! Who asks, and what they may.
 
 use std::fmt;
+use std::str::FromStr;
+
+use crate::name::Holder;
 
 /// Who asked for something.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -9,16 +12,32 @@ pub enum Principal {
     Service,
     /// A user of this machine, as the kernel says of the peer of a connection.
     User(u32),
+    /// Somebody from another machine, by what he showed to be known.
+    Named(Holder),
 }
 
 impl Principal {
-    /// The user whose machines are meant where nobody says whose.
+    /// The user whose machines are its own; nobody's for who comes from elsewhere.
     #[must_use]
     pub const fn user(self) -> u32 {
         match self {
             Principal::Service => 0,
             Principal::User(uid) => uid,
+            Principal::Named(_) => NO_USER,
         }
+    }
+}
+
+impl FromStr for Principal {
+    type Err = NoPrincipal;
+
+    /// As it is shown.
+    fn from_str(text: &str) -> Result<Principal, NoPrincipal> {
+        let user = text.strip_prefix("uid ").and_then(|uid| uid.parse().ok());
+        let service = (text == "service").then_some(Principal::Service);
+        let wrong = || NoPrincipal(text.escape_debug().take(80).collect());
+        let named = || text.strip_prefix('@')?.parse().ok().map(Principal::Named);
+        user.map(Principal::User).or(service).or_else(named).ok_or_else(wrong)
     }
 }
 
@@ -27,9 +46,18 @@ impl fmt::Display for Principal {
         match self {
             Principal::Service => out.write_str("service"),
             Principal::User(uid) => write!(out, "uid {uid}"),
+            Principal::Named(holder) => write!(out, "@{holder}"),
         }
     }
 }
+
+/// A text that names nobody.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("`{0}` is no principal")]
+pub struct NoPrincipal(String);
+
+/// The number of a user that the kernel gives to none.
+const NO_USER: u32 = u32::MAX;
 
 /// What somebody may do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -63,6 +91,8 @@ pub enum Verb {
     Log,
     /// Show machines.
     Find,
+    /// Say who may do what.
+    Access,
 }
 
 impl Verb {
@@ -70,7 +100,12 @@ impl Verb {
     #[must_use]
     pub const fn is_change(self) -> bool {
         match self {
-            Verb::Reserve | Verb::Change | Verb::Pause | Verb::Resume | Verb::Release => true,
+            Verb::Reserve
+            | Verb::Change
+            | Verb::Pause
+            | Verb::Resume
+            | Verb::Release
+            | Verb::Access => true,
             Verb::List | Verb::Room | Verb::Log | Verb::Find => false,
         }
     }
@@ -88,6 +123,7 @@ impl Verb {
             Verb::Room => "room",
             Verb::Log => "log",
             Verb::Find => "find",
+            Verb::Access => "access",
         }
     }
 }
@@ -99,12 +135,26 @@ impl fmt::Display for Verb {
 }
 
 impl Role {
+    /// All of them, least first.
+    pub const ALL: [Role; 3] = [Role::Viewer, Role::Operator, Role::Administrator];
+
+    /// It in a word.
+    #[must_use]
+    pub const fn word(self) -> &'static str {
+        match self {
+            Role::Viewer => "viewer",
+            Role::Operator => "operator",
+            Role::Administrator => "administrator",
+        }
+    }
+
     /// Whether somebody in this role may do that. What others did is not for viewers.
     #[must_use]
     pub const fn may(self, verb: Verb) -> bool {
         match self {
             Role::Viewer => matches!(verb, Verb::List | Verb::Room | Verb::Find),
-            Role::Operator | Role::Administrator => true,
+            Role::Operator => !matches!(verb, Verb::Access),
+            Role::Administrator => true,
         }
     }
 }

@@ -86,6 +86,26 @@ pub enum Refusal {
         /// Who asked.
         principal: Principal,
     },
+    /// Its owner may not have so much.
+    #[error("{owner} would have {asked}, and may have {most}")]
+    OverBudgetCpu {
+        /// Whose budget it is.
+        owner: Principal,
+        /// What all of its reservations would come to.
+        asked: CpuShare,
+        /// What it may have.
+        most: CpuShare,
+    },
+    /// Its owner may not have so many.
+    #[error("{owner} would have {asked} reservations, and may have {most}")]
+    OverBudgetMachines {
+        /// Whose budget it is.
+        owner: Principal,
+        /// How many they would be.
+        asked: u64,
+        /// How many it may have.
+        most: u16,
+    },
     /// The ledger cannot be written. What was asked for is not in force.
     #[error("it could not be written down, and so is not in force: {why}")]
     NotDurable {
@@ -173,11 +193,15 @@ impl Refusal {
             Refusal::VcpusUnknown { .. } => Some("say --vcpus N".into()),
             Refusal::KeyReused { .. } => Some("use a new key for a new request".into()),
             Refusal::Host { hint, .. } => hint.clone(),
-            Refusal::NotYours { .. } => Some("an administrator may reserve for it".into()),
-            Refusal::NotAllowed { .. }
-            | Refusal::Terms(_)
-            | Refusal::Unkeepable(_)
-            | Refusal::Forbidden(_) => None,
+            Refusal::NotYours { user, .. } => {
+                let says = "an administrator may reserve for it, or let you:";
+                Some(format!("{says} `slackline access add uid:N --users {user}`"))
+            }
+            Refusal::OverBudgetCpu { owner, .. } | Refusal::OverBudgetMachines { owner, .. } => {
+                Some(format!("release something of {owner}'s, or have its budget raised"))
+            }
+            Refusal::NotAllowed { .. } => Some("`slackline help service` says who may".into()),
+            Refusal::Terms(_) | Refusal::Unkeepable(_) | Refusal::Forbidden(_) => None,
         }
     }
 }

@@ -14,6 +14,7 @@ use slackline_units::{DomId, Span, Time};
 use crate::answer::{Answer, Health, Listed};
 use crate::binding::Binding;
 use crate::book::Book;
+use crate::budget::Budgets;
 use crate::deed::{Deed, Keyed, Kind};
 use crate::domains::Domains;
 use crate::event::{Event, Happened};
@@ -26,6 +27,7 @@ use crate::principal::Principal;
 use crate::refusal::Refusal;
 use crate::request::{Request, Ticket};
 use crate::row::Row;
+use crate::terms::Terms;
 use crate::world::World;
 use crate::writer::Writer;
 
@@ -62,6 +64,7 @@ pub struct Service {
     keys: Keys,
     limits: Limits,
     domains: Domains,
+    budgets: Budgets,
     /// When it is to be rung, as it was asked for last.
     rings: Option<Time>,
     /// When what has no room is tried again.
@@ -83,7 +86,10 @@ impl Service {
             Input::Vanished { domain, identity } => self.vanished(now, (domain, identity), world),
             Input::Vcpus { domain, machine } => self.vcpus(now, domain, machine, world),
             Input::Meddled { domain } => self.meddled(now, domain, world),
-            Input::KeeperReplaced => self.note(now, Happened::KeeperReplaced),
+            Input::Access { by, what } => self.note(now, by, what),
+            Input::KeeperReplaced => {
+                self.note(now, Principal::Service, Happened::KeeperReplaced);
+            }
             Input::Rang => self.rings = None,
         }
         self.settle(now, world);
@@ -135,6 +141,19 @@ impl Service {
     /// All reservations, by name, and how the scheduler knows them.
     pub fn listed(&self) -> impl Iterator<Item = (DomId, Listed)> {
         self.book.iter().map(|entry| (entry.domain, entry.listed()))
+    }
+
+    /// How much each owner may have from now on. Who has more keeps it.
+    pub fn set_budgets(&mut self, budgets: Budgets) {
+        self.budgets = budgets;
+    }
+
+    /// Whether the owner of a reservation may have these terms for it.
+    fn afford(&self, owner: Principal, name: &Name, terms: Terms) -> Result<(), Refusal> {
+        let Some(budget) = self.budgets.get(&owner) else { return Ok(()) };
+        let before = self.book.row(name).map(|row| row.terms);
+        let rows = self.book.iter().map(|entry| &entry.row);
+        budget.allows(owner, rows.filter(|row| row.name != *name), (before, terms))
     }
 
     /// How the scheduler knows a reservation.
@@ -199,11 +218,11 @@ impl Service {
     }
 
     /// Something happened to no reservation.
-    fn note(&mut self, now: Time, what: Happened) {
+    fn note(&mut self, now: Time, principal: Principal, what: Happened) {
         let event = Event {
             seq: self.writer.number(),
             at: now,
-            principal: Principal::Service,
+            principal,
             what,
             name: None,
             before: None,

@@ -37,9 +37,19 @@ The same over HTTP on its Unix socket, described by /v1/openapi.json:
 ";
 
 const WHO: &str = "
-Root and the group slackline-admin may do all. The group slackline may do all about reservations, and
-make new ones for machines of their own user. Everybody else may do nothing.
+Root and the group slackline-admin may do all. The group slackline may do all about reservations,
+and make new ones for machines of their own user. Everybody else may do nothing. `slackline access`
+says otherwise of a user: less, more, how much, and whose machines besides his own.
 A reservation is for machines of one user: what another user calls so is not taken for its machine.
+
+Other machines: `slackline serve --listen 0.0.0.0:7443 --certificate FILE --key FILE`, with TLS 1.3
+only. Here `slackline access add alice --role operator > token`, there `chmod 600 token` and
+  slackline list --host https://web:7443 --ca ca.pem --token token
+or with SLACKLINE_HOST, SLACKLINE_CA and SLACKLINE_TOKEN set. With --client-ca, `access add alice
+--certificate FILE` lets in who has the key of that. Certificates are read when the daemon starts.
+A file for `serve --prices` has currency = 'EUR', cpu-hour = '0.04', and [[period]] tables with
+up-to and times for short periods.
+Under systemd the unit allows no network: RestrictAddressFamilies= and IPAddressDeny= in a drop-in.
 ";
 
 pub(super) fn service(commands: &[(String, String)]) -> String {
@@ -67,7 +77,7 @@ pub(super) fn service(commands: &[(String, String)]) -> String {
 }
 
 /// The commands that speak with the daemon, and that itself.
-pub(super) const VERBS: [&str; 12] = [
+pub(super) const VERBS: [&str; 13] = [
     "serve", "find", "reserve", "place", "change", "pause", "resume", "release", "list", "watch",
-    "room", "log",
+    "room", "log", "access",
 ];

@@ -2,9 +2,10 @@
 
 use std::path::PathBuf;
 
-use clap::{Args, ValueEnum};
+use clap::{Args, Subcommand, ValueEnum};
+use slackline_control::client::Remote;
 use slackline_control::place::Fit;
-use slackline_control::{Length, Share};
+use slackline_control::{Length, Role, Share};
 
 use crate::parse::{share, span};
 
@@ -14,9 +15,42 @@ pub(crate) struct At {
     /// Where the daemon listens.
     #[arg(long, value_name = "PATH", default_value = slackline_control::SOCKET)]
     pub(crate) socket: PathBuf,
+    /// A daemon on another machine, as `https://NAME:PORT`.
+    #[arg(long, value_name = "URL", env = "SLACKLINE_HOST", hide_env_values = true)]
+    #[arg(conflicts_with = "socket")]
+    pub(crate) host: Option<String>,
+    #[command(flatten)]
+    pub(crate) trust: Trust,
     /// Print the daemon's own answer, as JSON.
     #[arg(long)]
     pub(crate) json: bool,
+}
+
+/// Whom we trust on other machines, and who we are to them.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct Trust {
+    /// With --host: who signed that one's certificate, as PEM.
+    #[arg(long, value_name = "FILE", env = "SLACKLINE_CA", hide_env_values = true)]
+    pub(crate) ca: Option<PathBuf>,
+    /// With --host: a file that has our token, for its owner alone.
+    #[arg(long, value_name = "FILE", env = "SLACKLINE_TOKEN", hide_env_values = true)]
+    pub(crate) token: Option<PathBuf>,
+    /// With --host: our certificate, as PEM.
+    #[arg(long, value_name = "FILE", env = "SLACKLINE_CERTIFICATE", hide_env_values = true)]
+    #[arg(requires = "client_key", conflicts_with = "token")]
+    pub(crate) client_certificate: Option<PathBuf>,
+    /// With --host: its key, as PEM, in a file for its owner alone.
+    #[arg(long, value_name = "FILE", env = "SLACKLINE_KEY", hide_env_values = true)]
+    pub(crate) client_key: Option<PathBuf>,
+}
+
+impl Trust {
+    /// A daemon at such an `https://NAME:PORT`.
+    pub(crate) fn at(&self, url: &str) -> Remote {
+        let certificate = self.client_certificate.clone().zip(self.client_key.clone());
+        let (ca, token) = (self.ca.clone(), self.token.clone());
+        Remote { url: url.into(), ca, token, certificate }
+    }
 }
 
 #[derive(Debug, Args)]
@@ -56,8 +90,8 @@ pub(crate) struct Reserve {
     /// Which machine, as `slackline find` shows them: `libvirt:web`, `unit:db.service`, `pid:17`.
     #[arg(long, value_name = "BINDING")]
     pub(crate) r#for: Option<String>,
-    /// Whose machine, by the number of the user: nobody else's is taken for it [default: whose it is
-    /// that is here, or yours].
+    /// Whose machine, by the number of the user: nobody else's is taken for it [default: whose it
+    /// is that is here, or yours].
     #[arg(long, value_name = "UID")]
     pub(crate) user: Option<u32>,
     #[command(flatten)]
@@ -73,15 +107,17 @@ pub(crate) struct Place {
     /// Which machine: it may come when it is known where it has room.
     #[arg(long, value_name = "BINDING")]
     pub(crate) r#for: Option<String>,
-    /// Where a daemon listens that may take it; once for each host.
-    #[arg(long = "host", value_name = "PATH", required_unless_present = "hosts")]
-    pub(crate) host: Vec<PathBuf>,
+    /// Where a daemon listens that may take it, its socket or `https://NAME:PORT`; once for each.
+    #[arg(long = "host", value_name = "PATH|URL", required_unless_present = "hosts")]
+    pub(crate) host: Vec<String>,
     /// A file of such places, one a line; a line that begins with # is none.
     #[arg(long, value_name = "FILE")]
     pub(crate) hosts: Option<PathBuf>,
     /// Which of the hosts that have room.
     #[arg(long, value_enum, default_value_t = By::First)]
     pub(crate) by: By,
+    #[command(flatten)]
+    pub(crate) trust: Trust,
     /// Print the host and the daemon's own answer, as JSON.
     #[arg(long)]
     pub(crate) json: bool,
@@ -176,6 +212,65 @@ pub(crate) struct Log {
     pub(crate) last: u16,
     #[command(flatten)]
     pub(crate) at: At,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct AccessArgs {
+    #[command(subcommand)]
+    pub(crate) what: AccessCommand,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum AccessCommand {
+    /// Show of whom something is said.
+    List {
+        #[command(flatten)]
+        at: At,
+    },
+    /// Say what a user may do, instead of what his groups let him. Who is in neither of the groups
+    /// stays a stranger.
+    Add(Add),
+    /// Say nothing of a user any more: he may do what his groups let him.
+    Revoke {
+        /// The user, by number, or the name of who comes from elsewhere.
+        #[arg(value_name = "WHOM")]
+        whom: String,
+        #[command(flatten)]
+        at: At,
+    },
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Add {
+    /// The user, by number; or a name for who comes from another machine: with a token that is
+    /// printed, this once, or with his certificate.
+    #[arg(value_name = "WHOM")]
+    pub(crate) whom: String,
+    /// What he may do: viewer, operator or administrator.
+    #[arg(long, value_parser = role)]
+    pub(crate) role: Role,
+    /// How much all of his reservations may have together: `50%` of a CPU, or `1.5` CPUs.
+    #[arg(long, value_name = "SHARE", value_parser = amount)]
+    pub(crate) cpu: Option<Share>,
+    /// How many reservations he may have.
+    #[arg(long, value_name = "N")]
+    pub(crate) machines: Option<u16>,
+    /// The users whose machines he may have besides his own, by number.
+    #[arg(long, value_name = "UID,UID", value_delimiter = ',')]
+    pub(crate) users: Vec<u32>,
+    /// The certificate of who comes from another machine, as PEM.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) certificate: Option<PathBuf>,
+    /// For so many days [default: for ever].
+    #[arg(long, value_name = "N")]
+    pub(crate) days: Option<u32>,
+    #[command(flatten)]
+    pub(crate) at: At,
+}
+
+fn role(text: &str) -> Result<Role, String> {
+    let role = Role::ALL.into_iter().find(|role| role.word() == text);
+    role.ok_or_else(|| "a role is viewer, operator or administrator".into())
 }
 
 fn length(text: &str) -> Result<Length, String> {

@@ -1,6 +1,6 @@
 //! A reservation on one of several hosts. No daemon knows another: whoever asks knows them.
 
-use std::path::PathBuf;
+use std::path::Path;
 use std::sync::mpsc::channel;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -10,7 +10,7 @@ use slackline_control::place::order;
 use slackline_control::{Kind, Length, Problem as Refused, Reservation, Room, Wanted, convert};
 use slackline_units::Reservation as Each;
 
-use super::args::{HowMuch, Place};
+use super::args::{HowMuch, Place, Trust};
 use super::show;
 use crate::problem::Problem;
 use crate::terminal;
@@ -32,8 +32,10 @@ type Answer = Result<Seen, ClientError>;
 
 pub(crate) fn place(args: &Place) -> Result<(), Problem> {
     let hosts = hosts(args)?;
+    let hosts = &hosts[..];
     let HowMuch { slice, period, cpu, vcpus, exact } = args.much;
-    let wanted = Wanted { slice, period, cpu, exact, vcpus, binding: args.r#for.clone() };
+    let wanted =
+        Wanted { slice, period, cpu, exact, vcpus, binding: args.r#for.clone(), user: None };
     let vcpus = vcpus.ok_or_else(|| Problem::BadOption {
         message: "for how many vCPUs is not said".into(),
         hint: Some("say `--vcpus N`: nobody knows yet where the machine will be".into()),
@@ -41,9 +43,9 @@ pub(crate) fn place(args: &Place) -> Result<(), Problem> {
     let each = convert::each(&wanted, vcpus).map_err(refused)?;
     let mut answers = Vec::new();
     for _ in 0..ROUNDS {
-        answers = ask(&hosts, &args.name, Length(each.period()));
+        answers = ask(hosts, &args.trust, &args.name, Length(each.period()));
         for host in candidates(args, &answers, (each, vcpus)) {
-            match Client::connect(&hosts[host])?.reserve(&args.name, &wanted) {
+            match connect(&hosts[host], &args.trust)?.reserve(&args.name, &wanted) {
                 Ok((reservation, text)) => {
                     super::warn(&reservation);
                     return tell(args, &hosts[host], &reservation, &text.0);
@@ -54,35 +56,46 @@ pub(crate) fn place(args: &Place) -> Result<(), Problem> {
             }
         }
     }
-    Err(nowhere(&hosts, answers, (each, vcpus)))
+    Err(nowhere(hosts, answers, (each, vcpus)))
 }
 
 /// As they were named, and as the file has them.
-fn hosts(args: &Place) -> Result<Vec<PathBuf>, Problem> {
+fn hosts(args: &Place) -> Result<Vec<String>, Problem> {
     let mut hosts = args.host.clone();
     if let Some(file) = &args.hosts {
         let text = std::fs::read_to_string(file);
         let text = text.map_err(|source| Problem::Unreadable { file: file.clone(), source })?;
         let lines = text.lines().map(str::trim);
-        hosts.extend(lines.filter(|it| !it.is_empty() && !it.starts_with('#')).map(PathBuf::from));
+        hosts.extend(lines.filter(|it| !it.is_empty() && !it.starts_with('#')).map(str::to_owned));
     }
     if hosts.is_empty() {
         return Err(Problem::BadOption {
             message: "no host is named".into(),
-            hint: Some("a line for each daemon's socket, or `--host PATH`".into()),
+            hint: Some(
+                "a line for each daemon's socket or `https://NAME:PORT`, or `--host`".into(),
+            ),
         });
     }
     Ok(hosts)
 }
 
+fn connect(host: &str, trust: &Trust) -> Result<Client, ClientError> {
+    if host.starts_with("https://") {
+        Client::connect_to(&trust.at(host))
+    } else {
+        Client::connect(Path::new(host))
+    }
+}
+
 /// All are asked at once; what has not come in time is as if nobody had answered.
-fn ask(hosts: &[PathBuf], name: &str, period: Length) -> Vec<Answer> {
+fn ask(hosts: &[String], trust: &Trust, name: &str, period: Length) -> Vec<Answer> {
     let (answer, heard) = channel();
     for (index, host) in hosts.iter().enumerate() {
-        let (host, name, answer) = (host.clone(), name.to_owned(), answer.clone());
+        let (host, trust) = (host.clone(), trust.clone());
+        let (name, answer) = (name.to_owned(), answer.clone());
         thread::spawn(move || {
             // Nobody listens any more if it is too late.
-            let _ = answer.send((index, seen(&host, &name, period)));
+            let _ = answer.send((index, seen(&host, &trust, &name, period)));
         });
     }
     drop(answer);
@@ -96,8 +109,8 @@ fn ask(hosts: &[PathBuf], name: &str, period: Length) -> Vec<Answer> {
     answers
 }
 
-fn seen(host: &std::path::Path, name: &str, period: Length) -> Answer {
-    let mut client = Client::connect(host)?;
+fn seen(host: &str, trust: &Trust, name: &str, period: Length) -> Answer {
+    let mut client = connect(host, trust)?;
     let has_it = match client.show(name) {
         Ok(_) => true,
         Err(ClientError::Refused(problem)) if problem.kind == Kind::NoSuchReservation => false,
@@ -119,26 +132,19 @@ fn candidates(args: &Place, answers: &[Answer], (each, vcpus): (Each, u16)) -> V
     order(args.by.into(), &rooms, each, vcpus)
 }
 
-fn tell(
-    args: &Place,
-    host: &std::path::Path,
-    reservation: &Reservation,
-    text: &str,
-) -> Result<(), Problem> {
-    let host = host.display().to_string();
+fn tell(args: &Place, host: &str, reservation: &Reservation, text: &str) -> Result<(), Problem> {
     if args.json {
-        let host = serde_json::to_string(&host).expect("a text");
+        let host = serde_json::to_string(host).expect("a text");
         return terminal::print(&format!("{{\"host\":{host},\"reservation\":{text}}}\n"));
     }
     terminal::say(&format!("on {host}: {}", show::one(reservation)))
 }
 
 /// Says of each host why not; if none has answered, why the first did not.
-fn nowhere(hosts: &[PathBuf], answers: Vec<Answer>, (each, vcpus): (Each, u16)) -> Problem {
+fn nowhere(hosts: &[String], answers: Vec<Answer>, (each, vcpus): (Each, u16)) -> Problem {
     let mut whys = Vec::new();
     let mut silent = Vec::new();
     for (host, answer) in hosts.iter().zip(answers) {
-        let host = host.display();
         match answer {
             Ok(Seen { room, .. }) => {
                 let slices = room.cpus.iter().map(|cpu| cpu.slice.0.to_string());

@@ -1,6 +1,6 @@
 //! Answers of the daemon as tables.
 
-use slackline_control::{Delivered, Event, Host, Machine, Reservation, Room};
+use slackline_control::{Access, Cost, Delivered, Event, Host, Machine, Reservation, Room};
 use slackline_show::{Cell, Plain, part_percent, percent, plain};
 use slackline_units::Span;
 
@@ -23,6 +23,8 @@ pub(crate) const HEADINGS: &[(&str, &[(&str, &str)])] = &[
             (EFFICIENT, "what was used of what was promised lately, asleep or not"),
             (FOR, "its machine"),
             (REVISION, "the event that changed it last, for --if-revision"),
+            (COST, "what it has cost since it was made, or the daemon began to look"),
+            (AN_HOUR, "what it costs in an hour as it is promised now"),
         ],
     ),
     (
@@ -58,6 +60,21 @@ pub(crate) const HEADINGS: &[(&str, &[(&str, &str)])] = &[
             (AFTER, "what is promised since"),
         ],
     ),
+    (
+        "access",
+        &[
+            (WHO, "of whom something is said"),
+            (KNOWN, "how he is known"),
+            (ROLE, "what he may do, instead of what his groups let him"),
+            (
+                MOST,
+                "what all of his reservations may have together, of a CPU; blank is not limited",
+            ),
+            (MACHINES, "how many reservations he may have; blank is not limited"),
+            (USERS, "the users whose machines he may have besides his own"),
+            (UNTIL, "until when, in UTC; blank is for ever"),
+        ],
+    ),
 ];
 
 const NAME: &str = "name";
@@ -85,6 +102,14 @@ const EVENT: &str = "event";
 const AT: &str = "at";
 const WHO: &str = "who";
 const WHAT: &str = "what";
+const KNOWN: &str = "known by";
+const COST: &str = "cost";
+const AN_HOUR: &str = "an hour";
+const ROLE: &str = "role";
+const MOST: &str = "most %";
+const MACHINES: &str = "machines";
+const USERS: &str = "of users";
+const UNTIL: &str = "until";
 const AFTER: &str = "since then";
 
 /// Why nothing was delivered or used yet.
@@ -119,6 +144,16 @@ pub(super) fn reservations(all: &[Reservation]) -> String {
             column(REVISION, all, |one| text(one.revision.to_string())),
         ],
     ];
+    let mut groups = groups;
+    if all.iter().any(|one| one.cost.is_some()) {
+        let cost = |cell: fn(&Cost) -> String| {
+            move |one: &Reservation| one.cost.as_ref().map_or(Cell::Blank, |cost| text(cell(cost)))
+        };
+        groups.push(vec![
+            column(COST, all, cost(|cost| format!("{} {}", cost.total, cost.currency))),
+            column(AN_HOUR, all, cost(|cost| format!("{} {}", cost.hour, cost.currency))),
+        ]);
+    }
     render(column(NAME, all, |one| text(&one.name)), groups)
 }
 
@@ -207,6 +242,29 @@ pub(super) fn events(all: &[Event]) -> String {
         })],
     ];
     render(column(EVENT, all, |one| text(one.seq.to_string())), groups)
+}
+
+pub(super) fn access(all: &[Access]) -> String {
+    let groups = vec![
+        vec![column(KNOWN, all, |one| text(&one.by))],
+        vec![column(ROLE, all, |one| text(one.role.word()))],
+        vec![
+            column(MOST, all, |one| {
+                one.cpu_ppm.map_or(Cell::Blank, |ppm| text(percent(ppm.into())))
+            }),
+            column(MACHINES, all, |one| {
+                one.machines.map_or(Cell::Blank, |most| text(most.to_string()))
+            }),
+        ],
+        vec![column(USERS, all, |one| {
+            let users: Vec<String> = one.users.iter().map(ToString::to_string).collect();
+            text(users.join(","))
+        })],
+        vec![column(UNTIL, all, |one| {
+            one.expires_ns.map_or(Cell::Blank, |until| text(moment(until)))
+        })],
+    ];
+    render(column(WHO, all, |one| text(&one.principal)), groups)
 }
 
 fn render(names: Plain, groups: Vec<Vec<Plain>>) -> String {

@@ -1,12 +1,14 @@
 //! Why there is no service.
 
 use std::io;
+use std::net::SocketAddr;
 
 use slackline_live::session::SessionError;
 use slackline_units::CpuId;
 
 use super::claims::ClaimError;
 use super::socket::SocketError;
+use crate::front::TlsError;
 use crate::ledger::LedgerError;
 
 /// Why there is no service, or no longer.
@@ -35,6 +37,17 @@ pub enum ServeError {
     /// Nobody can connect.
     #[error(transparent)]
     Socket(#[from] SocketError),
+    /// TLS cannot be set up.
+    #[error(transparent)]
+    Tls(#[from] TlsError),
+    /// Nobody can connect from other machines.
+    #[error("cannot listen on {address}: {source}")]
+    NotListening {
+        /// Where.
+        address: SocketAddr,
+        /// Why not.
+        source: io::Error,
+    },
     /// This machine cannot be scheduled, or no longer.
     #[error(transparent)]
     Session(#[from] SessionError),
@@ -59,6 +72,10 @@ impl ServeError {
             }
             ServeError::Ledger(error) => error.hint(),
             ServeError::Socket(error) => Some(error.hint().into()),
+            ServeError::Tls(error) => Some(error.hint().into()),
+            ServeError::NotListening { .. } => {
+                Some("is it an address of this machine, with a free port from 1024 on?".into())
+            }
             ServeError::Session(error) => error.hint(),
             ServeError::Claim(_)
             | ServeError::Unreadable { .. }
@@ -69,7 +86,7 @@ impl ServeError {
     /// Whether it is what was asked for that is wrong, not this machine.
     #[must_use]
     pub const fn is_about_the_input(&self) -> bool {
-        matches!(self, ServeError::NoSuchCpus { .. })
+        matches!(self, ServeError::NoSuchCpus { .. } | ServeError::Tls(_))
     }
 
     /// Whether this is a fault of ours.

@@ -1,12 +1,15 @@
 //! The front as a process: started with the listening socket and a link, and again when it ends.
 
 use std::io::{self, Read, Write};
+use std::net::TcpListener;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use slackline_control::link::{Ask, LONGEST_ASKED, Lines, Said, line, message};
+
+use crate::front::handed::hand_over;
 
 /// So much may wait to be read by the front; then it is taken for dead. Twice the longest answer.
 const MOST_UNREAD: usize = 8 * 1024 * 1024;
@@ -31,6 +34,8 @@ pub struct FrontCommand {
 pub(super) struct FrontProcess {
     command: FrontCommand,
     listener: UnixListener,
+    /// For other machines: kept over all fronts, so that nobody is refused meanwhile.
+    remote: Option<TcpListener>,
     running: Option<Running>,
     /// When the next may be started.
     next: Instant,
@@ -48,9 +53,14 @@ struct Running {
 
 impl FrontProcess {
     /// Starts the first one.
-    pub(super) fn start(command: FrontCommand, listener: UnixListener) -> io::Result<FrontProcess> {
-        let running = Some(Running::start(&command, &listener)?);
-        Ok(FrontProcess { command, listener, running, next: Instant::now(), restarts: 0 })
+    pub(super) fn start(
+        command: FrontCommand,
+        listener: UnixListener,
+        remote: Option<TcpListener>,
+    ) -> io::Result<FrontProcess> {
+        let running = Some(Running::start(&command, &listener, remote.as_ref())?);
+        let (next, restarts) = (Instant::now(), 0);
+        Ok(FrontProcess { command, listener, remote, running, next, restarts })
     }
 
     /// What to wait for: its link.
@@ -68,7 +78,8 @@ impl FrontProcess {
             return false;
         }
         self.next = Instant::now() + PAUSE;
-        self.running = Running::start(&self.command, &self.listener).ok();
+        let remote = self.remote.as_ref();
+        self.running = Running::start(&self.command, &self.listener, remote).ok();
         self.restarts += u64::from(self.running.is_some());
         self.running.is_some()
     }
@@ -132,9 +143,16 @@ impl Drop for FrontProcess {
 }
 
 impl Running {
-    fn start(command: &FrontCommand, listener: &UnixListener) -> io::Result<Running> {
+    fn start(
+        command: &FrontCommand,
+        listener: &UnixListener,
+        remote: Option<&TcpListener>,
+    ) -> io::Result<Running> {
         let (link, theirs) = UnixStream::pair()?;
         link.set_nonblocking(true)?;
+        if let Some(remote) = remote {
+            hand_over(&link, remote)?;
+        }
         let listening: OwnedFd = listener.as_fd().try_clone_to_owned()?;
         let mut child = Command::new(&command.program);
         child.args(&command.arguments).stdin(Stdio::from(OwnedFd::from(theirs)));

@@ -15,6 +15,7 @@ use slackline_service::{
 };
 use slackline_units::{CpuShare, DomId, Span, Time};
 
+use super::costs::Costs;
 use super::front_process::FrontProcess;
 use super::scheduler::Scheduler;
 use super::scout::{Awaited, Held, Looked, Scout};
@@ -64,6 +65,8 @@ pub(super) struct Host {
     pub(super) restarts: u64,
     /// Whose promise nobody kept before us, and for how long.
     lapsed: BTreeMap<DomId, Span>,
+    /// What reservations cost, if there are prices.
+    pub(super) costs: Option<Costs>,
 }
 
 impl Host {
@@ -96,6 +99,7 @@ impl Host {
             ledger_errors: 0,
             restarts: 0,
             lapsed: BTreeMap::new(),
+            costs: None,
         }
     }
 
@@ -235,7 +239,9 @@ impl Host {
         let domain = self.scheduler.domain_of(listed.row.name.as_str());
         let delivered = domain.map(|domain| self.tally.delivered(domain, now));
         let (recent, total) = delivered.unzip();
-        convert::reservation(listed, recent, total)
+        let costs = self.costs.as_ref().zip(domain);
+        let cost = costs.map(|(costs, domain)| costs.of(domain, listed.row.terms));
+        control::Reservation { cost, ..convert::reservation(listed, recent, total) }
     }
 
     fn answer(&mut self, ticket: Ticket, answer: &Answer) -> Said {
@@ -338,6 +344,7 @@ impl Host {
             let vcpus = vcpus.map(|(vcpu, sum)| control::VcpuNumbers {
                 vcpu,
                 cpu_ns: sum.delivered.used_ns,
+                promised_ns: sum.delivered.promised_ns,
                 due_ns: sum.delivered.due_ns,
                 deadlines: sum.delivered.deadlines,
                 missed: sum.delivered.missed,
@@ -351,6 +358,7 @@ impl Host {
                 period_ns: each.period().ns(),
                 state: listed.state.into(),
                 vcpus: vcpus.collect(),
+                cost: self.costs.as_ref().map(|costs| costs.of(domain, listed.row.terms)),
             });
         }
         let cpus = self.cpus().into_iter().zip(&self.tally.cpus);

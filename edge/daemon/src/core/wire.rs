@@ -1,14 +1,16 @@
 //! What comes over the link and goes back, between the core's words and the front's.
 
-use slackline_control::link::{Answer, Ask, Request as Wire, Said};
+use std::time::SystemTime;
+
+use slackline_control::link::{Answer, Ask, Request as Wire, Said, Who};
 use slackline_control::{self as control, Kind, Problem, convert};
 use slackline_live::sys::Tid;
-use slackline_service::{Asked, Event, Key, Name, Principal, Ticket};
+use slackline_service::{Asked, Event, Key, Name, Principal, Role, Ticket, Verb};
 use slackline_units::{Reservation, Span, Time};
 
+use super::access::{Access, Change, Rights};
 use crate::find::Machine;
 use crate::ledger::Logged;
-use crate::people::People;
 
 /// What somebody asks of the core.
 pub(super) enum Heard {
@@ -20,6 +22,12 @@ pub(super) enum Heard {
     Health(Ticket),
     /// What is counted.
     Numbers(Ticket),
+    /// Who may do what.
+    Access(Ticket),
+    /// Somebody wants somebody to be let in, or not any more.
+    ChangeAccess(Ticket, Principal, Change),
+    /// Who it is that asks.
+    Whoami(Ticket, Role),
 }
 
 /// What the service need not know of a question, but its answer depends on.
@@ -46,16 +54,43 @@ impl Rest {
 /// what a reservation has now.
 pub(super) fn heard(
     ask: Ask,
-    people: &People,
+    access: &Access,
     each: impl FnOnce(&Name) -> Option<Reservation>,
 ) -> Result<Heard, (Ticket, Problem)> {
     let ticket = Ticket(ask.ticket);
     let fail = |problem| (ticket, problem);
-    let role = people.role(ask.uid, &ask.gids);
-    if role.is_none() {
-        return Err(fail(Problem::new(Kind::NotAllowed, "you may not ask this service anything")));
+    let is_local = matches!(ask.who, Who::User { .. });
+    let kind = if is_local { Kind::NotAllowed } else { Kind::NotKnown };
+    let stranger = || Problem::new(kind, "you may not ask this service anything");
+    let rights = access.rights(&ask.who, SystemTime::now());
+    let Rights { principal, role, users } = rights.ok_or_else(|| fail(stranger()))?;
+    if is_about_access(&ask.request) && !is_local {
+        let problem = Problem::new(Kind::NotAllowed, "`access` is not for other machines");
+        return Err(fail(problem.hinting("ask on the machine itself, over its socket")));
+    }
+    if is_about_access(&ask.request) && !role.may(Verb::Access) {
+        let detail = format!("`access` is not for a {}", role.word());
+        let hint = "ask as root, or as one of the group slackline-admin";
+        return Err(fail(Problem::new(Kind::NotAllowed, detail).hinting(hint)));
     }
     match ask.request {
+        Wire::ListAccess => return Ok(Heard::Access(ticket)),
+        Wire::Whoami => return Ok(Heard::Whoami(ticket, role)),
+        Wire::Grant { whom, grant } => {
+            let wrong = |says| fail(Problem::new(Kind::Bad, says));
+            let change = Access::grant(&whom, grant, SystemTime::now()).map_err(wrong)?;
+            return Ok(Heard::ChangeAccess(ticket, principal, change));
+        }
+        Wire::Revoke { whom } => {
+            let nothing = || {
+                let detail = format!("nothing is said of {}", whom.escape_debug());
+                let hint = "`slackline access list` shows of whom something is";
+                fail(Problem::new(Kind::NoSuchReservation, detail).hinting(hint))
+            };
+            let wrong = |says| fail(Problem::new(Kind::Bad, says));
+            let change = access.revoke(&whom).map_err(wrong)?.ok_or_else(nothing)?;
+            return Ok(Heard::ChangeAccess(ticket, principal, change));
+        }
         Wire::Host => return Ok(Heard::Host(ticket)),
         Wire::Health => return Ok(Heard::Health(ticket)),
         Wire::Numbers => return Ok(Heard::Numbers(ticket)),
@@ -67,8 +102,12 @@ pub(super) fn heard(
     let request = request.ok_or_else(|| bad("nobody knows that".into()))?;
     let key = ask.key.map(|key| key.parse::<Key>()).transpose();
     let key = key.map_err(|error| bad(format!("the key {error}")))?;
-    let principal = Principal::User(ask.uid);
-    Ok(Heard::Service(Asked { ticket, principal, role, key, request }, rest))
+    let role = Some(role);
+    Ok(Heard::Service(Asked { ticket, principal, role, users, key, request }, rest))
+}
+
+fn is_about_access(request: &Wire) -> bool {
+    matches!(request, Wire::ListAccess | Wire::Grant { .. } | Wire::Revoke { .. })
 }
 
 /// A machine, which reservation has it, and what it uses of a CPU, in millionths.

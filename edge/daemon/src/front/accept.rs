@@ -1,7 +1,8 @@
 //! Who may connect, and serving a connection.
 
 use std::convert::Infallible;
-use std::io::Write;
+use std::io::{self, Write};
+use std::net::IpAddr;
 use std::os::fd::AsFd;
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
@@ -14,16 +15,21 @@ use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::TokioTimer;
+use slackline_control::link::{Answer, Request, Who};
 use slackline_control::{Kind, Problem};
-use tokio::net::{UnixListener, UnixStream};
-use tokio::time::{Instant, sleep};
+use slackline_service::Role;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
+use tokio::time::{Instant, sleep, timeout};
+use tokio_rustls::TlsAcceptor;
 use tower_service::Service;
 
 use super::body::{Kept, No};
 use super::caller::Caller;
-use super::limits::{Full, Held, Limits};
+use super::limits::{Full, Held, Limits, Owner};
 use super::patience::{Patience, Watched};
-use super::{Front, pages, peer};
+use super::tls::{certificate_of, token_in};
+use super::{Front, Remote, pages, peer};
 
 /// For a whole request and its answer, streams excepted.
 const REQUEST_WITHIN: Duration = Duration::from_secs(5);
@@ -41,6 +47,12 @@ const AFTER_REFUSAL: Duration = Duration::from_millis(1);
 /// How long who asks too often waits to hear it.
 const AFTER_FLOOD: Duration = Duration::from_millis(100);
 
+/// For a whole TLS handshake.
+const HANDSHAKE_WITHIN: Duration = Duration::from_secs(2);
+
+/// How long who showed too often what nobody knows waits to hear that.
+const AFTER_FAILURES: Duration = Duration::from_secs(1);
+
 /// What strangers are told.
 const STRANGER: &[u8] = b"HTTP/1.1 403 Forbidden\r\nconnection: close\r\ncontent-length: 0\r\n\r\n";
 
@@ -55,7 +67,8 @@ pub(super) async fn accept(listener: UnixListener, front: &Arc<Front>) {
         };
         match admit(&stream, front) {
             Ok((caller, held)) => {
-                tokio::spawn(serve(stream, caller, held, Arc::clone(front), router.clone()));
+                let from = Origin::Here(caller);
+                tokio::spawn(serve(stream, from, held, Arc::clone(front), router.clone()));
             }
             Err(words) => {
                 turn_away(stream, &words);
@@ -65,12 +78,114 @@ pub(super) async fn accept(listener: UnixListener, front: &Arc<Front>) {
     }
 }
 
+/// Serves whoever connects from another machine, for ever; nobody, if that is not wanted.
+pub(super) async fn accept_remote(remote: Option<Remote>, front: &Arc<Front>) -> io::Result<()> {
+    let Some(Remote { listener, tls }) = remote else { return std::future::pending().await };
+    listener.set_nonblocking(true)?;
+    let listener = TcpListener::from_std(listener)?;
+    let (acceptor, router) = (TlsAcceptor::from(tls), pages::router(front));
+    loop {
+        let Ok((stream, address)) = listener.accept().await else {
+            sleep(AFTER_FLOOD).await;
+            continue;
+        };
+        let address = address.ip();
+        let held = Limits::connect(&front.limits, Owner::Address(address), Role::Viewer);
+        match held {
+            Ok(held) => {
+                let (acceptor, front, router) =
+                    (acceptor.clone(), Arc::clone(front), router.clone());
+                tokio::spawn(greet(stream, address, held, acceptor, front, router));
+            }
+            // He has not even said who he is: he is told nothing.
+            Err(_) => sleep(AFTER_REFUSAL).await,
+        }
+    }
+}
+
+/// A handshake, in its own time; then what is asked.
+async fn greet(
+    stream: TcpStream,
+    address: IpAddr,
+    held: Held,
+    acceptor: TlsAcceptor,
+    front: Arc<Front>,
+    router: Router,
+) {
+    let _ = stream.set_nodelay(true);
+    let Ok(Ok(stream)) = timeout(HANDSHAKE_WITHIN, acceptor.accept(stream)).await else { return };
+    let certificate = certificate_of(stream.get_ref().1);
+    serve(stream, Origin::Elsewhere { address, certificate }, held, front, router).await;
+}
+
+/// Where a connection is from.
+#[derive(Clone)]
+enum Origin {
+    /// This machine: the kernel says who it is.
+    Here(Caller),
+    /// Another one.
+    Elsewhere { address: IpAddr, certificate: Option<String> },
+}
+
+impl Origin {
+    /// Who asks; none is somebody whom nobody knows.
+    async fn caller(
+        &self,
+        request: &http::Request<Incoming>,
+        front: &Front,
+        until: Instant,
+    ) -> Result<Caller, Response> {
+        let (address, certificate) = match self {
+            Origin::Here(caller) => return Ok(Caller { until, ..caller.clone() }),
+            Origin::Elsewhere { address, certificate } => (*address, certificate),
+        };
+        let mut headers = request.headers().get_all(http::header::AUTHORIZATION).iter();
+        let who = match (headers.next(), headers.next(), certificate) {
+            (None, _, Some(known)) => Some(Who::Certificate(known.clone())),
+            (Some(header), None, _) => header.to_str().ok().and_then(token_in).map(Who::Token),
+            _ => None,
+        };
+        let Some(who) = who else { return Err(stranger(front, address).await) };
+        let known = match &who {
+            Who::Token(known) | Who::Certificate(known) => known.clone(),
+            Who::User { .. } => String::new(),
+        };
+        // What it is that nobody may do is not decided here: the core looks at each request again.
+        let mut caller = Caller { who, owner: Owner::Proof(known), role: Role::Viewer, until };
+        match front.link.ask(caller.asks(None, Request::Whoami), until).await {
+            Ok(Answer::You(role)) => {
+                caller.role = role.into();
+                Ok(caller)
+            }
+            Ok(_) => Err(No::bug().into_response()),
+            Err(problem) if problem.kind == Kind::NotKnown => Err(stranger(front, address).await),
+            Err(problem) => Err(No(problem).into_response()),
+        }
+    }
+}
+
+/// What who is not known is told: nothing.
+async fn stranger(front: &Front, address: IpAddr) -> Response {
+    let is_too_often = {
+        let mut limits = front.limits.lock().unwrap_or_else(PoisonError::into_inner);
+        limits.fails(address, Instant::now().into_std())
+    };
+    if is_too_often {
+        sleep(AFTER_FAILURES).await;
+    }
+    let mut response = http::StatusCode::UNAUTHORIZED.into_response();
+    let headers = response.headers_mut();
+    headers.insert(http::header::CONNECTION, http::HeaderValue::from_static("close"));
+    headers.insert(http::header::WWW_AUTHENTICATE, http::HeaderValue::from_static("Bearer"));
+    response
+}
+
 /// Who it is and his connection, or what he is told instead.
 fn admit(stream: &UnixStream, front: &Front) -> Result<(Caller, Held), Vec<u8>> {
     let stranger = || STRANGER.to_vec();
     let (uid, gids) = peer::of(stream.as_fd()).map_err(|_| stranger())?;
     let role = front.people.role(uid, &gids).ok_or_else(stranger)?;
-    let held = Limits::connect(&front.limits, uid, role).map_err(|full| {
+    let held = Limits::connect(&front.limits, Owner::User(uid), role).map_err(|full| {
         let detail = match full {
             Full::Own(most) => format!("this user has {most} connections, the most there may be"),
             Full::All(most) => format!("all {most} connections are taken"),
@@ -79,7 +194,8 @@ fn admit(stream: &UnixStream, front: &Front) -> Result<(Caller, Held), Vec<u8>> 
         No(problem).raw()
     })?;
     let gids = front.people.that_matter(&gids);
-    Ok((Caller { uid, gids, role, until: Instant::now() }, held))
+    let (who, owner) = (Who::User { uid, gids }, Owner::User(uid));
+    Ok((Caller { who, owner, role, until: Instant::now() }, held))
 }
 
 /// Says so if that can be said at once, and closes.
@@ -89,12 +205,17 @@ fn turn_away(stream: UnixStream, words: &[u8]) {
     }
 }
 
-async fn serve(stream: UnixStream, caller: Caller, held: Held, front: Arc<Front>, router: Router) {
+async fn serve<S: AsyncRead + AsyncWrite + Unpin>(
+    stream: S,
+    from: Origin,
+    held: Held,
+    front: Arc<Front>,
+    router: Router,
+) {
     let patience = Patience::new();
     let service = service_fn(|request| {
         let until = Instant::now() + REQUEST_WITHIN;
-        let caller = Caller { until, ..caller.clone() };
-        answer(request, caller, &front, router.clone(), &patience)
+        answer(request, (&from, until), &front, router.clone(), &patience)
     });
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
@@ -112,27 +233,31 @@ async fn serve(stream: UnixStream, caller: Caller, held: Held, front: Arc<Front>
 
 async fn answer(
     request: http::Request<Incoming>,
-    caller: Caller,
+    (from, until): (&Origin, Instant),
     front: &Front,
     mut router: Router,
     patience: &Patience,
 ) -> Result<Response<Kept>, Infallible> {
     let busy = patience.busy();
     let begun = Instant::now();
-    let may = {
+    let may_ask = |owner: &Owner| {
         let mut limits = front.limits.lock().unwrap_or_else(PoisonError::into_inner);
-        limits.may_ask(caller.uid, begun.into_std())
+        limits.may_ask(owner, begun.into_std())
     };
-    let response = if may {
-        let mut request = request.map(Body::new);
-        request.extensions_mut().insert(caller);
-        let Ok(response) = router.call(request).await;
-        response
-    } else {
-        sleep(AFTER_FLOOD).await;
-        let problem = Problem::new(Kind::TooMany, "50 requests a second are the most")
-            .hinting("ask less often");
-        No(problem).into_response()
+    let response = match from.caller(&request, front, until).await {
+        Err(response) => response,
+        Ok(caller) if may_ask(&caller.owner) => {
+            let mut request = request.map(Body::new);
+            request.extensions_mut().insert(caller);
+            let Ok(response) = router.call(request).await;
+            response
+        }
+        Ok(_) => {
+            sleep(AFTER_FLOOD).await;
+            let problem = Problem::new(Kind::TooMany, "50 requests a second are the most")
+                .hinting("ask less often");
+            No(problem).into_response()
+        }
     };
     let route = response.extensions().get::<MatchedPath>().map(MatchedPath::as_str);
     let mut served = front.served.lock().unwrap_or_else(PoisonError::into_inner);

@@ -1,16 +1,18 @@
 //! Who asks, and for what.
 
-use slackline_control::link::Request;
+use slackline_control::link::{Request, Who};
 use slackline_control::{Kind, Problem};
 use slackline_service::{Key, Role, Verb};
 use tokio::time::Instant;
 
+use super::limits::Owner;
+
 /// Who asks, and until when there must be an answer.
 #[derive(Clone, Debug)]
 pub(super) struct Caller {
-    pub(super) uid: u32,
-    /// Those of his groups that give a right.
-    pub(super) gids: Vec<u32>,
+    pub(super) who: Who,
+    /// Whose limits are his.
+    pub(super) owner: Owner,
     pub(super) role: Role,
     pub(super) until: Instant,
 }
@@ -18,8 +20,7 @@ pub(super) struct Caller {
 /// A question for the core.
 #[derive(Debug)]
 pub(super) struct Asked {
-    pub(super) uid: u32,
-    pub(super) gids: Vec<u32>,
+    pub(super) who: Who,
     pub(super) key: Option<String>,
     pub(super) request: Request,
 }
@@ -28,7 +29,12 @@ impl Caller {
     /// He asks for this.
     pub(super) fn asks(&self, key: Option<&Key>, request: Request) -> Asked {
         let key = key.map(ToString::to_string);
-        Asked { uid: self.uid, gids: self.gids.clone(), key, request }
+        Asked { who: self.who.clone(), key, request }
+    }
+
+    /// Whether he is a user of this machine: the core knows by itself what becomes of his rights.
+    pub(super) fn is_local(&self) -> bool {
+        matches!(self.who, Who::User { .. })
     }
 
     /// Nothing, if he may; the core looks again.
@@ -37,6 +43,7 @@ impl Caller {
             return Ok(());
         }
         let detail = format!("`{verb}` is not for a {:?}", self.role).to_lowercase();
-        Err(Problem::new(Kind::NotAllowed, detail))
+        let hint = "`slackline help service` says who may";
+        Err(Problem::new(Kind::NotAllowed, detail).hinting(hint))
     }
 }

@@ -69,7 +69,7 @@ pub(super) async fn events(
     let after = id.map(str::parse::<u64>).transpose().map_err(|_| {
         No::bad("Last-Event-ID is not the number of an event", "as Last-Event-ID: 17")
     })?;
-    let held = Limits::stream(&front.limits, caller.uid).map_err(|most| {
+    let held = Limits::stream(&front.limits, caller.owner.clone()).map_err(|most| {
         let detail = format!("this user has {most} streams, the most there may be");
         No(Problem::new(Kind::TooMany, detail).hinting("end one"))
     })?;
@@ -123,6 +123,7 @@ impl Teller {
                     }
                 }
                 _ = seconds.tick() => {
+                    self.is_still_known().await?;
                     if with_reservations {
                         let all = self.reservations().await?;
                         self.now(&part(None, "reservations", &all))?;
@@ -158,6 +159,17 @@ impl Teller {
             self.send(part(Some(event.seq), "event", event)).await?;
         }
         Ok(())
+    }
+
+    /// Who comes from elsewhere may have been revoked, or may do less by now.
+    async fn is_still_known(&self) -> Result<(), End> {
+        if self.caller.is_local() {
+            return Ok(());
+        }
+        match self.ask(Request::Whoami).await? {
+            Answer::You(role) if slackline_service::Role::from(role).may(Verb::Log) => Ok(()),
+            _ => Err(End),
+        }
     }
 
     async fn send(&self, bytes: Bytes) -> Result<(), End> {

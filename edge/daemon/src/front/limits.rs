@@ -1,6 +1,7 @@
 //! How much one principal may have of the front, and all together.
 
 use std::collections::BTreeMap;
+use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -11,6 +12,9 @@ const CONNECTIONS: usize = 64;
 
 /// Those of them that only administrators can have.
 const KEPT: usize = 8;
+
+/// Those of them that can be of other machines: whoever is here gets in meanwhile.
+const REMOTE: usize = 32;
 
 /// Connections of one principal.
 const CONNECTIONS_EACH: usize = 4;
@@ -24,11 +28,31 @@ const BURST: u32 = 100;
 /// How long it takes until one more is allowed: fifty a second.
 const A_REQUEST: Duration = Duration::from_millis(20);
 
+/// How often somebody may show what nobody knows, within this time.
+const FAILURES: u32 = 5;
+const A_WHILE: Duration = Duration::from_secs(60);
+
+/// How many addresses are remembered for that.
+const ADDRESSES: usize = 1024;
+
 /// Who has what.
 #[derive(Debug, Default)]
 pub(super) struct Limits {
     connections: usize,
-    of: BTreeMap<u32, Had>,
+    of: BTreeMap<Owner, Had>,
+    /// Who showed what nobody knows: how often within a minute, and since when.
+    failed: BTreeMap<IpAddr, (u32, Instant)>,
+}
+
+/// Whose a limit is.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Owner {
+    /// A user of this machine.
+    User(u32),
+    /// Somebody of another machine, before it is known who.
+    Address(IpAddr),
+    /// Who has shown to have this.
+    Proof(String),
 }
 
 /// What a principal has, and has had.
@@ -44,7 +68,7 @@ struct Had {
 #[derive(Debug)]
 pub(super) struct Held {
     limits: Arc<Mutex<Limits>>,
-    uid: u32,
+    owner: Owner,
     what: What,
 }
 
@@ -66,7 +90,11 @@ pub(super) enum Full {
 impl Limits {
     /// A connection more, if there is one for such a principal. Administrators may have as many
     /// as are kept for them: whoever watches, scrapes and mends at once is one.
-    pub(super) fn connect(limits: &Arc<Mutex<Limits>>, uid: u32, role: Role) -> Result<Held, Full> {
+    pub(super) fn connect(
+        limits: &Arc<Mutex<Limits>>,
+        owner: Owner,
+        role: Role,
+    ) -> Result<Held, Full> {
         let (all, each) = match role {
             Role::Administrator => (CONNECTIONS, KEPT),
             Role::Operator | Role::Viewer => (CONNECTIONS - KEPT, CONNECTIONS_EACH),
@@ -75,35 +103,58 @@ impl Limits {
         if now.connections >= all {
             return Err(Full::All(all));
         }
-        let had = now.of.entry(uid).or_default();
+        if matches!(owner, Owner::Address(_)) && now.remote() >= REMOTE {
+            return Err(Full::All(REMOTE));
+        }
+        let had = now.of.entry(owner.clone()).or_default();
         if had.connections >= each {
             return Err(Full::Own(each));
         }
         had.connections += 1;
         now.connections += 1;
-        Ok(Held { limits: Arc::clone(limits), uid, what: What::Connection })
+        Ok(Held { limits: Arc::clone(limits), owner, what: What::Connection })
+    }
+
+    /// How many connections are of other machines.
+    fn remote(&self) -> usize {
+        let remote = |(owner, had): (&Owner, &Had)| match owner {
+            Owner::Address(_) => had.connections,
+            Owner::User(_) | Owner::Proof(_) => 0,
+        };
+        self.of.iter().map(remote).sum()
     }
 
     /// A stream more.
-    pub(super) fn stream(limits: &Arc<Mutex<Limits>>, uid: u32) -> Result<Held, usize> {
+    pub(super) fn stream(limits: &Arc<Mutex<Limits>>, owner: Owner) -> Result<Held, usize> {
         let mut now = locked(limits);
-        let had = now.of.entry(uid).or_default();
+        let had = now.of.entry(owner.clone()).or_default();
         if had.streams >= STREAMS_EACH {
             return Err(STREAMS_EACH);
         }
         had.streams += 1;
-        Ok(Held { limits: Arc::clone(limits), uid, what: What::Stream })
+        Ok(Held { limits: Arc::clone(limits), owner, what: What::Stream })
     }
 
     /// Whether it may ask for one thing more now.
-    pub(super) fn may_ask(&mut self, uid: u32, now: Instant) -> bool {
-        let had = self.of.entry(uid).or_default();
+    pub(super) fn may_ask(&mut self, owner: &Owner, now: Instant) -> bool {
+        let had = self.of.entry(owner.clone()).or_default();
         let paid = had.paid.map_or(now, |paid| paid.max(now)) + A_REQUEST;
         if paid > now + A_REQUEST * BURST {
             return false;
         }
         had.paid = Some(paid);
         true
+    }
+
+    /// Somebody at this address has shown what nobody knows; whether that was too often of late.
+    pub(super) fn fails(&mut self, address: IpAddr, now: Instant) -> bool {
+        self.failed.retain(|_, (_, since)| now.duration_since(*since) < A_WHILE);
+        if self.failed.len() >= ADDRESSES && !self.failed.contains_key(&address) {
+            return true;
+        }
+        let (count, _) = self.failed.entry(address).or_insert((0, now));
+        *count = count.saturating_add(1);
+        *count > FAILURES
     }
 }
 
@@ -113,10 +164,15 @@ impl Drop for Held {
         if self.what == What::Connection {
             now.connections -= 1;
         }
-        if let Some(had) = now.of.get_mut(&self.uid) {
+        if let Some(had) = now.of.get_mut(&self.owner) {
             match self.what {
                 What::Connection => had.connections -= 1,
                 What::Stream => had.streams -= 1,
+            }
+            // Addresses come and go: who has nothing is not remembered.
+            let is_address = matches!(self.owner, Owner::Address(_));
+            if is_address && had.connections + had.streams == 0 {
+                now.of.remove(&self.owner);
             }
         }
     }
@@ -138,7 +194,7 @@ mod tests {
     #[test]
     fn some_connections_are_kept_for_administrators() {
         let limits = empty();
-        let connect = |uid, role| Limits::connect(&limits, uid, role);
+        let connect = |uid, role| Limits::connect(&limits, Owner::User(uid), role);
         let others: Vec<Held> =
             (0..56).map(|nth| connect(1000 + nth / 4, Role::Operator).unwrap()).collect();
         assert_eq!(connect(2000, Role::Operator).unwrap_err(), Full::All(56));
@@ -155,23 +211,55 @@ mod tests {
     }
 
     #[test]
+    fn other_machines_leave_room_for_this_one() {
+        let limits = empty();
+        let connect = |nth: u8| {
+            let owner = Owner::Address(IpAddr::from([10, 0, 0, nth]));
+            Limits::connect(&limits, owner, Role::Viewer)
+        };
+        let held: Vec<Held> = (0..32).map(|nth| connect(nth / 4).unwrap()).collect();
+        assert_eq!(connect(200).unwrap_err(), Full::All(32));
+        assert!(Limits::connect(&limits, Owner::User(1000), Role::Operator).is_ok());
+        drop(held);
+        assert!(connect(200).is_ok());
+        // Addresses that have nothing are not remembered.
+        assert!(locked(&limits).of.keys().all(|owner| !matches!(owner, Owner::Address(_))));
+    }
+
+    #[test]
+    fn who_shows_what_nobody_knows_is_made_to_wait_after_five_times_a_minute() {
+        let mut limits = Limits::default();
+        let (begin, address) = (Instant::now(), IpAddr::from([10, 0, 0, 1]));
+        let slow = (0..8).filter(|_| limits.fails(address, begin)).count();
+        assert_eq!(slow, 3);
+        assert!(!limits.fails(IpAddr::from([10, 0, 0, 2]), begin), "another one is another one");
+        assert!(!limits.fails(address, begin + Duration::from_secs(61)));
+        for number in 0..5000_u32 {
+            limits.fails(IpAddr::from(number.to_be_bytes()), begin + Duration::from_secs(61));
+        }
+        assert!(limits.failed.len() <= ADDRESSES);
+    }
+
+    #[test]
     fn a_principal_has_two_streams() {
         let limits = empty();
-        let first = Limits::stream(&limits, 7).unwrap();
-        let _second = Limits::stream(&limits, 7).unwrap();
-        assert_eq!(Limits::stream(&limits, 7).unwrap_err(), 2);
-        assert!(Limits::stream(&limits, 8).is_ok());
+        let first = Limits::stream(&limits, Owner::User(7)).unwrap();
+        let _second = Limits::stream(&limits, Owner::User(7)).unwrap();
+        assert_eq!(Limits::stream(&limits, Owner::User(7)).unwrap_err(), 2);
+        assert!(Limits::stream(&limits, Owner::User(8)).is_ok());
         drop(first);
-        assert!(Limits::stream(&limits, 7).is_ok());
+        assert!(Limits::stream(&limits, Owner::User(7)).is_ok());
     }
 
     #[test]
     fn a_hundred_at_once_and_then_fifty_a_second() {
         let mut limits = Limits::default();
         let begin = Instant::now();
-        let count = |limits: &mut Limits, at| (0..1000).filter(|_| limits.may_ask(1, at)).count();
+        let count = |limits: &mut Limits, at| {
+            (0..1000).filter(|_| limits.may_ask(&Owner::User(1), at)).count()
+        };
         assert_eq!(count(&mut limits, begin), 100);
-        assert!(limits.may_ask(2, begin), "another is not made to pay");
+        assert!(limits.may_ask(&Owner::User(2), begin), "another is not made to pay");
         assert_eq!(count(&mut limits, begin + Duration::from_millis(19)), 0);
         assert_eq!(count(&mut limits, begin + Duration::from_secs(1)), 50);
         assert_eq!(count(&mut limits, begin + Duration::from_secs(60)), 100);

@@ -76,8 +76,8 @@ impl Link {
             waiting.of.insert(ticket, answer);
             Ticket(ticket, &self.waiting)
         };
-        let Asked { uid, gids, key, request } = asked;
-        let line = line(&Ask { ticket: ticket.0, uid, gids, key, request });
+        let Asked { who, key, request } = asked;
+        let line = line(&Ask { ticket: ticket.0, who, key, request });
         if line.len() > LONGEST_ASKED {
             let detail = format!("{} bytes are more than the {LONGEST_ASKED} of any", line.len());
             return Err(Problem::new(Kind::TooLarge, detail));

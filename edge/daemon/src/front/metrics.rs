@@ -129,7 +129,27 @@ impl All {
                 (labels, f64::from(u8::from(state == it.state)))
             })
         });
-        gauges(out, "slackline_reservation_state", "1 for the state it is in", states)
+        gauges(out, "slackline_reservation_state", "1 for the state it is in", states)?;
+        let costs: Vec<([Label<'_>; 2], &slackline_control::Cost)> = all
+            .iter()
+            .filter_map(|it| {
+                let cost = it.cost.as_ref()?;
+                let labels = [("reservation", &*it.name), ("currency", &*cost.currency)];
+                Some((labels, cost))
+            })
+            .collect();
+        gauges(
+            out,
+            "slackline_reservation_cost_per_hour",
+            "What it costs in an hour as it is promised now",
+            costs.iter().map(|(labels, cost)| (*labels, price(cost.hour_millionths))),
+        )?;
+        counters(
+            out,
+            "slackline_reservation_cost",
+            "What it has cost since it was made, or the daemon began to look",
+            costs.iter().map(|(labels, cost)| (*labels, price(cost.total_millionths))),
+        )
     }
 
     fn vcpus(&self, out: &mut DescriptorEncoder<'_>) -> fmt::Result {
@@ -143,6 +163,12 @@ impl All {
             each.iter().map(move |(labels, vcpu)| (labels.pairs(), pick(vcpu)))
         };
         counters(out, "slackline_vcpu_cpu_seconds", "CPU time used", of(|it| seconds(it.cpu_ns)))?;
+        counters(
+            out,
+            "slackline_vcpu_promised_seconds",
+            "The slices of all of its periods, asleep or not: CPU time used of it is efficiency",
+            of(|it| seconds(it.promised_ns)),
+        )?;
         counters(out, "slackline_vcpu_due_seconds", "CPU time owed", of(|it| seconds(it.due_ns)))?;
         counters(
             out,
@@ -367,6 +393,11 @@ fn seconds(ns: u64) -> f64 {
     ns as f64 / 1e9
 }
 
+#[expect(clippy::cast_precision_loss, reason = "Prometheus has nothing but floats")]
+fn price(millionths: u64) -> f64 {
+    millionths as f64 / 1e6
+}
+
 fn millionths(ppm: u32) -> f64 {
     f64::from(ppm) / 1e6
 }
@@ -383,6 +414,7 @@ mod tests {
         timer_late.observe(Span::from_secs(2));
         let vcpu = |vcpu| VcpuNumbers { vcpu, cpu_ns: 1_500_000_000, ..VcpuNumbers::default() };
         let of = |nth: usize| ReservationNumbers {
+            cost: None,
             name: format!("web-{nth}"),
             slice_ns: 2_000_000,
             period_ns: 10_000_000,

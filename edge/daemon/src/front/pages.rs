@@ -8,13 +8,13 @@ use axum::http::header::{CONTENT_TYPE, IF_MATCH, IF_NONE_MATCH};
 use axum::http::{HeaderMap, HeaderValue, StatusCode};
 use axum::middleware::{Next, from_fn};
 use axum::response::{IntoResponse, Response};
-use axum::routing::{get, post};
+use axum::routing::{get, post, put};
 use axum::{Extension, Router};
 use serde::Deserialize;
 use slackline_control::link::{Answer, Request};
 use slackline_control::{
-    Change, Event, Health, Host, Kind, Length, Machine, NAME, PAGE, Problem, Reservation, Room,
-    Wanted,
+    Access, Change, Event, Grant, Health, Host, Kind, Length, Machine, NAME, PAGE, Problem,
+    Reservation, Room, Wanted,
 };
 use slackline_service::{Key, Name, Verb};
 use utoipa::IntoParams;
@@ -22,6 +22,7 @@ use utoipa::IntoParams;
 use super::Front;
 use super::body::{self, No, Reply, query};
 use super::caller::Caller;
+use super::tls::certificate_in;
 use super::{events, metrics};
 
 /// What the pages are, as it is kept beside the code: additions only, within a version.
@@ -48,6 +49,8 @@ pub(super) fn router(front: &Arc<Front>) -> Router {
         .route("/v1/reservations/{name}/pause", post(pause))
         .route("/v1/reservations/{name}/resume", post(resume))
         .route("/v1/room", get(room))
+        .route("/v1/access", get(access))
+        .route("/v1/access/{whom}", put(grant).delete(revoke))
         .route("/v1/events", get(events::events))
         .route("/v1/log", get(log))
         .route("/v1/openapi.json", get(api))
@@ -79,6 +82,13 @@ impl Front {
         request: Request,
     ) -> Result<Answer, No> {
         self.link.ask(caller.asks(key, request), caller.until).await.map_err(No)
+    }
+
+    async fn change_access(&self, caller: &Caller, request: Request) -> Reply {
+        match self.ask(caller, None, request).await? {
+            Answer::Access(all) => all.first().map(body::json).ok_or_else(No::bug),
+            _ => Err(No::bug()),
+        }
     }
 
     /// Asks for something that changes a reservation, and shows what has come of it.
@@ -357,6 +367,61 @@ pub(super) async fn log(
         Answer::Events(events) => Ok(body::json(&events)),
         _ => Err(No::bug()),
     }
+}
+
+/// Who may do what, besides what his groups let him. For administrators.
+#[utoipa::path(get, path = "/v1/access", responses(
+    (status = 200, body = Vec<Access>), (status = "default", body = Problem)))]
+pub(super) async fn access(State(front): Shared, Extension(caller): Who) -> Reply {
+    caller.may(Verb::Access)?;
+    match front.ask(&caller, None, Request::ListAccess).await? {
+        Answer::Access(all) => Ok(body::json(&all)),
+        _ => Err(No::bug()),
+    }
+}
+
+/// Says what a user may do, instead of what his groups let him; of strangers here it lets none in.
+/// Says what somebody with a name may do from other machines: with his certificate, or with a token
+/// that is in the answer, this once.
+#[utoipa::path(put, path = "/v1/access/{whom}", request_body = Grant,
+    params(("whom" = String, Path, description = "the number of a user, or a name")), responses(
+    (status = 200, body = Access), (status = "default", body = Problem)))]
+pub(super) async fn grant(
+    State(front): Shared,
+    Extension(caller): Who,
+    whom: Named,
+    sent: Sent,
+) -> Reply {
+    caller.may(Verb::Access)?;
+    let whom = whom_of(whom)?;
+    let example = r#"{"role":"operator","cpu":"1.5cpu","machines":4,"users":[64055]}"#;
+    let mut grant: Grant = body::read(sent, caller.until, example).await?;
+    if let Some(pem) = &grant.certificate {
+        let known = certificate_in(pem);
+        let wrong = || No::bad("the certificate is not PEM", "as -----BEGIN CERTIFICATE-----");
+        grant.certificate = Some(known.ok_or_else(wrong)?);
+    }
+    front.change_access(&caller, Request::Grant { whom, grant }).await
+}
+
+/// Says nothing of a user any more.
+#[utoipa::path(delete, path = "/v1/access/{whom}",
+    params(("whom" = String, Path, description = "the number of a user, or a name")), responses(
+    (status = 200, body = Access), (status = "default", body = Problem)))]
+pub(super) async fn revoke(
+    State(front): Shared,
+    Extension(caller): Who,
+    whom: Named,
+    sent: Sent,
+) -> Reply {
+    caller.may(Verb::Access)?;
+    let whom = whom_of(whom)?;
+    body::read_nothing(sent, caller.until).await?;
+    front.change_access(&caller, Request::Revoke { whom }).await
+}
+
+fn whom_of(path: Named) -> Result<String, No> {
+    path.map(|Path(text)| text).map_err(|_| No::bad("that is not text", "as /v1/access/1000"))
 }
 
 /// What this is.

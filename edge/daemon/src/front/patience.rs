@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use hyper::rt::{Read, ReadBufCursor, Write};
 use hyper_util::rt::TokioIo;
-use tokio::net::UnixStream;
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::watch;
 use tokio::time::{Instant, Sleep, sleep, sleep_until};
 
@@ -102,15 +102,15 @@ impl Drop for Busy {
 }
 
 /// A connection's bytes, watched.
-pub(super) struct Watched {
-    io: TokioIo<UnixStream>,
+pub(super) struct Watched<S> {
+    io: TokioIo<S>,
     patience: Patience,
     /// Since when nothing could be written.
     stuck: Option<Pin<Box<Sleep>>>,
 }
 
-impl Watched {
-    pub(super) fn new(stream: UnixStream, patience: Patience) -> Watched {
+impl<S> Watched<S> {
+    pub(super) fn new(stream: S, patience: Patience) -> Watched<S> {
         Watched { io: TokioIo::new(stream), patience, stuck: None }
     }
 
@@ -130,7 +130,7 @@ impl Watched {
     }
 }
 
-impl Read for Watched {
+impl<S: AsyncRead + Unpin> Read for Watched<S> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -142,7 +142,7 @@ impl Read for Watched {
     }
 }
 
-impl Write for Watched {
+impl<S: AsyncWrite + Unpin> Write for Watched<S> {
     fn poll_write(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,

@@ -8,9 +8,9 @@ use rusqlite::{Connection, OpenFlags};
 
 use super::error::LedgerError;
 use super::place::{Backup, Place, private};
-use super::rows::{answers_since, logged, reservations};
+use super::rows::{answers_since, granted, logged, reservations};
 use super::store::{check as check_table, connect, count, problems, version};
-use super::tables::{ALL, APPLICATION, MIGRATIONS, NEWEST};
+use super::tables::{APPLICATION, MIGRATIONS, NEWEST, all};
 
 /// What was found of a ledger. Nothing was changed.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -74,7 +74,9 @@ pub fn check(folder: &Path) -> Result<Examined, LedgerError> {
     let looked = look_through(&place);
     let (problems, tables) = match looked {
         Ok(looked) => looked,
-        Err(LedgerError::Damaged { says, .. }) => (vec![says], ALL.map(|name| (name, None)).into()),
+        Err(LedgerError::Damaged { says, .. }) => {
+            (vec![says], all(NEWEST).map(|name| (name, None)).collect())
+        }
         Err(error) => return Err(error),
     };
     Ok(Examined { path, is_in_use, problems, tables, backups: place.backups() })
@@ -86,10 +88,10 @@ fn look_through(place: &Place) -> Result<LookedThrough, LedgerError> {
     let path = place.ledger();
     let failed = |error| LedgerError::of(&path, error);
     let connection = connect(&path, OpenFlags::SQLITE_OPEN_READ_ONLY).map_err(failed)?;
-    version(&connection, place, NEWEST)?;
+    let of = version(&connection, place, NEWEST)?.unwrap_or(NEWEST);
     let mut problems = problems(&connection, None, MOST).map_err(failed)?;
     let mut tables = Vec::new();
-    for name in ALL {
+    for name in all(of) {
         let rows = count(&connection, name);
         if let Some(error) = rows.as_ref().err().or(understood(&connection, name).as_ref().err()) {
             problems.push(format!("table `{name}`: {error}"));
@@ -105,6 +107,7 @@ fn understood(connection: &Connection, table: &str) -> rusqlite::Result<()> {
     match table {
         "reservation" => reservations(connection, None).map(drop),
         "answer" => answers_since(connection, None, SystemTime::now()).map(drop),
+        "access" => granted(connection).map(drop),
         "event" => {
             let mut events = connection.prepare("SELECT * FROM event")?;
             events.query_map([], logged)?.try_for_each(|event| event.map(drop))
@@ -163,7 +166,7 @@ fn build(whole: &Path, of: u32, sources: &[(PathBuf, Source)]) -> Result<Vec<Tab
     new.pragma_update(None, "application_id", APPLICATION).map_err(failed)?;
     new.pragma_update(None, "user_version", of).map_err(failed)?;
     let mut tables = Vec::new();
-    for name in ALL {
+    for name in all(of) {
         let source = sources.iter().find(|(path, _)| take_over(&new, of, name, path).is_ok());
         let source = source.map_or(Source::Nowhere, |(_, source)| source.clone());
         tables.push(Table { name, rows: 0, source });

@@ -3,15 +3,16 @@
 use std::path::Path;
 use std::time::{Duration, SystemTime};
 
+use rusqlite::types::FromSqlError;
 use rusqlite::{Connection, OptionalExtension, params};
-use slackline_service::{Binding, Commit, Identity, Kept, Loaded, Name, Row};
-use slackline_units::Span;
+use slackline_service::{Binding, Budget, Commit, Identity, Kept, Loaded, Name, Role, Row};
+use slackline_units::{CpuShare, Span};
 
 use super::error::LedgerError;
 use super::stored::{
-    By, Natural, Past, Text, after_1970, happened, number, parts, since_1970, terms,
+    By, Natural, Past, Text, after_1970, happened, number, parts, since_1970, terms, wrong,
 };
-use super::words::{Before, Keep, Logged};
+use super::words::{AccessChange, Before, Granted, Keep, Logged, Proof};
 
 /// Reads all that is needed to begin.
 pub(super) fn load(
@@ -108,6 +109,64 @@ fn reservation(row: &rusqlite::Row<'_>) -> rusqlite::Result<Row> {
         revision,
         identity,
     })
+}
+
+/// All who may do something besides what their groups let them.
+pub(super) fn granted(connection: &Connection) -> rusqlite::Result<Vec<Granted>> {
+    let sql = "SELECT principal, role, cpu_ppm, machines, users, made, expires, token, certificate
+        FROM access";
+    let mut found = connection.prepare(sql)?;
+    let found = found.query_map([], |row| {
+        let (By(principal), word): (By, String) = (row.get(0)?, row.get(1)?);
+        let role = Role::ALL.into_iter().find(|role| role.word() == word);
+        let role = role.ok_or_else(|| wrong(format!("`{word}` is no role")))?;
+        let users: String = row.get(4)?;
+        let users = users.split_whitespace().map(str::parse).collect::<Result<Vec<u32>, _>>();
+        let users = users.map_err(|error| FromSqlError::Other(error.into()))?;
+        let cpu = row.get::<_, Option<u32>>(2)?.map(CpuShare::from_ppm);
+        let budget = Budget { cpu, machines: row.get(3)? };
+        let made = after_1970(row.get(5)?);
+        let expires = row.get::<_, Option<i64>>(6)?.map(after_1970);
+        let token = row.get::<_, Option<String>>(7)?.map(Proof::Token);
+        let proof = token.or(row.get::<_, Option<String>>(8)?.map(Proof::Certificate));
+        Ok(Granted { principal, role, budget, users, proof, made, expires })
+    });
+    found?.collect()
+}
+
+/// Writes down who may do what.
+pub(super) fn write_access(connection: &Connection, change: &AccessChange) -> rusqlite::Result<()> {
+    let done = match change {
+        AccessChange::Add(granted) => {
+            let Granted { principal, role, budget, users, proof, made, expires } = granted;
+            let (token, certificate) = match proof {
+                Some(Proof::Token(known)) => (Some(known), None),
+                Some(Proof::Certificate(known)) => (None, Some(known)),
+                None => (None, None),
+            };
+            let users: Vec<String> = users.iter().map(ToString::to_string).collect();
+            connection.execute(
+                "INSERT INTO access VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)
+                ON CONFLICT (principal) DO UPDATE SET role = ?2, cpu_ppm = ?3, machines = ?4,
+                users = ?5, token = ?6, certificate = ?7, made = ?8, expires = ?9",
+                params![
+                    By(*principal),
+                    role.word(),
+                    budget.cpu.map(CpuShare::ppm),
+                    budget.machines,
+                    users.join(" "),
+                    token,
+                    certificate,
+                    since_1970(*made).unwrap_or(0),
+                    expires.and_then(since_1970),
+                ],
+            )
+        }
+        AccessChange::Revoke(principal) => {
+            connection.execute("DELETE FROM access WHERE principal = ?1", [By(*principal)])
+        }
+    };
+    done.map(drop)
 }
 
 /// An event, from a row of all its columns.

@@ -12,10 +12,10 @@ use slackline_service::{Commit, Loaded, Name};
 
 use super::error::{LedgerError, PATIENCE};
 use super::place::{Place, Taken, private, rename, which};
-use super::rows::{drop_old, load, logged, write};
+use super::rows::{drop_old, granted, load, logged, write, write_access};
 use super::stored::Natural;
 use super::tables::{APPLICATION, MIGRATIONS, NEEDED};
-use super::words::{Asked, Before, Keep, Logged, MOST_EVENTS};
+use super::words::{AccessChange, Asked, Before, Granted, Keep, Logged, MOST_EVENTS};
 
 /// How many are dropped at most with each commit: more than a commit adds, and few enough that
 /// nobody waits for it.
@@ -35,6 +35,13 @@ pub(super) struct Store {
     _taken: Taken,
 }
 
+/// What there was in a ledger.
+pub(super) struct Begun {
+    pub(super) loaded: Loaded,
+    pub(super) access: Vec<Granted>,
+    pub(super) before: Option<Before>,
+}
+
 type Which = (u64, u64);
 
 impl Store {
@@ -43,7 +50,7 @@ impl Store {
         folder: &Path,
         boot_id: &str,
         keep: Keep,
-    ) -> Result<(Store, Loaded, Option<Before>), LedgerError> {
+    ) -> Result<(Store, Begun), LedgerError> {
         Store::open_as((folder, boot_id), keep, &MIGRATIONS)
     }
 
@@ -51,7 +58,7 @@ impl Store {
         (folder, boot_id): (&Path, &str),
         keep: Keep,
         migrations: &[&str],
-    ) -> Result<(Store, Loaded, Option<Before>), LedgerError> {
+    ) -> Result<(Store, Begun), LedgerError> {
         let place = Place::new(folder);
         let taken = place.take()?;
         place.make()?;
@@ -64,12 +71,13 @@ impl Store {
         }
         let now = SystemTime::now();
         let (loaded, before) = load(&connection, boot_id, keep.answers, now).map_err(failed)?;
+        let access = granted(&connection).map_err(failed)?;
         connection.execute(HOST, params![boot_id]).map_err(failed)?;
         let events = count(&connection, "event").map_err(failed)?;
         let files = (which(&path).map_err(|source| LedgerError::files(&path, source))?, None);
         let boot_id = boot_id.to_owned();
         let store = Store { connection, place, boot_id, keep, events, files, _taken: taken };
-        Ok((store, loaded, before))
+        Ok((store, Begun { loaded, access, before }))
     }
 
     /// Writes something down, all of it or nothing; `wall` is when each of its events happened.
@@ -148,6 +156,13 @@ impl Store {
         let mut found = self.connection.prepare_cached(sql).map_err(failed)?;
         let found = found.query_map(params![name, before, limit], logged).map_err(failed)?;
         found.collect::<Result<_, _>>().map_err(failed)
+    }
+
+    /// Writes down who may do what.
+    pub(super) fn change_access(&mut self, change: &AccessChange) -> Result<(), LedgerError> {
+        let path = self.place.ledger();
+        write_access(&self.connection, change).map_err(|error| LedgerError::of(&path, error))?;
+        self.make_sure()
     }
 
     /// Drops some of what is older than it is kept, and says whether that was all.

@@ -6,7 +6,7 @@ use std::time::{Duration, SystemTime};
 
 use rusqlite::types::{FromSql, FromSqlError, FromSqlResult, ToSql, ToSqlOutput, ValueRef};
 use serde::{Deserialize, Serialize};
-use slackline_service::{Happened, Identity, Name, Principal, Row, Terms, Verb};
+use slackline_service::{Happened, Identity, Name, NoPrincipal, Principal, Row, Terms, Verb};
 use slackline_units::{Reservation, Span};
 
 use super::error::LedgerError;
@@ -39,20 +39,13 @@ pub(super) struct By(pub(super) Principal);
 impl FromSql for By {
     fn column_result(value: ValueRef<'_>) -> FromSqlResult<Self> {
         let text = value.as_str()?;
-        principal(text).map(By).ok_or_else(|| wrong(format!("`{text}` is no principal")))
+        text.parse().map(By).map_err(|error: NoPrincipal| FromSqlError::Other(error.into()))
     }
 }
 
 impl ToSql for By {
     fn to_sql(&self) -> rusqlite::Result<ToSqlOutput<'_>> {
         Ok(self.0.to_string().into())
-    }
-}
-
-fn principal(text: &str) -> Option<Principal> {
-    match text.strip_prefix("uid ") {
-        Some(uid) => uid.parse().ok().map(Principal::User),
-        None => (text == "service").then_some(Principal::Service),
     }
 }
 
@@ -143,7 +136,7 @@ impl Past {
 
     pub(super) fn row(&self) -> Result<Row, FromSqlError> {
         let other = |error: Box<dyn std::error::Error + Send + Sync>| FromSqlError::Other(error);
-        let owner = principal(&self.owner).ok_or_else(|| wrong("an owner that is none"))?;
+        let owner = self.owner.parse::<Principal>().map_err(|error| other(error.into()))?;
         let identity = self.identity.as_ref().map(|is| match (is.pid, is.started) {
             (Some(pid), Some(started)) => Identity::Process { pid, started, inode: is.inode },
             _ => Identity::Group { inode: is.inode },
@@ -183,7 +176,10 @@ impl FromSql for Past {
 pub(super) fn parts(what: &Happened) -> (&'static str, Option<String>) {
     let detail = match what {
         Happened::Vcpus { there } => Some(there.to_string()),
-        Happened::NotAdopted(why) | Happened::LedgerFailing(why) => Some(why.clone()),
+        Happened::NotAdopted(why)
+        | Happened::LedgerFailing(why)
+        | Happened::Granted(why)
+        | Happened::Revoked(why) => Some(why.clone()),
         Happened::LedgerWhole { lost } => Some(lost.to_string()),
         Happened::Asked(_)
         | Happened::Appeared
@@ -225,6 +221,8 @@ pub(super) fn happened(word: &str, detail: Option<&str>) -> Result<Happened, Fro
         "vcpus" => number()?.parse().ok().map(|there| Happened::Vcpus { there }),
         "ledger-whole" => number()?.parse().ok().map(|lost| Happened::LedgerWhole { lost }),
         "not-adopted" => detail.map(str::to_owned).map(Happened::NotAdopted),
+        "granted" => detail.map(str::to_owned).map(Happened::Granted),
+        "revoked" => detail.map(str::to_owned).map(Happened::Revoked),
         "ledger-failing" => detail.map(str::to_owned).map(Happened::LedgerFailing),
         _ => {
             let asked = VERBS.into_iter().find(|verb| verb.word() == word).map(Happened::Asked);

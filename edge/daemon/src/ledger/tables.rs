@@ -1,10 +1,10 @@
 //! The tables, by version. What a version has made stays as it is: a change is another entry.
 
 /// What makes each version from the one before it; the first from nothing.
-pub(super) const MIGRATIONS: [&str; NEWEST as usize] = [FIRST, WHOSE];
+pub(super) const MIGRATIONS: [&str; NEWEST as usize] = [FIRST, WHOSE, ACCESS];
 
 /// The version that this program makes.
-pub(super) const NEWEST: u32 = 2;
+pub(super) const NEWEST: u32 = 3;
 
 /// Says that a database is a ledger: `slk` and a zero, as SQLite keeps it in the file.
 pub(super) const APPLICATION: u32 = 0x736c_6b00;
@@ -67,8 +67,30 @@ ALTER TABLE reservation ADD COLUMN user INTEGER NOT NULL DEFAULT 0;
 UPDATE reservation SET user = CAST(substr(owner, 5) AS INTEGER) WHERE owner LIKE 'uid %';
 ";
 
-/// The tables without which no reservation can be held again: looked through at each start.
-pub(super) const NEEDED: [&str; 4] = ["host", "reservation", "identity", "answer"];
+/// Who may do what besides what his groups let him. Tokens and certificates are SHA-256, in
+/// hexadecimal digits: a token can be had from nowhere but the answer that made it.
+const ACCESS: &str = "
+CREATE TABLE access (
+    principal TEXT PRIMARY KEY,
+    role TEXT NOT NULL,
+    cpu_ppm INTEGER,
+    machines INTEGER,
+    users TEXT NOT NULL,
+    token TEXT UNIQUE,
+    certificate TEXT UNIQUE,
+    made INTEGER NOT NULL,
+    expires INTEGER
+) STRICT, WITHOUT ROWID;
+";
 
-/// All tables.
-pub(super) const ALL: [&str; 5] = ["host", "reservation", "identity", "event", "answer"];
+/// The tables without which no reservation can be held again: looked through at each start.
+pub(super) const NEEDED: [&str; 5] = ["host", "reservation", "identity", "answer", "access"];
+
+/// All tables, each with the first version that has it.
+const SINCE: [(&str, u32); 6] =
+    [("host", 1), ("reservation", 1), ("identity", 1), ("event", 1), ("answer", 1), ("access", 3)];
+
+/// All tables of a version.
+pub(super) fn all(version: u32) -> impl Iterator<Item = &'static str> {
+    SINCE.into_iter().filter(move |(_, since)| *since <= version).map(|(name, _)| name)
+}

@@ -2,7 +2,44 @@
 
 use std::time::{Duration, SystemTime};
 
-use slackline_service::{Happened, Name, Principal, Row};
+use slackline_service::{Budget, Happened, Name, Principal, Role, Row};
+
+/// Who may do what besides what his groups let him.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Granted {
+    /// Who.
+    pub principal: Principal,
+    /// What he may do: for a user of this host instead of what his groups let him.
+    pub role: Role,
+    /// How much he may have.
+    pub budget: Budget,
+    /// The users whose machines he may have besides his own.
+    pub users: Vec<u32>,
+    /// How he is known who comes from elsewhere; none for a user of this host.
+    pub proof: Option<Proof>,
+    /// Since when.
+    pub made: SystemTime,
+    /// Until when; none is for ever.
+    pub expires: Option<SystemTime>,
+}
+
+/// How somebody is known: the SHA-256 of what he shows, in hexadecimal digits.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Proof {
+    /// A token.
+    Token(String),
+    /// A certificate, whose key he has.
+    Certificate(String),
+}
+
+/// A change of who may do what.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum AccessChange {
+    /// Somebody is let in; whoever was is let in otherwise.
+    Add(Granted),
+    /// Somebody is not any more.
+    Revoke(Principal),
+}
 
 /// How much of what happened is kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -7,12 +7,12 @@ use std::time::{Duration, Instant, SystemTime};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use slackline_live::sys::{Scheduling, SchedulingOf, own_tid, set_scheduling};
-use slackline_service::{Commit, Loaded};
+use slackline_service::Commit;
 
 use super::Reply;
 use super::error::LedgerError;
-use super::store::Store;
-use super::words::{Asked, Before, Keep};
+use super::store::{Begun, Store};
+use super::words::{AccessChange, Asked, Keep};
 
 /// What is to be done.
 #[derive(Debug)]
@@ -21,6 +21,8 @@ pub(super) enum Order {
     Commit(Commit, Vec<SystemTime>),
     /// Look these up, for whoever has this number.
     Events(u64, Asked),
+    /// Write down who may do what, for whoever has this number.
+    Access(u64, AccessChange),
 }
 
 /// Everything that the thread has.
@@ -45,10 +47,7 @@ const AGAIN: Duration = Duration::from_secs(3600);
 
 impl Writer {
     /// Makes this an ordinary thread, whatever the one is that started it, and opens the ledger.
-    pub(super) fn begin(
-        at: (&Path, &str),
-        keep: Keep,
-    ) -> Result<(Store, Loaded, Option<Before>), LedgerError> {
+    pub(super) fn begin(at: (&Path, &str), keep: Keep) -> Result<(Store, Begun), LedgerError> {
         let class = Scheduling::Other { nice: 0 };
         let ordinary = SchedulingOf { class, reset_on_fork: false };
         set_scheduling(own_tid(), &ordinary).map_err(LedgerError::NoWriter)?;
@@ -83,6 +82,9 @@ impl Writer {
                 Ok(()) => Reply::Committed { seq: commit.seq },
                 Err(error) => Reply::Failed { seq: commit.seq, error },
             },
+            Order::Access(ticket, change) => {
+                Reply::Access { ticket, done: self.store.change_access(&change) }
+            }
             Order::Events(ticket, asked) => {
                 Reply::Events { ticket, events: self.store.events(&asked) }
             }

@@ -32,13 +32,18 @@ pub struct Front {
 impl Front {
     /// Starts one, to which whoever is in our group is an administrator.
     pub fn new(says: Says) -> Front {
+        Front::with(says, None)
+    }
+
+    /// The same, for other machines too.
+    pub fn with(says: Says, remote: Option<front::Remote>) -> Front {
         let gid = rustix::process::getgid().as_raw();
         let people = People { operators: None, administrators: Some(gid) };
         let folder = tempfile::tempdir().unwrap();
         let socket = folder.path().join("s");
         let listener = UnixListener::bind(&socket).unwrap();
         let (ours, theirs) = UnixStream::pair().unwrap();
-        thread::spawn(move || front::serve(theirs, listener, people).unwrap());
+        thread::spawn(move || front::serve(theirs, listener, people, remote).unwrap());
         let (tell, asked) = channel();
         let core = ours.try_clone().unwrap();
         thread::spawn(move || be_core(ours, says, &tell));
@@ -204,5 +209,6 @@ pub fn reservation(name: &str) -> Reservation {
         revision: 7,
         recent: None,
         total: None,
+        cost: None,
     }
 }

@@ -3,6 +3,7 @@
 use slackline_units::{DomId, Time};
 
 use crate::book::{Book, Entry, Standing};
+use crate::budget::Budgets;
 use crate::deed::Kind;
 use crate::domains::Domains;
 use crate::event::Happened;
@@ -43,6 +44,7 @@ impl Service {
             keys: Keys::default(),
             limits: Limits::new(settings.rates),
             domains: Domains::default(),
+            budgets: Budgets::new(),
             rings: None,
             try_again: None,
         };

@@ -55,7 +55,7 @@ impl Service {
         let failing =
             self.writer.failing().filter(|_| self.writer.is_unwritten(&reservation.row.name));
         let warning = failing.map(|why| Warning::NotDurable { why: why.to_owned() });
-        Answer::Done { reservation, is_new: kept.is_new, warning }
+        Answer::Done { reservation: Box::new(reservation), is_new: kept.is_new, warning }
     }
 
     fn answer(&mut self, now: Time, asked: &Asked, world: &mut impl World) -> Outcome {

@@ -34,6 +34,7 @@ impl Service {
         if terms == before.terms {
             return Ok(self.is_so(now, asked, before));
         }
+        self.afford(before.owner, name, terms)?;
         if let Some(why) = self.writer.failing().filter(|_| !terms.is_within(before.terms)) {
             return Err(Refusal::NotDurable { why: why.to_owned() });
         }

@@ -34,7 +34,7 @@ impl Service {
         if let Some(why) = self.writer.failing() {
             return Err(Refusal::NotDurable { why: why.to_owned() });
         }
-        let meant = user.unwrap_or(asked.principal.user());
+        let meant = user.unwrap_or(asked.usual_user());
         let machine = found((&binding, meant), world)?;
         let user = whose(asked, (&binding, *user), machine.as_ref())?;
         self.check_free(&binding, machine.as_ref())?;
@@ -42,6 +42,7 @@ impl Service {
         let unknown = || Refusal::VcpusUnknown { what: binding.clone() };
         let vcpus = vcpus.or(there.filter(|there| *there > 0)).ok_or_else(unknown)?;
         let terms = amount.terms(*exact, vcpus).map_err(Refusal::Terms)?;
+        self.afford(asked.principal, name, terms)?;
         let row = Row {
             name: name.clone(),
             owner: asked.principal,
@@ -141,7 +142,7 @@ fn whose(
     (binding, said): (&Binding, Option<u32>),
     machine: Option<&Machine>,
 ) -> Result<u32, Refusal> {
-    let user = machine.map_or(said.unwrap_or(asked.principal.user()), |machine| machine.user);
+    let user = machine.map_or(said.unwrap_or(asked.usual_user()), |machine| machine.user);
     if !asked.may_have(user) {
         let (binding, principal) = (binding.clone(), asked.principal);
         return Err(Refusal::NotYours { binding, user, principal });

@@ -47,7 +47,7 @@ impl Service {
             self.keys_keep(now, deed, row);
             let reservation = self.seen(committed_row(deed, row));
             let is_new = matches!(deed.kind, Kind::Reserved);
-            let answer = Answer::Done { reservation, is_new, warning: None };
+            let answer = Answer::Done { reservation: Box::new(reservation), is_new, warning: None };
             reply_all(&deed.tickets, &Ok(answer), world);
         }
         for event in &commit.events {
@@ -82,7 +82,7 @@ impl Service {
         let was_failing = self.writer.failing().is_some();
         let Some(deeds) = self.writer.not_committed(now, seq, &fault.says) else { return };
         if !was_failing {
-            self.note(now, Happened::LedgerFailing(fault.says.clone()));
+            self.note(now, Principal::Service, Happened::LedgerFailing(fault.says.clone()));
         }
         let stays = self.take_back_all(now, world);
         for mut deed in deeds {
@@ -148,7 +148,8 @@ impl Service {
         let reservation = self.seen(committed_row(deed, row.as_ref()));
         let is_new = matches!(deed.kind, Kind::Reserved);
         let why = self.writer.failing().unwrap_or_default().to_owned();
-        Answer::Done { reservation, is_new, warning: Some(Warning::NotDurable { why }) }
+        let (reservation, warning) = (Box::new(reservation), Some(Warning::NotDurable { why }));
+        Answer::Done { reservation, is_new, warning }
     }
 
     /// What was asked for is so already: that is answered when it is written down.
@@ -158,6 +159,7 @@ impl Service {
             return self.did(now, &By::Asked(asked), done);
         }
         let reservation = self.seen(row);
+        let reservation = Box::new(reservation);
         Some(Answer::Done { reservation, is_new: false, warning: None })
     }
 }

@@ -3,10 +3,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use slackline_service::{
-    Amount, Answer, Binding, Commit, Event, Happened, Key, Listed, Name, Principal, Reason,
-    Request, Role, Row, Service, State, Terms, Verb,
+    Amount, Answer, Binding, Budget, Budgets, Commit, Event, Happened, Key, Listed, Name,
+    Principal, Reason, Request, Role, Row, Service, State, Terms, Verb,
 };
-use slackline_units::{DomId, Span};
+use slackline_units::{CpuShare, DomId, Span};
 
 use crate::scheduler::{Meter, PARTS, RESERVE};
 use crate::world::Model;
@@ -49,6 +49,7 @@ pub(crate) fn all(service: &Service, model: &mut Model, history: &History) -> Ch
     in_force(&listed, model)?;
     identities(&listed, model)?;
     owners(&listed, model)?;
+    within_budgets(&listed)?;
     capacity(model)?;
     given(model)?;
     if model.disk.pending.is_none() && service.health().ledger.is_none() {
@@ -122,6 +123,27 @@ fn identities(listed: &BTreeMap<DomId, Listed>, model: &Model) -> Checked {
         let meant = after.identity;
         hold!(meant == Some(identity), "{} meant {meant:?}, is {identity:?}", one.row);
     }
+    Ok(())
+}
+
+/// What the operator may have.
+const BUDGET: Budget = Budget { cpu: Some(CpuShare::from_ppm(600_000)), machines: Some(3) };
+
+pub(crate) fn budgets() -> Budgets {
+    Budgets::from([(Principal::User(1), BUDGET)])
+}
+
+/// Nobody has more than his budget.
+fn within_budgets(listed: &BTreeMap<DomId, Listed>) -> Checked {
+    let rows = listed.values().map(|one| &one.row);
+    let rows: Vec<&Row> = rows.filter(|row| row.owner == Principal::User(1)).collect();
+    let ppm = |row: &&Row| {
+        let each = row.terms.each();
+        let ns = each.slice().ns() * u64::from(row.terms.vcpus());
+        ns * 1_000_000 / each.period().ns()
+    };
+    let sum: u64 = rows.iter().map(ppm).sum();
+    hold!(sum <= 600_000 && rows.len() <= 3, "{sum} in {} is over the budget", rows.len());
     Ok(())
 }
 

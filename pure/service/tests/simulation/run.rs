@@ -32,8 +32,9 @@ impl Run {
         model.scheduler.admits_all = lie == Some(Lie::AdmitsAll);
         model.scheduler.forgets = lie == Some(Lie::ForgetsAccounts);
         model.trace = with_trace.then(Vec::new);
-        let service =
+        let mut service =
             Service::recover(Settings::default(), Time::START, model.loaded(), &mut model);
+        service.set_budgets(checks::budgets());
         Run {
             service,
             model,
@@ -73,6 +74,7 @@ impl Run {
             match recovered {
                 Ok(service) => {
                     self.service = service;
+                    self.service.set_budgets(checks::budgets());
                     break;
                 }
                 Err(payload) if payload.is::<Crash>() => {}
@@ -147,7 +149,14 @@ impl Run {
         let sent = Sent { principal, role, key: key.clone(), request: request.clone() };
         self.history.sent.push(sent);
         self.model.open.insert(ticket, request.clone());
-        self.step(Input::Asked(Asked { ticket, principal, role, key, request }))?;
+        self.step(Input::Asked(Asked {
+            ticket,
+            principal,
+            role,
+            users: Vec::new(),
+            key,
+            request,
+        }))?;
         Ok(ticket)
     }
 

@@ -1,0 +1,94 @@
+//! Shell completions and manual pages, from the one table of commands that reads the command line.
+
+use std::io::Write;
+use std::path::Path;
+
+use clap::{Command, CommandFactory};
+use clap_complete::Shell;
+use clap_mangen::Man;
+
+use crate::args::{Cli, Completions, Manual};
+use crate::problem::Problem;
+use crate::terminal;
+
+/// What the program is called where it is installed.
+const NAME: &str = "slackline";
+
+pub(crate) fn completions(args: &Completions) -> Result<(), Problem> {
+    let mut text = Vec::new();
+    clap_complete::generate(args.shell, &mut people_s(), NAME, &mut text);
+    // All there is to offer for `help` is its pages, which are no commands of their own.
+    let text = String::from_utf8_lossy(&text).into_owned();
+    terminal::print(&(banner(args.shell) + &text))
+}
+
+/// How it is used, as the shell has comments.
+fn banner(shell: Shell) -> String {
+    match shell {
+        // Its first line says which command it is for, and is to be the first.
+        Shell::Zsh => String::new(),
+        shell => {
+            format!("# Completions of slackline for {shell}; see `slackline help completions`.\n")
+        }
+    }
+}
+
+pub(crate) fn manual(args: &Manual) -> Result<(), Problem> {
+    let pages = pages();
+    if let Some(folder) = &args.to {
+        return pages.iter().try_for_each(|(name, page)| write(folder, name, page));
+    }
+    let wanted = args.command.as_ref().map_or(NAME.to_owned(), |name| format!("{NAME}-{name}"));
+    match pages.into_iter().find(|(name, _)| *name == wanted) {
+        Some((_, page)) => terminal::print(&page),
+        None => Err(Problem::BadOption {
+            message: format!("there is no command `{}`", args.command.as_deref().unwrap_or("")),
+            hint: Some("`slackline help` lists all commands".into()),
+        }),
+    }
+}
+
+fn write(folder: &Path, name: &str, page: &str) -> Result<(), Problem> {
+    let path = folder.join(format!("{name}.1"));
+    let written = std::fs::File::create(&path).and_then(|mut file| file.write_all(page.as_bytes()));
+    written.map_err(|source| Problem::Unwritable { file: path, source })
+}
+
+/// All pages by name: of the program, and of each of its commands with those below it.
+fn pages() -> Vec<(String, String)> {
+    let mut cli = people_s();
+    cli.build();
+    let mut all = vec![(NAME.to_owned(), page(&cli, NAME))];
+    add(&cli, NAME, &mut all);
+    all
+}
+
+fn add(command: &Command, name: &str, all: &mut Vec<(String, String)>) {
+    for below in command.get_subcommands().filter(|below| below.get_name() != "help") {
+        let name = format!("{name}-{}", below.get_name());
+        all.push((name.clone(), page(below, &name)));
+        add(below, &name, all);
+    }
+}
+
+fn page(command: &Command, name: &str) -> String {
+    let named = command.clone().name(name.to_owned()).display_name(name.to_owned());
+    let mut text = Vec::new();
+    // Memory takes it.
+    let _ = Man::new(named).render(&mut text);
+    String::from_utf8_lossy(&text).into_owned()
+}
+
+/// The commands that people may give: none of those that we give ourselves.
+fn people_s() -> Command {
+    let whole = Cli::command();
+    let mut shown = Command::new(NAME)
+        .version(env!("CARGO_PKG_VERSION"))
+        .disable_help_subcommand(true)
+        .about(whole.get_about().cloned().unwrap_or_default())
+        .after_help(whole.get_after_help().cloned().unwrap_or_default());
+    for command in whole.get_subcommands().filter(|command| !command.is_hide_set()) {
+        shown = shown.subcommand(command.clone());
+    }
+    shown
+}

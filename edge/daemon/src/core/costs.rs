@@ -1,0 +1,151 @@
+//! What reservations cost, where there is a table of prices: what is promised is paid for, used or
+//! not.
+
+use std::collections::BTreeMap;
+
+use slackline_control::{Cost, money};
+use slackline_service::{Listed, Reason, Terms};
+use slackline_units::{DomId, Span, Time};
+
+/// An hour.
+const HOUR: u128 = 3_600_000_000_000;
+
+/// What CPU time costs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Prices {
+    /// In which currency.
+    pub currency: String,
+    /// A CPU that is promised for an hour, in millionths.
+    pub cpu_hour: u64,
+    /// What short periods cost: shortest first.
+    pub factors: Vec<Factor>,
+}
+
+/// What periods up to a length cost of what long ones do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Factor {
+    /// Up to which length.
+    pub up_to: Span,
+    /// So many thousandths.
+    pub thousandths: u32,
+}
+
+impl Prices {
+    /// What these terms cost in an hour, in millionths.
+    fn hour(&self, terms: Terms) -> u64 {
+        let each = terms.each();
+        let factor = self.factors.iter().find(|factor| each.period() <= factor.up_to);
+        let times = u128::from(factor.map_or(1_000, |factor| factor.thousandths));
+        let slices = u128::from(each.slice().ns()) * u128::from(terms.vcpus());
+        let millionths = u128::from(self.cpu_hour) * slices * times;
+        let of = u128::from(each.period().ns()) * 1_000;
+        u64::try_from((millionths + of / 2) / of).unwrap_or(u64::MAX)
+    }
+}
+
+/// What everybody has come to.
+pub(super) struct Costs {
+    prices: Prices,
+    /// Until when it is counted.
+    until: Time,
+    /// In millionths, times nanoseconds of an hour.
+    of: BTreeMap<DomId, u128>,
+}
+
+impl Costs {
+    pub(super) fn new(prices: Prices, now: Time) -> Costs {
+        Costs { prices, until: now, of: BTreeMap::new() }
+    }
+
+    /// Counts the time since it was counted last. To be called before anything changes.
+    pub(super) fn count(&mut self, now: Time, all: impl Iterator<Item = (DomId, Listed)>) {
+        let time = u128::from(now.since(self.until).ns());
+        self.until = now;
+        let before = std::mem::take(&mut self.of);
+        for (domain, listed) in all {
+            let mut sum = before.get(&domain).copied().unwrap_or(0);
+            // What has no room is promised nothing.
+            if !matches!(listed.reason, Some(Reason::NoRoom(_))) {
+                sum += u128::from(self.prices.hour(listed.row.terms)) * time;
+            }
+            self.of.insert(domain, sum);
+        }
+    }
+
+    /// What a reservation costs, and has come to.
+    pub(super) fn of(&self, domain: DomId, terms: Terms) -> Cost {
+        let hour = self.prices.hour(terms);
+        let total = self.of.get(&domain).copied().unwrap_or(0) / HOUR;
+        let total = u64::try_from(total).unwrap_or(u64::MAX);
+        Cost {
+            currency: self.prices.currency.clone(),
+            hour: money(hour),
+            hour_millionths: hour,
+            total: money(total),
+            total_millionths: total,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use slackline_service::{Principal, Row, State};
+    use slackline_units::Reservation;
+
+    use super::*;
+
+    fn prices() -> Prices {
+        let factor = |ms, thousandths| Factor { up_to: Span::from_ms(ms), thousandths };
+        let factors = vec![factor(5, 2_000), factor(10, 1_500)];
+        Prices { currency: "EUR".into(), cpu_hour: 40_000, factors }
+    }
+
+    fn terms(slice: u64, period: u64, vcpus: u16) -> Terms {
+        let each = Reservation::new(Span::from_ms(slice), Span::from_ms(period)).unwrap();
+        Terms::new(each, true, vcpus).unwrap()
+    }
+
+    fn listed(terms: Terms, reason: Option<Reason>) -> Listed {
+        let row = Row {
+            name: "web".parse().unwrap(),
+            owner: Principal::User(0),
+            terms,
+            binding: "qemu:web".parse().unwrap(),
+            user: 0,
+            paused: false,
+            since: 1,
+            revision: 1,
+            identity: None,
+        };
+        Listed { row, state: State::Active, reason, served: 1 }
+    }
+
+    #[test]
+    fn an_hour_costs_by_share_and_period() {
+        let hour = |slice, period, vcpus| prices().hour(terms(slice, period, vcpus));
+        assert_eq!(hour(5, 100, 1), 2_000);
+        assert_eq!(hour(50, 100, 4), 80_000);
+        assert_eq!(hour(5, 10, 1), 30_000);
+        assert_eq!(hour(1, 5, 1), 16_000);
+    }
+
+    #[test]
+    fn what_is_promised_is_paid_for_as_long_as_it_is() {
+        let (at, web) = (|seconds| Time::START.after(Span::from_secs(seconds)), DomId::new(3));
+        let mut costs = Costs::new(prices(), at(0));
+        let half = terms(50, 100, 1);
+        costs.count(at(3600), [(web, listed(half, None))].into_iter());
+        let cost = costs.of(web, half);
+        assert_eq!((cost.total.as_str(), cost.hour_millionths), ("0.02", 20_000));
+        // From now on it has half of that, and later no room.
+        let quarter = terms(25, 100, 1);
+        costs.count(at(7200), [(web, listed(quarter, None))].into_iter());
+        assert_eq!(costs.of(web, quarter).total_millionths, 30_000);
+        let none = Some(Reason::NoRoom("full".into()));
+        costs.count(at(10_800), [(web, listed(quarter, none))].into_iter());
+        assert_eq!(costs.of(web, quarter).total_millionths, 30_000);
+        // Who has left is forgotten.
+        costs.count(at(10_801), std::iter::empty());
+        assert_eq!(costs.of(web, quarter).total_millionths, 0);
+    }
+}

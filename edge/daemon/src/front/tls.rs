@@ -1,0 +1,183 @@
+//! TLS 1.3 for those who come from another machine: what it is set up with, and who has connected.
+
+use std::io;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use ring::digest::{SHA256, digest};
+use tokio_rustls::rustls::crypto::ring::default_provider;
+use tokio_rustls::rustls::pki_types::pem::PemObject;
+use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use tokio_rustls::rustls::server::{
+    NoServerSessionStorage, ServerConnection, WebPkiClientVerifier,
+};
+use tokio_rustls::rustls::version::TLS13;
+use tokio_rustls::rustls::{RootCertStore, ServerConfig};
+
+/// The files that TLS needs. They are read by root, before the front has given up its rights.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TlsFiles {
+    /// Our certificate, and those between it and its root.
+    pub certificate: PathBuf,
+    /// Its key, for its owner alone.
+    pub key: PathBuf,
+    /// Who signs the certificates of clients; none is that clients have tokens only.
+    pub client_ca: Option<PathBuf>,
+}
+
+/// Why there is no TLS.
+#[derive(Debug, thiserror::Error)]
+pub enum TlsError {
+    /// A file is not there, or is not what it should be.
+    #[error("{}: {says}", path.display())]
+    File {
+        /// Which.
+        path: PathBuf,
+        /// What is wrong.
+        says: String,
+    },
+    /// Others may read the key.
+    #[error("{}: others may read it (mode {mode:04o})", path.display())]
+    Open {
+        /// Which.
+        path: PathBuf,
+        /// Who may do what with it.
+        mode: u32,
+    },
+    /// The files do not go together.
+    #[error("{} and its key cannot be used: {says}", path.display())]
+    Unfit {
+        /// The certificate.
+        path: PathBuf,
+        /// Why not.
+        says: String,
+    },
+}
+
+impl TlsError {
+    /// What to do about it.
+    #[must_use]
+    pub fn hint(&self) -> &'static str {
+        match self {
+            TlsError::File { .. } => "certificates and keys are PEM files",
+            TlsError::Open { .. } => "`chmod 600` makes it its owner's alone",
+            TlsError::Unfit { .. } => "is it the key of this certificate?",
+        }
+    }
+}
+
+impl TlsFiles {
+    /// As they are now. Nobody but TLS 1.3 is spoken; no session is taken up again, and nothing is
+    /// believed before the handshake is over.
+    ///
+    /// # Errors
+    /// What is wrong with them.
+    pub fn load(&self) -> Result<Arc<ServerConfig>, TlsError> {
+        let chain = certificates(&self.certificate)?;
+        let key = private(&self.key)?;
+        let provider = Arc::new(default_provider());
+        let unfit = |says: String| TlsError::Unfit { path: self.certificate.clone(), says };
+        let config = ServerConfig::builder_with_provider(Arc::clone(&provider));
+        let config = config.with_protocol_versions(&[&TLS13]);
+        let config = config.map_err(|error| unfit(error.to_string()))?;
+        let config = match &self.client_ca {
+            None => config.with_no_client_auth(),
+            Some(path) => {
+                let wrong = |says: String| TlsError::File { path: path.clone(), says };
+                let mut roots = RootCertStore::empty();
+                for one in certificates(path)? {
+                    roots.add(one).map_err(|error| wrong(error.to_string()))?;
+                }
+                let verifier =
+                    WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider);
+                // Who shows none may have a token.
+                let verifier = verifier.allow_unauthenticated().build();
+                config.with_client_cert_verifier(verifier.map_err(|e| wrong(e.to_string()))?)
+            }
+        };
+        let mut config =
+            config.with_single_cert(chain, key).map_err(|error| unfit(error.to_string()))?;
+        config.session_storage = Arc::new(NoServerSessionStorage {});
+        config.send_tls13_tickets = 0;
+        config.alpn_protocols = vec![b"http/1.1".to_vec()];
+        Ok(Arc::new(config))
+    }
+}
+
+fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
+    let wrong = |says: String| TlsError::File { path: path.to_path_buf(), says };
+    let all = CertificateDer::pem_file_iter(path).map_err(|error| wrong(error.to_string()))?;
+    let all = all.collect::<Result<Vec<_>, _>>().map_err(|error| wrong(error.to_string()))?;
+    if all.is_empty() { Err(wrong("there is no certificate in it".into())) } else { Ok(all) }
+}
+
+/// A key that only its owner may read.
+fn private(path: &Path) -> Result<PrivateKeyDer<'static>, TlsError> {
+    let wrong = |says: String| TlsError::File { path: path.to_path_buf(), says };
+    let about = std::fs::metadata(path).map_err(|error: io::Error| wrong(error.to_string()))?;
+    let mode = about.permissions().mode() & 0o777;
+    if mode & 0o077 != 0 {
+        return Err(TlsError::Open { path: path.to_path_buf(), mode });
+    }
+    PrivateKeyDer::from_pem_file(path).map_err(|error| wrong(error.to_string()))
+}
+
+/// What somebody is known by: the SHA-256 of these bytes, in hexadecimal digits.
+pub(crate) fn known_by(bytes: &[u8]) -> String {
+    digest(&SHA256, bytes).as_ref().iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// The certificate that somebody has proved to have the key of, and that our client CA has signed.
+pub(super) fn certificate_of(connection: &ServerConnection) -> Option<String> {
+    let certificate = connection.peer_certificates()?.first()?;
+    Some(known_by(certificate))
+}
+
+/// What a certificate is known by, from its PEM.
+pub(super) fn certificate_in(pem: &str) -> Option<String> {
+    let der = CertificateDer::from_pem_slice(pem.as_bytes()).ok()?;
+    // That it is one is found out when its owner connects: only what our CA has signed gets so far.
+    (!der.is_empty()).then(|| known_by(&der))
+}
+
+/// What a token is known by, from the header that has it; none for what cannot be a token.
+pub(super) fn token_in(header: &str) -> Option<String> {
+    let token = header.strip_prefix("Bearer ")?;
+    let secret = token.strip_prefix(TOKEN)?;
+    let is_hex = |byte: &u8| byte.is_ascii_digit() || (b'a'..=b'f').contains(byte);
+    (secret.len() == 64 && secret.as_bytes().iter().all(is_hex)).then(|| known_by(token.as_bytes()))
+}
+
+/// What all tokens begin with, so that they are found where they should not be.
+pub(crate) const TOKEN: &str = "slk_";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_can_be_a_token_is_looked_at() {
+        let secret = "0f".repeat(32);
+        let known = token_in(&format!("Bearer slk_{secret}")).unwrap();
+        assert_eq!(known, known_by(format!("slk_{secret}").as_bytes()));
+        assert_eq!(known.len(), 64);
+        for wrong in [
+            String::new(),
+            format!("slk_{secret}"),
+            format!("bearer slk_{secret}"),
+            format!("Bearer {secret}"),
+            format!("Bearer slk_{}", &secret[1..]),
+            format!("Bearer slk_{}", secret.to_uppercase()),
+            format!("Basic slk_{secret}"),
+        ] {
+            assert_eq!(token_in(&wrong), None, "{wrong}");
+        }
+    }
+
+    #[test]
+    fn a_hash_is_the_one_that_everybody_computes() {
+        let empty = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855";
+        assert_eq!(known_by(b""), empty);
+    }
+}

@@ -1,0 +1,122 @@
+//! How much one owner may have promised to him at a time.
+
+use std::collections::BTreeMap;
+
+use slackline_units::CpuShare;
+
+use crate::principal::Principal;
+use crate::refusal::Refusal;
+use crate::row::Row;
+use crate::terms::Terms;
+
+/// How much one owner may have; what is none is not limited by it, only by what there is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Budget {
+    /// Of CPUs, over all of its reservations together.
+    pub cpu: Option<CpuShare>,
+    /// So many reservations.
+    pub machines: Option<u16>,
+}
+
+/// The budgets of those who have one.
+pub type Budgets = BTreeMap<Principal, Budget>;
+
+impl Budget {
+    /// Whether an owner may have these terms beside all others of its rows. Who has more than its
+    /// budget already, as that was lowered, may have less, and nothing more.
+    pub(crate) fn allows<'a>(
+        self,
+        owner: Principal,
+        others: impl Iterator<Item = &'a Row>,
+        (before, terms): (Option<Terms>, Terms),
+    ) -> Result<(), Refusal> {
+        let (mut cpu, mut machines) = (0, 0);
+        for row in others.filter(|row| row.owner == owner) {
+            cpu += parts(row.terms);
+            machines += 1_u64;
+        }
+        let is_more = parts(terms) > before.map_or(0, parts);
+        if let Some(most) = self.cpu.filter(|_| is_more) {
+            let asked = (cpu + parts(terms)).div_ceil(PARTS / 1_000_000);
+            if asked > u128::from(most.ppm()) {
+                let asked = CpuShare::from_ppm(u32::try_from(asked).unwrap_or(u32::MAX));
+                return Err(Refusal::OverBudgetCpu { owner, asked, most });
+            }
+        }
+        match self.machines.filter(|_| before.is_none()) {
+            Some(most) if machines >= u64::from(most) => {
+                Err(Refusal::OverBudgetMachines { owner, asked: machines + 1, most })
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+/// So many parts are a CPU: what is rounded of one reservation is far below a millionth.
+const PARTS: u128 = 1_000_000_000_000;
+
+fn parts(terms: Terms) -> u128 {
+    let (slice, period) = (terms.each().slice().ns(), terms.each().period().ns());
+    let each = u128::from(slice) * PARTS / u128::from(period.max(1));
+    each * u128::from(terms.vcpus())
+}
+
+#[cfg(test)]
+mod tests {
+    use slackline_units::{Reservation, Span};
+
+    use super::*;
+
+    const OWNER: Principal = Principal::User(1000);
+
+    fn terms(slice: u64, period: u64, vcpus: u16) -> Terms {
+        let each = Reservation::new(Span::from_ms(slice), Span::from_ms(period)).unwrap();
+        Terms::new(each, true, vcpus).unwrap()
+    }
+
+    fn row(owner: Principal, terms: Terms) -> Row {
+        Row {
+            name: "web".parse().unwrap(),
+            owner,
+            terms,
+            binding: "qemu:web".parse().unwrap(),
+            user: 1000,
+            paused: false,
+            since: 1,
+            revision: 1,
+            identity: None,
+        }
+    }
+
+    #[test]
+    fn all_reservations_of_an_owner_count_together_and_nobody_elses_do() {
+        let budget = Budget { cpu: Some(CpuShare::from_ppm(1_500_000)), machines: Some(3) };
+        let rows = [
+            row(OWNER, terms(3, 10, 2)),
+            row(OWNER, terms(1, 3, 1)),
+            row(Principal::User(7), terms(9, 10, 8)),
+        ];
+        let allows = |new| budget.allows(OWNER, rows.iter(), (None, new));
+        assert_eq!(allows(terms(5, 10, 1)), Ok(()));
+        let Err(refusal) = allows(terms(6, 10, 1)) else { panic!("1.53 of 1.5") };
+        assert_eq!(refusal.to_string(), "uid 1000 would have 1.533333cpu, and may have 1.5cpu");
+        // A change counts once.
+        let change = |new| budget.allows(OWNER, rows[1..].iter(), (Some(rows[0].terms), new));
+        assert_eq!(change(terms(5, 10, 2)), Ok(()));
+        assert!(change(terms(6, 10, 2)).is_err());
+    }
+
+    #[test]
+    fn who_has_more_than_a_lowered_budget_may_have_less_and_nothing_more() {
+        let budget = Budget { cpu: Some(CpuShare::from_ppm(100_000)), machines: Some(1) };
+        let before = Some(terms(5, 10, 1));
+        let change = |new| budget.allows(OWNER, std::iter::empty(), (before, new));
+        assert_eq!(change(terms(4, 10, 1)), Ok(()));
+        assert!(change(terms(6, 10, 1)).is_err());
+        let rows = [row(OWNER, terms(1, 100, 1))];
+        let Err(refusal) = budget.allows(OWNER, rows.iter(), (None, terms(1, 100, 1))) else {
+            panic!("a second one");
+        };
+        assert_eq!(refusal.to_string(), "uid 1000 would have 2 reservations, and may have 1");
+    }
+}
