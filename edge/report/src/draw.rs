@@ -1,5 +1,7 @@
 //! One plot: its axes, then its layers inside them.
 
+mod tiles;
+
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
@@ -143,6 +145,8 @@ fn values(plot: &Plot) -> (Values, Values) {
                 xs.extend(ats.iter().map(|at| at.x));
                 ys.push(0.0);
             }
+            // Their axes have names.
+            Shape::Tiles(..) => {}
             Shape::RuleAt(Rule::X(x)) => xs.push(*x),
             Shape::RuleAt(Rule::Y(y)) => ys.push(*y),
             Shape::Region(Region::X(from, to)) => xs.extend([from, to]),
@@ -178,7 +182,9 @@ impl Canvas<'_> {
             };
             let is_zero = tick.at == 0.0 && self.y.range.from < 0.0;
             let ink = if is_zero { Ink::Muted } else { Ink::Grid };
-            self.svg.line(from, to, Paint::stroke(ink, 1.0));
+            if !self.plot.y.is_names() {
+                self.svg.line(from, to, Paint::stroke(ink, 1.0));
+            }
             let font = Font { anchor: Anchor::End, ..TICK };
             self.svg.text(Spot { x: left - 7.0, y: y + 4.0 }, font, label);
         }
@@ -262,6 +268,7 @@ impl Canvas<'_> {
             Shape::Bars(spreads) => self.bars(layer, spreads),
             Shape::Ranges(spreads) => self.ranges(layer, spreads),
             Shape::Stack(ats) => self.stack(layer, ats),
+            Shape::Tiles(tiles, line) => self.tiles(layer, tiles, *line),
             Shape::RuleAt(rule) => self.rule(*rule),
             Shape::Region(region) => self.region(*region),
         }

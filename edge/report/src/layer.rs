@@ -27,6 +27,13 @@ pub(crate) struct At {
     pub(crate) y: f64,
 }
 
+/// A value of a place on both axes.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Tile {
+    pub(crate) at: At,
+    pub(crate) value: f64,
+}
+
 #[derive(Clone, Debug)]
 pub(crate) enum Shape {
     Points(Vec<At>),
@@ -39,6 +46,8 @@ pub(crate) enum Shape {
     Stack(Vec<At>),
     RuleAt(Rule),
     Region(Region),
+    /// And the value above which a line is drawn around.
+    Tiles(Vec<Tile>, f64),
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -119,6 +128,17 @@ impl Layer {
     /// until the next. All layers of a stack must have the same places.
     pub fn stack(name: impl Into<String>, values: impl IntoIterator<Item = (f64, f64)>) -> Layer {
         Layer::new(name, Shape::Stack(ats(values)))
+    }
+
+    /// A map: where along both axes, which have names, and how much there; the more, the darker. A
+    /// line parts what is above a value from what is not.
+    pub fn tiles(
+        name: impl Into<String>,
+        values: impl IntoIterator<Item = (f64, f64, f64)>,
+        line: f64,
+    ) -> Layer {
+        let tile = |(x, y, value)| Tile { at: At { x, y }, value };
+        Layer::new(name, Shape::Tiles(values.into_iter().map(tile).collect(), line))
     }
 
     /// A line from left to right at a value, with its name.

@@ -80,7 +80,7 @@ impl<'a> Legend<'a> {
                 let area = Area { left: at.x + 6.0, top: at.y - 6.0, width: 14.0, height: 12.0 };
                 svg.rect(area, Paint::fill(ink).faint(0.88));
             }
-            Shape::Stack(_) => {
+            Shape::Stack(_) | Shape::Tiles(..) => {
                 let area = Area { left: at.x + 6.0, top: at.y - 6.0, width: 14.0, height: 12.0 };
                 svg.rect(area, Paint::fill(ink).faint(0.8));
             }
