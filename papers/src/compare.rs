@@ -8,23 +8,29 @@
 //! - *same shape*: it is not, but in every pair of the group that the paper tells apart by more
 //!   than the tolerance ours stand in the same order; of a comparison of two points, the same one
 //!   is higher. Of a plot of which only the axis is known: ours lie inside.
+//! - Of a series, whose order alone means anything: Spearman's rank correlation is at least 0.8.
 //! - *differs*: neither.
 //! - *not attempted*: no experiment compares it.
 //!
 //! What costs were taken from is marked as calibration and counts for the order only. A group is
 //! judged as its worst row.
 
+mod finding;
+
 use std::fmt;
 
 use slackline_runs::OverSeeds;
+use toml::Spanned;
 
-use crate::comparison::{By, Group, RowSpec, Test};
+use crate::comparison::{End, Group, Names, Reach, RowSpec, Test};
 use crate::error::{FileFault, PaperError};
 use crate::experiment::Experiment;
 use crate::numbers::{digits, with_unit};
-use crate::published::{Is, Published, Read, Value};
+use crate::published::{Is, Published, Value};
 use crate::run::Results;
+use crate::statistics::{mean, reach};
 use crate::tolerance::Tolerance;
+use finding::{all_near, finding, inside, number, ranked, unknown};
 
 /// How ours stands to what was published.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -144,33 +150,104 @@ impl Look<'_> {
                 return Err(source.unknown(&spec.published, "published value", known));
             };
             let tolerance = spec.tolerance_in(source)?.unwrap_or(shared);
-            let cells = self.moved(self.experiment.cells(group, spec)?);
+            let is_plain = spec.reach.is_none() && !spec.averaged;
+            let cells = match is_plain {
+                true => self.moved(self.experiment.cells(group, spec)?),
+                false => Vec::new(),
+            };
+            let own = self.experiment.measures_of(group, spec)?;
             let against = match &spec.against {
                 None => Vec::new(),
                 Some(at) => {
-                    let points = self.experiment.points_of(at)?;
-                    let measures: Vec<usize> = match &spec.against_measure {
-                        Some(name) => vec![self.experiment.measure_called(name, name.get_ref())?],
-                        None => cells.iter().map(|cell| cell.1).collect(),
-                    };
-                    let measure = |index: usize| measures[index.min(measures.len() - 1)];
-                    let cells = points.iter().enumerate();
-                    let cells = cells.map(|(index, &point)| (point, measure(index))).collect();
-                    self.stats(&self.moved(cells))
+                    let other = spec.against_measure.as_ref();
+                    let other = other
+                        .map(|name| self.experiment.measure_called(name, name.get_ref()))
+                        .transpose()?;
+                    if is_plain {
+                        self.beside(at, &cells, other)?
+                    } else {
+                        self.made(spec, at, &other.map_or(own.clone(), |other| vec![other]))?
+                    }
                 }
             };
-            let stats = self.stats(&cells);
+            let stats =
+                if is_plain { self.stats(&cells) } else { self.made(spec, &spec.at, &own)? };
             cases.push(Case { value, spec, tolerance, cells, stats, against });
         }
         let rows = cases.iter().map(|case| self.row(case, &cases));
         let rows: Vec<Row> = rows.collect::<Result<_, _>>()?;
         let judged = rows.iter().filter(|row| !row.calibration).map(|row| row.verdict);
+        let judged = judged.filter(|verdict| *verdict != Verdict::NotAttempted);
         let tolerance = match &group.because {
             Some(because) => format!("{shared}: {because}"),
             None => shared.to_string(),
         };
         let verdict = judged.max().unwrap_or(Verdict::NotAttempted);
         Ok(Judged { title: group.title.clone(), tolerance, verdict, rows })
+    }
+
+    /// What stands at these points, each with the measure of the cell that it is held against.
+    fn beside(
+        &self,
+        at: &Spanned<Names>,
+        cells: &[(usize, usize)],
+        other: Option<usize>,
+    ) -> Result<Vec<Option<OverSeeds>>, PaperError> {
+        let Some(last) = cells.len().checked_sub(1) else { return Ok(Vec::new()) };
+        let measure = |index: usize| other.unwrap_or(cells[index.min(last)].1);
+        let points = self.experiment.points_of(at)?.into_iter().enumerate();
+        let cells = points.map(|(index, point)| (point, measure(index))).collect();
+        Ok(self.stats(&self.moved(cells)))
+    }
+
+    /// What is made of all the points of each text: their mean, or how far they reach.
+    fn made(
+        &self,
+        spec: &RowSpec,
+        at: &Spanned<Names>,
+        measures: &[usize],
+    ) -> Result<Vec<Option<OverSeeds>>, PaperError> {
+        let mut made = Vec::new();
+        for points in self.experiment.points_by_text(at)? {
+            for &measure in measures.iter().filter(|_| !points.is_empty()) {
+                let cells = self.moved(points.iter().map(|&point| (point, measure)).collect());
+                let stats = self.stats(&cells);
+                made.push(match &spec.reach {
+                    Some(reach) => self.reached(reach, &points, &stats)?,
+                    None => mean(&stats),
+                });
+            }
+        }
+        Ok(made)
+    }
+
+    fn reached(
+        &self,
+        spec: &Reach,
+        points: &[usize],
+        stats: &[Option<OverSeeds>],
+    ) -> Result<Option<OverSeeds>, PaperError> {
+        let (axes, source) = (&self.experiment.axes, &self.experiment.source);
+        let Some(along) = axes.iter().position(|axis| axis.name() == spec.axis.get_ref()) else {
+            let known = axes.iter().map(|axis| axis.name().to_owned()).collect();
+            return Err(source.unknown(&spec.axis, "axis", known));
+        };
+        let all = self.experiment.points();
+        let mut places = Vec::new();
+        for (&point, stat) in points.iter().zip(stats) {
+            let Some(x) = axes[along].points[all[point][along]].x else {
+                let (place, key) = ("a point of this axis", "x");
+                let fault = FileFault::Missing { place, key, example: "x = 10" };
+                return Err(source.fault(&spec.axis.span(), fault));
+            };
+            places.push((x, stat.map(|stat| stat.median)));
+        }
+        places.sort_by(|a, b| match spec.towards {
+            End::Highest => a.0.total_cmp(&b.0),
+            End::Lowest => b.0.total_cmp(&a.0),
+        });
+        let one = |at| OverSeeds { median: at, lowest: at, highest: at };
+        Ok(reach(&places, spec.at_most).map(one))
     }
 
     fn stats(&self, cells: &[(usize, usize)]) -> Vec<Option<OverSeeds>> {
@@ -196,7 +273,11 @@ impl Look<'_> {
 
     fn row(&self, case: &Case<'_>, cases: &[Case<'_>]) -> Result<Row, PaperError> {
         let test = self.test(case)?;
+        let is_left_out =
+            case.stats.is_empty() || case.spec.against.is_some() && case.against.is_empty();
         let (verdict, sentence) = match (&case.value.is, test) {
+            _ if is_left_out => (Verdict::NotAttempted, "not in the quick form".to_owned()),
+            (Is::Series(theirs), Test::Ranked) => ranked(case, theirs),
             (Is::Number(_), Test::Value) => number(case, cases),
             (Is::Number(theirs), Test::Alike) => all_near(case, *theirs),
             (Is::Range(low, high), Test::Inside) => inside(case, (*low, *high)),
@@ -226,6 +307,7 @@ impl Look<'_> {
         let natural = match case.value.is {
             Is::Number(_) => Some(Test::Value),
             Is::Range(..) => Some(Test::Inside),
+            Is::Series(_) => Some(Test::Ranked),
             Is::Word(_) => None,
         };
         let source = &self.experiment.source;
@@ -233,21 +315,22 @@ impl Look<'_> {
         let Some(asked) = case.spec.test.as_ref().map(|test| *test.get_ref()).or(natural) else {
             let (place_name, key) = ("the comparison with a word", "test");
             let example = "test = \"alike\" (or unlike, zero, negative, kept, same, higher, \
-                           lower, rising, falling, lowest)";
+                           lower, rising, falling, first, second, lowest)";
             let fault = FileFault::Missing { place: place_name, key, example };
             return Err(source.fault(&place, fault));
         };
         let needs_against =
-            matches!(asked, Test::Same | Test::Higher | Test::Lower) || case.spec.by.is_some();
-        if needs_against && case.against.is_empty() {
+            matches!(asked, Test::Same | Test::Higher | Test::Lower | Test::First | Test::Second)
+                || case.spec.by.is_some();
+        if needs_against && case.spec.against.is_none() {
             let (place_name, key) = ("the comparison of two points", "against");
             let fault = FileFault::Missing { place: place_name, key, example: "against = \"a/b\"" };
             return Err(source.fault(&place, fault));
         }
         match (natural, asked) {
             (Some(Test::Value), Test::Value | Test::Alike) => Ok(asked),
-            (Some(Test::Inside), Test::Inside) => Ok(asked),
-            (None, Test::Value | Test::Inside) | (Some(_), _) => {
+            (Some(Test::Inside), Test::Inside) | (Some(Test::Ranked), Test::Ranked) => Ok(asked),
+            (None, Test::Value | Test::Inside | Test::Ranked) | (Some(_), _) => {
                 let (is, published) =
                     (case.value.is.kind().to_owned(), case.spec.published.get_ref().clone());
                 let test = asked.name();
@@ -339,184 +422,12 @@ impl Case<'_> {
     }
 }
 
-/// A number against a number.
-fn number(case: &Case<'_>, cases: &[Case<'_>]) -> Finding {
-    let (Is::Number(theirs), Some(ours)) = (&case.value.is, case.ours()) else { return unknown() };
-    let off = match (case.value.unit.as_str(), *theirs) {
-        ("%", _) | (_, 0.0) => format!("{} points off", digits((ours.median - theirs).abs())),
-        (_, theirs) => {
-            let error = (ours.median - theirs) / theirs * 100.0;
-            let which = if error < 0.0 { "less" } else { "more" };
-            format!("{} % {which}", digits(error.abs()))
-        }
-    };
-    let tolerance = case.tolerance;
-    let is_allowed = tolerance.holds(ours.median, *theirs, 0.0);
-    let is_far = tolerance.is_too_far(ours.median, *theirs, 0.0);
-    if is_allowed && !is_far {
-        return (Verdict::Reproduced, format!("{off}, within {tolerance}"));
-    }
-    if Tolerance::Exact.holds(ours.median, *theirs, case.value.give) {
-        return (Verdict::Reproduced, format!("{off}, within {}", Tolerance::Exact));
-    }
-    let more = match is_allowed {
-        true => format!("within {tolerance}, but more than {} %", Tolerance::FURTHEST_PERCENT),
-        false => format!("more than {tolerance}"),
-    };
-    if case.spec.by.is_some() || !case.against.is_empty() {
-        let neutral = if case.spec.by == Some(By::Ratio) { 1.0 } else { 0.0 };
-        let same = (ours.median - neutral) * (theirs - neutral) > 0.0;
-        return match same {
-            true => (Verdict::SameShape, format!("{off}, {more}; same direction")),
-            false => (Verdict::Differs, format!("{off}, and the other way round")),
-        };
-    }
-    let others = cases.iter().filter(|other| !std::ptr::eq(*other, case));
-    let mut pairs = 0;
-    for other in others {
-        let (Is::Number(their_other), Some(our_other)) = (&other.value.is, other.ours()) else {
-            continue;
-        };
-        let gives = case.value.give + other.value.give;
-        if tolerance.holds(*their_other, *theirs, gives) {
-            continue; // The paper does not tell the two apart.
-        }
-        pairs += 1;
-        if (our_other.median - ours.median) * (their_other - theirs) <= 0.0 {
-            let which = if their_other > theirs { "lower" } else { "higher" };
-            let id = &other.value.id;
-            return (Verdict::Differs, format!("{off}, and not {which} than {id} as published"));
-        }
-    }
-    match pairs {
-        0 if is_allowed => (Verdict::SameShape, format!("{off}, {more}")),
-        0 => (Verdict::Differs, format!("{off}, {more}, and no order to agree in")),
-        _ => (Verdict::SameShape, format!("{off}, {more}; the order agrees")),
-    }
-}
-
-/// Several numbers against one.
-fn all_near(case: &Case<'_>, theirs: f64) -> Finding {
-    let medians = case.stats.iter().map(|stat| stat.map(|stat| stat.median));
-    let Some(medians) = medians.collect::<Option<Vec<f64>>>() else { return unknown() };
-    let off = medians.iter().map(|ours| (ours - theirs).abs()).fold(0.0, f64::max);
-    let near = |&ours: &f64| case.tolerance.holds(ours, theirs, case.value.give);
-    let far = |&ours: &f64| case.tolerance.is_too_far(ours, theirs, case.value.give);
-    let best = if medians.iter().any(far) { Verdict::SameShape } else { Verdict::Reproduced };
-    let says = format!("at most {} off, to within {}", digits(off), case.tolerance);
-    seen(medians.iter().all(near), best, says)
-}
-
-/// All within a range.
-fn inside(case: &Case<'_>, (low, high): (f64, f64)) -> Finding {
-    let Some(series) = case.series() else { return unknown() };
-    let lowest = series.iter().copied().fold(f64::INFINITY, f64::min);
-    let highest = series.iter().copied().fold(f64::NEG_INFINITY, f64::max);
-    let ours = format!("{} to {} here", digits(lowest), digits(highest));
-    let is_in = |tolerance: Tolerance| {
-        let below = lowest >= low || tolerance.holds(lowest, low, case.value.give);
-        below && (highest <= high || tolerance.holds(highest, high, case.value.give))
-    };
-    match (is_in(case.tolerance), case.value.read) {
-        (true, Read::Plot) => {
-            (Verdict::SameShape, format!("{ours}: on the plot, of which only the axis is known"))
-        }
-        (true, _) => {
-            let give = case.value.give;
-            let is_far = lowest < low && case.tolerance.is_too_far(lowest, low, give)
-                || highest > high && case.tolerance.is_too_far(highest, high, give);
-            let best = if is_far { Verdict::SameShape } else { Verdict::Reproduced };
-            (best, format!("{ours}, within {}", case.tolerance))
-        }
-        (false, _) => (Verdict::Differs, format!("{ours}: not within")),
-    }
-}
-
-/// A finding without a number.
-fn finding(case: &Case<'_>, test: Test) -> Finding {
-    let medians = |stats: &[Option<OverSeeds>]| -> Option<Vec<f64>> {
-        stats.iter().map(|stat| stat.map(|stat| stat.median)).collect()
-    };
-    let (Some(ours), Some(against)) = (medians(&case.stats), medians(&case.against)) else {
-        return unknown();
-    };
-    let tolerance = case.tolerance;
-    match test {
-        Test::Alike | Test::Unlike => alike(&ours, &against, tolerance, test),
-        Test::Zero => {
-            let worst = ours.iter().map(|number| number.abs()).fold(0.0, f64::max);
-            let good = worst <= tolerance.width(0.0);
-            seen(good, Verdict::Reproduced, format!("at most {} off", digits(worst)))
-        }
-        Test::Kept => {
-            let worst = ours.iter().copied().fold(f64::INFINITY, f64::min);
-            let good = worst >= -tolerance.width(0.0);
-            seen(good, Verdict::Reproduced, format!("the worst is {}", digits(worst)))
-        }
-        Test::Negative => {
-            let best = ours.iter().copied().fold(f64::NEG_INFINITY, f64::max);
-            let good = best < -tolerance.width(0.0);
-            seen(good, Verdict::SameShape, format!("the best is {}", digits(best)))
-        }
-        Test::Same => {
-            let pairs = ours.iter().enumerate();
-            let pairs = pairs.map(|(index, &ours)| (ours, against[index.min(against.len() - 1)]));
-            let right = pairs.clone().filter(|&(a, b)| tolerance.holds(a, b, 0.0)).count();
-            let of = ours.len();
-            seen(right == of, Verdict::Reproduced, format!("so at {right} of {of} points"))
-        }
-        Test::Higher | Test::Lower => {
-            let other = |index: usize| against[index.min(against.len() - 1)];
-            let is_right = |(index, &ours): (usize, &f64)| match test {
-                Test::Higher => ours > other(index),
-                _ => ours < other(index),
-            };
-            let right = ours.iter().enumerate().filter(|&pair| is_right(pair)).count();
-            let of = ours.len();
-            seen(right == of, Verdict::SameShape, format!("so at {right} of {of} points"))
-        }
-        Test::Rising | Test::Falling => {
-            let Some(ours) = case.series() else { return unknown() };
-            let is_right = |pair: &&[f64]| match test {
-                Test::Rising => pair[0] < pair[1],
-                _ => pair[0] > pair[1],
-            };
-            let steps = ours.len().saturating_sub(1);
-            let right = ours.windows(2).filter(is_right).count();
-            seen(right == steps, Verdict::SameShape, format!("so in {right} of {steps} steps"))
-        }
-        Test::Value | Test::Inside | Test::Lowest => unknown(),
-    }
-}
-
-/// Whether numbers are alike: the highest is no further from the lowest than the tolerance of their
-/// mean.
-fn alike(ours: &[f64], against: &[f64], tolerance: Tolerance, test: Test) -> Finding {
-    let all = || ours.iter().chain(against).copied();
-    let lowest = all().fold(f64::INFINITY, f64::min);
-    let highest = all().fold(f64::NEG_INFINITY, f64::max);
-    let mean = all().sum::<f64>() / all().count().max(1) as f64;
-    let is_alike = highest - lowest <= tolerance.width(mean);
-    let says = format!("{} to {}", digits(lowest), digits(highest));
-    match test {
-        Test::Unlike => seen(!is_alike, Verdict::SameShape, says),
-        _ => seen(is_alike, Verdict::Reproduced, says),
-    }
-}
-
-fn seen(good: bool, verdict: Verdict, says: String) -> Finding {
-    if good { (verdict, says) } else { (Verdict::Differs, says) }
-}
-
-fn unknown() -> Finding {
-    (Verdict::Differs, "not known here".to_owned())
-}
-
 impl Is {
     fn kind(&self) -> &'static str {
         match self {
             Is::Number(_) => "a number",
             Is::Range(..) => "a range",
+            Is::Series(_) => "a series",
             Is::Word(_) => "a finding without a number",
         }
     }
@@ -527,6 +438,9 @@ impl Test {
         match self {
             Test::Value => "value",
             Test::Inside => "inside",
+            Test::Ranked => "ranked",
+            Test::First => "first",
+            Test::Second => "second",
             Test::Alike => "alike",
             Test::Unlike => "unlike",
             Test::Zero => "zero",

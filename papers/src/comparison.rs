@@ -39,11 +39,36 @@ pub(crate) struct RowSpec {
     pub(crate) by: Option<By>,
     /// Measures of its own.
     pub(crate) measure: Option<Spanned<Names>>,
+    /// Whether the points of each text of `at` and `against` stand for their mean.
+    #[serde(default)]
+    pub(crate) averaged: bool,
+    /// Ours is how far along an axis the measure stays small.
+    pub(crate) reach: Option<Reach>,
     /// What is to be seen.
     pub(crate) test: Option<Spanned<Test>>,
     tolerance: Option<Spanned<String>>,
     /// Where its own tolerance comes from.
     pub(crate) because: Option<String>,
+}
+
+/// How far along an axis a measure stays small, at the worst of the points at each place of it.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Reach {
+    /// The axis, whose points have an `x` each: ours is one of these.
+    pub(crate) axis: Spanned<String>,
+    /// From the other end to this one.
+    pub(crate) towards: End,
+    /// What is small.
+    pub(crate) at_most: f64,
+}
+
+/// An end of an axis.
+#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum End {
+    Highest,
+    Lowest,
 }
 
 /// One name or several.
@@ -77,6 +102,12 @@ pub(crate) enum Test {
     Value,
     /// All within the range.
     Inside,
+    /// In the order of the published series.
+    Ranked,
+    /// Each nearer to the first of the two that it is held against.
+    First,
+    /// Each nearer to the second of them.
+    Second,
     /// All alike.
     Alike,
     /// Not all alike.

@@ -69,6 +69,20 @@ pub enum PaperError {
         /// Of so many.
         of: usize,
     },
+    /// An experiment is played by a machine, and there is none.
+    #[error("{experiment} runs on a machine, not simulated")]
+    OnlyLive {
+        /// The experiment.
+        experiment: String,
+    },
+    /// The machine that plays an experiment could not go on.
+    #[error("at {point}: {source}")]
+    Machine {
+        /// The point.
+        point: String,
+        /// Why.
+        source: Box<dyn std::error::Error + Send + Sync>,
+    },
     /// Nothing has been run yet of what a report is asked for.
     #[error("{paper} has no results yet")]
     NoResults {
@@ -171,6 +185,8 @@ impl PaperError {
             }
             PaperError::Unreadable { .. }
             | PaperError::Unwritable { .. }
+            | PaperError::OnlyLive { .. }
+            | PaperError::Machine { .. }
             | PaperError::Stopped { .. } => None,
         }
     }
@@ -188,9 +204,11 @@ impl FileFault {
             FileFault::BadPath { .. } => {
                 Some("write `domain.NAME.KEY`, `host.KEY`, or `policy` for all of a table".into())
             }
-            FileFault::WrongTest { .. } => {
-                Some("a number needs `value`, a range `inside`, a word one of the others".into())
-            }
+            FileFault::WrongTest { .. } => Some(
+                "a number needs `value`, a range `inside`, a series `ranked`, a word one of \
+                      the others"
+                    .into(),
+            ),
             FileFault::Syntax { .. } => None,
         }
     }

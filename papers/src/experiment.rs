@@ -1,6 +1,7 @@
 //! An experiment as a file says it: a scenario, what to vary, what to measure, what to draw, and
 //! which published values it is held against. Everything is checked before anything runs.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 
 use serde::Deserialize;
@@ -27,6 +28,8 @@ pub struct Experiment {
     /// Something was chosen for it with the published values in view: it explains them, and
     /// predicts nothing.
     pub explains: bool,
+    /// Whether real processes play it on this machine.
+    pub is_live: bool,
     /// How many seeds, from 1 on.
     pub seeds: u64,
     /// What is varied: the points are all combinations.
@@ -40,6 +43,12 @@ pub struct Experiment {
     /// What is compared.
     pub groups: Vec<Group>,
     pub(crate) overrides: Vec<Override>,
+    /// Points that cannot be admitted are left out instead of being a mistake.
+    pub(crate) may_decline: bool,
+    pub(crate) again: Option<Again>,
+    pub(crate) quick: Option<Quick>,
+    /// Whether only a part of the file is meant, so that comparisons may be of what is not there.
+    pub(crate) is_quick: bool,
     pub(crate) source: Source,
     pub(crate) base: Source,
 }
@@ -62,6 +71,32 @@ pub(crate) struct Override {
     /// Paths of what is taken out.
     #[serde(default)]
     unset: Vec<String>,
+}
+
+/// When a live run says nothing: it is made again.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Again {
+    /// A metric of the machine, not of what is measured.
+    pub(crate) metric: Spanned<String>,
+    /// If it is above this.
+    pub(crate) above: f64,
+    /// So often at most; then the last one stands.
+    pub(crate) times: u32,
+}
+
+/// What is less in the quick form.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Quick {
+    /// How many seeds.
+    seeds: Option<u64>,
+    /// By axis: the points that are left of it.
+    #[serde(default)]
+    only: BTreeMap<Spanned<String>, Vec<Spanned<String>>>,
+    /// Values by their paths.
+    #[serde(default)]
+    set: toml::Table,
 }
 
 /// A number that is taken from each run.
@@ -109,6 +144,11 @@ pub struct Plot {
     pub(crate) measure: Option<Spanned<String>>,
     /// The axis along which it is drawn.
     pub(crate) x: Option<Spanned<String>>,
+    /// The axis across, if it is drawn as a map.
+    pub(crate) y: Option<Spanned<String>>,
+    /// The value above which a map has a line around.
+    #[serde(default)]
+    pub(crate) line: f64,
     /// The points that it is about, as in comparisons; all if none.
     pub(crate) at: Option<Spanned<Names>>,
     /// The published range of its axis.
@@ -128,8 +168,14 @@ struct File {
     figures: Vec<String>,
     #[serde(default)]
     explains: bool,
+    #[serde(default)]
+    live: bool,
     scenario: Spanned<String>,
     seeds: Option<u64>,
+    #[serde(default)]
+    may_decline: bool,
+    again: Option<Again>,
+    quick: Option<Quick>,
     #[serde(default)]
     axis: Vec<Axis>,
     sensitivity: Option<Spanned<String>>,
@@ -165,6 +211,7 @@ impl Experiment {
             title: file.title,
             figures: file.figures,
             explains: file.explains,
+            is_live: file.live,
             seeds: file.seeds.unwrap_or(SEEDS).max(1),
             axes: file.axis,
             sensitivity,
@@ -172,11 +219,49 @@ impl Experiment {
             plots: file.plot,
             groups: file.compare,
             overrides: file.overrides,
+            may_decline: file.may_decline,
+            again: file.again,
+            quick: file.quick,
+            is_quick: false,
             source,
             base,
         };
         experiment.check()?;
         Ok(experiment)
+    }
+
+    /// The same in its quick form, as far as its file has one.
+    #[must_use]
+    pub fn quick(mut self) -> Experiment {
+        let Some(quick) = &self.quick else { return self };
+        self.seeds = quick.seeds.map_or(self.seeds, |seeds| seeds.max(1));
+        for axis in &mut self.axes {
+            let Some(only) = quick.only.iter().find(|(name, _)| *name.get_ref() == axis.name())
+            else {
+                continue;
+            };
+            let is_left =
+                |point: &AxisPoint| only.1.iter().any(|left| left.get_ref() == point.name());
+            axis.points.retain(is_left);
+        }
+        self.is_quick = true;
+        self
+    }
+
+    fn check_quick(&self, quick: &Quick) -> Result<(), PaperError> {
+        for (name, only) in &quick.only {
+            let axis = self.axes.iter().find(|axis| axis.name() == name.get_ref());
+            let Some(axis) = axis else {
+                return Err(self.source.unknown(name, "axis", names(&self.axes, Axis::name)));
+            };
+            for point in only {
+                if !axis.points.iter().any(|other| other.name() == point.get_ref()) {
+                    let known = names(&axis.points, AxisPoint::name);
+                    return Err(self.source.unknown(point, "point", known));
+                }
+            }
+        }
+        Ok(())
     }
 
     fn check(&self) -> Result<(), PaperError> {
@@ -188,6 +273,9 @@ impl Experiment {
         }
         for other in &self.overrides {
             self.points_at(&other.at, other.at.get_ref())?;
+        }
+        if let Some(quick) = &self.quick {
+            self.check_quick(quick)?;
         }
         for measure in &self.measures {
             measure.window(source)?;
@@ -221,10 +309,10 @@ impl Experiment {
         if let Some(measure) = &plot.measure {
             self.measure_called(measure, measure.get_ref())?;
         }
-        if let Some(x) = &plot.x
-            && !self.axes.iter().any(|axis| axis.name() == x.get_ref())
-        {
-            return Err(self.source.unknown(x, "axis", names(&self.axes, Axis::name)));
+        for axis in [&plot.x, &plot.y].into_iter().flatten() {
+            if !self.axes.iter().any(|other| other.name() == axis.get_ref()) {
+                return Err(self.source.unknown(axis, "axis", names(&self.axes, Axis::name)));
+            }
         }
         Ok(())
     }
@@ -267,6 +355,9 @@ impl Experiment {
         for (axis, part) in self.axes.iter().zip(&parts).filter(|_| text != "*") {
             let known = names(&axis.points, AxisPoint::name);
             if *part != "*" && !known.iter().any(|name| name == part) {
+                if self.is_quick {
+                    return Ok(Vec::new());
+                }
                 let name = (*part).to_owned();
                 return fault(FileFault::Unknown { what: "point", name, known });
             }
@@ -283,8 +374,15 @@ impl Experiment {
 
     /// The points that several such texts mean, one after the other.
     pub(crate) fn points_of(&self, texts: &Spanned<Names>) -> Result<Vec<usize>, PaperError> {
-        let points = texts.get_ref().all().into_iter().map(|text| self.points_at(texts, text));
-        Ok(points.collect::<Result<Vec<_>, _>>()?.concat())
+        Ok(self.points_by_text(texts)?.concat())
+    }
+
+    /// The points that each of several such texts means.
+    pub(crate) fn points_by_text(
+        &self,
+        texts: &Spanned<Names>,
+    ) -> Result<Vec<Vec<usize>>, PaperError> {
+        texts.get_ref().all().into_iter().map(|text| self.points_at(texts, text)).collect()
     }
 
     /// The place of a measure among the measures.
@@ -307,7 +405,21 @@ impl Experiment {
         group: &Group,
         row: &RowSpec,
     ) -> Result<Vec<(usize, usize)>, PaperError> {
-        let measures = match (&row.measure, &group.measure) {
+        let measures = self.measures_of(group, row)?;
+        let mut cells = Vec::new();
+        for point in self.points_of(&row.at)? {
+            cells.extend(measures.iter().map(|&measure| (point, measure)));
+        }
+        Ok(cells)
+    }
+
+    /// The measures that a comparison is about.
+    pub(crate) fn measures_of(
+        &self,
+        group: &Group,
+        row: &RowSpec,
+    ) -> Result<Vec<usize>, PaperError> {
+        match (&row.measure, &group.measure) {
             (Some(own), _) => {
                 let all = own.get_ref().all();
                 all.into_iter().map(|name| self.measure_called(own, name)).collect()
@@ -320,12 +432,7 @@ impl Experiment {
                 let fault = FileFault::Missing { place, key, example: "measure = \"throughput\"" };
                 Err(self.source.fault(&row.published.span(), fault))
             }
-        }?;
-        let mut cells = Vec::new();
-        for point in self.points_of(&row.at)? {
-            cells.extend(measures.iter().map(|&measure| (point, measure)));
         }
-        Ok(cells)
     }
 }
 
@@ -350,6 +457,12 @@ fn span(source: &Source, text: &Spanned<String>) -> Result<Span, PaperError> {
         let (written, what) = (text.get_ref().clone(), "length of time");
         source.fault(&text.span(), FileFault::NotA { written, what, example: "`4ms` or `2s`" })
     })
+}
+
+impl Quick {
+    pub(crate) fn set(&self) -> &toml::Table {
+        &self.set
+    }
 }
 
 impl Override {

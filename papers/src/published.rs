@@ -51,6 +51,8 @@ pub enum Is {
     Number(f64),
     /// From one number to another.
     Range(f64, f64),
+    /// Numbers of which only the order means anything.
+    Series(Vec<f64>),
     /// A finding without a number.
     Word(String),
 }
@@ -147,7 +149,7 @@ impl Value {
     pub fn number(&self) -> Option<f64> {
         match self.is {
             Is::Number(number) => Some(number),
-            Is::Range(..) | Is::Word(_) => None,
+            Is::Range(..) | Is::Series(_) | Is::Word(_) => None,
         }
     }
 
@@ -156,7 +158,7 @@ impl Value {
     pub fn range(&self) -> Option<(f64, f64)> {
         match self.is {
             Is::Range(low, high) => Some((low, high)),
-            Is::Number(_) | Is::Word(_) => None,
+            Is::Number(_) | Is::Series(_) | Is::Word(_) => None,
         }
     }
 
@@ -172,6 +174,10 @@ impl fmt::Display for Is {
         match self {
             Is::Number(number) => out.write_str(&digits(*number)),
             Is::Range(low, high) => write!(out, "{} to {}", digits(*low), digits(*high)),
+            Is::Series(numbers) => {
+                let numbers: Vec<String> = numbers.iter().copied().map(digits).collect();
+                out.write_str(&numbers.join(", "))
+            }
             Is::Word(word) => out.write_str(word),
         }
     }
@@ -185,7 +191,7 @@ impl Entry {
                 let number = give.get_ref().parse().ok().filter(|&give: &f64| give >= 0.0);
                 number.ok_or_else(|| not_a_number(source, give))?
             }
-            (None, Is::Word(_)) => 0.0,
+            (None, Is::Word(_) | Is::Series(_)) => 0.0,
             (None, _) => {
                 let fault = FileFault::Missing {
                     place: "a number",
@@ -221,6 +227,12 @@ impl Is {
             (low <= high).then_some(Is::Range(low, high))
         });
         let number = || text.parse().ok().filter(|number: &f64| number.is_finite());
-        range.or_else(|| number().map(Is::Number)).unwrap_or_else(|| Is::Word(text.to_owned()))
+        let series = || {
+            let numbers = text.split(", ").map(|part| part.parse().ok());
+            let numbers = numbers.collect::<Option<Vec<f64>>>()?;
+            (numbers.len() > 2).then_some(Is::Series(numbers))
+        };
+        let found = range.or_else(|| number().map(Is::Number)).or_else(series);
+        found.unwrap_or_else(|| Is::Word(text.to_owned()))
     }
 }

@@ -1,17 +1,19 @@
 //! One page about papers, from their results as they were written: each figure ours and theirs,
 //! each comparison with its verdict, what was assumed and how much it matters.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 
 use slackline_report::{Axis as Ink, Cell, Figure, Layer, Made, Page, Plot as Panel, Table};
 use slackline_runs::OverSeeds;
 use slackline_units::Span;
+use toml::Spanned;
 
 use crate::Paper;
 use crate::compare::Verdict;
 use crate::error::PaperError;
 use crate::experiment::{Experiment, Plot};
+use crate::numbers::{digits, with_unit};
 use crate::published::{Published, Value};
 use crate::results::{Kept, KeptRow, Provenance, tally};
 
@@ -23,7 +25,7 @@ const SHORT: usize = 28;
 /// # Errors
 /// When a paper says something wrong, or has no results.
 pub fn page(papers: &[Paper], made: &Provenance) -> Result<String, PaperError> {
-    let Provenance { commit, command, date } = made;
+    let Provenance { commit, command, date, .. } = made;
     let by = Made::by(command).commit(Some(commit)).with(date);
     let title = match papers {
         [one] => one.title.clone(),
@@ -117,6 +119,7 @@ impl<'a> Teller<'a> {
         for plot in &experiment.plots {
             let panel = match plot.over_time.is_some() {
                 true => over_time(plot, experiment, kept),
+                false if plot.y.is_some() => map(plot, experiment, kept),
                 false => self.panel(plot, experiment, kept),
             };
             let panels = if has_many_names(plot, experiment) { &mut wide } else { &mut narrow };
@@ -420,6 +423,43 @@ fn over_time(plot: &Plot, experiment: &Experiment, kept: &Kept) -> Option<Panel>
         panel = panel.with(Layer::steps(name, parts.iter().enumerate().map(value)));
     }
     Some(panel)
+}
+
+/// A measure over two axes, of what was run of them.
+fn map(plot: &Plot, experiment: &Experiment, kept: &Kept) -> Option<Panel> {
+    let measure = plot.measure.as_ref()?.get_ref();
+    let spec = experiment.measures.iter().find(|one| one.name() == measure)?;
+    let axis = |name: &Option<Spanned<String>>| {
+        let name = name.as_ref()?.get_ref();
+        experiment.axes.iter().position(|axis| axis.name() == name)
+    };
+    let (along, across) = (axis(&plot.x)?, axis(&plot.y)?);
+    let points = experiment.points();
+    let value = |index: usize| {
+        let point = &points[index];
+        let key = (experiment.title_of(point), measure.to_owned());
+        kept.stats.get(&key).map(|stat| (point[along], point[across], stat.median))
+    };
+    let shown = Shown { plot, experiment, kept, along }.points();
+    let values: Vec<(usize, usize, f64)> = shown.into_iter().filter_map(value).collect();
+    let used = |pick: fn(&(usize, usize, f64)) -> usize| {
+        values.iter().map(pick).collect::<BTreeSet<usize>>().into_iter().collect::<Vec<_>>()
+    };
+    let (columns, rows) = (used(|value| value.0), used(|value| value.1));
+    let names = |axis: usize, label: &str, places: &[usize]| {
+        let points = &experiment.axes[axis].points;
+        Ink::names(label, places.iter().map(|&place| points[place].label()))
+    };
+    let label = |axis: usize| experiment.axes[axis].label.as_str();
+    let most = values.iter().map(|value| value.2).fold(0.0, f64::max);
+    let below =
+        format!("{}; the darkest is {}", label(along), with_unit(&digits(most), &spec.unit));
+    let nth = |places: &[usize], place| places.binary_search(&place).unwrap_or(0) as f64;
+    let tiles = values.iter().map(|&(x, y, value)| (nth(&columns, x), nth(&rows, y), value));
+    let name = format!("{}, {}", spec.label(), spec.unit);
+    let layer = Layer::tiles(name, tiles, plot.line);
+    let (x, y) = (names(along, &below, &columns), names(across, label(across), &rows));
+    Some(Panel::new(x, y).with(layer))
 }
 
 /// Whether more names stand along a plot than half of the page has room for.

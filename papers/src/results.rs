@@ -24,6 +24,8 @@ pub struct Provenance {
     pub command: String,
     /// The day, as `2007-09-30`.
     pub date: String,
+    /// What live results depend on; none of simulated ones.
+    pub machine: Option<String>,
 }
 
 /// Which files were written.
@@ -117,9 +119,11 @@ impl Paper {
         judged: &[(String, Vec<Judged>)],
         made: &Provenance,
     ) -> Result<Written, PaperError> {
-        let Provenance { commit, command, date } = made;
+        let Provenance { commit, command, date, machine } = made;
         let seeds = experiment.seeds;
-        let made = format!("commit {commit}; {command}; seeds 1 to {seeds}; {date}");
+        let machine =
+            machine.as_ref().map_or(String::new(), |machine| format!("; live, {machine}"));
+        let made = format!("commit {commit}; {command}; seeds 1 to {seeds}; {date}{machine}");
         let mut tables = vec![
             (VALUES, values(experiment, results, &made)),
             (VERDICTS, verdicts(experiment, judged, &made)),

@@ -44,12 +44,15 @@ pub struct Course {
 }
 
 impl Experiment {
-    /// Runs all points with seeds from 1 on.
+    /// Simulates all points with seeds from 1 on.
     ///
     /// # Errors
     /// When a point is no scenario, cannot be admitted, or is measured by what there is not; when
     /// `watch` breaks off.
     pub fn run(&self, watch: &Watch<'_>) -> Result<Results, PaperError> {
+        if self.is_live {
+            return Err(PaperError::OnlyLive { experiment: self.name.clone() });
+        }
         let points = self.points();
         let all: Vec<usize> = (0..points.len()).collect();
         let batch = Batch { which: &all, seeds: self.seeds, scale: &toml::Table::new() };
@@ -72,18 +75,24 @@ impl Experiment {
             self.once(point, &with_seed(scenario.clone(), seed))
         };
         let runs = all(&cases, &seeds, watch, one)?;
-        let of_point = |runs: &Vec<Vec<Option<f64>>>| {
-            let of_measure = |measure: usize| {
-                let numbers = runs.iter().map(|run| run[measure]).collect::<Option<Vec<f64>>>();
-                numbers.and_then(OverSeeds::of)
-            };
-            (0..self.measures.len()).map(of_measure).collect()
+        Ok(runs.iter().map(|runs| self.over_seeds(runs)).collect())
+    }
+
+    /// By measure; none where one of the runs does not know it.
+    pub(crate) fn over_seeds(&self, runs: &[Vec<Option<f64>>]) -> Vec<Option<OverSeeds>> {
+        let of_measure = |measure: usize| {
+            let numbers = runs.iter().map(|run| run[measure]).collect::<Option<Vec<f64>>>();
+            numbers.and_then(OverSeeds::of)
         };
-        Ok(runs.iter().map(of_point).collect())
+        (0..self.measures.len()).map(of_measure).collect()
     }
 
     /// The scenario at a point, once it is clear that everything that is measured exists there.
-    fn checked(&self, point: &[usize], scale: &toml::Table) -> Result<Scenario, PaperError> {
+    pub(crate) fn checked(
+        &self,
+        point: &[usize],
+        scale: &toml::Table,
+    ) -> Result<Scenario, PaperError> {
         let scenario = self.scaled(point, scale)?;
         let nothing = of_nothing(&scenario);
         for measure in &self.measures {
@@ -91,6 +100,9 @@ impl Experiment {
             for metric in metrics.into_iter().flatten().filter(|text| is_metric(text.get_ref())) {
                 self.known(metric, &nothing)?;
             }
+        }
+        if let Some(again) = &self.again {
+            self.known(&again.metric, &nothing)?;
         }
         Ok(scenario)
     }
@@ -105,8 +117,31 @@ impl Experiment {
         summary.lookup(name, of).map(|_| ()).map_err(fault)
     }
 
-    /// One run: a number for each measure.
+    /// One simulated run: a number for each measure.
     fn once(&self, point: &[usize], scenario: &Scenario) -> Result<Vec<Option<f64>>, PaperError> {
+        if self.may_decline && scenario.admit().is_err() {
+            return Ok(vec![None; self.measures.len()]);
+        }
+        self.measured(point, &header::of_simulation(scenario), scenario, |sink| {
+            let outcome = slackline_sim::run(scenario, sink);
+            let outcome = outcome.map_err(|error| self.bad(point, error.to_string(), None))?;
+            match outcome.declined.first() {
+                Some((at, vcpu, error)) => {
+                    Err(self.bad(point, format!("declined at {at}: {vcpu}: {error}"), None))
+                }
+                None => Ok(()),
+            }
+        })
+    }
+
+    /// What a run comes to: a number for each measure. `header` is what the machine says of it.
+    pub(crate) fn measured(
+        &self,
+        point: &[usize],
+        header: &Header,
+        scenario: &Scenario,
+        run: impl FnOnce(&mut Windows<'_>) -> Result<(), PaperError>,
+    ) -> Result<Vec<Option<f64>>, PaperError> {
         let end = Time::START + scenario.length;
         let mut windows = BTreeMap::new();
         let mut of_measure = Vec::new();
@@ -114,15 +149,11 @@ impl Experiment {
             let (from, to) = measure.window(&self.source)?;
             let from = from.unwrap_or(scenario.warmup);
             let window = (from, to.map_or(end, |to| end.min(Time::START + to)));
-            windows.entry(window).or_insert_with(|| Window::new(scenario, window));
+            windows.entry(window).or_insert_with(|| Window::new(header, end, window));
             of_measure.push(window);
         }
         let mut sink: Vec<Window> = windows.into_values().collect();
-        let outcome = slackline_sim::run(scenario, &mut Windows(&mut sink));
-        let outcome = outcome.map_err(|error| self.bad(point, error.to_string(), None))?;
-        if let Some((at, vcpu, error)) = outcome.declined.first() {
-            return Err(self.bad(point, format!("declined at {at}: {vcpu}: {error}"), None));
-        }
+        run(&mut Windows(&mut sink))?;
         let finish = |window: Window| {
             let key = (window.from, window.to);
             let summary = window.meter.view();
@@ -199,7 +230,7 @@ impl Measure {
 }
 
 /// A metric in seconds, as a part of one, or as a number of things; or a number as it stands.
-fn raw(summary: &Summary, metric: &str) -> Option<f64> {
+pub(crate) fn raw(summary: &Summary, metric: &str) -> Option<f64> {
     if let Ok(number) = metric.parse() {
         return Some(number);
     }
@@ -217,9 +248,10 @@ fn is_metric(text: &str) -> bool {
     text != "second" && text.parse::<f64>().is_err()
 }
 
-/// `misses of web` as claims write it.
+/// `misses of web` as claims write it, and `misses of total` for all.
 fn split(metric: &str) -> (&str, Option<&str>) {
     match metric.rsplit_once(" of ") {
+        Some((name, "total")) => (name.trim(), None),
         Some((name, of)) => (name.trim(), Some(of.trim())),
         None => (metric.trim(), None),
     }
@@ -239,12 +271,12 @@ struct Window {
     has_ended: bool,
 }
 
-struct Windows<'a>(&'a mut [Window]);
+pub(crate) struct Windows<'a>(&'a mut [Window]);
 
 impl Window {
-    fn new(scenario: &Scenario, (from, to): (Span, Time)) -> Window {
-        let header = Header { warmup: from, ..header::of_simulation(scenario) };
-        let is_last = to >= Time::START + scenario.length;
+    fn new(header: &Header, end: Time, (from, to): (Span, Time)) -> Window {
+        let header = Header { warmup: from, ..header.clone() };
+        let is_last = to >= end;
         Window { from, to, is_last, meter: Meter::new(&header), has_ended: false }
     }
 

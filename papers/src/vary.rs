@@ -57,6 +57,9 @@ impl Experiment {
             }
         }
         let none = Table::new();
+        if let Some(quick) = self.quick.as_ref().filter(|_| self.is_quick) {
+            edits.push(Edit { lets: &none, set: quick.set(), scale: &none, unset: &[] });
+        }
         edits.push(Edit { lets: &none, set: &none, scale, unset: &[] });
         vary(&mut table, &edits).map_err(|unfit| self.unfit(point, &unfit))?;
         Ok(table)

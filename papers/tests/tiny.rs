@@ -118,6 +118,7 @@ fn what_is_written_is_what_is_read_and_says_how_it_was_made() {
         commit: "0123abc".into(),
         command: "slackline paper run tiny".into(),
         date: "2007-09-30".into(),
+        machine: None,
     };
     let judged = vec![(String::new(), judged)];
     paper.write(&experiment, &results, &judged, &made).expect("a folder that can be written");
@@ -142,6 +143,7 @@ fn a_report_shows_ours_and_theirs_with_verdicts_and_what_was_left_out() {
         commit: "0123abc".into(),
         command: "slackline paper report tiny".into(),
         date: "2007-09-30".into(),
+        machine: None,
     };
     let papers = [paper];
     let nothing = page(&papers, &made).expect_err("nothing was run");
@@ -209,7 +211,8 @@ const WRONG: &[(&str, &str, &str, &str)] = &[
         "seeds    = 3",
         "seed = 3",
         "fig-1.toml:4:1: unknown field `seed`, expected one of `title`, `figures`, `explains`, \
-      `scenario`, `seeds`, `axis`, `sensitivity`, `override`, `measure`, `plot`, `compare`",
+      `live`, `scenario`, `seeds`, `may_decline`, `again`, `quick`, `axis`, `sensitivity`, \
+      `override`, `measure`, `plot`, `compare`",
     ),
     (
         "fig-1.toml",
@@ -248,7 +251,7 @@ const WRONG: &[(&str, &str, &str, &str)] = &[
         "",
         "fig-1.toml:92:15: the comparison with a word has no `test`\n\
       write test = \"alike\" (or unlike, zero, negative, kept, same, higher, lower, \
-      rising, falling, lowest)",
+      rising, falling, first, second, lowest)",
     ),
     (
         "fig-1.toml",

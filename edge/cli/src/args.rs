@@ -453,6 +453,9 @@ pub(crate) struct PaperRun {
     /// Another number of seeds than the experiments'.
     #[arg(long, value_parser = clap::value_parser!(u64).range(1..=1000))]
     pub(crate) seeds: Option<u64>,
+    /// Fewer points and shorter runs, where an experiment has such a form.
+    #[arg(long)]
+    pub(crate) quick: bool,
     /// Write no results.
     #[arg(long = "no-results", action = clap::ArgAction::SetFalse)]
     pub(crate) keep: bool,

@@ -1,5 +1,7 @@
 //! `slackline paper`: the experiments of papers, held against what was published.
 
+mod live;
+
 use std::fmt::Write as _;
 use std::ops::ControlFlow;
 use std::path::Path;
@@ -7,7 +9,8 @@ use std::process::Command;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use slackline_papers::{
-    Calibration, Experiment, Judged, Paper, Provenance, judge, paper, papers, tally,
+    Calibration, Experiment, Judged, Paper, PaperError, Provenance, Results, judge, paper, papers,
+    tally,
 };
 
 use crate::args::{PaperArgs, PaperCommand, PaperReport, PaperRun};
@@ -16,6 +19,8 @@ use crate::pending::Pending;
 use crate::places::Places;
 use crate::problem::Problem;
 use crate::terminal::{self, Counter};
+
+use live::Here;
 
 pub(crate) fn command(args: &PaperArgs) -> Result<(), Problem> {
     let folder = &args.papers;
@@ -61,6 +66,9 @@ fn list(folder: &Path) -> Result<(), Problem> {
 fn run_all(folder: &Path, run: &PaperRun) -> Result<(), Problem> {
     let paper = paper(folder, &run.paper)?;
     let mut experiments = paper.chosen(&run.experiments)?;
+    if run.quick {
+        experiments = experiments.into_iter().map(Experiment::quick).collect();
+    }
     if let Some(seeds) = run.seeds {
         experiments.iter_mut().for_each(|experiment| experiment.seeds = seeds);
     }
@@ -68,14 +76,14 @@ fn run_all(folder: &Path, run: &PaperRun) -> Result<(), Problem> {
         writes_nothing_that_is_read(&paper, &experiments)?;
     }
     let made = provenance(&paper.folder, &words_of_command());
+    let is_live = |one: &Experiment| one.is_live;
+    let here = experiments.iter().any(is_live).then(Here::new).transpose()?;
     for experiment in &experiments {
-        let counter = Counter::new(&experiment.name);
-        let results = experiment.run(&|done| {
-            counter.at(done);
-            ControlFlow::Continue(())
-        });
-        drop(counter);
-        let results = results?;
+        let results = results_of(experiment, here.as_ref())?;
+        let made = match experiment.is_live {
+            true => Provenance { machine: Some(Here::described()), ..made.clone() },
+            false => made.clone(),
+        };
         let published = paper.published()?;
         let changes = experiment.sensitivity.map(|axis| &experiment.axes[axis].points);
         let mut judged = Vec::new();
@@ -94,6 +102,22 @@ fn run_all(folder: &Path, run: &PaperRun) -> Result<(), Problem> {
         terminal::say(&text)?;
     }
     Ok(())
+}
+
+/// Runs an experiment, simulated or here.
+fn results_of(experiment: &Experiment, here: Option<&Here>) -> Result<Results, Problem> {
+    let counter = Counter::new(&experiment.name);
+    let watch = |done| {
+        counter.at(done);
+        ControlFlow::Continue(())
+    };
+    let Some(here) = here.filter(|_| experiment.is_live) else {
+        return Ok(experiment.run(&watch)?);
+    };
+    experiment.play(here, &watch).map_err(|error| match error {
+        PaperError::Stopped { .. } => Problem::Interrupted,
+        error => here.problem().unwrap_or(Problem::Paper(error)),
+    })
 }
 
 /// Results may be links: none leads to what the paper's folder says.
@@ -175,7 +199,7 @@ fn write_report(folder: &Path, args: &PaperReport) -> Result<(), Problem> {
 
 /// What the results will say about how they were made.
 fn provenance(folder: &Path, command: &str) -> Provenance {
-    Provenance { commit: commit(folder), command: command.to_owned(), date: today() }
+    Provenance { commit: commit(folder), command: command.to_owned(), date: today(), machine: None }
 }
 
 /// The commit of the tree, and whether anything but results has changed since.

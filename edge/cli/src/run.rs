@@ -161,7 +161,7 @@ pub(crate) fn live(
 }
 
 /// What a look at one of these CPUs takes, which is told as well.
-fn dispatch_cost(cpus: &[CpuId]) -> Result<Span, Problem> {
+pub(crate) fn dispatch_cost(cpus: &[CpuId]) -> Result<Span, Problem> {
     let dispatch = slackline_live::dispatch_cost::measure(cpus);
     let refused = |source| Problem::Live(SessionError::NoRealTime { source }.into());
     let dispatch = dispatch.map_err(refused)?;
@@ -210,7 +210,7 @@ pub(crate) fn choose_cpus(count: usize, asked: Option<&[usize]>) -> Result<Vec<C
     }
 }
 
-fn load_command(program: &Path, order: &LoadOrder<'_>) -> Command {
+pub(crate) fn load_command(program: &Path, order: &LoadOrder<'_>) -> Command {
     let mut command = Command::new(program);
     command.args(["load", "--report-jobs", "--seed", &order.seed.to_string()]);
     command.args(["--start", &order.start.ns().to_string()]);

@@ -117,9 +117,14 @@ fn filled(value: &Value, lets: &[(String, String)]) -> Result<Value, String> {
     })
 }
 
-/// `25` and `10ms` to `2500000ns`: some percent of a length of time.
+/// `25` and `10ms` to `2500000ns`: some percent of a length of time, which may itself be some
+/// percent of one.
 fn part(percent: &str, whole: &str) -> Result<String, String> {
     let percent: f64 = percent.trim().parse().map_err(|_| format!("`{percent}` is no number"))?;
+    let whole = match whole.split_once("% of ") {
+        Some((percent, whole)) => part(percent, whole)?,
+        None => whole.to_owned(),
+    };
     let whole: Span = whole.trim().parse().map_err(|why| format!("`{whole}` {why}"))?;
     Ok(format!("{}ns", rounded(whole.ns() as f64 * percent / 100.0)))
 }
@@ -182,6 +187,8 @@ mod tests {
     fn names_in_braces_are_filled_in_before_parts_are_taken() {
         let lets = [("{period}".to_owned(), "10ms".to_owned())];
         assert_eq!(filled(&text("25% of {period}"), &lets), Ok(text("2500000ns")));
+        let nested = filled(&text("50% of 25% of {period}"), &lets);
+        assert_eq!(nested, Ok(text("1250000ns")));
         assert!(filled(&text("25% of {span}"), &lets).is_err());
     }
 }

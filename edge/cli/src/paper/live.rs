@@ -1,0 +1,116 @@
+//! Plays the live experiments of papers on this machine.
+
+use std::cell::RefCell;
+use std::os::fd::AsFd;
+use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
+
+use slackline_live::doctor::{Topic, examine};
+use slackline_live::fence::KeeperCommand;
+use slackline_live::load_order::LoadOrder;
+use slackline_live::play::{self, LiveError, Options};
+use slackline_live::{session, topology};
+use slackline_papers::{Machine, Unplayed};
+use slackline_runs::header;
+use slackline_scenario::Scenario;
+use slackline_trace::{Header, Named, Record, Sink};
+use slackline_units::{CpuId, Span};
+
+use crate::problem::Problem;
+use crate::run::{choose_cpus, dispatch_cost, load_command};
+use crate::signals::stop_signal;
+
+/// This machine.
+pub(super) struct Here {
+    program: PathBuf,
+    /// What a look at a CPU takes.
+    dispatch: Span,
+    /// Readable when somebody wants us to stop.
+    stop: UnixStream,
+    _raised: UnixStream,
+    /// Why the last run was not played, where that is no error of a live run.
+    problem: RefCell<Option<Problem>>,
+}
+
+impl Here {
+    pub(super) fn new() -> Result<Here, Problem> {
+        let program = std::env::current_exe()
+            .map_err(|source| Problem::Unreadable { file: "/proc/self/exe".into(), source })?;
+        let dispatch = dispatch_cost(&choose_cpus(1, None)?)?;
+        let (stop, raised) = stop_signal()?;
+        Ok(Here { program, dispatch, stop, _raised: raised, problem: RefCell::default() })
+    }
+
+    /// What a live result depends on, in a sentence.
+    pub(super) fn described() -> String {
+        let report = examine();
+        let found = |topic: Topic| {
+            let finding = report.finding(topic);
+            let text = finding.found.split_whitespace().collect::<Vec<_>>().join(" ");
+            format!("{}: {text}", topic.id())
+        };
+        let topics = [Topic::Kernel, Topic::Cpus, Topic::RtLimit, Topic::FairServer, Topic::Steal];
+        topics.map(found).join("; ")
+    }
+
+    /// What went wrong, where a run of ours was not played.
+    pub(super) fn problem(&self) -> Option<Problem> {
+        self.problem.take()
+    }
+
+    fn cpus(&self, scenario: &Scenario) -> Result<Vec<CpuId>, Problem> {
+        choose_cpus(scenario.host.cpus, None)
+    }
+
+    fn failed(&self, problem: Problem) -> Unplayed {
+        let why = problem.to_string();
+        *self.problem.borrow_mut() = Some(problem);
+        Unplayed::Failed(why.into())
+    }
+}
+
+impl Machine for Here {
+    fn header(&self, scenario: &Scenario) -> Header {
+        // Without CPUs enough nothing is played, and the header of no use.
+        let levels = self.cpus(scenario).map(|cpus| topology::of(&cpus).levels());
+        header::of_live(scenario, session::knowledge(), levels.unwrap_or_default(), self.dispatch)
+    }
+
+    fn play(&self, scenario: &Scenario, sink: &mut dyn Sink) -> Result<(), Unplayed> {
+        scenario.admit().map_err(|error| Unplayed::Declined(error.to_string()))?;
+        let options = Options {
+            cpus: self.cpus(scenario).map_err(|problem| self.failed(problem))?,
+            keeper: KeeperCommand::ourselves(["keep"]),
+            dispatch: self.dispatch,
+            load: &|order: &LoadOrder<'_>| load_command(&self.program, order),
+            stop: Some(self.stop.as_fd()),
+            progress: &mut |_| {},
+        };
+        let finished =
+            play::run(scenario, options, &mut Passed(sink)).map_err(|error| match error {
+                LiveError::Declined { .. } => Unplayed::Declined(error.to_string()),
+                error => self.failed(Problem::of_live(&PathBuf::from(&scenario.title), error)),
+            })?;
+        if finished.stopped.is_some() {
+            return Err(Unplayed::Stopped);
+        }
+        if let Some((at, name, how)) = finished.ended.first() {
+            let message = format!("`{name}` ended by itself at {at}: {how}");
+            return Err(self.failed(Problem::HostCannot { message, hint: None }));
+        }
+        Ok(())
+    }
+}
+
+/// A sink that need not be known by its type.
+struct Passed<'a>(&'a mut dyn Sink);
+
+impl Sink for Passed<'_> {
+    fn named(&mut self, named: &Named) {
+        self.0.named(named);
+    }
+
+    fn record(&mut self, record: &Record) {
+        self.0.record(record);
+    }
+}

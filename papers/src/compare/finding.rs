@@ -1,0 +1,213 @@
+//! One comparison: what is found, and why it is so.
+
+use slackline_runs::OverSeeds;
+
+use super::{Case, Finding, Verdict};
+use crate::comparison::{By, Test};
+use crate::numbers::digits;
+use crate::published::{Is, Read};
+use crate::statistics::rank_correlation;
+use crate::tolerance::Tolerance;
+
+/// A number against a number.
+pub(super) fn number(case: &Case<'_>, cases: &[Case<'_>]) -> Finding {
+    let (Is::Number(theirs), Some(ours)) = (&case.value.is, case.ours()) else { return unknown() };
+    let off = match (case.value.unit.as_str(), *theirs) {
+        ("%", _) | (_, 0.0) => format!("{} points off", digits((ours.median - theirs).abs())),
+        (_, theirs) => {
+            let error = (ours.median - theirs) / theirs * 100.0;
+            let which = if error < 0.0 { "less" } else { "more" };
+            format!("{} % {which}", digits(error.abs()))
+        }
+    };
+    let tolerance = case.tolerance;
+    let is_allowed = tolerance.holds(ours.median, *theirs, 0.0);
+    let is_far = tolerance.is_too_far(ours.median, *theirs, 0.0);
+    if is_allowed && !is_far {
+        return (Verdict::Reproduced, format!("{off}, within {tolerance}"));
+    }
+    if Tolerance::Exact.holds(ours.median, *theirs, case.value.give) {
+        return (Verdict::Reproduced, format!("{off}, within {}", Tolerance::Exact));
+    }
+    let more = match is_allowed {
+        true => format!("within {tolerance}, but more than {} %", Tolerance::FURTHEST_PERCENT),
+        false => format!("more than {tolerance}"),
+    };
+    if case.spec.by.is_some() || !case.against.is_empty() {
+        let neutral = if case.spec.by == Some(By::Ratio) { 1.0 } else { 0.0 };
+        let same = (ours.median - neutral) * (theirs - neutral) > 0.0;
+        return match same {
+            true => (Verdict::SameShape, format!("{off}, {more}; same direction")),
+            false => (Verdict::Differs, format!("{off}, and the other way round")),
+        };
+    }
+    let others = cases.iter().filter(|other| !std::ptr::eq(*other, case));
+    let mut pairs = 0;
+    for other in others {
+        let (Is::Number(their_other), Some(our_other)) = (&other.value.is, other.ours()) else {
+            continue;
+        };
+        let gives = case.value.give + other.value.give;
+        if tolerance.holds(*their_other, *theirs, gives) {
+            continue; // The paper does not tell the two apart.
+        }
+        pairs += 1;
+        if (our_other.median - ours.median) * (their_other - theirs) <= 0.0 {
+            let which = if their_other > theirs { "lower" } else { "higher" };
+            let id = &other.value.id;
+            return (Verdict::Differs, format!("{off}, and not {which} than {id} as published"));
+        }
+    }
+    match pairs {
+        0 if is_allowed => (Verdict::SameShape, format!("{off}, {more}")),
+        0 => (Verdict::Differs, format!("{off}, {more}, and no order to agree in")),
+        _ => (Verdict::SameShape, format!("{off}, {more}; the order agrees")),
+    }
+}
+
+/// Several numbers against one.
+pub(super) fn all_near(case: &Case<'_>, theirs: f64) -> Finding {
+    let medians = case.stats.iter().map(|stat| stat.map(|stat| stat.median));
+    let Some(medians) = medians.collect::<Option<Vec<f64>>>() else { return unknown() };
+    let off = medians.iter().map(|ours| (ours - theirs).abs()).fold(0.0, f64::max);
+    let near = |&ours: &f64| case.tolerance.holds(ours, theirs, case.value.give);
+    let far = |&ours: &f64| case.tolerance.is_too_far(ours, theirs, case.value.give);
+    let best = if medians.iter().any(far) { Verdict::SameShape } else { Verdict::Reproduced };
+    let says = format!("at most {} off, to within {}", digits(off), case.tolerance);
+    seen(medians.iter().all(near), best, says)
+}
+
+/// From so much on two series are in the same order.
+const SAME_ORDER: f64 = 0.8;
+
+/// A series against one of which only the order means anything.
+pub(super) fn ranked(case: &Case<'_>, theirs: &[f64]) -> Finding {
+    let Some(ours) = case.series() else { return unknown() };
+    match rank_correlation(&ours, theirs) {
+        Some(found) => {
+            let says = format!("rank correlation {}, {SAME_ORDER} is wanted", digits(found));
+            seen(found >= SAME_ORDER, Verdict::SameShape, says)
+        }
+        None if ours.len() == theirs.len() => (Verdict::Differs, "ours are all equal".to_owned()),
+        None => (Verdict::Differs, format!("{} of ours, {} of theirs", ours.len(), theirs.len())),
+    }
+}
+
+/// All within a range.
+pub(super) fn inside(case: &Case<'_>, (low, high): (f64, f64)) -> Finding {
+    let Some(series) = case.series() else { return unknown() };
+    let lowest = series.iter().copied().fold(f64::INFINITY, f64::min);
+    let highest = series.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+    let ours = format!("{} to {} here", digits(lowest), digits(highest));
+    let is_in = |tolerance: Tolerance| {
+        let below = lowest >= low || tolerance.holds(lowest, low, case.value.give);
+        below && (highest <= high || tolerance.holds(highest, high, case.value.give))
+    };
+    match (is_in(case.tolerance), case.value.read) {
+        (true, Read::Plot) => {
+            (Verdict::SameShape, format!("{ours}: on the plot, of which only the axis is known"))
+        }
+        (true, _) => {
+            let give = case.value.give;
+            let is_far = lowest < low && case.tolerance.is_too_far(lowest, low, give)
+                || highest > high && case.tolerance.is_too_far(highest, high, give);
+            let best = if is_far { Verdict::SameShape } else { Verdict::Reproduced };
+            (best, format!("{ours}, within {}", case.tolerance))
+        }
+        (false, _) => (Verdict::Differs, format!("{ours}: not within")),
+    }
+}
+
+/// A finding without a number.
+pub(super) fn finding(case: &Case<'_>, test: Test) -> Finding {
+    let medians = |stats: &[Option<OverSeeds>]| -> Option<Vec<f64>> {
+        stats.iter().map(|stat| stat.map(|stat| stat.median)).collect()
+    };
+    let (Some(ours), Some(against)) = (medians(&case.stats), medians(&case.against)) else {
+        return unknown();
+    };
+    let tolerance = case.tolerance;
+    match test {
+        Test::Alike | Test::Unlike => alike(&ours, &against, tolerance, test),
+        Test::Zero => {
+            let worst = ours.iter().map(|number| number.abs()).fold(0.0, f64::max);
+            let good = worst <= tolerance.width(0.0);
+            seen(good, Verdict::Reproduced, format!("at most {} off", digits(worst)))
+        }
+        Test::Kept => {
+            let worst = ours.iter().copied().fold(f64::INFINITY, f64::min);
+            let good = worst >= -tolerance.width(0.0);
+            seen(good, Verdict::Reproduced, format!("the worst is {}", digits(worst)))
+        }
+        Test::Negative => {
+            let best = ours.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+            let good = best < -tolerance.width(0.0);
+            seen(good, Verdict::SameShape, format!("the best is {}", digits(best)))
+        }
+        Test::Same => {
+            let pairs = ours.iter().enumerate();
+            let pairs = pairs.map(|(index, &ours)| (ours, against[index.min(against.len() - 1)]));
+            let right = pairs.clone().filter(|&(a, b)| tolerance.holds(a, b, 0.0)).count();
+            let of = ours.len();
+            seen(right == of, Verdict::Reproduced, format!("so at {right} of {of} points"))
+        }
+        Test::Higher | Test::Lower => {
+            let other = |index: usize| against[index.min(against.len() - 1)];
+            let is_right = |(index, &ours): (usize, &f64)| match test {
+                Test::Higher => ours > other(index),
+                _ => ours < other(index),
+            };
+            let right = ours.iter().enumerate().filter(|&pair| is_right(pair)).count();
+            let of = ours.len();
+            seen(right == of, Verdict::SameShape, format!("so at {right} of {of} points"))
+        }
+        Test::Rising | Test::Falling => {
+            let Some(ours) = case.series() else { return unknown() };
+            let is_right = |pair: &&[f64]| match test {
+                Test::Rising => pair[0] < pair[1],
+                _ => pair[0] > pair[1],
+            };
+            let steps = ours.len().saturating_sub(1);
+            let right = ours.windows(2).filter(is_right).count();
+            seen(right == steps, Verdict::SameShape, format!("so in {right} of {steps} steps"))
+        }
+        Test::First | Test::Second => nearer(&ours, &against, test),
+        Test::Value | Test::Inside | Test::Ranked | Test::Lowest => unknown(),
+    }
+}
+
+/// Whether each is nearer to one of two than to the other.
+fn nearer(ours: &[f64], against: &[f64], test: Test) -> Finding {
+    let &[first, second] = against else { return unknown() };
+    if first == second {
+        return (Verdict::Differs, format!("the two that it could be like are both {first}"));
+    }
+    let is_first = |number: &&f64| (*number - first).abs() < (*number - second).abs();
+    let right = ours.iter().filter(|number| is_first(number) == (test == Test::First)).count();
+    let of = ours.len();
+    let says = format!("nearer to the {} at {right} of {of} points", test.name());
+    seen(right == of, Verdict::SameShape, says)
+}
+
+/// Whether numbers are alike: the highest is no further from the lowest than the tolerance of their
+/// mean.
+fn alike(ours: &[f64], against: &[f64], tolerance: Tolerance, test: Test) -> Finding {
+    let all = || ours.iter().chain(against).copied();
+    let lowest = all().fold(f64::INFINITY, f64::min);
+    let highest = all().fold(f64::NEG_INFINITY, f64::max);
+    let mean = all().sum::<f64>() / all().count().max(1) as f64;
+    let is_alike = highest - lowest <= tolerance.width(mean);
+    let says = format!("{} to {}", digits(lowest), digits(highest));
+    match test {
+        Test::Unlike => seen(!is_alike, Verdict::SameShape, says),
+        _ => seen(is_alike, Verdict::Reproduced, says),
+    }
+}
+
+fn seen(good: bool, verdict: Verdict, says: String) -> Finding {
+    if good { (verdict, says) } else { (Verdict::Differs, says) }
+}
+
+pub(super) fn unknown() -> Finding {
+    (Verdict::Differs, "not known here".to_owned())
+}

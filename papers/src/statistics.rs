@@ -1,0 +1,87 @@
+//! What one number is made of many.
+
+use slackline_runs::OverSeeds;
+
+/// The mean of what is known of several points, the range being theirs; none if nothing is.
+pub(crate) fn mean(stats: &[Option<OverSeeds>]) -> Option<OverSeeds> {
+    let known: Vec<OverSeeds> = stats.iter().flatten().copied().collect();
+    let sum: f64 = known.iter().map(|stat| stat.median).sum();
+    let first = known.first()?;
+    let lowest = known.iter().map(|stat| stat.lowest).fold(first.lowest, f64::min);
+    let highest = known.iter().map(|stat| stat.highest).fold(first.highest, f64::max);
+    Some(OverSeeds { median: sum / known.len() as f64, lowest, highest })
+}
+
+/// How far a number stays small: the last of these places before the first at which its size is
+/// above `at_most` or not known. Places that are equal count as one, as the worst of them.
+pub(crate) fn reach(places: &[(f64, Option<f64>)], at_most: f64) -> Option<f64> {
+    let small = |number: Option<f64>| number.is_some_and(|number| number.abs() <= at_most);
+    let first_large = places.iter().find(|(_, number)| !small(*number)).map(|(place, _)| *place);
+    let mut reached = None;
+    for &(place, _) in places.iter().take_while(|(place, _)| Some(*place) != first_large) {
+        reached = Some(place);
+    }
+    reached
+}
+
+/// Spearman's rank correlation; equal numbers share the mean of their ranks. None where all numbers
+/// of one side are equal, or the sides are not equally long.
+pub(crate) fn rank_correlation(a: &[f64], b: &[f64]) -> Option<f64> {
+    if a.len() != b.len() || a.is_empty() {
+        return None;
+    }
+    let (a, b) = (ranks(a), ranks(b));
+    let middle = (a.len() as f64 + 1.0) / 2.0;
+    let products = |a: &[f64], b: &[f64]| -> f64 {
+        a.iter().zip(b).map(|(a, b)| (a - middle) * (b - middle)).sum()
+    };
+    let size = (products(&a, &a) * products(&b, &b)).sqrt();
+    (size > 0.0).then(|| products(&a, &b) / size)
+}
+
+fn ranks(numbers: &[f64]) -> Vec<f64> {
+    let rank = |number: &f64| {
+        let below = numbers.iter().filter(|other| *other < number).count() as f64;
+        let equal = numbers.iter().filter(|other| *other == number).count() as f64;
+        below + (equal + 1.0) / 2.0
+    };
+    numbers.iter().map(rank).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_reach_ends_before_the_first_place_that_is_not_small_or_not_known() {
+        let places = [(10.0, Some(0.0)), (20.0, Some(0.9)), (30.0, Some(4.0)), (40.0, Some(0.0))];
+        assert_eq!(reach(&places, 1.0), Some(20.0));
+        assert_eq!(reach(&places, 5.0), Some(40.0));
+        assert_eq!(reach(&[(10.0, Some(0.0)), (20.0, None)], 1.0), Some(10.0));
+        // Of several at one place the worst counts.
+        assert_eq!(reach(&[(10.0, Some(0.0)), (10.0, Some(2.0))], 1.0), None);
+        assert_eq!(reach(&[(10.0, Some(-2.0))], 1.0), None);
+        assert_eq!(reach(&[], 1.0), None);
+    }
+
+    #[test]
+    fn ranks_agree_wholly_inversely_or_not_at_all() {
+        let close = |found: Option<f64>, wanted: f64| {
+            assert!(found.is_some_and(|found| (found - wanted).abs() < 1e-9), "{found:?}");
+        };
+        close(rank_correlation(&[1.0, 2.0, 3.0], &[10.0, 200.0, 300.0]), 1.0);
+        close(rank_correlation(&[1.0, 2.0, 3.0], &[3.0, 2.0, 1.0]), -1.0);
+        // Ranks 1, 2.5, 2.5, 4 against 1, 2, 3, 4.
+        close(rank_correlation(&[0.0, 3.0, 3.0, 5.0], &[1.0, 2.0, 3.0, 4.0]), 0.948_683_298);
+        assert_eq!(rank_correlation(&[1.0, 1.0], &[1.0, 2.0]), None);
+        assert_eq!(rank_correlation(&[1.0], &[1.0, 2.0]), None);
+    }
+
+    #[test]
+    fn what_is_not_known_is_not_in_a_mean() {
+        let stat = |median| Some(OverSeeds { median, lowest: median - 1.0, highest: median + 1.0 });
+        let mean = mean(&[stat(1.0), None, stat(4.0)]).expect("two are known");
+        assert_eq!((mean.median, mean.lowest, mean.highest), (2.5, 0.0, 5.0));
+        assert_eq!(super::mean(&[None]), None);
+    }
+}
