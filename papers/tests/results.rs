@@ -112,3 +112,18 @@ fn by_the_papers_rule_a_guest_starves_and_bounded_none_does() {
         assert!(waits.iter().all(|stat| stat.highest < 0.4), "{name}");
     }
 }
+
+/// Simulated: the resolution of VSched's machines by their timers, and no deadline missed in a week
+/// of days beside milliseconds. By our rules the utilisation of the slower machine is not lower.
+#[test]
+fn the_timers_of_vsched_decide_what_can_be_told_apart() {
+    let paper = read("lin-2005");
+    let verdicts = |name| rows(&paper, name).iter().map(|row| row.verdict).collect::<Vec<_>>();
+    let found = verdicts("fig-9-resolution");
+    let one_each = [Verdict::Reproduced, Verdict::SameShape, Verdict::Reproduced];
+    assert_eq!(found, [&one_each[..], &[Verdict::SameShape; 2]].concat());
+    assert_eq!(verdicts("range"), [Verdict::Reproduced]);
+    let slower = rows(&paper, "fig-9");
+    let slower = slower.iter().find(|row| row.id == "fig-9.machine-2.utilisation");
+    assert_eq!(slower.map(|row| row.verdict), Some(Verdict::Differs));
+}
