@@ -320,6 +320,245 @@ fn what_lapses_while_no_daemon_is_there_is_told() {
     assert!(lapse >= without.as_secs_f64(), "{lapse} s of at least {without:?}");
     assert!(lapse <= answers.as_secs_f64() + 0.5, "{lapse} s of at most {answers:?}");
     assert_eq!(metric(&daemon, &live, "slackline_restarts_total", ""), 1.0);
+
+#[test]
+fn who_is_changed_by_somebody_else_is_left_to_them_and_to_nobody_else() {
+    let Some(live) = live::begin() else { return };
+    let name = format!("test-{}", std::process::id());
+    let machine = Machine::start(&name);
+    let daemon = Daemon::start(&live);
+    let reserve = |name: &str, binding: &str| {
+        let body = json!({ "slice": "2ms", "exact": true, "for": binding });
+        daemon.ask("PUT", &format!("/v1/reservations/{name}"), Some(&body))
+    };
+    assert_eq!(reserve("web", &format!("qemu:{name}")).0, 201);
+    let pid = i32::try_from(machine.0.id()).unwrap();
+    let thread = slackline_live::sys::Tid::new(pid).unwrap();
+    let online = online_cpus().unwrap();
+    wait_until("the machine to be left to us", || {
+        slackline_live::sys::set_affinity(thread, &online).unwrap();
+        daemon.one("web")["state"] == "contested"
+    });
+    let web = daemon.one("web");
+    assert!(web["why"].as_str().unwrap().contains("somebody else"), "{web}");
+    // It is promised to that reservation all the same, by whatever name somebody else asks.
+    let (status, problem) = reserve("other", &format!("pid:{pid}"));
+    assert_eq!((status, &problem["type"]), (409, &json!("exists")), "{problem}");
+    let (status, _) = daemon.ask("POST", "/v1/reservations/web/resume", None);
+    assert_eq!((status, &daemon.one("web")["state"]), (200, &json!("active")));
+    wait_until("the machine to be left to us again", || {
+        slackline_live::sys::set_affinity(thread, &online).unwrap();
+        daemon.one("web")["state"] == "contested"
+    });
+    // The one that is started next is another one.
+    drop(machine);
+    wait_until("its end to be noticed", || daemon.one("web")["state"] == "waiting");
+    let _machine = Machine::start(&name);
+    wait_until("the next one to be found", || daemon.one("web")["state"] == "active");
+    daemon.end().ended_with(0);
+    live.nothing_is_left();
+}
+
+#[test]
+fn a_machine_that_has_other_vcpus_than_are_promised_is_partial_and_says_why() {
+    let Some(live) = live::begin() else { return };
+    let name = format!("test-{}", std::process::id());
+    let _machine = Machine::start(&name);
+    let daemon = Daemon::start(&live);
+    let body = json!({ "slice": "1ms", "vcpus": 2, "for": format!("qemu:{name}") });
+    let (status, made) = daemon.ask("PUT", "/v1/reservations/web", Some(&body));
+    assert_eq!((status, &made["state"], &made["served"]), (201, &json!("partial"), &json!(1)));
+    let why = "its machine has 1 vCPUs, and 2 are promised";
+    assert_eq!(made["why"], why, "{made}");
+    daemon.run("list").ended_with(0).shows("partial").shows(why);
+    daemon.run("change web --vcpus 1").ended_with(0).shows("active");
+    daemon.end().ended_with(0);
+    live.nothing_is_left();
+}
+
+/// A monitor that never answers keeps whoever asks for its machine waiting, and nobody else.
+#[test]
+fn nobody_waits_for_the_machine_that_somebody_else_asks_for() {
+    let Some(live) = live::begin() else { return };
+    let victim = Victim::start();
+    let socket = live.place.path("monitor");
+    let listener = std::os::unix::net::UnixListener::bind(&socket).unwrap();
+    let name = format!("silent-{}", std::process::id());
+    let mut command = Command::new("sh");
+    let monitor = format!("unix:{},server=on,wait=off", socket.display());
+    command.arg0("qemu-system-x86_64").args(["-c", "while :; do sleep 1; done"]);
+    command.args(["-name", &name, "-qmp", &monitor]).stdout(Stdio::null());
+    slackline_live::sys::die_with_us(&mut command);
+    let machine = Machine(command.spawn().unwrap());
+    let daemon = Daemon::start(&live);
+    assert_eq!(daemon.reserve("web", &victim, "1ms").0, 201);
+    let mut was_quicker = false;
+    let mut slices = ["2ms", "1ms"].into_iter().cycle();
+    // The monitor is asked for two seconds: a machine that is busy may take longer for a change.
+    wait_until("a change to be done meanwhile", || {
+        std::thread::scope(|scope| {
+            let slow = scope.spawn(|| {
+                let body = json!({ "slice": "1ms", "vcpus": 1, "for": format!("qemu:{name}") });
+                daemon.ask("PUT", "/v1/reservations/silent", Some(&body))
+            });
+            // It is asked now.
+            let _asked = listener.accept().unwrap();
+            let body = json!({ "slice": slices.next() });
+            let changed = daemon.ask("PATCH", "/v1/reservations/web", Some(&body));
+            assert_eq!(changed.0, 200, "{}", changed.1);
+            was_quicker |= !slow.is_finished();
+            let (status, problem) = slow.join().unwrap();
+            assert!(status >= 400, "{problem}");
+            assert!(problem["detail"].as_str().unwrap().contains("QMP"), "{problem}");
+        });
+        was_quicker
+    });
+    drop(machine);
+    daemon.end().ended_with(0);
+    live.nothing_is_left();
+}
+
+/// As libvirt does it with a machine that is starting: its threads come to groups of their own, of
+/// which none may be real-time, after they have been found.
+#[test]
+fn who_is_moved_to_a_group_without_real_time_is_followed_and_harms_nobody() {
+    let Some(live) = live::begin() else { return };
+    let Some(group) = NoRealTime::make() else {
+        println!("skipped: needs cgroups with real-time budgets (version 1, RT_GROUP_SCHED)");
+        return;
+    };
+    let names = ["a", "b"].map(|name| format!("{name}-{}", std::process::id()));
+    let [first, second] = [0, 1].map(|number| Machine::start(&names[number]));
+    fs::write(group.0.join("cgroup.procs"), first.0.id().to_string()).unwrap();
+    fs::write(group.0.join("cgroup.procs"), second.0.id().to_string()).unwrap();
+    let daemon = Daemon::start(&live);
+    let reserve = |name: &str, number: usize| {
+        let body =
+            json!({ "slice": "2ms", "exact": true, "for": format!("qemu:{}", names[number]) });
+        daemon.ask("PUT", &format!("/v1/reservations/{name}"), Some(&body))
+    };
+    // As often as one likes: a budget that is not needed is given back.
+    for _ in 0..8 {
+        for (number, name) in ["a", "b"].into_iter().enumerate() {
+            let (status, made) = reserve(name, number);
+            assert_eq!(status, 201, "{made}");
+        }
+        for name in ["a", "b"] {
+            let path = format!("/v1/reservations/{name}");
+            assert_eq!(daemon.ask("DELETE", &path, None).0, 200);
+        }
+    }
+    assert_eq!(group.budget(), 0);
+    assert_eq!((reserve("a", 0).0, reserve("b", 1).0), (201, 201));
+    let before = group.budget();
+    assert!(before > 400_000, "{before}");
+    let (status, _) = daemon.ask("PATCH", "/v1/reservations/a", Some(&json!({ "slice": "3ms" })));
+    assert_eq!(status, 200);
+    assert!(group.budget() > before, "more is promised, and no more can be had");
+    let inner = NoRealTime(group.0.join("vcpu0"));
+    fs::create_dir(&inner.0).unwrap();
+    wait_until("it to be moved", || {
+        // Not while it is real-time.
+        fs::write(inner.0.join("cgroup.procs"), second.0.id().to_string()).is_ok()
+    });
+    wait_until("it to have a budget there", || inner.budget() > 200_000);
+    wait_until("all to be well", || daemon.ask("GET", "/health", None).1["good"] == true);
+    let of = |machine: &Machine| {
+        let tid = i32::try_from(machine.0.id()).ok().and_then(slackline_live::sys::Tid::new);
+        thread_cpu_time(tid.unwrap()).unwrap()
+    };
+    for machine in [&first, &second] {
+        let used = of(machine);
+        wait_until("it to run", || of(machine).ns() > used.ns() + 20_000_000);
+    }
+    daemon.end().ended_with(0);
+    assert_eq!((group.budget(), inner.budget()), (0, 0));
+    drop((first, second));
+    live.nothing_is_left();
+    drop(inner);
+}
+
+/// A cgroup whose threads may not be real-time, where the kernel has such a thing.
+struct NoRealTime(std::path::PathBuf);
+
+impl NoRealTime {
+    fn make() -> Option<NoRealTime> {
+        let mounts = fs::read_to_string("/proc/self/mounts").unwrap();
+        let is_cpu = |options: &str| options.split(',').any(|option| option == "cpu");
+        let mut lines = mounts.lines().map(|line| line.split(' ').collect::<Vec<_>>());
+        let mount = lines.find(|line| line[2] == "cgroup" && is_cpu(line[3]))?[1].to_owned();
+        let group = format!("{mount}/service-{}", std::process::id());
+        fs::create_dir(&group).ok()?;
+        let made = NoRealTime(group.into());
+        made.0.join("cpu.rt_runtime_us").exists().then_some(made)
+    }
+
+    fn budget(&self) -> u64 {
+        let text = fs::read_to_string(self.0.join("cpu.rt_runtime_us")).unwrap();
+        text.trim().parse().unwrap()
+    }
+}
+
+impl Drop for NoRealTime {
+    fn drop(&mut self) {
+        wait_until("the group to be empty", || fs::remove_dir(&self.0).is_ok());
+    }
+}
+
+/// As libvirt runs us; what it passes is foreign.
+#[test]
+fn a_guest_is_promised_what_its_metadata_says_and_starts_whatever_that_says() {
+    let Some(live) = live::begin() else { return };
+    let hook = |moment: &str, xml: &[u8]| {
+        let words = ["hook", "libvirt", "web", moment, "begin", "--socket", "socket"];
+        let mut command = live.command(&[&words[..], &["--within", "20s"]].concat());
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        // One that will not have it has ended.
+        let _ = child.stdin.take().unwrap().write_all(xml);
+        Ran::new(&child.wait_with_output().unwrap())
+    };
+    let domain = |terms: &str| {
+        format!(
+            "<domain type='qemu'><name>web</name><vcpu>2</vcpu><metadata><s:reservation \
+             xmlns:s='urn:slackline:1' {terms}/></metadata></domain>"
+        )
+        .into_bytes()
+    };
+    // Nobody is there who could be asked.
+    hook("start", &domain("slice='1ms'")).ended_with(0).says("no daemon listens");
+    hook("start", &domain("slice='1ms' require='yes'")).ended_with(1).says("no daemon listens");
+    let daemon = Daemon::start(&live);
+    hook("start", &domain("slice='1ms' exact='yes'")).ended_with(0);
+    let web = daemon.one("web");
+    let of = |web: &Value| {
+        ["state", "slice", "vcpus", "binding", "exact"].map(|key| web[key].to_string()).join(" ")
+    };
+    assert_eq!(of(&web), r#""waiting" "1ms" 2 "libvirt:web" true"#, "{web}");
+    // It starts, and has not changed; then it starts again, and has.
+    hook("started", &domain("slice='1ms' exact='yes'")).ended_with(0);
+    assert_eq!(daemon.one("web")["revision"], web["revision"]);
+    hook("start", &domain("slice='2ms' vcpus='1'")).ended_with(0);
+    assert_eq!(of(&daemon.one("web")), r#""waiting" "2ms" 1 "libvirt:web" false"#);
+    let before = daemon.one("web")["revision"].clone();
+    hook("start", &domain("slice='2'")).ended_with(0).says("`2` has no unit");
+    hook("start", &domain("slice='9.9ms'")).ended_with(0).says("no reservation for web");
+    hook("start", &domain("slice='9.9ms' require='yes'")).ended_with(1).says("9.9ms every 10ms");
+    hook("started", &domain("slice='9.9ms' require='yes'")).ended_with(0);
+    hook("start", b"<domain>").ended_with(0).says("no XML");
+    hook("start", &vec![b' '; 2 << 20]).ended_with(0).says("1048576 are read at most");
+    hook("start", b"<domain><metadata><x:y xmlns:x='urn:x'/></metadata></domain>").ended_with(0);
+    // The name is somebody else's, who waits for another machine.
+    let other = json!({ "slice": "1ms", "vcpus": 1, "for": "qemu:other" });
+    assert_eq!(daemon.ask("PUT", "/v1/reservations/other", Some(&other)).0, 201);
+    hook("start", &domain("slice='2ms' name='other'")).ended_with(0).says("no reservation for web");
+    assert_eq!(daemon.one("other")["binding"], "qemu:other");
+    assert_eq!(daemon.one("web")["revision"], before);
+    let script = live.run(&["hook", "libvirt", "--script", "--socket", "socket"]).good();
+    assert!(
+        script.starts_with("#!/bin/sh\n") && script.contains("hook libvirt \"$1\""),
+        "{script}"
+    );
     daemon.end().ended_with(0);
     live.nothing_is_left();
 }
