@@ -1,6 +1,6 @@
 //! How much of what was missed each stall of the machine explains, by the trace of a run of vCPUs
-//! that never sleep: how late a timer rang in a period whose slice was not whole, and what was taken
-//! from a vCPU while it ran.
+//! that never sleep: how late a timer rang in a period whose slice was not whole, and what was
+//! taken from a vCPU while it ran.
 
 use std::collections::BTreeMap;
 use std::fs::File;

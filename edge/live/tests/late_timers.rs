@@ -169,7 +169,7 @@ fn what_is_promised_in_each_period_is_given_in_each() {
 }
 
 /// Where timers are less steady than that, some slice is short now and then: over many periods a
-/// share is kept to 24 us a period, to the 256th of a slice if that is more, or to a quarter if less.
+/// share is kept to 24 us a period, to the 256th of a slice if that is more, to a quarter if less.
 #[test]
 fn a_share_is_kept_over_many_periods_however_unsteady_the_timers_are() {
     let until = Time::START + Span::from_secs(4);

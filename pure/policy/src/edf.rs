@@ -689,7 +689,7 @@ mod tests {
     }
 
     /// Who is exact had its slice, and ran on for 40 us as it was stopped, in another turn than its
-    /// own: nobody was kept waiting for anything, and its next slice is whole, to what cannot be told.
+    /// own: nobody was kept waiting, and its next slice is whole, to what cannot be told.
     #[test]
     fn what_is_used_as_one_is_stopped_is_not_taken_from_the_next_slice() {
         let values = |fields, terms: &[(&'static str, Given<'static>)]| {
