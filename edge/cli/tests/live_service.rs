@@ -320,6 +320,7 @@ fn what_lapses_while_no_daemon_is_there_is_told() {
     assert!(lapse >= without.as_secs_f64(), "{lapse} s of at least {without:?}");
     assert!(lapse <= answers.as_secs_f64() + 0.5, "{lapse} s of at most {answers:?}");
     assert_eq!(metric(&daemon, &live, "slackline_restarts_total", ""), 1.0);
+}
 
 #[test]
 fn who_is_changed_by_somebody_else_is_left_to_them_and_to_nobody_else() {

@@ -57,8 +57,8 @@ pub trait World {
     /// stands. It is not paused any more.
     fn unseat(&mut self, domain: DomId);
 
-    /// A domain is promised something else, in force when this returns, with places more or fewer
-    /// at the end: nobody sits at new ones, and whoever sat at lost ones is given back. Lost ones go
+    /// A domain is promised something else, in force when this returns, with more or fewer places at
+    /// the end: nobody sits at new ones, and whoever sat at lost ones is given back. Lost ones go
     /// last, and are never promised the new terms: what was there before fits if this is refused.
     ///
     /// # Errors
