@@ -6,19 +6,20 @@ use std::time::Instant;
 use anyhow::{Result, ensure};
 
 use crate::metadata::{self, Metadata};
-use crate::{no_std, scenarios, step, tests, tidy};
+use crate::{no_std, step, tests, tidy};
 
 /// A check: its name, and what it says when all is well.
 type Step = (&'static str, fn(&Metadata) -> Result<String>);
 
 /// Quick ones first, and the tests last, whose output CI reads the end of.
-const STEPS: [Step; 7] = [
+const STEPS: [Step; 8] = [
     ("fmt", fmt),
     ("tidy", all_tidy),
     ("no-std", no_std::prove),
     ("clippy", clippy),
     ("docs", docs),
-    ("scenarios", scenarios::run),
+    ("build", build),
+    ("scenarios", scenarios),
     ("tests", all_tests),
 ];
 
@@ -81,6 +82,20 @@ fn docs(_: &Metadata) -> Result<String> {
     cargo.args(["doc", "--workspace", "--no-deps", "--locked", "--quiet"]);
     step::run(cargo.env("RUSTDOCFLAGS", "-D warnings -D missing-docs"))?;
     Ok(String::new())
+}
+
+/// What the next two steps use, so that their time is theirs.
+fn build(_: &Metadata) -> Result<String> {
+    Ok(format!("{} programs of tests", tests::build()?.tests.len()))
+}
+
+/// Runs the scenarios with the program as the tests use it.
+///
+/// # Errors
+///
+/// When it cannot be built, and with all that went wrong.
+pub fn scenarios(metadata: &Metadata) -> Result<String> {
+    crate::scenarios::run(&tests::build()?.program, &metadata.target)
 }
 
 fn all_tests(_: &Metadata) -> Result<String> {

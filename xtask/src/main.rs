@@ -5,15 +5,19 @@ use std::process::ExitCode;
 
 use anyhow::{Result, bail};
 use slackline_xtask::{
-    ci, contract, fuzz, guest, libvirt, metadata, mutants, no_std, service, soak, tidy,
+    ci, contract, fuzz, guest, libvirt, metadata, mutants, no_std, scenarios, service, soak, tests,
+    tidy,
 };
 
 const USAGE: &str = "\
 usage: cargo xtask COMMAND
 
-  ci       everything that CI runs: fmt, tidy, clippy, docs, no-std, scenarios, tests
+  ci       everything that CI runs: fmt, tidy, no-std, clippy, docs, build, scenarios, tests
   tidy     the rules of the house that no compiler knows
   no-std   build what must do without an operating system without one
+  test     the tests alone, as ci runs them
+  scenarios [--release]
+           the scenarios alone, as ci runs them, or by the program as it is released
   mutants  [CRATE ..] [--shard K/N] [--file PATTERN ..] [--stages N]
            change one thing at a time and see whether a test notices, by hand
   contract [--scripts N] [--seed N]
@@ -51,10 +55,10 @@ fn command(arguments: &[String]) -> Result<ExitCode> {
     match words.as_slice() {
         ["ci"] => ci::all(),
         ["tidy"] => Ok(exit(tidy::tidy(&metadata::read()?)?)),
-        ["no-std"] => {
-            println!("{}", no_std::prove(&metadata::read()?)?);
-            Ok(ExitCode::SUCCESS)
-        }
+        ["no-std"] => said(&no_std::prove(&metadata::read()?)?),
+        ["test"] => Ok(exit(tests::run()?.failed == 0)),
+        ["scenarios"] => said(&ci::scenarios(&metadata::read()?)?),
+        ["scenarios", "--release"] => said(&scenarios::run_released(&metadata::read()?)?),
         ["mutants", rest @ ..] => mutants::run(&mutants::Part::read(rest)?),
         ["contract", rest @ ..] => contract::run(&contract::Scripts::read(rest)?),
         ["soak"] => soak::session("5"),
@@ -80,6 +84,11 @@ fn command(arguments: &[String]) -> Result<ExitCode> {
         }
         [other, ..] => bail!("there is no `{other}` here, or not with that\n{USAGE}"),
     }
+}
+
+fn said(words: &str) -> Result<ExitCode> {
+    println!("{words}");
+    Ok(ExitCode::SUCCESS)
 }
 
 fn exit(good: bool) -> ExitCode {

@@ -1,4 +1,4 @@
-//! Every scenario, checked and simulated by the program that people run, twice.
+//! Every scenario, checked and simulated twice, by the program as the tests use it or as people do.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -9,15 +9,23 @@ use anyhow::{Context, Result, bail, ensure};
 use crate::metadata::Metadata;
 use crate::step;
 
+/// Runs each scenario with the program that is released, which takes minutes to build.
+///
+/// # Errors
+///
+/// As [`run`] has, and when the program cannot be built.
+pub fn run_released(metadata: &Metadata) -> Result<String> {
+    let mut cargo = step::cargo();
+    step::run(cargo.args(["build", "--release", "--quiet", "--locked", "--package", "slackline"]))?;
+    run(&metadata.target.join("release").join("slackline"), &metadata.target)
+}
+
 /// Runs each scenario; its claims must hold, and both of its runs must give the same bytes.
 ///
 /// # Errors
 ///
 /// With everything that went wrong, of every scenario.
-pub fn run(metadata: &Metadata) -> Result<String> {
-    let mut cargo = step::cargo();
-    step::run(cargo.args(["build", "--release", "--quiet", "--locked", "--package", "slackline"]))?;
-    let program = metadata.target.join("release").join("slackline");
+pub fn run(program: &Path, target: &Path) -> Result<String> {
     let mut files: Vec<PathBuf> = Vec::new();
     for entry in fs::read_dir("scenarios").context("no folder `scenarios`")? {
         files.push(entry?.path());
@@ -25,11 +33,11 @@ pub fn run(metadata: &Metadata) -> Result<String> {
     files.retain(|file| file.extension().is_some_and(|kind| kind == "toml"));
     files.sort();
     ensure!(!files.is_empty(), "no scenario in `scenarios`");
-    let folder = metadata.target.join("scenarios");
+    let folder = target.join("scenarios");
     fs::create_dir_all(&folder)?;
     let (mut faults, mut kept) = (Vec::new(), 0);
     for file in &files {
-        match twice(&program, file, &folder) {
+        match twice(program, file, &folder) {
             Ok(bytes) => kept += bytes,
             Err(error) => faults.push(format!("{}: {error:#}", file.display())),
         }

@@ -1,0 +1,148 @@
+//! What there is to run: the programs that cargo made of the tests.
+
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+
+use anyhow::{Context, Result, ensure};
+use serde_json::Value;
+
+use crate::step;
+
+/// What cargo has built.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Built {
+    /// The programs of tests.
+    pub tests: Vec<Test>,
+    /// The program that people use.
+    pub program: PathBuf,
+}
+
+/// A program of tests.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Test {
+    /// The name of its package.
+    pub package: String,
+    /// What is tested: a file in `tests`, or the package itself.
+    pub target: String,
+    /// The folder of its package, in which it is run.
+    pub folder: PathBuf,
+    /// The program.
+    pub program: PathBuf,
+}
+
+impl Test {
+    /// What people type after `cargo test`.
+    #[must_use]
+    pub fn name(&self) -> String {
+        format!("-p {} {}", self.package, self.target)
+    }
+
+    /// Whether nothing may run beside it: it schedules this machine's own CPUs, and waits for what
+    /// becomes of that.
+    #[must_use]
+    pub fn is_alone(&self) -> bool {
+        let name = self.target.strip_prefix("--test ").unwrap_or_default();
+        self.package == "slackline-live" || name.starts_with("live_") || name.starts_with("soak_")
+    }
+}
+
+/// Builds every test, and with them the program that some of them start.
+///
+/// # Errors
+///
+/// When something cannot be built, or cargo says something new.
+pub fn build() -> Result<Built> {
+    let mut cargo = step::cargo();
+    cargo.args(["test", "--workspace", "--locked", "--no-run", "--quiet"]);
+    cargo.arg("--message-format=json-render-diagnostics").stderr(Stdio::inherit());
+    let messages = step::output(&mut cargo)?;
+    let mut built = Built::default();
+    for line in messages.lines() {
+        take(&mut built, &serde_json::from_str(line).context("cargo says something unknown")?)?;
+    }
+    ensure!(!built.tests.is_empty(), "cargo built no test");
+    ensure!(built.program.is_file(), "cargo built no slackline");
+    built.tests.sort_by_key(Test::name);
+    Ok(built)
+}
+
+fn take(built: &mut Built, message: &Value) -> Result<()> {
+    let Some(program) = message["executable"].as_str().map(PathBuf::from) else { return Ok(()) };
+    let text = |value: &Value| value.as_str().map(str::to_owned).context("an unknown artifact");
+    let (kind, target) = (text(&message["target"]["kind"][0])?, text(&message["target"]["name"])?);
+    if message["profile"]["test"] == false {
+        if kind == "bin" && target == "slackline" {
+            built.program = program;
+        }
+        return Ok(());
+    }
+    let manifest = text(&message["manifest_path"])?;
+    let folder = Path::new(&manifest).parent().context("a manifest in no folder")?.to_owned();
+    let target = match kind.as_str() {
+        "test" => format!("--test {target}"),
+        "bin" => format!("--bin {target}"),
+        _ => "--lib".to_owned(),
+    };
+    // Such as `path+file:///home/me/slackline/pure/units#slackline-units@0.1.0`, or without the
+    // name where that is the folder's.
+    let id = text(&message["package_id"])?;
+    let name = id.rsplit('#').next().and_then(|end| end.split_once('@'));
+    let package = match name {
+        Some((name, _)) => name.to_owned(),
+        None => folder.file_name().context("a package in no folder")?.to_string_lossy().into(),
+    };
+    built.tests.push(Test { package, target, folder, program });
+    Ok(())
+}
+
+#[cfg(test)]
+mod unit {
+    use serde_json::json;
+
+    use super::*;
+
+    fn artifact(id: &str, kind: &str, target: &str, is_test: bool) -> Value {
+        json!({
+            "reason": "compiler-artifact",
+            "package_id": id,
+            "manifest_path": "/home/me/slackline/edge/cli/Cargo.toml",
+            "target": { "kind": [kind], "name": target },
+            "profile": { "test": is_test },
+            "executable": format!("/target/{target}"),
+        })
+    }
+
+    #[test]
+    fn tests_are_told_from_the_program_and_from_what_is_no_program() {
+        let mut built = Built::default();
+        let id = "path+file:///home/me/slackline/edge/cli#slackline@0.1.0";
+        let messages = [
+            artifact(id, "bin", "slackline", false),
+            artifact(id, "bin", "slackline", true),
+            artifact(id, "test", "live_hold", true),
+            artifact("path+file:///home/me/slackline/papers#0.1.0", "bin", "other", false),
+            json!({ "reason": "compiler-artifact", "executable": null }),
+            json!({ "reason": "build-finished", "success": true }),
+        ];
+        for message in messages {
+            take(&mut built, &message).expect("all of it is known");
+        }
+        assert_eq!(built.program, Path::new("/target/slackline"));
+        let names: Vec<String> = built.tests.iter().map(Test::name).collect();
+        assert_eq!(names, ["-p slackline --bin slackline", "-p slackline --test live_hold"]);
+        assert_eq!(built.tests[0].folder, Path::new("/home/me/slackline/edge/cli"));
+        assert_eq!(built.tests.iter().map(Test::is_alone).collect::<Vec<_>>(), [false, true]);
+    }
+
+    #[test]
+    fn a_package_called_as_its_folder_and_one_that_is_not() {
+        let mut built = Built::default();
+        let id = |end: &str| format!("path+file:///home/me/slackline/edge/cli#{end}");
+        for end in ["0.1.0", "slackline-live@0.1.0"] {
+            take(&mut built, &artifact(&id(end), "lib", "any", true)).expect("it is known");
+        }
+        let packages: Vec<&str> = built.tests.iter().map(|test| test.package.as_str()).collect();
+        assert_eq!(packages, ["cli", "slackline-live"]);
+        assert!(built.tests[1].is_alone() && !built.tests[0].is_alone());
+    }
+}

@@ -1,0 +1,75 @@
+//! What tests print, added up.
+
+/// What is remembered of the output of the tests.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Tally {
+    /// How many tests passed.
+    pub passed: usize,
+    /// How many failed.
+    pub failed: usize,
+    /// What tests said that did nothing, each once.
+    pub skipped: Vec<String>,
+    /// Inside the part of the output that repeats what passing tests printed.
+    in_successes: bool,
+}
+
+impl Tally {
+    /// Takes in a line; says whether it is worth showing.
+    pub fn take(&mut self, line: &str) -> bool {
+        // A tool's own streams can put it behind something else.
+        if let Some(at) = line.find("skipped: needs") {
+            let skipped = line[at..].to_owned();
+            if !self.skipped.contains(&skipped) {
+                self.skipped.push(skipped);
+            }
+        }
+        if line == "successes:" {
+            self.in_successes = true;
+        } else if line == "failures:" {
+            self.in_successes = false;
+        } else if let Some(result) = line.strip_prefix("test result: ") {
+            self.in_successes = false;
+            self.passed += count(result, " passed");
+            self.failed += count(result, " failed");
+        }
+        !self.in_successes
+    }
+
+    /// The closing line.
+    #[must_use]
+    pub fn closing(&self) -> String {
+        let verdict = if self.failed == 0 { "ok" } else { "FAILED" };
+        let (passed, failed) = (self.passed, self.failed);
+        // Not in cargo's words: who adds up its lines would count everything twice.
+        format!("tests in all crates: {verdict}. {passed} passed; {failed} failed")
+    }
+}
+
+fn count(result: &str, what: &str) -> usize {
+    let before = result.split(what).next().unwrap_or_default();
+    before.rsplit([' ', ';', '.']).next().and_then(|number| number.parse().ok()).unwrap_or(0)
+}
+
+#[cfg(test)]
+mod unit {
+    use super::*;
+
+    #[test]
+    fn totals_are_sums_and_passing_tests_are_only_heard_when_they_skip() {
+        let mut tally = Tally::default();
+        let lines = [
+            ("test a ... ok", true),
+            ("successes:", false),
+            ("---- a stdout ----", false),
+            ("skipped: needs root", false),
+            ("test result: ok. 12 passed; 0 failed; 1 ignored; finished in 0.0s", true),
+            ("test result: FAILED. 3 passed; 2 failed; 0 ignored; finished in 0.0s", true),
+        ];
+        for (line, shown) in lines {
+            assert_eq!(tally.take(line), shown, "{line}");
+        }
+        assert_eq!((tally.passed, tally.failed), (15, 2));
+        assert_eq!(tally.skipped, ["skipped: needs root"]);
+        assert!(tally.closing().ends_with("FAILED. 15 passed; 2 failed"));
+    }
+}
