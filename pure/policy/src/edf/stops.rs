@@ -53,3 +53,40 @@ impl Stops {
         if self.are_known() { self.least[0].min(self.least[1]) } else { Span::ZERO }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// So many slices in turn were overrun by so many microseconds each.
+    fn learn(stops: &mut Stops, slices: u8, overran_us: u64) {
+        for _ in 0..slices {
+            stops.overran = Span::from_us(overran_us);
+            stops.learn();
+        }
+    }
+
+    /// Of this block and the one before, and none before a block is whole.
+    #[test]
+    fn a_habit_is_the_least_of_two_blocks() {
+        let mut stops = Stops::default();
+        learn(&mut stops, 63, 7);
+        assert_eq!((stops.are_known(), stops.habit()), (false, Span::ZERO));
+        learn(&mut stops, 1, 9);
+        assert_eq!((stops.are_known(), stops.habit()), (true, Span::from_us(7)));
+        learn(&mut stops, 1, 5);
+        assert_eq!(stops.habit(), Span::from_us(5));
+        learn(&mut stops, 63 + 64, 8);
+        assert_eq!(stops.habit(), Span::from_us(5), "in the block before");
+        learn(&mut stops, 1, 8);
+        assert_eq!(stops.habit(), Span::from_us(8), "two blocks ago");
+    }
+
+    #[test]
+    fn what_is_forgiven_is_a_256th_of_a_slice_within_bounds() {
+        let forgiven = |slice_us| unsteady(Span::from_us(slice_us));
+        assert_eq!(forgiven(2_000), Span::from_us(24));
+        assert_eq!(forgiven(25_600), Span::from_us(100));
+        assert_eq!(forgiven(24), Span::from_us(6));
+    }
+}

@@ -308,3 +308,28 @@ impl Appeal {
         that.cmp(&this).then(self.members.cmp(&other.members))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use core::cmp::Ordering;
+
+    use super::*;
+
+    /// Half a CPU promised to who may have slack too counts as half of what a whole one does.
+    #[test]
+    fn among_those_who_share_slack_a_slice_counts_for_its_part_of_a_cpu() {
+        let half = Reservation::new(Span::from_ms(5), Span::from_ms(10)).unwrap();
+        let half = Share { extra: true, ..Share::of(half) };
+        let slack =
+            |extra_weight| Share { slice: Span::ZERO, period: WEIGHT_PERIOD, extra_weight, ..half };
+        let beside = |who: Share| {
+            let mut tally = Tally::default();
+            tally.add(&who, Span::ZERO);
+            tally.appeal(&slack(1))
+        };
+        let against = |extra_weight| beside(half).compare(&beside(slack(extra_weight)));
+        assert_eq!(against(FULL_WEIGHT / 2 - 1), Ordering::Greater);
+        assert_eq!(against(FULL_WEIGHT / 2), Ordering::Equal);
+        assert_eq!(against(FULL_WEIGHT / 2 + 1), Ordering::Less);
+    }
+}
