@@ -57,9 +57,10 @@ pub trait World {
     /// stands. It is not paused any more.
     fn unseat(&mut self, domain: DomId);
 
-    /// A domain is promised something else, in force when this returns, with more or fewer places at
-    /// the end: nobody sits at new ones, and whoever sat at lost ones is given back. Lost ones go
-    /// last, and are never promised the new terms: what was there before fits if this is refused.
+    /// A domain is promised something else, in force when this returns, with more or fewer places
+    /// at the end: nobody sits at new ones, and whoever sat at lost ones is given back. Lost ones
+    /// go last, and are never promised the new terms: what was there before fits if this is
+    /// refused.
     ///
     /// # Errors
     /// Why not. Then what it was promised stands, at all of its places.

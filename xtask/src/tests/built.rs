@@ -83,7 +83,7 @@ fn take(built: &mut Built, message: &Value) -> Result<()> {
         "bin" => format!("--bin {target}"),
         _ => "--lib".to_owned(),
     };
-    // Such as `path+file:///home/me/slackline/pure/units#slackline-units@0.1.0`, or without the
+    // Such as `path+file:///slackline/pure/units#slackline-units@0.1.0`, or without the
     // name where that is the folder's.
     let id = text(&message["package_id"])?;
     let name = id.rsplit('#').next().and_then(|end| end.split_once('@'));
@@ -105,7 +105,7 @@ mod unit {
         json!({
             "reason": "compiler-artifact",
             "package_id": id,
-            "manifest_path": "/home/me/slackline/edge/cli/Cargo.toml",
+            "manifest_path": "/slackline/edge/cli/Cargo.toml",
             "target": { "kind": [kind], "name": target },
             "profile": { "test": is_test },
             "executable": format!("/target/{target}"),
@@ -115,12 +115,12 @@ mod unit {
     #[test]
     fn tests_are_told_from_the_program_and_from_what_is_no_program() {
         let mut built = Built::default();
-        let id = "path+file:///home/me/slackline/edge/cli#slackline@0.1.0";
+        let id = "path+file:///slackline/edge/cli#slackline@0.1.0";
         let messages = [
             artifact(id, "bin", "slackline", false),
             artifact(id, "bin", "slackline", true),
             artifact(id, "test", "live_hold", true),
-            artifact("path+file:///home/me/slackline/papers#0.1.0", "bin", "other", false),
+            artifact("path+file:///slackline/papers#0.1.0", "bin", "other", false),
             json!({ "reason": "compiler-artifact", "executable": null }),
             json!({ "reason": "build-finished", "success": true }),
         ];
@@ -130,14 +130,14 @@ mod unit {
         assert_eq!(built.program, Path::new("/target/slackline"));
         let names: Vec<String> = built.tests.iter().map(Test::name).collect();
         assert_eq!(names, ["-p slackline --bin slackline", "-p slackline --test live_hold"]);
-        assert_eq!(built.tests[0].folder, Path::new("/home/me/slackline/edge/cli"));
+        assert_eq!(built.tests[0].folder, Path::new("/slackline/edge/cli"));
         assert_eq!(built.tests.iter().map(Test::is_alone).collect::<Vec<_>>(), [false, true]);
     }
 
     #[test]
     fn a_package_called_as_its_folder_and_one_that_is_not() {
         let mut built = Built::default();
-        let id = |end: &str| format!("path+file:///home/me/slackline/edge/cli#{end}");
+        let id = |end: &str| format!("path+file:///slackline/edge/cli#{end}");
         for end in ["0.1.0", "slackline-live@0.1.0"] {
             take(&mut built, &artifact(&id(end), "lib", "any", true)).expect("it is known");
         }

@@ -106,23 +106,28 @@ pub fn begin_on(kernel: Kernel) -> Option<Live> {
     lock.lock().expect("a lock");
     let place = Place::new();
     // It sleeps a few hundred times to see how timers are, and no test changes what it finds here.
-    static CAN_RUN: OnceLock<bool> = OnceLock::new();
-    let asked = || place.run(&["doctor", "--json"]).good().contains("\"can_run_live\": true");
-    if !*CAN_RUN.get_or_init(asked) {
-        println!("skipped: needs a machine that can run live; `slackline doctor` says why not");
-        return None;
-    }
-    let doctor: Value = serde_json::from_str(&doctor).expect("JSON");
-    let findings = doctor["findings"].as_array().expect("findings");
-    let is_missing = |it: &&Value| it["state"] == "missing";
-    let watching = |it: &Value| it["id"] == "perf" || it["id"] == "tracefs";
-    if findings.iter().filter(is_missing).any(watching) {
-        println!("skipped: needs a kernel that tells what threads do");
+    static SKIPPED: OnceLock<Option<&str>> = OnceLock::new();
+    if let Some(why) = SKIPPED.get_or_init(|| what_is_missing(&place)) {
+        println!("skipped: {why}");
         return None;
     }
     let started = Instant::now();
     let tag = format!("{}-{started:?}", std::process::id());
     Some(Live { place, kernel, tag, _alone: (alone, lock) })
+}
+
+/// What a live run needs and this machine does not have.
+fn what_is_missing(place: &Place) -> Option<&'static str> {
+    let doctor: Value =
+        serde_json::from_str(&place.run(&["doctor", "--json"]).good()).expect("JSON");
+    if doctor["can_run_live"] != true {
+        return Some("needs a machine that can run live; `slackline doctor` says why not");
+    }
+    let findings = doctor["findings"].as_array().expect("findings");
+    let is_missing = |it: &&Value| it["state"] == "missing";
+    let watching = |it: &Value| it["id"] == "perf" || it["id"] == "tracefs";
+    let is_blind = findings.iter().filter(is_missing).any(watching);
+    is_blind.then_some("needs a kernel that tells what threads do")
 }
 
 /// What a vCPU got in a run as it is printed in JSON, in millionths of a CPU.
