@@ -533,7 +533,7 @@ fn a_guest_is_promised_what_its_metadata_says_and_starts_whatever_that_says() {
     hook("start", &domain("slice='1ms' exact='yes'")).ended_with(0);
     let web = daemon.one("web");
     let of = |web: &Value| {
-        ["state", "slice", "vcpus", "binding", "exact"].map(|key| web[key].to_string()).join(" ")
+        ["state", "slice", "vcpus", "for", "exact"].map(|key| web[key].to_string()).join(" ")
     };
     assert_eq!(of(&web), r#""waiting" "1ms" 2 "libvirt:web" true"#, "{web}");
     // It starts, and has not changed; then it starts again, and has.
@@ -553,7 +553,7 @@ fn a_guest_is_promised_what_its_metadata_says_and_starts_whatever_that_says() {
     let other = json!({ "slice": "1ms", "vcpus": 1, "for": "qemu:other" });
     assert_eq!(daemon.ask("PUT", "/v1/reservations/other", Some(&other)).0, 201);
     hook("start", &domain("slice='2ms' name='other'")).ended_with(0).says("no reservation for web");
-    assert_eq!(daemon.one("other")["binding"], "qemu:other");
+    assert_eq!(daemon.one("other")["for"], "qemu:other");
     assert_eq!(daemon.one("web")["revision"], before);
     let script = live.run(&["hook", "libvirt", "--script", "--socket", "socket"]).good();
     assert!(
@@ -642,7 +642,11 @@ fn who_comes_from_elsewhere_has_a_token_a_role_and_a_budget_until_it_is_revoked(
     assert_eq!(daemon.one("web")["owner"], "@alice");
     let over = remote("change web --slice 2ms", "token");
     over.refused(4).says("@alice would have 0.2cpu, and may have 0.15cpu");
-    remote("access list", "token").refused(5).says("`access` is not for other machines");
+    remote("access list", "token").refused(5).says("`access` is not for operators");
+    let root = local("access add carol --role administrator").good();
+    fs::write(path("root"), &root).unwrap();
+    fs::set_permissions(path("root"), fs::Permissions::from_mode(0o600)).unwrap();
+    remote("access list", "root").refused(5).says("`access` is not for other machines");
     // Nowhere but in the answer.
     let list = local("access list --json").good();
     assert!(list.contains("@alice") && !list.contains(token.trim_end()), "{list}");

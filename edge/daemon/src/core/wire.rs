@@ -69,7 +69,7 @@ pub(super) fn heard(
         return Err(fail(problem.hinting("ask on the machine itself, over its socket")));
     }
     if is_about_access(&ask.request) && !role.may(Verb::Access) {
-        let detail = format!("`access` is not for a {}", role.word());
+        let detail = format!("`access` is not for {}s", role.word());
         let hint = "ask as root, or as one of the group slackline-admin";
         return Err(fail(Problem::new(Kind::NotAllowed, detail).hinting(hint)));
     }

@@ -42,7 +42,7 @@ impl Caller {
         if self.role.may(verb) {
             return Ok(());
         }
-        let detail = format!("`{verb}` is not for a {:?}", self.role).to_lowercase();
+        let detail = format!("`{verb}` is not for {:?}s", self.role).to_lowercase();
         let hint = "`slackline help service` says who may";
         Err(Problem::new(Kind::NotAllowed, detail).hinting(hint))
     }
