@@ -156,7 +156,8 @@ fn what_makes_sense_reaches_the_core_as_it_was_meant() {
     assert!(matches!(ask.request, Request::Change { if_revision: Some(7), .. }), "{ask:?}");
     let (status, text) = front.ask("GET", "/health", "", "");
     assert_eq!(status, 503, "{text}");
-    let (status, text) = front.ask("GET", "/metrics", "", "");
+    let accept = "accept: application/openmetrics-text\r\n";
+    let (status, text) = front.ask("GET", "/metrics", accept, "");
     assert_eq!(status, 200, "{text}");
     assert!(
         text.contains("slackline_requests_total{route=\"/v1/reservations/{name}\",code=\"201\"} 1")
