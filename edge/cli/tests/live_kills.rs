@@ -113,10 +113,10 @@ enum Whom {
     Load,
 }
 
-/// Moments in milliseconds after the run was started: its set-up takes about 220, and it lasts 400
+/// Moments in milliseconds after the run was started: its set-up takes about 220, and it lasts 700
 /// from there, so these are set-up, the first moments, the middle and the end. A busy machine moves
 /// all of them, which is no less good a test.
-const MOMENTS: [(u64, u64); 4] = [(1, 219), (219, 224), (300, 600), (615, 625)];
+const MOMENTS: [(u64, u64); 4] = [(1, 219), (219, 224), (300, 900), (915, 925)];
 
 /// A sequence of numbers that look random, the same in every run.
 struct Dice(u64);
@@ -146,7 +146,7 @@ fn kill_whom(live: &Live, runner: &Runner<'_>, whom: Whom) {
 /// One run in which somebody is killed, at a moment in this part of it.
 fn kill_at(live: &Live, whom: Whom, threads: &str, delay: Duration) {
     let victim = Victim::start();
-    let runner = live.start(&victim.scenario(threads, "400ms"));
+    let runner = live.start(&victim.scenario(threads, "700ms"));
     let_pass(delay);
     kill_whom(live, &runner, whom);
     let ran = runner.end();
