@@ -79,6 +79,10 @@ impl Open {
 
 const NOW: Time = Time::START;
 
+/// What somebody may have beyond its share, at the worst: a machine that does other things rings
+/// the timer of its stop so late, and what it had too much is paid back only afterwards.
+const LATE: Span = Span::from_ms(50);
+
 #[test]
 fn whoever_joins_is_held_to_its_share_until_it_leaves() {
     let Some(_alone) = begin() else { return };
@@ -89,8 +93,8 @@ fn whoever_joins_is_held_to_its_share_until_it_leaves() {
     let (from, before) = (open.session.now(), target.used());
     assert_eq!(open.go_on(Span::from_secs(1)), []);
     let (used, length) = (target.used() - before, open.session.now() - from);
-    // A fifth, and not more than a slice beyond it; a machine that is busy may give less.
-    assert!(used <= length / 5 + Span::from_ms(5), "{used} in {length}");
+    // A fifth; a machine that is busy may give less.
+    assert!(used <= length / 5 + LATE, "{used} in {length}");
     assert!(used >= length / 50, "{used} in {length}");
     let told = open.ran(id, from).0;
     assert!(told <= used + Span::from_ms(5), "{told} was told, {used} were used");
@@ -123,7 +127,7 @@ fn a_share_changes_and_a_change_that_does_not_fit_leaves_the_old_one() {
     let (from, before) = (open.session.now(), other.used());
     open.go_on(Span::from_secs(1));
     let (used, length) = (other.used() - before, open.session.now() - from);
-    assert!(used <= length / 10 + Span::from_ms(5), "{used} in {length}");
+    assert!(used <= length / 10 + LATE, "{used} in {length}");
     // And then no longer.
     open.session.change(second, share(1_000, 10_000, false), NOW).unwrap();
     wait_until("the second to run on", || {
@@ -446,7 +450,7 @@ fn whoever_loses_a_thread_is_held_as_before() {
         target.used() > before + Span::from_ms(20)
     });
     let (used, length) = (target.used() - before, open.session.now() - from);
-    assert!(used <= length / 5 + Span::from_ms(10), "{used} in {length}");
+    assert!(used <= length / 5 + LATE, "{used} in {length}");
     open.session.leave(id).unwrap();
     target.is_given_back();
     target.runs();
@@ -471,10 +475,11 @@ fn a_hundred_share_a_cpu_and_nobody_gets_more_than_its_share() {
         targets.iter().zip(&before).all(|(target, &before)| target.used() > before)
     });
     let length = open.session.now() - from;
-    for (target, &before) in targets.iter().zip(&before) {
-        let used = target.used() - before;
-        assert!(used <= length / 200 + Span::from_ms(10), "{used} in {length}");
-    }
+    let used: Vec<_> =
+        targets.iter().zip(&before).map(|(target, &before)| target.used() - before).collect();
+    assert!(used.iter().all(|&used| used <= length / 200 + LATE), "{used:?} in {length}");
+    let all = used.iter().fold(Span::ZERO, |all, &used| all + used);
+    assert!(all <= length / 2 + LATE * 2, "{all} in {length}");
     open.close();
     for target in &targets {
         target.is_given_back();
