@@ -10,6 +10,7 @@ mod alarm_clock;
 mod books;
 mod causes;
 pub mod cgroup;
+mod claim;
 pub mod dispatch_cost;
 mod dispatcher;
 pub mod doctor;

@@ -22,11 +22,13 @@ use slackline_host::policy::{Spec, Values};
 use slackline_trace::{Entry, Knowledge, Record};
 use slackline_units::{CpuId, CpuSet, Reservation, Span, Time};
 
+pub use crate::claim::ClaimError;
 pub use error::{RequestError, SessionError};
 pub use ids::JoinId;
 pub use request::{Called, GroupError, Prepared, Request, Who};
 
 use crate::books::Books;
+use crate::claim::Claim;
 use crate::dispatch_cost::measure;
 use crate::dispatcher::{Dispatcher, stop_dispatchers, wait_for};
 use crate::fence::{Fence, FenceError, KeeperCommand};
@@ -97,6 +99,8 @@ pub struct Session {
     books: Books,
     // Last: giving back should not have to wait.
     _urgent: Punctual,
+    // And nobody else begins here before it is done.
+    _claims: Vec<Claim>,
 }
 
 /// About what a switch there and back takes: the kernel counts it to one side of a switch and may
@@ -114,11 +118,12 @@ impl Session {
     /// Opens this machine: nobody is scheduled yet.
     ///
     /// # Errors
-    /// When real-time scheduling, memory, or a descriptor is refused, or there can be no keeper.
-    /// Everything is as it was.
+    /// When one of the CPUs is scheduled by another slackline, when real-time scheduling, memory,
+    /// or a descriptor is refused, or there can be no keeper. Everything is as it was.
     pub fn open(options: &Options) -> Result<Session, SessionError> {
         // Before anything is touched; and before anybody else is made real-time, because whoever
         // comes later might never get to run.
+        let claims = options.cpus.iter().map(|&cpu| Claim::take(cpu)).collect::<Result<_, _>>()?;
         let urgent = Punctual::begin().map_err(|source| SessionError::NoRealTime { source })?;
         lock_memory().map_err(|source| SessionError::NoLockedMemory { source })?;
         let fence = Fence::start(options.keeper.clone())?;
@@ -140,6 +145,7 @@ impl Session {
             lost: Vec::new(),
             books: Books::default(),
             _urgent: urgent,
+            _claims: claims,
         };
         for (index, &real) in options.cpus.iter().enumerate() {
             let machine = Arc::clone(&session.machine);

@@ -8,7 +8,7 @@ use std::time::Duration;
 use common::{Target, begin, cpus, kill, let_pass, nap, options, request, share, wait_until};
 use rustix::process::Signal;
 use slackline_live::fence::FenceError;
-use slackline_live::session::{JoinId, Request, RequestError, Session};
+use slackline_live::session::{ClaimError, JoinId, Request, RequestError, Session, SessionError};
 use slackline_live::sys::{Scheduling, SchedulingOf, get_affinity, set_affinity, set_scheduling};
 use slackline_trace::{Entry, Record};
 use slackline_units::{CpuId, CpuSet, Span, Time};
@@ -107,6 +107,24 @@ fn whoever_joins_is_held_to_its_share_until_it_leaves() {
     let left = |entry: &&Entry| matches!(entry, Entry::Record(record) if is_left(record));
     assert_eq!(records.iter().filter(left).count(), 1);
     assert!(matches!(records.last(), Some(Entry::Record(Record::Ended { .. }))));
+}
+
+/// Two that did not know of each other would promise the same time twice.
+#[test]
+fn a_cpu_that_is_scheduled_is_nobody_elses() {
+    let Some(_alone) = begin() else { return };
+    let target = Target::spinner();
+    let mut open = Open::on(cpus(1));
+    open.join(target.as_one(share(2_000, 10_000, true)));
+    let state = tempfile::tempdir().unwrap();
+    let second = Session::open(&options(cpus(1), state.path()));
+    let Err(error) = second else { panic!("it is scheduled twice") };
+    assert!(matches!(error, SessionError::Claim(ClaimError::Taken { .. })), "{error}");
+    assert_eq!(open.go_on(Span::from_ms(50)), []);
+    assert!(!open.session.is_over());
+    open.close();
+    target.is_given_back();
+    Open::on(cpus(1)).close();
 }
 
 #[test]

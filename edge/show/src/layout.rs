@@ -61,8 +61,9 @@ impl Sheet {
     /// As text. Columns that say nothing in any row are left out, but not one that keeps its
     /// dashes beside one that says something under the same heading. Groups of columns that do not
     /// fit beside the ones before go into a table of their own, and one that does not fit there
-    /// either into several.
+    /// either into several. Names that would take most of the width go on in lines of their own.
     pub(crate) fn render(mut self, width: usize, paint: Paint) -> String {
+        self.names.fold(width * 2 / 5);
         for group in &mut self.groups {
             let said: Vec<String> =
                 group.iter().filter(|column| column.says()).map(|it| it.over.clone()).collect();
@@ -138,6 +139,15 @@ impl Column {
         Column { over: over.to_string(), ..self }
     }
 
+    /// Breaks texts that are longer than this.
+    fn fold(&mut self, room: usize) {
+        for cell in &mut self.cells {
+            if let Cell::Text(text) = cell {
+                *text = folded(text, room);
+            }
+        }
+    }
+
     fn says(&self) -> bool {
         self.cells.iter().any(Cell::says_something)
     }
@@ -148,10 +158,9 @@ impl Column {
 
     fn width(&self) -> usize {
         // A dash has its mark.
-        let width = |cell: &Cell| cell.text().map_or(2, |text| text.chars().count());
+        let width = |cell: &Cell| cell.text().map_or(2, widest_line);
         let widest = self.cells.iter().map(width).max().unwrap_or(0);
-        let heading = self.heading.lines().map(|line| line.chars().count()).max().unwrap_or(0);
-        widest.max(heading).max(self.at_least) + PADDING
+        widest.max(widest_line(&self.heading)).max(self.at_least) + PADDING
     }
 }
 
@@ -194,11 +203,31 @@ impl Footnotes {
     }
 }
 
+fn widest_line(text: &str) -> usize {
+    text.lines().map(|line| line.chars().count()).max().unwrap_or(0)
+}
+
 /// A heading that has no room in lines that have, as far as it can be broken: a policy goes on
 /// below with its next parameter.
 fn broken(heading: &str, room: usize) -> String {
+    in_lines(heading.split_inclusive([':', '/', ',']), room)
+}
+
+/// A name in lines that have room: it goes on below after a dash or a dot, or anywhere if its parts
+/// are too long as well.
+fn folded(name: &str, room: usize) -> String {
+    let mut pieces: Vec<String> = Vec::new();
+    for part in name.split_inclusive(['-', '_', '.', '/', ':', ' ']) {
+        let letters: Vec<char> = part.chars().collect();
+        pieces.extend(letters.chunks(room.max(1)).map(|piece| piece.iter().collect::<String>()));
+    }
+    in_lines(pieces.iter().map(String::as_str), room)
+}
+
+/// As many pieces in each line as have room there, and one at least.
+fn in_lines<'a>(pieces: impl Iterator<Item = &'a str>, room: usize) -> String {
     let mut lines: Vec<String> = vec![String::new()];
-    for piece in heading.split_inclusive([':', '/', ',']) {
+    for piece in pieces {
         match lines.last_mut() {
             Some(line)
                 if line.is_empty() || line.chars().count() + piece.chars().count() <= room =>

@@ -7,6 +7,7 @@ use slackline_units::{CpuId, CpuSet, Span, VcpuId};
 use thiserror::Error;
 
 use super::JoinId;
+use crate::claim::ClaimError;
 use crate::dispatcher::{DispatcherError, whose};
 use crate::fence::{FenceError, GiveBackError};
 use crate::machine::{MachineError, NotDone};
@@ -144,6 +145,9 @@ impl From<NotDone> for RequestError {
 /// Why there can be no session, or it is over.
 #[derive(Debug, Error)]
 pub enum SessionError {
+    /// A CPU is not ours to schedule.
+    #[error(transparent)]
+    Claim(#[from] ClaimError),
     /// Real-time scheduling is refused.
     #[error("cannot schedule in real time here: {source}")]
     NoRealTime {
@@ -187,6 +191,14 @@ impl SessionError {
     #[must_use]
     pub fn hint(&self) -> Option<String> {
         match self {
+            SessionError::Claim(ClaimError::Taken { .. }) => Some(
+                "two would promise the same time twice: choose others by --cpus, wait for it, or \
+                 if it is the service, ask it: `slackline reserve`"
+                    .into(),
+            ),
+            SessionError::Claim(ClaimError::NotNoted { .. }) => {
+                Some("run as root, where /run can be written".into())
+            }
             SessionError::NoRealTime { .. } if rustix::process::geteuid().is_root() => Some(
                 "this cgroup or container may have no real-time time; `slackline doctor` tells"
                     .into(),

@@ -1,0 +1,105 @@
+//! Which CPUs of this machine are scheduled by whom: two who did not know of each other would
+//! promise the same time twice.
+
+use std::fs::{DirBuilder, File, OpenOptions};
+use std::io::{self, Read, Write};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::FlockOperation;
+use rustix::io::Errno;
+use slackline_units::CpuId;
+use thiserror::Error;
+
+/// Where it is noted. Everybody on this machine has the same, whatever else they are told.
+const FOLDER: &str = "/run/slackline/cpus";
+
+/// Why a CPU cannot be scheduled.
+#[derive(Debug, Error)]
+pub enum ClaimError {
+    /// Somebody else does already.
+    #[error("CPU {} is scheduled by another slackline{} already", cpu.index(), process(*by))]
+    Taken {
+        /// The CPU of this machine.
+        cpu: CpuId,
+        /// Its process, as far as it says so.
+        by: Option<u32>,
+    },
+    /// It cannot be noted.
+    #[error("cannot note in {file} that a CPU is scheduled: {source}", file = file.display())]
+    NotNoted {
+        /// Where.
+        file: PathBuf,
+        /// What the kernel said.
+        source: io::Error,
+    },
+}
+
+/// A CPU that nobody else schedules as long as this is there.
+#[derive(Debug)]
+pub(crate) struct Claim(File);
+
+impl Claim {
+    /// Takes a CPU of this machine.
+    pub(crate) fn take(cpu: CpuId) -> Result<Claim, ClaimError> {
+        Claim::take_in(Path::new(FOLDER), cpu)
+    }
+
+    fn take_in(folder: &Path, cpu: CpuId) -> Result<Claim, ClaimError> {
+        let path = folder.join(cpu.index().to_string());
+        let failed = |source| ClaimError::NotNoted { file: path.clone(), source };
+        DirBuilder::new().recursive(true).mode(0o755).create(folder).map_err(failed)?;
+        let mut options = OpenOptions::new();
+        options.read(true).write(true).create(true).truncate(false).mode(0o600);
+        let mut file = options.open(&path).map_err(failed)?;
+        match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => {}
+            Err(Errno::AGAIN) => {
+                let mut by = String::new();
+                let _ = file.read_to_string(&mut by);
+                return Err(ClaimError::Taken { cpu, by: by.trim().parse().ok() });
+            }
+            Err(errno) => return Err(failed(errno.into())),
+        }
+        // What is written is for people: where there is no room for it the lock counts as well.
+        let _ = file.set_len(0).and_then(|()| writeln!(file, "{}", std::process::id()));
+        Ok(Claim(file))
+    }
+}
+
+impl Drop for Claim {
+    fn drop(&mut self) {
+        // Closing is not enough: a process that is just being started has a copy of the descriptor
+        // until it becomes another program.
+        let _ = rustix::fs::flock(&self.0, FlockOperation::Unlock);
+    }
+}
+
+fn process(by: Option<u32>) -> String {
+    by.map_or_else(String::new, |pid| format!(", process {pid},"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cpu_has_one_scheduler_at_a_time_and_the_second_is_told_who() {
+        let folder = tempfile::tempdir().unwrap();
+        let take = |index| Claim::take_in(folder.path(), CpuId::new(index));
+        let one = take(1).unwrap();
+        let _other = take(2).unwrap();
+        let said = take(1).unwrap_err().to_string();
+        let us = std::process::id();
+        assert_eq!(said, format!("CPU 1 is scheduled by another slackline, process {us}, already"));
+        drop(one);
+        take(1).unwrap();
+    }
+
+    #[test]
+    fn where_nothing_can_be_noted_nothing_is_taken() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let error = Claim::take_in(file.path(), CpuId::new(0)).unwrap_err();
+        assert!(matches!(error, ClaimError::NotNoted { .. }), "{error}");
+    }
+}
