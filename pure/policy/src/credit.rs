@@ -322,7 +322,8 @@ impl Policy for Credit {
             ("credit", signed(account.credit)),
             ("active", account.is_active.to_string()),
         ];
-        rows.extend(self.claims.iter().flat_map(|claims| claims.account(vcpu)));
+        let is_chosen = account.on.is_some();
+        rows.extend(self.claims.iter().flat_map(|claims| claims.account(vcpu, is_chosen)));
         rows
     }
 }

@@ -38,8 +38,9 @@ const CONSIDER: Field = Field::choice(
 );
 const MATCH: Field = Field::choice(
     "match",
-    &["list", "any"],
-    "I/O that has been done may be for those that I/O has lately woken, or any that waits",
+    &["list", "any", "exact"],
+    "I/O that has been done may be for those that I/O has lately woken, or any that waits, or is \
+     for those for whom the domain that does I/O says it is",
 );
 const LIST: Field = Field::whole(
     "list",
@@ -155,7 +156,11 @@ fn build(values: &Values, topology: &Topology) -> Credit {
             "run-queue" => Consider::RunQueue,
             _ => Consider::All,
         },
-        matching: if values.choice(&MATCH) == "any" { Match::Any } else { Match::List },
+        matching: match values.choice(&MATCH) {
+            "any" => Match::Any,
+            "exact" => Match::Exact,
+            _ => Match::List,
+        },
         list: usize::try_from(values.whole(&LIST)).expect("five at most"),
         list_time: values.span(&LIST_TIME),
         bound: (word(&BOUND, ["on", "off", "off"]) == "on").then_some(bound),

@@ -232,6 +232,16 @@ pub enum ErrorKind {
         /// The one that was probably meant.
         meant: Option<String>,
     },
+    /// A domain has no such task.
+    #[error("no task of domain `{domain}` is called `{name}`")]
+    UnknownTask {
+        /// As written.
+        name: String,
+        /// Whose it should be.
+        domain: String,
+        /// The one that was probably meant.
+        meant: Option<String>,
+    },
     /// A name stands for several domains where one must be named.
     #[error("`{name}` is {copies} domains")]
     NameOfCopies {

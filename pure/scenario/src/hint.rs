@@ -116,7 +116,7 @@ impl ErrorKind {
             ErrorKind::DuplicateName { .. } => {
                 "`copies = N` makes N domains that differ in name only".to_owned()
             }
-            ErrorKind::UnknownDomain { meant, .. } => {
+            ErrorKind::UnknownDomain { meant, .. } | ErrorKind::UnknownTask { meant, .. } => {
                 format!("did you mean `{}`?", meant.as_ref()?)
             }
             ErrorKind::NameOfCopies { name, copies } => {

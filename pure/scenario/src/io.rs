@@ -3,7 +3,7 @@
 pub(crate) mod quantity;
 mod read;
 
-use slackline_units::{Span, Time};
+use slackline_units::{Span, TaskId, Time};
 
 use crate::Draw;
 
@@ -119,6 +119,9 @@ pub struct Client {
     pub from: Time,
     /// From when on it asks for nothing, and sends nothing of its own; none for never.
     pub until: Option<Time>,
+    /// Which tasks of the domain its requests are for, by what their jobs are told by; none if any
+    /// may take them.
+    pub task: Option<TaskId>,
     /// What it does.
     pub kind: ClientKind,
 }

@@ -22,7 +22,7 @@ mod steps;
 
 use slackline_scenario::io::DeviceStep;
 use slackline_scenario::{Purpose, Scenario, Stream, io};
-use slackline_units::{Pending, Span, Told, VcpuId};
+use slackline_units::{Span, Told, VcpuId};
 
 use crate::guest::{self, Devices, Seat, SystemId, TaskOf, Then};
 use crate::queue::Event;
@@ -129,8 +129,7 @@ impl<'a> Io<'a> {
         id: SystemId,
         systems: &Systems<'_>,
     ) -> Option<(VcpuId, Told)> {
-        let items = self.frontends[usize::from(id)].news()?;
-        let pending = Pending { domain: systems.first(id).domain(), items };
+        let pending = self.frontends[usize::from(id)].news(systems.first(id).domain())?;
         Some((systems.first(self.driver.system), Told::Pending(pending)))
     }
 

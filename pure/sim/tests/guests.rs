@@ -1,14 +1,14 @@
 //! Guests with tasks: which of them has the vCPU, what they need no driver domain for, and what
 //! they tell. All numbers are worked out by hand.
 
-use std::sync::Mutex;
+#[path = "common/listener.rs"]
+mod listener;
 
-use slackline_host::policy::{
-    Account, AdmitError, Moment, Pick, Policy, Spec, TurnEnd, Values, find,
-};
-use slackline_scenario::{PolicyChoice, Scenario};
+use listener::{Listener, Noted, listened};
+use slackline_host::policy::find;
+use slackline_scenario::Scenario;
 use slackline_trace::Record;
-use slackline_units::{CpuId, CpuSet, Pending, Span, TaskId, Time, Told, Urgency, VcpuId};
+use slackline_units::{Pending, Span, TaskId, Time, Told, Urgency, VcpuId};
 
 fn scenario(length: &str, rest: &str) -> Scenario {
     let policy = "policy = { name = 'round-robin', quantum = '10ms' }";
@@ -149,88 +149,17 @@ fn io_wakes_a_task_above_one_that_never_sleeps() {
     assert_eq!(responses(101), []);
 }
 
-/// What policies have heard in this test, and when.
-static HEARD: Mutex<Vec<(Time, VcpuId, Told)>> = Mutex::new(Vec::new());
-
-/// Round robin, and what it hears is written down.
-struct Listener(Box<dyn Policy>);
-
-impl Policy for Listener {
-    fn admit(&mut self, at: &Moment, vcpu: VcpuId, share: &Values) -> Result<(), AdmitError> {
-        self.0.admit(at, vcpu, share)
-    }
-
-    fn adjust(&mut self, at: &Moment, vcpu: VcpuId, share: &Values) -> Result<CpuSet, AdmitError> {
-        self.0.adjust(at, vcpu, share)
-    }
-
-    fn leave(&mut self, at: &Moment, vcpu: VcpuId) -> CpuSet {
-        self.0.leave(at, vcpu)
-    }
-
-    fn wake(&mut self, at: &Moment, vcpu: VcpuId) -> CpuSet {
-        self.0.wake(at, vcpu)
-    }
-
-    fn start(&mut self, at: &Moment, vcpu: VcpuId) -> CpuSet {
-        self.0.start(at, vcpu)
-    }
-
-    fn charge(&mut self, at: &Moment, vcpu: VcpuId, ran: Span) -> CpuSet {
-        self.0.charge(at, vcpu, ran)
-    }
-
-    fn turn_over(&mut self, at: &Moment, vcpu: VcpuId, why: TurnEnd) -> CpuSet {
-        self.0.turn_over(at, vcpu, why)
-    }
-
-    fn block(&mut self, at: &Moment, vcpu: VcpuId) -> CpuSet {
-        self.0.block(at, vcpu)
-    }
-
-    fn hear(&mut self, at: &Moment, vcpu: VcpuId, told: &Told) -> CpuSet {
-        HEARD.lock().expect("one test at a time").push((at.now(), vcpu, *told));
-        self.0.hear(at, vcpu, told)
-    }
-
-    fn pick(&self, at: &Moment, cpu: CpuId) -> Pick {
-        self.0.pick(at, cpu)
-    }
-
-    fn alarm(&self, cpu: CpuId) -> Option<Time> {
-        self.0.alarm(cpu)
-    }
-
-    fn ring_needs(&self, at: &Moment, cpu: CpuId) -> CpuSet {
-        self.0.ring_needs(at, cpu)
-    }
-
-    fn ring(&mut self, at: &Moment, cpu: CpuId) -> CpuSet {
-        self.0.ring(at, cpu)
-    }
-
-    fn account(&self, vcpu: VcpuId) -> Account {
-        self.0.account(vcpu)
-    }
-}
-
-/// What is heard in a run, by one run after the other; and its trace.
-fn heard(mut scenario: Scenario) -> (Vec<(Time, VcpuId, Told)>, Vec<Record>) {
-    static ONE: Mutex<()> = Mutex::new(());
-    let _one = ONE.lock().expect("no test has failed in a run");
-    let round_robin = find("round-robin").expect("it is there");
-    let spec = Spec {
-        build: |values, topology| {
-            let round_robin = find("round-robin").expect("it is there");
-            Box::new(Listener((round_robin.build)(values, topology)))
-        },
-        ..*round_robin
+/// What is heard in a run under round robin, and its trace.
+fn heard(scenario: Scenario) -> (Vec<(Time, VcpuId, Told)>, Vec<Record>) {
+    let (noted, records) = listened(scenario, |values, topology| {
+        let round_robin = find("round-robin").expect("it is there");
+        Box::new(Listener((round_robin.build)(values, topology)))
+    });
+    let told = |noted| match noted {
+        Noted::Told(at, vcpu, told) => Some((at, vcpu, told)),
+        Noted::Began { .. } => None,
     };
-    let values = scenario.policy.values;
-    scenario.policy = PolicyChoice { spec: Box::leak(Box::new(spec)), values };
-    HEARD.lock().expect("one run at a time").clear();
-    let records = run(&scenario);
-    (std::mem::take(&mut *HEARD.lock().expect("one run at a time")), records)
+    (noted.into_iter().filter_map(told).collect(), records)
 }
 
 /// Tasks as a short text: who wants the vCPU, who waits, whom I/O has woken.
@@ -357,9 +286,11 @@ fn a_driver_tells_what_waits_and_a_guest_whom_that_woke() {
         .iter()
         .map(|(at, vcpu, told)| (at.ns(), vcpu.domain().number(), short(told)))
         .collect();
-    let pending = |items: u32| {
-        let domain = slackline_units::DomId::new(1);
-        format!("{:?}", Told::Pending(Pending { domain, items }))
+    let pending = |items: u32, asked: u32, task: Option<u16>| {
+        let mut pending = Pending::nothing(slackline_units::DomId::new(1));
+        (pending.items, pending.asked) = (items, asked);
+        pending.tasks[0] = task.map(TaskId::new);
+        format!("{:?}", Told::Pending(pending))
     };
     let start = 100_720;
     let taken = start + 45_000;
@@ -367,12 +298,57 @@ fn a_driver_tells_what_waits_and_a_guest_whom_that_woke() {
     let woken = received + 15_000;
     let expected = [
         (35_000, 1, " | 0:155 |".to_owned()),
-        (taken, 0, pending(1)),
-        (woken, 0, pending(0)),
+        (taken, 0, pending(1, 0, Some(0))),
+        (woken, 0, pending(0, 0, None)),
         (woken, 1, " 0:155 | | 0".to_owned()),
         (woken + 100_000, 1, " | 0:155 | 0".to_owned()),
+        // It has put its answer in the ring.
+        (woken + 112_000, 0, pending(0, 1, None)),
     ];
     assert_eq!(told, expected);
+}
+
+/// Two tasks answer, and requests are for one of them or for any: the driver says for whom what
+/// waits is. It and the guest have the CPU only when `hog` has had its turn.
+#[test]
+fn a_driver_tells_for_which_tasks_that_is_what_waits() {
+    let (heard, records) = heard(scenario(
+        "60ms",
+        "[driver]\ndomain = 'dom0'\nreceive = '10us'\nsend = '10us'\n\
+         [[domain]]\nname = 'dom0'\ntells = true\n\
+         [[domain]]\nname = 'guest'\ntells = true\nkernel = { receive = '10us' }\n\
+         [[domain.task]]\nname = 'a'\npriority = 150\nwork = { kind = 'echo', each = '1ms' }\n\
+         [[domain.task]]\nname = 'b'\npriority = 120\nwork = { kind = 'echo', each = '1ms' }\n\
+         [[domain]]\nname = 'hog'\nwork = { kind = 'spin' }\n\
+         [[client]]\nkind = 'ping'\nto = 'guest'\ntask = 'b'\nevery = '1s'\nfrom = '20ms'\n\
+         [[client]]\nkind = 'ping'\nto = 'guest'\ntask = 'b'\nevery = '1s'\nfrom = '21ms'\n\
+         [[client]]\nkind = 'ping'\nto = 'guest'\nevery = '1s'\nfrom = '22ms'\n",
+    ));
+    let waits = heard.iter().filter_map(|(_, _, told)| match told {
+        Told::Pending(Pending { items, asked, tasks, .. }) => {
+            let tasks = tasks.iter().flatten().map(|task| task.number()).collect::<Vec<_>>();
+            Some((*items, *asked, tasks))
+        }
+        Told::Tasks(_) => None,
+    });
+    let (a, b) = (0, 1);
+    let expected = [
+        // All have come before the driver runs: a, which waits first, may take what is for any.
+        (3, 0, vec![a, b]),
+        // The first wakes b; nobody waits for the second of b's then. The third wakes a.
+        (2, 0, vec![a]),
+        (1, 0, vec![a]),
+        (0, 0, vec![]),
+        (0, 1, vec![]),
+        (0, 2, vec![]),
+        (0, 3, vec![]),
+    ];
+    assert_eq!(waits.collect::<Vec<_>>(), expected);
+    let answered = records.iter().filter_map(|record| match record {
+        Record::Job { task, .. } => task.map(TaskId::number),
+        _ => None,
+    });
+    assert_eq!(answered.collect::<Vec<_>>(), [a, b, b]);
 }
 
 #[test]

@@ -177,9 +177,11 @@ impl Encoder {
                 runnable.iter().chain(blocked).for_each(|task| self.task(task.as_ref()));
                 woken.iter().for_each(|id| self.task_id(*id));
             }
-            Told::Pending(Pending { domain, items }) => {
-                self.number(u64::from(domain.number()));
-                self.number(u64::from(*items));
+            Told::Pending(Pending { domain, items, asked, tasks }) => {
+                for number in [domain.number(), *items, *asked] {
+                    self.number(u64::from(number));
+                }
+                tasks.iter().for_each(|id| self.task_id(*id));
             }
         }
     }

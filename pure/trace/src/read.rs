@@ -275,11 +275,7 @@ impl<R: Read> Reader<R> {
             tag::SETTLED => Fact::Settled,
             tag::ENDED => Fact::Ended,
             tag::TOLD_TASKS => Fact::Told(self.vcpu()?, Box::new(Told::Tasks(self.tasks()?))),
-            tag::TOLD_PENDING => {
-                let (vcpu, domain) = (self.vcpu()?, self.small()?);
-                let pending = Pending { domain: DomId::new(domain), items: self.small()? };
-                Fact::Told(vcpu, Box::new(Told::Pending(pending)))
-            }
+            tag::TOLD_PENDING => Fact::Told(self.vcpu()?, Box::new(Told::Pending(self.pending()?))),
             _ => return Err(Damage::Damaged),
         })
     }
@@ -451,6 +447,15 @@ impl<R: Read> Reader<R> {
 
     fn task(&mut self) -> Part<TaskId> {
         u16::try_from(self.number()?).map(TaskId::new).map_err(|_| Damage::Damaged)
+    }
+
+    fn pending(&mut self) -> Part<Pending> {
+        let mut pending = Pending::nothing(DomId::new(self.small()?));
+        (pending.items, pending.asked) = (self.small()?, self.small()?);
+        for task in &mut pending.tasks {
+            *task = self.maybe_task()?;
+        }
+        Ok(pending)
     }
 
     fn maybe_task(&mut self) -> Part<Option<TaskId>> {

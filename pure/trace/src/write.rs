@@ -26,7 +26,7 @@ use slackline_units::{CpuId, Time};
 /// What a trace of any version begins with; the number of the version comes next.
 pub(crate) const MAGIC: &[u8] = b"slackline-trace-";
 /// The version that is written and read here.
-pub(crate) const VERSION: u32 = 3;
+pub(crate) const VERSION: u32 = 4;
 
 const FLUSH_AT: usize = 1 << 16;
 

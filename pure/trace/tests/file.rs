@@ -102,7 +102,8 @@ fn facts() -> Vec<KeptFact> {
     tasks.runnable[0] = Some(Task { id: TaskId::new(0), urgency: Urgency(139) });
     tasks.blocked[4] = Some(Task { id: TaskId::new(u16::MAX), urgency: Urgency(0) });
     tasks.woken[1] = Some(TaskId::new(7));
-    let pending = Pending { domain: DomId::new(77), items: u32::MAX };
+    let mut pending = Pending { items: u32::MAX, asked: 128, ..Pending::nothing(DomId::new(77)) };
+    pending.tasks[3] = Some(TaskId::new(u16::MAX));
     let there = WrittenTerms { share: String::new(), cpus };
     vec![
         Fact::Joined(vcpu, Box::new(everywhere)),

@@ -38,6 +38,20 @@ pub struct Pending {
     pub domain: DomId,
     /// How many items wait.
     pub items: u32,
+    /// How much the domain has asked for itself since it is there: packets sent, disks read. Only
+    /// that it grows means anything, and it begins anew where it does not fit any more.
+    pub asked: u32,
+    /// For which of its tasks that is what waits, as far as it is known, no task twice: who waits
+    /// for an answer, or for requests where they come.
+    pub tasks: [Option<TaskId>; TASKS],
+}
+
+impl Pending {
+    /// Nothing has ever waited for that domain.
+    #[must_use]
+    pub const fn nothing(domain: DomId) -> Pending {
+        Pending { domain, items: 0, asked: 0, tasks: [None; TASKS] }
+    }
 }
 
 /// A task of a guest.

@@ -65,11 +65,16 @@ impl Dice {
     pub(crate) fn told(&mut self) -> Told {
         if self.below(3) == 0 {
             let domain = DomId::new(self.small(12));
-            return Told::Pending(Pending { domain, items: self.pick(&[0, 1, 17, u32::MAX]) });
+            let [items, asked] = [(); 2].map(|()| self.pick(&[0, 1, 17, u32::MAX]));
+            let tasks = self.some_tasks();
+            return Told::Pending(Pending { domain, items, asked, tasks });
         }
         let (runnable, blocked) = (self.tasks(), self.tasks());
-        let woken = [(); TASKS].map(|()| (self.below(2) == 0).then(|| self.task()));
-        Told::Tasks(Tasks { runnable, blocked, woken })
+        Told::Tasks(Tasks { runnable, blocked, woken: self.some_tasks() })
+    }
+
+    fn some_tasks(&mut self) -> [Option<TaskId>; TASKS] {
+        [(); TASKS].map(|()| (self.below(2) == 0).then(|| self.task()))
     }
 
     fn tasks(&mut self) -> [Option<Task>; TASKS] {

@@ -52,6 +52,8 @@ pub(crate) enum Match {
     Any,
     /// Those that I/O has woken lately.
     List,
+    /// Those for which it is, as who does it says.
+    Exact,
 }
 
 /// When a turn ahead of others ends.
@@ -119,6 +121,11 @@ struct Household {
 }
 
 impl Household {
+    /// What it claims for those of its tasks that wait.
+    fn waiting(&self) -> Claim {
+        if self.pending > 0 { self.heard.claim } else { Claim::NONE }
+    }
+
     const EMPTY: Household = Household {
         vcpus: Vec::new(),
         heard: Heard::NOTHING,
@@ -189,11 +196,17 @@ impl Claims {
         self.belief.place == Place::Kept
     }
 
-    /// What there is to show of a vCPU.
-    pub(super) fn account(&self, vcpu: VcpuId) -> Account {
-        let claim = self.vcpus[vcpu].effective.urgency();
-        let mut rows =
-            alloc::vec![("claim", claim.map_or("none".to_string(), |urgency| urgency.to_string()))];
+    /// What there is to show of a vCPU, which is chosen or not.
+    pub(super) fn account(&self, vcpu: VcpuId, is_chosen: bool) -> Account {
+        let Claimant { effective, ahead, .. } = self.vcpus[vcpu];
+        let shown = |claim: Option<Claim>| {
+            let urgency = claim.and_then(Claim::urgency);
+            urgency.map_or("none".to_string(), |urgency| urgency.to_string())
+        };
+        let mut rows = alloc::vec![
+            ("claim", shown(Some(effective))),
+            ("ahead for", shown(ahead.filter(|_| is_chosen))),
+        ];
         rows.extend(self.left(vcpu).map(|left| ("claim left", left.to_string())));
         rows
     }

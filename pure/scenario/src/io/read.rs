@@ -1,20 +1,25 @@
 //! TOML to devices, driver and clients.
 
-use slackline_units::{Span, Time};
+use slackline_policy::nearest;
+use slackline_units::{Span, TaskId, Time};
 
 use super::quantity::{bytes, rate};
 use super::{Client, ClientKind, Costs, Disk, Driver, Io, Nic, PingEnds, Way};
 use crate::error::ErrorKind;
 use crate::limits::{MOST_SYSTEMS, MOST_WAITING, RING};
 use crate::names::Names;
-use crate::table::{Item, Mistake, Table};
-use crate::{Domain, Draw};
+use crate::table::{Item, Mistake, Table, shown};
+use crate::{Domain, Draw, System};
 
 const DRIVER_KEYS: &[&str] =
     &["domain", "interrupt", "event", "receive", "send", "request", "idle", "noise", "batch"];
 const NIC_KEYS: &[&str] = &["rate", "ring", "coalesce", "interrupt"];
 const DISK_KEYS: &[&str] = &["rate", "seek", "interrupt"];
 const CLIENTS: &[&str] = &["httperf", "ab", "ping", "ttcp", "iperf"];
+const HTTPERF_KEYS: &[&str] =
+    &["kind", "to", "task", "delay", "from", "until", "rate", "timeout", "retry"];
+const PING_KEYS: &[&str] =
+    &["kind", "to", "task", "delay", "from", "until", "every", "rate", "ends"];
 const WAYS: &[&str] = &["in", "out"];
 const PING_ENDS: &[&str] = &["answered", "received"];
 
@@ -111,10 +116,11 @@ fn client(table: &Table<'_>, domains: &[Domain], names: &Names) -> Result<Client
     let item = table.need("kind", "kind = \"httperf\"")?;
     let whose = table.need("to", "to = \"dom1\"")?;
     let to = names.domain(&whose, domains)?;
-    if domains[to].system.is_none() {
+    let Some(system) = &domains[to].system else {
         let domain = domains[to].name.clone();
         return Err(whose.fault(ErrorKind::NoSystem { domain }));
-    }
+    };
+    let task = table.maybe("task", |item| task(&item, (&domains[to].name, system)))?;
     let delay = table.maybe("delay", |item| item.draw())?;
     let delay = delay.unwrap_or(Draw::Fixed(Span::from_us(100)));
     let time = |item: Item<'_>| item.span().map(|span| Time::START + span);
@@ -122,7 +128,7 @@ fn client(table: &Table<'_>, domains: &[Domain], names: &Names) -> Result<Client
     let until = table.maybe("until", time)?;
     let kind = match CLIENTS[item.word(CLIENTS)?] {
         "httperf" => {
-            table.allow(&["kind", "to", "delay", "from", "until", "rate", "timeout", "retry"])?;
+            table.allow(HTTPERF_KEYS)?;
             let rate = table.need("rate", "rate = 900")?.number(1..=1_000_000)?;
             let every = Draw::Exponential { mean: SECOND / rate };
             let timeout = table.maybe("timeout", |item| item.some_span())?.unwrap_or(SECOND * 5);
@@ -130,12 +136,12 @@ fn client(table: &Table<'_>, domains: &[Domain], names: &Names) -> Result<Client
             ClientKind::Open { every, timeout, retry }
         }
         "ab" => {
-            table.allow(&["kind", "to", "delay", "from", "until", "at_once"])?;
+            table.allow(&["kind", "to", "task", "delay", "from", "until", "at_once"])?;
             let at_once = table.need("at_once", "at_once = 100")?.number(1..=10_000)?;
             ClientKind::Closed { at_once: u32::try_from(at_once).expect("checked above") }
         }
         "ping" => {
-            table.allow(&["kind", "to", "delay", "from", "until", "every", "rate", "ends"])?;
+            table.allow(PING_KEYS)?;
             if table.get("rate").is_some() {
                 let rate = table.either("rate", "every")?.number(1..=1_000_000)?;
                 let ends = match table.maybe("ends", |item| item.word(PING_ENDS))? {
@@ -162,5 +168,17 @@ fn client(table: &Table<'_>, domains: &[Domain], names: &Names) -> Result<Client
             ClientKind::Stream { way, window, gap }
         }
     };
-    Ok(Client { to, delay, from, until, kind })
+    Ok(Client { to, delay, from, until, task, kind })
+}
+
+/// The task of a domain that an item names, by what its jobs are told by.
+fn task(item: &Item<'_>, (domain, system): (&str, &System)) -> Result<TaskId, Mistake> {
+    let name = item.text()?;
+    let named = system.names.iter().find(|task| task.name == name);
+    named.map(|task| task.id).ok_or_else(|| {
+        let names = system.names.iter().map(|task| task.name.as_str());
+        let meant = nearest(name, names).map(str::to_owned);
+        let (name, domain) = (shown(name), domain.to_owned());
+        item.fault(ErrorKind::UnknownTask { name, domain, meant })
+    })
 }

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use slackline_scenario::io::{ClientKind, PingEnds, SEGMENT, Way};
 use slackline_scenario::{Stream as Draws, io};
-use slackline_units::{Span, Time};
+use slackline_units::{Span, TaskId, Time};
 
 use super::flow::packets;
 use super::packet::{Packet, Says};
@@ -95,6 +95,11 @@ impl<'a> Client<'a> {
     /// Whether its packets are over when they have been received.
     pub(super) fn wants_no_answer(&self) -> bool {
         matches!(self.spec.kind, ClientKind::Pings { ends: PingEnds::Received, .. })
+    }
+
+    /// Which tasks its requests are for, by what their jobs are told by.
+    pub(super) fn wants(&self) -> Option<TaskId> {
+        self.spec.task
     }
 
     pub(super) fn stream_way(&self) -> Option<Way> {

@@ -122,9 +122,7 @@ impl Io<'_> {
 
     /// The driver has something for a guest: it is told, unless it knows.
     fn tell_guest(&mut self, guest: SystemId, context: &mut Context<'_, '_>) {
-        if self.driver.tells {
-            context.systems.effects.pending_changed(guest);
-        }
+        self.pending_changed(guest, context);
         let frontend = &mut self.frontends[usize::from(guest)];
         if std::mem::replace(&mut frontend.is_told, true) {
             return;
@@ -209,7 +207,7 @@ impl Io<'_> {
                 let service = self.driver.service(read.system);
                 service.used += cost;
                 service.requests += 1;
-                self.frontends[usize::from(read.system)].read.push_back(read);
+                self.frontends[usize::from(read.system)].hand_over_read(read);
                 self.tell_guest(read.system, context);
             }
             _ => {}
@@ -235,13 +233,13 @@ impl Io<'_> {
         let mut batch = std::mem::take(&mut self.driver.batch);
         for packet in batch.drain(..) {
             let id = self.flows.system(packet);
+            let whom = self.whom(packet);
             let frontend = &mut self.frontends[usize::from(id)];
-            let has_room = frontend.received.len() < frontend.spec.ring;
-            if !context.systems.is_here(id) || !has_room {
+            if !context.systems.is_here(id) || !frontend.has_room() {
                 self.lose(packet, context);
                 continue;
             }
-            frontend.received.push_back(packet);
+            frontend.hand_over(packet, whom);
             self.tell_guest(id, context);
         }
         self.driver.batch = batch;

@@ -11,6 +11,7 @@ use slackline_scenario::io::{SEGMENT, Way};
 use slackline_trace::Record;
 use slackline_units::{Span, Time};
 
+use super::frontend::Whom;
 use super::packet::{Packet, Says};
 use super::{Context, Io};
 use crate::guest::{Cause, SystemId, TaskOf};
@@ -129,8 +130,10 @@ impl Io<'_> {
             }
             Says::Request => self.ask_task(id, packet, context),
             Says::Ping if self.clients[flow.client].wants_no_answer() => {
+                let by = self.clients[flow.client].wants();
+                let is_wanted = frontend.is_wanted(by);
                 self.answered(packet, context);
-                if !self.frontends[usize::from(id)].acceptors.is_empty() {
+                if is_wanted {
                     self.ask_task(id, packet, context);
                 }
             }
@@ -160,11 +163,26 @@ impl Io<'_> {
         }
     }
 
+    /// For whom a packet is that comes to a system, if it is for anybody beside the system itself.
+    pub(super) fn whom(&mut self, packet: Packet) -> Option<Whom> {
+        if !self.flows.is_current(packet) {
+            return None;
+        }
+        let &mut Flow { client, task, .. } = self.flows.of(packet);
+        match packet.says {
+            Says::Told => Some(Whom::Task(task)),
+            Says::Request | Says::Ping => Some(Whom::Takes(self.clients[client].wants())),
+            Says::StreamAck(_) => self.clients[client].stream.waiting.map(Whom::Task),
+            _ => None,
+        }
+    }
+
     /// A request goes to a task that waits for one, or waits for a task.
     fn ask_task(&mut self, id: SystemId, packet: Packet, context: &mut Context<'_, '_>) {
+        let by = self.clients[self.flows.of(packet).client].wants();
         let frontend = &mut self.frontends[usize::from(id)];
-        frontend.requests.push_back(packet);
-        if let Some(task) = frontend.acceptors.pop_front() {
+        frontend.requests.push_back((packet, by));
+        if let Some(task) = frontend.take_taker(by) {
             context.go_on(TaskOf { system: id, task }, Cause::Io, self);
         }
     }

@@ -19,11 +19,12 @@ impl Io<'_> {
         let frontend = &mut self.frontends[usize::from(id)];
         match step {
             DeviceStep::Accept => {
-                let request = frontend.requests.pop_front();
+                let request = frontend.take_request(task);
                 frontend.taken[usize::from(task)] = request;
                 if request.is_none() {
-                    frontend.acceptors.push_back(task);
                     context.systems.repeat_step(of);
+                    // What waits may be for it.
+                    self.pending_changed(id, context);
                     return Then::Wait;
                 }
                 Then::GoOn

@@ -1,6 +1,6 @@
 //! Who goes ahead of others, and for how long.
 
-use slackline_units::{CpuId, CpuSet, DomId, Pending, Span, Tasks, Time, Told, VcpuId};
+use slackline_units::{CpuId, CpuSet, Pending, Span, Tasks, Time, Told, VcpuId};
 
 use crate::Moment;
 
@@ -15,9 +15,7 @@ impl Credit {
     pub(in crate::credit) fn listen(&mut self, now: Time, vcpu: VcpuId, told: &Told) -> CpuSet {
         match told {
             Told::Tasks(tasks) => self.listen_to_guest(now, vcpu, tasks),
-            Told::Pending(Pending { domain, items }) => {
-                self.listen_to_driver(now, vcpu, (*domain, *items));
-            }
+            Told::Pending(pending) => self.listen_to_driver(now, vcpu, pending),
         }
         self.requested
     }
@@ -40,21 +38,23 @@ impl Credit {
     }
 
     /// Who does I/O for others is as urgent as can be, and tells what waits for whom.
-    fn listen_to_driver(&mut self, now: Time, driver: VcpuId, (domain, items): (DomId, u32)) {
+    fn listen_to_driver(&mut self, now: Time, driver: VcpuId, told: &Pending) {
         let Some(claims) = &mut self.claims else { return };
         let claimant = &mut claims.vcpus[driver];
         if !core::mem::replace(&mut claimant.is_driver, true) {
             claimant.runnable = Claim::HIGHEST;
             self.consider(driver);
         }
-        let Some(domain) = self.domains.row_of(domain) else { return };
+        let Some(domain) = self.domains.row_of(told.domain) else { return };
         let Some(claims) = &mut self.claims else { return };
         let household = &mut claims.domains[domain];
-        let before = core::mem::replace(&mut household.pending, items);
-        if before == 0 && items > 0 {
+        let before = household.waiting();
+        let had_items = core::mem::replace(&mut household.pending, told.items) > 0;
+        let is_for_others = household.heard.mean(&told.tasks);
+        if told.items > 0 && (!had_items || is_for_others) {
             household.heard.reckon(now, &claims.belief);
         }
-        if (before > 0) != (items > 0) && household.heard.claim != Claim::NONE {
+        if household.waiting() != before {
             self.consider_domain(domain);
         }
     }
@@ -76,9 +76,7 @@ impl Credit {
     fn consider(&mut self, vcpu: VcpuId) {
         let Some(claims) = &mut self.claims else { return };
         let Claimant { domain, runnable, ahead, .. } = claims.vcpus[vcpu];
-        let household = &claims.domains[domain];
-        let waiting = if household.pending > 0 { household.heard.claim } else { Claim::NONE };
-        let effective = runnable.min(waiting);
+        let effective = runnable.min(claims.domains[domain].waiting());
         claims.vcpus[vcpu].effective = effective;
         let counted = claims.counted(vcpu);
         let ends =

@@ -1,6 +1,6 @@
 //! From what was told to a claim [Paper 3.2]: the most urgent task that wants the CPU; and, once
 //! I/O has been done for the domain, the most urgent of those that wait and that I/O has woken
-//! lately, for it is probably for one of these.
+//! lately, for it is probably for one of these; or of those for which it is, where that is told.
 
 use slackline_units::{TASKS, Task, TaskId, Tasks, Time, Urgency};
 
@@ -15,6 +15,8 @@ pub(super) struct Heard {
     woken: [Option<TaskId>; TASKS],
     /// When I/O woke each of those.
     when: [Time; TASKS],
+    /// For whom that is what has been done for it.
+    meant: [Option<TaskId>; TASKS],
     /// What that comes to once I/O has been done for it.
     pub(super) claim: Claim,
 }
@@ -24,6 +26,7 @@ impl Heard {
         blocked: [None; TASKS],
         woken: [None; TASKS],
         when: [Time::START; TASKS],
+        meant: [None; TASKS],
         claim: Claim::NONE,
     };
 
@@ -38,12 +41,19 @@ impl Heard {
         self.reckon(now, belief)
     }
 
+    /// For whom that is what has been done for it; whether those are others now.
+    #[inline]
+    pub(super) fn mean(&mut self, tasks: &[Option<TaskId>; TASKS]) -> bool {
+        core::mem::replace(&mut self.meant, *tasks) != *tasks
+    }
+
     /// What its claim is now that I/O has been done for it; whether that is another one.
     pub(super) fn reckon(&mut self, now: Time, belief: &Belief) -> bool {
         let is_late = |when: &Time| now.since(*when) > belief.list_time;
         let late = self.when.map(|when| is_late(&when));
         let woken = core::array::from_fn(|place| self.woken[place].filter(|_| !late[place]));
-        let claim = blocked(&self.blocked, &woken, belief);
+        let for_whom = if belief.matching == Match::Exact { &self.meant } else { &woken };
+        let claim = blocked(&self.blocked, for_whom, belief);
         core::mem::replace(&mut self.claim, claim) != claim
     }
 
@@ -68,19 +78,21 @@ pub(super) fn runnable(told: &Tasks) -> Claim {
     most_urgent(told.runnable.iter().flatten())
 }
 
-/// The claim of the most urgent task that waits and for which I/O may be.
+/// The claim of the most urgent task that waits and for which I/O is, or may be: those that it has
+/// lately woken, or those for whom it is told to be.
 fn blocked(
     blocked: &[Option<Task>; TASKS],
-    woken: &[Option<TaskId>; TASKS],
+    for_whom: &[Option<TaskId>; TASKS],
     belief: &Belief,
 ) -> Claim {
     if belief.considers == Consider::RunQueue {
         return Claim::NONE;
     }
-    let woken = &woken[..belief.list.min(TASKS)];
+    let list = &for_whom[..belief.list.min(TASKS)];
     let counts = |task: &&Task| match belief.matching {
         Match::Any => true,
-        Match::List => woken.contains(&Some(task.id)),
+        Match::List => list.contains(&Some(task.id)),
+        Match::Exact => for_whom.contains(&Some(task.id)),
     };
     most_urgent(blocked.iter().flatten().filter(counts))
 }
@@ -116,41 +128,48 @@ mod tests {
         core::array::from_fn(|index| of.get(index).map(task))
     }
 
-    /// What the rules make of it: by run queues alone, with the list, and without it.
+    /// What the rules make of it: by run queues alone, with the list, and without it; and where it
+    /// is known for whom that is what waits.
     fn claims(
         runnable: &[(u16, u8)],
         blocked: &[(u16, u8)],
-        woken: &[u16],
+        (woken, meant): (&[u16], &[u16]),
         pending: u32,
-    ) -> [Option<u8>; 3] {
-        let told = Tasks {
-            runnable: tasks(runnable),
-            blocked: tasks(blocked),
-            woken: core::array::from_fn(|index| woken.get(index).copied().map(TaskId::new)),
-        };
+    ) -> [Option<u8>; 4] {
+        let ids =
+            |of: &[u16]| core::array::from_fn(|index| of.get(index).copied().map(TaskId::new));
+        let told = Tasks { runnable: tasks(runnable), blocked: tasks(blocked), woken: ids(woken) };
         let rules = [
             (Consider::RunQueue, Match::List),
             (Consider::All, Match::List),
             (Consider::All, Match::Any),
+            (Consider::All, Match::Exact),
         ];
         rules.map(|(considers, matching)| {
             let belief = Belief { considers, matching, ..PAPER };
-            let waiting = super::blocked(&told.blocked, &told.woken, &belief);
-            let waiting = if pending > 0 { waiting } else { Claim::NONE };
+            let mut heard = Heard::NOTHING;
+            heard.mean(&ids(meant));
+            heard.hear(Time::START, &told, &belief);
+            let waiting = if pending > 0 { heard.claim } else { Claim::NONE };
             super::runnable(&told).min(waiting).urgency()
         })
     }
 
-    /// The table of the reference, section 7.2.
+    /// The table of the reference, section 7.2; and what is known in the last column.
     #[test]
     fn a_claim_is_what_the_paper_says() {
-        assert_eq!(claims(&[(A, 10)], &[(B, 5)], &[B], 1), [Some(10), Some(5), Some(5)]);
-        assert_eq!(claims(&[(A, 10)], &[(B, 5)], &[B], 0), [Some(10), Some(10), Some(10)]);
-        assert_eq!(claims(&[(A, 10)], &[(B, 5)], &[], 3), [Some(10), Some(10), Some(5)]);
-        assert_eq!(claims(&[(A, 10)], &[(B, 5), (C, 7)], &[C], 1), [Some(10), Some(7), Some(5)]);
-        assert_eq!(claims(&[(A, 4)], &[(B, 5)], &[B], 1), [Some(4), Some(4), Some(4)]);
-        assert_eq!(claims(&[], &[(B, 5)], &[B], 1), [None, Some(5), Some(5)]);
-        assert_eq!(claims(&[(A, 10)], &[(B, 10)], &[B], 1), [Some(10), Some(10), Some(10)]);
+        let some = |claims: [u8; 4]| claims.map(Some);
+        let (b, none): (&[u16], &[u16]) = (&[B], &[]);
+        assert_eq!(claims(&[(A, 10)], &[(B, 5)], (b, b), 1), some([10, 5, 5, 5]));
+        assert_eq!(claims(&[(A, 10)], &[(B, 5)], (b, none), 0), some([10; 4]));
+        assert_eq!(claims(&[(A, 10)], &[(B, 5)], (none, b), 3), some([10, 10, 5, 5]));
+        assert_eq!(claims(&[(A, 10)], &[(B, 5), (C, 7)], (&[C], b), 1), some([10, 7, 5, 5]));
+        // It woke B lately, and is for C, or for nobody who waits.
+        assert_eq!(claims(&[(A, 10)], &[(B, 5), (C, 7)], (b, &[C]), 1), some([10, 5, 5, 7]));
+        assert_eq!(claims(&[(A, 10)], &[(B, 5)], (b, none), 1), some([10, 5, 5, 10]));
+        assert_eq!(claims(&[(A, 4)], &[(B, 5)], (b, b), 1), some([4; 4]));
+        assert_eq!(claims(&[], &[(B, 5)], (b, b), 1), [None, Some(5), Some(5), Some(5)]);
+        assert_eq!(claims(&[(A, 10)], &[(B, 10)], (b, b), 1), some([10; 4]));
     }
 
     /// Of wakes in order a, b, a, c a list of two has c and a: of b nothing is believed.
