@@ -51,7 +51,7 @@ use domains::Domains;
 use exact::level::Level;
 use rules::{Changes, Newcomers, Park};
 
-pub(crate) use claims::{Belief, Bound, Consider, Ends, Match, Place};
+pub(crate) use claims::{Belief, Bound, Consider, Ends, Match, Place, Tell};
 pub(crate) use order::Among;
 pub(crate) use rules::{Rules, fields};
 
@@ -219,6 +219,9 @@ impl Policy for Credit {
     }
 
     fn start(&mut self, at: &Moment, vcpu: VcpuId) -> CpuSet {
+        if let Some(claims) = &mut self.claims {
+            claims.charged(at.now(), vcpu);
+        }
         match at.cpu_of(vcpu) {
             Some(cpu) if self.cpus[cpu.index()].chosen != Some(vcpu) => {
                 self.replace(at, cpu, vcpu);
@@ -228,12 +231,12 @@ impl Policy for Credit {
         }
     }
 
-    fn charge(&mut self, _: &Moment, vcpu: VcpuId, ran: Span) -> CpuSet {
+    fn charge(&mut self, at: &Moment, vcpu: VcpuId, ran: Span) -> CpuSet {
         if self.domains.are_capped() {
             self.charge_budget(vcpu, ran);
         }
         if self.claims.is_some() {
-            self.charge_claim(vcpu, ran);
+            self.charge_claim(at.now(), vcpu, ran);
         }
         let stands = self.stands_in_line(vcpu);
         let account = &mut self.vcpus[vcpu];
@@ -247,7 +250,7 @@ impl Policy for Credit {
     }
 
     fn hear(&mut self, at: &Moment, vcpu: VcpuId, told: &Told) -> CpuSet {
-        if self.claims.is_some() { self.listen(at.now(), vcpu, told) } else { CpuSet::NONE }
+        if self.claims.is_some() { self.listen(at, vcpu, told) } else { CpuSet::NONE }
     }
 
     fn turn_over(&mut self, _: &Moment, vcpu: VcpuId, why: TurnEnd) -> CpuSet {
@@ -259,6 +262,9 @@ impl Policy for Credit {
     fn block(&mut self, at: &Moment, vcpu: VcpuId) -> CpuSet {
         let on = self.vcpus[vcpu].on;
         self.retire(at, vcpu);
+        if self.claims.is_some() {
+            self.rest(at, vcpu);
+        }
         self.request_all(on, Why::Over);
         CpuSet::NONE
     }

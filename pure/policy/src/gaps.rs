@@ -14,7 +14,7 @@ use alloc::boxed::Box;
 use slackline_units::{CpuShare, Span};
 
 use crate::credit::{
-    self, Among, Belief, Bound, Consider, Credit, Ends, Match, Place, Rules, fields,
+    self, Among, Belief, Bound, Consider, Credit, Ends, Match, Place, Rules, Tell, fields,
 };
 use crate::{Field, Spec, Topology, Values};
 
@@ -30,6 +30,17 @@ const BASE: Field = Field::choice(
     "base",
     &["as-rules", "exact", "xen-3.0.3", "xen-2006-10-30", "xen-3.0.4"],
     "on whose Credit it stands; bounded: exact, the paper's: xen-3.0.4",
+);
+const TELL: Field = Field::choice(
+    "tell",
+    &["guest", "inferred", "none"],
+    "who says what a guest has to do: it does, or what it does with I/O, or nobody",
+);
+const ANSWERS_WITHIN: Field = Field::span_within(
+    "answers-within",
+    "1ms",
+    (Span::from_us(1), Span::from_secs(1)),
+    "tell = inferred: after how much CPU time one has answered who is quick to answer",
 );
 const CONSIDER: Field = Field::choice(
     "consider",
@@ -95,6 +106,8 @@ pub(crate) const SPEC: Spec = Spec {
     policy_fields: &[
         RULES,
         BASE,
+        TELL,
+        ANSWERS_WITHIN,
         CONSIDER,
         MATCH,
         LIST,
@@ -152,6 +165,10 @@ fn build(values: &Values, topology: &Topology) -> Credit {
     };
     let bound = Bound { cap: values.share(&BOOST_CAP), depth: values.span(&BOOST_DEPTH) };
     let belief = Belief {
+        tell: match values.choice(&TELL) {
+            "inferred" => Tell::Inferred(values.span(&ANSWERS_WITHIN)),
+            _ => Tell::Guest,
+        },
         considers: match word(&CONSIDER, ["all", "all", "run-queue"]) {
             "run-queue" => Consider::RunQueue,
             _ => Consider::All,
@@ -178,5 +195,6 @@ fn build(values: &Values, topology: &Topology) -> Credit {
         },
     };
     let base = word(&BASE, ["exact", "xen-3.0.4", "xen-3.0.4"]);
-    Credit::new(Rules::read(values, base), topology, Some(belief))
+    let belief = (values.choice(&TELL) != "none").then_some(belief);
+    Credit::new(Rules::read(values, base), topology, belief)
 }

@@ -3,27 +3,30 @@
 //! Source: Kim, Kim, Jeon, Seo and Lee, 2008, sections 3.2 to 3.4, cited as [Paper].
 //!
 //! `told` makes of what was told one number a vCPU, its *claim*, and those that wait are kept in
-//! order of it. `passes` lets the first of them go ahead, and ends that; `accounts` bound for how
+//! order of it; where guests are not asked, `habit` does of what a domain does. `passes` lets the first of them go ahead, and ends that; `accounts` bound for how
 //! long. Credit by itself has none of this.
 
 mod accounts;
+mod habit;
 mod passes;
 mod told;
 
 use alloc::string::ToString;
 use alloc::vec::Vec;
 
-use slackline_units::{CpuShare, Span, VcpuId, Weight};
+use slackline_units::{CpuShare, Span, Time, VcpuId, Weight};
 
 use crate::credit::order::{Among, Claim};
-use crate::{Account, Roster};
+use crate::{Account, Moment, Roster};
 
 use accounts::Room;
+use habit::Habit;
 use told::Heard;
 
 /// How far claims are believed.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Belief {
+    pub(crate) tell: Tell,
     /// Whether a task that waits for I/O counts too.
     pub(crate) considers: Consider,
     /// Which of those that wait count once I/O has been done for their domain.
@@ -37,6 +40,14 @@ pub(crate) struct Belief {
     pub(crate) ends: Ends,
     pub(crate) place: Place,
     pub(crate) among: Among,
+}
+
+/// Who says what a guest has to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Tell {
+    Guest,
+    /// What it does with the I/O that is done for it: whether it answers within so much CPU time.
+    Inferred(Span),
 }
 
 /// Which tasks of a guest count.
@@ -103,6 +114,8 @@ struct Claimant {
     effective: Claim,
     /// For what it went ahead of others when it was last chosen, if it did.
     ahead: Option<Claim>,
+    /// Up to when it has been charged, if it runs.
+    charged: Time,
 }
 
 /// A domain, as it is heard.
@@ -110,6 +123,7 @@ struct Claimant {
 struct Household {
     vcpus: Vec<VcpuId>,
     heard: Heard,
+    habit: Habit,
     /// How much I/O has been done for it of which it has not taken notice.
     pending: u32,
     weight: Option<Weight>,
@@ -121,14 +135,24 @@ struct Household {
 }
 
 impl Household {
-    /// What it claims for those of its tasks that wait.
-    fn waiting(&self) -> Claim {
-        if self.pending > 0 { self.heard.claim } else { Claim::NONE }
+    /// What it claims for those of its tasks that wait, or for what it is taken to be at.
+    fn waiting(&self, belief: &Belief) -> Claim {
+        let counts = match belief.tell {
+            Tell::Guest => self.pending > 0,
+            Tell::Inferred(_) => self.habit.is_at_it(self.pending),
+        };
+        match belief.tell {
+            _ if !counts => Claim::NONE,
+            Tell::Guest => self.heard.claim,
+            Tell::Inferred(_) if belief.considers == Consider::RunQueue => Claim::NONE,
+            Tell::Inferred(_) => Claim::INFERRED,
+        }
     }
 
     const EMPTY: Household = Household {
         vcpus: Vec::new(),
         heard: Heard::NOTHING,
+        habit: Habit::UNKNOWN,
         pending: 0,
         weight: None,
         left: 0,
@@ -159,6 +183,7 @@ impl Claims {
             runnable: Claim::NONE,
             effective: Claim::NONE,
             ahead: None,
+            charged: Time::START,
         };
         self.vcpus.insert(vcpu, claimant);
     }
@@ -185,6 +210,21 @@ impl Claims {
         self.vcpus[vcpu].ahead.is_some()
     }
 
+    /// A vCPU has begun to run, or has been charged for what it has run.
+    #[inline]
+    pub(super) fn charged(&mut self, now: Time, vcpu: VcpuId) {
+        self.vcpus[vcpu].charged = now;
+    }
+
+    /// What the vCPUs of a domain have had by now; who runs is taken to have had all the time since
+    /// it was charged.
+    fn ran(&self, at: &Moment, domain: usize) -> Span {
+        let Household { vcpus, habit, .. } = &self.domains[domain];
+        let running = vcpus.iter().filter(|&&vcpu| at.cpu_of(vcpu).is_some());
+        let since = running.map(|&vcpu| at.now().since(self.vcpus[vcpu].charged));
+        habit.ran + since.sum::<Span>()
+    }
+
     /// Whether who has its turn pays for it while others claim something and it claims more: else
     /// whoever says that all it does is urgent would have turns that nobody can go ahead of.
     fn are_turns_paid_for(&self) -> bool {
@@ -208,6 +248,10 @@ impl Claims {
             ("ahead for", shown(ahead.filter(|_| is_chosen))),
         ];
         rows.extend(self.left(vcpu).map(|left| ("claim left", left.to_string())));
+        if let Tell::Inferred(_) = self.belief.tell {
+            let answered = self.domains[self.vcpus[vcpu].domain].habit.answered();
+            rows.push(("answered", alloc::format!("{answered} of 10")));
+        }
         rows
     }
 

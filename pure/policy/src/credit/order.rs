@@ -15,6 +15,9 @@ impl Claim {
     pub(super) const NONE: Claim = Claim(256);
     /// Nothing is more urgent.
     pub(super) const HIGHEST: Claim = Claim(0);
+    /// What is taken to be urgent for what is seen of it: no more than the most urgent of what
+    /// shares the CPU by time.
+    pub(super) const INFERRED: Claim = Claim(100);
     /// What runs without a wish.
     pub(super) const ORDINARY: Claim = Claim(Urgency::ORDINARY.0 as u16);
 

@@ -27,6 +27,17 @@ nothing. In a guest with a server that is asked five times a second and 50 packe
 second for a less urgent task, six times in ten by the paper's rules, and the server,
 for which no credit is left then, answers in 45 ms; by the exact match never, and in 24.
 
+tell = \"inferred\" asks no guest: it needs only the domain that does I/O, which says what
+waits for whom and that a domain has asked for something. Who has answered at least
+eight of the last ten that it took notice of after no more than answers-within (1 ms) of
+CPU time has a quick server in it, and is as urgent as 100 while something waits for it
+that it has not answered, for as long as that takes at most. That serves a server alone
+in a busy guest as well as its own word does, and a liar has nothing to say. But it sees
+domains, not tasks: what the guest calls ordinary is served like its server if it answers
+as quickly, where most of what comes is never answered nobody is quick, and a server
+that takes longer is not seen. Turns are bounded as ever, so a wrong guess costs no
+other domain anything. tell = \"none\" listens to nobody, and is `credit`.
+
 Urgency is on one scale for all guests, less is more: 0 to 99 is real-time work, 120
 what runs without a wish, from 140 on what may wait. A task's `priority` in a scenario
 counts the other way round: priority 135 is urgency 120.

@@ -117,13 +117,14 @@ mod tests {
     use slackline_units::{CpuShare, DomId};
 
     use super::*;
-    use crate::credit::claims::{Belief, Consider, Ends, Match, Place};
+    use crate::credit::claims::{Belief, Consider, Ends, Match, Place, Tell};
     use crate::credit::order::{Among, Claim};
 
     /// Five domains of equal weight, bounded to 25 % and 10 ms.
     fn five() -> (Claims, Vec<VcpuId>) {
         let bound = Bound { cap: CpuShare::from_ppm(250_000), depth: Span::from_ms(10) };
         let mut claims = Claims::new(Belief {
+            tell: Tell::Guest,
             considers: Consider::All,
             matching: Match::List,
             list: 5,

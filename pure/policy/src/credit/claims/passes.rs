@@ -4,18 +4,40 @@ use slackline_units::{CpuId, CpuSet, Pending, Span, Tasks, Time, Told, VcpuId};
 
 use crate::Moment;
 
-use super::{Claimant, Ends, told};
+use super::{Claimant, Claims, Ends, Tell, told};
 use crate::credit::order::Claim;
 use crate::credit::rules::Rotation;
 use crate::credit::{Credit, Why};
 
+impl Claims {
+    /// For how long who goes ahead of others for what it does may do so: until it should have
+    /// answered.
+    fn time_to_answer(&self, vcpu: VcpuId) -> Option<Span> {
+        let Claimant { domain, is_driver, .. } = self.vcpus[vcpu];
+        let Tell::Inferred(within) = self.belief.tell else { return None };
+        (!is_driver).then(|| self.domains[domain].habit.left(within))
+    }
+
+    /// A vCPU has run. Returns its domain if it claims something else because of that.
+    #[inline]
+    fn run(&mut self, now: Time, vcpu: VcpuId, ran: Span) -> Option<usize> {
+        let Tell::Inferred(within) = self.belief.tell else { return None };
+        self.charged(now, vcpu);
+        let domain = self.vcpus[vcpu].domain;
+        let household = &mut self.domains[domain];
+        let before = household.waiting(&self.belief);
+        household.habit.run(ran, household.pending > 0, within);
+        (household.waiting(&self.belief) != before).then_some(domain)
+    }
+}
+
 impl Credit {
     /// Somebody tells something. It is a reason to choose anew only if it ends the claim for which
     /// somebody is ahead of others: who waits is looked at when a CPU passes anyhow [Paper 3.2].
-    pub(in crate::credit) fn listen(&mut self, now: Time, vcpu: VcpuId, told: &Told) -> CpuSet {
+    pub(in crate::credit) fn listen(&mut self, at: &Moment, vcpu: VcpuId, told: &Told) -> CpuSet {
         match told {
-            Told::Tasks(tasks) => self.listen_to_guest(now, vcpu, tasks),
-            Told::Pending(pending) => self.listen_to_driver(now, vcpu, pending),
+            Told::Tasks(tasks) => self.listen_to_guest(at.now(), vcpu, tasks),
+            Told::Pending(pending) => self.listen_to_driver(at, vcpu, pending),
         }
         self.requested
     }
@@ -23,6 +45,9 @@ impl Credit {
     #[inline]
     fn listen_to_guest(&mut self, now: Time, vcpu: VcpuId, tasks: &Tasks) {
         let Some(claims) = &mut self.claims else { return };
+        if claims.belief.tell != Tell::Guest {
+            return;
+        }
         let Claimant { domain, runnable, .. } = claims.vcpus[vcpu];
         let household = &mut claims.domains[domain];
         let is_news = household.heard.hear(now, tasks, &claims.belief) && household.pending > 0;
@@ -38,7 +63,7 @@ impl Credit {
     }
 
     /// Who does I/O for others is as urgent as can be, and tells what waits for whom.
-    fn listen_to_driver(&mut self, now: Time, driver: VcpuId, told: &Pending) {
+    fn listen_to_driver(&mut self, at: &Moment, driver: VcpuId, told: &Pending) {
         let Some(claims) = &mut self.claims else { return };
         let claimant = &mut claims.vcpus[driver];
         if !core::mem::replace(&mut claimant.is_driver, true) {
@@ -47,14 +72,40 @@ impl Credit {
         }
         let Some(domain) = self.domains.row_of(told.domain) else { return };
         let Some(claims) = &mut self.claims else { return };
-        let household = &mut claims.domains[domain];
-        let before = household.waiting();
-        let had_items = core::mem::replace(&mut household.pending, told.items) > 0;
-        let is_for_others = household.heard.mean(&told.tasks);
-        if told.items > 0 && (!had_items || is_for_others) {
-            household.heard.reckon(now, &claims.belief);
+        let ran = match claims.belief.tell {
+            Tell::Guest => Span::ZERO,
+            Tell::Inferred(_) => claims.ran(at, domain),
+        };
+        let Claims { belief, domains, .. } = &mut **claims;
+        let household = &mut domains[domain];
+        let before = household.waiting(belief);
+        let items = core::mem::replace(&mut household.pending, told.items);
+        if let Tell::Inferred(_) = belief.tell {
+            household.habit.hear(ran, (items, told.items), told.asked);
+        } else {
+            let is_for_others = household.heard.mean(&told.tasks);
+            if told.items > 0 && (items == 0 || is_for_others) {
+                household.heard.reckon(at.now(), belief);
+            }
         }
-        if household.waiting() != before {
+        if household.waiting(belief) != before {
+            self.consider_domain(domain);
+        }
+    }
+
+    /// A vCPU sleeps. If none of its domain has anything to do, what was done for it is answered.
+    pub(in crate::credit) fn rest(&mut self, at: &Moment, vcpu: VcpuId) {
+        let Some(claims) = &mut self.claims else { return };
+        let Claims { belief, domains, vcpus, .. } = &mut **claims;
+        let domain = vcpus[vcpu].domain;
+        let household = &mut domains[domain];
+        let is_awake = |&vcpu: &VcpuId| at.is_awake(vcpu);
+        if belief.tell == Tell::Guest || household.vcpus.iter().any(is_awake) {
+            return;
+        }
+        let before = household.waiting(belief);
+        household.habit.rest();
+        if household.waiting(belief) != before {
             self.consider_domain(domain);
         }
     }
@@ -76,7 +127,7 @@ impl Credit {
     fn consider(&mut self, vcpu: VcpuId) {
         let Some(claims) = &mut self.claims else { return };
         let Claimant { domain, runnable, ahead, .. } = claims.vcpus[vcpu];
-        let effective = runnable.min(claims.domains[domain].waiting());
+        let effective = runnable.min(claims.domains[domain].waiting(&claims.belief));
         claims.vcpus[vcpu].effective = effective;
         let counted = claims.counted(vcpu);
         let ends =
@@ -123,6 +174,7 @@ impl Credit {
         if let Some(claims) = &mut self.claims {
             claims.begin(vcpu, Some(claim));
             limit = claims.left(vcpu).map_or(limit, |left| limit.min(left));
+            limit = claims.time_to_answer(vcpu).map_or(limit, |left| limit.min(left));
         }
         if !self.stands_in_line(vcpu) {
             self.queues.remove(vcpu);
@@ -147,7 +199,11 @@ impl Credit {
 
     /// A vCPU has run, and pays for it if that was ahead of others.
     #[inline]
-    pub(in crate::credit) fn charge_claim(&mut self, vcpu: VcpuId, ran: Span) {
+    pub(in crate::credit) fn charge_claim(&mut self, now: Time, vcpu: VcpuId, ran: Span) {
+        let given_up = self.claims.as_mut().and_then(|claims| claims.run(now, vcpu, ran));
+        if let Some(domain) = given_up {
+            self.consider_domain(domain);
+        }
         let spent = self.claims.as_mut().and_then(|claims| claims.spend(vcpu, ran));
         if let Some(domain) = spent {
             self.consider_domain(domain);

@@ -106,10 +106,11 @@ mod tests {
     use slackline_units::Span;
 
     use super::*;
-    use crate::credit::claims::{Ends, Place};
+    use crate::credit::claims::{Ends, Place, Tell};
     use crate::credit::order::Among;
 
     const PAPER: Belief = Belief {
+        tell: Tell::Guest,
         considers: Consider::All,
         matching: Match::List,
         list: TASKS,
