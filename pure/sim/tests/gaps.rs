@@ -28,8 +28,8 @@ struct SetUp<'a> {
     asks: &'a str,
     /// What a request takes the server.
     each: &'a str,
-    /// How packets come for another task of the first guest, less urgent than what it computes; there
-    /// is none if that is not said.
+    /// How packets come for another task of the first guest, which it calls less than ordinary;
+    /// there is none if that is not said.
     others: &'a str,
     /// What the driver does of its own.
     driver: &'a str,

@@ -3,8 +3,9 @@
 //! Source: Kim, Kim, Jeon, Seo and Lee, 2008, sections 3.2 to 3.4, cited as [Paper].
 //!
 //! `told` makes of what was told one number a vCPU, its *claim*, and those that wait are kept in
-//! order of it; where guests are not asked, `habit` does of what a domain does. `passes` lets the first of them go ahead, and ends that; `accounts` bound for how
-//! long. Credit by itself has none of this.
+//! order of it; where guests are not asked, `habit` does of what a domain does. `passes` lets the
+//! first of them go ahead, and ends that; `accounts` bound for how long. Credit by itself has none
+//! of this.
 
 mod accounts;
 mod habit;

@@ -1,11 +1,11 @@
 //! What a domain does says of it, where guests tell nothing: whether it is quick to answer.
 //!
-//! Source: Kim, Lim, Jeong, Jo and Lee, *Task-aware virtual machine scheduling for I/O performance*,
-//! 2009: what is woken by I/O and soon done is to be served at once, and only until it is done. They
-//! told tasks apart by address spaces, which a host does not see cheaply any more. What is left is
-//! seen by whoever does the I/O: that a domain has taken notice of something, and that it has asked
-//! for something then, after so much CPU time. A domain that computes besides never sleeps, so only
-//! that tells its server from what it computes.
+//! Source: Kim, Lim, Jeong, Jo and Lee, *Task-aware virtual machine scheduling for I/O
+//! performance*, 2009: what is woken by I/O and soon done is to be served at once, and only until
+//! it is done. They told tasks apart by address spaces, which a host does not see cheaply any more.
+//! What is left is seen by whoever does the I/O: that a domain has taken notice of something, and
+//! that it has asked for something then, after so much CPU time. A domain that computes besides
+//! never sleeps, so only that tells its server from what it computes.
 
 use slackline_units::Span;
 
