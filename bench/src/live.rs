@@ -20,18 +20,15 @@ use slackline_live::limit::Way;
 use slackline_live::sys::{Tid, online_cpus, set_affinity};
 use slackline_units::{CpuId, CpuSet, CpuShare, Reservation, Span};
 
-use crate::report::median;
+use crate::report::{self, Part, Row, median};
 
 pub(crate) use busy::play as play_busy;
 
 /// How often each row is run: the median is shown and the worst, and the worst has to hold.
 const ROUNDS: usize = 5;
 
-/// Measures some rows.
-type Part = fn(&Setting) -> Result<Vec<Row>>;
-
 /// What can be measured by itself, and how.
-const PARTS: [(&str, Part); 6] = [
+const PARTS: [(&str, Part<Setting>); 6] = [
     ("three", three_spinners),
     ("busy", busy::rows),
     ("percent", one_percent),
@@ -47,25 +44,6 @@ const PEERS: [(&str, Way); 3] = [
     ("a CFS quota (version 2), 1 ms of 100 ms", Way::Quota(Version::V2)),
 ];
 
-/// One line of the result: what was measured, what came out, what is promised.
-pub(crate) struct Row {
-    what: String,
-    got: String,
-    promised: &'static str,
-    holds: Option<bool>,
-}
-
-impl Row {
-    /// A part that could not be measured, and why.
-    fn failed(part: &str, error: &anyhow::Error) -> Row {
-        // What a run says before it is refused are notes.
-        let said = error.to_string();
-        let is_error = |line: &&str| line.starts_with("error:");
-        let got = said.lines().find(is_error).or(said.lines().next()).unwrap_or_default().into();
-        Row { what: part.to_owned(), got, promised: "to be measured", holds: Some(false) }
-    }
-}
-
 /// What every measurement needs.
 pub(crate) struct Setting {
     slackline: PathBuf,
@@ -77,30 +55,7 @@ pub(crate) struct Setting {
 /// Measures these parts, or all if none is named; returns Markdown, a section a part. What `before`
 /// has of the others, a result of earlier, is kept.
 pub(crate) fn run(seconds: u64, parts: &[String], before: &str) -> Result<String> {
-    let names: Vec<&str> = PARTS.iter().map(|(name, _)| *name).collect();
-    for part in parts {
-        ensure!(names.contains(&part.as_str()), "there is no part `{part}`, but {names:?}");
-    }
-    let setting = Setting::new(seconds)?;
-    let mut text = String::new();
-    for (name, measure) in PARTS {
-        let head = format!("## {name}\n");
-        if parts.is_empty() || parts.iter().any(|part| part == name) {
-            text += &head;
-            text += "\n| measured | result | promised | holds |\n|---|---|---|---|\n";
-            // What one part could not do must not cost what the others have measured.
-            let rows = measure(&setting).unwrap_or_else(|error| vec![Row::failed(name, &error)]);
-            for Row { what, got, promised, holds } in rows {
-                let holds = holds.map_or("", |holds| if holds { "yes" } else { "NO" });
-                text += &format!("| {what} | {got} | {promised} | {holds} |\n");
-            }
-            text += "\n";
-        } else if let Some((_, kept)) = before.split_once(&head) {
-            text += &head;
-            text += kept.split("## ").next().unwrap_or_default();
-        }
-    }
-    Ok(text)
+    report::sections(&PARTS, &Setting::new(seconds)?, parts, before)
 }
 
 impl Setting {

@@ -6,6 +6,7 @@ mod live;
 mod policy;
 mod report;
 mod scale;
+mod service;
 mod simso;
 
 use std::fs;
@@ -80,6 +81,13 @@ enum Bench {
         #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u64).range(2..))]
         seconds: u64,
     },
+    /// The daemon beside the kernel and the disk: changes, restarts, memory, a flood; needs root.
+    Service {
+        /// Only these parts: idle, full, flood, many, pairs, seeds. What is saved keeps what it has
+        /// of the others. All take about six minutes.
+        #[arg(long, value_delimiter = ',')]
+        parts: Vec<String>,
+    },
     /// Runs a scale scenario and prints its peak memory in KiB; `scale` starts this.
     #[command(hide = true)]
     Memory { vcpus: usize, events: u64 },
@@ -106,6 +114,10 @@ fn main() -> Result<()> {
             ("live", live::run(seconds, &parts, &before)?)
         }
         Bench::LiveScale { seconds } => ("live-scale", live::scale::run(seconds)?),
+        Bench::Service { parts } => {
+            let before = fs::read_to_string(results().join("service.md")).unwrap_or_default();
+            ("service", service::run(&parts, &before)?)
+        }
         Bench::Alert { seconds } => ("alert", live::alert::run(seconds)?),
         Bench::Memory { vcpus, events } => {
             println!("{}", scale::peak_memory(vcpus, events)?);

@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 
 /// What the numbers depend on, as a Markdown list.
 pub(crate) fn machine() -> Result<String> {
@@ -28,6 +28,68 @@ pub(crate) fn table(heads: &[&str], rows: &[Vec<String>]) -> String {
         text += &format!("| {} |\n", row.join(" | "));
     }
     text
+}
+
+/// One line of the result: what was measured, what came out, what is promised.
+pub(crate) struct Row {
+    pub(crate) what: String,
+    pub(crate) got: String,
+    pub(crate) promised: &'static str,
+    /// None where nothing is promised.
+    pub(crate) holds: Option<bool>,
+}
+
+impl Row {
+    /// A part that could not be measured, and why.
+    fn failed(part: &str, error: &anyhow::Error) -> Row {
+        // What a run says before it is refused are notes.
+        let said = format!("{error:#}");
+        let is_error = |line: &&str| line.starts_with("error:");
+        let got =
+            said.lines().find(is_error).map_or_else(|| said.replace('\n', " "), str::to_owned);
+        Row { what: part.to_owned(), got, promised: "to be measured", holds: Some(false) }
+    }
+}
+
+/// Measures some rows, with what every measurement needs.
+pub(crate) type Part<S> = fn(&S) -> Result<Vec<Row>>;
+
+/// A section for each part that is asked for, or for each if none is. What `before` has of the
+/// others, a result of earlier, is kept.
+pub(crate) fn sections<S>(
+    parts: &[(&str, Part<S>)],
+    setting: &S,
+    asked: &[String],
+    before: &str,
+) -> Result<String> {
+    let names: Vec<&str> = parts.iter().map(|(name, _)| *name).collect();
+    for part in asked {
+        ensure!(names.contains(&part.as_str()), "there is no part `{part}`, but {names:?}");
+    }
+    let mut text = String::new();
+    for (name, measure) in parts {
+        let head = format!("## {name}\n");
+        if asked.is_empty() || asked.iter().any(|part| part == name) {
+            text += &head;
+            text += "\n| measured | result | promised | holds |\n|---|---|---|---|\n";
+            // What one part could not do must not cost what the others have measured.
+            let rows = measure(setting).unwrap_or_else(|error| vec![Row::failed(name, &error)]);
+            for Row { what, got, promised, holds } in rows {
+                let holds = holds.map_or("", |holds| if holds { "yes" } else { "NO" });
+                text += &format!("| {what} | {got} | {promised} | {holds} |\n");
+            }
+            text += "\n";
+        } else if let Some((_, kept)) = before.split_once(&head) {
+            text += &head;
+            text += kept.split("## ").next().unwrap_or_default();
+        }
+    }
+    Ok(text)
+}
+
+/// So many percent of the values are no more than this; there must be one.
+pub(crate) fn quantile(values: &[f64], percent: usize) -> f64 {
+    sorted(values)[(values.len() * percent).div_ceil(100).max(1) - 1]
 }
 
 /// The one in the middle.

@@ -5,7 +5,8 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result};
 
-use super::{ROUNDS, Row, Setting, lateness, promise, rounds, spread, sum, worst_round};
+use super::{ROUNDS, Setting, lateness, promise, rounds, spread, sum, worst_round};
+use crate::report::Row;
 
 /// What it is made of: threads of each process, and processes that a first one, which sleeps, has
 /// started; none are the first one's own threads.

@@ -1,0 +1,268 @@
+//! A daemon that is measured, the processes that it holds, and who asks it.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail, ensure};
+use slackline_control::client::{Answered, Client, ClientError};
+use slackline_control::{Kind, Length, Wanted};
+use slackline_live::sys::{Tid, die_with_us, online_cpus, process_cpu_time};
+use slackline_units::Span;
+
+/// How long a daemon may take to answer at first.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// What every measurement needs.
+pub(super) struct Setting {
+    slackline: PathBuf,
+    /// On the disk that the program is on: commits are waited for.
+    folder: PathBuf,
+    /// All that are online.
+    pub(super) cpus: Vec<usize>,
+}
+
+impl Setting {
+    pub(super) fn new() -> Result<Setting> {
+        let here = std::env::current_exe()?;
+        let beside = here.parent().context("a program has a folder")?;
+        let slackline = beside.join("slackline");
+        ensure!(slackline.exists(), "build it first: cargo build --release");
+        let cpus: Vec<usize> = online_cpus()?.iter().map(slackline_units::CpuId::index).collect();
+        ensure!(cpus.len() >= 2, "needs two CPUs: one to manage, one for the rest");
+        let folder = beside.join(format!("slackline-bench-{}", std::process::id()));
+        fs::create_dir_all(&folder)?;
+        Ok(Setting { slackline, folder, cpus })
+    }
+
+    /// The one that is managed unless all are.
+    pub(super) fn last_cpu(&self) -> usize {
+        self.cpus[self.cpus.len() - 1]
+    }
+
+    /// A place for a file of a measurement.
+    pub(super) fn path(&self, name: &str) -> PathBuf {
+        self.folder.join(name)
+    }
+
+    /// A daemon on these CPUs with an empty ledger, once it answers.
+    pub(super) fn daemon(&self, cpus: &[usize], also: &[String]) -> Result<Daemon<'_>> {
+        let state = self.path("state");
+        if state.exists() {
+            fs::remove_dir_all(&state)?;
+        }
+        let cpus: Vec<String> = cpus.iter().map(usize::to_string).collect();
+        let path = |name: &str| self.path(name).display().to_string();
+        let mut words = ["serve", "--cpus", &cpus.join(","), "--state", &path("state")]
+            .map(str::to_owned)
+            .to_vec();
+        words.extend(["--socket".to_owned(), path("socket")]);
+        words.extend_from_slice(also);
+        let child = self.spawn(&words)?;
+        let mut daemon = Daemon { setting: self, words, child };
+        daemon.until_it_answers()?;
+        Ok(daemon)
+    }
+
+    fn spawn(&self, words: &[String]) -> Result<Child> {
+        let said = fs::File::create(self.path("said"))?;
+        let mut command = Command::new(&self.slackline);
+        command.args(words).stdin(Stdio::null()).stdout(Stdio::null()).stderr(said);
+        Ok(command.spawn()?)
+    }
+}
+
+impl Drop for Setting {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.folder);
+    }
+}
+
+/// A daemon; killed with this.
+pub(super) struct Daemon<'a> {
+    setting: &'a Setting,
+    words: Vec<String>,
+    child: Child,
+}
+
+/// How a daemon is ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum End {
+    Asked,
+    Killed,
+}
+
+impl Daemon<'_> {
+    /// A connection to it.
+    pub(super) fn client(&self) -> Result<Client> {
+        Ok(Client::connect(&self.setting.path("socket"))?)
+    }
+
+    fn until_it_answers(&mut self) -> Result<()> {
+        let deadline = Instant::now() + PATIENCE;
+        while self.client().and_then(|mut client| Ok(client.host()?)).is_err() {
+            if let Some(status) = self.child.try_wait()? {
+                let said = fs::read_to_string(self.setting.path("said")).unwrap_or_default();
+                bail!("the daemon ended with {status}: {}", said.trim());
+            }
+            ensure!(Instant::now() < deadline, "the daemon does not answer");
+            sleep(Duration::from_millis(1));
+        }
+        Ok(())
+    }
+
+    /// Ends it and starts the next; how long until that answers, from the end on.
+    pub(super) fn again(&mut self, how: End) -> Result<Duration> {
+        let began = Instant::now();
+        self.end(how)?;
+        self.child = self.setting.spawn(&self.words)?;
+        self.until_it_answers()?;
+        Ok(began.elapsed())
+    }
+
+    fn end(&mut self, how: End) -> Result<()> {
+        match how {
+            End::Killed => self.child.kill()?,
+            End::Asked => {
+                let core = tid(self.child.id())?;
+                slackline_live::sys::signal_process(core, rustix::process::Signal::TERM)?;
+            }
+        }
+        let ended = self.child.wait()?;
+        ensure!(how == End::Killed || ended.success(), "the daemon ended with {ended}");
+        Ok(())
+    }
+
+    /// Core, front, keeper.
+    pub(super) fn processes(&self) -> Result<[u32; 3]> {
+        let core = self.child.id();
+        let is_child = |process: &Path| {
+            let stat = fs::read_to_string(process.join("stat")).unwrap_or_default();
+            let parent = stat.rsplit(") ").next().and_then(|rest| rest.split(' ').nth(1));
+            parent.is_some_and(|parent| parent == core.to_string())
+        };
+        let mut found = [core, 0, 0];
+        for entry in fs::read_dir("/proc")?.flatten() {
+            let Some(pid) = entry.file_name().to_str().and_then(|name| name.parse().ok()) else {
+                continue;
+            };
+            if is_child(&entry.path()) {
+                // One that ends meanwhile is neither.
+                let line = fs::read(entry.path().join("cmdline")).unwrap_or_default();
+                match line.split(|&byte| byte == 0).nth(1) {
+                    Some(b"serve-front") => found[1] = pid,
+                    Some(b"keep") => found[2] = pid,
+                    _ => {}
+                }
+            }
+        }
+        ensure!(found.iter().all(|&pid| pid > 0), "not all three processes: {found:?}");
+        Ok(found)
+    }
+}
+
+impl Drop for Daemon<'_> {
+    fn drop(&mut self) {
+        // Whoever is held is given back by the keeper.
+        let _ = self.end(End::Asked).or_else(|_| self.end(End::Killed));
+    }
+}
+
+fn tid(pid: u32) -> Result<Tid> {
+    Tid::new(i32::try_from(pid)?).context("a process has an id")
+}
+
+/// What is answered, asked again by who has asked too often.
+pub(super) fn allowed<T>(mut ask: impl FnMut() -> Answered<T>) -> Result<T> {
+    loop {
+        match ask() {
+            Ok((answer, _)) => return Ok(answer),
+            Err(ClientError::Refused(problem)) if problem.kind == Kind::TooMany => {
+                sleep(Duration::from_millis(50));
+            }
+            Err(error) => return Err(error.into()),
+        }
+    }
+}
+
+/// All samples of a name on the page for Prometheus, each with its labels.
+pub(super) fn samples(client: &mut Client, name: &str) -> Result<Vec<(String, f64)>> {
+    let page = allowed(|| client.page("/metrics").map(|text| (text.clone(), text)))?;
+    let of = |line: &str| {
+        let (labels, value) = line.strip_prefix(name)?.rsplit_once(' ')?;
+        let is_it = labels.is_empty() || labels.starts_with('{');
+        is_it.then(|| Some((labels.to_owned(), value.parse().ok()?)))?
+    };
+    Ok(page.0.lines().filter_map(of).collect())
+}
+
+/// Processes that end with this.
+pub(super) struct Processes(Vec<Child>);
+
+impl Processes {
+    /// That never stop.
+    pub(super) fn that_spin(count: usize) -> Result<Processes> {
+        let own = std::env::current_exe()?;
+        Processes::of(count, &own, &["busy", "1"])
+    }
+
+    /// That never do anything.
+    pub(super) fn that_sleep(count: usize) -> Result<Processes> {
+        Processes::of(count, Path::new("sleep"), &["1000000"])
+    }
+
+    fn of(count: usize, program: &Path, words: &[&str]) -> Result<Processes> {
+        let mut processes = Processes(Vec::new());
+        for _ in 0..count {
+            let mut command = Command::new(program);
+            command.args(words).stdin(Stdio::null()).stdout(Stdio::null());
+            die_with_us(&mut command);
+            processes.0.push(command.spawn()?);
+        }
+        Ok(processes)
+    }
+
+    pub(super) fn pids(&self) -> impl Iterator<Item = u32> {
+        self.0.iter().map(Child::id)
+    }
+}
+
+impl Drop for Processes {
+    fn drop(&mut self) {
+        for child in &mut self.0 {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+}
+
+/// A slice in every period and no more, for a process.
+pub(super) fn wanted(pid: u32, slice: Span, period: Span) -> Wanted {
+    Wanted {
+        slice: Some(Length(slice)),
+        period: Some(Length(period)),
+        exact: true,
+        binding: Some(format!("pid:{pid}")),
+        ..Wanted::default()
+    }
+}
+
+/// What a process has resident, in KiB.
+pub(super) fn resident(pid: u32) -> Result<f64> {
+    let text = fs::read_to_string(format!("/proc/{pid}/status"))?;
+    let line = text.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+    let kib = line.and_then(|line| line.split_whitespace().next()?.parse().ok());
+    kib.context("its status has no VmRSS")
+}
+
+/// How many descriptors a process has.
+pub(super) fn descriptors(pid: u32) -> Result<usize> {
+    Ok(fs::read_dir(format!("/proc/{pid}/fd"))?.count())
+}
+
+/// The CPU time that a process has used.
+pub(super) fn cpu_time(pid: u32) -> Result<Duration> {
+    Ok(Duration::from_nanos(process_cpu_time(tid(pid)?)?.ns()))
+}

@@ -1,0 +1,100 @@
+//! What others miss while somebody asks without end.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread::{scope, sleep};
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use slackline_control::client::Client;
+use slackline_control::{Change, Length};
+use slackline_units::Span;
+
+use super::daemon::{Daemon, Processes, Setting, allowed, wanted};
+use crate::report::Row;
+
+/// How long each is measured; a deadline every 10 ms of each of three.
+const LENGTH: Duration = Duration::from_secs(20);
+
+/// With how many connections: all that anybody but an administrator may have.
+const CONNECTIONS: usize = 4;
+
+const SUBJECTS: [&str; 3] = ["a", "b", "c"];
+
+/// Three that never stop, each with its slice and no more, on a CPU that is not the front's.
+pub(super) fn rows(setting: &Setting) -> Result<Vec<Row>> {
+    let daemon = setting.daemon(&[setting.last_cpu()], &[])?;
+    let mut client = daemon.client()?;
+    let spinners = Processes::that_spin(SUBJECTS.len())?;
+    for (name, pid) in SUBJECTS.into_iter().zip(spinners.pids()) {
+        let terms = wanted(pid, Span::from_ms(2), Span::from_ms(10));
+        allowed(|| client.reserve(name, &terms))?;
+    }
+    sleep(Duration::from_secs(2));
+    let quiet = missed(&mut client, || {
+        sleep(LENGTH);
+        Ok(())
+    })?;
+    let asked = AtomicU64::new(0);
+    let flooded = missed(&mut client, || flood(&daemon, &asked))?;
+    let percent = |(deadlines, missed): (u64, u64)| missed as f64 / deadlines.max(1) as f64 * 1e2;
+    let asked = asked.load(Ordering::Relaxed);
+    Ok(vec![Row {
+        what: format!(
+            "deadlines missed on the last CPU while {CONNECTIONS} connections of one user \
+                       ask as fast as they are answered"
+        ),
+        got: format!(
+            "{:.3} % ({} of {}) before, {:.3} % ({} of {}) under {asked} requests in {} s",
+            percent(quiet),
+            quiet.1,
+            quiet.0,
+            percent(flooded),
+            flooded.1,
+            flooded.0,
+            LENGTH.as_secs()
+        ),
+        promised: "0.1 points more at most",
+        holds: Some(percent(flooded) <= percent(quiet) + 0.1),
+    }])
+}
+
+/// Deadlines, and those missed, while something is done.
+fn missed(client: &mut Client, mut work: impl FnMut() -> Result<()>) -> Result<(u64, u64)> {
+    let mut count = || -> Result<(u64, u64)> {
+        let mut sum = (0, 0);
+        for name in SUBJECTS {
+            let total = allowed(|| client.show(name))?.total.context("what it had so far")?;
+            sum = (sum.0 + total.deadlines, sum.1 + total.missed);
+        }
+        Ok(sum)
+    };
+    let before = count()?;
+    work()?;
+    // Until what was measured is counted.
+    sleep(Duration::from_secs(1));
+    let after = count()?;
+    Ok((after.0 - before.0, after.1 - before.1))
+}
+
+/// Reads all, and changes what is not there, in turn, refused or not.
+fn flood(daemon: &Daemon<'_>, asked: &AtomicU64) -> Result<()> {
+    let is_over = AtomicBool::new(false);
+    let ask = |mut client: Client| {
+        let change = Change { slice: Some(Length(Span::from_ms(1))), ..Change::default() };
+        while !is_over.load(Ordering::Relaxed) {
+            // What is refused is a request as well.
+            let _ = client.list(None);
+            let _ = client.change("nobody", &change, None);
+            asked.fetch_add(2, Ordering::Relaxed);
+        }
+    };
+    let clients = (0..CONNECTIONS).map(|_| daemon.client()).collect::<Result<Vec<_>>>()?;
+    scope(|scope| {
+        for client in clients {
+            scope.spawn(|| ask(client));
+        }
+        sleep(LENGTH);
+        is_over.store(true, Ordering::Relaxed);
+    });
+    Ok(())
+}

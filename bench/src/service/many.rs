@@ -1,0 +1,223 @@
+//! Many reservations at once, and many one after the other.
+
+use std::thread::{scope, sleep};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result};
+use slackline_control::client::{Answered, Client, ClientError};
+use slackline_control::{Change, Kind, Length};
+use slackline_units::Span;
+
+use super::daemon::{
+    Daemon, End, Processes, Setting, allowed, cpu_time, descriptors, resident, samples, wanted,
+};
+use super::within;
+use crate::report::Row;
+
+/// How many reservations there are at once.
+const MANY: usize = 500;
+
+/// How often something is asked that is measured.
+const TIMES: usize = 200;
+
+/// Between two requests, less often than anybody is allowed; and until a burst is allowed again.
+const REST: Duration = Duration::from_millis(35);
+const LULL: Duration = Duration::from_secs(5);
+
+/// As much as is allowed at once: requests, and changes.
+const BURST: (usize, usize) = (90, 55);
+
+/// Many who sleep.
+pub(super) fn held(setting: &Setting) -> Result<Vec<Row>> {
+    let mut daemon = setting.daemon(&[setting.last_cpu()], &[])?;
+    let mut client = daemon.client()?;
+    let sleepers = Processes::that_sleep(MANY)?;
+    let mut rows = verbs(&mut client, &sleepers)?;
+    rows.extend(needs(&daemon)?);
+    drop(client);
+    for (what, end, promised, (ready, lapse)) in [
+        ("ended and started again", End::Asked, "1 s; 1.5 s", (1.0, 1.5)),
+        ("killed (kill -9) and started again", End::Killed, "2 s; 2.5 s", (2.0, 2.5)),
+    ] {
+        let took = daemon.again(end)?.as_secs_f64();
+        let mut client = daemon.client()?;
+        let lapses = samples(&mut client, "slackline_vcpu_lapsed_seconds_total")?;
+        let lapsed = lapses.iter().filter(|(_, lapse)| *lapse > 0.0).count();
+        let longest = lapses.iter().map(|(_, lapse)| *lapse).fold(0.0, f64::max);
+        let host = allowed(|| client.host())?;
+        rows.push(Row {
+            what: format!("{what} with {MANY} reservations: until it answers; the longest lapse"),
+            got: format!(
+                "{took:.2} s; {longest:.2} s, of {lapsed} vCPUs; {} reservations, {} waiting",
+                host.reservations, host.waiting
+            ),
+            promised,
+            holds: Some(
+                took <= ready
+                    && longest <= lapse
+                    && lapsed == MANY
+                    && (host.reservations, host.waiting) == (MANY as u64, 0),
+            ),
+        });
+    }
+    Ok(rows)
+}
+
+/// What each verb takes.
+fn verbs(client: &mut Client, sleepers: &Processes) -> Result<Vec<Row>> {
+    let (slice, period) = (Span::from_us(500), Span::from_secs(1));
+    let mut reserve = Vec::with_capacity(MANY);
+    for (nth, pid) in sleepers.pids().enumerate() {
+        let (name, terms) = (format!("m{nth}"), wanted(pid, slice, period));
+        reserve.push(timed(|| client.reserve(&name, &terms))?);
+    }
+    let mut list = Vec::with_capacity(TIMES);
+    let mut room = Vec::with_capacity(TIMES);
+    for _ in 0..TIMES {
+        list.push(timed(|| client.list(None))?);
+        sleep(REST);
+        room.push(timed(|| client.room(Length(Span::from_ms(10))))?);
+        sleep(REST);
+    }
+    let on = |what: &str| format!("{what}, {MANY} reservations");
+    let mut rows = vec![
+        within("reserve, to its committed answer, up to 500".into(), &reserve, "none", f64::MAX),
+        within(on("list, all of them"), &list, "none", f64::MAX),
+        within(on("room"), &room, "p99 2 ms", 2.0),
+    ];
+    for row in &mut rows[..2] {
+        row.holds = None;
+    }
+    sleep(LULL);
+    let gets = rate(BURST.0, |_| client.host().map(drop))?;
+    sleep(LULL);
+    let changes = rate(BURST.1, |nth| {
+        let slice = Span::from_us(400 + 100 * (nth as u64 % 2));
+        let change = Change { slice: Some(Length(slice)), ..Change::default() };
+        client.change("m0", &change, None).map(drop)
+    })?;
+    for (what, count, reached, promised, least) in [
+        ("reads", BURST.0, gets, "5,000", 5_000.0),
+        ("committed changes", BURST.1, changes, "500", 500.0),
+    ] {
+        rows.push(Row {
+            what: format!("{what} a second on one connection, {count} in a burst"),
+            got: format!("{reached:.0}"),
+            promised,
+            holds: Some(reached >= least),
+        });
+    }
+    Ok(rows)
+}
+
+/// How long it takes until it is answered, in milliseconds; who has asked too often asks again.
+fn timed<T>(mut ask: impl FnMut() -> Answered<T>) -> Result<f64> {
+    loop {
+        let began = Instant::now();
+        match ask() {
+            Ok(_) => return Ok(began.elapsed().as_secs_f64() * 1e3),
+            Err(ClientError::Refused(problem)) if problem.kind == Kind::TooMany => sleep(REST),
+            Err(error) => return Err(error.into()),
+        }
+    }
+}
+
+/// How often a second it is answered, asked so many times without a rest.
+fn rate(count: usize, mut ask: impl FnMut(usize) -> Result<(), ClientError>) -> Result<f64> {
+    let began = Instant::now();
+    for nth in 0..count {
+        ask(nth)?;
+    }
+    Ok(count as f64 / began.elapsed().as_secs_f64())
+}
+
+/// Memory and CPU time of the three processes while all sleep.
+fn needs(daemon: &Daemon<'_>) -> Result<Vec<Row>> {
+    let processes = daemon.processes()?;
+    let mut mib = [0.0; 3];
+    for (mib, pid) in mib.iter_mut().zip(processes) {
+        *mib = resident(pid)? / 1024.0;
+    }
+    let used = || processes.iter().map(|&pid| cpu_time(pid)).sum::<Result<Duration>>();
+    let (before, began) = (used()?, Instant::now());
+    sleep(Duration::from_secs(20));
+    let percent = (used()? - before).as_secs_f64() / began.elapsed().as_secs_f64() * 1e2;
+    Ok(vec![
+        Row {
+            what: format!("resident memory with {MANY} reservations: core, front, keeper"),
+            got: format!("{:.1}, {:.1}, {:.1} MiB", mib[0], mib[1], mib[2]),
+            promised: "48, 24, 16 MiB",
+            holds: Some(mib[0] <= 48.0 && mib[1] <= 24.0 && mib[2] <= 16.0),
+        },
+        Row {
+            what: format!("CPU time of the three with {MANY} who sleep"),
+            got: format!("{percent:.2} % of a CPU"),
+            promised: "0.5 %",
+            holds: Some(percent <= 0.5),
+        },
+    ])
+}
+
+/// How many reserve and release at once: together they may do more than one may. Three of them by
+/// TLS, as many as an address may connect with beside somebody else.
+const PEOPLE: usize = 4;
+
+/// How often each does, before what the daemon needs is noted, and after.
+const PAIRS: (usize, usize) = (250, 2_250);
+
+/// What comes and goes without end leaves nothing.
+pub(super) fn come_and_go(setting: &Setting) -> Result<Vec<Row>> {
+    let tls = super::change::Tls::new(setting)?;
+    let daemon = setting.daemon(&[setting.last_cpu()], &tls.words)?;
+    let mut here = daemon.client()?;
+    let sleepers = Processes::that_sleep(PEOPLE)?;
+    let mut people = Vec::new();
+    for (nth, pid) in sleepers.pids().enumerate().skip(1) {
+        people.push((tls.client(&mut here, setting, &format!("p{nth}"))?, nth, pid));
+    }
+    let first = sleepers.pids().next().context("a process")?;
+    people.push((here, 0, first));
+    let mut pairs = |count: usize| -> Result<()> {
+        let each = |(client, nth, pid): &mut (Client, usize, u32)| -> Result<()> {
+            let name = format!("pair{nth}");
+            let terms = wanted(*pid, Span::from_us(500), Span::from_ms(10));
+            for _ in 0..count {
+                allowed(|| client.reserve(&name, &terms))?;
+                allowed(|| client.release(&name, None))?;
+            }
+            Ok(())
+        };
+        scope(|scope| {
+            let all: Vec<_> = people.iter_mut().map(|one| scope.spawn(|| each(one))).collect();
+            let join = |one: std::thread::ScopedJoinHandle<'_, Result<()>>| {
+                one.join().map_err(|_| anyhow::anyhow!("somebody who asks panicked"))?
+            };
+            all.into_iter().try_for_each(join)
+        })
+    };
+    let needs = || -> Result<Vec<(f64, usize)>> {
+        let of = |pid| Ok((resident(pid)?, descriptors(pid)?));
+        daemon.processes()?.into_iter().map(of).collect()
+    };
+    pairs(PAIRS.0)?;
+    let before = needs()?;
+    pairs(PAIRS.1)?;
+    let after = needs()?;
+    let grew: Vec<(f64, i64)> = before
+        .iter()
+        .zip(&after)
+        .map(|(was, is)| (is.0 - was.0, is.1 as i64 - was.1 as i64))
+        .collect();
+    let of = |(kib, fds): &(f64, i64)| format!("{kib:+.0} KiB {fds:+}");
+    let shown: Vec<String> = grew.iter().map(of).collect();
+    let (first, all) = (PEOPLE * PAIRS.0, PEOPLE * (PAIRS.0 + PAIRS.1));
+    Ok(vec![Row {
+        what: format!(
+            "{all} pairs of reserve and release by {PEOPLE} people: growth of core, front and \
+             keeper (resident memory, descriptors) after {first}"
+        ),
+        got: shown.join(", "),
+        promised: "none (a page or two of 4 KiB for what is in flight: 64 KiB)",
+        holds: Some(grew.iter().all(|&(kib, fds)| kib <= 64.0 && fds <= 0)),
+    }])
+}

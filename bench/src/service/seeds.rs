@@ -1,0 +1,28 @@
+//! How many seeds of the simulated service are run in a minute, on one core.
+
+use std::process::{Command, Stdio};
+
+use anyhow::{Context, Result, ensure};
+
+use super::daemon::Setting;
+use crate::report::Row;
+
+const SEEDS: u32 = 10_000;
+
+/// As `cargo xtask service` has it, which builds it first.
+pub(super) fn rows(_: &Setting) -> Result<Vec<Row>> {
+    let tree = concat!(env!("CARGO_MANIFEST_DIR"), "/..");
+    let mut command = Command::new("cargo");
+    command.args(["xtask", "service", "--seeds", &SEEDS.to_string()]).current_dir(tree);
+    let output = command.stdin(Stdio::null()).stderr(Stdio::inherit()).output()?;
+    let said = String::from_utf8(output.stdout)?;
+    ensure!(output.status.success(), "{said}");
+    let took = said.rsplit(" in ").next().and_then(|rest| rest.trim().strip_suffix(" s"));
+    let took: f64 = took.and_then(|took| took.parse().ok()).context("it says how long it took")?;
+    Ok(vec![Row {
+        what: format!("{SEEDS} simulated seeds of the service, on one core"),
+        got: format!("{took:.1} s, 0 failures; {:.0} a minute", f64::from(SEEDS) / took * 60.0),
+        promised: "60 s",
+        holds: Some(took <= 60.0),
+    }])
+}
