@@ -3,6 +3,7 @@
 use std::fs::File;
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
+use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
@@ -187,4 +188,29 @@ pub fn spawn_on(cpu: &str, live: &Live, state: &str, socket: &str) -> Child {
     let mut command = live.command(&["serve", "--cpus", cpu, "--state", state, "--socket", socket]);
     let err = File::create(live.place.path("err")).unwrap();
     command.stdout(Stdio::null()).stderr(err).spawn().unwrap()
+}
+
+/// What a virtual machine is to whoever looks for one: a command line, and a thread with a name.
+pub struct Machine(pub Child);
+
+impl Machine {
+    pub fn start(name: &str) -> Machine {
+        Machine::start_by(name, 0)
+    }
+
+    pub fn start_by(name: &str, user: u32) -> Machine {
+        let script = "echo 'CPU 0/TCG' > /proc/$$/comm; while :; do :; done";
+        let mut command = Command::new("sh");
+        command.arg0("qemu-system-x86_64").args(["-c", script, "-name", name]);
+        command.uid(user);
+        slackline_live::sys::die_with_us(&mut command);
+        Machine(command.stdout(Stdio::null()).spawn().unwrap())
+    }
+}
+
+impl Drop for Machine {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
 }

@@ -21,6 +21,7 @@ use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
@@ -103,7 +104,11 @@ const WHAT: &str = "what\n";
 
 /// How often to look who is in the trees, and whether the owner has ended where the kernel does not
 /// say so. It mostly does by closing its end; this is for an end that somebody else has inherited.
-const LOOK: Timespec = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
+const LOOK: Duration = Duration::from_millis(100);
+
+/// So many trees are looked at as often; of more each less often, since a look takes a file and a
+/// folder each.
+const TREES: usize = 50;
 
 impl Keeper {
     /// Until the owner closes its end, or is gone.
@@ -148,7 +153,12 @@ impl Keeper {
             let mut fds = vec![PollFd::new(link, PollFlags::IN)];
             fds.extend(end.map(|end| PollFd::from_borrowed_fd(end, PollFlags::IN)));
             let must_look = owner.is_some() && end.is_none() || self.trees().next().is_some();
-            match poll(&mut fds, must_look.then_some(&LOOK)) {
+            let times = match end {
+                Some(_) => u32::try_from(1 + self.trees().count() / TREES).unwrap_or(u32::MAX),
+                None => 1,
+            };
+            let look = Timespec::try_from(LOOK * times).map_err(io::Error::other)?;
+            match poll(&mut fds, must_look.then_some(&look)) {
                 Err(Errno::INTR) => {}
                 Err(error) => return Err(error.into()),
                 Ok(0) if !owner.is_some_and(|owner| owner.has_exited().unwrap_or(false)) => {

@@ -92,7 +92,7 @@ pub struct Prepared {
 pub(super) struct Row {
     pub(super) threads: Vec<ThreadRef>,
     /// If it is a tree: its threads come and go.
-    tree: Option<HeldTree>,
+    pub(super) tree: Option<HeldTree>,
     /// How it can be kept from running.
     hold: Hold,
     /// Whether it gets what it is promised and no more.
@@ -513,16 +513,6 @@ impl Session {
         let tids: Vec<Tid> = tree.first().iter().map(ThreadRef::tid).collect();
         self.machine.watch_tree(id.vcpu(), &tids).map_err(RequestError::Machine)?;
         Ok(VcpuThreads { vcpu: id.vcpu(), body: Body::Tree(tree), exact })
-    }
-
-    /// Looks after the trees: who is in them, and whether all are as they should be.
-    pub(super) fn audit_trees(&mut self) -> Result<(), SessionError> {
-        for (id, row) in self.members.iter() {
-            if let Some(tree) = row.tree.as_ref().filter(|_| row.has_joined) {
-                self.machine.audit(id.vcpu(), tree)?;
-            }
-        }
-        Ok(())
     }
 
     /// Prepares somebody to be kept from running.
