@@ -3,7 +3,9 @@
 use std::io::Write;
 use std::os::fd::AsFd;
 
-use slackline_daemon::core::{FrontCommand, Listen, ServeError, ServeOptions, serve as run};
+use slackline_daemon::core::{
+    FrontCommand, Listen, Reload, ServeError, ServeOptions, serve as run,
+};
 use slackline_live::fence::KeeperCommand;
 use slackline_live::with_causes;
 use slackline_units::CpuId;
@@ -11,7 +13,7 @@ use slackline_units::CpuId;
 use crate::args::Serve;
 use crate::prices;
 use crate::problem::Problem;
-use crate::signals::stop_signal;
+use crate::signals::daemon_signals;
 
 pub(crate) fn serve(args: &Serve) -> Result<(), Problem> {
     let cpus = args.cpus.as_deref().map(|cpus| {
@@ -23,7 +25,7 @@ pub(crate) fn serve(args: &Serve) -> Result<(), Problem> {
         }
         Ok(cpus.iter().copied().map(CpuId::new).collect())
     });
-    let (stop, _raised) = stop_signal()?;
+    let [(stop, _raised), (signal, _also_raised)] = daemon_signals()?;
     let listen = args.listen.zip(args.tls.files()).map(|(address, tls)| Listen { address, tls });
     let mut arguments = vec!["serve-front".into()];
     if let Some(Listen { tls, .. }) = &listen {
@@ -43,7 +45,12 @@ pub(crate) fn serve(args: &Serve) -> Result<(), Problem> {
         listen,
         prices: args.prices.as_deref().map(prices::read).transpose()?,
     };
-    run(&options, stop.as_fd(), &mut |line| {
+    let file = args.prices.clone();
+    let prices = move || {
+        file.as_deref().map(prices::read).transpose().map_err(|problem| problem.to_string())
+    };
+    let reload = Reload { signal, prices: Box::new(prices) };
+    run(&options, stop.as_fd(), reload, &mut |line| {
         // Nobody need hear it: what matters is in the ledger.
         let _ = writeln!(std::io::stderr(), "slackline: {line}");
     })

@@ -22,9 +22,18 @@ pub(crate) fn stop_flag() -> Result<Arc<AtomicBool>, Problem> {
 
 /// A socket that becomes readable when somebody wants us to stop.
 pub(crate) fn stop_signal() -> Result<(UnixStream, UnixStream), Problem> {
+    raised_by(&[SIGINT, SIGTERM, SIGHUP])
+}
+
+/// The same of a daemon, and one that becomes readable when it is to read its files again.
+pub(crate) fn daemon_signals() -> Result<[(UnixStream, UnixStream); 2], Problem> {
+    Ok([raised_by(&[SIGINT, SIGTERM])?, raised_by(&[SIGHUP])?])
+}
+
+fn raised_by(signals: &[i32]) -> Result<(UnixStream, UnixStream), Problem> {
     let cannot = |source| Problem::Unreadable { file: "a socket pair".into(), source };
     let (read, write) = UnixStream::pair().map_err(cannot)?;
-    for signal in [SIGINT, SIGTERM, SIGHUP] {
+    for &signal in signals {
         let write = write.try_clone().map_err(cannot)?;
         signal_hook::low_level::pipe::register(signal, write).map_err(cannot)?;
     }

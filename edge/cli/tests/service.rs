@@ -177,6 +177,8 @@ fn the_front_has_no_right_to_anything() {
         assert_eq!(of(capabilities), "0000000000000000", "{capabilities}");
     }
     assert_eq!((of("NoNewPrivs:"), of("Threads:")), ("1".into(), "1".into()));
+    // A filter of system calls.
+    assert_eq!(of("Seccomp:"), "2");
     // Nobody but root may look into it: so the kernel has its files belong to root.
     let owner = std::os::unix::fs::MetadataExt::uid;
     let files = std::fs::metadata(format!("/proc/{}/environ", daemon.front.id()));

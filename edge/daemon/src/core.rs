@@ -13,6 +13,7 @@ mod costs;
 mod error;
 mod front_process;
 mod host;
+mod reload;
 mod rights;
 mod scheduler;
 mod scout;
@@ -41,6 +42,7 @@ pub use claims::ClaimError;
 pub use costs::{Factor, Prices};
 pub use error::ServeError;
 pub use front_process::FrontCommand;
+pub use reload::Reload;
 pub use socket::SocketError;
 
 use crate::front::TlsFiles;
@@ -52,6 +54,7 @@ use claims::Claims;
 use costs::Costs;
 use front_process::FrontProcess;
 use host::Host;
+use reload::Reader;
 use scheduler::Scheduler;
 use scout::Scout;
 use systemd::Systemd;
@@ -117,14 +120,15 @@ fn listen(at: &Listen) -> Result<TcpListener, ServeError> {
     TcpListener::bind(at.address).map_err(refused)
 }
 
-/// Holds reservations until `stop` is readable. `tell` is given a line for each thing that whoever
-/// looks after the machine should know.
+/// Holds reservations until `stop` is readable; reads files again when `reload` says so. `tell` is
+/// given a line for each thing that whoever looks after the machine should know.
 ///
 /// # Errors
 /// Why there is no service. Every thread is given back.
 pub fn serve(
     options: &ServeOptions,
     stop: BorrowedFd<'_>,
+    reload: Reload,
     tell: &mut dyn FnMut(&str),
 ) -> Result<(), ServeError> {
     rights::keep_what_is_needed()
@@ -148,6 +152,7 @@ pub fn serve(
     let scouts =
         [Scout::start(), Scout::start()].map(|scout| scout.map_err(not_started("a scout")));
     let [scout, usher] = scouts;
+    let reader = Reader::start(reload, options.listen.clone()).map_err(not_started("a reader"));
     let tally = Tally::new(POLICY, cpus.len(), knowledge());
     let scheduler = Scheduler::new(session, cpus);
     let mut host = Host::new(scheduler, ledger, (scout?, usher?), tally);
@@ -175,6 +180,7 @@ pub fn serve(
         service,
         host,
         access,
+        reader: reader?,
         systemd: Systemd::new(),
         next_around: now,
         next_audit: now,
@@ -195,6 +201,7 @@ struct Core {
     service: Service,
     host: Host,
     access: Access,
+    reader: Reader,
     systemd: Systemd,
     next_around: Time,
     next_audit: Time,
@@ -216,6 +223,7 @@ impl Core {
             self.hear_ledger(tell);
             self.hear_front(tell);
             self.hear_scout();
+            self.reload(tell);
             self.keep_time();
             self.say_status();
         }
@@ -227,7 +235,7 @@ impl Core {
         let most = if self.host.is_front_behind() { BEHIND } else { ROUND };
         let most = self.host.ring.map_or(most, |ring| ring.since(now).min(most));
         let mut fds = vec![stop, self.host.ledger.as_fd()];
-        fds.extend([self.host.scout.as_fd(), self.host.usher.as_fd()]);
+        fds.extend([self.host.scout.as_fd(), self.host.usher.as_fd(), self.reader.fd()]);
         fds.extend(self.host.front.as_ref().and_then(FrontProcess::fd));
         self.host.scheduler.session.wait(&fds, most)[0]
     }

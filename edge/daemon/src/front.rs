@@ -7,6 +7,7 @@
 mod accept;
 mod body;
 mod caller;
+mod calls;
 mod events;
 pub(crate) mod handed;
 mod limits;
@@ -66,6 +67,7 @@ fn begin(tls: Option<&TlsFiles>) -> io::Result<()> {
     });
     let remote = remote.transpose()?;
     give_up_rights()?;
+    calls::leave_few()?;
     serve(link, listener, people, remote)
 }
 

@@ -46,7 +46,9 @@ Other machines: `slackline serve --listen 0.0.0.0:7443 --certificate FILE --key 
 only. Here `slackline access add alice --role operator > token`, there `chmod 600 token` and
   slackline list --host https://web:7443 --ca ca.pem --token token
 or with SLACKLINE_HOST, SLACKLINE_CA and SLACKLINE_TOKEN set. With --client-ca, `access add alice
---certificate FILE` lets in who has the key of that. Certificates are read when the daemon starts.
+--certificate FILE` lets in who has the key of that. Certificates, prices
+and the groups of the host are read when the daemon starts, and again when it is sent SIGHUP
+(`systemctl reload slackline`): what is promised goes on, and whoever is connected connects again.
 A file for `serve --prices` has currency = 'EUR', cpu-hour = '0.04', and [[period]] tables with
 up-to and times for short periods.
 Under systemd the unit allows no network: RestrictAddressFamilies= and IPAddressDeny= in a drop-in.

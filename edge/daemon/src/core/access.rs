@@ -53,6 +53,11 @@ impl Access {
         Access { people, granted, pending: BTreeMap::new() }
     }
 
+    /// These groups give rights from now on.
+    pub(super) fn set_people(&mut self, people: People) {
+        self.people = people;
+    }
+
     /// Who asks and what he may do; none is somebody whom nobody knows. What is said of a user of
     /// this host counts instead of his groups until it expires. Root may do all: whoever is root
     /// can write the ledger himself.

@@ -57,6 +57,11 @@ impl Costs {
         Costs { prices, until: now, of: BTreeMap::new() }
     }
 
+    /// The same with other prices from now on, until which all is counted.
+    pub(super) fn at(self, prices: Prices) -> Costs {
+        Costs { prices, ..self }
+    }
+
     /// Counts the time since it was counted last. To be called before anything changes.
     pub(super) fn count(&mut self, now: Time, all: impl Iterator<Item = (DomId, Listed)>) {
         let time = u128::from(now.since(self.until).ns());

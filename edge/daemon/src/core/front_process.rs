@@ -84,6 +84,13 @@ impl FrontProcess {
         self.running.is_some()
     }
 
+    /// Another one is to be started, which reads its files anew. What this one was asked and has
+    /// not answered is asked again by who wants to know.
+    pub(super) fn renew(&mut self) {
+        self.drop_it();
+        self.next = Instant::now();
+    }
+
     fn drop_it(&mut self) {
         if let Some(mut running) = self.running.take() {
             let _ = running.child.kill();
