@@ -338,6 +338,93 @@ mod tests {
         }
     }
 
+    /// Books that only note what stands in them, by place.
+    #[derive(Default)]
+    struct Notes(Vec<(u8, Reservation)>);
+
+    impl Books for Notes {
+        type Place = u8;
+
+        fn add(&mut self, place: u8, share: Reservation) {
+            self.0.push((place, share));
+        }
+
+        fn remove(&mut self, place: u8, share: Reservation) {
+            let at = self.0.iter().position(|noted| *noted == (place, share));
+            self.0.remove(at.expect("what stands there"));
+        }
+
+        fn takes_more(&self, one: Reservation, other: Reservation) -> bool {
+            one.slice() > other.slice()
+        }
+    }
+
+    /// So many milliseconds of every ten.
+    fn tenths(slice_ms: u64) -> Reservation {
+        Reservation::new(Span::from_ms(slice_ms), Span::from_ms(10)).unwrap()
+    }
+
+    fn ms(ms: u64) -> Time {
+        Time::START.after(Span::from_ms(ms))
+    }
+
+    /// Somebody at place 1 with 5 of 10 ms, who has had 4 ms in advance at 0, is promised this.
+    fn settled(to: Option<Booking<u8>>) -> (Holds<u8>, Notes) {
+        let (mut holds, mut notes) = (Holds::new(), Notes(alloc::vec![(1, tenths(5))]));
+        let lifted = holds.lift(vcpu(0), Some((1, tenths(5))), &mut notes);
+        assert_eq!(notes.0, []);
+        holds.settle(&lifted, to, (Time::START, Span::from_ms(4)), &mut notes);
+        (holds, notes)
+    }
+
+    /// 4 ms at half a CPU are earned in 8 ms: until then, and no longer.
+    #[test]
+    fn what_is_held_is_beyond_what_comes_after_it_until_it_is_earned() {
+        let (mut holds, mut notes) = settled(Some((1, tenths(2))));
+        let beyond = |holds: &Holds<u8>, place, now| {
+            holds.beyond(place, now, Reservation::slice).collect::<Vec<_>>()
+        };
+        assert_eq!(notes.0, [(1, tenths(5))]);
+        assert_eq!(beyond(&holds, 1, ms(7)), [Span::from_ms(3)]);
+        assert_eq!(beyond(&holds, 2, ms(7)), []);
+        assert_eq!(beyond(&holds, 1, ms(8)), []);
+        holds.lapse(ms(7), &mut notes);
+        assert_eq!(notes.0, [(1, tenths(5))]);
+        holds.lapse(ms(8), &mut notes);
+        assert_eq!((notes.0, holds.is_empty()), (alloc::vec![(1, tenths(2))], true));
+    }
+
+    /// Whoever goes to another place is promised its share there at once, and at the old one until
+    /// that is earned; when it is, nothing is left of it there.
+    #[test]
+    fn who_moves_is_promised_at_both_places_for_a_while() {
+        let (mut holds, mut notes) = settled(Some((2, tenths(5))));
+        assert_eq!(notes.0, [(1, tenths(5)), (2, tenths(5))]);
+        // It comes back: what it had in advance there is not forgotten, and booked once.
+        let lifted = holds.lift(vcpu(0), Some((2, tenths(5))), &mut notes);
+        assert_eq!(notes.0, []);
+        assert_eq!(lifted.advance(ms(2)), Span::from_ms(3));
+        holds.settle(&lifted, Some((1, tenths(5))), (ms(2), Span::ZERO), &mut notes);
+        assert_eq!(notes.0, [(1, tenths(5))]);
+    }
+
+    /// Where nobody is owed anything the books are free, and the account stays.
+    #[test]
+    fn at_rest_an_account_is_kept_that_stands_in_no_books() {
+        let (mut holds, mut notes) = settled(None);
+        holds.rest(2, &mut notes);
+        assert_eq!(notes.0, [(1, tenths(5))]);
+        holds.rest(1, &mut notes);
+        assert_eq!((&notes.0[..], holds.is_empty()), (&[][..], false));
+        let lifted = holds.lift(vcpu(0), None, &mut notes);
+        assert_eq!(lifted.advance(ms(4)), Span::from_ms(2));
+        // It is somewhere else now, so that account goes on beside its own.
+        holds.settle(&lifted, Some((2, tenths(5))), (ms(4), Span::ZERO), &mut notes);
+        assert_eq!(notes.0, [(2, tenths(5))]);
+        let again = holds.lift(vcpu(0), Some((2, tenths(5))), &mut notes);
+        assert_eq!(again.advance(ms(4)), Span::from_ms(2));
+    }
+
     /// Half a CPU, of which all of a period has been had after half of it, is free when the other
     /// half has passed.
     #[test]

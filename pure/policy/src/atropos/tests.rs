@@ -207,3 +207,24 @@ fn a_century_does_not_overflow() {
         }
     }
 }
+
+/// What a trace tells of somebody.
+#[test]
+fn an_account_says_what_is_left_and_until_when() {
+    let spec = crate::find("atropos").unwrap();
+    let values = Values::defaults(spec.policy_fields).unwrap();
+    let mut policy = (spec.build)(&values, &crate::Topology::flat(1));
+    let given = [("slice", Given::Text("2ms")), ("period", Given::Text("10ms"))];
+    let share = Values::read(spec.share_fields, given.into_iter()).unwrap();
+    let (mut at, who) = (Moment::at_start(1), VcpuId::new(0, DomId::new(0), 0));
+    at.join(who);
+    policy.admit(&at, who, &share).unwrap();
+    at.set_awake(who, true);
+    policy.wake(&at, who);
+    let account = policy.account(who);
+    let of = |name| account.iter().find(|row| row.0 == name).map(|row| row.1.as_str());
+    assert_eq!(
+        (of("cpu"), of("remaining"), of("period")),
+        (Some("cpu0"), Some("2ms"), Some("10ms"))
+    );
+}
