@@ -50,8 +50,7 @@ const CONSIDER: Field = Field::choice(
 const MATCH: Field = Field::choice(
     "match",
     &["list", "any", "exact"],
-    "I/O that has been done may be for those that I/O has lately woken, or any that waits, or is \
-     for those for whom the domain that does I/O says it is",
+    "I/O done may be for those that it has lately woken, or any, or is for whom its driver says",
 );
 const LIST: Field = Field::whole(
     "list",
