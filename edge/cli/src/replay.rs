@@ -91,6 +91,7 @@ fn happened(fact: &KeptFact, names: &Names) -> String {
         Fact::AlarmRang(cpu) => format!("the alarm of {cpu} rings"),
         Fact::Told(vcpu, told) => format!("{} tells {told:?}", of(*vcpu)),
         Fact::Allowed(vcpu) => format!("{} may be run again", of(*vcpu)),
+        Fact::ClockSet(ahead) => format!("the clock of phases is {ahead} ahead"),
         Fact::Passed => "time passes".into(),
         Fact::Settled => "the instant is settled".into(),
         Fact::Ended => "the run ends".into(),

@@ -335,10 +335,11 @@ impl<W: Write> Sink for Perfetto<W> {
                 self.left(vcpu);
                 self.instant(vcpu, at, "left", &[]);
             }
-            Record::Promised { at, vcpu, reservation, exact } => {
+            Record::Promised { at, vcpu, reservation, exact, phase } => {
                 let promise = reservation.map_or("nothing".into(), |promise| promise.to_string());
                 let extra = if exact { "no more" } else { "and what is left" };
-                let more = [("reservation", promise), ("beyond it", extra.into())];
+                let mut more = vec![("reservation", promise), ("beyond it", extra.into())];
+                more.extend(phase.map(|phase| ("phase", phase.to_string())));
                 self.instant(vcpu, at, "promised", &more);
             }
             Record::Changed { due, at, vcpu } => {
@@ -360,6 +361,7 @@ impl<W: Write> Sink for Perfetto<W> {
             Record::RangLate { at, cpu, late } => self.rang_late(at, cpu, late),
             // A sleeping vCPU is told of by the end of its stretch; the others have no place here.
             Record::Joined { .. }
+            | Record::ClockSet { .. }
             | Record::Blocked { .. }
             | Record::Paused { .. }
             | Record::Job { .. }

@@ -67,7 +67,7 @@ fn records() -> Vec<Record> {
     let woke = |us, vcpu| Record::Woke { at: at(us), vcpu };
     let blocked = |us, vcpu| Record::Blocked { at: at(us), vcpu };
     vec![
-        Record::Promised { at: at(0), vcpu: WEB_0, reservation, exact: false },
+        Record::Promised { at: at(0), vcpu: WEB_0, reservation, exact: false, phase: None },
         woke(1000, WEB_0),
         woke(2000, BATCH),
         woke(3000, WEB_1),

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use slackline_trace::{Header, Knowledge, Named, Record, Sink};
-use slackline_units::{CpuId, Reservation, Span, Time, VcpuId};
+use slackline_units::{CpuId, GridClock, Periods, Reservation, Span, Time, VcpuId};
 use thiserror::Error;
 
 use crate::paint::Paint;
@@ -48,6 +48,8 @@ pub enum WindowError {
 pub struct Timeline {
     pub(crate) about: String,
     pub(crate) window: Window,
+    /// By which phases are told.
+    clock: GridClock,
     pub(crate) knows: Knowledge,
     pub(crate) rows: Vec<Row>,
     pub(crate) lanes: Vec<Vec<Vec<Held>>>,
@@ -136,6 +138,7 @@ impl Timeline {
         Ok(Timeline {
             about: about(header),
             window,
+            clock: GridClock::default(),
             knows: header.knows,
             rows: names.into_iter().map(row).collect(),
             lanes: vec![vec![Vec::new(); window.columns()]; header.cpus],
@@ -160,28 +163,32 @@ impl Timeline {
         self.rows.iter_mut().find(|row| row.vcpu == vcpu)
     }
 
-    fn promised(&mut self, at: Time, vcpu: VcpuId, promise: Option<Reservation>) {
-        let window = self.window;
+    fn promised(&mut self, at: Time, vcpu: VcpuId, promise: Option<Periods>) {
+        let (window, clock) = (self.window, self.clock);
         if at >= window.end() {
             return;
         }
         let Some(row) = self.row(vcpu) else { return };
-        row.promise = promise;
+        row.promise = promise.map(|periods| periods.reservation);
         // What was promised before ends with the last period that ended before.
         row.periods.retain(|period| period.end <= at);
-        let Some(promise) = promise else { return };
+        let Some(periods) = promise else { return };
+        let promise = periods.reservation;
         let fewest = part(window.span(), (1, window.columns() as u64)) * COLUMNS_A_PERIOD;
         if promise.period() < fewest {
             return;
         }
         // Periods before the window are not shown; one that ends in it is, wherever it began.
-        let skipped = window.from().since(at) / promise.period();
-        let mut from = at.after(promise.period() * skipped);
+        let mut from = at;
+        let mut end = periods.first_end(at, &clock);
+        if end < window.from() {
+            from = end.after(promise.period() * (window.from().since(end) / promise.period()));
+            end = from.after(promise.period());
+        }
         while from < window.end() {
-            let end = from.after(promise.period());
-            let slice = promise.slice();
+            let slice = periods.worth(from, end);
             row.periods.push(Period { from, end, slice, used: Span::ZERO, awake: Span::ZERO });
-            from = end;
+            (from, end) = (end, periods.next_end(end, &clock));
         }
     }
 
@@ -263,7 +270,11 @@ impl Sink for Timeline {
                 self.settle(vcpu, at);
                 self.promised(at, vcpu, None);
             }
-            Record::Promised { at, vcpu, reservation, .. } => self.promised(at, vcpu, reservation),
+            Record::Promised { at, vcpu, reservation, phase, .. } => {
+                let periods = reservation.map(|reservation| Periods { reservation, phase });
+                self.promised(at, vcpu, periods);
+            }
+            Record::ClockSet { at, ahead } => self.clock.set(at, ahead),
             Record::Ran { vcpu, cpu, from, to, used, due, .. } => {
                 self.latest = self.latest.max(to);
                 self.ran(vcpu, cpu, Stretch { from, to, used, due });

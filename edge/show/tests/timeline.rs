@@ -35,7 +35,7 @@ fn us(us: u64) -> Time {
 
 fn promised(vcpu: VcpuId, slice: u64, period: u64) -> Record {
     let reservation = Reservation::new(Span::from_ms(slice), Span::from_ms(period)).ok();
-    Record::Promised { at: us(0), vcpu, reservation, exact: false }
+    Record::Promised { at: us(0), vcpu, reservation, exact: false, phase: None }
 }
 
 /// Forty milliseconds. `web` is promised 4 ms in 10, and sleeps when it has done its work; `db` is

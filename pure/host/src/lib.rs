@@ -144,6 +144,11 @@ impl Host {
             Fact::AlarmRang(cpu) => self.ring(cpu, machine, sink),
             Fact::Told(vcpu, told) => self.hear(vcpu, told, machine, sink),
             Fact::Allowed(vcpu) => self.allow(vcpu),
+            Fact::ClockSet(ahead) => {
+                self.policy.set_clock(&self.moment, ahead);
+                sink.record(&Record::ClockSet { at: report.now, ahead });
+                Ok(())
+            }
             Fact::Passed => Ok(()),
             Fact::Settled => self.decide(machine, sink),
             Fact::Ended => {
@@ -314,6 +319,7 @@ impl Host {
             vcpu,
             reservation: promise.map(|promise| promise.reservation),
             exact: promise.is_some_and(|promise| promise.exact),
+            phase: promise.and_then(|promise| promise.phase),
         });
     }
 

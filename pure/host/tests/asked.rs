@@ -277,11 +277,11 @@ fn what_is_promised_is_in_the_trace() {
     let (at, vcpu) = (at(3), vcpu(0));
     assert_eq!(
         promised("edf", &[("slice", "2ms"), ("period", "10ms")]),
-        Record::Promised { at, vcpu, reservation, exact: false }
+        Record::Promised { at, vcpu, reservation, exact: false, phase: None }
     );
     assert_eq!(
         promised("round-robin", &[]),
-        Record::Promised { at, vcpu, reservation: None, exact: false }
+        Record::Promised { at, vcpu, reservation: None, exact: false, phase: None }
     );
 }
 

@@ -2,8 +2,9 @@
 //!
 //! - A period *counts* if it begins after the warm-up and the vCPU was awake in it without a break
 //!   until it had received what it was owed, or else until the deadline.
-//! - It is *owed* one slice, less what it had received ahead of time. Ahead of time is what it got
-//!   in a period beyond what it was owed and what the one before had lacked: of that, what lay
+//! - It is *owed* one slice, or its part of one where a grid cuts the period short, less what it
+//!   had received ahead of time. Ahead of time is what it got in a period beyond what it was owed
+//!   and what the one before had lacked: of that, what lay
 //!   beyond the limit of a turn that was its due, and, if it is exact, all that was not its due;
 //!   and where a promise ends within a period, what it had received beyond the part of the slice
 //!   for the time that had passed. At most one slice is taken off a period, and the rest off later
@@ -160,7 +161,6 @@ impl Deadlines {
 
     /// The period ends, and the next one begins.
     pub(crate) fn deadline(&mut self, at: Time, promise: Reservation, state: State) {
-        let slice = promise.slice();
         // What is too little to tell is forgotten: where a policy and this differ on what a period
         // with sleep in it was owed, they must not differ for ever.
         let shortfall = self.owed.left_after(self.received);
@@ -173,7 +173,7 @@ impl Deadlines {
                 self.wait(at, shortfall, promise);
             }
         }
-        self.next(slice, state.is_asleep);
+        self.next(state.next, state.is_asleep);
     }
 
     /// It sleeps through `count` periods, the current one first, and one more begins.
@@ -266,4 +266,6 @@ pub(crate) struct State {
     /// Whether the period that ends lies behind the warm-up.
     pub(crate) counts: bool,
     pub(crate) is_asleep: bool,
+    /// What the period is worth that begins.
+    pub(crate) next: Span,
 }

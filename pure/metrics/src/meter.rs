@@ -1,7 +1,7 @@
 //! The fold: records in, a summary out.
 
 use slackline_trace::{Header, Named, Record, Sink};
-use slackline_units::{CpuId, Span, Time, VcpuId};
+use slackline_units::{CpuId, GridClock, Span, Time, VcpuId};
 
 use crate::distribution::Tally;
 use crate::promise::{Promised, Ran};
@@ -19,6 +19,8 @@ pub struct Meter {
     warmup: Time,
     /// The time of the last record.
     now: Time,
+    /// By which phases are told.
+    clock: GridClock,
     /// By slot.
     vcpus: Vec<Option<Row>>,
     /// Those whose slots were given to others, and when, in that order.
@@ -59,6 +61,7 @@ impl Meter {
             header: header.clone(),
             warmup: Time::START.after(header.warmup),
             now: Time::START,
+            clock: GridClock::default(),
             vcpus: Vec::new(),
             gone: Vec::new(),
             cpus: vec![CpuMeter::default(); header.cpus],
@@ -172,11 +175,12 @@ impl Meter {
 
     /// The records of one vCPU that are rare.
     fn seldom_of(&mut self, vcpu: VcpuId, record: &Record) {
+        let clock = self.clock;
         let Some(meter) = self.vcpu(vcpu) else { return };
         match *record {
             Record::Joined { at, .. } => meter.joined(at),
-            Record::Promised { at, reservation, exact, .. } => {
-                meter.promised(Promised { at, reservation, exact });
+            Record::Promised { at, reservation, exact, phase, .. } => {
+                meter.promised(Promised { at, reservation, exact, phase }, clock);
             }
             Record::Left { at, .. } => meter.over(at),
             Record::Job { released, deadline, done, .. } => meter.job(released, deadline, done),
@@ -197,6 +201,12 @@ impl Meter {
             | Record::Job { vcpu, .. }
             | Record::Moved { vcpu, .. } => self.seldom_of(vcpu, record),
             Record::RangLate { at, late, .. } if at >= self.warmup => self.timer_lateness.add(late),
+            Record::ClockSet { at, ahead } => {
+                self.clock.set(at, ahead);
+                for row in self.vcpus.iter_mut().flatten() {
+                    row.meter.clock_set(at, ahead);
+                }
+            }
             Record::Refused { at, .. } => self.refused += u64::from(at >= self.warmup),
             Record::Declined { at, .. } => self.declined += u64::from(at >= self.warmup),
             Record::Changed { due, at, .. } if due >= self.warmup => {

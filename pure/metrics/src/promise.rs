@@ -1,12 +1,13 @@
 //! One vCPU's promises, period by period.
 //!
-//! The periods of a promise are counted from the moment it was made. A period is closed as soon as
-//! something is known of the vCPU at its end or later: a stretch is recorded when it is over, so
+//! The periods of a promise are counted from the moment it was made, or are on a grid. A period is
+//! closed as soon as something is known of the vCPU at its end or later: a stretch is recorded when
+//! it is over, so
 //! between records nothing can be said. A promise that changes while the vCPU runs is recorded
 //! before the stretch it falls into; it waits here until that stretch is known, and splits it.
 
 use slackline_trace::Knowledge;
-use slackline_units::{Reservation, Span, Time};
+use slackline_units::{GridClock, Periods, Reservation, Span, Time};
 
 use crate::deadline::{Deadlines, Judged, Received, State};
 use crate::share::{LongRun, Period, Shares};
@@ -18,6 +19,7 @@ pub(crate) struct Promised {
     pub(crate) at: Time,
     pub(crate) reservation: Option<Reservation>,
     pub(crate) exact: bool,
+    pub(crate) phase: Option<Span>,
 }
 
 /// A stretch as it was recorded.
@@ -45,6 +47,8 @@ pub(crate) struct Deliveries {
     /// When the warm-up ends.
     warmup: Time,
     is_asleep: bool,
+    /// By which phases are told.
+    clock: GridClock,
     current: Option<Current>,
     /// Promises made within a stretch that is not known yet, in order.
     pending: Vec<Promised>,
@@ -61,10 +65,12 @@ pub(crate) struct Deliveries {
 /// The promise in force, and its current period.
 #[derive(Clone, Copy, Debug)]
 struct Current {
-    reservation: Reservation,
+    periods: Periods,
     exact: bool,
     start: Time,
     end: Time,
+    /// What the period is worth.
+    slice: Span,
     received: Span,
     /// What it does without in it, having had it in advance.
     taken_off: Span,
@@ -80,11 +86,17 @@ pub(crate) struct Balance {
 
 impl Deliveries {
     /// A deliveries for a vCPU that is asleep or not; what lies before `warmup` does not count.
-    pub(crate) fn new(warmup: Time, is_asleep: bool, knows: Knowledge) -> Deliveries {
+    pub(crate) fn new(
+        warmup: Time,
+        is_asleep: bool,
+        knows: Knowledge,
+        clock: GridClock,
+    ) -> Deliveries {
         let judges_deadlines = knows.sleep && knows.stretches;
         Deliveries {
             warmup,
             is_asleep,
+            clock,
             current: None,
             pending: Vec::new(),
             advance: Span::ZERO,
@@ -97,6 +109,11 @@ impl Deliveries {
     /// Counts from this time on. Nothing may have been counted yet.
     pub(crate) fn count_from(&mut self, warmup: Time) {
         self.warmup = warmup;
+    }
+
+    /// The clock by which phases are told was set.
+    pub(crate) fn clock_set(&mut self, at: Time, ahead: Span) {
+        self.clock.set(at, ahead);
     }
 
     /// It is back; what it had had in advance has been earned meanwhile as if it had stayed.
@@ -165,7 +182,7 @@ impl Deliveries {
     /// It left, or the run is over.
     pub(crate) fn over(&mut self, at: Time) {
         self.catch_up(at);
-        self.apply(Promised { at, reservation: None, exact: false });
+        self.apply(Promised { at, reservation: None, exact: false, phase: None });
     }
 
     /// What it amounts to; `exact` is how the last promise was to be read.
@@ -225,34 +242,41 @@ impl Deliveries {
 
     /// A promise takes the place of the one in force.
     fn apply(&mut self, promised: Promised) {
-        let Promised { at, reservation, exact } = promised;
+        let Promised { at, reservation, exact, phase } = promised;
         if let Some(deadlines) = &mut self.deadlines {
             deadlines.give_up(at);
         }
         if let Some(before) = self.current {
             self.cut_short(before, at);
-            self.left = reservation.is_none().then_some((before.reservation, at));
+            self.left = reservation.is_none().then_some((before.periods.reservation, at));
         }
-        self.current = reservation.map(|reservation| Current {
-            reservation,
-            exact,
-            start: at,
-            end: at.after(reservation.period()),
-            received: Span::ZERO,
-            taken_off: take_off(&mut self.advance, reservation),
-            slept: self.is_asleep,
-        });
+        self.current = None;
         let Some(reservation) = reservation else { return };
+        let periods = Periods { reservation, phase };
+        let end = periods.first_end(at, &self.clock);
+        let current = self.begin(periods, exact, (at, end));
         self.shares.begin(reservation);
         if let Some(deadlines) = &mut self.deadlines {
-            deadlines.begin(reservation.slice(), self.is_asleep);
+            deadlines.begin(current.slice, self.is_asleep);
         }
+        self.current = Some(current);
+    }
+
+    /// A period begins.
+    fn begin(&mut self, periods: Periods, exact: bool, (start, end): (Time, Time)) -> Current {
+        let slice = periods.worth(start, end);
+        let taken_off = take_off(&mut self.advance, slice);
+        let (received, slept) = (Span::ZERO, self.is_asleep);
+        Current { periods, exact, start, end, slice, received, taken_off, slept }
     }
 
     /// A promise ends in the middle of a period, perhaps as it begins.
     fn cut_short(&mut self, current: Current, at: Time) {
-        let to_come = current.reservation.over_rounded_up(current.end.since(at));
-        let slice = current.reservation.slice().left_after(current.taken_off);
+        let reservation = current.periods.reservation;
+        // A period that is longer than the others is worth no more than they.
+        let rest = current.end.since(at).min(reservation.period());
+        let to_come = reservation.over_rounded_up(rest);
+        let slice = current.slice.left_after(current.taken_off);
         self.advance += to_come.left_after(slice.left_after(current.received));
         if let Some(deadlines) = &mut self.deadlines {
             deadlines.cut_short(to_come);
@@ -272,31 +296,27 @@ impl Deliveries {
     }
 
     fn close(&mut self, current: Current) {
-        let Current { reservation, exact, start, end, received, taken_off, slept } = current;
+        let Current { periods, exact, start, end, slice, received, taken_off, slept } = current;
         let counts = start >= self.warmup;
-        let promised = reservation.slice() - taken_off;
-        let period = Period { received, promised, slept, counts };
-        self.shares.period_over(period, reservation, exact);
+        let (promised, length) = (slice - taken_off, end - start);
+        let period = Period { received, promised, length, slept, counts };
+        self.shares.period_over(period, exact);
+        let next = self.begin(periods, exact, (end, periods.next_end(end, &self.clock)));
         if let Some(deadlines) = &mut self.deadlines {
-            deadlines.deadline(end, reservation, State { counts, is_asleep: self.is_asleep });
+            let state = State { counts, is_asleep: self.is_asleep, next: next.slice };
+            deadlines.deadline(end, periods.reservation, state);
         }
-        self.current = Some(Current {
-            start: end,
-            end: end.after(reservation.period()),
-            received: Span::ZERO,
-            taken_off: take_off(&mut self.advance, reservation),
-            slept: self.is_asleep,
-            ..current
-        });
+        self.current = Some(next);
     }
 
     /// Closes the whole periods before `at`, in all of which it sleeps, at once.
     fn skip(&mut self, at: Time) {
         let Some(current) = &mut self.current else { return };
-        let Current { reservation, exact, start, .. } = *current;
+        let Current { periods: Periods { reservation, .. }, exact, start, end, .. } = *current;
         let period = reservation.period();
         let count = at.since(start) / period;
-        if count == 0 {
+        // One of another length, to a grid that has moved, is closed by itself.
+        if count == 0 || end - start != period {
             return;
         }
         let warming = self.warmup.since(start).ns().div_ceil(period.ns());
@@ -313,8 +333,8 @@ impl Deliveries {
 }
 
 /// What of an advance a period pays for.
-fn take_off(advance: &mut Span, reservation: Reservation) -> Span {
-    let taken_off = reservation.slice().min(*advance);
+fn take_off(advance: &mut Span, slice: Span) -> Span {
+    let taken_off = slice.min(*advance);
     *advance -= taken_off;
     taken_off
 }

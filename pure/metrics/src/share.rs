@@ -32,6 +32,7 @@ pub(crate) struct Period {
     pub(crate) received: Span,
     /// What it was promised in it: less than a slice where it had had some in advance.
     pub(crate) promised: Span,
+    pub(crate) length: Span,
     /// Whether it slept in it.
     pub(crate) slept: bool,
     /// Whether it lies behind the warm-up.
@@ -91,12 +92,12 @@ impl Shares {
     }
 
     /// A period is over.
-    pub(crate) fn period_over(&mut self, period: Period, promise: Reservation, exact: bool) {
+    pub(crate) fn period_over(&mut self, period: Period, exact: bool) {
         self.second.add(period.received, period.promised, period.slept);
         self.is_measured &= period.counts;
         if period.counts {
             self.long_run.add(period.received, period.promised, period.slept);
-            self.whole += promise.period();
+            self.whole += period.length;
         }
         self.periods += 1;
         if self.periods == self.a_second {

@@ -15,7 +15,7 @@
 //!   deadline. The lateness is that of the late ones.
 
 use slackline_trace::Knowledge;
-use slackline_units::{CpuId, Reservation, Span, Time, VcpuId};
+use slackline_units::{CpuId, GridClock, Reservation, Span, Time, VcpuId};
 
 use crate::VcpuSummary;
 use crate::distribution::Tally;
@@ -119,7 +119,7 @@ impl VcpuMeter {
         }
     }
 
-    pub(crate) fn promised(&mut self, promised: Promised) {
+    pub(crate) fn promised(&mut self, promised: Promised, clock: GridClock) {
         let before = self.terms.replace(promised.reservation);
         let is_other = before.is_some_and(|before| before != promised.reservation);
         self.has_changed |= is_other && promised.at > self.warmup;
@@ -131,8 +131,15 @@ impl VcpuMeter {
         }
         let is_asleep = self.knows.sleep && self.awake_since.is_none();
         let (warmup, knows) = (self.warmup, self.knows);
-        let deliveries = || Box::new(Deliveries::new(warmup, is_asleep, knows));
+        let deliveries = || Box::new(Deliveries::new(warmup, is_asleep, knows, clock));
         self.deliveries.get_or_insert_with(deliveries).promise(promised);
+    }
+
+    /// The clock by which phases are told was set.
+    pub(crate) fn clock_set(&mut self, at: Time, ahead: Span) {
+        if let Some(deliveries) = &mut self.deliveries {
+            deliveries.clock_set(at, ahead);
+        }
     }
 
     pub(crate) fn woke(&mut self, at: Time) {

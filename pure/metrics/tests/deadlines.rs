@@ -5,7 +5,7 @@ mod script;
 use script::{Script, us, vcpu};
 use slackline_metrics::VcpuSummary;
 use slackline_trace::Record;
-use slackline_units::Time;
+use slackline_units::{Reservation, Time};
 
 /// A vCPU that is awake from the start and owed 2 ms of every 10 ms.
 fn awake() -> Script {
@@ -25,6 +25,24 @@ fn a_slice_by_the_end_of_the_period_is_a_deadline_met() {
     let vcpu = awake().ran(0, 8_000, 10_000).ran(0, 10_000, 12_000).first_ended(20_000);
     assert_eq!(judged(&vcpu), (2, 0, 0, 0));
     assert_eq!(vcpu.miss_time, None);
+}
+
+/// The first period ends at 5 ms and is worth half a slice; in the next half a millisecond lacks at
+/// 15 ms, made up at 15.5 ms. Then the clock was set, and one ends after 8 ms, worth 1.6.
+#[test]
+fn with_a_phase_deadlines_are_those_of_the_grid() {
+    let reservation = Reservation::new(us(2_000), us(10_000)).ok();
+    let (at, vcpu, phase) = (Time::START, vcpu(0), Some(us(5_000)));
+    let promised = Record::Promised { at, vcpu, reservation, exact: false, phase };
+    let clock = Record::ClockSet { at: at + us(14_000), ahead: us(2_000) };
+    let ran = |got: u64| {
+        let script = Script::new(&["a"]).with(promised).woke(0, 0).ran(0, 0, 1_000);
+        let script = script.ran(0, 5_000, 6_500).with(clock).ran(0, 15_000, 15_000 + got);
+        script.ran(0, 23_000, 25_000).first_ended(33_000)
+    };
+    let kept = ran(1_600);
+    assert_eq!(judged(&kept), (4, 1, 500, 500));
+    assert_eq!(judged(&ran(1_599)).1, 2);
 }
 
 #[test]

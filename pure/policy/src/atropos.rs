@@ -103,7 +103,7 @@ you have here are its rules without these faults.",
 
 fn promise(share: &Values) -> Result<Option<Promise>, ReservationError> {
     let terms = Share::read(share)?;
-    Ok(Some(Promise { reservation: terms.natural, exact: !terms.extra }))
+    Ok(Some(Promise { reservation: terms.natural, exact: !terms.extra, phase: None }))
 }
 
 struct Atropos {

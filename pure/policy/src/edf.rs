@@ -33,12 +33,17 @@
 //! beyond the part of the period that has passed was had in advance, and is taken from the first
 //! slices of the new share, all of it. The same for who leaves and comes back.
 //!
+//! With a phase, periods begin on a grid. A period that is cut short by it, as the first one is, is
+//! worth its part of a slice: whatever the grid, nobody demands more than slice/period of any time
+//! from a begin of its periods on, so admission need not know of phases, and a phase gains nothing.
+//!
 //! Departs from [VSched]: sleeping in the middle of a period cannot hurt others. Waking with all of
 //! a slice left and little of the period would demand more than slice/period until the deadline,
 //! and somebody else would miss. Two amounts are harmless: what would be left had it run while it
 //! slept, and `slice/period` of what remains of the period. It keeps the larger, so short blocks
 //! cost no more than they last.
 
+mod coming;
 mod debt;
 mod stops;
 
@@ -46,8 +51,10 @@ use alloc::boxed::Box;
 use alloc::string::ToString;
 use alloc::vec::Vec;
 
-use slackline_units::{CpuId, CpuSet, CpuShare, Reservation, ReservationError, Span, Time, VcpuId};
+use slackline_units::{CpuId, CpuSet, CpuShare, GridClock, Periods, Reservation};
+use slackline_units::{ReservationError, Span, Time, VcpuId};
 
+use self::coming::Coming;
 use self::stops::Stops;
 use crate::admission::{Asked, Bookings, Tenant};
 use crate::field::{distance, slice_of};
@@ -77,6 +84,9 @@ const OVERRUN: Field = Field::choice(
     &["forgive", "repay"],
     "what stops are late by: forgiven where a later slice would be short, or repaid by those",
 );
+
+const PHASE: Field =
+    Field::maybe_span("phase", "begin periods at whole periods of the clock and this much later");
 
 /// What people meet.
 pub(crate) const SPEC: Spec = Spec {
@@ -110,9 +120,14 @@ Changing terms: the new ones begin a period at once, and are worth nothing by th
 What was used of the old slice beyond the part of the period that has passed is taken
 from the first new slices; so it is for who leaves and comes back. What a share gives up
 stays promised until it has earned what was had in advance, at most until its period
-ends, if somebody waits there for its due: nobody else misses a deadline for a change.",
+ends, if somebody waits there for its due: nobody else misses a deadline for a change.
+
+Phase: with phase = \"3ms\" periods begin 3 ms after whole periods of the host's time, which a
+live host counts from its start. Those of several vCPUs then begin at once, whenever each of
+them came, as a parallel program wants it. The first period ends on the grid and is worth its
+part of a slice, so a phase gains nothing and costs nothing.",
     policy_fields: &[RESERVE, PLACE, QUANTUM],
-    share_fields: &[SLICE, PERIOD, EXACT, OVERRUN],
+    share_fields: &[SLICE, PERIOD, EXACT, OVERRUN, PHASE],
     promise,
     keeps: |_, _| true,
     limit: Some(|share, period| {
@@ -125,8 +140,13 @@ ends, if somebody waits there for its due: nobody else misses a deadline for a c
 };
 
 fn promise(share: &Values) -> Result<Option<Promise>, ReservationError> {
+    let Periods { reservation, phase } = periods(share)?;
+    Ok(Some(Promise { reservation, exact: share.flag(&EXACT), phase }))
+}
+
+fn periods(share: &Values) -> Result<Periods, ReservationError> {
     let reservation = Reservation::new(share.span(&SLICE), share.span(&PERIOD))?;
-    Ok(Some(Promise { reservation, exact: share.flag(&EXACT) }))
+    Ok(Periods { reservation, phase: share.maybe_span(&PHASE) })
 }
 
 struct Edf {
@@ -140,6 +160,8 @@ struct Edf {
     spare_floor: Vec<Span>,
     spare_time: Vec<SpareTime>,
     servers: Roster<Server>,
+    /// By which phases are told.
+    clock: GridClock,
 }
 
 /// What one CPU has to pay with what was overrun there.
@@ -170,7 +192,7 @@ enum Turn {
 
 /// What one vCPU is owed and has had.
 struct Server {
-    reservation: Reservation,
+    periods: Periods,
     exact: bool,
     /// Whether its slices pay for all that its stops are late by.
     repays: bool,
@@ -200,17 +222,19 @@ struct Server {
 
 impl Policy for Edf {
     fn admit(&mut self, at: &Moment, vcpu: VcpuId, share: &Values) -> Result<(), AdmitError> {
-        let reservation = Reservation::new(share.span(&SLICE), share.span(&PERIOD))?;
-        let (cpu, advance) = self.promised.add(vcpu, &self.asked(at, vcpu, reservation))?;
+        let periods = periods(share)?;
+        let (cpu, advance) = self.promised.add(vcpu, &self.asked(at, vcpu, periods.reservation))?;
         self.note_promises(at, cpu);
-        let in_advance = advance.min(reservation.slice());
+        let deadline = periods.first_end(at.now(), &self.clock);
+        let slice = periods.worth(at.now(), deadline);
+        let in_advance = advance.min(slice);
         let server = Server {
-            reservation,
+            periods,
             exact: share.flag(&EXACT),
             repays: share.choice(&OVERRUN) == "repay",
             cpu,
-            deadline: at.now().after(reservation.period()),
-            remaining: reservation.slice() - in_advance,
+            deadline,
+            remaining: slice - in_advance,
             advance: advance - in_advance,
             debt: Span::ZERO,
             urgent: Span::ZERO,
@@ -227,21 +251,22 @@ impl Policy for Edf {
 
     /// A new share starts a new period at once: that is how it takes effect within a decision.
     fn adjust(&mut self, at: &Moment, vcpu: VcpuId, share: &Values) -> Result<CpuSet, AdmitError> {
-        let reservation = Reservation::new(share.span(&SLICE), share.span(&PERIOD))?;
+        let periods = periods(share)?;
         let tenant = self.servers[vcpu].tenant(vcpu, at.now());
         let home = tenant.cpu;
-        let cpu = self.promised.replace(tenant, &self.asked(at, vcpu, reservation))?;
+        let cpu = self.promised.replace(tenant, &self.asked(at, vcpu, periods.reservation))?;
         self.dequeue(vcpu);
         self.note_promises(at, home);
         self.note_promises(at, cpu);
         let server = &mut self.servers[vcpu];
         server.advance = tenant.advance;
-        server.reservation = reservation;
+        server.periods = periods;
         server.exact = share.flag(&EXACT);
         server.repays = share.choice(&OVERRUN) == "repay";
         server.cpu = cpu;
-        server.deadline = at.now();
-        server.begin_period(at.now(), self.spare_time[home.index()]);
+        let deadline = periods.first_end(at.now(), &self.clock);
+        let slice = periods.worth(at.now(), deadline);
+        server.begin((slice, deadline), at.now(), self.spare_time[home.index()]);
         server.backlog = Span::ZERO;
         if at.is_awake(vcpu) {
             self.enqueue(vcpu);
@@ -260,7 +285,7 @@ impl Policy for Edf {
     fn wake(&mut self, at: &Moment, vcpu: VcpuId) -> CpuSet {
         let server = &mut self.servers[vcpu];
         let cpu = server.cpu;
-        server.wake(at.now(), self.spare_time[cpu.index()]);
+        server.wake(at.now(), self.spare_time[cpu.index()], &self.clock);
         server.spare_used = server.spare_used.max(self.spare_floor[cpu.index()]);
         self.insert(vcpu);
         CpuSet::one(cpu)
@@ -319,11 +344,16 @@ impl Policy for Edf {
                 if deadline > at.now() {
                     break;
                 }
-                self.servers[vcpu].begin_period(at.now(), self.spare_time[cpu.index()]);
+                let spare_time = self.spare_time[cpu.index()];
+                self.servers[vcpu].begin_period(at.now(), spare_time, &self.clock);
                 self.enqueue(vcpu);
             }
         }
         CpuSet::one(cpu)
+    }
+
+    fn set_clock(&mut self, at: &Moment, ahead: Span) {
+        self.clock.set(at.now(), ahead);
     }
 
     fn room(&self, at: &Moment, period: Span, allowed: CpuSet) -> Option<Span> {
@@ -358,6 +388,7 @@ impl Edf {
                 topology.cpus()
             ],
             servers: Roster::default(),
+            clock: GridClock::default(),
         }
     }
 
@@ -448,7 +479,7 @@ impl Edf {
     /// Whether nobody is owed anything on a CPU. Who sleeps may claim when it wakes that it would
     /// have run meanwhile.
     fn rests(&self, now: Time, cpu: CpuId) -> bool {
-        let claims = |server: &Server| server.cpu == cpu && server.claims_to_run(now);
+        let claims = |server: &Server| server.cpu == cpu && server.claims_to_run(now, &self.clock);
         self.deadlines.is_empty(owed(cpu)) && !self.servers.iter().any(claims)
     }
 
@@ -480,54 +511,59 @@ impl Server {
     /// It is bound to a CPU, and has had something in advance if it has used more of its slice than
     /// of its period: what its share of the rest comes to is more than what it is still owed.
     fn tenant(&self, vcpu: VcpuId, now: Time) -> Tenant {
-        let rest = self.reservation.over_rounded_up(self.deadline.since(now));
-        let advance = rest.left_after(self.remaining) + self.advance;
-        Tenant { vcpu, cpu: self.cpu, share: self.reservation, advance }
+        let share = self.periods.reservation;
+        // A period that is longer than the others is worth no more than they.
+        let rest = self.deadline.since(now).min(share.period());
+        let advance = share.over_rounded_up(rest).left_after(self.remaining) + self.advance;
+        Tenant { vcpu, cpu: self.cpu, share, advance }
     }
 
     /// Whether it sleeps, and would run now if it did not and had not slept in this period.
-    fn claims_to_run(&self, now: Time) -> bool {
+    fn claims_to_run(&self, now: Time, clock: &GridClock) -> bool {
         if self.asleep_since == Time::NEVER {
             return false;
         }
-        let (slice, period) = (self.reservation.slice(), self.reservation.period());
         if now < self.deadline {
             return now.since(self.asleep_since) < self.remaining;
         }
-        now.since(self.deadline) % period < slice
+        let Coming { begins, slice, .. } = self.coming(now, clock);
+        now.since(begins) < slice
     }
 
     /// Moves on to the period that contains `now`.
     #[inline(always)]
-    fn begin_period(&mut self, now: Time, spare_time: SpareTime) {
-        let (slice, period) = (self.reservation.slice(), self.reservation.period());
-        let past = now.since(self.deadline);
-        let passed = if past < period { 0 } else { past / period };
+    fn begin_period(&mut self, now: Time, spare_time: SpareTime, clock: &GridClock) {
+        let Coming { unused, slice, deadline, .. } = self.coming(now, clock);
         if self.slept {
             // Whole periods that went by asleep pay debt off: their slices were not used.
-            let unused = Span::from_ns(slice.ns().saturating_mul(passed));
             self.debt = self.debt.left_after(unused);
             self.advance = self.advance.left_after(unused);
         } else {
-            self.backlog += self.remaining + slice * passed;
+            self.backlog += self.remaining + unused;
         }
-        self.deadline = self.deadline.after(period * passed).after(period);
+        self.begin((slice, deadline), now, spare_time);
+    }
+
+    /// A period that is worth so much begins.
+    #[inline(always)]
+    fn begin(&mut self, (slice, deadline): (Span, Time), now: Time, spare_time: SpareTime) {
+        self.deadline = deadline;
         self.remaining = slice - self.pay(slice, now, spare_time);
         self.slept = self.asleep_since != Time::NEVER;
     }
 
     /// Awake again: keeps the larger of the two amounts that cannot hurt others (see the top).
-    fn wake(&mut self, now: Time, spare_time: SpareTime) {
+    fn wake(&mut self, now: Time, spare_time: SpareTime, clock: &GridClock) {
         let mut since = core::mem::replace(&mut self.asleep_since, Time::NEVER).min(now);
         if now >= self.deadline {
-            self.begin_period(now, spare_time);
-            since = since.max(self.deadline - self.reservation.period());
+            since = since.max(self.coming(now, clock).begins);
+            self.begin_period(now, spare_time, clock);
         }
         if now == since {
             return;
         }
         let as_if_it_ran = self.remaining.left_after(now.since(since));
-        let in_proportion = self.reservation.over(self.deadline.since(now));
+        let in_proportion = self.periods.reservation.over(self.deadline.since(now));
         self.slept = true;
         self.remaining = as_if_it_ran.max(self.remaining.min(in_proportion));
     }
@@ -587,6 +623,20 @@ mod tests {
             b slice=4ms period=10ms exact   rrrrrrrrrrrrrrrrrrrr
             c slice=1ms period=10ms         rrrrrrrrrrrrrrrrrrrr
             cpu0                            aabbbbcacaaabbbbccac
+        ",
+        );
+    }
+
+    /// Its first period is half of one, and worth half a slice; asleep or not, the next begin on
+    /// the grid.
+    #[test]
+    fn with_a_phase_periods_begin_on_a_grid() {
+        picture(
+            "edf",
+            "
+            a slice=2ms period=10ms phase=5ms exact   rrrrrrrrrrrrrrrrrrrr
+            b slice=1ms period=5ms phase=3ms exact    zzzzzzzzzzzzzrrrrrrr
+            cpu0                                      a....aa......b.aa.b.
         ",
         );
     }

@@ -9,6 +9,7 @@ use core::fmt;
 use slackline_units::{CpuShare, ParseShareError, ParseSpanError, Reservation, ReservationError};
 use slackline_units::{Span, Time, Weight};
 
+use crate::nearest::nearest;
 use crate::{Policy, Topology};
 
 /// A policy as people meet it: its name, its parameters, its manual page.
@@ -48,6 +49,8 @@ pub struct Promise {
     pub reservation: Reservation,
     /// Whether the vCPU gets this and no more.
     pub exact: bool,
+    /// The phase of the grid on which its periods begin, if there is one.
+    pub phase: Option<Span>,
 }
 
 /// One parameter.
@@ -73,6 +76,8 @@ pub enum Kind {
         /// The longest.
         most: Span,
     },
+    /// A length of time, or `none`, which it is where nothing is said.
+    MaybeSpan,
     /// An amount of CPU.
     Share {
         /// The most.
@@ -114,6 +119,8 @@ pub enum Given<'a> {
 pub enum Value {
     /// For [`Kind::Span`].
     Span(Span),
+    /// For [`Kind::MaybeSpan`].
+    MaybeSpan(Option<Span>),
     /// For [`Kind::Share`].
     Share(CpuShare),
     /// For [`Kind::Cap`].
@@ -210,6 +217,7 @@ impl Kind {
     pub fn example(&self) -> String {
         match self {
             Kind::Span { .. } => "\"10ms\"".into(),
+            Kind::MaybeSpan => "\"2ms\" or \"none\"".into(),
             Kind::Share { .. } => "\"0.25cpu\"".into(),
             Kind::Cap { .. } => "\"0.25cpu\" or \"none\"".into(),
             Kind::Weight => "256".into(),
@@ -227,6 +235,7 @@ impl fmt::Display for Kind {
                 write!(out, "a length of time from {least}")
             }
             Kind::Span { least, most } => write!(out, "a length of time from {least} to {most}"),
+            Kind::MaybeSpan => write!(out, "a length of time, or none"),
             Kind::Share { most } => write!(out, "an amount of CPU up to {most}"),
             Kind::Cap { most } => write!(out, "an amount of CPU up to {most}, or none"),
             Kind::Weight => write!(out, "a whole number from 1 to {}", Weight::MAX),
@@ -272,6 +281,12 @@ impl Field {
     pub const fn span(name: &'static str, default: &'static str, help: &'static str) -> Field {
         let kind = Kind::Span { least: Span::ZERO, most: Span::MAX };
         Field { name, kind, default: Some(default), help }
+    }
+
+    /// A length of time that need not be; none where nothing is said.
+    #[must_use]
+    pub const fn maybe_span(name: &'static str, help: &'static str) -> Field {
+        Field { name, kind: Kind::MaybeSpan, default: Some("none"), help }
     }
 
     /// A length of time within bounds, as the table of parameters of a real scheduler has them.
@@ -335,10 +350,15 @@ impl Field {
                 fits.then_some(Value::Span(span))
                     .ok_or_else(|| FieldError::OutOfRange(self, quoted(text)))
             }
-            (Kind::Span { .. }, Given::Number(text)) if text.starts_with('-') => {
+            (Kind::MaybeSpan, Given::Text("none")) => Ok(Value::MaybeSpan(None)),
+            (Kind::MaybeSpan, Given::Text(text)) => text
+                .parse()
+                .map(|span| Value::MaybeSpan(Some(span)))
+                .map_err(|why| FieldError::NotASpan(self, quoted(text), why)),
+            (Kind::Span { .. } | Kind::MaybeSpan, Given::Number(text)) if text.starts_with('-') => {
                 Err(FieldError::NotASpan(self, text.to_string(), ParseSpanError::Negative))
             }
-            (Kind::Span { .. }, Given::Number(text)) => {
+            (Kind::Span { .. } | Kind::MaybeSpan, Given::Number(text)) => {
                 Err(FieldError::NotASpan(self, text.to_string(), ParseSpanError::NoUnit))
             }
             (Kind::Share { most }, Given::Text(text)) => {
@@ -444,6 +464,18 @@ impl Values {
         }
     }
 
+    /// A length of time that need not be.
+    ///
+    /// # Panics
+    /// As [`Values::span`].
+    #[must_use]
+    pub fn maybe_span(&self, field: &Field) -> Option<Span> {
+        match self.value(field) {
+            Value::MaybeSpan(span) => span,
+            other => panic!("`{}` is {other:?}, not a length of time or none", field.name),
+        }
+    }
+
     /// An amount of CPU.
     ///
     /// # Panics
@@ -530,47 +562,16 @@ impl Values {
 impl fmt::Display for Value {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Value::Span(span) => span.fmt(out),
+            Value::Span(span) | Value::MaybeSpan(Some(span)) => span.fmt(out),
+            Value::Cap(None) | Value::MaybeSpan(None) => out.write_str("none"),
             Value::Share(share) => share.fmt(out),
             Value::Cap(Some(cap)) => cap.fmt(out),
-            Value::Cap(None) => out.write_str("none"),
             Value::Weight(weight) => weight.fmt(out),
             Value::Whole(number) => number.fmt(out),
             Value::Flag(flag) => flag.fmt(out),
             Value::Choice(word) => word.fmt(out),
         }
     }
-}
-
-/// The known name that is at most two slips of the finger away from what was written.
-#[must_use]
-pub fn nearest<'a>(written: &str, known: impl Iterator<Item = &'a str>) -> Option<&'a str> {
-    known
-        .map(|name| (slips(written, name), name))
-        .filter(|&(slips, name)| slips <= 2 && slips < name.len())
-        .min()
-        .map(|(_, name)| name)
-}
-
-/// How many letters must be added, dropped, changed or swapped with their neighbour to turn one
-/// word into the other.
-fn slips(from: &str, to: &str) -> usize {
-    let (from, to): (Vec<char>, Vec<char>) = (from.chars().collect(), to.chars().collect());
-    let mut rows: Vec<Vec<usize>> = Vec::with_capacity(from.len() + 1);
-    rows.push((0..=to.len()).collect());
-    for i in 1..=from.len() {
-        let mut row = alloc::vec![i; to.len() + 1];
-        for j in 1..=to.len() {
-            let change = usize::from(from[i - 1] != to[j - 1]);
-            row[j] = (rows[i - 1][j] + 1).min(row[j - 1] + 1).min(rows[i - 1][j - 1] + change);
-            let swapped = i > 1 && j > 1 && from[i - 1] == to[j - 2] && from[i - 2] == to[j - 1];
-            if swapped {
-                row[j] = row[j].min(rows[i - 2][j - 2] + 1);
-            }
-        }
-        rows.push(row);
-    }
-    rows[from.len()][to.len()]
 }
 
 /// A text for an account: how long until (or since) a point in time.

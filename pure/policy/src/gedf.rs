@@ -112,7 +112,7 @@ and comes back; what is given up stays promised until that is earned, if somebod
 
 fn promise(share: &Values) -> Result<Option<Promise>, ReservationError> {
     let reservation = Reservation::new(share.span(&BUDGET), share.span(&PERIOD))?;
-    Ok(Some(Promise { reservation, exact: !share.flag(&EXTRA) }))
+    Ok(Some(Promise { reservation, exact: !share.flag(&EXTRA), phase: None }))
 }
 
 struct Gedf {

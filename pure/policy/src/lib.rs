@@ -16,6 +16,7 @@ mod field;
 mod hold;
 mod line;
 mod moment;
+mod nearest;
 mod placement;
 mod queue;
 mod roster;
@@ -41,8 +42,9 @@ use core::fmt;
 
 use slackline_units::{CpuId, CpuSet, CpuShare, Reservation, ReservationError, Span, Time, VcpuId};
 
-pub use field::{Field, FieldError, Given, Kind, Promise, ShareText, Spec, Value, Values, nearest};
+pub use field::{Field, FieldError, Given, Kind, Promise, ShareText, Spec, Value, Values};
 pub use moment::Moment;
+pub use nearest::nearest;
 pub use roster::Roster;
 pub use slackline_units::{Entitlement, Told};
 pub use topology::{Groups, Level, Topology, TopologyError};
@@ -156,6 +158,10 @@ pub trait Policy: Send {
     fn ring(&mut self, _at: &Moment, _cpu: CpuId) -> CpuSet {
         CpuSet::NONE
     }
+
+    /// The clock by which phases are told is so far ahead of the host's time from now on. Periods
+    /// that have begun go on as they are, so no answer is another one.
+    fn set_clock(&mut self, _at: &Moment, _ahead: Span) {}
 
     /// The longest slice in every such period that would be admitted now, for one more who may run
     /// on these CPUs, at least one: exactly, with all that admission counts. None where slices are

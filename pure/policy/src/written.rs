@@ -1,15 +1,18 @@
 //! Parameters written down and read back: `slice=6ms period=10ms exact=true`.
 //!
 //! Unlike a scenario this says every field, so that it means the same where defaults have changed.
+//! Only what need not be, and is not, is not said: that it is none cannot change.
 
 use core::fmt;
 
-use crate::field::{Field, FieldError, Given, Kind, Values};
+use crate::field::{Field, FieldError, Given, Kind, Value, Values};
 
 impl fmt::Display for Values {
-    /// Every field and its value; what [`Values::read_written`] reads back as the same values.
+    /// Every field that there is and its value; what [`Values::read_written`] reads back as the
+    /// same values.
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (index, (field, value)) in self.iter().enumerate() {
+        let said = self.iter().filter(|(_, value)| *value != Value::MaybeSpan(None));
+        for (index, (field, value)) in said.enumerate() {
             let gap = if index == 0 { "" } else { " " };
             write!(out, "{gap}{}={value}", field.name)?;
         }
@@ -52,6 +55,7 @@ mod tests {
             Kind::Span { least, .. } => {
                 (least + slackline_units::Span::from_ns(1_234_567)).to_string()
             }
+            Kind::MaybeSpan => "1.234ms".into(),
             Kind::Share { .. } | Kind::Cap { .. } => "0.012345cpu".into(),
             Kind::Weight => "77".into(),
             Kind::Whole { least, most } => (least + 1).min(most).to_string(),

@@ -8,6 +8,7 @@ use proptest::prelude::*;
 use sets::{
     Account, EXACT, Got, Host, Rules, Task, a_late_sleeper, accounts, check_slices, check_time, set,
 };
+use slackline_scenario::Scenario;
 use slackline_trace::Record;
 use slackline_units::{Span, Time};
 
@@ -18,6 +19,15 @@ const EDF: Rules = Rules {
         let Task { period, is_exact, .. } = task;
         format!("slice = \"{slice}ns\", period = \"{period}ns\", exact = {is_exact}")
     },
+};
+
+/// Whose periods begin anywhere on a grid, and elsewhere once their terms change.
+const IN_PHASE: Rules = Rules {
+    share: |index, task, slice| {
+        let phase = (index as u64 + 1) * 7_919 * slice % task.period;
+        format!("{}, phase = \"{phase}ns\"", (EDF.share)(index, task, slice))
+    },
+    ..EDF
 };
 
 fn run(host: &Host, tasks: &[Task]) -> Vec<Record> {
@@ -62,6 +72,21 @@ proptest! {
             task.change = Some((at, (task.slice * part / 1_000).max(1)));
         }
         let trace = run(&EXACT, &tasks);
+        check_slices(&trace, &tasks)?;
+        check_time(&trace, &EXACT)?;
+    }
+
+    /// Nor does a phase, whenever it is set: a period that it cuts short is worth its part.
+    #[test]
+    fn a_phase_costs_nobody_a_slice(
+        tasks in set(6, 1_000_000),
+        changes in prop::collection::vec((1..300_000_000_u64, 1..=1_000_u64), 6),
+    ) {
+        let mut tasks = tasks;
+        for (task, (at, part)) in tasks.iter_mut().zip(changes) {
+            task.change = Some((at, (task.slice * part / 1_000).max(1)));
+        }
+        let trace = sets::run(&EXACT, &IN_PHASE, &tasks);
         check_slices(&trace, &tasks)?;
         check_time(&trace, &EXACT)?;
     }
@@ -120,6 +145,28 @@ fn a_change_on_a_full_cpu_takes_nothing_from_others() {
     assert_eq!(got, [(Time::START, Span::from_ms(11), Span::from_ms(11))]);
     let first = Got::of(&trace, 0).periods()[0];
     assert_eq!(first, (Time::START + Span::from_ms(2), Span::from_ms(1), Span::from_ms(2)));
+}
+
+/// Two on a CPU each that join at 3 and at 8 ms: the first periods end at 12 ms, and are worth 3.6
+/// and 1.6 ms. From then on both begin at once.
+#[test]
+fn those_in_phase_begin_at_once_whenever_they_come() {
+    let text = "title = \"in phase\"\nlength = \"42ms\"\n\
+        policy = { name = \"edf\", reserve = \"0cpu\" }\nhost = { cpus = 2 }\n";
+    let domain = |name, joins| {
+        format!(
+            "[[domain]]\nname = \"{name}\"\njoins = \"{joins}\"\nwork = {{ kind = \"spin\" }}\n\
+             share.edf = {{ slice = \"4ms\", period = \"10ms\", phase = \"2ms\", exact = true }}\n"
+        )
+    };
+    let text = [text, &domain("a", "3ms"), &domain("b", "8ms")].concat();
+    let mut trace: Vec<Record> = Vec::new();
+    slackline_sim::run(&Scenario::read(&text).expect("a scenario"), &mut trace).expect("a run");
+    let us = |us| Time::START + Span::from_us(us);
+    let on_grid = [12_000, 22_000, 32_000].map(|from| (us(from), us(from + 4_000)));
+    for (slot, first) in [(0, (us(3_000), us(6_600))), (1, (us(8_000), us(9_600)))] {
+        assert_eq!(Got::of(&trace, slot).runs, [&[first], &on_grid[..]].concat());
+    }
 }
 
 /// Lengths of time as long as a scenario may say, a year, come out to the nanosecond.

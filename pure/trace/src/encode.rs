@@ -40,10 +40,10 @@ impl Encoder {
                 self.time(at);
                 self.vcpu(vcpu);
             }
-            Record::Promised { at, vcpu, reservation, exact } => {
+            Record::Promised { at, vcpu, reservation, exact, phase } => {
                 self.time(at);
                 self.vcpu(vcpu);
-                self.promise(reservation, exact);
+                self.promise(reservation, exact, phase);
             }
             Record::Ran { vcpu, cpu, from, to, used, granted, late, end, due } => {
                 self.time(to);
@@ -91,7 +91,9 @@ impl Encoder {
                 self.vcpu(vcpu);
                 self.number(bytes);
             }
-            Record::Overhead { .. } | Record::Accounted { .. } => self.books(record),
+            Record::ClockSet { .. } | Record::Overhead { .. } | Record::Accounted { .. } => {
+                self.books(record);
+            }
             Record::Ended { at } => self.time(at),
         }
     }
@@ -99,6 +101,10 @@ impl Encoder {
     /// What is known of a whole CPU.
     fn books(&mut self, record: &Record) {
         match *record {
+            Record::ClockSet { at, ahead } => {
+                self.time(at);
+                self.number(ahead.ns());
+            }
             Record::Overhead { cpu, used } => {
                 self.cpu(cpu);
                 self.number(used.ns());
@@ -167,6 +173,7 @@ impl Encoder {
             | Fact::Paused(vcpu)
             | Fact::Allowed(vcpu) => self.vcpu(*vcpu),
             Fact::Yielded(cpu) | Fact::LimitReached(cpu) | Fact::AlarmRang(cpu) => self.cpu(*cpu),
+            Fact::ClockSet(ahead) => self.number(ahead.ns()),
             Fact::Passed | Fact::Settled | Fact::Ended => {}
         }
     }
@@ -271,10 +278,13 @@ impl Encoder {
         self.last = at;
     }
 
-    fn promise(&mut self, reservation: Option<Reservation>, exact: bool) {
+    fn promise(&mut self, reservation: Option<Reservation>, exact: bool, phase: Option<Span>) {
         self.number(reservation.map_or(NOTHING, |reservation| reservation.slice().ns()));
         self.number(reservation.map_or(NOTHING, |reservation| reservation.period().ns()));
-        self.number(u64::from(exact));
+        self.number(u64::from(exact) | u64::from(phase.is_some()) << 1);
+        if let Some(phase) = phase {
+            self.number(phase.ns());
+        }
     }
 
     fn service(&mut self, service: &Service) {
@@ -314,6 +324,7 @@ fn record_tag(record: &Record) -> u8 {
         Record::Moved { .. } => 16,
         Record::Job { task: Some(_), .. } => 17,
         Record::Accounted { .. } => 18,
+        Record::ClockSet { .. } => 19,
     }
 }
 
@@ -335,6 +346,7 @@ pub(crate) mod tag {
     pub(crate) const TOLD_TASKS: u8 = 44;
     pub(crate) const TOLD_PENDING: u8 = 45;
     pub(crate) const SETTLED: u8 = 46;
+    pub(crate) const CLOCK_SET: u8 = 47;
     pub(crate) const NOTICED: u8 = 64;
     pub(crate) const MEASURED: u8 = 65;
     pub(crate) const RUN: u8 = 66;
@@ -360,6 +372,7 @@ fn fact_tag(fact: &KeptFact) -> u8 {
             Told::Tasks(_) => tag::TOLD_TASKS,
             Told::Pending(_) => tag::TOLD_PENDING,
         },
+        Fact::ClockSet(_) => tag::CLOCK_SET,
         Fact::Passed => tag::PASSED,
         Fact::Settled => tag::SETTLED,
         Fact::Ended => tag::ENDED,

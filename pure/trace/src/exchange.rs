@@ -45,6 +45,8 @@ pub enum Fact<T, W> {
     Told(VcpuId, W),
     /// A vCPU that could not be run before can be run now.
     Allowed(VcpuId),
+    /// The clock by which phases are told is so far ahead of the host's time from now on.
+    ClockSet(Span),
     /// Nothing but time has passed.
     Passed,
     /// Nothing more happens at this instant: whoever is to be asked is asked now.
@@ -72,6 +74,7 @@ impl<T, W> Fact<T, W> {
             Fact::AlarmRang(cpu) => Fact::AlarmRang(cpu),
             Fact::Told(vcpu, told) => Fact::Told(vcpu, in_words(told)),
             Fact::Allowed(vcpu) => Fact::Allowed(vcpu),
+            Fact::ClockSet(ahead) => Fact::ClockSet(ahead),
             Fact::Passed => Fact::Passed,
             Fact::Settled => Fact::Settled,
             Fact::Ended => Fact::Ended,

@@ -271,6 +271,7 @@ impl<R: Read> Reader<R> {
             tag::LIMIT_REACHED => Fact::LimitReached(self.cpu()?),
             tag::ALARM_RANG => Fact::AlarmRang(self.cpu()?),
             tag::ALLOWED => Fact::Allowed(self.vcpu()?),
+            tag::CLOCK_SET => Fact::ClockSet(Span::from_ns(self.number()?)),
             tag::PASSED => Fact::Passed,
             tag::SETTLED => Fact::Settled,
             tag::ENDED => Fact::Ended,
@@ -336,6 +337,7 @@ impl<R: Read> Reader<R> {
                 Record::Served { at, by, of, service }
             }
             18 => self.read_accounted()?,
+            19 => Record::ClockSet { at: self.time()?, ahead: Span::from_ns(self.number()?) },
             16 => Record::Moved { at: self.time()?, vcpu: self.vcpu()?, bytes: self.number()? },
             _ => return Err(Damage::Damaged),
         })
@@ -361,7 +363,12 @@ impl<R: Read> Reader<R> {
             let (slice, period) = (Span::from_ns(slice), Span::from_ns(period));
             Some(Reservation::new(slice, period).map_err(|_| Damage::Damaged)?)
         };
-        Ok(Record::Promised { at, vcpu, reservation, exact: self.number()? != 0 })
+        let flags = self.number()?;
+        if flags > 3 {
+            return Err(Damage::Damaged);
+        }
+        let phase = if flags & 2 == 0 { None } else { Some(Span::from_ns(self.number()?)) };
+        Ok(Record::Promised { at, vcpu, reservation, exact: flags & 1 != 0, phase })
     }
 
     fn read_ran(&mut self) -> Part<Record> {

@@ -12,7 +12,7 @@ pub enum Record {
         /// Who.
         vcpu: VcpuId,
     },
-    /// What a vCPU is promised from now on; its periods are counted from here.
+    /// What a vCPU is promised from now on; its periods are counted from here, or are on a grid.
     Promised {
         /// When.
         at: Time,
@@ -22,6 +22,16 @@ pub enum Record {
         reservation: Option<Reservation>,
         /// Whether it gets this and no more.
         exact: bool,
+        /// Where the grid is on which its periods begin, if there is one.
+        phase: Option<Span>,
+    },
+    /// The clock by which phases are told is so far ahead of the run's own from now on; before the
+    /// first of these the two are the same.
+    ClockSet {
+        /// When.
+        at: Time,
+        /// How far.
+        ahead: Span,
     },
     /// A vCPU left.
     Left {
@@ -194,6 +204,7 @@ impl Record {
             Record::Overhead { .. } => (Time::START, Time::START),
             Record::Joined { at, .. }
             | Record::Promised { at, .. }
+            | Record::ClockSet { at, .. }
             | Record::Left { at, .. }
             | Record::Woke { at, .. }
             | Record::Blocked { at, .. }

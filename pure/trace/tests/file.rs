@@ -59,8 +59,10 @@ fn records() -> Vec<Record> {
     };
     vec![
         Record::Joined { at: at(0), vcpu },
-        Record::Promised { at: at(0), vcpu, reservation, exact: true },
-        Record::Promised { at: at(1), vcpu, reservation: None, exact: false },
+        Record::Promised { at: at(0), vcpu, reservation, exact: true, phase: None },
+        Record::Promised { at: at(0), vcpu, reservation, exact: false, phase: Some(Span::ZERO) },
+        Record::Promised { at: at(1), vcpu, reservation: None, exact: false, phase: None },
+        Record::ClockSet { at: at(1), ahead: Span::MAX },
         Record::Woke { at: at(10), vcpu },
         Record::Refused { at: at(10), vcpu, cpu },
         Record::RangLate { at: at(11), cpu, late },
@@ -118,6 +120,7 @@ fn facts() -> Vec<KeptFact> {
         Fact::Allowed(vcpu),
         Fact::Told(vcpu, Box::new(Told::Tasks(tasks))),
         Fact::Told(vcpu, Box::new(Told::Pending(pending))),
+        Fact::ClockSet(Span::from_us(7)),
         Fact::Passed,
         Fact::Settled,
         Fact::Ended,

@@ -11,6 +11,7 @@
 extern crate alloc;
 
 mod entitlement;
+mod grid;
 mod id;
 mod share;
 mod time;
@@ -20,6 +21,7 @@ mod virt;
 mod weight;
 
 pub use entitlement::Entitlement;
+pub use grid::{GridClock, Periods};
 pub use id::{CpuId, CpuSet, CpuSetIter, DomId, TaskId, VcpuId};
 pub use share::{CpuShare, ParseShareError, Reservation, ReservationError};
 pub use time::{ParseSpanError, Span, Time};

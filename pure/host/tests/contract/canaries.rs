@@ -210,6 +210,10 @@ impl Policy for Canary {
         self.policy.hear(at, vcpu, told)
     }
 
+    fn set_clock(&mut self, at: &Moment, ahead: Span) {
+        self.policy.set_clock(at, ahead);
+    }
+
     fn account(&self, vcpu: VcpuId) -> Account {
         self.policy.account(vcpu)
     }

@@ -98,6 +98,11 @@ impl Dice {
     fn value(&mut self, kind: Kind) -> Drawn {
         match kind {
             Kind::Span { least, most } => Drawn::Text(self.span(least, most).to_string()),
+            Kind::MaybeSpan => {
+                let some = self.below(4) > 0;
+                let span = self.span(Span::ZERO, Span::MAX).to_string();
+                Drawn::Text(if some { span } else { "none".to_owned() })
+            }
             Kind::Share { most } => {
                 let any = u32::try_from(self.below(u64::from(most.ppm()) + 1)).expect("at most");
                 let ppm = self.pick(&[0, most.ppm() / 20, any]);

@@ -1,7 +1,7 @@
 //! What each vCPU wanted, was promised and got, and what is checked of it once a run is over.
 
 use slackline_policy::Promise;
-use slackline_units::{Reservation, Span, Time, VcpuId};
+use slackline_units::{GridClock, Periods, Reservation, Span, Time, VcpuId};
 
 use crate::books::Breach;
 
@@ -27,6 +27,8 @@ pub(crate) struct Life {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct History {
     pub(crate) lives: Vec<Life>,
+    /// When the clock by which phases are told was set, and how far ahead.
+    pub(crate) clocks: Vec<(Time, Span)>,
     pub(crate) end: Time,
 }
 
@@ -121,11 +123,30 @@ impl Overlap<'_> {
     }
 }
 
+/// The clock as it was, asked about one time after the other.
+struct Clocks<'a> {
+    sets: &'a [(Time, Span)],
+    clock: GridClock,
+}
+
+impl Clocks<'_> {
+    /// As it was up to that time.
+    fn before(&mut self, at: Time) -> &GridClock {
+        while let [(set, ahead), rest @ ..] = self.sets
+            && *set < at
+        {
+            self.clock.set(*set, *ahead);
+            self.sets = rest;
+        }
+        &self.clock
+    }
+}
+
 impl History {
-    /// Every period, counted from the promise, that lies wholly within it: who was awake all the
-    /// time got at least its slice, whatever others change, and who must not have more had no more.
-    /// Who changed its own terms, or came back, may first have to do without what it had in
-    /// advance: at most one slice in all.
+    /// Every period, counted from the promise or on its grid, that lies wholly within it: who was
+    /// awake all the time got at least what it is worth, whatever others change, and who must not
+    /// have more had no more. Who changed its own terms, or came back, may first have to do without
+    /// what it had in advance: at most one slice in all.
     pub(crate) fn check_slices(&self) -> Result<(), Breach> {
         for (index, life) in self.lives.iter().enumerate() {
             let is_first = self.lives[..index].iter().all(|before| before.vcpu != life.vcpu);
@@ -143,16 +164,25 @@ impl History {
         (promise, from, until): (Promise, Time, Time),
         advance: Span,
     ) -> Result<(), Breach> {
-        let (slice, period) = (promise.reservation.slice(), promise.reservation.period());
+        let periods = Periods { reservation: promise.reservation, phase: promise.phase };
+        let is_set = |from: Time, until: Time| {
+            self.clocks.iter().any(|&(set, _)| from <= set && set < until)
+        };
+        let mut clocks = Clocks { sets: &self.clocks, clock: GridClock::default() };
         let awake: Vec<_> =
             life.awake.iter().map(|&(from, until)| (from, until.unwrap_or(self.end))).collect();
         let mut got = Overlap { stretches: &life.runs };
         let mut wanted = Overlap { stretches: &awake };
         let (mut start, mut lacking, mut all_awake) = (from, Span::ZERO, true);
-        while start.after(period) <= until {
-            let (end, vcpu) = (start + period, life.vcpu);
+        let mut end = periods.first_end(from, clocks.before(from));
+        while end <= until {
+            let (vcpu, slice) = (life.vcpu, periods.worth(start, end));
             let had = got.within(start, end);
-            all_awake &= wanted.within(start, end) == period;
+            let is_awake = wanted.within(start, end) == end - start;
+            if !is_awake && periods.phase.is_some() && is_set(from, end) {
+                break; // Who sleeps finds the new grid when it wakes.
+            }
+            all_awake &= is_awake;
             lacking += slice.left_after(had);
             if all_awake && lacking > advance {
                 return Err(Breach::ShortSlice(vcpu, start));
@@ -163,7 +193,7 @@ impl History {
             if advance.is_zero() {
                 (lacking, all_awake) = (Span::ZERO, true); // Each period by itself.
             }
-            start = end;
+            (start, end) = (end, periods.next_end(end, clocks.before(end)));
         }
         Ok(())
     }

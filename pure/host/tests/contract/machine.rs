@@ -317,6 +317,15 @@ impl<'a> ScriptMachine<'a> {
                     Err(Breach::Misheard(who, self.body.now))
                 }
             }
+            Kind::SetClock => {
+                // A little further ahead, or anything.
+                let before = self.history.clocks.last().map_or(Span::ZERO, |&(_, ahead)| ahead);
+                let little = before + Span::from_ns(dice.below(1_000_000));
+                let any = Span::from_ns(dice.below(3_600_000_000_000));
+                let ahead = dice.pick(&[little, any]);
+                self.history.clocks.push((self.body.now, ahead));
+                self.step(Fact::ClockSet(ahead))
+            }
             Kind::Pass | Kind::Refuse => {
                 let span = dice.span(Span::from_ns(1), Span::from_ms(20));
                 self.pass(span)

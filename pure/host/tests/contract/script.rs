@@ -77,6 +77,8 @@ pub(crate) enum Kind {
     Allow,
     /// Somebody tells something about tasks or about I/O.
     Tell,
+    /// The clock by which phases are told is set.
+    SetClock,
     /// Time passes; what rings meanwhile rings.
     Pass,
 }
@@ -96,6 +98,7 @@ pub(crate) fn script(manner: impl Strategy<Value = Manner>) -> impl Strategy<Val
         1 => Just(Kind::Refuse),
         2 => Just(Kind::Allow),
         2 => Just(Kind::Tell),
+        1 => Just(Kind::SetClock),
         8 => Just(Kind::Pass),
     ];
     let step = (kind, any::<u8>(), any::<u64>());

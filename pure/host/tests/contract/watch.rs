@@ -124,6 +124,10 @@ impl Policy for Watched {
         books.check_cpus(cpus)
     }
 
+    fn set_clock(&mut self, at: &Moment, ahead: Span) {
+        self.policy.set_clock(at, ahead);
+    }
+
     fn account(&self, vcpu: VcpuId) -> Account {
         self.policy.account(vcpu)
     }

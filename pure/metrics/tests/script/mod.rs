@@ -99,7 +99,13 @@ impl Script {
         let reservation = of.map(|(slice, period)| {
             Reservation::new(span(slice), span(period)).expect("a slice within its period")
         });
-        self.with(Record::Promised { at: at(us), vcpu: vcpu(slot), reservation, exact })
+        self.with(Record::Promised {
+            at: at(us),
+            vcpu: vcpu(slot),
+            reservation,
+            exact,
+            phase: None,
+        })
     }
 
     pub fn woke(self, slot: u32, us: u64) -> Script {

@@ -33,7 +33,7 @@ impl Server {
             self.stops.learn();
         }
         self.stops.overran = Span::ZERO;
-        self.stops.is_paid_off = false;
+        self.stops.is_paid_off = slice.is_zero();
         if self.debt.is_zero() && self.advance.is_zero() {
             return Span::ZERO;
         }

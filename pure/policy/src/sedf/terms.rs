@@ -175,7 +175,7 @@ pub(super) fn promise(share: &Values) -> Result<Option<Promise>, ReservationErro
         return Ok(None);
     }
     let reservation = Reservation::new(share.span(&SLICE), share.span(&PERIOD))?;
-    Ok(Some(Promise { reservation, exact: !share.flag(&EXTRA) }))
+    Ok(Some(Promise { reservation, exact: !share.flag(&EXTRA), phase: None }))
 }
 
 /// What has been promised on one CPU.

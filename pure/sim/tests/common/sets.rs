@@ -8,7 +8,7 @@ use std::fmt::Write as _;
 use proptest::prelude::*;
 use slackline_scenario::Scenario;
 use slackline_trace::Record;
-use slackline_units::{Reservation, Span, Time};
+use slackline_units::{GridClock, Periods, Span, Time};
 
 /// A vCPU in a random set.
 #[derive(Clone, Debug)]
@@ -131,7 +131,7 @@ pub(crate) fn run(host: &Host, rules: &Rules, tasks: &[Task]) -> Vec<Record> {
 
 /// What one vCPU got.
 pub(crate) struct Got {
-    pub(crate) promises: Vec<(Time, Reservation)>,
+    pub(crate) promises: Vec<(Time, Periods)>,
     pub(crate) runs: Vec<(Time, Time)>,
     pub(crate) end: Time,
 }
@@ -141,8 +141,9 @@ impl Got {
         let mut got = Got { promises: Vec::new(), runs: Vec::new(), end: Time::START };
         for record in trace {
             match *record {
-                Record::Promised { at, vcpu, reservation, .. } if vcpu.slot() == slot => {
-                    got.promises.push((at, reservation.expect("a reservation")));
+                Record::Promised { at, vcpu, reservation, phase, .. } if vcpu.slot() == slot => {
+                    let reservation = reservation.expect("a reservation");
+                    got.promises.push((at, Periods { reservation, phase }));
                 }
                 Record::Ran { vcpu, from, to, used, .. } if vcpu.slot() == slot => {
                     assert_eq!(to - from, used, "a simulated CPU is all its occupant's");
@@ -165,12 +166,12 @@ impl Got {
     pub(crate) fn periods(&self) -> Vec<(Time, Span, Span)> {
         let ends = self.promises.iter().skip(1).map(|&(at, _)| at).chain([self.end]);
         let mut periods = Vec::new();
-        for (&(from, reservation), until) in self.promises.iter().zip(ends) {
-            let mut start = from;
-            while start + reservation.period() <= until {
-                let end = start + reservation.period();
-                periods.push((start, self.within(start, end), reservation.slice()));
-                start = end;
+        let clock = GridClock::default();
+        for (&(from, promised), until) in self.promises.iter().zip(ends) {
+            let (mut start, mut end) = (from, promised.first_end(from, &clock));
+            while end <= until {
+                periods.push((start, self.within(start, end), promised.worth(start, end)));
+                (start, end) = (end, promised.next_end(end, &clock));
             }
         }
         periods
@@ -179,8 +180,16 @@ impl Got {
     /// What it had used of the period in which a promise ended beyond its share of the time.
     fn advance(&self) -> Span {
         let [(from, old), (at, _), ..] = self.promises[..] else { return Span::ZERO };
-        let begun = at - (at - from) % old.period();
-        self.within(begun, at).left_after(old.over(at - begun))
+        let clock = GridClock::default();
+        let (mut begun, mut end) = (from, old.first_end(from, &clock));
+        while end <= at {
+            (begun, end) = (end, old.next_end(end, &clock));
+        }
+        let used = self.within(begun, at);
+        let beyond = used.left_after(old.reservation.over(at - begun));
+        // What a grid cuts short is worth a nanosecond less than its rate comes to, at most.
+        let left = old.worth(begun, end).left_after(used);
+        beyond.max(old.reservation.over_rounded_up(end - at).left_after(left))
     }
 }
 

@@ -1,0 +1,34 @@
+//! What was probably meant.
+
+use alloc::vec::Vec;
+
+/// The known name that is at most two slips of the finger away from what was written.
+#[must_use]
+pub fn nearest<'a>(written: &str, known: impl Iterator<Item = &'a str>) -> Option<&'a str> {
+    known
+        .map(|name| (slips(written, name), name))
+        .filter(|&(slips, name)| slips <= 2 && slips < name.len())
+        .min()
+        .map(|(_, name)| name)
+}
+
+/// How many letters must be added, dropped, changed or swapped with their neighbour to turn one
+/// word into the other.
+fn slips(from: &str, to: &str) -> usize {
+    let (from, to): (Vec<char>, Vec<char>) = (from.chars().collect(), to.chars().collect());
+    let mut rows: Vec<Vec<usize>> = Vec::with_capacity(from.len() + 1);
+    rows.push((0..=to.len()).collect());
+    for i in 1..=from.len() {
+        let mut row = alloc::vec![i; to.len() + 1];
+        for j in 1..=to.len() {
+            let change = usize::from(from[i - 1] != to[j - 1]);
+            row[j] = (rows[i - 1][j] + 1).min(row[j - 1] + 1).min(rows[i - 1][j - 1] + change);
+            let swapped = i > 1 && j > 1 && from[i - 1] == to[j - 2] && from[i - 2] == to[j - 1];
+            if swapped {
+                row[j] = row[j].min(rows[i - 2][j - 2] + 1);
+            }
+        }
+        rows.push(row);
+    }
+    rows[from.len()][to.len()]
+}
