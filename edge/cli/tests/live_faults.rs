@@ -305,9 +305,14 @@ fn two_runs_cannot_hold_one_process() {
     let scenario = victim.scenario("process", "3s");
     let first = live.start(&scenario);
     wait_until("the victim to be held", || victim.is_held());
-    let second = live.start_as("second", &scenario);
-    let says = format!("is held by process {}", first.pid());
-    second.end().refused(3).says("`victim`: thread ").says(&says).says("wait for that run");
+    live.place.write("second.toml", scenario.as_bytes());
+    let says = format!("is scheduled by another slackline, process {}, already", first.pid());
+    live.run(&["run", "second.toml"]).refused(3).says(&says).says("--cpus");
+    if online_cpus().unwrap().iter().count() > 1 {
+        let says = format!("is held by process {}", first.pid());
+        let second = live.run(&["run", "second.toml", "--cpus", "0"]).refused(3);
+        second.says("`victim`: thread ").says(&says).says("wait for that run");
+    }
     first.end().ended_with(0);
     victim.is_given_back();
     live.nothing_is_left();

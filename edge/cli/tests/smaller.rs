@@ -134,7 +134,7 @@ fn a_narrow_terminal_has_narrow_tables() {
 fn every_table_fits_40_columns() {
     let place = Place::with(GOOD);
     place.run(&["sim", "it.toml", "--save", "it.trace"]).good();
-    place.write("long.toml", GOOD.replace("gold", &"a-long-name.".repeat(4)).as_bytes());
+    place.write("long.toml", GOOD.replace("gold", &"a-long-name".repeat(4)).as_bytes());
     let axes = "[[axis]]\nname = \"load\"\npoint = [{ name = \"a\" }, { name = \"b\" }]\n";
     place.write("axes.toml", (GOOD.to_owned() + axes).as_bytes());
     let papers = concat!(env!("CARGO_MANIFEST_DIR"), "/../../papers");

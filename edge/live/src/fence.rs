@@ -27,6 +27,7 @@ mod held;
 mod journal;
 mod keeper;
 mod link;
+mod take;
 mod tree;
 
 use std::collections::BTreeMap;
@@ -39,7 +40,6 @@ use thiserror::Error;
 
 pub use budget::{BudgetError, give_back_budgets};
 pub(crate) use budget::{Room, room_of};
-use give_back::Original;
 pub use give_back::{GiveBackError, GivenBack};
 pub use held::Held;
 pub use journal::{JournalError, Leftover, LeftoverError, Leftovers, give_back, leftovers};
@@ -322,65 +322,6 @@ impl Fence {
             }
         }
         Err(CgroupError::Empty { group: place.group.clone() }.into())
-    }
-
-    fn hold_all(&mut self, root: ThreadRef, place: &TreePlace) -> Result<HeldTree, FenceError> {
-        place.make()?;
-        let mut taken = Vec::new();
-        let held = self.take_all(root, place, &mut taken);
-        if held.is_err() {
-            for thread in taken {
-                // What fails here stays on the list, and is tried again at the end.
-                let _ = self.release(thread);
-            }
-            if place.origin.is_some() && place.is_made() {
-                place.dissolve()?;
-            }
-        }
-        held
-    }
-
-    fn take_all(
-        &mut self,
-        root: ThreadRef,
-        place: &TreePlace,
-        taken: &mut Vec<Tid>,
-    ) -> Result<HeldTree, FenceError> {
-        let carrier = root.tid();
-        self.hold_by(&root, Way::Tree(place.clone()))?;
-        taken.push(carrier);
-        place.gather(carrier)?;
-        let mut first = vec![root];
-        loop {
-            let there = place.threads()?;
-            let new: Vec<Tid> = there.into_iter().filter(|tid| !taken.contains(tid)).collect();
-            if new.is_empty() {
-                break;
-            }
-            for tid in new {
-                taken.push(tid);
-                let Ok(pid) = process_of(tid) else { continue };
-                match ThreadRef::open(pid, tid) {
-                    Err(ThreadError::Gone { .. }) => continue,
-                    Err(error) => return Err(error.into()),
-                    Ok(thread) => match self.hold(&thread, Hold::Nothing) {
-                        Err(FenceError::Thread(ThreadError::Gone { .. })) => continue,
-                        held => {
-                            held?;
-                            first.push(thread);
-                        }
-                    },
-                }
-            }
-        }
-        let first = first.into_iter().filter_map(|thread| {
-            let (entry, _) = self.held.get(&thread.tid())?;
-            let (scheduling, affinity) = (entry.scheduling, entry.affinity);
-            Some((thread, Original { scheduling, affinity }))
-        });
-        let tree = HeldTree::new(place.clone(), first.collect())?;
-        self.trees.insert(carrier, tree.clone());
-        Ok(tree)
     }
 
     /// Notes that the process of a thread is about to be put into a group that limits it.
