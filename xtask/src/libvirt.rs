@@ -141,18 +141,24 @@ impl Machine {
         wait_until("the guest's vCPU threads", || {
             let Ok(pid) = fs::read_to_string(&file) else { return Ok(false) };
             machine.pid = pid.trim().parse()?;
-            machine.threads.clear();
-            for task in fs::read_dir(format!("/proc/{}/task", machine.pid))?.flatten() {
-                // One that ends meanwhile is none.
-                let name = fs::read_to_string(task.path().join("comm")).unwrap_or_default();
-                if name.starts_with("CPU ") {
-                    machine.threads.push(task.file_name().to_string_lossy().parse()?);
-                }
-            }
+            machine.threads = machine.vcpus_now()?;
             Ok(machine.threads.len() == vcpus)
         })?;
-        machine.threads.sort_unstable();
         Ok(machine)
+    }
+
+    /// Its vCPU threads by now, the oldest first.
+    fn vcpus_now(&self) -> Result<Vec<i32>> {
+        let mut threads = Vec::new();
+        for task in fs::read_dir(format!("/proc/{}/task", self.pid))?.flatten() {
+            // One that ends meanwhile is none.
+            let name = fs::read_to_string(task.path().join("comm")).unwrap_or_default();
+            if name.starts_with("CPU ") {
+                threads.push(task.file_name().to_string_lossy().parse()?);
+            }
+        }
+        threads.sort_unstable();
+        Ok(threads)
     }
 
     /// A run of the built program on it.

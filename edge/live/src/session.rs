@@ -106,8 +106,8 @@ pub struct Session {
     _claims: Vec<Claim>,
 }
 
-/// How often trees are looked at, and how many of them at once. With 500 all at once take 40 ms, of
-/// which each request to a service had to wait for some.
+/// How often trees are looked at, and how many of them at once: each request to a service has to
+/// wait for it.
 const AUDIT: Span = Span::from_ms(100);
 const AUDITED_AT_ONCE: usize = 16;
 

@@ -43,7 +43,7 @@ impl Fence {
         if place.origin.is_some() {
             // Before they are in the group: if we are killed, whoever is in it without a word about
             // it is given back as its first thread was. What fails is said below.
-            for tid in descendants(carrier)?.into_iter().flat_map(|pid| threads_of(pid)).flatten() {
+            for tid in descendants(carrier)?.into_iter().flat_map(threads_of).flatten() {
                 if !taken.contains(&tid) && self.take(tid, &mut first).is_ok() {
                     taken.push(tid);
                 }
