@@ -69,6 +69,7 @@ pub(crate) fn hold(args: &Hold) -> Result<(), Problem> {
         policy,
         values,
         keeper,
+        claims: None,
         dispatch: None,
         origin: None,
     };

@@ -8,7 +8,6 @@
 
 mod access;
 mod alive;
-mod claims;
 mod costs;
 mod error;
 mod front_process;
@@ -29,7 +28,7 @@ use std::path::PathBuf;
 use slackline_control::link::Answer;
 use slackline_control::{Kind, Problem};
 use slackline_live::fence::{KeeperCommand, give_back, give_back_budgets, leftovers};
-use slackline_live::session::{Options, Session, SessionError, knowledge};
+use slackline_live::session::{Claims, Options, Session, SessionError, knowledge};
 use slackline_live::sys::{online_cpus, own_tid, set_affinity};
 use slackline_live::{Punctual, with_causes};
 use slackline_policy::{Given, Values, find};
@@ -38,7 +37,6 @@ use slackline_service::{
 };
 use slackline_units::{CpuId, CpuSet, Span, Time};
 
-pub use claims::ClaimError;
 pub use costs::{Factor, Prices};
 pub use error::ServeError;
 pub use front_process::FrontCommand;
@@ -50,7 +48,6 @@ use crate::ledger::{Keep, Ledger, LedgerError, Opened, Reply, boot_id};
 use crate::people::People;
 use access::{Access, Change, Done};
 use alive::Alive;
-use claims::Claims;
 use costs::Costs;
 use front_process::FrontProcess;
 use host::Host;
@@ -136,7 +133,7 @@ pub fn serve(
     // Whether this thread may be real-time, before anything is touched.
     drop(Punctual::begin().map_err(|source| SessionError::NoRealTime { source })?);
     let cpus = managed_cpus(options.cpus.as_deref())?;
-    let claims = Claims::take(&cpus)?;
+    let claims = Claims::take(&cpus).map_err(SessionError::from)?;
     let boot =
         boot_id().map_err(|source| ServeError::Unreadable { what: "the boot id", source })?;
     let Opened { ledger, loaded, access, .. } = Ledger::open(&options.state, &boot, Keep::USUAL)?;
@@ -146,7 +143,7 @@ pub fn serve(
     let listener = socket::listen(&options.socket, people.operators)?;
     let remote = options.listen.as_ref().map(listen).transpose()?;
     free_leftovers(&options.keeper, tell);
-    let session = Session::open(&session_options(&cpus, options.keeper.clone()))?;
+    let session = Session::open(&session_options(&cpus, claims, options.keeper.clone()))?;
     live_elsewhere(&cpus);
     let not_started = |what| move |source| ServeError::NotStarted { what, source };
     let scouts =
@@ -188,7 +185,6 @@ pub fn serve(
         alive,
         next_sign: now,
         status: String::new(),
-        _claims: claims,
     };
     core.say_ready(tell);
     let ran = core.run(stop, tell);
@@ -210,7 +206,6 @@ struct Core {
     next_sign: Time,
     /// What was said last of how we are.
     status: String,
-    _claims: Claims,
 }
 
 impl Core {
@@ -560,12 +555,13 @@ fn live_elsewhere(managed: &[CpuId]) {
     }
 }
 
-fn session_options(cpus: &[CpuId], keeper: KeeperCommand) -> Options {
+fn session_options(cpus: &[CpuId], claims: Claims, keeper: KeeperCommand) -> Options {
     let policy = find(POLICY).expect("a policy of ours");
     let given = [("reserve", Given::Text(RESERVE))];
     let values = Values::read(policy.policy_fields, given.into_iter());
     let values = values.expect("a reserve that the policy takes");
-    Options { cpus: cpus.to_vec(), policy, values, keeper, dispatch: None, origin: None }
+    let (cpus, claims) = (cpus.to_vec(), Some(claims));
+    Options { cpus, claims, policy, values, keeper, dispatch: None, origin: None }
 }
 
 /// What others who are dead left is given back, before anything of it is taken again.

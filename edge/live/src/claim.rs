@@ -5,6 +5,7 @@ use std::fs::{DirBuilder, File, OpenOptions};
 use std::io::{self, Read, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use rustix::fs::FlockOperation;
 use rustix::io::Errno;
@@ -35,16 +36,25 @@ pub enum ClaimError {
     },
 }
 
-/// A CPU that nobody else schedules as long as this is there.
+/// CPUs that nobody else schedules as long as this or a clone of it is there.
+#[derive(Clone, Debug)]
+pub struct Claims(#[allow(dead_code)] Arc<Vec<Claim>>);
+
 #[derive(Debug)]
-pub(crate) struct Claim(File);
+struct Claim(File);
+
+impl Claims {
+    /// Takes CPUs of this machine, all or none.
+    ///
+    /// # Errors
+    /// When somebody has one of them, or it cannot be noted.
+    pub fn take(cpus: &[CpuId]) -> Result<Claims, ClaimError> {
+        let claims = cpus.iter().map(|&cpu| Claim::take_in(Path::new(FOLDER), cpu));
+        Ok(Claims(Arc::new(claims.collect::<Result<_, _>>()?)))
+    }
+}
 
 impl Claim {
-    /// Takes a CPU of this machine.
-    pub(crate) fn take(cpu: CpuId) -> Result<Claim, ClaimError> {
-        Claim::take_in(Path::new(FOLDER), cpu)
-    }
-
     fn take_in(folder: &Path, cpu: CpuId) -> Result<Claim, ClaimError> {
         let path = folder.join(cpu.index().to_string());
         let failed = |source| ClaimError::NotNoted { file: path.clone(), source };

@@ -178,11 +178,7 @@ impl Fence {
     /// # Errors
     /// When it cannot be started or does not answer. Threads held so far stay held.
     pub fn revive(&mut self) -> Result<(), FenceError> {
-        let is_tree = |entry: &&Entry| matches!(entry.way, Way::Tree(_));
-        // Trees first: what they were as a whole gives way to what one of their threads was.
-        let entries = self.held.values().map(|(entry, _)| entry);
-        let (trees, others): (Vec<_>, Vec<_>) = entries.partition(is_tree);
-        let mut entries = trees.into_iter().chain(others);
+        let mut entries = self.held.values().map(|(entry, _)| entry);
         let (keeper, kept) = Keeper::start(&self.command, self.owner, &mut entries)?;
         // Only now, so that there is one at any time.
         self.keeper.kill();

@@ -212,6 +212,7 @@ impl<'a> Play<'a> {
             policy: scenario.policy.spec,
             values: scenario.policy.values.clone(),
             keeper: options.keeper.clone(),
+            claims: None,
             dispatch: Some(options.dispatch),
             origin: Some(origin),
         })?;

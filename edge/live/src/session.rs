@@ -22,13 +22,12 @@ use slackline_host::policy::{Spec, Values};
 use slackline_trace::{Entry, Knowledge, Record};
 use slackline_units::{CpuId, CpuSet, Reservation, Span, Time};
 
-pub use crate::claim::ClaimError;
+pub use crate::claim::{ClaimError, Claims};
 pub use error::{RequestError, SessionError};
 pub use ids::JoinId;
 pub use request::{Called, GroupError, Prepared, Request, Who};
 
 use crate::books::Books;
-use crate::claim::Claim;
 use crate::dispatch_cost::measure;
 use crate::dispatcher::{Dispatcher, stop_dispatchers, wait_for};
 use crate::fence::{Fence, FenceError, KeeperCommand};
@@ -46,6 +45,8 @@ pub struct Options {
     /// The CPUs of this machine that are scheduled. Requests and records call them 0, 1 and so on,
     /// in this order.
     pub cpus: Vec<CpuId>,
+    /// The right to schedule them, if it was taken before; none is to take it.
+    pub claims: Option<Claims>,
     /// Who decides.
     pub policy: &'static Spec,
     /// Its parameters.
@@ -103,7 +104,7 @@ pub struct Session {
     // Last: giving back should not have to wait.
     _urgent: Punctual,
     // And nobody else begins here before it is done.
-    _claims: Vec<Claim>,
+    _claims: Claims,
 }
 
 /// How often trees are looked at, and how many of them at once: each request to a service has to
@@ -131,7 +132,7 @@ impl Session {
     pub fn open(options: &Options) -> Result<Session, SessionError> {
         // Before anything is touched; and before anybody else is made real-time, because whoever
         // comes later might never get to run.
-        let claims = options.cpus.iter().map(|&cpu| Claim::take(cpu)).collect::<Result<_, _>>()?;
+        let claims = options.claims.clone().map_or_else(|| Claims::take(&options.cpus), Ok)?;
         let urgent = Punctual::begin().map_err(|source| SessionError::NoRealTime { source })?;
         lock_memory().map_err(|source| SessionError::NoLockedMemory { source })?;
         let fence = Fence::start(options.keeper.clone())?;

@@ -267,10 +267,12 @@ impl<'a> Soak<'a> {
         slot.machine = Some(Machine::start(&slot.called, slot.shape));
     }
 
-    /// Under another name than the last time, at times.
+    /// Under another name than the last time, at times; not while what is written down of the last
+    /// one would come back after a death.
     fn reserve(&mut self, number: usize, row: Row) {
         let is_other = number >= STEADIES && self.dice.below(3) == 0;
         let slot = &mut self.slots[number];
+        let is_other = is_other && slot.was.is_empty();
         if is_other {
             slot.names += 1;
             slot.name = format!("r{number}.{}", slot.names);

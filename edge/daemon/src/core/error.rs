@@ -6,7 +6,6 @@ use std::net::SocketAddr;
 use slackline_live::session::SessionError;
 use slackline_units::CpuId;
 
-use super::claims::ClaimError;
 use super::socket::SocketError;
 use crate::front::TlsError;
 use crate::ledger::LedgerError;
@@ -28,9 +27,6 @@ pub enum ServeError {
         /// Why not.
         source: io::Error,
     },
-    /// Another daemon has a CPU.
-    #[error(transparent)]
-    Claim(#[from] ClaimError),
     /// There is no ledger.
     #[error(transparent)]
     Ledger(#[from] LedgerError),
@@ -67,9 +63,6 @@ impl ServeError {
     pub fn hint(&self) -> Option<String> {
         match self {
             ServeError::NoSuchCpus { .. } => Some("`slackline doctor` lists them".into()),
-            ServeError::Claim(ClaimError::Taken { .. }) => {
-                Some("stop that one, or name other CPUs by `--cpus`".into())
-            }
             ServeError::Ledger(error) => error.hint(),
             ServeError::Socket(error) => Some(error.hint().into()),
             ServeError::Tls(error) => Some(error.hint().into()),
@@ -77,9 +70,7 @@ impl ServeError {
                 Some("is it an address of this machine, with a free port from 1024 on?".into())
             }
             ServeError::Session(error) => error.hint(),
-            ServeError::Claim(_)
-            | ServeError::Unreadable { .. }
-            | ServeError::NotStarted { .. } => None,
+            ServeError::Unreadable { .. } | ServeError::NotStarted { .. } => None,
         }
     }
 

@@ -58,6 +58,12 @@ pub(super) struct Entry {
     pub(super) way: Way,
 }
 
+/// Puts the entries in the order in which they are given back: what a tree was as a whole gives way
+/// to what one of its threads was.
+pub(super) fn trees_first(entries: &mut [Entry]) {
+    entries.sort_by_key(|entry| !matches!(entry.way, Way::Tree(_)));
+}
+
 impl Entry {
     /// The entry as a line, without its end.
     pub(super) fn to_line(&self) -> String {

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 
 use thiserror::Error;
 
-use super::entry::{Entry, Who};
+use super::entry::{Entry, Who, trees_first};
 use super::give_back::{GiveBackError, GivenBack, exists, give_back as give_entry_back, is_moot};
 use crate::sys::Tid;
 use crate::thread::StartTime;
@@ -112,7 +112,8 @@ pub fn leftovers(directory: &Path) -> Leftovers {
         }
         match read(&path) {
             Err(error) => found.unread.push(error),
-            Ok(entries) => {
+            Ok(mut entries) => {
+                trees_first(&mut entries);
                 let left = entries.into_iter().filter(|entry| !is_moot(entry));
                 let journal = |entry| Leftover { owner: owner.id, journal: path.clone(), entry };
                 found.threads.extend(left.map(journal));

@@ -28,7 +28,7 @@ use rustix::io::Errno;
 use rustix::process::{Signal, setsid};
 
 use super::budget::{self, give_back_budgets};
-use super::entry::{Entry, Way, Who, path, who};
+use super::entry::{Entry, Way, Who, path, trees_first, who};
 use super::give_back::{exists, give_back, is_moot};
 use super::journal;
 use crate::causes::with_causes;
@@ -293,6 +293,7 @@ impl Keeper {
                 self.held.push(entry);
             }
         }
+        trees_first(&mut self.held);
         let mut errors = Vec::new();
         for _ in 0..TRIES {
             errors.clear();

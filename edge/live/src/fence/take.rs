@@ -37,18 +37,22 @@ impl Fence {
         taken: &mut Vec<Tid>,
     ) -> Result<HeldTree, FenceError> {
         let carrier = root.tid();
-        self.hold_by(&root, Way::Tree(place.clone()))?;
-        taken.push(carrier);
-        let mut first = vec![root];
-        if place.origin.is_some() {
-            // Before they are in the group: if we are killed, whoever is in it without a word about
-            // it is given back as its first thread was. What fails is said below.
-            for tid in descendants(carrier)?.into_iter().flat_map(threads_of).flatten() {
-                if !taken.contains(&tid) && self.take(tid, &mut first).is_ok() {
-                    taken.push(tid);
-                }
+        let known = match place.origin {
+            Some(_) => descendants(carrier)?.into_iter().flat_map(threads_of).flatten().collect(),
+            None => place.threads()?,
+        };
+        // Before the group is ours: if we are killed, whoever is in it without a word about it is
+        // given back as its first thread was. What fails is said below.
+        let mut first = Vec::new();
+        for tid in known {
+            if tid != carrier && self.take(tid, &mut first).is_ok() {
+                taken.push(tid);
             }
         }
+        self.hold_by(&root, Way::Tree(place.clone()))?;
+        // It is released before them, as it is whenever all are given back.
+        taken.insert(0, carrier);
+        first.insert(0, root);
         place.gather(carrier)?;
         loop {
             let there = place.threads()?;

@@ -38,7 +38,8 @@ pub(super) fn apply(
     let share = share(policy, target).expect("what every reservation can be written as");
     // Nobody else is to be admitted, and what looks take of the CPU is what is being measured.
     let dispatch = Some(Span::ZERO);
-    let options = Options { cpus: vec![cpu], policy, values, keeper, dispatch, origin: None };
+    let cpus = vec![cpu];
+    let options = Options { cpus, claims: None, policy, values, keeper, dispatch, origin: None };
     let mut session = Session::open(&options)?;
     let (who, name) = (Who::Process(process), format!("pid {process}"));
     let request =

@@ -1,0 +1,188 @@
+//! EDF in pictures and scripts.
+
+use slackline_units::DomId;
+
+use super::*;
+use crate::Given;
+use crate::picture::picture;
+
+#[test]
+fn the_nearest_deadline_runs_first() {
+    picture(
+        "edf",
+        "
+        a slice=2ms period=10ms exact   rrrrrrrrrrrrrrrrrrrr
+        b slice=2ms period=5ms exact    rrrrrrrrrrrrrrrrrrrr
+        cpu0                            bbaa.bb...bbaa.bb...
+    ",
+    );
+}
+
+/// A textbook's example over its whole hyperperiod, worked out by hand: of equal deadlines the
+/// lower id comes first.
+#[test]
+fn three_tasks_meet_all_deadlines() {
+    picture(
+        "edf",
+        "
+        a slice=1ms period=8ms exact    rrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrr
+        b slice=2ms period=5ms exact    rrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrr
+        c slice=4ms period=10ms exact   rrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrr
+        cpu0                            bbaccbbccabbcccbbca.bbcccbbca.bbaccbbcc.
+    ",
+    );
+}
+
+#[test]
+fn time_that_nobody_is_owed_is_shared_by_those_who_may_have_more() {
+    picture(
+        "edf quantum=1ms",
+        "
+        a slice=2ms period=10ms         rrrrrrrrrrrrrrrrrrrr
+        b slice=4ms period=10ms exact   rrrrrrrrrrrrrrrrrrrr
+        c slice=1ms period=10ms         rrrrrrrrrrrrrrrrrrrr
+        cpu0                            aabbbbcacaaabbbbccac
+    ",
+    );
+}
+
+/// Its first period is half of one, and worth half a slice; asleep or not, the next begin on
+/// the grid.
+#[test]
+fn with_a_phase_periods_begin_on_a_grid() {
+    picture(
+        "edf",
+        "
+        a slice=2ms period=10ms phase=5ms exact   rrrrrrrrrrrrrrrrrrrr
+        b slice=1ms period=5ms phase=3ms exact    zzzzzzzzzzzzzrrrrrrr
+        cpu0                                      a....aa......b.aa.b.
+    ",
+    );
+}
+
+#[test]
+fn a_sleeper_gets_its_slice_when_it_wakes_at_its_period() {
+    picture(
+        "edf",
+        "
+        a slice=3ms period=10ms         zzzzzzzzzzrrrzzzzzzz
+        b slice=6ms period=20ms         rrrrrrrrrrrrrrrrrrrr
+        cpu0                            bbbbbbbbbbaaabbbbbbb
+    ",
+    );
+}
+
+#[test]
+fn waking_late_in_a_period_takes_nothing_from_others() {
+    picture(
+        "edf reserve=0cpu",
+        "
+        a slice=5ms period=10ms exact   zzzzzzzzrrrrrrrrrrrr
+        b slice=5ms period=10ms exact   rrrrrrrrrrrrrrrrrrrr
+        cpu0                            bbbbb...a.aaaaabbbbb
+    ",
+    );
+}
+
+#[test]
+fn a_short_block_costs_no_more_than_it_lasts() {
+    picture(
+        "edf reserve=0cpu",
+        "
+        a slice=5ms period=20ms exact   rrrrrrrrrzrrrrrrrrrr
+        b slice=6ms period=10ms exact   rrrrrrrrrrrrrrrrrrrr
+        cpu0                            bbbbbbaaa.aabbbbbb..
+    ",
+    );
+}
+
+#[test]
+fn vcpus_are_spread_over_the_cpus() {
+    picture(
+        "edf",
+        "
+        a slice=6ms period=10ms exact   rrrrrrrrrrrrrrrrrrrr
+        b slice=5ms period=10ms exact   rrrrrrrrrrrrrrrrrrrr
+        c slice=4ms period=10ms exact   rrrrrrrrrrrrrrrrrrrr
+        cpu0                            aaaaaa....aaaaaa....
+        cpu1                            bbbbbcccc.bbbbbcccc.
+    ",
+    );
+}
+
+/// A timer was late by 5 ms, and `b` had 1 of its 4 ms by its deadline: what it lacks comes
+/// when nobody is owed anything, and never as something that is owed now.
+#[test]
+fn what_was_missed_is_made_up_in_time_that_nobody_is_owed() {
+    let values = |fields, terms: &[(&'static str, &'static str)]| {
+        let given = terms.iter().map(|&(name, value)| (name, Given::Text(value)));
+        Values::read(fields, given).unwrap()
+    };
+    let mut at = Moment::at_start(1);
+    let mut edf = Edf::new(&values(SPEC.policy_fields, &[]), &Topology::flat(1));
+    let cpu = CpuId::new(0);
+    let ms = |ms| Time::START + Span::from_ms(ms);
+    let vcpus = [0, 1].map(|slot| VcpuId::new(slot, DomId::new(slot), 0));
+    for vcpu in vcpus {
+        at.join(vcpu);
+        let share = values(SPEC.share_fields, &[("slice", "4ms"), ("period", "10ms")]);
+        edf.admit(&at, vcpu, &share).unwrap();
+        at.set_awake(vcpu, true);
+        edf.wake(&at, vcpu);
+    }
+    let [a, b] = vcpus;
+    let mut run = |vcpu, until, rings: bool| {
+        at.occupy(cpu, vcpu);
+        let ran = until - at.now();
+        at.advance(until);
+        edf.charge(&at, vcpu, ran);
+        if rings {
+            edf.ring(&at, cpu);
+        }
+        at.vacate(cpu);
+        match edf.pick(&at, cpu) {
+            Pick::Run { vcpu, limit, entitlement } => (vcpu, limit.unwrap(), entitlement),
+            Pick::Idle => unreachable!("both want to run"),
+        }
+    };
+    // The first period has begun as they woke, and is not judged.
+    assert_eq!(run(a, ms(4), false), (b, Span::from_ms(4), Entitlement::Due));
+    assert_eq!(run(b, ms(8), false), (a, Span::from_ms(10), Entitlement::Spare));
+    assert_eq!(run(a, ms(10), true), (a, Span::from_ms(4), Entitlement::Due));
+    // `a` uses 5 ms too much, which is more than its next slice.
+    assert_eq!(run(a, ms(19), false), (b, Span::from_ms(4), Entitlement::Due));
+    assert_eq!(run(b, ms(20), true), (b, Span::from_ms(4), Entitlement::Due));
+    assert_eq!(run(b, ms(24), false), (b, Span::from_ms(3), Entitlement::Arrears));
+    assert_eq!(run(b, ms(26), false), (b, Span::from_ms(1), Entitlement::Arrears));
+    assert_eq!(run(b, ms(27), false).2, Entitlement::Spare);
+}
+
+/// Who is exact had its slice, and ran on for 40 us as it was stopped, in another turn than its
+/// own: nobody was kept waiting, and its next slice is whole, to what cannot be told.
+#[test]
+fn what_is_used_as_one_is_stopped_is_not_taken_from_the_next_slice() {
+    let values = |fields, terms: &[(&'static str, Given<'static>)]| {
+        Values::read(fields, terms.iter().copied()).unwrap()
+    };
+    let mut at = Moment::at_start(1);
+    let mut edf = Edf::new(&values(SPEC.policy_fields, &[]), &Topology::flat(1));
+    let (cpu, a) = (CpuId::new(0), VcpuId::new(0, DomId::new(0), 0));
+    let text = Given::Text;
+    let terms = [("slice", text("4ms")), ("period", text("10ms")), ("exact", Given::Flag(true))];
+    at.join(a);
+    edf.admit(&at, a, &values(SPEC.share_fields, &terms)).unwrap();
+    at.set_awake(a, true);
+    edf.wake(&at, a);
+    let ms = |ms| Time::START + Span::from_ms(ms);
+    at.occupy(cpu, a);
+    at.advance(ms(4));
+    edf.charge(&at, a, Span::from_ms(4));
+    at.vacate(cpu);
+    assert_eq!(edf.pick(&at, cpu), Pick::Idle);
+    at.advance(ms(10) - Span::from_us(10));
+    edf.charge(&at, a, Span::from_us(40));
+    at.advance(ms(10));
+    edf.ring(&at, cpu);
+    let Pick::Run { limit, .. } = edf.pick(&at, cpu) else { panic!("it is owed a slice") };
+    assert_eq!(limit, Some(Span::from_ms(4) - stops::UNTOLD));
+}
