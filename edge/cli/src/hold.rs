@@ -72,6 +72,7 @@ pub(crate) fn hold(args: &Hold) -> Result<(), Problem> {
         claims: None,
         dispatch: None,
         origin: None,
+        wall_clock: None,
     };
     let mut session = Session::open(&options).map_err(of_session)?;
     let requests = subject.requests(each, !args.at_least);

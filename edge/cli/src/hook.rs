@@ -6,7 +6,7 @@ use std::process::ExitCode;
 
 use clap::{Args, Subcommand};
 use slackline_control::client::{Client, ClientError};
-use slackline_control::{Change, Kind, Reservation};
+use slackline_control::{Change, Kind, Phase, Reservation};
 use slackline_daemon::front::give_up_rights;
 use slackline_daemon::hook::{self, Metadata};
 use slackline_units::Span;
@@ -134,6 +134,7 @@ fn ask(client: &mut Client, metadata: &Metadata) -> Result<Reservation, ClientEr
         period: wanted.period,
         cpu: wanted.cpu,
         exact: Some(wanted.exact),
+        phase: Some(Phase(wanted.phase.map(|phase| phase.0))),
         vcpus: wanted.vcpus,
     };
     client.change(name, &change, Some(there.revision)).map(|(changed, _)| changed)

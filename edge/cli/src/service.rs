@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use slackline_control::client::{Answered, Client, ClientError, Frame, Heard, Stream, Text};
-use slackline_control::{Change as Changed, Event, Grant, Length, PAGE, Reservation, Wanted};
+use slackline_control::{Change as Changed, Event, Grant, Length, PAGE, Reservation};
 
 use crate::problem::Problem;
 use crate::signals::stop_flag;
@@ -42,20 +42,20 @@ pub(crate) fn find(args: &Find) -> Result<(), Problem> {
 }
 
 pub(crate) fn reserve(args: &Reserve) -> Result<(), Problem> {
-    let HowMuch { slice, period, cpu, vcpus, exact } = args.much;
-    let wanted =
-        Wanted { slice, period, cpu, exact, vcpus, binding: args.r#for.clone(), user: args.user };
+    let wanted = args.much.wanted(args.r#for.as_ref(), args.user);
     done(&args.at, connect(&args.at)?.reserve(&args.name, &wanted))
 }
 
 pub(crate) fn change(args: &Change) -> Result<(), Problem> {
-    let HowMuch { slice, period, cpu, vcpus, exact } = args.much;
+    let HowMuch { slice, period, cpu, vcpus, exact, phase } = args.much;
     let exact = (exact || args.at_least).then_some(exact);
-    let change = Changed { slice, period, cpu, exact, vcpus };
+    let change = Changed { slice, period, cpu, exact, phase, vcpus };
     if change == Changed::default() {
         return Err(Problem::BadOption {
             message: "nothing that changes is said".into(),
-            hint: Some("as `--slice 3ms`, `--period 20ms`, `--cpu 50%`, `--vcpus 4`".into()),
+            hint: Some(
+                "as `--slice 3ms`, `--period 20ms`, `--cpu 50%`, `--vcpus 4`, `--phase 3ms`".into(),
+            ),
         });
     }
     done(&args.at, connect(&args.at)?.change(&args.name, &change, args.if_revision))

@@ -118,6 +118,8 @@ fn reservation(name: &str) -> Reservation {
         period: Length(Span::from_ms(10)),
         period_ns: 10_000_000,
         exact: true,
+        phase: None,
+        phase_ns: None,
         vcpus: 2,
         served: 1,
         state: State::Partial,

@@ -36,7 +36,8 @@ impl Request {
                 let name = read_name(&name)?;
                 let amount = changed(&change, || each(&name), &name)?;
                 let Change { exact, vcpus, .. } = change;
-                Of::Change { name, amount, exact, vcpus, if_revision }
+                let phase = change.phase.map(|it| it.0);
+                Of::Change { name, amount, exact, phase, vcpus, if_revision }
             }
             Request::Pause { name, if_revision } => {
                 Of::Pause { name: read_name(&name)?, if_revision }
@@ -104,7 +105,8 @@ fn reserve(name: Name, wanted: &Wanted) -> Result<service::Request, Problem> {
         })
     });
     let binding = binding.transpose()?;
-    Ok(service::Request::Reserve { name, amount, exact, vcpus, binding, user: wanted.user })
+    let (phase, user) = (wanted.phase.map(|it| it.0), wanted.user);
+    Ok(service::Request::Reserve { name, amount, exact, phase, vcpus, binding, user })
 }
 
 /// The amount that a change says, with what it does not say as it is now.
@@ -176,6 +178,8 @@ pub fn reservation(
         period: Length(period),
         period_ns: period.ns(),
         exact: row.terms.exact(),
+        phase: row.terms.phase().map(Length),
+        phase_ns: row.terms.phase().map(Span::ns),
         vcpus: row.terms.vcpus(),
         served: *served,
         state: (*state).into(),
@@ -302,6 +306,7 @@ mod tests {
         let together = Amount::Together { share: half, period: Some(Span::from_ms(10)) };
         assert_eq!(to(r#"{"cpu":"50%"}"#), Some(together));
         assert_eq!(to(r#"{"exact":true}"#), None);
+        assert_eq!(to(r#"{"phase":"none"}"#), None);
         assert_eq!(change(r#"{"slice":"3ms"}"#, None).unwrap_err().kind, Kind::NoSuchReservation);
         let error = change(r#"{"slice":"30ms"}"#, now).unwrap_err();
         assert_eq!(error.detail, "a slice of 30ms does not fit into a period of 10ms");
@@ -314,13 +319,14 @@ mod tests {
             let wanted = serde_json::from_str(text).unwrap();
             Request::Reserve { name: name.into(), wanted }.in_service(|_| None)
         };
-        let Some(service::Request::Reserve { amount, binding, .. }) =
-            reserve("web", r#"{"slice":"2ms","for":"pid:7"}"#).unwrap()
+        let Some(service::Request::Reserve { amount, binding, phase, .. }) =
+            reserve("web", r#"{"slice":"2ms","phase":"0ms","for":"pid:7"}"#).unwrap()
         else {
             panic!("nothing is reserved")
         };
         assert_eq!(amount, Amount::Each(each(2, 10)));
         assert_eq!(binding.unwrap().to_string(), "pid:7");
+        assert_eq!(phase, Some(Span::ZERO));
         for (name, text, says) in [
             ("web", "{}", "how much CPU time is not said"),
             ("web", r#"{"slice":"2ms","for":"pid"}"#, "does not begin with libvirt:"),

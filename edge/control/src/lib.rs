@@ -27,7 +27,7 @@ pub use replies::{
     money,
 };
 pub use requests::{Change, NAME, Wanted};
-pub use times::{Length, Share};
+pub use times::{Length, Phase, Share};
 
 /// Where the daemon listens unless somebody says otherwise.
 pub const SOCKET: &str = "/run/slackline/slackline.sock";

@@ -87,6 +87,12 @@ pub struct Reservation {
     pub period_ns: u64,
     /// Whether it gets no more than that either.
     pub exact: bool,
+    /// So much later than whole periods of the wall clock its periods begin; anywhere if none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub phase: Option<Length>,
+    /// The same.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub phase_ns: Option<u64>,
     /// How many vCPUs are promised this.
     pub vcpus: u16,
     /// How many vCPUs of its machine are scheduled for it now.

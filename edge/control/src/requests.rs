@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use crate::times::{Length, Share};
+use crate::times::{Length, Phase, Share};
 
 /// How a reservation may be called, for people.
 pub const NAME: &str = "a to z, 0 to 9, dot, underscore and dash, at most 63, first no sign";
@@ -25,6 +25,10 @@ pub struct Wanted {
     /// No more than that either, even where nobody else wants the CPU.
     #[serde(default, skip_serializing_if = "is_false")]
     pub exact: bool,
+    /// Periods begin whenever the wall clock shows whole periods and this, which is less than a
+    /// period: those of all that have the same, on all hosts, at once. Anywhere unless said.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub phase: Option<Length>,
     /// How many vCPUs; as many as the machine has unless said.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub vcpus: Option<u16>,
@@ -55,6 +59,9 @@ pub struct Change {
     /// Whether it gets no more than that either.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub exact: Option<bool>,
+    /// Where periods begin on the wall clock; `none` is anywhere.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub phase: Option<Phase>,
     /// How many vCPUs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub vcpus: Option<u16>,

@@ -14,6 +14,35 @@ pub struct Length(pub Span);
 #[schema(value_type = String, example = "1.5cpu")]
 pub struct Share(pub CpuShare);
 
+/// Where periods begin on the wall clock: `"3ms"` after whole periods of it, or `"none"`, which is
+/// anywhere.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ToSchema)]
+#[schema(value_type = String, example = "3ms")]
+pub struct Phase(pub Option<Span>);
+
+impl Serialize for Phase {
+    fn serialize<S: Serializer>(&self, out: S) -> Result<S::Ok, S::Error> {
+        match self.0 {
+            Some(phase) => out.collect_str(&phase),
+            None => out.serialize_str("none"),
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for Phase {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Phase, D::Error> {
+        from.deserialize_str(Text(
+            "a length of time as `\"4ms\"`, or `\"none\"`",
+            |text| match text {
+                "none" => Ok(Phase(None)),
+                text => text.parse().map(|phase| Phase(Some(phase))).map_err(|why| {
+                    format!("`{}` {why}; write it as `4ms`, `250us` or `none`", shown(text))
+                }),
+            },
+        ))
+    }
+}
+
 impl Serialize for Length {
     fn serialize<S: Serializer>(&self, out: S) -> Result<S::Ok, S::Error> {
         out.collect_str(&self.0)
@@ -80,6 +109,10 @@ mod tests {
         assert!(length("\"2\"").unwrap_err().contains("`2` has no unit; write it as `4ms`"));
         assert!(length("2").unwrap_err().contains("expected a length of time as `\"4ms\"`"));
         assert!(length("\"\\u001b[31m2\"").unwrap_err().starts_with("`\\u{1b}[31m2` "));
+        let phase = |text: &str| serde_json::from_str::<Phase>(text).map_err(|e| e.to_string());
+        assert_eq!(phase("\"none\""), Ok(Phase(None)));
+        assert_eq!(phase("\"0ms\""), Ok(Phase(Some(Span::ZERO))));
+        assert!(phase("\"3\"").unwrap_err().contains("`3` has no unit; write it as `4ms`"));
         let share = |text: &str| serde_json::from_str::<Share>(text).map_err(|e| e.to_string());
         assert_eq!(share("\"150%\""), Ok(Share(CpuShare::from_ppm(1_500_000))));
         assert!(share("\"1.5\"").unwrap_err().contains("has no unit"));

@@ -30,7 +30,7 @@ use slackline_control::{Kind, Problem};
 use slackline_live::fence::{KeeperCommand, give_back, give_back_budgets, leftovers};
 use slackline_live::session::{Claims, Options, Session, SessionError, knowledge};
 use slackline_live::sys::{online_cpus, own_tid, set_affinity};
-use slackline_live::{Punctual, with_causes};
+use slackline_live::{ClockStep, Punctual, WallClock, with_causes};
 use slackline_policy::{Given, Values, find};
 use slackline_service::{
     Asked, Health, Input, LedgerFault, Name, Principal, Service, Settings, Ticket, Verb,
@@ -243,6 +243,9 @@ impl Core {
             tell("the keeper died, and was replaced");
             self.host.keeper_restarts += 1;
             self.step(Input::KeeperReplaced);
+        }
+        if let Some(ClockStep { by, is_ahead }) = seen.clock_stepped {
+            self.step(Input::ClockStepped { by, is_ahead });
         }
         for thinned in self.host.scheduler.ended(&seen.ended) {
             if self.host.has_ended(thinned.identity) {
@@ -561,7 +564,8 @@ fn session_options(cpus: &[CpuId], claims: Claims, keeper: KeeperCommand) -> Opt
     let values = Values::read(policy.policy_fields, given.into_iter());
     let values = values.expect("a reserve that the policy takes");
     let (cpus, claims) = (cpus.to_vec(), Some(claims));
-    Options { cpus, claims, policy, values, keeper, dispatch: None, origin: None }
+    let wall_clock = Some(WallClock::default());
+    Options { cpus, claims, policy, values, keeper, dispatch: None, origin: None, wall_clock }
 }
 
 /// What others who are dead left is given back, before anything of it is taken again.

@@ -99,7 +99,7 @@ fn of_element(
         let here = element.document().text_pos_at(attribute.range().start);
         let (key, value) = (attribute.name(), attribute.value());
         let value = match key {
-            "slice" | "period" | "cpu" => Value::from(value),
+            "slice" | "period" | "cpu" | "phase" => Value::from(value),
             "exact" => Value::from(yes_or_no(value).map_err(|why| format!("{here}: {why}"))?),
             "vcpus" => Value::from(number(value).map_err(|why| format!("{here}: {why}"))?),
             "require" => {
@@ -112,7 +112,8 @@ fn of_element(
             }
             _ => {
                 return Err(format!(
-                    "{here}: an attribute is slice, period, cpu, exact, vcpus, name or require"
+                    "{here}: an attribute is slice, period, cpu, exact, phase, vcpus, name or \
+                     require"
                 ));
             }
         };
@@ -183,11 +184,12 @@ mod tests {
 
     #[test]
     fn a_domain_says_what_it_wants() {
-        let found = ours("slice='2ms' period='20ms' exact='yes'").unwrap().unwrap();
+        let found = ours("slice='2ms' period='20ms' exact='yes' phase='3ms'").unwrap().unwrap();
         let wanted = Wanted {
             slice: Some(Length(Span::from_ms(2))),
             period: Some(Length(Span::from_ms(20))),
             exact: true,
+            phase: Some(Length(Span::from_ms(3))),
             vcpus: Some(2),
             binding: Some("libvirt:web.1".into()),
             ..Wanted::default()

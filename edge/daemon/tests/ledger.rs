@@ -75,7 +75,8 @@ fn what_is_written_is_there_again() {
     let state = folder.path().join("state");
     let Opened { mut ledger, loaded, before, .. } = open(&state);
     assert_eq!((loaded.rows.len(), loaded.last_seq, before), (0, 0, None));
-    let web = Row { identity: Some(identity(7)), ..row("web", 1) };
+    let mut web = Row { identity: Some(identity(7)), ..row("web", 1) };
+    web.terms = web.terms.with_phase(Some(Span::from_ms(3))).unwrap();
     let mut first = commit(3, [("web", Some(web.clone())), ("db", Some(row("db", 2)))]);
     first.kept.push(kept("k1", web.clone()));
     assert_eq!(put(&mut ledger, first).unwrap(), 3);
@@ -120,6 +121,7 @@ fn events_are_found_by_name_and_number_newest_first() {
         Happened::NotAdopted("no room: 1 of 2".into()),
         Happened::LedgerWhole { lost: 7 },
         Happened::Contested,
+        Happened::ClockStepped("by 1s back; periods of web are stretched or cut once".into()),
     ];
     for (seq, what) in (1..).zip(&whats) {
         let mut commit = commit(seq, []);
@@ -142,10 +144,10 @@ fn events_are_found_by_name_and_number_newest_first() {
     };
     let seqs = |events: &[Logged]| -> Vec<u64> { events.iter().map(|event| event.seq).collect() };
     let all = ask(None, None, 100);
-    assert_eq!(seqs(&all), [5, 4, 3, 2, 1]);
-    assert_eq!(seqs(&ask(None, None, 2)), [5, 4]);
+    assert_eq!(seqs(&all), [6, 5, 4, 3, 2, 1]);
+    assert_eq!(seqs(&ask(None, None, 2)), [6, 5]);
     assert_eq!(seqs(&ask(None, Some(4), 2)), [3, 2]);
-    assert_eq!(seqs(&ask(Some("even"), None, 100)), [4, 2]);
+    assert_eq!(seqs(&ask(Some("even"), None, 100)), [6, 4, 2]);
     assert_eq!(seqs(&ask(Some("odd"), Some(5), 100)), [3, 1]);
     assert_eq!(seqs(&ask(Some("nobody"), None, 100)), [0_u64; 0]);
     for (event, what) in all.iter().rev().zip(&whats) {
@@ -466,7 +468,7 @@ fn what_is_damaged_foreign_or_newer_is_refused_by_name_and_left_as_it_is() {
     other(folder.path()).pragma_update(None, "user_version", 7).unwrap();
     fs::write(folder.path().join("ledger.version-1.db"), &good).unwrap();
     let error = open_error(folder.path());
-    let LedgerError::Newer { version: 7, known: 3, backup: Some(backup), .. } = error else {
+    let LedgerError::Newer { version: 7, known: 4, backup: Some(backup), .. } = error else {
         panic!("{error:?}")
     };
     assert_eq!(backup, folder.path().join("ledger.version-1.db"));
@@ -517,7 +519,7 @@ fn a_ledger_of_the_first_version_is_taken_over_whole_and_kept_as_it_was() {
     assert_eq!(open(folder.path()).loaded.rows.pop(), Some(row));
 
     let backup = folder.path().join("ledger.version-1.db");
-    assert_eq!((version(&folder.path().join("ledger.db")), version(&backup)), (3, 1));
+    assert_eq!((version(&folder.path().join("ledger.db")), version(&backup)), (4, 1));
     // Whoever goes back to the first version has it as it was.
     let old = Connection::open(&backup).unwrap();
     let rows: u32 = old.query_row("SELECT count(*) FROM event", [], |row| row.get(0)).unwrap();
@@ -537,7 +539,7 @@ fn a_damaged_ledger_of_the_first_version_is_rebuilt_and_then_taken_over() {
     let rows = |name: &str| rebuilt.tables.iter().find(|table| table.name == name).unwrap().rows;
     assert_eq!((rows("reservation"), rows("answer"), rows("event")), (2, 5, 0));
     assert_eq!(open(folder.path()).loaded.rows.len(), 2);
-    assert_eq!(version(&folder.path().join("ledger.db")), 3);
+    assert_eq!(version(&folder.path().join("ledger.db")), 4);
 }
 
 #[test]

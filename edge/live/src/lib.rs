@@ -34,6 +34,7 @@ pub mod topology;
 mod vcpu_threads;
 pub mod vcpus;
 mod version;
+mod wall_clock;
 pub mod watch;
 mod way;
 
@@ -42,3 +43,4 @@ pub use machine::MachineError;
 pub use outside::Losses;
 pub use punctual::Punctual;
 pub use vcpu_threads::Unreadable;
+pub use wall_clock::{ClockStep, WallClock};

@@ -212,6 +212,14 @@ impl LiveHost {
         self.decider().begin(origin);
     }
 
+    /// The clock by which phases are told is so far ahead of the machine's from now on.
+    pub(crate) fn set_wall_clock(&self, ahead: Span) -> Result<(), MachineError> {
+        let origin = Time::from_ns(self.origin.load(Ordering::Relaxed));
+        let mut decider = self.observe()?;
+        decider.wall_clock_set(ahead + origin.since(Time::START))?;
+        self.finish(decider)
+    }
+
     /// The time of the run.
     pub(crate) fn now(&self) -> Time {
         let origin = Time::from_ns(self.origin.load(Ordering::Relaxed));

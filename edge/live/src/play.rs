@@ -215,6 +215,8 @@ impl<'a> Play<'a> {
             claims: None,
             dispatch: Some(options.dispatch),
             origin: Some(origin),
+            // A run is the same whenever it is made, and the same as simulated.
+            wall_clock: None,
         })?;
         let (ids, outcome, records) = (BTreeMap::new(), Finished::default(), Vec::new());
         Ok(Play { scenario, session, processes, outside, actions, ids, origin, outcome, records })

@@ -35,6 +35,7 @@ use crate::machine::{LiveHost, Watching};
 use crate::punctual::Punctual;
 use crate::sys::{lock_memory, monotonic};
 use crate::thread::ThreadRef;
+use crate::wall_clock::{ClockStep, Offset, WallClock};
 use crate::watch::perf::PerfWatch;
 use ids::Table;
 use request::Row;
@@ -58,6 +59,8 @@ pub struct Options {
     pub dispatch: Option<Span>,
     /// What is time zero of the records, on the monotonic clock; none is now.
     pub origin: Option<Time>,
+    /// By what clock phases are told; none is by the time of the session.
+    pub wall_clock: Option<WallClock>,
 }
 
 /// What happened since the last look.
@@ -69,6 +72,8 @@ pub struct Seen {
     pub ended: Vec<JoinId>,
     /// Whether the keeper had died and was replaced.
     pub keeper_replaced: bool,
+    /// Whether the clock was set by which phases are told. Their grid has been moved.
+    pub clock_stepped: Option<ClockStep>,
 }
 
 /// Somebody who is in a session.
@@ -98,6 +103,8 @@ pub struct Session {
     /// Who could not be put back, until that is told.
     lost: Vec<JoinId>,
     books: Books,
+    /// By what phases are told, and what was between it and the monotonic clock.
+    wall_clock: Option<(WallClock, Offset)>,
     /// When trees are looked at again, and how many of them have been in this turn.
     next_audit: Time,
     audited: usize,
@@ -144,6 +151,10 @@ impl Session {
         let machine = machine.map_err(|source| SessionError::NoDispatcher { source })?;
         let machine = Arc::new(machine);
         machine.begin(options.origin.unwrap_or_else(monotonic));
+        let wall_clock = options.wall_clock.clone().map(|clock| (clock.clone(), clock.offset()));
+        if let Some((_, offset)) = &wall_clock {
+            machine.set_wall_clock(offset.ahead)?;
+        }
         let mut session = Session {
             machine,
             dispatchers: Vec::new(),
@@ -153,6 +164,7 @@ impl Session {
             members: Table::new(),
             lost: Vec::new(),
             books: Books::default(),
+            wall_clock,
             next_audit: Time::START,
             audited: 0,
             _urgent: urgent,
@@ -218,7 +230,7 @@ impl Session {
         self.machine.keep_exchanges();
     }
 
-    /// Looks after everything: the records that have come since the last time are put into
+    /// Looks after everything: the records that have come since the last time take the place of
     /// `records`, whoever has ended is taken out, and a keeper that died is replaced. To be called
     /// a few times a second; nobody else's scheduling waits for it.
     ///
@@ -232,6 +244,7 @@ impl Session {
             self.fence.revive()?;
         }
         let ended = self.take_out_ended();
+        let clock_stepped = self.follow_clock()?;
         if !self.machine.is_over() {
             self.audit_trees()?;
             self.follow_refused();
@@ -242,7 +255,19 @@ impl Session {
         } else {
             self.books.tell(self.machine.now(), records);
         }
-        Ok(Seen { now: self.machine.now(), ended, keeper_replaced })
+        Ok(Seen { now: self.machine.now(), ended, keeper_replaced, clock_stepped })
+    }
+
+    /// Whether the wall clock was set: then the grid of phases is where it is now.
+    fn follow_clock(&mut self) -> Result<Option<ClockStep>, SessionError> {
+        let Some((clock, known)) = &mut self.wall_clock else { return Ok(None) };
+        let offset = clock.offset();
+        let step = offset.step_since(*known);
+        if step.is_some() && !self.machine.is_over() {
+            *known = offset;
+            self.machine.set_wall_clock(offset.ahead)?;
+        }
+        Ok(step)
     }
 
     /// Looks after the trees, a few at a time, in turn: who is in them, and whether all are as they

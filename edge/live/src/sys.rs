@@ -293,8 +293,18 @@ pub fn set_affinity(tid: Tid, cpus: &CpuSet) -> io::Result<()> {
 /// The time on `CLOCK_MONOTONIC`, which the kernel stamps its facts with.
 #[must_use]
 pub fn monotonic() -> Time {
-    let time = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
-    let part = |number: i64| u64::try_from(number).expect("this clock starts at zero");
+    time_on(rustix::time::ClockId::Monotonic)
+}
+
+/// The time on `CLOCK_REALTIME`, since 1970: the clock on the wall.
+#[must_use]
+pub fn wall() -> Time {
+    time_on(rustix::time::ClockId::Realtime)
+}
+
+fn time_on(clock: rustix::time::ClockId) -> Time {
+    let time = rustix::time::clock_gettime(clock);
+    let part = |number: i64| u64::try_from(number).expect("the kernel sets no clock before zero");
     Time::START + Span::from_secs(part(time.tv_sec)) + Span::from_ns(part(time.tv_nsec))
 }
 

@@ -3,8 +3,13 @@
 
 mod common;
 
+use std::collections::BTreeMap;
+
 use common::{Target, begin, cpus, options, request, share, wait_until};
-use slackline_live::session::{Called, JoinId, Request, RequestError, Session, Who};
+use slackline_host::policy::{Given, Values, find};
+use slackline_live::session::{Called, JoinId, Options, Request, RequestError, Session, Who};
+use slackline_live::{ClockStep, WallClock};
+use slackline_trace::{Entry, Record};
 use slackline_units::{DomId, Span, Time};
 
 #[test]
@@ -66,11 +71,11 @@ fn what_is_kept_for_nobody_is_promised_until_who_it_is_for_comes() {
     let other = Target::spinner();
     for (slice, fits) in [(left + Span::from_ns(1), false), (left, true)] {
         let text = format!("{}ns", slice.ns());
-        let given = slackline_host::policy::Given::Text(&text);
-        let edf = slackline_host::policy::find("edf").unwrap();
-        let period = slackline_host::policy::Given::Text("10ms");
+        let given = Given::Text(&text);
+        let edf = find("edf").unwrap();
+        let period = Given::Text("10ms");
         let given = [("slice", given), ("period", period)];
-        let share = slackline_host::policy::Values::read(edf.share_fields, given.into_iter());
+        let share = Values::read(edf.share_fields, given.into_iter());
         let joined = session.join(vec![other.as_one(share.unwrap())]);
         assert_eq!(joined.is_ok(), fits, "{slice}: {joined:?}");
         joined.into_iter().flatten().for_each(|id| session.leave(id).unwrap());
@@ -167,4 +172,86 @@ fn whoever_leaves_and_comes_back_all_the_time_gets_no_more_for_it() {
     assert!(!used.is_zero() && used <= most + most / 2, "{used} in {length}, at most {most}");
     session.close(&mut Vec::new()).unwrap();
     target.is_given_back();
+}
+
+const LONG: Span = Span::from_ms(40);
+const MS: u64 = 1_000_000;
+
+/// A machine that is owed 4 ms in every 40 ms, 7 ms after whole periods of the wall clock.
+fn in_phase(number: u16, target: &Target) -> Request {
+    let edf = find("edf").unwrap();
+    let given = [("slice", "4ms"), ("period", "40ms"), ("phase", "7ms")];
+    let given = given.map(|(name, text)| (name, Given::Text(text)));
+    let given = given.into_iter().chain([("exact", Given::Flag(true))]);
+    let share = Values::read(edf.share_fields, given).unwrap();
+    Request { called: Called::As(DOMAIN, number), ..target.as_one(share) }
+}
+
+/// How long before a time of the session a period of theirs began by the clock, as it is now.
+fn into_period(clock: &WallClock, session: &Session, at: Time) -> Span {
+    let ahead = clock.now().since(session.now());
+    (at.after(ahead) - Time::START).left_after(Span::from_ms(7)) % LONG
+}
+
+/// Where in their periods the two begin to run, in the middle of many periods: a machine that is
+/// busy below us may let them begin late in some.
+fn begins(clock: &WallClock, session: &mut Session) -> [Span; 2] {
+    let (from, mut all) = (session.now(), Vec::new());
+    while session.now() < from + LONG * 20 {
+        let mut records = Vec::new();
+        session.poll(&mut records).unwrap();
+        all.append(&mut records);
+        let _ = session.wait(&[], Span::from_ms(20));
+    }
+    [0, 1].map(|number| {
+        let mut first: BTreeMap<u64, Span> = BTreeMap::new();
+        for entry in &all {
+            let &Entry::Record(Record::Ran { vcpu, from: began, .. }) = entry else { continue };
+            // The first period may have begun before.
+            if vcpu.number() == number && began > from + LONG {
+                let into = into_period(clock, session, began);
+                let period = (began - Time::START + LONG - into) / LONG;
+                let least = first.entry(period).or_insert(into);
+                *least = into.min(*least);
+            }
+        }
+        let mut all: Vec<Span> = first.into_values().collect();
+        all.sort_unstable();
+        assert!(all.len() > 10, "it ran in {} periods of 20", all.len());
+        all[all.len() / 2]
+    })
+}
+
+/// What is first in a period begins with it, and what is second when the first has had its slice.
+fn are_in_phase(begins: [Span; 2]) {
+    let (first, second) = (begins[0].min(begins[1]), begins[0].max(begins[1]));
+    assert!(first < Span::from_ms(3), "{begins:?}");
+    assert!(second > Span::from_ms(3) && second < Span::from_ms(9), "{begins:?}");
+}
+
+#[test]
+fn those_in_phase_begin_by_the_wall_clock_whenever_they_came() {
+    let Some(_alone) = begin() else { return };
+    let state = tempfile::tempdir().unwrap();
+    let clock = WallClock::default();
+    let wall_clock = Some(clock.clone());
+    let options = Options { wall_clock, ..options(cpus(1), state.path()) };
+    let mut session = Session::open(&options).unwrap();
+    let targets = [Target::spinner(), Target::spinner()];
+    for ((number, target), come) in (0..).zip(&targets).zip([12, 25]) {
+        wait_until("the middle of a period", || {
+            (come..come + 6).contains(&(into_period(&clock, &session, session.now()).ns() / MS))
+        });
+        session.join(vec![in_phase(number, target)]).unwrap();
+    }
+    are_in_phase(begins(&clock, &mut session));
+    // Somebody sets the clock: the grid is where it says, and we are told.
+    clock.set_ahead(15_000_000);
+    let step = session.poll(&mut Vec::new()).unwrap().clock_stepped.unwrap();
+    let ClockStep { by, is_ahead } = step;
+    assert!(is_ahead && by >= Span::from_ms(14) && by <= Span::from_ms(16), "{step:?}");
+    are_in_phase(begins(&clock, &mut session));
+    assert_eq!(session.poll(&mut Vec::new()).unwrap().clock_stepped, None);
+    session.close(&mut Vec::new()).unwrap();
+    targets.iter().for_each(Target::is_given_back);
 }

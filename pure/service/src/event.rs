@@ -59,6 +59,8 @@ pub enum Happened {
     Fits,
     /// The keeper died and was replaced.
     KeeperReplaced,
+    /// The clock on the wall was set, by how much, and whose periods are stretched for it.
+    ClockStepped(String),
     /// The ledger cannot be written, and why.
     LedgerFailing(String),
     /// The ledger can be written again; so many events were not kept.
@@ -85,6 +87,7 @@ impl Happened {
             Happened::Revoked(_) => "revoked",
             Happened::Fits => "fits",
             Happened::KeeperReplaced => "keeper-replaced",
+            Happened::ClockStepped(_) => "clock-stepped",
             Happened::LedgerFailing(_) => "ledger-failing",
             Happened::LedgerWhole { .. } => "ledger-whole",
         }
@@ -98,6 +101,7 @@ impl fmt::Display for Happened {
             Happened::Vcpus { there } => write!(out, "{word}: {there} are there"),
             Happened::NotAdopted(why)
             | Happened::LedgerFailing(why)
+            | Happened::ClockStepped(why)
             | Happened::Granted(why)
             | Happened::Revoked(why) => {
                 write!(out, "{word}: {why}")

@@ -1,6 +1,6 @@
 //! What the service is told.
 
-use slackline_units::DomId;
+use slackline_units::{DomId, Span};
 
 use crate::binding::Binding;
 use crate::event::Happened;
@@ -61,6 +61,13 @@ pub enum Input {
     },
     /// The keeper had died, and has been replaced: nothing has lapsed.
     KeeperReplaced,
+    /// The clock on the wall was set: the grid that phases are told by is another.
+    ClockStepped {
+        /// By how much.
+        by: Span,
+        /// Whether ahead; else back.
+        is_ahead: bool,
+    },
     /// It is [the time](crate::World::ring) that was asked for.
     Rang,
 }

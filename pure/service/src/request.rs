@@ -25,6 +25,8 @@ pub enum Request {
         amount: Amount,
         /// Whether never more than that.
         exact: bool,
+        /// Where periods begin on the wall clock; none is anywhere.
+        phase: Option<Span>,
         /// For how many vCPUs; none is as many as the machine has, which must be here then.
         vcpus: Option<u16>,
         /// For which machine; none is the one that goes by `name`, which must be here then.
@@ -40,6 +42,8 @@ pub enum Request {
         amount: Option<Amount>,
         /// Whether never more than that.
         exact: Option<bool>,
+        /// Where periods begin on the wall clock; some none is anywhere.
+        phase: Option<Option<Span>>,
         /// For how many vCPUs. An amount for each stays what it is.
         vcpus: Option<u16>,
         /// Only if this is its revision.
@@ -115,16 +119,22 @@ impl fmt::Display for Request {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         let verb = self.verb();
         match self {
-            Request::Reserve { name, amount, exact, vcpus, binding, user } => {
+            Request::Reserve { name, amount, exact, phase, vcpus, binding, user } => {
                 write!(out, "{verb} {name} {amount} exact={exact}")?;
+                phase.map_or(Ok(()), |phase| write!(out, " phase={phase}"))?;
                 vcpus.map_or(Ok(()), |vcpus| write!(out, " vcpus={vcpus}"))?;
                 binding.as_ref().map_or(Ok(()), |binding| write!(out, " for {binding}"))?;
                 user.map_or(Ok(()), |user| write!(out, " of uid {user}"))
             }
-            Request::Change { name, amount, exact, vcpus, if_revision } => {
+            Request::Change { name, amount, exact, phase, vcpus, if_revision } => {
                 write!(out, "{verb} {name}")?;
                 amount.map_or(Ok(()), |amount| write!(out, " {amount}"))?;
                 exact.map_or(Ok(()), |exact| write!(out, " exact={exact}"))?;
+                match phase {
+                    Some(Some(phase)) => write!(out, " phase={phase}")?,
+                    Some(None) => write!(out, " phase=none")?,
+                    None => {}
+                }
                 vcpus.map_or(Ok(()), |vcpus| write!(out, " vcpus={vcpus}"))?;
                 write_revision(out, *if_revision)
             }

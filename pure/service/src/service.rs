@@ -13,7 +13,7 @@ use slackline_units::{DomId, Span, Time};
 
 use crate::answer::{Answer, Health, Listed};
 use crate::binding::Binding;
-use crate::book::Book;
+use crate::book::{Book, Entry};
 use crate::budget::Budgets;
 use crate::deed::{Deed, Keyed, Kind};
 use crate::domains::Domains;
@@ -90,6 +90,7 @@ impl Service {
             Input::KeeperReplaced => {
                 self.note(now, Principal::Service, Happened::KeeperReplaced);
             }
+            Input::ClockStepped { by, is_ahead } => self.clock_stepped(now, by, is_ahead),
             Input::Rang => self.rings = None,
         }
         self.settle(now, world);
@@ -215,6 +216,24 @@ impl Service {
         let deed = Deed { name, kind, row: after, tickets, key, event, remains: None };
         let deed = self.writer.add(deed)?;
         Some(self.answer_unwritten(now, &deed))
+    }
+
+    /// The clock on the wall was set: that is told of where it is a tenth of a period or more of
+    /// somebody whose periods go by it.
+    fn clock_stepped(&mut self, now: Time, by: Span, is_ahead: bool) {
+        let terms = |entry: &&Entry| entry.row.terms;
+        let feels = |entry: &&Entry| {
+            terms(entry).phase().is_some() && by >= terms(entry).each().period() / 10
+        };
+        let mut names = self.book.oldest(|entry| feels(&entry)).into_iter();
+        let Some(first) = names.next() else { return };
+        let way = if is_ahead { "ahead" } else { "back" };
+        let others = match names.len() {
+            0 => String::new(),
+            others => format!(" and {others} more"),
+        };
+        let says = format!("by {by} {way}; periods of {first}{others} are stretched or cut once");
+        self.note(now, Principal::Service, Happened::ClockStepped(says));
     }
 
     /// Something happened to no reservation.

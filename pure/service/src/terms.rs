@@ -9,6 +9,7 @@ use slackline_units::{CpuShare, Reservation, ReservationError, Span};
 pub struct Terms {
     each: Reservation,
     exact: bool,
+    phase: Option<Span>,
     vcpus: u16,
 }
 
@@ -38,6 +39,14 @@ pub enum TermsError {
     Gap {
         /// What was asked for.
         slice: Span,
+        /// Of what.
+        period: Span,
+    },
+    /// A phase says where in a period the grid lies, so it is less than one.
+    #[error("a phase of {phase} is not shorter than the period, {period}")]
+    Phase {
+        /// What was asked for.
+        phase: Span,
         /// Of what.
         period: Span,
     },
@@ -89,7 +98,20 @@ impl Terms {
         if !(1..=Terms::MOST_VCPUS).contains(&vcpus) {
             return Err(TermsError::Vcpus { is: vcpus });
         }
-        Ok(Terms { each, exact, vcpus })
+        Ok(Terms { each, exact, phase: None, vcpus })
+    }
+
+    /// The same, with periods that begin whenever the wall clock shows whole periods and this;
+    /// none is from when they are promised.
+    ///
+    /// # Errors
+    /// When it is not shorter than the period.
+    pub fn with_phase(self, phase: Option<Span>) -> Result<Terms, TermsError> {
+        let period = self.each.period();
+        match phase {
+            Some(phase) if phase >= period => Err(TermsError::Phase { phase, period }),
+            phase => Ok(Terms { phase, ..self }),
+        }
     }
 
     /// What each vCPU is promised.
@@ -104,6 +126,12 @@ impl Terms {
         self.exact
     }
 
+    /// Where periods begin on the wall clock, after whole periods of it; none is anywhere.
+    #[must_use]
+    pub const fn phase(self) -> Option<Span> {
+        self.phase
+    }
+
     /// How many vCPUs.
     #[must_use]
     pub const fn vcpus(self) -> u16 {
@@ -111,7 +139,8 @@ impl Terms {
     }
 
     /// Whether it asks for no more than other terms in any way: for as much of a CPU at most, as
-    /// seldom at least, for as many vCPUs at most. What once had room for those has room for it.
+    /// seldom at least, for as many vCPUs at most. What once had room for those has room for it,
+    /// whatever the phases.
     #[must_use]
     pub fn is_within(self, other: Terms) -> bool {
         !self.each.is_more_than(other.each)
@@ -121,11 +150,12 @@ impl Terms {
 }
 
 impl fmt::Display for Terms {
-    /// `2ms/10ms exact for 2 vCPUs`.
+    /// `2ms/10ms exact for 2 vCPUs`, and `in phase 3ms` where they are.
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         let exact = if self.exact { " exact" } else { "" };
         let plural = if self.vcpus == 1 { "" } else { "s" };
-        write!(out, "{}{exact} for {} vCPU{plural}", self.each, self.vcpus)
+        write!(out, "{}{exact} for {} vCPU{plural}", self.each, self.vcpus)?;
+        self.phase.map_or(Ok(()), |phase| write!(out, " in phase {phase}"))
     }
 }
 
@@ -217,6 +247,17 @@ mod tests {
         assert!(says(each(951, 1000), 1).contains("leaves less than 50us of a period of 1ms"));
         assert_eq!(says(each(50, 1000), 0), "0 vCPUs are not between 1 and 512");
         assert!(Terms::new(each(950, 1000), true, 512).is_ok());
+    }
+
+    #[test]
+    fn a_phase_is_less_than_a_period_and_costs_nothing() {
+        let terms = Terms::new(each(2_000, 10_000), true, 2).unwrap();
+        let late = terms.with_phase(Some(Span::from_us(9_999))).unwrap();
+        assert_eq!(late.to_string(), "2ms/10ms exact for 2 vCPUs in phase 9.999ms");
+        assert!(late.is_within(terms) && terms.is_within(late) && late != terms);
+        assert_eq!(late.with_phase(None), Ok(terms));
+        let says = terms.with_phase(Some(Span::from_ms(10))).unwrap_err().to_string();
+        assert_eq!(says, "a phase of 10ms is not shorter than the period, 10ms");
     }
 
     #[test]

@@ -21,6 +21,11 @@ machines run on as ordinary threads; what lapses is the promise.
   slackline change web --slice 3ms
   slackline watch
 
+Machines that work in step, here or on several hosts, take one phase: with --phase 3ms each of their
+periods begins 3 ms after whole periods of the clock on the wall, whenever they came. A first period
+that is shorter is worth its part. When that clock is set, one period of each is longer or shorter,
+and `log` says so where it was by a tenth of a period.
+
 A guest of libvirt can bring its terms along, in its metadata; libvirt asks for them as it starts:
 
   slackline hook libvirt --script > /etc/libvirt/hooks/qemu.d/slackline
@@ -29,8 +34,8 @@ A guest of libvirt can bring its terms along, in its metadata; libvirt asks for 
     <slackline:reservation xmlns:slackline='urn:slackline:1' slice='2ms' period='10ms'/>
   </metadata>
 
-Also cpu='40%', exact='yes', vcpus='2', name='web'. It starts whatever comes of that, unless it says
-require='yes' and is refused.
+Also cpu='40%', exact='yes', phase='3ms', vcpus='2', name='web'. It starts whatever comes of that,
+unless it says require='yes' and is refused.
 
 The same over HTTP on its Unix socket, described by /v1/openapi.json:
   curl --unix-socket /run/slackline/slackline.sock http://slackline/v1/reservations

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::{Args, Subcommand, ValueEnum};
 use slackline_control::client::Remote;
 use slackline_control::place::Fit;
-use slackline_control::{Length, Role, Share};
+use slackline_control::{Length, Phase, Role, Share, Wanted};
 
 use crate::parse::{share, span};
 
@@ -79,6 +79,10 @@ pub(crate) struct HowMuch {
     /// No more than that either, even where nobody else wants the CPU.
     #[arg(long)]
     pub(crate) exact: bool,
+    /// Begin periods whenever the clock on the wall shows whole periods and this: with one phase
+    /// and period, on all hosts at once; `none` is anywhere [default: none, or as it was].
+    #[arg(long, value_name = "TIME", value_parser = phase)]
+    pub(crate) phase: Option<Phase>,
 }
 
 #[derive(Debug, Args)]
@@ -132,6 +136,15 @@ pub(crate) enum By {
     Best,
     /// The one that has most left afterwards
     Worst,
+}
+
+impl HowMuch {
+    /// The same as it is asked of a daemon.
+    pub(crate) fn wanted(&self, binding: Option<&String>, user: Option<u32>) -> Wanted {
+        let HowMuch { slice, period, cpu, vcpus, exact, phase } = *self;
+        let (binding, phase) = (binding.cloned(), phase.and_then(|phase| phase.0).map(Length));
+        Wanted { slice, period, cpu, exact, phase, vcpus, binding, user }
+    }
 }
 
 impl From<By> for Fit {
@@ -275,6 +288,10 @@ fn role(text: &str) -> Result<Role, String> {
 
 fn length(text: &str) -> Result<Length, String> {
     span(text).map(Length)
+}
+
+fn phase(text: &str) -> Result<Phase, String> {
+    if text == "none" { Ok(Phase(None)) } else { span(text).map(|phase| Phase(Some(phase))) }
 }
 
 fn amount(text: &str) -> Result<Share, String> {

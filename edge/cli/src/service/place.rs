@@ -7,10 +7,10 @@ use std::time::{Duration, Instant};
 
 use slackline_control::client::{Client, ClientError};
 use slackline_control::place::order;
-use slackline_control::{Kind, Length, Problem as Refused, Reservation, Room, Wanted, convert};
+use slackline_control::{Kind, Length, Problem as Refused, Reservation, Room, convert};
 use slackline_units::Reservation as Each;
 
-use super::args::{HowMuch, Place, Trust};
+use super::args::{Place, Trust};
 use super::show;
 use crate::problem::Problem;
 use crate::terminal;
@@ -33,10 +33,8 @@ type Answer = Result<Seen, ClientError>;
 pub(crate) fn place(args: &Place) -> Result<(), Problem> {
     let hosts = hosts(args)?;
     let hosts = &hosts[..];
-    let HowMuch { slice, period, cpu, vcpus, exact } = args.much;
-    let wanted =
-        Wanted { slice, period, cpu, exact, vcpus, binding: args.r#for.clone(), user: None };
-    let vcpus = vcpus.ok_or_else(|| Problem::BadOption {
+    let wanted = args.much.wanted(args.r#for.as_ref(), None);
+    let vcpus = wanted.vcpus.ok_or_else(|| Problem::BadOption {
         message: "for how many vCPUs is not said".into(),
         hint: Some("say `--vcpus N`: nobody knows yet where the machine will be".into()),
     })?;

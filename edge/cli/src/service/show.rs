@@ -15,7 +15,7 @@ pub(crate) const HEADINGS: &[(&str, &[(&str, &str)])] = &[
             (NAME, "what it is called"),
             (STATE, "how it stands; see below"),
             (SLICE, "CPU time for each vCPU in every period; ! no more than that either"),
-            (PERIOD, "the period"),
+            (PERIOD, "the period; @ and its phase, where it begins by the clock on the wall"),
             (VCPUS, "how many vCPUs are promised it; 1/2 if only one of two is scheduled for it"),
             (PROMISED, "what is promised to all of them together, of a CPU"),
             (DELIVERED, "what they used lately, of a CPU"),
@@ -127,7 +127,10 @@ pub(super) fn reservations(all: &[Reservation]) -> String {
             column(SLICE, all, |one| {
                 text(format!("{}{}", one.slice.0, if one.exact { "!" } else { "" }))
             }),
-            column(PERIOD, all, |one| text(one.period.0.to_string())),
+            column(PERIOD, all, |one| match one.phase {
+                Some(phase) => text(format!("{} @{}", one.period.0, phase.0)),
+                None => text(one.period.0.to_string()),
+            }),
             column(VCPUS, all, |one| match (one.served, one.vcpus) {
                 (served, promised) if served == promised => text(promised.to_string()),
                 (served, promised) => text(format!("{served}/{promised}")),
@@ -171,9 +174,10 @@ pub(super) fn one(one: &Reservation) -> String {
     let each =
         if one.vcpus == 1 { String::new() } else { format!(" for each of {} vCPUs", one.vcpus) };
     let exact = if one.exact { ", and no more" } else { "" };
+    let phase = one.phase.map(|phase| format!(", in phase {}", phase.0)).unwrap_or_default();
     let why = one.why.as_ref().map(|why| format!(": {why}")).unwrap_or_default();
     format!(
-        "{}: {} in every {}{each}{exact}, {} % of a CPU, for {}; {}, revision {}{why}\n",
+        "{}: {} in every {}{each}{exact}{phase}, {} % of a CPU, for {}; {}, revision {}{why}\n",
         one.name,
         one.slice.0,
         one.period.0,

@@ -459,10 +459,12 @@ fn share(terms: &Terms) -> Values {
     let policy = find(POLICY).expect("a policy of ours");
     let each = terms.each();
     let (slice, period) = (each.slice().to_string(), each.period().to_string());
+    let phase = terms.phase().map_or_else(|| "none".to_owned(), |phase| phase.to_string());
     let given = [
         ("slice", Given::Text(&slice)),
         ("period", Given::Text(&period)),
         ("exact", Given::Flag(terms.exact())),
+        ("phase", Given::Text(&phase)),
     ];
     let share = Values::read(policy.share_fields, given.into_iter());
     share.expect("what every reservation can be written as")

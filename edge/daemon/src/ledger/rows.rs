@@ -45,18 +45,20 @@ pub(super) fn reservations(
         Some(_) => ("identity.pid, identity.started, identity.inode", OF_BOOT),
         None => ("NULL, NULL, NULL", "reservation WHERE ?1 IS NULL"),
     };
-    // A ledger of the first version may be looked at, and is not to be changed by that.
-    let user = if has_users(connection)? { "user" } else { "CAST(substr(owner, 5) AS INTEGER)" };
+    // A ledger of an older version may be looked at, and is not to be changed by that.
+    let has = |name| has_column(connection, name);
+    let user = if has("user")? { "user" } else { "CAST(substr(owner, 5) AS INTEGER)" };
+    let phase = if has("phase_ns")? { "phase_ns" } else { "NULL" };
     let sql = format!(
         "SELECT reservation.name, owner, slice_ns, period_ns, exact, vcpus, binding, paused, since,
-         revision, {columns}, {user} FROM {from} ORDER BY since, reservation.name"
+         revision, {columns}, {user}, {phase} FROM {from} ORDER BY since, reservation.name"
     );
     connection.prepare(&sql)?.query_map([boot_id], reservation)?.collect()
 }
 
-fn has_users(connection: &Connection) -> rusqlite::Result<bool> {
-    let sql = "SELECT count(*) FROM pragma_table_info('reservation') WHERE name = 'user'";
-    connection.query_row(sql, [], |row| row.get(0))
+fn has_column(connection: &Connection, name: &str) -> rusqlite::Result<bool> {
+    let sql = "SELECT count(*) FROM pragma_table_info('reservation') WHERE name = ?1";
+    connection.query_row(sql, [name], |row| row.get(0))
 }
 
 const OF_BOOT: &str = "reservation LEFT JOIN identity
@@ -90,6 +92,7 @@ fn reservation(row: &rusqlite::Row<'_>) -> rusqlite::Result<Row> {
     let inode: Option<i64> = row.get(12)?;
     let (Natural(slice), Natural(period)) = (row.get(2)?, row.get(3)?);
     let (Natural(since), Natural(revision)) = (row.get(8)?, row.get(9)?);
+    let phase = row.get::<_, Option<Natural>>(14)?.map(|Natural(phase)| phase);
     let identity = inode.map(|inode| match (pid, started) {
         (Some(pid), Some(started)) => Identity::Process {
             pid,
@@ -101,7 +104,7 @@ fn reservation(row: &rusqlite::Row<'_>) -> rusqlite::Result<Row> {
     Ok(Row {
         name,
         owner,
-        terms: terms((slice, period), row.get(4)?, row.get(5)?)?,
+        terms: terms((slice, period, phase), row.get(4)?, row.get(5)?)?,
         binding,
         user: row.get(13)?,
         paused: row.get(7)?,
@@ -261,6 +264,7 @@ fn write_row(
 ) -> Result<(), LedgerError> {
     let failed = |error| LedgerError::of(path, error);
     let each = row.terms.each();
+    let phase = row.terms.phase().map(|phase| number("a phase", phase.ns())).transpose()?;
     // Not `REPLACE`: that would delete first, and with it what refers to it.
     let mut put = change.prepare_cached(PUT).map_err(failed)?;
     let done = put.execute(params![
@@ -275,6 +279,7 @@ fn write_row(
         number("a number of an event", row.since)?,
         number("a revision", row.revision)?,
         row.user,
+        phase,
     ]);
     done.map_err(failed)?;
     let done = match row.identity {
@@ -298,8 +303,9 @@ fn write_row(
 }
 
 const PUT: &str = "INSERT INTO reservation VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10,
-    ?11) ON CONFLICT (name) DO UPDATE SET owner = ?2, slice_ns = ?3, period_ns = ?4, exact = ?5,
-    vcpus = ?6, binding = ?7, paused = ?8, since = ?9, revision = ?10, user = ?11";
+    ?11, ?12) ON CONFLICT (name) DO UPDATE SET owner = ?2, slice_ns = ?3, period_ns = ?4,
+    exact = ?5, vcpus = ?6, binding = ?7, paused = ?8, since = ?9, revision = ?10, user = ?11,
+    phase_ns = ?12";
 
 /// Drops what is kept no longer, oldest first and `most` of each at most; says how many events.
 pub(super) fn drop_old(

@@ -72,13 +72,15 @@ pub(super) fn after_1970(ns: i64) -> SystemTime {
 
 /// The parts of terms.
 pub(super) fn terms(
-    (slice_ns, period_ns): (u64, u64),
+    (slice_ns, period_ns, phase_ns): (u64, u64, Option<u64>),
     exact: bool,
     vcpus: u16,
 ) -> Result<Terms, FromSqlError> {
     let each = Reservation::new(Span::from_ns(slice_ns), Span::from_ns(period_ns));
     let each = each.map_err(|error| FromSqlError::Other(error.into()))?;
-    Terms::new(each, exact, vcpus).map_err(|error| FromSqlError::Other(error.into()))
+    let terms = Terms::new(each, exact, vcpus);
+    let terms = terms.and_then(|terms| terms.with_phase(phase_ns.map(Span::from_ns)));
+    terms.map_err(|error| FromSqlError::Other(error.into()))
 }
 
 /// A reservation as it was at some time, in JSON.
@@ -90,6 +92,9 @@ pub(super) struct Past {
     slice_ns: u64,
     period_ns: u64,
     exact: bool,
+    /// Not there before the fourth version.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    phase_ns: Option<u64>,
     vcpus: u16,
     binding: String,
     /// Not there in the first version.
@@ -124,6 +129,7 @@ impl Past {
             slice_ns: each.slice().ns(),
             period_ns: each.period().ns(),
             exact: row.terms.exact(),
+            phase_ns: row.terms.phase().map(Span::ns),
             vcpus: row.terms.vcpus(),
             binding: row.binding.to_string(),
             user: Some(row.user),
@@ -144,7 +150,7 @@ impl Past {
         Ok(Row {
             name: self.name.parse::<Name>().map_err(|error| other(error.into()))?,
             owner,
-            terms: terms((self.slice_ns, self.period_ns), self.exact, self.vcpus)?,
+            terms: terms((self.slice_ns, self.period_ns, self.phase_ns), self.exact, self.vcpus)?,
             binding: self
                 .binding
                 .parse()
@@ -178,6 +184,7 @@ pub(super) fn parts(what: &Happened) -> (&'static str, Option<String>) {
         Happened::Vcpus { there } => Some(there.to_string()),
         Happened::NotAdopted(why)
         | Happened::LedgerFailing(why)
+        | Happened::ClockStepped(why)
         | Happened::Granted(why)
         | Happened::Revoked(why) => Some(why.clone()),
         Happened::LedgerWhole { lost } => Some(lost.to_string()),
@@ -221,6 +228,7 @@ pub(super) fn happened(word: &str, detail: Option<&str>) -> Result<Happened, Fro
         "vcpus" => number()?.parse().ok().map(|there| Happened::Vcpus { there }),
         "ledger-whole" => number()?.parse().ok().map(|lost| Happened::LedgerWhole { lost }),
         "not-adopted" => detail.map(str::to_owned).map(Happened::NotAdopted),
+        "clock-stepped" => detail.map(str::to_owned).map(Happened::ClockStepped),
         "granted" => detail.map(str::to_owned).map(Happened::Granted),
         "revoked" => detail.map(str::to_owned).map(Happened::Revoked),
         "ledger-failing" => detail.map(str::to_owned).map(Happened::LedgerFailing),

@@ -1,10 +1,10 @@
 //! The tables, by version. What a version has made stays as it is: a change is another entry.
 
 /// What makes each version from the one before it; the first from nothing.
-pub(super) const MIGRATIONS: [&str; NEWEST as usize] = [FIRST, WHOSE, ACCESS];
+pub(super) const MIGRATIONS: [&str; NEWEST as usize] = [FIRST, WHOSE, ACCESS, PHASE];
 
 /// The version that this program makes.
-pub(super) const NEWEST: u32 = 3;
+pub(super) const NEWEST: u32 = 4;
 
 /// Says that a database is a ledger: `slk` and a zero, as SQLite keeps it in the file.
 pub(super) const APPLICATION: u32 = 0x736c_6b00;
@@ -81,6 +81,11 @@ CREATE TABLE access (
     made INTEGER NOT NULL,
     expires INTEGER
 ) STRICT, WITHOUT ROWID;
+";
+
+/// Where periods begin on the wall clock: before, nobody could say.
+const PHASE: &str = "
+ALTER TABLE reservation ADD COLUMN phase_ns INTEGER;
 ";
 
 /// The tables without which no reservation can be held again: looked through at each start.

@@ -201,6 +201,8 @@ pub fn reservation(name: &str) -> Reservation {
         period: Length(Span::from_ms(10)),
         period_ns: 10_000_000,
         exact: false,
+        phase: None,
+        phase_ns: None,
         vcpus: 2,
         served: 2,
         state: State::Active,

@@ -39,7 +39,9 @@ pub(super) fn apply(
     // Nobody else is to be admitted, and what looks take of the CPU is what is being measured.
     let dispatch = Some(Span::ZERO);
     let cpus = vec![cpu];
-    let options = Options { cpus, claims: None, policy, values, keeper, dispatch, origin: None };
+    let (origin, wall_clock) = (None, None);
+    let claims = None;
+    let options = Options { cpus, claims, policy, values, keeper, dispatch, origin, wall_clock };
     let mut session = Session::open(&options)?;
     let (who, name) = (Who::Process(process), format!("pid {process}"));
     let request =

@@ -214,6 +214,11 @@ impl Decider {
         Ok(self.host.room(period, allowed))
     }
 
+    /// The clock by which phases are told is so far ahead of the time of the run from now on.
+    pub(super) fn wall_clock_set(&mut self, ahead: Span) -> Result<(), MachineError> {
+        self.step(self.now, &[], Fact::ClockSet(ahead)).map_err(broken)
+    }
+
     /// The run ends now.
     pub(super) fn end(&mut self) -> Result<(), MachineError> {
         self.is_over = true;

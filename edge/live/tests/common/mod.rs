@@ -16,6 +16,7 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Signal, geteuid};
 use slackline_host::policy::{Given, Values, find};
+use slackline_live::WallClock;
 use slackline_live::fence::{KeeperCommand, keeper_main};
 use slackline_live::session::{Called, Options, Request, Who};
 use slackline_live::sys::{
@@ -138,7 +139,8 @@ pub fn options(cpus: Vec<CpuId>, state: &Path) -> Options {
     let policy = find("edf").expect("a policy");
     let values = Values::defaults(policy.policy_fields).expect("defaults");
     let keeper = keeper(state);
-    Options { cpus, claims: None, policy, values, keeper, dispatch: None, origin: None }
+    let (dispatch, origin, wall_clock) = (None, None, Some(WallClock::default()));
+    Options { cpus, claims: None, policy, values, keeper, dispatch, origin, wall_clock }
 }
 
 /// A slice in every period, in microseconds.

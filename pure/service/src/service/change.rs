@@ -20,17 +20,19 @@ use super::{By, Done, Outcome, Service};
 
 impl Service {
     pub(super) fn change(&mut self, now: Time, asked: &Asked, world: &mut impl World) -> Outcome {
-        let Request::Change { name, amount, exact, vcpus, if_revision } = &asked.request else {
+        let Request::Change { name, amount, exact, phase, vcpus, if_revision } = &asked.request
+        else {
             return Ok(None);
         };
         let before = self.expected(name, *if_revision)?;
         let exact = exact.unwrap_or(before.terms.exact());
+        let phase = phase.unwrap_or(before.terms.phase());
         let vcpus = vcpus.unwrap_or(before.terms.vcpus());
         let terms = match amount {
             Some(amount) => amount.terms(exact, vcpus),
             None => Terms::new(before.terms.each(), exact, vcpus),
         };
-        let terms = terms.map_err(Refusal::Terms)?;
+        let terms = terms.and_then(|terms| terms.with_phase(phase)).map_err(Refusal::Terms)?;
         if terms == before.terms {
             return Ok(self.is_so(now, asked, before));
         }

@@ -21,7 +21,8 @@ use super::{By, Done, Outcome, Service};
 
 impl Service {
     pub(super) fn reserve(&mut self, now: Time, asked: &Asked, world: &mut impl World) -> Outcome {
-        let Request::Reserve { name, amount, exact, vcpus, binding, user } = &asked.request else {
+        let Request::Reserve { name, amount, exact, phase, vcpus, binding, user } = &asked.request
+        else {
             return Ok(None);
         };
         if self.book.get(name).is_some() {
@@ -41,7 +42,8 @@ impl Service {
         let there = machine.as_ref().and_then(|one| u16::try_from(one.vcpus.len()).ok());
         let unknown = || Refusal::VcpusUnknown { what: binding.clone() };
         let vcpus = vcpus.or(there.filter(|there| *there > 0)).ok_or_else(unknown)?;
-        let terms = amount.terms(*exact, vcpus).map_err(Refusal::Terms)?;
+        let terms = amount.terms(*exact, vcpus).and_then(|terms| terms.with_phase(*phase));
+        let terms = terms.map_err(Refusal::Terms)?;
         self.afford(asked.principal, name, terms)?;
         let row = Row {
             name: name.clone(),
@@ -60,13 +62,15 @@ impl Service {
     /// Whether the same was asked for before, by the same principal. A machine that it waits for
     /// may have come: whoever starts one asks again.
     fn reserve_again(&mut self, now: Time, asked: &Asked, world: &mut impl World) -> Outcome {
-        let Request::Reserve { name, amount, exact, vcpus, binding, user } = &asked.request else {
+        let Request::Reserve { name, amount, exact, phase, vcpus, binding, user } = &asked.request
+        else {
             return Ok(None);
         };
         let Some(row) = self.book.row(name).cloned() else { return Ok(None) };
         let vcpus = vcpus.unwrap_or(row.terms.vcpus());
+        let terms = amount.terms(*exact, vcpus).and_then(|terms| terms.with_phase(*phase));
         let is_same = row.owner == asked.principal
-            && amount.terms(*exact, vcpus) == Ok(row.terms)
+            && terms == Ok(row.terms)
             && binding.as_ref().is_none_or(|binding| *binding == row.binding)
             && user.is_none_or(|user| user == row.user);
         if is_same {

@@ -267,24 +267,31 @@ fn asked_for(sent: &Sent, verb: Verb, event: &Event) -> bool {
         return false;
     }
     match (&sent.request, &event.before, &event.after) {
-        (Request::Reserve { name, amount, exact, vcpus, binding, user }, None, Some(after)) => {
+        (
+            Request::Reserve { name, amount, exact, phase, vcpus, binding, user },
+            None,
+            Some(after),
+        ) => {
             let is_bound = match binding {
                 Some(binding) => *binding == after.binding,
                 None => after.binding == named(name),
             };
             let vcpus = vcpus.unwrap_or(after.terms.vcpus());
+            let terms = amount.terms(*exact, vcpus).and_then(|terms| terms.with_phase(*phase));
             *name == after.name
                 && is_bound
-                && amount.terms(*exact, vcpus) == Ok(after.terms)
+                && terms == Ok(after.terms)
                 && after.owner == sent.principal
                 && user.is_none_or(|user| user == after.user)
                 && !after.paused
         }
-        (Request::Change { name, amount, exact, vcpus, .. }, Some(before), Some(after)) => {
+        (Request::Change { name, amount, exact, phase, vcpus, .. }, Some(before), Some(after)) => {
             let exact = exact.unwrap_or(before.terms.exact());
             let vcpus = vcpus.unwrap_or(before.terms.vcpus());
             let amount = amount.unwrap_or(Amount::Each(before.terms.each()));
-            let Ok(terms) = amount.terms(exact, vcpus) else { return false };
+            let phase = phase.unwrap_or(before.terms.phase());
+            let terms = amount.terms(exact, vcpus).and_then(|terms| terms.with_phase(phase));
+            let Ok(terms) = terms else { return false };
             *name == before.name && like(before, terms, before.paused, after)
         }
         (Request::Pause { name, .. }, Some(before), Some(after)) => {

@@ -90,7 +90,8 @@ impl Drawn {
                 67..85 => self.run.tell()?,
                 85..90 => self.meddle()?,
                 90..92 => self.run.step(Input::KeeperReplaced)?,
-                92..96 => self.run.model.disk.fails ^= true,
+                92..94 => self.set_clock()?,
+                94..97 => self.run.model.disk.fails ^= true,
                 _ => {
                     let ms = self.draw.one_of(&[0, 1, 10, 40]);
                     self.run.model.sync = Span::from_ms(ms);
@@ -142,13 +143,15 @@ impl Drawn {
                 let exact = !draw.percent(15);
                 let binding = binding(draw, &name);
                 let user = draw.percent(10).then(|| draw.one_of(&USERS));
-                Request::Reserve { name, amount, exact, vcpus, binding, user }
+                let phase = phase(draw);
+                Request::Reserve { name, amount, exact, phase, vcpus, binding, user }
             }
             40..65 => {
                 let exact = draw.percent(10).then(|| draw.percent(50));
                 let amount = draw.percent(90).then_some(amount);
                 let vcpus = vcpus.filter(|_| draw.percent(30));
-                Request::Change { name, amount, exact, vcpus, if_revision }
+                let phase = draw.percent(20).then(|| phase(draw));
+                Request::Change { name, amount, exact, phase, vcpus, if_revision }
             }
             65..72 => Request::Pause { name, if_revision },
             72..80 => Request::Resume { name, if_revision },
@@ -184,6 +187,15 @@ impl Drawn {
         Ok(())
     }
 
+    /// Somebody sets the clock on the wall, by little or by much.
+    fn set_clock(&mut self) -> Checked {
+        let most = self.draw.one_of(&[1_000, 10_000_000, 3_600_000_000_000]);
+        let by = Span::from_ns(self.draw.below(most));
+        let is_ahead = self.draw.percent(50);
+        self.run.model.step_clock(by, is_ahead);
+        self.run.step(Input::ClockStepped { by, is_ahead })
+    }
+
     /// Answers arrive, or are lost.
     fn hear(&mut self) {
         for (ticket, reply) in self.run.replies() {
@@ -211,6 +223,11 @@ fn amount(draw: &mut Draw, number: u64) -> Amount {
     let tenths = draw.one_of(&[1, 1, 2, 2, 3, 4, 6, 8]);
     let slice = period / 10 * tenths + Span::from_ns(number);
     Amount::Each(Reservation::new(slice, period).expect("less than a period"))
+}
+
+/// Mostly none, and now and then one that is not less than the period.
+fn phase(draw: &mut Draw) -> Option<Span> {
+    draw.percent(25).then(|| Span::from_us(draw.below(12_000)))
 }
 
 /// Whose machine starts under a name: mostly the one whose it always is.

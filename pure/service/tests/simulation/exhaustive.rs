@@ -42,6 +42,7 @@ fn alphabet(number: usize) -> Vec<Request> {
         name: name(text),
         amount: amount(ms),
         exact: true,
+        phase: None,
         vcpus: None,
         binding: Some(machine.parse().expect("a binding")),
         user: None,
@@ -50,6 +51,7 @@ fn alphabet(number: usize) -> Vec<Request> {
         name: name("web"),
         amount: Some(amount(ms)),
         exact: None,
+        phase: None,
         vcpus: None,
         if_revision: None,
     };

@@ -11,8 +11,9 @@ mod run;
 mod scheduler;
 mod world;
 
+use run::Run;
 use scheduler::{PARTS, Scheduler};
-use slackline_service::{Identity, Seats, Terms};
+use slackline_service::{Amount, Identity, Input, Principal, Request, Role, Seats, Terms};
 use slackline_units::{DomId, Reservation, Span, Time};
 use world::Lie;
 
@@ -79,6 +80,38 @@ fn a_vcpu_that_is_taken_away_is_never_promised_what_the_others_get() {
     scheduler.change(web, terms(1, 2)).expect("as before");
     scheduler.seat(web, Some(&seats));
     assert_eq!(run(&mut scheduler, 8), 1_500_000);
+}
+
+/// Told of, where it is a tenth of a period or more of somebody whose periods go by it.
+#[test]
+fn whoever_goes_by_the_wall_clock_hears_that_it_was_set() {
+    let mut run = Run::new(1, None, false);
+    let root = (Principal::User(0), Some(Role::Administrator));
+    let reserve = |name: &str, phase| Request::Reserve {
+        name: name.parse().expect("a name"),
+        amount: Amount::Each(
+            Reservation::new(Span::from_ms(2), Span::from_ms(10)).expect("less than a period"),
+        ),
+        exact: true,
+        phase,
+        vcpus: Some(1),
+        binding: Some(format!("qemu:{name}").parse().expect("a binding")),
+        user: None,
+    };
+    let set = |run: &mut Run, us, is_ahead| {
+        let by = Span::from_us(us);
+        run.model.step_clock(by, is_ahead);
+        run.step(Input::ClockStepped { by, is_ahead }).expect("all holds");
+        run.pass(Span::from_ms(100)).expect("all holds");
+        let told = run.model.disk.events.iter().map(|event| event.what.to_string());
+        told.filter(|what| what.starts_with("clock-stepped")).collect::<Vec<_>>()
+    };
+    run.ask(root, reserve("db", None), None).expect("all holds");
+    assert_eq!(set(&mut run, 5_000, true), [""; 0]);
+    run.ask(root, reserve("web", Some(Span::from_ms(3))), None).expect("all holds");
+    assert_eq!(set(&mut run, 999, true), [""; 0]);
+    let told = "clock-stepped: by 1ms back; periods of web are stretched or cut once";
+    assert_eq!(set(&mut run, 1_000, false), [told]);
 }
 
 #[test]

@@ -126,10 +126,12 @@ impl Scheduler {
     fn share(&self, terms: Terms) -> Values {
         let (slice, period) = (terms.each().slice(), terms.each().period());
         let (slice, period) = (format!("{}ns", slice.ns()), format!("{}ns", period.ns()));
+        let phase = terms.phase().map_or_else(|| "none".into(), |phase| phase.to_string());
         let given = [
             ("slice", Given::Text(&slice)),
             ("period", Given::Text(&period)),
             ("exact", Given::Flag(terms.exact())),
+            ("phase", Given::Text(&phase)),
         ];
         Values::read(self.spec.share_fields, given.into_iter()).expect("terms")
     }
@@ -288,6 +290,11 @@ impl Scheduler {
     /// What each CPU could promise.
     pub(crate) fn room(&self, period: Span, cpu: CpuId) -> Span {
         self.policy.room(&self.at, period, CpuSet::one(cpu)).unwrap_or(Span::ZERO)
+    }
+
+    /// The clock on the wall is set.
+    pub(crate) fn set_clock(&mut self, ahead: Span) {
+        self.policy.set_clock(&self.at, ahead);
     }
 
     /// Time passes, and whoever is picked runs.

@@ -92,6 +92,8 @@ pub(crate) struct Model {
     pub(crate) trace: Option<Vec<String>>,
     /// How long a commit takes.
     pub(crate) sync: Span,
+    /// How far the clock on the wall is ahead of the simulation's.
+    pub(crate) wall_ahead: Span,
 }
 
 impl Model {
@@ -113,6 +115,7 @@ impl Model {
             wrong: None,
             trace: None,
             sync: Span::from_ms(1),
+            wall_ahead: Span::ZERO,
         }
     }
 
@@ -141,11 +144,19 @@ impl Model {
         self.scheduler = Scheduler::new(cpus, now);
         self.scheduler.admits_all = self.lie == Some(Lie::AdmitsAll);
         self.scheduler.forgets = self.lie == Some(Lie::ForgetsAccounts);
+        self.scheduler.set_clock(self.wall_ahead);
         self.disk.crash(now, is_there);
         self.open.clear();
         self.begun.clear();
         self.rings = None;
         self.dies_after = None;
+    }
+
+    /// The clock on the wall is set.
+    pub(crate) fn step_clock(&mut self, by: Span, is_ahead: bool) {
+        let back = self.wall_ahead.left_after(by);
+        self.wall_ahead = if is_ahead { self.wall_ahead + by } else { back };
+        self.scheduler.set_clock(self.wall_ahead);
     }
 
     /// What is read at a start.
