@@ -10,7 +10,7 @@ use crate::input::file;
 use crate::load::args::Load;
 use crate::parse::{share, span};
 use crate::service::args::{
-    AccessArgs, Change, Find, Log, Named, Pause, Place, Reserve, Room, Which,
+    AccessArgs, Change, Find, Gang, Log, Named, Pause, Place, Reserve, Room, Which,
 };
 
 /// Gives virtual machines CPU time: reserves it, shares it out, and proves that it was delivered.
@@ -41,6 +41,8 @@ pub(crate) enum Command {
     Reserve(Reserve),
     /// Reserve CPU time where there is room for it, on one of several hosts.
     Place(Place),
+    /// Reserve for machines on several hosts that begin together, in one phase, all or none.
+    Gang(Gang),
     /// Give a reservation other terms.
     Change(Change),
     /// Keep a machine from running until it is resumed; its promise is kept.

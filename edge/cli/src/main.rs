@@ -58,6 +58,7 @@ fn main() -> ExitCode {
         Command::Find(args) => service::find(&args),
         Command::Reserve(args) => service::reserve(&args),
         Command::Place(args) => service::place(&args),
+        Command::Gang(args) => service::gang(&args),
         Command::Change(args) => service::change(&args),
         Command::Pause(args) => service::pause(&args),
         Command::Resume(args) => service::resume(&args),

@@ -1,6 +1,7 @@
 //! What people ask of the daemon: each a command, an answer and a table of it.
 
 pub(crate) mod args;
+mod gang;
 mod place;
 mod show;
 
@@ -20,6 +21,7 @@ use args::{
     Which,
 };
 
+pub(crate) use gang::gang;
 pub(crate) use place::place;
 pub(crate) use show::HEADINGS;
 

@@ -17,7 +17,9 @@ use std::time::Duration;
 use common::{PROGRAM, Ran};
 use rustix::process::{Pid, Signal, kill_process};
 use slackline_control::link::{Answer, Ask, LONGEST_ASKED, Lines, Request, Said, line, message};
-use slackline_control::{Delivered, Event, Kind, Length, Problem, Reservation, State};
+use slackline_control::{
+    Clock, Delivered, Event, GangWord, Host, Kind, Length, Problem, Reservation, State,
+};
 use slackline_units::Span;
 use tempfile::TempDir;
 
@@ -120,6 +122,7 @@ fn reservation(name: &str) -> Reservation {
         exact: true,
         phase: None,
         phase_ns: None,
+        gang: None,
         vcpus: 2,
         served: 1,
         state: State::Partial,
@@ -319,4 +322,123 @@ fn the_page_teaches_every_verb_state_and_refusal() {
         assert!(page.contains(&format!("\n  {word} ")), "`{word}` is not taught:\n{page}");
     }
     assert!(page.lines().all(|line| line.chars().count() <= 100), "{page}");
+}
+
+fn clock(ahead: Duration, id: &str) -> Host {
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).expect("after");
+    Host {
+        name: id.into(),
+        version: "1".into(),
+        policy: "edf".into(),
+        cpus: Vec::new(),
+        reserve_ppm: 100_000,
+        reservations: 0,
+        waiting: 0,
+        clock: Clock {
+            id: id.into(),
+            shows_ns: u64::try_from((now + ahead).as_nanos()).expect("this century"),
+            error_ns: Some(100_000),
+        },
+    }
+}
+
+fn of_gang(request: &Request) -> Outcome {
+    match request {
+        Request::Host => Ok(Answer::Host(clock(Duration::ZERO, "one"))),
+        Request::Gang {
+            word:
+                GangWord::Hold { name, .. }
+                | GangWord::Begin { name, .. }
+                | GangWord::Break { name, .. },
+        } => Ok(Answer::Done { reservation: Box::new(reservation(name)), is_new: false }),
+        other => Err(Problem::new(Kind::Bug, format!("{other:?}"))),
+    }
+}
+
+fn full(request: &Request) -> Outcome {
+    match request {
+        Request::Gang { .. } => {
+            let problem = Problem::new(Kind::NoRoom, "95 % is promised, and 90 % may be");
+            Err(problem.hinting("the longest slice that fits is 3ms"))
+        }
+        other => of_gang(other),
+    }
+}
+
+fn elsewhere(request: &Request) -> Outcome {
+    match request {
+        Request::Host => Ok(Answer::Host(clock(Duration::from_millis(50), "another"))),
+        other => of_gang(other),
+    }
+}
+
+/// A gang over these, and what came of it.
+fn gang_of(hosts: [&Daemon; 2], more: &str) -> Ran {
+    let members = hosts.map(|host| {
+        let socket = host.folder.path().join("s");
+        format!("[[member]]\nhost = \"{}\"\n", socket.display())
+    });
+    let text = format!(
+        "name = \"bsp\"\nslice = \"4ms\"\nperiod = \"10ms\"\nstrict = true\n{more}{}",
+        members.concat()
+    );
+    let file = hosts[0].folder.path().join("gang.toml");
+    std::fs::write(&file, text).expect("a file");
+    let mut command = Command::new(PROGRAM);
+    command.arg("gang").arg(file).stdin(Stdio::null()).env_remove("COLUMNS");
+    Ran::new(&command.output().expect("it runs"))
+}
+
+#[test]
+fn a_gang_is_held_everywhere_before_it_begins_at_one_time_everywhere() {
+    let (Some(one), Some(other)) = (Daemon::new(of_gang), Daemon::new(of_gang)) else { return };
+    gang_of([&one, &other], "phase = \"3ms\"\n").ended_with(0).shows("gang bsp begins in");
+    let begins = [(&one, "bsp-1"), (&other, "bsp-2")].map(|(daemon, called)| {
+        assert_eq!(daemon.heard(), Request::Host);
+        let held = Request::Gang {
+            word: GangWord::Hold {
+                gang: "bsp".into(),
+                name: called.into(),
+                wanted: slackline_control::Wanted {
+                    slice: Some(Length(Span::from_ms(4))),
+                    period: Some(Length(Span::from_ms(10))),
+                    phase: Some(Length(Span::from_ms(3))),
+                    ..slackline_control::Wanted::default()
+                },
+            },
+        };
+        assert_eq!(daemon.heard(), held);
+        let Request::Gang { word: GangWord::Begin { at_ns, strict: true, .. } } = daemon.heard()
+        else {
+            panic!("it does not begin")
+        };
+        at_ns
+    });
+    assert_eq!(begins[0], begins[1]);
+    // A moment before a period of all of them.
+    assert_eq!((begins[0] + 20_000_000) % 10_000_000, 3_000_000);
+}
+
+#[test]
+fn a_gang_of_which_one_is_refused_is_given_up_everywhere_and_it_is_said_who() {
+    let (Some(one), Some(other)) = (Daemon::new(of_gang), Daemon::new(full)) else { return };
+    let ran = gang_of([&one, &other], "").ended_with(4);
+    ran.says("bsp-2 on ").says("95 % is promised, and 90 % may be").says("fits is 3ms");
+    let words = [one.heard(), one.heard(), one.heard()];
+    let [Request::Host, Request::Gang { word: GangWord::Hold { .. } }, last] = &words else {
+        panic!("{words:?}")
+    };
+    let Request::Gang { word: GangWord::Break { name, lost, .. } } = last else {
+        panic!("{last:?}")
+    };
+    assert!(name == "bsp-1" && lost.starts_with("bsp-2 on "), "{name} {lost}");
+}
+
+#[test]
+fn hosts_whose_clocks_differ_by_half_a_slice_are_not_even_asked() {
+    let (Some(one), Some(other)) = (Daemon::new(of_gang), Daemon::new(elsewhere)) else { return };
+    let ran = gang_of([&one, &other], "").ended_with(3);
+    ran.says("differ by").says("and a slice is 4ms");
+    assert_eq!((one.heard(), other.heard()), (Request::Host, Request::Host));
+    assert!(one.asked.lock().expect("nobody panicked").try_recv().is_err());
 }

@@ -25,7 +25,7 @@ use crate::access::{Access, Grant};
 use crate::link::LONGEST_SAID;
 use crate::problem::{Kind, Problem};
 use crate::replies::{Event, Host, Machine, Reservation, Room};
-use crate::requests::{Change, Wanted};
+use crate::requests::{Change, GangWord, Wanted};
 use crate::times::Length;
 
 use remote::Known;
@@ -236,6 +236,14 @@ impl Client {
     /// As [`ClientError`] says.
     pub fn reserve(&mut self, name: &str, wanted: &Wanted) -> Answered<Reservation> {
         self.ask(&Sent::write(Method::PUT, of(name)).with(wanted))
+    }
+
+    /// Says a word about a member of a gang.
+    ///
+    /// # Errors
+    /// As [`ClientError`] says.
+    pub fn gang(&mut self, word: &GangWord) -> Answered<Reservation> {
+        self.ask(&Sent::write(Method::POST, "/v1/gangs".into()).with(word))
     }
 
     /// Gives other terms; only to that revision, if one is said.

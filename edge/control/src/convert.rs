@@ -8,18 +8,20 @@ use slackline_units::{self as units, Span};
 use crate::link::Request;
 use crate::problem::{Kind, NoRoom, OverBudget, Problem};
 use crate::replies::{Delivered, Event, Reservation, Room, RoomOn, State};
-use crate::requests::{Change, NAME, Wanted};
+use crate::requests::{Change, GangWord, NAME, Wanted};
 use crate::times::Length;
 
 impl Request {
     /// What the service is asked; none if it is not the service that knows. `each` says what a
-    /// reservation has now: whoever changes only its slice keeps its period.
+    /// reservation has now: whoever changes only its slice keeps its period. `wall_ahead` is by
+    /// how much the clock on the wall is ahead of the service's.
     ///
     /// # Errors
     /// When it makes no sense.
     pub fn in_service(
         self,
         each: impl FnOnce(&Name) -> Option<units::Reservation>,
+        wall_ahead: Span,
     ) -> Result<Option<service::Request>, Problem> {
         use service::Request as Of;
         Ok(Some(match self {
@@ -31,6 +33,7 @@ impl Request {
             | Request::Grant { .. }
             | Request::Revoke { .. } => return Ok(None),
             Request::Find { text } => Of::Find { text },
+            Request::Gang { word } => gang_word(word, wall_ahead)?,
             Request::Reserve { name, wanted } => reserve(read_name(&name)?, &wanted)?,
             Request::Change { name, change, if_revision } => {
                 let name = read_name(&name)?;
@@ -109,6 +112,31 @@ fn reserve(name: Name, wanted: &Wanted) -> Result<service::Request, Problem> {
     Ok(service::Request::Reserve { name, amount, exact, phase, vcpus, binding, user })
 }
 
+/// The longest reason for which a gang is broken, in bytes.
+const LONGEST_LOST: usize = 256;
+
+fn gang_word(word: GangWord, wall_ahead: Span) -> Result<service::Request, Problem> {
+    Ok(match word {
+        GangWord::Hold { gang, name, wanted } => {
+            let member = Box::new(reserve(read_name(&name)?, &wanted)?);
+            service::Request::Hold { gang: read_name(&gang)?, member }
+        }
+        GangWord::Begin { gang, name, at_ns, strict } => {
+            let gang = service::gang::Gang { name: read_name(&gang)?, is_strict: strict };
+            let at = units::Time::START + Span::from_ns(at_ns).left_after(wall_ahead);
+            service::Request::Begin { gang, name: read_name(&name)?, at }
+        }
+        GangWord::Break { gang, name, lost } => {
+            let length = lost.len();
+            if length > LONGEST_LOST || lost.chars().any(char::is_control) {
+                let detail = format!("who is lost is said in {length} bytes, or with signs in it");
+                return Err(bad(detail, "a line of at most 256 bytes"));
+            }
+            service::Request::Break { gang: read_name(&gang)?, name: read_name(&name)?, lost }
+        }
+    })
+}
+
 /// The amount that a change says, with what it does not say as it is now.
 fn changed(
     change: &Change,
@@ -153,6 +181,7 @@ impl From<service::State> for State {
             service::State::Paused => State::Paused,
             service::State::Partial => State::Partial,
             service::State::Contested => State::Contested,
+            service::State::Held => State::Held,
             service::State::Ended => State::Ended,
         }
     }
@@ -180,6 +209,7 @@ pub fn reservation(
         exact: row.terms.exact(),
         phase: row.terms.phase().map(Length),
         phase_ns: row.terms.phase().map(Span::ns),
+        gang: row.gang.as_ref().map(|gang| gang.name.to_string()),
         vcpus: row.terms.vcpus(),
         served: *served,
         state: (*state).into(),
@@ -233,10 +263,10 @@ pub fn problem(refusal: &Refusal) -> Problem {
     let kind = match refusal {
         Refusal::NoRoom { .. } => Kind::NoRoom,
         Refusal::NoMachine { .. } | Refusal::Ambiguous { .. } => Kind::NoMachine,
-        Refusal::Taken { .. } | Refusal::Exists { .. } => Kind::Exists,
+        Refusal::Taken { .. } | Refusal::Exists { .. } | Refusal::Held { .. } => Kind::Exists,
         Refusal::OverBudgetCpu { .. } | Refusal::OverBudgetMachines { .. } => Kind::OverBudget,
         Refusal::Stale { .. } => Kind::Stale,
-        Refusal::NoSuchReservation { .. } => Kind::NoSuchReservation,
+        Refusal::NoSuchReservation { .. } | Refusal::NoMember { .. } => Kind::NoSuchReservation,
         Refusal::NotAllowed { .. } | Refusal::NotYours { .. } | Refusal::Forbidden(_) => {
             Kind::NotAllowed
         }
@@ -246,6 +276,8 @@ pub fn problem(refusal: &Refusal) -> Problem {
         Refusal::Terms(_)
         | Refusal::Unkeepable(_)
         | Refusal::VcpusUnknown { .. }
+        | Refusal::TooLate { .. }
+        | Refusal::TooFar { .. }
         | Refusal::KeyReused { .. } => Kind::Bad,
         Refusal::Host { .. } => Kind::HostCannot,
     };
@@ -290,7 +322,7 @@ mod tests {
     fn change(text: &str, now: Option<units::Reservation>) -> Result<Option<Amount>, Problem> {
         let change = serde_json::from_str(text).unwrap();
         let request = Request::Change { name: "web".into(), change, if_revision: Some(3) };
-        match request.in_service(|_| now)? {
+        match request.in_service(|_| now, Span::ZERO)? {
             Some(service::Request::Change { amount, if_revision: Some(3), .. }) => Ok(amount),
             other => panic!("{other:?}"),
         }
@@ -317,7 +349,7 @@ mod tests {
     fn a_new_reservation_says_how_much_in_one_way() {
         let reserve = |name: &str, text: &str| {
             let wanted = serde_json::from_str(text).unwrap();
-            Request::Reserve { name: name.into(), wanted }.in_service(|_| None)
+            Request::Reserve { name: name.into(), wanted }.in_service(|_| None, Span::ZERO)
         };
         let Some(service::Request::Reserve { amount, binding, phase, .. }) =
             reserve("web", r#"{"slice":"2ms","phase":"0ms","for":"pid:7"}"#).unwrap()

@@ -23,10 +23,11 @@ pub use numbers::{
 };
 pub use problem::{Kind, NoRoom, OverBudget, Problem};
 pub use replies::{
-    Cost, Cpu, Delivered, Event, Health, Host, Machine, Reservation, Room, RoomOn, State, Thread,
-    money,
+    Clock, Cost, Cpu, Delivered, Event, Health, Host, Machine, Reservation, Room, RoomOn, State,
+    Thread, money,
 };
-pub use requests::{Change, NAME, Wanted};
+pub use requests::{Change, GangWord, NAME, Wanted};
+pub use slackline_service::gang;
 pub use times::{Length, Phase, Share};
 
 /// Where the daemon listens unless somebody says otherwise.

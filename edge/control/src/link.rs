@@ -10,7 +10,7 @@ use crate::access::{Access, Grant, Role};
 use crate::numbers::Numbers;
 use crate::problem::Problem;
 use crate::replies::{Event, Health, Host, Machine, Reservation, Room};
-use crate::requests::{Change, Wanted};
+use crate::requests::{Change, GangWord, Wanted};
 use crate::times::Length;
 
 /// The longest line to the core, in bytes: no request has more, whoever made it.
@@ -75,6 +75,11 @@ pub enum Request {
         name: String,
         /// What it is to be.
         wanted: Wanted,
+    },
+    /// A word about a member of a gang: [`Answer::Done`].
+    Gang {
+        /// Which.
+        word: GangWord,
     },
     /// Other terms: [`Answer::Done`].
     Change {

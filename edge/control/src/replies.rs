@@ -19,18 +19,21 @@ pub enum State {
     Partial,
     /// Somebody else keeps changing its threads; the promise is suspended.
     Contested,
+    /// Promised for a gang that has not begun.
+    Held,
     /// Over.
     Ended,
 }
 
 impl State {
     /// All, with what each means.
-    pub const ALL: [(State, &str); 6] = [
+    pub const ALL: [(State, &str); 7] = [
         (State::Waiting, "promised; its machine is not here; its capacity stays promised"),
         (State::Active, "its machine gets what is promised"),
         (State::Paused, "its vCPUs do not run until resumed; the promise is kept"),
         (State::Partial, "some of its vCPUs are not served"),
         (State::Contested, "somebody else keeps changing its threads; the promise is suspended"),
+        (State::Held, "promised for a gang that has not begun"),
         (State::Ended, "over"),
     ];
 
@@ -43,6 +46,7 @@ impl State {
             State::Paused => "paused",
             State::Partial => "partial",
             State::Contested => "contested",
+            State::Held => "held",
             State::Ended => "ended",
         }
     }
@@ -93,6 +97,9 @@ pub struct Reservation {
     /// The same.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub phase_ns: Option<u64>,
+    /// The gang that it is of.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub gang: Option<String>,
     /// How many vCPUs are promised this.
     pub vcpus: u16,
     /// How many vCPUs of its machine are scheduled for it now.
@@ -191,6 +198,20 @@ pub struct Host {
     pub reservations: u64,
     /// How many of them wait for their machine.
     pub waiting: u64,
+    /// Its clock on the wall.
+    pub clock: Clock,
+}
+
+/// The clock by which phases are told.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Clock {
+    /// Hosts that have the same here have one clock: daemons on one machine.
+    pub id: String,
+    /// What it shows, in nanoseconds since 1970.
+    pub shows_ns: u64,
+    /// By how much it may be wrong, as whoever keeps it says; not known if none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub error_ns: Option<u64>,
 }
 
 /// A managed CPU.

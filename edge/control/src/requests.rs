@@ -67,6 +67,44 @@ pub struct Change {
     pub vcpus: Option<u16>,
 }
 
+/// A word to a host about its member of a gang: machines of several hosts that begin together or
+/// not at all. Each host is told of its own member, and knows of no other.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields, rename_all = "snake_case")]
+pub enum GangWord {
+    /// A member is promised, and nobody has it: for 10 s, unless it is told to begin.
+    Hold {
+        /// What the gang is called, the same on all hosts.
+        gang: String,
+        /// What the member's reservation is to be called.
+        name: String,
+        /// What it is to be.
+        wanted: Wanted,
+    },
+    /// It is a reservation like any other, and its machine has it from then on.
+    Begin {
+        /// Its gang.
+        gang: String,
+        /// The member's reservation.
+        name: String,
+        /// When: nanoseconds since 1970 on the host's clock on the wall, within the next minute.
+        at_ns: u64,
+        /// Whether it ends when another member is lost.
+        #[serde(default, skip_serializing_if = "is_false")]
+        strict: bool,
+    },
+    /// Another member is lost: this one ends if it has not begun or its gang is strict, and else
+    /// is in no gang any more.
+    Break {
+        /// Its gang.
+        gang: String,
+        /// The member's reservation.
+        name: String,
+        /// Who is lost and why, for the log; at most 256 bytes.
+        lost: String,
+    },
+}
+
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks so")]
 fn is_false(value: &bool) -> bool {
     !*value

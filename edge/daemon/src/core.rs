@@ -152,7 +152,7 @@ pub fn serve(
     let reader = Reader::start(reload, options.listen.clone()).map_err(not_started("a reader"));
     let tally = Tally::new(POLICY, cpus.len(), knowledge());
     let scheduler = Scheduler::new(session, cpus);
-    let mut host = Host::new(scheduler, ledger, (scout?, usher?), tally);
+    let mut host = Host::new(scheduler, (ledger, boot.clone()), (scout?, usher?), tally);
     host.look_around_now();
     let now = host.now();
     let access = Access::new(people, access);
@@ -300,7 +300,8 @@ impl Core {
                 let (_, listed) = all.find(|(_, listed)| listed.row.name == *name)?;
                 Some(listed.row.terms.each())
             };
-            match wire::heard(ask, &self.access, each) {
+            let wall_ahead = self.host.scheduler.session.wall_ahead().unwrap_or(Span::ZERO);
+            match wire::heard(ask, &self.access, (each, wall_ahead)) {
                 Err((ticket, problem)) => self.host.say(&wire::refused(ticket, problem)),
                 Ok(Heard::Host(ticket)) => self.host.answer_host(ticket, &self.service),
                 Ok(Heard::Health(ticket)) => {

@@ -16,7 +16,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use slackline_control::link::{Ask, LONGEST_ASKED, Lines, Said, message};
-use slackline_control::{Change, Wanted};
+use slackline_control::{Change, GangWord, Wanted};
 use slackline_live::vcpus::find_by_qmp;
 
 use crate::people::People;
@@ -63,11 +63,13 @@ const OURS: &[u8] = b"<domain><name>web</name><vcpu current='2'>4</vcpu><metadat
     <s:reservation xmlns:s='urn:slackline:1' slice='2ms' period='10ms' exact='yes' vcpus='2' \
     name='a' require='no'/></metadata></domain>";
 
-const BODIES: [&[u8]; 5] = [
+const BODIES: [&[u8]; 7] = [
     br#"{"slice":"2ms","period":"10ms","exact":true,"vcpus":2,"for":"libvirt:ubuntu22.04"}"#,
     br#"{"cpu":"150%","for":"cgroup:/machine.slice/a"}"#,
     br#"{"cpu":"1.5cpu","vcpus":65535,"for":"pid:4294967295"}"#,
-    br#"{"exact":false,"period":"7d","slice":"250us"}"#,
+    br#"{"exact":false,"period":"7d","slice":"250us","phase":"none"}"#,
+    br#"{"hold":{"gang":"g","name":"g-1","wanted":{"slice":"4ms","phase":"0ms","for":"pid:7"}}}"#,
+    br#"{"begin":{"gang":"g","name":"g-1","at_ns":1795452231839982000,"strict":true}}"#,
     br#"{"for":"uuid:0f9c27aa-0000-4000-8000-00000000beef","slice":"18446744073709551615ns"}"#,
 ];
 
@@ -156,6 +158,10 @@ fn whatever_a_body_says_is_read_or_refused() {
         if let Ok(wanted) = serde_json::from_slice::<Wanted>(json) {
             let text = serde_json::to_string(&wanted).unwrap();
             assert_eq!(serde_json::from_str::<Wanted>(&text).unwrap(), wanted);
+        }
+        if let Ok(word) = serde_json::from_slice::<GangWord>(json) {
+            let text = serde_json::to_string(&word).unwrap();
+            assert_eq!(serde_json::from_str::<GangWord>(&text).unwrap(), word);
         }
         if let Ok(change) = serde_json::from_slice::<Change>(json) {
             let text = serde_json::to_string(&change).unwrap();

@@ -21,6 +21,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use slackline_daemon::ledger::{
     Asked, Keep, Ledger, LedgerError, Logged, Opened, Reply, Source, check, rebuild,
 };
+use slackline_service::gang::Gang;
 use slackline_service::{Commit, Happened, Identity, Name, Row, Verb};
 use slackline_units::{Span, Time};
 use tempfile::TempDir;
@@ -77,6 +78,7 @@ fn what_is_written_is_there_again() {
     assert_eq!((loaded.rows.len(), loaded.last_seq, before), (0, 0, None));
     let mut web = Row { identity: Some(identity(7)), ..row("web", 1) };
     web.terms = web.terms.with_phase(Some(Span::from_ms(3))).unwrap();
+    web.gang = Some(Gang { name: name("lockstep"), is_strict: true });
     let mut first = commit(3, [("web", Some(web.clone())), ("db", Some(row("db", 2)))]);
     first.kept.push(kept("k1", web.clone()));
     assert_eq!(put(&mut ledger, first).unwrap(), 3);
@@ -468,7 +470,7 @@ fn what_is_damaged_foreign_or_newer_is_refused_by_name_and_left_as_it_is() {
     other(folder.path()).pragma_update(None, "user_version", 7).unwrap();
     fs::write(folder.path().join("ledger.version-1.db"), &good).unwrap();
     let error = open_error(folder.path());
-    let LedgerError::Newer { version: 7, known: 4, backup: Some(backup), .. } = error else {
+    let LedgerError::Newer { version: 7, known: 5, backup: Some(backup), .. } = error else {
         panic!("{error:?}")
     };
     assert_eq!(backup, folder.path().join("ledger.version-1.db"));
@@ -519,7 +521,7 @@ fn a_ledger_of_the_first_version_is_taken_over_whole_and_kept_as_it_was() {
     assert_eq!(open(folder.path()).loaded.rows.pop(), Some(row));
 
     let backup = folder.path().join("ledger.version-1.db");
-    assert_eq!((version(&folder.path().join("ledger.db")), version(&backup)), (4, 1));
+    assert_eq!((version(&folder.path().join("ledger.db")), version(&backup)), (5, 1));
     // Whoever goes back to the first version has it as it was.
     let old = Connection::open(&backup).unwrap();
     let rows: u32 = old.query_row("SELECT count(*) FROM event", [], |row| row.get(0)).unwrap();
@@ -539,7 +541,7 @@ fn a_damaged_ledger_of_the_first_version_is_rebuilt_and_then_taken_over() {
     let rows = |name: &str| rebuilt.tables.iter().find(|table| table.name == name).unwrap().rows;
     assert_eq!((rows("reservation"), rows("answer"), rows("event")), (2, 5, 0));
     assert_eq!(open(folder.path()).loaded.rows.len(), 2);
-    assert_eq!(version(&folder.path().join("ledger.db")), 4);
+    assert_eq!(version(&folder.path().join("ledger.db")), 5);
 }
 
 #[test]

@@ -212,11 +212,15 @@ impl LiveHost {
         self.decider().begin(origin);
     }
 
+    /// How far the machine's clock is ahead of the time of the run.
+    pub(crate) fn origin(&self) -> Span {
+        Span::from_ns(self.origin.load(Ordering::Relaxed))
+    }
+
     /// The clock by which phases are told is so far ahead of the machine's from now on.
     pub(crate) fn set_wall_clock(&self, ahead: Span) -> Result<(), MachineError> {
-        let origin = Time::from_ns(self.origin.load(Ordering::Relaxed));
         let mut decider = self.observe()?;
-        decider.wall_clock_set(ahead + origin.since(Time::START))?;
+        decider.wall_clock_set(ahead + self.origin())?;
         self.finish(decider)
     }
 

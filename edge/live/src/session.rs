@@ -258,6 +258,14 @@ impl Session {
         Ok(Seen { now: self.machine.now(), ended, keeper_replaced, clock_stepped })
     }
 
+    /// How far the clock by which phases are told is ahead of the time of the session; none if
+    /// there is none.
+    #[must_use]
+    pub fn wall_ahead(&self) -> Option<Span> {
+        let (_, offset) = self.wall_clock.as_ref()?;
+        Some(offset.ahead + self.machine.origin())
+    }
+
     /// Whether the wall clock was set: then the grid of phases is where it is now.
     fn follow_clock(&mut self) -> Result<Option<ClockStep>, SessionError> {
         let Some((clock, known)) = &mut self.wall_clock else { return Ok(None) };

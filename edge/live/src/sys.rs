@@ -7,6 +7,7 @@
 #![allow(unsafe_code)]
 
 mod child;
+mod clock_error;
 #[cfg(target_arch = "x86_64")]
 mod old_kernel;
 mod peer;
@@ -17,6 +18,7 @@ mod tracefs;
 mod trial;
 
 pub use child::die_with_us;
+pub use clock_error::wall_clock_error;
 #[cfg(target_arch = "x86_64")]
 pub use old_kernel::{as_on_linux_4_4, without_perf_events};
 pub use peer::peer_groups;

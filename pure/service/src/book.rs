@@ -24,8 +24,27 @@ pub(crate) struct Entry {
     /// How the scheduler knows it.
     pub(crate) domain: DomId,
     pub(crate) standing: Standing,
+    pub(crate) lease: Option<Lease>,
     /// When somebody else changed its threads, of late.
     meddled: Vec<Time>,
+}
+
+/// Until when a member of a gang is promised its places and has nobody there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Lease {
+    /// It ends then, and is written down nowhere.
+    Ends(Time),
+    /// It begins then.
+    Begins(Time),
+}
+
+impl Lease {
+    /// When.
+    pub(crate) const fn over(self) -> Time {
+        match self {
+            Lease::Ends(at) | Lease::Begins(at) => at,
+        }
+    }
 }
 
 /// What of a reservation is in force.
@@ -46,7 +65,7 @@ pub(crate) enum Standing {
 
 impl Entry {
     pub(crate) const fn new(row: Row, domain: DomId, standing: Standing) -> Entry {
-        Entry { row, domain, standing, meddled: Vec::new() }
+        Entry { row, domain, standing, lease: None, meddled: Vec::new() }
     }
 
     /// The machine that is held for it.
@@ -66,9 +85,14 @@ impl Entry {
         match &self.standing {
             Standing::Seated { .. } => false,
             Standing::Promised(reason) | Standing::Out(reason) => {
-                !matches!(reason, Reason::Meddled)
+                !matches!(reason, Reason::Meddled | Reason::Held(_))
             }
         }
+    }
+
+    /// Whether it is promised for a gang, and nobody has been told that it begins.
+    pub(crate) const fn is_lent(&self) -> bool {
+        matches!(self.lease, Some(Lease::Ends(_)))
     }
 
     pub(crate) const fn is_out(&self) -> bool {
@@ -113,6 +137,7 @@ impl Entry {
             Standing::Promised(reason @ Reason::Meddled) => {
                 (State::Contested, Some(reason.clone()), 0)
             }
+            Standing::Promised(reason @ Reason::Held(_)) => (State::Held, Some(reason.clone()), 0),
             Standing::Promised(reason) | Standing::Out(reason) => {
                 (State::Waiting, Some(reason.clone()), 0)
             }

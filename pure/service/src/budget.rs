@@ -82,6 +82,7 @@ mod tests {
             binding: "qemu:web".parse().unwrap(),
             user: 1000,
             paused: false,
+            gang: None,
             since: 1,
             revision: 1,
             identity: None,

@@ -49,6 +49,8 @@ pub(crate) enum Kind {
     Terms(Terms),
     /// It is paused, or not.
     Paused(bool),
+    /// Its gang is broken, and it goes on.
+    Alone,
     /// This is its machine.
     Machine(Option<Identity>),
     /// It is over.
@@ -83,6 +85,10 @@ impl Kind {
             Kind::Machine(identity) => {
                 row.identity = *identity;
                 row.user = after.user;
+                true
+            }
+            Kind::Alone => {
+                row.gang = None;
                 true
             }
             Kind::Same => row.terms == after.terms,

@@ -57,6 +57,8 @@ pub enum Happened {
     Revoked(String),
     /// What did not fit fits again.
     Fits,
+    /// Its gang is broken, and who is lost.
+    GangBroken(String),
     /// The keeper died and was replaced.
     KeeperReplaced,
     /// The clock on the wall was set, by how much, and whose periods are stretched for it.
@@ -87,6 +89,7 @@ impl Happened {
             Happened::Revoked(_) => "revoked",
             Happened::Fits => "fits",
             Happened::KeeperReplaced => "keeper-replaced",
+            Happened::GangBroken(_) => "gang-broken",
             Happened::ClockStepped(_) => "clock-stepped",
             Happened::LedgerFailing(_) => "ledger-failing",
             Happened::LedgerWhole { .. } => "ledger-whole",
@@ -101,6 +104,7 @@ impl fmt::Display for Happened {
             Happened::Vcpus { there } => write!(out, "{word}: {there} are there"),
             Happened::NotAdopted(why)
             | Happened::LedgerFailing(why)
+            | Happened::GangBroken(why)
             | Happened::ClockStepped(why)
             | Happened::Granted(why)
             | Happened::Revoked(why) => {

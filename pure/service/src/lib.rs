@@ -22,6 +22,7 @@ mod budget;
 mod deed;
 mod domains;
 mod event;
+pub mod gang;
 mod input;
 mod keys;
 mod limits;

@@ -91,6 +91,8 @@ pub enum Verb {
     Log,
     /// Show machines.
     Find,
+    /// Hold a member of a gang, have it begin, or say that it is broken.
+    Gang,
     /// Say who may do what.
     Access,
 }
@@ -105,6 +107,7 @@ impl Verb {
             | Verb::Pause
             | Verb::Resume
             | Verb::Release
+            | Verb::Gang
             | Verb::Access => true,
             Verb::List | Verb::Room | Verb::Log | Verb::Find => false,
         }
@@ -123,6 +126,7 @@ impl Verb {
             Verb::Room => "room",
             Verb::Log => "log",
             Verb::Find => "find",
+            Verb::Gang => "gang",
             Verb::Access => "access",
         }
     }

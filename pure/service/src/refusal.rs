@@ -70,6 +70,38 @@ pub enum Refusal {
         /// The name.
         name: Name,
     },
+    /// It is promised for a gang that has not begun.
+    #[error("{name} is held for gang {gang}, which has not begun")]
+    Held {
+        /// The name.
+        name: Name,
+        /// The gang.
+        gang: Name,
+    },
+    /// It is of no gang, or of another one.
+    #[error("{name} is no member of gang {gang}")]
+    NoMember {
+        /// The name.
+        name: Name,
+        /// The gang.
+        gang: Name,
+    },
+    /// It was told to begin at a time that is over, and has ended.
+    #[error("{name} should have begun {late} ago")]
+    TooLate {
+        /// The name.
+        name: Name,
+        /// How long ago.
+        late: Span,
+    },
+    /// It is to begin at a time so far away that clocks must differ.
+    #[error("{name} is to begin in {ahead}, and {} is the most", crate::gang::AHEAD)]
+    TooFar {
+        /// The name.
+        name: Name,
+        /// How far away.
+        ahead: Span,
+    },
     /// Whoever asked may not.
     #[error("you may not {verb}")]
     NotAllowed {
@@ -200,8 +232,17 @@ impl Refusal {
             Refusal::OverBudgetCpu { owner, .. } | Refusal::OverBudgetMachines { owner, .. } => {
                 Some(format!("release something of {owner}'s, or have its budget raised"))
             }
+            Refusal::Held { .. } => {
+                Some(format!("it ends by itself unless it begins within {}", crate::gang::LEASE))
+            }
+            Refusal::TooLate { .. } | Refusal::TooFar { .. } => {
+                Some("the clocks of the gang's hosts should show the same time".into())
+            }
             Refusal::NotAllowed { .. } => Some("`slackline help service` says who may".into()),
-            Refusal::Terms(_) | Refusal::Unkeepable(_) | Refusal::Forbidden(_) => None,
+            Refusal::NoMember { .. }
+            | Refusal::Terms(_)
+            | Refusal::Unkeepable(_)
+            | Refusal::Forbidden(_) => None,
         }
     }
 }

@@ -2,9 +2,10 @@
 
 use std::fmt;
 
-use slackline_units::Span;
+use slackline_units::{Span, Time};
 
 use crate::binding::Binding;
+use crate::gang::Gang;
 use crate::name::Name;
 use crate::principal::Verb;
 use crate::terms::Amount;
@@ -33,6 +34,33 @@ pub enum Request {
         binding: Option<Binding>,
         /// Whose machine; none is whoever's it is that is here, or else one of whoever asks.
         user: Option<u32>,
+    },
+    /// Promise the same for a gang, for [`LEASE`](crate::gang::LEASE): nobody has it before it is
+    /// told to begin. Nothing of it is written down until then.
+    Hold {
+        /// The gang.
+        gang: Name,
+        /// What is to be promised: a [`Request::Reserve`].
+        member: Box<Request>,
+    },
+    /// A member that is held begins, as a reservation like any other.
+    Begin {
+        /// Its gang.
+        gang: Gang,
+        /// The member.
+        name: Name,
+        /// When, by the clock of the service.
+        at: Time,
+    },
+    /// A gang is broken: its member here ends if it has not begun or its gang is strict, and else
+    /// is alone from now on.
+    Break {
+        /// Its gang.
+        gang: Name,
+        /// The member here.
+        name: Name,
+        /// Who is lost, and why.
+        lost: String,
     },
     /// Promise something else under a name. What is none stays as it is.
     Change {
@@ -102,6 +130,7 @@ impl Request {
     pub const fn verb(&self) -> Verb {
         match self {
             Request::Reserve { .. } => Verb::Reserve,
+            Request::Hold { .. } | Request::Begin { .. } | Request::Break { .. } => Verb::Gang,
             Request::Change { .. } => Verb::Change,
             Request::Pause { .. } => Verb::Pause,
             Request::Resume { .. } => Verb::Resume,
@@ -137,6 +166,12 @@ impl fmt::Display for Request {
                 }
                 vcpus.map_or(Ok(()), |vcpus| write!(out, " vcpus={vcpus}"))?;
                 write_revision(out, *if_revision)
+            }
+            Request::Hold { gang, member } => write!(out, "{verb} {gang} hold {member}"),
+            // Asked again it is the same, though clocks are never read quite the same.
+            Request::Begin { gang, name, .. } => write!(out, "{verb} {} begin {name}", gang.name),
+            Request::Break { gang, name, lost } => {
+                write!(out, "{verb} {gang} without {name}: {lost:?}")
             }
             Request::Pause { name, if_revision }
             | Request::Resume { name, if_revision }

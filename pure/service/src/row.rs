@@ -3,6 +3,7 @@
 use std::fmt;
 
 use crate::binding::Binding;
+use crate::gang::Gang;
 use crate::machine::{Identity, Machine};
 use crate::name::Name;
 use crate::principal::Principal;
@@ -24,6 +25,8 @@ pub struct Row {
     pub user: u32,
     /// Whether it is kept from running.
     pub paused: bool,
+    /// The gang that it is of.
+    pub gang: Option<Gang>,
     /// The number of the event by which it was reserved: who is older has the lower one.
     pub since: u64,
     /// The number of the event that changed it last. Never the same for two reservations, nor for
@@ -47,7 +50,8 @@ impl fmt::Display for Row {
     /// `2ms/10ms exact for 2 vCPUs, libvirt:web, paused`.
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         let paused = if self.paused { ", paused" } else { "" };
-        write!(out, "{}, {}{paused}", self.terms, self.binding)
+        write!(out, "{}, {}{paused}", self.terms, self.binding)?;
+        self.gang.as_ref().map_or(Ok(()), |gang| write!(out, ", of gang {}", gang.name))
     }
 }
 
@@ -67,6 +71,8 @@ pub enum State {
     /// Somebody else kept changing its threads, and has them now. Its capacity stays promised;
     /// resuming takes them back.
     Contested,
+    /// It is promised for a gang that has not begun.
+    Held,
     /// It is over.
     Ended,
 }
@@ -81,6 +87,7 @@ impl State {
             State::Paused => "paused",
             State::Partial => "partial",
             State::Contested => "contested",
+            State::Held => "held",
             State::Ended => "ended",
         }
     }
@@ -124,6 +131,9 @@ pub enum Reason {
     /// Its machine cannot be had.
     #[error("{0}")]
     Unavailable(String),
+    /// Its gang has not begun.
+    #[error("gang {0} has not begun")]
+    Held(Name),
     /// Somebody else changed its threads again and again.
     #[error("somebody else keeps changing its threads")]
     Meddled,

@@ -3,6 +3,7 @@
 mod adopt;
 mod asked;
 mod change;
+mod gang;
 mod hold;
 mod machines;
 mod reserve;
@@ -13,7 +14,7 @@ use slackline_units::{DomId, Span, Time};
 
 use crate::answer::{Answer, Health, Listed};
 use crate::binding::Binding;
-use crate::book::{Book, Entry};
+use crate::book::{Book, Entry, Lease};
 use crate::budget::Budgets;
 use crate::deed::{Deed, Keyed, Kind};
 use crate::domains::Domains;
@@ -113,6 +114,10 @@ impl Service {
     /// may take long, and nobody else is to wait for that.
     #[must_use]
     pub fn sought<'a>(&'a self, request: &'a Request) -> Option<Sought<'a>> {
+        let request = match request {
+            Request::Hold { member, .. } => member,
+            request => request,
+        };
         let (Request::Reserve { name, .. } | Request::Resume { name, .. }) = request else {
             return None;
         };
@@ -130,7 +135,11 @@ impl Service {
     /// Whose the machine should be that is [sought](Service::sought) for a request.
     #[must_use]
     pub fn sought_user(&self, asked: &Asked) -> u32 {
-        let (name, said) = match &asked.request {
+        let request = match &asked.request {
+            Request::Hold { member, .. } => member,
+            request => request,
+        };
+        let (name, said) = match request {
             Request::Reserve { name, user, .. } => (Some(name), *user),
             Request::Resume { name, .. } => (Some(name), None),
             _ => (None, None),
@@ -185,8 +194,10 @@ impl Service {
         if self.try_again.is_some_and(|at| at <= now) {
             self.fit(now, world);
         }
+        self.end_leases(now, world);
         self.write(now, world);
-        let rings = self.try_again.into_iter().chain(self.writer.again()).min();
+        let leases = self.book.iter().filter_map(|entry| entry.lease).map(Lease::over);
+        let rings = leases.chain(self.try_again).chain(self.writer.again()).min();
         if let Some(at) = rings.filter(|_| rings != self.rings) {
             world.ring(at);
             self.rings = rings;

@@ -26,6 +26,24 @@ periods begins 3 ms after whole periods of the clock on the wall, whenever they 
 that is shorter is worth its part. When that clock is set, one period of each is longer or shorter,
 and `log` says so where it was by a tenth of a period.
 
+`slackline gang FILE` reserves for all of them or none, on hosts that know nothing of each other,
+and has them begin at once. Its terms are for each member; strict = true ends all if one is lost,
+of which `gang FILE --watch` tells the others (`gang-broken` in their `log`). FILE:
+
+  name   = 'bsp'
+  slice  = '4ms'
+  period = '10ms'
+  phase  = '0ms'                                       # unless said; also exact, strict, cpu
+  [[member]]
+  host = '/run/slackline/slackline.sock'               # or https://NAME:PORT
+  for  = 'libvirt:node-a'                              # also name, vcpus
+  [[member]]
+  host = 'https://b:7443'
+  for  = 'libvirt:node-b'
+
+Members are held for 10 s at most while all are asked, and end by themselves if whoever asks dies.
+Clocks of hosts that differ by half a slice are refused, and by a twentieth warned of.
+
 A guest of libvirt can bring its terms along, in its metadata; libvirt asks for them as it starts:
 
   slackline hook libvirt --script > /etc/libvirt/hooks/qemu.d/slackline
@@ -84,7 +102,7 @@ pub(super) fn service(commands: &[(String, String)]) -> String {
 }
 
 /// The commands that speak with the daemon, and that itself.
-pub(super) const VERBS: [&str; 13] = [
-    "serve", "find", "reserve", "place", "change", "pause", "resume", "release", "list", "watch",
-    "room", "log", "access",
+pub(super) const VERBS: [&str; 14] = [
+    "serve", "find", "reserve", "place", "gang", "change", "pause", "resume", "release", "list",
+    "watch", "room", "log", "access",
 ];

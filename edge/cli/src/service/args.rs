@@ -127,6 +127,20 @@ pub(crate) struct Place {
     pub(crate) json: bool,
 }
 
+#[derive(Debug, Args)]
+pub(crate) struct Gang {
+    /// What the gang is: TOML, as `slackline help service` shows it.
+    pub(crate) file: PathBuf,
+    /// Stay, and tell the others when a member is lost; ends with the gang, or by Ctrl-C.
+    #[arg(long)]
+    pub(crate) watch: bool,
+    #[command(flatten)]
+    pub(crate) trust: Trust,
+    /// Print when it begins and the daemons' own answers, as JSON.
+    #[arg(long, conflicts_with = "watch")]
+    pub(crate) json: bool,
+}
+
 /// Which of the hosts that have room.
 #[derive(Clone, Copy, Debug, ValueEnum)]
 pub(crate) enum By {

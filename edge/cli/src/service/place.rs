@@ -77,7 +77,7 @@ fn hosts(args: &Place) -> Result<Vec<String>, Problem> {
     Ok(hosts)
 }
 
-fn connect(host: &str, trust: &Trust) -> Result<Client, ClientError> {
+pub(super) fn connect(host: &str, trust: &Trust) -> Result<Client, ClientError> {
     if host.starts_with("https://") {
         Client::connect_to(&trust.at(host))
     } else {
@@ -169,6 +169,6 @@ fn nowhere(hosts: &[String], answers: Vec<Answer>, (each, vcpus): (Each, u16)) -
     refused(Refused::new(Kind::NoRoom, detail))
 }
 
-fn refused(problem: Refused) -> Problem {
+pub(super) fn refused(problem: Refused) -> Problem {
     ClientError::Refused(Box::new(problem)).into()
 }

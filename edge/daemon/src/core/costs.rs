@@ -118,6 +118,7 @@ mod tests {
             binding: "qemu:web".parse().unwrap(),
             user: 0,
             paused: false,
+            gang: None,
             since: 1,
             revision: 1,
             identity: None,

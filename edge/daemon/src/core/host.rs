@@ -7,7 +7,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use slackline_control::link::{Answer as Said, Said as Line};
 use slackline_control::{self as control, Histogram, Kind, Numbers, PAGE, Problem, convert};
 use slackline_live::session::knowledge;
-use slackline_live::sys::{Tid, monotonic, process_cpu_time};
+use slackline_live::sys::{Tid, monotonic, process_cpu_time, wall_clock_error};
 use slackline_service::{
     Answer, Asked, Binding, BindingKind, Commit, Declined, Event, Identity, Joining, LedgerFault,
     Listed, LookError, Machine, Name, Refusal, Request, Room, Seats, Service, Sought, Terms,
@@ -34,6 +34,8 @@ const MOST_RESTS: usize = 4_096;
 pub(super) struct Host {
     pub(super) scheduler: Scheduler,
     pub(super) ledger: Ledger,
+    /// Which boot of the machine this is.
+    boot: String,
     pub(super) scout: Scout,
     /// Looks for what people ask for: they do not wait for the other one's round.
     pub(super) usher: Scout,
@@ -72,13 +74,14 @@ pub(super) struct Host {
 impl Host {
     pub(super) fn new(
         scheduler: Scheduler,
-        ledger: Ledger,
+        (ledger, boot): (Ledger, String),
         (scout, usher): (Scout, Scout),
         tally: Tally,
     ) -> Host {
         Host {
             scheduler,
             ledger,
+            boot,
             scout,
             usher,
             tally,
@@ -311,8 +314,19 @@ impl Host {
             reserve_ppm: CpuShare::ONE.ppm() - self.scheduler.capacity().ppm(),
             reservations: count(health.reservations),
             waiting: count(health.waiting),
+            clock: self.clock(),
         };
         self.say(&wire::answered(ticket, Said::Host(host)));
+    }
+
+    /// The clock on the wall. The daemons of one boot of one machine have one.
+    fn clock(&self) -> control::Clock {
+        let ahead = self.scheduler.session.wall_ahead().unwrap_or(Span::ZERO);
+        control::Clock {
+            id: self.boot.clone(),
+            shows_ns: self.now().after(ahead).ns(),
+            error_ns: wall_clock_error().map(Span::ns),
+        }
     }
 
     fn cpus(&self) -> Vec<control::Cpu> {

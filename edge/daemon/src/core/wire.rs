@@ -51,11 +51,12 @@ impl Rest {
 }
 
 /// Reads what came over the link. Who asks is believed; what that one may is looked up. `each` says
-/// what a reservation has now.
+/// what a reservation has now, and `wall_ahead` by how much the clock on the wall is ahead
+/// of the service's.
 pub(super) fn heard(
     ask: Ask,
     access: &Access,
-    each: impl FnOnce(&Name) -> Option<Reservation>,
+    (each, wall_ahead): (impl FnOnce(&Name) -> Option<Reservation>, Span),
 ) -> Result<Heard, (Ticket, Problem)> {
     let ticket = Ticket(ask.ticket);
     let fail = |problem| (ticket, problem);
@@ -97,7 +98,7 @@ pub(super) fn heard(
         _ => {}
     }
     let rest = Rest::of(&ask.request);
-    let request = ask.request.in_service(each).map_err(fail)?;
+    let request = ask.request.in_service(each, wall_ahead).map_err(fail)?;
     let bad = |says: String| fail(Problem::new(Kind::Bad, says));
     let request = request.ok_or_else(|| bad("nobody knows that".into()))?;
     let key = ask.key.map(|key| key.parse::<Key>()).transpose();

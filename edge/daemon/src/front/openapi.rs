@@ -17,6 +17,7 @@ use super::{events, pages};
         pages::release,
         pages::pause,
         pages::resume,
+        pages::gang,
         pages::room,
         pages::log,
         pages::access,

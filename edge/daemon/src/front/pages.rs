@@ -13,8 +13,8 @@ use axum::{Extension, Router};
 use serde::Deserialize;
 use slackline_control::link::{Answer, Request};
 use slackline_control::{
-    Access, Change, Event, Grant, Health, Host, Kind, Length, Machine, NAME, PAGE, Problem,
-    Reservation, Room, Wanted,
+    Access, Change, Event, GangWord, Grant, Health, Host, Kind, Length, Machine, NAME, PAGE,
+    Problem, Reservation, Room, Wanted,
 };
 use slackline_service::{Key, Name, Verb};
 use utoipa::IntoParams;
@@ -48,6 +48,7 @@ pub(super) fn router(front: &Arc<Front>) -> Router {
         .route("/v1/reservations/{name}", one)
         .route("/v1/reservations/{name}/pause", post(pause))
         .route("/v1/reservations/{name}/resume", post(resume))
+        .route("/v1/gangs", post(gang))
         .route("/v1/room", get(room))
         .route("/v1/access", get(access))
         .route("/v1/access/{whom}", put(grant).delete(revoke))
@@ -222,6 +223,25 @@ pub(super) async fn reserve(
     let example = r#"{"slice":"2ms","period":"10ms"}, or {"cpu":"1.5cpu"}"#;
     let wanted: Wanted = body::read(sent, caller.until, example).await?;
     front.write(&caller, &headers, Request::Reserve { name, wanted }).await
+}
+
+/// A word about a member of a gang here: hold it, begin, or the gang is broken. Who starts a gang
+/// has all of its hosts hold their members, and then has all of them begin, or none.
+#[utoipa::path(post, path = "/v1/gangs", request_body = GangWord,
+    params(("Idempotency-Key" = Option<String>, Header)), responses(
+    (status = 201, body = Reservation), (status = 200, body = Reservation),
+    (status = "default", body = Problem)))]
+pub(super) async fn gang(
+    State(front): Shared,
+    Extension(caller): Who,
+    headers: HeaderMap,
+    sent: Sent,
+) -> Reply {
+    caller.may(Verb::Gang)?;
+    body::without(&headers, &[IF_MATCH, IF_NONE_MATCH])?;
+    let example = r#"{"hold":{"gang":"g","name":"web","wanted":{"slice":"2ms","phase":"0ms"}}}"#;
+    let word: GangWord = body::read(sent, caller.until, example).await?;
+    front.write(&caller, &headers, Request::Gang { word }).await
 }
 
 /// Other terms; what is not said stays.

@@ -5,6 +5,7 @@ use std::time::{Duration, SystemTime};
 
 use rusqlite::types::FromSqlError;
 use rusqlite::{Connection, OptionalExtension, params};
+use slackline_service::gang::Gang;
 use slackline_service::{Binding, Budget, Commit, Identity, Kept, Loaded, Name, Role, Row};
 use slackline_units::{CpuShare, Span};
 
@@ -49,9 +50,10 @@ pub(super) fn reservations(
     let has = |name| has_column(connection, name);
     let user = if has("user")? { "user" } else { "CAST(substr(owner, 5) AS INTEGER)" };
     let phase = if has("phase_ns")? { "phase_ns" } else { "NULL" };
+    let gang = if has("gang")? { "gang, strict" } else { "NULL, 0" };
     let sql = format!(
         "SELECT reservation.name, owner, slice_ns, period_ns, exact, vcpus, binding, paused, since,
-         revision, {columns}, {user}, {phase} FROM {from} ORDER BY since, reservation.name"
+         revision, {columns}, {user}, {phase}, {gang} FROM {from} ORDER BY since, reservation.name"
     );
     connection.prepare(&sql)?.query_map([boot_id], reservation)?.collect()
 }
@@ -93,6 +95,7 @@ fn reservation(row: &rusqlite::Row<'_>) -> rusqlite::Result<Row> {
     let (Natural(slice), Natural(period)) = (row.get(2)?, row.get(3)?);
     let (Natural(since), Natural(revision)) = (row.get(8)?, row.get(9)?);
     let phase = row.get::<_, Option<Natural>>(14)?.map(|Natural(phase)| phase);
+    let (gang, is_strict) = (row.get::<_, Option<Text<Name>>>(15)?, row.get(16)?);
     let identity = inode.map(|inode| match (pid, started) {
         (Some(pid), Some(started)) => Identity::Process {
             pid,
@@ -108,6 +111,7 @@ fn reservation(row: &rusqlite::Row<'_>) -> rusqlite::Result<Row> {
         binding,
         user: row.get(13)?,
         paused: row.get(7)?,
+        gang: gang.map(|Text(name)| Gang { name, is_strict }),
         since,
         revision,
         identity,
@@ -280,6 +284,8 @@ fn write_row(
         number("a revision", row.revision)?,
         row.user,
         phase,
+        row.gang.as_ref().map(|gang| gang.name.as_str()),
+        row.gang.as_ref().is_some_and(|gang| gang.is_strict),
     ]);
     done.map_err(failed)?;
     let done = match row.identity {
@@ -303,9 +309,9 @@ fn write_row(
 }
 
 const PUT: &str = "INSERT INTO reservation VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10,
-    ?11, ?12) ON CONFLICT (name) DO UPDATE SET owner = ?2, slice_ns = ?3, period_ns = ?4,
+    ?11, ?12, ?13, ?14) ON CONFLICT (name) DO UPDATE SET owner = ?2, slice_ns = ?3, period_ns = ?4,
     exact = ?5, vcpus = ?6, binding = ?7, paused = ?8, since = ?9, revision = ?10, user = ?11,
-    phase_ns = ?12";
+    phase_ns = ?12, gang = ?13, strict = ?14";
 
 /// Drops what is kept no longer, oldest first and `most` of each at most; says how many events.
 pub(super) fn drop_old(

@@ -6,7 +6,10 @@ use std::time::{Duration, SystemTime};
 
 use rusqlite::types::{FromSql, FromSqlError, FromSqlResult, ToSql, ToSqlOutput, ValueRef};
 use serde::{Deserialize, Serialize};
-use slackline_service::{Happened, Identity, Name, NoPrincipal, Principal, Row, Terms, Verb};
+use slackline_service::gang::Gang;
+use slackline_service::{
+    Happened, Identity, Name, NameError, NoPrincipal, Principal, Row, Terms, Verb,
+};
 use slackline_units::{Reservation, Span};
 
 use super::error::LedgerError;
@@ -101,9 +104,19 @@ pub(super) struct Past {
     #[serde(default)]
     user: Option<u32>,
     paused: bool,
+    /// Not there before the fifth version.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    gang: Option<PastGang>,
     since: u64,
     revision: u64,
     identity: Option<PastIdentity>,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct PastGang {
+    name: String,
+    strict: bool,
 }
 
 #[derive(Debug, Serialize, Deserialize)]
@@ -134,6 +147,10 @@ impl Past {
             binding: row.binding.to_string(),
             user: Some(row.user),
             paused: row.paused,
+            gang: row
+                .gang
+                .as_ref()
+                .map(|gang| PastGang { name: gang.name.to_string(), strict: gang.is_strict }),
             since: row.since,
             revision: row.revision,
             identity,
@@ -147,6 +164,11 @@ impl Past {
             (Some(pid), Some(started)) => Identity::Process { pid, started, inode: is.inode },
             _ => Identity::Group { inode: is.inode },
         });
+        let gang = self.gang.as_ref().map(|gang| {
+            let name = gang.name.parse().map_err(|error: NameError| other(error.into()))?;
+            Ok::<_, FromSqlError>(Gang { name, is_strict: gang.strict })
+        });
+        let gang = gang.transpose()?;
         Ok(Row {
             name: self.name.parse::<Name>().map_err(|error| other(error.into()))?,
             owner,
@@ -157,6 +179,7 @@ impl Past {
                 .map_err(|error: slackline_service::BindingError| other(error.into()))?,
             user: self.user.unwrap_or(owner.user()),
             paused: self.paused,
+            gang,
             since: self.since,
             revision: self.revision,
             identity,
@@ -185,6 +208,7 @@ pub(super) fn parts(what: &Happened) -> (&'static str, Option<String>) {
         Happened::NotAdopted(why)
         | Happened::LedgerFailing(why)
         | Happened::ClockStepped(why)
+        | Happened::GangBroken(why)
         | Happened::Granted(why)
         | Happened::Revoked(why) => Some(why.clone()),
         Happened::LedgerWhole { lost } => Some(lost.to_string()),
@@ -202,12 +226,13 @@ pub(super) fn parts(what: &Happened) -> (&'static str, Option<String>) {
 
 /// What two texts say that happened.
 pub(super) fn happened(word: &str, detail: Option<&str>) -> Result<Happened, FromSqlError> {
-    const VERBS: [Verb; 9] = [
+    const VERBS: [Verb; 10] = [
         Verb::Reserve,
         Verb::Change,
         Verb::Pause,
         Verb::Resume,
         Verb::Release,
+        Verb::Gang,
         Verb::List,
         Verb::Room,
         Verb::Log,
@@ -228,6 +253,7 @@ pub(super) fn happened(word: &str, detail: Option<&str>) -> Result<Happened, Fro
         "vcpus" => number()?.parse().ok().map(|there| Happened::Vcpus { there }),
         "ledger-whole" => number()?.parse().ok().map(|lost| Happened::LedgerWhole { lost }),
         "not-adopted" => detail.map(str::to_owned).map(Happened::NotAdopted),
+        "gang-broken" => detail.map(str::to_owned).map(Happened::GangBroken),
         "clock-stepped" => detail.map(str::to_owned).map(Happened::ClockStepped),
         "granted" => detail.map(str::to_owned).map(Happened::Granted),
         "revoked" => detail.map(str::to_owned).map(Happened::Revoked),

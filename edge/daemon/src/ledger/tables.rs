@@ -1,10 +1,10 @@
 //! The tables, by version. What a version has made stays as it is: a change is another entry.
 
 /// What makes each version from the one before it; the first from nothing.
-pub(super) const MIGRATIONS: [&str; NEWEST as usize] = [FIRST, WHOSE, ACCESS, PHASE];
+pub(super) const MIGRATIONS: [&str; NEWEST as usize] = [FIRST, WHOSE, ACCESS, PHASE, GANG];
 
 /// The version that this program makes.
-pub(super) const NEWEST: u32 = 4;
+pub(super) const NEWEST: u32 = 5;
 
 /// Says that a database is a ledger: `slk` and a zero, as SQLite keeps it in the file.
 pub(super) const APPLICATION: u32 = 0x736c_6b00;
@@ -86,6 +86,12 @@ CREATE TABLE access (
 /// Where periods begin on the wall clock: before, nobody could say.
 const PHASE: &str = "
 ALTER TABLE reservation ADD COLUMN phase_ns INTEGER;
+";
+
+/// The gang that a reservation is of, and whether it ends with any other member.
+const GANG: &str = "
+ALTER TABLE reservation ADD COLUMN gang TEXT;
+ALTER TABLE reservation ADD COLUMN strict INTEGER NOT NULL DEFAULT 0;
 ";
 
 /// The tables without which no reservation can be held again: looked through at each start.

@@ -173,6 +173,7 @@ pub fn host() -> Host {
         reserve_ppm: 100_000,
         reservations: 0,
         waiting: 0,
+        clock: slackline_control::Clock { id: "here".into(), shows_ns: 0, error_ns: None },
     }
 }
 
@@ -203,6 +204,7 @@ pub fn reservation(name: &str) -> Reservation {
         exact: false,
         phase: None,
         phase_ns: None,
+        gang: None,
         vcpus: 2,
         served: 2,
         state: State::Active,

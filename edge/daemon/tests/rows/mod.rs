@@ -25,6 +25,7 @@ pub fn row(called: &str, seq: u64) -> Row {
         binding: format!("libvirt:{called}").parse().expect("a binding"),
         user: 1000,
         paused: false,
+        gang: None,
         since: seq,
         revision: seq,
         identity: None,

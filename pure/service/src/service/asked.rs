@@ -65,6 +65,11 @@ impl Service {
         }
         match &asked.request {
             Request::Reserve { .. } => self.reserve(now, asked, world),
+            Request::Hold { gang, member } => self.hold(now, (asked, gang, member), world),
+            Request::Begin { gang, name, at } => self.begin(now, (asked, gang, name, *at), world),
+            Request::Break { gang, name, lost } => {
+                self.break_gang(now, (asked, gang, name, lost), world)
+            }
             Request::Change { .. } => self.change(now, asked, world),
             Request::Pause { name, if_revision } => {
                 self.pause(now, (asked, name, *if_revision), world)

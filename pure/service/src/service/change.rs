@@ -55,6 +55,7 @@ impl Service {
     pub(super) fn expected(&self, name: &Name, revision: Option<u64>) -> Result<Row, Refusal> {
         let unknown = || Refusal::NoSuchReservation { name: name.clone() };
         let row = self.book.row(name).ok_or_else(unknown)?;
+        self.check_lent(name)?;
         match revision {
             Some(asked) if asked != row.revision => {
                 Err(Refusal::Stale { name: name.clone(), asked, is: row.revision })

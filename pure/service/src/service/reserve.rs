@@ -21,13 +21,25 @@ use super::{By, Done, Outcome, Service};
 
 impl Service {
     pub(super) fn reserve(&mut self, now: Time, asked: &Asked, world: &mut impl World) -> Outcome {
-        let Request::Reserve { name, amount, exact, phase, vcpus, binding, user } = &asked.request
-        else {
-            return Ok(None);
-        };
+        let Request::Reserve { name, .. } = &asked.request else { return Ok(None) };
         if self.book.get(name).is_some() {
             return self.reserve_again(now, asked, world);
         }
+        let (row, machine) = self.checked(asked, &asked.request, world)?;
+        self.make(now, (asked, row, machine), world)
+    }
+
+    /// What a request to reserve comes to that may be promised if there is room, and its machine if
+    /// that is here.
+    pub(super) fn checked(
+        &mut self,
+        asked: &Asked,
+        request: &Request,
+        world: &mut impl World,
+    ) -> Result<(Row, Option<Machine>), Refusal> {
+        let Request::Reserve { name, amount, exact, phase, vcpus, binding, user } = request else {
+            return Err(Refusal::Unkeepable("nothing is to be reserved".into()));
+        };
         let binding = match binding {
             Some(binding) => binding.clone(),
             None => named(name, world)?,
@@ -52,28 +64,21 @@ impl Service {
             binding,
             user,
             paused: false,
+            gang: None,
             since: 0,
             revision: 0,
             identity: machine.as_ref().map(|machine| machine.identity),
         };
-        self.make(now, (asked, row, machine), world)
+        Ok((row, machine))
     }
 
     /// Whether the same was asked for before, by the same principal. A machine that it waits for
     /// may have come: whoever starts one asks again.
     fn reserve_again(&mut self, now: Time, asked: &Asked, world: &mut impl World) -> Outcome {
-        let Request::Reserve { name, amount, exact, phase, vcpus, binding, user } = &asked.request
-        else {
-            return Ok(None);
-        };
+        let Request::Reserve { name, .. } = &asked.request else { return Ok(None) };
         let Some(row) = self.book.row(name).cloned() else { return Ok(None) };
-        let vcpus = vcpus.unwrap_or(row.terms.vcpus());
-        let terms = amount.terms(*exact, vcpus).and_then(|terms| terms.with_phase(*phase));
-        let is_same = row.owner == asked.principal
-            && terms == Ok(row.terms)
-            && binding.as_ref().is_none_or(|binding| *binding == row.binding)
-            && user.is_none_or(|user| user == row.user);
-        if is_same {
+        self.check_lent(name)?;
+        if row.owner == asked.principal && is_promised(&asked.request, &row) {
             if self.book.get(name).is_some_and(Entry::is_waiting) && row.binding.lasts() {
                 self.appeared(now, &row.binding, world);
             }
@@ -207,4 +212,17 @@ pub(super) fn refusal(declined: Declined, terms: &Terms, binding: &Binding) -> R
         Declined::Gone => Refusal::NoMachine { what: binding.to_string() },
         Declined::Host { says, hint } => Refusal::Host { says, hint },
     }
+}
+
+/// Whether a row is what a request to reserve comes to.
+pub(super) fn is_promised(request: &Request, row: &Row) -> bool {
+    let Request::Reserve { name, amount, exact, phase, vcpus, binding, user } = request else {
+        return false;
+    };
+    let vcpus = vcpus.unwrap_or(row.terms.vcpus());
+    let terms = amount.terms(*exact, vcpus).and_then(|terms| terms.with_phase(*phase));
+    *name == row.name
+        && terms == Ok(row.terms)
+        && binding.as_ref().is_none_or(|binding| *binding == row.binding)
+        && user.is_none_or(|user| user == row.user)
 }

@@ -203,8 +203,9 @@ fn acknowledged(model: &mut Model) -> Checked {
 
 /// What is written down is what is listed, when nothing is on its way.
 pub(crate) fn written(service: &Service, model: &Model) -> Checked {
-    let listed: BTreeMap<Name, Row> =
-        service.listed().map(|(_, one)| (one.row.name.clone(), one.row)).collect();
+    // What is held for a gang, and was not told to begin, is written down nowhere.
+    let rows = service.listed().map(|(_, one)| one.row).filter(|row| row.revision > 0);
+    let listed: BTreeMap<Name, Row> = rows.map(|row| (row.name.clone(), row)).collect();
     hold!(listed == model.disk.rows, "{listed:?}\n is not what is written: {:?}", model.disk.rows);
     for row in listed.values() {
         let is_told = model.disk.events.iter().any(|event| event.seq == row.revision);
@@ -235,6 +236,8 @@ fn committed(commit: &Commit, model: &Model, history: &History) -> Checked {
             hold!(is_written, "event {} is of {name}, which is not written", event.seq);
         }
         let is_right = match event.what {
+            Happened::Asked(Verb::Gang) => was_held(history, event),
+            Happened::GangBroken(_) => history.sent.iter().any(|sent| broken(sent, event)),
             Happened::Asked(verb) => history.sent.iter().any(|sent| asked_for(sent, verb, event)),
             _ => event.principal == Principal::Service && is_fact(event),
         };
@@ -258,6 +261,38 @@ fn is_fact(event: &Event) -> bool {
         (Some(before), None) => !before.binding.lasts(),
         (None, Some(_)) => false,
     }
+}
+
+/// Whether somebody had it held, and it was told to begin.
+fn was_held(history: &History, event: &Event) -> bool {
+    let Some(after) = &event.after else { return false };
+    let begins = history.sent.iter().any(|sent| {
+        let Request::Begin { gang, name, .. } = &sent.request else { return false };
+        let may = sent.role.is_some_and(|role| role.may(Verb::Gang));
+        may && sent.principal == event.principal
+            && *name == after.name
+            && after.gang.as_ref() == Some(gang)
+    });
+    let holds = history.sent.iter().any(|sent| {
+        let Request::Hold { gang, member } = &sent.request else { return false };
+        let reserved = Sent { request: (**member).clone(), ..sent.clone() };
+        let event = Event { principal: sent.principal, ..event.clone() };
+        after.gang.as_ref().is_some_and(|known| known.name == *gang)
+            && asked_for(&reserved, Verb::Reserve, &event)
+    });
+    begins && holds
+}
+
+/// Whether that request says that its gang is broken.
+fn broken(sent: &Sent, event: &Event) -> bool {
+    let Request::Break { gang, name, .. } = &sent.request else { return false };
+    let Some(before) = &event.before else { return false };
+    let is_member = before.gang.as_ref().is_some_and(|known| known.name == *gang);
+    let goes_on = event.after.as_ref().is_none_or(|after| {
+        after.gang.is_none()
+            && Row { gang: None, revision: after.revision, ..before.clone() } == *after
+    });
+    sent.principal == event.principal && *name == before.name && is_member && goes_on
 }
 
 /// Whether the event is what that request comes to.

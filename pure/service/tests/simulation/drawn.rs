@@ -1,5 +1,6 @@
 //! A run that one seed draws: people, machines, faults and deaths.
 
+use slackline_service::gang::Gang;
 use slackline_service::{
     Amount, Binding, Input, Key, Name, Principal, Refusal, Request, Role, Ticket,
 };
@@ -156,11 +157,34 @@ impl Drawn {
             65..72 => Request::Pause { name, if_revision },
             72..80 => Request::Resume { name, if_revision },
             80..92 => Request::Release { name, if_revision },
-            92..96 => Request::List { name: None },
-            96..98 => Request::Room { period: Span::from_ms(10) },
+            92..96 => return (self.of_gang(name), key),
+            96..97 => Request::List { name: None },
+            97..98 => Request::Room { period: Span::from_ms(10) },
             _ => Request::Log { name: None, before: None, most: 10 },
         };
         (request, key)
+    }
+
+    /// Something about a member of the one gang.
+    fn of_gang(&mut self, name: Name) -> Request {
+        let draw = &mut self.draw;
+        let gang: Name = "gang".parse().expect("a name");
+        match draw.below(10) {
+            0..5 => {
+                let amount = amount(draw, self.asked);
+                let (exact, phase) = (true, phase(draw));
+                let (vcpus, binding) = (Some(1), binding(draw, &name));
+                let member =
+                    Request::Reserve { name, amount, exact, phase, vcpus, binding, user: None };
+                Request::Hold { gang, member: Box::new(member) }
+            }
+            5..9 => {
+                let at = self.run.model.now.after(Span::from_ms(draw.below(500)));
+                let gang = Gang { name: gang, is_strict: draw.percent(50) };
+                Request::Begin { gang, name, at }
+            }
+            _ => Request::Break { gang, name, lost: "somebody".into() },
+        }
     }
 
     fn machines(&mut self) {

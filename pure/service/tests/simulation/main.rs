@@ -6,6 +6,7 @@ mod disk;
 mod draw;
 mod drawn;
 mod exhaustive;
+mod gangs;
 mod kernel;
 mod run;
 mod scheduler;
@@ -54,6 +55,23 @@ fn whatever_happens_promises_are_kept_or_taken_back_whole() {
     // Else nothing was tried that could have gone wrong.
     let each = [all.deaths, all.done, all.no_room, all.not_durable];
     assert!(seeds < 100 || each.iter().all(|&count| u64::from(count) > seeds / 10), "{all:?}");
+}
+
+/// A gang over three hosts begins as a whole or not at all: what is held lapses wherever who starts
+/// it dies, capacity comes back, and whoever heard that it is broken is no part of it.
+#[test]
+fn a_gang_begins_whole_or_lapses_whatever_dies_in_between() {
+    let mut count = gangs::Count::default();
+    let seeds = 2_000;
+    for seed in 0..seeds {
+        if let Err(error) = gangs::run(seed, &mut count) {
+            panic!("seed {seed}: {error}");
+        }
+    }
+    // All of it happens; halves only where who starts it is cut off between the last words.
+    let gangs::Count { begun, refused, cut_off, died, halves } = count;
+    assert!(begun > 500 && refused > 200 && cut_off > 200 && died > 200, "{count:?}");
+    assert!(halves < 150, "{count:?}");
 }
 
 /// What a vCPU that is taken away had by its terms it earns by those, not by what the others have

@@ -3,9 +3,10 @@
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
+use slackline_service::gang::LEASE;
 use slackline_service::{
     Asked, Identity, Input, Key, LedgerFault, Machine, Principal, Request, Role, Service, Settings,
-    Ticket,
+    State, Ticket,
 };
 use slackline_units::{DomId, Span, Time};
 
@@ -57,6 +58,12 @@ impl Run {
             Err(payload) if payload.is::<Crash>() => self.recover()?,
             Err(_) => return Err("the core panics".into()),
         }
+        checks::all(&self.service, &mut self.model, &self.history)
+    }
+
+    /// The core dies now, and is started again.
+    pub(crate) fn die(&mut self) -> Checked {
+        self.recover()?;
         checks::all(&self.service, &mut self.model, &self.history)
     }
 
@@ -209,6 +216,10 @@ impl Run {
             self.tell()?;
         }
         self.pass(Span::from_ms(100))?;
+        self.pass(LEASE)?;
+        if let Some((_, one)) = self.service.listed().find(|(_, one)| one.state == State::Held) {
+            return Err(format!("{} is held for ever", one.row));
+        }
         if let Some((ticket, request)) = self.model.open.first_key_value() {
             return Err(format!("{ticket:?} is never answered: {request}"));
         }

@@ -43,10 +43,12 @@ pub(crate) enum Lie {
     AnswersTwice,
     /// An answer does not come.
     AnswersNot,
+    /// Nobody is told what time it is.
+    NeverRings,
 }
 
 impl Lie {
-    pub(crate) const ALL: [Lie; 13] = [
+    pub(crate) const ALL: [Lie; 14] = [
         Lie::LosesCommits,
         Lie::LosesEvents,
         Lie::LosesKeys,
@@ -60,6 +62,7 @@ impl Lie {
         Lie::HidesUsers,
         Lie::AnswersTwice,
         Lie::AnswersNot,
+        Lie::NeverRings,
     ];
 }
 
@@ -353,6 +356,6 @@ impl World for Model {
 
     fn ring(&mut self, at: Time) {
         self.call(|| format!("ring at {at}"));
-        self.rings = Some(at);
+        self.rings = Some(at).filter(|_| self.lie != Some(Lie::NeverRings));
     }
 }

@@ -1,0 +1,510 @@
+//! Machines of several hosts that begin together or not at all. No daemon knows another: whoever
+//! starts the gang does.
+
+use std::path::Path;
+use std::sync::atomic::Ordering;
+use std::sync::mpsc::channel;
+use std::thread;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use serde::Deserialize;
+use slackline_control::client::ClientError;
+use slackline_control::gang::{Hosts, Said, Started, Word, start};
+use slackline_control::{
+    Clock, GangWord, Kind, Length, Problem as Refused, Reservation, Share, State, Wanted, convert,
+};
+use slackline_units::Span;
+
+use super::args::{Gang, Trust};
+use super::place::{connect, refused};
+use super::show;
+use crate::grid::position;
+use crate::input;
+use crate::problem::Problem;
+use crate::signals::stop_flag;
+use crate::terminal;
+
+/// How long a host has for an answer: two of them are less than for how long members are held.
+const WITHIN: Duration = Duration::from_secs(3);
+
+/// How long before they begin members are told so.
+const NOTICE: Span = Span::from_secs(1);
+
+/// How long before the period in which all begin their machines are served: what is left of the one
+/// before is all they have then.
+const LEAD: Span = Span::from_ms(20);
+
+/// How often a host that does not answer is told that the gang is broken.
+const TRIES: u32 = 3;
+
+/// How many times in a row a host may not answer before its member is lost.
+const PATIENCE: u32 = 3;
+
+/// How often members are looked at.
+const EVERY: Duration = Duration::from_secs(1);
+
+/// How a file looks.
+const EXAMPLE: &str = "as name = \"bsp\", slice = \"4ms\", period = \"10ms\", and for each member \
+                       [[member]] with host = \"a.sock\" and for = \"qemu:node-a\"";
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct File {
+    name: String,
+    #[serde(default)]
+    strict: bool,
+    slice: Option<Length>,
+    period: Option<Length>,
+    cpu: Option<Share>,
+    #[serde(default)]
+    exact: bool,
+    phase: Option<Length>,
+    member: Vec<Member>,
+}
+
+#[derive(Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Member {
+    host: String,
+    name: Option<String>,
+    #[serde(rename = "for")]
+    binding: Option<String>,
+    vcpus: Option<u16>,
+}
+
+type Answer = Result<(Reservation, String), ClientError>;
+
+/// The gang, and what was last said of each member.
+struct Calls<'a> {
+    file: File,
+    trust: &'a Trust,
+    slice: Span,
+    period: Span,
+    phase: Span,
+    clocks: Vec<Reading>,
+    /// When all begin, by the clock of the host that is ahead.
+    begins_ns: u64,
+    answers: Vec<Answer>,
+    /// Why members were not held or do not begin.
+    refusals: Vec<Option<(Kind, String)>>,
+}
+
+pub(crate) fn gang(args: &Gang) -> Result<(), Problem> {
+    let file = parse(&args.file, &input::text(&args.file)?)?;
+    let mut calls = Calls::new(file, &args.trust)?;
+    calls.check_clocks()?;
+    let members = calls.file.member.len();
+    match start(&mut calls, members) {
+        Started::All => calls.tell_begun(args)?,
+        Started::None { because, untold } => return Err(calls.why_not(&because, &untold)),
+    }
+    if args.watch { calls.watch() } else { Ok(()) }
+}
+
+fn parse(path: &Path, text: &str) -> Result<File, Problem> {
+    let bad = |start: usize, message: String| {
+        let (line, column) = position(text, start);
+        Problem::BadAxis { file: path.into(), line, column, message, hint: Some(EXAMPLE.into()) }
+    };
+    let file: File = toml::from_str(text).map_err(|error| {
+        let message = error.message().lines().next().unwrap_or("this is no gang").to_owned();
+        bad(error.span().map_or(0, |span| span.start), message)
+    })?;
+    if file.member.len() < 2 {
+        return Err(bad(0, format!("a gang of {} member is none", file.member.len())));
+    }
+    for (index, member) in file.member.iter().enumerate() {
+        let same = |other: &Member| other.host == member.host && other.name == member.name;
+        if member.name.is_some() && file.member[..index].iter().any(same) {
+            let name = member.name.as_deref().unwrap_or_default();
+            return Err(bad(0, format!("two members are called {name} on {}", member.host)));
+        }
+    }
+    Ok(file)
+}
+
+impl File {
+    fn name_of(&self, member: usize) -> String {
+        let named = self.member[member].name.clone();
+        named.unwrap_or_else(|| format!("{}-{}", self.name, member + 1))
+    }
+
+    fn wanted(&self, member: usize) -> Wanted {
+        let Member { binding, vcpus, .. } = self.member[member].clone();
+        let phase = Some(self.phase.unwrap_or(Length(Span::ZERO)));
+        let File { slice, period, cpu, exact, .. } = *self;
+        Wanted { slice, period, cpu, exact, phase, vcpus, binding, user: None }
+    }
+}
+
+impl<'a> Calls<'a> {
+    fn new(file: File, trust: &'a Trust) -> Result<Calls<'a>, Problem> {
+        let wanted = file.wanted(0);
+        let each = convert::each(&wanted, wanted.vcpus.unwrap_or(1)).map_err(refused)?;
+        let phase = wanted.phase.map_or(Span::ZERO, |phase| phase.0);
+        let clocks = read_clocks(&file.member, trust)?;
+        let (slice, period) = (each.slice(), each.period());
+        let answers = file.member.iter().map(|_| Err(ClientError::Silent)).collect();
+        let (refusals, begins_ns) = (vec![None; file.member.len()], 0);
+        Ok(Calls { file, trust, slice, period, phase, clocks, begins_ns, answers, refusals })
+    }
+
+    /// What clocks differ by is lost of each slice: nobody runs together for it.
+    fn check_clocks(&self) -> Result<(), Problem> {
+        let (mut most, mut unknown) = (Span::ZERO, None);
+        for (index, one) in self.clocks.iter().enumerate() {
+            for other in self.clocks[..index].iter().filter(|other| other.clock.id != one.clock.id)
+            {
+                let differ = one.differs_from(other);
+                if differ > self.slice / 2 {
+                    let detail = format!(
+                        "the clocks of {} and {} differ by {differ} at least, and a slice is {}: \
+                         they would hardly run together",
+                        one.host, other.host, self.slice
+                    );
+                    let problem = Refused::new(Kind::HostCannot, detail);
+                    return Err(refused(problem.hinting("have chrony or ptp4l keep both clocks")));
+                }
+                match (one.clock.error_ns, other.clock.error_ns) {
+                    (Some(one), Some(other)) => most = most.max(Span::from_ns(one + other)),
+                    (None, _) => unknown = Some(&one.host),
+                    (_, None) => unknown = Some(&other.host),
+                }
+            }
+        }
+        if let Some(host) = unknown {
+            let says = "does not say how well its clock is kept: slices may begin apart";
+            terminal::tell(&format!("warning: {host} {says}\n"));
+        } else if most > self.slice / 20 {
+            terminal::tell(&format!(
+                "warning: clocks may differ by {most}, and a slice is {}: so much of each the \
+                 members may not run together\n",
+                self.slice
+            ));
+        }
+        Ok(())
+    }
+
+    /// The first period of the grid that is far enough away for all.
+    fn first_period(&self) -> u64 {
+        let ahead = self.clocks.iter().map(|reading| reading.ahead).max().unwrap_or(0);
+        let now = i128::try_from(since_1970().as_nanos()).unwrap_or(i128::MAX) + ahead;
+        let least = u64::try_from(now).unwrap_or(0) + NOTICE.ns() + LEAD.ns();
+        let (period, phase) = (self.period.ns(), self.phase.ns());
+        least.saturating_sub(phase).div_ceil(period) * period + phase
+    }
+
+    fn word(&self, word: Word, member: usize) -> GangWord {
+        let (gang, name) = (self.file.name.clone(), self.file.name_of(member));
+        match word {
+            Word::Hold => GangWord::Hold { gang, name, wanted: self.file.wanted(member) },
+            Word::Begin => {
+                let at_ns = self.begins_ns - LEAD.ns();
+                GangWord::Begin { gang, name, at_ns, strict: self.file.strict }
+            }
+            Word::Break { lost } => {
+                let (host, lost) = (&self.file.member[lost].host, self.file.name_of(lost));
+                let lost = format!("{lost} on {host}");
+                let lost = lost.chars().filter(|it| !it.is_control()).take(60).collect();
+                GangWord::Break { gang, name, lost }
+            }
+        }
+    }
+
+    fn say_all(&mut self, word: Word, members: &[usize]) -> Vec<Said> {
+        let (answer, heard) = channel();
+        for &member in members {
+            let (answer, trust) = (answer.clone(), self.trust.clone());
+            let (host, word) = (self.file.member[member].host.clone(), self.word(word, member));
+            thread::spawn(move || {
+                let said = connect(&host, &trust).and_then(|mut client| client.gang(&word));
+                // Nobody listens any more if it is too late.
+                let _ = answer.send((member, said.map(|(is, text)| (is, text.0))));
+            });
+        }
+        drop(answer);
+        let end = Instant::now() + WITHIN;
+        members.iter().for_each(|&member| self.answers[member] = Err(ClientError::Silent));
+        while let Ok((member, said)) =
+            heard.recv_timeout(end.saturating_duration_since(Instant::now()))
+        {
+            self.answers[member] = said;
+        }
+        members.iter().map(|&member| said(&self.answers[member])).collect()
+    }
+
+    fn tell_begun(&self, args: &Gang) -> Result<(), Problem> {
+        let begun = self.answers.iter().filter_map(|answer| answer.as_ref().ok());
+        if args.json {
+            let members = self.file.member.iter().zip(begun).map(|(member, (_, text))| {
+                let host = serde_json::to_string(&member.host).expect("a text");
+                format!("{{\"host\":{host},\"reservation\":{text}}}")
+            });
+            let members: Vec<String> = members.collect();
+            let begins = self.begins_ns;
+            let members = members.join(",");
+            return terminal::print(&format!(
+                "{{\"begins_ns\":{begins},\"members\":[{members}]}}\n"
+            ));
+        }
+        for (member, (reservation, _)) in self.file.member.iter().zip(begun) {
+            super::warn(reservation);
+            terminal::say(&format!("on {}: {}", member.host, show::one(reservation)))?;
+        }
+        let ahead = self.clocks.iter().map(|reading| reading.ahead).max().unwrap_or(0);
+        let now = i128::try_from(since_1970().as_nanos()).unwrap_or(0) + ahead;
+        let left = i128::from(self.begins_ns) - now;
+        let left = Span::from_ms(u64::try_from(left / 1_000_000).unwrap_or(0));
+        let (name, count) = (&self.file.name, self.file.member.len());
+        terminal::say(&format!("gang {name} begins in {left}, all {count} members at once\n"))
+    }
+
+    /// Who was refused, with both numbers, and who may not have heard that nothing comes of it.
+    fn why_not(&self, because: &[usize], untold: &[usize]) -> Problem {
+        let name = |member: usize| {
+            format!("{} on {}", self.file.name_of(member), self.file.member[member].host)
+        };
+        let whys = because.iter().map(|&member| match &self.refusals[member] {
+            Some((_, why)) => format!("{}: {why}", name(member)),
+            None => name(member),
+        });
+        let whys: Vec<String> = whys.collect();
+        let kinds = because.iter().filter_map(|&member| self.refusals[member].as_ref());
+        let kind = kinds.map(|(kind, _)| *kind).next().unwrap_or(Kind::NotAnswered);
+        let gang = &self.file.name;
+        let whys = whys.join("; ");
+        let mut detail = format!("gang {gang} does not begin, and nothing is held: {whys}");
+        if !untold.is_empty() {
+            let untold: Vec<String> = untold.iter().map(|&member| name(member)).collect();
+            detail +=
+                &format!(". Not told, so perhaps held for 10 s or reserved: {}", untold.join(", "));
+        }
+        refused(Refused::new(kind, detail).hinting("`slackline room` says what fits on a host"))
+    }
+}
+
+impl Hosts for Calls<'_> {
+    fn tell(&mut self, word: Word, members: &[usize]) -> Vec<Said> {
+        if word == Word::Begin {
+            self.begins_ns = self.first_period();
+        }
+        let mut said = self.say_all(word, members);
+        if let Word::Break { .. } = word {
+            for _ in 1..TRIES {
+                let silent = said.iter().zip(members).filter(|(said, _)| **said == Said::Nothing);
+                let silent: Vec<usize> = silent.map(|(_, &member)| member).collect();
+                if silent.is_empty() {
+                    break;
+                }
+                thread::sleep(EVERY);
+                for (member, now) in silent.iter().zip(self.say_all(word, &silent)) {
+                    if let Some(index) = members.iter().position(|one| one == member) {
+                        said[index] = now;
+                    }
+                }
+            }
+        } else {
+            for &member in members {
+                self.refusals[member] = self.answers[member].as_ref().err().map(reason);
+            }
+        }
+        said
+    }
+}
+
+/// What an answer comes to: refused is refused, and of what never arrived nothing is known.
+fn said(answer: &Answer) -> Said {
+    match answer {
+        Ok(_) => Said::Yes,
+        Err(ClientError::Refused(problem)) => match problem.kind {
+            Kind::NotAnswered | Kind::TooSlow | Kind::Bug => Said::Nothing,
+            _ => Said::No,
+        },
+        Err(_) => Said::Nothing,
+    }
+}
+
+fn reason(error: &ClientError) -> (Kind, String) {
+    match error {
+        ClientError::Refused(problem) => {
+            let hint = problem.hint.as_ref().map(|hint| format!(" ({hint})")).unwrap_or_default();
+            (problem.kind, format!("{}{hint}", problem.detail))
+        }
+        error => (Kind::NotAnswered, error.to_string()),
+    }
+}
+
+/// What a host says of its clock, against ours.
+struct Reading {
+    host: String,
+    clock: Clock,
+    /// By how much it is ahead of ours, in nanoseconds.
+    ahead: i128,
+    /// By how much that may be wrong: the answer took time.
+    within: i128,
+}
+
+impl Reading {
+    /// By how much two clocks differ, at least.
+    fn differs_from(&self, other: &Reading) -> Span {
+        let differ = (self.ahead - other.ahead).abs() - self.within - other.within;
+        Span::from_ns(u64::try_from(differ.max(0)).unwrap_or(u64::MAX))
+    }
+}
+
+/// All hosts are asked at once. One that does not answer is told of now: nothing is held yet.
+fn read_clocks(members: &[Member], trust: &Trust) -> Result<Vec<Reading>, Problem> {
+    let mut hosts: Vec<String> = members.iter().map(|member| member.host.clone()).collect();
+    hosts.sort_unstable();
+    hosts.dedup();
+    let asked = hosts.into_iter().map(|host| {
+        let trust = trust.clone();
+        thread::spawn(move || read_clock(host, &trust))
+    });
+    let asked: Vec<_> = asked.collect();
+    let mut readings = Vec::new();
+    for reading in asked {
+        readings.push(reading.join().map_err(|_| ClientError::Silent)??);
+    }
+    Ok(readings)
+}
+
+fn read_clock(host: String, trust: &Trust) -> Result<Reading, ClientError> {
+    let mut client = connect(&host, trust)?;
+    let before = since_1970();
+    let (said, _) = client.host()?;
+    let took = since_1970().saturating_sub(before);
+    let ns = |time: Duration| i128::try_from(time.as_nanos()).unwrap_or(i128::MAX);
+    let (within, ours) = (ns(took / 2), ns(before + took / 2));
+    let ahead = i128::from(said.clock.shows_ns) - ours;
+    Ok(Reading { host, clock: said.clock, ahead, within })
+}
+
+fn since_1970() -> Duration {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
+}
+
+impl Calls<'_> {
+    /// Looks at all members until one is lost, and tells the others.
+    fn watch(&mut self) -> Result<(), Problem> {
+        let stop = stop_flag()?;
+        let all = 0..self.file.member.len();
+        let mut silent = vec![0; all.len()];
+        thread::sleep(Duration::from_nanos(NOTICE.ns() + LEAD.ns() + self.period.ns()));
+        loop {
+            for member in all.clone() {
+                if stop.load(Ordering::Relaxed) {
+                    return Ok(());
+                }
+                if let Some(why) = self.is_lost(member, &mut silent[member]) {
+                    return Err(self.broken(member, &why));
+                }
+            }
+            thread::sleep(EVERY);
+        }
+    }
+
+    /// Why a member is none any more.
+    fn is_lost(&self, member: usize, silent: &mut u32) -> Option<String> {
+        let host = &self.file.member[member].host;
+        let shown = connect(host, self.trust)
+            .and_then(|mut client| client.show(&self.file.name_of(member)));
+        match shown {
+            Ok((now, _)) => {
+                *silent = 0;
+                let is_there = matches!(now.state, State::Active | State::Partial | State::Paused);
+                let is_member = now.gang.as_deref() == Some(&self.file.name);
+                let why = || now.why.clone().unwrap_or_else(|| now.state.word().to_owned());
+                (!is_there || !is_member).then(why)
+            }
+            Err(ClientError::Refused(problem)) if problem.kind == Kind::NoSuchReservation => {
+                Some(problem.detail)
+            }
+            Err(error) => {
+                *silent += 1;
+                (*silent >= PATIENCE).then(|| error.to_string())
+            }
+        }
+    }
+
+    /// The others hear of it.
+    fn broken(&mut self, lost: usize, why: &str) -> Problem {
+        let others: Vec<usize> = (0..self.file.member.len()).filter(|it| *it != lost).collect();
+        let said = self.tell(Word::Break { lost }, &others);
+        let (gang, name) = (&self.file.name, self.file.name_of(lost));
+        let comes = if self.file.strict { "the others end" } else { "the others go on" };
+        let mut message = format!("gang {gang} is broken, {comes}: {name} is lost: {why}");
+        let untold = said.iter().zip(&others).filter(|(said, _)| **said == Said::Nothing);
+        let untold: Vec<String> = untold.map(|(_, &member)| self.file.name_of(member)).collect();
+        if !untold.is_empty() {
+            message += &format!(". Not told: {}", untold.join(", "));
+        }
+        Problem::HostCannot { message, hint: None }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const GOOD: &str = "name = \"bsp\"\nslice = \"4ms\"\nperiod = \"10ms\"\nphase = \"3ms\"\n\
+                        [[member]]\nhost = \"a\"\nfor = \"qemu:a\"\n\
+                        [[member]]\nhost = \"b\"\nname = \"other\"\n";
+
+    fn reading(id: &str, ahead: i128, within: i128) -> Reading {
+        let clock = Clock { id: id.into(), shows_ns: 0, error_ns: Some(0) };
+        Reading { host: id.into(), clock, ahead, within }
+    }
+
+    fn calls(clocks: Vec<Reading>, trust: &Trust) -> Calls<'_> {
+        let file = parse(Path::new("gang"), GOOD).unwrap();
+        let ms = Span::from_ms;
+        let (slice, period, phase) = (ms(4), ms(10), ms(3));
+        let (answers, refusals) = (Vec::new(), vec![None; 2]);
+        Calls { file, trust, slice, period, phase, clocks, begins_ns: 0, answers, refusals }
+    }
+
+    fn nobody() -> Trust {
+        Trust { ca: None, token: None, client_certificate: None, client_key: None }
+    }
+
+    #[test]
+    fn a_file_names_terms_once_and_members_each() {
+        let file = parse(Path::new("gang"), GOOD).unwrap();
+        assert_eq!((file.name_of(0), file.name_of(1)), ("bsp-1".into(), "other".into()));
+        let wanted = file.wanted(0);
+        assert_eq!(wanted.phase, Some(Length(Span::from_ms(3))));
+        assert_eq!(wanted.binding.as_deref(), Some("qemu:a"));
+        let says = |from: &str, to: &str| {
+            let text = GOOD.replacen(from, to, 1);
+            parse(Path::new("gang"), &text).err().unwrap().to_string()
+        };
+        assert!(says("\"4ms\"", "\"4\"").starts_with("gang:2:9: `4` has no unit"));
+        assert!(says("phase", "phrase").starts_with("gang:4:1: unknown field `phrase`"));
+        let one = GOOD.split("[[member]]\nhost = \"b\"").next().unwrap();
+        let error = parse(Path::new("gang"), one).err().unwrap().to_string();
+        assert_eq!(error, "gang:1:1: a gang of 1 member is none");
+    }
+
+    #[test]
+    fn all_begin_on_the_grid_when_each_has_heard_of_it() {
+        let trust = nobody();
+        let calls = calls(vec![reading("a", 0, 0), reading("b", 5_000_000_000, 0)], &trust);
+        let before = u64::try_from(since_1970().as_nanos()).unwrap();
+        let begins = calls.first_period();
+        assert_eq!(begins % 10_000_000, 3_000_000);
+        let notice = begins - before;
+        assert!((6_020_000_000..7_000_000_000).contains(&notice), "{notice}");
+    }
+
+    #[test]
+    fn clocks_that_differ_by_half_a_slice_are_refused_with_both_numbers() {
+        let trust = nobody();
+        let check = |clocks| calls(clocks, &trust).check_clocks().map_err(|it| it.to_string());
+        assert_eq!(check(vec![reading("a", 0, 500_000), reading("b", 2_900_000, 400_000)]), Ok(()));
+        let says = check(vec![reading("a", 0, 100_000), reading("b", -2_900_000, 0)]).unwrap_err();
+        assert!(says.contains("differ by 2.8ms at least, and a slice is 4ms"), "{says}");
+        // Of one clock, two readings are of two times.
+        assert_eq!(check(vec![reading("a", 0, 0), reading("a", 9_000_000, 0)]), Ok(()));
+    }
+}

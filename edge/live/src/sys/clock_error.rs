@@ -1,0 +1,19 @@
+//! How well the clock on the wall is kept.
+
+use slackline_units::Span;
+
+/// By how much the clock on the wall may be wrong, as the kernel was told by whoever keeps it; none
+/// where nobody does, or we may not ask.
+#[must_use]
+pub fn wall_clock_error() -> Option<Span> {
+    // SAFETY: a structure of numbers, for which all zeros is a value; no bit of `modes` is set, so
+    // nothing is changed.
+    let (state, timex) = unsafe {
+        let mut timex: libc::timex = std::mem::zeroed();
+        (libc::adjtimex(&raw mut timex), timex)
+    };
+    if state < 0 || state == libc::TIME_ERROR {
+        return None;
+    }
+    u64::try_from(timex.maxerror).ok().map(Span::from_us)
+}

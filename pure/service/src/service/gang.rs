@@ -1,0 +1,165 @@
+//! Members of gangs: held, told to begin, and told that others are lost.
+
+use slackline_units::Time;
+
+use crate::answer::Answer;
+use crate::book::{Entry, Lease, Standing, ended};
+use crate::deed::Kind;
+use crate::event::Happened;
+use crate::gang::{AHEAD, Gang, LEASE};
+use crate::input::Asked;
+use crate::name::Name;
+use crate::principal::Verb;
+use crate::refusal::Refusal;
+use crate::request::Request;
+use crate::row::{Reason, Row};
+use crate::world::World;
+
+use super::reserve::{is_promised, join, refusal};
+use super::{By, Done, Outcome, Service};
+
+impl Service {
+    /// A member is admitted, and its places are promised to nobody for as long as its lease is. Of
+    /// that nothing is written down: if we die the capacity is free at once.
+    pub(super) fn hold(
+        &mut self,
+        now: Time,
+        (asked, gang, member): (&Asked, &Name, &Request),
+        world: &mut impl World,
+    ) -> Outcome {
+        let Request::Reserve { name, .. } = member else { return Ok(None) };
+        if let Some(entry) = self.book.get(name) {
+            return self.hold_again(asked, entry, (gang, member)).map(Some);
+        }
+        let (row, _) = self.checked(asked, member, world)?;
+        let row = Row { gang: Some(Gang { name: gang.clone(), is_strict: false }), ..row };
+        let domain = self.domains.take(now, &row.binding, row.identity);
+        self.domains.promised(domain, row.terms.each().period());
+        if let Err(declined) = join(world, domain, &row, None) {
+            self.domains.leave(now, domain);
+            return Err(refusal(declined, &row.terms, &row.binding));
+        }
+        let mut entry = Entry::new(row, domain, Standing::Promised(Reason::Held(gang.clone())));
+        entry.lease = Some(Lease::Ends(now.after(LEASE)));
+        let reservation = Box::new(entry.listed());
+        self.book.insert(entry);
+        Ok(Some(Answer::Done { reservation, is_new: true, warning: None }))
+    }
+
+    /// Whether the same is held already, for whom asks: for as long as it was.
+    fn hold_again(
+        &self,
+        asked: &Asked,
+        entry: &Entry,
+        (gang, member): (&Name, &Request),
+    ) -> Result<Answer, Refusal> {
+        let row = &entry.row;
+        let is_of_gang = row.gang.as_ref().is_some_and(|known| known.name == *gang);
+        let is_same = row.owner == asked.principal && is_of_gang && entry.is_lent();
+        if is_same && is_promised(member, row) {
+            let reservation = Box::new(entry.listed());
+            return Ok(Answer::Done { reservation, is_new: false, warning: None });
+        }
+        Err(Refusal::Exists { name: row.name.clone(), is: row.to_string() })
+    }
+
+    /// A member that is held is a reservation from now on, and its machine has it from then on.
+    pub(super) fn begin(
+        &mut self,
+        now: Time,
+        (asked, gang, name, at): (&Asked, &Gang, &Name, Time),
+        world: &mut impl World,
+    ) -> Outcome {
+        let entry = self.member(&gang.name, name)?;
+        let row = entry.row.clone();
+        if !entry.is_lent() {
+            return Ok(self.is_so(now, asked, row));
+        }
+        if at <= now {
+            self.let_go(now, name, world);
+            return Err(Refusal::TooLate { name: name.clone(), late: now.since(at) });
+        }
+        if at.since(now) > AHEAD {
+            return Err(Refusal::TooFar { name: name.clone(), ahead: at.since(now) });
+        }
+        if let Some(why) = self.writer.failing() {
+            return Err(Refusal::NotDurable { why: why.to_owned() });
+        }
+        let revision = self.writer.number();
+        let after = Row { gang: Some(gang.clone()), revision, since: revision, ..row };
+        if let Some(entry) = self.book.get_mut(name) {
+            entry.row = after.clone();
+            entry.lease = Some(Lease::Begins(at));
+        }
+        let happened = Some(Happened::Asked(Verb::Gang));
+        let done = Done { kind: Kind::Reserved, before: None, after, happened };
+        Ok(self.did(now, &By::Asked(asked), done))
+    }
+
+    /// The gang of a member here is broken.
+    pub(super) fn break_gang(
+        &mut self,
+        now: Time,
+        (asked, gang, name, lost): (&Asked, &Name, &Name, &str),
+        world: &mut impl World,
+    ) -> Outcome {
+        let entry = self.member(gang, name)?;
+        let (before, has_begun, is_lent) =
+            (entry.row.clone(), entry.lease.is_none(), entry.is_lent());
+        if is_lent {
+            self.let_go(now, name, world);
+            let reservation = Box::new(ended(before));
+            return Ok(Some(Answer::Done { reservation, is_new: false, warning: None }));
+        }
+        let is_strict = before.gang.as_ref().is_some_and(|gang| gang.is_strict);
+        let revision = self.writer.number();
+        let happened = Some(Happened::GangBroken(lost.to_owned()));
+        let (kind, after) = if has_begun && !is_strict {
+            let after = Row { gang: None, revision, ..before.clone() };
+            if let Some(entry) = self.book.get_mut(name) {
+                entry.row = after.clone();
+            }
+            (Kind::Alone, after)
+        } else {
+            self.let_go(now, name, world);
+            (Kind::Ended, Row { revision, ..before.clone() })
+        };
+        let done = Done { kind, before: Some(before), after, happened };
+        Ok(self.did(now, &By::Asked(asked), done))
+    }
+
+    /// The member of that name, if it is one of that gang.
+    fn member(&self, gang: &Name, name: &Name) -> Result<&Entry, Refusal> {
+        let unknown = || Refusal::NoSuchReservation { name: name.clone() };
+        let entry = self.book.get(name).ok_or_else(unknown)?;
+        match &entry.row.gang {
+            Some(known) if known.name == *gang => Ok(entry),
+            _ => Err(Refusal::NoMember { name: name.clone(), gang: gang.clone() }),
+        }
+    }
+
+    /// What is held for a gang that has not begun is nobody's to change.
+    pub(super) fn check_lent(&self, name: &Name) -> Result<(), Refusal> {
+        let lent = self.book.get(name).filter(|entry| entry.is_lent());
+        match lent.and_then(|entry| entry.row.gang.as_ref()) {
+            Some(gang) => Err(Refusal::Held { name: name.clone(), gang: gang.name.clone() }),
+            None => Ok(()),
+        }
+    }
+
+    /// Members whose time has come begin, and what nobody told to begin ends.
+    pub(super) fn end_leases(&mut self, now: Time, world: &mut impl World) {
+        let is_due = |entry: &Entry| entry.lease.is_some_and(|lease| lease.over() <= now);
+        for name in self.book.oldest(is_due) {
+            let Some(entry) = self.book.get_mut(&name) else { continue };
+            match entry.lease.take() {
+                Some(Lease::Ends(_)) => self.let_go(now, &name, world),
+                _ => {
+                    let binding = entry.row.binding.clone();
+                    entry.standing = Standing::Promised(Reason::Absent(binding.clone()));
+                    self.appeared(now, &binding, world);
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,252 @@
+//! Gangs over several hosts, with hosts that die, words that are lost either way, clocks that are
+//! wrong, and whoever starts the gang dying in between.
+
+use slackline_service::gang::{Gang, Hosts, LEASE, Said, Started, Word, start};
+use slackline_service::{Amount, Name, Principal, Request, Role, State};
+use slackline_units::{CpuId, Reservation, Span, Time};
+
+use crate::checks::Checked;
+use crate::draw::Draw;
+use crate::run::Run;
+
+const ROOT: (Principal, Option<Role>) = (Principal::User(0), Some(Role::Administrator));
+const SLICE: Span = Span::from_ms(3);
+const PERIOD: Span = Span::from_ms(10);
+
+fn name(text: &str) -> Name {
+    text.parse().expect("a name")
+}
+
+/// What one run came to, to see that all of it happens.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Count {
+    pub(crate) begun: u32,
+    pub(crate) refused: u32,
+    pub(crate) cut_off: u32,
+    pub(crate) died: u32,
+    pub(crate) halves: u32,
+}
+
+/// Whoever starts the gang, and what is between it and the hosts.
+struct Starter {
+    draw: Draw,
+    hosts: Vec<Run>,
+    /// Whether anything goes wrong.
+    faults: bool,
+    is_dead: bool,
+    is_strict: bool,
+    /// Who said no when it was to be held.
+    refused: bool,
+    /// Who was told to begin.
+    begun: usize,
+    at: Option<Time>,
+    wrong: Option<String>,
+    seq: u64,
+}
+
+impl Starter {
+    fn new(seed: u64) -> Starter {
+        let mut draw = Draw::new(seed);
+        let hosts = (0..3).map(|_| Run::new(1, None, false)).collect();
+        let (faults, is_strict) = (draw.percent(80), draw.percent(50));
+        let mut starter = Starter {
+            draw,
+            hosts,
+            faults,
+            is_dead: false,
+            is_strict,
+            refused: false,
+            begun: 0,
+            at: None,
+            wrong: None,
+            seq: 0,
+        };
+        for host in 0..starter.hosts.len() {
+            starter.hosts[host].model.kernel.start("m0", 0, 1);
+        }
+        starter
+    }
+
+    fn chance(&mut self, percent: u64) -> bool {
+        self.faults && self.draw.percent(percent)
+    }
+
+    /// Time passes everywhere.
+    fn pass(&mut self, time: Span) -> Checked {
+        self.hosts.iter_mut().try_for_each(|host| host.pass(time))
+    }
+
+    fn request(&mut self, word: Word, host: usize) -> Request {
+        let (gang, member) = (name("lockstep"), name("web"));
+        match word {
+            Word::Hold => {
+                let amount = Reservation::new(SLICE, PERIOD).expect("less than a period");
+                Request::Hold {
+                    gang,
+                    member: Box::new(Request::Reserve {
+                        name: member,
+                        amount: Amount::Each(amount),
+                        exact: true,
+                        phase: Some(Span::ZERO),
+                        vcpus: Some(1),
+                        binding: Some("qemu:m0".parse().expect("a binding")),
+                        user: None,
+                    }),
+                }
+            }
+            Word::Begin => {
+                let now = self.hosts[host].model.now;
+                let at = *self.at.get_or_insert(now.after(Span::from_ms(1_500)));
+                // Mostly by little; a clock that is wrong by much is told of.
+                let wrong = if self.chance(4) { 90_000_000_000 } else { 1_000_000 };
+                let late = Span::from_ns(self.draw.below(wrong));
+                let gang = Gang { name: gang, is_strict: self.is_strict };
+                Request::Begin { gang, name: member, at: at.after(late) }
+            }
+            Word::Break { lost } => {
+                Request::Break { gang, name: member, lost: format!("member {lost}") }
+            }
+        }
+    }
+
+    fn say(&mut self, word: Word, host: usize) -> Result<Said, String> {
+        let most = self.draw.one_of(&[0, 1, 20, 400]);
+        let time = Span::from_us(self.draw.below(most * 1_000 + 1));
+        self.pass(time)?;
+        self.is_dead |= self.chance(4);
+        if self.is_dead || self.chance(6) {
+            return Ok(Said::Nothing);
+        }
+        if self.chance(6) {
+            // It dies, perhaps with what was just written.
+            self.hosts[host].is_there = self.draw.percent(50);
+            self.hosts[host].die()?;
+        }
+        if word == Word::Begin {
+            self.begun += 1;
+        }
+        let request = self.request(word, host);
+        self.seq += 1;
+        let key = Some(format!("k{}", self.seq).parse().expect("a key"));
+        let ticket = self.hosts[host].ask(ROOT, request, key)?;
+        if self.chance(4) {
+            self.hosts[host].is_there = self.draw.percent(50);
+            self.hosts[host].die()?;
+        }
+        self.pass(Span::from_ms(20))?;
+        let mut replies = self.hosts[host].replies().into_iter();
+        let said = match replies.find(|(replied, _)| *replied == ticket) {
+            Some((_, Ok(_))) => Said::Yes,
+            Some((_, Err(_))) => Said::No,
+            None => Said::Nothing,
+        };
+        Ok(if self.chance(5) { Said::Nothing } else { said })
+    }
+}
+
+impl Hosts for Starter {
+    fn tell(&mut self, word: Word, members: &[usize]) -> Vec<Said> {
+        if word == Word::Begin && self.refused {
+            self.wrong = Some("members are to begin, and one was refused".into());
+        }
+        let mut all = Vec::new();
+        for &host in members {
+            let mut said = self.say(word, host);
+            // Who is to hear that it is broken is told again and again.
+            let tries = if matches!(word, Word::Break { .. }) { 3 } else { 0 };
+            for _ in 0..tries {
+                if said == Ok(Said::Nothing) && self.pass(Span::from_secs(1)).is_ok() {
+                    said = self.say(word, host);
+                }
+            }
+            match said {
+                Ok(said) => {
+                    self.refused |= word == Word::Hold && said == Said::No;
+                    all.push(said);
+                }
+                Err(wrong) => {
+                    self.wrong = Some(wrong);
+                    all.push(Said::Nothing);
+                }
+            }
+        }
+        all
+    }
+}
+
+/// One gang, with what must hold of it.
+pub(crate) fn run(seed: u64, count: &mut Count) -> Checked {
+    let mut starter = Starter::new(seed);
+    if starter.draw.percent(25) {
+        fill(&mut starter)?;
+    }
+    let before: Vec<Span> = (0..3).map(|host| room(&starter.hosts[host])).collect();
+    let started = start(&mut starter, 3);
+    if let Some(wrong) = starter.wrong.take() {
+        return Err(wrong);
+    }
+    starter.faults = false;
+    starter.pass(LEASE + Span::from_secs(95))?;
+    let mut there = Vec::new();
+    for (host, before) in (0..).zip(before) {
+        let run = &mut starter.hosts[host];
+        run.tell()?;
+        run.finish()?;
+        let mut listed = run.service.listed().map(|(_, one)| one);
+        let one = listed.find(|one| one.row.name.as_str() == "web");
+        drop(listed);
+        let room = room(run);
+        match &one {
+            Some(one) if one.state == State::Held => {
+                return Err(format!("host {host} holds {} for ever", one.row));
+            }
+            None if room != before => {
+                return Err(format!("host {host} had room for {before}, and now for {room}"));
+            }
+            _ => there.push(one),
+        }
+    }
+    let is_of = |host: usize| there[host].as_ref().is_some_and(|one| one.row.gang.is_some());
+    let members = (0..3).filter(|&host| is_of(host)).count();
+    count.died += u32::from(starter.is_dead);
+    count.refused += u32::from(starter.refused);
+    match started {
+        Started::All if members != 3 => Err(format!("all should have begun: {there:?}")),
+        Started::All => {
+            count.begun += 1;
+            Ok(())
+        }
+        Started::None { .. } if starter.begun == 0 && there.iter().any(Option::is_some) => {
+            Err(format!("nobody was told to begin: {there:?}"))
+        }
+        Started::None { untold, because } => {
+            count.cut_off += u32::from(!starter.refused && !because.is_empty());
+            count.halves += u32::from(members > 0);
+            match (0..3).find(|host| !untold.contains(host) && is_of(*host)) {
+                Some(host) => Err(format!("{host} was told it is broken: {there:?}")),
+                None => Ok(()),
+            }
+        }
+    }
+}
+
+/// Something else has all of one host.
+fn fill(starter: &mut Starter) -> Checked {
+    let host = usize::try_from(starter.draw.below(3)).expect("small");
+    let amount = Reservation::new(Span::from_ms(7), PERIOD).expect("less than a period");
+    let request = Request::Reserve {
+        name: name("other"),
+        amount: Amount::Each(amount),
+        exact: true,
+        phase: None,
+        vcpus: Some(1),
+        binding: Some("qemu:other".parse().expect("a binding")),
+        user: None,
+    };
+    starter.hosts[host].ask(ROOT, request, None)?;
+    starter.pass(Span::from_ms(50))
+}
+
+fn room(run: &Run) -> Span {
+    run.model.scheduler.room(PERIOD, CpuId::new(0))
+}
