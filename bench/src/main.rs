@@ -83,14 +83,17 @@ enum Bench {
     },
     /// The daemon beside the kernel and the disk: changes, restarts, memory, a flood; needs root.
     Service {
-        /// Only these parts: idle, full, flood, many, pairs, seeds. What is saved keeps what it has
-        /// of the others. All take about six minutes.
+        /// Only these parts: idle, full, flood, gang, many, pairs, seeds. What is saved keeps what
+        /// it has of the others. All take about six minutes.
         #[arg(long, value_delimiter = ',')]
         parts: Vec<String>,
     },
     /// Runs a scale scenario and prints its peak memory in KiB; `scale` starts this.
     #[command(hide = true)]
     Memory { vcpus: usize, events: u64 },
+    /// Never ends, and says when it goes on; `service` starts this.
+    #[command(hide = true)]
+    Member,
     /// Never ends; `live` starts this.
     #[command(hide = true)]
     Busy {
@@ -123,6 +126,7 @@ fn main() -> Result<()> {
             println!("{}", scale::peak_memory(vcpus, events)?);
             return Ok(());
         }
+        Bench::Member => return service::gang::play_member(),
         Bench::Busy { threads, processes } => return live::play_busy(threads, processes),
     };
     let text = format!("# {name}\n\n{}\n{table}", report::machine()?);

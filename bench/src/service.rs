@@ -7,6 +7,7 @@
 mod change;
 mod daemon;
 mod flood;
+pub(crate) mod gang;
 mod many;
 mod peers;
 mod seeds;
@@ -17,10 +18,11 @@ use crate::report::{self, Part, Row, quantile};
 use daemon::Setting;
 
 /// What can be measured by itself, and how.
-const PARTS: [(&str, Part<Setting>); 6] = [
+const PARTS: [(&str, Part<Setting>); 7] = [
     ("idle", change::idle),
     ("full", change::full),
     ("flood", flood::rows),
+    ("gang", gang::rows),
     ("many", many::held),
     ("pairs", many::come_and_go),
     ("seeds", seeds::rows),

@@ -42,6 +42,11 @@ impl Setting {
         self.cpus[self.cpus.len() - 1]
     }
 
+    /// The program that is measured.
+    pub(super) fn slackline(&self) -> &Path {
+        &self.slackline
+    }
+
     /// A place for a file of a measurement.
     pub(super) fn path(&self, name: &str) -> PathBuf {
         self.folder.join(name)

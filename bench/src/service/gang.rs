@@ -1,0 +1,126 @@
+//! How far apart the first slices of a gang begin.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::{BufRead, BufReader, Write};
+use std::process::{Child, Command, Stdio};
+use std::thread::sleep;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use anyhow::{Context, Result, ensure};
+use slackline_live::sys::die_with_us;
+
+use super::daemon::Setting;
+use super::milliseconds;
+use crate::report::{Row, quantile};
+
+/// Of so many members, if there are as many CPUs: each has one to itself.
+const MEMBERS: usize = 4;
+
+/// A member has a fifth of its CPU, so that it stands still between slices for long enough to know
+/// where each begins.
+const PERIOD: Duration = Duration::from_millis(20);
+const SLICE: Duration = Duration::from_millis(4);
+
+/// What is no pause between two slices is something else that ran for a while.
+const PAUSE: Duration = Duration::from_millis(8);
+
+/// For how long: a thousand periods.
+const LENGTH: Duration = Duration::from_secs(20);
+
+/// Never stops, and says when it goes on after each pause, in nanoseconds since 1970.
+pub(crate) fn play_member() -> Result<()> {
+    let mut out = std::io::stdout().lock();
+    let mut before = Instant::now();
+    loop {
+        let now = Instant::now();
+        if now - before >= PAUSE {
+            writeln!(out, "{}", SystemTime::now().duration_since(UNIX_EPOCH)?.as_nanos())?;
+        }
+        before = now;
+    }
+}
+
+/// Members that end with this.
+struct Members(Vec<Child>);
+
+impl Members {
+    fn new(count: usize) -> Result<Members> {
+        let mut members = Members(Vec::new());
+        for _ in 0..count {
+            let mut command = Command::new(std::env::current_exe()?);
+            command.arg("member").stdin(Stdio::null()).stdout(Stdio::piped());
+            die_with_us(&mut command);
+            members.0.push(command.spawn()?);
+        }
+        Ok(members)
+    }
+}
+
+impl Drop for Members {
+    fn drop(&mut self) {
+        for child in &mut self.0 {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+}
+
+/// A gang of as many as there are CPUs, at most [`MEMBERS`], on one daemon: all have one clock.
+pub(super) fn rows(setting: &Setting) -> Result<Vec<Row>> {
+    let count = setting.cpus.len().min(MEMBERS);
+    let _daemon = setting.daemon(&setting.cpus, &[])?;
+    let mut members = Members::new(count)?;
+    let file = setting.path("gang.toml");
+    let socket = setting.path("socket");
+    let mut text = format!(
+        "name = \"bench\"\nslice = \"{}ms\"\nperiod = \"{}ms\"\nexact = true\n",
+        SLICE.as_millis(),
+        PERIOD.as_millis()
+    );
+    for child in &members.0 {
+        let (host, pid) = (socket.display(), child.id());
+        text += &format!("[[member]]\nhost = \"{host}\"\nfor = \"pid:{pid}\"\nvcpus = 1\n");
+    }
+    fs::write(&file, text)?;
+    let mut command = Command::new(setting.slackline());
+    let begun = command.arg("gang").arg(&file).stdout(Stdio::null()).status()?;
+    ensure!(begun.success(), "the gang does not begin: {begun}");
+    let readers = members.0.iter_mut().map(|child| {
+        let out = child.stdout.take().context("it is piped")?;
+        Ok(std::thread::spawn(move || {
+            let lines = BufReader::new(out).lines().map_while(Result::ok);
+            lines.filter_map(|line| line.parse().ok()).collect::<Vec<u64>>()
+        }))
+    });
+    let readers = readers.collect::<Result<Vec<_>>>()?;
+    // It has begun a second later.
+    sleep(Duration::from_secs(2));
+    let from = u64::try_from(SystemTime::now().duration_since(UNIX_EPOCH)?.as_nanos())?;
+    sleep(LENGTH);
+    drop(members);
+    let mut begins: BTreeMap<u64, Vec<u64>> = BTreeMap::new();
+    let period = u64::try_from(PERIOD.as_nanos())?;
+    for reader in readers {
+        let all = reader.join().ok().context("a reader panicked")?;
+        for at in all.into_iter().filter(|at| *at > from) {
+            begins.entry(at / period).or_default().push(at);
+        }
+    }
+    Ok(vec![row(count, &begins)])
+}
+
+/// Of each period in which all have begun: from the first to the last.
+fn row(count: usize, begins: &BTreeMap<u64, Vec<u64>>) -> Row {
+    let whole = begins.values().filter(|all| all.len() == count);
+    let apart = whole.filter_map(|all| Some(all.iter().max()? - all.iter().min()?));
+    let apart: Vec<f64> = apart.map(|ns| ns as f64 / 1e6).collect();
+    let what = format!(
+        "first slices of a gang of {count} on one machine, each alone on its CPU: from the first \
+         to begin to the last, in {} periods of {}",
+        apart.len(),
+        begins.len()
+    );
+    let holds = (count == MEMBERS).then(|| quantile(&apart, 99) <= 0.2);
+    Row { what, got: milliseconds(&apart), promised: "p99 0.2 ms, of four", holds }
+}
