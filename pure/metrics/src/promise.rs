@@ -275,7 +275,7 @@ impl Deliveries {
         let reservation = current.periods.reservation;
         // A period that is longer than the others is worth no more than they.
         let rest = current.end.since(at).min(reservation.period());
-        let to_come = reservation.over_rounded_up(rest);
+        let to_come = reservation.over_rounded_up(rest).min(current.slice);
         let slice = current.slice.left_after(current.taken_off);
         self.advance += to_come.left_after(slice.left_after(current.received));
         if let Some(deadlines) = &mut self.deadlines {

@@ -202,6 +202,8 @@ struct Server {
     cpu: CpuId,
     /// The end of the current period.
     deadline: Time,
+    /// What that is worth.
+    worth: Span,
     /// Owed before the deadline.
     remaining: Span,
     /// Had in advance of the terms before these, still to be taken from coming slices.
@@ -237,6 +239,7 @@ impl Policy for Edf {
             repays: share.choice(&OVERRUN) == "repay",
             cpu,
             deadline,
+            worth: slice,
             remaining: slice - in_advance,
             advance: advance - in_advance,
             debt: Span::ZERO,
@@ -517,7 +520,9 @@ impl Server {
         let share = self.periods.reservation;
         // A period that is longer than the others is worth no more than they.
         let rest = self.deadline.since(now).min(share.period());
-        let advance = share.over_rounded_up(rest).left_after(self.remaining) + self.advance;
+        // Nor is one that has been cut worth more than it was, rounded up as the rest of it is.
+        let to_come = share.over_rounded_up(rest).min(self.worth);
+        let advance = to_come.left_after(self.remaining) + self.advance;
         Tenant { vcpu, cpu: self.cpu, share, advance }
     }
 
@@ -551,6 +556,7 @@ impl Server {
     #[inline(always)]
     fn begin(&mut self, (slice, deadline): (Span, Time), now: Time, spare_time: SpareTime) {
         self.deadline = deadline;
+        self.worth = slice;
         self.remaining = slice - self.pay(slice, now, spare_time);
         self.slept = self.asleep_since != Time::NEVER;
     }

@@ -186,3 +186,34 @@ fn what_is_used_as_one_is_stopped_is_not_taken_from_the_next_slice() {
     let Pick::Run { limit, .. } = edf.pick(&at, cpu) else { panic!("it is owed a slice") };
     assert_eq!(limit, Some(Span::from_ms(4) - stops::UNTOLD));
 }
+
+/// Half of its period is worth three and a half nanoseconds, which is three; the rest of it, all of
+/// it, is rounded up. It has had nothing in advance all the same, and all of its CPU is free again.
+#[test]
+fn who_comes_on_a_grid_and_goes_at_once_leaves_nothing_behind() {
+    let values = |fields, terms: &[(&'static str, &'static str)]| {
+        let given = terms.iter().map(|&(name, value)| (name, Given::Text(value)));
+        Values::read(fields, given).unwrap()
+    };
+    let mut edf = Edf::new(&values(SPEC.policy_fields, &[]), &Topology::flat(1));
+    let share =
+        values(SPEC.share_fields, &[("slice", "7000001ns"), ("period", "10ms"), ("phase", "5ms")]);
+    let mut at = Moment::at_start(1);
+    let vcpu = VcpuId::new(0, DomId::new(0), 0);
+    let room = |edf: &Edf, at: &Moment| edf.room(at, Span::from_ms(10), CpuSet::one(CpuId::new(0)));
+    at.advance(Time::START + Span::from_ms(10));
+    // What is had in advance counts where somebody waits for its due.
+    let waits = VcpuId::new(1, DomId::new(1), 0);
+    at.join(waits);
+    let little = values(SPEC.share_fields, &[("slice", "1ms"), ("period", "10ms")]);
+    edf.admit(&at, waits, &little).unwrap();
+    at.set_awake(waits, true);
+    edf.wake(&at, waits);
+    let before = room(&edf, &at);
+    at.join(vcpu);
+    edf.admit(&at, vcpu, &share).unwrap();
+    assert!(room(&edf, &at) < before);
+    at.leave(vcpu);
+    let _ = edf.leave(&at, vcpu);
+    assert_eq!(room(&edf, &at), before);
+}
