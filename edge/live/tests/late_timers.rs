@@ -18,13 +18,12 @@ const UNTOLD: Span = Span::from_us(5);
 struct Timers {
     look: u64,
     late: fn(u64) -> u64,
-    /// By how much they are later on the average than at the least, with what comes of a stop that
-    /// has to be made twice.
+    /// By how much they are later on the average than at the least, at the most.
     unsteady: u64,
 }
 
 /// On the metal: rung 2 to 6 us late, looked in 4.
-const CHEAP: Timers = Timers { look: 4, late: |round| 2 + round * 7 % 5, unsteady: 1 };
+const CHEAP: Timers = Timers { look: 4, late: |round| 2 + round * 7 % 5, unsteady: 2 };
 
 /// In a virtual machine: 15 to 30 us late and now and then 60, looked in 20.
 const DEAR: Timers = Timers {
@@ -44,7 +43,7 @@ const DEARER: Timers = Timers {
 };
 
 /// On a host whose other guests are busy: 15 to 80 us late.
-const UNSTEADY: Timers = Timers { look: 20, late: |round| 15 + round * 7919 % 66, unsteady: 24 };
+const UNSTEADY: Timers = Timers { look: 20, late: |round| 15 + round * 7919 % 66, unsteady: 34 };
 
 const MACHINES: [(&str, Timers); 3] = [("cheap", CHEAP), ("dear", DEAR), ("dearer", DEARER)];
 
@@ -134,6 +133,27 @@ fn vcpu(slot: usize) -> VcpuId {
     VcpuId::new(slot, DomId::new(slot), 0)
 }
 
+/// Every period of each has its whole slice, and over many of them hardly more than that.
+fn are_held(machine: &str, timers: Timers, promises: &[(u64, u64)]) {
+    let until = Time::START + Span::from_secs(3);
+    let mut kernel = Kernel::new(timers, promises).unwrap();
+    kernel.run(until);
+    for (slot, &(slice, period)) in promises.iter().enumerate() {
+        let (slice, period) = (us(slice), us(period));
+        let received = kernel.received(slot, period, until);
+        let least = received.iter().min().unwrap();
+        assert!(
+            *least + UNTOLD >= slice,
+            "{machine}: {least} of {slice} in {period}, among {promises:?}"
+        );
+        // Half a percent, or what stops are later than they always are, which the first 64 tell.
+        let known = received.get(70..).unwrap_or(&received);
+        let (all, count) = (known.iter().copied().sum::<Span>(), known.len() as u64);
+        let most = (slice + us(timers.unsteady).max(slice / 200)) * count;
+        assert!(all <= most, "{machine}: {all} in {count} of {slice} in {period}");
+    }
+}
+
 #[test]
 fn what_is_promised_in_each_period_is_given_in_each() {
     let promises: [&[(u64, u64)]; 7] = [
@@ -145,45 +165,26 @@ fn what_is_promised_in_each_period_is_given_in_each() {
         &[(420, 1_000), (420, 1_000)],
         &[(20_000, 100_000), (600, 1_000)],
     ];
-    let until = Time::START + Span::from_secs(2);
     for (machine, timers) in MACHINES {
         for promises in promises {
-            let mut kernel = Kernel::new(timers, promises).unwrap();
-            kernel.run(until);
-            for (slot, &(slice, period)) in promises.iter().enumerate() {
-                let (slice, period) = (us(slice), us(period));
-                let received = kernel.received(slot, period, until);
-                let least = received.iter().min().unwrap();
-                assert!(
-                    *least + UNTOLD >= slice,
-                    "{machine}: {least} of {slice} in {period}, among {promises:?}"
-                );
-                // And over many hardly more than that: half a percent, or what stops are sometimes
-                // late by beyond what they always are.
-                let (all, count) = (received.iter().copied().sum::<Span>(), received.len() as u64);
-                let most = (slice + us(timers.unsteady).max(slice / 200)) * count;
-                assert!(all <= most, "{machine}: {all} in {count} of {slice} in {period}");
-            }
+            are_held(machine, timers, promises);
         }
     }
 }
 
-/// Where timers are less steady than that, some slice is short now and then: over many periods a
-/// share is kept to 24 us a period, to the 256th of a slice if that is more, to a quarter if less.
+/// Where what a timer is late by fits into what is not promised, it makes no slice short, however
+/// much it varies.
 #[test]
-fn a_share_is_kept_over_many_periods_however_unsteady_the_timers_are() {
-    let until = Time::START + Span::from_secs(4);
-    for (slice, period, unsteady) in [(80, 5_000, 20), (900, 2_000, 24), (8_000, 20_000, 32)] {
-        let mut kernel = Kernel::new(UNSTEADY, &[(slice, period)]).unwrap();
-        kernel.run(until);
-        let received = kernel.received(0, us(period), until);
-        // The first of them tell how its stops are.
-        let received = received.get(70..).unwrap();
-        let (all, count) = (received.iter().copied().sum::<Span>(), received.len() as u64);
-        assert!(all >= us(slice) * count, "{all} in {count} of {slice} us");
-        // And what is owed at the end, a slice and what the last stop was late by.
-        let most = us(slice + unsteady) * count + us(slice + 80);
-        assert!(all <= most, "{all} in {count} of {slice} us, {most} at most");
+fn no_slice_is_short_while_there_is_spare_time_however_unsteady_the_timers_are() {
+    let promises: [&[(u64, u64)]; 5] = [
+        &[(80, 5_000)],
+        &[(300, 1_000)],
+        &[(860, 1_000)],
+        &[(2_000, 10_000), (3_000, 10_000), (4_000, 10_000)],
+        &[(20_000, 100_000), (600, 1_000)],
+    ];
+    for promises in promises {
+        are_held("unsteady", UNSTEADY, promises);
     }
 }
 
@@ -221,20 +222,18 @@ fn as_much_as_is_admitted_is_given() {
 
 /// As of a virtual machine whose hypervisor halts it for 4 ms now and then, and does not say so.
 const HALTED: Timers =
-    Timers { look: 20, late: |round| if round % 40 == 0 { 4_000 } else { 15 }, unsteady: 8 };
+    Timers { look: 20, late: |round| if round % 40 == 0 { 4_000 } else { 15 }, unsteady: 100 };
 
-/// A stop that was very late makes the next slices short by half, and no more than two of them.
+/// While there is spare time, a stop that was very late makes no slice short: not the next one of
+/// who was stopped, nor one of somebody beside it, but for the period that the halt itself takes.
 #[test]
-fn a_stop_that_is_very_late_makes_no_more_than_two_slices_short_by_half() {
+fn a_stop_that_is_very_late_makes_no_later_slice_short() {
     for (slice, period) in [(3_000, 10_000), (900, 10_000)] {
         let until = Time::START + Span::from_secs(20);
         let mut kernel = Kernel::new(HALTED, &[(slice, period)]).unwrap();
         kernel.run(until);
         let received = kernel.received(0, us(period), until);
         let least = received.iter().min().unwrap();
-        assert!(*least + us(50) >= us(slice / 2), "{least} of {slice} us in {period}");
-        let short = received.iter().filter(|had| **had + UNTOLD < us(slice)).count() as u64;
-        let halts = kernel.round / 40;
-        assert!(0 < short && short <= 2 * halts, "{short} short slices after {halts} halts");
+        assert!(*least + UNTOLD >= us(slice), "{least} of {slice} us in {period}");
     }
 }

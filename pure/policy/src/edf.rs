@@ -20,13 +20,11 @@
 //! How debt is paid. Whoever stops a vCPU is late by something every time, and by more now and
 //! then. What it was late by at the least, of late, is taken from the next slice: a stop that is
 //! late by as much again falls where the slice ends, and over many periods the error is that of a
-//! single one. More is taken only as far as nobody can tell, however large the debt, once there has
-//! been spare time for those who had to wait for it: what the CPU has not promised of the time
-//! since, and all that they were waiting for as soon as nobody is owed anything. What is not paid
-//! like that is taken from the next slices, short as they become. An exact vCPU is forgiven what
-//! stops always vary by; where they vary by more, and it is ahead by a whole slice, half of that is
-//! taken from one slice rather than a little from many. What a single stop was late by beyond a
-//! slice and a half it is forgiven as well: it was the machine that was not there. All this is of
+//! single one. What is beyond that is paid from spare time, if those who had to wait have had it
+//! since: what the CPU has not promised of the time since, and all that they were waiting for as
+//! soon as nobody is owed anything. An exact vCPU is forgiven it then, so no slice of its own is
+//! short, and it has more than its share by what stops are later on the average than at the least.
+//! What spare time has not paid is taken from the next slices, short as they become. All this is of
 //! who would rather have whole slices than an exact share; who is to `repay` pays at once.
 //!
 //! A new share starts a new period at once, and is worth nothing: what was used of the old slice
@@ -109,12 +107,11 @@ Beyond the slice: a work-conserving vCPU (the default) shares what nobody is owe
 exact = true it stops until its next period. What a vCPU overran in a turn that was its
 due is debt. What it overruns every time is taken from its next slice, which then ends
 where it should; what it overran once is paid by unclaimed time, and by its next slices
-only where there was none. Timers are never quite steady: an exact vCPU has up to 24us a
-period more than its share (the 256th part of the slice if that is more, a quarter if
-less), and where they are less steady than that, half a slice is short now and then.
-What a single stop was late by beyond that, as on a machine that is halted, makes two
-slices short by half and is forgiven. With overrun = \"repay\" nothing is: the share is
-exact over time, and slices are short by what stops vary by; so ALERT limits by it.
+only where there was none. Timers are never quite steady: so an exact vCPU has whole slices,
+and more than its share by what its stops are later on the average than at the least: 10 to
+30us a period in a virtual machine, 1us where timers are good. With overrun = \"repay\" it
+is the other way round: the share is exact over time, and slices are short by what stops
+vary by; so ALERT limits by it.
 What it was not given by its deadline comes first when there is unclaimed time.
 
 Sleeping in mid-period saves nothing up beyond slice/period of what is left of it.

@@ -2,7 +2,7 @@
 
 use slackline_units::{Span, Time};
 
-use super::stops::{UNTOLD, unsteady};
+use super::stops::UNTOLD;
 use super::{Server, SpareTime};
 
 impl Server {
@@ -44,12 +44,7 @@ impl Server {
         if !self.repays {
             self.debt -= self.forgiven(slice, untold);
         }
-        let is_far_ahead = self.debt.left_after(untold) > slice;
-        let most = match (self.repays, is_far_ahead) {
-            (true, _) => self.debt,
-            (false, true) => self.urgent.max(untold + slice / 2),
-            (false, false) => self.urgent.max(untold),
-        };
+        let most = if self.repays { self.debt } else { self.urgent.max(untold) };
         let paid = self.debt.min(slice - in_advance).min(most);
         self.urgent = self.urgent.left_after(paid);
         self.debt -= paid;
@@ -57,19 +52,10 @@ impl Server {
         in_advance + paid
     }
 
-    /// What of its debt, which nobody waits for, is never paid: beyond a slice all; of an exact
-    /// vCPU what stops vary by, once it is known how they are, and beyond a slice and a half all: a
-    /// single stop that was very late, as of a machine that was halted, makes two slices short at
-    /// most. A quarter of a slice is kept, as it may be paid where nobody can tell.
+    /// What of its debt, which nobody waits for, is never paid: of an exact vCPU all but what its
+    /// stops are always late by; of one that may have more anyhow what is beyond a slice.
     fn forgiven(&self, slice: Span, untold: Span) -> Span {
-        let beyond = |kept: Span| self.debt.left_after(kept.max(self.urgent));
-        match (self.exact, self.stops.are_known()) {
-            (false, _) => beyond(untold + slice),
-            (true, false) => beyond(untold + slice / 4),
-            (true, true) => {
-                let far = beyond(untold + slice + slice / 2);
-                beyond(untold + slice / 4).min(unsteady(slice)).max(far)
-            }
-        }
+        let kept = if self.exact { untold } else { untold + slice };
+        self.debt.left_after(kept.max(self.urgent))
     }
 }

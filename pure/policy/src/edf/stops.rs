@@ -6,14 +6,6 @@ use slackline_units::Span;
 /// two clocks, can tell 5 us, and a stop may be late by a little less than ever before.
 pub(super) const UNTOLD: Span = Span::from_us(3);
 
-/// What stops vary by in a virtual machine where they are late by 20 to 80 us.
-const UNSTEADY: Span = Span::from_us(24);
-
-/// What an exact vCPU that is ahead is forgiven in each period.
-pub(super) fn unsteady(slice: Span) -> Span {
-    UNSTEADY.max(slice / 256).min(slice / 4)
-}
-
 /// By how much stops were late.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Stops {
@@ -43,14 +35,10 @@ impl Stops {
         self.count += 1;
     }
 
-    /// Whether there were enough of them to know.
-    pub(super) fn are_known(&self) -> bool {
-        self.count >= Stops::BLOCK
-    }
-
-    /// What they are late by at the least.
+    /// What they are late by at the least; nothing until there were enough of them to know.
     pub(super) fn habit(&self) -> Span {
-        if self.are_known() { self.least[0].min(self.least[1]) } else { Span::ZERO }
+        let are_known = self.count >= Stops::BLOCK;
+        if are_known { self.least[0].min(self.least[1]) } else { Span::ZERO }
     }
 }
 
@@ -71,22 +59,14 @@ mod tests {
     fn a_habit_is_the_least_of_two_blocks() {
         let mut stops = Stops::default();
         learn(&mut stops, 63, 7);
-        assert_eq!((stops.are_known(), stops.habit()), (false, Span::ZERO));
+        assert_eq!(stops.habit(), Span::ZERO, "not known yet");
         learn(&mut stops, 1, 9);
-        assert_eq!((stops.are_known(), stops.habit()), (true, Span::from_us(7)));
+        assert_eq!(stops.habit(), Span::from_us(7));
         learn(&mut stops, 1, 5);
         assert_eq!(stops.habit(), Span::from_us(5));
         learn(&mut stops, 63 + 64, 8);
         assert_eq!(stops.habit(), Span::from_us(5), "in the block before");
         learn(&mut stops, 1, 8);
         assert_eq!(stops.habit(), Span::from_us(8), "two blocks ago");
-    }
-
-    #[test]
-    fn what_is_forgiven_is_a_256th_of_a_slice_within_bounds() {
-        let forgiven = |slice_us| unsteady(Span::from_us(slice_us));
-        assert_eq!(forgiven(2_000), Span::from_us(24));
-        assert_eq!(forgiven(25_600), Span::from_us(100));
-        assert_eq!(forgiven(24), Span::from_us(6));
     }
 }
