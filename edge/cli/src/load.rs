@@ -4,13 +4,14 @@ pub(crate) mod args;
 mod show;
 pub(crate) mod words;
 
-use std::os::fd::OwnedFd;
+use std::net::{SocketAddr, UdpSocket};
+use std::os::fd::{AsFd, OwnedFd};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use slackline_load::client::{Asking, ask};
 use slackline_load::outside::file_server;
 use slackline_load::system::{Callers, Serving, serve};
-use slackline_load::{Done, Options, jobs_on};
+use slackline_load::{Done, LoadError, Node, Options, jobs_on};
 use slackline_scenario::{Domain, Program, Purpose, Scenario, Stream};
 use slackline_units::{DomId, Time, VcpuId};
 
@@ -25,7 +26,7 @@ const STANDARD_OUTPUT: u32 = 1;
 
 /// What a kind comes to.
 enum Part {
-    Program(Program),
+    Program(Program, Option<Node>),
     Serving(Serving),
     Asking(Asking),
     Files,
@@ -34,10 +35,14 @@ enum Part {
 pub(crate) fn load(args: &Load) -> Result<(), Problem> {
     let part = part(args)?;
     let jobs = args.report_jobs.then(|| jobs_on(STANDARD_OUTPUT)).transpose()?;
-    let options =
-        Options { start: args.start.map(Time::from_ns), limit: args.length, jobs, stop: None };
+    let options = Options {
+        start: args.start.map(Time::from_ns),
+        limit: args.length,
+        jobs,
+        ..Options::default()
+    };
     match part {
-        Part::Program(program) => compute(args, &program, options),
+        Part::Program(program, node) => compute(args, &program, Options { node, ..options }),
         Part::Serving(serving) => with_devices(args, options, |options| {
             Ok(serve(&serving, options, &mut |ports| {
                 let ports = [ports.requests, ports.inward, ports.outward];
@@ -111,15 +116,27 @@ fn part(args: &Load) -> Result<Part, Problem> {
             keys.kind("clock").text("period", period).text("compute", compute);
             keys.maybe("offset", offset.as_ref())
         }
+        Kind::Bsp { compute, exchange, listen, peers } => {
+            keys.kind("bsp").text("program", "load").text("compute", compute);
+            keys.maybe("exchange", exchange.as_ref());
+            let socket = UdpSocket::bind(listen);
+            let socket = socket.map_err(|source| LoadError::NoSocket { at: *listen, source })?;
+            let node = node(socket, peers)?;
+            return domain(&keys, None).map(|domain| Part::Program(domain.program, Some(node)));
+        }
         Kind::Batch { total } => keys.kind("batch").text("total", total),
         Kind::Replay { file } => {
             keys.kind("replay").text("file", &file.display().to_string());
             let recording = input::text(file)?;
-            return domain(&keys, Some(&recording)).map(|domain| Part::Program(domain.program));
+            return domain(&keys, Some(&recording))
+                .map(|domain| Part::Program(domain.program, None));
         }
         Kind::Serving(kind) => return serving(args, kind),
         Kind::Client(kind) => return client(args, kind),
-        Kind::Steps { steps } => return Ok(Part::Program(words::program(steps)?)),
+        Kind::Steps { peers, steps } => {
+            let node = (!peers.is_empty()).then(|| node(own_socket()?, peers)).transpose()?;
+            return Ok(Part::Program(words::program(steps)?, node));
+        }
         Kind::Tasks { from, connections, files, tasks } => {
             return Ok(Part::Serving(Serving {
                 tasks: words::tasks(tasks)?,
@@ -139,7 +156,29 @@ fn part(args: &Load) -> Result<Part, Problem> {
         }
         Kind::Files => return Ok(Part::Files),
     };
-    domain(&keys, None).map(|domain| Part::Program(domain.program))
+    domain(&keys, None).map(|domain| Part::Program(domain.program, None))
+}
+
+/// The socket that whoever started us gave us.
+fn own_socket() -> Result<UdpSocket, Problem> {
+    let socket = std::io::stdin().as_fd().try_clone_to_owned();
+    let socket = socket.map_err(|source| LoadError::Network { source })?;
+    Ok(UdpSocket::from(socket))
+}
+
+/// A node of a parallel program; it is not among those whom it waits for, and nobody is twice.
+fn node(socket: UdpSocket, others: &[SocketAddr]) -> Result<Node, Problem> {
+    let own = socket.local_addr().map_err(|source| LoadError::Network { source })?;
+    for (index, other) in others.iter().enumerate() {
+        let message = match others[..index].contains(other) {
+            true => format!("--peer {other} is named twice"),
+            false if *other == own => format!("--peer {other} is this node itself"),
+            false => continue,
+        };
+        let hint = "name every other node once".to_owned();
+        return Err(Problem::BadOption { message, hint: Some(hint) });
+    }
+    Ok(Node { socket, others: others.to_vec() })
 }
 
 fn serving(args: &Load, kind: &args::Serving) -> Result<Part, Problem> {
@@ -256,8 +295,9 @@ const HEAD: &str = "title = \"load\"\nlength = \"1s\"\npolicy = { name = \"round
 /// the same words.
 fn domain(keys: &Keys, file: Option<&str>) -> Result<Domain, Problem> {
     let work = keys.0.join(", ");
-    let domain = format!("[[domain]]\nname = \"load\"\nwork = {{ {work} }}\n");
-    let plain = ["spin", "periodic", "interactive", "batch", "replay", "yield", "clock"];
+    // Two, since a node needs another one.
+    let domain = format!("[[domain]]\nname = \"load\"\nvcpus = 2\nwork = {{ {work} }}\n");
+    let plain = ["spin", "periodic", "interactive", "batch", "replay", "yield", "clock", "bsp"];
     let is_plain = plain.iter().any(|kind| keys.0[0] == format!("kind = {kind:?}"));
     let driver = if is_plain { "" } else { "[driver]\ndomain = \"load\"\n" };
     let mut scenario = scenario(&format!("{HEAD}{driver}{domain}"), file)?;

@@ -215,9 +215,13 @@ pub(crate) fn load_command(program: &Path, order: &LoadOrder<'_>) -> Command {
     command.args(["load", "--report-jobs", "--seed", &order.seed.to_string()]);
     command.args(["--start", &order.start.ns().to_string()]);
     match &order.part {
-        Part::Program { program, vcpu } => {
+        Part::Program { program, vcpu, others } => {
             let who = format!("{}.{}", vcpu.domain().number(), vcpu.number());
-            command.args(["--who", &who, "steps"]).args(words::of_program(program));
+            command.args(["--who", &who, "steps"]);
+            for other in *others {
+                command.args(["--peer", &other.to_string()]);
+            }
+            command.args(words::of_program(program));
         }
         Part::System { system, domain, from, files } => {
             let connections = system.connections.to_string();

@@ -20,6 +20,7 @@ pub mod fence;
 pub mod limit;
 pub mod load_order;
 mod machine;
+mod nodes;
 mod outside;
 mod pcpu;
 pub mod play;

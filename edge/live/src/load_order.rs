@@ -1,5 +1,6 @@
 //! What a load process is told to do, and how it is started.
 
+use std::net::SocketAddr;
 use std::process::Command;
 
 use slackline_load::system::Callers;
@@ -27,6 +28,9 @@ pub enum Part<'a> {
         program: &'a Program,
         /// Whose draws it makes.
         vcpu: VcpuId,
+        /// Where the other nodes are, of a node of a parallel program. Its own socket is then its
+        /// standard input.
+        others: &'a [SocketAddr],
     },
     /// A domain with tasks that need devices.
     System {

@@ -195,9 +195,10 @@ impl<'a> Play<'a> {
         let count = scenario.domains.iter().map(|domain| domain.vcpus.len() as u64).sum::<u64>();
         let clients = scenario.io.as_ref().map_or(0, |io| io.clients.len() as u64);
         let origin = monotonic() + LEAD + LEAD_EACH * (count + clients);
-        let mut processes = ManagedProcesses::default();
-        let mut outside = Outside::new(&options.cpus);
         let first = &scenario.domains[0];
+        let processes = ManagedProcesses::new(scenario);
+        let mut processes = processes.map_err(|error| of_process(first, error))?;
+        let mut outside = Outside::new(&options.cpus);
         let files = outside.start_files(scenario, options.load);
         let files = files.map_err(|error| of_process(first, error))?;
         let mut ports: Vec<Ports> = Vec::new();

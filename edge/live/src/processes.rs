@@ -2,6 +2,7 @@
 //! and ends what it started.
 
 use std::io::{self, Read};
+use std::os::fd::OwnedFd;
 use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::process::{Child, ChildStderr, Command, ExitStatus, Stdio};
@@ -17,6 +18,7 @@ use thiserror::Error;
 
 use crate::cgroup::{CgroupError, TreePlace};
 use crate::load_order::{LoadCommand, LoadOrder, Part, callers};
+use crate::nodes::Nodes;
 use crate::session::Who;
 use crate::sys::{Tid, die_with_us};
 use crate::teller::{Teller, is_readable, record};
@@ -31,6 +33,12 @@ pub enum ProcessError {
     NotStarted {
         /// The program.
         program: String,
+        /// What the kernel said.
+        source: io::Error,
+    },
+    /// A node of a parallel program has no port to be reached at.
+    #[error("there is no port for a node of a parallel program: {source}")]
+    NoPort {
         /// What the kernel said.
         source: io::Error,
     },
@@ -77,6 +85,7 @@ impl ProcessError {
     pub fn hint(&self) -> Option<String> {
         match self {
             ProcessError::NotStarted { .. } => Some("is it installed, and in PATH?".into()),
+            ProcessError::NoPort { .. } => Some("is the loopback up?".into()),
             ProcessError::EndedAtOnce { .. } => Some("try the command by itself".into()),
             ProcessError::WrongCount { found, .. } => Some(format!("write vcpus = {found}")),
             ProcessError::OneProcess { .. } => {
@@ -158,12 +167,19 @@ pub(crate) struct Ended {
 }
 
 /// Everybody who is scheduled.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct ManagedProcesses {
     processes: Vec<Process>,
+    nodes: Nodes,
 }
 
 impl ManagedProcesses {
+    /// Nobody yet, and room for whoever a scenario starts.
+    pub(crate) fn new(scenario: &Scenario) -> Result<ManagedProcesses, ProcessError> {
+        let nodes = Nodes::bind(scenario).map_err(|source| ProcessError::NoPort { source })?;
+        Ok(ManagedProcesses { processes: Vec::new(), nodes })
+    }
+
     /// Starts what a domain needs, or finds it; `files` is the port of the file server, and
     /// `origin` when the run begins. Where it listens, if it has devices.
     pub(crate) fn start(
@@ -180,8 +196,9 @@ impl ManagedProcesses {
                 let system = domain.system.as_ref().expect("it has one");
                 let from = callers(scenario, domain);
                 let part = Part::System { system, domain: domain.id, from, files };
-                let order = LoadOrder { part, seed, start: starts(domain.joins) };
-                let process = self.start_load(&order, domain, domain.vcpus[0], load)?;
+                let mut command = load(&LoadOrder { part, seed, start: starts(domain.joins) });
+                command.stdin(Stdio::null());
+                let process = self.start_load(command, domain, domain.vcpus[0])?;
                 // All its threads must be there before they are held.
                 let ports = process.teller.as_mut().and_then(Teller::ready);
                 return ports.ok_or_else(|| {
@@ -192,9 +209,14 @@ impl ManagedProcesses {
             }
             None => {
                 for &vcpu in &domain.vcpus {
-                    let part = Part::Program { program: &domain.program, vcpu };
-                    let order = LoadOrder { part, seed, start: starts(domain.wakes(vcpu)) };
-                    self.start_load(&order, domain, vcpu, load)?;
+                    let node = self.nodes.take(vcpu);
+                    let others = node.as_ref().map_or(&[][..], |node| &node.others);
+                    let part = Part::Program { program: &domain.program, vcpu, others };
+                    let mut command =
+                        load(&LoadOrder { part, seed, start: starts(domain.wakes(vcpu)) });
+                    let socket = node.map(|node| OwnedFd::from(node.socket));
+                    command.stdin(socket.map_or_else(Stdio::null, Stdio::from));
+                    self.start_load(command, domain, vcpu)?;
                 }
             }
             Some(LiveSubject::Command { argv, .. }) => {
@@ -224,13 +246,11 @@ impl ManagedProcesses {
 
     fn start_load(
         &mut self,
-        order: &LoadOrder<'_>,
+        mut command: Command,
         domain: &Domain,
         vcpu: VcpuId,
-        load: LoadCommand<'_>,
     ) -> Result<&mut Process, ProcessError> {
-        let mut command = load(order);
-        command.stdin(Stdio::null()).stdout(Stdio::piped());
+        command.stdout(Stdio::piped());
         let mut process = spawn(command, domain.vcpu_name(vcpu), vec![vcpu])?;
         let stdout = process.child.as_mut().and_then(|child| child.stdout.take());
         process.teller = stdout.map(Teller::new);

@@ -16,6 +16,7 @@ mod clock;
 mod disk;
 mod done;
 mod end;
+mod exchange;
 mod job;
 mod net;
 pub mod outside;
@@ -30,16 +31,18 @@ use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 
-use slackline_scenario::{Program, Stream};
+use slackline_scenario::{Program, Step, Stream};
 use slackline_units::{Span, Time};
 use thiserror::Error;
 
 pub use clock::monotonic;
 pub use done::{Done, Responses};
+pub use exchange::Node;
 pub use job::{JOBS_FD, Job, Note, NoteReader, Ports, jobs_from_environment, jobs_on};
 pub use parent::end_with;
 
 use end::End;
+use exchange::Exchange;
 use job::Reporter;
 use work::{Work, takes_time};
 
@@ -56,6 +59,8 @@ pub struct Options {
     pub jobs: Option<OwnedFd>,
     /// What has devices ends when this becomes readable.
     pub stop: Option<OwnedFd>,
+    /// The other nodes of a parallel program, for who is one of them.
+    pub node: Option<Node>,
 }
 
 /// How a program ended.
@@ -88,6 +93,9 @@ pub enum LoadError {
     /// No step of a program that repeats can take time.
     #[error("the program repeats for ever without computing, sleeping or waiting")]
     TakesNoTime,
+    /// A node of a parallel program does not know the others.
+    #[error("a node waits for others, and was told of none")]
+    NoNodes,
     /// The environment says where to report jobs, in no way that is understood.
     #[error("{JOBS_FD} is `{text}`, which is no file descriptor")]
     NoDescriptor {
@@ -119,6 +127,14 @@ pub enum LoadError {
     NoPort {
         /// The port; zero for any.
         port: u16,
+        /// What the kernel said.
+        source: io::Error,
+    },
+    /// A socket for messages cannot be had.
+    #[error("cannot listen at {at}: {source}")]
+    NoSocket {
+        /// Where.
+        at: SocketAddr,
         /// What the kernel said.
         source: io::Error,
     },
@@ -193,6 +209,7 @@ impl LoadError {
         match self {
             LoadError::NoPort { port: 1.., .. } => Some("name another port, or none"),
             LoadError::NoServer { .. } => Some("start its server first, and name its port"),
+            LoadError::NoNodes => Some("name each of them, with --peer"),
             LoadError::NoFile { .. } => Some("name a folder that can be written, with --folder"),
             _ => None,
         }
@@ -208,6 +225,11 @@ pub fn run(program: &Program, draws: Stream, options: Options) -> Result<Report,
     if program.repeat && !program.steps.iter().any(takes_time) {
         return Err(LoadError::TakesNoTime);
     }
+    let waits = |step: &Step| matches!(step, Step::Barrier { .. });
+    if options.node.is_none() && program.steps.iter().any(waits) {
+        return Err(LoadError::NoNodes);
+    }
+    let exchange = options.node.map(Exchange::new).transpose()?;
     clock::wake_exactly();
     let notes = Reporter::new(options.jobs)?;
     if let Some(start) = options.start {
@@ -216,7 +238,7 @@ pub fn run(program: &Program, draws: Stream, options: Options) -> Result<Report,
     let origin = options.start.unwrap_or_else(monotonic);
     let (began, used_before) = (monotonic(), clock::thread_time());
     let end = End::at(options.limit.map_or(Time::NEVER, |limit| origin.after(limit)));
-    let ending = Work::new(draws, origin, &end, &notes).through(program)?;
+    let ending = Work::new(draws, origin, &end, &notes).among(exchange).through(program)?;
     Ok(Report {
         ending,
         used: clock::thread_time() - used_before,

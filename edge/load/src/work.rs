@@ -5,6 +5,7 @@ use slackline_units::{Span, Time};
 
 use crate::clock::{monotonic, thread_time};
 use crate::end::End;
+use crate::exchange::Exchange;
 use crate::job::{Job, Note, Reporter};
 use crate::spin::{Spinner, Until};
 use crate::{Ending, LoadError};
@@ -14,7 +15,7 @@ pub(crate) fn takes_time(step: &Step) -> bool {
         Step::Compute(draw) | Step::Sleep(draw) => !draw.scale().is_zero(),
         Step::Release { period, .. } => !period.is_zero(),
         Step::Instant { period, .. } => !period.is_zero(),
-        Step::ComputeForever => true,
+        Step::ComputeForever | Step::Barrier { .. } => true,
         Step::Yield | Step::Done | Step::Device(_) => false,
     }
 }
@@ -28,12 +29,13 @@ pub(crate) struct Work<'a> {
     /// How much CPU time the thread will have used when all computing so far is done.
     due: Span,
     spinner: Spinner,
-    current: Option<Current>,
+    current: Current,
     releases: u64,
     notes: &'a Reporter,
+    exchange: Option<Exchange>,
 }
 
-/// The piece of work that was released last.
+/// The piece of work that was released last, or that began when the one before was done.
 #[derive(Clone, Copy)]
 struct Current {
     released: Time,
@@ -58,7 +60,13 @@ const STRETCH: Span = Span::from_ms(10);
 impl<'a> Work<'a> {
     pub(crate) fn new(draws: Stream, origin: Time, end: &'a End, notes: &'a Reporter) -> Work<'a> {
         let (due, spinner) = (thread_time(), Spinner::new());
-        Work { draws, origin, end, due, spinner, current: None, releases: 0, notes }
+        let current = Current { released: origin, deadline: None };
+        Work { draws, origin, end, due, spinner, current, releases: 0, notes, exchange: None }
+    }
+
+    /// The same, as a node of a parallel program.
+    pub(crate) fn among(self, exchange: Option<Exchange>) -> Work<'a> {
+        Work { exchange, ..self }
     }
 
     pub(crate) fn through(mut self, program: &Program) -> Result<Ending, LoadError> {
@@ -93,7 +101,7 @@ impl<'a> Work<'a> {
                 let released = self.origin.after(*offset).after(*period * self.releases);
                 self.releases += 1;
                 let deadline = deadline.map(|span| released.after(span));
-                self.current = Some(Current { released, deadline });
+                self.current = Current { released, deadline };
                 self.sleep_until(released)
             }
             Step::Instant { period, offset } => {
@@ -104,6 +112,11 @@ impl<'a> Work<'a> {
                 Ok(if monotonic() >= self.end.at { Next::End } else { Next::Go })
             }
             Step::Done => self.done(),
+            // The network takes what it takes.
+            Step::Barrier { .. } => {
+                let over = self.exchange.as_mut().map_or(Ok(true), |it| it.meet(self.end))?;
+                Ok(if over { Next::End } else { Next::Go })
+            }
             // Only tasks of a system have these, and do them themselves.
             Step::Device(_) => Ok(Next::Go),
         }
@@ -143,11 +156,10 @@ impl<'a> Work<'a> {
         Ok(if self.end.sleep_until(wake)? { Next::End } else { Next::Go })
     }
 
-    /// A piece of work that nobody released was there from the start.
     fn done(&mut self) -> Result<Next, LoadError> {
-        let Current { released, deadline } =
-            self.current.unwrap_or(Current { released: self.origin, deadline: None });
-        self.notes.report(Note::Job(Job { released, deadline, done: monotonic() }))?;
-        Ok(if monotonic() >= self.end.at { Next::End } else { Next::Go })
+        let (Current { released, deadline }, done) = (self.current, monotonic());
+        self.current = Current { released: done, deadline: None };
+        self.notes.report(Note::Job(Job { released, deadline, done }))?;
+        Ok(if done >= self.end.at { Next::End } else { Next::Go })
     }
 }

@@ -1,5 +1,7 @@
 //! The domains: who they are, how many, and what they are on a live host.
 
+use std::collections::BTreeMap;
+
 use slackline_units::{DomId, Span, Time, VcpuId};
 
 use crate::error::ErrorKind;
@@ -21,7 +23,8 @@ pub(crate) fn read(run: &Run<'_>, tables: &[Table<'_>]) -> Result<(Vec<Domain>, 
     if tables.is_empty() {
         return Err(Mistake::new(0, ErrorKind::NoDomain));
     }
-    let mut all = All { run, domains: Vec::new(), names: Names::default(), size: Size::default() };
+    let (names, size, nodes) = (Names::default(), Size::default(), BTreeMap::new());
+    let mut all = All { run, domains: Vec::new(), names, size, nodes };
     for table in tables {
         let table = table.taught(&keys::DOMAIN)?;
         let item = table.need("name", "name = \"web\"")?;
@@ -32,6 +35,7 @@ pub(crate) fn read(run: &Run<'_>, tables: &[Table<'_>]) -> Result<(Vec<Domain>, 
             _ => fault.of_domain(name),
         })?;
     }
+    all.check_nodes()?;
     Ok((all.domains, all.names))
 }
 
@@ -41,6 +45,14 @@ struct All<'a> {
     domains: Vec<Domain>,
     names: Names,
     size: Size,
+    /// Of each parallel program.
+    nodes: BTreeMap<String, Nodes>,
+}
+
+/// How many nodes a parallel program has, and where the first of them is said.
+struct Nodes {
+    count: usize,
+    at: usize,
 }
 
 /// How much there is of everything that has a limit.
@@ -59,7 +71,7 @@ impl All<'_> {
         if let Some(live) = &live {
             check_live(table, live, vcpus)?;
         }
-        let Guest { program, system } = Guest::read(self.run, table, name)?;
+        let Guest { program, parallel, system } = Guest::read(self.run, table, name)?;
         let cost = |key| table.maybe(key, |item| item.span());
         let (dispatch, cache) = (cost("dispatch")?, cost("cache")?);
         let stay = self.stay(table)?;
@@ -82,6 +94,7 @@ impl All<'_> {
             id: DomId::new(0),
             vcpus: Vec::with_capacity(vcpus),
             program,
+            parallel,
             system,
             dispatch: dispatch.unwrap_or(Span::ZERO),
             cache: cache.unwrap_or(Span::ZERO),
@@ -114,6 +127,17 @@ impl All<'_> {
             return Err(item.fault(ErrorKind::BeforeJoining { written, joins }));
         }
         Ok(Stay { joins, leaves: Some(leaves) })
+    }
+
+    /// Nobody waits for others where there are none.
+    fn check_nodes(&self) -> Result<(), Mistake> {
+        match self.nodes.iter().find(|(_, nodes)| nodes.count == 1) {
+            Some((program, nodes)) => {
+                let program = program.clone();
+                Err(Mistake::new(nodes.at, ErrorKind::SingleNode { program }))
+            }
+            None => Ok(()),
+        }
     }
 
     /// Counts what one more table adds.
@@ -171,6 +195,10 @@ impl All<'_> {
         };
         domain.vcpus = (0..vcpus).map(vcpu).collect();
         self.names.domains.insert(domain.name.clone(), index);
+        if let Some(program) = &domain.parallel {
+            let at = table.get("work").map_or(table.at, |item| item.at());
+            self.nodes.entry(program.clone()).or_insert(Nodes { count: 0, at }).count += vcpus;
+        }
         self.domains.push(domain);
         Ok(())
     }

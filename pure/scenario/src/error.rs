@@ -281,6 +281,15 @@ pub enum ErrorKind {
     /// A domain without tasks tells what they do.
     #[error("one program on each vCPU has nothing to tell")]
     NothingToTell,
+    /// A node of a parallel program beside other tasks.
+    #[error("a node of a parallel program is all that its vCPU does, and this domain has a system")]
+    NodeInSystem,
+    /// A parallel program that has nobody to exchange anything with.
+    #[error("program `{program}` has a single node")]
+    SingleNode {
+        /// The program.
+        program: String,
+    },
     /// A domain with a system joins asleep.
     #[error("a domain with tasks or a kernel is awake when it joins")]
     SystemAsleep,

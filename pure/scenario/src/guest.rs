@@ -119,6 +119,8 @@ impl Task {
 pub(crate) struct Guest {
     /// On each of its vCPUs, if it has no system.
     pub(crate) program: Program,
+    /// The parallel program whose nodes its vCPUs are.
+    pub(crate) parallel: Option<String>,
     pub(crate) system: Option<System>,
 }
 
@@ -140,7 +142,14 @@ impl Guest {
             return Err(item.fault(ErrorKind::NothingToTell));
         }
         if let (true, Some(Read::Program(program))) = (is_plain, &single) {
-            return Ok(Guest { program: program.clone(), system: None });
+            let parallel = table.maybe("work", |item| parallel(&item))?.flatten();
+            return Ok(Guest { program: program.clone(), parallel, system: None });
+        }
+        let of_tasks = several.iter().filter_map(|task| task.get("work"));
+        for item in table.get("work").into_iter().chain(of_tasks) {
+            if parallel(&item)?.is_some() {
+                return Err(item.fault(ErrorKind::NodeInSystem));
+            }
         }
         let mut all = Work::default();
         all.add(single, PRIORITY);
@@ -162,7 +171,7 @@ impl Guest {
         let system = System { tells, ..system };
         // Only the simulated host runs systems; whoever asks for a program alone gets an empty one.
         let program = Program { steps: Vec::new(), repeat: false };
-        Ok(Guest { program, system: Some(system) })
+        Ok(Guest { program, parallel: None, system: Some(system) })
     }
 }
 
@@ -224,6 +233,12 @@ fn work(run: &Run<'_>, item: &Item<'_>) -> Result<Read, Mistake> {
         return Err(kind.fault(ErrorKind::NoDriver { written: kind.written() }));
     }
     Ok(Read::Work(work))
+}
+
+/// The parallel program that work is a node of, if it is of one.
+fn parallel(item: &Item<'_>) -> Result<Option<String>, Mistake> {
+    let kind = item.table("work")?.need("kind", "work = { kind = \"spin\" }")?;
+    kinds::program_of(item, KINDS[kind.word(KINDS)?])
 }
 
 fn system(run: &Run<'_>, table: Option<Table<'_>>, work: Work) -> Result<System, Mistake> {

@@ -134,6 +134,12 @@ impl ErrorKind {
             ErrorKind::NothingToTell => {
                 "write [[domain.task]] with a name, a priority and work".to_owned()
             }
+            ErrorKind::NodeInSystem => {
+                "write it as the domain's work, without tasks and `kernel`".to_owned()
+            }
+            ErrorKind::SingleNode { .. } => {
+                "give the domain more vCPUs, or name the program in another one too".to_owned()
+            }
             ErrorKind::SystemAsleep => "let it join later: joins = \"5ms\"".to_owned(),
             ErrorKind::NotAmong { .. } => "leave `starts_on` out, or let `cpus` have it".to_owned(),
             ErrorKind::NoSystem { .. } => {

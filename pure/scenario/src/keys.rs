@@ -39,6 +39,7 @@ pub const WORK: &[&KeyTable] = &[
     &REPLAY,
     &YIELD,
     &CLOCK,
+    &BSP,
     &WEB_SERVER,
     &ECHO,
     &DISK_READ,
@@ -268,6 +269,21 @@ pub(crate) const CLOCK: KeyTable = KeyTable {
         key("period", "from one multiple to the next: a length of time; must be said"),
         key("compute", "CPU time of each burst: may be drawn; must be said"),
         key("offset", "how long after each multiple a burst begins; default 0s"),
+    ],
+};
+
+pub(crate) const BSP: KeyTable = KeyTable {
+    heading: "bsp",
+    says: "A node of a bulk-synchronous parallel program: it computes, exchanges messages with the \
+           other nodes, and waits for all of them, over and over. Each vCPU is a node; those of \
+           all domains that name the program are one program, two at least. Each round is a job. Who \
+           leaves is no longer waited for.",
+    keys: &[
+        KIND,
+        key("program", "which program it is a node of: a name; must be said"),
+        key("compute", "CPU time of a round before the exchange: may be drawn; must be said"),
+        key("exchange", "CPU time that the exchange takes: may be drawn; default none"),
+        key("latency", "from the last node's message to going on: a length of time; default 50us"),
     ],
 };
 

@@ -4,6 +4,7 @@ use slackline_units::Span;
 
 use crate::error::ErrorKind;
 use crate::keys;
+use crate::names::checked_name;
 use crate::run::Run;
 use crate::table::{Item, Mistake, Table, shown};
 use crate::{Draw, LONGEST, Program, Step};
@@ -17,6 +18,7 @@ pub(crate) const KINDS: &[&str] = &[
     "replay",
     "yield",
     "clock",
+    "bsp",
     "web-server",
     "echo",
     "disk-read",
@@ -24,6 +26,9 @@ pub(crate) const KINDS: &[&str] = &[
     "sink",
     "compile",
 ];
+
+/// About what a message takes in a local network.
+const LATENCY: Span = Span::from_us(50);
 
 /// Reads `work` of one of the [`KINDS`] that need no devices.
 pub(crate) fn program(run: &Run<'_>, item: &Item<'_>, kind: &str) -> Result<Program, Mistake> {
@@ -35,6 +40,7 @@ pub(crate) fn program(run: &Run<'_>, item: &Item<'_>, kind: &str) -> Result<Prog
         "batch" => batch(&item.table("work of kind `batch`")?),
         "yield" => yielding(&item.table("work of kind `yield`")?),
         "clock" => clock(&item.table("work of kind `clock`")?),
+        "bsp" => bsp(&item.table("work of kind `bsp`")?),
         _ => replay(run, &item.table("work of kind `replay`")?),
     }
 }
@@ -71,6 +77,24 @@ fn clock(table: &Table<'_>) -> Result<Program, Mistake> {
     let compute = table.need("compute", "compute = \"9ms\"")?.some_draw()?;
     let offset = table.maybe("offset", |item| item.span())?.unwrap_or(Span::ZERO);
     Ok(Program::by_the_clock(Step::Instant { period, offset }, compute))
+}
+
+/// A node of a bulk-synchronous parallel program.
+fn bsp(table: &Table<'_>) -> Result<Program, Mistake> {
+    let table = table.taught(&keys::BSP)?;
+    let compute = table.need("compute", "compute = \"10ms\"")?.some_draw()?;
+    let exchange = table.maybe("exchange", |item| item.draw())?;
+    let latency = table.maybe("latency", |item| item.some_span())?.unwrap_or(LATENCY);
+    Ok(Program::superstep(compute, exchange.unwrap_or(Draw::Fixed(Span::ZERO)), latency))
+}
+
+/// Which parallel program work is a node of, if it is of one.
+pub(crate) fn program_of(item: &Item<'_>, kind: &str) -> Result<Option<String>, Mistake> {
+    if kind != "bsp" {
+        return Ok(None);
+    }
+    let name = item.table("work of kind `bsp`")?.need("program", "program = \"patterns\"")?;
+    Ok(Some(checked_name(&name)?.to_owned()))
 }
 
 /// What was recorded: runs and blocks in turn, over and over.

@@ -133,6 +133,8 @@ pub struct Domain {
     pub vcpus: Vec<VcpuId>,
     /// What each of its vCPUs does, if it has no system.
     pub program: Program,
+    /// The parallel program whose nodes its vCPUs are, by name; none if they are of none.
+    pub parallel: Option<String>,
     /// The operating system that runs on its vCPUs, if not one program on each.
     pub system: Option<System>,
     /// What it costs one of its vCPUs to be switched to when another or none ran before.

@@ -47,8 +47,15 @@ pub enum Step {
     /// Give the rest of the turn away. Who has a vCPU to itself gives away its CPU; a task of a
     /// system goes behind the others of its priority.
     Yield,
-    /// The piece of work that was released last is done.
+    /// The piece of work that was released last is done; where none is ever released, the one that
+    /// began when the last was done.
     Done,
+    /// Sleep until every node of the parallel program has come here as often, and so much longer:
+    /// until the message of the last one is here. Only vCPUs of a domain that belongs to one do it.
+    Barrier {
+        /// How long a message takes; not zero.
+        latency: Span,
+    },
     /// What needs a device: only tasks of a domain with a system do it.
     Device(DeviceStep),
 }
@@ -83,6 +90,15 @@ impl Program {
     #[must_use]
     pub fn by_the_clock(instant: Step, compute: Draw) -> Program {
         Program { steps: vec![instant, Step::Compute(compute)], repeat: true }
+    }
+
+    /// Computes, does its part in exchanging with the other nodes, and waits for all of them; each
+    /// round is a piece of work.
+    #[must_use]
+    pub fn superstep(compute: Draw, exchange: Draw, latency: Span) -> Program {
+        let computes = [compute, exchange].map(Step::Compute);
+        let steps = [&computes[..], &[Step::Barrier { latency }, Step::Done]].concat();
+        Program { steps, repeat: true }
     }
 
     /// Does a piece of work after each release; `release` is a [`Step::Release`].

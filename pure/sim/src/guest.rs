@@ -6,6 +6,7 @@
 //! scheduler says which of them: [`system`]. Whoever steps through a program does it with
 //! [`steps`]. What a guest does with devices is beyond its [`Devices`].
 
+mod barrier;
 mod effects;
 mod scheduler;
 mod steps;
@@ -19,6 +20,7 @@ use slackline_units::{Span, Time, VcpuId};
 pub(crate) use steps::Need;
 pub(crate) use system::{Cause, Context, Devices, Seat, Systems, TaskOf, Then};
 
+use barrier::{Barriers, Waiting};
 use steps::{AtOnce, Progress, Work};
 
 /// The operating system of a domain, by its place among them.
@@ -28,6 +30,7 @@ pub(crate) type SystemId = u16;
 pub(crate) struct Guests<'a> {
     guests: Vec<Guest>,
     works: Vec<Work<'a>>,
+    barriers: Barriers,
 }
 
 /// One cache line, because a hundred thousand of them are walked in no order.
@@ -52,7 +55,7 @@ impl<'a> Guests<'a> {
             draws: Stream::of_vcpu(scenario.seed, id, Purpose::Work),
         };
         let works = guests.iter().map(work).collect();
-        Guests { guests, works }
+        Guests { guests, works, barriers: Barriers::new(scenario) }
     }
 
     /// The vCPU in a slot.
@@ -68,9 +71,32 @@ impl<'a> Guests<'a> {
         guest.wakes = now;
     }
 
-    /// A guest has left.
+    /// A guest does nothing more by itself.
     pub(crate) fn end(&mut self, vcpu: VcpuId) {
         self.guests[vcpu.slot()].wakes = Time::NEVER;
+    }
+
+    /// A guest has left; whom nobody keeps from going on any more, and when each of them does.
+    pub(crate) fn leave(&mut self, vcpu: VcpuId, now: Time) -> Vec<(Time, VcpuId)> {
+        self.end(vcpu);
+        let released = self.barriers.leave(vcpu);
+        self.let_go(released, now)
+    }
+
+    /// A guest has come to the barrier of its parallel program; who goes on now, it among them, and
+    /// when each of them does: nobody before the last has come.
+    pub(crate) fn come(&mut self, vcpu: VcpuId, latency: Span, now: Time) -> Vec<(Time, VcpuId)> {
+        let released = self.barriers.come(vcpu, latency);
+        self.let_go(released, now)
+    }
+
+    fn let_go(&mut self, released: Vec<Waiting>, now: Time) -> Vec<(Time, VcpuId)> {
+        let until = |(vcpu, latency): Waiting| {
+            let wakes = now.after(latency);
+            self.guests[vcpu.slot()].wakes = wakes;
+            (wakes, vcpu)
+        };
+        released.into_iter().map(until).collect()
     }
 
     /// Whether the guest is asleep until just now.
@@ -79,10 +105,10 @@ impl<'a> Guests<'a> {
         self.guests[vcpu.slot()].wakes == now
     }
 
-    /// Whether the guest sleeps beyond now; not whether its program is over.
+    /// Whether the guest sleeps beyond now, or waits for others; not whether its program is over.
     pub(crate) fn is_asleep(&self, vcpu: VcpuId, now: Time) -> bool {
         let wakes = self.guests[vcpu.slot()].wakes;
-        now < wakes && wakes < Time::NEVER
+        (now < wakes && wakes < Time::NEVER) || self.barriers.waits(vcpu)
     }
 
     /// CPU time the guest wants before its next step.

@@ -261,7 +261,8 @@ impl<'a> Sim<'a> {
             What::Release => self.release(now, vcpu, sink)?,
             What::Leave => {
                 self.step(now, Fact::Left(vcpu), sink)?;
-                self.machine.guests.end(vcpu);
+                let released = self.machine.guests.leave(vcpu, now);
+                self.wake_at(released);
                 self.system_leaves(vcpu);
                 self.paused.remove(&vcpu);
                 return Ok(());
@@ -350,12 +351,22 @@ impl<'a> Sim<'a> {
                 self.machine.guests.again(vcpu);
                 self.step(now, Fact::Woke(vcpu), sink)?;
             }
-            Need::Sleep(until) => self.machine.queue.push(until, Event::Wake, vcpu.slot()),
+            Need::Sleep(until) => self.wake_at([(until, vcpu)]),
+            Need::Others(latency) => {
+                let released = self.machine.guests.come(vcpu, latency, now);
+                self.wake_at(released);
+            }
             Need::Nothing => self.outcome.done.push((now, vcpu)),
             // The program of a vCPU has no steps that need devices.
             Need::Device(_) => {}
         }
         Ok(())
+    }
+
+    fn wake_at(&mut self, sleepers: impl IntoIterator<Item = (Time, VcpuId)>) {
+        for (until, vcpu) in sleepers {
+            self.machine.queue.push(until, Event::Wake, vcpu.slot());
+        }
     }
 
     /// The occupant of a CPU has computed what it wanted to compute.
@@ -380,7 +391,11 @@ impl<'a> Sim<'a> {
                 self.machine.cpus.go_on(cpu, now, &self.machine.guests);
                 return self.step(now, Fact::Yielded(cpu), sink);
             }
-            Need::Sleep(until) => self.machine.queue.push(until, Event::Wake, vcpu.slot()),
+            Need::Sleep(until) => self.wake_at([(until, vcpu)]),
+            Need::Others(latency) => {
+                let released = self.machine.guests.come(vcpu, latency, now);
+                self.wake_at(released);
+            }
             Need::Nothing => self.outcome.done.push((now, vcpu)),
             // The program of a vCPU has no steps that need devices.
             Need::Device(_) => {}

@@ -1,5 +1,6 @@
 //! What `slackline load` is told: the keys of a scenario, as options.
 
+use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
@@ -82,6 +83,22 @@ pub(crate) enum Kind {
         #[arg(long)]
         offset: Option<String>,
     },
+    /// Compute, exchange messages with the other nodes of a parallel program, wait for all of them,
+    /// and so on: a node of it.
+    Bsp {
+        /// How much CPU time each round computes.
+        #[arg(long)]
+        compute: String,
+        /// How much CPU time the exchange takes beside sending [default: none].
+        #[arg(long)]
+        exchange: Option<String>,
+        /// Where this node is told that others have come: an address and a UDP port.
+        #[arg(long, value_name = "ADDRESS:PORT")]
+        listen: SocketAddr,
+        /// Where another node listens; once for each.
+        #[arg(long = "peer", value_name = "ADDRESS:PORT", required = true)]
+        peers: Vec<SocketAddr>,
+    },
     /// Run and block as recorded.
     Replay {
         /// A file of lines `run_ns,block_ns`, as `slackline show --runs` writes it; `-` is standard
@@ -96,6 +113,9 @@ pub(crate) enum Kind {
     /// What the workload of a scenario says, step by step, as `run` hands it over.
     #[command(hide = true)]
     Steps {
+        /// Where other nodes of a parallel program are; standard input is this one's socket.
+        #[arg(long = "peer")]
+        peers: Vec<SocketAddr>,
         /// The steps.
         steps: Vec<String>,
     },

@@ -26,6 +26,7 @@ fn of_step(step: &Step) -> String {
         Step::Instant { period, offset } => format!("clock {period} {offset}"),
         Step::Yield => "yield".into(),
         Step::Done => "done".into(),
+        Step::Barrier { latency } => format!("barrier {latency}"),
         Step::Device(step) => of_device_step(step),
     }
 }
@@ -177,6 +178,7 @@ fn step(word: &str) -> Option<Step> {
         }
         "yield" => Some(Step::Yield),
         "done" => Some(Step::Done),
+        "barrier" => Some(Step::Barrier { latency: rest.parse().ok()? }),
         "release" => {
             let mut spans = rest.split(' ').map(|text| text.parse::<Span>().ok());
             let (period, deadline, offset) = (spans.next()??, spans.next()?, spans.next()??);
@@ -210,6 +212,7 @@ mod tests {
             Program::periodic(endless, fixed(1)),
             Program::yielding(uniform),
             Program::by_the_clock(instant, uniform),
+            Program::superstep(uniform, fixed(5), Span::from_us(50)),
         ] {
             assert_eq!(super::program(&of_program(&program)).ok(), Some(program));
         }

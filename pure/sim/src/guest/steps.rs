@@ -14,6 +14,8 @@ pub(crate) enum Need {
     Yield,
     /// That it becomes this late.
     Sleep(Time),
+    /// That all nodes of its parallel program have come as far, and so much longer.
+    Others(Span),
     /// That this is done with a device.
     Device(DeviceStep),
     /// Nothing any more: the program is over.
@@ -74,6 +76,7 @@ impl Progress {
     /// The program begins now.
     pub(crate) fn begin(&mut self, now: Time) {
         self.began = now;
+        self.released = now;
     }
 
     pub(crate) fn began(&self) -> Time {
@@ -154,7 +157,11 @@ impl Progress {
                     return Need::Sleep(next_instant(now, *period, *offset));
                 }
                 Step::Yield => return Need::Yield,
-                Step::Done => done(Job { released: self.released, deadline: self.deadline }),
+                Step::Done => {
+                    done(Job { released: self.released, deadline: self.deadline });
+                    (self.released, self.deadline) = (now, Time::NEVER);
+                }
+                Step::Barrier { latency } => return Need::Others(*latency),
                 Step::Device(step) => return Need::Device(*step),
             }
         }

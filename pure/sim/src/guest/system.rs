@@ -482,7 +482,8 @@ impl<D: Copy> Context<'_, '_, D> {
                 self.systems.effects.alert(alerted);
             }
             Need::Sleep(until) => self.wake_at(until, of),
-            Need::Device(_) | Need::Nothing => {}
+            // Nodes of parallel programs have no system.
+            Need::Device(_) | Need::Others(_) | Need::Nothing => {}
         }
     }
 
@@ -508,7 +509,8 @@ impl<D: Copy> Context<'_, '_, D> {
             Need::Cpu => self.systems.systems[usize::from(of.system)].ready.push_first(of.task),
             Need::Yield => self.systems.systems[usize::from(of.system)].ready.push_last(of.task),
             Need::Sleep(until) => self.wake_at(until, of),
-            Need::Device(_) | Need::Nothing => {}
+            // Nodes of parallel programs have no system.
+            Need::Device(_) | Need::Others(_) | Need::Nothing => {}
         }
     }
 
@@ -542,7 +544,7 @@ impl<D: Copy> Context<'_, '_, D> {
 fn state(need: Need) -> State {
     match need {
         Need::Cpu | Need::Yield => State::Wants,
-        Need::Sleep(_) | Need::Device(_) => State::Waits,
+        Need::Sleep(_) | Need::Others(_) | Need::Device(_) => State::Waits,
         Need::Nothing => State::Over,
     }
 }

@@ -1,0 +1,140 @@
+//! Bulk-synchronous parallel programs: nodes that compute, exchange and wait for each other. All
+//! numbers are worked out by hand.
+
+use slackline_scenario::Scenario;
+use slackline_trace::Record;
+use slackline_units::Time;
+
+/// When the rounds of each vCPU ended, by slot, in the first second.
+fn rounds(rest: &str) -> Vec<Vec<Time>> {
+    let policy = "policy = { name = 'edf', reserve = '0cpu' }";
+    let text = format!("title = 't'\nlength = '1s'\n{policy}\n{rest}");
+    let scenario = Scenario::read(&text).unwrap_or_else(|error| panic!("{}: {error}", error.line));
+    let vcpus = scenario.domains.iter().map(|domain| domain.vcpus.len()).sum();
+    let mut records: Vec<Record> = Vec::new();
+    slackline_sim::run(&scenario, &mut records).expect("a run");
+    let mut rounds = vec![Vec::new(); vcpus];
+    for record in &records {
+        if let Record::Job { vcpu, released, done, .. } = *record {
+            let last = rounds[vcpu.slot()].last().copied();
+            assert_eq!(released, last.unwrap_or(Time::START), "a round begins where one ended");
+            rounds[vcpu.slot()].push(done);
+        }
+    }
+    rounds
+}
+
+const fn us(us: u64) -> Time {
+    Time::from_ns(us * 1_000)
+}
+
+/// A node alone on its CPU.
+fn node(name: &str, cpu: usize, work: &str) -> String {
+    format!(
+        "[[domain]]\nname = '{name}'\ncpus = [{cpu}]\n\
+         share.edf = {{ slice = '1ms', period = '10ms' }}\n\
+         work = {{ kind = 'bsp', program = 'p', {work} }}\n"
+    )
+}
+
+#[test]
+fn all_go_on_together_when_the_last_has_come() {
+    let slow = node("slow", 0, "compute = '10ms', exchange = '2ms', latency = '100us'");
+    let quick = node("quick", 1, "compute = '3ms', latency = '300us'");
+    let rounds = rounds(&format!("[host]\ncpus = 2\n{slow}{quick}"));
+    // Each goes on when the message of the last one is there: of who is quick 200 us later.
+    assert_eq!(rounds[0][..3], [us(12_100), us(24_200), us(36_300)]);
+    assert_eq!(rounds[1][..3], [us(12_300), us(24_400), us(36_500)]);
+}
+
+#[test]
+fn two_programs_do_not_wait_for_each_other() {
+    let program = |name: &str, compute: &str| {
+        format!(
+            "[[domain]]\nname = '{name}'\nvcpus = 2\n\
+             share.edf = {{ slice = '1ms', period = '10ms' }}\n\
+             work = {{ kind = 'bsp', program = '{name}', compute = '{compute}' }}\n"
+        )
+    };
+    let (a, b) = (program("a", "9950us"), program("b", "4950us"));
+    let rounds = rounds(&format!("[host]\ncpus = 4\n{a}{b}"));
+    assert_eq!([rounds[0].len(), rounds[1].len()], [99, 99]);
+    assert_eq!([rounds[2].len(), rounds[3].len()], [199, 199]);
+}
+
+/// With a fifth of a CPU a node takes five times as long to compute, and the others with it.
+#[test]
+fn the_slowest_node_sets_the_pace() {
+    let spread: String =
+        (0..3).map(|cpu| node(&format!("n{cpu}"), cpu, "compute = '2ms'")).collect();
+    let held = "[[domain]]\nname = 'held'\ncpus = [3]\n\
+                share.edf = { slice = '2ms', period = '10ms', exact = true }\n\
+                work = { kind = 'bsp', program = 'p', compute = '2ms' }\n";
+    let rounds = rounds(&format!("[host]\ncpus = 4\n{spread}{held}"));
+    // It has 2 ms at the begin of each period, and comes when they are used up.
+    let ends: Vec<Time> = (0..5).map(|n| us(10_000 * n + 2_050)).collect();
+    for node in &rounds {
+        assert_eq!(node[..5], ends);
+    }
+}
+
+#[test]
+fn who_is_paused_keeps_all_and_who_leaves_is_not_waited_for() {
+    let stays = node("stays", 0, "compute = '9950us'");
+    let goes = node("goes", 1, "compute = '9950us'");
+    let change = |at: &str, paused: bool| {
+        format!("[[change]]\nat = '{at}'\ndomain = 'goes'\npaused = {paused}\n")
+    };
+    // Paused as it computes: what is left it does later.
+    let changes = change("205ms", true) + &change("300ms", false);
+    let rounds_ = rounds(&format!("[host]\ncpus = 2\n{stays}{goes}leaves = '504ms'\n{changes}"));
+    let stayed = &rounds_[0];
+    assert_eq!(stayed[19], us(200_000));
+    assert_eq!(stayed[20], us(305_000), "95 ms late");
+    // The other leaves at 504 ms, in the middle of a round: who stays is at work until 504,950.
+    assert_eq!(stayed[40], us(505_000));
+    assert_eq!(stayed[41], us(515_000));
+    assert_eq!(rounds_[1].len(), 40);
+}
+
+/// Who waits already when the last of the others leaves goes on then.
+#[test]
+fn who_waits_goes_on_when_whom_it_waits_for_leaves() {
+    let quick = node("quick", 0, "compute = '1ms', latency = '10us'");
+    let slow = node("slow", 1, "compute = '500ms'");
+    let rounds = rounds(&format!("[host]\ncpus = 2\n{quick}{slow}leaves = '100ms'\n"));
+    assert_eq!(rounds[0][..2], [us(100_010), us(101_020)]);
+    assert!(rounds[1].is_empty());
+}
+
+/// A pause that ends while others are waited for ends nothing else.
+#[test]
+fn a_pause_is_not_the_end_of_waiting() {
+    let quick = node("quick", 0, "compute = '1ms'");
+    let slow = node("slow", 1, "compute = '499950us'");
+    let change = |at: &str, paused: bool| {
+        format!("[[change]]\nat = '{at}'\ndomain = 'quick'\npaused = {paused}\n")
+    };
+    let changes = change("100ms", true) + &change("200ms", false);
+    let rounds = rounds(&format!("[host]\ncpus = 2\n{quick}{slow}{changes}"));
+    assert_eq!(rounds[0], [us(500_000)]);
+}
+
+/// Who waits keeps its slice for later, so on CPUs of their own nodes get into step by themselves,
+/// whatever their phases: half of each CPU is half of the rate, and what the network takes on top.
+#[test]
+fn half_of_each_cpu_is_half_of_the_rate_in_any_phase() {
+    let node = |name: &str, cpu: usize, phase: &str| {
+        format!(
+            "[[domain]]\nname = '{name}'\ncpus = [{cpu}]\n\
+             share.edf = {{ slice = '10ms', period = '20ms', exact = true, phase = '{phase}' }}\n\
+             work = {{ kind = 'bsp', program = 'p', compute = '950us' }}\n"
+        )
+    };
+    for phase in ["0ms", "10ms"] {
+        let nodes = node("a", 0, "0ms") + &node("b", 1, phase);
+        let rounds = rounds(&format!("[host]\ncpus = 2\n{nodes}"));
+        // 950 us of each ms are computed, so a slice of 10 ms lasts for 10.5 rounds.
+        assert_eq!((rounds[0].len(), rounds[1].len()), (526, 526), "{phase}");
+    }
+}
