@@ -276,8 +276,8 @@ pub(crate) const BSP: KeyTable = KeyTable {
     heading: "bsp",
     says: "A node of a bulk-synchronous parallel program: it computes, exchanges messages with the \
            other nodes, and waits for all of them, over and over. Each vCPU is a node; those of \
-           all domains that name the program are one program, two at least. Each round is a job. Who \
-           leaves is no longer waited for.",
+           all domains that name the program are one program, two at least. Each round is a \
+           job. Who leaves is no longer waited for.",
     keys: &[
         KIND,
         key("program", "which program it is a node of: a name; must be said"),
