@@ -106,22 +106,24 @@ enum Bench {
 fn main() -> Result<()> {
     let arguments = Arguments::parse();
     let (name, table) = match arguments.bench {
-        Bench::Simso { rounds } => ("simso", simso::run(rounds)?),
-        Bench::Scale { rounds } => ("scale", scale::run(rounds)?),
-        Bench::Commands { rounds } => ("commands", commands::run(rounds)?),
+        Bench::Simso { rounds } => ("simso", of_one_machine(&simso::run(rounds)?)?),
+        Bench::Scale { rounds } => ("scale", of_one_machine(&scale::run(rounds)?)?),
+        Bench::Commands { rounds } => ("commands", of_one_machine(&commands::run(rounds)?)?),
         Bench::Policy { rounds, policies, vcpus } => {
-            ("policy", policy::run(rounds, &policies, &vcpus)?)
+            ("policy", of_one_machine(&policy::run(rounds, &policies, &vcpus)?)?)
         }
         Bench::Live { seconds, parts } => {
             let before = fs::read_to_string(results().join("live.md")).unwrap_or_default();
             ("live", live::run(seconds, &parts, &before)?)
         }
-        Bench::LiveScale { seconds } => ("live-scale", live::scale::run(seconds)?),
+        Bench::LiveScale { seconds } => {
+            ("live-scale", of_one_machine(&live::scale::run(seconds)?)?)
+        }
         Bench::Service { parts } => {
             let before = fs::read_to_string(results().join("service.md")).unwrap_or_default();
             ("service", service::run(&parts, &before)?)
         }
-        Bench::Alert { seconds } => ("alert", live::alert::run(seconds)?),
+        Bench::Alert { seconds } => ("alert", of_one_machine(&live::alert::run(seconds)?)?),
         Bench::Memory { vcpus, events } => {
             println!("{}", scale::peak_memory(vcpus, events)?);
             return Ok(());
@@ -129,7 +131,7 @@ fn main() -> Result<()> {
         Bench::Member => return service::gang::play_member(),
         Bench::Busy { threads, processes } => return live::play_busy(threads, processes),
     };
-    let text = format!("# {name}\n\n{}\n{table}", report::machine()?);
+    let text = format!("# {name}\n\n{table}");
     print!("{text}");
     if arguments.save {
         let folder = results();
@@ -137,6 +139,11 @@ fn main() -> Result<()> {
         fs::write(folder.join(format!("{name}.md")), text).context("the result is not saved")?;
     }
     Ok(())
+}
+
+/// What was measured in one go, below the machine that it ran on.
+fn of_one_machine(table: &str) -> Result<String> {
+    Ok(format!("{}\n{table}", report::machine()?))
 }
 
 fn results() -> PathBuf {

@@ -54,8 +54,8 @@ impl Row {
 /// Measures some rows, with what every measurement needs.
 pub(crate) type Part<S> = fn(&S) -> Result<Vec<Row>>;
 
-/// A section for each part that is asked for, or for each if none is. What `before` has of the
-/// others, a result of earlier, is kept.
+/// A section for each part that is asked for, or for each if none is, with the machine that it ran
+/// on. What `before` has of the others, a result of earlier, is kept.
 pub(crate) fn sections<S>(
     parts: &[(&str, Part<S>)],
     setting: &S,
@@ -70,10 +70,12 @@ pub(crate) fn sections<S>(
     for (name, measure) in parts {
         let head = format!("## {name}\n");
         if asked.is_empty() || asked.iter().any(|part| part == name) {
+            let rows = measure(setting);
             text += &head;
+            text += &format!("\n{}", machine()?);
             text += "\n| measured | result | promised | holds |\n|---|---|---|---|\n";
             // What one part could not do must not cost what the others have measured.
-            let rows = measure(setting).unwrap_or_else(|error| vec![Row::failed(name, &error)]);
+            let rows = rows.unwrap_or_else(|error| vec![Row::failed(name, &error)]);
             for Row { what, got, promised, holds } in rows {
                 let holds = holds.map_or("", |holds| if holds { "yes" } else { "NO" });
                 text += &format!("| {what} | {got} | {promised} | {holds} |\n");

@@ -64,6 +64,32 @@ fn what_clients_measure_is_in_the_table_beside_what_is_simulated() {
     live.nothing_is_left();
 }
 
+/// The one that has 2 ms of 20 ms, and needs them for a round, sets the pace of the other too.
+#[test]
+fn nodes_of_a_parallel_program_wait_for_each_other() {
+    let Some(live) = live::begin() else { return };
+    let node = |name: &str, slice: &str, compute: &str| {
+        format!(
+            "[[domain]]\nname = \"{name}\"\n\
+             work = {{ kind = \"bsp\", program = \"p\", compute = \"{compute}\" }}\n\
+             share.edf = {{ slice = \"{slice}\", period = \"20ms\", exact = true }}\n"
+        )
+    };
+    let (quick, held) = (node("quick", "4ms", "500us"), node("held", "2ms", "2ms"));
+    let head = "title = \"p\"\nlength = \"1500ms\"\npolicy = { name = \"edf\" }\n";
+    live.place.write("it.toml", format!("{head}{quick}{held}").as_bytes());
+    let ran = live.run(&["run", "it.toml", "--json"]).ended_with(0);
+    let whole: Value = serde_json::from_str(&ran.out).expect("JSON");
+    let run = &whole["runs"][0];
+    let [quick, held] = ["quick", "held"].map(|name| number(vcpu(run, name), "jobs_done"));
+    assert!(quick.abs_diff(held) <= 1 && quick > 0, "{quick} and {held} rounds");
+    // By itself the quick one would do eight in each of 75 periods.
+    let used = number(vcpu(run, "held"), "delivered_ns");
+    assert!(held * 2_000_000 <= used + 2_000_000, "{held} rounds in {used} ns");
+    assert!(held <= 2 * 75, "{held} rounds");
+    live.nothing_is_left();
+}
+
 /// One scenario with everything that there is.
 #[test]
 fn every_kind_of_work_and_of_client_runs() {

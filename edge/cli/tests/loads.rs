@@ -4,7 +4,7 @@ mod common;
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read};
-use std::net::{Ipv4Addr, TcpStream};
+use std::net::{Ipv4Addr, TcpStream, UdpSocket};
 use std::process::{Child, ChildStderr, ChildStdout, Stdio};
 
 use common::live::{kill, wait_until};
@@ -219,4 +219,45 @@ fn help_names_the_keys_of_a_scenario() {
     for hidden in ["  steps ", "  tasks ", "  caller ", "  files "] {
         assert!(!all.contains(hidden), "{all}");
     }
+}
+
+/// Two ports that nobody had a moment ago.
+fn two_ports() -> [String; 2] {
+    let sockets = [0; 2].map(|_| UdpSocket::bind("127.0.0.1:0").unwrap());
+    sockets.map(|socket| socket.local_addr().unwrap().to_string())
+}
+
+#[test]
+fn nodes_that_are_started_by_hand_wait_for_each_other() {
+    let place = Place::new();
+    let [one, other] = two_ports();
+    let node = |own: &str, peer: &str, length: &str| {
+        let words = ["load", "bsp", "--compute", "1ms", "--listen", own, "--peer", peer];
+        place.command(&[&words[..], &["--length", length, "--json"]].concat())
+    };
+    let rounds = |out: &[u8]| {
+        let done: Value = serde_json::from_slice(out).expect("JSON");
+        done["jobs"].as_u64().unwrap()
+    };
+    assert_eq!(rounds(&node(&other, &one, "100ms").output().unwrap().stdout), 0, "alone");
+    let mut first = node(&one, &other, "60s").stdout(Stdio::null()).spawn().unwrap();
+    let together = rounds(&node(&other, &one, "2s").output().unwrap().stdout);
+    first.kill().unwrap();
+    first.wait().unwrap();
+    assert!((1..=2_000).contains(&together), "{together} rounds of 1 ms in 2 s");
+}
+
+#[test]
+fn a_node_knows_every_other_one_once() {
+    let place = Place::new();
+    let [own, peer] = two_ports();
+    let load = |peers: &[&str]| {
+        let mut words = vec!["load", "bsp", "--compute", "1ms", "--listen", &own];
+        peers.iter().for_each(|peer| words.extend(["--peer", peer]));
+        place.run(&words).ended_with(2)
+    };
+    load(&[&own]).says("is this node itself").says("name every other node once");
+    load(&[&peer, &peer]).says("is named twice");
+    load(&[]).says("--peer");
+    load(&["nowhere"]).says("nowhere");
 }

@@ -5,19 +5,13 @@ use std::collections::{BTreeMap, HashMap};
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
 
+use slackline_load::Node;
 use slackline_scenario::Scenario;
 use slackline_units::VcpuId;
 
-/// The nodes that have not been started yet.
+/// The nodes that have not been started yet, each with its own end and where the others are.
 #[derive(Debug, Default)]
 pub(crate) struct Nodes(HashMap<VcpuId, Node>);
-
-/// A node's own end, and where the others are.
-#[derive(Debug)]
-pub(crate) struct Node {
-    pub(crate) socket: UdpSocket,
-    pub(crate) others: Vec<SocketAddr>,
-}
 
 impl Nodes {
     /// A port for each node of a scenario.

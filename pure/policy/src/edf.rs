@@ -109,7 +109,7 @@ due is debt. What it overruns every time is taken from its next slice, which the
 where it should; what it overran once is paid by unclaimed time, and by its next slices
 only where there was none. Timers are never quite steady: so an exact vCPU has whole slices,
 and more than its share by what its stops are later on the average than at the least: 10 to
-30us a period in a virtual machine, 1us where timers are good. With overrun = \"repay\" it
+40us a period in a virtual machine, 2us where timers are good. With overrun = \"repay\" it
 is the other way round: the share is exact over time, and slices are short by what stops
 vary by; so ALERT limits by it.
 What it was not given by its deadline comes first when there is unclaimed time.

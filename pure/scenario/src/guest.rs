@@ -141,24 +141,23 @@ impl Guest {
         if let (true, Some(item)) = (is_plain && tells != Tells::Nothing, table.get("tells")) {
             return Err(item.fault(ErrorKind::NothingToTell));
         }
-        if let (true, Some(Read::Program(program))) = (is_plain, &single) {
-            let parallel = table.maybe("work", |item| parallel(&item))?.flatten();
-            return Ok(Guest { program: program.clone(), parallel, system: None });
-        }
-        let of_tasks = several.iter().filter_map(|task| task.get("work"));
-        for item in table.get("work").into_iter().chain(of_tasks) {
-            if parallel(&item)?.is_some() {
-                return Err(item.fault(ErrorKind::NodeInSystem));
+        let single = match (is_plain, single) {
+            (true, Some(Read::Program(program))) => {
+                return Ok(Guest { program, parallel: None, system: None });
             }
-        }
+            (true, Some(Read::Node(program, of))) => {
+                return Ok(Guest { program, parallel: Some(of), system: None });
+            }
+            (_, single) => single,
+        };
         let mut all = Work::default();
-        all.add(single, PRIORITY);
+        all.add(single, PRIORITY, table)?;
         for task in several {
             let task = task.taught(&keys::TASK)?;
             let priority = task.maybe("priority", |item| item.count(0..=255))?;
             let priority = priority.map_or(PRIORITY, |number| number.to_le_bytes()[0]);
             let first = all.tasks.len();
-            all.add(Some(work(run, &task.need("work", example)?)?), priority);
+            all.add(Some(work(run, &task.need("work", example)?)?), priority, &task)?;
             if all.tasks.len() > MOST_TASKS {
                 let tasks = all.tasks.len();
                 return Err(Mistake::new(table.at, ErrorKind::TooManyTasks { tasks }));
@@ -177,18 +176,26 @@ impl Guest {
 
 enum Read {
     Program(Program),
+    /// A node of this parallel program.
+    Node(Program, String),
     Work(Work),
 }
 
 impl Work {
-    fn add(&mut self, more: Option<Read>, priority: u8) {
+    /// Adds the work that a table says, if it says any.
+    fn add(&mut self, more: Option<Read>, priority: u8, of: &Table<'_>) -> Result<(), Mistake> {
         let more = match more {
-            None => return,
+            None => return Ok(()),
             Some(Read::Program(program)) => Work::new(vec![Task::new(program)], None),
+            Some(Read::Node(..)) => {
+                let at = of.get("work").map_or(of.at, |item| item.at());
+                return Err(Mistake::new(at, ErrorKind::NodeInSystem));
+            }
             Some(Read::Work(work)) => work,
         };
         self.tasks.extend(more.tasks.into_iter().map(|task| Task { priority, ..task }));
         self.connections = self.connections.or(more.connections);
+        Ok(())
     }
 
     /// Gives all tasks from this one on a name. Work without any task of its own has none to give.
@@ -226,19 +233,17 @@ fn work(run: &Run<'_>, item: &Item<'_>) -> Result<Read, Mistake> {
     let kind = table.need("kind", "work = { kind = \"spin\" }")?;
     let name = KINDS[kind.word(KINDS)?];
     if !tasks::DEVICE_KINDS.contains(&name) {
-        return Ok(Read::Program(kinds::program(run, item, name)?));
+        let program = kinds::program(run, item, name)?;
+        return Ok(match kinds::parallel(&table, name)? {
+            Some(of) => Read::Node(program, of),
+            None => Read::Program(program),
+        });
     }
     let work = tasks::read(name, &table)?;
     if !run.has_driver {
         return Err(kind.fault(ErrorKind::NoDriver { written: kind.written() }));
     }
     Ok(Read::Work(work))
-}
-
-/// The parallel program that work is a node of, if it is of one.
-fn parallel(item: &Item<'_>) -> Result<Option<String>, Mistake> {
-    let kind = item.table("work")?.need("kind", "work = { kind = \"spin\" }")?;
-    kinds::program_of(item, KINDS[kind.word(KINDS)?])
 }
 
 fn system(run: &Run<'_>, table: Option<Table<'_>>, work: Work) -> Result<System, Mistake> {

@@ -88,12 +88,12 @@ fn bsp(table: &Table<'_>) -> Result<Program, Mistake> {
     Ok(Program::superstep(compute, exchange.unwrap_or(Draw::Fixed(Span::ZERO)), latency))
 }
 
-/// Which parallel program work is a node of, if it is of one.
-pub(crate) fn program_of(item: &Item<'_>, kind: &str) -> Result<Option<String>, Mistake> {
+/// The parallel program that work of a kind is a node of, if it is of one.
+pub(crate) fn parallel(table: &Table<'_>, kind: &str) -> Result<Option<String>, Mistake> {
     if kind != "bsp" {
         return Ok(None);
     }
-    let name = item.table("work of kind `bsp`")?.need("program", "program = \"patterns\"")?;
+    let name = table.need("program", "program = \"patterns\"")?;
     Ok(Some(checked_name(&name)?.to_owned()))
 }
 

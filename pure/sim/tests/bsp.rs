@@ -37,6 +37,14 @@ fn node(name: &str, cpu: usize, work: &str) -> String {
     )
 }
 
+/// A domain is paused at one time and let go at another.
+fn pause(who: &str, from: &str, to: &str) -> String {
+    let change = |at: &str, paused: bool| {
+        format!("[[change]]\nat = '{at}'\ndomain = '{who}'\npaused = {paused}\n")
+    };
+    change(from, true) + &change(to, false)
+}
+
 #[test]
 fn all_go_on_together_when_the_last_has_come() {
     let slow = node("slow", 0, "compute = '10ms', exchange = '2ms', latency = '100us'");
@@ -82,19 +90,16 @@ fn the_slowest_node_sets_the_pace() {
 fn who_is_paused_keeps_all_and_who_leaves_is_not_waited_for() {
     let stays = node("stays", 0, "compute = '9950us'");
     let goes = node("goes", 1, "compute = '9950us'");
-    let change = |at: &str, paused: bool| {
-        format!("[[change]]\nat = '{at}'\ndomain = 'goes'\npaused = {paused}\n")
-    };
     // Paused as it computes: what is left it does later.
-    let changes = change("205ms", true) + &change("300ms", false);
-    let rounds_ = rounds(&format!("[host]\ncpus = 2\n{stays}{goes}leaves = '504ms'\n{changes}"));
-    let stayed = &rounds_[0];
+    let changes = pause("goes", "205ms", "300ms");
+    let all = rounds(&format!("[host]\ncpus = 2\n{stays}{goes}leaves = '504ms'\n{changes}"));
+    let stayed = &all[0];
     assert_eq!(stayed[19], us(200_000));
     assert_eq!(stayed[20], us(305_000), "95 ms late");
     // The other leaves at 504 ms, in the middle of a round: who stays is at work until 504,950.
     assert_eq!(stayed[40], us(505_000));
     assert_eq!(stayed[41], us(515_000));
-    assert_eq!(rounds_[1].len(), 40);
+    assert_eq!(all[1].len(), 40);
 }
 
 /// Who waits already when the last of the others leaves goes on then.
@@ -112,10 +117,7 @@ fn who_waits_goes_on_when_whom_it_waits_for_leaves() {
 fn a_pause_is_not_the_end_of_waiting() {
     let quick = node("quick", 0, "compute = '1ms'");
     let slow = node("slow", 1, "compute = '499950us'");
-    let change = |at: &str, paused: bool| {
-        format!("[[change]]\nat = '{at}'\ndomain = 'quick'\npaused = {paused}\n")
-    };
-    let changes = change("100ms", true) + &change("200ms", false);
+    let changes = pause("quick", "100ms", "200ms");
     let rounds = rounds(&format!("[host]\ncpus = 2\n{quick}{slow}{changes}"));
     assert_eq!(rounds[0], [us(500_000)]);
 }
