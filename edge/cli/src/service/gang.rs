@@ -273,12 +273,16 @@ impl<'a> Calls<'a> {
         let kind = kinds.map(|(kind, _)| *kind).next().unwrap_or(Kind::NotAnswered);
         let gang = &self.file.name;
         let whys = whys.join("; ");
-        let mut detail = format!("gang {gang} does not begin, and nothing is held: {whys}");
-        if !untold.is_empty() {
+        let detail = if untold.is_empty() {
+            format!("gang {gang} does not begin, and nothing is held: {whys}")
+        } else {
             let untold: Vec<String> = untold.iter().map(|&member| name(member)).collect();
-            detail +=
-                &format!(". Not told, so perhaps held for 10 s or reserved: {}", untold.join(", "));
-        }
+            let untold = untold.join(", ");
+            format!(
+                "gang {gang} does not begin: {whys}. Not told, so perhaps held for 10 s or \
+                 reserved: {untold}"
+            )
+        };
         refused(Refused::new(kind, detail).hinting("`slackline room` says what fits on a host"))
     }
 }

@@ -83,24 +83,38 @@ impl TreePlace {
         }
     }
 
-    /// Makes the group, if it is to be ours, still empty; finds out whether it can be frozen.
+    /// Whether a group that was there before can be frozen, and is not; and one that is to be ours
+    /// is not there yet.
+    ///
+    /// # Errors
+    /// When its groups have no freezer, or somebody has frozen it, or has made ours.
+    pub(crate) fn check(&self) -> Result<(), CgroupError> {
+        if self.origin.is_some() {
+            let is_there = io::Error::from(io::ErrorKind::AlreadyExists);
+            let refused = || CgroupError::refused(Step::Make, &self.group, is_there);
+            return if self.is_made() { Err(refused()) } else { Ok(()) };
+        }
+        if read(&self.group.join(FREEZE))?.trim_ascii() == b"1" {
+            return Err(CgroupError::FrozenAlready { group: self.group.clone() });
+        }
+        Ok(())
+    }
+
+    /// Makes the group, if it is to be ours, still empty. Whoever does knows about it already: if
+    /// he is killed now, somebody must remove it.
     ///
     /// # Errors
     /// When the kernel refuses, or its groups have no freezer. Nothing is left.
     pub(crate) fn make(&self) -> Result<(), CgroupError> {
-        if self.origin.is_some() {
-            let made = fs::create_dir(&self.group);
-            made.map_err(|source| CgroupError::refused(Step::Make, &self.group, source))?;
+        if self.origin.is_none() {
+            return Ok(());
         }
-        let text = read(&self.group.join(FREEZE)).inspect_err(|_| {
-            if self.origin.is_some() {
-                let _ = fs::remove_dir(&self.group);
-            }
-        })?;
-        if text.trim_ascii() == b"1" {
-            return Err(CgroupError::FrozenAlready { group: self.group.clone() });
-        }
-        Ok(())
+        let made = fs::create_dir(&self.group);
+        made.map_err(|source| CgroupError::refused(Step::Make, &self.group, source))?;
+        let freezer = read(&self.group.join(FREEZE)).inspect_err(|_| {
+            let _ = fs::remove_dir(&self.group);
+        });
+        freezer.map(drop)
     }
 
     /// The file that freezes and thaws.

@@ -15,16 +15,13 @@ impl Fence {
         root: ThreadRef,
         place: &TreePlace,
     ) -> Result<HeldTree, FenceError> {
-        place.make()?;
+        place.check()?;
         let mut taken = Vec::new();
         let held = self.take_all(root, place, &mut taken);
         if held.is_err() {
             for thread in taken {
                 // What fails here stays on the list, and is tried again at the end.
                 let _ = self.release(thread);
-            }
-            if place.origin.is_some() && place.is_made() {
-                place.dissolve()?;
             }
         }
         held
@@ -41,8 +38,9 @@ impl Fence {
             Some(_) => descendants(carrier)?.into_iter().flat_map(threads_of).flatten().collect(),
             None => place.threads()?,
         };
-        // Before the group is ours: if we are killed, whoever is in it without a word about it is
-        // given back as its first thread was. What fails is said below.
+        // All of it before there is a group: if we are killed, whoever is in it without a word
+        // about it is given back as its first thread was, and nobody would remove a group that
+        // nobody knows. What fails is said below.
         let mut first = Vec::new();
         for tid in known {
             if tid != carrier && self.take(tid, &mut first).is_ok() {
@@ -53,6 +51,7 @@ impl Fence {
         // It is released before them, as it is whenever all are given back.
         taken.insert(0, carrier);
         first.insert(0, root);
+        place.make()?;
         place.gather(carrier)?;
         loop {
             let there = place.threads()?;

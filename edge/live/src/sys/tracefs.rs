@@ -8,7 +8,12 @@ use std::io::{self, Read};
 use std::os::fd::OwnedFd;
 
 use rustix::fs::{CWD, Mode, OFlags, openat};
-use rustix::mount::{FsMountFlags, FsOpenFlags, MountAttrFlags, fsconfig_create, fsmount, fsopen};
+use rustix::io::Errno;
+use rustix::mount::{
+    FsMountFlags, FsOpenFlags, MountAttrFlags, MountFlags, MountPropagationFlags, fsconfig_create,
+    fsmount, fsopen, mount, mount_change,
+};
+use rustix::thread::{UnshareFlags, unshare_unsafe};
 
 use super::malformed;
 
@@ -85,11 +90,56 @@ fn open_directory(place: &str) -> io::Result<OwnedFd> {
 }
 
 fn own_mount() -> io::Result<OwnedFd> {
+    match detached_mount() {
+        Err(Errno::NOSYS) => mount_of_a_thread(),
+        mount => Ok(mount?),
+    }
+}
+
+fn detached_mount() -> Result<OwnedFd, Errno> {
     let filesystem = fsopen("tracefs", FsOpenFlags::FSOPEN_CLOEXEC)?;
     fsconfig_create(&filesystem)?;
     let attributes = MountAttrFlags::MOUNT_ATTR_RDONLY
         | MountAttrFlags::MOUNT_ATTR_NOSUID
         | MountAttrFlags::MOUNT_ATTR_NODEV
         | MountAttrFlags::MOUNT_ATTR_NOEXEC;
-    Ok(fsmount(&filesystem, FsMountFlags::FSMOUNT_CLOEXEC, attributes)?)
+    fsmount(&filesystem, FsMountFlags::FSMOUNT_CLOEXEC, attributes)
+}
+
+/// Before Linux 5.2 a mount always stands in a directory: here in one of a thread that sees mounts
+/// of its own. They end with it, but for whoever has opened them.
+fn mount_of_a_thread() -> io::Result<OwnedFd> {
+    let mount_and_open = || {
+        // SAFETY: descriptors stay common to all threads; of what is not, this thread uses nothing
+        // but the mount that it makes, and then it ends.
+        unsafe { unshare_unsafe(UnshareFlags::NEWNS) }?;
+        mount_change("/", MountPropagationFlags::PRIVATE | MountPropagationFlags::REC)?;
+        let flags = MountFlags::RDONLY | MountFlags::NOSUID | MountFlags::NODEV;
+        mount("tracefs", PLACES[0], "tracefs", flags | MountFlags::NOEXEC, None)?;
+        open_directory(PLACES[0])
+    };
+    let thread = std::thread::Builder::new().name("tracefs".into()).spawn(mount_and_open)?;
+    thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Seen through the descriptor when the thread has ended, and nowhere else.
+    #[test]
+    fn a_mount_of_a_thread_is_seen_by_who_has_opened_it() {
+        let mounts = || std::fs::read_to_string("/proc/self/mounts").expect("its mounts");
+        let before = mounts();
+        let tracefs = match mount_of_a_thread() {
+            Ok(tracefs) => tracefs,
+            Err(error) => {
+                println!("skipped: needs root, and a tracefs: {error}");
+                return;
+            }
+        };
+        let found = look_up(Ok(tracefs), "sched/sched_wakeup", ["pid"]).expect("the tracepoint");
+        assert!(found.id > 0 && found.offsets[0] > 0, "{found:?}");
+        assert_eq!(mounts(), before);
+    }
 }
