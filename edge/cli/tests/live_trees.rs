@@ -311,9 +311,8 @@ impl Tree {
         assert_eq!(self.wrongs(), Vec::<String>::new());
         let group = |name: &str| name.starts_with(&format!("slackline-{}-", self.pid()));
         // Its group goes last, when the last one is out of it.
-        let left = || -> Vec<PathBuf> {
-            groups().into_iter().flat_map(|it| below(&it, &group)).collect()
-        };
+        let left =
+            || -> Vec<PathBuf> { groups().into_iter().flat_map(|it| below(&it, &group)).collect() };
         let deadline = std::time::Instant::now() + PATIENCE;
         while !left().is_empty() && std::time::Instant::now() < deadline {
             nap();
