@@ -9,8 +9,8 @@
 //! budgets, and nobody who is owed something waits for it.
 //!
 //! Holds after every call:
-//! - an awake vCPU stands in the queue if it has budget, running or not, and its period ends in the
-//!   alarms of one CPU: the one it is on or was on last, or the one that was told when it woke;
+//! - an awake vCPU runs, or waits if it has budget (`order`), and its period ends in the alarms of
+//!   one CPU: the one it is on or was on last, or the one that was told when it woke;
 //! - periods follow each other from the moment the share was given, asleep or not;
 //! - a deadline before the end of the period means late: it was awake and did not get its budget.
 //!
@@ -18,6 +18,7 @@
 //! it overran is debt, so that over many periods everybody gets its share. There is an admission
 //! test. What is more than a bound late is dropped: a machine that kept it from running did that.
 
+mod order;
 #[cfg(test)]
 mod tests;
 
@@ -32,8 +33,10 @@ use crate::hold::{Booking, Books, Holds};
 use crate::queue::Queues;
 use crate::{
     Account, AdmitError, Entitlement, Field, Kind, Moment, Pick, Policy, Promise, Roster, Spec,
-    Topology, Values,
+    Topology, TurnEnd, Values,
 };
+
+use order::{Order, Rank};
 
 const RESERVE: Field =
     Field::share("reserve", "0.05cpu", CpuShare::ONE, "what each CPU keeps for everybody else");
@@ -119,13 +122,11 @@ struct Gedf {
     rules: Rules,
     books: SetBooks,
     holds: Holds<CpuSet>,
-    /// One queue: everybody awake who has budget.
-    queue: Queues<Rank>,
+    /// Everybody awake who runs, or has budget and waits.
+    order: Order,
     /// One queue a CPU: the ends of the periods of those awake.
     periods: Queues<Time>,
     servers: Roster<Server>,
-    /// CPUs that have been named to be asked and have not been yet: each takes the best there is.
-    told: CpuSet,
 }
 
 /// What holds for everybody.
@@ -138,12 +139,6 @@ struct Rules {
     /// The largest budget that has been promised.
     largest: Span,
 }
-
-/// Lower comes first.
-type Rank = (u64, Time);
-
-/// The one queue.
-const QUEUE: usize = 0;
 
 /// What one vCPU is owed and has had.
 struct Server {
@@ -194,7 +189,7 @@ impl Policy for Gedf {
             self.holds.rest_all(&mut self.books);
         }
         if is_awake {
-            self.requeue(vcpu);
+            self.requeue(at, vcpu);
             let here = at.cpu_of(vcpu).filter(|&cpu| at.is_allowed(vcpu, cpu));
             let cpu = here.unwrap_or_else(|| self.cpu_to_tell(at, vcpu));
             self.end_period_on(cpu, vcpu);
@@ -219,7 +214,7 @@ impl Policy for Gedf {
 
     fn wake(&mut self, at: &Moment, vcpu: VcpuId) -> CpuSet {
         self.servers[vcpu].wake(at.now(), self.rules);
-        self.requeue(vcpu);
+        self.requeue(at, vcpu);
         let cpu = self.cpu_to_tell(at, vcpu);
         self.end_period_on(cpu, vcpu);
         self.tell(at, cpu)
@@ -228,12 +223,16 @@ impl Policy for Gedf {
     /// Its CPU is charged before its alarm rings, so it is there that its period must end.
     fn start(&mut self, at: &Moment, vcpu: VcpuId) -> CpuSet {
         let cpu = at.cpu_of(vcpu).expect("one that has begun to run");
+        if let Some(before) = self.order.runs_on(cpu).filter(|&before| before != vcpu) {
+            self.requeue(at, before);
+        }
+        self.requeue(at, vcpu);
         if self.periods.queue_of(vcpu) != Some(cpu.index()) {
             // The alarm of the CPU it was on last is late; this one's must not be in the past.
             let is_over = self.servers[vcpu].period_end <= at.now();
             if is_over {
                 self.servers[vcpu].end_period(at.now());
-                self.requeue(vcpu);
+                self.requeue(at, vcpu);
             }
             self.end_period_on(cpu, vcpu);
             if is_over {
@@ -248,7 +247,15 @@ impl Policy for Gedf {
         let before = (server.rank(), server.remaining.is_zero());
         server.use_up(at.now(), ran, self.rules);
         if at.is_awake(vcpu) && before != (server.rank(), server.remaining.is_zero()) {
-            self.requeue(vcpu);
+            self.requeue(at, vcpu);
+        }
+        CpuSet::NONE
+    }
+
+    /// Where a machine refused to let it go on, it has no CPU any more.
+    fn turn_over(&mut self, at: &Moment, vcpu: VcpuId, _: TurnEnd) -> CpuSet {
+        if at.cpu_of(vcpu).is_none() {
+            self.requeue(at, vcpu);
         }
         CpuSet::NONE
     }
@@ -260,20 +267,23 @@ impl Policy for Gedf {
     }
 
     fn pass(&mut self, _: &Moment, cpu: CpuId) -> CpuSet {
-        self.told.remove(cpu);
+        self.order.ask(cpu, |vcpu| rank_of(&self.servers, vcpu));
         CpuSet::NONE
     }
 
     fn pick(&self, at: &Moment, cpu: CpuId) -> Pick {
         let eligible = |vcpu| at.is_eligible(vcpu, cpu);
-        let Some((best, first)) = self.queue.first_that(QUEUE, eligible) else {
-            return Pick::Idle;
+        let here = self.order.runs_on(cpu).filter(|&vcpu| eligible(vcpu));
+        let here = here.and_then(|vcpu| Some((rank_of(&self.servers, vcpu)?, vcpu)));
+        let first = match (here, self.order.first_waiting(eligible)) {
+            // Nobody gives way to an equal.
+            (Some(here), Some(first)) if here.0 == first.0 && at.occupant(cpu) == Some(here.1) => {
+                Some(here)
+            }
+            (Some(here), Some(first)) => Some(here.min(first)),
+            (here, first) => here.or(first),
         };
-        // Nobody gives way to an equal.
-        let stays = |&vcpu: &VcpuId| {
-            eligible(vcpu) && self.queue.queue_of(vcpu).is_some() && self.rank_of(vcpu) == best
-        };
-        let vcpu = at.occupant(cpu).filter(stays).unwrap_or(first);
+        let Some((_, vcpu)) = first else { return Pick::Idle };
         let server = &self.servers[vcpu];
         let entitlement = if server.level == 0 { Entitlement::Due } else { Entitlement::Spare };
         Pick::Run { vcpu, limit: Some(server.remaining), entitlement }
@@ -291,7 +301,7 @@ impl Policy for Gedf {
             }
             self.servers[vcpu].end_period(at.now());
             self.end_period_on(cpu, vcpu);
-            self.requeue(vcpu);
+            self.requeue(at, vcpu);
             let waits = at.cpu_of(vcpu).is_none();
             if let Some(cpu) = waits.then(|| self.cpu_to_take(at, vcpu)).flatten() {
                 cpus.add(&self.tell(at, cpu));
@@ -332,10 +342,9 @@ impl Gedf {
             },
             books: SetBooks::new(topology, CpuShare::ONE.less(values.share(&RESERVE))),
             holds: Holds::new(),
-            queue: Queues::new(1),
+            order: Order::new(topology.cpus()),
             periods: Queues::new(topology.cpus()),
             servers: Roster::default(),
-            told: CpuSet::NONE,
         }
     }
 
@@ -379,32 +388,28 @@ impl Gedf {
     fn rests(&self, at: &Moment) -> bool {
         let sleeps = at.members().filter(|&vcpu| !at.is_awake(vcpu));
         let mut asleep = sleeps.filter_map(|vcpu| self.servers.get(vcpu));
-        let is_owed = self.queue.first(QUEUE).is_some_and(|((level, _), _)| level == 0);
-        !is_owed && !asleep.any(|server| server.claims_to_run(at.now(), self.rules))
-    }
-
-    fn rank_of(&self, vcpu: VcpuId) -> Rank {
-        self.servers[vcpu].rank()
+        let is_due = |vcpu| rank_of(&self.servers, vcpu).is_some_and(|(level, _)| level == 0);
+        let waits = self.order.first_waiting(|_| true).is_some_and(|(_, vcpu)| is_due(vcpu));
+        !waits
+            && !self.order.running().any(is_due)
+            && !asleep.any(|server| server.claims_to_run(at.now(), self.rules))
     }
 
     /// The CPU that should run `vcpu` now, if any: an idle one, its last before others, or the one
     /// that runs whoever comes last of all, if that is after it. Those that have been told are
     /// taken.
     fn cpu_to_take(&self, at: &Moment, vcpu: VcpuId) -> Option<CpuId> {
-        self.queue.queue_of(vcpu)?;
-        let (allowed, idle) = (at.allowed(vcpu), at.idle());
-        let may = |cpu: &CpuId| allowed.contains(*cpu) && !self.told.contains(*cpu);
+        if !self.order.waits(vcpu) {
+            return None;
+        }
+        let may = self.order.untold(&at.allowed(vcpu));
+        let idle = at.idle().and(&may);
         let last = at.last_cpu_of(vcpu).filter(|&cpu| idle.contains(cpu));
-        if let Some(cpu) = last.filter(may).or_else(|| idle.iter().find(may)) {
+        if let Some(cpu) = last.or_else(|| idle.first()) {
             return Some(cpu);
         }
-        let busy = allowed.iter().filter(may).filter_map(|cpu| {
-            let occupant = at.occupant(cpu)?;
-            let has_budget = self.queue.queue_of(occupant).is_some();
-            Some((if has_budget { self.rank_of(occupant) } else { OUT_OF_BUDGET }, cpu))
-        });
-        let (rank, cpu) = busy.max_by_key(|&(rank, cpu)| (rank, core::cmp::Reverse(cpu)))?;
-        (self.rank_of(vcpu) < rank).then_some(cpu)
+        let (last, cpu) = self.order.last_running(at, &may)?;
+        (self.servers[vcpu].rank() < last).then_some(cpu)
     }
 
     /// A CPU that may be taken from its occupant, and an idle one where that could go on: it may be
@@ -413,7 +418,7 @@ impl Gedf {
         let idle = at.idle();
         let occupant = at.occupant(cpu).filter(|_| !idle.is_empty());
         let refuge = occupant.and_then(|vcpu| idle.and(&at.allowed(vcpu)).first());
-        self.told.insert(cpu);
+        self.order.tell(cpu);
         [cpu].into_iter().chain(refuge).collect()
     }
 
@@ -431,23 +436,22 @@ impl Gedf {
         self.periods.insert(cpu.index(), self.servers[vcpu].period_end, vcpu);
     }
 
-    /// Moves an awake vCPU to where it belongs in the queue now.
-    fn requeue(&mut self, vcpu: VcpuId) {
-        self.queue.remove(vcpu);
-        let server = &self.servers[vcpu];
-        if !server.remaining.is_zero() {
-            self.queue.insert(QUEUE, server.rank(), vcpu);
-        }
+    /// Moves an awake vCPU to where it belongs now.
+    fn requeue(&mut self, at: &Moment, vcpu: VcpuId) {
+        self.order.put(at, vcpu, rank_of(&self.servers, vcpu));
     }
 
     fn dequeue(&mut self, vcpu: VcpuId) {
-        self.queue.remove(vcpu);
+        self.order.take_out(vcpu);
         self.periods.remove(vcpu);
     }
 }
 
-/// After every rank there is.
-const OUT_OF_BUDGET: Rank = (u64::MAX, Time::NEVER);
+/// Where it comes, if it has budget.
+fn rank_of(servers: &Roster<Server>, vcpu: VcpuId) -> Option<Rank> {
+    let server = &servers[vcpu];
+    (!server.remaining.is_zero()).then(|| server.rank())
+}
 
 impl Server {
     /// Asleep, with a period that begins now.
