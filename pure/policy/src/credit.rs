@@ -87,12 +87,16 @@ const MASTER: CpuId = CpuId::new(0);
 pub(crate) struct Credit {
     rules: Rules,
     topology: Topology,
+    /// Whether each CPU is a core of its own, and all are of one socket.
+    is_flat: bool,
     /// Nothing ticks before the first vCPU joins: only then is it known what time it is.
     has_begun: bool,
     /// Of the master, since the last accounting.
     ticks: u32,
     accounted: Time,
     cpus: Vec<Cpu>,
+    /// By class, on which CPUs somebody of it is chosen; nobody is where it is [`Class::Idle`].
+    by_class: [CpuSet; runqueue::CLASSES],
     /// Who is at home where.
     population: Population,
     queues: RunQueues,
@@ -114,6 +118,8 @@ pub(crate) struct Credit {
 #[derive(Clone, Copy, Debug)]
 struct Cpu {
     chosen: Option<VcpuId>,
+    /// Of what class the chosen one is, and whether there is none.
+    class: Class,
     from: Time,
     /// When it must pass again: the end of idling too, where that has one.
     until: Time,
@@ -243,6 +249,7 @@ impl Policy for Credit {
         let class = account.pay(ran, &self.rules);
         if account.on.is_some() && !stands {
             account.class = class; // It is in no list.
+            account.on.into_iter().for_each(|cpu| self.set_class_on(cpu, class));
         } else {
             self.reclass(vcpu, class);
         }
@@ -355,6 +362,7 @@ impl Credit {
     pub(crate) fn new(rules: Rules, topology: &Topology, belief: Option<Belief>) -> Credit {
         let cpu = Cpu {
             chosen: None,
+            class: Class::Idle,
             from: Time::START,
             until: Time::NEVER,
             tick: Time::NEVER,
@@ -364,10 +372,16 @@ impl Credit {
         Credit {
             rules,
             topology: topology.clone(),
+            is_flat: *topology
+                == Topology::flat(topology.cpus()).with_dispatch(topology.dispatch()),
             has_begun: false,
             ticks: 0,
             accounted: Time::START,
             cpus: alloc::vec![cpu; topology.cpus()],
+            by_class: core::array::from_fn(|class| {
+                let all = class == Class::Idle as usize;
+                if all { CpuSet::first_n(topology.cpus()) } else { CpuSet::NONE }
+            }),
             population: Population::new(topology.cpus()),
             queues: match belief {
                 Some(belief) => RunQueues::with_order(topology.cpus(), belief.among),

@@ -270,6 +270,14 @@ impl CpuSet {
         Some(CpuId::new(word * 64 + self.0[word].trailing_zeros() as usize))
     }
 
+    /// The CPUs in order of their number from the one after `cpu` on, and then those up to `cpu`:
+    /// itself last.
+    #[inline]
+    pub fn iter_after(&self, cpu: CpuId) -> impl Iterator<Item = CpuId> + use<> {
+        let before = CpuSet::first_n(cpu.index() + 1);
+        self.without(&before).iter().chain(self.and(&before).iter())
+    }
+
     /// The CPUs in order of their number.
     #[inline]
     #[must_use]
@@ -349,6 +357,10 @@ mod tests {
             set.without(&CpuSet::first_n(64)).iter().map(CpuId::index).collect::<Vec<_>>(),
             [64, 200]
         );
+        let after = |cpu| set.iter_after(CpuId::new(cpu)).map(CpuId::index).collect::<Vec<_>>();
+        assert_eq!(after(3), [64, 200, 0, 3]);
+        assert_eq!(after(63), [64, 200, 0, 3]);
+        assert_eq!(after(255), [0, 3, 64, 200]);
         for count in [0, 1, 63, 64, 65, 256] {
             assert_eq!(CpuSet::first_n(count).len(), count);
         }

@@ -78,6 +78,7 @@ impl Credit {
     #[inline(always)]
     pub(super) fn put_back(&mut self, at: &Moment, cpu: CpuId, why: Why) -> Option<VcpuId> {
         let vcpu = self.cpus[cpu.index()].chosen.take()?;
+        self.set_class_on(cpu, Class::Idle);
         let mut stands = self.stands_in_line(vcpu);
         if stands && self.loses_place(why) {
             self.queues.remove(vcpu);
@@ -137,6 +138,7 @@ impl Credit {
         let account = &mut self.vcpus[vcpu];
         account.on = Some(cpu);
         account.paid = Span::ZERO;
+        let (class, home) = (account.class, account.home);
         if self.domains.is_capped(account.domain) {
             let held = nanoseconds(limit);
             account.held += held;
@@ -148,7 +150,8 @@ impl Credit {
         this.from = now;
         this.turn_ends = now.after(account.turn);
         this.until = now.after(limit);
-        if account.home != cpu {
+        self.set_class_on(cpu, class);
+        if home != cpu {
             self.move_home(vcpu, cpu);
         }
     }
@@ -206,8 +209,9 @@ impl Credit {
     /// The first in the list of another CPU who is of a higher class than that.
     fn stolen(&self, cpu: CpuId, class: Class, may: impl Fn(VcpuId) -> bool) -> Option<VcpuId> {
         let class = class.max(Class::Idle);
-        let cpus = self.cpus.len();
-        let others = (1..cpus).map(|step| CpuId::new((cpu.index() + step) % cpus));
+        let mut others = self.queues.with_any_above(class);
+        others.remove(cpu);
+        let others = others.iter_after(cpu);
         // Xen left idle CPUs alone: what they have they will take themselves.
         let has_work = |peer: &CpuId| {
             self.rules.changes == Changes::Now || self.cpus[peer.index()].chosen.is_some()
@@ -219,7 +223,20 @@ impl Credit {
     }
 
     pub(super) fn class_on(&self, cpu: CpuId) -> Class {
-        self.cpus[cpu.index()].chosen.map_or(Class::Idle, |vcpu| self.vcpus[vcpu].class)
+        let this = &self.cpus[cpu.index()];
+        let class = |vcpu| self.vcpus[vcpu].class;
+        debug_assert_eq!(this.class, this.chosen.map_or(Class::Idle, class), "on {cpu}");
+        this.class
+    }
+
+    /// Who is chosen for a CPU is of this class from now on, or nobody is.
+    #[inline]
+    pub(super) fn set_class_on(&mut self, cpu: CpuId, class: Class) {
+        let before = core::mem::replace(&mut self.cpus[cpu.index()].class, class);
+        if before != class {
+            self.by_class[before as usize].remove(cpu);
+            self.by_class[class as usize].insert(cpu);
+        }
     }
 
     /// A vCPU has work: it is boosted if it has credit, and stands where it is served soonest.
@@ -247,7 +264,12 @@ impl Credit {
         self.queues.push(home, class, vcpu);
         let there = self.class_on(home);
         if there > Class::Idle || self.is_spoken_for(home) {
-            self.request_all(self.idle(at, vcpu).iter(), Why::Preempted);
+            let idle = self.idle(at, vcpu);
+            match self.rules.changes {
+                // The first takes it, or somebody for whom another one was asked to pass.
+                Changes::Now => self.request_all(idle.first(), Why::Preempted),
+                Changes::Tick => self.request_all(idle.iter(), Why::Preempted),
+            }
         }
         if class > there {
             self.request(home, Why::Preempted);
@@ -295,7 +317,9 @@ impl Credit {
     /// The class of a vCPU changes, or stays.
     #[inline]
     pub(super) fn set_class(&mut self, vcpu: VcpuId, class: Class) {
-        self.vcpus[vcpu].set_class(vcpu, class, &mut self.queues, &self.rules);
+        let account = &mut self.vcpus[vcpu];
+        account.set_class(vcpu, class, &mut self.queues, &self.rules);
+        account.on.into_iter().for_each(|cpu| self.set_class_on(cpu, class));
     }
 
     /// A vCPU belongs where it runs best from now on.
@@ -317,11 +341,7 @@ impl Credit {
     /// idle one, and for one on which somebody of a lower class runs.
     pub(super) fn better_cpu(&self, at: &Moment, vcpu: VcpuId) -> CpuId {
         let (home, allowed) = (self.vcpus[vcpu].home, at.allowed(vcpu));
-        let cpus = self.cpus.len();
-        let cyclic = |from: CpuId, set: &CpuSet| {
-            let steps = (1..=cpus).map(|step| CpuId::new((from.index() + step) % cpus));
-            steps.into_iter().find(|cpu| set.contains(*cpu))
-        };
+        let cyclic = |from: CpuId, set: &CpuSet| set.iter_after(from).next();
         let mut idle = self.idle(at, vcpu);
         let at_home = allowed.contains(home);
         let mut best = if at_home { home } else { cyclic(home, &allowed).unwrap_or(home) };
@@ -334,6 +354,9 @@ impl Credit {
         idle.insert(best);
         let mut left = idle;
         left.remove(best);
+        if self.is_flat {
+            return best; // No CPU has more idle neighbours than another.
+        }
         while let Some(next) = cyclic(best, &left) {
             let shares_socket = self.topology.socket_of(best).contains(next);
             let group = |cpu| match shares_socket {

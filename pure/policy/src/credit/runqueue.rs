@@ -45,6 +45,9 @@ impl Class {
 /// the first and behind the last of its lane; the mark; and two that make it a power of two.
 const OF_CPU: usize = 8;
 
+/// How many classes there are.
+pub(super) const CLASSES: usize = 5;
+
 /// Which of them is the mark.
 const MARK: usize = 5;
 
@@ -69,6 +72,8 @@ pub(super) struct RunQueues {
     pub(super) nodes: Vec<Node>,
     /// How many are those of CPUs.
     vcpus_from: usize,
+    /// By class, whose lanes of it may have somebody.
+    taken: [CpuSet; CLASSES],
     /// Whose lists have somebody in another lane than that of its class, perhaps.
     pub(super) mixed: CpuSet,
     /// Whose lists have seen a change of class since they were sorted.
@@ -84,6 +89,7 @@ impl RunQueues {
         RunQueues {
             nodes: (0..vcpus_from).map(|index| Node::alone(index, None)).collect(),
             vcpus_from,
+            taken: [CpuSet::NONE; CLASSES],
             mixed: CpuSet::NONE,
             unsorted: CpuSet::NONE,
             order: None,
@@ -185,6 +191,15 @@ impl RunQueues {
             let is_ahead = is_marked || node.class > Class::Idle;
             Some((node.vcpu.filter(|_| is_ahead)?, node.class))
         })
+    }
+
+    /// The CPUs in whose lists somebody may stand who is of a higher class than that: all where
+    /// somebody is, and perhaps others.
+    pub(super) fn with_any_above(&self, class: Class) -> CpuSet {
+        let mut cpus = CpuSet::NONE;
+        self.taken[class as usize + 1..].iter().for_each(|taken| cpus.add(taken));
+        cpus.add(&self.mixed); // Of what class who is where only the list itself says.
+        cpus
     }
 
     /// What a vCPU claims, in whatever list it stands, from now on.
@@ -303,6 +318,9 @@ impl RunQueues {
         let node = &mut self.nodes[index];
         debug_assert!(node.lane == NOWHERE, "it stands in a list already");
         (node.before, node.after, node.lane) = (before, next as u32, lane as u32);
+        if before as usize == lane {
+            self.taken[class_of(lane)].insert(cpu_of(lane as u32));
+        }
         if let (Some(order), Some(vcpu)) = (&mut self.order, node.vcpu) {
             let is_first = before as usize == lane && next != lane;
             let end = if is_first { End::First } else { End::Last };
@@ -320,6 +338,9 @@ impl RunQueues {
         if lane != NOWHERE {
             self.nodes[before as usize].after = after;
             self.nodes[after as usize].before = before;
+            if before == after && before == lane {
+                self.taken[class_of(lane as usize)].remove(cpu_of(lane));
+            }
             if let (Some(order), Some(vcpu)) = (&mut self.order, self.nodes[index].vcpu) {
                 order.leave(vcpu);
             }
@@ -345,6 +366,12 @@ pub(super) fn lane_of(cpu: CpuId, class: Class) -> usize {
 #[inline]
 pub(super) fn mark_of(cpu: CpuId) -> usize {
     cpu.index() * OF_CPU + MARK
+}
+
+/// The class of a lane, as a number.
+#[inline]
+fn class_of(lane: usize) -> usize {
+    lane % OF_CPU
 }
 
 #[inline]
@@ -444,6 +471,16 @@ mod tests {
                     let id = CpuId::new(cpu);
                     let ahead: Vec<_> = queues.ahead(id).collect();
                     prop_assert_eq!(queues.first(id), ahead.first().copied());
+                    for class in CLASSES {
+                        if ahead.iter().any(|&(_, other)| other > class) {
+                            prop_assert!(queues.with_any_above(class).contains(id));
+                        }
+                        let stands = list.0.iter().any(|&(_, other)| other > class);
+                        if !stands && !queues.mixed.contains(id) {
+                            let is_marked = class == Class::Parked;
+                            prop_assert!(is_marked || !queues.with_any_above(class).contains(id));
+                        }
+                    }
                     prop_assert_eq!(ahead, list.ahead());
                 }
             }

@@ -249,6 +249,10 @@ impl Credit {
         for vcpu in moves[..moved].iter().copied().flatten() {
             queues.change(vcpu, vcpus[vcpu].class, rules.changes);
         }
+        for vcpu in moves[..moved].iter().copied().flatten() {
+            let Vcpu { on, class, .. } = self.vcpus[vcpu];
+            on.into_iter().for_each(|cpu| self.set_class_on(cpu, class));
+        }
         seen
     }
 

@@ -61,7 +61,8 @@ impl Credit {
         if self.class_on(home) < class {
             return home;
         }
-        let lower = at.allowed(vcpu).iter().map(|cpu| (self.class_on(cpu), cpu));
-        lower.min().filter(|&(other, _)| other < class).map_or(home, |(_, cpu)| cpu)
+        let allowed = at.allowed(vcpu);
+        let mut lower = self.by_class[..class as usize].iter();
+        lower.find_map(|cpus| cpus.and(&allowed).first()).unwrap_or(home)
     }
 }
