@@ -12,6 +12,7 @@
 extern crate alloc;
 
 mod admission;
+mod balance;
 mod field;
 mod hold;
 mod line;

@@ -8,7 +8,7 @@
 //! next one. The head of the ready queue runs on its guarantee. When that queue is empty there is
 //! slack, handed out in quanta: first to those in the *penalty* queue, who lost some of a slice by
 //! blocking, then to those in the *extra* queue, by weight. Each CPU is by itself; a vCPU is bound
-//! to one when it is admitted.
+//! to one when it is admitted. With a balancer, who has slack only may go to another (`balancing`).
 //!
 //! Like the real one this scheduler works in passes. Facts request them. A pass settles the turn
 //! that is over, moves on those whose periods begin or end, and decides who runs until when; what
@@ -23,6 +23,7 @@
 //! what was measured; times of more than two seconds are not mangled; setting a share does not
 //! pause the vCPU. Under `best`, best-effort vCPUs have no periods, which nothing depends on.
 
+mod balancing;
 mod page;
 mod pass;
 #[cfg(test)]
@@ -49,6 +50,7 @@ use crate::queue::Queues;
 use crate::{
     Account, AdmitError, Entitlement, Moment, Pick, Policy, Roster, Spec, Topology, TurnEnd, Values,
 };
+use balancing::Balancer;
 use pass::{Right, Turn};
 use rules::{Rules, Unblocking};
 use score::Score;
@@ -89,6 +91,7 @@ struct Sedf {
     holds: Holds<CpuId>,
     /// Where slices by weight are kept for a period.
     leavings: Leavings,
+    balancer: Option<Box<Balancer>>,
 }
 
 /// One CPU.
@@ -143,6 +146,7 @@ impl Policy for Sedf {
         if !advance.is_zero() {
             self.end_slice(vcpu);
         }
+        self.balancer_joins(at, vcpu);
         Ok(())
     }
 
@@ -192,6 +196,7 @@ impl Policy for Sedf {
     }
 
     fn leave(&mut self, at: &Moment, vcpu: VcpuId) -> CpuSet {
+        self.balancer_loses(vcpu);
         self.leave_queues(vcpu);
         let advance = self.advance(at.now(), vcpu);
         let server = self.servers.remove(vcpu).expect("a vCPU that has joined");
@@ -211,6 +216,7 @@ impl Policy for Sedf {
     }
 
     fn wake(&mut self, at: &Moment, vcpu: VcpuId) -> CpuSet {
+        self.balancer_wakes(at, vcpu);
         let server = &self.servers[vcpu];
         if server.deadline == Time::NEVER || server.deadline <= at.now() {
             self.set_slice(at, vcpu);
@@ -232,6 +238,7 @@ impl Policy for Sedf {
 
     fn start(&mut self, at: &Moment, vcpu: VcpuId) -> CpuSet {
         let Some(cpu) = at.cpu_of(vcpu) else { return CpuSet::NONE };
+        self.balancer_starts(at, cpu);
         // Somebody else had been decided on and was refused.
         if self.cpus[cpu.index()].turn.is_none_or(|turn| turn.vcpu != vcpu) {
             self.cpus[cpu.index()].turn = self.choose_again(at, cpu);
@@ -240,6 +247,7 @@ impl Policy for Sedf {
     }
 
     fn charge(&mut self, at: &Moment, vcpu: VcpuId, ran: Span) -> CpuSet {
+        self.balancer_charges(at, vcpu, ran);
         let server = &mut self.servers[vcpu];
         let cpu = &mut self.cpus[server.cpu.index()];
         match &mut cpu.turn {
@@ -263,6 +271,7 @@ impl Policy for Sedf {
     }
 
     fn block(&mut self, at: &Moment, vcpu: VcpuId) -> CpuSet {
+        self.balancer_blocks(at, vcpu);
         if !self.stop(at, vcpu) {
             self.sleep(at.now(), vcpu);
         }
@@ -270,10 +279,13 @@ impl Policy for Sedf {
     }
 
     fn pass(&mut self, at: &Moment, cpu: CpuId) -> CpuSet {
-        if core::mem::take(&mut self.cpus[cpu.index()].is_requested) {
+        if self.balancer.as_ref().is_some_and(|balancer| balancer.awaits(at, cpu)) {
+            let this = &mut self.cpus[cpu.index()];
+            this.waits |= this.turn.is_none();
+        } else if core::mem::take(&mut self.cpus[cpu.index()].is_requested) {
             self.decide(at, cpu);
         }
-        CpuSet::NONE
+        self.balancer_passes(at, cpu)
     }
 
     fn pick(&self, at: &Moment, cpu: CpuId) -> Pick {
@@ -295,13 +307,26 @@ impl Policy for Sedf {
     }
 
     fn alarm(&self, cpu: CpuId) -> Option<Time> {
-        self.cpus[cpu.index()].alarm
+        let own = self.cpus[cpu.index()].alarm;
+        let called = self.balancer_alarm(cpu);
+        own.into_iter().chain(called).min()
     }
 
-    fn ring(&mut self, _: &Moment, cpu: CpuId) -> CpuSet {
-        self.cpus[cpu.index()].alarm = None; // Until it has passed.
-        self.request(cpu);
-        CpuSet::one(cpu)
+    fn ring_needs(&self, at: &Moment, cpu: CpuId) -> CpuSet {
+        let all = self.balancer_measures(at, cpu);
+        if all { CpuSet::first_n(self.cpus.len()) } else { CpuSet::one(cpu) }
+    }
+
+    fn ring(&mut self, at: &Moment, cpu: CpuId) -> CpuSet {
+        let called = self.balancer_rings(at, cpu);
+        let this = &mut self.cpus[cpu.index()];
+        if called.is_none() || this.alarm.is_some_and(|alarm| alarm <= at.now()) {
+            this.alarm = None; // Until it has passed.
+            self.request(cpu);
+        }
+        let mut cpus = called.unwrap_or(CpuSet::NONE);
+        cpus.insert(cpu);
+        cpus
     }
 
     fn room(&self, at: &Moment, period: Span, allowed: CpuSet) -> Option<Span> {
@@ -349,6 +374,7 @@ impl Sedf {
             servers: Roster::default(),
             holds: Holds::new(),
             leavings: Leavings::default(),
+            balancer: Balancer::read(values, topology),
         }
     }
 

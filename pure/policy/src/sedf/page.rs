@@ -47,6 +47,30 @@ Where a reservation comes or grows, slices by weight shrink at once; what they
 have had in advance by then may make a slice late, once. Elsewhere all are set
 anew at every change, as Xen does.
 
+Several CPUs. A vCPU is put on a CPU when it is admitted, and each CPU shares
+its slack out by itself: three best-effort loops on two CPUs have 1, 1/2 and
+1/2. balancer moves best-effort vCPUs, and only those, so no guarantee is
+touched; they go at once, but only where their cpus allow it.
+  none       everybody stays where it was put
+  thesis     every 500 ms a CPU that has little slack for the weight on it
+             (its tau) swaps vCPUs with one that has much, so that about the
+             weight goes that makes the two equal; of three loops on two CPUs
+             each then has 2/3, in turns, each alone every third time
+  repaired   the same without three holes of it: an idle CPU takes somebody
+             also where that is more than its part; equal CPUs take turns by
+             how far ahead those on them are; a pair that finds nothing to
+             swap may try others
+CPU 0 is rung every 50 ms for it: every second time what each vCPU had, and
+what guarantees left of each CPU, is sampled and averaged (half old, half new);
+every tenth is a run. Weights count for the part of the time that a vCPU was
+awake. What a run itself costs is not charged to anybody.
+close says how near a swap must come to the weight that should go; tau says
+over what averages are taken; two CPUs swap only if their taus differ by more
+than least-difference of what all should have. Where cores have several
+threads, time beside a busy one counts as smt-believed of it: what the balancer
+believes, whatever the machine does. CPUs on which nobody may run in common are
+balanced apart. account shows on which CPU a vCPU is.
+
 rules = \"best\" keeps every guarantee. \"xen-3.0.3\", \"xen-3.0.2\" and \"thesis\"
 (the tree of August 2005) do what those did: a slice lost by blocking is made
 up for by one quantum (3.0.3) or in whole quanta (before); extra time counts

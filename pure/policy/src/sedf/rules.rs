@@ -5,6 +5,7 @@
 
 use slackline_units::{CpuShare, Span};
 
+use crate::balance::fields::{BALANCER, CLOSE, LEAST_DIFFERENCE, SMT_BELIEVED, TAU};
 use crate::{Field, Values};
 
 const RULES: Field = Field::choice(
@@ -112,6 +113,11 @@ pub(super) const FIELDS: &[Field] = &[
     ADMISSION,
     RESERVE,
     QUANTUM,
+    BALANCER,
+    SMT_BELIEVED,
+    TAU,
+    CLOSE,
+    LEAST_DIFFERENCE,
 ];
 
 /// What a vCPU that wakes may still have of its period. [Diestelhorst §3.2.3]

@@ -135,6 +135,20 @@ impl Share {
         Cost { above, below }
     }
 
+    /// Its weight among those who share slack, exactly: the reciprocal of what a quantum costs.
+    pub(super) fn slack_weight(&self, slice: Span) -> (u64, u64) {
+        match self.extra_weight {
+            0 if slice.is_zero() => (1, 1),
+            0 => (FULL_WEIGHT.saturating_mul(slice.ns()), self.period.ns()),
+            weight => (weight, 1),
+        }
+    }
+
+    /// Whether slack is all that it has.
+    pub(super) fn is_best_effort(&self) -> bool {
+        self.extra && self.slice.is_zero() && self.weight == 0
+    }
+
     /// Its weight among those who share slack, at least one.
     fn crowd(&self) -> u128 {
         let by_slice =

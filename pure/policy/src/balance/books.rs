@@ -1,0 +1,288 @@
+//! What each vCPU and each CPU had: sampled, scaled, averaged. [Diestelhorst §4.2.2, §4.2.3]
+//!
+//! A sample covers 100 ms, or is projected on that. An average is half of what it was and half of
+//! the sample; the first one counts in full, else everything would look starved at the start.
+//! [balancer A12, A17]
+
+use alloc::vec::Vec;
+
+use slackline_units::{CpuId, CpuSet, Span, Time, VcpuId};
+
+use super::{Parts, SAMPLE, Tau, Weight};
+use crate::Roster;
+
+/// Half old, half new.
+fn average(old: Option<u64>, sample: u64) -> u64 {
+    old.map_or(sample, |old| u64::midpoint(old, sample))
+}
+
+/// As much of a sample as `span` is of what the interval was.
+fn projected(span: Span, interval: Span) -> u64 {
+    if interval == SAMPLE {
+        return span.ns();
+    }
+    let ns = u128::from(span.ns()) * u128::from(SAMPLE.ns()) / u128::from(interval.ns().max(1));
+    u64::try_from(ns).unwrap_or(u64::MAX)
+}
+
+/// All books of a host.
+#[derive(Debug)]
+pub(crate) struct Books {
+    vcpus: Roster<Had>,
+    cpus: Vec<Gave>,
+    /// What a thread does of a core's work while another one of the core is busy.
+    believed: Parts,
+    /// When the last sample was taken.
+    since: Time,
+}
+
+/// What a vCPU had since its last sample, and on average.
+#[derive(Debug)]
+struct Had {
+    received: Span,
+    asleep: Option<Time>,
+    slept: Span,
+    /// When its sample began: that of who has not woken yet has not.
+    since: Option<Time>,
+    average: Option<(u64, u64)>,
+    /// Received, and its weight, summed over the samples since the last run.
+    in_run: (u64, u64),
+    by_run: Option<u64>,
+    lead: i64,
+}
+
+/// What a CPU gave since its last sample, and on average.
+#[derive(Debug)]
+struct Gave {
+    guaranteed: Span,
+    available: Option<u64>,
+    /// The other threads of its core.
+    siblings: CpuSet,
+    /// Since when it runs somebody, and for how long it did before.
+    busy: Option<Time>,
+    was_busy: Span,
+    /// How long its siblings had been busy when its occupant was last charged, or began.
+    mark: Span,
+    /// The same when the last sample was taken.
+    sampled: Span,
+}
+
+impl Books {
+    /// Books of a host of so many CPUs, where `siblings` says what other threads a core has.
+    pub(crate) fn new(cpus: usize, siblings: impl Fn(CpuId) -> CpuSet, believed: Parts) -> Books {
+        let is_whole = believed.some >= believed.of;
+        let siblings = |cpu| if is_whole { CpuSet::NONE } else { siblings(cpu) };
+        let gave = |cpu| Gave {
+            guaranteed: Span::ZERO,
+            available: None,
+            siblings: siblings(CpuId::new(cpu)),
+            busy: None,
+            was_busy: Span::ZERO,
+            mark: Span::ZERO,
+            sampled: Span::ZERO,
+        };
+        let cpus = (0..cpus).map(gave).collect();
+        Books { vcpus: Roster::default(), cpus, believed, since: Time::START }
+    }
+
+    /// Sampling begins now, whenever the host began.
+    pub(crate) fn begin(&mut self, now: Time) {
+        self.since = now;
+    }
+
+    /// Somebody is here, asleep.
+    pub(crate) fn join(&mut self, vcpu: VcpuId, now: Time) {
+        let had = Had {
+            received: Span::ZERO,
+            asleep: Some(now),
+            slept: Span::ZERO,
+            since: None,
+            average: None,
+            in_run: (0, 0),
+            by_run: None,
+            lead: 0,
+        };
+        self.vcpus.insert(vcpu, had);
+    }
+
+    pub(crate) fn leave(&mut self, vcpu: VcpuId) {
+        self.vcpus.remove(vcpu);
+    }
+
+    pub(crate) fn wake(&mut self, vcpu: VcpuId, now: Time) {
+        let had = &mut self.vcpus[vcpu];
+        let Some(asleep) = had.asleep.take() else { return };
+        match had.since {
+            Some(since) => had.slept += now.since(asleep.max(since)),
+            // That it was not awake before it came says nothing about it.
+            None => had.since = Some(now),
+        }
+    }
+
+    pub(crate) fn block(&mut self, vcpu: VcpuId, now: Time) {
+        self.vcpus[vcpu].asleep.get_or_insert(now);
+    }
+
+    /// A CPU runs somebody from now on, or nobody.
+    pub(crate) fn set_busy(&mut self, cpu: CpuId, is_busy: bool, now: Time) {
+        if self.cpus[cpu.index()].siblings.is_empty() {
+            return;
+        }
+        let gave = &mut self.cpus[cpu.index()];
+        if is_busy != gave.busy.is_some() {
+            gave.was_busy = gave.busy_until(now);
+            gave.busy = is_busy.then_some(now);
+        }
+    }
+
+    /// Somebody else runs on a CPU from now on.
+    pub(crate) fn mark(&mut self, cpu: CpuId, now: Time) {
+        let busy = self.siblings_busy(cpu, now);
+        self.cpus[cpu.index()].mark = busy;
+    }
+
+    /// A vCPU ran, on its guarantee or not. Time beside a busy sibling counts for less.
+    /// [Diestelhorst §4.2.3]
+    pub(crate) fn charge(
+        &mut self,
+        vcpu: VcpuId,
+        cpu: CpuId,
+        (ran, is_guaranteed): (Span, bool),
+        now: Time,
+    ) {
+        if is_guaranteed {
+            self.cpus[cpu.index()].guaranteed += ran;
+        }
+        let busy = self.siblings_busy(cpu, now);
+        let gave = &mut self.cpus[cpu.index()];
+        let beside = ran.min(busy.left_after(gave.mark));
+        gave.mark = busy;
+        let received = ran - self.lost(beside);
+        self.vcpus[vcpu].received += received;
+    }
+
+    /// What is not done of a core's work in so long beside a busy sibling.
+    fn lost(&self, beside: Span) -> Span {
+        let Parts { some, of } = self.believed;
+        let ns = u128::from(beside.ns()) * u128::from(of.saturating_sub(some)) / u128::from(of);
+        Span::from_ns(u64::try_from(ns).unwrap_or(u64::MAX))
+    }
+
+    fn siblings_busy(&self, cpu: CpuId, now: Time) -> Span {
+        let siblings = self.cpus[cpu.index()].siblings;
+        siblings.iter().map(|sibling| self.cpus[sibling.index()].busy_until(now)).sum()
+    }
+
+    /// A sample is over: `weight` says what each counts for while it is awake.
+    pub(crate) fn sample(&mut self, now: Time, weight: impl Fn(VcpuId) -> Weight, all: &[VcpuId]) {
+        let interval = now.since(self.since);
+        if interval.is_zero() {
+            return;
+        }
+        self.since = now;
+        for index in 0..self.cpus.len() {
+            let busy = self.siblings_busy(CpuId::new(index), now);
+            let beside = interval.min(busy.left_after(self.cpus[index].sampled));
+            let rest = interval.left_after(self.cpus[index].guaranteed);
+            // That guarantees and the sibling's turns fall together as by chance. [balancer A8]
+            let lost = self.lost(beside);
+            let gave = &mut self.cpus[index];
+            let done = Weight(rest.ns()).part(interval.left_after(lost), interval);
+            gave.available =
+                Some(average(gave.available, projected(Span::from_ns(done.0), interval)));
+            gave.guaranteed = Span::ZERO;
+            gave.sampled = busy;
+        }
+        for &vcpu in all {
+            let weight = weight(vcpu);
+            self.vcpus[vcpu].sample(now, weight);
+        }
+    }
+
+    /// There has been a run.
+    pub(crate) fn end_run(&mut self, all: &[VcpuId]) {
+        for &vcpu in all {
+            self.vcpus[vcpu].in_run = (0, 0);
+        }
+    }
+
+    /// Before a run, where tau is averaged by runs. [balancer A1]
+    pub(crate) fn average_run(&mut self, all: &[VcpuId]) {
+        for &vcpu in all {
+            let had = &mut self.vcpus[vcpu];
+            let (time, weight) = had.in_run;
+            if let Some(tau) = (u128::from(time) << super::PLACES).checked_div(u128::from(weight)) {
+                let tau = u64::try_from(tau).unwrap_or(u64::MAX);
+                had.by_run = Some(average(had.by_run, tau));
+            }
+        }
+    }
+
+    /// How far each is ahead of its part of what all of these received since the last run.
+    pub(crate) fn note_leads(&mut self, group: &[VcpuId]) {
+        let (mut received, mut weights) = (0_u128, 0_u128);
+        for (time, weight) in group.iter().map(|&vcpu| self.vcpus[vcpu].in_run) {
+            received += u128::from(time);
+            weights += u128::from(weight);
+        }
+        for &vcpu in group {
+            let had = &mut self.vcpus[vcpu];
+            let (time, weight) = had.in_run;
+            if let Some(fair) = (received * u128::from(weight)).checked_div(weights) {
+                let fair = i64::try_from(fair).unwrap_or(i64::MAX);
+                let lead = i64::try_from(time).unwrap_or(i64::MAX).saturating_sub(fair);
+                had.lead = had.lead.saturating_add(lead);
+            }
+        }
+    }
+
+    /// What guarantees leave of a CPU in a sample.
+    pub(crate) fn available(&self, cpu: CpuId) -> Span {
+        Span::from_ns(self.cpus[cpu.index()].available.unwrap_or(SAMPLE.ns()))
+    }
+
+    /// The weight of a vCPU while it was awake; none without a sample, nor below 1/64 of `full`.
+    pub(crate) fn weight(&self, vcpu: VcpuId, full: Weight) -> Weight {
+        let weight = self.vcpus[vcpu].average.map_or(0, |(_, weight)| weight);
+        Weight(if weight < full.0 / 64 { 0 } else { weight })
+    }
+
+    /// What it got for its weight: of the samples, or of the runs.
+    pub(crate) fn served(&self, vcpu: VcpuId, by_runs: bool) -> Tau {
+        let had = &self.vcpus[vcpu];
+        if let Some(time) = had.by_run.filter(|_| by_runs) {
+            return Tau { time, weight: 1 << super::PLACES };
+        }
+        let (time, weight) = had.average.unwrap_or_default();
+        Tau { time, weight }
+    }
+
+    pub(crate) fn lead(&self, vcpu: VcpuId) -> i64 {
+        self.vcpus[vcpu].lead
+    }
+}
+
+impl Had {
+    fn sample(&mut self, now: Time, weight: Weight) {
+        let Some(since) = self.since.filter(|&since| since < now) else { return };
+        let interval = now.since(since);
+        let slept = self.slept + self.asleep.map_or(Span::ZERO, |at| now.since(at.max(since)));
+        let received = projected(self.received, interval);
+        let awake = weight.part(interval.left_after(slept), interval);
+        let old = self.average;
+        self.average =
+            Some((average(old.map(|old| old.0), received), average(old.map(|old| old.1), awake.0)));
+        self.in_run.0 = self.in_run.0.saturating_add(received);
+        self.in_run.1 = self.in_run.1.saturating_add(awake.0);
+        (self.received, self.slept, self.since) = (Span::ZERO, Span::ZERO, Some(now));
+    }
+}
+
+impl Gave {
+    fn busy_until(&self, now: Time) -> Span {
+        self.was_busy + self.busy.map_or(Span::ZERO, |since| now.since(since))
+    }
+}
+
+#[cfg(test)]
+mod tests;

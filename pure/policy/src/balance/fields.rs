@@ -1,0 +1,70 @@
+//! What people choose of a balancer: the fields, for the policies that have one.
+
+use slackline_units::CpuShare;
+
+use super::Parts;
+use super::pairs::Rules;
+use crate::{Field, Values};
+
+pub(crate) const BALANCER: Field = Field::choice(
+    "balancer",
+    &["none", "thesis", "repaired"],
+    "whether and how best-effort vCPUs go from CPU to CPU: see below",
+);
+pub(crate) const SMT_BELIEVED: Field = Field::share(
+    "smt-believed",
+    "0.65cpu",
+    CpuShare::ONE,
+    "what a thread is believed to do while another one of its core is busy, for the balancer",
+);
+pub(crate) const TAU: Field = Field::choice(
+    "tau",
+    &["samples", "runs"],
+    "whether what a vCPU had for its weight is averaged over samples of 100ms, or runs of 500ms",
+);
+pub(crate) const CLOSE: Field = Field::choice(
+    "close",
+    &["1/2", "1/4", "1/8", "1/16"],
+    "how near to the weight that should change CPUs is enough, as a part of it",
+);
+pub(crate) const LEAST_DIFFERENCE: Field = Field::choice(
+    "least-difference",
+    &["1/8", "0", "1/16", "1/4", "1/2"],
+    "how much two CPUs must differ in time for weight before they swap, as a part of the ideal",
+);
+
+/// What the fields say.
+#[derive(Debug)]
+pub(crate) struct Settings {
+    pub(crate) rules: Rules,
+    pub(crate) by_runs: bool,
+    /// What a thread is believed to do beside a busy one.
+    pub(crate) believed: Parts,
+}
+
+impl Settings {
+    /// None without a balancer.
+    pub(crate) fn read(values: &Values) -> Option<Settings> {
+        let is_repaired = match values.choice(&BALANCER) {
+            "none" => return None,
+            kind => kind != "thesis",
+        };
+        let rules = Rules {
+            close: part(values.choice(&CLOSE)),
+            least: part(values.choice(&LEAST_DIFFERENCE)),
+            improves: is_repaired,
+            thrift: false,
+            by_lead: is_repaired,
+            retries: is_repaired,
+        };
+        let believed = u64::from(values.share(&SMT_BELIEVED).ppm());
+        let believed = Parts { some: believed, of: u64::from(CpuShare::ONE.ppm()) };
+        Some(Settings { rules, by_runs: values.choice(&TAU) == "runs", believed })
+    }
+}
+
+/// As it is written.
+fn part(word: &str) -> Parts {
+    let of = word.strip_prefix("1/").and_then(|of| of.parse().ok());
+    of.map_or(Parts { some: 0, of: 1 }, |of| Parts { some: 1, of })
+}

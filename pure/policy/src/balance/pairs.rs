@@ -1,0 +1,111 @@
+//! A run of the thesis's balancer: CPUs that have little for their weight swap with those that have
+//! much. [Diestelhorst §4.2.2, §4.2.3]
+
+use alloc::vec::Vec;
+
+use slackline_units::{CpuId, CpuSet};
+
+use super::swap::{Swap, swap};
+use super::{Load, Move, Tau};
+
+pub(crate) use super::swap::Rules;
+
+/// Who goes where, within each of the groups of places in `loads`. `core_of` says which CPUs
+/// are the threads of one core: at most one of them receives anybody in a run.
+pub(crate) fn run<C: Fn(CpuId) -> CpuSet>(
+    loads: &[Load],
+    groups: &[Vec<usize>],
+    rules: &Rules,
+    core_of: C,
+) -> Vec<Move> {
+    let (used, received) = (CpuSet::NONE, CpuSet::NONE);
+    let mut run = Run { loads, rules, core_of, used, received, moves: Vec::new() };
+    groups.iter().for_each(|group| run.group(group));
+    run.moves
+}
+
+struct Run<'a, C> {
+    loads: &'a [Load],
+    rules: &'a Rules,
+    core_of: C,
+    /// Whoever has been paired is not again.
+    used: CpuSet,
+    /// The cores that received somebody.
+    received: CpuSet,
+    moves: Vec<Move>,
+}
+
+impl<C: Fn(CpuId) -> CpuSet> Run<'_, C> {
+    fn group(&mut self, group: &[usize]) {
+        let loads = self.loads;
+        let mut order: Vec<&Load> = group.iter().map(|&place| &loads[place]).collect();
+        order.retain(|load| load.counts());
+        let ideal = ideal(&order);
+        let ahead = |load: &Load| load.members.iter().map(|member| member.lead).max();
+        order.sort_by(|a, b| {
+            let by_lead = || ahead(a).cmp(&ahead(b));
+            let equal = a.tau().compare(b.tau());
+            let equal = if self.rules.by_lead { equal.then_with(by_lead) } else { equal };
+            equal.then(a.cpu.cmp(&b.cpu))
+        });
+        for &hot in &order {
+            if hot.weight > 0 && !self.used.contains(hot.cpu) {
+                self.pair(hot, &order, ideal);
+            }
+        }
+    }
+
+    /// Looks for whom a CPU can swap with, beginning with the idlest.
+    fn pair(&mut self, hot: &Load, order: &[&Load], ideal: Tau) {
+        for &idle in order.iter().rev() {
+            if !idle.tau().exceeds(hot.tau(), ideal, self.rules.least) {
+                return;
+            }
+            let is_open = hot.reach.contains(idle.cpu)
+                && !self.used.contains(idle.cpu)
+                && !self.received.contains(idle.cpu);
+            if !is_open {
+                continue;
+            }
+            let found = swap(hot, idle, ideal, self.rules);
+            let found = found.filter(|swap| self.may_receive(hot, idle, swap));
+            if let Some(swap) = &found {
+                self.carry_out(hot, idle, swap);
+            }
+            if found.is_some() || !self.rules.retries {
+                self.used.insert(hot.cpu);
+                self.used.insert(idle.cpu);
+                return;
+            }
+        }
+    }
+
+    /// Whether the hot CPU gets nothing back, or is on a core that receives nothing else.
+    fn may_receive(&self, hot: &Load, idle: &Load, swap: &Swap) -> bool {
+        let is_alone = swap.there.is_empty() || !(self.core_of)(idle.cpu).contains(hot.cpu);
+        swap.back.is_empty() || (!self.received.contains(hot.cpu) && is_alone)
+    }
+
+    fn carry_out(&mut self, hot: &Load, idle: &Load, swap: &Swap) {
+        let there = |&vcpu| Move { vcpu, from: hot.cpu, to: idle.cpu };
+        let back = |&vcpu| Move { vcpu, from: idle.cpu, to: hot.cpu };
+        self.moves.extend(swap.there.iter().map(there));
+        self.moves.extend(swap.back.iter().map(back));
+        if !swap.there.is_empty() {
+            self.received.add(&(self.core_of)(idle.cpu));
+        }
+        if !swap.back.is_empty() {
+            self.received.add(&(self.core_of)(hot.cpu));
+        }
+    }
+}
+
+/// What a group has for its weight.
+pub(super) fn ideal(loads: &[&Load]) -> Tau {
+    let time = loads.iter().map(|load| load.available).sum();
+    let weight = loads.iter().fold(0_u64, |sum, load| sum.saturating_add(load.weight));
+    Tau { time, weight }
+}
+
+#[cfg(test)]
+mod tests;
