@@ -72,6 +72,8 @@ fn json_of_a_run_has_the_documented_fields() {
             "delivered_ns",
             "delivered_ppm",
             "present_ns",
+            "work_ppm",
+            "slowed_ns",
             "error_ppm",
             "second_error_p99_ppm",
             "seconds",

@@ -367,6 +367,7 @@ impl<W: Write> Sink for Perfetto<W> {
             | Record::Job { .. }
             | Record::Served { .. }
             | Record::Moved { .. }
+            | Record::Slowed { .. }
             | Record::Overhead { .. }
             | Record::Accounted { .. }
             | Record::Ended { .. } => {}

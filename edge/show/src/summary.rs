@@ -188,9 +188,11 @@ pub fn side_by_side(runs: &[(&str, &Summary)], width: Option<usize>) -> String {
     wakes.extend(group("n of wakes", runs, &rows, |vcpu| {
         vcpu.wake_to_run.map_or(Cell::Blank, |wake| Cell::Text(count(wake.count)))
     }));
+    let is_slowed = runs.iter().any(|(_, run)| any_slowed(&run.vcpus));
     let groups = vec![
         promises(runs, &rows),
         group("delivered %", runs, &rows, |vcpu| Cell::Text(percent(vcpu.delivered_ppm))),
+        group("work %", runs, &rows, |vcpu| if is_slowed { work(vcpu) } else { Cell::Blank }),
         group("Mbit/s", runs, &rows, data_rate),
         group("misses", runs, &rows, |vcpu| match (vcpu.promised, vcpu.misses) {
             (Some(_), Some(number)) => misses(number),
@@ -288,9 +290,11 @@ fn shares(rows: &[VcpuSummary]) -> Group {
     let seconds = |vcpu: &VcpuSummary| {
         vcpu.second_error.map_or(Cell::Blank, |error| Cell::Text(count(error.seconds)))
     };
+    let is_slowed = any_slowed(rows);
     vec![
         Column::new("promised", rows, promise),
         Column::new("delivered %", rows, |vcpu| Cell::Text(percent(vcpu.delivered_ppm))),
+        Column::new("work %", rows, |vcpu| if is_slowed { work(vcpu) } else { Cell::Blank }),
         Column::new("error %", rows, |vcpu| error(vcpu, vcpu.error_ppm.map(signed_percent))),
         Column::new("p99", rows, |vcpu| second(vcpu, |error| error.p99_ppm))
             .under(SECONDS)
@@ -350,6 +354,16 @@ fn jobs(rows: &[VcpuSummary]) -> Group {
 
 fn responses(rows: &[VcpuSummary]) -> Group {
     counted_spread("response", rows, |vcpu| vcpu.response, |_| Cell::Blank)
+}
+
+/// Whether work is another thing than CPU time.
+fn any_slowed(rows: &[VcpuSummary]) -> bool {
+    rows.iter().any(|vcpu| vcpu.slowed.is_some_and(|slowed| !slowed.is_zero()))
+}
+
+/// How much it did, where the machine sees that.
+fn work(vcpu: &VcpuSummary) -> Cell {
+    vcpu.work_ppm().map_or(Cell::Blank, |ppm| Cell::Text(percent(ppm)))
 }
 
 /// How fast its data moved while it was there.

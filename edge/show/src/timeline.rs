@@ -291,6 +291,7 @@ impl Sink for Timeline {
             | Record::Job { .. }
             | Record::Served { .. }
             | Record::Moved { .. }
+            | Record::Slowed { .. }
             | Record::Overhead { .. }
             | Record::Accounted { .. } => {}
         }

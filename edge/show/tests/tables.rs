@@ -34,6 +34,28 @@ fn data_that_moved_is_shown_as_a_rate() {
 }
 
 #[test]
+fn work_is_shown_beside_cpu_time_where_anybody_was_slowed() {
+    let slowed = Record::Slowed {
+        vcpu: vcpu(0),
+        from: Time::START,
+        to: Time::START + us(400_000),
+        work: us(260_000),
+    };
+    let ran = |script: Script| script.woke(0, 0).ran(0, 0, 1_000_000);
+    let run = ran(Script::new(&["a", "b"])).with(slowed).ended(1_000_000);
+    let row = |text: &str| {
+        let line = text.lines().find(|line| line.starts_with(" a ")).expect("a row");
+        line.split_whitespace().skip(1).take(2).map(str::to_owned).collect::<Vec<_>>()
+    };
+    assert_eq!(row(&summary(&run, 100, Paint::Plain)), ["100.00", "86.00"]);
+    let text = side_by_side(&[("beside", &run)], None);
+    assert!(text.contains("work %") && text.contains("86.00"), "{text}");
+    let full = ran(Script::new(&["a", "b"])).ended(1_000_000);
+    assert!(!summary(&full, 100, Paint::Plain).contains("work %"));
+    assert!(!side_by_side(&[("alone", &full)], None).contains("work %"));
+}
+
+#[test]
 fn a_run_as_tables() {
     assert_text(
         &summary(&web_servers(), 100, Paint::Plain),

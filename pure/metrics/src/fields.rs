@@ -97,12 +97,13 @@ impl Summary {
 impl VcpuSummary {
     /// The fields of a vCPU, in this order: `name`, `vcpu`, `exact`, `promised_slice_ns`,
     /// `promised_period_ns`, `promised_ppm`, `delivered_ns`, `delivered_ppm`, `present_ns`,
-    /// `error_ppm`, `second_error_p99_ppm`, `second_error_worst_ppm`, `seconds`, `deadlines`,
-    /// `misses`, `miss_time` (`_count`, `_p50_ns`, `_p90_ns`, `_p99_ns`, `_worst_ns`),
-    /// `miss_time_p50_of_slice_ppm`, `miss_time_p99_of_slice_ppm`, `miss_time_worst_of_slice_ppm`,
-    /// `wake_to_run` (likewise), `switches`, `migrations`, `waiting_ns`, `wait_worst_ns`,
-    /// `asleep_ns`, `overrun_ns`, `jobs`, `jobs_late`, `jobs_done`, `moved_bytes`, `job_lateness`
-    /// and `response` (likewise), `response_mean_ns`, `response_worst_tenth_ns`.
+    /// `work_ppm`, `slowed_ns`, `error_ppm`, `second_error_p99_ppm`, `second_error_worst_ppm`,
+    /// `seconds`, `deadlines`, `misses`, `miss_time` (`_count`, `_p50_ns`, `_p90_ns`, `_p99_ns`,
+    /// `_worst_ns`), `miss_time_p50_of_slice_ppm`, `miss_time_p99_of_slice_ppm`,
+    /// `miss_time_worst_of_slice_ppm`, `wake_to_run` (likewise), `switches`, `migrations`,
+    /// `waiting_ns`, `wait_worst_ns`, `asleep_ns`, `overrun_ns`, `jobs`, `jobs_late`, `jobs_done`,
+    /// `moved_bytes`, `job_lateness` and `response` (likewise), `response_mean_ns`,
+    /// `response_worst_tenth_ns`.
     #[must_use]
     pub fn fields(&self) -> Vec<Field> {
         let second = self.second_error;
@@ -117,6 +118,8 @@ impl VcpuSummary {
             ("delivered_ns", time(self.delivered)),
             ("delivered_ppm", FieldValue::Count(self.delivered_ppm)),
             ("present_ns", time(self.present)),
+            ("work_ppm", count(self.work_ppm())),
+            ("slowed_ns", maybe_time(self.slowed)),
             ("error_ppm", self.error_ppm.map_or(FieldValue::Missing, FieldValue::Signed)),
             ("second_error_p99_ppm", count(second.and_then(|error| error.p99_ppm))),
             ("second_error_worst_ppm", count(second.map(|error| error.worst_ppm))),

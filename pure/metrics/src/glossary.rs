@@ -85,6 +85,18 @@ const VCPU: &[Term] = &[
     ),
     number("present_ns", "", "how long it was there while it was measured"),
     number(
+        "work_ppm",
+        "work %",
+        "how much it did, in parts of what one CPU does at full speed in the time it was there: \
+         its CPU time less `slowed`; shown where anybody was slowed, and not known live",
+    ),
+    number(
+        "slowed_ns",
+        "",
+        "CPU time lost to it because others slowed its CPU: the other threads of the core (`smt` \
+         of [host]), or all who share the way to memory (`bus`)",
+    ),
+    number(
         "error_ppm",
         "error %",
         "what it had against its promise over those periods: (delivered - promised)/promised; \

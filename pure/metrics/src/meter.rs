@@ -11,6 +11,9 @@ use crate::stray::{StrayRecord, Strays, Unknown};
 use crate::vcpu::VcpuMeter;
 use crate::{CpuSummary, Summary, VcpuSummary};
 
+/// The machine that does not see how fast its CPUs are.
+const LIVE: &str = "live";
+
 /// Takes the records of a run as they come and keeps what the summary needs: sums and histograms,
 /// whose size does not depend on how long the run is, for everybody who was ever there.
 #[derive(Clone, Debug)]
@@ -87,6 +90,9 @@ impl Meter {
         let rows = gone.chain(self.vcpus.iter().flatten());
         let mut vcpus: Vec<VcpuSummary> = rows.filter_map(|row| row.view(self.now)).collect();
         vcpus.sort_by_key(|vcpu| vcpu.id);
+        if self.header.machine == LIVE {
+            vcpus.iter_mut().for_each(|vcpu| vcpu.slowed = None);
+        }
         Ok(Summary {
             title: self.header.title.clone(),
             machine: self.header.machine.clone(),
@@ -185,6 +191,7 @@ impl Meter {
             Record::Left { at, .. } => meter.over(at),
             Record::Job { released, deadline, done, .. } => meter.job(released, deadline, done),
             Record::Moved { at, bytes, .. } => meter.moved(at, bytes),
+            Record::Slowed { from, to, work, .. } => meter.slowed(from, to, work),
             _ => {}
         }
     }
@@ -199,7 +206,8 @@ impl Meter {
             | Record::Promised { vcpu, .. }
             | Record::Left { vcpu, .. }
             | Record::Job { vcpu, .. }
-            | Record::Moved { vcpu, .. } => self.seldom_of(vcpu, record),
+            | Record::Moved { vcpu, .. }
+            | Record::Slowed { vcpu, .. } => self.seldom_of(vcpu, record),
             Record::RangLate { at, late, .. } if at >= self.warmup => self.timer_lateness.add(late),
             Record::ClockSet { at, ahead } => {
                 self.clock.set(at, ahead);

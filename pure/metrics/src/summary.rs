@@ -3,6 +3,7 @@
 use slackline_trace::Knowledge;
 use slackline_units::{CpuId, Reservation, Span, VcpuId};
 
+use crate::split::ppm;
 use crate::{Distribution, ErrorDistribution, PartDistribution};
 
 /// What a run amounted to, warm-up left out.
@@ -102,6 +103,18 @@ pub struct VcpuSummary {
     pub response: Option<Distribution>,
     /// CPU time it used beyond the limits it had been given.
     pub overrun: Span,
+    /// CPU time that was lost to it because others slowed its CPU; none where the machine does not
+    /// see that.
+    pub slowed: Option<Span>,
+}
+
+impl VcpuSummary {
+    /// How much it worked, in millionths of what one CPU does at full speed in the time it was
+    /// there.
+    #[must_use]
+    pub fn work_ppm(&self) -> Option<u64> {
+        Some(ppm(self.delivered.left_after(self.slowed?), self.present))
+    }
 }
 
 /// What became of the time of a CPU that is not the run's alone, in millionths of it. What is left

@@ -58,6 +58,7 @@ pub(crate) struct VcpuMeter {
     deliveries: Option<Box<Deliveries>>,
     jobs: Option<Box<Jobs>>,
     moved: u64,
+    slowed: Span,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -100,6 +101,7 @@ impl VcpuMeter {
             deliveries: None,
             jobs: None,
             moved: 0,
+            slowed: Span::ZERO,
         }
     }
 
@@ -196,6 +198,12 @@ impl VcpuMeter {
         }
     }
 
+    /// It did so much work between the two at less than full speed.
+    pub(crate) fn slowed(&mut self, from: Time, to: Time, work: Span) {
+        let stretch = Stretch { from, to, used: (to - from).left_after(work) };
+        self.slowed += stretch.used_from(self.warmup);
+    }
+
     pub(crate) fn job(&mut self, released: Time, deadline: Time, done: Time) {
         if done < self.warmup {
             return;
@@ -277,6 +285,7 @@ impl VcpuMeter {
             jobs_late: jobs.late,
             jobs_done: jobs.done,
             moved: self.moved,
+            slowed: Some(self.slowed),
             job_lateness: jobs.lateness.distribution(),
             response: jobs.response.distribution(),
             overrun: self.overrun,

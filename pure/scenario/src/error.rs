@@ -115,6 +115,15 @@ pub enum ErrorKind {
         /// What is grouped.
         all: usize,
     },
+    /// A speed of threads, of a host whose cores have one each.
+    #[error("every core of this host has a single thread, which nobody slows")]
+    NoThreads,
+    /// A CPU of no speed.
+    #[error("`{written}` is no speed: nothing would ever be done")]
+    Standstill {
+        /// As written.
+        written: String,
+    },
     /// Two keys say the same thing.
     #[error("`{one}` says already what `{other}` would")]
     SaidTwice {

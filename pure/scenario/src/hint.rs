@@ -131,6 +131,8 @@ impl ErrorKind {
             ErrorKind::NoDriver { .. } => "write [driver] with domain = \"dom0\"".to_owned(),
             ErrorKind::DuplicateTask { .. } => "give each its own name, or none".to_owned(),
             ErrorKind::NumberAsName { .. } => "let a letter be in it".to_owned(),
+            ErrorKind::NoThreads => "say threads_per_core = 2, or leave `smt` out".to_owned(),
+            ErrorKind::Standstill { .. } => "write more than 0%, as in \"65%\"".to_owned(),
             ErrorKind::NothingToTell => {
                 "write [[domain.task]] with a name, a priority and work".to_owned()
             }

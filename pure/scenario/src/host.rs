@@ -21,6 +21,8 @@ const KEYS: &[&str] = &[
     "sockets",
     "switch",
     "migrate",
+    SMT,
+    "bus",
     "timer_resolution",
     "timer_lateness",
     "timer_slop",
@@ -30,6 +32,7 @@ const KEYS: &[&str] = &[
 ];
 const THREADS_PER_CORE: &str = "threads_per_core";
 const CORES_PER_SOCKET: &str = "cores_per_socket";
+const SMT: &str = "smt";
 const NUMBERING: &str = "numbering";
 const NUMBERINGS: &[&str] = &["neighbours", "spread"];
 
@@ -40,6 +43,8 @@ pub(crate) fn read(table: Option<Table<'_>>) -> Result<HostSpec, Mistake> {
         topology: Topology::flat(1),
         switch: Span::ZERO,
         migrate: Span::ZERO,
+        smt: None,
+        bus: None,
         timer_resolution: Span::ZERO,
         timer_lateness: Draw::Fixed(Span::ZERO),
         timer_slop: Span::ZERO,
@@ -53,6 +58,8 @@ pub(crate) fn read(table: Option<Table<'_>>) -> Result<HostSpec, Mistake> {
             "cpus" => host.cpus = item.count(1..=CpuId::LIMIT)?,
             "switch" => host.switch = item.span()?,
             "migrate" => host.migrate = item.span()?,
+            SMT => host.smt = Some(speed(&item)?),
+            "bus" => host.bus = Some(speed(&item)?),
             "timer_resolution" => host.timer_resolution = item.span()?,
             "timer_lateness" => host.timer_lateness = item.draw()?,
             "timer_slop" => host.timer_slop = item.span()?,
@@ -63,7 +70,19 @@ pub(crate) fn read(table: Option<Table<'_>>) -> Result<HostSpec, Mistake> {
         }
     }
     host.topology = topology(&table, host.cpus)?;
+    let has_threads = host.topology.groups(Level::Core).any(|core| core.len() > 1);
+    if let (Some(item), false) = (table.get(SMT), has_threads) {
+        return Err(Mistake::new(item.key_at, ErrorKind::NoThreads));
+    }
     Ok(host)
+}
+
+/// How fast a CPU is beside others.
+fn speed(item: &Item<'_>) -> Result<u32, Mistake> {
+    match item.percentage()? {
+        0 => Err(item.fault(ErrorKind::Standstill { written: item.written() })),
+        ppm => Ok(ppm),
+    }
 }
 
 /// The groups of one level, where the file lists them.

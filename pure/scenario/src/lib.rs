@@ -107,6 +107,12 @@ pub struct HostSpec {
     pub switch: Span,
     /// What it costs, on top of that, when a vCPU comes from another CPU.
     pub migrate: Span,
+    /// How fast each thread of a core is while one other of it is busy, in millionths of full
+    /// speed; with more of them, to the power of how many. Not zero. None if that slows nobody.
+    pub smt: Option<u32>,
+    /// How fast each CPU is while more than one is busy, in millionths, on top of that. Not zero.
+    /// None if that slows nobody.
+    pub bus: Option<u32>,
     /// Timers go off at multiples of this; zero for exact timers.
     pub timer_resolution: Span,
     /// How much later than that they go off.

@@ -22,6 +22,8 @@ quantum = "3ms"
 cpus             = 4
 threads_per_core = 2
 switch           = "3us"
+smt              = "65%"
+bus              = "92.5%"
 migrate          = "20us"
 timer_resolution = "1ms"
 timer_lateness   = "exponential 5us"
@@ -149,6 +151,7 @@ fn everything_that_can_be_said_is_understood() {
     let host = &scenario.host;
     assert_eq!((host.cpus, host.refuse), (4, 15_000));
     assert_eq!((host.switch, host.migrate), (Span::from_us(3), Span::from_us(20)));
+    assert_eq!((host.smt, host.bus), (Some(650_000), Some(925_000)));
     assert_eq!(host.timer_resolution, Span::from_ms(1));
     assert_eq!(host.timer_lateness, Draw::Exponential { mean: Span::from_us(5) });
     assert_eq!(host.timer_slop, Span::from_us(50));
@@ -158,7 +161,7 @@ fn everything_that_can_be_said_is_understood() {
     let sound = &scenario.domains[1];
     assert_eq!(sound.joins, Time::START + Span::from_secs(1));
     assert_eq!(sound.leaves, Some(Time::START + Span::from_secs(20)));
-    assert_eq!(sound.line, 28);
+    assert_eq!(sound.line, 30);
 }
 
 #[test]
@@ -169,6 +172,7 @@ fn what_is_not_said_takes_its_default() {
     let host = &scenario.host;
     assert_eq!((host.cpus, host.refuse), (1, 0));
     assert_eq!((host.switch, host.migrate), (Span::ZERO, Span::ZERO));
+    assert_eq!((host.smt, host.bus), (None, None));
     assert_eq!(host.timer_resolution, Span::ZERO);
     assert_eq!(host.timer_lateness, Draw::Fixed(Span::ZERO));
     assert_eq!(host.timer_slop, Span::ZERO);
@@ -401,7 +405,7 @@ fn claims_say_what_of_whom_and_where() {
     let of_latency = (latency.metric.as_str(), latency.of.as_deref());
     assert_eq!(of_latency, ("wake latency p99", Some("sound")));
     assert_eq!(latency.test, Test::Below(Amount::Span(Span::from_ms(8))));
-    assert_eq!(latency.line, 99);
+    assert_eq!(latency.line, 101);
 }
 
 #[test]

@@ -6,11 +6,13 @@
 
 use slackline_host::{Machine, Order, Outcome, Used};
 use slackline_scenario::{Draw, HostSpec, Purpose, Scenario, Stream};
+use slackline_trace::Record;
 use slackline_units::{CpuId, Span, Time, VcpuId};
 
 use crate::cold::Cold;
 use crate::guest::Guests;
 use crate::queue::{Event, Queue};
+use crate::speed::Speeds;
 
 /// What can happen on a CPU by itself. At one instant, in this order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -69,6 +71,8 @@ pub(crate) struct Cpus {
     moves: Moves,
     timers: Timers,
     refuse_ppm: u32,
+    /// None where all CPUs are as fast at all times: then work is CPU time.
+    speeds: Option<Box<Speeds>>,
 }
 
 /// What coming to a CPU costs.
@@ -109,6 +113,7 @@ impl Cpus {
             },
             timers: Timers::new(host),
             refuse_ppm: host.refuse,
+            speeds: Speeds::new(scenario).map(Box::new),
         }
     }
 
@@ -168,7 +173,7 @@ impl Cpus {
         let this = &mut self.cpus[cpu.index()];
         let vcpu = this.occupant.expect("somebody works");
         this.worked = now;
-        this.work_ends = now.after(guests.left(vcpu));
+        this.work_ends = now.after(time(&self.speeds, (cpu, vcpu), guests.left(vcpu)));
         self.refresh(cpu);
     }
 
@@ -183,7 +188,7 @@ impl Cpus {
     pub(crate) fn count(&mut self, cpu: CpuId, now: Time, guests: &mut Guests<'_>) {
         let this = &mut self.cpus[cpu.index()];
         if let Some(vcpu) = this.occupant {
-            guests.compute(vcpu, now.since(this.worked));
+            guests.compute(vcpu, this.work(&mut self.speeds, (cpu, vcpu), now));
             this.worked = this.worked.max(now);
         }
     }
@@ -192,8 +197,51 @@ impl Cpus {
     pub(crate) fn recount(&mut self, cpu: CpuId, guests: &Guests<'_>) {
         let this = &mut self.cpus[cpu.index()];
         if let Some(vcpu) = this.occupant {
-            this.work_ends = this.worked.after(guests.left(vcpu));
+            this.work_ends = this.worked.after(time(&self.speeds, (cpu, vcpu), guests.left(vcpu)));
             self.refresh(cpu);
+        }
+    }
+
+    /// The occupant of a CPU has done what it wanted to do: where work is not CPU time, what it has
+    /// done is counted.
+    #[inline]
+    pub(crate) fn finish(&mut self, cpu: CpuId, now: Time, guests: &mut Guests<'_>) {
+        if self.speeds.is_some() {
+            self.count(cpu, now, guests);
+        }
+    }
+
+    /// Whether anybody can be slowed by others.
+    #[inline]
+    pub(crate) fn has_speeds(&self) -> bool {
+        self.speeds.is_some()
+    }
+
+    /// What has been done at less than full speed, for the trace.
+    #[inline]
+    pub(crate) fn take_slowed(&mut self) -> Option<std::vec::Drain<'_, Record>> {
+        self.speeds.as_mut().map(|speeds| speeds.take_untold())
+    }
+
+    /// All that occupants have done up to now is counted: the run is over.
+    pub(crate) fn end(&mut self, now: Time, guests: &mut Guests<'_>) {
+        if self.speeds.is_some() {
+            (0..self.cpus.len()).for_each(|cpu| self.count(CpuId::new(cpu), now, guests));
+        }
+    }
+
+    /// A CPU has an occupant now or has none any more: whoever that slows or hastens goes on at
+    /// another speed.
+    #[inline(never)] // Most hosts have nothing of it.
+    fn busy_changed(&mut self, cpu: CpuId, now: Time, guests: &mut Guests<'_>) {
+        let is_busy = self.cpus[cpu.index()].occupant.is_some();
+        let Some(speeds) = &mut self.speeds else { return };
+        for other in speeds.busy_changed(cpu, is_busy).iter() {
+            self.count(other, now, guests);
+            if let Some(speeds) = &mut self.speeds {
+                speeds.set(other);
+            }
+            self.recount(other, guests);
         }
     }
 
@@ -255,9 +303,9 @@ impl Timers {
 }
 
 impl Cpu {
-    /// Somebody who wants so much work done comes to this CPU.
+    /// Somebody whose work takes so long comes to this CPU.
     #[inline(always)]
-    fn start(&mut self, (cpu, vcpu): (CpuId, VcpuId), now: Time, work: Span, moves: &mut Moves) {
+    fn start(&mut self, (cpu, vcpu): (CpuId, VcpuId), now: Time, takes: Span, moves: &mut Moves) {
         let home = moves.homes[vcpu.slot()].replace(cpu);
         let mut cost = if self.last == Some(vcpu) { Span::ZERO } else { moves.switch };
         if home.is_some_and(|home| home != cpu) {
@@ -273,19 +321,39 @@ impl Cpu {
         self.began = now;
         self.measured = now;
         self.worked = now + cost;
-        self.work_ends = self.worked.after(work);
+        self.work_ends = self.worked.after(takes);
     }
 
     /// The occupant, if there is one, is taken off.
     #[inline]
-    fn stop(&mut self, cpu: CpuId, now: Time, guests: &mut Guests<'_>, moves: &mut Moves) {
+    fn stop(
+        &mut self,
+        cpu: CpuId,
+        now: Time,
+        guests: &mut Guests<'_>,
+        (moves, speeds): (&mut Moves, &mut Option<Box<Speeds>>),
+    ) {
         if let Some(vcpu) = self.occupant.take() {
-            guests.compute(vcpu, now.since(self.worked));
+            guests.compute(vcpu, self.work(speeds, (cpu, vcpu), now));
             self.work_ends = Time::NEVER;
             self.limit = OFF;
             if !moves.cold.is_free() {
                 moves.cold.stop(vcpu, cpu, now - self.began);
             }
+        }
+    }
+
+    /// What the occupant has done since that was counted last.
+    #[inline(always)]
+    fn work(
+        &self,
+        speeds: &mut Option<Box<Speeds>>,
+        (cpu, vcpu): (CpuId, VcpuId),
+        now: Time,
+    ) -> Span {
+        match speeds {
+            None => now.since(self.worked),
+            Some(speeds) => speeds.work(cpu, vcpu, (self.worked, now)),
         }
     }
 
@@ -341,22 +409,24 @@ impl Machine for Hardware<'_> {
     #[inline(always)]
     fn carry_out(&mut self, order: Order) -> Outcome {
         let (Order::Idle { cpu } | Order::Run { cpu, .. }) = order;
-        let Cpus { cpus, moves, timers, refuse_ppm, .. } = &mut self.cpus;
+        let Cpus { cpus, moves, timers, refuse_ppm, speeds, .. } = &mut self.cpus;
         let this = &mut cpus[cpu.index()];
+        let was_busy = this.occupant.is_some();
         let mut outcome = Outcome::Done;
         match order {
             Order::Idle { .. } => {
-                this.stop(cpu, self.now, &mut self.guests, moves);
+                this.stop(cpu, self.now, &mut self.guests, (moves, speeds));
                 this.was_idle = true;
             }
             Order::Run { vcpu, until, .. } => {
                 if this.occupant != Some(vcpu) {
-                    this.stop(cpu, self.now, &mut self.guests, moves);
+                    this.stop(cpu, self.now, &mut self.guests, (moves, speeds));
                     if *refuse_ppm > 0 && this.refusals.chance(*refuse_ppm) {
                         self.queue.push(self.now + RETRY, Event::Allow, vcpu.slot());
                         outcome = Outcome::Refused;
                     } else {
-                        this.start((cpu, vcpu), self.now, self.guests.left(vcpu), moves);
+                        let takes = time(speeds, (cpu, vcpu), self.guests.left(vcpu));
+                        this.start((cpu, vcpu), self.now, takes, moves);
                     }
                 }
                 if outcome == Outcome::Done {
@@ -366,6 +436,9 @@ impl Machine for Hardware<'_> {
             }
         }
         self.cpus.refresh(cpu);
+        if self.cpus.has_speeds() && was_busy != self.cpus.cpus[cpu.index()].occupant.is_some() {
+            self.cpus.busy_changed(cpu, self.now, &mut self.guests);
+        }
         outcome
     }
 
@@ -377,6 +450,15 @@ impl Machine for Hardware<'_> {
             self.cpus.timers.arm(&mut this.alarm, alarm, self.now, &mut this.lateness);
             self.cpus.refresh(cpu);
         }
+    }
+}
+
+/// How long so much work of a vCPU takes on a CPU.
+#[inline(always)]
+fn time(speeds: &Option<Box<Speeds>>, (cpu, vcpu): (CpuId, VcpuId), work: Span) -> Span {
+    match speeds {
+        None => work,
+        Some(speeds) => speeds.time(cpu, vcpu, work),
     }
 }
 

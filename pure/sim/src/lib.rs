@@ -12,6 +12,7 @@ mod cpu;
 mod guest;
 mod io;
 mod queue;
+mod speed;
 mod system;
 
 use std::collections::BTreeSet;
@@ -171,6 +172,8 @@ impl<'a> Sim<'a> {
             }
         }
         self.systems_end(sink);
+        self.machine.cpus.end(self.end, &mut self.machine.guests);
+        self.tell_slowed(sink);
         self.step(self.end, Fact::Ended, sink)?;
         Ok(self.outcome)
     }
@@ -222,7 +225,17 @@ impl<'a> Sim<'a> {
         sink: &mut S,
     ) -> Result<(), Box<Fault>> {
         self.machine.advance(now);
-        self.host.step(Report { now, used: &[], fact }, &mut self.machine, sink)
+        let stepped = self.host.step(Report { now, used: &[], fact }, &mut self.machine, sink);
+        self.tell_slowed(sink);
+        stepped
+    }
+
+    /// The trace is told what was done at less than full speed.
+    #[inline(always)]
+    fn tell_slowed<S: Sink>(&mut self, sink: &mut S) {
+        if let Some(slowed) = self.machine.cpus.take_slowed() {
+            slowed.for_each(|record| sink.record(&record));
+        }
     }
 
     fn act<S: Sink>(&mut self, now: Time, sink: &mut S) -> Result<(), RunError> {
@@ -377,6 +390,7 @@ impl<'a> Sim<'a> {
         sink: &mut S,
     ) -> Result<(), Box<Fault>> {
         let vcpu = self.machine.cpus.occupant(cpu);
+        self.machine.cpus.finish(cpu, now, &mut self.machine.guests);
         self.machine.guests.finish_compute(vcpu);
         if let Some(seat) = self.seat(vcpu) {
             return self.item_done(now, (cpu, vcpu), seat, sink);

@@ -126,6 +126,9 @@ impl Sim<'_> {
         if self.one_by_one {
             return Time::START;
         }
+        if self.machine.cpus.has_speeds() {
+            return Time::START; // How long an item takes is known of the first only.
+        }
         self.machine.cpus.others(cpu).min(self.machine.queue.first()).min(self.next_stop)
     }
 

@@ -86,24 +86,34 @@ impl Encoder {
                 self.vcpu(of);
                 self.service(&service);
             }
-            Record::Moved { at, vcpu, bytes } => {
-                self.time(at);
-                self.vcpu(vcpu);
-                self.number(bytes);
-            }
-            Record::ClockSet { .. } | Record::Overhead { .. } | Record::Accounted { .. } => {
-                self.books(record);
+            Record::ClockSet { .. }
+            | Record::Moved { .. }
+            | Record::Slowed { .. }
+            | Record::Overhead { .. }
+            | Record::Accounted { .. } => {
+                self.seldom(record);
             }
             Record::Ended { at } => self.time(at),
         }
     }
 
-    /// What is known of a whole CPU.
-    fn books(&mut self, record: &Record) {
+    /// The records that are rare: what is known of a whole CPU or of its speed, and of data.
+    fn seldom(&mut self, record: &Record) {
         match *record {
             Record::ClockSet { at, ahead } => {
                 self.time(at);
                 self.number(ahead.ns());
+            }
+            Record::Moved { at, vcpu, bytes } => {
+                self.time(at);
+                self.vcpu(vcpu);
+                self.number(bytes);
+            }
+            Record::Slowed { vcpu, from, to, work } => {
+                self.time(to);
+                self.vcpu(vcpu);
+                self.difference(to, from);
+                self.number(work.ns());
             }
             Record::Overhead { cpu, used } => {
                 self.cpu(cpu);
@@ -325,6 +335,7 @@ fn record_tag(record: &Record) -> u8 {
         Record::Job { task: Some(_), .. } => 17,
         Record::Accounted { .. } => 18,
         Record::ClockSet { .. } => 19,
+        Record::Slowed { .. } => 20,
     }
 }
 

@@ -338,6 +338,7 @@ impl<R: Read> Reader<R> {
             }
             18 => self.read_accounted()?,
             19 => Record::ClockSet { at: self.time()?, ahead: Span::from_ns(self.number()?) },
+            20 => self.read_slowed()?,
             16 => Record::Moved { at: self.time()?, vcpu: self.vcpu()?, bytes: self.number()? },
             _ => return Err(Damage::Damaged),
         })
@@ -352,6 +353,15 @@ impl<R: Read> Reader<R> {
         let mut span = || self.number().map(Span::from_ns);
         let (idle, stolen, dispatching) = (span()?, span()?, span()?);
         Ok(Record::Accounted { cpu, from, to, idle, stolen, dispatching })
+    }
+
+    fn read_slowed(&mut self) -> Part<Record> {
+        let (to, vcpu) = (self.time()?, self.vcpu()?);
+        let (from, work) = (self.before(to)?, Span::from_ns(self.number()?));
+        if from > to || work > to - from {
+            return Err(Damage::Damaged);
+        }
+        Ok(Record::Slowed { vcpu, from, to, work })
     }
 
     fn read_promised(&mut self) -> Part<Record> {

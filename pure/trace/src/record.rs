@@ -82,6 +82,18 @@ pub enum Record {
         /// Whether it was owed this time, or had what nobody was owed.
         due: bool,
     },
+    /// A vCPU worked on a CPU that others slowed: the other threads of its core, or whoever shares
+    /// the way to memory. Its CPU time is in [`Record::Ran`], this part of it too.
+    Slowed {
+        /// Who.
+        vcpu: VcpuId,
+        /// From when.
+        from: Time,
+        /// Until when: its speed was the same all the time.
+        to: Time,
+        /// CPU time at full speed in which it would have done as much.
+        work: Span,
+    },
     /// A timer of a CPU rang later than it was set for.
     RangLate {
         /// When it rang.
@@ -199,7 +211,9 @@ impl Record {
     #[must_use]
     pub fn when(&self) -> (Time, Time) {
         match *self {
-            Record::Ran { from, to, .. } | Record::Accounted { from, to, .. } => (from, to),
+            Record::Ran { from, to, .. }
+            | Record::Slowed { from, to, .. }
+            | Record::Accounted { from, to, .. } => (from, to),
             Record::Job { done, .. } => (done, done),
             Record::Overhead { .. } => (Time::START, Time::START),
             Record::Joined { at, .. }

@@ -117,6 +117,10 @@ proptest! {
             .unwrap_or_else(|error| panic!("{}: {error} in\n{text}", error.line));
         let (quick, slow) = (run(&scenario, false), run(&scenario, true));
         prop_assert!(quick.0.len() > 4, "{}\n{text}", quick.0.len());
-        prop_assert_eq!(quick, slow);
+        prop_assert_eq!(&quick, &slow);
+        // CPUs whose speed could change, and never does.
+        let mut scenario = scenario;
+        scenario.host.bus = Some(1_000_000);
+        prop_assert_eq!(quick, run(&scenario, false));
     }
 }
