@@ -311,7 +311,11 @@ fn write_demand(
     promised: CpuShare,
 ) -> fmt::Result {
     let (slice, period, share) = (asked.slice(), asked.period(), asked.share());
-    write!(out, "{slice} every {period} ({share}) ")?;
+    // What rounds to nothing is something all the same, and may be what is too much.
+    match share.ppm() {
+        0 => write!(out, "{slice} every {period} (under 0.000001cpu) ")?,
+        _ => write!(out, "{slice} every {period} ({share}) ")?,
+    }
     if let Some(Dispatching { share, a_second }) = dispatching {
         write!(out, "plus {share} for dispatching it {a_second} times a second ")?;
     }
