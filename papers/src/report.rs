@@ -127,7 +127,8 @@ impl<'a> Teller<'a> {
         }
         for panels in [wide, narrow].into_iter().filter(|panels| !panels.is_empty()) {
             let title = format!("Figures of {}", self.paper.name);
-            page = page.figure(Figure::of_panels(&title, panels).caption(&self.caption()));
+            let caption = self.caption(experiment);
+            page = page.figure(Figure::of_panels(&title, panels).caption(&caption));
         }
         let mut groups: Vec<&str> = Vec::new();
         for row in kept.rows.iter().filter(|row| is_plain(row)) {
@@ -143,13 +144,27 @@ impl<'a> Teller<'a> {
     }
 
     /// What one has to know of all figures of this paper.
-    fn caption(&self) -> String {
+    fn caption(&self, experiment: &Experiment) -> String {
         let Paper { title, .. } = self.paper;
-        format!(
+        let lines = format!(
             "Lines and bars are medians over the seeds with their range, hollow marks what was \
              published in \u{201c}{title}\u{201d}. Grey, where it is there, is as far as the axis \
              of the published plot goes: of such a plot only the axis is known, not the values."
-        )
+        );
+        let map = experiment.plots.iter().find(|plot| plot.y.is_some());
+        match map {
+            None => lines,
+            Some(map) => {
+                let measure = map.measure.as_ref().map(|measure| measure.get_ref().as_str());
+                let spec = experiment.measures.iter().find(|one| Some(one.name()) == measure);
+                let unit = spec.map_or("", |spec| spec.unit.as_str());
+                let line = with_unit(&digits(map.line), unit);
+                format!(
+                    "{lines} In a map darker is more, each by its own darkest, and the black line \
+                     divides what is above {line} from what is not."
+                )
+            }
+        }
     }
 
     fn comparisons(&self, group: &str, rows: &[&KeptRow]) -> Table {
