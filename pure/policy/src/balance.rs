@@ -6,7 +6,8 @@
 //!
 //! Everything here is a function from books to moves: it knows no scheduler, no queue and no
 //! clock. `books` samples what each vCPU and CPU had, `groups` finds the CPUs that can help
-//! each other, and `pairs` is a run of the thesis's balancer, with `swap` for one pair of CPUs.
+//! each other, and `pairs` is a run of the thesis's balancer, with `swap` for one pair of CPUs;
+//! `planned` works out what each should have, and splits those who fit nowhere.
 //! A *best-effort* vCPU has a weight and no guarantee: only those move.
 //!
 //! *Tau* is CPU time for weight: who has little of it is under-served. No floats: fractions are
@@ -16,6 +17,7 @@ pub(crate) mod books;
 pub(crate) mod fields;
 pub(crate) mod groups;
 pub(crate) mod pairs;
+pub(crate) mod planned;
 mod swap;
 
 use alloc::vec::Vec;
@@ -30,6 +32,9 @@ const PLACES: u32 = 16;
 /// How long a sample is, and what every sample is projected on. [Diestelhorst §4.4.3]
 pub(crate) const SAMPLE: Span = Span::from_ms(100);
 
+/// How far apart two runs are, and how long a plan's period is. [Diestelhorst §4.4.3]
+pub(crate) const RUN: Span = Span::from_ms(500);
+
 /// A weight, or the part of one that was awake; with binary places.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Weight(u64);
@@ -39,6 +44,16 @@ impl Weight {
     pub(crate) fn fraction(above: u64, below: u64) -> Weight {
         let quotient = (u128::from(above) << PLACES) / u128::from(below.max(1));
         Weight(u64::try_from(quotient).unwrap_or(u64::MAX))
+    }
+
+    /// With its binary places.
+    pub(crate) fn units(self) -> u64 {
+        self.0
+    }
+
+    /// How much of a sample it is of `full`, in ns.
+    pub(crate) fn of_sample(self, full: Weight) -> u64 {
+        SAMPLE.ns().min(Weight(SAMPLE.ns()).part(Span::from_ns(self.0), Span::from_ns(full.0)).0)
     }
 
     /// `part / whole` of it, rounded down.
@@ -96,6 +111,8 @@ pub(crate) struct Member {
     /// What it got for that.
     pub(crate) served: Tau,
     pub(crate) allowed: CpuSet,
+    /// For how much of a sample it was awake, in ns.
+    pub(crate) runnable: u64,
     /// Work that it received beyond its fair part of what its group did, in ns. [balancer §1.8, 2]
     pub(crate) lead: i64,
 }

@@ -24,10 +24,12 @@
 //! pause the vCPU. Under `best`, best-effort vCPUs have no periods, which nothing depends on.
 
 mod balancing;
+mod paces;
 mod page;
 mod pass;
 #[cfg(test)]
 mod pictures;
+mod planning;
 mod rules;
 mod score;
 mod server;
@@ -313,8 +315,9 @@ impl Policy for Sedf {
     }
 
     fn ring_needs(&self, at: &Moment, cpu: CpuId) -> CpuSet {
-        let all = self.balancer_measures(at, cpu);
-        if all { CpuSet::first_n(self.cpus.len()) } else { CpuSet::one(cpu) }
+        let mut cpus = self.balancer_measures(at, cpu);
+        cpus.insert(cpu);
+        cpus
     }
 
     fn ring(&mut self, at: &Moment, cpu: CpuId) -> CpuSet {

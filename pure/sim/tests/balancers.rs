@@ -3,6 +3,8 @@
 
 #[path = "balancers/hosts.rs"]
 mod hosts;
+#[path = "balancers/random.rs"]
+mod random;
 
 use hosts::{Guest, Host, MS, run};
 
@@ -192,7 +194,7 @@ fn three_loops_beside_dom0_overlap_exactly() {
 #[test]
 fn on_one_cpu_a_balancer_is_not_there() {
     let guests = vec![Guest::hog(0, 1), Guest::hog(0, 3), Guest::promised(0, 5 * MS, 20 * MS)];
-    let [none, others @ ..] = ["none", "thesis", "repaired"].map(|balancer| {
+    let [none, others @ ..] = ["none", "thesis", "repaired", "planned"].map(|balancer| {
         let host = Host { cpus: 1, balancer, length: 2_000 * MS, ..Host::default() };
         run(&host, &guests).trace
     });
@@ -222,4 +224,47 @@ fn where_somebody_may_run_changes_while_it_runs() {
     assert_eq!(cpus(0, 10), [0, 1]);
     assert_eq!(cpus(10, 20), [0]);
     assert_eq!(cpus(20, 30), [0, 1]);
+}
+
+/// Three on two: each has two thirds of every second, for two moves a second, one a period of half
+/// a second. R9: what swapping cannot give, the plan does.
+#[test]
+fn a_plan_is_exact_with_few_moves() {
+    type Case = (&'static [(usize, u64)], &'static [u64]);
+    let cases: [Case; 3] = [
+        (&[(0, 1), (0, 1), (1, 1)], &[667, 667, 667]),
+        (&[(0, 3), (1, 2), (1, 2)], &[857, 571, 571]),
+        (&[(0, 10), (0, 1), (1, 1), (1, 1)], &[1_000, 333, 333, 333]),
+    ];
+    for (placed, expected) in cases {
+        let host = Host { balancer: "planned", length: 62_000 * MS, ..Host::default() };
+        let got = run(&host, &loops(placed));
+        for (slot, expected) in expected.iter().enumerate() {
+            let had = got.had(slot, 2_000..62_000).ns() / (60 * MS);
+            assert!(had.abs_diff(*expected) <= 2, "{placed:?}: {slot} had {had} of {expected}");
+            for second in 2..62 {
+                let had = got.had(slot, second * 1_000..(second + 1) * 1_000).ns() / MS;
+                assert!(had.abs_diff(*expected) <= 5, "{placed:?}: {slot} had {had} in {second}");
+            }
+        }
+        let moves = if placed.len() == 3 { 120 } else { 0 };
+        assert_eq!(got.moves(2_000..62_000), moves, "{placed:?}");
+    }
+}
+
+/// The same beside dom0, at ten phases; no slice is missed.
+#[test]
+fn a_plan_keeps_three_loops_beside_dom0_together() {
+    for phase in (0..10).map(|tenth| tenth * 50 + tenth * tenth) {
+        let mut guests = loops(&[(0, 1), (1, 1), (1, 1)]);
+        guests.iter_mut().for_each(|guest| guest.joins = phase * MS);
+        guests.insert(0, reserved(0, 5));
+        let host = Host { balancer: "planned", length: 62_000 * MS, ..Host::default() };
+        let got = run(&host, &guests);
+        for slot in 1..4 {
+            let had = got.had(slot, 2_000..62_000).ns() / (60 * MS);
+            assert!(had.abs_diff(583) <= 3, "at {phase} ms {slot} had {had}");
+        }
+        assert_eq!(got.missed(host.length), [], "at {phase} ms");
+    }
 }

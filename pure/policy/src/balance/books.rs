@@ -257,6 +257,11 @@ impl Books {
         Tau { time, weight }
     }
 
+    /// What it received in the samples since the last run, in ns.
+    pub(crate) fn had_since_run(&self, vcpu: VcpuId) -> Option<u64> {
+        self.vcpus.get(vcpu).map(|had| had.in_run.0)
+    }
+
     pub(crate) fn lead(&self, vcpu: VcpuId) -> i64 {
         self.vcpus[vcpu].lead
     }

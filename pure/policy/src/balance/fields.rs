@@ -8,7 +8,7 @@ use crate::{Field, Values};
 
 pub(crate) const BALANCER: Field = Field::choice(
     "balancer",
-    &["none", "thesis", "repaired"],
+    &["none", "thesis", "repaired", "planned"],
     "whether and how best-effort vCPUs go from CPU to CPU: see below",
 );
 pub(crate) const SMT_BELIEVED: Field = Field::share(
@@ -38,6 +38,8 @@ pub(crate) const LEAST_DIFFERENCE: Field = Field::choice(
 pub(crate) struct Settings {
     pub(crate) rules: Rules,
     pub(crate) by_runs: bool,
+    /// Whether a plan is made, rather than swaps.
+    pub(crate) plans: bool,
     /// What a thread is believed to do beside a busy one.
     pub(crate) believed: Parts,
 }
@@ -45,10 +47,11 @@ pub(crate) struct Settings {
 impl Settings {
     /// None without a balancer.
     pub(crate) fn read(values: &Values) -> Option<Settings> {
-        let is_repaired = match values.choice(&BALANCER) {
-            "none" => return None,
-            kind => kind != "thesis",
-        };
+        let kind = values.choice(&BALANCER);
+        if kind == "none" {
+            return None;
+        }
+        let is_repaired = kind != "thesis";
         let rules = Rules {
             close: part(values.choice(&CLOSE)),
             least: part(values.choice(&LEAST_DIFFERENCE)),
@@ -59,7 +62,8 @@ impl Settings {
         };
         let believed = u64::from(values.share(&SMT_BELIEVED).ppm());
         let believed = Parts { some: believed, of: u64::from(CpuShare::ONE.ppm()) };
-        Some(Settings { rules, by_runs: values.choice(&TAU) == "runs", believed })
+        let (by_runs, plans) = (values.choice(&TAU) == "runs", kind == "planned");
+        Some(Settings { rules, by_runs, plans, believed })
     }
 }
 

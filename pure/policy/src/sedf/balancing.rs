@@ -17,25 +17,29 @@ use slackline_units::{CpuId, CpuSet, Span, Time, VcpuId};
 
 use super::Sedf;
 use super::pass::Right;
+use super::planning::Planned;
+use super::terms::Cost;
 use crate::balance::books::Books;
 use crate::balance::fields::Settings;
 use crate::balance::pairs::{self, Rules};
-use crate::balance::{Load, Member, Move, Weight, groups};
+use crate::balance::{Load, Member, Move, RUN, SAMPLE, Weight, groups};
 use crate::{Moment, Topology, Values};
 
 /// How often the balancer is called. [Diestelhorst §4.4.3]
 const CALL: Span = Span::from_ms(50);
 
 /// Each second call takes a sample, each tenth one is a run. [Diestelhorst §4.4.3]
-const CALLS_A_SAMPLE: u64 = 2;
-const CALLS_A_RUN: u64 = 10;
+const CALLS_A_SAMPLE: u64 = SAMPLE.ns() / CALL.ns();
+const CALLS_A_RUN: u64 = RUN.ns() / CALL.ns();
 
 /// What the balancer keeps.
 #[derive(Debug)]
 pub(super) struct Balancer {
     rules: Rules,
     by_runs: bool,
-    books: Books,
+    pub(super) books: Books,
+    /// Where a plan is made, rather than swaps.
+    pub(super) planned: Option<Planned>,
     /// By CPU: the threads of its core.
     cores: Vec<CpuSet>,
     /// When it is called next; none while nobody is there.
@@ -46,9 +50,19 @@ pub(super) struct Balancer {
 }
 
 impl Balancer {
+    /// Counts a call, and sets when the next one is: whole periods on, also if this one is late.
+    fn count_call(&mut self, now: Time) -> u64 {
+        if let Some(next) = self.next {
+            let missed = now.since(next) / CALL;
+            self.next = Some(next.after(CALL * (missed + 1)));
+        }
+        self.calls += 1;
+        self.calls
+    }
+
     /// None where there is nothing to balance.
     pub(super) fn read(values: &Values, topology: &Topology) -> Option<Box<Balancer>> {
-        let Settings { rules, by_runs, believed } = Settings::read(values)?;
+        let Settings { rules, by_runs, plans, believed } = Settings::read(values)?;
         if topology.cpus() == 1 {
             return None;
         }
@@ -56,8 +70,9 @@ impl Balancer {
             (0..topology.cpus()).map(|cpu| topology.core_of(CpuId::new(cpu))).collect();
         let siblings = |cpu: CpuId| cores[cpu.index()].without(&CpuSet::one(cpu));
         let books = Books::new(topology.cpus(), siblings, believed);
+        let planned = plans.then(Planned::default);
         let (next, calls, moving) = (None, 0, Vec::new());
-        Some(Box::new(Balancer { rules, by_runs, books, cores, next, calls, moving }))
+        Some(Box::new(Balancer { rules, by_runs, books, planned, cores, next, calls, moving }))
     }
 
     /// Whether it is to be called now.
@@ -69,6 +84,11 @@ impl Balancer {
     pub(super) fn awaits(&self, at: &Moment, cpu: CpuId) -> bool {
         let comes = |going: &&Move| going.to == cpu && at.cpu_of(going.vcpu) == Some(going.from);
         self.moving.iter().any(|going| comes(&going))
+    }
+
+    /// What a quantum costs who is split by plan.
+    pub(super) fn cost(&self, vcpu: VcpuId) -> Option<Cost> {
+        self.planned.as_ref()?.cost(vcpu)
     }
 
     /// A CPU has been asked: those who left it are where they go. The CPUs to ask for that.
@@ -94,6 +114,9 @@ impl Sedf {
         let Some(balancer) = &mut self.balancer else { return };
         balancer.books.leave(vcpu);
         balancer.moving.retain(|going| going.vcpu != vcpu);
+        if let Some(planned) = &mut balancer.planned {
+            planned.leave(vcpu);
+        }
     }
 
     pub(super) fn balancer_wakes(&mut self, at: &Moment, vcpu: VcpuId) {
@@ -132,47 +155,67 @@ impl Sedf {
         cpus
     }
 
-    /// When it is to be called for, which CPU 0 is rung for.
+    /// When it is to be called, or somebody goes on as planned: CPU 0 is rung for that.
     pub(super) fn balancer_alarm(&self, cpu: CpuId) -> Option<Time> {
-        self.balancer.as_ref()?.next.filter(|_| cpu.index() == 0)
+        let balancer = self.balancer.as_ref().filter(|_| cpu.index() == 0)?;
+        let going_on = balancer.planned.as_ref().and_then(Planned::next);
+        balancer.next.into_iter().chain(going_on).min()
     }
 
-    /// Whether all CPUs are to be measured before CPU 0 rings.
-    pub(super) fn balancer_measures(&self, at: &Moment, cpu: CpuId) -> bool {
+    /// The CPUs that are to be measured before CPU 0 rings for it.
+    pub(super) fn balancer_measures(&self, at: &Moment, cpu: CpuId) -> CpuSet {
         let Some(balancer) = self.balancer.as_ref().filter(|_| cpu.index() == 0) else {
-            return false;
+            return CpuSet::NONE;
         };
-        balancer.is_due(at.now()) && (balancer.calls + 1).is_multiple_of(CALLS_A_SAMPLE)
+        if balancer.is_due(at.now()) && (balancer.calls + 1).is_multiple_of(CALLS_A_SAMPLE) {
+            return CpuSet::first_n(self.cpus.len());
+        }
+        let planned = balancer.planned.as_ref();
+        planned.map_or(CpuSet::NONE, |planned| planned.concerns(at.now()))
     }
 
     /// CPU 0 rang. None if that was not for the balancer; else the CPUs to ask.
     pub(super) fn balancer_rings(&mut self, at: &Moment, cpu: CpuId) -> Option<CpuSet> {
-        let balancer = self.balancer.as_mut().filter(|_| cpu.index() == 0)?;
-        let next = balancer.next.filter(|&next| next <= at.now())?;
+        if self.balancer_alarm(cpu).is_none_or(|alarm| alarm > at.now()) {
+            return None;
+        }
+        let mut cpus = self.go_on(at);
+        let called = self.balancer.as_mut().filter(|balancer| balancer.is_due(at.now()));
+        if let Some(balancer) = called {
+            let calls = balancer.count_call(at.now());
+            cpus.add(&self.call(at, calls));
+        }
+        Some(cpus)
+    }
+
+    /// It is called for the so manieth time. The CPUs to ask.
+    fn call(&mut self, at: &Moment, calls: u64) -> CpuSet {
         let all: Vec<VcpuId> = at.members().collect();
         if all.is_empty() {
-            balancer.next = None;
-            return Some(CpuSet::NONE);
+            self.balancer.iter_mut().for_each(|balancer| balancer.next = None);
+            return CpuSet::NONE;
         }
-        let missed = at.now().since(next) / CALL;
-        balancer.next = Some(next.after(CALL * (missed + 1)));
-        balancer.calls += 1;
-        let calls = balancer.calls;
         if calls.is_multiple_of(CALLS_A_SAMPLE) {
             self.sample(at, &all);
         }
         if !calls.is_multiple_of(CALLS_A_RUN) {
-            return Some(CpuSet::NONE);
+            return CpuSet::NONE;
         }
-        let moves = self.run_balancer(at, &all);
-        Some(self.carry_out(at, &moves))
+        if self.balancer.as_ref().is_some_and(|balancer| balancer.planned.is_none()) {
+            let moves = self.swap_moves(at, &all);
+            return self.carry_out(at, &moves);
+        }
+        let moves = self.plan_moves(at, &all);
+        let cpus = self.carry_out(at, &moves);
+        self.set_paces(at, CpuSet::first_n(self.cpus.len()));
+        cpus
     }
 }
 
 /// What it does.
 impl Sedf {
     /// What a vCPU counts for among those who share slack.
-    fn slack_weight(&self, vcpu: VcpuId) -> Weight {
+    pub(super) fn slack_weight(&self, vcpu: VcpuId) -> Weight {
         let (above, below) = self.servers[vcpu].terms.slack_weight(self.full_slice(vcpu));
         Weight::fraction(above, below)
     }
@@ -184,7 +227,7 @@ impl Sedf {
     }
 
     /// Who shares the slack of each CPU, and who of those may go.
-    fn loads(&self, at: &Moment, balancer: &Balancer, all: &[VcpuId]) -> Vec<Load> {
+    pub(super) fn loads(&self, at: &Moment, balancer: &Balancer, all: &[VcpuId]) -> Vec<Load> {
         let load = |cpu| {
             let cpu = CpuId::new(cpu);
             Load::empty(cpu, balancer.books.available(cpu))
@@ -195,12 +238,14 @@ impl Sedf {
             if !server.terms.extra || !self.rules.has_extra_queue() {
                 continue;
             }
-            let weight = balancer.books.weight(vcpu, self.slack_weight(vcpu));
+            let full = self.slack_weight(vcpu);
+            let weight = balancer.books.weight(vcpu, full);
             let load = &mut loads[server.cpu.index()];
             if server.terms.is_best_effort() {
                 let served = balancer.books.served(vcpu, balancer.by_runs);
                 let allowed = at.allowed(vcpu);
-                load.add(Member { vcpu, weight, served, allowed, lead: 0 });
+                let runnable = weight.of_sample(full);
+                load.add(Member { vcpu, weight, served, allowed, runnable, lead: 0 });
             } else {
                 load.add_staying(weight);
             }
@@ -208,7 +253,8 @@ impl Sedf {
         loads
     }
 
-    fn run_balancer(&mut self, at: &Moment, all: &[VcpuId]) -> Vec<Move> {
+    /// A run: who swaps CPUs.
+    fn swap_moves(&mut self, at: &Moment, all: &[VcpuId]) -> Vec<Move> {
         let Some(mut balancer) = self.balancer.take() else { return Vec::new() };
         if balancer.by_runs {
             balancer.books.average_run(all);
@@ -228,7 +274,7 @@ impl Sedf {
     }
 
     /// All at once. The CPUs to ask.
-    fn carry_out(&mut self, at: &Moment, moves: &[Move]) -> CpuSet {
+    pub(super) fn carry_out(&mut self, at: &Moment, moves: &[Move]) -> CpuSet {
         let mut cpus = CpuSet::NONE;
         for &going in moves.iter().filter(|going| at.is_allowed(going.vcpu, going.to)) {
             self.move_to(at, going);

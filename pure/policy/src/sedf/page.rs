@@ -60,6 +60,11 @@ touched; they go at once, but only where their cpus allow it.
              also where that is more than its part; equal CPUs take turns by
              how far ahead those on them are; a pair that finds nothing to
              swap may try others
+  planned    what each should have is worked out, and everybody who fits is
+             whole on one CPU; the few who fit nowhere are on two or more, one
+             after the other in each half second, at their planned rate there.
+             More exact than swaps where vCPUs are busy all the time, as it
+             moves fewer; who sleeps is never split
 CPU 0 is rung every 50 ms for it: every second time what each vCPU had, and
 what guarantees left of each CPU, is sampled and averaged (half old, half new);
 every tenth is a run. Weights count for the part of the time that a vCPU was

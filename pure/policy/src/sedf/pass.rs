@@ -99,7 +99,8 @@ impl Sedf {
 
     /// What extra time costs.
     pub(super) fn cost(&self, vcpu: VcpuId, ran: Span) -> Score {
-        let cost = self.servers[vcpu].terms.cost(self.full_slice(vcpu));
+        let planned = self.balancer.as_ref().and_then(|balancer| balancer.cost(vcpu));
+        let cost = planned.unwrap_or_else(|| self.servers[vcpu].terms.cost(self.full_slice(vcpu)));
         match self.rules.slack {
             Slack::RoundRobin => Score::ZERO,
             _ if self.rules.charges_whole_quanta => cost.whole(),

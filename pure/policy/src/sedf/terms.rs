@@ -5,6 +5,7 @@ use slackline_units::{CpuShare, Reservation, ReservationError, Span};
 use super::rules::{Rules, SlackShare};
 use super::score::Score;
 use crate::admission::{Load, Looks, longest_slice};
+use crate::balance::Weight;
 use crate::{AdmitError, Field, Kind, Promise, Values};
 
 const SLICE: Field = Field::span_within(
@@ -172,6 +173,11 @@ pub(super) struct Cost {
 }
 
 impl Cost {
+    /// For a weight with as many binary places as those of balancers have.
+    pub(super) fn of_weight(weight: u64) -> Cost {
+        Cost { above: Weight::fraction(FULL_WEIGHT, 1).units(), below: weight }
+    }
+
     /// For a whole quantum, with ten binary places as the real scheduler has them.
     pub(super) fn whole(self) -> Score {
         Score::in_tenths(self.above, self.below)

@@ -36,7 +36,14 @@ fn load(cpu: usize, thousandths: u64, first: u32, members: &[(u64, u64)]) -> Loa
         let served = Tau { time: SAMPLE.ns() / 10_000 * tau, weight: 1 << PLACES };
         let vcpu = VcpuId::new(number, DomId::new(number), 0);
         let allowed = CpuSet::first_n(8);
-        load.add(Member { vcpu, weight: weight(units), served, allowed, lead: 0 });
+        load.add(Member {
+            vcpu,
+            weight: weight(units),
+            served,
+            allowed,
+            runnable: SAMPLE.ns(),
+            lead: 0,
+        });
     }
     load
 }

@@ -1,0 +1,239 @@
+//! The planned split: what each should have is worked out, everybody is whole on one CPU where that
+//! fits, and the few that fit nowhere are on two CPUs one after the other. [balancer §4.4]
+//!
+//! Rates, room and quotas are CPU time in a sample, in ns.
+
+mod rates;
+
+use alloc::vec::Vec;
+
+use slackline_units::{CpuId, CpuSet, VcpuId};
+
+use super::{Load, Member, SAMPLE};
+
+/// What may be beyond the room of a CPU, as a part of what guarantees leave of it: less exact, and
+/// fewer splits. [balancer §4.4, step 2]
+const SLOP: u64 = 64;
+
+/// A plan is made anew if a rate has moved by more than this part of it. [balancer §4.4, step 1]
+const MOVED: u64 = 10;
+
+/// What is to be done in each period until another plan is made.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Plan {
+    /// Who is whole on which CPU.
+    pub(crate) whole: Vec<(VcpuId, CpuId)>,
+    pub(crate) splits: Vec<Split>,
+    /// For whom it was made, by id.
+    made_for: Vec<Wanted>,
+}
+
+/// Who is on some CPUs, one after the other.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Split {
+    pub(crate) vcpu: VcpuId,
+    pub(crate) rate: u64,
+    pub(crate) pieces: Vec<Piece>,
+}
+
+/// What somebody is to have on a CPU.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Piece {
+    pub(crate) cpu: CpuId,
+    pub(crate) quota: u64,
+    /// How fast it gets that while it is there: its rate, or all that there is.
+    pub(crate) rate: u64,
+}
+
+/// What a vCPU should have, and where it may.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Wanted {
+    vcpu: VcpuId,
+    rate: u64,
+    allowed: CpuSet,
+}
+
+/// The plan for these groups of places in `loads`: that which is there if it still holds.
+pub(crate) fn plan(loads: &[Load], groups: &[Vec<usize>], before: Option<Plan>) -> Plan {
+    let mut wanted: Vec<Wanted> = Vec::new();
+    let mut rooms: Vec<u64> = loads.iter().map(|load| load.available).collect();
+    for group in groups {
+        rates::set(loads, group, &mut rooms, |member: &Member, rate| {
+            wanted.push(Wanted { vcpu: member.vcpu, rate, allowed: member.allowed });
+        });
+    }
+    wanted.sort_unstable_by_key(|wanted| wanted.vcpu);
+    if let Some(before) = before.filter(|before| before.holds_for(&wanted)) {
+        return before;
+    }
+    let mut plan = Plan { made_for: wanted, ..Plan::default() };
+    for group in groups {
+        plan.add(loads, group, &rooms);
+    }
+    plan
+}
+
+impl Plan {
+    fn holds_for(&self, wanted: &[Wanted]) -> bool {
+        let is_near = |(before, now): (&Wanted, &Wanted)| {
+            let moved = before.rate.abs_diff(now.rate);
+            (before.vcpu, before.allowed) == (now.vcpu, now.allowed)
+                && moved <= before.rate.max(SAMPLE.ns() / 100) / MOVED
+        };
+        self.made_for.len() == wanted.len() && self.made_for.iter().zip(wanted).all(is_near)
+    }
+
+    /// Of two ways to pack a group the one with fewer splits, then fewer moves.
+    fn add(&mut self, loads: &[Load], group: &[usize], rooms: &[u64]) {
+        let mut items: Vec<Item> = Vec::new();
+        for &place in group {
+            items.extend(loads[place].members.iter().map(|member| Item {
+                vcpu: member.vcpu,
+                allowed: member.allowed,
+                rate: self.rate_of(member.vcpu),
+                home: place,
+                is_tied: member.allowed.len() == 1 || member.runnable < SAMPLE.ns() / 16 * 15,
+            }));
+        }
+        // The tied ones first, then the heaviest.
+        items.sort_unstable_by_key(|item| (!item.is_tied, u64::MAX - item.rate, item.vcpu));
+        let pack = |stays| Packing::new(loads, group, rooms).pack(&items, stays);
+        let (staying, anew) = (pack(true), pack(false));
+        let cost = |packed: &Packing| (packed.splits.len(), packed.moves);
+        let best = if cost(&staying) <= cost(&anew) { staying } else { anew };
+        self.whole.extend(best.whole);
+        self.splits.extend(best.splits);
+    }
+
+    /// What somebody should have.
+    fn rate_of(&self, vcpu: VcpuId) -> u64 {
+        let at = self.made_for.binary_search_by_key(&vcpu, |wanted| wanted.vcpu);
+        at.map_or(0, |at| self.made_for[at].rate)
+    }
+}
+
+/// Somebody to be placed.
+#[derive(Clone, Copy, Debug)]
+struct Item {
+    vcpu: VcpuId,
+    allowed: CpuSet,
+    rate: u64,
+    /// The place of the CPU where it is.
+    home: usize,
+    /// Bound to a CPU, or asleep part of the time: it is never split.
+    is_tied: bool,
+}
+
+/// A packing as it comes about.
+struct Packing<'a> {
+    loads: &'a [Load],
+    /// The places to pack into, those with the least room first.
+    open: Vec<usize>,
+    /// By place.
+    room: Vec<u64>,
+    /// By place: how many splits have a piece there.
+    pieces: Vec<u8>,
+    whole: Vec<(VcpuId, CpuId)>,
+    splits: Vec<Split>,
+    moves: usize,
+}
+
+impl<'a> Packing<'a> {
+    fn new(loads: &'a [Load], group: &[usize], rooms: &[u64]) -> Packing<'a> {
+        Packing {
+            loads,
+            open: group.to_vec(),
+            room: rooms.to_vec(),
+            pieces: alloc::vec![0; loads.len()],
+            whole: Vec::new(),
+            splits: Vec::new(),
+            moves: 0,
+        }
+    }
+
+    fn pack(mut self, items: &[Item], stays: bool) -> Packing<'a> {
+        let mut left: Vec<&Item> = Vec::new();
+        for item in items {
+            match self.place_for(item, stays) {
+                Some(place) => self.put(item, place),
+                None => left.push(item),
+            }
+        }
+        for item in left {
+            self.split(item);
+        }
+        self
+    }
+
+    fn tolerance(&self, place: usize) -> u64 {
+        self.loads[place].available / SLOP
+    }
+
+    fn may_go(&self, item: &Item, place: usize) -> bool {
+        item.allowed.contains(self.loads[place].cpu)
+    }
+
+    fn fits(&self, item: &Item, place: usize) -> bool {
+        item.rate <= self.room[place] + self.tolerance(place)
+    }
+
+    /// Home, or where the least room is left beside it; for who is tied somewhere in any case.
+    fn place_for(&self, item: &Item, stays: bool) -> Option<usize> {
+        if stays && self.fits(item, item.home) {
+            return Some(item.home);
+        }
+        let open = || self.open.iter().copied().filter(|&place| self.may_go(item, place));
+        let best = open().filter(|&place| self.fits(item, place));
+        // Home among equals.
+        let best = best.min_by_key(|&place| (self.room[place], place != item.home, place));
+        let roomiest = || open().max_by_key(|&place| (self.room[place], place == item.home));
+        best.or_else(|| if item.is_tied { roomiest() } else { None })
+    }
+
+    fn put(&mut self, item: &Item, place: usize) {
+        self.room[place] = self.room[place].saturating_sub(item.rate);
+        self.moves += usize::from(place != item.home);
+        self.whole.push((item.vcpu, self.loads[place].cpu));
+    }
+
+    /// Over the roomiest CPUs, those first where no other one is split; as few as will do.
+    fn split(&mut self, item: &Item) {
+        let mut left = item.rate;
+        let mut taken: Vec<(usize, u64)> = Vec::new();
+        while left > 0 {
+            let open = self.open.iter().copied().filter(|&place| self.may_go(item, place));
+            let open = open.filter(|&place| {
+                self.room[place] > 0 && taken.iter().all(|&(other, _)| other != place)
+            });
+            let is_free = |place: usize| self.pieces[place] == 0;
+            let best = open.max_by_key(|&place| {
+                let ends = self.room[place] + self.tolerance(place) >= left;
+                (ends && is_free(place), is_free(place), self.room[place], usize::MAX - place)
+            });
+            let Some(place) = best else { break };
+            let all = self.room[place] + self.tolerance(place) >= left;
+            let quota = if all { left } else { self.room[place] };
+            self.room[place] = self.room[place].saturating_sub(quota);
+            self.pieces[place] += 1;
+            taken.push((place, quota));
+            left -= quota;
+        }
+        if taken.is_empty() {
+            return self.put(item, item.home);
+        }
+        self.moves += usize::from(taken.iter().all(|&(place, _)| place != item.home));
+        if let [(place, _)] = taken[..] {
+            self.whole.push((item.vcpu, self.loads[place].cpu));
+            return;
+        }
+        let piece = |(place, quota): (usize, u64)| {
+            let Load { cpu, available, .. } = self.loads[place];
+            Piece { cpu, quota, rate: item.rate.min(available).max(1) }
+        };
+        let pieces = taken.into_iter().map(piece).collect();
+        self.splits.push(Split { vcpu: item.vcpu, rate: item.rate, pieces });
+    }
+}
+
+#[cfg(test)]
+mod tests;
