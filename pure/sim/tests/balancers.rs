@@ -268,3 +268,37 @@ fn a_plan_keeps_three_loops_beside_dom0_together() {
         assert_eq!(got.missed(host.length), [], "at {phase} ms");
     }
 }
+
+/// R12 and R13: two and three loops on two cores of two threads, each of which does 0.65 of a core's
+/// work while the other one is busy. Work, in thousandths of a core.
+#[test]
+fn threads_of_a_core_are_not_whole_cpus() {
+    let whole = |work: [u64; 3], moves| (work, moves);
+    let cases = [
+        ("thesis", "0.65cpu", vec![(0, 1), (1, 1)], whole([650, 650, 0], 0)),
+        ("repaired", "0.65cpu", vec![(0, 1), (1, 1)], whole([1_000, 1_000, 0], 0)),
+        // Who believes that threads are CPUs sees nothing to balance.
+        ("repaired", "1cpu", vec![(0, 1), (1, 1)], whole([650, 650, 0], 0)),
+        ("thesis", "0.65cpu", vec![(0, 1), (1, 1), (2, 1)], whole([650, 825, 825], 240)),
+        ("repaired", "0.65cpu", vec![(0, 1), (1, 1), (2, 1)], whole([767, 767, 767], 240)),
+    ];
+    for (balancer, believed, placed, (work, moves)) in cases {
+        let host = Host {
+            cpus: 4,
+            threads: 2,
+            balancer,
+            fields: format!(", smt-believed = '{believed}'"),
+            keys: "smt = '65%'".into(),
+            length: 62_000 * MS,
+            ..Host::default()
+        };
+        let got = run(&host, &loops(&placed));
+        let mut done: Vec<u64> =
+            (0..placed.len()).map(|slot| got.work(slot, 2_000..62_000).ns() / (60 * MS)).collect();
+        done.sort_unstable();
+        for (done, expected) in done.iter().zip(work) {
+            assert!(done.abs_diff(expected) <= 2, "{balancer}, {believed}: {done} of {work:?}");
+        }
+        assert_eq!(got.moves(2_000..62_000), moves, "{balancer}, {believed}");
+    }
+}

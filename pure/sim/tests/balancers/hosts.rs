@@ -156,6 +156,22 @@ impl Got {
         own.map(|stretch| stretch.within(at(window.start), at(window.end))).sum()
     }
 
+    /// What a vCPU did between two times, in milliseconds, as CPU time at full speed.
+    pub(crate) fn work(&self, slot: usize, window: Range<u64>) -> Span {
+        let lost = |record: &Record| match *record {
+            Record::Slowed { vcpu, from, to, work } if vcpu.slot() == slot => {
+                let inside = Stretch { slot, cpu: 0, from, to };
+                let inside = inside.within(at(window.start), at(window.end));
+                let (whole, lost) = (to.since(from), to.since(from) - work);
+                let ns =
+                    u128::from(inside.ns()) * u128::from(lost.ns()) / u128::from(whole.ns().max(1));
+                Span::from_ns(u64::try_from(ns).expect("less than was lost"))
+            }
+            _ => Span::ZERO,
+        };
+        self.had(slot, window.clone()) - self.trace.iter().map(lost).sum()
+    }
+
     /// What each had by each multiple of a step, from a time on, in milliseconds.
     pub(crate) fn sums(&self, window: Range<u64>, step: u64) -> Vec<Vec<u64>> {
         let count = usize::try_from((window.end - window.start) / step).expect("a short run");
