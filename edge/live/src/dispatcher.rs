@@ -12,7 +12,8 @@ use slackline_units::{CpuId, CpuSet, Span};
 use crate::machine::{LiveHost, MachineError};
 use crate::step::FifoPriority;
 use crate::sys::{
-    Scheduling, SchedulingOf, Tid, own_tid, set_affinity, set_scheduling, thread_cpu_time,
+    Scheduling, SchedulingOf, Tid, online_cpus, own_tid, set_affinity, set_scheduling,
+    thread_cpu_time,
 };
 
 /// How long a dispatcher sleeps at most: on an idle CPU some kernels do not tell of a wake.
@@ -102,6 +103,32 @@ impl Dispatcher {
         };
         let (thread, tid) = spawn("listener".into(), body)?;
         Ok(Some(Dispatcher { cpu: None, tid, thread }))
+    }
+
+    /// Starts what does something beside all that, away from the managed CPUs where that can be.
+    pub(crate) fn start_beside(
+        machine: Arc<LiveHost>,
+        work: impl FnOnce(&LiveHost) -> Result<(), DispatcherError> + Send + 'static,
+    ) -> Result<Dispatcher, DispatcherError> {
+        let no_dispatcher = |source| DispatcherError::NotStarted { source };
+        let mut cpus = online_cpus().map_err(no_dispatcher)?;
+        machine.real_cpus().for_each(|cpu| cpus.remove(cpu));
+        let body = move |ready: mpsc::Sender<Tid>| {
+            let prepared = match cpus.is_empty() {
+                true => become_real_time(FifoPriority::KEEPER),
+                false => prepare(FifoPriority::KEEPER, cpus),
+            };
+            let result = prepared.and_then(|()| {
+                let _ = ready.send(own_tid());
+                work(&machine)
+            });
+            if result.is_err() {
+                machine.abandon();
+            }
+            result
+        };
+        let (thread, tid) = spawn("hears".into(), body)?;
+        Ok(Dispatcher { cpu: None, tid, thread })
     }
 
     /// The thread; none if it could not get ready.

@@ -6,6 +6,7 @@
 //! [`watch`] tells what threads do, `way` makes them do it in the steps of [`step`], [`fence`]
 //! undoes it. [`sys`] holds all that is unsafe.
 
+pub mod agents;
 mod alarm_clock;
 mod books;
 mod causes;

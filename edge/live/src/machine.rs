@@ -19,6 +19,7 @@ mod enact;
 mod join;
 mod pause;
 mod recording;
+mod tell;
 mod tree;
 mod view;
 
@@ -384,7 +385,7 @@ impl LiveHost {
 
     /// What tells of wakes on the CPUs that are not managed, and which those are.
     pub(crate) fn fds_elsewhere(&self) -> io::Result<(CpuSet, Vec<OwnedFd>)> {
-        let managed: HashSet<CpuId> = self.decider().pcpus.all.iter().map(|it| it.real).collect();
+        let managed: HashSet<CpuId> = self.real_cpus().collect();
         let (mut cpus, mut fds) = (CpuSet::NONE, Vec::new());
         if let Some(perf) = &*self.perf() {
             for (cpu, fd) in perf.wake_fds().filter(|(cpu, _)| !managed.contains(cpu)) {
@@ -393,6 +394,12 @@ impl LiveHost {
             }
         }
         Ok((cpus, fds))
+    }
+
+    /// The CPUs of this machine that are managed.
+    pub(crate) fn real_cpus(&self) -> impl Iterator<Item = CpuId> {
+        let real: Vec<CpuId> = self.decider().pcpus.all.iter().map(|pcpu| pcpu.real).collect();
+        real.into_iter()
     }
 
     /// Calls the dispatchers of these CPUs.

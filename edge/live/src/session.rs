@@ -13,6 +13,7 @@ mod error;
 mod ids;
 mod replace;
 mod request;
+mod told;
 
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
@@ -26,7 +27,9 @@ pub use crate::claim::{ClaimError, Claims};
 pub use error::{RequestError, SessionError};
 pub use ids::JoinId;
 pub use request::{Called, GroupError, Prepared, Request, Who};
+pub use told::HearError;
 
+use crate::agents::Agents;
 use crate::books::Books;
 use crate::dispatch_cost::measure;
 use crate::dispatcher::{Dispatcher, stop_dispatchers, wait_for};
@@ -103,6 +106,7 @@ pub struct Session {
     /// Who could not be put back, until that is told.
     lost: Vec<JoinId>,
     books: Books,
+    agents: Arc<Agents>,
     /// By what phases are told, and what was between it and the monotonic clock.
     wall_clock: Option<(WallClock, Offset)>,
     /// When trees are looked at again, and how many of them have been in this turn.
@@ -164,6 +168,7 @@ impl Session {
             members: Table::new(),
             lost: Vec::new(),
             books: Books::default(),
+            agents: Arc::default(),
             wall_clock,
             next_audit: Time::START,
             audited: 0,

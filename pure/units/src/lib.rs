@@ -11,6 +11,7 @@
 extern crate alloc;
 
 mod entitlement;
+pub mod frame;
 mod grid;
 mod id;
 mod share;

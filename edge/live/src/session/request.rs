@@ -540,6 +540,7 @@ impl Session {
 
     /// Gives the threads of somebody back who is not scheduled any more, and its id.
     fn release(&mut self, id: JoinId) -> Result<(), RequestError> {
+        self.agents.remove(id.vcpu());
         let Some(row) = self.members.remove(id) else { return Ok(()) };
         let mut errors = Vec::new();
         for thread in row.threads {

@@ -62,15 +62,18 @@ impl Credit {
         }
     }
 
-    /// Who does I/O for others is as urgent as can be, and tells what waits for whom.
+    /// Who does I/O for others is as urgent as can be, and tells what waits for whom. Live, a
+    /// domain's own devices tell what waits for it, which makes it nobody's driver.
     fn listen_to_driver(&mut self, at: &Moment, driver: VcpuId, told: &Pending) {
+        let domain = self.domains.row_of(told.domain);
         let Some(claims) = &mut self.claims else { return };
         let claimant = &mut claims.vcpus[driver];
-        if !core::mem::replace(&mut claimant.is_driver, true) {
+        let is_for_itself = domain == Some(claimant.domain);
+        if !is_for_itself && !core::mem::replace(&mut claimant.is_driver, true) {
             claimant.runnable = Claim::HIGHEST;
             self.consider(driver);
         }
-        let Some(domain) = self.domains.row_of(told.domain) else { return };
+        let Some(domain) = domain else { return };
         let Some(claims) = &mut self.claims else { return };
         let ran = match claims.belief.tell {
             Tell::Guest => Span::ZERO,

@@ -1,0 +1,36 @@
+//! What a guest, or who does I/O for it, has to tell.
+
+use slackline_host::Fact;
+use slackline_units::{Time, Told, VcpuId};
+
+use super::decider::{Decider, broken};
+use super::{LiveHost, MachineError};
+
+impl LiveHost {
+    /// A vCPU tells something; of one that is not here it is ignored.
+    pub(crate) fn tell(&self, vcpu: VcpuId, told: &Told) -> Result<(), MachineError> {
+        // What has happened where it runs comes first: what it used until now is counted with this.
+        let cpu = self.decider().host.moment().cpu_of(vcpu);
+        let news = cpu.map(|cpu| self.see(&self.views[cpu.index()])).transpose()?;
+        let mut decider = self.decider();
+        if decider.is_over {
+            return Ok(());
+        }
+        if let Some(news) = &news {
+            self.take_in(&mut decider, news)?;
+        }
+        let now = decider.of_run(self.clock.now());
+        decider.tell(vcpu, told, now)?;
+        self.finish(decider)
+    }
+}
+
+impl Decider {
+    fn tell(&mut self, vcpu: VcpuId, told: &Told, now: Time) -> Result<(), MachineError> {
+        if self.get(vcpu).is_none() {
+            return Ok(());
+        }
+        self.now = self.now.max(now);
+        self.step(self.now, &[], Fact::Told(vcpu, told)).map_err(broken)
+    }
+}

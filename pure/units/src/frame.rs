@@ -1,0 +1,327 @@
+//! The words of a guest on their way to the host: a frame of 32 bytes, over whatever carries bytes.
+//!
+//! All numbers are little-endian. A frame of tasks is
+//!
+//! | bytes | what |
+//! |---|---|
+//! | 0 to 3 | `SLGT` |
+//! | 4 | the version, 1 |
+//! | 5 | the length, 32 |
+//! | 6 and 7 | which vCPU of its guest tells it |
+//! | 8 to 11 | its number: it grows from one to the next, whatever the kind, and begins anew after all ones |
+//! | 12 to 31 | for each of five classes, most urgent first: its urgency, how many of its tasks want that vCPU and how many wait (255 and more are 255), and 1 if the end of some I/O has lately woken one of them, else 0; four zeros for a class of which there is no task |
+//!
+//! and one of what waits for the guest, which whoever does I/O for it tells, is `SLGP`, bytes 4 to
+//! 11 as above, the items that wait, how much the guest has asked for since it is there, four bytes
+//! each, and twelve zeros. There is one way to write a frame, and what is written otherwise is none.
+//!
+//! Source: the classes are Kim, Kim, Jeon, Seo and Lee, 2008, section 3.4, who keep five tasks of
+//! each kind in memory that guest and host share; how they travel is ours.
+
+use crate::{DomId, Pending, TASKS, Task, TaskId, Tasks, Told, Urgency};
+
+/// How long a frame is, in bytes.
+pub const FRAME: usize = 32;
+/// What all frames begin with, so that the next one is found behind bytes that are none.
+pub const MAGIC: [u8; 3] = *b"SLG";
+const VERSION: u8 = 1;
+const CLASS: usize = 4;
+const CLASSES_AT: usize = FRAME - TASKS * CLASS;
+
+/// A frame, as it is told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Frame {
+    /// Which vCPU of its guest tells it, counted from 0.
+    pub vcpu: u16,
+    /// Its number.
+    pub sequence: u32,
+    /// What it says.
+    pub says: Says,
+}
+
+/// What a frame says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Says {
+    /// What the tasks of a guest are at, by class, most urgent first.
+    Classes([Option<Class>; TASKS]),
+    /// What waits for the guest.
+    Pending {
+        /// How many items.
+        items: u32,
+        /// How much the guest has asked for since it is there.
+        asked: u32,
+    },
+}
+
+/// What the tasks of one class are at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Class {
+    /// How urgent they are; less urgent than those of every class before it.
+    pub urgency: Urgency,
+    /// How many want the vCPU.
+    pub runnable: u8,
+    /// How many wait for something.
+    pub blocked: u8,
+    /// Whether the end of some I/O has lately woken one of them.
+    pub woken: bool,
+}
+
+/// Why bytes are no frame.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NoFrame {
+    /// They do not begin as one, or are of another version.
+    Magic,
+    /// The length in them is another, or there are more or fewer of them.
+    Length,
+    /// A class is not as one can be: nobody in it, less urgent than one before it, or neither woken
+    /// nor not.
+    Class,
+    /// What must be zero is not.
+    Rest,
+}
+
+impl Frame {
+    /// As it is sent.
+    #[must_use]
+    pub fn to_bytes(&self) -> [u8; FRAME] {
+        let mut bytes = [0; FRAME];
+        bytes[..3].copy_from_slice(&MAGIC);
+        bytes[4..6].copy_from_slice(&[VERSION, 32]);
+        bytes[6..8].copy_from_slice(&self.vcpu.to_le_bytes());
+        bytes[8..12].copy_from_slice(&self.sequence.to_le_bytes());
+        match self.says {
+            Says::Classes(classes) => {
+                bytes[3] = b'T';
+                let (places, _) = bytes[CLASSES_AT..].as_chunks_mut();
+                places.iter_mut().zip(classes).for_each(|(place, class)| *place = written(class));
+            }
+            Says::Pending { items, asked } => {
+                bytes[3] = b'P';
+                bytes[12..16].copy_from_slice(&items.to_le_bytes());
+                bytes[16..20].copy_from_slice(&asked.to_le_bytes());
+            }
+        }
+        bytes
+    }
+
+    /// As it was sent.
+    ///
+    /// # Errors
+    /// When it is none, the first reason of those there are.
+    pub fn read(bytes: &[u8]) -> Result<Frame, NoFrame> {
+        if bytes.get(..3) != Some(&MAGIC) || bytes.get(4).is_some_and(|&it| it != VERSION) {
+            return Err(NoFrame::Magic);
+        }
+        let bytes: &[u8; FRAME] = bytes.try_into().map_err(|_| NoFrame::Length)?;
+        if usize::from(bytes[5]) != FRAME {
+            return Err(NoFrame::Length);
+        }
+        let word = |at: usize| u32::from_le_bytes(core::array::from_fn(|index| bytes[at + index]));
+        let says = match bytes[3] {
+            b'T' => Says::Classes(classes(&bytes[CLASSES_AT..])?),
+            b'P' if bytes[20..].iter().any(|&byte| byte != 0) => return Err(NoFrame::Rest),
+            b'P' => Says::Pending { items: word(12), asked: word(16) },
+            _ => return Err(NoFrame::Magic),
+        };
+        let vcpu = u16::from_le_bytes([bytes[6], bytes[7]]);
+        Ok(Frame { vcpu, sequence: word(8), says })
+    }
+
+    /// Whether this number comes after another: less than half of all numbers later.
+    #[must_use]
+    pub const fn is_after(sequence: u32, before: u32) -> bool {
+        let later = sequence.wrapping_sub(before);
+        later > 0 && later <= u32::MAX / 2
+    }
+}
+
+impl Says {
+    /// As a policy hears it of a domain.
+    #[must_use]
+    pub fn told(&self, domain: DomId) -> Told {
+        match self {
+            Says::Classes(classes) => Told::Tasks(tasks(classes)),
+            &Says::Pending { items, asked } => {
+                Told::Pending(Pending { items, asked, ..Pending::nothing(domain) })
+            }
+        }
+    }
+
+    /// Whether it claims anything before ordinary work: what has to be told again, else it lapses.
+    #[must_use]
+    pub fn claims(&self) -> bool {
+        match self {
+            Says::Classes(classes) => {
+                classes.iter().flatten().any(|class| class.urgency < Urgency::ORDINARY)
+            }
+            Says::Pending { items, .. } => *items > 0,
+        }
+    }
+}
+
+/// Each class as one task, its place the number.
+fn tasks(classes: &[Option<Class>; TASKS]) -> Tasks {
+    let mut tasks = Tasks::default();
+    let numbered = (0..).map(TaskId::new).zip(classes);
+    let there = || numbered.clone().filter_map(|(id, class)| class.map(|class| (id, class)));
+    let task = |(id, class): (TaskId, Class)| Task { id, urgency: class.urgency };
+    fill(&mut tasks.runnable, there().filter(|(_, class)| class.runnable > 0).map(task));
+    fill(&mut tasks.blocked, there().filter(|(_, class)| class.blocked > 0).map(task));
+    fill(&mut tasks.woken, there().filter(|(_, class)| class.woken).map(|(id, _)| id));
+    tasks
+}
+
+fn fill<T>(places: &mut [Option<T>; TASKS], all: impl Iterator<Item = T>) {
+    places.iter_mut().zip(all).for_each(|(place, one)| *place = Some(one));
+}
+
+fn written(class: Option<Class>) -> [u8; CLASS] {
+    class.map_or([0; CLASS], |class| {
+        [class.urgency.0, class.runnable, class.blocked, u8::from(class.woken)]
+    })
+}
+
+fn classes(bytes: &[u8]) -> Result<[Option<Class>; TASKS], NoFrame> {
+    let mut classes = [None; TASKS];
+    let mut last = None;
+    let (places, _) = bytes.as_chunks::<CLASS>();
+    for (class, &place) in classes.iter_mut().zip(places) {
+        if place == [0; CLASS] {
+            continue;
+        }
+        let [urgency, runnable, blocked, woken] = place;
+        let urgency = Urgency(urgency);
+        let is_empty = runnable == 0 && blocked == 0;
+        if is_empty || woken > 1 || last.is_some_and(|last| urgency <= last) {
+            return Err(NoFrame::Class);
+        }
+        last = Some(urgency);
+        *class = Some(Class { urgency, runnable, blocked, woken: woken == 1 });
+    }
+    Ok(classes)
+}
+
+#[cfg(test)]
+mod tests {
+    use alloc::vec::Vec;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn class(urgency: u8, runnable: u8, blocked: u8, woken: bool) -> Option<Class> {
+        Some(Class { urgency: Urgency(urgency), runnable, blocked, woken })
+    }
+
+    const SERVER_AND_HOG: [u8; FRAME] = *b"SLGT\x01\x20\x02\x00\x04\x03\x02\x01\
+        \x64\x00\x01\x01\x00\x00\x00\x00\x78\x01\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00";
+
+    /// A server at nice -20 that waits and that I/O has woken, and ordinary work that runs.
+    #[test]
+    fn a_frame_is_these_bytes() {
+        let classes = [class(100, 0, 1, true), None, class(120, 1, 0, false), None, None];
+        let frame = Frame { vcpu: 2, sequence: 0x0102_0304, says: Says::Classes(classes) };
+        assert_eq!(frame.to_bytes(), SERVER_AND_HOG);
+        assert_eq!(Frame::read(&SERVER_AND_HOG), Ok(frame));
+        let server = Task { id: TaskId::new(0), urgency: Urgency(100) };
+        let hog = Task { id: TaskId::new(2), urgency: Urgency(120) };
+        let expected = Tasks {
+            runnable: [Some(hog), None, None, None, None],
+            blocked: [Some(server), None, None, None, None],
+            woken: [Some(server.id), None, None, None, None],
+        };
+        assert_eq!(frame.says.told(DomId::new(7)), Told::Tasks(expected));
+        assert!(frame.says.claims());
+        assert!(!Says::Classes([None, None, class(120, 1, 0, true), None, None]).claims());
+    }
+
+    #[test]
+    fn what_waits_is_told_of_the_domain_that_tells_it() {
+        let says = Says::Pending { items: 3, asked: 258 };
+        let bytes = Frame { vcpu: 0, sequence: 1, says }.to_bytes();
+        let mut expected = *b"SLGP\x01\x20\x00\x00\x01\x00\x00\x00\x03\x00\x00\x00\x02\x01\x00\x00\
+            \x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00";
+        assert_eq!(bytes, expected);
+        let domain = DomId::new(7);
+        let pending = Pending { domain, items: 3, asked: 258, tasks: [None; TASKS] };
+        assert_eq!(says.told(domain), Told::Pending(pending));
+        assert!(says.claims() && !Says::Pending { items: 0, asked: 9 }.claims());
+        expected[31] = 1;
+        assert_eq!(Frame::read(&expected), Err(NoFrame::Rest));
+    }
+
+    #[test]
+    fn what_is_written_otherwise_is_no_frame() {
+        let with = |at: usize, byte: u8| {
+            let mut bytes = SERVER_AND_HOG;
+            bytes[at] = byte;
+            Frame::read(&bytes)
+        };
+        for (at, byte, error) in [
+            (0, b'X', NoFrame::Magic),
+            (3, b'X', NoFrame::Magic),
+            (4, 2, NoFrame::Magic),
+            (5, 31, NoFrame::Length),
+            (14, 0, NoFrame::Class),   // nobody in the first class
+            (15, 2, NoFrame::Class),   // neither woken nor not
+            (20, 100, NoFrame::Class), // not less urgent than the first
+            (18, 1, NoFrame::Class),   // more urgent than the first
+        ] {
+            assert_eq!(with(at, byte), Err(error), "byte {at} as {byte}");
+        }
+        assert_eq!(Frame::read(&SERVER_AND_HOG[..31]), Err(NoFrame::Length));
+        assert_eq!(Frame::read(&[&SERVER_AND_HOG[..], &[0]].concat()), Err(NoFrame::Length));
+        assert_eq!(Frame::read(b""), Err(NoFrame::Magic));
+    }
+
+    #[test]
+    fn numbers_begin_anew_after_the_last() {
+        assert!(Frame::is_after(1, 0) && Frame::is_after(0, u32::MAX) && Frame::is_after(9, 2));
+        assert!(!Frame::is_after(0, 0) && !Frame::is_after(0, 1) && !Frame::is_after(u32::MAX, 0));
+    }
+
+    proptest! {
+        /// Whatever the bytes are, they are no frame, or the one that is written as they are.
+        #[test]
+        fn there_is_one_way_to_write_a_frame(
+            rest in prop::collection::vec(any::<u8>(), 0..40),
+            kind in prop::sample::select(b"TPX".to_vec()),
+            has_head in any::<bool>(),
+            small in any::<bool>(),
+        ) {
+            let mut bytes: Vec<u8> = rest;
+            if small {
+                // Else hardly any class is one.
+                bytes.iter_mut().skip(12).for_each(|byte| *byte %= 2);
+                bytes.iter_mut().skip(12).step_by(4).enumerate().for_each(|(at, byte)| {
+                    *byte = if at % 2 == 0 { 10 * u8::try_from(at).unwrap_or(0) } else { 0 };
+                });
+            }
+            if has_head && bytes.len() > 5 {
+                bytes[..3].copy_from_slice(&MAGIC);
+                bytes[3..6].copy_from_slice(&[kind, VERSION, 32]);
+            }
+            if let Ok(frame) = Frame::read(&bytes) {
+                prop_assert_eq!(&frame.to_bytes()[..], &bytes[..]);
+                let _ = frame.says.told(DomId::new(0));
+            }
+        }
+
+        /// And whatever is told comes out again.
+        #[test]
+        fn what_is_told_is_heard(
+            vcpu in any::<u16>(),
+            sequence in any::<u32>(),
+            urgencies in prop::collection::btree_set(any::<u8>(), 5),
+            counts in prop::array::uniform5((any::<bool>(), any::<u8>(), 1_u8.., any::<bool>())),
+        ) {
+            let mut urgencies = urgencies.into_iter();
+            let classes = counts.map(|(is_there, runnable, blocked, woken)| {
+                let urgency = urgencies.next().unwrap_or(0);
+                class(urgency, runnable, blocked, woken).filter(|_| is_there)
+            });
+            let frame = Frame { vcpu, sequence, says: Says::Classes(classes) };
+            prop_assert_eq!(Frame::read(&frame.to_bytes()), Ok(frame));
+        }
+    }
+}
