@@ -5,6 +5,7 @@
 
 pub(crate) mod alert;
 mod busy;
+mod gaps;
 mod sample;
 pub(crate) mod scale;
 mod stalls;
@@ -28,13 +29,14 @@ pub(crate) use busy::play as play_busy;
 const ROUNDS: usize = 5;
 
 /// What can be measured by itself, and how.
-const PARTS: [(&str, Part<Setting>); 6] = [
+const PARTS: [(&str, Part<Setting>); 7] = [
     ("three", three_spinners),
     ("busy", busy::rows),
     ("percent", one_percent),
     ("fine", fine_period),
     ("change", changes),
     ("mixed", mixed),
+    ("gaps", gaps::rows),
 ];
 
 /// The kernel's own ways of limiting a process to 1 % of a CPU, and what each is called here.

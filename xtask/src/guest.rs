@@ -5,7 +5,8 @@
 //! downloaded by name with the machine's own `apt-get`; the rest is made here.
 //!
 //! The guest says [`READY`] on its first serial line, then does what its kernel command line says
-//! in `slackline.work=`: `spin`, `idle` or `exit`, see [`Work`].
+//! in `slackline.work=`: `spin`, `urgent`, `idle` or `exit`, see [`Work`]. With `slackline.agent=`
+//! and a rule, an agent in it tells the host who is urgent, at a port of virtio-serial.
 
 use std::ffi::OsString;
 use std::fs;
@@ -22,6 +23,17 @@ const KERNEL_PACKAGE: &str = "linux-image-cloud-amd64";
 
 /// The one program in the guest. The static one: there are no libraries beside it.
 const BUSYBOX_PACKAGE: &str = "busybox-static";
+
+/// What a port of virtio-serial needs, each before those that need it. They are in the package of
+/// the kernel, which has them not built in.
+const MODULES: [&str; 6] = [
+    "virtio_ring",
+    "virtio",
+    "virtio_pci_modern_dev",
+    "virtio_pci_legacy_dev",
+    "virtio_pci",
+    "virtio_console",
+];
 
 /// What the guest prints on its serial line once it is up.
 pub const READY: &str = "slackline guest ready";
@@ -48,16 +60,47 @@ const KERNEL_ARGUMENTS: [&str; 7] = [
 ];
 
 /// The first process of the guest. It spins inside the shell, so there are no system calls, forks
-/// or timers beside the kernel's own: the vCPU never sleeps by itself. `READY` is filled in.
+/// or timers beside the kernel's own: the vCPU never sleeps by itself. Beside that `urgent` has a
+/// task that computes and sleeps in turn, before all others, and says how many hundredths of a
+/// second each ten rounds took. `READY` and `MODULES` are filled in.
 const INIT: &str = r#"#!/bin/busybox sh
 /bin/busybox mount -t proc proc /proc
+/bin/busybox mount -t sysfs sys /sys
+/bin/busybox mount -t devtmpfs dev /dev
+/bin/busybox mount -t tracefs trace /sys/kernel/tracing
 read -r line < /proc/cmdline
 work=idle
+agent=
 for word in $line; do
-    case $word in slackline.work=*) work=${word#slackline.work=} ;; esac
+    case $word in
+        slackline.work=*) work=${word#slackline.work=} ;;
+        slackline.agent=*) agent=${word#slackline.agent=} ;;
+    esac
 done
+if [ -n "$agent" ]; then
+    for module in MODULES; do /bin/busybox insmod /modules/$module.ko; done
+    /bin/slackline-agent --urgent "$agent" &
+fi
+# In hundredths of a second since the start.
+now() { read -r up rest < /proc/uptime; now=${up%.*}${up#*.}; }
+urgent() {
+    round=0
+    now
+    while :; do
+        turn=0
+        while [ $turn -lt 400 ]; do turn=$((turn + 1)); done
+        /bin/busybox usleep 20000
+        round=$((round + 1))
+        if [ $round -eq 10 ]; then
+            round=0; before=$now; now
+            echo "ten rounds in $((now - before))"
+        fi
+    done
+}
 echo "READY"
 case $work in
+    urgent) urgent & /bin/busybox renice -n -10 -p $!
+        while :; do :; done ;;
     spin) while :; do :; done ;;
     exit) /bin/busybox poweroff -f ;;
 esac
@@ -78,6 +121,8 @@ pub struct Guest {
 pub enum Work {
     /// Computes for ever.
     Spin,
+    /// The same, and has an urgent task.
+    Urgent,
     /// Sleeps for ever.
     Idle,
     /// Powers off at once; QEMU then ends with success.
@@ -85,7 +130,7 @@ pub enum Work {
 }
 
 impl Work {
-    const ALL: [Self; 3] = [Self::Spin, Self::Idle, Self::Exit];
+    const ALL: [Self; 4] = [Self::Spin, Self::Urgent, Self::Idle, Self::Exit];
 
     /// What the kernel is told.
     pub(crate) fn kernel_arguments(self) -> String {
@@ -95,6 +140,7 @@ impl Work {
     const fn name(self) -> &'static str {
         match self {
             Self::Spin => "spin",
+            Self::Urgent => "urgent",
             Self::Idle => "idle",
             Self::Exit => "exit",
         }
@@ -106,7 +152,9 @@ impl FromStr for Work {
 
     fn from_str(name: &str) -> Result<Self> {
         let named = Self::ALL.into_iter().find(|work| work.name() == name);
-        named.with_context(|| format!("a guest does `spin`, `idle` or `exit`, not `{name}`"))
+        named.with_context(|| {
+            format!("a guest does `spin`, `urgent`, `idle` or `exit`, not `{name}`")
+        })
     }
 }
 
@@ -151,9 +199,14 @@ fn with_path(before: &str, path: &Path, after: &str) -> OsString {
 pub fn fetch(cache: &Path) -> Result<Guest> {
     fs::create_dir_all(cache).with_context(|| format!("cannot create {}", cache.display()))?;
     let guest = Guest { kernel: cache.join("vmlinuz"), initramfs: cache.join("initramfs.cpio") };
-    if !guest.kernel.exists() {
+    let modules = MODULES.map(|name| cache.join(format!("{name}.ko")));
+    // Both from one package, else the kernel does not take them.
+    if !guest.kernel.exists() || !modules.iter().all(|module| module.exists()) {
         let package = newest_kernel_package()?;
         let folder = unpack(&package, cache)?;
+        for (module, name) in modules.iter().zip(MODULES) {
+            put(module, &module_of(&folder, name)?)?;
+        }
         put(&guest.kernel, &fs::read(only_kernel(&folder.join("boot"))?)?)?;
         fs::remove_dir_all(folder)?;
     }
@@ -164,11 +217,50 @@ pub fn fetch(cache: &Path) -> Result<Guest> {
         fs::remove_dir_all(folder)?;
     }
     // Compared rather than only looked for: the first process may have changed since.
-    let archive = initramfs(&fs::read(&busybox)?);
+    let mut programs = vec![("bin/slackline-agent".to_owned(), fs::read(agent()?)?)];
+    for (module, name) in modules.iter().zip(MODULES) {
+        programs.push((format!("modules/{name}.ko"), fs::read(module)?));
+    }
+    let archive = initramfs(&fs::read(&busybox)?, &programs);
     if fs::read(&guest.initramfs).ok().as_ref() != Some(&archive) {
         put(&guest.initramfs, &archive)?;
     }
     Ok(guest)
+}
+
+/// Builds the agent, without a library that the guest would have to have; says where it is.
+fn agent() -> Result<PathBuf> {
+    let version = run(Command::new("rustc").arg("-vV"))?;
+    let host = version.lines().find_map(|line| line.strip_prefix("host: "));
+    let host = host.context("`rustc -vV` names no host")?;
+    let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    cargo.args(["build", "--quiet", "--locked", "--release", "--package", "slackline-agent"]);
+    // With a target of its own what is built for the build itself is built as ever.
+    cargo.args(["--target", host]).env("RUSTFLAGS", "-C target-feature=+crt-static");
+    run(&mut cargo)?;
+    let target = std::env::var_os("CARGO_TARGET_DIR").map_or("target".into(), PathBuf::from);
+    Ok(target.join(host).join("release/slackline-agent"))
+}
+
+/// A module of the kernel in an unpacked package, unpacked itself.
+fn module_of(package: &Path, name: &str) -> Result<Vec<u8>> {
+    let mut folders = vec![package.join("lib/modules"), package.join("usr/lib/modules")];
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(&folder).into_iter().flatten() {
+            let path = entry?.path();
+            let is = |file: String| path.file_name().is_some_and(|it| it == file.as_str());
+            if path.is_dir() {
+                folders.push(path);
+            } else if is(format!("{name}.ko")) {
+                return Ok(fs::read(path)?);
+            } else if is(format!("{name}.ko.xz")) {
+                let output = Command::new("xz").arg("-dc").arg(&path).output()?;
+                ensure!(output.status.success(), "cannot unpack {}", path.display());
+                return Ok(output.stdout);
+            }
+        }
+    }
+    bail!("{} has no module {name}", package.display())
 }
 
 /// Writes a file so that it is there whole or not at all, also when we are interrupted.
@@ -257,16 +349,19 @@ enum Entry<'a> {
 }
 
 /// The initial file system, in the only format that kernels take: cpio's `newc`.
-fn initramfs(busybox: &[u8]) -> Vec<u8> {
-    let init = INIT.replace("READY", READY);
-    let entries = [
+fn initramfs(busybox: &[u8], programs: &[(String, Vec<u8>)]) -> Vec<u8> {
+    let init = INIT.replace("READY", READY).replace("MODULES", &MODULES.join(" "));
+    let mut entries = vec![
         ("bin", Entry::Folder),
         ("bin/busybox", Entry::Program(busybox)),
         ("dev", Entry::Folder),
         ("dev/console", Entry::Console),
         ("init", Entry::Program(init.as_bytes())),
+        ("modules", Entry::Folder),
         ("proc", Entry::Folder),
+        ("sys", Entry::Folder),
     ];
+    entries.extend(programs.iter().map(|(name, content)| (&name[..], Entry::Program(content))));
     let mut archive = Vec::new();
     for (number, (name, entry)) in (1..).zip(entries) {
         append(&mut archive, number, name, &entry);

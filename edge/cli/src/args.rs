@@ -75,6 +75,8 @@ pub(crate) enum Command {
     Paper(PaperArgs),
     /// Be a workload of a scenario, or a client of one, as a real process.
     Load(Load),
+    /// Be what tells the host, inside a guest, what its urgent tasks are at.
+    Agent(crate::agent::Agent),
     /// Say what this machine allows, and what to do about what is missing.
     Doctor(Doctor),
     /// Teach keys, workloads, claims, metrics, a policy or a command; without a name, list all.

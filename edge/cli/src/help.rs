@@ -2,6 +2,7 @@
 //! parameters, scenarios from the tables that read them, metrics from the list that names them,
 //! commands from their options.
 
+mod agent;
 mod pages;
 mod service;
 
@@ -50,6 +51,11 @@ const TOPICS: &[Topic] = &[
         names: &["driver", "client", "nic", "disk", "kernel", "task"],
         says: "guests with tasks, devices behind a driver domain, clients",
         page: || pages::without_marks(slackline_scenario::io::PAGE),
+    },
+    Topic {
+        names: &["agent"],
+        says: "what runs inside a guest and tells what is urgent there",
+        page: || agent::PAGE.into(),
     },
     Topic {
         names: &["service"],

@@ -9,6 +9,7 @@ use std::os::fd::{AsFd, OwnedFd};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use slackline_load::client::{Asking, ask};
+use slackline_load::guest::Guest;
 use slackline_load::outside::file_server;
 use slackline_load::system::{Callers, Serving, serve};
 use slackline_load::{Done, LoadError, Node, Options, jobs_on};
@@ -28,6 +29,7 @@ const STANDARD_OUTPUT: u32 = 1;
 enum Part {
     Program(Program, Option<Node>),
     Serving(Serving),
+    Guest(Guest),
     Asking(Asking),
     Files,
 }
@@ -47,6 +49,13 @@ pub(crate) fn load(args: &Load) -> Result<(), Problem> {
             Ok(serve(&serving, options, &mut |ports| {
                 let ports = [ports.requests, ports.inward, ports.outward];
                 for port in ports.into_iter().filter(|&port| port > 0 && !args.report_jobs) {
+                    terminal::tell(&format!("listening on 127.0.0.1:{port}\n"));
+                }
+            })?)
+        }),
+        Part::Guest(guest) => with_devices(args, options, |options| {
+            Ok(slackline_load::guest::play(&guest, options, &mut |port| {
+                if !args.report_jobs {
                     terminal::tell(&format!("listening on 127.0.0.1:{port}\n"));
                 }
             })?)
@@ -130,6 +139,10 @@ fn part(args: &Load) -> Result<Part, Problem> {
             let recording = input::text(file)?;
             return domain(&keys, Some(&recording))
                 .map(|domain| Part::Program(domain.program, None));
+        }
+        Kind::Guest { each, agent, lies, port } => {
+            let (each, port, agent, lies) = (*each, port.port, agent.clone(), *lies);
+            return Ok(Part::Guest(Guest { each, port, agent, lies }));
         }
         Kind::Serving(kind) => return serving(args, kind),
         Kind::Client(kind) => return client(args, kind),

@@ -1,5 +1,6 @@
 //! `slackline`: the one binary. Each command is a module; this file only chooses.
 
+mod agent;
 mod alert;
 mod args;
 mod bug;
@@ -74,6 +75,7 @@ fn main() -> ExitCode {
         Command::Show(args) => show::show(&args),
         Command::Replay(args) => replay::replay(&args),
         Command::Paper(args) => paper::command(&args),
+        Command::Agent(args) => agent::agent(&args),
         Command::Load(args) => load::load(&args),
         Command::Doctor(args) => doctor::doctor(&args),
         Command::Completions(args) => manual::completions(&args),

@@ -6,6 +6,7 @@ use std::path::Path;
 use std::process::Command;
 
 use slackline_live::Losses;
+use slackline_live::agents::{Counts, Heard};
 use slackline_live::fence::KeeperCommand;
 use slackline_live::load_order::{LoadOrder, Part};
 use slackline_live::play::{self, Finished, Options};
@@ -42,6 +43,7 @@ pub(crate) fn run(args: &Run) -> Result<(), Problem> {
     }
     let live = live(&args.file, &scenario, args.cpus.as_deref(), &args.keeping)?;
     if args.keeping.json {
+        terminal::tell(&live.agents());
         terminal::print(&json::numbers("live", &live.numbers))?;
     } else {
         let text = tables(&live.numbers);
@@ -65,6 +67,7 @@ fn over_seeds(args: &Run, scenario: &Scenario) -> Result<(), Problem> {
     let runs: Vec<Summary> = lives.iter().map(|live| live.summary().clone()).collect();
     let name = scenario.policy.spec.name;
     if args.keeping.json {
+        lives.iter().for_each(|live| terminal::tell(&live.agents()));
         terminal::print(&json::cases(&[json::Case::new(name, runs.clone())], &seeds))?;
     } else {
         let mut text = format!("{}: {}, live\n\n", scenario.title, scenario.policy);
@@ -102,6 +105,7 @@ impl Live {
             let _ =
                 writeln!(text, "note: {name}: {lost} requests were given up, {answered} answered");
         }
+        text += &self.agents();
         if self.outcome.keepers_lost > 0 {
             let _ = writeln!(text, "note: the keeper died and was replaced");
         }
@@ -111,10 +115,42 @@ impl Live {
         text
     }
 
+    /// What came of the agents of guests.
+    pub(crate) fn agents(&self) -> String {
+        let mut text = String::new();
+        self.outcome.heard.iter().for_each(|heard| agent(&mut text, heard));
+        text
+    }
+
     /// Whether it came to its end.
     pub(crate) fn was_whole(&self) -> Result<(), Problem> {
         if self.outcome.stopped.is_some() { Err(Problem::Interrupted) } else { Ok(()) }
     }
+}
+
+/// What came of the agent of a guest.
+fn agent(text: &mut String, heard: &Heard) {
+    let Heard { name, path, connected, lost, counts } = heard;
+    if connected.is_none() {
+        let _ = writeln!(text, "note: agent of {name}: nobody listened at {}", path.display());
+        return;
+    }
+    let Counts { frames, dropped, overtaken, lapsed, silenced, hung_up } = counts;
+    let _ = write!(text, "note: agent of {name}: {frames} frames heard");
+    let told = [
+        ("dropped", dropped, " (none, of nobody, or not in order)"),
+        ("overtaken", overtaken, " (too many at once)"),
+        ("claims lapsed", lapsed, " (not told again for 100 ms)"),
+        ("silent", silenced, " (eight dropped in a row)"),
+        ("hung up", hung_up, ""),
+    ];
+    for (what, count, why) in told.into_iter().filter(|(_, count, _)| **count > 0) {
+        let _ = write!(text, "; {what}: {count}{why}");
+    }
+    let _ = match lost {
+        Some(at) => writeln!(text, "; last heard no more at {at}"),
+        None => writeln!(text),
+    };
 }
 
 /// What a scenario with devices or tasks says and a live run has of its own.

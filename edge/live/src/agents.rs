@@ -18,9 +18,9 @@ use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connec
 use slackline_units::{Span, Time, VcpuId};
 
 use crate::dispatcher::{DispatcherError, wait_for};
-use crate::machine::LiveHost;
+use crate::machine::{At, LiveHost};
 
-pub use hearing::{BAD_AT_MOST, Counts, LEASE, RATE};
+pub use hearing::{BAD_AT_MOST, Counts, LEASE, LEASE_AT_MOST, RATE};
 use hearing::{Hearing, News};
 
 /// How often an agent is looked for that is not there.
@@ -62,7 +62,7 @@ pub(crate) struct Agents(Mutex<Vec<Agent>>);
 struct Agent {
     heard: Heard,
     address: SocketAddrUnix,
-    /// By number in the guest; whoever has left is ignored.
+    /// By number in the guest.
     vcpus: Vec<VcpuId>,
     socket: Option<Arc<OwnedFd>>,
     /// When it is looked for again.
@@ -102,14 +102,11 @@ impl Agents {
         self.all().iter().map(counted).collect()
     }
 
-    /// The agent of this vCPU is heard no more.
+    /// This vCPU leaves: the agent of its guest, which leaves as a whole, is heard no more.
     pub(crate) fn remove(&self, vcpu: VcpuId) {
-        for agent in self.all().iter_mut() {
-            agent.vcpus.retain(|&other| other != vcpu);
-            if agent.vcpus.is_empty() {
-                agent.socket = None;
-                agent.again = Time::NEVER;
-            }
+        for agent in self.all().iter_mut().filter(|agent| agent.vcpus.contains(&vcpu)) {
+            agent.socket = None;
+            agent.again = Time::NEVER;
         }
     }
 
@@ -122,7 +119,7 @@ impl Agents {
         let mut tells = Vec::new();
         while !machine.is_over() {
             let now = machine.now();
-            let (sockets, until) = self.round(now, &mut tells);
+            let (sockets, until) = self.round((now, machine), &mut tells);
             for (vcpu, told) in tells.drain(..) {
                 machine.tell(vcpu, &told)?;
             }
@@ -136,14 +133,18 @@ impl Agents {
     }
 
     /// Takes in what there is; says where to wait for more, and until when at most.
-    fn round(&self, now: Time, tells: &mut Vec<Tell>) -> (Vec<Arc<OwnedFd>>, Time) {
+    fn round(
+        &self,
+        (now, machine): (Time, &LiveHost),
+        tells: &mut Vec<Tell>,
+    ) -> (Vec<Arc<OwnedFd>>, Time) {
         let (mut sockets, mut until) = (Vec::new(), now + AGAIN);
         let mut news = Vec::new();
         for agent in self.all().iter_mut() {
             if agent.socket.is_none() && agent.again <= now {
                 agent.look_for(now);
             }
-            agent.take(now, &mut news);
+            agent.take((now, machine), &mut news);
             tells.extend(news.drain(..).filter_map(|one| agent.told(&one)));
             until = agent.hearing.lapses().map_or(until, |at| at.min(until));
             match agent.hearing.not_before(now) {
@@ -173,7 +174,7 @@ impl Agent {
     }
 
     /// Reads once, if more may be told; and sees what has lapsed.
-    fn take(&mut self, now: Time, news: &mut Vec<News>) {
+    fn take(&mut self, (now, machine): (Time, &LiveHost), news: &mut Vec<News>) {
         let before = self.hearing.counts;
         let mut bytes = [0; READ];
         if let Some(socket) = self.socket.clone()
@@ -188,7 +189,12 @@ impl Agent {
                 }
             }
         }
-        self.hearing.look(now, news);
+        let vcpus = &self.vcpus;
+        let at = |number| {
+            let vcpu = vcpus.get(usize::from(number));
+            vcpu.map_or(At::Asleep, |&vcpu| machine.is_at(vcpu))
+        };
+        self.hearing.look(now, at, news);
         let lost = |counts: Counts| [counts.lapsed, counts.silenced, counts.hung_up];
         if lost(before) != lost(self.hearing.counts) {
             self.heard.lost = Some(now);

@@ -47,6 +47,7 @@ use crate::way::{Assignment, Failed, Way};
 
 use decider::Decider;
 pub(crate) use join::Joining;
+pub(crate) use tell::At;
 use view::{CpuView, News};
 
 /// How it is learnt what threads do.

@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::os::fd::BorrowedFd;
+use std::path::Path;
 
 use slackline_host::policy::AdmitError;
 use slackline_load::Ports;
@@ -11,13 +12,14 @@ use slackline_trace::{Entry, Record, Sink};
 use slackline_units::{CpuId, CpuSet, Span, Time, VcpuId};
 use thiserror::Error;
 
+use crate::agents::{AgentError, Heard};
 use crate::fence::KeeperCommand;
 use crate::load_order::LoadCommand;
 use crate::outside::{Losses, Outside};
 use crate::processes::{ManagedProcesses, ProcessError};
 use crate::punctual::Punctual;
 use crate::session::{
-    self, Called, JoinId, Prepared, Request, RequestError, Session, SessionError,
+    self, Called, HearError, JoinId, Prepared, Request, RequestError, Session, SessionError,
 };
 use crate::sys::monotonic;
 use crate::thread::TaskFd;
@@ -49,6 +51,8 @@ pub struct Finished {
     pub ended: Vec<(Time, String, String)>,
     /// Requests of clients that were given up.
     pub lost: Vec<Losses>,
+    /// What came of the agents of guests.
+    pub heard: Vec<Heard>,
     /// How often the keeper had died and was replaced.
     pub keepers_lost: u32,
 }
@@ -89,6 +93,16 @@ pub enum LiveError {
         /// Why.
         error: AdmitError,
     },
+    /// The agent of a domain cannot be heard.
+    #[error("`{domain}`: {source}")]
+    Agent {
+        /// What people call it.
+        domain: String,
+        /// Where it stands in the scenario.
+        line: usize,
+        /// Why.
+        source: AgentError,
+    },
     /// A share that is needed is missing.
     #[error(transparent)]
     Scenario(#[from] ScenarioError),
@@ -111,6 +125,7 @@ impl LiveError {
             LiveError::Process { source, .. } => source.hint(),
             LiveError::Request { source, .. } => source.hint(),
             LiveError::OnlySimulated { .. } => Some("`slackline sim` does it".into()),
+            LiveError::Agent { .. } => Some("a socket's path is of 107 bytes at most".into()),
             LiveError::Declined { .. } | LiveError::Scenario(_) => None,
         }
     }
@@ -244,6 +259,7 @@ impl<'a> Play<'a> {
         for (domain, result) in domains.into_iter().zip(self.session.join_prepared(groups)?) {
             let ids = result.map_err(|error| of_request(domain, error.error))?;
             self.ids.extend(domain.vcpus.iter().copied().zip(ids));
+            self.hear(domain)?;
             self.let_go_on(domain, Time::START)?;
         }
         Ok(())
@@ -260,6 +276,20 @@ impl<'a> Play<'a> {
             }
         }
         Ok(())
+    }
+
+    /// What the guest of a domain tells is heard from now on, if it has an agent.
+    fn hear(&mut self, domain: &Domain) -> Result<(), LiveError> {
+        let Some(path) = &domain.agent else { return Ok(()) };
+        let ids = domain.vcpus.iter().filter_map(|vcpu| self.ids.get(vcpu).copied());
+        let ids: Vec<JoinId> = ids.collect();
+        let heard = self.session.hear(&ids, &domain.name, Path::new(path));
+        heard.map_err(|error| match error {
+            HearError::Session(error) => error.into(),
+            HearError::Nowhere(source) => {
+                LiveError::Agent { domain: domain.name.clone(), line: domain.line, source }
+            }
+        })
     }
 
     /// Finds and holds the threads of a domain.
@@ -367,6 +397,7 @@ impl<'a> Play<'a> {
         match joined.pop().expect("an answer for the one group") {
             Ok(ids) => {
                 self.ids.extend(domain.vcpus.iter().copied().zip(ids));
+                self.hear(domain)?;
                 self.let_go_on(domain, at)?;
             }
             Err(error) => match error.error {
@@ -437,6 +468,7 @@ impl<'a> Play<'a> {
         self.note_started(&vcpus);
         let Play { session, mut processes, mut outside, origin, mut outcome, .. } = self;
         let mut records = Vec::new();
+        outcome.heard = session.heard();
         let closed = session.close(&mut records);
         let told = take_told(origin, &mut processes, &mut outside);
         hand_on(&mut records, told, sink);

@@ -37,6 +37,8 @@ pub struct Done {
 /// How long answers took.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Responses {
+    /// What they took on average.
+    pub mean: Span,
     /// Half of them took no longer; none of a single one.
     pub p50: Option<Span>,
     /// All but a hundredth took no longer; none of a single one.
@@ -63,25 +65,31 @@ const LONGEST: Span = Span::from_secs(3_600);
 
 /// Response times as they come. Its size does not depend on how many.
 #[derive(Debug)]
-pub(crate) struct Tally(Histogram<u64>);
+pub(crate) struct Tally {
+    spans: Histogram<u64>,
+    sum: Span,
+}
 
 impl Tally {
     pub(crate) fn new() -> Tally {
         let bounds = Histogram::new_with_bounds(1, LONGEST.ns(), 3);
-        Tally(bounds.expect("three digits are possible"))
+        Tally { spans: bounds.expect("three digits are possible"), sum: Span::ZERO }
     }
 
     pub(crate) fn add(&mut self, span: Span) {
-        self.0.saturating_record(span.ns());
+        self.spans.saturating_record(span.ns());
+        self.sum += span;
     }
 
     /// Less than a thousandth too high.
     pub(crate) fn responses(&self) -> Option<Responses> {
-        let worst = Span::from_ns(self.0.max());
-        let has = self.0.len() > 1;
-        let at = |part: f64| has.then(|| Span::from_ns(self.0.value_at_quantile(part)).min(worst));
-        let responses = Responses { p50: at(0.5), p99: at(0.99), worst };
-        (!self.0.is_empty()).then_some(responses)
+        let worst = Span::from_ns(self.spans.max());
+        let has = self.spans.len() > 1;
+        let at =
+            |part: f64| has.then(|| Span::from_ns(self.spans.value_at_quantile(part)).min(worst));
+        let mean = self.sum / self.spans.len().max(1);
+        let responses = Responses { mean, p50: at(0.5), p99: at(0.99), worst };
+        (!self.spans.is_empty()).then_some(responses)
     }
 }
 

@@ -17,6 +17,7 @@ mod disk;
 mod done;
 mod end;
 mod exchange;
+pub mod guest;
 mod job;
 mod net;
 pub mod outside;
@@ -135,6 +136,14 @@ pub enum LoadError {
     NoSocket {
         /// Where.
         at: SocketAddr,
+        /// What the kernel said.
+        source: io::Error,
+    },
+    /// Nobody can be told anything there.
+    #[error("cannot listen at {}: {source}", path.display())]
+    NoAgent {
+        /// Where.
+        path: PathBuf,
         /// What the kernel said.
         source: io::Error,
     },

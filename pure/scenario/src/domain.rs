@@ -68,8 +68,9 @@ impl All<'_> {
         let vcpus = table.maybe("vcpus", |item| item.count(1..=MOST_VCPUS_OF_ONE))?.unwrap_or(1);
         let copies = table.maybe("copies", |item| item.count(1..=MOST_VCPUS))?;
         let live = table.maybe("live", |item| live(&item))?;
+        let (live, agent) = live.map_or((None, None), |(live, agent)| (Some(live), agent));
         if let Some(live) = &live {
-            check_live(table, live, vcpus)?;
+            check_live(table, (live, agent.as_deref()), vcpus)?;
         }
         let Guest { program, parallel, system } = Guest::read(self.run, table, name)?;
         let cost = |key| table.maybe(key, |item| item.span());
@@ -100,6 +101,7 @@ impl All<'_> {
             cache: cache.unwrap_or(Span::ZERO),
             cpus,
             live,
+            agent,
             joins: stay.joins,
             leaves: stay.leaves,
             start,
@@ -210,8 +212,17 @@ fn sleeps<'a>(table: &Table<'a>) -> Result<Option<Item<'a>>, Mistake> {
     Ok(table.get("wakes").or_else(|| of_one.iter().find_map(|table| table.get("wakes"))))
 }
 
-fn live(item: &Item<'_>) -> Result<LiveSubject, Mistake> {
+/// Whom to schedule, and where it tells of its tasks.
+fn live(item: &Item<'_>) -> Result<(LiveSubject, Option<String>), Mistake> {
     let table = item.table("`live`")?.taught(&keys::LIVE)?;
+    let agent = table.maybe("agent", |item| match item.text()? {
+        "" => Err(item.wrong_type("the path of a socket")),
+        path => Ok(path.to_owned()),
+    })?;
+    Ok((subject(&table)?, agent))
+}
+
+fn subject(table: &Table<'_>) -> Result<LiveSubject, Mistake> {
     let threads = table.maybe("threads", |item| item.word(THREADS))?;
     let threads = if threads == Some(1) { Threads::Vcpus } else { Threads::Process };
     let subject = table.one_of(&LIVE_SUBJECTS, "`command`, `pid`, `cgroup` and `unit`")?;
@@ -244,7 +255,11 @@ fn live(item: &Item<'_>) -> Result<LiveSubject, Mistake> {
     Ok(LiveSubject::Command { argv, threads })
 }
 
-fn check_live(table: &Table<'_>, live: &LiveSubject, vcpus: usize) -> Result<(), Mistake> {
+fn check_live(
+    table: &Table<'_>,
+    (live, agent): (&LiveSubject, Option<&str>),
+    vcpus: usize,
+) -> Result<(), Mistake> {
     let threads = match *live {
         LiveSubject::Command { threads, .. } | LiveSubject::Pid { threads, .. } => threads,
         LiveSubject::Cgroup { .. } | LiveSubject::Unit { .. } => Threads::Process,
@@ -252,11 +267,12 @@ fn check_live(table: &Table<'_>, live: &LiveSubject, vcpus: usize) -> Result<(),
     if let (Some(item), Threads::Process, 2..) = (table.get("vcpus"), threads, vcpus) {
         return Err(item.fault(ErrorKind::VcpusOfProcess { vcpus }));
     }
-    let subject = match live {
-        LiveSubject::Command { .. } => return Ok(()),
-        LiveSubject::Pid { pid, .. } => format!("process {pid}"),
-        LiveSubject::Cgroup { path } => format!("cgroup {path:?}"),
-        LiveSubject::Unit { name } => format!("unit {name:?}"),
+    let subject = match (live, agent) {
+        (LiveSubject::Command { .. }, None) => return Ok(()),
+        (LiveSubject::Command { .. }, Some(path)) => format!("the agent at {path:?}"),
+        (LiveSubject::Pid { pid, .. }, _) => format!("process {pid}"),
+        (LiveSubject::Cgroup { path }, _) => format!("cgroup {path:?}"),
+        (LiveSubject::Unit { name }, _) => format!("unit {name:?}"),
     };
     match table.get("copies") {
         Some(item) => Err(item.fault(ErrorKind::CopiesOfSubject { subject })),

@@ -132,6 +132,11 @@ pub const LIVE: KeyTable = KeyTable {
             "\"process\" (all of it, and whatever it starts, as one) or \"vcpus\" (the vCPU \
              threads of QEMU, Firecracker and others, each by itself); default \"process\"",
         ),
+        key(
+            "agent",
+            "the Unix socket on which its guest tells of its tasks, for a policy that listens \
+             (gaps): `slackline help agent`; default it tells nothing",
+        ),
     ],
 };
 

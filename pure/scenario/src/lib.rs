@@ -151,6 +151,9 @@ pub struct Domain {
     cpus: Option<CpuSet>,
     /// What is scheduled in its stead on a live host; none for a load process that does `program`.
     pub live: Option<LiveSubject>,
+    /// The socket on which its guest, or what plays one, tells of its tasks on a live host; none if
+    /// it tells nothing.
+    pub agent: Option<String>,
     /// When it joins.
     pub joins: Time,
     start: Start,

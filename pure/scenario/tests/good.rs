@@ -296,7 +296,11 @@ fn live_subjects_say_which_threads() {
              [[domain]]\nname = \"it\"\nlive = {{ {live} }}\n\
              share.edf = {{ slice = \"1ms\", period = \"10ms\" }}\n"
         );
-        assert_eq!(Scenario::read(&text).unwrap().domains[0].live, Some(subject));
+        let domain = &Scenario::read(&text).unwrap().domains[0];
+        assert_eq!((&domain.live, &domain.agent), (&Some(subject), &None));
+        let text = text.replace("live = { ", "live = { agent = \"/run/it.gaps\", ");
+        let agent = Scenario::read(&text).unwrap().domains[0].agent.clone();
+        assert_eq!(agent.as_deref(), Some("/run/it.gaps"));
     }
 }
 

@@ -2,18 +2,20 @@
 //!
 //! All numbers are little-endian. A frame of tasks is
 //!
-//! | bytes | what |
-//! |---|---|
-//! | 0 to 3 | `SLGT` |
-//! | 4 | the version, 1 |
-//! | 5 | the length, 32 |
-//! | 6 and 7 | which vCPU of its guest tells it |
-//! | 8 to 11 | its number: it grows from one to the next, whatever the kind, and begins anew after all ones |
-//! | 12 to 31 | for each of five classes, most urgent first: its urgency, how many of its tasks want that vCPU and how many wait (255 and more are 255), and 1 if the end of some I/O has lately woken one of them, else 0; four zeros for a class of which there is no task |
+//! - bytes 0 to 3: `SLGT`;
+//! - 4: the version, 1;
+//! - 5: the length, 32;
+//! - 6 and 7: which vCPU of its guest tells it;
+//! - 8 to 11: its number, which grows from one to the next of its kind, and begins anew after all
+//!   ones;
+//! - 12 to 31: for each of five classes, most urgent first, four bytes: its urgency, how many of
+//!   its tasks want that vCPU and how many wait (255 and more are 255), and 1 if the end of some
+//!   I/O has lately woken one of them, else 0; four zeros for a class of which there is no task.
 //!
-//! and one of what waits for the guest, which whoever does I/O for it tells, is `SLGP`, bytes 4 to
-//! 11 as above, the items that wait, how much the guest has asked for since it is there, four bytes
-//! each, and twelve zeros. There is one way to write a frame, and what is written otherwise is none.
+//! One of what waits for the guest, which whoever does I/O for it tells, begins with `SLGP`; bytes
+//! 4 to 11 are as above, 12 to 15 are the items that wait, 16 to 19 how much the guest has asked
+//! for since it is there, and the rest zeros. There is one way to write a frame, and what is
+//! written otherwise is none.
 //!
 //! Source: the classes are Kim, Kim, Jeon, Seo and Lee, 2008, section 3.4, who keep five tasks of
 //! each kind in memory that guest and host share; how they travel is ours.

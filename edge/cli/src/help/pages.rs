@@ -50,6 +50,8 @@ Whatever happens to Slackline (an error, a signal, kill -9), a keeper process gi
 back: not stopped, not real-time, not pinned. If that is killed as well, `slackline doctor --free`
 does. `slackline doctor` says what this machine allows, and what to do about the rest.
 QEMU must name its threads (-name NAME,debug-threads=on, as libvirt does) or have a QMP socket.
+
+Under a policy that listens (`gaps`) a guest may say what is urgent in it: `slackline help agent`.
 ";
 
 const CLAIMS: &str = "\

@@ -55,6 +55,8 @@ A guest of libvirt can bring its terms along, in its metadata; libvirt asks for 
 Also cpu='40%', exact='yes', phase='3ms', vcpus='2', name='web'. It starts whatever comes of that,
 unless it says require='yes' and is refused.
 
+The service schedules by `edf`, which hears nothing that guests tell (`slackline help agent`).
+
 The same over HTTP on its Unix socket, described by /v1/openapi.json:
   curl --unix-socket /run/slackline/slackline.sock http://slackline/v1/reservations
 ";

@@ -106,6 +106,21 @@ pub(crate) enum Kind {
         #[arg(long, value_parser = file)]
         file: PathBuf,
     },
+    /// Be a guest under a policy that listens: one thread, `vcpu0`, computes for ever and answers
+    /// pings before that; another is its devices. It tells of both (`slackline help agent`).
+    Guest {
+        /// How much CPU time each answer takes.
+        #[arg(long, value_parser = span)]
+        each: Span,
+        /// The socket to tell at [default: it tells nothing].
+        #[arg(long, value_name = "SOCKET")]
+        agent: Option<PathBuf>,
+        /// Tell that there is always something urgent to do.
+        #[arg(long, requires = "agent")]
+        lies: bool,
+        #[command(flatten)]
+        port: Port,
+    },
     #[command(flatten)]
     Serving(Serving),
     #[command(flatten)]

@@ -50,6 +50,7 @@ pub(crate) fn json(done: &Done) -> String {
         "requests": done.asked,
         "answered": done.answered,
         "lost": done.lost,
+        "response_mean_ns": span(|responses| Some(responses.mean)),
         "response_p50_ns": span(|responses| responses.p50),
         "response_p99_ns": span(|responses| responses.p99),
         "response_worst_ns": span(|responses| Some(responses.worst)),
@@ -101,6 +102,7 @@ mod tests {
             lost: 1,
             received: 3_000_000,
             responses: Some(Responses {
+                mean: us(600),
                 p50: Some(us(400)),
                 p99: Some(us(1_500)),
                 worst: us(2_000),
@@ -111,10 +113,11 @@ mod tests {
                         p99 1500.0, worst 2000.0 us; received 3000000 bytes (12.0 Mbit/s); \
                         used 30ms of CPU time in 2s\n";
         assert_eq!(line(&done), expected);
-        let one = Responses { p50: None, p99: None, worst: us(400) };
+        let one = Responses { mean: us(400), p50: None, p99: None, worst: us(400) };
         let one = Done { answered: 1, responses: Some(one), ..done };
         assert!(line(&one).contains("1 answered (0.5/s), 1 lost; response 400.0 us; "));
         assert!(json(&one).contains("\"response_p99_ns\": null"));
+        assert!(json(&one).contains("\"response_mean_ns\": 400000,"));
         let idle = Done { elapsed: Span::from_secs(1), ..Done::default() };
         assert_eq!(line(&idle), "used 0s of CPU time in 1s\n");
     }

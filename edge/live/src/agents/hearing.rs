@@ -1,11 +1,18 @@
-//! What is made of the bytes of one agent: frames that count, and how long what they claim counts.
-//! It does no IO and is told the time.
+//! What is made of the bytes of one agent: frames that count, and for how long what they claim
+//! counts. It does no IO and is told the time.
 
 use slackline_units::frame::{FRAME, Frame, MAGIC, Says};
 use slackline_units::{Span, TASKS, Time};
 
-/// For how long something claimed counts that is not told again.
+use crate::machine::At;
+
+/// For how long something claimed counts that is not told again. Who waits for a CPU meanwhile
+/// could not, and its tasks are what they were: it has until it has run for a little.
 pub const LEASE: Span = Span::from_ms(100);
+/// But no longer than this in all.
+pub const LEASE_AT_MOST: Span = Span::from_secs(1);
+/// That little: an agent that is there tells at once when its guest runs.
+const LITTLE: Span = Span::from_ms(5);
 /// After so many bytes' worth of no frames in a row an agent is as good as silent.
 pub const BAD_AT_MOST: u32 = 8;
 /// How many things a second are told of it on average.
@@ -38,6 +45,41 @@ pub(super) struct News {
     pub(super) says: Says,
 }
 
+/// Something that counts and would lapse.
+#[derive(Clone, Copy, Debug)]
+struct Claim {
+    vcpu: u16,
+    kind: Kind,
+    told: Time,
+    /// When to see whether it lapses.
+    due: Time,
+    /// Whether the guest ran when that was last seen.
+    ran: bool,
+}
+
+/// What a frame is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    Tasks,
+    Pending,
+}
+
+impl Kind {
+    fn of(says: &Says) -> Kind {
+        match says {
+            Says::Classes(_) => Kind::Tasks,
+            Says::Pending { .. } => Kind::Pending,
+        }
+    }
+
+    const fn nothing(self) -> Says {
+        match self {
+            Kind::Tasks => Says::Classes([None; TASKS]),
+            Kind::Pending => Says::Pending { items: 0, asked: 0 },
+        }
+    }
+}
+
 /// One agent, as it is heard.
 #[derive(Debug)]
 pub(super) struct Hearing {
@@ -45,11 +87,10 @@ pub(super) struct Hearing {
     rest: Vec<u8>,
     /// Of how many vCPUs it may tell.
     vcpus: u16,
-    /// The number of the last frame, and when it came.
-    last: Option<(u32, Time)>,
+    /// The number of the last frame of each kind, and when it came.
+    last: [Option<(u32, Time)>; 2],
     bad: u32,
-    /// What counts and would lapse: of which vCPU, and whether it is of its tasks.
-    claims: Vec<(u16, bool)>,
+    claims: Vec<Claim>,
     /// Up to when frames have been paid for, at one in [`EACH`].
     paid: Time,
     pub(super) counts: Counts,
@@ -58,7 +99,7 @@ pub(super) struct Hearing {
 impl Hearing {
     pub(super) fn new(vcpus: u16) -> Hearing {
         let (rest, claims) = (Vec::new(), Vec::new());
-        let (last, bad, paid) = (None, 0, Time::START);
+        let (last, bad, paid) = ([None; 2], 0, Time::START);
         Hearing { rest, vcpus, last, bad, claims, paid, counts: Counts::default() }
     }
 
@@ -68,10 +109,9 @@ impl Hearing {
         (ahead > SAVED).then(|| now + (ahead - SAVED))
     }
 
-    /// When what it claims lapses if it tells nothing until then.
+    /// When something that it claims may lapse if it tells nothing until then.
     pub(super) fn lapses(&self) -> Option<Time> {
-        let (_, at) = self.last.filter(|_| !self.claims.is_empty())?;
-        Some(at + LEASE)
+        self.claims.iter().map(|claim| claim.due).min()
     }
 
     /// Bytes have come. What is to be told is put into `news`; of what is about the same thing, and
@@ -99,26 +139,26 @@ impl Hearing {
     /// Whether a frame is of a vCPU that is there, and after the last. If that was long ago it may
     /// be from another program, which begins with a number of its own.
     fn counts_now(&self, frame: &Frame, now: Time) -> bool {
-        let last = self.last.filter(|&(_, at)| now.since(at) < LEASE);
+        let last = self.last[Kind::of(&frame.says) as usize];
+        let last = last.filter(|&(_, at)| now.since(at) < LEASE);
         let is_next = last.is_none_or(|(last, _)| Frame::is_after(frame.sequence, last));
         frame.vcpu < self.vcpus && is_next
     }
 
     fn hear(&mut self, now: Time, frame: &Frame) {
+        let (vcpu, kind) = (frame.vcpu, Kind::of(&frame.says));
         self.counts.frames += 1;
-        self.last = Some((frame.sequence, now));
+        self.last[kind as usize] = Some((frame.sequence, now));
         self.bad = 0;
-        let what = (frame.vcpu, matches!(frame.says, Says::Classes(_)));
-        self.claims.retain(|&claimed| claimed != what);
+        self.claims.retain(|claim| (claim.vcpu, claim.kind) != (vcpu, kind));
         if frame.says.claims() {
-            self.claims.push(what);
+            self.claims.push(Claim { vcpu, kind, told: now, due: now + LEASE, ran: false });
         }
     }
 
     fn add(&mut self, one: News, before: usize, news: &mut Vec<News>) {
-        let kind = |says: &Says| std::mem::discriminant(says);
-        let is_same =
-            |other: &&mut News| (other.vcpu, kind(&other.says)) == (one.vcpu, kind(&one.says));
+        let what = |news: &News| (news.vcpu, Kind::of(&news.says));
+        let is_same = |other: &&mut News| what(other) == what(&one);
         match news[before..].iter_mut().find(is_same) {
             Some(other) => {
                 *other = one;
@@ -137,11 +177,16 @@ impl Hearing {
         }
     }
 
-    /// What it claimed has lapsed if nothing came for so long.
-    pub(super) fn look(&mut self, now: Time, news: &mut Vec<News>) {
-        if self.lapses().is_some_and(|at| at <= now) {
-            self.counts.lapsed += 1;
-            self.withdraw(news.len(), news);
+    /// What it claimed has lapsed if it was not told again for so long, though the guest could.
+    pub(super) fn look(&mut self, now: Time, at: impl Fn(u16) -> At, news: &mut Vec<News>) {
+        let before = news.len();
+        for mut claim in std::mem::take(&mut self.claims) {
+            if claim.due > now || claim.goes_on(now, &at) {
+                self.claims.push(claim);
+            } else {
+                self.counts.lapsed += 1;
+                self.add(News { vcpu: claim.vcpu, says: claim.kind.nothing() }, before, news);
+            }
         }
     }
 
@@ -154,12 +199,28 @@ impl Hearing {
 
     /// All that it claims counts no more; whoever tells next begins anew.
     fn withdraw(&mut self, before: usize, news: &mut Vec<News>) {
-        self.last = None;
-        for (vcpu, is_of_tasks) in std::mem::take(&mut self.claims) {
-            let nothing = Says::Pending { items: 0, asked: 0 };
-            let says = if is_of_tasks { Says::Classes([None; TASKS]) } else { nothing };
-            self.add(News { vcpu, says }, before, news);
+        self.last = [None; 2];
+        for Claim { vcpu, kind, .. } in std::mem::take(&mut self.claims) {
+            self.add(News { vcpu, says: kind.nothing() }, before, news);
         }
+    }
+}
+
+impl Claim {
+    /// Whether it counts for a little longer: its guest has had no CPU to tell it again on.
+    fn goes_on(&mut self, now: Time, at: impl Fn(u16) -> At) -> bool {
+        if self.kind == Kind::Pending || now.since(self.told) >= LEASE_AT_MOST {
+            return false;
+        }
+        let ran = match at(self.vcpu) {
+            At::Asleep => return false,
+            At::Waits => false,
+            At::Runs => true,
+        };
+        self.due = now + LITTLE;
+        let has_run = ran && self.ran;
+        self.ran = ran;
+        !has_run
     }
 }
 
@@ -200,8 +261,12 @@ mod tests {
     }
 
     fn look(hearing: &mut Hearing, now: Time) -> Vec<Says> {
+        look_at(hearing, now, At::Asleep)
+    }
+
+    fn look_at(hearing: &mut Hearing, now: Time, is: At) -> Vec<Says> {
         let mut news = Vec::new();
-        hearing.look(now, &mut news);
+        hearing.look(now, |_| is, &mut news);
         news.into_iter().map(|one| one.says).collect()
     }
 
@@ -221,6 +286,26 @@ mod tests {
         assert_eq!(hearing.lapses(), None);
     }
 
+    /// A guest that waits for a CPU cannot tell it again; one that has run for 5 ms could have.
+    #[test]
+    fn who_waits_has_until_it_has_run_for_a_little() {
+        let mut hearing = Hearing::new(1);
+        take(&mut hearing, at(0), &bytes(1, urgent()));
+        assert_eq!(look_at(&mut hearing, at(100), At::Waits), []);
+        assert_eq!(hearing.lapses(), Some(at(105)));
+        assert_eq!(look_at(&mut hearing, at(150), At::Runs), []);
+        assert_eq!(look_at(&mut hearing, at(152), At::Runs), []);
+        assert_eq!(look_at(&mut hearing, at(155), At::Waits), []);
+        assert_eq!(look_at(&mut hearing, at(200), At::Runs), []);
+        assert_eq!(look_at(&mut hearing, at(205), At::Runs), [NOTHING]);
+        take(&mut hearing, at(300), &bytes(2, urgent()));
+        assert_eq!(look_at(&mut hearing, at(1_299), At::Waits), []);
+        assert_eq!(look_at(&mut hearing, at(1_304), At::Waits), [NOTHING]);
+        // What waits for it others tell, who have a CPU.
+        take(&mut hearing, at(2_000), &bytes(3, Says::Pending { items: 1, asked: 0 }));
+        assert_eq!(look_at(&mut hearing, at(2_100), At::Waits).len(), 1);
+    }
+
     /// What waits lapses as well, and of both kinds each by its own word.
     #[test]
     fn all_that_is_claimed_lapses_at_once() {
@@ -229,7 +314,7 @@ mod tests {
         let told = [bytes(1, urgent()), Frame { vcpu: 1, sequence: 2, says: waits }.to_bytes()];
         assert_eq!(take(&mut hearing, at(0), &told.concat()), [urgent(), waits]);
         let mut news = Vec::new();
-        hearing.look(at(100), &mut news);
+        hearing.look(at(100), |_| At::Asleep, &mut news);
         let nothing_waits = Says::Pending { items: 0, asked: 0 };
         let expected = [(0, NOTHING), (1, nothing_waits)];
         assert!(news.iter().map(|one| (one.vcpu, one.says)).eq(expected), "{news:?}");

@@ -6,7 +6,27 @@ use slackline_units::{Time, Told, VcpuId};
 use super::decider::{Decider, broken};
 use super::{LiveHost, MachineError};
 
+/// What a vCPU is at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum At {
+    Asleep,
+    /// It wants a CPU and has none.
+    Waits,
+    Runs,
+}
+
 impl LiveHost {
+    /// What a vCPU is at, as far as is known.
+    pub(crate) fn is_at(&self, vcpu: VcpuId) -> At {
+        let decider = self.decider();
+        let moment = decider.host.moment();
+        match decider.get(vcpu) {
+            Some(_) if moment.cpu_of(vcpu).is_some() => At::Runs,
+            Some(_) if moment.is_awake(vcpu) => At::Waits,
+            _ => At::Asleep,
+        }
+    }
+
     /// A vCPU tells something; of one that is not here it is ignored.
     pub(crate) fn tell(&self, vcpu: VcpuId, told: &Told) -> Result<(), MachineError> {
         // What has happened where it runs comes first: what it used until now is counted with this.

@@ -75,4 +75,6 @@ ms, which is what the path takes, and beside one that lies in 0.37 ms.
 Each CPU looks at its own list; what it takes from another CPU's is the first there.
 Which domain may tell what waits for whom is for the host to say: the simulated one
 hears it from the domain of [driver], if that has tells = true. Guests tell with tells
-= true as well; `slackline help scenario` says how.";
+= true as well; `slackline help scenario` says how. Live, an agent inside the guest tells
+(`slackline help agent`), and what it claims lapses after 100 ms; what waits for a guest of
+QEMU nobody knows on a stock host, so only tasks that want the CPU count there.";

@@ -1,0 +1,105 @@
+//! A server in a busy guest beside four others that are busy: under `credit`, and under `gaps`
+//! where it tells. The guest is a process that plays one; its client is on another CPU.
+
+use std::process::Command;
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use serde_json::Value;
+
+use super::{Setting, percent, us};
+use crate::report::{Row, median};
+
+/// How often each policy has its turn.
+const ROUNDS: usize = 3;
+const HOGS: usize = 4;
+/// As in the study of the reference: so many a second, of so much CPU time.
+const RATE: &str = "20";
+const EACH: &str = "200us";
+/// How long a run takes to begin, and more.
+const BEGINS: Duration = Duration::from_millis(2_500);
+
+/// What came of a run.
+struct Served {
+    mean: f64,
+    p99: f64,
+    /// How far from a fifth of what all had the one is that is furthest, in millionths of it.
+    apart: f64,
+}
+
+pub(super) fn rows(setting: &Setting) -> Result<Vec<Row>> {
+    let (mut credit, mut gaps) = (Vec::new(), Vec::new());
+    for _ in 0..ROUNDS {
+        credit.push(serve(setting, "credit")?);
+        gaps.push(serve(setting, "gaps")?);
+    }
+    let of = |runs: &[Served], pick: fn(&Served) -> f64| {
+        median(&runs.iter().map(pick).collect::<Vec<f64>>())
+    };
+    let ratio = |pick: fn(&Served) -> f64| of(&gaps, pick) / of(&credit, pick);
+    let (mean, p99) = (ratio(|it| it.mean), ratio(|it| it.p99));
+    let beside = |pick: fn(&Served) -> f64| {
+        format!("{} beside {}: {:.2}", us(of(&gaps, pick)), us(of(&credit, pick)), ratio(pick))
+    };
+    let worst = credit.iter().chain(&gaps).map(|it| it.apart).fold(0.0, f64::max);
+    let row = |what: &str, got: String, promised: &'static str, holds: bool| Row {
+        what: format!("{what}, median of {ROUNDS}"),
+        got,
+        promised,
+        holds: Some(holds),
+    };
+    let who = format!("a server ({RATE}/s, {EACH}) in a busy guest that tells, beside {HOGS} hogs");
+    Ok(vec![
+        row(
+            &format!("{who}: mean response, gaps beside credit"),
+            beside(|it| it.mean),
+            "0.65",
+            mean <= 0.65,
+        ),
+        row("the same: 99th percentile", beside(|it| it.p99), "0.85", p99 <= 0.85),
+        row("the share of each, under both: the worst of all", percent(worst), "2 %", worst <= 2e4),
+    ])
+}
+
+fn serve(setting: &Setting, policy: &str) -> Result<Served> {
+    let free = std::net::UdpSocket::bind("127.0.0.1:0")?.local_addr()?.port().to_string();
+    let socket = setting.folder.join("web.sock");
+    let program = &setting.slackline;
+    let argv = [
+        program.to_str().context("a program with a readable name")?,
+        "load",
+        "guest",
+        "--each",
+        EACH,
+        "--port",
+        &free,
+        "--agent",
+        socket.to_str().context("a folder with a readable name")?,
+    ];
+    let mut text = format!(
+        "title = \"bench\"\nlength = \"{}s\"\nwarmup = \"1s\"\npolicy = {{ name = \"{policy}\" }}\n\
+         [[domain]]\nname = \"web\"\nlive = {{ command = {argv:?}, threads = \"vcpus\", \
+         agent = {socket:?} }}\n",
+        setting.seconds + 4
+    );
+    for hog in 0..HOGS {
+        text += &format!("[[domain]]\nname = \"hog{hog}\"\nwork = {{ kind = \"spin\" }}\n");
+    }
+    let seconds = format!("{}s", setting.seconds);
+    let mut client = Command::new(program);
+    client.args(["load", "ping", "--rate", RATE, "--json", "--to", &free, "--length", &seconds]);
+    let client = std::thread::spawn(move || {
+        std::thread::sleep(BEGINS);
+        client.output()
+    });
+    let run = setting.live(&text)?;
+    let output = client.join().map_err(|_| anyhow::anyhow!("the client panicked"))??;
+    let answers: Value = serde_json::from_slice(&output.stdout).context("a client's numbers")?;
+    let number = |name: &str| answers[name].as_f64().context("answers");
+    ensure!(answers["answered"].as_u64() > Some(100), "hardly any answers: {answers}");
+    let shares = run["vcpus"].as_array().context("vCPUs")?.iter();
+    let shares: Vec<f64> = shares.filter_map(|it| it["delivered_ppm"].as_f64()).collect();
+    let part = shares.iter().sum::<f64>() / shares.len() as f64;
+    let apart = shares.iter().map(|share| (share / part - 1.0).abs() * 1e6).fold(0.0, f64::max);
+    Ok(Served { mean: number("response_mean_ns")?, p99: number("response_p99_ns")?, apart })
+}

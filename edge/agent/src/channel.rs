@@ -1,0 +1,154 @@
+//! The way to the host: a port of a virtual machine, or a socket at which a host comes.
+
+use std::fmt;
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Write};
+use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::OFlags;
+use slackline_units::frame::FRAME;
+
+/// What the port of a guest is called.
+pub const PORT: &str = "slackline.gaps.0";
+
+/// Where the host hears.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum To {
+    /// A port of virtio-serial, by its name.
+    Port(String),
+    /// A Unix socket, at which it listens until a host comes.
+    Socket(PathBuf),
+}
+
+/// Why there is no way to the host.
+#[derive(Debug)]
+pub struct NoChannel {
+    to: To,
+    source: io::Error,
+}
+
+impl fmt::Display for NoChannel {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.to {
+            To::Port(name) => write!(out, "no port `{name}` of virtio-serial: {}", self.source),
+            To::Socket(path) => write!(out, "cannot listen at {}: {}", path.display(), self.source),
+        }
+    }
+}
+
+impl std::error::Error for NoChannel {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        Some(&self.source)
+    }
+}
+
+/// The way to the host, once it is there.
+pub(crate) enum Channel {
+    Port(File),
+    Socket { listener: UnixListener, path: PathBuf, host: Option<UnixStream> },
+}
+
+impl Channel {
+    pub(crate) fn open(to: &To) -> Result<Channel, NoChannel> {
+        let opened = match to {
+            To::Port(name) => port(name).map(Channel::Port),
+            To::Socket(path) => listen(path),
+        };
+        opened.map_err(|source| NoChannel { to: to.clone(), source })
+    }
+
+    /// Whether somebody has come who has heard nothing yet.
+    pub(crate) fn has_news(&mut self) -> bool {
+        let Channel::Socket { listener, host, .. } = self else { return false };
+        match listener.accept() {
+            Ok((stream, _)) => {
+                *host = stream.set_nonblocking(true).is_ok().then_some(stream);
+                true
+            }
+            Err(_) => false,
+        }
+    }
+
+    /// Whether it got there: a host that does not read, or none, is not waited for.
+    pub(crate) fn send(&mut self, frame: &[u8; FRAME]) -> bool {
+        let sent = match self {
+            Channel::Port(file) => file.write(frame),
+            Channel::Socket { host: Some(host), .. } => host.write(frame),
+            Channel::Socket { host: None, .. } => return false,
+        };
+        // Part of one is none, and the host finds the next.
+        matches!(sent, Ok(FRAME))
+    }
+}
+
+impl Drop for Channel {
+    fn drop(&mut self) {
+        if let Channel::Socket { path, .. } = self {
+            let _ = fs::remove_file(path);
+        }
+    }
+}
+
+/// The port of this name. Where nobody makes links to ports, the kernel still names them.
+fn port(name: &str) -> io::Result<File> {
+    let nonblocking = i32::try_from(OFlags::NONBLOCK.bits()).unwrap_or(0);
+    let open = |path: &Path| OpenOptions::new().write(true).custom_flags(nonblocking).open(path);
+    let link = Path::new("/dev/virtio-ports").join(name);
+    if link.exists() {
+        return open(&link);
+    }
+    for entry in fs::read_dir("/sys/class/virtio-ports")?.flatten() {
+        let named = fs::read_to_string(entry.path().join("name")).unwrap_or_default();
+        if named.trim_end() == name {
+            return open(&Path::new("/dev").join(entry.file_name()));
+        }
+    }
+    Err(io::ErrorKind::NotFound.into())
+}
+
+/// A socket that somebody left there is taken away.
+fn listen(path: &Path) -> io::Result<Channel> {
+    if path.symlink_metadata().is_ok_and(|it| it.file_type().is_socket()) {
+        fs::remove_file(path)?;
+    }
+    let listener = UnixListener::bind(path)?;
+    listener.set_nonblocking(true)?;
+    Ok(Channel::Socket { listener, path: path.into(), host: None })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Read;
+
+    use super::*;
+
+    /// A host that does not read holds nothing up: what does not get there is not sent.
+    #[test]
+    fn a_full_channel_is_not_waited_for() {
+        let folder = std::env::temp_dir().join(format!("slackline-agent-{}", std::process::id()));
+        fs::create_dir_all(&folder).expect("a folder");
+        let path = folder.join("socket");
+        let mut channel = Channel::open(&To::Socket(path.clone())).expect("a socket");
+        assert!(!channel.has_news() && !channel.send(&[1; FRAME]));
+        let mut host = UnixStream::connect(&path).expect("it listens");
+        assert!(channel.has_news() && !channel.has_news());
+        let sent = (0..1_000_000).take_while(|_| channel.send(&[1; FRAME])).count();
+        assert!(sent < 1_000_000, "a socket has room for some");
+        let mut bytes = vec![0; sent * FRAME];
+        host.read_exact(&mut bytes).expect("what was sent");
+        assert!(channel.send(&[2; FRAME]));
+        drop(host);
+        assert!(!channel.send(&[3; FRAME]));
+        drop(channel);
+        assert!(!path.exists());
+        fs::remove_dir(&folder).expect("it is empty");
+    }
+
+    #[test]
+    fn no_port_says_so() {
+        let error = Channel::open(&To::Port("slackline.none".into())).err().expect("no port");
+        assert!(error.to_string().starts_with("no port `slackline.none` of virtio-serial: "));
+    }
+}

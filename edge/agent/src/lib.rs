@@ -1,0 +1,279 @@
+//! `slackline agent`: what runs inside a Linux guest and tells the host what its urgent tasks are
+//! at, so that a policy that listens can let the guest go ahead of others while it has something
+//! urgent to do.
+//!
+//! It hears of wakes and switches of those tasks from the kernel's tracing, and where there is none
+//! looks at them each 5 ms. It tells something only when the best class changes, at most a thousand
+//! times a second, and again each 40 ms while it claims something, since what is not told again
+//! lapses after 100 ms. It needs nothing but the kernel, and is one static file.
+
+#![forbid(unsafe_code)]
+
+mod channel;
+mod rule;
+mod stat;
+mod tasks;
+mod trace;
+mod urgent;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::io::{BufRead, BufReader};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel, sync_channel};
+use std::time::{Duration, Instant};
+
+use slackline_units::TASKS;
+use slackline_units::frame::{Frame, Says};
+
+use channel::Channel;
+use stat::{Stat, State};
+use tasks::{Task, Tasks, best};
+use trace::{Event, Trace};
+
+pub use channel::{NoChannel, PORT, To};
+pub use rule::{NoRule, Rule};
+
+/// What an agent does.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Options {
+    /// Where the host hears.
+    pub to: To,
+    /// Who is urgent, the most urgent first: four classes at most. Everybody else is the fifth.
+    pub rules: Vec<Rule>,
+}
+
+/// How many classes may be told apart from ordinary work.
+pub const MOST_RULES: usize = TASKS - 1;
+
+/// The rules of who says none: whatever is in real time, then what has a nice value below zero.
+pub const RULES: [Rule; 2] = [Rule::RealTime, Rule::Nice(-1)];
+
+/// How often it is seen which tasks there are.
+const SCAN: Duration = Duration::from_millis(200);
+/// After so many times threads of the kernel are told from others anew: most tasks of a small guest
+/// are its kernel's, and reading of them all is what an agent costs.
+const FORGET: u32 = 32;
+/// How often those are looked at of which the kernel tells nothing.
+const LOOK: Duration = Duration::from_millis(5);
+/// How often what is claimed is told again.
+const AGAIN: Duration = Duration::from_millis(40);
+/// No sooner one thing is told after another.
+const APART: Duration = Duration::from_millis(1);
+/// So many tasks are watched at most: a filter of the kernel has no room for more.
+const MOST_TASKS: usize = 64;
+
+/// Tells until the end of the process.
+///
+/// # Errors
+/// When there is no way to the host.
+pub fn run(options: &Options, says: &mut dyn FnMut(&str)) -> Result<(), NoChannel> {
+    let channel = Channel::open(&options.to)?;
+    if let Err(error) = urgent::become_urgent() {
+        says(&format!("not before all other tasks, so what it tells may come late: {error}"));
+    }
+    let trace = Trace::begin();
+    if let Err(error) = &trace {
+        says(&format!("no tracing ({error}): looks at tasks each 5 ms, and sees no wake by I/O"));
+    }
+    let trace = trace.ok();
+    let events = listen(trace.as_ref());
+    let mut agent = Agent::new(options, channel, trace);
+    loop {
+        agent.go_on(&events);
+    }
+}
+
+/// What the kernel tells, as it comes; of a kernel that tells nothing nothing comes.
+fn listen(trace: Option<&Trace>) -> Receiver<Event> {
+    // So much may come before it is taken that looking anew is better.
+    let (tell, events) = sync_channel(1_024);
+    let lines = trace.and_then(|trace| trace.lines().ok());
+    std::thread::spawn(move || {
+        let Some(lines) = lines else {
+            // As long as this is there, waiting for events is waiting.
+            let (_tell, (_never, never)) = (tell, channel::<()>());
+            let _ = never.recv();
+            return;
+        };
+        for line in BufReader::new(lines).lines().map_while(Result::ok) {
+            if let Some(event) = Event::parse(&line)
+                && tell.send(event).is_err()
+            {
+                return;
+            }
+        }
+    });
+    events
+}
+
+/// An agent at work.
+struct Agent<'a> {
+    rules: &'a [Rule],
+    channel: Channel,
+    trace: Option<Trace>,
+    tasks: Tasks,
+    watched: Vec<u32>,
+    /// Threads of the kernel, and how often there has been a scan.
+    kernels: BTreeSet<u32>,
+    scans: u32,
+    /// By vCPU, what was told last, and when; none if it has to be told.
+    told: Vec<Option<(Says, Instant)>>,
+    sequence: u32,
+    last: Option<Instant>,
+    next_scan: Instant,
+    next_look: Instant,
+}
+
+impl<'a> Agent<'a> {
+    fn new(options: &'a Options, channel: Channel, trace: Option<Trace>) -> Agent<'a> {
+        let vcpus = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+        let now = Instant::now();
+        Agent {
+            rules: &options.rules,
+            channel,
+            trace,
+            tasks: Tasks::default(),
+            watched: Vec::new(),
+            kernels: BTreeSet::new(),
+            scans: 0,
+            told: vec![None; vcpus],
+            sequence: 0,
+            last: None,
+            next_scan: now,
+            next_look: now,
+        }
+    }
+
+    /// Waits for what happens next, and tells what is to be told.
+    fn go_on(&mut self, events: &Receiver<Event>) {
+        let due = self.next_tell().into_iter().chain([self.next_scan, self.next_look]).min();
+        let wait = due.unwrap_or(self.next_scan).saturating_duration_since(Instant::now());
+        match events.recv_timeout(wait) {
+            Ok(event) => {
+                self.take(event);
+                events.try_iter().for_each(|event| self.take(event));
+            }
+            Err(RecvTimeoutError::Timeout) => {}
+            // Tracing has ended: then it is as if there were none.
+            Err(RecvTimeoutError::Disconnected) => {
+                self.trace = None;
+                std::thread::sleep(wait.min(LOOK));
+            }
+        }
+        let now = Instant::now();
+        if now >= self.next_scan {
+            self.next_scan = now + SCAN;
+            self.scan();
+        } else if now >= self.next_look && self.trace.is_none() {
+            self.look();
+        }
+        self.next_look = if self.trace.is_none() { now + LOOK } else { self.next_scan };
+        if self.channel.has_news() {
+            self.told.fill(None);
+        }
+        self.tell(now);
+    }
+
+    fn take(&mut self, event: Event) {
+        match event {
+            Event::Woke { tid, cpu, by_interrupt } => self.tasks.woke(tid, cpu, by_interrupt),
+            Event::LeftCpu { tid, state, cpu } => self.tasks.is_at(tid, state, cpu),
+        }
+    }
+
+    /// Sees which tasks there are, and what they are at.
+    fn scan(&mut self) {
+        let (mut tasks, mut ordinary) = (BTreeMap::new(), 0);
+        if self.scans.is_multiple_of(FORGET) {
+            self.kernels.clear();
+        }
+        self.scans = self.scans.wrapping_add(1);
+        let own = std::process::id();
+        for pid in numbers("/proc") {
+            if pid == own || self.kernels.contains(&pid) {
+                continue;
+            }
+            for tid in numbers(&format!("/proc/{pid}/task")) {
+                let Some(stat) = stat_of(pid, tid) else { continue };
+                if stat.is_kernels {
+                    self.kernels.insert(pid);
+                    continue;
+                }
+                match self.class_of(tid, &stat) {
+                    Some((class, urgency)) if tasks.len() < MOST_TASKS => {
+                        let Stat { cpu, state, .. } = stat;
+                        tasks.insert(tid, Task { class, urgency, cpu, state });
+                    }
+                    _ => ordinary += usize::from(stat.state == State::Wants),
+                }
+            }
+        }
+        self.tasks.set(tasks, ordinary);
+        let watched: Vec<u32> = self.tasks.numbers().collect();
+        if watched != self.watched {
+            if let Some(trace) = &self.trace
+                && trace.watch(&watched).is_err()
+            {
+                self.trace = None;
+            }
+            self.watched = watched;
+        }
+    }
+
+    /// Sees what those are at that are urgent.
+    fn look(&mut self) {
+        for &tid in &self.watched {
+            let stat = stat_of(tid, tid);
+            let (state, cpu) = stat.map_or((State::Neither, 0), |stat| (stat.state, stat.cpu));
+            self.tasks.is_at(tid, state, cpu);
+        }
+    }
+
+    fn class_of(&self, tid: u32, stat: &Stat) -> Option<(usize, slackline_units::Urgency)> {
+        let cgroup = || fs::read_to_string(format!("/proc/{tid}/cgroup")).ok();
+        let class = self.rules.iter().position(|rule| rule.is_about(stat, cgroup))?;
+        Some((class, self.rules[class].urgency(stat)))
+    }
+
+    /// When something is to be told that has not changed.
+    fn next_tell(&self) -> Option<Instant> {
+        let each = (0..).zip(&self.told).filter_map(|(vcpu, told)| match told {
+            Some((says, at)) if best(says) != best(&self.tasks.of(vcpu)) => Some(*at),
+            Some((says, at)) => says.claims().then(|| *at + AGAIN),
+            None => None,
+        });
+        let due = each.min()?;
+        Some(self.last.map_or(due, |last| due.max(last + APART)))
+    }
+
+    /// Tells what has changed, or has to be told again.
+    fn tell(&mut self, now: Instant) {
+        for vcpu in 0..self.told.len() {
+            let number = u16::try_from(vcpu).unwrap_or(u16::MAX);
+            let says = self.tasks.of(number);
+            let is_told = self.told[vcpu].is_some_and(|(told, at)| {
+                best(&told) == best(&says) && (!says.claims() || now < at + AGAIN)
+            });
+            if is_told || self.last.is_some_and(|last| now < last + APART) {
+                continue;
+            }
+            self.sequence = self.sequence.wrapping_add(1);
+            let frame = Frame { vcpu: number, sequence: self.sequence, says };
+            let sent = self.channel.send(&frame.to_bytes());
+            // What did not get there is told again with the next look.
+            self.told[vcpu] = sent.then_some((says, now));
+            self.last = Some(now);
+        }
+    }
+}
+
+/// The names of a folder that are numbers.
+fn numbers(folder: &str) -> impl Iterator<Item = u32> {
+    let entries = fs::read_dir(folder).into_iter().flatten().flatten();
+    entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok())
+}
+
+fn stat_of(pid: u32, tid: u32) -> Option<Stat> {
+    // Threads are found below their process, and by themselves as well.
+    Stat::parse(&fs::read_to_string(format!("/proc/{pid}/task/{tid}/stat")).ok()?)
+}

@@ -1,0 +1,80 @@
+//! The agent by itself, for guests: one file that needs nothing else.
+
+use std::process::ExitCode;
+
+use slackline_agent::{MOST_RULES, Options, PORT, RULES, To, run};
+
+const USAGE: &str = "\
+usage: slackline-agent [--port NAME | --socket PATH] [--urgent RULE]...
+  --port NAME     the port of virtio-serial to tell at [default: slackline.gaps.0]
+  --socket PATH   the Unix socket to listen at for a host
+  --urgent RULE   who is urgent, the most urgent first, four at most: name=NAME, cgroup=/PATH,
+                  real-time, or nice=N [default: real-time, nice=-1]
+";
+
+fn main() -> ExitCode {
+    let options = match options(std::env::args().skip(1)) {
+        Ok(options) => options,
+        Err(error) => {
+            eprint!("error: {error}\n{USAGE}");
+            return ExitCode::from(2);
+        }
+    };
+    let mut says = |note: &str| eprintln!("note: {note}");
+    match run(&options, &mut says) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error}");
+            ExitCode::from(3)
+        }
+    }
+}
+
+fn options(mut words: impl Iterator<Item = String>) -> Result<Options, String> {
+    let (mut to, mut rules) = (To::Port(PORT.into()), Vec::new());
+    while let Some(word) = words.next() {
+        let mut value = || words.next().ok_or(format!("{word} needs a value"));
+        match word.as_str() {
+            "--port" => to = To::Port(value()?),
+            "--socket" => to = To::Socket(value()?.into()),
+            "--urgent" => rules.push(value()?.parse().map_err(|error| format!("{error}"))?),
+            _ => return Err(format!("`{word}` is no option")),
+        }
+    }
+    match rules.len() {
+        0 => rules.extend(RULES),
+        count if count > MOST_RULES => {
+            return Err(format!("{count} rules, and {MOST_RULES} at most"));
+        }
+        _ => {}
+    }
+    Ok(Options { to, rules })
+}
+
+#[cfg(test)]
+mod tests {
+    use slackline_agent::Rule;
+
+    use super::*;
+
+    #[test]
+    fn options_are_read_or_say_what_is_wrong() {
+        let read = |text: &str| options(text.split_whitespace().map(str::to_owned));
+        let port = To::Port("slackline.gaps.0".into());
+        assert_eq!(read(""), Ok(Options { to: port, rules: RULES.to_vec() }));
+        let rules = vec![Rule::Name("nginx".into()), Rule::Nice(-5)];
+        let to = To::Socket("/run/x".into());
+        let words = "--socket /run/x --urgent name=nginx --urgent nice=-5";
+        assert_eq!(read(words), Ok(Options { to, rules }));
+        for (words, wrong) in [
+            ("--urgent", "--urgent needs a value"),
+            ("--verbose", "`--verbose` is no option"),
+            ("--urgent x", "`x` says of no task whether it is urgent"),
+        ] {
+            let error = read(words).expect_err(words);
+            assert!(error.starts_with(wrong), "{error}");
+        }
+        let many = "--urgent nice=-1 ".repeat(5);
+        assert_eq!(read(&many), Err("5 rules, and 4 at most".into()));
+    }
+}

@@ -1,0 +1,110 @@
+//! Which tasks are urgent: rules in order, each a class.
+
+use std::fmt;
+use std::str::FromStr;
+
+use slackline_units::Urgency;
+
+use crate::stat::Stat;
+
+/// Who belongs to a class.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Rule {
+    /// Tasks of this name, as the kernel has it: fifteen bytes at most.
+    Name(String),
+    /// Tasks in this cgroup, or below it.
+    Cgroup(String),
+    /// Tasks that are scheduled in real time.
+    RealTime,
+    /// Tasks with this nice value, or a smaller one, and those in real time.
+    Nice(i8),
+}
+
+/// A rule that is none.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NoRule(String);
+
+impl fmt::Display for NoRule {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let NoRule(text) = self;
+        write!(out, "`{text}` says of no task whether it is urgent: ")?;
+        out.write_str("name=NAME, cgroup=/PATH, real-time, or nice=N from -20 to -1")
+    }
+}
+
+impl std::error::Error for NoRule {}
+
+impl FromStr for Rule {
+    type Err = NoRule;
+
+    fn from_str(text: &str) -> Result<Rule, NoRule> {
+        let none = || NoRule(text.to_owned());
+        match text.split_once('=') {
+            None if text == "real-time" => Ok(Rule::RealTime),
+            Some(("name", name)) if (1..=15).contains(&name.len()) => Ok(Rule::Name(name.into())),
+            Some(("cgroup", path)) if path.starts_with('/') => Ok(Rule::Cgroup(path.into())),
+            Some(("nice", nice)) => {
+                let nice = nice.parse().ok().filter(|nice| (-20..0).contains(nice));
+                nice.map(Rule::Nice).ok_or_else(none)
+            }
+            _ => Err(none()),
+        }
+    }
+}
+
+impl Rule {
+    /// Whether this is about a task; `cgroup` says where it is, if that can be known.
+    pub(crate) fn is_about(&self, task: &Stat, cgroup: impl FnOnce() -> Option<String>) -> bool {
+        match self {
+            Rule::Name(name) => task.name == *name,
+            Rule::RealTime => task.is_real_time,
+            Rule::Nice(nice) => task.is_real_time || task.nice <= *nice,
+            Rule::Cgroup(path) => cgroup().is_some_and(|of| is_below(&of, path)),
+        }
+    }
+
+    /// How urgent a task of this class is at least: by name or cgroup as one with the least nice
+    /// value, else as its system has it.
+    pub(crate) fn urgency(&self, task: &Stat) -> Urgency {
+        const LEAST_NICE: Urgency = Urgency(100);
+        match self {
+            Rule::Name(_) | Rule::Cgroup(_) => task.urgency.min(LEAST_NICE),
+            Rule::RealTime | Rule::Nice(_) => task.urgency,
+        }
+    }
+}
+
+/// Whether `/proc/PID/cgroup` says that it is in this group, or below it, in any hierarchy.
+fn is_below(of: &str, path: &str) -> bool {
+    let path = path.trim_end_matches('/');
+    let mut groups = of.lines().filter_map(|line| line.splitn(3, ':').nth(2));
+    groups.any(|group| {
+        group.strip_prefix(path).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rules_are_read_or_say_what_they_may_be() {
+        let read = |text: &str| text.parse::<Rule>().ok();
+        assert_eq!(read("name=nginx"), Some(Rule::Name("nginx".into())));
+        assert_eq!(read("cgroup=/web"), Some(Rule::Cgroup("/web".into())));
+        assert_eq!(read("real-time"), Some(Rule::RealTime));
+        assert_eq!(read("nice=-5"), Some(Rule::Nice(-5)));
+        for bad in ["", "name=", "name=sixteen-bytes-ab", "cgroup=web", "nice=0", "nice=x", "rt"] {
+            let error = bad.parse::<Rule>().expect_err(bad).to_string();
+            assert!(error.starts_with(&format!("`{bad}`")) && error.contains("nice=N"), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_group_is_in_itself_and_not_in_one_that_begins_alike() {
+        let of = "3:cpu:/other\n0::/web/one\n";
+        assert!(is_below(of, "/web") && is_below(of, "/web/") && is_below(of, "/web/one"));
+        assert!(is_below(of, "/other") && is_below(of, "/"));
+        assert!(!is_below(of, "/we") && !is_below(of, "/web/one/two"));
+    }
+}

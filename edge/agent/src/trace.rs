@@ -1,0 +1,127 @@
+//! What the kernel's tracing says of tasks: who was woken, by an interrupt or not, and who has left
+//! a CPU. It is set up in an instance of its own, which is gone with the agent.
+
+use std::fs::{self, File};
+use std::io;
+use std::path::{Path, PathBuf};
+
+use crate::stat::State;
+
+/// Where tracing may be mounted.
+const ROOTS: [&str; 2] = ["/sys/kernel/tracing", "/sys/kernel/debug/tracing"];
+
+/// An instance of the kernel's tracing.
+#[derive(Debug)]
+pub(crate) struct Trace(PathBuf);
+
+/// Something that happened to a task.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Event {
+    Woke { tid: u32, cpu: u16, by_interrupt: bool },
+    LeftCpu { tid: u32, state: State, cpu: u16 },
+}
+
+impl Trace {
+    /// Sets one up that tells of nobody yet; an error where the kernel has none.
+    pub(crate) fn begin() -> io::Result<Trace> {
+        let mut roots = ROOTS.iter().map(Path::new);
+        let root = roots.find(|root| root.join("events/sched/sched_waking").is_dir());
+        let root = root.ok_or(io::ErrorKind::NotFound)?;
+        let folder = root.join(format!("instances/slackline-{}", std::process::id()));
+        fs::create_dir(&folder)?;
+        let trace = Trace(folder);
+        // Else a reader is woken when half of the buffer is full. Older kernels wake it at once.
+        let _ = trace.write("buffer_percent", "0");
+        trace.write("buffer_size_kb", "64")?;
+        Ok(trace)
+    }
+
+    /// The text of what happens, a line an event; reading waits for more.
+    pub(crate) fn lines(&self) -> io::Result<File> {
+        File::open(self.0.join("trace_pipe"))
+    }
+
+    /// Tells of these tasks from now on, and of no others.
+    pub(crate) fn watch(&self, tids: &[u32]) -> io::Result<()> {
+        let any = |field: &str| {
+            let each = tids.iter().map(|tid| format!("{field} == {tid}"));
+            each.collect::<Vec<_>>().join(" || ")
+        };
+        for (event, field) in [("sched_waking", "pid"), ("sched_switch", "prev_pid")] {
+            let of = |file: &str| format!("events/sched/{event}/{file}");
+            let nobody = tids.is_empty();
+            self.write(&of("filter"), &if nobody { "0".into() } else { any(field) })?;
+            self.write(&of("enable"), if nobody { "0" } else { "1" })?;
+        }
+        Ok(())
+    }
+
+    fn write(&self, file: &str, text: &str) -> io::Result<()> {
+        fs::write(self.0.join(file), text)
+    }
+}
+
+impl Drop for Trace {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir(&self.0);
+    }
+}
+
+impl Event {
+    /// A line of `trace_pipe`; none if it is about something else.
+    pub(crate) fn parse(line: &str) -> Option<Event> {
+        let woke = line.split_once(": sched_waking: ");
+        let (head, body) = woke.or_else(|| line.split_once(": sched_switch: "))?;
+        // `[001] d.h2.  12.345678`: where, how, when; what is before may hold anything.
+        let mut words = head.split_whitespace().rev().skip(1);
+        let (flags, cpu) = (words.next()?, words.next()?);
+        let here = cpu.strip_prefix('[')?.strip_suffix(']')?.parse().ok()?;
+        if woke.is_some() {
+            let by_interrupt = flags.contains(['h', 's', 'H']);
+            let (tid, cpu) = (number(body, " pid=")?, number(body, " target_cpu=")?);
+            return Some(Event::Woke { tid, cpu: u16::try_from(cpu).ok()?, by_interrupt });
+        }
+        let (before, _) = body.split_once(" ==> ")?;
+        let state = before.rsplit_once(" prev_state=")?.1;
+        let state = match state.as_bytes().first()? {
+            b'R' => State::Wants,
+            b'S' | b'D' | b'I' => State::Waits,
+            _ => State::Neither,
+        };
+        Some(Event::LeftCpu { tid: number(before, " prev_pid=")?, state, cpu: here })
+    }
+}
+
+/// The number behind the last of such words.
+fn number(text: &str, word: &str) -> Option<u32> {
+    let digits = text.rsplit_once(word)?.1;
+    digits.split(|letter: char| !letter.is_ascii_digit()).next()?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_are_read_whatever_tasks_are_called() {
+        let woke = "          <idle>-0       [001] d.h2.    12.345678: sched_waking: \
+                    comm=a pid=9 pid=77 prio=120 target_cpu=003";
+        let expected = Event::Woke { tid: 77, cpu: 3, by_interrupt: true };
+        assert_eq!(Event::parse(woke), Some(expected));
+        let by_task = "   [00] x: y-12      [000] d..2.    12.345679: sched_waking: \
+                    comm=server pid=77 prio=49 target_cpu=000";
+        let expected = Event::Woke { tid: 77, cpu: 0, by_interrupt: false };
+        assert_eq!(Event::parse(by_task), Some(expected));
+        let left = "          server-77      [002] d..2.    12.345680: sched_switch: \
+                    prev_comm=server prev_pid=77 prev_prio=49 prev_state=S ==> next_comm=x \
+                    next_pid=0 next_prio=120";
+        let expected = Event::LeftCpu { tid: 77, state: State::Waits, cpu: 2 };
+        assert_eq!(Event::parse(left), Some(expected));
+        let still = left.replace("prev_state=S", "prev_state=R+");
+        let expected = Event::LeftCpu { tid: 77, state: State::Wants, cpu: 2 };
+        assert_eq!(Event::parse(&still), Some(expected));
+        for other in ["", "CPU:0 [LOST 12 EVENTS]", "x [000] d: sched_waking: pid=1"] {
+            assert_eq!(Event::parse(other), None, "{other}");
+        }
+    }
+}

@@ -1,0 +1,318 @@
+//! A process that plays a guest: one thread is its vCPU, on which an urgent server goes before work
+//! that never ends; the other is its devices, which take packets in and put them in a ring, as a
+//! virtual machine monitor does. What the tasks are at, and what waits in the ring, is told to
+//! whoever comes to a socket.
+
+use std::net::{SocketAddr, UdpSocket};
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::fs::FileTypeExt;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::Builder;
+
+use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd};
+use slackline_units::frame::{Class, Frame, Says};
+use slackline_units::{Span, TASKS, Time, Urgency};
+
+use crate::clock::{monotonic, thread_time};
+use crate::done::Done;
+use crate::end::End;
+use crate::spin::{Spinner, Until};
+use crate::{LoadError, Options, net};
+
+/// What a guest does.
+#[derive(Clone, Debug)]
+pub struct Guest {
+    /// How much CPU time each request takes.
+    pub each: Span,
+    /// The port on which packets are taken; zero for any that is free.
+    pub port: u16,
+    /// Where to tell what its tasks are at; none to tell nobody.
+    pub agent: Option<PathBuf>,
+    /// Whether it tells that its server always has something to do.
+    pub lies: bool,
+}
+
+/// What its vCPU's thread is called: as Cloud Hypervisor calls them.
+const VCPU: &str = "vcpu0";
+/// How long its busy task computes before it is seen whether the server has something to do.
+const LOOK: Span = Span::from_us(20);
+/// How often what is claimed is told again.
+const AGAIN: Span = Span::from_ms(40);
+/// A task under `SCHED_FIFO` at 50.
+const SERVER: Urgency = Urgency(49);
+
+/// Plays it to its end. `ready` is told once on which port it takes packets.
+///
+/// # Errors
+/// When a socket or a thread cannot be had, or the kernel refuses to wait.
+pub fn play(
+    guest: &Guest,
+    options: Options,
+    ready: &mut dyn FnMut(u16),
+) -> Result<Done, LoadError> {
+    let began = monotonic();
+    let at = options.limit.map_or(Time::NEVER, |limit| began.after(limit));
+    let end = End::of_many(at, options.stop)?;
+    let socket = UdpSocket::bind(net::here(guest.port))
+        .map_err(|source| LoadError::NoPort { port: guest.port, source })?;
+    let network = |source| LoadError::Network { source };
+    socket.set_nonblocking(true).map_err(network)?;
+    let port = socket.local_addr().map_err(network)?.port();
+    let listener = guest.agent.as_deref().map(listen).transpose()?;
+    let kick = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK);
+    let kick = kick.map_err(|error| network(error.into()))?;
+    let shared = Shared {
+        socket,
+        kick,
+        taken: AtomicU32::new(0),
+        answered: AtomicU32::new(0),
+        is_over: AtomicBool::new(false),
+        host: Mutex::new(None),
+        hosts: AtomicU32::new(0),
+    };
+    let (ring, requests) = channel();
+    let done = std::thread::scope(|scope| {
+        let vcpu = Vcpu::new(&shared, guest, requests);
+        let vcpu = Builder::new().name(VCPU.into()).spawn_scoped(scope, move || vcpu.run());
+        let vcpu = vcpu.map_err(|source| LoadError::NoThread { source })?;
+        ready(port);
+        let result = devices(&shared, listener.as_ref().map(|(socket, _)| socket), &ring, &end);
+        shared.is_over.store(true, Ordering::Relaxed);
+        let done = vcpu.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+        result.map(|()| done)
+    })?;
+    Ok(Done { elapsed: monotonic().since(began), ..done })
+}
+
+/// A packet with an answer to come.
+type Request = ([u8; net::PING], SocketAddr);
+
+/// What both threads have.
+struct Shared {
+    socket: UdpSocket,
+    /// The vCPU has taken something out of the ring.
+    kick: OwnedFd,
+    /// How many it has taken out, and answered.
+    taken: AtomicU32,
+    answered: AtomicU32,
+    is_over: AtomicBool,
+    /// Who hears it, and how many have come.
+    host: Mutex<Option<Arc<UnixStream>>>,
+    hosts: AtomicU32,
+}
+
+/// A socket that is there as long as this is.
+struct Unlinked(PathBuf);
+
+impl Drop for Unlinked {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.0);
+    }
+}
+
+/// Listens at a path; a socket that somebody left there is taken away.
+fn listen(path: &Path) -> Result<(UnixListener, Unlinked), LoadError> {
+    let no_agent = |source| LoadError::NoAgent { path: path.into(), source };
+    if path.symlink_metadata().is_ok_and(|it| it.file_type().is_socket()) {
+        std::fs::remove_file(path).map_err(no_agent)?;
+    }
+    let listener = UnixListener::bind(path).map_err(no_agent)?;
+    listener.set_nonblocking(true).map_err(no_agent)?;
+    Ok((listener, Unlinked(path.into())))
+}
+
+/// What is told to a host.
+struct Talk<'a> {
+    shared: &'a Shared,
+    host: Option<Arc<UnixStream>>,
+    known: u32,
+    sequence: u32,
+    said: Option<(Says, Time)>,
+}
+
+impl Talk<'_> {
+    fn new(shared: &Shared) -> Talk<'_> {
+        Talk { shared, host: None, known: 0, sequence: 0, said: None }
+    }
+
+    /// Says this, if it is news, or was said a while ago and has to be said again.
+    fn say(&mut self, says: Says) {
+        let hosts = self.shared.hosts.load(Ordering::Acquire);
+        if hosts != self.known {
+            self.known = hosts;
+            let host = self.shared.host.lock().unwrap_or_else(PoisonError::into_inner);
+            self.host.clone_from(&host);
+            self.said = None;
+        }
+        let Some(host) = &self.host else { return };
+        let now = monotonic();
+        let is_told = self
+            .said
+            .is_some_and(|(said, at)| said == says && (!says.claims() || now.since(at) < AGAIN));
+        if is_told {
+            return;
+        }
+        self.sequence = self.sequence.wrapping_add(1);
+        let frame = Frame { vcpu: 0, sequence: self.sequence, says };
+        // What does not get there lapses, and is said again.
+        let _ = rustix::io::write(&**host, &frame.to_bytes());
+        self.said = Some((says, now));
+    }
+}
+
+/// The devices: packets go into the ring, and whoever wants to hear is let in.
+fn devices(
+    shared: &Shared,
+    listener: Option<&UnixListener>,
+    ring: &Sender<Request>,
+    end: &End,
+) -> Result<(), LoadError> {
+    let mut talk = Talk::new(shared);
+    let mut received: u32 = 0;
+    loop {
+        let items = received.wrapping_sub(shared.taken.load(Ordering::Acquire));
+        let asked = shared.answered.load(Ordering::Relaxed);
+        talk.say(Says::Pending { items, asked });
+        let until = if items > 0 { monotonic().after(AGAIN) } else { Time::NEVER };
+        let fds = [shared.socket.as_fd(), shared.kick.as_fd()].into_iter();
+        let fds = fds.chain(listener.map(AsFd::as_fd));
+        let mut fds: Vec<PollFd<'_>> =
+            fds.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)).collect();
+        if end.wait(&mut fds, until)? {
+            return Ok(());
+        }
+        let _ = rustix::io::read(&shared.kick, &mut [0_u8; 8]);
+        let mut ping = [0; net::PING];
+        while let Ok((net::PING, from)) = shared.socket.recv_from(&mut ping) {
+            received = received.wrapping_add(1);
+            // The vCPU is there as long as we are.
+            let _ = ring.send((ping, from));
+        }
+        if let Some(Ok((host, _))) = listener.map(UnixListener::accept)
+            && host.set_nonblocking(true).is_ok()
+        {
+            *shared.host.lock().unwrap_or_else(PoisonError::into_inner) = Some(Arc::new(host));
+            shared.hosts.fetch_add(1, Ordering::Release);
+        }
+    }
+}
+
+/// The vCPU, and the two tasks on it.
+struct Vcpu<'a> {
+    shared: &'a Shared,
+    guest: &'a Guest,
+    requests: Receiver<Request>,
+    talk: Talk<'a>,
+    spinner: Spinner,
+}
+
+impl<'a> Vcpu<'a> {
+    fn new(shared: &'a Shared, guest: &'a Guest, requests: Receiver<Request>) -> Vcpu<'a> {
+        Vcpu { shared, guest, requests, talk: Talk::new(shared), spinner: Spinner::new() }
+    }
+
+    fn run(mut self) -> Done {
+        let before = thread_time();
+        let mut done = Done::default();
+        while !self.shared.is_over.load(Ordering::Relaxed) {
+            let Ok((ping, from)) = self.requests.try_recv() else {
+                self.say(false, done.asked > 0);
+                self.compute(LOOK);
+                continue;
+            };
+            done.asked += 1;
+            self.say(true, true);
+            self.shared.taken.fetch_add(1, Ordering::Release);
+            let _ = rustix::io::write(&self.shared.kick, &1_u64.to_ne_bytes());
+            self.compute(self.guest.each);
+            let sent = self.shared.socket.send_to(&ping, from).is_ok();
+            done.answered += u64::from(sent);
+            done.lost += u64::from(!sent);
+            self.shared.answered.fetch_add(1, Ordering::Relaxed);
+        }
+        done.used = thread_time() - before;
+        done
+    }
+
+    /// What both tasks are at: whether the server has something to do, and has had before.
+    fn say(&mut self, serves: bool, woken: bool) {
+        let serves = u8::from(serves || self.guest.lies);
+        let class = |urgency, runnable, woken| {
+            Some(Class { urgency, runnable, blocked: 1 - runnable, woken })
+        };
+        let mut classes = [None; TASKS];
+        classes[0] = class(SERVER, serves, woken);
+        classes[2] = class(Urgency::ORDINARY, 1, false);
+        self.talk.say(Says::Classes(classes));
+    }
+
+    fn compute(&mut self, length: Span) {
+        let due = thread_time() + length;
+        // There is no end that it could come to before that.
+        let (Until::Due | Until::End) = self.spinner.spin(due, Time::NEVER);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Read;
+
+    use super::*;
+
+    /// It answers, and says first that a packet waits, then that its server runs, and at last that
+    /// it waits again, woken by I/O.
+    #[test]
+    fn it_answers_and_tells() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("agent");
+        let (agent, lies) = (Some(path.clone()), false);
+        let guest = Guest { each: Span::from_us(50), port: 0, agent, lies };
+        let (stop, stopped) = UnixStream::pair().expect("two sockets");
+        let (tell, port) = channel();
+        let options = Options { stop: Some(stopped.into()), ..Options::default() };
+        let plays = std::thread::spawn(move || {
+            play(&guest, options, &mut |port| tell.send(port).expect("it listens"))
+        });
+        let port = port.recv().expect("a port");
+        let mut host = UnixStream::connect(&path).expect("it listens");
+        let mut next = || {
+            let mut bytes = [0; slackline_units::frame::FRAME];
+            host.read_exact(&mut bytes).expect("a frame");
+            Frame::read(&bytes).expect("a frame").says
+        };
+        let client = UdpSocket::bind("127.0.0.1:0").expect("a socket");
+        // Both have said what they are at before anything comes.
+        let mut at_first = [next(), next()];
+        at_first.sort_by_key(|says| matches!(says, Says::Classes(_)));
+        assert_eq!(at_first[0], Says::Pending { items: 0, asked: 0 });
+        let server = |says: &Says| match says {
+            Says::Classes(classes) => classes[0].map(|it| (it.runnable, it.blocked, it.woken)),
+            Says::Pending { .. } => None,
+        };
+        assert_eq!(server(&at_first[1]), Some((0, 1, false)));
+        client.send_to(b"12345678", ("127.0.0.1", port)).expect("it is sent");
+        let mut answer = [0; 8];
+        assert_eq!(client.recv(&mut answer).expect("an answer"), 8);
+        assert_eq!(&answer, b"12345678");
+        let (mut waits, mut serves) = (Vec::new(), Vec::new());
+        while serves.last() != Some(&(0, 1, true)) || waits.last() != Some(&0) {
+            match next() {
+                Says::Pending { items, .. } => waits.push(items),
+                says => serves.extend(server(&says)),
+            }
+        }
+        // If the vCPU was quick nobody saw it wait.
+        waits.dedup();
+        serves.dedup();
+        assert!([&[1, 0][..], &[0]].contains(&&waits[..]), "{waits:?}");
+        assert!(serves.ends_with(&[(1, 0, true), (0, 1, true)]), "{serves:?}");
+        drop(stop);
+        let done = plays.join().expect("no panic").expect("it plays");
+        assert_eq!((done.asked, done.answered), (1, 1));
+        assert!(!path.exists());
+    }
+}
