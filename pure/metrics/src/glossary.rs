@@ -97,6 +97,14 @@ const VCPU: &[Term] = &[
          of [host]), or all who share the way to memory (`bus`)",
     ),
     number(
+        "second_least_ppm",
+        "",
+        "the least CPU time that it had in a whole second, from the end of the warm-up on",
+    ),
+    number("second_most_ppm", "", "the most that it had in one of them"),
+    number("ten_seconds_least_ppm", "", "the least in whole ten seconds"),
+    number("ten_seconds_most_ppm", "", "the most in one of those"),
+    number(
         "error_ppm",
         "error %",
         "what it had against its promise over those periods: (delivered - promised)/promised; \

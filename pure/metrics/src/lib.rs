@@ -32,6 +32,7 @@ mod meter;
 mod over_runs;
 mod over_time;
 mod promise;
+mod seconds;
 mod share;
 mod shared;
 mod split;

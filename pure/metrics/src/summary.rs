@@ -106,6 +106,11 @@ pub struct VcpuSummary {
     /// CPU time that was lost to it because others slowed its CPU; none where the machine does not
     /// see that.
     pub slowed: Option<Span>,
+    /// The least and the most CPU time that it had in a whole second, in millionths of a CPU. None
+    /// where there was none, and where the machine does not know stretches.
+    pub second: Option<(u64, u64)>,
+    /// The same in whole ten seconds.
+    pub ten_seconds: Option<(u64, u64)>,
 }
 
 impl VcpuSummary {

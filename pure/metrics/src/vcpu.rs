@@ -20,6 +20,7 @@ use slackline_units::{CpuId, GridClock, Reservation, Span, Time, VcpuId};
 use crate::VcpuSummary;
 use crate::distribution::Tally;
 use crate::promise::{Balance, Deliveries, Promised, Ran};
+use crate::seconds::Spans;
 use crate::share::Account;
 use crate::split::{Stretch, ppm, proportion};
 
@@ -59,6 +60,8 @@ pub(crate) struct VcpuMeter {
     jobs: Option<Box<Jobs>>,
     moved: u64,
     slowed: Span,
+    second: Spans,
+    ten_seconds: Spans,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -102,12 +105,19 @@ impl VcpuMeter {
             jobs: None,
             moved: 0,
             slowed: Span::ZERO,
+            second: Spans::new(Span::from_secs(1)),
+            ten_seconds: Spans::new(Span::from_secs(10)),
         }
     }
 
     /// Counts from this time on. Nothing may have been counted yet.
     pub(crate) fn count_from(&mut self, warmup: Time) {
         self.warmup = warmup;
+        for spans in [&mut self.second, &mut self.ten_seconds] {
+            if let Some(begins) = spans.begins() {
+                spans.begin(begins.max(warmup));
+            }
+        }
         if let Some(deliveries) = &mut self.deliveries {
             deliveries.count_from(warmup);
         }
@@ -116,6 +126,8 @@ impl VcpuMeter {
     pub(crate) fn joined(&mut self, at: Time) {
         self.joined = Some(at);
         self.was_present = true;
+        self.second.begin(at.max(self.warmup));
+        self.ten_seconds.begin(at.max(self.warmup));
         if let Some(deliveries) = &mut self.deliveries {
             deliveries.joined(at, self.knows.sleep);
         }
@@ -180,6 +192,8 @@ impl VcpuMeter {
             self.overrun += ran.late.min(to.since(self.warmup));
         }
         self.delivered += measured;
+        self.second.ran(ran.stretch);
+        self.ten_seconds.ran(ran.stretch);
         self.last_cpu = Some(cpu);
         // A stretch may be known only after it, and then does not answer this wake.
         if let Some(woken) = self.woken.filter(|&woken| to > woken) {
@@ -228,6 +242,8 @@ impl VcpuMeter {
             return;
         }
         self.present += measured(self.joined.take(), at, self.warmup);
+        self.second.over(at);
+        self.ten_seconds.over(at);
         self.waited_until(at);
         self.awake += measured(self.awake_since.take(), at, self.warmup);
         if let Some(woken) = self.woken.take() {
@@ -286,6 +302,8 @@ impl VcpuMeter {
             jobs_done: jobs.done,
             moved: self.moved,
             slowed: Some(self.slowed),
+            second: self.second.least_and_most().filter(|_| self.knows.stretches),
+            ten_seconds: self.ten_seconds.least_and_most().filter(|_| self.knows.stretches),
             job_lateness: jobs.lateness.distribution(),
             response: jobs.response.distribution(),
             overrun: self.overrun,

@@ -43,7 +43,7 @@ fn scenario(
     let driver = driver.and_then(|item| item.text().ok());
     let run = Run { source, load, length, cpus: host.cpus, has_driver, driver };
     let (domains, names) = domain::read(&run, &root.each("domain", "a domain")?)?;
-    let io = io::read(&root, &domains, &names)?;
+    let io = io::read(&root, &domains, &names, host.cpus)?;
     let mut changes = Vec::new();
     for table in root.each("change", "a change")? {
         changes.push(change(&run, table, &domains, &names)?);

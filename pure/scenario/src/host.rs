@@ -5,7 +5,7 @@ use slackline_units::{CpuId, CpuSet, Span};
 
 use crate::error::ErrorKind;
 use crate::table::{Item, Mistake, Table};
-use crate::{Draw, HostSpec, terms};
+use crate::{Draw, HostSpec, Migrate, Warm, terms};
 
 /// Every key, for people.
 pub const PAGE: &str = include_str!("host.md");
@@ -21,6 +21,8 @@ const KEYS: &[&str] = &[
     "sockets",
     "switch",
     "migrate",
+    "warm",
+    "ipi",
     SMT,
     "bus",
     "timer_resolution",
@@ -28,12 +30,16 @@ const KEYS: &[&str] = &[
     "timer_slop",
     "tick",
     "tick_cost",
+    "ticks",
     "refuse",
 ];
 const THREADS_PER_CORE: &str = "threads_per_core";
 const CORES_PER_SOCKET: &str = "cores_per_socket";
 const SMT: &str = "smt";
 const NUMBERING: &str = "numbering";
+const TICKS: &[&str] = &["aligned", "staggered"];
+const MIGRATE: &[&str] = &["core", "cache", "node", "host"];
+const WARM: &[&str] = &["core", "cache"];
 const NUMBERINGS: &[&str] = &["neighbours", "spread"];
 
 /// Reads `[host]`.
@@ -42,13 +48,16 @@ pub(crate) fn read(table: Option<Table<'_>>) -> Result<HostSpec, Mistake> {
         cpus: 1,
         topology: Topology::flat(1),
         switch: Span::ZERO,
-        migrate: Span::ZERO,
+        migrate: Migrate::default(),
+        warm: Warm::default(),
+        ipi: Span::ZERO,
         smt: None,
         bus: None,
         timer_resolution: Span::ZERO,
         timer_lateness: Draw::Fixed(Span::ZERO),
         timer_slop: Span::ZERO,
         tick: Span::from_ms(10),
+        ticks_are_staggered: false,
         tick_cost: Span::ZERO,
         refuse: 0,
     };
@@ -57,13 +66,16 @@ pub(crate) fn read(table: Option<Table<'_>>) -> Result<HostSpec, Mistake> {
         match item.key {
             "cpus" => host.cpus = item.count(1..=CpuId::LIMIT)?,
             "switch" => host.switch = item.span()?,
-            "migrate" => host.migrate = item.span()?,
+            "migrate" => host.migrate = migrate(&item)?,
+            "warm" => host.warm = warm(&item)?,
+            "ipi" => host.ipi = item.span()?,
             SMT => host.smt = Some(speed(&item)?),
             "bus" => host.bus = Some(speed(&item)?),
             "timer_resolution" => host.timer_resolution = item.span()?,
             "timer_lateness" => host.timer_lateness = item.draw()?,
             "timer_slop" => host.timer_slop = item.span()?,
             "tick" => host.tick = item.some_span()?,
+            "ticks" => host.ticks_are_staggered = TICKS[item.word(TICKS)?] == "staggered",
             "tick_cost" => host.tick_cost = item.span()?,
             "refuse" => host.refuse = item.percentage()?,
             _ => {} // Groups of CPUs are read when it is known how many there are.
@@ -75,6 +87,33 @@ pub(crate) fn read(table: Option<Table<'_>>) -> Result<HostSpec, Mistake> {
         return Err(Mistake::new(item.key_at, ErrorKind::NoThreads));
     }
     Ok(host)
+}
+
+/// One cost for all other CPUs, or one for each of what CPUs have in common: what is left out costs
+/// as what is next wider, or next narrower where nothing wider is said.
+fn migrate(item: &Item<'_>) -> Result<Migrate, Mistake> {
+    if !item.is_table() {
+        let cost = item.span()?;
+        return Ok(Migrate { core: cost, cache: cost, node: cost, host: cost });
+    }
+    let table = item.table("`migrate`")?.allow(MIGRATE)?;
+    let mut costs = [None; 4];
+    for (cost, key) in costs.iter_mut().zip(MIGRATE) {
+        *cost = table.maybe(key, |item| item.span())?;
+    }
+    let said = |level: usize| {
+        let wider = costs[level..].iter().find_map(|cost| *cost);
+        wider.or_else(|| costs[..level].iter().rev().find_map(|cost| *cost)).unwrap_or_default()
+    };
+    Ok(Migrate { core: said(0), cache: said(1), node: said(2), host: said(3) })
+}
+
+fn warm(item: &Item<'_>) -> Result<Warm, Mistake> {
+    let table = item.table("`warm`")?.allow(WARM)?;
+    let part = |key| table.maybe(key, |item| item.percentage());
+    let cache = part("cache")?.unwrap_or(0);
+    // What cores share, threads of one core share.
+    Ok(Warm { core: part("core")?.unwrap_or(cache), cache })
 }
 
 /// How fast a CPU is beside others.

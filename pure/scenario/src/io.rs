@@ -3,7 +3,7 @@
 pub(crate) mod quantity;
 mod read;
 
-use slackline_units::{Span, TaskId, Time};
+use slackline_units::{CpuId, Span, TaskId, Time};
 
 use crate::Draw;
 
@@ -66,6 +66,8 @@ pub struct Nic {
     pub coalesce: Span,
     /// What an interrupt takes from whoever runs.
     pub interrupt: Span,
+    /// Where it interrupts; none for where the driver domain ran last.
+    pub cpu: Option<CpuId>,
 }
 
 /// The disk.
@@ -77,6 +79,8 @@ pub struct Disk {
     pub seek: Draw,
     /// What an interrupt takes from whoever runs.
     pub interrupt: Span,
+    /// Where it interrupts; none for where the driver domain ran last.
+    pub cpu: Option<CpuId>,
 }
 
 /// One step of a program that needs a device.

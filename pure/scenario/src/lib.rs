@@ -106,7 +106,11 @@ pub struct HostSpec {
     /// What it costs to switch to another vCPU.
     pub switch: Span,
     /// What it costs, on top of that, when a vCPU comes from another CPU.
-    pub migrate: Span,
+    pub migrate: Migrate,
+    /// How much of what a domain keeps in the cache it finds there.
+    pub warm: Warm,
+    /// What it takes from whoever runs where a vCPU is that another CPU signals.
+    pub ipi: Span,
     /// How fast each thread of a core is while one other of it is busy, in millionths of full
     /// speed; with more of them, to the power of how many. Not zero. None if that slows nobody.
     pub smt: Option<u32>,
@@ -120,12 +124,37 @@ pub struct HostSpec {
     /// When a timer of a CPU goes off, those of the same CPU that are due within this go off with
     /// it. What is armed for such a time afterwards waits until it is due.
     pub timer_slop: Span,
-    /// How often each CPU's tick comes; it comes on all of them at once.
+    /// How often each CPU's tick comes.
     pub tick: Span,
+    /// Whether the ticks of the CPUs are spread evenly over that time; else they come at once.
+    pub ticks_are_staggered: bool,
     /// What a tick takes from whoever runs.
     pub tick_cost: Span,
     /// How many orders in a million the machine refuses on purpose; at most a million.
     pub refuse: u32,
+}
+
+/// What it costs a vCPU to come from another CPU, by the least that the two have in common.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Migrate {
+    /// A core: they are threads of it.
+    pub core: Span,
+    /// A last-level cache.
+    pub cache: Span,
+    /// A NUMA node.
+    pub node: Span,
+    /// The host.
+    pub host: Span,
+}
+
+/// How much of what a domain keeps in the cache its vCPUs find on another CPU, in millionths; as
+/// far as others have not pushed it out since.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Warm {
+    /// On another thread of the core.
+    pub core: u32,
+    /// On another core of the last-level cache.
+    pub cache: u32,
 }
 
 /// A domain: one virtual machine, or one group of processes.

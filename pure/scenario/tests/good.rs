@@ -2,8 +2,8 @@
 
 use slackline_policy::{Groups, Topology, find};
 use slackline_scenario::{
-    Amount, AmountOrPromised, Draw, Hold, LiveSubject, On, Program, Scenario, Step, Test, Threads,
-    next_instant,
+    Amount, AmountOrPromised, Draw, Hold, LiveSubject, Migrate, On, Program, Scenario, Step, Test,
+    Threads, Warm, next_instant,
 };
 use slackline_units::{CpuId, CpuSet, DomId, Span, Time};
 
@@ -24,7 +24,10 @@ threads_per_core = 2
 switch           = "3us"
 smt              = "65%"
 bus              = "92.5%"
-migrate          = "20us"
+migrate          = { core = "1us", node = "20us", host = "80us" }
+warm             = { cache = "60%" }
+ipi              = "4us"
+ticks            = "staggered"
 timer_resolution = "1ms"
 timer_lateness   = "exponential 5us"
 timer_slop       = "50us"
@@ -150,7 +153,11 @@ fn everything_that_can_be_said_is_understood() {
     assert_eq!(scenario.policy.to_string(), "edf reserve=0.1cpu place=pack");
     let host = &scenario.host;
     assert_eq!((host.cpus, host.refuse), (4, 15_000));
-    assert_eq!((host.switch, host.migrate), (Span::from_us(3), Span::from_us(20)));
+    assert_eq!(host.switch, Span::from_us(3));
+    let [core, cache, node, host_wide] = [1, 20, 20, 80].map(Span::from_us);
+    assert_eq!(host.migrate, Migrate { core, cache, node, host: host_wide });
+    assert_eq!(host.warm, Warm { core: 600_000, cache: 600_000 });
+    assert_eq!((host.ipi, host.ticks_are_staggered), (Span::from_us(4), true));
     assert_eq!((host.smt, host.bus), (Some(650_000), Some(925_000)));
     assert_eq!(host.timer_resolution, Span::from_ms(1));
     assert_eq!(host.timer_lateness, Draw::Exponential { mean: Span::from_us(5) });
@@ -161,7 +168,7 @@ fn everything_that_can_be_said_is_understood() {
     let sound = &scenario.domains[1];
     assert_eq!(sound.joins, Time::START + Span::from_secs(1));
     assert_eq!(sound.leaves, Some(Time::START + Span::from_secs(20)));
-    assert_eq!(sound.line, 30);
+    assert_eq!(sound.line, 33);
 }
 
 #[test]
@@ -171,7 +178,11 @@ fn what_is_not_said_takes_its_default() {
     assert_eq!(scenario.policy.to_string(), "round-robin");
     let host = &scenario.host;
     assert_eq!((host.cpus, host.refuse), (1, 0));
-    assert_eq!((host.switch, host.migrate), (Span::ZERO, Span::ZERO));
+    assert_eq!((host.switch, host.migrate), (Span::ZERO, Migrate::default()));
+    assert_eq!(
+        (host.warm, host.ipi, host.ticks_are_staggered),
+        (Warm::default(), Span::ZERO, false)
+    );
     assert_eq!((host.smt, host.bus), (None, None));
     assert_eq!(host.timer_resolution, Span::ZERO);
     assert_eq!(host.timer_lateness, Draw::Fixed(Span::ZERO));
@@ -409,7 +420,7 @@ fn claims_say_what_of_whom_and_where() {
     let of_latency = (latency.metric.as_str(), latency.of.as_deref());
     assert_eq!(of_latency, ("wake latency p99", Some("sound")));
     assert_eq!(latency.test, Test::Below(Amount::Span(Span::from_ms(8))));
-    assert_eq!(latency.line, 101);
+    assert_eq!(latency.line, 104);
 }
 
 #[test]

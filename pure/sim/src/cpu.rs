@@ -4,8 +4,9 @@
 //! Time on a CPU is used time from the moment of the order, as a scheduler measures it; the first
 //! `switch` of it (and `migrate` more, coming from another CPU) does no work for the guest.
 
+use slackline_host::policy::{Level, Topology};
 use slackline_host::{Machine, Order, Outcome, Used};
-use slackline_scenario::{Draw, HostSpec, Purpose, Scenario, Stream};
+use slackline_scenario::{Draw, HostSpec, Migrate, Purpose, Scenario, Stream};
 use slackline_trace::Record;
 use slackline_units::{CpuId, Span, Time, VcpuId};
 
@@ -78,7 +79,10 @@ pub(crate) struct Cpus {
 /// What coming to a CPU costs.
 struct Moves {
     switch: Span,
-    migrate: Span,
+    migrate: Migrate,
+    /// Whether that depends on where a vCPU comes from.
+    migrate_differs: bool,
+    topology: Topology,
     cold: Cold,
     /// By slot: where each vCPU last ran.
     homes: Vec<Option<CpuId>>,
@@ -108,6 +112,8 @@ impl Cpus {
             moves: Moves {
                 switch: host.switch,
                 migrate: host.migrate,
+                migrate_differs: host.migrate != everywhere(host.migrate.host),
+                topology: host.topology.clone(),
                 cold: Cold::new(scenario),
                 homes: vec![None; vcpus],
             },
@@ -308,8 +314,8 @@ impl Cpu {
     fn start(&mut self, (cpu, vcpu): (CpuId, VcpuId), now: Time, takes: Span, moves: &mut Moves) {
         let home = moves.homes[vcpu.slot()].replace(cpu);
         let mut cost = if self.last == Some(vcpu) { Span::ZERO } else { moves.switch };
-        if home.is_some_and(|home| home != cpu) {
-            cost += moves.migrate;
+        if let Some(home) = home.filter(|&home| home != cpu) {
+            cost += moves.migrate(home, cpu);
         }
         if !moves.cold.is_free() {
             let before = self.last.filter(|_| !self.was_idle);
@@ -450,6 +456,25 @@ impl Machine for Hardware<'_> {
             self.cpus.timers.arm(&mut this.alarm, alarm, self.now, &mut this.lateness);
             self.cpus.refresh(cpu);
         }
+    }
+}
+
+/// The same cost from wherever.
+fn everywhere(cost: Span) -> Migrate {
+    Migrate { core: cost, cache: cost, node: cost, host: cost }
+}
+
+impl Moves {
+    /// What it costs to come from one CPU to another, by the least that they have in common.
+    #[inline]
+    fn migrate(&self, from: CpuId, to: CpuId) -> Span {
+        let Migrate { core, cache, node, host } = self.migrate;
+        if !self.migrate_differs {
+            return host;
+        }
+        let levels = [(Level::Core, core), (Level::Cache, cache), (Level::Node, node)];
+        let shares = |level| self.topology.group_of(level, from).contains(to);
+        levels.into_iter().find(|&(level, _)| shares(level)).map_or(host, |(_, cost)| cost)
     }
 }
 

@@ -17,6 +17,7 @@ use slackline_scenario::{Purpose, Scenario, Stream};
 use slackline_trace::{Record, Sink};
 use slackline_units::{Span, Time, VcpuId};
 
+pub(crate) use effects::Where;
 pub(crate) use steps::Need;
 pub(crate) use system::{Cause, Context, Devices, Seat, Systems, TaskOf, Then};
 

@@ -135,9 +135,7 @@ impl<'a> Sim<'a> {
         sink: &mut S,
         mut goes_on: impl FnMut(Time) -> ControlFlow<()>,
     ) -> Result<Finished, RunError> {
-        if !self.scenario.host.tick_cost.is_zero() {
-            self.machine.queue.push(Time::START + self.scenario.host.tick, Event::Tick, 0);
-        }
+        self.start_ticks();
         while let Some((now, event)) = self.next() {
             self.outcome.events += u64::from(!matches!(event, Next::Settle));
             if self.outcome.events.is_multiple_of(OFTEN) && goes_on(now).is_break() {
@@ -167,7 +165,7 @@ impl<'a> Sim<'a> {
                         self.step(now, Fact::Allowed(vcpu), sink)?;
                     }
                 }
-                Next::Event(Event::Tick, _) => self.tick(now),
+                Next::Event(Event::Tick, cpu) => self.tick(now, cpu),
                 Next::Event(event, about) => self.happen(now, (event, about), sink)?,
             }
         }

@@ -15,7 +15,7 @@ pub(crate) enum Event {
     Wake,
     /// It may be run again after an order was refused.
     Allow,
-    /// The ticks of all CPUs come.
+    /// The tick of this CPU comes, or those of all.
     Tick,
     /// This packet comes to the network card.
     Arrive,

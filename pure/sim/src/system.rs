@@ -9,7 +9,7 @@ use slackline_trace::Sink;
 use slackline_units::{CpuId, Span, Time, Told, VcpuId};
 
 use crate::Sim;
-use crate::guest::{Cause, Context, Seat};
+use crate::guest::{Cause, Context, Seat, Where};
 use crate::queue::Event;
 
 impl Sim<'_> {
@@ -48,13 +48,27 @@ impl Sim<'_> {
         self.systems.effects.records.drain(..).for_each(|record| sink.record(&record));
     }
 
-    /// The ticks of all CPUs come.
-    pub(crate) fn tick(&mut self, now: Time) {
+    /// Ticks begin, if they cost anything: of all CPUs at once, or one after the other.
+    pub(crate) fn start_ticks(&mut self) {
         let host = &self.scenario.host;
-        for cpu in (0..host.cpus).map(CpuId::new) {
+        if host.tick_cost.is_zero() {
+            return;
+        }
+        let firsts = if host.ticks_are_staggered { host.cpus } else { 1 };
+        for cpu in 0..firsts {
+            let later = host.tick * cpu as u64 / host.cpus as u64;
+            self.machine.queue.push(Time::START + host.tick + later, Event::Tick, cpu);
+        }
+    }
+
+    /// The tick of a CPU comes, or those of all.
+    pub(crate) fn tick(&mut self, now: Time, first: usize) {
+        let host = &self.scenario.host;
+        let last = if host.ticks_are_staggered { first + 1 } else { host.cpus };
+        for cpu in (first..last).map(CpuId::new) {
             self.machine.cpus.steal(cpu, (now, host.tick_cost), &mut self.machine.guests);
         }
-        self.machine.queue.push(now + host.tick, Event::Tick, 0);
+        self.machine.queue.push(now + host.tick, Event::Tick, first);
     }
 
     /// A task's timer goes off, or something happens to the devices or outside.
@@ -91,6 +105,7 @@ impl Sim<'_> {
             let Sim { systems, io, machine, .. } = self;
             Context { now, systems, queue: &mut machine.queue }.finish(seat, item, io);
             if self.systems.effects.are_due {
+                self.systems.effects.signals_from = Some(cpu);
                 self.carry_out(now, sink)?;
                 if !self.host.is_settled() {
                     self.step(now, Fact::Settled, sink)?;
@@ -145,18 +160,37 @@ impl Sim<'_> {
         for record in effects.records.drain(..) {
             sink.record(&record);
         }
-        while let Some((vcpu, span)) = effects.stolen.pop() {
-            if let Some(cpu) = self.machine.cpus.home(vcpu) {
+        let from = effects.signals_from.take();
+        while let Some((at, span)) = effects.stolen.pop() {
+            let cpu = match at {
+                Where::Cpu(cpu) => Some(cpu),
+                Where::OfVcpu(vcpu) => self.machine.cpus.home(vcpu),
+            };
+            if let Some(cpu) = cpu {
                 self.machine.cpus.steal(cpu, (now, span), &mut self.machine.guests);
             }
         }
         self.tell_pending(now, sink)?;
         let mut alerted = std::mem::take(&mut self.systems.effects.alerted);
         for vcpu in alerted.drain(..) {
+            self.interrupt_other(now, vcpu, from);
             self.alert(now, vcpu, sink)?;
         }
         self.systems.effects.alerted = alerted;
         self.tell_tasks(now, sink)
+    }
+
+    /// Signalling a vCPU from another CPU interrupts whoever runs where it ran last, or runs.
+    fn interrupt_other(&mut self, now: Time, vcpu: VcpuId, from: Option<CpuId>) {
+        let cost = self.scenario.host.ipi;
+        if cost.is_zero() {
+            return;
+        }
+        let there =
+            self.machine.cpus.home(vcpu).filter(|&there| from.is_some_and(|from| from != there));
+        if let Some(cpu) = there {
+            self.machine.cpus.steal(cpu, (now, cost), &mut self.machine.guests);
+        }
     }
 
     /// A vCPU of a system has something else to do than before.

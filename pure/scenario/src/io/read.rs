@@ -1,7 +1,7 @@
 //! TOML to devices, driver and clients.
 
 use slackline_policy::nearest;
-use slackline_units::{Span, TaskId, Time};
+use slackline_units::{CpuId, Span, TaskId, Time};
 
 use super::quantity::{bytes, rate};
 use super::{Client, ClientKind, Costs, Disk, Driver, Io, Nic, PingEnds, Way};
@@ -13,8 +13,8 @@ use crate::{Domain, Draw, System};
 
 const DRIVER_KEYS: &[&str] =
     &["domain", "interrupt", "event", "receive", "send", "request", "idle", "noise", "batch"];
-const NIC_KEYS: &[&str] = &["rate", "ring", "coalesce", "interrupt"];
-const DISK_KEYS: &[&str] = &["rate", "seek", "interrupt"];
+const NIC_KEYS: &[&str] = &["rate", "ring", "coalesce", "interrupt", "cpu"];
+const DISK_KEYS: &[&str] = &["rate", "seek", "interrupt", "cpu"];
 const CLIENTS: &[&str] = &["httperf", "ab", "ping", "ttcp", "iperf"];
 const HTTPERF_KEYS: &[&str] =
     &["kind", "to", "task", "delay", "from", "until", "rate", "timeout", "retry"];
@@ -43,6 +43,7 @@ pub(crate) fn read(
     root: &Table<'_>,
     domains: &[Domain],
     names: &Names,
+    cpus: usize,
 ) -> Result<Option<Io>, Mistake> {
     let systems = domains.iter().filter(|domain| domain.system.is_some()).count();
     if systems > MOST_SYSTEMS {
@@ -58,8 +59,8 @@ pub(crate) fn read(
         return Ok(None);
     };
     let driver = driver(item.table("`driver`")?, domains, names)?;
-    let nic = nic(root.maybe("nic", |item| item.table("`nic`"))?)?;
-    let disk = disk(root.maybe("disk", |item| item.table("`disk`"))?)?;
+    let nic = nic(root.maybe("nic", |item| item.table("`nic`"))?, cpus)?;
+    let disk = disk(root.maybe("disk", |item| item.table("`disk`"))?, cpus)?;
     let clients = clients.iter().map(|table| client(table, domains, names));
     Ok(Some(Io { driver, nic, disk, clients: clients.collect::<Result<_, Mistake>>()? }))
 }
@@ -83,29 +84,38 @@ fn driver(table: Table<'_>, domains: &[Domain], names: &Names) -> Result<Driver,
     Ok(driver)
 }
 
-fn nic(table: Option<Table<'_>>) -> Result<Nic, Mistake> {
+/// A CPU of so many.
+fn cpu(item: &Item<'_>, cpus: usize) -> Result<Option<CpuId>, Mistake> {
+    Ok(Some(CpuId::new(item.count(0..=cpus - 1)?)))
+}
+
+fn nic(table: Option<Table<'_>>, cpus: usize) -> Result<Nic, Mistake> {
     let (coalesce, interrupt) = (Span::ZERO, Span::ZERO);
-    let mut nic = Nic { bits_per_second: 1_000_000_000, ring: RING, coalesce, interrupt };
+    let rate_said = 1_000_000_000;
+    let mut nic = Nic { bits_per_second: rate_said, ring: RING, coalesce, interrupt, cpu: None };
     let Some(table) = table else { return Ok(nic) };
     for item in table.allow(NIC_KEYS)?.items() {
         match item.key {
             "rate" => nic.bits_per_second = rate(&item)?,
             "ring" => nic.ring = item.count(1..=MOST_WAITING)?,
             "coalesce" => nic.coalesce = item.span()?,
+            "cpu" => nic.cpu = cpu(&item, cpus)?,
             _ => nic.interrupt = item.span()?,
         }
     }
     Ok(nic)
 }
 
-fn disk(table: Option<Table<'_>>) -> Result<Disk, Mistake> {
+fn disk(table: Option<Table<'_>>, cpus: usize) -> Result<Disk, Mistake> {
     let seek = Draw::Fixed(Span::ZERO);
-    let mut disk = Disk { bytes_per_second: 50_000_000, seek, interrupt: Span::ZERO };
+    let interrupt = Span::ZERO;
+    let mut disk = Disk { bytes_per_second: 50_000_000, seek, interrupt, cpu: None };
     let Some(table) = table else { return Ok(disk) };
     for item in table.allow(DISK_KEYS)?.items() {
         match item.key {
             "rate" => disk.bytes_per_second = rate(&item)?.div_ceil(8),
             "seek" => disk.seek = item.draw()?,
+            "cpu" => disk.cpu = cpu(&item, cpus)?,
             _ => disk.interrupt = item.span()?,
         }
     }

@@ -1,9 +1,18 @@
 //! What guests and devices do to the world outside of them.
 
 use slackline_trace::Record;
-use slackline_units::{Span, VcpuId};
+use slackline_units::{CpuId, Span, VcpuId};
 
 use super::SystemId;
+
+/// Where something interrupts.
+#[derive(Clone, Copy)]
+pub(crate) enum Where {
+    /// Always there.
+    Cpu(CpuId),
+    /// Where this vCPU ran last.
+    OfVcpu(VcpuId),
+}
 
 /// What must be done outside of the guests, in the order of the fields.
 #[derive(Default)]
@@ -12,8 +21,10 @@ pub(crate) struct Effects {
     pub(crate) are_due: bool,
     /// For the trace.
     pub(crate) records: Vec<Record>,
-    /// CPU time that an interrupt takes from whoever runs where this vCPU ran last.
-    pub(crate) stolen: Vec<(VcpuId, Span)>,
+    /// CPU time that an interrupt takes from whoever runs there.
+    pub(crate) stolen: Vec<(Where, Span)>,
+    /// The CPU from which it all comes; none where nothing on a CPU led to it.
+    pub(crate) signals_from: Option<CpuId>,
     /// For whom more or less waits than before.
     pub(crate) pending: Vec<SystemId>,
     /// Who has something else to do now: asleep, or at work on something less urgent.
@@ -28,9 +39,9 @@ impl Effects {
         self.records.push(record);
     }
 
-    pub(crate) fn steal(&mut self, from: VcpuId, span: Span) {
+    pub(crate) fn steal(&mut self, at: Where, span: Span) {
         self.are_due = true;
-        self.stolen.push((from, span));
+        self.stolen.push((at, span));
     }
 
     pub(crate) fn pending_changed(&mut self, of: SystemId) {

@@ -9,13 +9,13 @@ use std::collections::VecDeque;
 
 use slackline_scenario::io;
 use slackline_trace::{Record, Service};
-use slackline_units::Span;
+use slackline_units::{CpuId, Span};
 
 use super::frontend::Duty;
 use super::nic::{DiskRead, Interrupts};
 use super::packet::Packet;
 use super::{Context, Io};
-use crate::guest::SystemId;
+use crate::guest::{SystemId, Where};
 use crate::queue::Event;
 
 pub(super) struct Driver {
@@ -91,20 +91,21 @@ impl Io<'_> {
     /// The card interrupts.
     pub(super) fn interrupt(&mut self, context: &mut Context<'_, '_>) {
         self.nic.interrupts = Interrupts::Off;
-        self.interrupted(self.nic.spec.interrupt, context);
+        self.interrupted((self.nic.spec.interrupt, self.nic.spec.cpu), context);
     }
 
     /// The disk interrupts.
     pub(super) fn disk_interrupt(&mut self, context: &mut Context<'_, '_>) {
-        self.interrupted(self.disk.spec.interrupt, context);
+        self.interrupted((self.disk.spec.interrupt, self.disk.spec.cpu), context);
     }
 
-    fn interrupted(&mut self, cost: Span, context: &mut Context<'_, '_>) {
+    fn interrupted(&mut self, (cost, cpu): (Span, Option<CpuId>), context: &mut Context<'_, '_>) {
         self.driver.is_interrupted = true;
         if !cost.is_zero() {
-            let driver = context.systems.first(self.driver.system);
-            context.systems.effects.steal(driver, cost);
+            let driver = Where::OfVcpu(context.systems.first(self.driver.system));
+            context.systems.effects.steal(cpu.map_or(driver, Where::Cpu), cost);
         }
+        context.systems.effects.signals_from = cpu;
         context.systems.alert(self.driver.system);
     }
 

@@ -1,0 +1,108 @@
+//! What a vCPU had in each whole second, and in each ten: the least and the most of them. They
+//! follow each other from the end of the warm-up, or from when it joined if that was later, to when
+//! it left or the run ended.
+
+use slackline_units::{Span, Time};
+
+use crate::split::Stretch;
+
+/// The least and the most CPU time that somebody had in spans of one length.
+#[derive(Clone, Debug)]
+pub(crate) struct Spans {
+    length: Span,
+    /// When the present one begins; none while it is not there.
+    begins: Option<Time>,
+    used: Span,
+    least_and_most: Option<(Span, Span)>,
+}
+
+impl Spans {
+    pub(crate) fn new(length: Span) -> Spans {
+        Spans { length, begins: None, used: Span::ZERO, least_and_most: None }
+    }
+
+    /// It is there from now on, or counts from now on.
+    pub(crate) fn begin(&mut self, at: Time) {
+        (self.begins, self.used) = (Some(at), Span::ZERO);
+    }
+
+    /// When the present one began, if it did.
+    pub(crate) fn begins(&self) -> Option<Time> {
+        self.begins
+    }
+
+    /// It ran.
+    #[inline]
+    pub(crate) fn ran(&mut self, stretch: Stretch) {
+        let Some(begins) = self.begins else { return };
+        let mut rest = if stretch.from < begins { stretch.split(begins).1 } else { stretch };
+        while let Some(end) = self.end().filter(|&end| rest.to > end) {
+            let (before, after) = rest.split(end);
+            self.used += before.used;
+            self.close(end);
+            rest = after;
+        }
+        self.used += rest.used;
+    }
+
+    /// It is not there any more.
+    pub(crate) fn over(&mut self, at: Time) {
+        while let Some(end) = self.end().filter(|&end| end <= at) {
+            self.close(end);
+        }
+        self.begins = None;
+    }
+
+    /// In millionths of a CPU; none if there was no whole one.
+    pub(crate) fn least_and_most(&self) -> Option<(u64, u64)> {
+        let ppm = |used| crate::split::ppm(used, self.length);
+        self.least_and_most.map(|(least, most)| (ppm(least), ppm(most)))
+    }
+
+    fn end(&self) -> Option<Time> {
+        Some(self.begins?.after(self.length))
+    }
+
+    fn close(&mut self, end: Time) {
+        let used = std::mem::take(&mut self.used);
+        let (least, most) = self.least_and_most.unwrap_or((used, used));
+        self.least_and_most = Some((least.min(used), most.max(used)));
+        self.begins = Some(end);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn stretch(from: u64, to: u64) -> Stretch {
+        let at = |ms| Time::START + Span::from_ms(ms);
+        Stretch { from: at(from), to: at(to), used: Span::from_ms(to - from) }
+    }
+
+    #[test]
+    fn whole_seconds_alone_count_from_where_it_began() {
+        let mut seconds = Spans::new(Span::from_secs(1));
+        seconds.begin(Time::START + Span::from_ms(500));
+        // 300 of the first second, 600 of the second, nothing of the third, 900 of a part.
+        for (from, to) in [(0, 600), (1_300, 1_800), (2_200, 2_500), (3_500, 4_600)] {
+            seconds.ran(stretch(from, to));
+        }
+        seconds.over(Time::START + Span::from_ms(5_400));
+        assert_eq!(seconds.least_and_most(), Some((0, 1_000_000)));
+        let mut ten = Spans::new(Span::from_secs(10));
+        ten.begin(Time::START);
+        ten.ran(stretch(0, 9_000));
+        ten.over(Time::START + Span::from_ms(9_999));
+        assert_eq!(ten.least_and_most(), None);
+    }
+
+    #[test]
+    fn a_stretch_over_several_seconds_is_split() {
+        let mut seconds = Spans::new(Span::from_secs(1));
+        seconds.begin(Time::START);
+        seconds.ran(stretch(750, 3_500));
+        seconds.over(Time::START + Span::from_secs(4));
+        assert_eq!(seconds.least_and_most(), Some((250_000, 1_000_000)));
+    }
+}

@@ -1,0 +1,195 @@
+//! What it costs to come from another CPU, by what the two share; ticks one after the other;
+//! interrupts and signals by CPU; and guests with several vCPUs. Numbers are worked out by hand.
+
+use slackline_scenario::Scenario;
+use slackline_trace::Record;
+use slackline_units::{Span, Time};
+
+fn records(length: &str, host: &str, rest: &str) -> Vec<Record> {
+    let text = format!(
+        "title = 't'\nlength = '{length}'\npolicy = {{ name = 'round-robin', quantum = '10s' }}\n\
+         [host]\n{host}\n{rest}"
+    );
+    let scenario =
+        Scenario::read(&text).unwrap_or_else(|error| panic!("{}: {error}\n{text}", error.line));
+    let mut records: Vec<Record> = Vec::new();
+    slackline_sim::run(&scenario, &mut records).expect("a run");
+    records
+}
+
+/// When each job was done, in microseconds.
+fn done(records: &[Record]) -> Vec<u64> {
+    let of = |record: &Record| match *record {
+        Record::Job { done, .. } => Some((done - Time::START) / Span::from_us(1)),
+        _ => None,
+    };
+    records.iter().filter_map(of).collect()
+}
+
+/// Two cores of two threads for each of two caches, a node for each cache.
+const EIGHT: &str = "cpus = 8\nthreads_per_core = 2\ncaches = [[0, 1, 2, 3], [4, 5, 6, 7]]\n\
+                     nodes = [[0, 1, 2, 3], [4, 5, 6, 7]]\nsockets = [[0, 1, 2, 3, 4, 5, 6, 7]]\n";
+
+/// One that has a job of 1 ms at 10 ms on CPU 0, and another at 20 ms on this one.
+fn moves_to(cpu: usize, cache: &str) -> String {
+    format!(
+        "[[domain]]\nname = 'a'\ncpus = [0]\ncache = '{cache}'\n\
+         work = {{ kind = 'periodic', period = '10ms', work = '1ms', offset = '10ms' }}\n\
+         [[change]]\nat = '15ms'\ndomain = 'a'\ncpus = [{cpu}]\n"
+    )
+}
+
+/// What the second job takes beyond its 1 ms, in microseconds.
+fn cost_of_moving(host: &str, cpu: usize, cache: &str) -> u64 {
+    let records = records("29ms", &format!("{EIGHT}{host}"), &moves_to(cpu, cache));
+    let done = done(&records);
+    done[1] - 21_000
+}
+
+#[test]
+fn a_move_costs_by_the_least_that_two_cpus_share() {
+    let all = "migrate = { core = '1us', cache = '5us', node = '20us', host = '80us' }";
+    let costs = [0, 1, 2, 3, 4, 7].map(|cpu| cost_of_moving(all, cpu, "0us"));
+    assert_eq!(costs, [0, 1, 5, 5, 80, 80]);
+    assert_eq!([0, 1, 2, 7].map(|cpu| cost_of_moving("migrate = '9us'", cpu, "0us")), [0, 9, 9, 9]);
+}
+
+/// What is left out costs as what is next wider, or else next narrower.
+#[test]
+fn a_move_costs_what_is_next_wider_where_nothing_is_said() {
+    let some = "migrate = { cache = '5us' }";
+    assert_eq!([1, 2, 4].map(|cpu| cost_of_moving(some, cpu, "0us")), [5, 5, 5]);
+    let some = "migrate = { core = '1us', host = '80us' }";
+    assert_eq!([1, 2, 4].map(|cpu| cost_of_moving(some, cpu, "0us")), [1, 80, 80]);
+}
+
+/// On another CPU all that it keeps in the cache is cold, but for what the two share.
+#[test]
+fn what_cpus_share_of_the_cache_is_warm() {
+    let cold = [0, 1, 2, 4].map(|cpu| cost_of_moving("", cpu, "100us"));
+    assert_eq!(cold, [0, 100, 100, 100]);
+    let warm = "warm = { core = '90%', cache = '60%' }";
+    let costs = [0, 1, 2, 4].map(|cpu| cost_of_moving(warm, cpu, "100us"));
+    assert_eq!(costs, [0, 10, 40, 100]);
+    // Threads share what cores share.
+    let costs = [1, 2, 4].map(|cpu| cost_of_moving("warm = { cache = '60%' }", cpu, "100us"));
+    assert_eq!(costs, [40, 40, 100]);
+}
+
+/// 30 us of another on a third CPU of the cache push 30 us of it out, 90 us all that is shared.
+#[test]
+fn what_is_shared_is_pushed_out_by_whoever_shares_it() {
+    let costs = [30, 60, 90].map(|us| {
+        let other = format!(
+            "[[domain]]\nname = 'b'\ncpus = [3]\n\
+             work = {{ kind = 'periodic', period = '1h', work = '{us}us', offset = '12ms' }}\n"
+        );
+        let host = format!("{EIGHT}warm = {{ cache = '60%' }}");
+        let records = records("29ms", &host, &(moves_to(2, "100us") + &other));
+        done(&records)[2] - 21_000
+    });
+    assert_eq!(costs, [70, 100, 100]);
+}
+
+/// Each of two CPUs loses 1 ms of every 10: at once, or the second 5 ms later.
+#[test]
+fn ticks_come_at_once_or_one_after_the_other() {
+    let two = "[[domain]]\nname = 'a'\ncpus = [0]\n\
+               work = { kind = 'periodic', period = '1h', work = '12ms' }\n\
+               [[domain]]\nname = 'b'\ncpus = [1]\n\
+               work = { kind = 'periodic', period = '1h', work = '14500us' }\n";
+    let host = |more: &str| format!("cpus = 2\ntick_cost = '1ms'\n{more}");
+    assert_eq!(done(&records("1s", &host(""), two)), [13_000, 15_500]);
+    let staggered = records("1s", &host("ticks = 'staggered'"), two);
+    // b has 14.5 ms before its first tick at 15 ms.
+    assert_eq!(done(&staggered), [13_000, 14_500]);
+}
+
+/// A driver on CPU 0 and a loop of 8 ms on CPU 1; a ping every 2 ms.
+fn pinged(host: &str, nic: &str) -> Vec<u64> {
+    let rest = format!(
+        "[driver]\ndomain = 'dom0'\nreceive = '1us'\nsend = '1us'\n[nic]\n{nic}\n\
+         interrupt = '10us'\n\
+         [[domain]]\nname = 'dom0'\ncpus = [0]\n\
+         [[domain]]\nname = 'guest'\ncpus = [1]\n\
+         kernel = {{ receive = '1us', send = '1us' }}\nwork = {{ kind = 'echo', each = '1us' }}\n\
+         [[domain]]\nname = 'busy'\ncpus = [2]\n\
+         work = {{ kind = 'periodic', period = '1h', work = '9ms' }}\n\
+         [[client]]\nkind = 'ping'\nto = 'guest'\ndelay = '100us'\nevery = '2ms'\n"
+    );
+    let records = records("12ms", &format!("cpus = 3\n{host}"), &rest);
+    let of = |record: &Record| match *record {
+        Record::Job { vcpu, done, .. } if vcpu.domain().number() == 2 => {
+            Some((done - Time::START) / Span::from_us(1))
+        }
+        _ => None,
+    };
+    records.iter().filter_map(of).collect()
+}
+
+/// Whoever computes on the card's CPU loses 10 us for each of five pings, and nobody else does.
+#[test]
+fn an_interrupt_goes_to_its_cpu() {
+    assert_eq!(pinged("", ""), [9_000]);
+    assert_eq!(pinged("", "cpu = 0"), [9_000]);
+    assert_eq!(pinged("", "cpu = 2"), [9_050]);
+}
+
+/// When a guest's answers have come, in microseconds, with a driver on this CPU.
+fn answers(host: &str, driver: usize) -> Vec<u64> {
+    let rest = format!(
+        "[driver]\ndomain = 'dom0'\nreceive = '10us'\nsend = '10us'\n[nic]\n\
+         [[domain]]\nname = 'dom0'\ncpus = [{driver}]\n\
+         [[domain]]\nname = 'guest'\ncpus = [1]\n\
+         kernel = {{ receive = '10us', send = '10us' }}\n\
+         [[domain.task]]\npriority = 200\nwork = {{ kind = 'echo', each = '10us' }}\n\
+         [[domain.task]]\npriority = 1\nwork = {{ kind = 'spin' }}\n\
+         [[client]]\nkind = 'ping'\nto = 'guest'\ndelay = '100us'\nevery = '2ms'\n"
+    );
+    let records = records("10ms", &format!("cpus = 2\n{host}"), &rest);
+    let of = |record: &Record| match *record {
+        Record::Job { released, done, .. } => Some((done - released) / Span::from_us(1)),
+        _ => None,
+    };
+    records.iter().filter_map(of).collect()
+}
+
+/// The guest computes all the time; being told from another CPU costs it 50 us, from its own none.
+#[test]
+fn a_signal_from_another_cpu_takes_time_where_it_is_heard() {
+    let (plain, costly) = (answers("", 0), answers("ipi = '50us'", 0));
+    let more: Vec<u64> = costly.iter().zip(&plain).map(|(a, b)| a - b).collect();
+    assert!(plain.len() > 3 && more.iter().all(|&more| more == 50), "{plain:?} {costly:?}");
+    assert_eq!(answers("ipi = '50us'", 1), answers("", 1));
+}
+
+/// A server's processes, which the guest's first vCPU wakes, run on its second one, if that sleeps:
+/// the first has some 90 packets of 200 us each, and most of the 300 us for each is the second's.
+#[test]
+fn a_guests_work_goes_to_a_vcpu_that_sleeps() {
+    let used = |vcpus: usize| {
+        let rest = format!(
+            "[driver]\ndomain = 'dom0'\nreceive = '1us'\nsend = '1us'\n[nic]\n\
+             [[domain]]\nname = 'dom0'\ncpus = [0]\n\
+             [[domain]]\nname = 'guest'\nvcpus = {vcpus}\ncpus = [1, 2]\n\
+             kernel = {{ receive = '200us', send = '1us' }}\n\
+             work = {{ kind = 'echo', each = '300us' }}\n\
+             [[client]]\nkind = 'ping'\nto = 'guest'\ndelay = '100us'\nrate = 1000\n"
+        );
+        let records = records("100ms", "cpus = 3", &rest);
+        let mut used = [Span::ZERO; 2];
+        for record in &records {
+            if let Record::Ran { vcpu, used: more, .. } = *record
+                && vcpu.domain().number() == 1
+            {
+                used[usize::from(vcpu.number())] += more;
+            }
+        }
+        used.map(|used| used / Span::from_ms(1))
+    };
+    let [only, none] = used(1);
+    assert_eq!(none, 0);
+    let [first, second] = used(2);
+    assert!((only - 1..=only + 1).contains(&(first + second)), "{first} {second} {only}");
+    assert!((18..24).contains(&first) && (22..28).contains(&second), "{first} {second}");
+}
