@@ -28,7 +28,7 @@ use crate::experiment::Experiment;
 use crate::numbers::{digits, with_unit};
 use crate::published::{Is, Published, Value};
 use crate::run::Results;
-use crate::statistics::{mean, reach};
+use crate::statistics::{largest, mean, reach};
 use crate::tolerance::Tolerance;
 use finding::{all_near, finding, inside, number, ranked, unknown};
 
@@ -150,7 +150,7 @@ impl Look<'_> {
                 return Err(source.unknown(&spec.published, "published value", known));
             };
             let tolerance = spec.tolerance_in(source)?.unwrap_or(shared);
-            let is_plain = spec.reach.is_none() && !spec.averaged;
+            let is_plain = spec.reach.is_none() && !spec.averaged && !spec.largest;
             let cells = match is_plain {
                 true => self.moved(self.experiment.cells(group, spec)?),
                 false => Vec::new(),
@@ -200,7 +200,8 @@ impl Look<'_> {
         Ok(self.stats(&self.moved(cells)))
     }
 
-    /// What is made of all the points of each text: their mean, or how far they reach.
+    /// What is made of all the points of each text: their mean, the largest of
+    /// them, or how far they reach.
     fn made(
         &self,
         spec: &RowSpec,
@@ -214,6 +215,7 @@ impl Look<'_> {
                 let stats = self.stats(&cells);
                 made.push(match &spec.reach {
                     Some(reach) => self.reached(reach, &points, &stats)?,
+                    None if spec.largest => largest(&stats),
                     None => mean(&stats),
                 });
             }

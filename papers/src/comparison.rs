@@ -42,6 +42,9 @@ pub(crate) struct RowSpec {
     /// Whether the points of each text of `at` and `against` stand for their mean.
     #[serde(default)]
     pub(crate) averaged: bool,
+    /// Whether the points of each text of `at` and `against` stand for the largest of them.
+    #[serde(default)]
+    pub(crate) largest: bool,
     /// Ours is how far along an axis the measure stays small.
     pub(crate) reach: Option<Reach>,
     /// What is to be seen.

@@ -12,6 +12,12 @@ pub(crate) fn mean(stats: &[Option<OverSeeds>]) -> Option<OverSeeds> {
     Some(OverSeeds { median: sum / known.len() as f64, lowest, highest })
 }
 
+/// The largest of several points, by their medians; none if nothing is known of one of them.
+pub(crate) fn largest(stats: &[Option<OverSeeds>]) -> Option<OverSeeds> {
+    let known: Vec<OverSeeds> = stats.iter().copied().collect::<Option<_>>()?;
+    known.into_iter().max_by(|a, b| a.median.total_cmp(&b.median))
+}
+
 /// How far a number stays small: the last of these places before the first at which its size is
 /// above `at_most` or not known. Places that are equal count as one, as the worst of them.
 pub(crate) fn reach(places: &[(f64, Option<f64>)], at_most: f64) -> Option<f64> {
@@ -51,6 +57,14 @@ fn ranks(numbers: &[f64]) -> Vec<f64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_largest_is_so_by_its_median_and_nothing_where_one_is_unknown() {
+        let of = |median| Some(OverSeeds { median, lowest: median - 1.0, highest: 9.0 });
+        assert_eq!(largest(&[of(2.0), of(5.0), of(3.0)]), of(5.0));
+        assert_eq!(largest(&[of(2.0), None]), None);
+        assert_eq!(largest(&[]), None);
+    }
 
     #[test]
     fn a_reach_ends_before_the_first_place_that_is_not_small_or_not_known() {
