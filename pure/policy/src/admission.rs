@@ -2,24 +2,20 @@
 //! reservations on a CPU must not exceed what it may promise.
 //! Source: [VSched §3.1], equation 1; Liu and Layland 1973.
 //!
-//! Fractions of arbitrary 64-bit numbers have no common denominator that fits anywhere, and a float
-//! would admit what does not fit. So the sum is kept twice: as a lower bound in 2^-64ths of a CPU,
-//! which is off by less than one unit a reservation and decides almost every case; and by period,
-//! from which the exact fraction is worked out with as many digits as it takes when the bounds are
-//! not enough, as when a set fills a CPU to the last nanosecond.
-//!
-//! Where the host says what a look at a CPU takes, a reservation demands two of them in each period
-//! besides its slice: one when the period begins, one when the slice has been used.
+//! Looks at a CPU (`looks`) are demanded besides. A reservation that is split (`split`) is admitted
+//! by what must be done by when, as is whatever else comes to its CPUs.
 
-use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
-use core::cmp::Ordering;
 
 use slackline_units::{CpuId, CpuSet, CpuShare, Reservation, Span, Time, VcpuId};
 
-use crate::hold::{Booking, Books, Holds};
+use crate::demand::Demand;
+use crate::hold::{Books, Holds};
+pub(crate) use crate::load::Load;
+pub(crate) use crate::looks::{Looks, longest_slice};
 use crate::placement::{Packing, Request};
-use crate::{AdmitError, Dispatching, Moment, Topology};
+use crate::split::{Among, Part, Splits};
+use crate::{AdmitError, Moment, Topology};
 
 /// What has been promised on each CPU, where every reservation is bound to one.
 #[derive(Clone, Debug)]
@@ -29,6 +25,8 @@ pub(crate) struct Bookings {
     capacity: Option<CpuShare>,
     packing: Packing,
     holds: Holds<CpuId>,
+    /// Where reservations may be split.
+    splits: Option<Splits>,
 }
 
 /// By CPU.
@@ -57,14 +55,32 @@ impl Books for Loads {
 }
 
 /// What is asked for.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Asked {
+#[derive(Clone, Copy)]
+pub(crate) struct Asked<'a> {
     pub(crate) at: Time,
     pub(crate) share: Reservation,
-    /// The CPUs among which it is to be bound to one.
+    /// Whether its periods begin on a grid: then it is not split, nor is anybody where it is.
+    pub(crate) on_grid: bool,
+    /// The CPUs among which it is to be bound to one, or split.
     pub(crate) allowed: CpuSet,
     /// Those of them that [rest](Bookings::rest).
     pub(crate) resting: CpuSet,
+    /// What all others demand of each CPU, from now on; none where somebody's periods there begin
+    /// on a grid. Asked only where somebody is split or might be.
+    pub(crate) demands: &'a dyn Fn() -> Vec<Option<Demand>>,
+}
+
+/// Where a reservation has been placed.
+#[derive(Clone, Debug)]
+pub(crate) struct Placed {
+    /// Its parts where it is split; none where it is bound to a CPU as a whole.
+    pub(crate) parts: Vec<Part>,
+    /// That CPU, or the first.
+    pub(crate) cpu: CpuId,
+    /// What it has had of it in advance.
+    pub(crate) advance: Span,
+    /// Whether it must do without the slice of its first period, so that nobody is late for it.
+    pub(crate) waits: bool,
 }
 
 /// Somebody whose share changes or ends.
@@ -78,51 +94,6 @@ pub(crate) struct Tenant {
     pub(crate) advance: Span,
 }
 
-/// What a reservation demands in each of its periods besides the slice: that a CPU is looked at.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Looks(Span);
-
-impl Looks {
-    /// How often a CPU is looked at for a reservation in each of its periods.
-    const A_PERIOD: u64 = 2;
-
-    /// On this host.
-    pub(crate) fn on(topology: &Topology) -> Looks {
-        Looks(topology.dispatch() * Looks::A_PERIOD)
-    }
-
-    /// What a reservation takes in all; at most all of a CPU.
-    pub(crate) fn demand(self, asked: Reservation) -> Reservation {
-        let (slice, period) = (asked.slice(), asked.period());
-        let whole = if self.0 < period - slice { slice + self.0 } else { period };
-        Reservation::new(whole, period).unwrap_or(asked)
-    }
-
-    /// The part of the demand that is not the slice, where that is counted.
-    pub(crate) fn dispatching(self, asked: Reservation) -> Option<Dispatching> {
-        let (looks, period) = (u128::from(self.0.ns()), u128::from(asked.period().ns()));
-        let ppm = (looks * 1_000_000).div_ceil(period).min(1_000_000);
-        let share = CpuShare::from_ppm(u32::try_from(ppm).unwrap_or(1_000_000));
-        let a_second = Looks::A_PERIOD * (Span::from_secs(1) / asked.period());
-        (!self.0.is_zero()).then_some(Dispatching { share, a_second })
-    }
-}
-
-/// The longest slice of a period with which something holds that holds of all shorter ones, if of
-/// any.
-pub(crate) fn longest_slice(period: Span, fits: impl Fn(Reservation) -> bool) -> Span {
-    let (mut most, mut beyond) = (0, u128::from(period.ns()) + 1);
-    while beyond - most > 1 {
-        let middle = Span::from_ns(u64::try_from((most + beyond) / 2).expect("at most a period"));
-        if Reservation::new(middle, period).is_ok_and(&fits) {
-            most = u128::from(middle.ns());
-        } else {
-            beyond = u128::from(middle.ns());
-        }
-    }
-    Span::from_ns(u64::try_from(most).expect("at most a period"))
-}
-
 impl Bookings {
     /// Nothing has been promised yet on the CPUs of this host.
     pub(crate) fn new(
@@ -132,45 +103,59 @@ impl Bookings {
     ) -> Bookings {
         let loads = alloc::vec![Load::default(); topology.cpus()];
         let loads = Loads { loads, looks: Looks::on(topology) };
-        Bookings { loads, capacity, packing, holds: Holds::new() }
+        let splits = capacity.filter(|_| packing == Packing::Split);
+        let splits = splits.map(|capacity| Splits::new(capacity, loads.looks));
+        Bookings { loads, capacity, packing, holds: Holds::new(), splits }
     }
 
-    /// Binds the reservation of somebody who joins to one of the CPUs allowed. Who comes back has
-    /// had some of it in advance: how much comes with the CPU.
-    pub(crate) fn add(&mut self, vcpu: VcpuId, asked: &Asked) -> Result<(CpuId, Span), AdmitError> {
-        self.rebook(vcpu, None, None, asked)
+    /// Binds the reservation of somebody who joins to one of the CPUs allowed, or splits it. Who
+    /// comes back has had some of it in advance: how much comes with the CPU.
+    pub(crate) fn add(&mut self, vcpu: VcpuId, asked: &Asked<'_>) -> Result<Placed, AdmitError> {
+        self.rebook(vcpu, None, asked)
     }
 
     /// Puts another reservation in the place of an old one: on the same CPU where it has room
     /// there. On failure the old one stands.
-    pub(crate) fn replace(&mut self, tenant: Tenant, asked: &Asked) -> Result<CpuId, AdmitError> {
-        let Tenant { vcpu, cpu, share, advance } = tenant;
-        self.rebook(vcpu, Some((cpu, share)), Some(advance), asked).map(|(cpu, _)| cpu)
+    pub(crate) fn replace(
+        &mut self,
+        tenant: Tenant,
+        asked: &Asked<'_>,
+    ) -> Result<Placed, AdmitError> {
+        self.rebook(tenant.vcpu, Some(tenant), asked)
     }
 
     fn rebook(
         &mut self,
         vcpu: VcpuId,
-        now: Option<Booking<CpuId>>,
-        advance: Option<Span>,
-        asked: &Asked,
-    ) -> Result<(CpuId, Span), AdmitError> {
-        let Asked { at, share, allowed, resting } = *asked;
-        let before = (!self.holds.is_empty()).then(|| (self.holds.clone(), self.loads.clone()));
-        self.holds.lapse(at, &mut self.loads);
-        resting.iter().for_each(|cpu| self.rest(cpu));
+        tenant: Option<Tenant>,
+        asked: &Asked<'_>,
+    ) -> Result<Placed, AdmitError> {
+        let Asked { at, share, .. } = *asked;
+        let needs_undoing = !self.holds.is_empty() || self.splits.is_some();
+        let before =
+            needs_undoing.then(|| (self.holds.clone(), self.loads.clone(), self.splits.clone()));
+        self.clear_up(at, asked.resting);
+        let parts = self.take_parts(vcpu);
+        let now = tenant.filter(|_| parts.is_empty()).map(|tenant| (tenant.cpu, tenant.share));
         let lifted = self.holds.lift(vcpu, now, &mut self.loads);
-        let advance = advance.unwrap_or_else(|| lifted.advance(at));
-        let demand = |cpu, share| lifted.demand(cpu, share, &self.loads);
-        match self.place(share, demand, allowed, now.map(|(home, _)| home)) {
-            Ok(cpu) => {
-                let to = Some((cpu, share));
+        let advance = tenant.map_or_else(|| lifted.advance(at), |tenant| tenant.advance);
+        let place = Place {
+            books: self,
+            asked,
+            home: now.map(|(home, _)| home),
+            before: tenant.map(|tenant| (tenant.share, &parts[..])),
+            demand: &|cpu, share| lifted.demand(cpu, share, &self.loads),
+        };
+        match place.find() {
+            Ok((cpu, parts, waits)) => {
+                let to = parts.is_empty().then_some((cpu, share));
                 self.holds.settle(&lifted, to, (at, advance), &mut self.loads);
-                Ok((cpu, advance))
+                self.put_parts(vcpu, share.period(), &parts);
+                Ok(Placed { parts, cpu, advance, waits })
             }
             Err(error) => {
                 if let Some(before) = before {
-                    (self.holds, self.loads) = before;
+                    (self.holds, self.loads, self.splits) = before;
                 } else if let Some((home, share)) = now {
                     self.loads.add(home, share);
                 }
@@ -183,41 +168,93 @@ impl Bookings {
     pub(crate) fn remove(&mut self, now: Time, tenant: Tenant) {
         let Tenant { vcpu, cpu, share, advance } = tenant;
         self.holds.lapse(now, &mut self.loads);
-        let lifted = self.holds.lift(vcpu, Some((cpu, share)), &mut self.loads);
+        let is_whole = self.take_parts(vcpu).is_empty();
+        let lifted = self.holds.lift(vcpu, is_whole.then_some((cpu, share)), &mut self.loads);
         self.holds.settle(&lifted, None, (now, advance), &mut self.loads);
+        if !is_whole {
+            self.holds.note(vcpu, (cpu, share), (now, advance));
+        }
     }
 
-    /// What a vCPU asks for, where it may run.
+    /// What has been earned is given back, and what CPUs need not remember any more is forgotten.
+    fn clear_up(&mut self, now: Time, resting: CpuSet) {
+        self.holds.lapse(now, &mut self.loads);
+        resting.iter().for_each(|cpu| self.rest(cpu));
+        for cpu in self.strict().iter() {
+            // There it is seen from what is owed whether anybody waits for what was had in advance.
+            self.holds.rest(cpu, &mut self.loads);
+        }
+    }
+
+    fn take_parts(&mut self, vcpu: VcpuId) -> Vec<Part> {
+        let taken = self.splits.as_mut().and_then(|splits| splits.remove(vcpu));
+        let Some((period, parts)) = taken else { return Vec::new() };
+        for (cpu, rate) in self.rates(period, &parts) {
+            self.loads.loads[cpu.index()].remove(rate);
+        }
+        parts
+    }
+
+    fn put_parts(&mut self, vcpu: VcpuId, period: Span, parts: &[Part]) {
+        for (cpu, rate) in self.rates(period, parts) {
+            self.loads.loads[cpu.index()].add(rate);
+        }
+        if let Some(splits) = self.splits.as_mut().filter(|_| !parts.is_empty()) {
+            splits.insert(vcpu, period, parts);
+            parts.iter().for_each(|part| self.holds.rest(part.cpu, &mut self.loads));
+        }
+    }
+
+    fn rates(&self, period: Span, parts: &[Part]) -> Vec<(CpuId, Reservation)> {
+        let looks = self.loads.looks;
+        let rate = |part: &Part| {
+            let rate = Reservation::new(part.job(period, looks).time, period);
+            (part.cpu, rate.expect("a part is something, and no longer than a period"))
+        };
+        parts.iter().map(rate).collect()
+    }
+
+    /// Those of them where nobody is split any more.
+    pub(crate) fn is_left_over(&self, cpu: CpuId) -> bool {
+        self.splits.as_ref().is_some_and(|splits| splits.is_left_over(cpu))
+    }
+
+    /// The CPUs where somebody is split, or was not long ago: there everything is admitted by what
+    /// is owed, and who sleeps loses what it would have had.
+    pub(crate) fn strict(&self) -> CpuSet {
+        self.splits.as_ref().map_or(CpuSet::NONE, Splits::strict)
+    }
+
+    pub(crate) fn looks(&self) -> Looks {
+        self.loads.looks
+    }
+
+    /// What a vCPU asks for as a whole, where it may run.
     pub(crate) fn asked(
         &self,
         at: &Moment,
-        vcpu: VcpuId,
         share: Reservation,
+        allowed: CpuSet,
         rests: impl Fn(CpuId) -> bool,
-    ) -> Asked {
-        let allowed = at.allowed(vcpu);
-        Asked { at: at.now(), share, allowed, resting: self.resting(allowed, rests) }
+    ) -> Asked<'static> {
+        let resting = self.resting(allowed, rests);
+        Asked { at: at.now(), share, on_grid: false, allowed, resting, demands: &Vec::new }
     }
 
     /// Those of some CPUs that [rest](Bookings::rest), where that makes a difference.
     pub(crate) fn resting(&self, cpus: CpuSet, rests: impl Fn(CpuId) -> bool) -> CpuSet {
-        cpus.iter().filter(|&cpu| !self.holds.is_empty() && rests(cpu)).collect()
+        let matters = !self.holds.is_empty() || !self.strict().is_empty();
+        cpus.iter().filter(|&cpu| matters && rests(cpu)).collect()
     }
 
-    /// The longest slice of such a period that would be added now, where these CPUs
-    /// [rest](Bookings::rest); none if all are.
-    pub(crate) fn room(
-        &self,
-        at: Time,
-        period: Span,
-        (allowed, resting): (CpuSet, CpuSet),
-    ) -> Option<Span> {
+    /// The longest slice of the period of what is asked for that would be added now.
+    pub(crate) fn room(&self, asked: &Asked<'_>) -> Option<Span> {
         self.capacity?;
         let mut then = self.clone();
-        then.holds.lapse(at, &mut then.loads);
-        resting.iter().for_each(|cpu| then.rest(cpu));
-        let room = |cpu| longest_slice(period, |asked| then.fits(cpu, asked));
-        allowed.iter().map(room).max()
+        then.clear_up(asked.at, asked.resting);
+        let demand = &|_, share| share;
+        let place = Place { books: &then, asked, home: None, before: None, demand };
+        Some(place.room())
     }
 
     fn fits(&self, cpu: CpuId, share: Reservation) -> bool {
@@ -228,6 +265,9 @@ impl Bookings {
     /// Nobody is owed anything on a CPU, and nobody who sleeps will claim to have been.
     pub(crate) fn rest(&mut self, cpu: CpuId) {
         self.holds.rest(cpu, &mut self.loads);
+        if let Some(splits) = &mut self.splits {
+            splits.rest(cpu);
+        }
     }
 
     /// What a CPU has not promised, to a millionth.
@@ -235,27 +275,134 @@ impl Bookings {
         let ppm = (self.loads.loads[cpu.index()].bound() * 1_000_000).div_ceil(1 << 64);
         CpuShare::ONE.less(CpuShare::from_ppm(u32::try_from(ppm).unwrap_or(1_000_000)))
     }
+}
 
-    fn place(
-        &self,
-        asked: Reservation,
-        demand: impl Fn(CpuId, Reservation) -> Reservation,
-        allowed: CpuSet,
-        home: Option<CpuId>,
-    ) -> Result<CpuId, AdmitError> {
-        let load = |cpu: CpuId| &self.loads.loads[cpu.index()];
-        let fits = |cpu| self.fits(cpu, demand(cpu, asked));
-        let compare = |this, that| load(this).bound().cmp(&load(that).bound());
-        let request = Request { allowed, home, fits, compare };
-        let room = |cpu| longest_slice(asked.period(), |asked| self.fits(cpu, demand(cpu, asked)));
-        request.place(self.packing).map_err(|roomiest| AdmitError::NoRoom {
-            asked,
-            promised: load(roomiest).share(),
-            capacity: self.capacity.expect("without a limit there is room"),
-            cpus: allowed.len(),
-            dispatching: self.loads.looks.dispatching(asked),
-            room: allowed.iter().map(room).max().unwrap_or(Span::ZERO),
+/// A question where a reservation should go.
+struct Place<'a> {
+    books: &'a Bookings,
+    asked: &'a Asked<'a>,
+    /// Where it is bound as a whole already.
+    home: Option<CpuId>,
+    /// What it has, and its parts if it is split.
+    before: Option<(Reservation, &'a [Part])>,
+    /// What a share takes on a CPU where more of it may stay promised.
+    demand: &'a dyn Fn(CpuId, Reservation) -> Reservation,
+}
+
+/// A CPU, or parts of which the first is on this one; and whether it waits for a period.
+type Found = (CpuId, Vec<Part>, bool);
+
+impl Place<'_> {
+    fn find(&self) -> Result<Found, AdmitError> {
+        let Some(splits) = &self.books.splits else {
+            let fits = |cpu| self.fits(cpu, self.asked.share);
+            return self
+                .whole(fits)
+                .map(|cpu| (cpu, Vec::new(), false))
+                .map_err(|best| self.refuse(best));
+        };
+        let share = self.asked.share;
+        let strict = splits.strict();
+        let is_open = |cpu| !strict.contains(cpu) && self.fits(cpu, share);
+        // Mostly that is all there is to it.
+        if strict.is_empty()
+            && let Ok(cpu) = self.whole(is_open)
+        {
+            return Ok((cpu, Vec::new(), false));
+        }
+        let demands = (self.asked.demands)();
+        let starts: &[bool] = if self.before.is_some() { &[false, true] } else { &[false] };
+        for &waits in starts {
+            let among = self.among(&demands, waits);
+            let takes = |cpu| strict.contains(cpu) && splits.takes_whole(cpu, share, among);
+            if let Ok(cpu) = self.whole(|cpu| is_open(cpu) || takes(cpu)) {
+                return Ok((cpu, Vec::new(), waits && strict.contains(cpu)));
+            }
+        }
+        for &waits in starts {
+            let among = self.among(&demands, waits);
+            let kept = self.before.and_then(|before| splits.keep(before, share, among));
+            if let Some(parts) = kept.or_else(|| splits.split(share, among)) {
+                return Ok((parts[0].cpu, parts, waits));
+            }
+        }
+        let room = self.room_by(&demands);
+        let best = self.whole(|_| false).unwrap_or_else(|best| best);
+        Err(if self.asked.allowed.len() == 1 && strict.is_empty() {
+            self.refuse(best)
+        } else {
+            self.refuse_parts(room)
         })
+    }
+
+    /// Where nobody's periods begin on a grid, and nowhere if its own do: at once, or a period on.
+    fn among<'b>(&self, demands: &'b [Option<Demand>], waits: bool) -> Among<'b> {
+        let Asked { share, allowed, on_grid, .. } = *self.asked;
+        let wait = if waits { share.period() } else { Span::ZERO };
+        Among { demands: if on_grid { &[] } else { demands }, allowed, wait }
+    }
+
+    fn whole(&self, fits: impl Fn(CpuId) -> bool) -> Result<CpuId, CpuId> {
+        let load = |cpu: CpuId| &self.books.loads.loads[cpu.index()];
+        let compare = |this, that| load(this).bound().cmp(&load(that).bound());
+        let request = Request { allowed: self.asked.allowed, home: self.home, fits, compare };
+        request.place(self.books.packing)
+    }
+
+    fn fits(&self, cpu: CpuId, share: Reservation) -> bool {
+        self.books.fits(cpu, (self.demand)(cpu, share))
+    }
+
+    fn refuse(&self, roomiest: CpuId) -> AdmitError {
+        let (asked, books) = (self.asked.share, self.books);
+        let room = |cpu| longest_slice(asked.period(), |asked| self.fits(cpu, asked));
+        AdmitError::NoRoom {
+            asked,
+            promised: books.loads.loads[roomiest.index()].share(),
+            capacity: books.capacity.expect("without a limit there is room"),
+            cpus: self.asked.allowed.len(),
+            dispatching: books.loads.looks.dispatching(asked),
+            room: self.asked.allowed.iter().map(room).max().unwrap_or(Span::ZERO),
+        }
+    }
+
+    fn refuse_parts(&self, room: Span) -> AdmitError {
+        let (asked, books) = (self.asked.share, self.books);
+        let capacity = books.capacity.expect("without a limit there is room");
+        let cpus = self.asked.allowed.len();
+        let promised = |cpu: CpuId| books.loads.loads[cpu.index()].share().ppm();
+        AdmitError::NoRoomInParts {
+            asked,
+            promised: CpuShare::from_ppm(self.asked.allowed.iter().map(promised).sum()),
+            capacity: CpuShare::from_ppm(
+                capacity.ppm() * u32::try_from(cpus).expect("at most 256"),
+            ),
+            cpus,
+            dispatching: books.loads.looks.dispatching(asked),
+            room,
+        }
+    }
+
+    fn room(&self) -> Span {
+        let may_split = self.books.splits.is_some();
+        let demands = if may_split { (self.asked.demands)() } else { Vec::new() };
+        self.room_by(&demands)
+    }
+
+    /// The longest slice of such a period that has room, as a whole or in parts.
+    fn room_by(&self, demands: &[Option<Demand>]) -> Span {
+        let period = self.asked.share.period();
+        let (strict, allowed) = (self.books.strict(), self.asked.allowed);
+        let whole = allowed.without(&strict);
+        let whole = whole.iter().map(|cpu| longest_slice(period, |asked| self.fits(cpu, asked)));
+        let whole = whole.max().unwrap_or(Span::ZERO);
+        let Some(splits) = &self.books.splits else { return whole };
+        let room = |waits| splits.room(period, self.among(demands, waits));
+        let Some(before @ (share, _)) = self.before else { return whole.max(room(false)) };
+        let keeps = |waits| splits.keep(before, share, self.among(demands, waits)).is_some();
+        let keeps = share.period() == period && (keeps(false) || keeps(true));
+        let kept = if keeps { share.slice() } else { Span::ZERO };
+        whole.max(kept).max(room(false)).max(room(true))
     }
 }
 
@@ -365,181 +512,8 @@ fn within(cpus: CpuSet, others: CpuSet) -> bool {
     cpus.and(&others) == cpus
 }
 
-/// What has been promised on one CPU.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Load {
-    /// The sum of all slices of each period, in nanoseconds.
-    slices: BTreeMap<Span, u128>,
-    /// The sum of slice over period, each term rounded down, in 2^-64ths of a CPU.
-    floor: u128,
-    /// How many reservations: the exact sum is less than this many units above `floor`.
-    count: u32,
-}
-
-impl Load {
-    pub(crate) fn add(&mut self, reservation: Reservation) {
-        *self.slices.entry(reservation.period()).or_default() += slice(reservation);
-        self.floor += floor(reservation);
-        self.count += 1;
-    }
-
-    fn add_all(&mut self, other: &Load) {
-        for (period, slices) in &other.slices {
-            *self.slices.entry(*period).or_default() += slices;
-        }
-        self.floor += other.floor;
-        self.count += other.count;
-    }
-
-    pub(crate) fn remove(&mut self, reservation: Reservation) {
-        let left = self.slices.get_mut(&reservation.period()).expect("what was added before");
-        *left -= slice(reservation);
-        if *left == 0 {
-            self.slices.remove(&reservation.period());
-        }
-        self.floor -= floor(reservation);
-        self.count -= 1;
-    }
-
-    /// Whether `more` can be promised as well without exceeding `capacity`.
-    pub(crate) fn has_room(&self, more: Reservation, capacity: CpuShare) -> bool {
-        let limit = u128::from(capacity.ppm()) << 64;
-        let floor = (self.floor + floor(more)) * 1_000_000;
-        let ceiling = floor + u128::from(self.count + 1) * 1_000_000;
-        if ceiling <= limit {
-            return true;
-        }
-        if floor > limit {
-            return false;
-        }
-        let mut all = self.clone();
-        all.add(more);
-        all.compare_exactly(capacity) != Ordering::Greater
-    }
-
-    /// What has been promised, rounded up to a millionth: never shown as less than it is.
-    pub(crate) fn share(&self) -> CpuShare {
-        let ppm = |unit: u128| (unit * 1_000_000).div_ceil(1 << 64);
-        let most = ppm(self.floor + u128::from(self.count));
-        // The bound is a fraction of a millionth too high: one less where that is still enough.
-        let most = CpuShare::from_ppm(u32::try_from(most).expect("at most one CPU a CPU"));
-        let less = most.less(CpuShare::from_ppm(1));
-        if self.compare_exactly(less) == Ordering::Greater { most } else { less }
-    }
-
-    /// Less promised comes first; only a bound, good for choosing between CPUs.
-    pub(crate) fn bound(&self) -> u128 {
-        self.floor
-    }
-
-    fn compare_exactly(&self, capacity: CpuShare) -> Ordering {
-        let mut sum = Fraction::from(0, 1);
-        for (period, &slices) in &self.slices {
-            sum = sum.plus(&Fraction::from(slices, u128::from(period.ns())));
-        }
-        sum.compare(&Fraction::from(u128::from(capacity.ppm()), 1_000_000))
-    }
-}
-
-fn slice(reservation: Reservation) -> u128 {
-    u128::from(reservation.slice().ns())
-}
-
-fn floor(reservation: Reservation) -> u128 {
-    (slice(reservation) << 64) / u128::from(reservation.period().ns())
-}
-
-/// A fraction of numbers of any size.
-struct Fraction {
-    above: Number,
-    below: Number,
-}
-
-impl Fraction {
-    fn from(above: u128, below: u128) -> Fraction {
-        let common = greatest_common_divisor(above, below);
-        Fraction { above: Number::from(above / common), below: Number::from(below / common) }
-    }
-
-    fn plus(&self, other: &Fraction) -> Fraction {
-        let above = self.above.times(&other.below).plus(&other.above.times(&self.below));
-        Fraction { above, below: self.below.times(&other.below) }
-    }
-
-    fn compare(&self, other: &Fraction) -> Ordering {
-        self.above.times(&other.below).compare(&other.above.times(&self.below))
-    }
-}
-
-fn greatest_common_divisor(mut a: u128, mut b: u128) -> u128 {
-    while b != 0 {
-        (a, b) = (b, a % b);
-    }
-    a.max(1)
-}
-
-/// A natural number of any size: 32-bit digits, least first, no zeros at the end.
-struct Number(Vec<u32>);
-
-impl Number {
-    fn from(mut value: u128) -> Number {
-        let mut digits = Vec::new();
-        while value != 0 {
-            digits.push(low(value));
-            value >>= 32;
-        }
-        Number(digits)
-    }
-
-    fn plus(&self, other: &Number) -> Number {
-        let mut digits = Vec::new();
-        let mut carry = 0;
-        for place in 0..self.0.len().max(other.0.len()) {
-            let sum = carry + self.digit(place) + other.digit(place);
-            digits.push(low(sum));
-            carry = sum >> 32;
-        }
-        if carry != 0 {
-            digits.push(low(carry));
-        }
-        Number(digits)
-    }
-
-    fn times(&self, other: &Number) -> Number {
-        let mut digits = alloc::vec![0; self.0.len() + other.0.len()];
-        for (i, &a) in self.0.iter().enumerate() {
-            let mut carry = 0;
-            for (j, &b) in other.0.iter().enumerate() {
-                let sum = u128::from(digits[i + j]) + u128::from(a) * u128::from(b) + carry;
-                digits[i + j] = low(sum);
-                carry = sum >> 32;
-            }
-            digits[i + other.0.len()] = low(carry);
-        }
-        while digits.last() == Some(&0) {
-            digits.pop();
-        }
-        Number(digits)
-    }
-
-    fn compare(&self, other: &Number) -> Ordering {
-        let longer = self.0.len().cmp(&other.0.len());
-        longer.then_with(|| self.0.iter().rev().cmp(other.0.iter().rev()))
-    }
-
-    fn digit(&self, place: usize) -> u128 {
-        u128::from(self.0.get(place).copied().unwrap_or(0))
-    }
-}
-
-/// The lowest 32 bits.
-fn low(value: u128) -> u32 {
-    u32::try_from(value & u128::from(u32::MAX)).expect("32 bits")
-}
-
 #[cfg(test)]
 mod tests {
-    use proptest::prelude::*;
     use slackline_units::DomId;
 
     use super::*;
@@ -556,8 +530,14 @@ mod tests {
         let vcpu = |slot| VcpuId::new(slot, DomId::new(slot), 0);
         // Each wants 9 of 20 ms in 200 parts.
         let share = ms(45, 100);
-        let asked =
-            Asked { at: Time::START, share, allowed: CpuSet::first_n(1), resting: CpuSet::NONE };
+        let asked = Asked {
+            at: Time::START,
+            share,
+            on_grid: false,
+            allowed: CpuSet::first_n(1),
+            resting: CpuSet::NONE,
+            demands: &Vec::new,
+        };
         for (dispatch, fit) in [(0, 2), (2, 1), (1, 2)] {
             let mut booked = book(Span::from_us(dispatch));
             let admitted = (0..3).take_while(|&slot| booked.add(vcpu(slot), &asked).is_ok());
@@ -575,63 +555,5 @@ mod tests {
             "45us every 100us (0.45cpu) plus 0.04cpu for dispatching it 20000 times a second on \
              top of 0.49cpu already promised is more than the 0.95cpu that one CPU may promise"
         );
-    }
-
-    fn reservation(slice: u64, period: u64) -> Reservation {
-        Reservation::new(Span::from_ns(slice), Span::from_ns(period)).unwrap()
-    }
-
-    #[test]
-    fn a_cpu_can_be_filled_to_the_last_nanosecond_and_no_further() {
-        let mut load = Load::default();
-        load.add(reservation(1, 3));
-        load.add(reservation(1, 6));
-        assert!(load.has_room(reservation(1, 2), CpuShare::ONE));
-        assert!(!load.has_room(reservation(500_000_001, 1_000_000_000), CpuShare::ONE));
-        load.add(reservation(1, 2));
-        let least = reservation(1, u64::MAX);
-        assert!(!load.has_room(least, CpuShare::ONE));
-        load.remove(reservation(1, 6));
-        assert!(load.has_room(reservation(166_666_666, 1_000_000_000), CpuShare::ONE));
-        assert!(!load.has_room(reservation(166_666_667, 1_000_000_000), CpuShare::ONE));
-    }
-
-    #[test]
-    fn the_longest_periods_do_not_overflow() {
-        let mut load = Load::default();
-        for _ in 0..1000 {
-            load.add(reservation(u64::MAX / 1000, u64::MAX));
-        }
-        assert!(load.has_room(reservation(u64::MAX % 1000, u64::MAX), CpuShare::ONE));
-        assert!(!load.has_room(reservation(u64::MAX % 1000 + 1, u64::MAX), CpuShare::ONE));
-    }
-
-    proptest! {
-        /// Periods that divide 2^4 · 3^2 · 5 · 7 ns can be added up in plain integers.
-        #[test]
-        fn the_answer_is_that_of_plain_arithmetic(
-            terms in prop::collection::vec((1u64..=100, 0usize..24), 1..12),
-            ppm in 1u32..=1_000_000,
-        ) {
-            const COMMON: u64 = 5040;
-            let divisors: Vec<u64> = (1..=COMMON).filter(|n| COMMON.is_multiple_of(*n)).collect();
-            let terms: Vec<Reservation> = terms
-                .into_iter()
-                .map(|(slice, index)| {
-                    let period = divisors[index];
-                    reservation(slice.min(period), period)
-                })
-                .collect();
-            let mut load = Load::default();
-            let (last, before) = terms.split_last().unwrap();
-            before.iter().for_each(|term| load.add(*term));
-            let parts = |r: &Reservation| r.slice().ns() * (COMMON / r.period().ns());
-            let sum: u64 = terms.iter().map(parts).sum();
-            let fits = u128::from(sum) * 1_000_000 <= u128::from(ppm) * u128::from(COMMON);
-            prop_assert_eq!(load.has_room(*last, CpuShare::from_ppm(ppm)), fits);
-            let promised: u64 = before.iter().map(parts).sum();
-            let share = (u128::from(promised) * 1_000_000).div_ceil(u128::from(COMMON));
-            prop_assert_eq!(u128::from(load.share().ppm()), share);
-        }
     }
 }

@@ -33,7 +33,7 @@ use alloc::string::ToString;
 
 use slackline_units::{CpuId, CpuSet, CpuShare, Reservation, ReservationError, Span, Time, VcpuId};
 
-use crate::admission::{Asked, Bookings, Tenant};
+use crate::admission::{Asked, Bookings, Placed, Tenant};
 use crate::field::{distance, slice_of};
 use crate::placement::Packing;
 use crate::queue::Queues;
@@ -169,7 +169,7 @@ impl Policy for Atropos {
     fn admit(&mut self, at: &Moment, vcpu: VcpuId, share: &Values) -> Result<(), AdmitError> {
         let terms = Share::read(share)?;
         let asked = self.asked(at, vcpu, terms.natural);
-        let (cpu, advance) = self.promised.add(vcpu, &asked)?;
+        let Placed { cpu, advance, .. } = self.promised.add(vcpu, &asked)?;
         self.servers.insert(vcpu, Server { debt: advance, ..Server::new(terms, cpu, at.now()) });
         Ok(())
     }
@@ -180,7 +180,8 @@ impl Policy for Atropos {
         let terms = Share::read(share)?;
         let tenant = self.servers[vcpu].tenant(vcpu, at.now());
         let home = tenant.cpu;
-        let cpu = self.promised.replace(tenant, &self.asked(at, vcpu, terms.natural))?;
+        let asked = self.asked(at, vcpu, terms.natural);
+        let cpu = self.promised.replace(tenant, &asked)?.cpu;
         self.dequeue(vcpu);
         self.note_rests(at, [home, cpu].into_iter().collect());
         let server = &mut self.servers[vcpu];
@@ -287,7 +288,9 @@ impl Policy for Atropos {
     }
 
     fn room(&self, at: &Moment, period: Span, allowed: CpuSet) -> Option<Span> {
-        self.promised.room(at.now(), period, (allowed, self.resting(at, allowed)))
+        let least = Reservation::new(Span::from_ns(1), period).ok()?;
+        let rests = |cpu| self.rests(at.now(), cpu);
+        self.promised.room(&self.promised.asked(at, least, allowed, rests))
     }
 
     fn account(&self, vcpu: VcpuId) -> Account {
@@ -317,8 +320,8 @@ impl Atropos {
         }
     }
 
-    fn asked(&self, at: &Moment, vcpu: VcpuId, share: Reservation) -> Asked {
-        self.promised.asked(at, vcpu, share, |cpu| self.rests(at.now(), cpu))
+    fn asked(&self, at: &Moment, vcpu: VcpuId, share: Reservation) -> Asked<'static> {
+        self.promised.asked(at, share, at.allowed(vcpu), |cpu| self.rests(at.now(), cpu))
     }
 
     fn resting(&self, at: &Moment, cpus: CpuSet) -> CpuSet {

@@ -35,6 +35,11 @@
 //! worth its part of a slice: whatever the grid, nobody demands more than slice/period of any time
 //! from a begin of its periods on, so admission need not know of phases, and a phase gains nothing.
 //!
+//! Placed by splitting (`split`), a vCPU that fits nowhere as a whole is in one part of its slice
+//! after the other, on one CPU each. A part has a deadline of its own, by which it comes before
+//! others; at that time the rest goes along to the next part, if a timer was late. On CPUs with
+//! parts whoever wakes keeps only what would be left had it run while it slept.
+//!
 //! Departs from [VSched]: sleeping in the middle of a period cannot hurt others. Waking with all of
 //! a slice left and little of the period would demand more than slice/period until the deadline,
 //! and somebody else would miss. Two amounts are harmless: what would be left had it run while it
@@ -43,6 +48,9 @@
 
 mod coming;
 mod debt;
+mod page;
+mod parts;
+mod server;
 mod stops;
 
 #[cfg(test)]
@@ -55,9 +63,9 @@ use alloc::vec::Vec;
 use slackline_units::{CpuId, CpuSet, CpuShare, GridClock, Periods, Reservation};
 use slackline_units::{ReservationError, Span, Time, VcpuId};
 
-use self::coming::Coming;
+use self::parts::{InParts, demands};
 use self::stops::Stops;
-use crate::admission::{Asked, Bookings, Tenant};
+use crate::admission::{Asked, Bookings, Placed, Tenant};
 use crate::field::{distance, slice_of};
 use crate::placement::Packing;
 use crate::queue::Queues;
@@ -70,8 +78,8 @@ const RESERVE: Field =
     Field::share("reserve", "0.05cpu", CpuShare::ONE, "what each CPU keeps for everybody else");
 const PLACE: Field = Field::choice(
     "place",
-    &["spread", "pack"],
-    "which CPU takes a vCPU: the one with most room left, or the first with enough",
+    &["spread", "pack", "split"],
+    "which CPU takes a vCPU: the one with most room left, the first with enough, or several",
 );
 const QUANTUM: Field =
     Field::positive_span("quantum", "10ms", "how long a turn of unclaimed time lasts");
@@ -93,39 +101,7 @@ const PHASE: Field =
 pub(crate) const SPEC: Spec = Spec {
     name: "edf",
     summary: "a slice in every period, earliest deadline first (VSched)",
-    page: "Every vCPU is owed a slice of CPU time in each period: slice = \"2ms\",
-period = \"10ms\" is a fifth of a CPU, delivered every ten milliseconds. Of the vCPUs
-that are awake and still owed something, the one whose period ends first runs. The
-share is slice/period; the period decides how long a vCPU may have to wait for it:
-choose it by what the guest does (a few ms for sound and games, seconds for batch).
-
-Admission: each vCPU is bound to one CPU, and the sum of slice/period on it may not exceed
-one CPU less the reserve. Inside that bound every deadline is met; beyond it the vCPU is
-refused, with both numbers.
-
-Beyond the slice: a work-conserving vCPU (the default) shares what nobody is owed; with
-exact = true it stops until its next period. What a vCPU overran in a turn that was its
-due is debt. What it overruns every time is taken from its next slice, which then ends
-where it should; what it overran once is paid by unclaimed time, and by its next slices
-only where there was none. Timers are never quite steady: so an exact vCPU has whole slices,
-and more than its share by what its stops are later on the average than at the least: 10 to
-40us a period in a virtual machine, 2us where timers are good. With overrun = \"repay\" it
-is the other way round: the share is exact over time, and slices are short by what stops
-vary by; so ALERT limits by it.
-What it was not given by its deadline comes first when there is unclaimed time.
-
-Sleeping in mid-period saves nothing up beyond slice/period of what is left of it.
-
-Changing terms: the new ones begin a period at once, and are worth nothing by themselves.
-What was used of the old slice beyond the part of the period that has passed is taken
-from the first new slices; so it is for who leaves and comes back. What a share gives up
-stays promised until it has earned what was had in advance, at most until its period
-ends, if somebody waits there for its due: nobody else misses a deadline for a change.
-
-Phase: with phase = \"3ms\" periods begin 3 ms after whole periods of the host's time, which a
-live host counts from its start. Those of several vCPUs then begin at once, whenever each of
-them came, as a parallel program wants it. The first period ends on the grid and is worth its
-part of a slice, so a phase gains nothing and costs nothing.",
+    page: page::PAGE,
     policy_fields: &[RESERVE, PLACE, QUANTUM],
     share_fields: &[SLICE, PERIOD, EXACT, OVERRUN, PHASE],
     promise,
@@ -196,7 +172,10 @@ struct Server {
     exact: bool,
     /// Whether its slices pay for all that its stops are late by.
     repays: bool,
+    /// Where it is bound, or where it is split: where it is to run next.
     cpu: CpuId,
+    /// None where it is bound as a whole.
+    in_parts: Option<InParts>,
     /// The end of the current period.
     deadline: Time,
     /// What that is worth.
@@ -225,8 +204,8 @@ struct Server {
 impl Policy for Edf {
     fn admit(&mut self, at: &Moment, vcpu: VcpuId, share: &Values) -> Result<(), AdmitError> {
         let periods = periods(share)?;
-        let (cpu, advance) = self.promised.add(vcpu, &self.asked(at, vcpu, periods.reservation))?;
-        self.note_promises(at, cpu);
+        let Placed { cpu, parts, advance, .. } = self.promise(at, vcpu, None, periods)?;
+        parts.iter().map(|part| part.cpu).chain([cpu]).for_each(|cpu| self.note_promises(at, cpu));
         let deadline = periods.first_end(at.now(), &self.clock);
         let slice = periods.worth(at.now(), deadline);
         let in_advance = advance.min(slice);
@@ -235,6 +214,7 @@ impl Policy for Edf {
             exact: share.flag(&EXACT),
             repays: share.choice(&OVERRUN) == "repay",
             cpu,
+            in_parts: InParts::new(parts),
             deadline,
             worth: slice,
             remaining: slice - in_advance,
@@ -257,38 +237,45 @@ impl Policy for Edf {
         let periods = periods(share)?;
         let tenant = self.servers[vcpu].tenant(vcpu, at.now());
         let home = tenant.cpu;
-        let cpu = self.promised.replace(tenant, &self.asked(at, vcpu, periods.reservation))?;
+        let mut cpus = self.servers[vcpu].cpus();
+        let Placed { cpu, parts, waits, .. } = self.promise(at, vcpu, Some(tenant), periods)?;
         self.dequeue(vcpu);
-        self.note_promises(at, home);
-        self.note_promises(at, cpu);
+        cpus.extend(parts.iter().map(|part| part.cpu).chain([cpu]));
+        cpus.iter().for_each(|cpu| self.note_promises(at, cpu));
         let server = &mut self.servers[vcpu];
         server.advance = tenant.advance;
         server.periods = periods;
         server.exact = share.flag(&EXACT);
         server.repays = share.choice(&OVERRUN) == "repay";
         server.cpu = cpu;
+        server.in_parts = InParts::new(parts);
         let deadline = periods.first_end(at.now(), &self.clock);
         let slice = periods.worth(at.now(), deadline);
         server.begin((slice, deadline), at.now(), self.spare_time[home.index()]);
+        if waits {
+            (server.worth, server.remaining) = (Span::ZERO, Span::ZERO);
+        }
         server.backlog = Span::ZERO;
         if at.is_awake(vcpu) {
             self.enqueue(vcpu);
         }
-        Ok([home, cpu].into_iter().collect())
+        Ok(cpus)
     }
 
     fn leave(&mut self, at: &Moment, vcpu: VcpuId) -> CpuSet {
         self.dequeue(vcpu);
         let server = self.servers.remove(vcpu).expect("a vCPU that has joined");
         self.promised.remove(at.now(), server.tenant(vcpu, at.now()));
-        self.note_promises(at, server.cpu);
-        CpuSet::NONE
+        server.cpus().iter().for_each(|cpu| self.note_promises(at, cpu));
+        server.elsewhere()
     }
 
     fn wake(&mut self, at: &Moment, vcpu: VcpuId) -> CpuSet {
+        let cpu = self.servers[vcpu].cpu;
+        let is_strict = !self.promised.strict().is_empty() && self.is_strict(at, cpu);
         let server = &mut self.servers[vcpu];
+        server.wake(at.now(), self.spare_time[cpu.index()], &self.clock, is_strict);
         let cpu = server.cpu;
-        server.wake(at.now(), self.spare_time[cpu.index()], &self.clock);
         server.spare_used = server.spare_used.max(self.spare_floor[cpu.index()]);
         self.insert(vcpu);
         CpuSet::one(cpu)
@@ -306,6 +293,9 @@ impl Policy for Edf {
             } else {
                 server.spare_used += beyond;
             }
+            if server.in_parts.is_some() {
+                return self.charge_part(at, vcpu, due);
+            }
             if server.remaining.is_zero() && at.is_awake(vcpu) {
                 self.enqueue(vcpu);
             }
@@ -322,7 +312,16 @@ impl Policy for Edf {
         server.asleep_since = at.now();
         server.slept = true;
         server.backlog = Span::ZERO;
-        CpuSet::NONE
+        server.elsewhere()
+    }
+
+    /// Who is on a CPU and is to go on elsewhere can be taken there once it has gone from here.
+    fn pass(&mut self, at: &Moment, cpu: CpuId) -> CpuSet {
+        if self.promised.strict().is_empty() {
+            return CpuSet::NONE;
+        }
+        let home = at.occupant(cpu).map(|vcpu| self.servers[vcpu].cpu);
+        home.filter(|&home| home != cpu).into_iter().collect()
     }
 
     fn pick(&self, at: &Moment, cpu: CpuId) -> Pick {
@@ -342,17 +341,25 @@ impl Policy for Edf {
     }
 
     fn ring(&mut self, at: &Moment, cpu: CpuId) -> CpuSet {
+        let mut cpus = CpuSet::one(cpu);
         for queue in [owed(cpu), served(cpu)] {
-            while let Some((deadline, vcpu)) = self.deadlines.first(queue) {
-                if deadline > at.now() {
+            while let Some((due_by, vcpu)) = self.deadlines.first(queue) {
+                if due_by > at.now() {
                     break;
                 }
-                let spare_time = self.spare_time[cpu.index()];
-                self.servers[vcpu].begin_period(at.now(), spare_time, &self.clock);
+                let server = &mut self.servers[vcpu];
+                if server.deadline > at.now() {
+                    server.catch_up(at.now());
+                } else {
+                    let spare_time = self.spare_time[cpu.index()];
+                    server.begin_period(at.now(), spare_time, &self.clock);
+                    server.catch_up(at.now());
+                }
+                cpus.insert(server.cpu);
                 self.enqueue(vcpu);
             }
         }
-        CpuSet::one(cpu)
+        cpus
     }
 
     fn set_clock(&mut self, at: &Moment, ahead: Span) {
@@ -360,26 +367,38 @@ impl Policy for Edf {
     }
 
     fn room(&self, at: &Moment, period: Span, allowed: CpuSet) -> Option<Span> {
-        self.promised.room(at.now(), period, (allowed, self.resting(at, allowed)))
+        let least = Reservation::new(Span::from_ns(1), period).ok()?;
+        let asked = self.promised.asked(at, least, allowed, |cpu| self.rests(at.now(), cpu));
+        let how = (&self.clock, self.promised.looks());
+        let demands = || demands(&self.servers, None, (at, allowed), how);
+        self.promised.room(&Asked { demands: &demands, ..asked })
     }
 
     fn account(&self, vcpu: VcpuId) -> Account {
         let server = &self.servers[vcpu];
-        alloc::vec![
+        let parts = server.in_parts.iter().flat_map(InParts::iter);
+        let parts: Vec<_> =
+            parts.map(|part| alloc::format!("{} on {}", part.slice, part.cpu)).collect();
+        let whole = (!parts.is_empty()).then(|| ("split", parts.join(", then ")));
+        let rows = alloc::vec![
             ("cpu", server.cpu.to_string()),
             ("remaining", server.remaining.to_string()),
             ("deadline", distance(Time::START, server.deadline)),
             ("debt", server.debt.to_string()),
             ("spare used", server.spare_used.to_string()),
-        ]
+        ];
+        rows.into_iter().chain(whole).collect()
     }
 }
 
 impl Edf {
     fn new(values: &Values, topology: &Topology) -> Edf {
         let capacity = CpuShare::ONE.less(values.share(&RESERVE));
-        let pack = values.choice(&PLACE) == "pack";
-        let packing = if pack { Packing::Pack } else { Packing::Spread };
+        let packing = match values.choice(&PLACE) {
+            "pack" => Packing::Pack,
+            "split" => Packing::Split,
+            _ => Packing::Spread,
+        };
         Edf {
             promised: Bookings::new(topology, Some(capacity), packing),
             quantum: values.span(&QUANTUM),
@@ -421,7 +440,7 @@ impl Edf {
 
     #[inline]
     fn due(&self, vcpu: VcpuId) -> Pick {
-        Pick::Run { vcpu, limit: Some(self.servers[vcpu].remaining), entitlement: Entitlement::Due }
+        Pick::Run { vcpu, limit: Some(self.servers[vcpu].limit()), entitlement: Entitlement::Due }
     }
 
     /// Who has the CPU if the first of those who are owed something cannot run, or there is none.
@@ -458,7 +477,8 @@ impl Edf {
         let server = &self.servers[vcpu];
         let is_served = server.remaining.is_zero();
         let queue = if is_served { served(server.cpu) } else { owed(server.cpu) };
-        self.deadlines.insert(queue, server.deadline, vcpu);
+        let due_by = if is_served { server.deadline } else { server.due_by() };
+        self.deadlines.insert(queue, due_by, vcpu);
         if !is_served {
             return;
         }
@@ -471,8 +491,50 @@ impl Edf {
         }
     }
 
-    fn asked(&self, at: &Moment, vcpu: VcpuId, share: Reservation) -> Asked {
-        self.promised.asked(at, vcpu, share, |cpu| self.rests(at.now(), cpu))
+    /// Places a reservation, in the place of what somebody has if it has something.
+    fn promise(
+        &mut self,
+        at: &Moment,
+        vcpu: VcpuId,
+        tenant: Option<Tenant>,
+        periods: Periods,
+    ) -> Result<Placed, AdmitError> {
+        let (share, allowed) = (periods.reservation, at.allowed(vcpu));
+        let asked = self.promised.asked(at, share, allowed, |cpu| self.rests(at.now(), cpu));
+        let how = (&self.clock, self.promised.looks());
+        let servers = &self.servers;
+        let demands = || demands(servers, Some(vcpu), (at, allowed), how);
+        let asked = Asked { on_grid: periods.phase.is_some(), demands: &demands, ..asked };
+        match tenant {
+            Some(tenant) => self.promised.replace(tenant, &asked),
+            None => self.promised.add(vcpu, &asked),
+        }
+    }
+
+    /// Whether who wakes here is to lose what it would have had: somebody is split here, or others
+    /// still wait because somebody was.
+    #[inline(never)]
+    fn is_strict(&mut self, at: &Moment, cpu: CpuId) -> bool {
+        if self.promised.is_left_over(cpu) && self.rests(at.now(), cpu) {
+            self.promised.rest(cpu);
+        }
+        self.promised.strict().contains(cpu)
+    }
+
+    /// Charges who is split what it used of its slice.
+    #[inline(never)]
+    fn charge_part(&mut self, at: &Moment, vcpu: VcpuId, due: Span) -> CpuSet {
+        let (server, is_awake) = (&mut self.servers[vcpu], at.is_awake(vcpu));
+        let before = server.cpu;
+        // Where its period is over and that has not rung yet it stays until it has.
+        if server.deadline > at.now() {
+            server.go_on(due);
+            server.catch_up(at.now());
+        }
+        if server.remaining.is_zero() && server.cpu == before && is_awake {
+            self.enqueue(vcpu);
+        }
+        self.follow(vcpu, before, is_awake)
     }
 
     fn resting(&self, at: &Moment, cpus: CpuSet) -> CpuSet {
@@ -507,71 +569,6 @@ impl Edf {
     fn dequeue(&mut self, vcpu: VcpuId) {
         self.deadlines.remove(vcpu);
         self.spare.remove(vcpu);
-    }
-}
-
-impl Server {
-    /// It is bound to a CPU, and has had something in advance if it has used more of its slice than
-    /// of its period: what its share of the rest comes to is more than what it is still owed.
-    fn tenant(&self, vcpu: VcpuId, now: Time) -> Tenant {
-        let share = self.periods.reservation;
-        // A period that is longer than the others is worth no more than they.
-        let rest = self.deadline.since(now).min(share.period());
-        // Nor is one that has been cut worth more than it was, rounded up as the rest of it is.
-        let to_come = share.over_rounded_up(rest).min(self.worth);
-        let advance = to_come.left_after(self.remaining) + self.advance;
-        Tenant { vcpu, cpu: self.cpu, share, advance }
-    }
-
-    /// Whether it sleeps, and would run now if it did not and had not slept in this period.
-    fn claims_to_run(&self, now: Time, clock: &GridClock) -> bool {
-        if self.asleep_since == Time::NEVER {
-            return false;
-        }
-        if now < self.deadline {
-            return now.since(self.asleep_since) < self.remaining;
-        }
-        let Coming { begins, slice, .. } = self.coming(now, clock);
-        now.since(begins) < slice
-    }
-
-    /// Moves on to the period that contains `now`.
-    #[inline(always)]
-    fn begin_period(&mut self, now: Time, spare_time: SpareTime, clock: &GridClock) {
-        let Coming { unused, slice, deadline, .. } = self.coming(now, clock);
-        if self.slept {
-            // Whole periods that went by asleep pay debt off: their slices were not used.
-            self.debt = self.debt.left_after(unused);
-            self.advance = self.advance.left_after(unused);
-        } else {
-            self.backlog += self.remaining + unused;
-        }
-        self.begin((slice, deadline), now, spare_time);
-    }
-
-    /// A period that is worth so much begins.
-    #[inline(always)]
-    fn begin(&mut self, (slice, deadline): (Span, Time), now: Time, spare_time: SpareTime) {
-        self.deadline = deadline;
-        self.worth = slice;
-        self.remaining = slice - self.pay(slice, now, spare_time);
-        self.slept = self.asleep_since != Time::NEVER;
-    }
-
-    /// Awake again: keeps the larger of the two amounts that cannot hurt others (see the top).
-    fn wake(&mut self, now: Time, spare_time: SpareTime, clock: &GridClock) {
-        let mut since = core::mem::replace(&mut self.asleep_since, Time::NEVER).min(now);
-        if now >= self.deadline {
-            since = since.max(self.coming(now, clock).begins);
-            self.begin_period(now, spare_time, clock);
-        }
-        if now == since {
-            return;
-        }
-        let as_if_it_ran = self.remaining.left_after(now.since(since));
-        let in_proportion = self.periods.reservation.over(self.deadline.since(now));
-        self.slept = true;
-        self.remaining = as_if_it_ran.max(self.remaining.min(in_proportion));
     }
 }
 

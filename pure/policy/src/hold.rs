@@ -97,6 +97,15 @@ impl<P: Copy + PartialEq> Holds<P> {
         }
     }
 
+    /// Somebody is gone whose share is in no books any more: only its account is kept.
+    pub(crate) fn note(&mut self, vcpu: VcpuId, share: Booking<P>, (now, advance): (Time, Span)) {
+        let ((place, share), who) = (share, (vcpu.domain(), vcpu.number()));
+        let until = now.after(share.time_for(advance));
+        if until > now {
+            self.holds.push(Hold { who, place, share, is_booked: false, until, then: None });
+        }
+    }
+
     /// What stays promised at a place beyond what is promised there from then on, by a measure.
     pub(crate) fn beyond(
         &self,

@@ -13,14 +13,18 @@ extern crate alloc;
 
 mod admission;
 mod balance;
+mod demand;
 mod field;
 mod hold;
 mod line;
+mod load;
+mod looks;
 mod moment;
 mod nearest;
 mod placement;
 mod queue;
 mod roster;
+mod split;
 mod topology;
 mod trial;
 mod written;
@@ -230,6 +234,21 @@ pub enum AdmitError {
         /// The longest slice of such a period that would be admitted in its place; zero is none.
         room: Span,
     },
+    /// It fits on no CPU as a whole, nor in parts of which each would be in time.
+    NoRoomInParts {
+        /// What was asked for.
+        asked: Reservation,
+        /// What has been promised on the CPUs on which it may run, rounded up to a millionth.
+        promised: CpuShare,
+        /// What they may promise: all of them less the reserve of each.
+        capacity: CpuShare,
+        /// How many they are.
+        cpus: usize,
+        /// What looking after it takes besides, where that is counted and it is not split.
+        dispatching: Option<Dispatching>,
+        /// The longest slice of such a period that would be admitted in its place; zero is none.
+        room: Span,
+    },
     /// The CPUs on which it may run have not that much left to promise together.
     NoRoomTogether {
         /// What was asked for.
@@ -267,6 +286,7 @@ impl AdmitError {
     #[must_use]
     pub fn hint(&self) -> Option<String> {
         let (AdmitError::NoRoom { asked, room, .. }
+        | AdmitError::NoRoomInParts { asked, room, .. }
         | AdmitError::NoRoomTogether { asked, room, .. }) = self
         else {
             return None;
@@ -294,6 +314,14 @@ impl fmt::Display for AdmitError {
                     write!(out, ", and the other CPUs have less room")?;
                 }
                 Ok(())
+            }
+            AdmitError::NoRoomInParts { asked, promised, capacity, cpus, dispatching, .. } => {
+                write_demand(out, *asked, *dispatching, *promised)?;
+                write!(
+                    out,
+                    " of the {capacity} that {cpus} CPUs may promise fits on none of them"
+                )?;
+                write!(out, " as a whole, nor in parts that would all be in time")
             }
             AdmitError::NoRoomTogether { asked, promised, capacity, cpus, dispatching, .. } => {
                 write_demand(out, *asked, *dispatching, *promised)?;

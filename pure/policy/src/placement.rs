@@ -17,6 +17,8 @@ pub(crate) enum Packing {
     Spread,
     /// The first.
     Pack,
+    /// The best one; and if none can, several that can together, where a policy splits.
+    Split,
 }
 
 /// A question where a vCPU should go.
@@ -40,7 +42,7 @@ impl<F: Fn(CpuId) -> bool, B: Fn(CpuId, CpuId) -> Ordering> Request<F, B> {
         }
         let mut fitting = self.allowed.iter().filter(can);
         let chosen = match packing {
-            Packing::Spread => self.best(fitting),
+            Packing::Spread | Packing::Split => self.best(fitting),
             Packing::Pack => fitting.next(),
         };
         chosen.ok_or_else(|| self.best(self.allowed.iter()).expect("a vCPU may run somewhere"))

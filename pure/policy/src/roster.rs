@@ -36,6 +36,13 @@ impl<T> Roster<T> {
         self.rows.iter().flatten()
     }
 
+    /// All values but that of a vCPU, in order of id.
+    pub(crate) fn others(&self, vcpu: Option<VcpuId>) -> impl Iterator<Item = &T> {
+        let but = vcpu.map(VcpuId::slot);
+        let rows = self.rows.iter().enumerate().filter(move |(slot, _)| but != Some(*slot));
+        rows.filter_map(|(_, row)| row.as_ref())
+    }
+
     /// The value of a vCPU, if it has one.
     #[must_use]
     #[inline]

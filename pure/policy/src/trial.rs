@@ -149,6 +149,12 @@ mod tests {
         }
     }
 
+    /// A policy, and whether it is to split.
+    fn named(name: &str) -> (&'static Spec, bool) {
+        let plain = name.strip_suffix(" split");
+        (find(plain.unwrap_or(name)).unwrap(), plain.is_some())
+    }
+
     /// A share of this policy with a slice of so many nanoseconds.
     fn exactly(spec: &Spec, slice: u64, period: u64) -> Option<Values> {
         let terms = spec.limit?(CpuShare::ONE, Span::from_ns(1));
@@ -169,8 +175,10 @@ mod tests {
             const PERIODS: [u64; 6] =
                 [1_000_000, 3_000_001, 7_777_777, 20_000_000, 1_000_000_007, 10_000_000_000];
             let allowed = |cpu| (cpu < 3).then(|| CpuSet::one(CpuId::new(cpu)));
-            for spec in ["edf", "gedf", "sedf", "atropos"].map(|name| find(name).unwrap()) {
-                let values = Values::defaults(spec.policy_fields).unwrap();
+            let policies = ["edf", "edf split", "gedf", "sedf", "atropos"];
+            for (spec, splits) in policies.map(named) {
+                let given = splits.then_some(("place", Given::Text("split")));
+                let values = Values::read(spec.policy_fields, given.into_iter()).unwrap();
                 let topology = Topology::flat(3).with_dispatch(Span::from_us(dispatch * 7));
                 let mut trial = Trial::new(spec, &values, &topology);
                 let mut there = [false; 8];
@@ -201,6 +209,7 @@ mod tests {
                     let says = match refused {
                         Err(
                             AdmitError::NoRoom { room, .. }
+                            | AdmitError::NoRoomInParts { room, .. }
                             | AdmitError::NoRoomTogether { room, .. },
                         ) => room.ns(),
                         _ => room,

@@ -14,7 +14,7 @@ use proptest::prelude::*;
 use proptest::strategy::ValueTree;
 use proptest::test_runner::RngSeed;
 use proptest::test_runner::TestRunner;
-use slackline_policy::{ALL, Policy};
+use slackline_policy::{ALL, Given, Policy, Values};
 
 use books::Breach;
 use canaries::{Canary, Wrong, wrapped};
@@ -39,6 +39,22 @@ proptest! {
             let kept = suite::check(spec, &spec.build, &script);
             prop_assert_eq!(kept, Ok(()), "{}", spec.name);
         }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 400, ..usual_scripts() })]
+
+    /// Where somebody is split over several CPUs whenever that is possible: few scripts draw that.
+    #[test]
+    fn who_is_split_keeps_the_contract(script in script::script(script::any_manner())) {
+        let spec = slackline_policy::find("edf").expect("it is on the list");
+        let build = |_: &_, topology: &_| {
+            let given = [("place", Given::Text("split"))];
+            let values = Values::read(spec.policy_fields, given.into_iter());
+            (spec.build)(&values.expect("values of these fields"), topology)
+        };
+        prop_assert_eq!(suite::check(spec, &build, &script), Ok(()));
     }
 }
 

@@ -200,6 +200,7 @@ pub(super) fn refusal(declined: Declined, terms: &Terms, binding: &Binding) -> R
             let says = error.to_string();
             match error {
                 AdmitError::NoRoom { promised, capacity, room, .. }
+                | AdmitError::NoRoomInParts { promised, capacity, room, .. }
                 | AdmitError::NoRoomTogether { promised, capacity, room, .. } => {
                     let (asked, largest) = (terms.each(), room);
                     Refusal::NoRoom { asked, promised, capacity, largest, says }

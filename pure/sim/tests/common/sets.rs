@@ -6,7 +6,8 @@
 use std::fmt::Write as _;
 
 use proptest::prelude::*;
-use slackline_scenario::Scenario;
+use slackline_scenario::{Declined, Scenario};
+use slackline_sim::RunError;
 use slackline_trace::Record;
 use slackline_units::{GridClock, Periods, Span, Time};
 
@@ -89,7 +90,7 @@ pub(crate) struct Rules {
     pub(crate) share: fn(usize, &Task, u64) -> String,
 }
 
-fn scenario(host: &Host, rules: &Rules, tasks: &[Task]) -> Scenario {
+fn scenario(host: &Host, rules: &Rules, tasks: &[Task], joins: &[u64]) -> Scenario {
     let Host { cpus, lateness, length } = host;
     let Rules { name, parameters, share } = rules;
     let mut text = format!(
@@ -110,6 +111,9 @@ fn scenario(host: &Host, rules: &Rules, tasks: &[Task]) -> Scenario {
             "[[domain]]\nname = \"t{index}\"\nwork = {work}\nshare.{name} = {{ {} }}\n",
             share(index, task, task.slice)
         );
+        if let Some(joins) = joins.get(index) {
+            let _ = writeln!(text, "joins = \"{joins}ns\"");
+        }
         if let Some((at, slice)) = task.change {
             let share = share(index, task, slice);
             let _ = write!(
@@ -123,10 +127,29 @@ fn scenario(host: &Host, rules: &Rules, tasks: &[Task]) -> Scenario {
 
 pub(crate) fn run(host: &Host, rules: &Rules, tasks: &[Task]) -> Vec<Record> {
     let mut trace = Vec::new();
-    let outcome = slackline_sim::run(&scenario(host, rules, tasks), &mut trace);
+    let outcome = slackline_sim::run(&scenario(host, rules, tasks, &[]), &mut trace);
     let outcome = outcome.unwrap_or_else(|error| panic!("{error}"));
     assert!(outcome.declined.is_empty(), "{:?}", outcome.declined);
     trace
+}
+
+/// A run of those who are admitted, of whom each comes when it is said; and who they are.
+pub(crate) fn run_admitted(
+    host: &Host,
+    rules: &Rules,
+    (mut tasks, mut joins): (Vec<Task>, Vec<u64>),
+) -> (Vec<Record>, Vec<Task>) {
+    loop {
+        let mut trace = Vec::new();
+        match slackline_sim::run(&scenario(host, rules, &tasks, &joins), &mut trace) {
+            Ok(_) => return (trace, tasks),
+            Err(RunError::Declined(Declined { domain, .. })) => {
+                tasks.remove(domain);
+                joins.remove(domain);
+            }
+            Err(error) => panic!("{error}"),
+        }
+    }
 }
 
 /// What one vCPU got.
@@ -178,7 +201,7 @@ impl Got {
     }
 
     /// What it had used of the period in which a promise ended beyond its share of the time.
-    fn advance(&self) -> Span {
+    pub(crate) fn advance(&self) -> Span {
         let [(from, old), (at, _), ..] = self.promises[..] else { return Span::ZERO };
         let clock = GridClock::default();
         let (mut begun, mut end) = (from, old.first_end(from, &clock));
@@ -196,9 +219,18 @@ impl Got {
 /// Every always awake vCPU has at least its slice in every period, and an exact one no more. One
 /// whose terms change once does first without what it has had in advance, and no more.
 pub(crate) fn check_slices(trace: &[Record], tasks: &[Task]) -> Result<(), TestCaseError> {
+    check_slices_but(trace, tasks, Got::advance)
+}
+
+/// The same where one whose terms change first does without so much.
+pub(crate) fn check_slices_but(
+    trace: &[Record],
+    tasks: &[Task],
+    goes_without: impl Fn(&Got) -> Span,
+) -> Result<(), TestCaseError> {
     for (slot, task) in tasks.iter().enumerate() {
         let got_in_all = Got::of(trace, slot);
-        let mut advance = got_in_all.advance();
+        let mut advance = goes_without(&got_in_all);
         let changed = got_in_all.promises.get(1).map_or(Time::NEVER, |&(at, _)| at);
         for (start, got, slice) in got_in_all.periods() {
             if task.sleeps.is_empty() {
