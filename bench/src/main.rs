@@ -2,6 +2,7 @@
 
 mod commands;
 mod counting;
+mod cpus;
 mod live;
 mod policy;
 mod report;
@@ -39,6 +40,16 @@ enum Bench {
         /// How often each size is measured; the fastest counts.
         #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..))]
         rounds: u32,
+    },
+    /// The simulator with 8, 64 and 256 CPUs and 32 vCPUs a CPU under every policy; counts
+    /// instructions with valgrind.
+    Cpus {
+        /// How often each is timed; the fastest counts.
+        #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..))]
+        rounds: u32,
+        /// Only these policies; all if none is named.
+        #[arg(long, value_delimiter = ',')]
+        policies: Vec<String>,
     },
     /// Whole commands against real time and what is promised of them.
     Commands {
@@ -91,6 +102,9 @@ enum Bench {
     /// Runs a scale scenario and prints its peak memory in KiB; `scale` starts this.
     #[command(hide = true)]
     Memory { vcpus: usize, events: u64 },
+    /// Runs one of the scenarios of `cpus` and prints what it took; `cpus` starts this.
+    #[command(hide = true)]
+    CpusRun { policy: String, load: String, cpus: usize, ms: u64 },
     /// Never ends, and says when it goes on; `service` starts this.
     #[command(hide = true)]
     Member,
@@ -108,6 +122,9 @@ fn main() -> Result<()> {
     let (name, table) = match arguments.bench {
         Bench::Simso { rounds } => ("simso", of_one_machine(&simso::run(rounds)?)?),
         Bench::Scale { rounds } => ("scale", of_one_machine(&scale::run(rounds)?)?),
+        Bench::Cpus { rounds, policies } => {
+            ("cpus", of_one_machine(&cpus::run(rounds, &policies)?)?)
+        }
         Bench::Commands { rounds } => ("commands", of_one_machine(&commands::run(rounds)?)?),
         Bench::Policy { rounds, policies, vcpus } => {
             ("policy", of_one_machine(&policy::run(rounds, &policies, &vcpus)?)?)
@@ -126,6 +143,10 @@ fn main() -> Result<()> {
         Bench::Alert { seconds } => ("alert", of_one_machine(&live::alert::run(seconds)?)?),
         Bench::Memory { vcpus, events } => {
             println!("{}", scale::peak_memory(vcpus, events)?);
+            return Ok(());
+        }
+        Bench::CpusRun { policy, load, cpus, ms } => {
+            println!("{}", cpus::tell(&policy, &load, cpus, ms)?);
             return Ok(());
         }
         Bench::Member => return service::gang::play_member(),

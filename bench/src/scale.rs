@@ -65,6 +65,11 @@ pub(crate) fn run(rounds: u32) -> Result<String> {
 /// Peak memory of this process after such a run, in KiB.
 pub(crate) fn peak_memory(vcpus: usize, events: u64) -> Result<u64> {
     slackline_sim::run(&scenario(vcpus, events)?, &mut ())?;
+    peak()
+}
+
+/// Peak memory of this process so far, in KiB.
+pub(crate) fn peak() -> Result<u64> {
     let status = std::fs::read_to_string("/proc/self/status").context("no /proc/self/status")?;
     let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
     let peak = peak.and_then(|peak| peak.split_whitespace().next()).context("no VmHWM")?;

@@ -1,0 +1,192 @@
+//! The simulator with many CPUs, under every policy: 32 vCPUs a CPU, on 8, 64 and 256 of them.
+//!
+//! What happens on a CPU is the same at every size, so what an event costs should be, too. The
+//! judge is instructions, which valgrind counts: times depend on what else the machine does, and
+//! on how much of it fits into its caches. A cost an event is the difference between a long and a
+//! short run, over the difference in events.
+
+use std::process::Command;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail, ensure};
+use rustix::time::{ClockId, clock_gettime};
+use slackline_policy::{ALL, Spec};
+use slackline_scenario::Scenario;
+
+use crate::report::table;
+use crate::scale::peak;
+
+const SIZES: [usize; 3] = [8, 64, 256];
+const A_CPU: usize = 32;
+
+/// How much longer the long run is than the short one, in milliseconds of one CPU.
+const LONGER: u64 = 64_000;
+
+/// Long enough for what begins at once to spread: in milliseconds.
+const BEGINNING: u64 = 150;
+
+/// What the vCPUs of a CPU do.
+#[derive(Clone, Copy)]
+struct Load {
+    name: &'static str,
+    loops: usize,
+    says: &'static str,
+}
+
+const LOADS: [Load; 2] = [
+    Load { name: "busy", loops: A_CPU / 4, says: "a quarter of them compute all the time" },
+    Load { name: "asleep", loops: 0, says: "all compute 1 ms and sleep 40 ms, drawn: 22 % idle" },
+];
+
+/// One run, as a process of its own tells it.
+struct Run {
+    events: u64,
+    ns: u64,
+    kib: u64,
+    /// Where they are counted.
+    instructions: Option<u64>,
+}
+
+/// Measures all policies, or those that are named; returns Markdown.
+pub(crate) fn run(rounds: u32, policies: &[String]) -> Result<String> {
+    if let Some(unknown) = policies.iter().find(|name| ALL.iter().all(|spec| spec.name != *name)) {
+        bail!("there is no policy `{unknown}`");
+    }
+    let counts = Command::new("valgrind").arg("--version").output().is_ok();
+    let mut rows = Vec::new();
+    for spec in
+        ALL.iter().filter(|spec| policies.is_empty() || policies.contains(&spec.name.into()))
+    {
+        for load in LOADS {
+            rows.push(row(spec, load, rounds, counts)?);
+        }
+    }
+    let heads = [
+        "policy",
+        "load",
+        "instructions an event, 8 CPUs",
+        "64",
+        "256",
+        "256 to 8, times",
+        "ns an event, 8 CPUs",
+        "64",
+        "256",
+        "thousand events a second, 256",
+        "peak MiB, 8 CPUs",
+        "64",
+        "256",
+    ];
+    let loads = LOADS.map(|load| format!("`{}`: {}", load.name, load.says)).join("; ");
+    let how = if counts { "" } else { "\n\nThere is no valgrind here, so nothing was counted." };
+    Ok(format!(
+        "{A_CPU} vCPUs a CPU, {}. Times are CPU time, of the fastest of {rounds} rounds, with what \
+         is read from farther memory the more there is of it.{how}\n\n{}",
+        loads,
+        table(&heads, &rows)
+    ))
+}
+
+fn row(spec: &Spec, load: Load, rounds: u32, counts: bool) -> Result<Vec<String>> {
+    let (mut instructions, mut times, mut peaks) = (Vec::new(), Vec::new(), Vec::new());
+    for cpus in SIZES {
+        let longer = LONGER / cpus as u64;
+        let of = |ms: u64, counted: bool| child(spec.name, load.name, cpus, ms, counted);
+        if counts {
+            // A quarter is enough of what is exact, and takes fifty times as long.
+            let (short, long) = (of(BEGINNING, true)?, of(BEGINNING + longer / 4, true)?);
+            let counted = |run: &Run| run.instructions.context("valgrind says no count");
+            instructions.push(per_event(&short, &long, counted(&short)?, counted(&long)?));
+        }
+        // The fastest of each: what disturbs a run only makes it longer.
+        let (mut short, mut long) = (of(BEGINNING, false)?, of(BEGINNING + longer, false)?);
+        for _ in 1..rounds {
+            short.ns = short.ns.min(of(BEGINNING, false)?.ns);
+            long.ns = long.ns.min(of(BEGINNING + longer, false)?.ns);
+        }
+        times.push(per_event(&short, &long, short.ns, long.ns));
+        peaks.push(long.kib as f64 / 1024.0);
+    }
+    let mut row = vec![spec.name.to_owned(), load.name.to_owned()];
+    let places = |values: &[f64], digits: usize| match values {
+        [] => vec!["-".to_owned(); SIZES.len()],
+        values => values.iter().map(|value| format!("{value:.digits$}")).collect(),
+    };
+    row.extend(places(&instructions, 0));
+    let growth = instructions.last().zip(instructions.first());
+    row.push(growth.map_or("-".into(), |(last, first)| format!("{:.2}", last / first)));
+    row.extend(places(&times, 0));
+    row.push(format!("{:.0}", 1e6 / times[SIZES.len() - 1]));
+    row.extend(places(&peaks, 1));
+    Ok(row)
+}
+
+fn per_event(short: &Run, long: &Run, before: u64, after: u64) -> f64 {
+    (after as f64 - before as f64) / (long.events - short.events) as f64
+}
+
+/// Such a run in a process of its own: peak memory and instructions are a process's.
+fn child(policy: &str, load: &str, cpus: usize, ms: u64, counted: bool) -> Result<Run> {
+    let itself = std::env::current_exe().context("no path of this program")?;
+    let words = [policy.to_owned(), load.to_owned(), cpus.to_string(), ms.to_string()];
+    let mut command = if counted {
+        let mut valgrind = Command::new("valgrind");
+        let options = ["--tool=cachegrind", "--cache-sim=no", "--cachegrind-out-file=/dev/null"];
+        valgrind.args(options).arg(itself);
+        valgrind
+    } else {
+        Command::new(itself)
+    };
+    let output = command.arg("cpus-run").args(words).output().context("cannot start it again")?;
+    let said = String::from_utf8_lossy(&output.stderr);
+    ensure!(output.status.success(), "{policy} on {cpus} CPUs: {said}");
+    let text = String::from_utf8(output.stdout).context("not a text")?;
+    let numbers: Vec<u64> = text.split_whitespace().filter_map(|word| word.parse().ok()).collect();
+    let [events, ns, kib] = numbers[..] else { bail!("three numbers, not `{text}`") };
+    let refs =
+        said.lines().find_map(|line| line.split_once("I   refs:").or(line.split_once("I refs:")));
+    let instructions = refs.and_then(|(_, count)| count.replace(',', "").trim().parse().ok());
+    Ok(Run { events, ns, kib, instructions })
+}
+
+/// One run, told as three numbers: events, CPU time in nanoseconds, and peak KiB of this process.
+pub(crate) fn tell(policy: &str, load: &str, cpus: usize, ms: u64) -> Result<String> {
+    let load = LOADS.into_iter().find(|one| one.name == load).context("no such load")?;
+    let scenario = scenario(policy, load, cpus, ms)?;
+    let before = cpu_time();
+    let finished = slackline_sim::run(&scenario, &mut ())?;
+    Ok(format!("{} {} {}", finished.events, (cpu_time() - before).as_nanos(), peak()?))
+}
+
+/// CPU time of this process: others run beside it.
+fn cpu_time() -> Duration {
+    let time = clock_gettime(ClockId::ProcessCPUTime);
+    Duration::from_secs(time.tv_sec.unsigned_abs())
+        + Duration::from_nanos(time.tv_nsec.unsigned_abs())
+}
+
+/// Shares that all vCPUs of a CPU can have at once, where the policy promises any.
+fn scenario(policy: &str, load: Load, cpus: usize, ms: u64) -> Result<Scenario> {
+    let spec = slackline_policy::find(policy).context("no such policy")?;
+    let has = |name: &str| spec.share_fields.iter().any(|field| field.name == name);
+    let slice = ["slice", "budget"].into_iter().find(|name| has(name));
+    let share = slice.map_or(String::new(), |slice| {
+        format!("share.{policy} = {{ {slice} = \"1ms\", period = \"40ms\" }}\n")
+    });
+    let mut text = format!(
+        "title = \"many CPUs\"\nlength = \"{ms}ms\"\npolicy = {{ name = \"{policy}\" }}\n\
+         [host]\ncpus = {cpus}\n"
+    );
+    let sleeps =
+        "kind = \"interactive\", compute = \"exponential 1ms\", sleep = \"exponential 40ms\"";
+    for (name, count, work) in
+        [("loops", load.loops, "kind = \"spin\""), ("sleepers", A_CPU - load.loops, sleeps)]
+    {
+        if count > 0 {
+            text += &format!(
+                "[[domain]]\nname = \"{name}\"\nvcpus = {}\nwork = {{ {work} }}\n{share}",
+                count * cpus
+            );
+        }
+    }
+    Ok(Scenario::read(&text)?)
+}
