@@ -4,7 +4,7 @@ mod live;
 mod numbers;
 mod published;
 mod report;
-mod show;
+pub(crate) mod show;
 
 use std::io::Write as _;
 use std::ops::ControlFlow;

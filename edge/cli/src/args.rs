@@ -63,6 +63,8 @@ pub(crate) enum Command {
     Access(AccessArgs),
     /// Run a scenario under several policies, or simulated beside live, in one table.
     Compare(Compare),
+    /// Run a family of scenarios, random hosts among them, under policies: one table, one page.
+    Sweep(Sweep),
     /// Read a scenario and try its admission; runs nothing.
     Check(Check),
     /// Test how exactly shares are delivered second by second, simulated or on this machine: ALERT.
@@ -154,6 +156,9 @@ pub(crate) struct Sim {
     /// Another length than the scenario's.
     #[arg(long, value_parser = span)]
     pub(crate) length: Option<Span>,
+    /// Say as well what it took: time, events, memory.
+    #[arg(long, conflicts_with = "seeds")]
+    pub(crate) cost: bool,
     #[command(flatten)]
     pub(crate) keeping: Keeping,
 }
@@ -309,6 +314,75 @@ pub(crate) struct Compare {
     /// Print the numbers as JSON.
     #[arg(long)]
     pub(crate) json: bool,
+}
+
+/// Runs a scenario at all points of its axes, or random hosts of a `[family]` by size, under
+/// policies and with seeds, over all cores. Each run is a line of a CSV table. Killed in the
+/// middle, the same command goes on with what is missing, and the table is the same.
+///
+/// A file with random hosts says what they are like in place of domains:
+///
+///   title  = "Hosts with loops"
+///   length = "60s"
+///   policy = { name = "sedf" }
+///   [family]
+///   cpus           = [2, 8, 64]                 # a host of each size with each seed
+///   guests_per_cpu = [1.25, 3]                  # from, to: one number is drawn for a host
+///   weights        = [1, 1, 1, 2, 4]            # one of them for each guest; default 1
+///   reserved       = ["0%", "0%", "25%", "50%"] # one of them for each CPU; default 0%
+///   period         = "20ms"                     # of what is reserved; default 20ms
+///   sleepers       = "50%"                      # so many guests sleep; the others are loops
+///   compute        = ["5ms", "50ms"]            # each sleeper has a mean between the two
+///   sleep          = ["5ms", "100ms"]           # likewise
+///   varies         = "50%"                      # each time is up to so far from its mean
+///   jumps          = "2s"                       # a reserved part changes so often, on average
+///   jumps_to       = ["0%", "25%", "50%"]       # to one of these
+///   [family.share]                              # of a guest, by policy
+///   sedf   = { extra-weight = "{weight}" }
+///   credit = { weight = "{weight}" }
+///   [family.reservation]                        # of who holds a reserved part, by policy
+///   sedf   = { slice = "{slice}", period = "{period}", extra = false }
+///   credit = { weight = 65535, cap = "{part}" }
+///
+/// An [[axis]] varies them as it does scenarios: `set = { "family.sleepers" = "50%" }`.
+///
+/// The table has the places on the axes, cpus, policy and seed, and then: outcome (`done`, or
+/// `refused` if what it asks for cannot be promised), vcpus, share_error_percent (mean over guests
+/// of how far each is from what would have been fair, weighted max-min over all CPUs at every
+/// instant; where domains are written, over those that are promised anything of how far from
+/// that), worst_error_percent (of the worst of them), second_error_p95_percent (in single seconds,
+/// but for the worst 5 %), moves_per_cpu_second (a vCPU goes on on another CPU),
+/// switches_per_cpu_second, deadlines and misses (of reservations), waiting_percent (of the time
+/// awake), wait_worst_ms, busy_percent (of all CPUs), events (that were simulated).
+#[derive(Debug, Args)]
+#[command(verbatim_doc_comment)]
+pub(crate) struct Sweep {
+    /// The scenario or family; `-` is standard input.
+    #[arg(value_parser = file)]
+    pub(crate) file: PathBuf,
+    /// The policies, each perhaps with some of its parameters:
+    /// `credit,sedf:slack=weighted` [default: the scenario's own].
+    #[arg(long, value_name = "NAME[:FIELD=VALUE],...", value_delimiter = ',')]
+    pub(crate) policies: Vec<String>,
+    /// Another first seed than the scenario's.
+    #[arg(long)]
+    pub(crate) seed: Option<u64>,
+    /// So many hosts of each size, or runs of each scenario, each with the next seed.
+    #[arg(long, value_name = "N", default_value_t = 10)]
+    #[arg(value_parser = clap::value_parser!(u64).range(1..=100_000))]
+    pub(crate) seeds: u64,
+    /// Another length than the scenario's.
+    #[arg(long, value_parser = span)]
+    pub(crate) length: Option<Span>,
+    /// Where the table goes, a line for each run. Until it is whole, what is done is in FILE.part.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) csv: PathBuf,
+    /// Where a page with plots goes: one file of HTML that needs nothing else.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) page: Option<PathBuf>,
+    /// Forget what FILE.part has, and begin anew.
+    #[arg(long)]
+    pub(crate) fresh: bool,
 }
 
 /// The allocation error test of Cherkasova, Gupta and Vahdat (2007, section 5.2): a domain that

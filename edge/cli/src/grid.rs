@@ -6,7 +6,7 @@ use std::path::Path;
 
 use serde::Deserialize;
 use slackline_runs::axes::{Axis, as_it_became, edits, last_place, points, title, vary};
-use slackline_scenario::{NotAdmitted, Scenario};
+use slackline_scenario::{NotAdmitted, Scenario, ScenarioError};
 use slackline_units::Span;
 use toml::{Spanned, Table, Value};
 
@@ -44,6 +44,15 @@ pub(crate) fn scenario(
 pub(crate) fn read(file: &Path, length: Option<Span>, places: &Places) -> Result<Input, Problem> {
     places.read("the scenario", file)?;
     let text = input::text(file)?;
+    if let Some((line, column)) = family_at(&text) {
+        return Err(Problem::BadAxis {
+            file: file.into(),
+            line,
+            column,
+            message: "this is a family of random hosts".into(),
+            hint: Some("`slackline sweep` takes it".into()),
+        });
+    }
     let source = Source { file, places, length };
     match Grid::read(&source, &text)? {
         Some(grid) => Ok(Input::Grid(grid)),
@@ -107,10 +116,34 @@ struct Claims {
     claim: Vec<Spanned<Value>>,
 }
 
-impl Grid {
-    /// The scenarios that a text is; none if it has no axes, or is no TOML, which is somebody
-    /// else's to say.
-    pub(crate) fn read(source: &Source<'_>, text: &str) -> Result<Option<Grid>, Problem> {
+/// The text of a scenario with axes, and what it becomes where they cross.
+pub(crate) struct Varied {
+    pub(crate) axes: Vec<Axis>,
+    /// The last axis varying fastest.
+    pub(crate) points: Vec<VariedPoint>,
+}
+
+/// One of the texts that it is.
+pub(crate) struct VariedPoint {
+    pub(crate) name: String,
+    pub(crate) place: Vec<usize>,
+    /// Where the last of its places stands in the file: line and column.
+    pub(crate) at: (usize, usize),
+    pub(crate) table: Table,
+}
+
+impl VariedPoint {
+    /// What is wrong there, told where the point stands in the file.
+    pub(crate) fn wrong(&self, file: &Path, message: &str, hint: Option<String>) -> Problem {
+        let (line, column) = self.at;
+        let message = format!("at point `{}`: {message}", self.name);
+        Problem::BadAxis { file: file.into(), line, column, message, hint }
+    }
+}
+
+impl Varied {
+    /// What a text is; none if it has no axes, or is no TOML, which is somebody else's to say.
+    pub(crate) fn read(file: &Path, text: &str) -> Result<Option<Varied>, Problem> {
         if !text.contains("axis") {
             return Ok(None);
         }
@@ -120,7 +153,7 @@ impl Grid {
         }
         let bad = |span: Range<usize>, message: String, hint: &str| {
             let (line, column) = position(text, span.start);
-            let (file, hint) = (source.file.into(), Some(hint.into()));
+            let (file, hint) = (file.into(), Some(hint.into()));
             Problem::BadAxis { file, line, column, message, hint }
         };
         let Axes { axis: axes } = toml::from_str(text).map_err(|error| {
@@ -134,31 +167,43 @@ impl Grid {
             let hint = format!("1 to {MOST_POINTS} are possible");
             return Err(bad(axes[0].name.span(), message, &hint));
         }
-        let lines = claim_lines(text);
         let point = |place: Vec<usize>| {
+            let at = position(text, last_place(&axes, &place).start);
             let name = title(&axes, &place);
-            let span = last_place(&axes, &place);
-            let wrong = |message: String, hint: Option<String>| {
-                let (line, column) = position(text, span.start);
-                let message = format!("at point `{name}`: {message}");
-                Problem::BadAxis { file: source.file.into(), line, column, message, hint }
+            let mut point = VariedPoint { name, place, at, table: table.clone() };
+            let edits: Vec<_> = edits(&axes, &point.place).collect();
+            let varied = vary(&mut point.table, &edits);
+            varied.map_err(|unfit| point.wrong(file, &unfit.to_string(), Some(unfit.hint())))?;
+            Ok(point)
+        };
+        let points = points(&axes).into_iter().map(point).collect::<Result<_, Problem>>()?;
+        Ok(Some(Varied { axes, points }))
+    }
+}
+
+impl Grid {
+    /// The scenarios that a text is; none if it has no axes, or is no TOML, which is somebody
+    /// else's to say.
+    pub(crate) fn read(source: &Source<'_>, text: &str) -> Result<Option<Grid>, Problem> {
+        let Some(Varied { axes, points }) = Varied::read(source.file, text)? else {
+            return Ok(None);
+        };
+        let lines = claim_lines(text);
+        let point = |point: VariedPoint| {
+            let varied = point.table.to_string();
+            let wrong = |error: ScenarioError| {
+                point.wrong(source.file, &as_it_became(&varied, &error), error.hint())
             };
-            let mut varied = table.clone();
-            let edits: Vec<_> = edits(&axes, &place).collect();
-            vary(&mut varied, &edits)
-                .map_err(|unfit| wrong(unfit.to_string(), Some(unfit.hint())))?;
-            let varied = varied.to_string();
-            let scenario = source.scenario(&varied);
-            let mut scenario =
-                scenario.map_err(|error| wrong(as_it_became(&varied, &error), error.hint()))??;
+            let mut scenario = source.scenario(&varied).map_err(wrong)??;
             // Claims are told by where people wrote them.
             for (claim, &line) in scenario.claims.iter_mut().zip(&lines) {
                 claim.line = line;
             }
             let scenario = source.checked(scenario)?;
-            Ok(Point { at: position(text, span.start), name, place, scenario })
+            let VariedPoint { name, place, at, .. } = point;
+            Ok(Point { at, name, place, scenario })
         };
-        let points = points(&axes).into_iter().map(point).collect::<Result<_, Problem>>()?;
+        let points = points.into_iter().map(point).collect::<Result<_, Problem>>()?;
         Ok(Some(Grid { points, axes }))
     }
 
@@ -194,6 +239,17 @@ pub(crate) fn position(text: &str, at: usize) -> (usize, usize) {
     let before = text.get(..at).unwrap_or("");
     let last = before.rsplit('\n').next().unwrap_or("");
     (before.matches('\n').count() + 1, last.chars().count() + 1)
+}
+
+/// Where a text says what random hosts are like, if it does.
+fn family_at(text: &str) -> Option<(usize, usize)> {
+    #[derive(Deserialize)]
+    struct Whole {
+        family: Spanned<Value>,
+    }
+    let is_there = text.contains("family");
+    let whole = is_there.then(|| toml::from_str(text).ok()).flatten();
+    whole.map(|Whole { family }| position(text, family.span().start))
 }
 
 /// Where each claim of a scenario stands.

@@ -7,6 +7,7 @@ use slackline_show::why;
 use slackline_trace::{Record, Sink};
 use slackline_units::{Span, Time};
 
+use crate::cost::Cost;
 use crate::names::Names;
 
 const FORMAT: &str = "slackline-runs-1";
@@ -99,7 +100,17 @@ fn mean(over: &OverRuns) -> Value {
 
 /// One run with all that is known of it.
 pub(crate) fn numbers(name: &str, numbers: &Numbers) -> String {
+    numbers_at_cost(name, numbers, None)
+}
+
+/// The same, with what it took to simulate it where somebody wants to know.
+pub(crate) fn numbers_at_cost(name: &str, numbers: &Numbers, cost: Option<&Cost>) -> String {
     let mut run = run(name, &numbers.summary);
+    if let Some(Cost { took, events, peak_kib }) = cost {
+        let took = u64::try_from(took.as_nanos()).unwrap_or(u64::MAX);
+        let cost = json!({ "took_ns": took, "events": events, "peak_kib": peak_kib });
+        run.insert("cost".into(), cost);
+    }
     if let Some(summary) = &numbers.xenmon {
         run.insert("xenmon".into(), xenmon(summary));
     }

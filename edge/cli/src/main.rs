@@ -8,6 +8,7 @@ mod by_second;
 mod check;
 mod claims;
 mod compare;
+mod cost;
 mod date;
 mod doctor;
 mod folded;
@@ -38,6 +39,7 @@ mod service;
 mod show;
 mod signals;
 mod sim;
+mod sweep;
 mod terminal;
 
 use std::process::ExitCode;
@@ -70,6 +72,7 @@ fn main() -> ExitCode {
         Command::Log(args) => service::log(&args),
         Command::Access(args) => service::access(&args),
         Command::Compare(args) => compare::compare(&args),
+        Command::Sweep(args) => sweep::sweep(&args),
         Command::Alert(args) => alert::alert(&args),
         Command::Check(args) => check::check(&args),
         Command::Show(args) => show::show(&args),

@@ -4,6 +4,7 @@ use std::fmt::Write as _;
 use std::ops::ControlFlow;
 use std::path::Path;
 use std::sync::atomic::Ordering;
+use std::time::Instant;
 
 use slackline_runs::claims::expects_refusal;
 use slackline_runs::{Outputs, Simulated, header};
@@ -12,6 +13,7 @@ use slackline_show::over_runs;
 use slackline_units::{Time, VcpuId};
 
 use crate::args::{Keeping, Sim};
+use crate::cost::Cost;
 use crate::grid::{self, Input};
 use crate::outputs::{Files, tables};
 use crate::problem::Problem;
@@ -41,7 +43,9 @@ pub(crate) fn sim(args: &Sim) -> Result<(), Problem> {
         args.keeping.is_of_one_run("of several seeds")?;
         return over_seeds(args, &scenario);
     }
+    let started = Instant::now();
     let Simulated { numbers, finished } = simulate(&args.file, &scenario, &args.keeping)?;
+    let cost = args.cost.then(|| Cost::since(started, finished.events));
     // Nothing was measured yet.
     let is_empty = |at: Time| at <= Time::START + scenario.warmup;
     if finished.stopped.is_some_and(is_empty) {
@@ -49,7 +53,7 @@ pub(crate) fn sim(args: &Sim) -> Result<(), Problem> {
         return Err(Problem::Interrupted);
     }
     if args.keeping.json {
-        terminal::print(&json::numbers("sim", &numbers))?;
+        terminal::print(&json::numbers_at_cost("sim", &numbers, cost.as_ref()))?;
     } else {
         let mut text = tables(&numbers);
         let name = |vcpu: VcpuId| scenario.domains[vcpu.domain().number() as usize].vcpu_name(vcpu);
@@ -62,6 +66,9 @@ pub(crate) fn sim(args: &Sim) -> Result<(), Problem> {
         for (at, vcpu, error) in &finished.declined {
             let name = name(*vcpu);
             let _ = writeln!(text, "declined at {at}: `{name}`: {error}");
+        }
+        if let Some(cost) = cost {
+            let _ = writeln!(text, "note: {cost}");
         }
         if let Some(at) = finished.stopped {
             let _ = writeln!(text, "note: stopped at {at}, before the end");

@@ -16,6 +16,7 @@
 pub mod alert;
 pub mod axes;
 pub mod claims;
+pub mod family;
 pub mod grid;
 pub mod header;
 mod numbers;

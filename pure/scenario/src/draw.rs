@@ -163,6 +163,8 @@ pub enum Purpose {
     Delay,
     /// How long the disk takes.
     Disk,
+    /// What a random host is like, before it runs.
+    Host,
 }
 
 /// A stream of draws, the same on every machine.
@@ -183,6 +185,7 @@ impl Stream {
             Purpose::Client => 6,
             Purpose::Delay => 7,
             Purpose::Disk => 8,
+            Purpose::Host => 9,
         };
         // Each word is mixed before the next is added, so that no sum of small words meets another.
         let mut mix = SplitMix64(seed);
@@ -246,6 +249,16 @@ impl Stream {
             MILLION.. => true,
             _ => self.at_most(u64::from(MILLION) - 1) < u64::from(ppm),
         }
+    }
+
+    /// One of so many, at least one, each as likely as any other.
+    ///
+    /// # Panics
+    /// If there is none.
+    pub fn pick(&mut self, count: usize) -> usize {
+        let last = u64::try_from(count).ok().and_then(|count| count.checked_sub(1));
+        let number = self.at_most(last.expect("one of none cannot be drawn"));
+        usize::try_from(number).expect("below `count`")
     }
 
     /// A number up to `most`, each as likely as any other: Lemire, "Fast random integer generation

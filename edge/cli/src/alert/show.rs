@@ -69,7 +69,12 @@ fn in_percent(error: Option<i64>) -> String {
 
 /// Rows of numbers, each behind its name: as many columns beside each other as there is room for,
 /// and the others below. A name that would leave no room for them stands above its numbers.
-fn packed(name: &str, headings: &[&str], rows: &[(String, Vec<String>)], columns: usize) -> String {
+pub(crate) fn packed(
+    name: &str,
+    headings: &[&str],
+    rows: &[(String, Vec<String>)],
+    columns: usize,
+) -> String {
     let names = rows.iter().map(|(name, _)| name.chars().count());
     let widest = names.max().unwrap_or(0).max(name.chars().count());
     let stands_above = 1 + widest + 2 * (WIDTH + 1) > columns;

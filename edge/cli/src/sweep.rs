@@ -1,0 +1,111 @@
+//! `slackline sweep`: a family of scenarios under policies, over all cores, into one table.
+
+mod bar;
+mod jobs;
+mod journal;
+mod page;
+mod rows;
+
+use std::io::Write as _;
+use std::ops::ControlFlow;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Instant;
+
+use slackline_runs::family::COLUMNS;
+use slackline_runs::grid::{self, GridError};
+
+use crate::args::Sweep;
+use crate::cost::Cost;
+use crate::pending::Pending;
+use crate::places::Places;
+use crate::problem::Problem;
+use crate::signals::stop_flag;
+use crate::{bug, input, terminal};
+
+use bar::Bar;
+use jobs::{Came, Jobs};
+use journal::Journal;
+use rows::Rows;
+
+pub(crate) fn sweep(args: &Sweep) -> Result<(), Problem> {
+    let journal = journal_of(&args.csv);
+    let mut places = Places::of(&[("--csv", Some(&args.csv)), ("--page", args.page.as_deref())])?;
+    places.write("the runs that are done", &journal)?;
+    places.read("the family", &args.file)?;
+    let text = input::text(&args.file)?;
+    let jobs = Jobs::read(args, &text, &places)?;
+    let mut journal = Journal::open(journal, &jobs.fingerprint(args, &text), args.fresh)?;
+    let done = journal.take_done(jobs.count(), COLUMNS.len());
+    let already = done.len();
+    let (csv, mut out) = Pending::new(&args.csv)?;
+    let page = args.page.as_deref().map(Pending::new).transpose()?;
+    let started = Instant::now();
+    let events = AtomicU64::new(0);
+    let rows = run(args, &jobs, &journal, Rows::new(&jobs, done), &events)?;
+    csv.keep(out.write_all(rows.csv().as_bytes()).and_then(|()| out.flush()))?;
+    if let Some((page, mut out)) = page {
+        let html = page::page(args, &jobs, &rows);
+        page.keep(out.write_all(html.as_bytes()).and_then(|()| out.flush()))?;
+    }
+    terminal::say(&rows.table(&jobs))?;
+    let ran = rows.count() - already;
+    let before = match already {
+        0 => String::new(),
+        _ => format!(", {already} before"),
+    };
+    let cost = Cost::since(started, events.into_inner());
+    terminal::tell(&format!("note: {ran} runs{before}; {cost}\n"));
+    if rows.count() == jobs.count() {
+        return journal.end();
+    }
+    let (done, all) = (rows.count(), jobs.count());
+    terminal::tell(&format!(
+        "note: stopped when {done} of {all} runs were finished; the same command goes on from \
+         there\n"
+    ));
+    Err(Problem::Interrupted)
+}
+
+/// Makes all runs that have not been made.
+fn run(
+    args: &Sweep,
+    jobs: &Jobs,
+    journal: &Journal,
+    mut rows: Rows,
+    events: &AtomicU64,
+) -> Result<Rows, Problem> {
+    let missing: Vec<usize> = (0..jobs.count()).filter(|&job| !rows.has(job)).collect();
+    let (bar, stop) = (Bar::new(rows.count(), jobs.count()), stop_flag()?);
+    let goes_on = || match stop.load(Ordering::Relaxed) {
+        true => ControlFlow::Break(()),
+        false => ControlFlow::Continue(()),
+    };
+    let watch = |done: grid::Done| {
+        bar.at(done.runs);
+        goes_on()
+    };
+    let one = |&job: &usize, _| {
+        let Some(Came { cells, events: some }) = jobs.run(job, goes_on)? else { return Ok(None) };
+        events.fetch_add(some, Ordering::Relaxed);
+        journal.add(job, &cells)?;
+        Ok(Some((job, cells)))
+    };
+    let results = grid::run_some(&missing, &[0], &watch, one).map_err(|error| match error {
+        GridError::Run { error: jobs::Failed::Problem(problem), .. } => *problem,
+        GridError::Run { error: jobs::Failed::Run(failed), .. } => {
+            let (scenario, error) = *failed;
+            bug::explain(&args.file, &scenario, error)
+        }
+        GridError::Stopped(_) => Problem::Interrupted,
+    })?;
+    results.into_iter().flatten().flatten().for_each(|(job, cells)| rows.add(job, cells));
+    Ok(rows)
+}
+
+/// Where the runs that are done are kept until all are.
+fn journal_of(csv: &std::path::Path) -> PathBuf {
+    let mut name = csv.as_os_str().to_owned();
+    name.push(".part");
+    name.into()
+}

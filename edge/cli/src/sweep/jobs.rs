@@ -1,0 +1,321 @@
+//! The runs that a sweep is made of, numbered: by host, then by policy, then by seed.
+
+use std::ops::ControlFlow;
+use std::path::Path;
+
+use serde::Deserialize;
+use slackline_metrics::StrayRecord;
+use slackline_runs::axes::{Axis, as_it_became};
+use slackline_runs::claims::expects_refusal;
+use slackline_runs::family::{self, Cpus, Family, Measured, Plan};
+use slackline_runs::{SimulateError, with_seed};
+use slackline_scenario::{LONGEST, Scenario, ScenarioError};
+use slackline_sim::RunError;
+use slackline_units::Span;
+use toml::{Spanned, Table, Value};
+
+use crate::args::Sweep;
+use crate::grid::{Varied, VariedPoint, position};
+use crate::input::{self, Source};
+use crate::places::Places;
+use crate::problem::Problem;
+
+/// So many runs a sweep may have.
+const MOST_RUNS: usize = 1_000_000;
+
+/// All runs.
+pub(super) struct Jobs<'a> {
+    source: Source<'a>,
+    pub(super) axes: Vec<Axis>,
+    pub(super) hosts: Vec<HostCase>,
+    pub(super) policies: Vec<String>,
+    pub(super) seeds: Vec<u64>,
+    /// The title of the scenario.
+    pub(super) title: String,
+    /// Whether its hosts are drawn.
+    pub(super) is_drawn: bool,
+}
+
+/// A scenario, or a family at one size, at a point where the axes cross.
+pub(super) struct HostCase {
+    point: VariedPoint,
+    /// How many CPUs it has.
+    pub(super) cpus: usize,
+    what: What,
+}
+
+enum What {
+    Drawn(Box<Family>),
+    /// As it was written.
+    Plain(Box<Scenario>),
+}
+
+/// What came of a run.
+pub(super) struct Came {
+    pub(super) cells: Vec<String>,
+    pub(super) events: u64,
+}
+
+/// Why nothing did.
+pub(super) enum Failed {
+    Problem(Box<Problem>),
+    Run(Box<(Scenario, RunError)>),
+}
+
+impl From<Problem> for Failed {
+    fn from(problem: Problem) -> Failed {
+        Failed::Problem(Box::new(problem))
+    }
+}
+
+/// What of a family's file is looked at before anything else, and where it stands.
+#[derive(Deserialize)]
+struct Written {
+    family: Option<Spanned<Family>>,
+    domain: Option<Spanned<Value>>,
+    change: Option<Spanned<Value>>,
+}
+
+impl<'a> Jobs<'a> {
+    pub(super) fn read(
+        args: &'a Sweep,
+        text: &str,
+        places: &'a Places,
+    ) -> Result<Jobs<'a>, Problem> {
+        let file = args.file.as_path();
+        let is_drawn = check_family(file, text)?;
+        let source = Source { file, places, length: args.length };
+        let (axes, points) = match Varied::read(file, text)? {
+            Some(Varied { axes, points }) => (axes, points),
+            None => (Vec::new(), vec![whole(file, text, &source)?]),
+        };
+        let mut jobs = Jobs {
+            source,
+            axes,
+            hosts: Vec::new(),
+            policies: args.policies.clone(),
+            seeds: Vec::new(),
+            title: String::new(),
+            is_drawn,
+        };
+        for point in points {
+            jobs.add_hosts(point)?;
+        }
+        let first = &jobs.hosts[0];
+        let (scenario, _) = jobs.scenario(first, None, seed_of(&first.point.table))?;
+        jobs.title = scenario.title;
+        if jobs.policies.is_empty() {
+            jobs.policies.push(scenario.policy.spec.name.to_owned());
+        }
+        let first = args.seed.unwrap_or(scenario.seed);
+        let last = first.checked_add(args.seeds - 1).ok_or_else(|| Problem::BadOption {
+            message: format!("there are no {} seeds from {first} on", args.seeds),
+            hint: Some("write --seed 1".into()),
+        })?;
+        jobs.seeds = (first..=last).collect();
+        if jobs.count() > MOST_RUNS {
+            return Err(Problem::BadOption {
+                message: format!("these are {} runs, and {MOST_RUNS} are the most", jobs.count()),
+                hint: Some("leave out some policies, seeds or sizes".into()),
+            });
+        }
+        jobs.try_each()?;
+        Ok(jobs)
+    }
+
+    /// The hosts at a point: one of each size.
+    fn add_hosts(&mut self, point: VariedPoint) -> Result<(), Problem> {
+        let VariedPoint { name, place, at, table } = point;
+        let again =
+            || VariedPoint { name: name.clone(), place: place.clone(), at, table: table.clone() };
+        let Some(family) = table.get("family") else {
+            let host = HostCase {
+                point: again(),
+                cpus: 0,
+                what: What::Plain(Box::new(self.plain(&again())?)),
+            };
+            let What::Plain(scenario) = &host.what else { unreachable!("made above") };
+            let cpus = scenario.host.topology.cpus();
+            self.hosts.push(HostCase { cpus, ..host });
+            return Ok(());
+        };
+        let family: Family = family.clone().try_into().map_err(|error: toml::de::Error| {
+            let what = format!("`family`: {}", error.message().trim());
+            again().wrong(self.source.file, &what, Some(HINT.into()))
+        })?;
+        for &Cpus(cpus) in family.cpus.all() {
+            let what = What::Drawn(Box::new(family.clone()));
+            self.hosts.push(HostCase { point: again(), cpus, what });
+        }
+        Ok(())
+    }
+
+    fn plain(&self, point: &VariedPoint) -> Result<Scenario, Problem> {
+        let scenario = self.checked(point, &point.table.to_string())?;
+        if expects_refusal(&scenario) {
+            let hint = "leave out the claim that all is refused";
+            let what = "a scenario that is refused has no numbers";
+            return Err(point.wrong(self.source.file, what, Some(hint.into())));
+        }
+        Ok(scenario)
+    }
+
+    fn checked(&self, point: &VariedPoint, text: &str) -> Result<Scenario, Problem> {
+        let wrong = |error: ScenarioError| {
+            point.wrong(self.source.file, &as_it_became(text, &error), error.hint())
+        };
+        let scenario = self.source.scenario(text).map_err(wrong)??;
+        self.source.checked(scenario)
+    }
+
+    /// Each host under each policy with the first seed is a scenario: better known before an hour
+    /// of runs than behind it.
+    fn try_each(&self) -> Result<(), Problem> {
+        for host in &self.hosts {
+            for policy in &self.policies {
+                self.scenario(host, Some(policy), self.seeds[0])?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The scenario of a host with a seed, under a policy or its own, and what would be fair in it.
+    fn scenario(
+        &self,
+        host: &HostCase,
+        policy: Option<&str>,
+        seed: u64,
+    ) -> Result<(Scenario, Option<Plan>), Problem> {
+        let (scenario, plan) = match &host.what {
+            What::Plain(scenario) => ((**scenario).clone(), None),
+            What::Drawn(family) => {
+                let table = &host.point.table;
+                let length = self.source.length.or_else(|| length_of(table)).unwrap_or(LONGEST);
+                let (table, plan) = family::drawn(family, table, Cpus(host.cpus), (seed, length));
+                (self.checked(&host.point, &table.to_string())?, Some(plan))
+            }
+        };
+        let scenario = match (policy, &host.what) {
+            (Some(policy), What::Plain(_)) => input::under(self.source.file, &scenario, policy)?,
+            // Lines of what was drawn say nothing to anybody.
+            (Some(policy), What::Drawn(_)) => scenario.with_policy(policy).map_err(|error| {
+                let (file, kind) = (self.source.file, error.kind.to_string());
+                host.point.wrong(file, &format!("{policy}: {kind}"), error.hint())
+            })?,
+            (None, _) => scenario,
+        };
+        Ok((with_seed(scenario, seed), plan))
+    }
+
+    pub(super) fn count(&self) -> usize {
+        self.hosts.len() * self.policies.len() * self.seeds.len()
+    }
+
+    /// A run's host, policy and seed.
+    pub(super) fn of(&self, job: usize) -> (&HostCase, &str, u64) {
+        let (seeds, policies) = (self.seeds.len(), self.policies.len());
+        let (case, seed) = (job / seeds, self.seeds[job % seeds]);
+        (&self.hosts[case / policies], &self.policies[case % policies], seed)
+    }
+
+    /// The names of a host's places on the axes.
+    pub(super) fn names(&self, host: &HostCase) -> Vec<String> {
+        let places = self.axes.iter().zip(&host.point.place);
+        places.map(|(axis, &place)| axis.points[place].name().to_owned()).collect()
+    }
+
+    /// Which point the host is at.
+    pub(super) fn point<'b>(&self, host: &'b HostCase) -> &'b str {
+        &host.point.name
+    }
+
+    /// Makes a run; nothing comes of it if it is broken off.
+    pub(super) fn run(
+        &self,
+        job: usize,
+        goes_on: impl Fn() -> ControlFlow<()>,
+    ) -> Result<Option<Came>, Failed> {
+        let (host, policy, seed) = self.of(job);
+        let (scenario, plan) = self.scenario(host, Some(policy), seed)?;
+        let vcpus = scenario.domains.iter().map(|domain| domain.vcpus.len()).sum();
+        match family::measure(&scenario, plan.as_ref(), |_| goes_on()) {
+            Ok(measured) => Ok(measured.map(|measured: Measured| Came {
+                events: measured.events,
+                cells: measured.cells().into(),
+            })),
+            Err(SimulateError::Run(RunError::Declined(_))) => {
+                Ok(Some(Came { events: 0, cells: Measured::refused(vcpus).into() }))
+            }
+            Err(SimulateError::Run(error)) => Err(Failed::Run(Box::new((scenario, error)))),
+            Err(SimulateError::Stray(stray)) => Err(stray_record(stray).into()),
+        }
+    }
+
+    /// What sweep this is: whoever goes on must have the same.
+    pub(super) fn fingerprint(&self, args: &Sweep, text: &str) -> String {
+        let words = [text.to_owned(), self.policies.join("\n"), format!("{:?}", args.length)];
+        let bytes = words.iter().flat_map(|word| word.bytes().chain([0]));
+        // FNV-1a, 64 bits.
+        let step = |hash: u64, byte: u8| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
+        let hash = bytes.fold(0xcbf2_9ce4_8422_2325, step);
+        let (version, runs) = (env!("CARGO_PKG_VERSION"), self.count());
+        let (first, last) = (self.seeds[0], self.seeds[self.seeds.len() - 1]);
+        format!("slackline {version} sweep {hash:016x} seeds {first} to {last}, {runs} runs")
+    }
+}
+
+fn stray_record(stray: StrayRecord) -> Problem {
+    Problem::of_stray(stray)
+}
+
+const HINT: &str = "`slackline help sweep` has an example";
+
+/// Whether a text has a family, if it is one that makes sense: what is wrong is told where it
+/// stands. What is no TOML is said by who reads scenarios.
+fn check_family(file: &Path, text: &str) -> Result<bool, Problem> {
+    if !text.parse::<Table>().is_ok_and(|table| table.contains_key("family")) {
+        return Ok(false);
+    }
+    let wrong = |at: usize, message: String| {
+        let (line, column) = position(text, at);
+        Problem::BadAxis { file: file.into(), line, column, message, hint: Some(HINT.into()) }
+    };
+    let written: Written = toml::from_str(text).map_err(|error| {
+        let message = error.message().lines().next().unwrap_or("this is no family").to_owned();
+        wrong(error.span().map_or(0, |span| span.start), message)
+    })?;
+    for (written, what) in [(written.domain, "domains"), (written.change, "changes")] {
+        if let Some(written) = written {
+            let message = format!("the {what} of a family are drawn");
+            return Err(wrong(written.span().start, message));
+        }
+    }
+    Ok(written.family.is_some())
+}
+
+/// A text without axes: the one point that it is.
+fn whole(file: &Path, text: &str, source: &Source<'_>) -> Result<VariedPoint, Problem> {
+    let table = match text.parse::<Table>() {
+        Ok(table) => table,
+        Err(_) => {
+            let error = |error| Problem::Scenario { file: file.into(), error };
+            source.scenario(text).map_err(error)??;
+            Table::new()
+        }
+    };
+    if !table.contains_key("family") {
+        // What is wrong is told where people wrote it.
+        let error = |error| Problem::Scenario { file: file.into(), error };
+        source.scenario(text).map_err(error)??;
+    }
+    Ok(VariedPoint { name: "the family".into(), place: Vec::new(), at: (1, 1), table })
+}
+
+fn seed_of(table: &Table) -> u64 {
+    let seed = table.get("seed").and_then(Value::as_integer);
+    seed.and_then(|seed| seed.try_into().ok()).unwrap_or(1)
+}
+
+fn length_of(table: &Table) -> Option<Span> {
+    table.get("length")?.as_str()?.parse().ok()
+}

@@ -1,0 +1,180 @@
+//! The page of a sweep: plots by size, and the table over the seeds.
+
+use slackline_report::{Axis, Cell, Figure, Layer, Made, Page, Plot, Table};
+
+use crate::args::Sweep;
+
+use super::jobs::Jobs;
+use super::rows::{Over, Rows};
+
+/// What is plotted: its column, its title, what its axis says.
+const PLOTS: [(&str, &str, &str); 5] = [
+    ("share_error_percent", "Share error", "mean over vCPUs, %"),
+    ("second_error_p95_percent", "Share error in single seconds", "all but the worst 5 %, in %"),
+    ("moves_per_cpu_second", "Moves", "a second and CPU"),
+    (MISSED, "Missed deadlines", "of all, %"),
+    ("waiting_percent", "Waiting for a CPU", "of the time awake, %"),
+];
+
+/// Of all seeds together: no column of the table.
+const MISSED: &str = "missed";
+
+pub(super) fn page(args: &Sweep, jobs: &Jobs<'_>, rows: &Rows) -> String {
+    let (first, last) = (jobs.seeds[0], jobs.seeds[jobs.seeds.len() - 1]);
+    let seeds = if first == last { first.to_string() } else { format!("{first} to {last}") };
+    let file = args.file.file_name().unwrap_or_default().to_string_lossy();
+    let made = Made::by(&format!("slackline sweep {file}"))
+        .seeds(&seeds)
+        .with(concat!("slackline ", env!("CARGO_PKG_VERSION")));
+    let mut page = Page::new(&jobs.title, made).text(&about(jobs, rows));
+    let mut points: Vec<&str> = Vec::new();
+    for host in &jobs.hosts {
+        if !points.contains(&jobs.point(host)) {
+            points.push(jobs.point(host));
+        }
+    }
+    for point in &points {
+        if points.len() > 1 {
+            page = page.section(point);
+        }
+        let here = Here { jobs, rows, point };
+        let panels: Vec<Plot> = PLOTS.iter().filter_map(|plot| here.plot(plot)).collect();
+        if !panels.is_empty() {
+            let title = if points.len() > 1 {
+                format!("{}: {point}", jobs.title)
+            } else {
+                jobs.title.clone()
+            };
+            let figure = Figure::of_panels(&title, panels);
+            page = page.figure(figure.caption(
+                "Medians over the seeds with their range; of missed deadlines those of all seeds \
+                 together.",
+            ));
+        }
+        page = page.table(here.table());
+    }
+    page.html()
+}
+
+fn about(jobs: &Jobs<'_>, rows: &Rows) -> String {
+    let error = match jobs.is_drawn {
+        true => {
+            "Hosts are drawn. The share error is how far what a guest received is from what would \
+             have been fair, in percent of that: weighted max-min over all CPUs at every instant, \
+             among the guests that are awake."
+        }
+        false => {
+            "The share error is how far a vCPU is from what it was promised, in percent of that."
+        }
+    };
+    let done = match (rows.count(), jobs.count()) {
+        (done, all) if done == all => format!("{all} runs."),
+        (done, all) => format!("{done} of {all} runs: it was stopped before its end."),
+    };
+    format!("{error} {done}")
+}
+
+/// The hosts at one point where the axes cross.
+struct Here<'a> {
+    jobs: &'a Jobs<'a>,
+    rows: &'a Rows,
+    point: &'a str,
+}
+
+impl Here<'_> {
+    /// The hosts here by size, each with its number among all.
+    fn hosts(&self) -> Vec<(usize, usize)> {
+        let hosts = self.jobs.hosts.iter().enumerate();
+        let here = hosts.filter(|(_, host)| self.jobs.point(host) == self.point);
+        here.map(|(nth, host)| (nth, host.cpus)).collect()
+    }
+
+    fn case(&self, host: usize, policy: usize) -> usize {
+        host * self.jobs.policies.len() + policy
+    }
+
+    fn over(&self, case: usize, column: &str) -> Option<Over> {
+        if column == MISSED {
+            let missed = self.rows.missed(self.jobs, case)?;
+            return Some(Over { least: missed, median: missed, most: missed });
+        }
+        self.rows.over(self.jobs, case, column)
+    }
+
+    /// A line for each policy along the sizes; where there is one size, a bar.
+    fn plot(&self, &(column, title, says): &(&str, &str, &str)) -> Option<Plot> {
+        let hosts = self.hosts();
+        let is_alone = hosts.len() == 1;
+        let x = match is_alone {
+            true => Axis::names("policy", self.jobs.policies.iter()),
+            false => Axis::names("CPUs", hosts.iter().map(|(_, cpus)| cpus.to_string())),
+        };
+        let y = Axis::linear(says, "").including(0.0).including(1.0);
+        let mut plot = Plot::new(x, y).titled(title);
+        let mut is_known = false;
+        for (nth, policy) in self.jobs.policies.iter().enumerate() {
+            let place = |at: usize| if is_alone { nth } else { at } as f64;
+            let overs = hosts.iter().enumerate().filter_map(|(at, &(host, _))| {
+                let Over { least, median, most } = self.over(self.case(host, nth), column)?;
+                Some((place(at), least, median, most))
+            });
+            let overs: Vec<(f64, f64, f64, f64)> = overs.collect();
+            is_known |= !overs.is_empty();
+            plot = plot.with(match is_alone {
+                true => Layer::bars_with_range("median", overs),
+                false => Layer::line(policy, overs.iter().map(|&(x, _, y, _)| (x, y)))
+                    .band(overs.iter().map(|&(x, least, _, most)| (x, least, most))),
+            });
+        }
+        is_known.then_some(plot)
+    }
+
+    fn table(&self) -> Table {
+        let heads = [
+            "policy",
+            "CPUs",
+            "runs",
+            "error %",
+            "worst %",
+            "1 s p95 %",
+            "moves",
+            "missed %",
+            "waiting %",
+        ];
+        let mut table = Table::new(heads).caption(
+            "Medians over the seeds: share error, mean over vCPUs; of the worst vCPU, and in \
+             parentheses of the worst seed's; in single seconds, all but the worst 5 %; moves a \
+             second and CPU; missed deadlines of all; part of the time awake that was waited.",
+        );
+        for (host, cpus) in self.hosts() {
+            for (nth, policy) in self.jobs.policies.iter().enumerate() {
+                let case = self.case(host, nth);
+                let (runs, refused) = self.rows.runs(self.jobs, case);
+                let median = |column: &str, digits: usize| match self.over(case, column) {
+                    Some(over) => Cell::Number(format!("{:.digits$}", over.median)),
+                    None => Cell::Dash,
+                };
+                let worst = match self.over(case, "worst_error_percent") {
+                    Some(over) => Cell::Number(format!("{:.1} ({:.0})", over.median, over.most)),
+                    None => Cell::Dash,
+                };
+                let count = match refused {
+                    0 => runs.to_string(),
+                    _ => format!("{} ({refused} refused)", runs - refused),
+                };
+                table = table.row([
+                    Cell::Text(format!("`{policy}`")),
+                    Cell::Number(cpus.to_string()),
+                    Cell::Number(count),
+                    median("share_error_percent", 1),
+                    worst,
+                    median("second_error_p95_percent", 1),
+                    median("moves_per_cpu_second", 2),
+                    median(MISSED, 2),
+                    median("waiting_percent", 1),
+                ]);
+            }
+        }
+        table
+    }
+}

@@ -1,0 +1,153 @@
+//! The rows of a sweep: as a table of all runs, and over the seeds.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+
+use slackline_runs::family::{COLUMNS, quantile};
+
+use crate::alert::show::packed;
+use crate::quoted::quoted;
+use crate::terminal;
+
+use super::jobs::Jobs;
+
+/// The cells of each run that is done, by its number.
+pub(super) struct Rows {
+    head: Vec<String>,
+    /// What comes before what was measured, by run.
+    names: Vec<Vec<String>>,
+    done: BTreeMap<usize, Vec<String>>,
+}
+
+/// A measure over the seeds of a host and policy.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Over {
+    pub(super) least: f64,
+    pub(super) median: f64,
+    pub(super) most: f64,
+}
+
+impl Rows {
+    /// Of all runs these are done.
+    pub(super) fn new(jobs: &Jobs<'_>, done: BTreeMap<usize, Vec<String>>) -> Rows {
+        let axes = jobs.axes.iter().map(|axis| axis.name().to_owned());
+        let words = ["cpus", "policy", "seed"].into_iter().chain(COLUMNS).map(str::to_owned);
+        let names = (0..jobs.count()).map(|job| {
+            let (host, policy, seed) = jobs.of(job);
+            let mut names = jobs.names(host);
+            names.extend([host.cpus.to_string(), policy.to_owned(), seed.to_string()]);
+            names
+        });
+        Rows { head: axes.chain(words).collect(), names: names.collect(), done }
+    }
+
+    pub(super) fn has(&self, job: usize) -> bool {
+        self.done.contains_key(&job)
+    }
+
+    pub(super) fn add(&mut self, job: usize, cells: Vec<String>) {
+        self.done.insert(job, cells);
+    }
+
+    pub(super) fn count(&self) -> usize {
+        self.done.len()
+    }
+
+    /// All of them in order.
+    pub(super) fn csv(&self) -> String {
+        let line = |cells: &mut dyn Iterator<Item = &String>| {
+            cells.map(|cell| quoted(cell)).collect::<Vec<_>>().join(",") + "\n"
+        };
+        let mut text = line(&mut self.head.iter());
+        for (&job, cells) in &self.done {
+            text += &line(&mut self.names[job].iter().chain(cells));
+        }
+        text
+    }
+
+    /// What was measured, by run of a host under a policy: what is not known is left out.
+    fn values(&self, jobs: &Jobs<'_>, case: usize, column: &str) -> Vec<f64> {
+        let Some(place) = COLUMNS.iter().position(|name| *name == column) else {
+            return Vec::new();
+        };
+        let seeds = jobs.seeds.len();
+        let runs = self.done.range(case * seeds..(case + 1) * seeds);
+        runs.filter_map(|(_, cells)| cells.get(place)?.parse().ok()).collect()
+    }
+
+    /// How many runs of a host under a policy are done, and how many of them were refused.
+    pub(super) fn runs(&self, jobs: &Jobs<'_>, case: usize) -> (usize, usize) {
+        let seeds = jobs.seeds.len();
+        let runs = self.done.range(case * seeds..(case + 1) * seeds);
+        let refused = runs.clone().filter(|(_, cells)| cells[0] == "refused").count();
+        (runs.count(), refused)
+    }
+
+    /// A measure over the seeds; none where it is not known.
+    pub(super) fn over(&self, jobs: &Jobs<'_>, case: usize, column: &str) -> Option<Over> {
+        let mut values = self.values(jobs, case, column);
+        let at = |values: &mut Vec<f64>, part: f64| quantile(values, part);
+        Some(Over {
+            least: at(&mut values, 0.0)?,
+            median: at(&mut values, 0.5)?,
+            most: at(&mut values, 1.0)?,
+        })
+    }
+
+    /// Missed deadlines in percent of all, over all seeds; none where there are none.
+    pub(super) fn missed(&self, jobs: &Jobs<'_>, case: usize) -> Option<f64> {
+        let sum = |column| self.values(jobs, case, column).iter().sum::<f64>();
+        let all = sum("deadlines");
+        (all > 0.0).then(|| 100.0 * sum("misses") / all)
+    }
+
+    /// A line for each host and policy, for people.
+    pub(super) fn table(&self, jobs: &Jobs<'_>) -> String {
+        let mut text = format!("{}\n\n", jobs.title);
+        let mut rows = Vec::new();
+        for (case, name) in cases(jobs).into_iter().enumerate() {
+            let (runs, refused) = self.runs(jobs, case);
+            if runs == 0 {
+                continue;
+            }
+            let median = |column| {
+                let over = self.over(jobs, case, column);
+                over.map_or("-".to_owned(), |over| format!("{:.1}", over.median))
+            };
+            let missed = self.missed(jobs, case);
+            rows.push((
+                name,
+                vec![
+                    (runs - refused).to_string(),
+                    median("share_error_percent"),
+                    median("worst_error_percent"),
+                    median("second_error_p95_percent"),
+                    median("moves_per_cpu_second"),
+                    missed.map_or("-".to_owned(), |percent| format!("{percent:.2}")),
+                    median("waiting_percent"),
+                ],
+            ));
+        }
+        let heads = ["runs", "error %", "worst %", "1s p95 %", "moves/s", "missed %", "waiting %"];
+        text += &packed("medians over seeds", &heads, &rows, terminal::width());
+        let refused: usize = (0..rows.len()).map(|case| self.runs(jobs, case).1).sum();
+        if refused > 0 {
+            let _ = writeln!(
+                text,
+                "note: {refused} runs were refused: what they ask for cannot be promised"
+            );
+        }
+        text
+    }
+}
+
+/// The names of all hosts under all policies, in order.
+pub(super) fn cases(jobs: &Jobs<'_>) -> Vec<String> {
+    let name = |case: usize| {
+        let (host, policy, _) = jobs.of(case * jobs.seeds.len());
+        let mut names = jobs.names(host);
+        names.extend([format!("{} CPUs", host.cpus), policy.to_owned()]);
+        names.join(", ")
+    };
+    (0..jobs.hosts.len() * jobs.policies.len()).map(name).collect()
+}

@@ -1,0 +1,246 @@
+//! Random hosts: what a family of scenarios says they are like, and those of it, by size and seed.
+//! Source: the loads of our reference on several CPUs, section 4.1.
+//!
+//! A family is a scenario whose domains are drawn: a number of guests that share by weight, and on
+//! each CPU perhaps somebody with a reservation, which may jump. What becomes of a family at a size
+//! with a seed is again the text of a scenario, and a [`Plan`] that says what would be fair there.
+
+mod draw;
+mod fair;
+mod row;
+
+use std::ops::ControlFlow;
+
+use serde::Deserialize;
+use slackline_scenario::{LONGEST, Scenario};
+use slackline_units::{CpuId, Span, Time};
+use toml::Table;
+
+use crate::header;
+use crate::numbers::Meters;
+use crate::simulate::SimulateError;
+
+pub use draw::{Plan, drawn};
+pub use fair::{FairMeter, Fairness, fair_rates};
+pub use row::{COLUMNS, Measured, quantile};
+
+/// So many guests one host may have.
+const MOST_GUESTS_A_CPU: f64 = 64.0;
+
+/// Simulates a scenario for what a row of a sweep says, as long as `watch` wants it to go on; none
+/// if it does not until the end. The plan is that of a drawn host.
+///
+/// # Errors
+/// As for [`simulate`](crate::simulate).
+pub fn measure(
+    scenario: &Scenario,
+    plan: Option<&Plan>,
+    watch: impl FnMut(Time) -> ControlFlow<()>,
+) -> Result<Option<Measured>, SimulateError> {
+    let fair = plan.map(|plan| FairMeter::new(plan, scenario.warmup));
+    let mut sinks = (Meters::new(&header::of_simulation(scenario)), fair);
+    let finished = slackline_sim::run_while(scenario, &mut sinks, watch)?;
+    if finished.stopped.is_some() {
+        return Ok(None);
+    }
+    let (meters, fair) = sinks;
+    let fairness = fair.and_then(FairMeter::finish);
+    Ok(Some(Measured::of(&meters.finish()?.summary, fairness, finished.events)))
+}
+
+/// What random hosts are like: the table `[family]` of a scenario.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Family {
+    /// The sizes of hosts.
+    pub cpus: AtLeastOne<Cpus>,
+    /// How many guests there are for each CPU, at least and at most.
+    #[serde(default)]
+    pub guests_per_cpu: GuestsPerCpu,
+    /// The weights of guests: one of these is drawn for each.
+    #[serde(default)]
+    pub weights: AtLeastOne<Weight>,
+    /// How much of each CPU is reserved: one of these is drawn for each.
+    #[serde(default)]
+    pub reserved: AtLeastOne<Part>,
+    /// How often a reservation's part is owed.
+    #[serde(default)]
+    pub period: Length,
+    /// After how long on average a reserved part becomes another one; never if nothing is said.
+    pub jumps: Option<Length>,
+    /// What it becomes then: one of these.
+    #[serde(default)]
+    pub jumps_to: AtLeastOne<Part>,
+    /// How many of the guests sleep now and then; the others never do.
+    #[serde(default)]
+    pub sleepers: Portion,
+    /// How long they compute: a mean between the two is drawn for each.
+    #[serde(default)]
+    pub compute: Lengths,
+    /// How long they sleep, likewise.
+    #[serde(default)]
+    pub sleep: Lengths,
+    /// How far each time may be from its mean, either way.
+    #[serde(default)]
+    pub varies: Portion,
+    /// By policy, the share of a guest; `{weight}` stands for its weight.
+    #[serde(default)]
+    pub share: Table,
+    /// By policy, the share of who has a reservation; `{slice}` and `{period}` stand for it, and
+    /// `{part}` for both.
+    #[serde(default)]
+    pub reservation: Table,
+}
+
+/// At least one of them.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(try_from = "Vec<T>")]
+pub struct AtLeastOne<T>(Vec<T>);
+
+impl<T> AtLeastOne<T> {
+    /// All of them.
+    #[must_use]
+    pub fn all(&self) -> &[T] {
+        &self.0
+    }
+}
+
+impl<T> TryFrom<Vec<T>> for AtLeastOne<T> {
+    type Error = &'static str;
+    fn try_from(all: Vec<T>) -> Result<AtLeastOne<T>, &'static str> {
+        if all.is_empty() { Err("one at least must be said") } else { Ok(AtLeastOne(all)) }
+    }
+}
+
+/// A number of CPUs that a host may have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(try_from = "i64")]
+pub struct Cpus(pub usize);
+
+impl TryFrom<i64> for Cpus {
+    type Error = String;
+    fn try_from(number: i64) -> Result<Cpus, String> {
+        let cpus = usize::try_from(number).ok().filter(|cpus| (1..=CpuId::LIMIT).contains(cpus));
+        cpus.map(Cpus).ok_or_else(|| format!("a host has 1 to {} CPUs, not {number}", CpuId::LIMIT))
+    }
+}
+
+/// A weight.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(try_from = "i64")]
+pub struct Weight(u16);
+
+impl TryFrom<i64> for Weight {
+    type Error = String;
+    fn try_from(number: i64) -> Result<Weight, String> {
+        let weight = u16::try_from(number).ok().filter(|&weight| weight > 0);
+        weight.map(Weight).ok_or_else(|| format!("a weight is 1 to 65535, not {number}"))
+    }
+}
+
+impl Default for AtLeastOne<Weight> {
+    fn default() -> AtLeastOne<Weight> {
+        AtLeastOne(vec![Weight(1)])
+    }
+}
+
+/// Part of a CPU that may be reserved, in millionths.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(try_from = "String")]
+pub struct Part(u32);
+
+impl TryFrom<String> for Part {
+    type Error = String;
+    fn try_from(text: String) -> Result<Part, String> {
+        let Portion(ppm) = text.clone().try_into()?;
+        if ppm > 950_000 { Err(format!("`{text}` is more than 95%")) } else { Ok(Part(ppm)) }
+    }
+}
+
+impl Default for AtLeastOne<Part> {
+    fn default() -> AtLeastOne<Part> {
+        AtLeastOne(vec![Part(0)])
+    }
+}
+
+/// A part of a whole, in millionths.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(try_from = "String")]
+pub struct Portion(u32);
+
+impl TryFrom<String> for Portion {
+    type Error = String;
+    fn try_from(text: String) -> Result<Portion, String> {
+        let percent = text.strip_suffix('%').and_then(|text| text.trim().parse::<f64>().ok());
+        let percent = percent.filter(|percent| (0.0..=100.0).contains(percent));
+        let percent = percent.ok_or_else(|| format!("`{text}` is not 0% to 100%"))?;
+        #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // 0 to a million.
+        Ok(Portion((percent * 10_000.0).round() as u32))
+    }
+}
+
+/// A length of time that is not nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(try_from = "String")]
+pub struct Length(Span);
+
+impl TryFrom<String> for Length {
+    type Error = String;
+    fn try_from(text: String) -> Result<Length, String> {
+        let span: Span = text.parse().map_err(|why| format!("`{text}` {why}"))?;
+        let is_some = !span.is_zero() && span <= LONGEST;
+        if is_some { Ok(Length(span)) } else { Err(format!("`{text}` is not 1ns to {LONGEST}")) }
+    }
+}
+
+impl Default for Length {
+    fn default() -> Length {
+        Length(Span::from_ms(20))
+    }
+}
+
+/// Two lengths of time: the least and the most.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(try_from = "Vec<Length>")]
+pub struct Lengths(Span, Span);
+
+impl TryFrom<Vec<Length>> for Lengths {
+    type Error = &'static str;
+    fn try_from(both: Vec<Length>) -> Result<Lengths, &'static str> {
+        match both[..] {
+            [Length(least), Length(most)] if least <= most => Ok(Lengths(least, most)),
+            _ => Err("it takes two lengths of time, the least and the most"),
+        }
+    }
+}
+
+impl Default for Lengths {
+    fn default() -> Lengths {
+        Lengths(Span::from_ms(5), Span::from_ms(50))
+    }
+}
+
+/// How many guests there are for each CPU: the least and the most.
+#[derive(Clone, Copy, Debug, PartialEq, Deserialize)]
+#[serde(try_from = "Vec<f64>")]
+pub struct GuestsPerCpu(f64, f64);
+
+impl TryFrom<Vec<f64>> for GuestsPerCpu {
+    type Error = String;
+    fn try_from(both: Vec<f64>) -> Result<GuestsPerCpu, String> {
+        match both[..] {
+            [least, most] if least <= most && least > 0.0 && most <= MOST_GUESTS_A_CPU => {
+                Ok(GuestsPerCpu(least, most))
+            }
+            _ => Err(format!(
+                "it takes two numbers above 0 and up to {MOST_GUESTS_A_CPU}, the least and the most"
+            )),
+        }
+    }
+}
+
+impl Default for GuestsPerCpu {
+    fn default() -> GuestsPerCpu {
+        GuestsPerCpu(1.25, 3.0)
+    }
+}

@@ -1,0 +1,276 @@
+//! The hosts of a family.
+
+use slackline_scenario::{Draw, Purpose, Stream};
+use slackline_units::{Span, Time};
+use toml::{Table, Value};
+
+use super::{Cpus, Family, Length, Lengths, Part};
+
+const MILLION: u32 = 1_000_000;
+
+/// So many times one reserved part may jump in a run.
+const MOST_JUMPS: usize = 10_000;
+
+/// What a drawn host is like, as far as fairness is concerned.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Plan {
+    /// The weights of the guests: the first domains of the scenario, of one vCPU each.
+    pub weights: Vec<u32>,
+    /// How many CPUs it has: all of each is there for the guests until something else is said.
+    pub cpus: usize,
+    /// From when on how many millionths of which CPU are not reserved, in order of time.
+    pub room: Vec<(Time, usize, u32)>,
+}
+
+/// The draws that are made for a host, each with a stream of its own.
+#[derive(Clone, Copy)]
+enum About {
+    Count,
+    Weights,
+    Programs,
+    Reserved,
+    Jumps,
+}
+
+/// The host of this size with this seed: the table of a scenario, of which `base` is the rest, and
+/// what would be fair there. Its run lasts for `length`.
+#[must_use]
+pub fn drawn(
+    family: &Family,
+    base: &Table,
+    Cpus(cpus): Cpus,
+    (seed, length): (u64, Span),
+) -> (Table, Plan) {
+    let stream = |about: About, nth: usize| {
+        let entity = (cpus as u64) << 32 | (about as u64) << 16 | nth as u64;
+        Stream::new(seed, entity, Purpose::Host)
+    };
+    let mut plan = Plan { weights: Vec::new(), cpus, room: Vec::new() };
+    let (mut domains, mut changes) = (Vec::new(), Vec::new());
+    let mut weights = stream(About::Weights, 0);
+    for nth in 0..guests(family, cpus, &mut stream(About::Count, 0)) {
+        let weight = one_of(family.weights.all(), &mut weights).0;
+        plan.weights.push(weight.into());
+        // Spread evenly, so that they are just so many.
+        let sleepers = |guests: usize| guests as u64 * u64::from(family.sleepers.0) / 1_000_000;
+        let sleeps = sleepers(nth + 1) > sleepers(nth);
+        let work = if sleeps { sleeper(family, &mut stream(About::Programs, nth)) } else { spin() };
+        let share = filled(&family.share, &[("weight", weight.to_string())]);
+        domains.push(domain(&format!("guest-{nth}"), work, share));
+    }
+    let mut reserved = stream(About::Reserved, 0);
+    for cpu in 0..cpus {
+        let first = one_of(family.reserved.all(), &mut reserved);
+        let jumps = family.jumps.map_or(Vec::new(), |every| {
+            jumps(every, family.jumps_to.all(), length, &mut stream(About::Jumps, cpu))
+        });
+        let parts = || std::iter::once(first).chain(jumps.iter().map(|&(_, part)| part));
+        // Nothing cannot be promised: whoever has none of it is held.
+        let Some(promised) = parts().find(|part| part.0 > 0) else { continue };
+        let name = format!("reserved-{cpu}");
+        let mut holder = domain(&name, spin(), reservation(family, promised));
+        holder.insert("cpus".into(), Value::Array(vec![whole(cpu)]));
+        domains.push(holder);
+        plan.room.push((Time::START, cpu, MILLION - first.0));
+        let begins = (first.0 == 0).then_some((Time::START, first));
+        for (at, part) in begins.into_iter().chain(jumps) {
+            changes.push((at, change(family, &name, at, part)));
+            plan.room.push((at, cpu, MILLION - part.0));
+        }
+    }
+    plan.room.sort_by_key(|&(at, ..)| at);
+    changes.sort_by_key(|&(at, _)| at);
+    let changes = changes.into_iter().map(|(_, change)| change).collect();
+    (scenario(base, cpus, domains, changes), plan)
+}
+
+fn scenario(base: &Table, cpus: usize, domains: Vec<Table>, changes: Vec<Table>) -> Table {
+    let mut scenario = base.clone();
+    scenario.remove("family");
+    let host = scenario.entry("host").or_insert_with(|| Value::Table(Table::new()));
+    if let Value::Table(host) = host {
+        host.insert("cpus".into(), whole(cpus));
+    }
+    let tables = |tables: Vec<Table>| Value::Array(tables.into_iter().map(Value::Table).collect());
+    scenario.insert("domain".into(), tables(domains));
+    if !changes.is_empty() {
+        scenario.insert("change".into(), tables(changes));
+    }
+    scenario
+}
+
+/// How many there are: in hundredths of a guest for each CPU, to the nearest, and at least one.
+#[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // A small number.
+fn guests(family: &Family, cpus: usize, stream: &mut Stream) -> usize {
+    let hundredths = |guests: f64| (guests * 100.0).round() as usize;
+    let (least, most) = (hundredths(family.guests_per_cpu.0), hundredths(family.guests_per_cpu.1));
+    let per_cpu = least + stream.pick(most - least + 1);
+    ((per_cpu * cpus + 50) / 100).max(1)
+}
+
+fn one_of<T: Copy>(all: &[T], stream: &mut Stream) -> T {
+    all[stream.pick(all.len())]
+}
+
+fn domain(name: &str, work: Table, share: Table) -> Table {
+    let mut domain = Table::new();
+    domain.insert("name".into(), name.into());
+    domain.insert("work".into(), Value::Table(work));
+    if !share.is_empty() {
+        domain.insert("share".into(), Value::Table(share));
+    }
+    domain
+}
+
+fn spin() -> Table {
+    Table::from_iter([("kind".to_owned(), "spin".into())])
+}
+
+/// Computes and sleeps, each for a time around a mean of its own.
+fn sleeper(family: &Family, stream: &mut Stream) -> Table {
+    let mut around = |Lengths(least, most): Lengths| {
+        let mean = stream.draw(&Draw::Uniform { least, most }).ns();
+        let off = mean / 1_000_000 * u64::from(family.varies.0);
+        format!("uniform {}ns {}ns", mean - off, mean + off)
+    };
+    let (compute, sleep) = (around(family.compute), around(family.sleep));
+    let words = [("kind", "interactive".to_owned()), ("compute", compute), ("sleep", sleep)];
+    words.into_iter().map(|(key, word)| (key.to_owned(), word.into())).collect()
+}
+
+/// When a reserved part jumps, and what to: at the times of a Poisson process.
+fn jumps(every: Length, to: &[Part], length: Span, stream: &mut Stream) -> Vec<(Time, Part)> {
+    let (mut at, mut jumps) = (Time::START, Vec::new());
+    while jumps.len() < MOST_JUMPS {
+        at = at.after(stream.draw(&Draw::Exponential { mean: every.0 }));
+        if at >= Time::START + length {
+            break;
+        }
+        jumps.push((at, one_of(to, stream)));
+    }
+    jumps
+}
+
+/// The shares of who is promised such a part of a CPU, by policy.
+fn reservation(family: &Family, part: Part) -> Table {
+    let period = family.period.0.ns();
+    let slice = u128::from(period) * u128::from(part.0) / u128::from(MILLION);
+    let words = [
+        ("slice", format!("{slice}ns")),
+        ("period", format!("{period}ns")),
+        ("part", format!("{}.{:06}cpu", part.0 / MILLION, part.0 % MILLION)),
+    ];
+    filled(&family.reservation, &words)
+}
+
+/// Another part, from then on: whoever has none of the CPU is held.
+fn change(family: &Family, of: &str, at: Time, part: Part) -> Table {
+    let mut change = Table::new();
+    // Nothing changes before it has joined.
+    let at = at.since(Time::START).ns().max(1);
+    change.insert("at".into(), format!("{at}ns").into());
+    change.insert("domain".into(), of.into());
+    change.insert("paused".into(), (part.0 == 0).into());
+    if part.0 > 0 && !family.reservation.is_empty() {
+        change.insert("share".into(), Value::Table(reservation(family, part)));
+    }
+    change
+}
+
+/// With what stands in braces filled in: a text that is nothing else becomes a number if it can.
+fn filled(table: &Table, words: &[(&str, String)]) -> Table {
+    let fill = |value: &Value| match value {
+        Value::Table(table) => Value::Table(filled(table, words)),
+        Value::String(text) => {
+            let fill = |text: String, (name, word): &(&str, String)| {
+                text.replace(&format!("{{{name}}}"), word)
+            };
+            let full = words.iter().fold(text.clone(), fill);
+            match full.parse::<i64>() {
+                Ok(number) if full != *text => number.into(),
+                _ => full.into(),
+            }
+        }
+        other => other.clone(),
+    };
+    table.iter().map(|(key, value)| (key.clone(), fill(value))).collect()
+}
+
+fn whole(number: usize) -> Value {
+    i64::try_from(number).expect("a host is small").into()
+}
+
+#[cfg(test)]
+mod tests {
+    use slackline_scenario::Scenario;
+
+    use super::*;
+
+    const FAMILY: &str = r#"
+title = "random"
+length = "10s"
+policy = { name = "sedf" }
+[host]
+switch = "2us"
+[family]
+cpus = [4, 16]
+weights = [1, 1, 4]
+reserved = ["0%", "50%"]
+sleepers = "50%"
+varies = "50%"
+jumps = "2s"
+jumps_to = ["0%", "75%"]
+share.sedf = { extra-weight = "{weight}" }
+share.credit = { weight = "{weight}" }
+reservation.sedf = { slice = "{slice}", period = "{period}", extra = false }
+reservation.credit = { cap = "{part}" }
+"#;
+
+    fn host(cpus: usize, seed: u64) -> (Table, Plan) {
+        let base: Table = FAMILY.parse().unwrap();
+        let family = base["family"].clone().try_into().unwrap();
+        drawn(&family, &base, Cpus(cpus), (seed, Span::from_secs(10)))
+    }
+
+    #[test]
+    fn hosts_are_scenarios_and_the_same_for_the_same_seed() {
+        for cpus in [4, 16] {
+            let (table, plan) = host(cpus, 7);
+            assert_eq!(host(cpus, 7), (table.clone(), plan.clone()));
+            assert_ne!(host(cpus, 8), (table.clone(), plan.clone()));
+            let scenario = Scenario::read(&table.to_string()).unwrap();
+            assert_eq!(scenario.host.topology.cpus(), cpus);
+            let guests = plan.weights.len();
+            assert!((cpus * 5 / 4..=cpus * 3).contains(&guests), "{guests} on {cpus}");
+            let names = scenario.domains[..guests].iter().map(|domain| &domain.name);
+            assert!(names.enumerate().all(|(nth, name)| *name == format!("guest-{nth}")));
+            for (nth, weight) in plan.weights.iter().enumerate() {
+                let said = &table["domain"][nth]["share"]["credit"]["weight"];
+                assert_eq!(said.as_integer(), Some(i64::from(*weight)));
+            }
+            let is_sleeper = |nth: &usize| table["domain"][nth]["work"].get("sleep").is_some();
+            assert_eq!((0..guests).filter(is_sleeper).count(), guests / 2);
+            assert!(plan.room.is_sorted_by_key(|&(at, ..)| at));
+            assert!(plan.room.iter().all(|&(_, cpu, ppm)| cpu < cpus && ppm >= 250_000));
+        }
+    }
+
+    #[test]
+    fn draws_are_as_likely_as_it_is_said() {
+        let (mut heavy, mut all, mut half, mut cpus) = (0, 0, 0, 0);
+        for seed in 1..=200 {
+            let (_, plan) = host(16, seed);
+            heavy += plan.weights.iter().filter(|&&weight| weight == 4).count();
+            all += plan.weights.len();
+            let begins = plan.room.iter().take_while(|&&(at, ..)| at == Time::START);
+            half += begins.filter(|&&(_, _, ppm)| ppm == 500_000).count();
+            cpus += 16;
+        }
+        let near = |part: usize, of: usize, percent: usize| {
+            assert!((100 * part).abs_diff(of * percent) < 3 * of, "{part} of {of}");
+        };
+        near(heavy, all, 33);
+        near(half, cpus, 50);
+        assert!(all.abs_diff(200 * 16 * 17 / 8) < 200, "{all}: 2.125 a CPU on average");
+    }
+}
