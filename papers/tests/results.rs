@@ -83,6 +83,25 @@ fn the_compile_of_diestelhorst_is_as_published() {
     all_reproduced(rows.iter().filter(|row| row.id.ends_with(".ratio")), 6);
 }
 
+/// Three loops beside dom0, and the example without: equal from every start; what one gets depends
+/// on where it is.
+#[test]
+fn the_balancer_of_diestelhorst_is_as_published() {
+    let paper = read("diestelhorst-2007");
+    let verdicts = |name| {
+        let rows = rows(&paper, name).into_iter();
+        rows.map(|row| (row.id, row.verdict)).collect::<Vec<_>>()
+    };
+    let expected = [
+        ("figure-4.4.fluctuates", Verdict::SameShape),
+        ("figure-4.5.equal", Verdict::Reproduced),
+        ("figure-4.5.overlap", Verdict::Reproduced),
+    ];
+    assert_eq!(verdicts("fig-4.4"), expected.map(|(id, verdict)| (id.to_owned(), verdict)));
+    let example = ("text.example.ideal".to_owned(), Verdict::Reproduced);
+    assert_eq!(verdicts("three-on-two"), [example]);
+}
+
 /// Credit, then GAPS-RO, then GAPS at every number of guests, where turns are kept, and the
 /// published range under four outstanding; by the text alone neither. What Credit gives is as
 /// published; of GAPS one number is not.

@@ -269,8 +269,8 @@ fn a_plan_keeps_three_loops_beside_dom0_together() {
     }
 }
 
-/// R12 and R13: two and three loops on two cores of two threads, each of which does 0.65 of a core's
-/// work while the other one is busy. Work, in thousandths of a core.
+/// R12 and R13: two and three loops on two cores of two threads, each of which does 0.65 of a
+/// core's work while the other one is busy. Work, in thousandths of a core.
 #[test]
 fn threads_of_a_core_are_not_whole_cpus() {
     let whole = |work: [u64; 3], moves| (work, moves);

@@ -15,12 +15,12 @@ pub(crate) const SMT_BELIEVED: Field = Field::share(
     "smt-believed",
     "0.65cpu",
     CpuShare::ONE,
-    "what a thread is believed to do while another one of its core is busy, for the balancer",
+    "what a thread of a core does while another is busy, as the balancer believes",
 );
 pub(crate) const TAU: Field = Field::choice(
     "tau",
     &["samples", "runs"],
-    "whether what a vCPU had for its weight is averaged over samples of 100ms, or runs of 500ms",
+    "whether time for weight is averaged over samples of 100ms, or over runs of 500ms",
 );
 pub(crate) const CLOSE: Field = Field::choice(
     "close",
