@@ -115,7 +115,7 @@ impl Splits {
     pub(crate) fn split(&self, asked: Reservation, among: Among<'_>) -> Option<Vec<Part>> {
         let search = self.search(asked.period(), among);
         let plan = search.plans().find(|plan| plan.most >= asked.slice())?;
-        Some(cut(&plan.parts, asked))
+        Some(search.even(&plan, asked).unwrap_or_else(|| cut(&plan.parts, asked)))
     }
 
     /// The parts of somebody who is split and asks for no more than it has: those that it has.
@@ -245,6 +245,28 @@ impl Search<'_> {
         });
         let Beginning { parts, slice: most, .. } = beginning.with(part(longest));
         (!longest.is_zero()).then_some(Plan { parts, most })
+    }
+
+    /// What a plan has beyond what is asked for is left to all of its CPUs alike, where that can be
+    /// done: a machine that is late somewhere has some room there.
+    fn even(&self, plan: &Plan, asked: Reservation) -> Option<Vec<Part>> {
+        let left = (plan.most - asked.slice()) / plan.parts.len() as u64;
+        let (last, others) = plan.parts.split_last()?;
+        let mut even = Beginning::default();
+        for part in others {
+            let slice = part.slice.left_after(left);
+            let ends = even.ends + self.looks.with(slice, self.period);
+            even = even.with(Part { slice, begins: even.ends, ends, ..*part });
+        }
+        let slice = asked.slice().left_after(even.slice);
+        let last = Part { slice, begins: even.ends, ends: self.period, ..*last };
+        let parts = even.with(last).parts;
+        let fits = |part: &Part| {
+            part.slice >= LEAST
+                && self.looks.fits(part.slice, part.ends.left_after(part.begins))
+                && self.takes(part)
+        };
+        parts.iter().all(fits).then_some(parts)
     }
 
     /// Whether a part can be taken on where it is.
