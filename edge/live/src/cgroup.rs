@@ -3,6 +3,7 @@
 //! A group of ours is for one thread or one process, which is moved into it and, when the group is
 //! dissolved, back to where it came from, with whatever was born there meanwhile.
 
+mod family;
 mod mounts;
 mod tree;
 
@@ -17,9 +18,9 @@ use thiserror::Error;
 
 use crate::sys::Tid;
 use crate::thread::ThreadRef;
+pub(crate) use family::descendants;
 use mounts::Mount;
 pub use tree::TreePlace;
-pub(crate) use tree::descendants;
 
 /// What our groups' names begin with.
 const PREFIX: &str = "slackline-";

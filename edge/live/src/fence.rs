@@ -20,6 +20,7 @@
 //! What is not given back: the affinity of threads and processes that a *pinned* thread starts. The
 //! kernel lets them inherit it, and nobody can tell it from one of their own choice.
 
+mod at_work;
 mod budget;
 mod entry;
 mod give_back;
@@ -38,11 +39,14 @@ use std::path::{Path, PathBuf};
 use slackline_units::Reservation;
 use thiserror::Error;
 
+pub use at_work::keepers_have_ended;
 pub use budget::{BudgetError, give_back_budgets};
 pub(crate) use budget::{Room, room_of};
 pub use give_back::{GiveBackError, GivenBack};
 pub use held::Held;
-pub use journal::{JournalError, Leftover, LeftoverError, Leftovers, give_back, leftovers};
+pub use journal::{
+    JournalError, Leftover, LeftoverError, Leftovers, give_back, give_back_all, leftovers,
+};
 pub use keeper::keeper_main;
 pub use link::{KeeperCommand, KeeperError};
 pub use tree::HeldTree;
@@ -390,6 +394,21 @@ impl Fence {
     /// # Errors
     /// When a step was refused. The thread stays on the list, to be tried again.
     pub fn release(&mut self, tid: Tid) -> Result<GivenBack, GiveBackError> {
+        if !self.held.contains_key(&tid) {
+            return Ok(GivenBack::Restored);
+        }
+        let what = self.let_go_of(tid);
+        // A keeper that is dead learns it when it is revived, from the list it is given.
+        if !self.held.contains_key(&tid)
+            && let Ok(kept) = self.keeper.tell(&format!("free {tid}"))
+        {
+            self.note(kept);
+        }
+        what
+    }
+
+    /// The same, which the keeper is still to be told.
+    fn let_go_of(&mut self, tid: Tid) -> Result<GivenBack, GiveBackError> {
         let Some((entry, held)) = self.held.get(&tid) else { return Ok(GivenBack::Restored) };
         let what = match self.trees.get(&tid) {
             Some(tree) => tree.give_back(entry),
@@ -403,10 +422,6 @@ impl Fence {
         }
         self.held.remove(&tid);
         self.trees.remove(&tid);
-        // A keeper that is dead learns it when it is revived, from the list it is given.
-        if let Ok(kept) = self.keeper.tell(&format!("free {tid}")) {
-            self.note(kept);
-        }
         what
     }
 
@@ -418,7 +433,17 @@ impl Fence {
         let trees: Vec<Tid> = self.trees.keys().copied().collect();
         let others = self.held.keys().copied().filter(|tid| !self.trees.contains_key(tid));
         let tids: Vec<Tid> = trees.iter().copied().chain(others).collect();
-        let errors: Vec<_> = tids.into_iter().filter_map(|tid| self.release(tid).err()).collect();
+        let (mut errors, mut free) = (Vec::new(), Vec::new());
+        for tid in tids {
+            errors.extend(self.let_go_of(tid).err());
+            if !self.held.contains_key(&tid) {
+                free.push(format!("free {tid}"));
+            }
+        }
+        // All at once: what the keeper gives back again until then is as it was.
+        if let Ok(kept) = self.keeper.tell_all(&free) {
+            self.note(kept);
+        }
         if errors.is_empty() {
             // What cannot be given back now the keeper tries again, and says so.
             let _ = self.budgets.give_back();

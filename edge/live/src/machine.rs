@@ -117,6 +117,14 @@ impl MachineClock {
     }
 }
 
+/// Who is about to join: what they do is asked of the kernel for all of them at once, since telling
+/// it of one may take it tens of milliseconds.
+#[derive(Debug, Default)]
+struct Wanted {
+    threads: Vec<Tid>,
+    trees: Vec<(VcpuId, Vec<Tid>)>,
+}
+
 /// The machine: shared by all who have something to report.
 pub(crate) struct LiveHost {
     /// The managed CPUs first, in the order of their numbers.
@@ -124,8 +132,7 @@ pub(crate) struct LiveHost {
     decider: Mutex<Decider>,
     way: Box<dyn Way>,
     perf: Mutex<Option<PerfWatch>>,
-    /// Threads that are about to join.
-    wanted: Mutex<Vec<Tid>>,
+    wanted: Mutex<Wanted>,
     /// By managed CPU: wakes its dispatcher.
     calls: Vec<OwnedFd>,
     /// By managed CPU: when its dispatcher looked last, on the machine's clock.
@@ -266,16 +273,25 @@ impl LiveHost {
         if get_scheduling(tid).is_err_and(|error| error.raw_os_error() == Some(libc::ESRCH)) {
             return Err(WatchError::NoThread { tid }.into());
         }
-        self.wanted.lock().unwrap_or_else(PoisonError::into_inner).push(tid);
+        self.wanted().threads.push(tid);
         Ok(())
     }
 
     /// What the threads of a tree do is heard of once it has joined.
-    pub(crate) fn watch_tree(&self, vcpu: VcpuId, tids: &[Tid]) -> Result<(), MachineError> {
-        match &mut *self.perf() {
-            Some(perf) => Ok(perf.set_tree(vcpu, tids)?),
-            None => Ok(()),
+    pub(crate) fn watch_tree(&self, vcpu: VcpuId, tids: Vec<Tid>) {
+        self.wanted().trees.push((vcpu, tids));
+    }
+
+    /// What a tree does is of no more interest.
+    pub(crate) fn unwatch_tree(&self, vcpu: VcpuId) {
+        self.wanted().trees.retain(|(tree, _)| *tree != vcpu);
+        if let Some(perf) = &mut *self.perf() {
+            perf.remove_tree(vcpu);
         }
+    }
+
+    fn wanted(&self) -> MutexGuard<'_, Wanted> {
+        self.wanted.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// What a thread does is of no more interest.

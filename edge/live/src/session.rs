@@ -9,6 +9,7 @@
 //! A request that fails leaves everything as it was before it, and everybody else alone. Whatever
 //! ends the session, the fence gives every thread back.
 
+mod endings;
 mod error;
 mod ids;
 mod replace;
@@ -40,6 +41,7 @@ use crate::sys::{lock_memory, monotonic};
 use crate::thread::ThreadRef;
 use crate::wall_clock::{ClockStep, Offset, WallClock};
 use crate::watch::perf::PerfWatch;
+use endings::Endings;
 use ids::Table;
 use request::Row;
 
@@ -103,6 +105,7 @@ pub struct Session {
     policy: &'static Spec,
     cpus: usize,
     members: Table<Row>,
+    endings: Endings,
     /// Who could not be put back, until that is told.
     lost: Vec<JoinId>,
     books: Books,
@@ -146,6 +149,7 @@ impl Session {
         let claims = options.claims.clone().map_or_else(|| Claims::take(&options.cpus), Ok)?;
         let urgent = Punctual::begin().map_err(|source| SessionError::NoRealTime { source })?;
         lock_memory().map_err(|source| SessionError::NoLockedMemory { source })?;
+        let endings = Endings::new().map_err(|source| SessionError::NoDispatcher { source })?;
         let fence = Fence::start(options.keeper.clone())?;
         let dispatch = options.dispatch.map_or_else(|| measure(&options.cpus), Ok);
         let dispatch = dispatch.map_err(|source| SessionError::NoRealTime { source })?;
@@ -166,6 +170,7 @@ impl Session {
             policy: options.policy,
             cpus: options.cpus.len(),
             members: Table::new(),
+            endings,
             lost: Vec::new(),
             books: Books::default(),
             agents: Arc::default(),
@@ -295,7 +300,9 @@ impl Session {
         let trees = trees.filter_map(|(id, row)| Some((id, row.tree.as_ref()?)));
         let mut audited = 0;
         for (id, tree) in trees.skip(self.audited).take(AUDITED_AT_ONCE) {
-            self.machine.audit(id.vcpu(), tree)?;
+            if !self.machine.audit(id.vcpu(), tree)? {
+                self.endings.doubt(id);
+            }
             audited += 1;
         }
         self.audited = if audited < AUDITED_AT_ONCE { 0 } else { self.audited + audited };

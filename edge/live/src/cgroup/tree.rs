@@ -4,11 +4,13 @@
 //! Of a process and its descendants such a group is made, below the group they are in. A group
 //! that is there already, as that of a systemd unit, is used as it is.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::fs;
 use std::io;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
+use super::family::descendants;
 use super::{
     CgroupError, Controller, Place, Step, Version, dissolve, mounts, move_to, read, write,
 };
@@ -122,6 +124,11 @@ impl TreePlace {
         self.group.join(FREEZE)
     }
 
+    /// The file that says whether anybody is in the group, and polls when that changes.
+    pub(crate) fn events(&self) -> PathBuf {
+        self.group.join("cgroup.events")
+    }
+
     /// The file that says what all in the group have used, also those that have ended.
     pub(crate) fn usage(&self) -> PathBuf {
         self.group.join("cpu.stat")
@@ -187,7 +194,7 @@ impl TreePlace {
     /// Whether anybody is left in it. A group that is gone is empty.
     #[must_use]
     pub(crate) fn is_populated(&self) -> bool {
-        let events = fs::read_to_string(self.group.join("cgroup.events"));
+        let events = fs::read_to_string(self.events());
         events.is_ok_and(|events| events.lines().any(|line| line == "populated 1"))
     }
 
@@ -245,44 +252,6 @@ fn group_of_process(pid: Tid) -> Result<Option<PathBuf>, CgroupError> {
     Ok(group.and_then(|group| mounts.iter().find_map(|mount| mount.place(&group))))
 }
 
-/// A process and all that descend from it, as far as they have not lost their parents.
-///
-/// # Errors
-/// When there is no procfs.
-pub(crate) fn descendants(root: Tid) -> Result<Vec<Tid>, CgroupError> {
-    let procfs = Path::new("/proc");
-    let failed = |source| CgroupError::refused(Step::Read, procfs, source);
-    let mut children: BTreeMap<i32, Vec<Tid>> = BTreeMap::new();
-    for entry in fs::read_dir(procfs).map_err(failed)? {
-        let name = entry.map_err(failed)?.file_name();
-        let Some(pid) = name.to_str().and_then(|name| name.parse().ok()).and_then(Tid::new) else {
-            continue;
-        };
-        // One that has just ended has no parent, nor one that only waits to be reaped a group.
-        let stat = fs::read(format!("/proc/{pid}/stat")).unwrap_or_default();
-        if let Some(parent) = parent_of(&stat) {
-            children.entry(parent).or_default().push(pid);
-        }
-    }
-    let mut found = vec![root];
-    let mut next = 0;
-    while let Some(&pid) = found.get(next) {
-        found.extend(children.remove(&pid.raw()).unwrap_or_default());
-        next += 1;
-    }
-    Ok(found)
-}
-
-/// The parent of a process that has not ended, by the text of its `stat`.
-fn parent_of(stat: &[u8]) -> Option<i32> {
-    // The name stands in brackets and may contain anything.
-    let name_end = stat.iter().rposition(|&byte| byte == b')')?;
-    let mut fields = std::str::from_utf8(&stat[name_end + 1..]).ok()?.split_ascii_whitespace();
-    let state = fields.next()?;
-    let parent = fields.next()?.parse().ok()?;
-    (!matches!(state, "Z" | "X")).then_some(parent)
-}
-
 fn list_below(group: &Path, file: &str, found: &mut Vec<Tid>) -> Result<(), CgroupError> {
     let path = group.join(file);
     let text = match fs::read_to_string(&path) {
@@ -292,6 +261,10 @@ fn list_below(group: &Path, file: &str, found: &mut Vec<Tid>) -> Result<(), Cgro
         text => text.map_err(|source| CgroupError::refused(Step::Read, &path, source))?,
     };
     found.extend(text.lines().filter_map(|line| line.parse().ok()).filter_map(Tid::new));
+    // Of a folder there the kernel counts those below it as links, beside two of its own.
+    if fs::metadata(group).is_ok_and(|folder| folder.nlink() == 2) {
+        return Ok(());
+    }
     for entry in fs::read_dir(group).into_iter().flatten().flatten() {
         if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
             list_below(&entry.path(), file, found)?;

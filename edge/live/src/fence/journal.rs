@@ -128,11 +128,39 @@ pub fn leftovers(directory: &Path) -> Leftovers {
 /// # Errors
 /// When the thread is still not as it was, or the journal could not be brought up to date.
 pub fn give_back(leftover: &Leftover) -> Result<GivenBack, LeftoverError> {
-    let what = give_entry_back(&leftover.entry)?;
-    let mut left = read(&leftover.journal)?;
-    left.retain(|entry| *entry != leftover.entry && !is_moot(entry));
-    write(&leftover.journal, &left.iter().collect::<Vec<_>>())?;
-    Ok(what)
+    let results = give_back_all(std::slice::from_ref(leftover));
+    results.into_iter().next().expect("an answer for the one thread")
+}
+
+/// The same of many, each journal brought up to date once. Says of each, in their order, what came
+/// of it; that a journal could not be brought up to date is said of the last of its threads.
+#[must_use]
+pub fn give_back_all(leftovers: &[Leftover]) -> Vec<Result<GivenBack, LeftoverError>> {
+    let mut results = Vec::with_capacity(leftovers.len());
+    // As they were found: those of one journal after each other.
+    for of_one in leftovers.chunk_by(|a, b| a.journal == b.journal) {
+        let mut free = Vec::with_capacity(of_one.len());
+        for leftover in of_one {
+            let given_back = give_entry_back(&leftover.entry);
+            if given_back.is_ok() {
+                free.push(&leftover.entry);
+            }
+            results.push(given_back.map_err(LeftoverError::from));
+        }
+        if let Err(error) = take_out(&of_one[0].journal, &free)
+            && let Some(last) = results.last_mut()
+        {
+            *last = Err(error.into());
+        }
+    }
+    results
+}
+
+/// Takes entries out of a journal, and those of which nothing is left.
+fn take_out(journal: &Path, free: &[&Entry]) -> Result<(), JournalError> {
+    let mut left = read(journal)?;
+    left.retain(|entry| !free.contains(&entry) && !is_moot(entry));
+    write(journal, &left.iter().collect::<Vec<_>>())
 }
 
 /// The owner other than `me` whose journal names a thread, alive or dead.

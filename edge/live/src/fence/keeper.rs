@@ -27,6 +27,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::process::{Signal, setsid};
 
+use super::at_work::{AtWork, keepers_have_ended};
 use super::budget::{self, give_back_budgets};
 use super::entry::{Entry, Way, Who, path, trees_first, who};
 use super::give_back::{exists, give_back, is_moot};
@@ -95,6 +96,8 @@ struct Keeper {
     /// What a journal of the same owner named, written by a keeper before this one. It counts until
     /// the owner's list is complete.
     older: Vec<Entry>,
+    /// Tells others that it is there.
+    at_work: Option<AtWork>,
 }
 
 /// An answer to the owner.
@@ -106,15 +109,14 @@ const WHAT: &str = "what\n";
 /// say so. It mostly does by closing its end; this is for an end that somebody else has inherited.
 const LOOK: Duration = Duration::from_millis(100);
 
-/// So many trees are looked at as often; of more each less often, since a look takes a file and a
-/// folder each.
-const TREES: usize = 50;
+/// So many trees are looked at as often; of more each less often, since a look takes a file each.
+const TREES: usize = 16;
 
 impl Keeper {
     /// Until the owner closes its end, or is gone.
     fn listen(&mut self, mut link: &UnixStream) -> io::Result<()> {
         let mut unread = Vec::new();
-        let mut buffer = [0; 4096];
+        let mut buffer = [0; 16_384];
         let mut orphaned = false;
         loop {
             // An orphan reads what is there already and does not wait for more: some other process
@@ -131,9 +133,9 @@ impl Keeper {
                 Err(error) => return Err(error),
             };
             unread.extend_from_slice(&buffer[..count]);
-            while let Some(end) = unread.iter().position(|&byte| byte == b'\n') {
-                let line: Vec<u8> = unread.drain(..=end).collect();
-                let answer = self.hear(&String::from_utf8_lossy(&line));
+            if let Some(end) = unread.iter().rposition(|&byte| byte == b'\n') {
+                let lines: Vec<u8> = unread.drain(..=end).collect();
+                let answer = self.hear(String::from_utf8_lossy(&lines).split_terminator('\n'));
                 // An owner that is gone does not read answers, and that is no reason to stop here.
                 if let Err(error) = link.write_all(answer.as_bytes())
                     && !orphaned
@@ -182,13 +184,12 @@ impl Keeper {
     /// not be known.
     fn look_at_trees(&mut self) {
         let (mut there, mut new) = (BTreeSet::new(), Vec::new());
+        let held: BTreeSet<Tid> = self.held.iter().map(|entry| entry.thread.id).collect();
         for (tree, place) in self.trees() {
             // What cannot be read now is read another time.
             for tid in place.threads().unwrap_or_default() {
                 there.insert(tid);
-                let is_known = self.members.contains_key(&tid)
-                    || self.held.iter().any(|entry| entry.thread.id == tid);
-                if !is_known {
+                if !self.members.contains_key(&tid) && !held.contains(&tid) {
                     new.extend(member_of(tree, tid));
                 }
             }
@@ -203,10 +204,22 @@ impl Keeper {
         }
     }
 
-    /// Takes a line in. Returns the answer.
-    fn hear(&mut self, line: &str) -> &'static str {
+    /// Takes lines in, and writes down what has come of them all. Returns the answers.
+    fn hear<'a>(&mut self, lines: impl Iterator<Item = &'a str>) -> String {
+        let understood: Vec<bool> = lines.map(|line| self.take_in(line)).collect();
+        let is_written = understood.contains(&true) && self.write();
+        let answer = |understood| match (understood, is_written) {
+            (false, _) => WHAT,
+            (true, true) => WRITTEN,
+            (true, false) => UNWRITTEN,
+        };
+        understood.into_iter().map(answer).collect()
+    }
+
+    /// Takes a line in. Says whether it makes sense.
+    fn take_in(&mut self, line: &str) -> bool {
         let mut fields = line.split_ascii_whitespace();
-        let understood = match fields.next() {
+        match fields.next() {
             Some("owner") => who(&mut fields)
                 .zip(fields.next().and_then(path))
                 .is_some_and(|(owner, directory)| self.meet(owner, &directory)),
@@ -225,11 +238,7 @@ impl Keeper {
                 true
             }
             _ => false,
-        };
-        if !understood {
-            return WHAT;
         }
-        if self.write() { WRITTEN } else { UNWRITTEN }
     }
 
     fn forget(&mut self, tid: Tid) -> bool {
@@ -248,12 +257,15 @@ impl Keeper {
             let path = journal::path_for(directory, owner);
             self.older = journal::read(&path).unwrap_or_default();
             self.journal = (!self.older.is_empty()).then_some(path);
+            self.at_work = AtWork::begin(directory, owner);
             return false;
         };
         self.owner = Some(held);
         match journal::make_directory(directory) {
             Ok(()) => {
+                self.at_work = AtWork::begin(directory, owner);
                 journal::sweep(directory);
+                let _ = keepers_have_ended(directory, Duration::ZERO);
                 // What cannot be given back now is tried another time.
                 let _ = give_back_budgets(directory);
                 let path = journal::path_for(directory, owner);
@@ -313,6 +325,9 @@ impl Keeper {
         let budgets = budgets.map_or(Ok(()), |path| budget::restore(&path));
         if let Err(error) = &budgets {
             complain(&with_causes(error));
+        }
+        if let Some(at_work) = self.at_work.take() {
+            at_work.end();
         }
         // Last, because writing to somebody else's pipe may block.
         for error in &errors {
@@ -385,6 +400,10 @@ mod tests {
         (sleeper, entry)
     }
 
+    fn heard(keeper: &mut Keeper, line: &str) -> String {
+        keeper.hear(std::iter::once(line))
+    }
+
     fn hello(owner: Who, directory: &Path) -> String {
         let directory = super::super::entry::path_text(directory);
         format!("owner {} {} {directory}", owner.id, owner.started)
@@ -398,9 +417,9 @@ mod tests {
             let (sleeper, entry) = held_sleeper();
             journal::write(&journal::path_for(directory.path(), owner), &[&entry]).unwrap();
             let mut keeper = Keeper::default();
-            assert_eq!(keeper.hear(&hello(owner, directory.path())), WRITTEN);
+            assert_eq!(heard(&mut keeper, &hello(owner, directory.path())), WRITTEN);
             if told_all {
-                assert_eq!(keeper.hear("all"), WRITTEN);
+                assert_eq!(heard(&mut keeper, "all"), WRITTEN);
             }
             assert_eq!(keeper.give_all_back(), ExitCode::SUCCESS);
             assert_eq!(sleeper.is_stopped(), stopped_after);
@@ -416,7 +435,7 @@ mod tests {
         let path = journal::path_for(directory.path(), owner);
         journal::write(&path, &[&entry]).unwrap();
         let mut keeper = Keeper::default();
-        assert_eq!(keeper.hear(&hello(owner, directory.path())), WHAT);
+        assert_eq!(heard(&mut keeper, &hello(owner, directory.path())), WHAT);
         assert_eq!(keeper.give_all_back(), ExitCode::SUCCESS);
         assert!(!sleeper.is_stopped());
         assert!(!path.exists());
@@ -425,11 +444,13 @@ mod tests {
     #[test]
     fn what_makes_no_sense_is_answered_so() {
         let mut keeper = Keeper::default();
+        let lines = ["all", "no", "free 7"].into_iter();
+        assert_eq!(keeper.hear(lines), [UNWRITTEN, WHAT, UNWRITTEN].concat());
         for line in
             ["", "hello", "hold 1 2 3", "free", "free -1", "owner 1", "owner 2147483647 1 /"]
         {
-            assert_eq!(keeper.hear(line), WHAT, "{line}");
+            assert_eq!(heard(&mut keeper, line), WHAT, "{line}");
         }
-        assert_eq!(keeper.hear("free 10"), UNWRITTEN);
+        assert_eq!(heard(&mut keeper, "free 10"), UNWRITTEN);
     }
 }

@@ -116,10 +116,8 @@ impl Keeper {
             .spawn()
             .map_err(failed)?;
         let mut keeper = Keeper { link, child };
-        let mut kept = keeper.hears(&hello);
-        for entry in held {
-            kept = kept.and_then(|_| keeper.tell(&entry.to_line()));
-        }
+        let facts: Vec<String> = held.map(Entry::to_line).collect();
+        let kept = keeper.hears(&[hello]).and_then(|_| keeper.tell_all(&facts));
         match kept.and_then(|_| keeper.tell("all")) {
             Ok(kept) => Ok((keeper, kept)),
             Err(error) => {
@@ -131,37 +129,60 @@ impl Keeper {
 
     /// Tells a fact and waits until the keeper has it.
     pub(super) fn tell(&mut self, fact: &str) -> Result<Kept, KeeperError> {
-        say(&self.link, fact).map_err(|source| KeeperError::Gone { source })?;
-        self.hears(fact)
+        self.tell_all(&[fact.to_owned()])
     }
 
-    /// Waits until the keeper has the fact it was told.
-    fn hears(&mut self, fact: &str) -> Result<Kept, KeeperError> {
-        match self.answer().map_err(|error| match error.kind() {
+    /// Tells many facts, which are written down together, and waits until the keeper has them.
+    pub(super) fn tell_all(&mut self, facts: &[String]) -> Result<Kept, KeeperError> {
+        /// The answers to so many wait in the socket until all are told.
+        const AT_ONCE: usize = 256;
+        let mut kept = Kept::OnDisk;
+        for facts in facts.chunks(AT_ONCE) {
+            let said = say(&self.link, &facts.join("\n"));
+            said.map_err(|source| KeeperError::Gone { source })?;
+            kept = self.hears(facts)?;
+        }
+        Ok(kept)
+    }
+
+    /// Waits until the keeper has the facts it was told.
+    fn hears(&mut self, facts: &[String]) -> Result<Kept, KeeperError> {
+        let answers = self.answers(facts.len()).map_err(|error| match error.kind() {
             io::ErrorKind::WouldBlock => KeeperError::Silent { waited: PATIENCE },
             _ => KeeperError::Gone { source: error },
-        })? {
-            answer if answer == "journal" => Ok(Kept::OnDisk),
-            answer if answer == "no-journal" => Ok(Kept::InMemory),
-            answer => Err(KeeperError::Confused { told: fact.into(), answer }),
+        })?;
+        let mut kept = Kept::OnDisk;
+        for (told, answer) in facts.iter().zip(answers.lines()) {
+            match answer {
+                "journal" => {}
+                "no-journal" => kept = Kept::InMemory,
+                answer => {
+                    let (told, answer) = (told.clone(), answer.to_owned());
+                    return Err(KeeperError::Confused { told, answer });
+                }
+            }
         }
+        Ok(kept)
     }
 
-    /// One line, without its end. There is never more than one under way.
-    fn answer(&mut self) -> io::Result<String> {
+    /// So many lines. There are never more under way.
+    fn answers(&mut self, count: usize) -> io::Result<String> {
         /// Longer than any answer; a keeper that says more is none.
         const LONGEST: usize = 80;
-        let mut line = Vec::new();
+        let (mut text, mut lines) = (Vec::new(), 0);
         let mut buffer = [0; LONGEST];
-        while line.last() != Some(&b'\n') && line.len() < LONGEST {
+        while lines < count && text.len() < LONGEST * count {
             match self.link.read(&mut buffer) {
                 Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
-                Ok(count) => line.extend_from_slice(&buffer[..count]),
+                Ok(length) => {
+                    lines += buffer[..length].iter().filter(|&&byte| byte == b'\n').count();
+                    text.extend_from_slice(&buffer[..length]);
+                }
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) => return Err(error),
             }
         }
-        Ok(String::from_utf8_lossy(&line).trim_end().into())
+        Ok(String::from_utf8_lossy(&text).into_owned())
     }
 
     /// The keeper's process.

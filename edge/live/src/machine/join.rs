@@ -1,14 +1,12 @@
 //! Who comes, who goes, and whose terms change.
 
-use std::sync::PoisonError;
-
 use slackline_host::Terms;
 use slackline_host::policy::Values;
 use slackline_trace::{Record, Sink};
 use slackline_units::{CpuSet, Span, Time, VcpuId};
 
 use super::decider::{Decider, Vcpu};
-use super::{LiveHost, MachineError, NotDone};
+use super::{LiveHost, MachineError, NotDone, Wanted};
 use crate::sys::Tid;
 use crate::vcpu_threads::{Body, UsedClock, VcpuThreads};
 use crate::way::{Grip, VcpuHandle};
@@ -189,19 +187,17 @@ impl LiveHost {
             left.handle.take_no_more_orders();
             left.threads.keys().for_each(|&tid| self.unwatch(tid));
         }
-        if let Some(perf) = &mut *self.perf() {
-            perf.remove_tree(vcpu);
-        }
+        self.unwatch_tree(vcpu);
         Ok(())
     }
 
-    /// Has the kernel note what those do who are about to join: of all at once, since telling it of
-    /// one may take it tens of milliseconds.
+    /// Has the kernel note what those do who are about to join.
     fn note_wanted(&self) -> Result<(), MachineError> {
-        let mut wanted = self.wanted.lock().unwrap_or_else(PoisonError::into_inner);
-        let wanted = std::mem::take(&mut *wanted);
+        let Wanted { threads, trees } = std::mem::take(&mut *self.wanted());
         match &mut *self.perf() {
-            Some(perf) if !wanted.is_empty() => Ok(perf.add_all(&wanted)?),
+            Some(perf) if !(threads.is_empty() && trees.is_empty()) => {
+                Ok(perf.add_all(&threads, trees)?)
+            }
             _ => Ok(()),
         }
     }

@@ -69,16 +69,16 @@ impl LiveHost {
 
     /// Looks who is in the tree of a vCPU, and what they do, where events have not told: of those
     /// who came otherwise than by being started there, and of those whose numbers nobody could
-    /// foresee.
-    pub(crate) fn audit(&self, vcpu: VcpuId, tree: &HeldTree) -> Result<(), MachineError> {
+    /// foresee. Says whether anybody is there.
+    pub(crate) fn audit(&self, vcpu: VcpuId, tree: &HeldTree) -> Result<bool, MachineError> {
         let known = self.decider().threads_of(vcpu);
         let tids: Vec<Tid> = known.iter().map(|thread| thread.tid).collect();
         let there = match tree.audit(&tids) {
             // It has ended, or just been given back.
-            Err(error) if error.means_gone() || tree.is_gone() => return Ok(()),
+            Err(error) if error.means_gone() || tree.is_gone() => return Ok(false),
             there => there?,
         };
-        let Some(one) = known.first() else { return Ok(()) };
+        let Some(one) = known.first() else { return Ok(!there.is_empty()) };
         let now = self.clock.now();
         let new: Vec<Tid> = there.iter().copied().filter(|tid| !tids.contains(tid)).collect();
         if let Some(perf) = &mut *self.perf() {
@@ -98,9 +98,14 @@ impl LiveHost {
                 awake.push(Arc::clone(thread));
             }
         }
+        if met.is_empty() && gone.is_empty() && awake.is_empty() {
+            // All are as they were known to be, and asleep: nobody need decide anything.
+            return Ok(!there.is_empty());
+        }
         let mut decider = self.observe()?;
         decider.audited(vcpu, met, &gone, &awake, now)?;
-        self.finish(decider)
+        self.finish(decider)?;
+        Ok(!there.is_empty())
     }
 }
 

@@ -18,6 +18,11 @@ impl JoinId {
     pub const fn vcpu(self) -> VcpuId {
         self.vcpu
     }
+
+    /// With which of all joins of its session it came.
+    pub(super) const fn join(self) -> u64 {
+        self.join
+    }
 }
 
 /// A row for everybody who is there. Memory is for the most who were there at once.

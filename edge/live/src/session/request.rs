@@ -216,7 +216,9 @@ impl Session {
 
     pub(super) fn have_joined(&mut self, ids: &[JoinId]) {
         for &id in ids {
-            self.members.get_mut(id).expect("it was prepared").has_joined = true;
+            let row = self.members.get_mut(id).expect("it was prepared");
+            row.has_joined = true;
+            self.endings.add(id, row);
         }
     }
 
@@ -360,8 +362,8 @@ impl Session {
                     None => row.threads.iter().all(is_gone),
                 }
         };
-        let ended = self.members.iter().filter(|(_, row)| has_ended(row));
-        let mut ended: Vec<JoinId> = ended.map(|(id, _)| id).collect();
+        let mut ended: Vec<JoinId> = self.endings.news().into_iter().collect();
+        ended.retain(|id| self.members.get(*id).is_some_and(has_ended));
         for &id in &ended {
             // Of somebody who is gone nothing can be kept back.
             let _ = self.leave(id);
@@ -511,7 +513,7 @@ impl Session {
         let promise = self.promise_of(id);
         self.fence.grant(tree.first(), promise)?;
         let tids: Vec<Tid> = tree.first().iter().map(ThreadRef::tid).collect();
-        self.machine.watch_tree(id.vcpu(), &tids).map_err(RequestError::Machine)?;
+        self.machine.watch_tree(id.vcpu(), tids);
         Ok(VcpuThreads { vcpu: id.vcpu(), body: Body::Tree(tree), exact })
     }
 
@@ -542,6 +544,10 @@ impl Session {
     fn release(&mut self, id: JoinId) -> Result<(), RequestError> {
         self.agents.remove(id.vcpu());
         let Some(row) = self.members.remove(id) else { return Ok(()) };
+        self.endings.remove(id);
+        if row.tree.is_some() {
+            self.machine.unwatch_tree(id.vcpu());
+        }
         let mut errors = Vec::new();
         for thread in row.threads {
             self.machine.unwatch(thread.tid());

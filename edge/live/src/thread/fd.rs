@@ -117,6 +117,16 @@ impl TaskFd {
         }
     }
 
+    /// A descriptor that polls readable once the thread has exited, whoever of its process is still
+    /// there; none before 6.9, where one has to ask.
+    #[must_use]
+    pub(crate) fn pollable_by_itself(&self) -> Option<BorrowedFd<'_>> {
+        match &self.0 {
+            Grip::Thread(fd) => Some(fd.as_fd()),
+            Grip::Procfs(_) => None,
+        }
+    }
+
     /// A descriptor that polls readable once the thread (before 6.9: its whole process) has exited;
     /// none before 5.3, where one has to ask from time to time.
     #[must_use]

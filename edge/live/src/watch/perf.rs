@@ -230,21 +230,32 @@ impl PerfWatch {
         if get_scheduling(tid).is_err_and(|error| error.raw_os_error() == Some(libc::ESRCH)) {
             return Err(WatchError::NoThread { tid });
         }
-        self.add_all(&[tid])
+        self.add_all(&[tid], Vec::new())
     }
 
-    /// As [`PerfWatch::add`], of many that are there: the kernel is told once, which may take it as
-    /// long as for one.
+    /// As [`PerfWatch::add`], of many that are there, and of the threads of trees: the kernel is
+    /// told once, which may take it as long as for one.
     ///
     /// # Errors
     /// When the kernel has no descriptors.
-    pub fn add_all(&mut self, tids: &[Tid]) -> Result<(), WatchError> {
-        self.threads.extend(tids.iter().map(|tid| tid.raw()));
-        if tids.iter().all(|tid| self.is_told(*tid)) { Ok(()) } else { self.renew(None) }
+    pub(crate) fn add_all(
+        &mut self,
+        threads: &[Tid],
+        trees: Vec<(VcpuId, Vec<Tid>)>,
+    ) -> Result<(), WatchError> {
+        let of_trees = trees.iter().flat_map(|(_, tids)| tids);
+        let is_new = |tid: &&Tid| !self.is_told(**tid);
+        let newest = of_trees.filter(is_new).max().copied();
+        let is_renewed = newest.is_some() || threads.iter().any(|tid| is_new(&tid));
+        self.threads.extend(threads.iter().map(|tid| tid.raw()));
+        for (vcpu, tids) in trees {
+            self.trees.insert(vcpu, tids.iter().map(|tid| tid.raw()).collect());
+        }
+        if is_renewed { self.renew(newest) } else { Ok(()) }
     }
 
-    /// As [`PerfWatch::add_all`], of all threads that are in a tree now, in place of those that
-    /// were in it before. Others of it that are started soon are noted as well: the kernel gives
+    /// As [`PerfWatch::add`], of all threads that are in a tree now, in place of those that were in
+    /// it before. Others of it that are started soon are noted as well: the kernel gives
     /// out numbers in order.
     ///
     /// # Errors
