@@ -239,7 +239,8 @@ pub(crate) struct Hold {
 #[derive(Debug, Args)]
 pub(crate) struct Serve {
     /// The CPUs of this machine to schedule [default: all but the first, which is left for
-    /// everybody else].
+    /// everybody else]. Where they are all CPUs, 0.1 ms in every 2 ms of one of them (5 %, and what
+    /// switching takes) are promised to the daemon's own front, so that requests are heard.
     #[arg(long, value_name = "N,N", value_delimiter = ',')]
     pub(crate) cpus: Option<Vec<usize>>,
     /// The folder of the ledger: what is promised, and what happened.

@@ -3,10 +3,13 @@
 mod ledger;
 
 use std::path::Path;
+use std::time::Duration;
 
 use serde_json::{Map, Value, json};
 use slackline_live::doctor::{Ink, Report, examine};
-use slackline_live::fence::{KeeperCommand, Leftovers, give_back, give_back_budgets, leftovers};
+use slackline_live::fence::{
+    KeeperCommand, Leftovers, give_back_all, give_back_budgets, keepers_have_ended, leftovers,
+};
 use slackline_show::Paint;
 
 use crate::args::Doctor;
@@ -19,7 +22,12 @@ pub(crate) fn doctor(args: &Doctor) -> Result<(), Problem> {
         Some(folder) => return ledger::show(folder, args.json),
         None => {}
     }
-    let found = leftovers(Path::new(KeeperCommand::STATE_DIRECTORY));
+    let held = Path::new(KeeperCommand::STATE_DIRECTORY);
+    if args.free {
+        // What a keeper is still giving back need not be said; one that hangs is not waited for.
+        let _ = keepers_have_ended(held, KEEPERS);
+    }
+    let found = leftovers(held);
     let lines = if args.free { free(&found) } else { list(&found) };
     if args.free && !args.json {
         let nothing = || "nothing was still held by a run that was killed".to_owned();
@@ -37,6 +45,9 @@ pub(crate) fn doctor(args: &Doctor) -> Result<(), Problem> {
         terminal::print(&report.render(terminal::width(), ink))
     }
 }
+
+/// How long keepers may still give back of whom nobody is left.
+const KEEPERS: Duration = Duration::from_secs(2);
 
 fn list(found: &Leftovers) -> Vec<String> {
     let mut lines: Vec<String> = found
@@ -60,7 +71,8 @@ fn free(found: &Leftovers) -> Vec<String> {
     let mut lines: Vec<String> = found
         .threads
         .iter()
-        .map(|left| match give_back(left) {
+        .zip(give_back_all(&found.threads))
+        .map(|(left, given_back)| match given_back {
             Ok(_) => format!("thread {} of process {} was given back", left.tid(), left.pid()),
             Err(error) => format!("thread {} could not be given back: {error}", left.tid()),
         })

@@ -11,7 +11,9 @@ mod alive;
 mod costs;
 mod error;
 mod front_process;
+mod front_share;
 mod host;
+mod leftovers;
 mod reload;
 mod rights;
 mod scheduler;
@@ -27,7 +29,7 @@ use std::path::PathBuf;
 
 use slackline_control::link::Answer;
 use slackline_control::{Kind, Problem};
-use slackline_live::fence::{KeeperCommand, give_back, give_back_budgets, leftovers};
+use slackline_live::fence::KeeperCommand;
 use slackline_live::session::{Claims, Options, Session, SessionError, knowledge};
 use slackline_live::sys::{online_cpus, own_tid, set_affinity};
 use slackline_live::{ClockStep, Punctual, WallClock, with_causes};
@@ -51,6 +53,7 @@ use alive::Alive;
 use costs::Costs;
 use front_process::FrontProcess;
 use host::Host;
+use leftovers::free_leftovers;
 use reload::Reader;
 use scheduler::Scheduler;
 use scout::Scout;
@@ -144,7 +147,7 @@ pub fn serve(
     let remote = options.listen.as_ref().map(listen).transpose()?;
     free_leftovers(&options.keeper, tell);
     let session = Session::open(&session_options(&cpus, claims, options.keeper.clone()))?;
-    live_elsewhere(&cpus);
+    let is_crowded = !live_elsewhere(&cpus);
     let not_started = |what| move |source| ServeError::NotStarted { what, source };
     let scouts =
         [Scout::start(), Scout::start()].map(|scout| scout.map_err(not_started("a scout")));
@@ -154,8 +157,7 @@ pub fn serve(
     let scheduler = Scheduler::new(session, cpus);
     let mut host = Host::new(scheduler, (ledger, boot.clone()), (scout?, usher?), tally);
     host.look_around_now();
-    let now = host.now();
-    let access = Access::new(people, access);
+    let (now, access) = (host.now(), Access::new(people, access));
     let mut service = Service::recover(Settings::default(), now, loaded, &mut host);
     service.set_budgets(access.budgets());
     host.costs = options.prices.clone().map(|prices| Costs::new(prices, now));
@@ -185,7 +187,9 @@ pub fn serve(
         alive,
         next_sign: now,
         status: String::new(),
+        is_crowded,
     };
+    core.promise_front(tell);
     core.say_ready(tell);
     let ran = core.run(stop, tell);
     let closed = core.close();
@@ -206,6 +210,8 @@ struct Core {
     next_sign: Time,
     /// What was said last of how we are.
     status: String,
+    /// Whether no CPU is left that is not scheduled.
+    is_crowded: bool,
 }
 
 impl Core {
@@ -292,7 +298,9 @@ impl Core {
         let Some(front) = &mut self.host.front else { return };
         if front.look_after() {
             tell("the front ended, and was replaced");
+            self.promise_front(tell);
         }
+        let Some(front) = &mut self.host.front else { return };
         front.flush();
         for ask in front.heard() {
             let each = |name: &Name| {
@@ -330,6 +338,15 @@ impl Core {
                     }
                 }
             }
+        }
+    }
+
+    /// Where no CPU is left for the front, it is promised what it needs.
+    fn promise_front(&mut self, tell: &mut dyn FnMut(&str)) {
+        let pid = self.host.front.as_ref().and_then(FrontProcess::pid);
+        let Some(pid) = pid.filter(|_| self.is_crowded) else { return };
+        if let Err(declined) = self.host.scheduler.seat_front(pid) {
+            tell(&format!("the front is promised nothing, so that requests may wait: {declined}"));
         }
     }
 
@@ -548,15 +565,17 @@ fn managed_cpus(asked: Option<&[CpuId]>) -> Result<Vec<CpuId>, ServeError> {
     }
 }
 
-/// This thread, and all that it starts from now on, lives on the CPUs that are not scheduled.
-fn live_elsewhere(managed: &[CpuId]) {
-    let Ok(online) = online_cpus() else { return };
+/// This thread, and all that it starts from now on, lives on the CPUs that are not scheduled. Says
+/// whether there are any.
+fn live_elsewhere(managed: &[CpuId]) -> bool {
+    let Ok(online) = online_cpus() else { return false };
     let managed: CpuSet = managed.iter().copied().collect();
     let elsewhere = online.without(&managed);
     if !elsewhere.is_empty() {
         // Where that is refused, it is more urgent than whatever it meets.
         let _ = set_affinity(own_tid(), &elsewhere);
     }
+    !elsewhere.is_empty()
 }
 
 fn session_options(cpus: &[CpuId], claims: Claims, keeper: KeeperCommand) -> Options {
@@ -567,24 +586,6 @@ fn session_options(cpus: &[CpuId], claims: Claims, keeper: KeeperCommand) -> Opt
     let (cpus, claims) = (cpus.to_vec(), Some(claims));
     let wall_clock = Some(WallClock::default());
     Options { cpus, claims, policy, values, keeper, dispatch: None, origin: None, wall_clock }
-}
-
-/// What others who are dead left is given back, before anything of it is taken again.
-fn free_leftovers(keeper: &KeeperCommand, tell: &mut dyn FnMut(&str)) {
-    let left = leftovers(&keeper.state_directory);
-    for thread in &left.threads {
-        let whose = format!("thread {} of process {}", thread.tid(), thread.pid());
-        match give_back(thread) {
-            Ok(_) => tell(&format!("{whose} was left held, and was given back")),
-            Err(error) => tell(&format!("{whose} could not be given back: {error}")),
-        }
-    }
-    for line in give_back_budgets(&keeper.state_directory) {
-        tell(&line.to_string());
-    }
-    for error in &left.unread {
-        tell(&error.to_string());
-    }
 }
 
 fn listed(cpus: &[CpuId]) -> String {

@@ -11,8 +11,11 @@ use slackline_units::{DomId, Span, Time};
 use crate::binding::Binding;
 use crate::machine::Identity;
 
-/// As many domains as an id can tell apart; then their numbers begin again.
-const NUMBERS: u32 = 1 << 23;
+/// As many domains as an id can tell apart, but for one; then their numbers begin again.
+const NUMBERS: u32 = (1 << 23) - 1;
+
+/// The domain that no reservation ever has: for whoever keeps them.
+pub const NO_RESERVATION: DomId = DomId::new(NUMBERS);
 
 /// How many are remembered whose reservation is over. Beyond that the one goes first whose account
 /// matters for the shortest time.

@@ -40,6 +40,7 @@ mod writer;
 pub use answer::{Answer, Health, Listed, Warning};
 pub use binding::{Binding, BindingError, BindingKind};
 pub use budget::{Budget, Budgets};
+pub use domains::NO_RESERVATION;
 pub use event::{Event, Happened};
 pub use input::{Asked, Input, LedgerFault};
 pub use limits::{Rate, Rates};

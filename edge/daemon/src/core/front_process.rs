@@ -7,6 +7,8 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use slackline_live::sys::Tid;
+
 use slackline_control::link::{Ask, LONGEST_ASKED, Lines, Said, line, message};
 
 use crate::front::handed::hand_over;
@@ -61,6 +63,12 @@ impl FrontProcess {
         let running = Some(Running::start(&command, &listener, remote.as_ref())?);
         let (next, restarts) = (Instant::now(), 0);
         Ok(FrontProcess { command, listener, remote, running, next, restarts })
+    }
+
+    /// Its process.
+    pub(super) fn pid(&self) -> Option<Tid> {
+        let id = self.running.as_ref()?.child.id();
+        i32::try_from(id).ok().and_then(Tid::new)
     }
 
     /// What to wait for: its link.

@@ -203,8 +203,10 @@ impl Host {
     pub(super) fn look_around(&mut self, waiting: Vec<Awaited>) {
         let held = self.scheduler.held().filter_map(|(domain, identity)| {
             let found = self.scheduler.found.get(&identity)?;
+            // Of one whose threads have no names nothing can be seen from outside.
+            let pid = found.machine.pid().filter(|_| !found.machine.vcpus.is_empty())?;
             let vcpus = found.machine.in_service().vcpus;
-            Some(Held { domain, identity, vcpus })
+            Some(Held { domain, identity, pid, vcpus })
         });
         let held = held.collect();
         self.scout.look_around(waiting, held);

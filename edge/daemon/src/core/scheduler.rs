@@ -26,6 +26,8 @@ pub(super) struct Scheduler {
     domains: BTreeMap<DomId, Domain>,
     /// Machines that were looked at, for who is to sit in a place.
     pub(super) found: BTreeMap<Identity, Found>,
+    /// The front, where it is promised something.
+    pub(super) front: Option<JoinId>,
 }
 
 struct Domain {
@@ -53,7 +55,8 @@ pub(super) struct Thinned {
 
 impl Scheduler {
     pub(super) fn new(session: Session, cpus: Vec<CpuId>) -> Scheduler {
-        Scheduler { session, cpus, domains: BTreeMap::new(), found: BTreeMap::new() }
+        let (domains, found) = (BTreeMap::new(), BTreeMap::new());
+        Scheduler { session, cpus, domains, found, front: None }
     }
 
     /// The kernel's numbers of the CPUs that are scheduled.
@@ -384,6 +387,8 @@ impl Scheduler {
     pub(super) fn meddled(&self) -> Vec<DomId> {
         let mut domains: Vec<DomId> =
             self.session.audit().into_iter().map(|id| id.vcpu().domain()).collect();
+        // The front's share is nobody's reservation.
+        domains.retain(|domain| self.domains.contains_key(domain));
         domains.sort_unstable();
         domains.dedup();
         domains
@@ -456,21 +461,30 @@ fn nobody((domain, name, terms): (DomId, &str, &Terms), number: u16) -> Request 
 
 /// The terms as the policy reads them.
 fn share(terms: &Terms) -> Values {
-    let policy = find(POLICY).expect("a policy of ours");
     let each = terms.each();
-    let (slice, period) = (each.slice().to_string(), each.period().to_string());
     let phase = terms.phase().map_or_else(|| "none".to_owned(), |phase| phase.to_string());
+    values((each.slice(), each.period()), terms.exact(), &phase)
+}
+
+/// A slice in every period, and more where there is time that nobody claims.
+pub(super) fn slice_in(slice: Span, period: Span) -> Values {
+    values((slice, period), false, "none")
+}
+
+fn values((slice, period): (Span, Span), exact: bool, phase: &str) -> Values {
+    let policy = find(POLICY).expect("a policy of ours");
+    let (slice, period) = (slice.to_string(), period.to_string());
     let given = [
         ("slice", Given::Text(&slice)),
         ("period", Given::Text(&period)),
-        ("exact", Given::Flag(terms.exact())),
-        ("phase", Given::Text(&phase)),
+        ("exact", Given::Flag(exact)),
+        ("phase", Given::Text(phase)),
     ];
     let share = Values::read(policy.share_fields, given.into_iter());
     share.expect("what every reservation can be written as")
 }
 
-fn declined(error: GroupError) -> Declined {
+pub(super) fn declined(error: GroupError) -> Declined {
     declined_request(error.error)
 }
 

@@ -1,18 +1,17 @@
 //! Looks around on this host, in a thread of ordinary priority: what takes long there, such as
 //! reading all of procfs or asking a machine's monitor, keeps nobody waiting.
 
-use std::collections::BTreeMap;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::{Duration, Instant};
 
 use rustix::event::{EventfdFlags, eventfd};
-use slackline_live::sys::process_cpu_time;
+use slackline_live::sys::{Tid, process_cpu_time};
 use slackline_service::{Binding, BindingKind, Identity, Name, Sought, Ticket};
 use slackline_units::{DomId, Span};
 
-use crate::find::{Absent, Found, Machine, find_all, find_of, named};
+use crate::find::{Absent, Found, Machine, find_all, find_at_once, find_of, named};
 
 /// The stack of the thread, in bytes: all of it is locked into memory.
 const STACK: usize = 1 << 18;
@@ -51,6 +50,7 @@ pub(super) type Awaited = (Binding, u32);
 pub(super) struct Held {
     pub(super) domain: DomId,
     pub(super) identity: Identity,
+    pub(super) pid: Tid,
     pub(super) vcpus: Vec<u16>,
 }
 
@@ -212,7 +212,7 @@ fn look_around(waiting: &[Awaited], held: &[Held], tell: &mut impl FnMut(Seen)) 
         !matches!(kind, BindingKind::Unit | BindingKind::Group | BindingKind::Pid)
     };
     let is_name_waited_for = waiting.iter().any(|one| by_name(&one));
-    let machines = if is_name_waited_for || !held.is_empty() {
+    let machines = if is_name_waited_for {
         // Where nothing can be read, nobody is there; whoever asks is told why.
         find_all().unwrap_or_default()
     } else {
@@ -226,12 +226,17 @@ fn look_around(waiting: &[Awaited], held: &[Held], tell: &mut impl FnMut(Seen)) 
             tell(Seen::Here(binding.clone(), found));
         }
     }
-    let here: BTreeMap<Identity, &Machine> =
-        machines.iter().map(|machine| (machine.identity, machine)).collect();
     for held in held {
-        let Some(machine) = here.get(&held.identity) else { continue };
-        // Of one whose threads have no names nothing can be seen from outside.
-        if machine.vcpus.is_empty() || machine.in_service().vcpus == held.vcpus {
+        // One that has ended is heard of elsewhere; of one whose threads have no names any more
+        // nothing can be seen from outside.
+        let number = Binding::new(BindingKind::Pid, &held.pid.to_string());
+        let Some(Ok(Found { machine, .. })) = number.ok().map(|it| find_at_once(&it, None)) else {
+            continue;
+        };
+        if machine.identity != held.identity
+            || machine.vcpus.is_empty()
+            || machine.in_service().vcpus == held.vcpus
+        {
             continue;
         }
         match find_of(&machine.binding, Some(machine.owner)) {

@@ -47,10 +47,14 @@ const AGAIN: Duration = Duration::from_secs(3600);
 
 impl Writer {
     /// Makes this an ordinary thread, whatever the one is that started it, and opens the ledger.
+    /// It is one of the first among those, where we may make it so: it has little to do, and
+    /// everybody who changes anything waits for it.
     pub(super) fn begin(at: (&Path, &str), keep: Keep) -> Result<(Store, Begun), LedgerError> {
-        let class = Scheduling::Other { nice: 0 };
-        let ordinary = SchedulingOf { class, reset_on_fork: false };
-        set_scheduling(own_tid(), &ordinary).map_err(LedgerError::NoWriter)?;
+        let ordinary = |nice| {
+            let class = Scheduling::Other { nice };
+            set_scheduling(own_tid(), &SchedulingOf { class, reset_on_fork: false })
+        };
+        ordinary(-19).or_else(|_| ordinary(0)).map_err(LedgerError::NoWriter)?;
         let (folder, boot_id) = at;
         Store::open(folder, boot_id, keep)
     }

@@ -1,0 +1,32 @@
+//! What others have left behind who died: given back before anything of it is taken again.
+
+use std::time::Duration;
+
+use slackline_live::fence::{
+    KeeperCommand, give_back_all, give_back_budgets, keepers_have_ended, leftovers,
+};
+
+/// How long the keeper of one that died is waited for: what it gives back must not be taken before
+/// that. With 500 held it needs a third of a second.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// What others who are dead left is given back, before anything of it is taken again.
+pub(super) fn free_leftovers(keeper: &KeeperCommand, tell: &mut dyn FnMut(&str)) {
+    if !keepers_have_ended(&keeper.state_directory, PATIENCE) {
+        tell("somebody who died has a keeper that is still giving back");
+    }
+    let left = leftovers(&keeper.state_directory);
+    for (thread, given_back) in left.threads.iter().zip(give_back_all(&left.threads)) {
+        let whose = format!("thread {} of process {}", thread.tid(), thread.pid());
+        match given_back {
+            Ok(_) => tell(&format!("{whose} was left held, and was given back")),
+            Err(error) => tell(&format!("{whose} could not be given back: {error}")),
+        }
+    }
+    for line in give_back_budgets(&keeper.state_directory) {
+        tell(&line.to_string());
+    }
+    for error in &left.unread {
+        tell(&error.to_string());
+    }
+}
