@@ -1,5 +1,6 @@
 //! Every speed and precision that is promised, measured beside its peer.
 
+mod balance;
 mod commands;
 mod counting;
 mod cpus;
@@ -69,6 +70,12 @@ enum Bench {
         #[arg(long, value_delimiter = ',')]
         vcpus: Vec<usize>,
     },
+    /// A run of each balancer on 8 to 256 CPUs.
+    Balance {
+        /// How often each is measured.
+        #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
+        rounds: u32,
+    },
     /// The live host beside the kernel's own limits; needs root.
     Live {
         /// How long each measurement takes, of which there are five a row: 15 minutes in all.
@@ -125,6 +132,7 @@ fn main() -> Result<()> {
         Bench::Cpus { rounds, policies } => {
             ("cpus", of_one_machine(&cpus::run(rounds, &policies)?)?)
         }
+        Bench::Balance { rounds } => ("balance", of_one_machine(&balance::run(rounds)?)?),
         Bench::Commands { rounds } => ("commands", of_one_machine(&commands::run(rounds)?)?),
         Bench::Policy { rounds, policies, vcpus } => {
             ("policy", of_one_machine(&policy::run(rounds, &policies, &vcpus)?)?)

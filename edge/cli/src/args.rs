@@ -345,7 +345,7 @@ pub(crate) struct Compare {
 ///   sedf   = { slice = "{slice}", period = "{period}", extra = false }
 ///   credit = { weight = 65535, cap = "{part}" }
 ///
-/// An [[axis]] varies them as it does scenarios: `set = { "family.sleepers" = "50%" }`.
+/// An `[[axis]]` varies them as it does scenarios: `set = { "family.sleepers" = "50%" }`.
 ///
 /// The table has the places on the axes, cpus, policy and seed, and then: outcome (`done`, or
 /// `refused` if what it asks for cannot be promised), vcpus, share_error_percent (mean over guests
@@ -357,6 +357,7 @@ pub(crate) struct Compare {
 /// awake), wait_worst_ms, busy_percent (of all CPUs), events (that were simulated).
 #[derive(Debug, Args)]
 #[command(verbatim_doc_comment)]
+#[allow(rustdoc::broken_intra_doc_links, reason = "the brackets of its help are TOML's")]
 pub(crate) struct Sweep {
     /// The scenario or family; `-` is standard input.
     #[arg(value_parser = file)]

@@ -38,16 +38,17 @@ struct Run<'a, C> {
 impl<C: Fn(CpuId) -> CpuSet> Run<'_, C> {
     fn group(&mut self, group: &[usize]) {
         let loads = self.loads;
-        let mut order: Vec<&Load> = group.iter().map(|&place| &loads[place]).collect();
-        order.retain(|load| load.counts());
-        let ideal = ideal(&order);
+        let counting = group.iter().map(|&place| &loads[place]).filter(|load| load.counts());
         let ahead = |load: &Load| load.members.iter().map(|member| member.lead).max();
-        order.sort_by(|a, b| {
-            let by_lead = || ahead(a).cmp(&ahead(b));
-            let equal = a.tau().compare(b.tau());
-            let equal = if self.rules.by_lead { equal.then_with(by_lead) } else { equal };
+        let by_lead = self.rules.by_lead;
+        let mut order: Vec<(&Load, Option<i64>)> =
+            counting.map(|load| (load, if by_lead { ahead(load) } else { None })).collect();
+        order.sort_by(|(a, ahead_a), (b, ahead_b)| {
+            let equal = a.tau().compare(b.tau()).then(ahead_a.cmp(ahead_b));
             equal.then(a.cpu.cmp(&b.cpu))
         });
+        let order: Vec<&Load> = order.into_iter().map(|(load, _)| load).collect();
+        let ideal = ideal(&order);
         for &hot in &order {
             if hot.weight > 0 && !self.used.contains(hot.cpu) {
                 self.pair(hot, &order, ideal);

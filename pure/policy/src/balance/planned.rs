@@ -98,9 +98,14 @@ impl Plan {
         // The tied ones first, then the heaviest.
         items.sort_unstable_by_key(|item| (!item.is_tied, u64::MAX - item.rate, item.vcpu));
         let pack = |stays| Packing::new(loads, group, rooms).pack(&items, stays);
-        let (staying, anew) = (pack(true), pack(false));
         let cost = |packed: &Packing| (packed.splits.len(), packed.moves);
-        let best = if cost(&staying) <= cost(&anew) { staying } else { anew };
+        let staying = pack(true);
+        // Without a split and a move nothing is better.
+        let anew = if cost(&staying) == (0, 0) { None } else { Some(pack(false)) };
+        let best = match anew {
+            Some(anew) if cost(&anew) < cost(&staying) => anew,
+            _ => staying,
+        };
         self.whole.extend(best.whole);
         self.splits.extend(best.splits);
     }

@@ -1,0 +1,141 @@
+//! What a run of each of SEDF's balancers costs: the call on CPU 0 that takes a sample, decides, and
+//! moves whom it decided on, beside a call that only takes a sample.
+//!
+//! Four loops a CPU, of weights 1, 1, 1, 2 and 4 in turn, each charged what its CPU would have given
+//! it. For `planned` one vCPU is bound anew before each run, so that a new plan is made each time.
+
+use std::time::Instant;
+
+use anyhow::{Context, Result};
+use slackline_policy::{Given, Moment, Policy, Topology, Values, find};
+use slackline_units::{CpuId, CpuSet, DomId, Span, Time, VcpuId};
+
+use crate::report::{median, spread, table};
+
+const SIZES: [usize; 3] = [8, 64, 256];
+const VCPUS_A_CPU: usize = 4;
+const WEIGHTS: [u64; 5] = [1, 1, 1, 2, 4];
+const CALL: Span = Span::from_ms(50);
+const RUNS: usize = 40;
+
+/// Measures each balancer at each size, so often; returns Markdown.
+pub(crate) fn run(rounds: u32) -> Result<String> {
+    let mut rows = Vec::new();
+    for balancer in ["thesis", "repaired", "planned"] {
+        for cpus in SIZES {
+            let (mut runs, mut samples, mut moves) = (Vec::new(), Vec::new(), 0);
+            for _ in 0..rounds {
+                let measured = measure(balancer, cpus)?;
+                runs.push(median(&measured.runs));
+                samples.push(median(&measured.samples));
+                moves = measured.moves;
+            }
+            rows.push(vec![
+                balancer.to_owned(),
+                cpus.to_string(),
+                (cpus * VCPUS_A_CPU).to_string(),
+                spread(&runs, 1),
+                spread(&samples, 1),
+                format!("{:.1}", moves as f64 / RUNS as f64),
+            ]);
+        }
+    }
+    let heads = ["balancer", "CPUs", "vCPUs", "us a run", "us a sample", "moves a run"];
+    Ok(format!("Medians of {rounds} rounds of {RUNS} runs.\n\n{}", table(&heads, &rows)))
+}
+
+struct Measured {
+    runs: Vec<f64>,
+    samples: Vec<f64>,
+    moves: usize,
+}
+
+/// A policy on its own, and where it has put everybody.
+struct Driven {
+    policy: Box<dyn Policy>,
+    at: Moment,
+    vcpus: Vec<(VcpuId, u64)>,
+    cpus: usize,
+}
+
+impl Driven {
+    fn new(balancer: &str, cpus: usize) -> Result<Driven> {
+        let spec = find("sedf").context("sedf is a policy")?;
+        let fields = [("balancer", Given::Text(balancer))];
+        let values = Values::read(spec.policy_fields, fields.into_iter())?;
+        let policy = (spec.build)(&values, &Topology::flat(cpus));
+        let mut driven = Driven { policy, at: Moment::at_start(cpus), vcpus: Vec::new(), cpus };
+        for index in 0..cpus * VCPUS_A_CPU {
+            let number = u32::try_from(index)?;
+            let vcpu = VcpuId::new(number, DomId::new(number), 0);
+            let weight = WEIGHTS[index % WEIGHTS.len()];
+            let text = weight.to_string();
+            let given = [("extra-weight", Given::Number(&text))];
+            let share = Values::read(spec.share_fields, given.into_iter())?;
+            driven.at.join(vcpu);
+            driven.policy.admit(&driven.at, vcpu, &share)?;
+            driven.at.set_awake(vcpu, true);
+            driven.policy.wake(&driven.at, vcpu);
+            driven.vcpus.push((vcpu, weight));
+        }
+        Ok(driven)
+    }
+
+    /// The CPU of each vCPU, as the policy shows it.
+    fn places(&self) -> Result<Vec<usize>> {
+        let place = |&(vcpu, _): &(VcpuId, u64)| {
+            let account = self.policy.account(vcpu);
+            let row =
+                account.iter().find(|(name, _)| *name == "cpu").context("a row for the CPU")?;
+            Ok(row.1.trim_start_matches("cpu").parse()?)
+        };
+        self.vcpus.iter().map(place).collect()
+    }
+
+    /// Everybody has had its part of so long; CPU 0 rings. How long that took, in us.
+    fn call(&mut self, places: &[usize]) -> f64 {
+        let mut weights = vec![0; self.cpus];
+        for (&(_, weight), &cpu) in self.vcpus.iter().zip(places) {
+            weights[cpu] += weight;
+        }
+        self.at.advance(self.at.now().after(CALL));
+        for (&(vcpu, weight), &cpu) in self.vcpus.iter().zip(places) {
+            let had = Span::from_ns(CALL.ns() * weight / weights[cpu]);
+            self.policy.charge(&self.at, vcpu, had);
+        }
+        let begin = Instant::now();
+        let asked = self.policy.ring(&self.at, CpuId::new(0));
+        let took = begin.elapsed();
+        for cpu in asked.iter() {
+            self.policy.pass(&self.at, cpu);
+        }
+        took.as_secs_f64() * 1e6
+    }
+}
+
+fn measure(balancer: &str, cpus: usize) -> Result<Measured> {
+    let mut driven = Driven::new(balancer, cpus)?;
+    debug_assert_eq!(driven.at.now(), Time::START);
+    let mut measured = Measured { runs: Vec::new(), samples: Vec::new(), moves: 0 };
+    let mut places = driven.places()?;
+    let (one, _) = driven.vcpus[0];
+    for run in 0..RUNS {
+        for call in 1..=10 {
+            if call == 10 {
+                let all = CpuSet::first_n(cpus);
+                let most = all.without(&CpuSet::one(CpuId::new(cpus - 1)));
+                driven.at.allow(one, if run % 2 == 0 { most } else { all });
+            }
+            let took = driven.call(&places);
+            let now = driven.places()?;
+            if call == 10 {
+                measured.runs.push(took);
+                measured.moves += places.iter().zip(&now).filter(|(a, b)| a != b).count();
+            } else if call % 2 == 0 {
+                measured.samples.push(took);
+            }
+            places = now;
+        }
+    }
+    Ok(measured)
+}
