@@ -89,7 +89,7 @@ mod tests {
 
     #[test]
     fn this_process_is_a_task() {
-        let text = std::fs::read_to_string("/proc/self/stat").expect("procfs");
+        let text = std::fs::read_to_string("/proc/thread-self/stat").expect("procfs");
         let task = Stat::parse(&text).expect("a task");
         assert_eq!((task.state, task.is_kernels), (State::Wants, false));
     }
