@@ -1,8 +1,9 @@
-//! What a run of each of SEDF's balancers costs: the call on CPU 0 that takes a sample, decides, and
-//! moves whom it decided on, beside a call that only takes a sample.
+//! What a run of each of SEDF's balancers costs: the call on CPU 0 that takes a sample, decides,
+//! and moves whom it decided on, beside a call that only takes a sample.
 //!
-//! Four loops a CPU, of weights 1, 1, 1, 2 and 4 in turn, each charged what its CPU would have given
-//! it. For `planned` one vCPU is bound anew before each run, so that a new plan is made each time.
+//! Four loops a CPU, of weights 1, 1, 1, 2 and 4 in turn, each charged what its CPU would have
+//! given it. For `planned` one vCPU is bound anew before each run, so that a new plan is made each
+//! time.
 
 use std::time::Instant;
 
