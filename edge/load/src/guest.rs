@@ -279,6 +279,7 @@ mod tests {
         });
         let port = port.recv().expect("a port");
         let mut host = UnixStream::connect(&path).expect("it listens");
+        host.set_read_timeout(Some(std::time::Duration::from_mins(1))).expect("a timeout");
         let mut next = || {
             let mut bytes = [0; slackline_units::frame::FRAME];
             host.read_exact(&mut bytes).expect("a frame");
@@ -299,16 +300,16 @@ mod tests {
         assert_eq!(client.recv(&mut answer).expect("an answer"), 8);
         assert_eq!(&answer, b"12345678");
         let (mut waits, mut serves) = (Vec::new(), Vec::new());
-        while serves.last() != Some(&(0, 1, true)) || waits.last() != Some(&0) {
+        while serves.last() != Some(&(0, 1, true)) || waits.last() == Some(&1) {
             match next() {
                 Says::Pending { items, .. } => waits.push(items),
                 says => serves.extend(server(&says)),
             }
         }
-        // If the vCPU was quick nobody saw it wait.
+        // If the vCPU was quick nobody saw it wait, and then there may have been nothing to say.
         waits.dedup();
         serves.dedup();
-        assert!([&[1, 0][..], &[0]].contains(&&waits[..]), "{waits:?}");
+        assert!([&[1, 0][..], &[0], &[]].contains(&&waits[..]), "{waits:?}");
         assert!(serves.ends_with(&[(1, 0, true), (0, 1, true)]), "{serves:?}");
         drop(stop);
         let done = plays.join().expect("no panic").expect("it plays");
