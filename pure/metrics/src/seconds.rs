@@ -98,6 +98,17 @@ mod tests {
     }
 
     #[test]
+    fn what_ran_before_it_began_is_of_no_second() {
+        for (from, used) in [(500, 400_000), (1_000, 400_000), (1_100, 300_000)] {
+            let mut seconds = Spans::new(Span::from_secs(1));
+            seconds.begin(Time::START + Span::from_secs(1));
+            seconds.ran(stretch(from, 1_400));
+            seconds.over(Time::START + Span::from_secs(2));
+            assert_eq!(seconds.least_and_most(), Some((used, used)), "from {from} ms on");
+        }
+    }
+
+    #[test]
     fn a_stretch_over_several_seconds_is_split() {
         let mut seconds = Spans::new(Span::from_secs(1));
         seconds.begin(Time::START);

@@ -231,10 +231,18 @@ fn a_switch_is_a_stretch_that_does_not_continue_the_one_before() {
 fn jobs_are_late_after_their_deadline() {
     let script = Script::new(&["a"]).warmup(100).job(0, 99, 200, 300).job(0, 100, 200, 200);
     let vcpu = script.job(0, 200, 300, 450).first_ended(1_000);
-    assert_eq!((vcpu.jobs, vcpu.jobs_late), (2, 1));
+    assert_eq!((vcpu.jobs, vcpu.jobs_late, vcpu.jobs_due), (2, 1, 2));
     assert_eq!(vcpu.jobs_done, 3); // One of them had been released before.
     assert_eq!(vcpu.job_lateness.unwrap().worst, us(150));
     assert_eq!(vcpu.response.unwrap().p50, Some(us(100)));
+}
+
+#[test]
+fn a_job_without_a_deadline_is_never_due_nor_late() {
+    let (released, done) = (Time::START + us(100), Time::START + us(900));
+    let endless = Record::Job { vcpu: vcpu(0), task: None, released, deadline: Time::NEVER, done };
+    let vcpu = Script::new(&["a"]).with(endless).job(0, 200, 300, 250).first_ended(1_000);
+    assert_eq!((vcpu.jobs, vcpu.jobs_due, vcpu.jobs_late), (2, 1, 0));
 }
 
 #[test]
@@ -249,14 +257,14 @@ fn data_that_moved_is_added_up_behind_the_warm_up() {
 
 #[test]
 fn what_concerns_the_machine_is_counted_behind_the_warm_up() {
-    let (time, late, cpu) = (|at| Time::START + us(at), us(7), CpuId::new(1));
+    let (time, cpu) = (|at| Time::START + us(at), CpuId::new(1));
     let mut script = Script::new(&["a"]).warmup(50);
-    for at in [49, 50] {
+    for (at, late, delay) in [(49, us(9), us(8)), (50, us(7), us(3))] {
         let (at, vcpu) = (time(at), script::vcpu(0));
         script = script.with(Record::RangLate { at, cpu, late });
         script = script.with(Record::Refused { at, vcpu, cpu });
         script = script.with(Record::Declined { at, vcpu });
-        script = script.with(Record::Changed { due: at, at: at + us(3), vcpu });
+        script = script.with(Record::Changed { due: at, at: at + delay, vcpu });
     }
     let run = script.with(Record::Overhead { cpu, used: us(5) }).ended(100);
     assert_eq!((run.refused, run.declined), (1, 1));

@@ -35,6 +35,19 @@ fn a_look_shows_what_lasts_and_changes_nothing() {
     assert_eq!(looked.view().expect("everybody is known").vcpus[0].misses, Some(2));
 }
 
+/// A simulated host says when others slowed a CPU; a live one cannot, and is not taken to have said
+/// that nobody did.
+#[test]
+fn what_a_live_host_does_not_tell_is_no_number() {
+    for (machine, slowed) in [("sim", Some(us(6))), ("live", None)] {
+        let header = Header { machine: machine.into(), ..header() };
+        let slower = Record::Slowed { vcpu: vcpu(0), from: at(0), to: at(10), work: us(4) };
+        let run = Script::new(&["web"]).woke(0, 0).ran(0, 0, 10).with(slower);
+        let view = meter(&header, &run).view().expect("everybody is known");
+        assert_eq!(view.vcpus[0].slowed, slowed, "{machine}");
+    }
+}
+
 #[test]
 fn who_has_a_slot_later_is_not_taken_for_who_had_it_before() {
     let run = Script::new(&["web"])
