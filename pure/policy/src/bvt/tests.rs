@@ -28,6 +28,21 @@ fn twice_the_weight_runs_twice_as_long() {
     );
 }
 
+/// Who wakes comes before those whose clocks are read the same: c before b at 5 ms. Who has run
+/// comes behind them: b and a have both had 10 ms at 35 ms, and b had them first.
+#[test]
+fn of_equal_clocks_the_one_that_came_into_line_first_runs() {
+    picture(
+        "bvt allowance=5ms",
+        "
+        a     rrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrr
+        b     rrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrr
+        c     rrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrr
+        cpu0  aaaaacccccbbbbbbbbbbaaaaaccccccccccbbbbb
+    ",
+    );
+}
+
 #[test]
 fn a_warping_vcpu_runs_the_moment_it_wakes() {
     picture(
@@ -226,6 +241,20 @@ fn two_hogs_run_as_under_xen_3_0_2() {
     ];
     assert_eq!(charges("bvt rules=xen-3.0.2", 10), expected);
     assert_eq!(charges("bvt rules=xen-2.0 charge_again=on", 10), expected);
+}
+
+/// [Xen]: ten allowances where nobody else is awake; by the papers' rules there is nothing to end.
+#[test]
+fn who_is_alone_is_charged_every_ten_allowances() {
+    for allowance in [1, 5, 40] {
+        let alone = turns(
+            &format!("bvt rules=xen-2.0 allowance={allowance}ms"),
+            "A advance=10 r",
+            Span::ZERO,
+            3,
+        );
+        assert!(alone.iter().all(|turn| turn.ran == Span::from_ms(10 * allowance)));
+    }
 }
 
 /// B's 1,000 units are 100 charging units of A: 10 ms, and the allowance.

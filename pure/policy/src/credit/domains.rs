@@ -263,3 +263,92 @@ impl Domains {
         Some(i64::try_from(amount).unwrap_or(i64::MAX))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// What happens to one of four domains: a vCPU of it becomes active or stops being so, or its
+    /// weight changes.
+    #[derive(Clone, Copy, Debug)]
+    enum Step {
+        Activate(usize),
+        Deactivate(usize),
+        Weigh(usize, u16),
+    }
+
+    fn step() -> impl Strategy<Value = Step> {
+        let row = 0usize..4;
+        prop_oneof![
+            row.clone().prop_map(Step::Activate),
+            row.clone().prop_map(Step::Deactivate),
+            (row, 1u16..1_000).prop_map(|(row, weight)| Step::Weigh(row, weight)),
+        ]
+    }
+
+    proptest! {
+        /// The sums and the list are those of a recount: a domain counts with its weight while any
+        /// of its vCPUs is active, once, and knows its place.
+        #[test]
+        fn the_sums_are_those_of_a_recount(steps in prop::collection::vec(step(), 1..60)) {
+            let mut domains = Domains::new(false);
+            let vcpu = |row: u32| VcpuId::new(row, DomId::new(row), 0);
+            for row in 0..4 {
+                domains.join(vcpu(row));
+            }
+            let (mut active, mut weights) = ([0i64; 4], [1i64; 4]);
+            for step in steps {
+                match step {
+                    Step::Activate(row) => {
+                        active[row] += 1;
+                        domains.activate(row);
+                    }
+                    Step::Deactivate(row) if active[row] > 0 => {
+                        active[row] -= 1;
+                        domains.deactivate(row);
+                    }
+                    Step::Deactivate(_) => {}
+                    Step::Weigh(row, weight) => {
+                        weights[row] = i64::from(weight);
+                        domains.change(row, Weight::new(weight).unwrap(), None);
+                    }
+                }
+                let counts = |row: &usize| active[*row] > 0;
+                let weight: i64 = (0..4).filter(counts).map(|row| weights[row]).sum();
+                prop_assert_eq!(domains.weight, weight);
+                prop_assert_eq!(domains.active, active.iter().sum::<i64>());
+                let mut listed = domains.list.clone();
+                listed.sort_unstable();
+                prop_assert_eq!(listed, (0..4).filter(counts).collect::<Vec<_>>());
+                for (place, &row) in domains.list.iter().enumerate() {
+                    prop_assert_eq!(domains[row].place, place);
+                }
+            }
+        }
+    }
+
+    /// A row that was left is taken by the next domain, which has nothing of the one before; while
+    /// one vCPU is left it is the same domain.
+    #[test]
+    fn a_domain_is_there_from_its_first_vcpu_to_its_last() {
+        let mut domains = Domains::new(true);
+        let vcpu = |domain, number| VcpuId::new(0, DomId::new(domain), number);
+        let row = domains.join(vcpu(5, 0));
+        assert_eq!(domains.join(vcpu(5, 1)), row);
+        let cap = CpuShare::from_ppm(500_000);
+        domains.change(row, Weight::ONE, Some(cap));
+        domains.hand_out(row, 7);
+        assert!(domains.is_capped(row) && domains.spending == [row]);
+        domains.leave(row, vcpu(5, 0));
+        assert_eq!((domains.row_of(DomId::new(5)), domains.are_capped()), (Some(row), true));
+        domains.leave(row, vcpu(5, 1));
+        assert_eq!((domains.row_of(DomId::new(5)), domains.are_capped()), (None, false));
+        assert!(domains.spending.is_empty());
+        assert_eq!(domains.join(vcpu(6, 0)), row);
+        let Domain { cap, budget, held, .. } = &domains[row];
+        assert_eq!((*cap, *budget, *held, domains.row_of(DomId::new(6))), (None, 0, 0, Some(row)));
+        assert_ne!(domains.join(vcpu(7, 0)), row);
+    }
+}

@@ -146,3 +146,81 @@ impl Order {
         Some((claim, vcpu))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use slackline_units::DomId;
+
+    use super::*;
+
+    const CPU: CpuId = CpuId::new(0);
+    const OVER: Option<(CpuId, Standing)> = Some((CPU, Standing::Over));
+    const UNDER: Option<(CpuId, Standing)> = Some((CPU, Standing::Under));
+
+    fn vcpu(slot: u32) -> VcpuId {
+        VcpuId::new(slot, DomId::new(slot), 0)
+    }
+
+    /// All that claim something, those that claim most first.
+    fn all(order: &Order) -> Vec<usize> {
+        let mut all: Vec<VcpuId> = Vec::new();
+        while let Some((_, next)) = order.first_that(CPU, |vcpu| !all.contains(&vcpu)) {
+            all.push(next);
+        }
+        all.into_iter().map(VcpuId::slot).collect()
+    }
+
+    fn claiming(claims: &[Claim]) -> Order {
+        let mut order = Order::new(1, Among::All);
+        for (slot, &claim) in (0..).zip(claims) {
+            order.join(vcpu(slot));
+            order.change(vcpu(slot), claim, None);
+        }
+        order
+    }
+
+    /// One of two that come to the head stands before all, the other one before that; who comes to
+    /// the tail stands behind all.
+    #[test]
+    fn equal_claims_are_in_order_of_places() {
+        let mut order = claiming(&[Claim::of(110); 6]);
+        for (slot, end) in [
+            (3, End::Last),
+            (1, End::Last),
+            (4, End::First),
+            (5, End::First),
+            (2, End::Last),
+            (0, End::Last),
+        ] {
+            order.enter(vcpu(slot), end, UNDER);
+        }
+        assert_eq!(all(&order), [5, 4, 3, 1, 2, 0]);
+        order.leave(vcpu(3));
+        order.enter(vcpu(3), End::Last, UNDER);
+        assert_eq!(all(&order), [5, 4, 1, 2, 0, 3]);
+    }
+
+    /// A claim comes before credit, and credit before place; who claims nothing, and whose claim
+    /// does not count where it stands, is not in it.
+    #[test]
+    fn more_urgent_claims_come_first_and_none_not_at_all() {
+        let mut order = claiming(&[Claim::of(120), Claim::of(120), Claim::of(9), Claim::NONE]);
+        let counts = [OVER, UNDER, OVER, UNDER];
+        for (slot, counts) in (0..).zip(counts) {
+            order.enter(vcpu(slot), End::Last, counts);
+        }
+        assert_eq!(all(&order), [2, 1, 0]);
+        order.change(vcpu(2), Claim::NONE, OVER);
+        order.change(vcpu(3), Claim::HIGHEST, UNDER);
+        assert_eq!(all(&order), [3, 1, 0]);
+        // Of the same claim and credit it keeps the place that it had.
+        order.change(vcpu(0), Claim::of(120), UNDER);
+        assert_eq!(all(&order), [3, 0, 1]);
+        order.change(vcpu(1), Claim::of(120), None);
+        assert_eq!(all(&order), [3, 0]);
+        assert_eq!(
+            [0, 2, 3].map(|slot| order.claim(vcpu(slot)).urgency()),
+            [Some(120), None, Some(0)]
+        );
+    }
+}

@@ -3,9 +3,9 @@
 use slackline_units::{CpuId, DomId, Span, Time, VcpuId};
 
 use crate::picture::{picture, picture_on, turns};
-use crate::{Moment, Topology, Values};
+use crate::{Given, Moment, Pick, Policy, Topology, TurnEnd, Values};
 
-use super::SPEC;
+use super::{Class, Credit, Rules, SPEC};
 
 /// The reference, section 13.2: the second is still boosted at 30 ms. At 60 ms it is in debt, at 90
 /// ms neither is; so they take turns for ever.
@@ -477,4 +477,72 @@ fn a_domain_grows_while_credit_is_still_to_come() {
     }
     let active = ("active", "true".to_owned());
     assert!(policy.account(late).contains(&active));
+}
+
+const CPU: CpuId = CpuId::new(0);
+
+/// So many that are awake on one CPU of which none has run, by the rules of that version.
+fn awake(version: &'static str, vcpus: u32) -> (Credit, Moment, Vec<VcpuId>) {
+    let values =
+        Values::read(SPEC.policy_fields, [("rules", Given::Text(version))].into_iter()).unwrap();
+    let share = Values::defaults(SPEC.share_fields).unwrap();
+    let mut policy = Credit::new(Rules::read(&values, version), &Topology::flat(1), None);
+    let mut at = Moment::at_start(1);
+    let ids: Vec<VcpuId> = (0..vcpus).map(|slot| VcpuId::new(slot, DomId::new(slot), 0)).collect();
+    for &vcpu in &ids {
+        at.join(vcpu);
+        policy.admit(&at, vcpu, &share).unwrap();
+        at.set_awake(vcpu, true);
+        policy.wake(&at, vcpu);
+    }
+    policy.pass(&at, CPU);
+    (policy, at, ids)
+}
+
+/// Who is picked, and for how long.
+fn picked(policy: &Credit, at: &Moment) -> Option<(VcpuId, Option<Span>)> {
+    match policy.pick(at, CPU) {
+        Pick::Run { vcpu, limit, .. } => Some((vcpu, limit)),
+        Pick::Idle => None,
+    }
+}
+
+/// The machine would not run the one that was chosen. Who runs in its stead has a turn of its own:
+/// it keeps the CPU when the other one may run again.
+#[test]
+fn who_runs_in_the_stead_of_who_was_refused_has_a_turn() {
+    for (version, turn) in [("exact", 10), ("xen-3.0.4", 30)] {
+        let (mut policy, mut at, ids) = awake(version, 2);
+        let turn = Span::from_ms(turn);
+        assert_eq!(picked(&policy, &at), Some((ids[0], Some(turn))), "{version}");
+        at.set_barred(ids[0], true);
+        assert_eq!(picked(&policy, &at), Some((ids[1], Some(turn))), "{version}");
+        at.occupy(CPU, ids[1]);
+        policy.start(&at, ids[1]);
+        let half = turn / 2;
+        at.advance(at.now().after(half));
+        at.set_barred(ids[0], false);
+        assert_eq!(picked(&policy, &at), Some((ids[1], Some(half))), "{version}");
+    }
+}
+
+/// Both are owed more than a period's credit once the first has had its turn. Owed as much as the
+/// other it goes behind that one, and owed a nanosecond more it goes on.
+#[test]
+fn of_two_who_are_owed_as_much_the_one_that_has_had_a_turn_goes_behind() {
+    for (more, next) in [(-1, 1), (0, 1), (1, 0)] {
+        let (mut policy, mut at, ids) = awake("exact", 2);
+        at.occupy(CPU, ids[0]);
+        policy.start(&at, ids[0]);
+        let turn = policy.rules.slice;
+        let owed = 2 * policy.rules.period;
+        policy.vcpus[ids[0]].credit = owed + more + super::nanoseconds(turn);
+        policy.vcpus[ids[1]].credit = owed;
+        at.advance(at.now().after(turn));
+        policy.charge(&at, ids[0], turn);
+        policy.set_class(ids[1], Class::Under);
+        policy.turn_over(&at, ids[0], TurnEnd::Limit);
+        policy.pass(&at, CPU);
+        assert_eq!(picked(&policy, &at).map(|(vcpu, _)| vcpu), Some(ids[next]), "{more}");
+    }
 }

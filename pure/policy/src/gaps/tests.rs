@@ -1,9 +1,11 @@
 //! Vectors of our reference on the paper, sections 7.3 and 7.4: one CPU, nothing costs anything,
 //! ticks at 10, 20, 30 ms, and so on. A credit is a hundredth of a tick.
 
-use slackline_units::{Span, Time};
+use slackline_units::{DomId, Pending, Span, Task, TaskId, Tasks, Time, Told, Urgency, VcpuId};
 
+use super::SPEC;
 use crate::picture::{Dispatch, Hog, dispatches};
+use crate::{Moment, Topology, Values};
 
 const PAPER: &str = "gaps rules=paper";
 
@@ -148,4 +150,40 @@ fn who_goes_ahead_does_so_while_something_is_left_and_has_its_place_again() {
                 1 330.8ms, 4 331.2ms";
     let rules = "gaps base=xen-3.0.4 among=under boost-depth=400us place=tail";
     assert_eq!(begins(rules).join(", "), tail);
+}
+
+/// Who does I/O for others is as urgent as can be, and says for whom something waits: that domain
+/// claims what its task is worth that waits for it, and no other does; nor does it any more once it
+/// has taken notice. What waits for somebody who is not there changes nothing for those who are.
+#[test]
+fn what_waits_for_a_domain_is_its_claim_alone() {
+    let policy = Values::defaults(SPEC.policy_fields).unwrap();
+    let share = Values::defaults(SPEC.share_fields).unwrap();
+    let mut policy = (SPEC.build)(&policy, &Topology::flat(1));
+    let mut at = Moment::at_start(1);
+    let [driver, web, batch] = [0, 1, 2].map(|slot| VcpuId::new(slot, DomId::new(slot + 7), 0));
+    for vcpu in [driver, web, batch] {
+        at.join(vcpu);
+        policy.admit(&at, vcpu, &share).unwrap();
+    }
+    for (vcpu, urgency) in [(web, 5), (batch, 6)] {
+        let mut tasks = Tasks::default();
+        let task = Task { id: TaskId::new(1), urgency: Urgency(urgency) };
+        (tasks.blocked[0], tasks.woken[0]) = (Some(task), Some(task.id));
+        policy.hear(&at, vcpu, &Told::Tasks(tasks));
+    }
+    for (domain, items, claims) in [
+        (99, 1, ["0", "none", "none"]),
+        (8, 1, ["0", "5", "none"]),
+        (9, 3, ["0", "5", "6"]),
+        (8, 0, ["0", "none", "6"]),
+    ] {
+        let pending = Pending { items, ..Pending::nothing(DomId::new(domain)) };
+        policy.hear(&at, driver, &Told::Pending(pending));
+        let claim = |vcpu| {
+            let account = policy.account(vcpu);
+            account.into_iter().find(|(name, _)| *name == "claim").unwrap().1
+        };
+        assert_eq!([driver, web, batch].map(claim), claims, "{items} for {domain}");
+    }
 }

@@ -212,3 +212,29 @@ fn a_century_does_not_overflow() {
         }
     }
 }
+
+/// A machine would not let it go on where it was: it waits from then on, and another CPU takes it.
+#[test]
+fn who_lost_its_cpu_waits_for_another() {
+    let cpus = [0, 1].map(CpuId::new);
+    let policy = Values::defaults(SPEC.policy_fields).unwrap();
+    let share = Values::defaults(SPEC.share_fields).unwrap();
+    let mut policy = (SPEC.build)(&policy, &Topology::flat(2));
+    let mut at = Moment::at_start(2);
+    let vcpu = VcpuId::new(0, DomId::new(0), 0);
+    at.join(vcpu);
+    policy.admit(&at, vcpu, &share).unwrap();
+    at.set_awake(vcpu, true);
+    policy.wake(&at, vcpu);
+    at.occupy(cpus[0], vcpu);
+    policy.start(&at, vcpu);
+    let picked = |policy: &dyn Policy, at: &Moment, cpu| match policy.pick(at, cpu) {
+        Pick::Run { vcpu, .. } => Some(vcpu),
+        Pick::Idle => None,
+    };
+    assert_eq!(picked(&*policy, &at, cpus[1]), None, "it runs elsewhere");
+    at.vacate(cpus[0]);
+    policy.turn_over(&at, vcpu, TurnEnd::Yield);
+    policy.pass(&at, cpus[1]);
+    assert_eq!(picked(&*policy, &at, cpus[1]), Some(vcpu));
+}

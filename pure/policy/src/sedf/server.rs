@@ -1,5 +1,8 @@
 //! One vCPU: where it stands in its period, and what becomes of that when it wakes.
 
+#[cfg(test)]
+mod tests;
+
 use slackline_units::{CpuId, Reservation, Span, Time};
 
 use super::rules::{Compensation, Rules, Unblocking};

@@ -375,6 +375,27 @@ fn who_comes_with_a_weight_has_its_part_when_others_have_made_room() {
     assert_eq!(script.shows(second, "slice"), "49.998474ms");
 }
 
+/// Half of the CPU until 100 ms was had in 50 ms, and is given up. It stays promised while somebody
+/// may be owed a slice: one who sleeps from 60 ms on with 10 ms left. After another 10 ms it would
+/// have had them too; then nobody is owed anything, and there is room for all that was given up.
+#[test]
+fn what_a_leaver_had_in_advance_stays_promised_while_a_sleeper_is_owed_its_slice() {
+    for (leaves, has_room) in [(69, false), (70, true)] {
+        let mut script = Script::new("first-period=at-once");
+        let leaver = script.join(0, "slice=50ms period=100ms extra=false").unwrap();
+        script.wake(leaver);
+        script.run_until(ms(50));
+        let sleeper = script.join(1, "slice=20ms period=100ms extra=false").unwrap();
+        script.wake(sleeper);
+        script.run_until(ms(60));
+        script.block(sleeper);
+        script.run_until(ms(leaves));
+        script.leave(leaver);
+        let joins = script.join(2, "slice=75ms period=100ms extra=false").is_ok();
+        assert_eq!(joins, has_room, "left at {leaves} ms");
+    }
+}
+
 /// Of 5 ms in 10 half are earned in 5 ms, whatever it was promised meanwhile.
 #[test]
 fn who_gives_its_slice_up_and_takes_it_back_has_had_what_it_has_had() {

@@ -328,3 +328,49 @@ impl Credit {
         self.level.limited += counted.limited - before.limited;
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use slackline_units::DomId;
+
+    use super::*;
+    use crate::credit::{Rules, SPEC};
+    use crate::{Policy, Topology, Values};
+
+    /// Within a period's credit either way closing an account decides nothing but the class, unless
+    /// somebody is boosted, who stays that. Beyond, credit is cut or its owner is given no more.
+    #[test]
+    fn a_plain_account_is_one_that_closing_leaves_as_it_is() {
+        let fields = Values::defaults(SPEC.policy_fields).expect("they have defaults");
+        let share = Values::defaults(SPEC.share_fields).expect("they have defaults");
+        let vcpu = VcpuId::new(0, DomId::new(0), 0);
+        let period = Rules::read(&fields, "exact").period;
+        for class in [Class::Over, Class::Under, Class::Boost] {
+            for credit in [-5, -2, -1, 0, 1, 2, 5].map(|half| half * period / 2) {
+                for credit in [credit - 1, credit, credit + 1] {
+                    let rules = Rules::read(&fields, "exact");
+                    let mut policy = Credit::new(rules, &Topology::flat(1), None);
+                    let mut at = Moment::at_start(1);
+                    at.join(vcpu);
+                    policy.admit(&at, vcpu, &share).expect("nobody is refused");
+                    policy.become_active(vcpu);
+                    let account = &mut policy.vcpus[vcpu];
+                    (account.class, account.credit) = (class, credit);
+                    let plain = account.plain_class(credit, period);
+                    let is_plain = class != Class::Boost && (-period..=period).contains(&credit);
+                    assert_eq!(plain.is_some(), is_plain, "{class:?} with {credit}");
+                    policy.close_account(&at, vcpu, None);
+                    let closed = &policy.vcpus[vcpu];
+                    if let Some(plain) = plain {
+                        assert_eq!((closed.class, closed.credit), (plain, credit), "{class:?}");
+                        assert!(closed.is_active);
+                    }
+                    let stays = class == Class::Boost && credit >= 0;
+                    let by_credit = if credit < 0 { Class::Over } else { Class::Under };
+                    let expected = if stays { Class::Boost } else { by_credit };
+                    assert_eq!(closed.class, expected, "{class:?} with {credit}");
+                }
+            }
+        }
+    }
+}
