@@ -5,6 +5,7 @@ mod outcome;
 mod settings;
 mod tree;
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
@@ -106,12 +107,18 @@ fn all_stages(name: &str, settings: &Settings, part: &Part, tree: &Path) -> Resu
             let file = folder.join("missed.toml");
             fs::write(&file, outcome::examine(&missed))?;
             command.arg("--config").arg(file);
+            let files: BTreeSet<&str> =
+                outcome::missed(&all).map(|one| one.file.as_str()).collect();
+            command.args(files.into_iter().flat_map(|file| ["--file", file]));
         }
         command.arg("--").args(&stage.arguments);
         let status = command.stdin(Stdio::null()).status()?;
         let changed = outcome::read(&folder.join("mutants.out/outcomes.json"))
             .with_context(|| format!("{} ended with {status}", step::shown(&command)))?;
-        outcome::merge(&mut all, changed);
+        match index {
+            0 => all = changed,
+            _ => outcome::merge(&mut all, changed),
+        }
     }
     Ok(all)
 }

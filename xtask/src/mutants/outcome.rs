@@ -78,12 +78,13 @@ pub(super) fn missed(changed: &[Changed]) -> impl Iterator<Item = &Changed> {
     changed.iter().filter(|one| one.fate == Fate::Missed)
 }
 
-/// A later stage has the last word on what it tried.
-pub(super) fn merge(all: &mut Vec<Changed>, later: Vec<Changed>) {
+/// A later stage has the last word on what nothing had noticed. It tries more than that: the tool
+/// deletes fields of structs whatever it was asked for.
+pub(super) fn merge(all: &mut [Changed], later: Vec<Changed>) {
     for one in later {
-        match all.iter_mut().find(|before| before.name == one.name) {
-            Some(before) => *before = one,
-            None => all.push(one),
+        let is_it = |before: &&mut Changed| before.name == one.name && before.fate == Fate::Missed;
+        if let Some(before) = all.iter_mut().find(is_it) {
+            *before = one;
         }
     }
 }
@@ -232,6 +233,8 @@ mod unit {
     fn a_later_stage_has_the_last_word() {
         let mut all = vec![changed(1, Fate::Missed), changed(2, Fate::Missed)];
         merge(&mut all, vec![changed(2, Fate::Caught)]);
+        // What an earlier one has noticed, and what was not asked for.
+        merge(&mut all, vec![changed(2, Fate::Missed), changed(3, Fate::Missed)]);
         assert_eq!(all, [changed(1, Fate::Missed), changed(2, Fate::Caught)]);
         assert_eq!(missed(&all).count(), 1);
         let names = ["a.rs:1:9: replace < with <= in f"];
