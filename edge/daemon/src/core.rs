@@ -226,7 +226,6 @@ impl Core {
             self.hear_scout();
             self.reload(tell);
             self.keep_time();
-            self.say_status();
         }
     }
 
@@ -455,6 +454,7 @@ impl Core {
                 self.host.meddled += 1;
                 self.step(Input::Meddled { domain });
             }
+            self.say_status();
         }
         if let Some(alive) = &mut self.alive
             && now >= self.next_sign

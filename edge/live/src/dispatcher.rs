@@ -19,6 +19,10 @@ use crate::sys::{
 /// How long a dispatcher sleeps at most: on an idle CPU some kernels do not tell of a wake.
 const NAP: Span = Span::from_ms(20);
 
+/// How long what hears of wakes on other CPUs sleeps at most: who is kept on a managed one does not
+/// wait there, and a ring that fills is told of.
+const NAP_ELSEWHERE: Span = Span::from_ms(50);
+
 /// How long to leave be what happens on other CPUs, after each look at them.
 const BREATH: Span = Span::from_us(50);
 
@@ -191,8 +195,9 @@ fn listen(machine: &LiveHost, fds: &[OwnedFd]) -> Result<(), DispatcherError> {
     while !machine.is_over() {
         machine.look_elsewhere()?;
         let mut polled: Vec<_> = fds.iter().map(|fd| PollFd::new(fd, PollFlags::IN)).collect();
-        wait_for(&mut polled, NAP);
-        std::thread::sleep(std::time::Duration::from_nanos(BREATH.ns()));
+        if wait_for(&mut polled, NAP_ELSEWHERE) {
+            std::thread::sleep(std::time::Duration::from_nanos(BREATH.ns()));
+        }
     }
     Ok(())
 }
@@ -214,10 +219,11 @@ pub(crate) fn stop_dispatchers(
     result
 }
 
-/// Waits for one of `fds`, at most this long. An interrupted wait is a short one.
-pub(crate) fn wait_for(fds: &mut [PollFd<'_>], wait: Span) {
+/// Waits for one of `fds`, at most this long; says whether there was one. An interrupted wait is a
+/// short one.
+pub(crate) fn wait_for(fds: &mut [PollFd<'_>], wait: Span) -> bool {
     let part = |number: u64| i64::try_from(number).unwrap_or(i64::MAX);
     let second = Span::from_secs(1);
     let timeout = Timespec { tv_sec: part(wait / second), tv_nsec: part((wait % second).ns()) };
-    let _ = poll(fds, Some(&timeout));
+    poll(fds, Some(&timeout)).is_ok_and(|ready| ready > 0)
 }

@@ -174,6 +174,12 @@ impl WatchedThread {
         Ok(if is_new { more.min(now.since(self.joined)) } else { more })
     }
 
+    /// What its clock shows; none once it has ended.
+    pub(crate) fn shown(&self) -> Result<Option<Span>, Unreadable> {
+        let counted = self.meter.counted.lock().unwrap_or_else(PoisonError::into_inner);
+        counted.clock.read(self.tid)
+    }
+
     /// What it used until now is not counted.
     pub(crate) fn forget_used(&self) -> Result<(), Unreadable> {
         let mut counted = self.meter.counted.lock().unwrap_or_else(PoisonError::into_inner);

@@ -51,7 +51,33 @@ struct Grip {
     is_frozen: bool,
     originals: BTreeMap<Tid, Original>,
     given_back: bool,
+    rest: Option<Rest>,
 }
+
+/// All of a tree were asleep and as they should be.
+#[derive(Debug)]
+struct Rest {
+    /// What they had used by then.
+    used: Span,
+    /// How often it was taken since that nothing has changed.
+    passed_over: u32,
+}
+
+impl Rest {
+    fn since(used: Span) -> Rest {
+        Rest { used, passed_over: 0 }
+    }
+
+    /// Whether it goes on, as far as can be said without looking.
+    fn lasts(&mut self, used: Span) -> bool {
+        let lasts = self.used == used && self.passed_over < PASSED_OVER;
+        self.passed_over += u32::from(lasts);
+        lasts
+    }
+}
+
+/// So often one after the other it is taken that nobody has come into a tree that used nothing.
+const PASSED_OVER: u32 = 9;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Wanted {
@@ -84,6 +110,7 @@ impl HeldTree {
             is_frozen: false,
             originals,
             given_back: false,
+            rest: None,
         };
         Ok(HeldTree(Arc::new(Shared { place, first, default, grip: Mutex::new(grip) })))
     }
@@ -262,6 +289,18 @@ impl HeldTree {
         Ok(there)
     }
 
+    /// All of it were asleep and as they should be when they had used that much.
+    pub(crate) fn has_rested(&self, used: Span) {
+        self.lock().rest = Some(Rest::since(used));
+    }
+
+    /// Whether it need not be looked at: as nothing was used since all of it were asleep, nobody
+    /// there has done anything. Who was put into it asleep, or made otherwise than he should be, is
+    /// found when he runs, or when it is looked at all the same, some time later.
+    pub(crate) fn is_resting(&self, used: Span) -> bool {
+        self.lock().rest.as_mut().is_some_and(|rest| rest.lasts(used))
+    }
+
     /// One that has left the group is nobody's business any more: if it is as we made it, it is
     /// given back. If that fails, it has ended.
     fn let_leave(&self, grip: &Grip, tid: Tid) {
@@ -418,4 +457,19 @@ fn is_as(wanted: Wanted, tid: Tid) -> bool {
 fn refused(tid: Tid, act: Act, source: io::Error) -> ActError {
     // That one thread is gone does not end the tree.
     ActError::Refused { tid, act, source }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_tree_that_uses_nothing_is_looked_at_each_tenth_time_and_one_that_does_at_once() {
+        let used = Span::from_ms(3);
+        let mut rest = Rest::since(used);
+        let looked = (0..20).map(|_| rest.lasts(used));
+        assert_eq!(looked.take_while(|lasts| *lasts).count(), 9);
+        assert!(!rest.lasts(used), "until it has been looked at");
+        assert!(!Rest::since(used).lasts(used + Span::from_us(1)));
+    }
 }

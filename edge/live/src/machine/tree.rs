@@ -72,6 +72,11 @@ impl LiveHost {
     /// foresee. Says whether anybody is there.
     pub(crate) fn audit(&self, vcpu: VcpuId, tree: &HeldTree) -> Result<bool, MachineError> {
         let known = self.decider().threads_of(vcpu);
+        // Before anything is looked at: what is used meanwhile is for the next time.
+        let used = known.first().map(|thread| thread.shown()).transpose()?.flatten();
+        if used.is_some_and(|used| tree.is_resting(used)) {
+            return Ok(true);
+        }
         let tids: Vec<Tid> = known.iter().map(|thread| thread.tid).collect();
         let there = match tree.audit(&tids) {
             // It has ended, or just been given back.
@@ -100,6 +105,7 @@ impl LiveHost {
         }
         if met.is_empty() && gone.is_empty() && awake.is_empty() {
             // All are as they were known to be, and asleep: nobody need decide anything.
+            used.into_iter().for_each(|used| tree.has_rested(used));
             return Ok(!there.is_empty());
         }
         let mut decider = self.observe()?;
