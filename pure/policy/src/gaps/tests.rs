@@ -5,7 +5,7 @@ use slackline_units::{DomId, Pending, Span, Task, TaskId, Tasks, Time, Told, Urg
 
 use super::SPEC;
 use crate::picture::{Dispatch, Hog, dispatches};
-use crate::{Moment, Topology, Values};
+use crate::{Given, Moment, Policy, Topology, Values};
 
 const PAPER: &str = "gaps rules=paper";
 
@@ -180,10 +180,46 @@ fn what_waits_for_a_domain_is_its_claim_alone() {
     ] {
         let pending = Pending { items, ..Pending::nothing(DomId::new(domain)) };
         policy.hear(&at, driver, &Told::Pending(pending));
-        let claim = |vcpu| {
-            let account = policy.account(vcpu);
-            account.into_iter().find(|(name, _)| *name == "claim").unwrap().1
-        };
-        assert_eq!([driver, web, batch].map(claim), claims, "{items} for {domain}");
+        let found = [driver, web, batch].map(|vcpu| claim(&*policy, vcpu));
+        assert_eq!(found, claims, "{items} for {domain}");
     }
+}
+
+/// A server that has answered eight times in time goes first from when something comes for it until
+/// it has answered, or sleeps: by then it has done what there was to do.
+#[test]
+fn a_quick_server_claims_something_until_it_sleeps() {
+    let given = [("tell", Given::Text("inferred"))];
+    let policy = Values::read(SPEC.policy_fields, given.into_iter()).unwrap();
+    let share = Values::defaults(SPEC.share_fields).unwrap();
+    let mut policy = (SPEC.build)(&policy, &Topology::flat(1));
+    let mut at = Moment::at_start(1);
+    let [driver, server] = [0, 1].map(|slot| VcpuId::new(slot, DomId::new(slot), 0));
+    for vcpu in [driver, server] {
+        at.join(vcpu);
+        policy.admit(&at, vcpu, &share).unwrap();
+    }
+    at.set_awake(server, true);
+    policy.wake(&at, server);
+    let tell = |policy: &mut Box<dyn Policy>, items, asked| {
+        let pending = Pending { items, asked, ..Pending::nothing(server.domain()) };
+        policy.hear(&at, driver, &Told::Pending(pending));
+        claim(&**policy, server)
+    };
+    for asked in 0..8 {
+        let claims = [(1, asked), (0, asked), (0, asked + 1)];
+        assert_eq!(claims.map(|(items, asked)| tell(&mut policy, items, asked)), ["none"; 3]);
+    }
+    assert_eq!(tell(&mut policy, 1, 8), "100");
+    assert_eq!(tell(&mut policy, 0, 8), "100", "it has taken notice, and not answered");
+    assert_eq!(tell(&mut policy, 0, 9), "none");
+    tell(&mut policy, 1, 9);
+    assert_eq!(tell(&mut policy, 0, 9), "100");
+    at.set_awake(server, false);
+    policy.block(&at, server);
+    assert_eq!(claim(&*policy, server), "none");
+}
+
+fn claim(policy: &dyn Policy, vcpu: VcpuId) -> String {
+    policy.account(vcpu).into_iter().find(|(name, _)| *name == "claim").unwrap().1
 }
