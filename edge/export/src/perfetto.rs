@@ -58,13 +58,13 @@ pub struct Perfetto<W: Write> {
     /// By the name of the domain.
     processes: BTreeMap<String, i32>,
     next_tid: i32,
-    lanes: Vec<Lane>,
+    cpus: Vec<CpuState>,
     places: BTreeMap<VcpuId, Place>,
 }
 
 /// What is yet to be written of a CPU.
 #[derive(Default)]
-struct Lane {
+struct CpuState {
     open: Option<Stretch>,
     wakings: Vec<(Time, VcpuId)>,
     events: Vec<FtraceEvent>,
@@ -105,10 +105,10 @@ impl<W: Write> Perfetto<W> {
             threads: BTreeMap::new(),
             processes: BTreeMap::new(),
             next_tid: FIRST_TID,
-            lanes: Vec::new(),
+            cpus: Vec::new(),
             places: BTreeMap::new(),
         };
-        perfetto.lanes.resize_with(header.cpus, Lane::default);
+        perfetto.cpus.resize_with(header.cpus, CpuState::default);
         perfetto
     }
 
@@ -117,7 +117,7 @@ impl<W: Write> Perfetto<W> {
     /// # Errors
     /// The first error of the writer.
     pub fn finish(mut self) -> io::Result<()> {
-        for index in 0..self.lanes.len() {
+        for index in 0..self.cpus.len() {
             let cpu = CpuId::new(index);
             self.vacate(cpu);
             self.wakings(cpu, Time::NEVER, None);
@@ -171,11 +171,11 @@ impl<W: Write> Perfetto<W> {
         self.out.instant(track, at, name, more);
     }
 
-    fn lane(&mut self, cpu: CpuId) -> &mut Lane {
-        if self.lanes.len() <= cpu.index() {
-            self.lanes.resize_with(cpu.index() + 1, Lane::default);
+    fn state_of(&mut self, cpu: CpuId) -> &mut CpuState {
+        if self.cpus.len() <= cpu.index() {
+            self.cpus.resize_with(cpu.index() + 1, CpuState::default);
         }
-        &mut self.lanes[cpu.index()]
+        &mut self.cpus[cpu.index()]
     }
 
     fn ran(&mut self, cpu: CpuId, mut next: Stretch) {
@@ -183,7 +183,7 @@ impl<W: Write> Perfetto<W> {
         if place.cpu != cpu && next.from <= place.left.max(place.woke) {
             next.from = place.left.max(place.woke).after(Span::from_ns(1));
         }
-        let open = self.lane(cpu).open;
+        let open = self.state_of(cpu).open;
         // One CPU's stretches do not overlap; a live host's measurements are held to that too.
         next.from = next.from.max(open.map_or(Time::START, |open| open.to));
         next.to = next.to.max(next.from);
@@ -194,7 +194,7 @@ impl<W: Write> Perfetto<W> {
         if let Some(open) = open {
             if open.to == next.from && open.vcpu == next.vcpu && open.due == next.due {
                 next.from = open.from;
-                self.lane(cpu).open = Some(next);
+                self.state_of(cpu).open = Some(next);
                 return;
             }
             if open.to < next.from {
@@ -206,13 +206,13 @@ impl<W: Write> Perfetto<W> {
 
     /// Ends what runs on a CPU, and leaves it idle.
     fn vacate(&mut self, cpu: CpuId) {
-        if let Some(open) = self.lane(cpu).open {
+        if let Some(open) = self.state_of(cpu).open {
             self.switch(cpu, open.to, None);
         }
     }
 
     fn switch(&mut self, cpu: CpuId, at: Time, next: Option<Stretch>) {
-        let before = self.lane(cpu).open;
+        let before = self.state_of(cpu).open;
         self.wakings(cpu, at, before.map(|before| before.vcpu));
         let (prev_comm, prev_pid, prev_prio) = self.thread(cpu, before);
         let (next_comm, next_pid, next_prio) = self.thread(cpu, next);
@@ -229,7 +229,7 @@ impl<W: Write> Perfetto<W> {
         let pid = prev_pid.cast_unsigned();
         let sched_switch = Some(switch);
         self.event(cpu, FtraceEvent { timestamp: at.ns(), pid, sched_switch, sched_waking: None });
-        self.lane(cpu).open = next;
+        self.state_of(cpu).open = next;
     }
 
     /// Writes the wakings up to `at`. Those at that very time come before a switch that they may be
@@ -238,7 +238,7 @@ impl<W: Write> Perfetto<W> {
         let comes_first = |&mut (woke, vcpu): &mut (Time, VcpuId)| {
             woke < at || woke == at && leaving != Some(vcpu)
         };
-        let ready: Vec<_> = self.lane(cpu).wakings.extract_if(.., comes_first).collect();
+        let ready: Vec<_> = self.state_of(cpu).wakings.extract_if(.., comes_first).collect();
         for (woke, vcpu) in ready {
             let thread = self.thread_of(vcpu);
             let waking = SchedWakingFtraceEvent {
@@ -259,8 +259,8 @@ impl<W: Write> Perfetto<W> {
         let place = self.places.entry(vcpu).or_default();
         place.woke = at;
         let cpu = place.cpu;
-        self.lane(cpu).wakings.push((at, vcpu));
-        if self.lane(cpu).wakings.len() > BUNDLE {
+        self.state_of(cpu).wakings.push((at, vcpu));
+        if self.state_of(cpu).wakings.len() > BUNDLE {
             // Only on a host that sees vCPUs wake but not run. Perfetto sorts what comes late.
             self.wakings(cpu, Time::NEVER, None);
         }
@@ -269,21 +269,21 @@ impl<W: Write> Perfetto<W> {
     /// A vCPU that left waits for nothing: it is shown asleep from then on.
     fn left(&mut self, vcpu: VcpuId) {
         let open = self.places.get(&vcpu).map(|place| place.cpu);
-        let open = open.and_then(|cpu| self.lane(cpu).open.as_mut());
+        let open = open.and_then(|cpu| self.state_of(cpu).open.as_mut());
         if let Some(open) = open.filter(|open| open.vcpu == vcpu) {
             open.state = ASLEEP;
         }
     }
 
     fn event(&mut self, cpu: CpuId, event: FtraceEvent) {
-        self.lane(cpu).events.push(event);
-        if self.lane(cpu).events.len() >= BUNDLE {
+        self.state_of(cpu).events.push(event);
+        if self.state_of(cpu).events.len() >= BUNDLE {
             self.write_bundle(cpu);
         }
     }
 
     fn write_bundle(&mut self, cpu: CpuId) {
-        let event = std::mem::take(&mut self.lane(cpu).events);
+        let event = std::mem::take(&mut self.state_of(cpu).events);
         if event.is_empty() {
             return;
         }
@@ -307,7 +307,7 @@ impl<W: Write> Perfetto<W> {
     /// counter is as high and as wide as the timer was late.
     fn rang_late(&mut self, at: Time, cpu: CpuId, late: Span) {
         let uuid = FIRST_CPU_TRACK + cpu.index() as u64;
-        if !std::mem::replace(&mut self.lane(cpu).is_counted, true) {
+        if !std::mem::replace(&mut self.state_of(cpu).is_counted, true) {
             let name = Some(format!("timer lateness {cpu}"));
             let counter = Some(CounterDescriptor { unit: UNIT_TIME_NS });
             self.out.track(TrackDescriptor { uuid, name, thread: None, counter });

@@ -26,9 +26,9 @@ enum Kind {
     Spread,
 }
 
-/// Whose terms.
+/// The terms of one kind of thing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Terms {
+pub struct Glossary {
     /// In words.
     pub of: &'static str,
     /// In the order of the fields.
@@ -53,15 +53,19 @@ const fn spread(field: &'static str, heading: &'static str, says: &'static str) 
 }
 
 /// All of them.
-pub const GLOSSARY: &[Terms] = &[
-    Terms {
+pub const GLOSSARY: &[Glossary] = &[
+    Glossary {
         of: "a vCPU, a domain (all of its vCPUs), or the whole run",
         terms: VCPU,
         are_claimed: true,
     },
-    Terms { of: "a CPU (`cpu0`), or all of them", terms: CPU, are_claimed: true },
-    Terms { of: "the whole run", terms: RUN, are_claimed: true },
-    Terms { of: "a domain, with --xenmon (XenMon's own words)", terms: XENMON, are_claimed: false },
+    Glossary { of: "a CPU (`cpu0`), or all of them", terms: CPU, are_claimed: true },
+    Glossary { of: "the whole run", terms: RUN, are_claimed: true },
+    Glossary {
+        of: "a domain, with --xenmon (XenMon's own words)",
+        terms: XENMON,
+        are_claimed: false,
+    },
 ];
 
 const VCPU: &[Term] = &[

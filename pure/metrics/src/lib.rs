@@ -46,7 +46,7 @@ pub use alert::{AllocationErrors, WholeSeconds, allocation_error};
 pub use cpu_seconds::{CpuSecond, CpuSeconds};
 pub use distribution::{Distribution, ErrorDistribution, PartDistribution};
 pub use fields::{Field, FieldValue};
-pub use glossary::{GLOSSARY, Term, Terms};
+pub use glossary::{GLOSSARY, Glossary, Term};
 pub use lookup::{Measure, Unit, UnknownMetric};
 pub use meter::Meter;
 pub use over_runs::OverRuns;

@@ -27,7 +27,7 @@ pub(crate) struct Job {
 
 /// What one demands of a CPU from now on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Claim {
+pub(crate) struct Demanded {
     /// Owed now, and how long from now it must have been had.
     pub(crate) owed: Option<(Span, Span)>,
     /// How long from now the next job is released.
@@ -38,7 +38,7 @@ pub(crate) struct Claim {
 /// What is demanded of one CPU.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Demand {
-    claims: Vec<Claim>,
+    all: Vec<Demanded>,
     /// What all of it comes to.
     load: Load,
 }
@@ -50,10 +50,10 @@ const LOOKS: u32 = 20_000;
 const FAR: u64 = 1 << 56;
 
 impl Demand {
-    pub(crate) fn add(&mut self, claim: Claim) {
-        if let Ok(rate) = Reservation::new(claim.job.time, claim.job.period) {
+    pub(crate) fn add(&mut self, one: Demanded) {
+        if let Ok(rate) = Reservation::new(one.job.time, one.job.period) {
             self.load.add(rate);
-            self.claims.push(claim);
+            self.all.push(one);
         }
     }
 
@@ -64,34 +64,33 @@ impl Demand {
 
     /// Whether one more can be taken on so that all deadlines are met, and no more is promised in
     /// all than `capacity`.
-    pub(crate) fn takes(&self, more: Claim, capacity: CpuShare) -> bool {
+    pub(crate) fn takes(&self, more: Demanded, capacity: CpuShare) -> bool {
         let Ok(rate) = Reservation::new(more.job.time, more.job.period) else { return false };
-        let later = |claim: Claim| Claim { owed: None, next: Span::ZERO, ..claim };
+        let later = |one: Demanded| Demanded { owed: None, next: Span::ZERO, ..one };
         self.load.has_room(rate, capacity)
             && self.meets_deadlines(later(more), later)
-            && self.meets_deadlines(more, |claim| claim)
+            && self.meets_deadlines(more, |one| one)
     }
 
     /// Goes back from where nothing can be late any more: where what must be done by a time is
     /// done long before, nothing is late until then either. [QPA, theorem 5]
-    fn meets_deadlines(&self, more: Claim, seen: impl Fn(Claim) -> Claim) -> bool {
-        let claims = || self.claims.iter().copied().map(&seen).chain([more]);
-        let Some(mut until) = horizon(claims()) else { return false };
+    fn meets_deadlines(&self, more: Demanded, seen: impl Fn(Demanded) -> Demanded) -> bool {
+        let all = || self.all.iter().copied().map(&seen).chain([more]);
+        let Some(mut until) = horizon(all()) else { return false };
         for _ in 0..LOOKS {
-            let demanded: u64 = claims().map(|claim| claim.by(until)).sum();
+            let demanded: u64 = all().map(|one| one.by(until)).sum();
             if demanded > until {
                 return false;
             }
             if demanded < until {
                 until = demanded;
-            } else if let Some(before) = claims().filter_map(|claim| claim.due_before(until)).max()
-            {
+            } else if let Some(before) = all().filter_map(|one| one.due_before(until)).max() {
                 until = before;
             } else {
                 return true;
             }
             if until == 0 {
-                return claims().all(|claim| claim.by(0) == 0);
+                return all().all(|one| one.by(0) == 0);
             }
         }
         false
@@ -100,17 +99,17 @@ impl Demand {
 
 /// A time after which nothing can be late if nothing was before, in nanoseconds. None if there is
 /// none, or it is too far.
-fn horizon(claims: impl Iterator<Item = Claim>) -> Option<u64> {
+fn horizon(all: impl Iterator<Item = Demanded>) -> Option<u64> {
     // By x no more can be demanded than rates * x + above, all of it in 2^-64ths.
     let (mut rates, mut above, mut least) = (0_u128, 0_u128, 0_u64);
-    for claim in claims {
-        let Job { time, within, period } = claim.job;
+    for one in all {
+        let Job { time, within, period } = one.job;
         let (time, period) = (u128::from(time.ns()), u128::from(period.ns()));
         rates += (time << 64).div_ceil(period);
         let earned = |span: u64| time * u128::from(span) / period;
-        let (owed, due) = claim.owed.unwrap_or_default();
+        let (owed, due) = one.owed.unwrap_or_default();
         let first = u128::from(owed.ns()).saturating_sub(earned(due.ns()));
-        let first_due = claim.next.ns().checked_add(within.ns())?;
+        let first_due = one.next.ns().checked_add(within.ns())?;
         let second = (u128::from(owed.ns()) + time).saturating_sub(earned(first_due));
         above += first.max(second);
         least = least.max(first_due);
@@ -121,7 +120,7 @@ fn horizon(claims: impl Iterator<Item = Claim>) -> Option<u64> {
     (until < FAR && least < FAR).then_some(until)
 }
 
-impl Claim {
+impl Demanded {
     /// What of it must have been done so many nanoseconds from now.
     fn by(&self, until: u64) -> u64 {
         let owed = self.owed.filter(|(_, due)| due.ns() <= until).map_or(0, |(owed, _)| owed.ns());
@@ -153,18 +152,18 @@ mod tests {
     /// Owed so much in so long, and a job of so much within so long, so often, from then on.
     type Drawn = ((u64, u64), (u64, u64, u64), u64);
 
-    fn claim(((owed, due), (time, within, period), next): Drawn) -> Claim {
+    fn one(((owed, due), (time, within, period), next): Drawn) -> Demanded {
         let period = period.max(1);
         let within = within.clamp(1, period);
         let job = Job { time: ns(time.clamp(1, within)), within: ns(within), period: ns(period) };
         let owed = (owed > 0).then(|| (ns(owed), ns(due)));
-        Claim { owed, next: ns(next), job }
+        Demanded { owed, next: ns(next), job }
     }
 
     /// Whether nobody is late until long after everything has repeated itself, looked at
     /// nanosecond by nanosecond.
-    fn is_in_time(claims: &[Claim]) -> bool {
-        (0..6_000).all(|until| claims.iter().map(|claim| claim.by(until)).sum::<u64>() <= until)
+    fn is_in_time(all: &[Demanded]) -> bool {
+        (0..6_000).all(|until| all.iter().map(|one| one.by(until)).sum::<u64>() <= until)
     }
 
     proptest! {
@@ -173,17 +172,17 @@ mod tests {
             drawn in prop::collection::vec(
                 ((0u64..6, 0u64..20), (1u64..6, 1u64..24, 4u64..24), 0u64..24), 1..5),
         ) {
-            let claims: Vec<Claim> = drawn.into_iter().map(claim).collect();
-            let (&more, others) = claims.split_last().unwrap();
+            let all: Vec<Demanded> = drawn.into_iter().map(one).collect();
+            let (&more, others) = all.split_last().unwrap();
             let mut demand = Demand::default();
-            others.iter().for_each(|claim| demand.add(*claim));
-            let later = |claim: &Claim| Claim { owed: None, next: Span::ZERO, ..*claim };
-            let synchronous: Vec<Claim> = claims.iter().map(later).collect();
+            others.iter().for_each(|one| demand.add(*one));
+            let later = |one: &Demanded| Demanded { owed: None, next: Span::ZERO, ..*one };
+            let synchronous: Vec<Demanded> = all.iter().map(later).collect();
             // A thousandth is left, or it would take longer than is looked at here.
             let capacity = CpuShare::from_ppm(990_000);
             let rate = Reservation::new(more.job.time, more.job.period).unwrap();
             let expected = demand.load.has_room(rate, capacity)
-                && is_in_time(&claims)
+                && is_in_time(&all)
                 && is_in_time(&synchronous);
             prop_assert_eq!(demand.takes(more, capacity), expected);
         }

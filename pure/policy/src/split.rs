@@ -17,7 +17,7 @@ use alloc::vec::Vec;
 use slackline_units::{CpuId, CpuSet, CpuShare, Reservation, Span, VcpuId};
 
 use crate::Roster;
-use crate::demand::{Claim, Demand, Job};
+use crate::demand::{Demand, Demanded, Job};
 use crate::looks::{Looks, longest_slice};
 
 /// A part of a reservation.
@@ -51,9 +51,9 @@ pub(crate) struct Among<'a> {
 }
 
 impl Among<'_> {
-    fn takes(&self, cpu: CpuId, claim: Claim, capacity: CpuShare) -> bool {
+    fn takes(&self, cpu: CpuId, more: Demanded, capacity: CpuShare) -> bool {
         let demand = self.demands.get(cpu.index()).and_then(Option::as_ref);
-        demand.is_some_and(|demand| demand.takes(claim, capacity))
+        demand.is_some_and(|demand| demand.takes(more, capacity))
     }
 }
 
@@ -108,7 +108,7 @@ impl Splits {
     pub(crate) fn takes_whole(&self, cpu: CpuId, asked: Reservation, among: Among<'_>) -> bool {
         let (slice, period) = (asked.slice(), asked.period());
         let job = Job { time: self.looks.with(slice, period), within: period, period };
-        among.takes(cpu, Claim { owed: None, next: among.wait, job }, self.capacity)
+        among.takes(cpu, Demanded { owed: None, next: among.wait, job }, self.capacity)
     }
 
     /// The parts of somebody who asks for this.
@@ -272,8 +272,8 @@ impl Search<'_> {
     /// Whether a part can be taken on where it is.
     fn takes(&self, part: &Part) -> bool {
         let job = part.job(self.period, self.looks);
-        let claim = Claim { owed: None, next: self.among.wait + part.begins, job };
-        self.among.takes(part.cpu, claim, self.capacity)
+        let more = Demanded { owed: None, next: self.among.wait + part.begins, job };
+        self.among.takes(part.cpu, more, self.capacity)
     }
 }
 

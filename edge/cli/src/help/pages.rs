@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use slackline_metrics::{GLOSSARY, Term, Terms};
+use slackline_metrics::{GLOSSARY, Glossary, Term};
 use slackline_policy::{Field, Spec};
 use slackline_scenario::keys::{CLAIM, Key, KeyTable, LIVE, TABLES, TESTS, WORK};
 
@@ -124,7 +124,7 @@ pub(super) fn claims() -> String {
     entries(&mut text, TESTS.iter().map(|&Key { name, says }| (name, says)));
     text += "\nX is in the unit of the metric: a length of time (8ms), a percentage (20%), a \
              number (3);\nof a percentage also `promised`, what the share promises.\n";
-    for Terms { of, terms, .. } in GLOSSARY.iter().filter(|terms| terms.are_claimed) {
+    for Glossary { of, terms, .. } in GLOSSARY.iter().filter(|terms| terms.are_claimed) {
         let _ = writeln!(text, "\nMetrics of {of}:");
         let units: Vec<(String, String)> = terms
             .iter()

@@ -6,7 +6,7 @@ use alloc::vec::Vec;
 use slackline_units::{CpuId, CpuSet, GridClock, Span, Time, VcpuId};
 
 use super::{Edf, Server};
-use crate::demand::{Claim, Demand, Job};
+use crate::demand::{Demand, Demanded, Job};
 use crate::looks::Looks;
 use crate::split::Part;
 use crate::{Moment, Roster};
@@ -141,7 +141,7 @@ impl Server {
     }
 
     /// What it demands from now on, by CPU.
-    fn claims(&self, at: Time, clock: &GridClock, looks: Looks) -> Vec<(CpuId, Claim)> {
+    fn demands(&self, at: Time, clock: &GridClock, looks: Looks) -> Vec<(CpuId, Demanded)> {
         let (reservation, is_asleep) = (self.periods.reservation, self.asleep_since != Time::NEVER);
         let period = reservation.period();
         let (begins, left, deadline) = if at < self.deadline {
@@ -159,8 +159,8 @@ impl Server {
         };
         let Some(in_parts) = &self.in_parts else {
             let job = Job { time: looks.with(reservation.slice(), period), within: period, period };
-            let claim = Claim { owed: owed(left, deadline), next: deadline.since(at), job };
-            return alloc::vec![(self.cpu, claim)];
+            let one = Demanded { owed: owed(left, deadline), next: deadline.since(at), job };
+            return alloc::vec![(self.cpu, one)];
         };
         let mut there = in_parts.clone();
         if at >= self.deadline {
@@ -169,16 +169,16 @@ impl Server {
         if is_asleep {
             there.go_on(slept);
         }
-        let claim = |(index, part): (usize, &Part)| {
+        let one = |(index, part): (usize, &Part)| {
             let comes = index > there.part && !left.is_zero();
             let begin = if comes { begins } else { deadline };
             let is_here = index == there.part;
             let owed =
                 if is_here { owed(there.left_of(left), begins.after(part.ends)) } else { None };
             let next = begin.after(part.begins).since(at);
-            (part.cpu, Claim { owed, next, job: part.job(period, looks) })
+            (part.cpu, Demanded { owed, next, job: part.job(period, looks) })
         };
-        there.parts.iter().enumerate().map(claim).collect()
+        there.parts.iter().enumerate().map(one).collect()
     }
 }
 
@@ -197,9 +197,9 @@ pub(super) fn demands(
             demands[server.cpu.index()] = None;
             continue;
         }
-        for (cpu, claim) in server.claims(at.now(), clock, looks) {
+        for (cpu, one) in server.demands(at.now(), clock, looks) {
             if let Some(demand) = &mut demands[cpu.index()] {
-                demand.add(claim);
+                demand.add(one);
             }
         }
     }

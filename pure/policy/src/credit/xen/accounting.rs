@@ -6,7 +6,7 @@ use alloc::vec::Vec;
 use crate::Moment;
 use crate::credit::Credit;
 
-use super::sharing::{Claims, Pool, Sharing, div_up};
+use super::sharing::{ActiveDomain, Pool, Sharing, div_up};
 
 impl Credit {
     /// Shares a period's credits out, domain after domain, and closes the accounts.
@@ -29,7 +29,7 @@ impl Credit {
             let cap = domain.cap.map(|cap| div_up(period, i64::from(cap.ppm()), 1_000_000));
             let active = domain.active;
             let grant =
-                sharing.grant(Claims { weight: i64::from(domain.weight.get()), active, cap });
+                sharing.grant(ActiveDomain { weight: i64::from(domain.weight.get()), active, cap });
             (if grant.comes_first { &mut firsts } else { &mut others }).push(row);
             let allowed = cap.map(|cap| div_up(cap, 1, active) * credit);
             for index in 0..self.domains[row].vcpus.len() {

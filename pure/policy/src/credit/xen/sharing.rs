@@ -14,9 +14,9 @@ pub(super) struct Pool {
     pub(super) balance: i64,
 }
 
-/// What a domain lays claim to.
+/// What counts of an active domain.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Claims {
+pub(super) struct ActiveDomain {
     pub(super) weight: i64,
     /// Its active vCPUs.
     pub(super) active: i64,
@@ -47,24 +47,24 @@ impl Sharing {
     }
 
     /// What the next domain in the list gets.
-    pub(super) fn grant(&mut self, claims: Claims) -> Grant {
+    pub(super) fn grant(&mut self, domain: ActiveDomain) -> Grant {
         let Pool { period, weight, balance, .. } = self.pool;
-        self.weight_to_come -= claims.weight;
-        let mut peak = claims.active * period;
+        self.weight_to_come -= domain.weight;
+        let mut peak = domain.active * period;
         if balance < 0 {
-            peak += div_up(-balance, claims.weight, weight);
+            peak += div_up(-balance, domain.weight, weight);
         }
-        if let Some(cap) = claims.cap {
+        if let Some(cap) = domain.cap {
             peak = peak.min(cap);
         }
-        let fair = div_up(self.credit, claims.weight, weight);
+        let fair = div_up(self.credit, domain.weight, weight);
         let wants_more = fair < peak;
         if !wants_more && self.weight_to_come > 0 {
             self.credit += div_up(fair - peak, weight, self.weight_to_come);
         }
         let comes_first = !wants_more && self.somebody_wants_more;
         self.somebody_wants_more |= wants_more;
-        let each = div_up(fair.min(peak), 1, claims.active);
+        let each = div_up(fair.min(peak), 1, domain.active);
         Grant { each, comes_first }
     }
 }
@@ -84,9 +84,9 @@ mod tests {
     use super::*;
 
     /// Shares out among those named, and moves to the front who is to come first.
-    fn account(pool: Pool, list: &mut Vec<(char, Claims)>) -> Vec<(char, i64)> {
+    fn account(pool: Pool, list: &mut Vec<(char, ActiveDomain)>) -> Vec<(char, i64)> {
         let mut sharing = Sharing::new(pool);
-        let grants: Vec<_> = list.iter().map(|&(_, claims)| sharing.grant(claims)).collect();
+        let grants: Vec<_> = list.iter().map(|&(_, domain)| sharing.grant(domain)).collect();
         let mut each: Vec<_> = list.iter().zip(&grants).map(|(row, g)| (row.0, g.each)).collect();
         each.sort_unstable();
         for (index, grant) in grants.iter().enumerate() {
@@ -98,8 +98,8 @@ mod tests {
         each
     }
 
-    fn claims(weight: i64, active: i64, cap: Option<i64>) -> Claims {
-        Claims { weight, active, cap }
+    fn domain(weight: i64, active: i64, cap: Option<i64>) -> ActiveDomain {
+        ActiveDomain { weight, active, cap }
     }
 
     /// The table of the reference, section 13.1.
@@ -112,9 +112,9 @@ mod tests {
         ] {
             let pool = Pool { period, cpus: 2, weight: 1024, balance };
             let mut list = alloc::vec![
-                ('A', claims(256, 1, None)),
-                ('B', claims(512, 2, None)),
-                ('C', claims(256, 1, Some(cap))),
+                ('A', domain(256, 1, None)),
+                ('B', domain(512, 2, None)),
+                ('C', domain(256, 1, Some(cap))),
             ];
             for granted in [first, second] {
                 let [a, b, c] = granted;
