@@ -37,6 +37,8 @@ pub enum Told {
     First,
     /// It is ordinary.
     Original,
+    /// It comes behind all ordinary threads.
+    Behind,
     /// It does not run.
     Held,
 }
@@ -59,6 +61,7 @@ impl Way for Arc<Counted> {
                 Place::InLine => Told::InLine,
                 Place::First => Told::First,
                 Place::Original => Told::Original,
+                Place::Behind => Told::Behind,
                 Place::Held => Told::Held,
             };
             locked(&self.told).push((vcpu, told));

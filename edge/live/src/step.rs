@@ -67,6 +67,8 @@ pub enum Act {
     Reserve,
     /// Make it the first of the ordinary ones.
     Favour,
+    /// Put it behind all ordinary ones.
+    Defer,
     /// Give it its original scheduling again.
     Lower,
     /// Keep it on one CPU.
@@ -91,6 +93,7 @@ impl fmt::Display for Act {
             Act::Raise(priority) => write!(out, "raise to FIFO {}", priority.0),
             Act::Reserve => out.write_str("reserve CPU time for"),
             Act::Favour => out.write_str("favour"),
+            Act::Defer => out.write_str("defer"),
             Act::Lower => out.write_str("give back the scheduling of"),
             Act::Pin(cpu) => write!(out, "pin to {cpu}"),
             Act::Confine => out.write_str("confine to some CPUs"),

@@ -47,6 +47,8 @@ pub(crate) enum Place {
     First,
     /// Where it was before it was ours.
     Original,
+    /// Behind all ordinary threads: it waits for its part of spare time, which another one has now.
+    Behind,
     /// It does not run at all.
     Held,
 }

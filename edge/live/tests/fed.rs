@@ -314,6 +314,39 @@ fn all_that_a_look_brings_is_decided_at_once() {
 
 /// Two with 0.45 ms of each millisecond leave 50 us of what may be promised: two looks each take
 /// no more than that where one takes 12 us, and more where it takes 13.
+/// Slack goes by weight: as ordinary threads both would have as much of it as each other, whoever's
+/// turn it is. So the one whose turn it is not comes behind all that are ordinary.
+#[test]
+fn of_slack_that_goes_by_weight_only_whose_turn_it_is_has_a_part() {
+    let spec = find("sedf").unwrap();
+    let values = Values::defaults(spec.policy_fields).unwrap();
+    let mut host = FedHost::new(spec, &values, &Topology::flat(1)).unwrap();
+    for (slot, weight) in [(0, "3"), (1, "1")] {
+        let given = [("extra-weight", Given::Number(weight))];
+        let share = Values::read(spec.share_fields, given.into_iter()).unwrap();
+        host.join(vcpu(slot), &share, false).unwrap();
+        host.note(CPUS[0], us(1), vcpu(slot), What::Woke);
+    }
+    let (mut places, mut turns) = ([Told::Behind; 2], [0_u32; 2]);
+    let mut at = us(2);
+    for _ in 0..40 {
+        host.at(at);
+        let next = host.look(CPUS[0]).unwrap().expect("a turn of slack is over some time");
+        host.told().into_iter().for_each(|(of, told)| places[of.slot()] = told);
+        // Also the one that has not had a turn yet, and so would be bound nowhere.
+        let ordinary: Vec<usize> = (0..2).filter(|&it| places[it] == Told::Original).collect();
+        let [running] = ordinary[..] else { panic!("{places:?}") };
+        turns[running] += 1;
+        let of = vcpu(u32::try_from(running).unwrap());
+        host.note(CPUS[0], at, of, What::SwitchedIn);
+        host.note(CPUS[0], next, of, PREEMPTED);
+        host.count(of, next - at);
+        at = next;
+    }
+    let [heavy, light] = turns;
+    assert!(light >= 9 && heavy.abs_diff(3 * light) <= 4, "{turns:?}");
+}
+
 #[test]
 fn what_could_not_be_held_here_is_not_admitted() {
     let second = |look| {

@@ -175,14 +175,35 @@ impl Host {
         self.policy.pick(&self.moment, cpu)
     }
 
+    /// Whether the policy shares spare time out too, not alike.
+    #[must_use]
+    pub fn weighs_spare_time(&self) -> bool {
+        self.policy.weighs_spare_time()
+    }
+
     /// Who would be due on `cpu` one after the other, if each before did not want it: the occupant
     /// first, and so many at most. A machine that learns late that a vCPU went to sleep has the
     /// next one ready.
     pub fn in_line(&mut self, cpu: CpuId, most: usize, into: &mut Vec<NextInLine>) {
+        self.line(cpu, most, |entitlement| entitlement == Entitlement::Due, into);
+    }
+
+    /// The same of all who would run there, by whatever right. Looks at each of them.
+    pub fn in_turn(&mut self, cpu: CpuId, into: &mut Vec<NextInLine>) {
+        self.line(cpu, usize::MAX, |_| true, into);
+    }
+
+    fn line(
+        &mut self,
+        cpu: CpuId,
+        most: usize,
+        counts: impl Fn(Entitlement) -> bool,
+        into: &mut Vec<NextInLine>,
+    ) {
         into.clear();
         while into.len() < most
-            && let Pick::Run { vcpu, limit, entitlement: Entitlement::Due } =
-                self.policy.pick(&self.moment, cpu)
+            && let Pick::Run { vcpu, limit, entitlement } = self.policy.pick(&self.moment, cpu)
+            && counts(entitlement)
         {
             if !self.moment.is_eligible(vcpu, cpu) {
                 break; // The next step that asks will say what is wrong.

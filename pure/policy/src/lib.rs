@@ -175,6 +175,12 @@ pub trait Policy: Send {
         None
     }
 
+    /// Whether spare time is shared out too, not alike: then on a machine that is not ours alone
+    /// only who is picked has a part in it, and the others of its CPU have none meanwhile.
+    fn weighs_spare_time(&self) -> bool {
+        false
+    }
+
     /// What the policy is willing to show about a vCPU, for people to look at.
     fn account(&self, vcpu: VcpuId) -> Account;
 }

@@ -346,6 +346,10 @@ impl Policy for Sedf {
         allowed.iter().map(room).max()
     }
 
+    fn weighs_spare_time(&self) -> bool {
+        self.rules.has_extra_queue()
+    }
+
     fn account(&self, vcpu: VcpuId) -> Account {
         let server = &self.servers[vcpu];
         let slice = server.slice(self.full_slice(vcpu));

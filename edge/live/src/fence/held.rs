@@ -74,6 +74,14 @@ impl Held {
         self.grip()?.priority.favour()
     }
 
+    /// Puts it behind all ordinary threads.
+    ///
+    /// # Errors
+    /// When it has exited or was given back, or the kernel refuses.
+    pub fn defer(&self) -> Result<(), ActError> {
+        self.grip()?.priority.defer()
+    }
+
     /// Schedules it as it was originally.
     ///
     /// # Errors

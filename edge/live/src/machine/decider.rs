@@ -33,6 +33,8 @@ pub(super) struct Decider {
     pub(super) in_line: Vec<NextInLine>,
     /// Whose place may have changed although they are neither chosen nor in line.
     pub(super) touched: Vec<VcpuId>,
+    /// Who has come or woken and is bound nowhere yet, where spare time is shared out too.
+    pub(super) unbound: Vec<VcpuId>,
     /// How many times the kernel has been told something.
     pub(super) number: u64,
     /// Whether nothing is told but what each has used.
@@ -117,6 +119,7 @@ impl Decider {
             vcpus: Vec::new(),
             in_line: Vec::with_capacity(64),
             touched: Vec::new(),
+            unbound: Vec::new(),
             number: 0,
             is_polled,
             origin: Time::START,

@@ -20,6 +20,7 @@ impl Decider {
     /// called for that: they are to be.
     pub(super) fn call_others(&mut self) -> CpuSet {
         for vcpu in std::mem::take(&mut self.touched) {
+            self.note_unbound(vcpu);
             let home = self.home(vcpu).and_then(Home::get).unwrap_or(CpuId::new(0));
             let pcpu = &mut self.pcpus.all[home.index()];
             pcpu.is_stale = true;
@@ -42,6 +43,7 @@ impl Decider {
             |vcpu: &VcpuId| self.home(*vcpu).and_then(Home::get).is_some_and(|home| home != cpu);
         let (others, mut own): (Vec<_>, Vec<_>) = touched.drain(..).partition(elsewhere);
         self.touched = others;
+        own.iter().for_each(|&vcpu| self.note_unbound(vcpu));
         let pcpu = &mut self.pcpus.all[cpu.index()];
         if std::mem::take(&mut pcpu.is_stale) || !own.is_empty() {
             pcpu.placed.append(&mut own);
@@ -78,6 +80,9 @@ impl Decider {
             }
         }
         before.extend(turn.map(|(vcpu, _)| vcpu));
+        if !self.unbound.is_empty() {
+            self.bind(cpu, &mut before);
+        }
         before.sort_unstable();
         before.dedup();
         // Down first: whoever comes up must not meet the one it follows on its way.
@@ -97,6 +102,30 @@ impl Decider {
         before.extend(in_line.iter().map(|next| next.vcpu));
         self.pcpus.all[cpu.index()].placed = before;
         self.in_line = in_line;
+    }
+
+    fn note_unbound(&mut self, vcpu: VcpuId) {
+        let is_unbound = self.host.weighs_spare_time()
+            && self.home(vcpu).is_some_and(|home| home.get().is_none())
+            && !self.unbound.contains(&vcpu);
+        self.unbound.extend(is_unbound.then_some(vcpu));
+    }
+
+    /// Binds those to a CPU that would have a turn there some time. Bound nowhere they would run on
+    /// other CPUs, have more than their part there, and so never be chosen.
+    fn bind(&mut self, cpu: CpuId, bound: &mut Vec<VcpuId>) {
+        let mut in_turn = Vec::new();
+        self.host.in_turn(cpu, &mut in_turn);
+        let unbound = std::mem::take(&mut self.unbound);
+        for vcpu in unbound {
+            let Some(home) = self.home(vcpu).filter(|home| home.get().is_none()) else { continue };
+            if in_turn.iter().any(|next| next.vcpu == vcpu) {
+                home.set(cpu);
+                bound.push(vcpu);
+            } else if self.host.moment().is_awake(vcpu) {
+                self.unbound.push(vcpu);
+            }
+        }
     }
 
     /// Finds the place of one that is not real-time on this CPU. One that is kept elsewhere is none
@@ -122,6 +151,8 @@ impl Decider {
             // One that has not been chosen yet has no home, and may have used more than its due: it
             // would never be chosen, and if nobody kept it from running it never would stop.
             _ if must_not => Place::Held,
+            // As an ordinary thread it would have as much of the spare time as the chosen one.
+            _ if self.host.weighs_spare_time() && known.home.get().is_some() => Place::Behind,
             _ => Place::Original,
         };
         self.assign(vcpu, place, order);

@@ -93,6 +93,16 @@ impl Priority {
         self.set_by(to, Act::Favour, favour)
     }
 
+    /// Puts the thread behind all ordinary ones: it has what they leave. Threads that it starts
+    /// meanwhile are so as well, as they are kept on its CPU.
+    ///
+    /// # Errors
+    /// When the thread has exited, or the kernel refuses.
+    pub fn defer(&mut self) -> Result<(), ActError> {
+        let to = SchedulingOf { class: Scheduling::Idle, reset_on_fork: true };
+        self.set(to, Act::Defer)
+    }
+
     /// Schedules the thread as it was originally.
     ///
     /// # Errors

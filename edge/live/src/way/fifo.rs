@@ -25,7 +25,7 @@ impl Way for Fifo {
             }
             let result = match assignment.place {
                 Place::InLine => put_up(handle, &mut state, assignment, &mut ladder),
-                Place::First | Place::Original | Place::Held => {
+                Place::First | Place::Original | Place::Behind | Place::Held => {
                     put_down(handle, &mut state, assignment)
                 }
             };
@@ -80,6 +80,8 @@ fn put_down(
         and_then(keep_on(handle, assignment.cpu), || match (&handle.grip, assignment.place) {
             (Grip::Threads(members), Place::First) => each(members, Held::favour),
             (Grip::Tree(tree), Place::First) => tree.favour(),
+            // What a tree starts meanwhile would stay behind for ever.
+            (Grip::Threads(members), Place::Behind) => each(members, Held::defer),
             _ => lower(handle),
         });
     and_then(given, || let_go(handle, state))

@@ -55,6 +55,8 @@ struct Had {
 #[derive(Debug)]
 struct Gave {
     guaranteed: Span,
+    /// To anybody, by whatever right.
+    charged: Span,
     available: Option<u64>,
     /// The other threads of its core.
     siblings: CpuSet,
@@ -65,6 +67,8 @@ struct Gave {
     mark: Span,
     /// The same when the last sample was taken.
     sampled: Span,
+    /// How long it had been busy itself then.
+    was_busy_then: Span,
 }
 
 impl Books {
@@ -74,12 +78,14 @@ impl Books {
         let siblings = |cpu| if is_whole { CpuSet::NONE } else { siblings(cpu) };
         let gave = |cpu| Gave {
             guaranteed: Span::ZERO,
+            charged: Span::ZERO,
             available: None,
             siblings: siblings(CpuId::new(cpu)),
             busy: None,
             was_busy: Span::ZERO,
             mark: Span::ZERO,
             sampled: Span::ZERO,
+            was_busy_then: Span::ZERO,
         };
         let cpus = (0..cpus).map(gave).collect();
         Books { vcpus: Roster::default(), cpus, believed, since: Time::START }
@@ -88,6 +94,9 @@ impl Books {
     /// Sampling begins now, whenever the host began.
     pub(crate) fn begin(&mut self, now: Time) {
         self.since = now;
+        for gave in &mut self.cpus {
+            gave.was_busy_then = gave.busy_until(now);
+        }
     }
 
     /// Somebody is here, asleep.
@@ -125,9 +134,6 @@ impl Books {
 
     /// A CPU runs somebody from now on, or nobody.
     pub(crate) fn set_busy(&mut self, cpu: CpuId, is_busy: bool, now: Time) {
-        if self.cpus[cpu.index()].siblings.is_empty() {
-            return;
-        }
         let gave = &mut self.cpus[cpu.index()];
         if is_busy != gave.busy.is_some() {
             gave.was_busy = gave.busy_until(now);
@@ -153,6 +159,7 @@ impl Books {
         if is_guaranteed {
             self.cpus[cpu.index()].guaranteed += ran;
         }
+        self.cpus[cpu.index()].charged += ran;
         let busy = self.siblings_busy(cpu, now);
         let gave = &mut self.cpus[cpu.index()];
         let beside = ran.min(busy.left_after(gave.mark));
@@ -183,14 +190,13 @@ impl Books {
         for index in 0..self.cpus.len() {
             let busy = self.siblings_busy(CpuId::new(index), now);
             let beside = interval.min(busy.left_after(self.cpus[index].sampled));
-            let rest = interval.left_after(self.cpus[index].guaranteed);
+            let rest = self.cpus[index].take_rest(interval, now);
             // That guarantees and the sibling's turns fall together as by chance. [balancer A8]
             let lost = self.lost(beside);
             let gave = &mut self.cpus[index];
             let done = Weight(rest.ns()).part(interval.left_after(lost), interval);
             gave.available =
                 Some(average(gave.available, projected(Span::from_ns(done.0), interval)));
-            gave.guaranteed = Span::ZERO;
             gave.sampled = busy;
         }
         for &vcpu in all {
@@ -284,6 +290,15 @@ impl Had {
 }
 
 impl Gave {
+    /// What guarantees left of an interval that is over now, less what was had by nobody though
+    /// somebody was to run: on a machine that is not ours alone others had it, or looks took it.
+    fn take_rest(&mut self, interval: Span, now: Time) -> Span {
+        let busy = self.busy_until(now);
+        let was_busy = busy - core::mem::replace(&mut self.was_busy_then, busy);
+        let others = was_busy.left_after(core::mem::take(&mut self.charged));
+        interval.left_after(core::mem::take(&mut self.guaranteed)).left_after(others)
+    }
+
     fn busy_until(&self, now: Time) -> Span {
         self.was_busy + self.busy.map_or(Span::ZERO, |since| now.since(since))
     }

@@ -53,7 +53,8 @@ struct Wanted {
     allowed: CpuSet,
 }
 
-/// The plan for these groups of places in `loads`: that which is there if it still holds.
+/// The plan for these groups of places in `loads`: if that which is there still holds, everybody
+/// stays where it is by that, and only what there is to be had on each CPU is another.
 pub(crate) fn plan(loads: &[Load], groups: &[Vec<usize>], before: Option<Plan>) -> Plan {
     let mut wanted: Vec<Wanted> = Vec::new();
     let mut rooms: Vec<u64> = loads.iter().map(|load| load.available).collect();
@@ -64,7 +65,7 @@ pub(crate) fn plan(loads: &[Load], groups: &[Vec<usize>], before: Option<Plan>) 
     }
     wanted.sort_unstable_by_key(|wanted| wanted.vcpu);
     if let Some(before) = before.filter(|before| before.holds_for(&wanted)) {
-        return before;
+        return before.at_rates(loads, &wanted, rooms);
     }
     let mut plan = Plan { made_for: wanted, ..Plan::default() };
     for group in groups {
@@ -81,6 +82,38 @@ impl Plan {
                 && moved <= before.rate.max(SAMPLE.ns() / 100) / MOVED
         };
         self.made_for.len() == wanted.len() && self.made_for.iter().zip(wanted).all(is_near)
+    }
+
+    /// Whether it is another one, as rates have moved.
+    pub(crate) fn is_made_anew(&self, before: &Plan) -> bool {
+        self.made_for != before.made_for
+    }
+
+    /// The same for rates that have moved a little: who is split has on each of its CPUs but the
+    /// last what there is beside those who are whole there.
+    fn at_rates(mut self, loads: &[Load], wanted: &[Wanted], mut rooms: Vec<u64>) -> Plan {
+        if self.splits.is_empty() {
+            return self;
+        }
+        let place = |cpu: CpuId| loads.binary_search_by_key(&cpu, |load| load.cpu);
+        for &(vcpu, cpu) in &self.whole {
+            if let Ok(place) = place(cpu) {
+                rooms[place] = rooms[place].saturating_sub(rate_of(wanted, vcpu));
+            }
+        }
+        for split in &mut self.splits {
+            split.rate = rate_of(wanted, split.vcpu);
+            let mut left = split.rate;
+            let last = split.pieces.len() - 1;
+            for (index, piece) in split.pieces.iter_mut().enumerate() {
+                let Ok(place) = place(piece.cpu) else { continue };
+                piece.quota = if index == last { left } else { left.min(rooms[place]) };
+                piece.rate = split.rate.min(loads[place].available).max(1);
+                rooms[place] = rooms[place].saturating_sub(piece.quota);
+                left -= piece.quota;
+            }
+        }
+        self
     }
 
     /// Of two ways to pack a group the one with fewer splits, then fewer moves.
@@ -112,9 +145,14 @@ impl Plan {
 
     /// What somebody should have.
     fn rate_of(&self, vcpu: VcpuId) -> u64 {
-        let at = self.made_for.binary_search_by_key(&vcpu, |wanted| wanted.vcpu);
-        at.map_or(0, |at| self.made_for[at].rate)
+        rate_of(&self.made_for, vcpu)
     }
+}
+
+/// What somebody is to have, of those who are there by id.
+fn rate_of(wanted: &[Wanted], vcpu: VcpuId) -> u64 {
+    let at = wanted.binary_search_by_key(&vcpu, |wanted| wanted.vcpu);
+    at.map_or(0, |at| wanted[at].rate)
 }
 
 /// Somebody to be placed.

@@ -29,7 +29,7 @@ impl Sedf {
         let before = planned.plan.take();
         let kept = before.clone();
         let now = plan(&loads, &groups::groups(&loads), before);
-        if kept.as_ref() != Some(&now) {
+        if kept.is_none_or(|kept| now.is_made_anew(&kept)) {
             planned.costs = Roster::default();
             planned.owed = Roster::default();
         }

@@ -69,6 +69,10 @@ CPU 0 is rung every 50 ms for it: every second time what each vCPU had, and
 what guarantees left of each CPU, is sampled and averaged (half old, half new);
 every tenth is a run. Weights count for the part of the time that a vCPU was
 awake. What a run itself costs is not charged to anybody.
+On a live host slack is shared with what else runs there. Of the vCPUs of a CPU
+only the one whose turn it is takes part in that, as an ordinary thread; the
+others come behind all ordinary threads meanwhile (but process trees do not).
+What others than ours had of a CPU is not counted as there to be had.
 close says how near a swap must come to the weight that should go; tau says
 over what averages are taken; two CPUs swap only if their taus differ by more
 than least-difference of what all should have. Where cores have several

@@ -114,3 +114,23 @@ fn who_joins_late_is_not_starved() {
     assert_eq!(books.weight(vcpu(0), Weight(1 << PLACES)), Weight(1 << PLACES));
     assert_eq!(books.served(vcpu(0), false).time, 100_000_000);
 }
+
+/// Somebody was to run for all of a sample, and had 40 ms on a guarantee and 35 without: a quarter
+/// was had by others than ours. Where nobody was to run all of it is there to be had.
+#[test]
+fn what_others_than_ours_had_is_not_available() {
+    let mut books = Books::new(2, |_| CpuSet::NONE, WHOLE);
+    books.join(vcpu(0), Time::START);
+    books.begin(Time::START);
+    books.set_busy(CPU, true, Time::START);
+    books.charge(vcpu(0), CPU, (Span::from_ms(40), true), ms(50));
+    books.charge(vcpu(0), CPU, (Span::from_ms(35), false), ms(100));
+    books.sample(ms(100), |_| Weight(0), &[]);
+    assert_eq!(books.available(CPU), Span::from_ms(35));
+    assert_eq!(books.available(CpuId::new(1)), Span::from_ms(100));
+    // The next one is by itself: idle after half of it, all of which was had.
+    books.charge(vcpu(0), CPU, (Span::from_ms(50), false), ms(150));
+    books.set_busy(CPU, false, ms(150));
+    books.sample(ms(200), |_| Weight(0), &[]);
+    assert_eq!(books.available(CPU), Span::from_us(67_500));
+}

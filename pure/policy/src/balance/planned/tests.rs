@@ -98,7 +98,8 @@ fn who_fits_nowhere_is_split() {
 fn a_plan_holds_while_little_changes() {
     let before = loads(&[(1_000, &[1, 1]), (1_000, &[1])]);
     let made = planned(&before);
-    let again = |loads: &[Load]| plan(loads, &groups(loads), Some(made.clone())) == made;
+    let again =
+        |loads: &[Load]| !plan(loads, &groups(loads), Some(made.clone())).is_made_anew(&made);
     let with = |thousandths| {
         let mut loads = before.clone();
         loads[0].available = SAMPLE.ns() / 1_000 * thousandths;
@@ -150,4 +151,20 @@ mod random {
             }
         }
     }
+}
+
+/// Three on two CPUs, one of them split. Then others than ours have a twentieth of one CPU: nobody
+/// is moved for that, and what is split goes by what there is now.
+#[test]
+fn a_plan_that_holds_goes_by_what_there_is_now() {
+    let before = planned(&loads(&[(1_000, &[1, 1]), (1_000, &[1])]));
+    let (whole, split) = (before.whole.clone(), before.splits[0].clone());
+    assert_eq!(pieces(&before), [[(0, 333), (1, 333)]]);
+    let less = loads(&[(950, &[1, 1]), (1_000, &[1])]);
+    let now = plan(&less, &groups(&less), Some(before.clone()));
+    assert!(!now.is_made_anew(&before));
+    assert_eq!((now.whole, now.splits[0].vcpu), (whole, split.vcpu));
+    assert_eq!(now.splits[0].rate, 65_000_000);
+    let quotas = now.splits[0].pieces.iter().map(|piece| (piece.cpu.index(), piece.quota));
+    assert_eq!(quotas.collect::<Vec<_>>(), [(0, 30_000_000), (1, 35_000_000)]);
 }
