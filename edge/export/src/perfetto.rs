@@ -365,6 +365,7 @@ impl<W: Write> Sink for Perfetto<W> {
             | Record::Blocked { .. }
             | Record::Paused { .. }
             | Record::Job { .. }
+            | Record::Spun { .. }
             | Record::Served { .. }
             | Record::Moved { .. }
             | Record::Slowed { .. }

@@ -178,6 +178,10 @@ pub fn check(scenario: &Scenario) -> Result<(), LiveError> {
     if let Some(domain) = scenario.domains.iter().find(|it| it.live.is_none() && is_wide(it)) {
         return only_simulated("a domain with tasks and several vCPUs", domain.line);
     }
+    if let Some(domain) = scenario.domains.iter().find(|it| it.live.is_none() && it.program.locks())
+    {
+        return only_simulated("a domain whose vCPUs share a spin lock", domain.line);
+    }
     for client in scenario.io.iter().flat_map(|io| &io.clients) {
         let domain = &scenario.domains[client.to];
         if domain.live.is_some() {

@@ -16,7 +16,7 @@ pub(crate) fn takes_time(step: &Step) -> bool {
         Step::Release { period, .. } => !period.is_zero(),
         Step::Instant { period, .. } => !period.is_zero(),
         Step::ComputeForever | Step::Barrier { .. } => true,
-        Step::Yield | Step::Done | Step::Device(_) => false,
+        Step::Yield | Step::Done | Step::Lock | Step::Unlock | Step::Device(_) => false,
     }
 }
 
@@ -117,8 +117,8 @@ impl<'a> Work<'a> {
                 let over = self.exchange.as_mut().map_or(Ok(true), |it| it.meet(self.end))?;
                 Ok(if over { Next::End } else { Next::Go })
             }
-            // Only tasks of a system have these, and do them themselves.
-            Step::Device(_) => Ok(Next::Go),
+            // Tasks of a system do the one themselves, and the others are only simulated.
+            Step::Device(_) | Step::Lock | Step::Unlock => Ok(Next::Go),
         }
     }
 

@@ -189,10 +189,12 @@ pub fn side_by_side(runs: &[(&str, &Summary)], width: Option<usize>) -> String {
         vcpu.wake_to_run.map_or(Cell::Blank, |wake| Cell::Text(count(wake.count)))
     }));
     let is_slowed = runs.iter().any(|(_, run)| any_slowed(&run.vcpus));
+    let has_spun = runs.iter().any(|(_, run)| any_spun(&run.vcpus));
     let groups = vec![
         promises(runs, &rows),
         group("delivered %", runs, &rows, |vcpu| Cell::Text(percent(vcpu.delivered_ppm))),
         group("work %", runs, &rows, |vcpu| if is_slowed { work(vcpu) } else { Cell::Blank }),
+        group("spun %", runs, &rows, |vcpu| if has_spun { spun(vcpu) } else { Cell::Blank }),
         group("Mbit/s", runs, &rows, data_rate),
         group("misses", runs, &rows, |vcpu| match (vcpu.promised, vcpu.misses) {
             (Some(_), Some(number)) => misses(number),
@@ -290,11 +292,12 @@ fn shares(rows: &[VcpuSummary]) -> Group {
     let seconds = |vcpu: &VcpuSummary| {
         vcpu.second_error.map_or(Cell::Blank, |error| Cell::Text(count(error.seconds)))
     };
-    let is_slowed = any_slowed(rows);
+    let (is_slowed, has_spun) = (any_slowed(rows), any_spun(rows));
     vec![
         Column::new("promised", rows, promise),
         Column::new("delivered %", rows, |vcpu| Cell::Text(percent(vcpu.delivered_ppm))),
         Column::new("work %", rows, |vcpu| if is_slowed { work(vcpu) } else { Cell::Blank }),
+        Column::new("spun %", rows, |vcpu| if has_spun { spun(vcpu) } else { Cell::Blank }),
         Column::new("error %", rows, |vcpu| error(vcpu, vcpu.error_ppm.map(signed_percent))),
         Column::new("p99", rows, |vcpu| second(vcpu, |error| error.p99_ppm))
             .under(SECONDS)
@@ -364,6 +367,16 @@ fn any_slowed(rows: &[VcpuSummary]) -> bool {
 /// How much it did, where the machine sees that.
 fn work(vcpu: &VcpuSummary) -> Cell {
     vcpu.work_ppm().map_or(Cell::Blank, |ppm| Cell::Text(percent(ppm)))
+}
+
+/// Whether anybody waited for a spin lock.
+fn any_spun(rows: &[VcpuSummary]) -> bool {
+    rows.iter().any(|vcpu| vcpu.spun.is_some_and(|spun| !spun.is_zero()))
+}
+
+/// How much of its CPU time it used waiting for a spin lock, where the machine sees that.
+fn spun(vcpu: &VcpuSummary) -> Cell {
+    vcpu.spun_ppm().map_or(Cell::Blank, |ppm| Cell::Text(percent(ppm)))
 }
 
 /// How fast its data moved while it was there.

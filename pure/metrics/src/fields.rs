@@ -97,14 +97,14 @@ impl Summary {
 impl VcpuSummary {
     /// The fields of a vCPU, in this order: `name`, `vcpu`, `exact`, `promised_slice_ns`,
     /// `promised_period_ns`, `promised_ppm`, `delivered_ns`, `delivered_ppm`, `present_ns`,
-    /// `work_ppm`, `slowed_ns`, `second_least_ppm`, `second_most_ppm`, `ten_seconds_least_ppm`,
-    /// `ten_seconds_most_ppm`, `error_ppm`, `second_error_p99_ppm`, `second_error_worst_ppm`,
-    /// `seconds`, `deadlines`, `misses`, `miss_time` (`_count`, `_p50_ns`, `_p90_ns`, `_p99_ns`,
-    /// `_worst_ns`), `miss_time_p50_of_slice_ppm`, `miss_time_p99_of_slice_ppm`,
-    /// `miss_time_worst_of_slice_ppm`, `wake_to_run` (likewise), `switches`, `migrations`,
-    /// `waiting_ns`, `wait_worst_ns`, `asleep_ns`, `overrun_ns`, `jobs`, `jobs_late`, `jobs_done`,
-    /// `moved_bytes`, `job_lateness` and `response` (likewise), `response_mean_ns`,
-    /// `response_worst_tenth_ns`.
+    /// `work_ppm`, `slowed_ns`, `spun_ns`, `second_least_ppm`, `second_most_ppm`,
+    /// `ten_seconds_least_ppm`, `ten_seconds_most_ppm`, `error_ppm`, `second_error_p99_ppm`,
+    /// `second_error_worst_ppm`, `seconds`, `deadlines`, `misses`, `miss_time` (`_count`,
+    /// `_p50_ns`, `_p90_ns`, `_p99_ns`, `_worst_ns`), `miss_time_p50_of_slice_ppm`,
+    /// `miss_time_p99_of_slice_ppm`, `miss_time_worst_of_slice_ppm`, `wake_to_run` (likewise),
+    /// `switches`, `migrations`, `waiting_ns`, `wait_worst_ns`, `asleep_ns`, `overrun_ns`, `jobs`,
+    /// `jobs_late`, `jobs_done`, `moved_bytes`, `job_lateness` and `response` (likewise),
+    /// `response_mean_ns`, `response_worst_tenth_ns`.
     #[must_use]
     pub fn fields(&self) -> Vec<Field> {
         let second = self.second_error;
@@ -121,6 +121,7 @@ impl VcpuSummary {
             ("present_ns", time(self.present)),
             ("work_ppm", count(self.work_ppm())),
             ("slowed_ns", maybe_time(self.slowed)),
+            ("spun_ns", maybe_time(self.spun)),
             ("second_least_ppm", count(self.second.map(|(least, _)| least))),
             ("second_most_ppm", count(self.second.map(|(_, most)| most))),
             ("ten_seconds_least_ppm", count(self.ten_seconds.map(|(least, _)| least))),

@@ -101,6 +101,12 @@ const VCPU: &[Term] = &[
          of [host]), or all who share the way to memory (`bus`)",
     ),
     number(
+        "spun_ns",
+        "spun %",
+        "CPU time that it used waiting for a spin lock, in tables in parts of what it had; counted \
+         when it gets the lock, shown where anybody did, and not known live",
+    ),
+    number(
         "second_least_ppm",
         "",
         "the least CPU time that it had in a whole second, from the end of the warm-up on",

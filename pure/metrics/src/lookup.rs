@@ -56,13 +56,14 @@ impl core::error::Error for UnknownMetric {}
 
 /// Fields of several vCPUs or CPUs that are added up. Of all others the worst is taken: the one
 /// furthest from zero.
-const ADDED_UP: [&str; 33] = [
+const ADDED_UP: [&str; 34] = [
     "promised_ppm",
     "delivered_ns",
     "delivered_ppm",
     "present_ns",
     "work_ppm",
     "slowed_ns",
+    "spun_ns",
     "deadlines",
     "misses",
     "switches",

@@ -91,7 +91,7 @@ impl Meter {
         let mut vcpus: Vec<VcpuSummary> = rows.filter_map(|row| row.view(self.now)).collect();
         vcpus.sort_by_key(|vcpu| vcpu.id);
         if self.header.machine == LIVE {
-            vcpus.iter_mut().for_each(|vcpu| vcpu.slowed = None);
+            vcpus.iter_mut().for_each(|vcpu| (vcpu.slowed, vcpu.spun) = (None, None));
         }
         Ok(Summary {
             title: self.header.title.clone(),
@@ -191,6 +191,7 @@ impl Meter {
             Record::Left { at, .. } => meter.over(at),
             Record::Job { released, deadline, done, .. } => meter.job(released, deadline, done),
             Record::Moved { at, bytes, .. } => meter.moved(at, bytes),
+            Record::Spun { at, used, .. } => meter.spun(at, used),
             Record::Slowed { from, to, work, .. } => meter.slowed(from, to, work),
             _ => {}
         }
@@ -207,6 +208,7 @@ impl Meter {
             | Record::Left { vcpu, .. }
             | Record::Job { vcpu, .. }
             | Record::Moved { vcpu, .. }
+            | Record::Spun { vcpu, .. }
             | Record::Slowed { vcpu, .. } => self.seldom_of(vcpu, record),
             Record::RangLate { at, late, .. } if at >= self.warmup => self.timer_lateness.add(late),
             Record::ClockSet { at, ahead } => {

@@ -106,6 +106,8 @@ pub struct VcpuSummary {
     /// CPU time that was lost to it because others slowed its CPU; none where the machine does not
     /// see that.
     pub slowed: Option<Span>,
+    /// CPU time that it used waiting for a spin lock; none where the machine does not see that.
+    pub spun: Option<Span>,
     /// The least and the most CPU time that it had in a whole second, in millionths of a CPU. None
     /// where there was none, and where the machine does not know stretches.
     pub second: Option<(u64, u64)>,
@@ -119,6 +121,13 @@ impl VcpuSummary {
     #[must_use]
     pub fn work_ppm(&self) -> Option<u64> {
         Some(ppm(self.delivered.left_after(self.slowed?), self.present))
+    }
+
+    /// How much of its CPU time it used waiting for a spin lock, in millionths.
+    #[must_use]
+    pub fn spun_ppm(&self) -> Option<u64> {
+        let spun = self.spun?;
+        (!self.delivered.is_zero()).then(|| ppm(spun, self.delivered))
     }
 }
 

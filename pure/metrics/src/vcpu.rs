@@ -60,6 +60,7 @@ pub(crate) struct VcpuMeter {
     jobs: Option<Box<Jobs>>,
     moved: u64,
     slowed: Span,
+    spun: Span,
     second: Spans,
     ten_seconds: Spans,
 }
@@ -105,6 +106,7 @@ impl VcpuMeter {
             jobs: None,
             moved: 0,
             slowed: Span::ZERO,
+            spun: Span::ZERO,
             second: Spans::new(Span::from_secs(1)),
             ten_seconds: Spans::new(Span::from_secs(10)),
         }
@@ -212,6 +214,13 @@ impl VcpuMeter {
         }
     }
 
+    /// It used so much for a lock until it got it.
+    pub(crate) fn spun(&mut self, at: Time, used: Span) {
+        if at >= self.warmup {
+            self.spun += used;
+        }
+    }
+
     /// It did so much work between the two at less than full speed.
     pub(crate) fn slowed(&mut self, from: Time, to: Time, work: Span) {
         let stretch = Stretch { from, to, used: (to - from).left_after(work) };
@@ -302,6 +311,7 @@ impl VcpuMeter {
             jobs_done: jobs.done,
             moved: self.moved,
             slowed: Some(self.slowed),
+            spun: Some(self.spun),
             second: self.second.least_and_most().filter(|_| self.knows.stretches),
             ten_seconds: self.ten_seconds.least_and_most().filter(|_| self.knows.stretches),
             job_lateness: jobs.lateness.distribution(),

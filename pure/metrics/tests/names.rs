@@ -91,7 +91,7 @@ fn fields_have_stable_names_and_carry_their_unit() {
     assert_eq!(
         names(run.vcpus[0].fields()),
         "name vcpu exact promised_slice_ns promised_period_ns promised_ppm delivered_ns \
-         delivered_ppm present_ns work_ppm slowed_ns second_least_ppm second_most_ppm \
+         delivered_ppm present_ns work_ppm slowed_ns spun_ns second_least_ppm second_most_ppm \
          ten_seconds_least_ppm ten_seconds_most_ppm error_ppm second_error_p99_ppm \
          second_error_worst_ppm seconds \
          deadlines misses miss_time_count miss_time_p50_ns miss_time_p90_ns miss_time_p99_ns \

@@ -73,6 +73,9 @@ impl All<'_> {
             check_live(table, (live, agent.as_deref()), vcpus)?;
         }
         let Guest { program, parallel, system } = Guest::read(self.run, table, name)?;
+        if let (true, 1, Some(item)) = (program.locks(), vcpus, table.get("work")) {
+            return Err(item.fault(ErrorKind::LockOfOne));
+        }
         let cost = |key| table.maybe(key, |item| item.span());
         let (dispatch, cache) = (cost("dispatch")?, cost("cache")?);
         let stay = self.stay(table)?;

@@ -293,6 +293,12 @@ pub enum ErrorKind {
     /// A node of a parallel program beside other tasks.
     #[error("a node of a parallel program is all that its vCPU does, and this domain has a system")]
     NodeInSystem,
+    /// The lock of a domain beside other tasks.
+    #[error("a spin lock is shared by vCPUs that do nothing else, and this domain has a system")]
+    LockInSystem,
+    /// A lock that nobody else takes.
+    #[error("a domain with one vCPU has nobody to share its spin lock with")]
+    LockOfOne,
     /// A parallel program that has nobody to exchange anything with.
     #[error("program `{program}` has a single node")]
     SingleNode {

@@ -186,6 +186,10 @@ impl Work {
     fn add(&mut self, more: Option<Read>, priority: u8, of: &Table<'_>) -> Result<(), Mistake> {
         let more = match more {
             None => return Ok(()),
+            Some(Read::Program(program)) if program.locks() => {
+                let at = of.get("work").map_or(of.at, |item| item.at());
+                return Err(Mistake::new(at, ErrorKind::LockInSystem));
+            }
             Some(Read::Program(program)) => Work::new(vec![Task::new(program)], None),
             Some(Read::Node(..)) => {
                 let at = of.get("work").map_or(of.at, |item| item.at());

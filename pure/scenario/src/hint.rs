@@ -136,7 +136,8 @@ impl ErrorKind {
             ErrorKind::NothingToTell => {
                 "write [[domain.task]] with a name, a priority and work".to_owned()
             }
-            ErrorKind::NodeInSystem => {
+            ErrorKind::LockOfOne => "give the domain more vCPUs: vcpus = 4".to_owned(),
+            ErrorKind::NodeInSystem | ErrorKind::LockInSystem => {
                 "write it as the domain's work, without tasks and `kernel`".to_owned()
             }
             ErrorKind::SingleNode { .. } => {

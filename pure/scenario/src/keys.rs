@@ -40,6 +40,7 @@ pub const WORK: &[&KeyTable] = &[
     &YIELD,
     &CLOCK,
     &BSP,
+    &SPINLOCK,
     &WEB_SERVER,
     &ECHO,
     &DISK_READ,
@@ -289,6 +290,20 @@ pub(crate) const BSP: KeyTable = KeyTable {
         key("compute", "CPU time of a round before the exchange: may be drawn; must be said"),
         key("exchange", "CPU time that the exchange takes: may be drawn; default none"),
         key("latency", "from the last node's message to going on: a length of time; default 50us"),
+    ],
+};
+
+pub(crate) const SPINLOCK: KeyTable = KeyTable {
+    heading: "spinlock",
+    says: "A thread of a parallel kernel: it computes, takes the spin lock of its guest, computes \
+           while it holds it, and gives it back, over and over. Each vCPU is such a thread, and \
+           all of the domain share one lock: two at least. Who finds it taken uses CPU time for \
+           nothing until it is its turn; turns come in the order of asking (a ticket lock), also \
+           to a vCPU that does not run just then. Each round is a job. Simulated only.",
+    keys: &[
+        KIND,
+        key("compute", "CPU time of a round without the lock: may be drawn; must be said"),
+        key("hold", "CPU time with it: may be drawn; must be said"),
     ],
 };
 

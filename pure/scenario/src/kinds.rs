@@ -19,6 +19,7 @@ pub(crate) const KINDS: &[&str] = &[
     "yield",
     "clock",
     "bsp",
+    "spinlock",
     "web-server",
     "echo",
     "disk-read",
@@ -40,6 +41,7 @@ pub(crate) fn program(run: &Run<'_>, item: &Item<'_>, kind: &str) -> Result<Prog
         "batch" => batch(&item.table("work of kind `batch`")?),
         "yield" => yielding(&item.table("work of kind `yield`")?),
         "clock" => clock(&item.table("work of kind `clock`")?),
+        "spinlock" => locking(&item.table("work of kind `spinlock`")?),
         "bsp" => bsp(&item.table("work of kind `bsp`")?),
         _ => replay(run, &item.table("work of kind `replay`")?),
     }
@@ -77,6 +79,13 @@ fn clock(table: &Table<'_>) -> Result<Program, Mistake> {
     let compute = table.need("compute", "compute = \"9ms\"")?.some_draw()?;
     let offset = table.maybe("offset", |item| item.span())?.unwrap_or(Span::ZERO);
     Ok(Program::by_the_clock(Step::Instant { period, offset }, compute))
+}
+
+fn locking(table: &Table<'_>) -> Result<Program, Mistake> {
+    let table = table.taught(&keys::SPINLOCK)?;
+    let compute = table.need("compute", "compute = \"80us\"")?.some_draw()?;
+    let hold = table.need("hold", "hold = \"10us\"")?.some_draw()?;
+    Ok(Program::locking(compute, hold))
 }
 
 /// A node of a bulk-synchronous parallel program.

@@ -56,6 +56,11 @@ pub enum Step {
         /// How long a message takes; not zero.
         latency: Span,
     },
+    /// Take the spin lock that all vCPUs of the domain share: who finds it taken uses CPU time till
+    /// it is its turn. Turns come in the order in which vCPUs came, whether they run or not.
+    Lock,
+    /// Give it back: the next one has it at once.
+    Unlock,
     /// What needs a device: only tasks of a domain with a system do it.
     Device(DeviceStep),
 }
@@ -99,6 +104,19 @@ impl Program {
         let computes = [compute, exchange].map(Step::Compute);
         let steps = [&computes[..], &[Step::Barrier { latency }, Step::Done]].concat();
         Program { steps, repeat: true }
+    }
+
+    /// Computes, and then holding the lock of the domain; each round is a piece of work.
+    #[must_use]
+    pub fn locking(compute: Draw, hold: Draw) -> Program {
+        let (compute, hold) = (Step::Compute(compute), Step::Compute(hold));
+        Program { steps: vec![compute, Step::Lock, hold, Step::Unlock, Step::Done], repeat: true }
+    }
+
+    /// Whether it takes the lock of the domain.
+    #[must_use]
+    pub fn locks(&self) -> bool {
+        self.steps.contains(&Step::Lock)
     }
 
     /// Does a piece of work after each release; `release` is a [`Step::Release`].

@@ -8,6 +8,7 @@
 
 mod barrier;
 mod effects;
+mod locks;
 mod scheduler;
 mod steps;
 mod system;
@@ -22,6 +23,7 @@ pub(crate) use steps::Need;
 pub(crate) use system::{Cause, Context, Devices, Seat, Systems, TaskOf, Then};
 
 use barrier::{Barriers, Waiting};
+use locks::{Locks, SPIN};
 use steps::{AtOnce, Progress, Work};
 
 /// The operating system of a domain, by its place among them.
@@ -32,6 +34,7 @@ pub(crate) struct Guests<'a> {
     guests: Vec<Guest>,
     works: Vec<Work<'a>>,
     barriers: Barriers,
+    locks: Locks,
 }
 
 /// One cache line, because a hundred thousand of them are walked in no order.
@@ -56,7 +59,8 @@ impl<'a> Guests<'a> {
             draws: Stream::of_vcpu(scenario.seed, id, Purpose::Work),
         };
         let works = guests.iter().map(work).collect();
-        Guests { guests, works, barriers: Barriers::new(scenario) }
+        let (barriers, locks) = (Barriers::new(scenario), Locks::new(scenario));
+        Guests { guests, works, barriers, locks }
     }
 
     /// The vCPU in a slot.
@@ -80,6 +84,7 @@ impl<'a> Guests<'a> {
     /// A guest has left; whom nobody keeps from going on any more, and when each of them does.
     pub(crate) fn leave(&mut self, vcpu: VcpuId, now: Time) -> Vec<(Time, VcpuId)> {
         self.end(vcpu);
+        self.locks.leave(vcpu);
         let released = self.barriers.leave(vcpu);
         self.let_go(released, now)
     }
@@ -141,15 +146,47 @@ impl<'a> Guests<'a> {
         self.guests[vcpu.slot()].progress.again();
     }
 
+    /// Who has got a lock for which it waited: it is let go on one after the other.
+    #[inline]
+    pub(crate) fn take_granted(&mut self) -> Option<VcpuId> {
+        self.locks.take_granted()
+    }
+
+    /// A guest waits for no lock any more, if it did: what it used for that, counted up to now.
+    pub(crate) fn stop_spinning(&mut self, vcpu: VcpuId) -> Span {
+        let progress = &mut self.guests[vcpu.slot()].progress;
+        let used = SPIN.left_after(progress.left());
+        progress.set_left(Span::ZERO);
+        used
+    }
+
+    /// Whether a guest waits for a lock.
+    pub(crate) fn spins(&self, vcpu: VcpuId) -> bool {
+        self.locks.waits(vcpu)
+    }
+
     /// A guest goes on with its program.
     #[inline(always)]
     pub(crate) fn advance<S: Sink>(&mut self, vcpu: VcpuId, now: Time, sink: &mut S) -> Need {
-        let Guest { wakes, progress, .. } = &mut self.guests[vcpu.slot()];
-        let work = &mut self.works[vcpu.slot()];
-        let need = progress.advance(work, now, &mut AtOnce::new(), |job| {
-            let (released, deadline) = (job.released, job.deadline);
-            sink.record(&Record::Job { vcpu, task: None, released, deadline, done: now });
-        });
+        let Guests { guests, works, locks, .. } = self;
+        let Guest { wakes, progress, .. } = &mut guests[vcpu.slot()];
+        let work = &mut works[vcpu.slot()];
+        let mut at_once = AtOnce::new();
+        let need = loop {
+            let need = progress.advance(work, now, &mut at_once, |job| {
+                let (released, deadline) = (job.released, job.deadline);
+                sink.record(&Record::Job { vcpu, task: None, released, deadline, done: now });
+            });
+            match need {
+                Need::Lock if !locks.take(vcpu) => {
+                    progress.set_left(SPIN);
+                    break Need::Cpu;
+                }
+                Need::Lock => {}
+                Need::Unlock => locks.give_back(vcpu),
+                need => break need,
+            }
+        };
         *wakes = if let Need::Sleep(until) = need { until } else { Time::NEVER };
         need
     }

@@ -171,6 +171,7 @@ impl<'a> Sim<'a> {
         }
         self.systems_end(sink);
         self.machine.cpus.end(self.end, &mut self.machine.guests);
+        self.end_spinning(sink);
         self.tell_slowed(sink);
         self.step(self.end, Fact::Ended, sink)?;
         Ok(self.outcome)
@@ -272,8 +273,10 @@ impl<'a> Sim<'a> {
             What::Release => self.release(now, vcpu, sink)?,
             What::Leave => {
                 self.step(now, Fact::Left(vcpu), sink)?;
+                self.stop_spinning(now, vcpu, sink);
                 let released = self.machine.guests.leave(vcpu, now);
                 self.wake_at(released);
+                self.grant_locks(now, sink);
                 self.system_leaves(vcpu);
                 self.paused.remove(&vcpu);
                 return Ok(());
@@ -355,7 +358,9 @@ impl<'a> Sim<'a> {
             self.machine.guests.end(vcpu); // This was its only sleep.
             return self.wake_system(now, vcpu, sink);
         }
-        match self.machine.guests.advance(vcpu, now, sink) {
+        let need = self.machine.guests.advance(vcpu, now, sink);
+        self.grant_locks(now, sink);
+        match need {
             Need::Cpu => self.step(now, Fact::Woke(vcpu), sink)?,
             // It has no turn yet to give away.
             Need::Yield => {
@@ -368,10 +373,48 @@ impl<'a> Sim<'a> {
                 self.wake_at(released);
             }
             Need::Nothing => self.outcome.done.push((now, vcpu)),
-            // The program of a vCPU has no steps that need devices.
-            Need::Device(_) => {}
+            // The program of a vCPU has no steps that need devices, and has taken its locks.
+            Need::Device(_) | Need::Lock | Need::Unlock => {}
         }
         Ok(())
+    }
+
+    /// Who has got a lock that it waited for goes on with what it does next: at once where it runs,
+    /// or when it runs again.
+    #[inline(always)]
+    fn grant_locks<S: Sink>(&mut self, now: Time, sink: &mut S) {
+        while let Some(vcpu) = self.machine.guests.take_granted() {
+            self.spin_no_longer(now, vcpu, sink);
+        }
+    }
+
+    #[inline(never)] // Mostly nobody has a lock.
+    fn spin_no_longer<S: Sink>(&mut self, now: Time, vcpu: VcpuId, sink: &mut S) {
+        let cpu = self.host.moment().cpu_of(vcpu);
+        if let Some(cpu) = cpu {
+            self.machine.cpus.count(cpu, now, &mut self.machine.guests);
+        }
+        let used = self.machine.guests.stop_spinning(vcpu);
+        if !used.is_zero() {
+            sink.record(&Record::Spun { at: now, vcpu, used });
+        }
+        if let Some(cpu) = cpu {
+            self.machine.cpus.recount(cpu, &self.machine.guests);
+        }
+    }
+
+    /// Tells what somebody has used so far for a lock that it has not got.
+    fn stop_spinning<S: Sink>(&mut self, now: Time, vcpu: VcpuId, sink: &mut S) {
+        if self.machine.guests.spins(vcpu) {
+            self.spin_no_longer(now, vcpu, sink);
+        }
+    }
+
+    /// The run is over for those who wait for locks.
+    fn end_spinning<S: Sink>(&mut self, sink: &mut S) {
+        for vcpu in self.scenario.vcpus().map(|(vcpu, _)| vcpu) {
+            self.stop_spinning(self.end, vcpu, sink);
+        }
     }
 
     fn wake_at(&mut self, sleepers: impl IntoIterator<Item = (Time, VcpuId)>) {
@@ -393,7 +436,9 @@ impl<'a> Sim<'a> {
         if let Some(seat) = self.seat(vcpu) {
             return self.item_done(now, (cpu, vcpu), seat, sink);
         }
-        match self.machine.guests.advance(vcpu, now, sink) {
+        let need = self.machine.guests.advance(vcpu, now, sink);
+        self.grant_locks(now, sink);
+        match need {
             Need::Cpu => {
                 self.machine.cpus.go_on(cpu, now, &self.machine.guests);
                 return Ok(());
@@ -409,8 +454,8 @@ impl<'a> Sim<'a> {
                 self.wake_at(released);
             }
             Need::Nothing => self.outcome.done.push((now, vcpu)),
-            // The program of a vCPU has no steps that need devices.
-            Need::Device(_) => {}
+            // The program of a vCPU has no steps that need devices, and has taken its locks.
+            Need::Device(_) | Need::Lock | Need::Unlock => {}
         }
         self.step(now, Fact::Blocked(vcpu), sink)
     }

@@ -87,6 +87,7 @@ impl Encoder {
                 self.service(&service);
             }
             Record::ClockSet { .. }
+            | Record::Spun { .. }
             | Record::Moved { .. }
             | Record::Slowed { .. }
             | Record::Overhead { .. }
@@ -114,6 +115,11 @@ impl Encoder {
                 self.vcpu(vcpu);
                 self.difference(to, from);
                 self.number(work.ns());
+            }
+            Record::Spun { at, vcpu, used } => {
+                self.time(at);
+                self.vcpu(vcpu);
+                self.number(used.ns());
             }
             Record::Overhead { cpu, used } => {
                 self.cpu(cpu);
@@ -336,6 +342,7 @@ fn record_tag(record: &Record) -> u8 {
         Record::Accounted { .. } => 18,
         Record::ClockSet { .. } => 19,
         Record::Slowed { .. } => 20,
+        Record::Spun { .. } => 21,
     }
 }
 

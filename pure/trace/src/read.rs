@@ -339,6 +339,10 @@ impl<R: Read> Reader<R> {
             18 => self.read_accounted()?,
             19 => Record::ClockSet { at: self.time()?, ahead: Span::from_ns(self.number()?) },
             20 => self.read_slowed()?,
+            21 => {
+                let (at, vcpu) = (self.time()?, self.vcpu()?);
+                Record::Spun { at, vcpu, used: Span::from_ns(self.number()?) }
+            }
             16 => Record::Moved { at: self.time()?, vcpu: self.vcpu()?, bytes: self.number()? },
             _ => return Err(Damage::Damaged),
         })

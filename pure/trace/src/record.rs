@@ -141,6 +141,15 @@ pub enum Record {
         /// When it was done.
         done: Time,
     },
+    /// A vCPU got the spin lock for which it had used CPU time, or gave up.
+    Spun {
+        /// When.
+        at: Time,
+        /// Who.
+        vcpu: VcpuId,
+        /// How much CPU time it used for that, at full speed.
+        used: Span,
+    },
     /// A driver domain served the devices of another, since the last such record of the two.
     Served {
         /// When it had.
@@ -227,6 +236,7 @@ impl Record {
             | Record::Refused { at, .. }
             | Record::Declined { at, .. }
             | Record::Changed { at, .. }
+            | Record::Spun { at, .. }
             | Record::Served { at, .. }
             | Record::Moved { at, .. }
             | Record::Ended { at } => (at, at),

@@ -78,6 +78,7 @@ fn records() -> Vec<Record> {
             done: at(901),
         },
         Record::Served { at: at(902), by: vcpu, of: vcpu, service },
+        Record::Spun { at: at(902), vcpu, used: late },
         Record::Moved { at: at(903), vcpu, bytes: u64::MAX },
         Record::Blocked { at: at(1000), vcpu },
         Record::Paused { at: at(1000), vcpu },

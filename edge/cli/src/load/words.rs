@@ -26,6 +26,8 @@ fn of_step(step: &Step) -> String {
         Step::Instant { period, offset } => format!("clock {period} {offset}"),
         Step::Yield => "yield".into(),
         Step::Done => "done".into(),
+        Step::Lock => "lock".into(),
+        Step::Unlock => "unlock".into(),
         Step::Barrier { latency } => format!("barrier {latency}"),
         Step::Device(step) => of_device_step(step),
     }

@@ -16,6 +16,10 @@ pub(crate) enum Need {
     Sleep(Time),
     /// That all nodes of its parallel program have come as far, and so much longer.
     Others(Span),
+    /// That it has the lock of its domain.
+    Lock,
+    /// That it does not have it any more.
+    Unlock,
     /// That this is done with a device.
     Device(DeviceStep),
     /// Nothing any more: the program is over.
@@ -162,6 +166,8 @@ impl Progress {
                     (self.released, self.deadline) = (now, Time::NEVER);
                 }
                 Step::Barrier { latency } => return Need::Others(*latency),
+                Step::Lock => return Need::Lock,
+                Step::Unlock => return Need::Unlock,
                 Step::Device(step) => return Need::Device(*step),
             }
         }

@@ -482,8 +482,8 @@ impl<D: Copy> Context<'_, '_, D> {
                 self.systems.effects.alert(alerted);
             }
             Need::Sleep(until) => self.wake_at(until, of),
-            // Nodes of parallel programs have no system.
-            Need::Device(_) | Need::Others(_) | Need::Nothing => {}
+            // Nodes of parallel programs and who takes locks have no system.
+            Need::Device(_) | Need::Others(_) | Need::Lock | Need::Unlock | Need::Nothing => {}
         }
     }
 
@@ -509,8 +509,8 @@ impl<D: Copy> Context<'_, '_, D> {
             Need::Cpu => self.systems.systems[usize::from(of.system)].ready.push_first(of.task),
             Need::Yield => self.systems.systems[usize::from(of.system)].ready.push_last(of.task),
             Need::Sleep(until) => self.wake_at(until, of),
-            // Nodes of parallel programs have no system.
-            Need::Device(_) | Need::Others(_) | Need::Nothing => {}
+            // Nodes of parallel programs and who takes locks have no system.
+            Need::Device(_) | Need::Others(_) | Need::Lock | Need::Unlock | Need::Nothing => {}
         }
     }
 
@@ -543,7 +543,7 @@ impl<D: Copy> Context<'_, '_, D> {
 /// What a task is at that needs this.
 fn state(need: Need) -> State {
     match need {
-        Need::Cpu | Need::Yield => State::Wants,
+        Need::Cpu | Need::Yield | Need::Lock | Need::Unlock => State::Wants,
         Need::Sleep(_) | Need::Others(_) | Need::Device(_) => State::Waits,
         Need::Nothing => State::Over,
     }

@@ -1,0 +1,109 @@
+//! Spin locks that the vCPUs of a guest share. All numbers are worked out by hand.
+
+use slackline_scenario::Scenario;
+use slackline_trace::Record;
+use slackline_units::{Span, Time};
+
+/// When the rounds of each vCPU ended, and when it had used how much for the lock, by slot.
+#[derive(Default)]
+struct Told {
+    rounds: Vec<Time>,
+    spun: Vec<(Time, Span)>,
+}
+
+/// What a run tells of each vCPU, by slot.
+fn run(length: &str, rest: &str) -> Vec<Told> {
+    let policy = "policy = { name = 'round-robin', quantum = '1ms' }";
+    let text = format!("title = 't'\nlength = '{length}'\n{policy}\n{rest}");
+    let scenario = Scenario::read(&text).unwrap_or_else(|error| panic!("{}: {error}", error.line));
+    let mut records: Vec<Record> = Vec::new();
+    slackline_sim::run(&scenario, &mut records).expect("a run");
+    let mut told: Vec<Told> = scenario.vcpus().map(|_| Told::default()).collect();
+    for record in &records {
+        match *record {
+            Record::Job { vcpu, done, .. } => told[vcpu.slot()].rounds.push(done),
+            Record::Spun { at, vcpu, used } => told[vcpu.slot()].spun.push((at, used)),
+            _ => {}
+        }
+    }
+    told
+}
+
+/// A guest of so many vCPUs on a host of so many CPUs.
+fn guest(cpus: usize, vcpus: usize, work: &str, more: &str) -> String {
+    format!(
+        "[host]\ncpus = {cpus}\n[[domain]]\nname = 'guest'\nvcpus = {vcpus}\n\
+         work = {{ kind = 'spinlock', {work} }}\n{more}"
+    )
+}
+
+const fn us(us: u64) -> Time {
+    Time::from_ns(us * 1_000)
+}
+
+/// Both come at once, the second waits once, and from then on the two are out of step.
+#[test]
+fn who_finds_the_lock_taken_spins_until_it_is_given_back() {
+    let told = run("10ms", &guest(2, 2, "compute = '80us', hold = '20us'", ""));
+    assert_eq!(told[0].rounds[..3], [us(100), us(200), us(300)]);
+    assert_eq!(told[1].rounds[..3], [us(120), us(220), us(320)]);
+    assert!(told[0].spun.is_empty());
+    assert_eq!(told[1].spun, [(us(100), Span::from_us(20))]);
+}
+
+/// Four that hold the lock for half of their time: it is always held, and each waits for the three
+/// others, of whom the one that it meets has just begun.
+#[test]
+fn a_lock_that_is_wanted_always_sets_the_pace() {
+    let told = run("10ms", &guest(4, 4, "compute = '20us', hold = '20us'", ""));
+    assert_eq!(told[0].rounds[..4], [us(40), us(120), us(200), us(280)]);
+    assert_eq!(told[3].rounds[..2], [us(100), us(180)]);
+    assert_eq!(told[3].spun[..2], [(us(80), Span::from_us(60)), (us(160), Span::from_us(40))]);
+    let rounds: usize = told.iter().map(|told| told.rounds.len()).sum();
+    // The first ends at 40 us, and then one every 20 us until the run is over.
+    assert_eq!(rounds, (10_000 - 40) / 20);
+}
+
+/// A turn ends 50 us into the hold: the other, which wants the lock 50 us later, uses up its turn
+/// for nothing, and the other way round.
+#[test]
+fn a_preempted_holder_costs_its_siblings_their_turns() {
+    let told = run("5ms", &guest(1, 2, "compute = '50us', hold = '100us'", ""));
+    assert_eq!(told[0].rounds[5..7], [us(900), us(2050)]);
+    assert_eq!(told[1].spun[0], (us(2050), Span::from_us(950)));
+    assert_eq!(told[1].rounds[0], us(3100));
+    assert_eq!(told[0].spun[0], (us(3100), Span::from_us(900)));
+    // Then the one whose turn it is holds it for 100 us, computes and spins until its turn ends.
+    assert_eq!(told[0].rounds[7], us(4100));
+    assert_eq!(told[1].spun[1], (us(4100), Span::from_us(850)));
+    // At the end of the run one is at it.
+    assert_eq!(told[0].spun[1], (us(5000), Span::from_us(850)));
+}
+
+/// The lock is nobody's when its holder leaves: who waits has it then.
+#[test]
+fn who_leaves_leaves_the_lock() {
+    let more = "[[domain.vcpu]]\nnumber = 0\ncpus = [0]\n[[domain.vcpu]]\nnumber = 1\ncpus = [1]\n";
+    let guest = |leaves: &str| {
+        guest(2, 2, "compute = '50us', hold = '500us'", &format!("leaves = '{leaves}'\n{more}"))
+    };
+    let told = run("10ms", &guest("300us"));
+    assert!(told[0].rounds.is_empty() && told[1].rounds.is_empty());
+    assert_eq!(told[1].spun, [(us(300), Span::from_us(250))], "and nothing after it has left");
+}
+
+/// Paused, one spins no more and keeps its place: it has the lock when it is let go.
+#[test]
+fn who_is_paused_keeps_its_place() {
+    let change = |at: &str, paused: bool| {
+        format!("[[change]]\nat = '{at}'\ndomain = 'guest.1'\npaused = {paused}\n")
+    };
+    let changes = change("100us", true) + &change("400us", false);
+    let told = run("10ms", &guest(2, 2, "compute = '50us', hold = '150us'", &changes));
+    // It has spun for 50 us when it is held. The lock is given back at 200 us, and is its own from
+    // then on; the other comes at 250 us and waits until 550 us.
+    assert_eq!(told[1].spun[0], (us(200), Span::from_us(50)));
+    assert_eq!(told[1].rounds[0], us(550));
+    assert_eq!(told[0].rounds[..2], [us(200), us(700)]);
+    assert_eq!(told[0].spun[0], (us(550), Span::from_us(300)));
+}
