@@ -24,6 +24,7 @@ mod accounting;
 mod claims;
 mod domains;
 mod exact;
+mod gangs;
 mod order;
 mod page;
 mod passes;
@@ -49,6 +50,7 @@ use crate::{
 use claims::Claims;
 use domains::Domains;
 use exact::level::Level;
+use gangs::Gangs;
 use rules::{Changes, Newcomers, Park};
 
 pub(crate) use claims::{Belief, Bound, Consider, Ends, Match, Place, Tell};
@@ -64,6 +66,11 @@ const CAP: Field = Field::cap(
     CpuShare::from_ppm(256_000_000), // All CPUs that a host may have.
     "the most that all vCPUs of the domain may use together",
 );
+const GANG: Field =
+    Field::flag("gang", "its vCPUs run together or not at all, under gang = relaxed");
+
+/// What one says of a domain whose vCPUs are on their own.
+pub(crate) const SHARE_FIELDS: &[Field] = &[WEIGHT, CAP];
 
 /// What people meet.
 pub(crate) const SPEC: Spec = Spec {
@@ -71,13 +78,14 @@ pub(crate) const SPEC: Spec = Spec {
     summary: "weights and caps by credit accounts (Xen)",
     page: page::PAGE,
     policy_fields: fields::FIELDS,
-    share_fields: &[WEIGHT, CAP],
+    share_fields: &[WEIGHT, CAP, GANG],
     promise: |_| Ok(None),
     keeps: |_, _| true,
     limit: Some(|share, _| alloc::vec![(CAP.name, alloc::format!("\"{share}\""))]),
     build: |values, topology| {
         let rules = Rules::read(values, values.choice(&fields::RULES));
-        Box::new(Credit::new(rules, topology, None))
+        let gangs = Gangs::read(values, topology.cpus());
+        Box::new(Credit { gangs, ..Credit::new(rules, topology, None) })
     },
 };
 
@@ -108,6 +116,8 @@ pub(crate) struct Credit {
     level: Level,
     /// What guests claim, if they are listened to.
     claims: Option<Box<Claims>>,
+    /// Who is invited where, if siblings are brought along.
+    gangs: Option<Gangs>,
     /// The CPUs for which nobody was chosen at their last pass.
     free: CpuSet,
     /// The CPUs that are to pass.
@@ -212,6 +222,9 @@ impl Policy for Credit {
         if let Some(claims) = &mut self.claims {
             claims.leave(vcpu);
         }
+        if let Some(gangs) = &mut self.gangs {
+            gangs.leave(vcpu);
+        }
         self.request_all(on, Why::Over);
         self.requested
     }
@@ -288,7 +301,9 @@ impl Policy for Credit {
         }
         self.requested.remove(cpu);
         self.decide(at, cpu);
-        self.requested
+        let mut cpus = self.take_shortened();
+        cpus.add(&self.requested);
+        cpus
     }
 
     fn pick(&self, at: &Moment, cpu: CpuId) -> Pick {
@@ -392,6 +407,7 @@ impl Credit {
             balance: 0,
             level: Level::default(),
             claims: belief.map(|belief| Box::new(Claims::new(belief))),
+            gangs: None,
             free: CpuSet::first_n(topology.cpus()),
             requested: CpuSet::NONE,
         }
@@ -462,6 +478,7 @@ impl Credit {
         if let Some(claims) = &mut self.claims {
             claims.set_weight(domain, share.weight(&WEIGHT));
         }
+        self.domains[domain].is_gang = self.gangs.is_some() && share.flag(&GANG);
         self.reckon(domain);
         if cap != before {
             self.renew_budget(domain);

@@ -134,7 +134,7 @@ pub(crate) const SPEC: Spec = Spec {
         fields::CHANGES,
         fields::PLACEMENT,
     ],
-    share_fields: credit::SPEC.share_fields,
+    share_fields: credit::SHARE_FIELDS,
     promise: credit::SPEC.promise,
     keeps: credit::SPEC.keeps,
     limit: credit::SPEC.limit,

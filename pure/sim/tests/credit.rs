@@ -69,7 +69,7 @@ fn run(parameters: &str, host: &Host, doms: &[Dom]) -> Vec<Record> {
         let _ = write!(
             text,
             "[[domain]]\nname = \"d{index}\"\nvcpus = {vcpus}\nwork = {work}\n\
-             share.credit = {{ weight = {weight}, cap = \"{cap}\" }}\n"
+             share.credit = {{ weight = {weight}, cap = \"{cap}\", gang = true }}\n"
         );
         for (at, _, cpus) in dom.places(*cpus) {
             if at > 0 {
@@ -112,6 +112,11 @@ fn used_by_window(trace: &[Record], doms: usize, length: u64, windows: u64) -> V
         }
     }
     used
+}
+
+/// Whether siblings are brought along changes nothing of what holds.
+fn gangs() -> impl Strategy<Value = &'static str> {
+    prop::sample::select(vec!["", "gang = \"relaxed\""])
 }
 
 fn hog() -> impl Strategy<Value = Dom> {
@@ -235,7 +240,7 @@ fn host(cpus: usize, length: u64) -> Host {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 150, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 250, ..ProptestConfig::default() })]
 
     /// In the long run shares go by weight, and to nobody more than it has vCPUs. What a vCPU is
     /// given is exact; what it has used differs from that by its credit, which an accounting leaves
@@ -245,9 +250,10 @@ proptest! {
     fn shares_go_by_weight(
         cpus in 1..=4_usize,
         doms in prop::collection::vec(hog(), 1..=5),
+        gangs in gangs(),
     ) {
         let host = host(cpus, 40 * SECOND);
-        let trace = run("", &host, &doms);
+        let trace = run(gangs, &host, &doms);
         check_time(&trace, &host)?;
         let active: usize = doms.iter().map(|dom| dom.vcpus).sum();
         for (index, used) in used(&trace, &doms).into_iter().enumerate() {
@@ -262,11 +268,12 @@ proptest! {
     fn caps_hold_in_every_period(
         cpus in 1..=3_usize,
         doms in prop::collection::vec((any_dom(), 1..=150_u64), 1..=4),
+        gangs in gangs(),
     ) {
         let capped = |(dom, cap)| Dom { cap: Some(cap), ..dom };
         let doms: Vec<Dom> = doms.into_iter().map(capped).collect();
         let host = host(cpus, 3 * SECOND);
-        let trace = run("", &host, &doms);
+        let trace = run(gangs, &host, &doms);
         check_time(&trace, &host)?;
         let used = used_by_window(&trace, doms.len(), PERIOD, host.length / PERIOD);
         for (dom, used) in doms.iter().zip(&used) {
@@ -280,9 +287,10 @@ proptest! {
     fn work_is_conserved(
         cpus in 1..=4_usize,
         doms in prop::collection::vec(confined_dom(), 1..=6),
+        gangs in gangs(),
     ) {
         let host = host(cpus, 3 * SECOND);
-        let trace = run("", &host, &doms);
+        let trace = run(gangs, &host, &doms);
         check_time(&trace, &host)?;
         for (slot, cpu, from, to) in idle_waits(&trace, &doms, cpus) {
             prop_assert!(false, "v{slot} waits from {from} to {to}, and cpu{cpu} idles");
@@ -319,9 +327,13 @@ proptest! {
 
     /// Nobody waits longer than the manual says.
     #[test]
-    fn nobody_starves(cpus in 1..=3_usize, doms in prop::collection::vec(any_dom(), 1..=5)) {
+    fn nobody_starves(
+        cpus in 1..=3_usize,
+        doms in prop::collection::vec(any_dom(), 1..=5),
+        gangs in gangs(),
+    ) {
         let host = host(cpus, 10 * SECOND);
-        let trace = run("", &host, &doms);
+        let trace = run(gangs, &host, &doms);
         let all: usize = doms.iter().map(|dom| dom.vcpus).sum();
         let weight: u64 = doms.iter().map(|dom| dom.weight).sum();
         let slots: Vec<&Dom> =

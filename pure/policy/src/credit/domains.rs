@@ -38,6 +38,8 @@ pub(super) struct Domain {
     pub(super) counted: Counted,
     /// Whether its cap or the number of its vCPUs bounds what it is given, not its weight.
     pub(super) is_limited: bool,
+    /// Whether its vCPUs run together.
+    pub(super) is_gang: bool,
 }
 
 /// All domains, by a row of their own, for ids need not be dense.
@@ -118,6 +120,7 @@ impl Domains {
             counted: Counted::default(),
             is_spending: false,
             is_limited: false,
+            is_gang: false,
         };
         let row = match self.free.pop() {
             Some(row) => {

@@ -54,10 +54,12 @@ impl Credit {
                 if before.is_none() {
                     self.free.remove(cpu);
                 }
+                let vcpu = self.or_invited(at, cpu, vcpu);
                 match self.ahead_of(at, cpu, vcpu) {
                     Some(claim) => self.go_ahead(at, cpu, claim),
                     None => self.take(at, cpu, vcpu),
                 }
+                self.bring_siblings(at, cpu, vcpu);
             }
             None => {
                 if is_marked {
@@ -69,7 +71,10 @@ impl Credit {
         }
         match before {
             Some(before) if self.vcpus[before].is_moving => self.move_away(at, before),
-            Some(before) => self.offer(at, before),
+            Some(before) => {
+                self.offer(at, before);
+                self.stop_siblings(at, before, why);
+            }
             None => {}
         }
     }

@@ -93,8 +93,21 @@ pub(crate) const PLACEMENT: Field = Field::choice(
     "a better CPU is looked for never, at ticks, or when waking; any idle CPU steals",
 );
 
+pub(in crate::credit) const GANG: Field = Field::choice(
+    "gang",
+    &["none", "relaxed"],
+    "whether vCPUs of domains with gang = true are started and stopped together",
+);
+
+pub(in crate::credit) const SKEW: Field = Field::span_within(
+    "skew",
+    "500us",
+    (Span::from_us(100), Span::from_secs(1)),
+    "gang = relaxed: how long one runs on while a sibling that wants to cannot, if others wait",
+);
+
 /// All of them, in the order in which they are shown.
 pub(in crate::credit) const FIELDS: &[Field] = &[
     RULES, SLICE, TICK, PHASE, ORDER, OFFSET, SAMPLING, CREDITS, BOOST, PARK, OVER_CAP, FLOOR,
-    LEAVING, NEWCOMERS, ROTATION, CHANGES, PLACEMENT,
+    LEAVING, NEWCOMERS, ROTATION, CHANGES, PLACEMENT, GANG, SKEW,
 ];

@@ -1,0 +1,231 @@
+//! Gangs: the vCPUs of a domain that asks for it run together or not at all, as far as that takes
+//! nothing from others. Source: what is called relaxed co-scheduling, since VMware ESX 3; ours is
+//! by turns rather than by how far one has come ahead of another.
+//!
+//! Whoever of a gang is chosen brings its waiting siblings along: each is *invited* to a CPU where
+//! nobody runs who comes before it by class, and its turn ends when that of the first ends. So they
+//! are stopped together too, and each CPU goes on with whom it had. All is paid for as always, so
+//! no account and no share is another one. Where a sibling that wants to run cannot come along, or
+//! is stopped before the others, those stop soon: after the skew they go behind all of their class.
+//! If nobody of it waits there they go on.
+//!
+//! Holds after every pass: nobody is invited to two CPUs, or to one for which a sibling is chosen.
+
+use alloc::vec::Vec;
+
+use slackline_units::{CpuId, CpuSet, Span, Time, VcpuId};
+
+use crate::{Moment, Values};
+
+use super::rules::fields;
+use super::runqueue::Class;
+use super::{Credit, Why, nanoseconds};
+
+/// Who is invited where.
+pub(super) struct Gangs {
+    /// By CPU: who is to have it at its next pass.
+    invitations: Vec<Option<Invitation>>,
+    /// The CPUs to which somebody is invited.
+    spoken_for: CpuSet,
+    /// The CPUs whose turns end earlier than they have been told.
+    shortened: CpuSet,
+    /// For so long one may run while a sibling that wants to cannot.
+    skew: Span,
+}
+
+/// To have a CPU at its next pass.
+#[derive(Clone, Copy)]
+struct Invitation {
+    vcpu: VcpuId,
+    /// As if it were of this class.
+    class: Class,
+    /// Until when.
+    ends: Time,
+}
+
+impl Gangs {
+    /// If siblings are brought along at all by these parameters.
+    pub(super) fn read(values: &Values, cpus: usize) -> Option<Gangs> {
+        let are_brought = values.choice(&fields::GANG) == "relaxed";
+        are_brought.then(|| Gangs::new(cpus, values.span(&fields::SKEW)))
+    }
+
+    fn new(cpus: usize, skew: Span) -> Gangs {
+        Gangs {
+            invitations: alloc::vec![None; cpus],
+            spoken_for: CpuSet::NONE,
+            shortened: CpuSet::NONE,
+            skew,
+        }
+    }
+
+    /// Whoever is invited to a CPU is so no longer.
+    fn take(&mut self, cpu: CpuId) -> Option<Invitation> {
+        self.spoken_for.remove(cpu);
+        self.invitations[cpu.index()].take()
+    }
+
+    fn is_invited(&self, vcpu: VcpuId) -> bool {
+        self.invitations.iter().flatten().any(|other| other.vcpu == vcpu)
+    }
+
+    /// A vCPU is gone.
+    pub(super) fn leave(&mut self, vcpu: VcpuId) {
+        for cpu in self.spoken_for.iter() {
+            if self.invitations[cpu.index()].is_some_and(|other| other.vcpu == vcpu) {
+                self.take(cpu);
+            }
+        }
+    }
+}
+
+impl Credit {
+    /// Whom a pass chooses that would choose `first`: whoever is invited, if `first` does not come
+    /// before it.
+    #[inline]
+    pub(super) fn or_invited(&mut self, at: &Moment, cpu: CpuId, first: VcpuId) -> VcpuId {
+        match &mut self.gangs {
+            None => first,
+            Some(gangs) => match gangs.take(cpu) {
+                None => first,
+                Some(invitation) => self.accept(at, cpu, first, invitation),
+            },
+        }
+    }
+
+    #[inline(never)]
+    fn accept(
+        &mut self,
+        at: &Moment,
+        cpu: CpuId,
+        first: VcpuId,
+        Invitation { vcpu, class, ends }: Invitation,
+    ) -> VcpuId {
+        let waits = self.waits(vcpu) && at.is_eligible(vcpu, cpu) && !self.is_broke(vcpu);
+        let turn = ends.since(at.now());
+        if !waits || turn.is_zero() || class < self.vcpus[first].class {
+            return first;
+        }
+        self.vcpus[vcpu].turn = turn;
+        vcpu
+    }
+
+    /// Stands in a list and is chosen nowhere.
+    fn waits(&self, vcpu: VcpuId) -> bool {
+        self.vcpus[vcpu].on.is_none() && self.queues.list_of(vcpu).is_some()
+    }
+
+    /// Who has been chosen for a CPU brings its siblings along.
+    #[inline]
+    pub(super) fn bring_siblings(&mut self, at: &Moment, cpu: CpuId, vcpu: VcpuId) {
+        if self.gangs.is_some() && self.domains[self.vcpus[vcpu].domain].is_gang {
+            self.invite_siblings(at, cpu, vcpu);
+        }
+    }
+
+    #[inline(never)] // Mostly there are no gangs.
+    fn invite_siblings(&mut self, at: &Moment, cpu: CpuId, vcpu: VcpuId) {
+        let (row, ends) = (self.vcpus[vcpu].domain, self.cpus[cpu.index()].until);
+        let mut taken = self.cpus_of(row);
+        let mut stays_behind = false;
+        for index in 0..self.domains[row].vcpus.len() {
+            let sibling = self.domains[row].vcpus[index];
+            let Some(gangs) = &self.gangs else { return };
+            if !self.waits(sibling) || gangs.is_invited(sibling) {
+                continue;
+            }
+            taken.add(&gangs.spoken_for);
+            let class = self.class_beside(sibling, vcpu);
+            let there = self.place_beside(at, (sibling, class), &taken);
+            let Some(there) = there else {
+                stays_behind = true;
+                continue;
+            };
+            if let Some(gangs) = &mut self.gangs {
+                let invitation = Invitation { vcpu: sibling, class, ends };
+                gangs.invitations[there.index()] = Some(invitation);
+                gangs.spoken_for.insert(there);
+            }
+            self.request(there, Why::Preempted);
+        }
+        if stays_behind && let Some(gangs) = &self.gangs {
+            let soon = at.now().after(gangs.skew);
+            let this = &mut self.cpus[cpu.index()];
+            (this.until, this.turn_ends) = (this.until.min(soon), this.turn_ends.min(soon));
+        }
+    }
+
+    /// The CPUs for which vCPUs of a domain are chosen.
+    fn cpus_of(&self, row: usize) -> CpuSet {
+        self.domains[row].vcpus.iter().filter_map(|&vcpu| self.vcpus[vcpu].on).collect()
+    }
+
+    /// As what class one comes along with another: who has no credit left as the other, for a turn.
+    /// A little earlier or later each has what the others have.
+    fn class_beside(&self, vcpu: VcpuId, other: VcpuId) -> Class {
+        let (account, class) = (&self.vcpus[vcpu], self.vcpus[other].class.min(Class::Under));
+        let is_close = account.credit > -nanoseconds(self.rules.slice);
+        let own = account.class.min(Class::Under);
+        if own == Class::Over && is_close { class.max(own) } else { own }
+    }
+
+    /// The CPU on which a waiting vCPU may run and nobody is who comes before it, of those with
+    /// somebody of the lowest class its own if possible; none of those taken.
+    fn place_beside(
+        &self,
+        at: &Moment,
+        (vcpu, class): (VcpuId, Class),
+        taken: &CpuSet,
+    ) -> Option<CpuId> {
+        let home = self.vcpus[vcpu].home;
+        let allowed = at.allowed(vcpu).without(taken);
+        (Class::Idle as usize..=class as usize).find_map(|there| {
+            let cpus = self.by_class[there].and(&allowed);
+            let is_equal = there == class as usize;
+            let may = |cpu: &CpuId| !is_equal || !self.is_kept_by_gang(at, *cpu);
+            let own = Some(home).filter(|&home| cpus.contains(home));
+            own.into_iter().chain(cpus.iter_after(home)).find(may)
+        })
+    }
+
+    /// Whether a gang is in mid-turn on a CPU: no other may come in between, or the two would do so
+    /// in turn and for ever.
+    fn is_kept_by_gang(&self, at: &Moment, cpu: CpuId) -> bool {
+        let this = &self.cpus[cpu.index()];
+        let is_of_gang = |vcpu: VcpuId| self.domains[self.vcpus[vcpu].domain].is_gang;
+        this.until > at.now() && this.chosen.is_some_and(is_of_gang)
+    }
+
+    /// A vCPU of a gang has lost its CPU before its turn was over: where it cannot go on elsewhere,
+    /// its siblings stop soon.
+    #[inline]
+    pub(super) fn stop_siblings(&mut self, at: &Moment, vcpu: VcpuId, why: Why) {
+        if self.gangs.is_some()
+            && why == Why::Preempted
+            && self.domains[self.vcpus[vcpu].domain].is_gang
+            && self.waits(vcpu)
+        {
+            self.shorten_siblings(at, vcpu);
+        }
+    }
+
+    #[inline(never)] // Mostly there are no gangs.
+    fn shorten_siblings(&mut self, at: &Moment, vcpu: VcpuId) {
+        let running = self.cpus_of(self.vcpus[vcpu].domain);
+        let Some(gangs) = &mut self.gangs else { return };
+        let soon = at.now().after(gangs.skew);
+        for cpu in running.iter() {
+            let this = &mut self.cpus[cpu.index()];
+            if this.until > soon {
+                (this.until, this.turn_ends) = (soon, soon);
+                gangs.shortened.insert(cpu);
+            }
+        }
+    }
+
+    /// The CPUs to ask again because the turns there end earlier.
+    #[inline]
+    pub(super) fn take_shortened(&mut self) -> CpuSet {
+        self.gangs.as_mut().map_or(CpuSet::NONE, |gangs| core::mem::take(&mut gangs.shortened))
+    }
+}
