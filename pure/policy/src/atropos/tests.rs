@@ -228,3 +228,47 @@ fn an_account_says_what_is_left_and_until_when() {
         (Some("cpu0"), Some("2ms"), Some("10ms"))
     );
 }
+
+/// Two have used their slices up and share slack: who yields has its turn again when the other has
+/// had one. While it is owed something yielding costs nothing.
+#[test]
+fn who_yields_gives_a_turn_of_slack_away_and_nothing_that_is_owed() {
+    let cpu = CpuId::new(0);
+    let values = Values::defaults(SPEC.policy_fields).unwrap();
+    let mut policy = (SPEC.build)(&values, &Topology::flat(1));
+    let mut at = Moment::at_start(1);
+    let ids = [0, 1].map(|slot| VcpuId::new(slot, DomId::new(slot), 0));
+    let (slice, period) = (Given::Text("2ms"), Given::Text("100ms"));
+    let given = [("slice", slice), ("period", period), ("extra", Given::Flag(true))];
+    let terms = Values::read(SPEC.share_fields, given.into_iter()).unwrap();
+    for vcpu in ids {
+        at.join(vcpu);
+        policy.admit(&at, vcpu, &terms).unwrap();
+        at.set_awake(vcpu, true);
+        policy.wake(&at, vcpu);
+    }
+    let picked = |policy: &dyn Policy, at: &Moment| match policy.pick(at, cpu) {
+        Pick::Run { vcpu, limit, .. } => (vcpu, limit.expect("all turns end")),
+        Pick::Idle => panic!("somebody runs"),
+    };
+    let ends = |policy: &mut dyn Policy, at: &mut Moment, (vcpu, ran), why| {
+        at.occupy(cpu, vcpu);
+        policy.start(at, vcpu);
+        at.advance(at.now().after(ran));
+        policy.charge(at, vcpu, ran);
+        policy.turn_over(at, vcpu, why);
+        at.vacate(cpu);
+    };
+    let (owed, slice) = picked(&*policy, &at);
+    ends(&mut *policy, &mut at, (owed, slice / 2), TurnEnd::Yield);
+    assert_eq!(picked(&*policy, &at), (owed, slice / 2), "half of its slice is left");
+    for _ in ids {
+        let turn = picked(&*policy, &at);
+        ends(&mut *policy, &mut at, turn, TurnEnd::Limit);
+    }
+    for _ in 0..4 {
+        let (first, _) = picked(&*policy, &at);
+        ends(&mut *policy, &mut at, (first, Span::from_us(10)), TurnEnd::Yield);
+        assert_ne!(picked(&*policy, &at).0, first);
+    }
+}
