@@ -1,4 +1,4 @@
-//! Balancers of best-effort vCPUs on this machine. Needs root.
+//! What is on several CPUs of this machine: balancers, and who is split. Needs root.
 
 mod common;
 
@@ -62,4 +62,25 @@ fn balancers_share_two_cpus_among_three_live() {
         // Six seconds, in each of which two go at the least.
         assert!(moves >= 6, "{balancer}: {moves} moves");
     }
+}
+
+/// Three exact ones of 0.55 of a CPU on two: one is split, and the others have no more for it.
+#[test]
+fn who_is_split_and_its_neighbours_have_their_slices_live() {
+    let Some(live) = live::begin() else { return };
+    if std::thread::available_parallelism().map_or(1, usize::from) < 2 {
+        println!("skipped: needs two CPUs");
+        return;
+    }
+    let share = r#"share.edf = { slice = "55ms", period = "100ms", exact = true }"#;
+    let policy = r#"{ name = "edf", place = "split" }"#;
+    let text = THREE.replace("share.sedf = { }", share).replace(r#"{ name = "sedf" }"#, policy);
+    live.place.write("it.toml", text.as_bytes());
+    let json: Value =
+        serde_json::from_str(&live.run(&["run", "it.toml", "--json"]).good()).unwrap();
+    for name in ["a", "b", "c"] {
+        let had = delivered(&json["runs"][0], name);
+        assert!((500_000..=580_000).contains(&had), "{name}: {had}");
+    }
+    live.nothing_is_left();
 }

@@ -493,6 +493,7 @@ impl Host {
             TurnEnd::Yield => RanEnd::Yielded,
         };
         self.turns.close(cpu, end, sink);
+        self.turns.end(cpu);
         Ok(())
     }
 

@@ -140,6 +140,7 @@ impl Host {
         }
         let until = limit.map(|limit| self.moment.now().after(limit));
         let turn = Turn { vcpu, until, entitlement };
+        let turn = self.turns.until_it_is_measured(cpu, turn, self.moment.now());
         let before = self.turns.current(cpu);
         if before == Some(&turn) {
             return Ok(true);
@@ -155,7 +156,8 @@ impl Host {
             // It might go on where a CPU idles.
             self.to_offer.push(gone);
         }
-        self.turns.begin(cpu, turn, limit);
+        self.turns.begin(cpu, turn, limit, self.moment.now());
+        let until = turn.until;
         if machine.carry_out(Order::Run { cpu, vcpu, until, entitlement }) == Outcome::Refused {
             self.refused(cpu, vcpu, sink);
             if !is_new {

@@ -32,6 +32,10 @@ struct Cpu {
     turn: Option<Turn>,
     /// The limit with which the turn was ordered.
     granted: Option<Span>,
+    /// When it was ordered.
+    ordered: Time,
+    /// Whether it is over since.
+    is_over: bool,
     stretch: Option<Stretch>,
     /// Until when this CPU's time has been reported.
     reported: Time,
@@ -61,10 +65,33 @@ impl Turns {
 
     /// A new turn on a CPU.
     #[inline]
-    pub(crate) fn begin(&mut self, cpu: CpuId, turn: Turn, granted: Option<Span>) {
+    pub(crate) fn begin(&mut self, cpu: CpuId, turn: Turn, granted: Option<Span>, now: Time) {
         let cpu = &mut self.cpus[cpu.index()];
         cpu.turn = Some(turn);
         cpu.granted = granted;
+        cpu.ordered = now;
+        cpu.is_over = false;
+    }
+
+    /// The turn on a CPU is over, whoever has the next one.
+    #[inline]
+    pub(crate) fn end(&mut self, cpu: CpuId) {
+        self.cpus[cpu.index()].is_over = true;
+    }
+
+    /// A turn that goes on, of which it is not known what has been used of it by now, ends no later
+    /// than it would have: its limit is what was left the last time that the CPU was looked at. A
+    /// live machine learns of one CPU while it looks at another one.
+    #[inline]
+    pub(crate) fn until_it_is_measured(&self, cpu: CpuId, turn: Turn, now: Time) -> Turn {
+        let cpu = &self.cpus[cpu.index()];
+        if cpu.is_over || cpu.reported.max(cpu.ordered) >= now {
+            return turn;
+        }
+        let goes_on =
+            |before: &Turn| before.vcpu == turn.vcpu && before.entitlement == turn.entitlement;
+        let ends = cpu.turn.filter(goes_on).and_then(|before| before.until);
+        Turn { until: turn.until.map(|until| ends.map_or(until, |ends| until.min(ends))), ..turn }
     }
 
     /// No more turn on a CPU.

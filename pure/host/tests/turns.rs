@@ -133,6 +133,29 @@ fn the_same_turn_is_not_ordered_twice() {
     assert_eq!(story.machine.orders, [order(limit), order(Some(Span::from_ms(11)))]);
 }
 
+/// A live machine that looks at another CPU does not know yet what the occupant of this one has
+/// used: what the policy says is left of its slice was left before that.
+#[test]
+fn a_turn_that_is_not_measured_yet_ends_when_it_would_have() {
+    for (measured, orders) in [(2, vec![10]), (4, vec![10, 12])] {
+        let mut story = one_runs();
+        story.join(1, &[]);
+        story.machine.now = at(4);
+        story.machine.is_blind = true;
+        story.wants(CPU0, run(0, 8));
+        let noticed = used(0, CPU0, 0, measured, measured);
+        story.report(&[noticed], Fact::Woke(vcpu(1))).expect("the contract is kept");
+        let order = |until| Order::Run {
+            cpu: CPU0,
+            vcpu: vcpu(0),
+            until: Some(at(until)),
+            entitlement: Entitlement::Due,
+        };
+        let orders: Vec<_> = orders.into_iter().map(order).collect();
+        assert_eq!(story.machine.orders, orders, "measured until {measured}");
+    }
+}
+
 #[test]
 fn another_right_is_another_stretch() {
     let pick = |entitlement| Pick::Run { vcpu: vcpu(0), limit: None, entitlement };

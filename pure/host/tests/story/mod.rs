@@ -52,6 +52,8 @@ pub(crate) struct TestMachine {
     pub(crate) says: Option<Used>,
     /// How often it was asked what was used.
     pub(crate) measures: usize,
+    /// Whether it does not know.
+    pub(crate) is_blind: bool,
     pub(crate) orders: Vec<Order>,
     pub(crate) alarms: Vec<Option<Time>>,
     measured: Vec<Time>,
@@ -60,6 +62,9 @@ pub(crate) struct TestMachine {
 impl Machine for TestMachine {
     fn measure(&mut self, cpu: CpuId, now: Time) -> Option<Used> {
         self.measures += 1;
+        if self.is_blind {
+            return None;
+        }
         let vcpu = self.on[cpu.index()]?;
         let from = std::mem::replace(&mut self.measured[cpu.index()], now);
         let ran = (now - from) / 2 * self.rate;
@@ -231,6 +236,7 @@ impl Story {
             rate,
             says: None,
             measures: 0,
+            is_blind: false,
             orders: Vec::new(),
             alarms: vec![None; cpus],
             measured: vec![Time::START; cpus],

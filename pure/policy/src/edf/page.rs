@@ -19,7 +19,6 @@ Nobody else moves. Where somebody is split, who sleeps in mid-period loses what 
 have had meanwhile, and a change of terms may begin with the next period. Who has a phase is
 not split, nor is anybody where it is. A CPU with parts keeps a thousandth free at least.
 On a live host leave them more than that: a part that comes first has no time to be late.
-An exact neighbour of a part may have more than its slice there, for now.
 
 Beyond the slice: a work-conserving vCPU (the default) shares what nobody is owed; with
 exact = true it stops until its next period. What a vCPU overran in a turn that was its
