@@ -48,6 +48,11 @@ const TOPICS: &[Topic] = &[
         page: || pages::without_marks(slackline_scenario::host::PAGE),
     },
     Topic {
+        names: &["family"],
+        says: "random hosts for `sweep`: what they are like",
+        page: pages::family,
+    },
+    Topic {
         names: &["driver", "client", "nic", "disk", "kernel", "task"],
         says: "guests with tasks, devices behind a driver domain, clients",
         page: || pages::without_marks(slackline_scenario::io::PAGE),

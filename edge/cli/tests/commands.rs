@@ -34,6 +34,20 @@ fn sim_shows_a_table_with_everybody_in_it() {
 }
 
 #[test]
+fn what_a_run_took_is_told_beside_its_numbers() {
+    let place = Place::with(GOOD);
+    let out = place.run(&["sim", "it.toml", "--cost"]).good();
+    assert!(out.contains("note: ") && out.contains(" events in "), "{out}");
+    let runs = json(&place.run(&["sim", "it.toml", "--cost", "--json"]).good());
+    let cost = &runs["runs"][0]["cost"];
+    has_fields(cost, &["took_ns", "events", "peak_kib"]);
+    // The same ones as in the table.
+    let events = cost["events"].as_u64().unwrap();
+    assert!(events > 100 && out.contains(&format!("{events} events in ")), "{out} {cost}");
+    place.run(&["sim", "it.toml", "--cost", "--seeds", "2"]).ended_with(2).says("--seeds");
+}
+
+#[test]
 fn json_of_a_run_has_the_documented_fields() {
     let place = Place::with(GOOD);
     let whole = json(&place.run(&["sim", "it.toml", "--json"]).good());

@@ -68,6 +68,17 @@ fn a_sweep_is_one_table_and_one_page() {
     assert_eq!(text(&place, "it.csv"), table);
 }
 
+#[test]
+fn the_family_that_is_taught_can_be_swept() {
+    let page = Place::new().run(&["help", "family"]).good();
+    let intro = page.lines().take_while(|line| !line.starts_with("There is no"));
+    let example: Vec<&str> = intro.filter_map(|line| line.strip_prefix("  ")).collect();
+    let place = Place::with(&example.join("\n"));
+    let words = ["sweep", "it.toml", "--seeds", "1", "--length", "3s", "--csv", "it.csv"];
+    place.run(&words).ended_with(0).says("note: 2 runs; ");
+    assert_eq!(text(&place, "it.csv").lines().count(), 1 + 2, "two sizes");
+}
+
 /// Starts it and ends it by a signal once some runs are done, and not all.
 #[track_caller]
 fn ended_by(place: &Place, arguments: &[&str], signal: Signal) -> Ran {

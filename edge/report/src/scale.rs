@@ -121,8 +121,9 @@ fn round_range(range: Range) -> Range {
         to = 0.0;
     }
     if from == to {
-        let about = if from == 0.0 { 1.0 } else { from.abs() * 0.5 };
-        (from, to) = (from - about, to + about);
+        // Of what may be a count or a length of time, nothing is the least there is.
+        let about = from.abs() * 0.5;
+        (from, to) = if from == 0.0 { (0.0, 1.0) } else { (from - about, to + about) };
     }
     let step = nice_step((to - from) / 8.0);
     Range { from: (from / step + 1e-9).floor() * step, to: (to / step - 1e-9).ceil() * step }
@@ -255,6 +256,8 @@ mod tests {
     fn one_value_or_none_has_a_range_too() {
         let scale = Scale::around(Kind::Linear, &[7.0], None);
         assert!(scale.range.from < 7.0 && scale.range.to > 7.0);
+        let scale = Scale::around(Kind::Linear, &[0.0, 0.0], None);
+        assert_eq!(scale.range, Range { from: 0.0, to: 1.0 });
         assert!(Scale::around(Kind::Linear, &[f64::NAN], None).range.from < 10.0);
         assert_eq!(Scale::around(Kind::Log, &[0.0, -1.0], None).range.from, 1.0);
     }

@@ -7,6 +7,7 @@
 
 mod draw;
 mod fair;
+pub mod keys;
 mod row;
 
 use std::ops::ControlFlow;

@@ -96,12 +96,41 @@ a part of it; `scale = { \"host.switch\" = \"200%\" }` takes a multiple of what 
 `unset = [\"host.migrate\"]` takes it out.
 ";
 
+const FAMILY_INTRO: &str = "\
+A family is a scenario whose domains are drawn at random, for `slackline sweep`: a number of guests
+that share by weight, and on each CPU perhaps somebody with a reservation. Each size of host is drawn
+with each seed, and each of those runs under each policy and at each point of the axes: a line of the
+table for each, with how far every guest was from what would be fair there.
+
+  title  = \"random hosts\"
+  length = \"32s\"
+  warmup = \"2s\"
+  policy = { name = \"sedf\" }
+  [family]
+  cpus     = [2, 8]
+  weights  = [1, 1, 2]
+  reserved = [\"0%\", \"25%\"]
+  [family.share]
+  sedf = { extra-weight = \"{weight}\" }
+  [family.reservation]
+  sedf = { slice = \"{slice}\", period = \"{period}\", extra = false }
+
+There is no [[domain]]; all else is as in `slackline help scenario`, and axes may set what the family
+says: set = { \"family.sleepers\" = \"50%\" }.
+";
+
+pub(super) fn family() -> String {
+    let mut text = FAMILY_INTRO.to_owned();
+    keys(&mut text, &slackline_runs::family::keys::FAMILY);
+    text
+}
+
 pub(super) fn scenario() -> String {
     let mut text = SCENARIO.to_owned();
     TABLES.iter().for_each(|table| keys(&mut text, table));
     text += AXES;
-    text += "\nMore: `slackline help work`, `live`, `claims`, `metrics`, `host`, `driver`, and a \
-             page for\neach policy.\n";
+    text += "\nMore: `slackline help work`, `live`, `claims`, `metrics`, `host`, `driver`, \
+             `family`\n(random hosts), and a page for each policy.\n";
     text
 }
 
