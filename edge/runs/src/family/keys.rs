@@ -18,11 +18,13 @@ pub const FAMILY: KeyTable = KeyTable {
         key("weights", "a list of weights, of which one is drawn for each guest; default [1]"),
         key(
             "sleepers",
-            "how many of the guests sleep now and then, as \"50%\"; default none: they compute for ever",
+            "how many of the guests sleep now and then, as \"50%\"; default none: they compute \
+             for ever",
         ),
         key(
             "compute",
-            "how long those compute at a time: a mean between the two is drawn for each; default [\"5ms\", \"50ms\"]",
+            "how long those compute at a time: a mean between the two is drawn for each; \
+             default [\"5ms\", \"50ms\"]",
         ),
         key("sleep", "how long they sleep, likewise; default [\"5ms\", \"50ms\"]"),
         key(
@@ -31,7 +33,8 @@ pub const FAMILY: KeyTable = KeyTable {
         ),
         key(
             "reserved",
-            "a list of parts of a CPU, as \"25%\", 95% at most: one is drawn for each CPU, and a domain is there that has it; default [\"0%\"]",
+            "a list of parts of a CPU, as \"25%\", 95% at most: one is drawn for each CPU, and \
+             a domain is there that has it; default [\"0%\"]",
         ),
         key("period", "how often such a part is owed; default 20ms"),
         key(
@@ -41,11 +44,13 @@ pub const FAMILY: KeyTable = KeyTable {
         key("jumps_to", "what it becomes: one of these parts; default [\"0%\"]"),
         key(
             "share",
-            "by policy, the share of a guest, where {weight} stands for its weight: share.sedf = { extra-weight = \"{weight}\" }",
+            "by policy, the share of a guest, where {weight} stands for its weight: share.sedf \
+             = { extra-weight = \"{weight}\" }",
         ),
         key(
             "reservation",
-            "by policy, the share of who has a reserved part, where {slice} and {period}, or {part}, stand for it",
+            "by policy, the share of who has a reserved part, where {slice} and {period}, or \
+             {part}, stand for it",
         ),
     ],
 };
