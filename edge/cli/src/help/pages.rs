@@ -98,9 +98,9 @@ a part of it; `scale = { \"host.switch\" = \"200%\" }` takes a multiple of what 
 
 const FAMILY_INTRO: &str = "\
 A family is a scenario whose domains are drawn at random, for `slackline sweep`: a number of guests
-that share by weight, and on each CPU perhaps somebody with a reservation. Each size of host is drawn
-with each seed, and each of those runs under each policy and at each point of the axes: a line of the
-table for each, with how far every guest was from what would be fair there.
+that share by weight, and on each CPU perhaps somebody with a reservation. Each size of host is
+drawn with each seed, and each of those runs under each policy and at each point of the axes: a line
+of the table for each, with how far every guest was from what would be fair there.
 
   title  = \"random hosts\"
   length = \"32s\"
@@ -115,8 +115,8 @@ table for each, with how far every guest was from what would be fair there.
   [family.reservation]
   sedf = { slice = \"{slice}\", period = \"{period}\", extra = false }
 
-There is no [[domain]]; all else is as in `slackline help scenario`, and axes may set what the family
-says: set = { \"family.sleepers\" = \"50%\" }.
+There is no [[domain]]; all else is as in `slackline help scenario`, and axes may set what the
+family says: set = { \"family.sleepers\" = \"50%\" }.
 ";
 
 pub(super) fn family() -> String {
