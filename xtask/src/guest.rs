@@ -5,8 +5,9 @@
 //! downloaded by name with the machine's own `apt-get`; the rest is made here.
 //!
 //! The guest says [`READY`] on its first serial line, then does what its kernel command line says
-//! in `slackline.work=`: `spin`, `urgent`, `idle` or `exit`, see [`Work`]. With `slackline.agent=`
-//! and a rule, an agent in it tells the host who is urgent, at a port of virtio-serial.
+//! in `slackline.work=`: `spin`, `serve`, `idle` or `exit`, see [`Work`]. With `slackline.agent=`
+//! and a rule, an agent in it tells the host who is urgent, at a port of virtio-serial; with
+//! `slackline.stop=` it is killed after so many seconds.
 
 use std::ffi::OsString;
 use std::fs;
@@ -60,9 +61,9 @@ const KERNEL_ARGUMENTS: [&str; 7] = [
 ];
 
 /// The first process of the guest. It spins inside the shell, so there are no system calls, forks
-/// or timers beside the kernel's own: the vCPU never sleeps by itself. Beside that `urgent` has a
-/// task that computes and sleeps in turn, before all others, and says how many hundredths of a
-/// second each ten rounds took. `READY` and `MODULES` are filled in.
+/// or timers beside the kernel's own: the vCPU never sleeps by itself. Beside that `serve` has a
+/// task that goes before all others and sends each line back that comes in at a port of
+/// virtio-serial, `slackline.echo`, without a fork either. `READY` and `MODULES` are filled in.
 const INIT: &str = r#"#!/bin/busybox sh
 /bin/busybox mount -t proc proc /proc
 /bin/busybox mount -t sysfs sys /sys
@@ -71,37 +72,45 @@ const INIT: &str = r#"#!/bin/busybox sh
 read -r line < /proc/cmdline
 work=idle
 agent=
+stop=
 for word in $line; do
     case $word in
         slackline.work=*) work=${word#slackline.work=} ;;
         slackline.agent=*) agent=${word#slackline.agent=} ;;
+        slackline.stop=*) stop=${word#slackline.stop=} ;;
     esac
 done
-if [ -n "$agent" ]; then
+if [ -n "$agent" ] || [ $work = serve ]; then
     for module in MODULES; do /bin/busybox insmod /modules/$module.ko; done
-    /bin/slackline-agent --urgent "$agent" &
 fi
-# In hundredths of a second since the start.
-now() { read -r up rest < /proc/uptime; now=${up%.*}${up#*.}; }
-urgent() {
-    round=0
-    now
+serve() {
+    device=
+    while [ -z "$device" ]; do
+        /bin/busybox usleep 50000
+        for port in /sys/class/virtio-ports/*; do
+            name=
+            # The host names ports after they are there.
+            [ -e $port/name ] && read -r name < $port/name
+            if [ "$name" = slackline.echo ]; then device=/dev/${port##*/}; fi
+        done
+    done
+    exec 3<> $device
+    # Where nobody is at the other end there is nothing to read, and no waiting.
     while :; do
-        turn=0
-        while [ $turn -lt 400 ]; do turn=$((turn + 1)); done
-        /bin/busybox usleep 20000
-        round=$((round + 1))
-        if [ $round -eq 10 ]; then
-            round=0; before=$now; now
-            echo "ten rounds in $((now - before))"
-        fi
+        while read -r line <&3; do echo "$line" >&3; done
+        /bin/busybox usleep 100000
     done
 }
+if [ $work = serve ]; then
+    serve & /bin/busybox renice -n -10 -p $!
+fi
+if [ -n "$agent" ]; then
+    /bin/slackline-agent --urgent "$agent" & told=$!
+    if [ -n "$stop" ]; then (/bin/busybox sleep $stop; kill -9 $told) & fi
+fi
 echo "READY"
 case $work in
-    urgent) urgent & /bin/busybox renice -n -10 -p $!
-        while :; do :; done ;;
-    spin) while :; do :; done ;;
+    spin|serve) while :; do :; done ;;
     exit) /bin/busybox poweroff -f ;;
 esac
 while :; do /bin/busybox sleep 3600; done
@@ -121,8 +130,8 @@ pub struct Guest {
 pub enum Work {
     /// Computes for ever.
     Spin,
-    /// The same, and has an urgent task.
-    Urgent,
+    /// The same, and has an urgent task that answers.
+    Serve,
     /// Sleeps for ever.
     Idle,
     /// Powers off at once; QEMU then ends with success.
@@ -130,7 +139,7 @@ pub enum Work {
 }
 
 impl Work {
-    const ALL: [Self; 4] = [Self::Spin, Self::Urgent, Self::Idle, Self::Exit];
+    const ALL: [Self; 4] = [Self::Spin, Self::Serve, Self::Idle, Self::Exit];
 
     /// What the kernel is told.
     pub(crate) fn kernel_arguments(self) -> String {
@@ -140,7 +149,7 @@ impl Work {
     const fn name(self) -> &'static str {
         match self {
             Self::Spin => "spin",
-            Self::Urgent => "urgent",
+            Self::Serve => "serve",
             Self::Idle => "idle",
             Self::Exit => "exit",
         }
@@ -153,7 +162,7 @@ impl FromStr for Work {
     fn from_str(name: &str) -> Result<Self> {
         let named = Self::ALL.into_iter().find(|work| work.name() == name);
         named.with_context(|| {
-            format!("a guest does `spin`, `urgent`, `idle` or `exit`, not `{name}`")
+            format!("a guest does `spin`, `serve`, `idle` or `exit`, not `{name}`")
         })
     }
 }

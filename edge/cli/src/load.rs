@@ -20,7 +20,7 @@ use crate::input;
 use crate::problem::Problem;
 use crate::signals::stop_signal;
 use crate::terminal;
-use args::{Kind, Load};
+use args::{Kind, Load, PingTo};
 
 /// The descriptor on which jobs are reported.
 const STANDARD_OUTPUT: u32 = 1;
@@ -165,7 +165,14 @@ fn part(args: &Load) -> Result<Part, Problem> {
         Kind::Caller { number, to, until, client } => {
             let draws = Stream::new(args.seed, *number, Purpose::Client);
             let (kind, until) = (words::client(client)?, *until);
-            return Ok(Part::Asking(Asking { kind, port: *to, draws, until, count: None }));
+            return Ok(Part::Asking(Asking {
+                kind,
+                port: *to,
+                draws,
+                until,
+                socket: None,
+                count: None,
+            }));
         }
         Kind::Files => return Ok(Part::Files),
     };
@@ -244,23 +251,31 @@ fn serving(args: &Load, kind: &args::Serving) -> Result<Part, Problem> {
 
 fn client(args: &Load, kind: &args::Client) -> Result<Part, Problem> {
     let mut keys = Keys::default();
-    let (to, count) = match kind {
+    let mut socket = None;
+    let (port, count) = match kind {
         args::Client::Httperf { rate, timeout, to, count } => {
             keys.kind("httperf").number("rate", Some(*rate)).maybe("timeout", timeout.as_ref());
-            (to, count.count)
+            (to.to, count.count)
         }
         args::Client::Ab { at_once, to, count } => {
             keys.kind("ab").number("at_once", Some(*at_once));
-            (to, count.count)
+            (to.to, count.count)
         }
         args::Client::Ping { every, rate, to, count } => {
             keys.kind("ping").maybe("every", every.as_ref()).number("rate", *rate);
-            (to, count.count)
+            let port = match to {
+                PingTo::Port(port) => *port,
+                PingTo::Socket(path) => {
+                    socket = Some(path.clone());
+                    0
+                }
+            };
+            (port, count.count)
         }
         args::Client::Ttcp { way, window, gap, to } => {
             keys.kind("ttcp").maybe("way", way.as_ref()).text("window", window);
             keys.maybe("gap", gap.as_ref());
-            (to, None)
+            (to.to, None)
         }
     };
     let text = format!(
@@ -271,7 +286,7 @@ fn client(args: &Load, kind: &args::Client) -> Result<Part, Problem> {
     let mut io = scenario(&text, None)?.io.expect("it has a driver");
     let kind = io.clients.remove(0).kind;
     let draws = Stream::new(args.seed, 0, Purpose::Client);
-    Ok(Part::Asking(Asking { kind, port: to.to, draws, until: None, count }))
+    Ok(Part::Asking(Asking { kind, port, socket, draws, until: None, count }))
 }
 
 /// Keys of a scenario, with their values.

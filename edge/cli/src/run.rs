@@ -10,6 +10,7 @@ use slackline_live::agents::{Counts, Heard};
 use slackline_live::fence::KeeperCommand;
 use slackline_live::load_order::{LoadOrder, Part};
 use slackline_live::play::{self, Finished, Options};
+use slackline_live::relay::Relayed;
 use slackline_live::session::SessionError;
 use slackline_live::sys::online_cpus;
 use slackline_live::topology;
@@ -119,6 +120,7 @@ impl Live {
     pub(crate) fn agents(&self) -> String {
         let mut text = String::new();
         self.outcome.heard.iter().for_each(|heard| agent(&mut text, heard));
+        self.outcome.relayed.iter().for_each(|relayed| relay(&mut text, relayed));
         text
     }
 
@@ -126,6 +128,18 @@ impl Live {
     pub(crate) fn was_whole(&self) -> Result<(), Problem> {
         if self.outcome.stopped.is_some() { Err(Problem::Interrupted) } else { Ok(()) }
     }
+}
+
+/// What went through a relay.
+fn relay(text: &mut String, relayed: &Relayed) {
+    let Relayed { name, guest, connected, inward, outward, unanswered } = relayed;
+    let _ = match connected {
+        None => writeln!(text, "note: relay of {name}: nobody listened at {}", guest.display()),
+        Some(_) => {
+            let note = format!("{inward} times something to the guest, {outward} times from it");
+            writeln!(text, "note: relay of {name}: {note}; not answered in 100 ms: {unanswered}")
+        }
+    };
 }
 
 /// What came of the agent of a guest.

@@ -6,7 +6,7 @@ mod common;
 use std::fs::File;
 use std::io::{BufReader, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -263,58 +263,58 @@ fn rubbish_is_silence() {
     are_equal(&shares);
 }
 
-/// A real virtual machine, emulated, with our agent in it, beside a process that computes: what its
-/// urgent task is at gets to the policy, and the run can be played again.
-#[test]
-fn a_guest_of_qemu_tells() {
-    let Some(live) = live::begin() else { return };
-    let cache = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../.cache/guest");
+/// The guest of `cargo xtask guest`, which is made if it is not there; none where that cannot be.
+fn guest_of_qemu() -> Option<PathBuf> {
     let has_qemu = Command::new("qemu-system-x86_64").arg("--version").output().is_ok();
-    if !has_qemu || !cache.join("virtio_console.ko").exists() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let made = Command::new(cargo).args(["xtask", "guest"]).current_dir(&root).output();
+    let made = made.is_ok_and(|output| output.status.success());
+    if !has_qemu || !made {
         println!("skipped: needs qemu-system-x86 and the guest of `cargo xtask guest`");
-        return;
+        return None;
     }
+    Some(root.join(".cache/guest"))
+}
+
+/// A virtual machine, emulated, that computes and has an urgent server, asked through a relay; the
+/// kernel is told this as well. It says where it is once it is up in `NAME.log`.
+fn qemu(live: &Live, cache: &Path, name: &str, more: &str) -> String {
     let file = |name: &str| cache.join(name).display().to_string();
-    let socket = live.place.path("port.sock").display().to_string();
-    let append = "quiet panic=-1 no_timer_check tsc=reliable nowatchdog \
-                  rcupdate.rcu_cpu_stall_suppress=1 slackline.work=urgent slackline.agent=nice=-1";
-    let (kernel, initramfs) = (file("vmlinuz"), file("initramfs.cpio"));
-    let port = format!("socket,id=c,path={socket},server=on,wait=off");
-    let argv = [
-        "qemu-system-x86_64",
-        "-nodefaults",
-        "-no-user-config",
-        "-display",
-        "none",
-        "-no-reboot",
-        "-name",
-        "it,debug-threads=on",
-        "-machine",
-        "pc",
-        "-accel",
-        "tcg",
-        "-smp",
-        "1",
-        "-m",
-        "96",
-        "-kernel",
-        &kernel,
-        "-initrd",
-        &initramfs,
-        "-append",
-        append,
-        "-device",
-        "virtio-serial-pci",
-        "-chardev",
-        &port,
-        "-device",
-        "virtserialport,chardev=c,name=slackline.gaps.0",
-    ];
-    let guest = format!(
-        "[[domain]]\nname = \"guest\"\nlive = {{ command = {argv:?}, threads = \"vcpus\", \
-         agent = {socket:?} }}\n"
+    let path = |what: &str| live.place.path(&format!("{name}.{what}")).display().to_string();
+    let append = format!(
+        "console=ttyS0 quiet panic=-1 no_timer_check tsc=reliable nowatchdog \
+         rcupdate.rcu_cpu_stall_suppress=1 slackline.work=serve {more}"
     );
-    live.place.write("it.toml", scenario("gaps", "30s", 1, &guest).as_bytes());
+    let plain = "qemu-system-x86_64 -nodefaults -no-user-config -display none -no-reboot \
+                 -machine pc -accel tcg -smp 1 -m 96 -device virtio-serial-pci";
+    let mut argv: Vec<String> = plain.split_whitespace().map(str::to_owned).collect();
+    let mut add = |option: &str, value: String| argv.extend([option.to_owned(), value]);
+    add("-name", format!("{name},debug-threads=on"));
+    add("-kernel", file("vmlinuz"));
+    add("-initrd", file("initramfs.cpio"));
+    add("-append", append);
+    add("-serial", format!("file:{}", path("log")));
+    for (id, port) in [("gaps", "slackline.gaps.0"), ("echo", "slackline.echo")] {
+        add("-chardev", format!("socket,id={id},path={},server=on,wait=off", path(id)));
+        add("-device", format!("virtserialport,chardev={id},name={port}"));
+    }
+    let (agent, echo, outside) = (path("gaps"), path("echo"), path("outside"));
+    format!(
+        "[[domain]]\nname = {name:?}\nlive = {{ command = {argv:?}, threads = \"vcpus\", \
+         agent = {agent:?}, relay = {{ guest = {echo:?}, outside = {outside:?} }} }}\n"
+    )
+}
+
+/// A real virtual machine with our agent in it, which is killed after five seconds, beside a
+/// process that computes: what its urgent task is at gets to the policy, what the dead claimed is
+/// gone within 200 ms, and the run can be played again.
+#[test]
+fn a_guest_of_qemu_tells_and_what_its_agent_claimed_dies_with_it() {
+    let Some(live) = live::begin() else { return };
+    let Some(cache) = guest_of_qemu() else { return };
+    let guest = qemu(&live, &cache, "guest", "slackline.agent=nice=-1 slackline.stop=5");
+    live.place.write("it.toml", scenario("gaps", "25s", 1, &guest).as_bytes());
     let ran = live.run(&["run", "it.toml", "--json", "--save", "it.trace"]);
     assert_eq!(ran.code, Some(0), "{}", ran.err);
     println!("{}", ran.err);
@@ -322,6 +322,16 @@ fn a_guest_of_qemu_tells() {
     let claimed = told.iter().filter(|(.., claims_something)| *claims_something).count();
     println!("{} things told, {claimed} claims", told.len());
     assert!(claimed > 10, "{}", ran.err);
+    // From the last word of the agent until it counted for nothing, where nothing follows for long.
+    let silence = |at: usize| told.get(at + 1).is_none_or(|next| next.0 - told[at].0 > SILENT);
+    let last_words = (1..told.len()).filter(|&at| !told[at].2 && told[at - 1].2 && silence(at));
+    let lapses: Vec<Span> = last_words.map(|at| told[at].0 - told[at - 1].0).collect();
+    println!("{lapses:?}");
+    assert!(!lapses.is_empty(), "{}", ran.err);
+    // On a machine that does other things one of them may be late.
+    assert!(lapses.iter().min() <= Some(&Span::from_ms(200)), "{lapses:?}");
+    assert!(lapses.iter().max() <= Some(&Span::from_ms(1_200)), "{lapses:?}");
+    assert!(ran.err.contains("; claims lapsed: "), "{}", ran.err);
     let json: Value = serde_json::from_str(&ran.out).expect("JSON");
     let shares = ["guest", "hog0"].map(|name| delivered(&json["runs"][0], name));
     // Others that run here, QEMU's own threads among them, take their time from either: a busy
@@ -329,5 +339,50 @@ fn a_guest_of_qemu_tells() {
     assert!(shares[1] >= shares[0] - shares[0] / 5, "{shares:?}");
     let again = live.run(&["replay", "it.trace"]).good();
     assert!(again.ends_with(" orders, the same\n"), "{again}");
+    live.nothing_is_left();
+}
+
+/// For so long an agent that was killed says nothing at least.
+const SILENT: Span = Span::from_ms(500);
+
+/// Asks a guest 20 times a second, once it is up; says what became of that.
+fn asks(live: &Live, name: &str) -> JoinHandle<Value> {
+    let log = live.place.path(&format!("{name}.log"));
+    let outside = live.place.path(&format!("{name}.outside"));
+    let mut command = live.command(&["load", "ping", "--rate", "20", "--json", "--length", "15s"]);
+    command.arg("--to").arg(outside);
+    std::thread::spawn(move || {
+        let end = Instant::now() + Duration::from_secs(35);
+        let is_up = || std::fs::read_to_string(&log).is_ok_and(|it| it.contains("guest ready"));
+        while !is_up() && Instant::now() < end {
+            sleep(100);
+        }
+        sleep(2_000);
+        let output = command.output().expect("a client");
+        serde_json::from_slice(&output.stdout).expect("JSON")
+    })
+}
+
+/// Two virtual machines on one CPU, each with an urgent server beside what it computes, an agent in
+/// one of them, and one that computes: what is asked of the one that tells is answered sooner.
+#[test]
+fn a_guest_of_qemu_that_tells_answers_sooner_than_one_that_does_not() {
+    let Some(live) = live::begin() else { return };
+    let Some(cache) = guest_of_qemu() else { return };
+    let tells = qemu(&live, &cache, "tells", "slackline.agent=nice=-1");
+    let silent = qemu(&live, &cache, "silent", "");
+    let file = scenario("gaps", "55s", 1, &format!("{tells}{silent}"));
+    live.place.write("it.toml", file.as_bytes());
+    let asked = ["tells", "silent"].map(|name| asks(&live, name));
+    let ran = live.run(&["run", "it.toml", "--json"]);
+    assert_eq!(ran.code, Some(0), "{}", ran.err);
+    println!("{}", ran.err);
+    let answers = asked.map(|asked| asked.join().expect("a client"));
+    println!("{answers:?}");
+    assert!(ran.err.contains("note: relay of tells: "), "{}", ran.err);
+    assert!(answers.iter().all(|it| it["answered"].as_u64() > Some(200)), "{answers:?}");
+    let [tells, silent] = answers.map(|it| it["response_mean_ns"].as_u64().expect("answers"));
+    // Mostly less than half.
+    assert!(tells * 4 < silent * 3, "{tells} and {silent} ns");
     live.nothing_is_left();
 }

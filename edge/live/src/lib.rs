@@ -27,6 +27,7 @@ mod pcpu;
 pub mod play;
 pub mod processes;
 mod punctual;
+pub mod relay;
 pub mod session;
 pub mod step;
 pub mod sys;

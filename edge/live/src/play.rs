@@ -18,6 +18,7 @@ use crate::load_order::LoadCommand;
 use crate::outside::{Losses, Outside};
 use crate::processes::{ManagedProcesses, ProcessError};
 use crate::punctual::Punctual;
+use crate::relay::{RelayError, Relayed};
 use crate::session::{
     self, Called, HearError, JoinId, Prepared, Request, RequestError, Session, SessionError,
 };
@@ -53,6 +54,8 @@ pub struct Finished {
     pub lost: Vec<Losses>,
     /// What came of the agents of guests.
     pub heard: Vec<Heard>,
+    /// What has gone through relays on its way to guests.
+    pub relayed: Vec<Relayed>,
     /// How often the keeper had died and was replaced.
     pub keepers_lost: u32,
 }
@@ -103,6 +106,16 @@ pub enum LiveError {
         /// Why.
         source: AgentError,
     },
+    /// Nothing can be handed on to the guest of a domain.
+    #[error("`{domain}`: {source}")]
+    Relay {
+        /// What people call it.
+        domain: String,
+        /// Where it stands in the scenario.
+        line: usize,
+        /// Why.
+        source: RelayError,
+    },
     /// A share that is needed is missing.
     #[error(transparent)]
     Scenario(#[from] ScenarioError),
@@ -125,7 +138,9 @@ impl LiveError {
             LiveError::Process { source, .. } => source.hint(),
             LiveError::Request { source, .. } => source.hint(),
             LiveError::OnlySimulated { .. } => Some("`slackline sim` does it".into()),
-            LiveError::Agent { .. } => Some("a socket's path is of 107 bytes at most".into()),
+            LiveError::Agent { .. } | LiveError::Relay { .. } => {
+                Some("a socket's path is of 107 bytes at most".into())
+            }
             LiveError::Declined { .. } | LiveError::Scenario(_) => None,
         }
     }
@@ -282,17 +297,24 @@ impl<'a> Play<'a> {
         Ok(())
     }
 
-    /// What the guest of a domain tells is heard from now on, if it has an agent.
+    /// What the guest of a domain tells is heard from now on, if it has an agent, and what waits
+    /// for it is known, if that goes through here.
     fn hear(&mut self, domain: &Domain) -> Result<(), LiveError> {
-        let Some(path) = &domain.agent else { return Ok(()) };
         let ids = domain.vcpus.iter().filter_map(|vcpu| self.ids.get(vcpu).copied());
         let ids: Vec<JoinId> = ids.collect();
-        let heard = self.session.hear(&ids, &domain.name, Path::new(path));
+        let (name, line) = (domain.name.clone(), domain.line);
+        let mut heard = Ok(());
+        if let Some(relay) = &domain.relay {
+            let ends = (Path::new(&relay.guest), Path::new(&relay.outside));
+            heard = self.session.relay(ids[0], &name, ends);
+        }
+        if let Some(path) = &domain.agent {
+            heard = heard.and_then(|()| self.session.hear(&ids, &name, Path::new(path)));
+        }
         heard.map_err(|error| match error {
             HearError::Session(error) => error.into(),
-            HearError::Nowhere(source) => {
-                LiveError::Agent { domain: domain.name.clone(), line: domain.line, source }
-            }
+            HearError::Nowhere(source) => LiveError::Agent { domain: name, line, source },
+            HearError::NoWay(source) => LiveError::Relay { domain: name, line, source },
         })
     }
 
@@ -473,6 +495,7 @@ impl<'a> Play<'a> {
         let Play { session, mut processes, mut outside, origin, mut outcome, .. } = self;
         let mut records = Vec::new();
         outcome.heard = session.heard();
+        outcome.relayed = session.relayed();
         let closed = session.close(&mut records);
         let told = take_told(origin, &mut processes, &mut outside);
         hand_on(&mut records, told, sink);

@@ -37,6 +37,7 @@ use crate::dispatcher::{Dispatcher, stop_dispatchers, wait_for};
 use crate::fence::{Fence, FenceError, KeeperCommand};
 use crate::machine::{LiveHost, Watching};
 use crate::punctual::Punctual;
+use crate::relay;
 use crate::sys::{lock_memory, monotonic};
 use crate::thread::ThreadRef;
 use crate::wall_clock::{ClockStep, Offset, WallClock};
@@ -110,6 +111,7 @@ pub struct Session {
     lost: Vec<JoinId>,
     books: Books,
     agents: Arc<Agents>,
+    relays: Vec<Arc<relay::Shared>>,
     /// By what phases are told, and what was between it and the monotonic clock.
     wall_clock: Option<(WallClock, Offset)>,
     /// When trees are looked at again, and how many of them have been in this turn.
@@ -174,6 +176,7 @@ impl Session {
             lost: Vec::new(),
             books: Books::default(),
             agents: Arc::default(),
+            relays: Vec::new(),
             wall_clock,
             next_audit: Time::START,
             audited: 0,

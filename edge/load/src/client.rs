@@ -1,13 +1,15 @@
 //! Who is outside, as a real process: the clients of a scenario.
 //!
-//! What is asked is asked on the loopback. A request is lost when nobody listens, when the other
-//! side hangs up before its answer is whole, or when the client's patience ends.
+//! What is asked is asked on the loopback; pings may be at a Unix socket. A request is lost when
+//! nobody listens, when the other side hangs up before its answer is whole, or when the
+//! client's patience ends.
 
 mod ping;
 mod requests;
 mod stream;
 
 use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
 
 use slackline_scenario::Stream;
 use slackline_scenario::io::ClientKind;
@@ -26,6 +28,8 @@ pub struct Asking {
     pub kind: ClientKind,
     /// Where, on 127.0.0.1.
     pub port: u16,
+    /// Pings: where, in place of that.
+    pub socket: Option<PathBuf>,
     /// Its draws.
     pub draws: Stream,
     /// How long after its start it asks for nothing more; none for as long as it goes on. It still
@@ -69,6 +73,7 @@ pub fn ask(asking: &Asking, options: Options) -> Result<Done, LoadError> {
     let until = asking.until.map_or(Time::NEVER, |until| began.after(until));
     let mut this = Client {
         to: net::here(asking.port),
+        socket: asking.socket.as_deref(),
         draws: asking.draws.clone(),
         began,
         until,
@@ -95,6 +100,7 @@ pub fn ask(asking: &Asking, options: Options) -> Result<Done, LoadError> {
 
 struct Client<'a> {
     to: SocketAddr,
+    socket: Option<&'a Path>,
     draws: Stream,
     began: Time,
     /// From when on it asks for nothing.

@@ -147,6 +147,14 @@ pub enum LoadError {
         /// What the kernel said.
         source: io::Error,
     },
+    /// Nobody listens at a Unix socket.
+    #[error("nobody listens at {}: {source}", at.display())]
+    NoOne {
+        /// Where.
+        at: PathBuf,
+        /// What the kernel said.
+        source: io::Error,
+    },
     /// A stream, or a question to a file server, has no other end.
     #[error("nobody answers at {to}: {source}")]
     NoServer {

@@ -78,7 +78,7 @@ fn client(kind: ClientKind, ports: Ports, count: Option<u64>, until: Span) -> (D
     let (notes, jobs) = rustix::pipe::pipe().unwrap();
     let draws = Stream::new(1, 0, Purpose::Client);
     let port = port_for(&kind, ports);
-    let asking = Asking { kind, port, draws, until: Some(until), count };
+    let asking = Asking { kind, port, socket: None, draws, until: Some(until), count };
     let options = Options { jobs: Some(jobs), ..Options::default() };
     let done = ask(&asking, options).unwrap();
     (done, all_notes(notes))
@@ -183,7 +183,8 @@ fn what_nobody_listens_for_is_lost() {
     // A stream that has no other end is no stream.
     let kind = ClientKind::Stream { way: Way::In, window: 65_536, gap: Span::ZERO };
     let draws = Stream::new(1, 0, Purpose::Client);
-    let asking = Asking { kind, port: address.port(), draws, until: None, count: None };
+    let asking =
+        Asking { kind, port: address.port(), socket: None, draws, until: None, count: None };
     let error = ask(&asking, Options::default()).unwrap_err();
     assert!(matches!(error, LoadError::NoServer { to, .. } if to == address), "{error}");
 }

@@ -113,6 +113,16 @@ pub(crate) struct Dispatch {
 
 /// Every turn on one CPU that begins before `end`. Who tells something tells it as it joins.
 pub(crate) fn dispatches(policy: &str, hogs: &[Hog], end: Span) -> Vec<Dispatch> {
+    dispatches_told(policy, hogs, &[], end)
+}
+
+/// The same where things are told later, each by one of them; by time.
+pub(crate) fn dispatches_told(
+    policy: &str,
+    hogs: &[Hog],
+    later: &[(Span, usize, Told)],
+    end: Span,
+) -> Vec<Dispatch> {
     let lines: Vec<Line<'_>> = hogs.iter().filter_map(|_| Line::read("hog r")).collect();
     let mut machine = Model::new(policy, &lines, &Topology::flat(1));
     for (index, hog) in hogs.iter().enumerate() {
@@ -124,13 +134,14 @@ pub(crate) fn dispatches(policy: &str, hogs: &[Hog], end: Span) -> Vec<Dispatch>
         let told = Told::Tasks(Tasks { runnable, ..Tasks::default() });
         machine.step(Fact::Told(vcpu(index), &told));
     }
-    let mut wakes: Vec<(Span, usize)> =
-        hogs.iter().enumerate().map(|(index, hog)| (hog.wakes, index)).collect();
-    wakes.sort_unstable();
-    for (at, index) in wakes.into_iter().take_while(|&(at, _)| at < end) {
+    let wakes = hogs.iter().enumerate().map(|(index, hog)| (hog.wakes, index, None));
+    let told = later.iter().map(|(at, index, told)| (*at, *index, Some(told)));
+    let mut events: Vec<(Span, usize, Option<&Told>)> = wakes.chain(told).collect();
+    events.sort_by_key(|&(at, index, told)| (at, told.is_some(), index));
+    for (at, index, told) in events.into_iter().take_while(|&(at, ..)| at < end) {
         machine.run_until(Time::START + at);
         machine.ring_due();
-        machine.step(Fact::Woke(vcpu(index)));
+        machine.step(told.map_or(Fact::Woke(vcpu(index)), |told| Fact::Told(vcpu(index), told)));
     }
     machine.run_until(Time::START + end);
     std::mem::take(&mut machine.dispatches)

@@ -10,7 +10,7 @@ use crate::names::{Names, checked_domain_name};
 use crate::run::Run;
 use crate::table::{Item, Mistake, Table};
 use crate::terms::{self, Start, Stay};
-use crate::{Domain, LiveSubject, MOST_STEPS, MOST_VCPUS, Threads, keys, parameters};
+use crate::{Domain, LiveSubject, MOST_STEPS, MOST_VCPUS, Relay, Threads, keys, parameters};
 
 const LIVE_SUBJECTS: [&str; 4] = ["command", "pid", "cgroup", "unit"];
 const THREADS: &[&str] = &["process", "vcpus"];
@@ -67,11 +67,9 @@ impl All<'_> {
     fn add(&mut self, table: &Table<'_>, name: &str) -> Result<(), Mistake> {
         let vcpus = table.maybe("vcpus", |item| item.count(1..=MOST_VCPUS_OF_ONE))?.unwrap_or(1);
         let copies = table.maybe("copies", |item| item.count(1..=MOST_VCPUS))?;
-        let live = table.maybe("live", |item| live(&item))?;
-        let (live, agent) = live.map_or((None, None), |(live, agent)| (Some(live), agent));
-        if let Some(live) = &live {
-            check_live(table, (live, agent.as_deref()), vcpus)?;
-        }
+        let live = table.maybe("live", |item| Live::read(&item))?.unwrap_or_default();
+        live.check(table, vcpus)?;
+        let Live { subject: live, agent, relay } = live;
         let Guest { program, parallel, system } = Guest::read(self.run, table, name)?;
         if let (true, 1, Some(item)) = (program.locks(), vcpus, table.get("work")) {
             return Err(item.fault(ErrorKind::LockOfOne));
@@ -105,6 +103,7 @@ impl All<'_> {
             cpus,
             live,
             agent,
+            relay,
             joins: stay.joins,
             leaves: stay.leaves,
             start,
@@ -215,14 +214,60 @@ fn sleeps<'a>(table: &Table<'a>) -> Result<Option<Item<'a>>, Mistake> {
     Ok(table.get("wakes").or_else(|| of_one.iter().find_map(|table| table.get("wakes"))))
 }
 
-/// Whom to schedule, and where it tells of its tasks.
-fn live(item: &Item<'_>) -> Result<(LiveSubject, Option<String>), Mistake> {
-    let table = item.table("`live`")?.taught(&keys::LIVE)?;
-    let agent = table.maybe("agent", |item| match item.text()? {
+/// Whom to schedule on this machine, and how it is known what its guest has to do.
+#[derive(Default)]
+struct Live {
+    subject: Option<LiveSubject>,
+    agent: Option<String>,
+    relay: Option<Relay>,
+}
+
+impl Live {
+    fn read(item: &Item<'_>) -> Result<Live, Mistake> {
+        let table = item.table("`live`")?.taught(&keys::LIVE)?;
+        let agent = table.maybe("agent", |item| socket(&item))?;
+        let relay = table.maybe("relay", |item| relay(&item))?;
+        Ok(Live { subject: Some(subject(&table)?), agent, relay })
+    }
+
+    fn check(&self, table: &Table<'_>, vcpus: usize) -> Result<(), Mistake> {
+        let Some(subject) = &self.subject else { return Ok(()) };
+        let threads = match *subject {
+            LiveSubject::Command { threads, .. } | LiveSubject::Pid { threads, .. } => threads,
+            LiveSubject::Cgroup { .. } | LiveSubject::Unit { .. } => Threads::Process,
+        };
+        if let (Some(item), Threads::Process, 2..) = (table.get("vcpus"), threads, vcpus) {
+            return Err(item.fault(ErrorKind::VcpusOfProcess { vcpus }));
+        }
+        let subject = match (subject, &self.agent, &self.relay) {
+            (LiveSubject::Command { .. }, None, None) => return Ok(()),
+            (LiveSubject::Command { .. }, Some(path), _) => format!("the agent at {path:?}"),
+            (LiveSubject::Command { .. }, _, Some(relay)) => {
+                format!("the guest at {:?}", relay.guest)
+            }
+            (LiveSubject::Pid { pid, .. }, ..) => format!("process {pid}"),
+            (LiveSubject::Cgroup { path }, ..) => format!("cgroup {path:?}"),
+            (LiveSubject::Unit { name }, ..) => format!("unit {name:?}"),
+        };
+        match table.get("copies") {
+            Some(item) => Err(item.fault(ErrorKind::CopiesOfSubject { subject })),
+            None => Ok(()),
+        }
+    }
+}
+
+fn socket(item: &Item<'_>) -> Result<String, Mistake> {
+    match item.text()? {
         "" => Err(item.wrong_type("the path of a socket")),
         path => Ok(path.to_owned()),
-    })?;
-    Ok((subject(&table)?, agent))
+    }
+}
+
+fn relay(item: &Item<'_>) -> Result<Relay, Mistake> {
+    let table = item.table("`relay`")?.taught(&keys::RELAY)?;
+    let guest = socket(&table.need("guest", "guest = \"/run/web.port\"")?)?;
+    let outside = socket(&table.need("outside", "outside = \"/run/web.outside\"")?)?;
+    Ok(Relay { guest, outside })
 }
 
 fn subject(table: &Table<'_>) -> Result<LiveSubject, Mistake> {
@@ -256,29 +301,4 @@ fn subject(table: &Table<'_>) -> Result<LiveSubject, Mistake> {
         return Err(subject.wrong_type(WANTS));
     }
     Ok(LiveSubject::Command { argv, threads })
-}
-
-fn check_live(
-    table: &Table<'_>,
-    (live, agent): (&LiveSubject, Option<&str>),
-    vcpus: usize,
-) -> Result<(), Mistake> {
-    let threads = match *live {
-        LiveSubject::Command { threads, .. } | LiveSubject::Pid { threads, .. } => threads,
-        LiveSubject::Cgroup { .. } | LiveSubject::Unit { .. } => Threads::Process,
-    };
-    if let (Some(item), Threads::Process, 2..) = (table.get("vcpus"), threads, vcpus) {
-        return Err(item.fault(ErrorKind::VcpusOfProcess { vcpus }));
-    }
-    let subject = match (live, agent) {
-        (LiveSubject::Command { .. }, None) => return Ok(()),
-        (LiveSubject::Command { .. }, Some(path)) => format!("the agent at {path:?}"),
-        (LiveSubject::Pid { pid, .. }, _) => format!("process {pid}"),
-        (LiveSubject::Cgroup { path }, _) => format!("cgroup {path:?}"),
-        (LiveSubject::Unit { name }, _) => format!("unit {name:?}"),
-    };
-    match table.get("copies") {
-        Some(item) => Err(item.fault(ErrorKind::CopiesOfSubject { subject })),
-        None => Ok(()),
-    }
 }

@@ -28,7 +28,7 @@ const fn key(name: &'static str, says: &'static str) -> Key {
 /// The tables of a scenario, in the order in which one writes them. `[host]` and what has to do
 /// with devices have pages of their own.
 pub const TABLES: &[&KeyTable] =
-    &[&SCENARIO, &DOMAIN, &LIVE, &VCPU, &TASK, &TELLS, &CHANGE, &CLAIM];
+    &[&SCENARIO, &DOMAIN, &LIVE, &RELAY, &VCPU, &TASK, &TELLS, &CHANGE, &CLAIM];
 
 /// The kinds of work, each with its keys.
 pub const WORK: &[&KeyTable] = &[
@@ -138,6 +138,21 @@ pub const LIVE: KeyTable = KeyTable {
             "the Unix socket on which its guest tells of its tasks, for a policy that listens \
              (gaps): `slackline help agent`; default it tells nothing",
         ),
+        key(
+            "relay",
+            "the way between its guest and others, by which it is known what waits for it; by \
+             default nobody knows",
+        ),
+    ],
+};
+
+/// What goes through the host on its way to a guest.
+pub const RELAY: KeyTable = KeyTable {
+    heading: "relay = { ... }",
+    says: "Bytes that go through the host on their way to a guest, and back: `help agent`.",
+    keys: &[
+        key("guest", "the Unix socket at which QEMU has a port or a network of its guest"),
+        key("outside", "the one at which others find it: it is made, one at a time may be there"),
     ],
 };
 

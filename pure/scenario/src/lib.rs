@@ -157,6 +157,15 @@ pub struct Warm {
     pub cache: u32,
 }
 
+/// The way between a guest and others, through the host.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Relay {
+    /// The socket at which whoever runs the guest listens.
+    pub guest: String,
+    /// The socket at which others find it.
+    pub outside: String,
+}
+
 /// A domain: one virtual machine, or one group of processes.
 #[derive(Clone, Debug)]
 pub struct Domain {
@@ -183,6 +192,9 @@ pub struct Domain {
     /// The socket on which its guest, or what plays one, tells of its tasks on a live host; none if
     /// it tells nothing.
     pub agent: Option<String>,
+    /// What goes through the live host on its way to its guest, so that it is known what waits for
+    /// it; none if nothing does.
+    pub relay: Option<Relay>,
     /// When it joins.
     pub joins: Time,
     start: Start,

@@ -2,8 +2,8 @@
 
 use slackline_policy::{Groups, Topology, find};
 use slackline_scenario::{
-    Amount, AmountOrPromised, Draw, Hold, LiveSubject, Migrate, On, Program, Scenario, Step, Test,
-    Threads, Warm, next_instant,
+    Amount, AmountOrPromised, Draw, Hold, LiveSubject, Migrate, On, Program, Relay, Scenario, Step,
+    Test, Threads, Warm, next_instant,
 };
 use slackline_units::{CpuId, CpuSet, DomId, Span, Time};
 
@@ -312,6 +312,10 @@ fn live_subjects_say_which_threads() {
         let text = text.replace("live = { ", "live = { agent = \"/run/it.gaps\", ");
         let agent = Scenario::read(&text).unwrap().domains[0].agent.clone();
         assert_eq!(agent.as_deref(), Some("/run/it.gaps"));
+        let relay = "live = { relay = { guest = \"/run/a\", outside = \"/run/b\" }, ";
+        let text = text.replace("live = { ", relay);
+        let relay = Scenario::read(&text).unwrap().domains[0].relay.clone();
+        assert_eq!(relay, Some(Relay { guest: "/run/a".into(), outside: "/run/b".into() }));
     }
 }
 

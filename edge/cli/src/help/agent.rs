@@ -32,9 +32,25 @@ QEMU gets a port of virtio-serial, and the scenario the other end of it:
   threads = \"vcpus\"
   agent   = \"/run/web.gaps\"
 
+A stock host does not know what I/O waits for a guest of QEMU. What goes through `relay` it does:
+
+  -device virtserialport,chardev=e,name=my.requests
+  -chardev socket,id=e,path=/run/web.port,server=on,wait=off
+
+  relay = { guest = \"/run/web.port\", outside = \"/run/web.requests\" }
+
+Whoever comes to /run/web.requests, one at a time, talks to the guest's port, and something
+waits for the guest from when it is handed on until the guest sends something, or for 100 ms.
+The policy hears of it as it comes, and of how often the guest has sent. That is also all that
+`tell = \"inferred\"` needs, which works with no agent in the guest. Bytes are handed on as they
+are; tried with ports of virtio-serial. `slackline load ping --to /run/web.requests` asks.
+
 In a process that plays a guest an agent listens itself: --socket /run/web.gaps. `slackline load
 guest` is such a process, with a busy task, an urgent server and devices that tell what waits.
-vsock is not there yet.
+There is no vsock: that needs a host with /dev/vhost-vsock, and it could not be tried.
+
+The agent has the least nice value and is locked in memory. In a guest with work in real time that
+never sleeps start it as `chrt --fifo 1 slackline-agent`: it has no way to ask for that itself.
 
 What the host makes of it:
   - Frames are 32 bytes (the source's units/src/frame.rs has the layout). What is none, of a vCPU
@@ -44,9 +60,9 @@ What the host makes of it:
     tell it again and has until it has run for 5 ms, and no longer than a second in all.
   - More than 1000 things a second are not told; of more that come at once only the last counts.
   - A full or closed channel holds up nobody but the agent, which drops what it cannot send.
-  - A stock host does not know what I/O waits for a QEMU guest: only tasks that want the CPU count
-    (GAPS by run queues), unless who does the I/O tells it on the same socket, as `load guest`'s
-    devices do.
-`slackline run` says after the run what it heard of each agent, and what it dropped or let lapse.
+  - Where nobody knows what I/O waits for a guest only tasks that want the CPU count (GAPS by run
+    queues). A relay knows; `load guest`'s devices tell it on the agent's socket.
+`slackline run` says after the run what it heard of each agent, and what it dropped or let lapse,
+and what went through each relay.
 The service (`slackline help service`) schedules by `edf`, which hears nobody: agents are for `run`.
 ";

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use slackline_metrics::{GLOSSARY, Glossary, Term};
 use slackline_policy::{Field, Spec};
-use slackline_scenario::keys::{CLAIM, Key, KeyTable, LIVE, TABLES, TESTS, WORK};
+use slackline_scenario::keys::{CLAIM, Key, KeyTable, LIVE, RELAY, TABLES, TESTS, WORK};
 
 use crate::by_second;
 use crate::terminal;
@@ -143,6 +143,7 @@ pub(super) fn work() -> String {
 pub(super) fn live() -> String {
     let mut text = LIVE_INTRO.to_owned();
     keys(&mut text, &LIVE);
+    keys(&mut text, &RELAY);
     text
 }
 

@@ -286,8 +286,9 @@ pub(crate) enum Client {
         /// So many a second on average, whatever becomes of them.
         #[arg(long, conflicts_with = "every")]
         rate: Option<u64>,
-        #[command(flatten)]
-        to: To,
+        /// The port of the loopback to talk to, or the path of a Unix socket.
+        #[arg(long, value_name = "PORT", value_parser = ping_to)]
+        to: PingTo,
         #[command(flatten)]
         count: Count,
     },
@@ -327,6 +328,21 @@ pub(crate) struct To {
     /// The port of the loopback to talk to.
     #[arg(long, value_name = "PORT", value_parser = clap::value_parser!(u16).range(1..))]
     pub(crate) to: u16,
+}
+
+/// Where pings go.
+#[derive(Clone, Debug)]
+pub(crate) enum PingTo {
+    Port(u16),
+    Socket(PathBuf),
+}
+
+fn ping_to(text: &str) -> Result<PingTo, String> {
+    if text.contains('/') {
+        return Ok(PingTo::Socket(text.into()));
+    }
+    let port = text.parse().ok().filter(|&port| port > 0).map(PingTo::Port);
+    port.ok_or_else(|| "neither a port, 1 to 65535, nor a path with a `/` in it".into())
 }
 
 #[derive(Debug, Args)]

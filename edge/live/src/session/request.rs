@@ -543,6 +543,8 @@ impl Session {
     /// Gives the threads of somebody back who is not scheduled any more, and its id.
     fn release(&mut self, id: JoinId) -> Result<(), RequestError> {
         self.agents.remove(id.vcpu());
+        let relays = self.relays.iter().filter(|relay| relay.vcpu == id.vcpu());
+        relays.for_each(|relay| relay.end());
         let Some(row) = self.members.remove(id) else { return Ok(()) };
         self.endings.remove(id);
         if row.tree.is_some() {

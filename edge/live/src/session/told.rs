@@ -1,4 +1,4 @@
-//! What guests tell.
+//! What guests tell, and what is told of them by what goes through here.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -6,14 +6,18 @@ use std::sync::Arc;
 use super::{JoinId, Session, SessionError};
 use crate::agents::{AgentError, Heard};
 use crate::dispatcher::Dispatcher;
+use crate::relay::{Relay, RelayError, Relayed};
 
-/// Why an agent cannot be heard.
+/// Why an agent cannot be heard, or nothing handed on.
 #[derive(Debug, thiserror::Error)]
 pub enum HearError {
     /// Nobody can be where it is said to be.
     #[error(transparent)]
     Nowhere(#[from] AgentError),
-    /// There can be no thread that hears it.
+    /// There can be no such way between a guest and others.
+    #[error(transparent)]
+    NoWay(#[from] RelayError),
+    /// There can be no thread that does it.
     #[error(transparent)]
     Session(#[from] SessionError),
 }
@@ -36,6 +40,32 @@ impl Session {
             self.dispatchers.push(dispatcher.map_err(SessionError::from)?);
         }
         Ok(())
+    }
+
+    /// What others send to the guest of a vCPU goes through here from now on: to `guest`, where
+    /// whoever runs it listens, from `outside`, where others come. What waits for its domain is
+    /// told to the policy.
+    ///
+    /// # Errors
+    /// When nobody can be there.
+    pub fn relay(
+        &mut self,
+        id: JoinId,
+        name: &str,
+        (guest, outside): (&Path, &Path),
+    ) -> Result<(), HearError> {
+        let relay = Relay::new(name.into(), id.vcpu(), (guest, outside))?;
+        self.relays.push(relay.shared());
+        let works = move |machine: &_| relay.run(machine);
+        let dispatcher = Dispatcher::start_beside(Arc::clone(&self.machine), works);
+        self.dispatchers.push(dispatcher.map_err(SessionError::from)?);
+        Ok(())
+    }
+
+    /// What has gone through relays until now.
+    #[must_use]
+    pub fn relayed(&self) -> Vec<Relayed> {
+        self.relays.iter().map(|relay| relay.relayed()).collect()
     }
 
     /// What came of the agents until now.

@@ -1,7 +1,10 @@
 //! Ping-pong: one packet, its answer, the next; or packets at a pace of their own.
 
 use std::collections::VecDeque;
+use std::io::{self, ErrorKind, Read, Write};
 use std::net::UdpSocket;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::net::UnixStream;
 
 use rustix::event::{PollFd, PollFlags};
 use slackline_scenario::Draw;
@@ -18,20 +21,72 @@ const TIMEOUT: Span = Span::from_secs(5);
 /// without end.
 const RETRY: Span = Span::from_secs(1);
 
+/// Where packets go: each by itself, or one after the other in a stream.
+enum Way {
+    Packets(UdpSocket),
+    Stream {
+        stream: UnixStream,
+        /// What has come of the next.
+        came: Vec<u8>,
+    },
+}
+
+/// What is in a packet: seven digits and the end of a line, so that a shell can send it back.
+fn number(count: u64) -> [u8; PING] {
+    let text = format!("{:07}\n", count % 10_000_000);
+    text.into_bytes().try_into().unwrap_or([b'\n'; PING])
+}
+
+impl Way {
+    fn send(&mut self, packet: &[u8; PING]) -> io::Result<()> {
+        match self {
+            Way::Packets(socket) => socket.send(packet).map(drop),
+            Way::Stream { stream, .. } => stream.write_all(packet),
+        }
+    }
+
+    fn recv(&mut self) -> io::Result<[u8; PING]> {
+        let mut packet = [0; PING];
+        match self {
+            Way::Packets(socket) => socket.recv(&mut packet).map(|_| packet),
+            Way::Stream { stream, came } => {
+                while came.len() < PING {
+                    match stream.read(&mut packet[came.len()..])? {
+                        0 => return Err(ErrorKind::UnexpectedEof.into()),
+                        count => came.extend_from_slice(&packet[came.len()..][..count]),
+                    }
+                }
+                packet.copy_from_slice(came);
+                came.clear();
+                Ok(packet)
+            }
+        }
+    }
+}
+
+impl AsFd for Way {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        match self {
+            Way::Packets(socket) => socket.as_fd(),
+            Way::Stream { stream, .. } => stream.as_fd(),
+        }
+    }
+}
+
 impl Client<'_> {
     pub(super) fn ping(&mut self, every: Span) -> Result<(), LoadError> {
-        let socket = self.socket()?;
+        let mut way = self.way()?;
         let mut next = self.began;
         while self.may_ask(next.max(monotonic())) {
             if self.end.sleep_until(next)? {
                 return Ok(());
             }
             let asked = monotonic();
-            let number = self.done.asked.to_le_bytes();
+            let number = number(self.done.asked);
             self.done.asked += 1;
             let gives_up = asked.after(TIMEOUT);
-            let is_sent = socket.send(&number).is_ok();
-            let came = if is_sent { self.pong(&socket, number, gives_up)? } else { Some(false) };
+            let is_sent = way.send(&number).is_ok();
+            let came = if is_sent { self.pong(&mut way, number, gives_up)? } else { Some(false) };
             match came {
                 None => return Ok(()),
                 Some(true) => {
@@ -49,7 +104,7 @@ impl Client<'_> {
 
     /// One packet after the other, whatever becomes of those before.
     pub(super) fn pings(&mut self, every: &Draw) -> Result<(), LoadError> {
-        let socket = self.socket()?;
+        let mut way = self.way()?;
         let mut next = self.began.after(self.draws.draw(every));
         // First first.
         let mut waiting: VecDeque<([u8; PING], Time)> = VecDeque::new();
@@ -57,12 +112,11 @@ impl Client<'_> {
             let due = if self.may_ask(next) { next } else { Time::NEVER };
             let gives_up = |&(_, asked): &([u8; PING], Time)| asked.after(TIMEOUT);
             let until = waiting.front().map_or(due, |first| due.min(gives_up(first)));
-            if self.end.wait(&mut [PollFd::new(&socket, PollFlags::IN)], until)? {
+            if self.end.wait(&mut [PollFd::new(&way, PollFlags::IN)], until)? {
                 return Ok(());
             }
-            let mut pong = [0; PING];
             // An error is that of a packet that nobody took, which will be given up.
-            while socket.recv(&mut pong).is_ok() {
+            while let Ok(pong) = way.recv() {
                 let place = waiting.iter().position(|&(number, _)| number == pong);
                 if let Some((_, asked)) = place.and_then(|place| waiting.remove(place)) {
                     self.answered(asked)?;
@@ -73,41 +127,46 @@ impl Client<'_> {
                 self.lost(asked)?;
             }
             if due <= now {
-                let number = self.done.asked.to_le_bytes();
+                let number = number(self.done.asked);
                 self.done.asked += 1;
                 waiting.push_back((number, now));
-                let _ = socket.send(&number); // It is given up like one that is lost on its way.
+                let _ = way.send(&number); // It is given up like one that is lost on its way.
                 next = next.after(self.draws.draw(every));
             }
         }
         Ok(())
     }
 
-    fn socket(&self) -> Result<UdpSocket, LoadError> {
+    fn way(&self) -> Result<Way, LoadError> {
+        if let Some(path) = self.socket {
+            let cannot = |source| LoadError::NoOne { at: path.into(), source };
+            let stream = UnixStream::connect(path).map_err(cannot)?;
+            stream.set_nonblocking(true).map_err(cannot)?;
+            return Ok(Way::Stream { stream, came: Vec::new() });
+        }
         let cannot = |source| LoadError::NoServer { to: self.to, source };
         let socket = UdpSocket::bind(here(0)).map_err(cannot)?;
         socket.connect(self.to).map_err(cannot)?;
         socket.set_nonblocking(true).map_err(cannot)?;
-        Ok(socket)
+        Ok(Way::Packets(socket))
     }
 
     /// Whether the answer comes; none at the end.
     fn pong(
         &mut self,
-        socket: &UdpSocket,
+        way: &mut Way,
         number: [u8; PING],
         gives_up: Time,
     ) -> Result<Option<bool>, LoadError> {
         loop {
-            let mut fds = [PollFd::new(socket, PollFlags::IN)];
+            let mut fds = [PollFd::new(&*way, PollFlags::IN)];
             if self.end.wait(&mut fds, gives_up)? {
                 return Ok(None);
             }
-            let mut pong = [0; PING];
-            match socket.recv(&mut pong) {
+            match way.recv() {
                 // One that comes after it was given up is no answer to the next.
-                Ok(_) if pong == number => return Ok(Some(true)),
-                Err(error) if error.kind() != std::io::ErrorKind::WouldBlock => {
+                Ok(pong) if pong == number => return Ok(Some(true)),
+                Err(error) if error.kind() != ErrorKind::WouldBlock => {
                     return Ok(Some(false));
                 }
                 _ if monotonic() >= gives_up => return Ok(Some(false)),

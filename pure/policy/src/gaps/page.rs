@@ -77,4 +77,6 @@ Which domain may tell what waits for whom is for the host to say: the simulated 
 hears it from the domain of [driver], if that has tells = true. Guests tell with tells
 = true as well; `slackline help scenario` says how. Live, an agent inside the guest tells
 (`slackline help agent`), and what it claims lapses after 100 ms; what waits for a guest of
-QEMU nobody knows on a stock host, so only tasks that want the CPU count there.";
+QEMU is known where it goes through the host (`relay`, the same page). What a domain's own
+devices say of it makes it nobody's driver, and is a reason to choose anew: no driver
+domain wakes there to do that, and sleeps.";

@@ -4,7 +4,7 @@
 use slackline_units::{DomId, Pending, Span, Task, TaskId, Tasks, Time, Told, Urgency, VcpuId};
 
 use super::SPEC;
-use crate::picture::{Dispatch, Hog, dispatches};
+use crate::picture::{Dispatch, Hog, dispatches, dispatches_told};
 use crate::{Given, Moment, Policy, Topology, Values};
 
 const PAPER: &str = "gaps rules=paper";
@@ -222,4 +222,43 @@ fn a_quick_server_claims_something_until_it_sleeps() {
 
 fn claim(policy: &dyn Policy, vcpu: VcpuId) -> String {
     policy.account(vcpu).into_iter().find(|(name, _)| *name == "claim").unwrap().1
+}
+
+/// The devices of the first of three say at 100.5 ms that something waits for it, and 200 us later
+/// that nothing does: in between it goes ahead of the second. That makes it nobody's driver, which
+/// would be ahead of all from then on. Told by the third it is for the next pass, which a driver
+/// makes as it sleeps, and the third is as urgent as can be.
+#[test]
+fn a_domain_whose_own_devices_tell_is_served_at_once_and_is_no_driver() {
+    let server = Some(Task { id: TaskId::new(1), urgency: Urgency(100) });
+    let mut tasks = Tasks::default();
+    (tasks.blocked[0], tasks.woken[0]) = (server, server.map(|task| task.id));
+    let waits = |items| Told::Pending(Pending { items, ..Pending::nothing(DomId::new(0)) });
+    let run = |teller| {
+        let hogs = [(); 3].map(|()| Hog { wakes: Span::ZERO, urgency: None });
+        let told = [(0, 0, Told::Tasks(tasks)), (100_500, teller, waits(1))];
+        let later = told.into_iter().chain([(100_700, teller, waits(0))]);
+        let later: Vec<_> = later.map(|(us, who, told)| (Span::from_us(us), who, told)).collect();
+        dispatches_told("gaps", &hogs, &later, Span::from_secs(1))
+    };
+    let starts = |all: &[Dispatch]| {
+        let these = all.iter().filter(|turn| turn.at >= Time::START + Span::from_ms(90));
+        let these = these.map(|turn| format!("{} {}", turn.who + 1, turn.at - Time::START));
+        these.take(7).collect::<Vec<_>>().join(", ")
+    };
+    let claims = |all: &[Dispatch], who| -> Vec<String> {
+        let its = all.iter().filter(|turn| turn.who == who && turn.at > Time::START);
+        let rows = its.flat_map(|turn| turn.account.iter().filter(|(name, _)| *name == "claim"));
+        rows.map(|(_, claim)| claim.clone()).collect()
+    };
+    let own = run(0);
+    let expected = "1 90ms, 2 100ms, 1 100.5ms, 3 100.7ms, 2 110.7ms, 3 120.2ms, 2 130.2ms";
+    assert_eq!(starts(&own), expected);
+    let its = claims(&own, 0);
+    assert!(its.iter().filter(|claim| *claim == "100").count() == 1, "{its:?}");
+    assert!(its.iter().all(|claim| claim == "100" || claim == "none"), "{its:?}");
+    let drivers = run(2);
+    assert!(starts(&drivers).starts_with("1 90ms, 2 100ms, 3 110ms"), "{}", starts(&drivers));
+    assert!(claims(&drivers, 0).iter().all(|claim| claim == "none"));
+    assert_eq!(claims(&drivers, 2).last().map(String::as_str), Some("0"));
 }

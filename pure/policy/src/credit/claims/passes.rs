@@ -63,7 +63,8 @@ impl Credit {
     }
 
     /// Who does I/O for others is as urgent as can be, and tells what waits for whom. Live, a
-    /// domain's own devices tell what waits for it, which makes it nobody's driver.
+    /// domain's own devices tell what waits for it, which makes it nobody's driver. Then nobody is
+    /// scheduled who wakes to do that and sleeps again, which would be a pass: so it asks for one.
     fn listen_to_driver(&mut self, at: &Moment, driver: VcpuId, told: &Pending) {
         let domain = self.domains.row_of(told.domain);
         let Some(claims) = &mut self.claims else { return };
@@ -91,8 +92,12 @@ impl Credit {
                 household.heard.reckon(at.now(), belief);
             }
         }
-        if household.waiting(belief) != before {
+        let waiting = household.waiting(belief);
+        if waiting != before {
             self.consider_domain(domain);
+        }
+        if is_for_itself && waiting < before {
+            self.ask_for(domain);
         }
     }
 
@@ -223,7 +228,7 @@ impl Credit {
         }
     }
 
-    /// A domain has something again with which to go ahead of others, and does so now if it claims
+    /// A domain has something with which to go ahead of others, and does so now if it claims
     /// enough. Who claims at all times has used it up then before others need the CPU. Where a pass
     /// costs the one who runs its place, nobody makes one.
     fn ask_for(&mut self, domain: usize) {
