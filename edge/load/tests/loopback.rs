@@ -6,6 +6,7 @@
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixListener;
 use std::path::PathBuf;
 use std::sync::mpsc;
 use std::thread::{self, JoinHandle};
@@ -327,4 +328,38 @@ fn several_tasks_are_done_beside_each_other() {
     assert_eq!(done.answered, 20);
     let periods = count(&notes, |note| matches!(note, Note::Job(job) if job.deadline.is_some()));
     assert!(periods > 0, "{notes:?}");
+}
+
+/// Answers so many, and goes.
+fn answers_and_goes(listener: UnixListener, answers: usize) -> JoinHandle<()> {
+    thread::spawn(move || {
+        let (mut stream, _) = listener.accept().unwrap();
+        for _ in 0..answers {
+            let mut packet = [0; 8];
+            stream.read_exact(&mut packet).unwrap();
+            stream.write_all(&packet).unwrap();
+        }
+    })
+}
+
+#[test]
+fn pings_end_when_whoever_is_at_the_socket_goes() {
+    let folder = tempfile::tempdir().unwrap();
+    let socket = folder.path().join("it");
+    let every = Span::from_ms(2);
+    let paced = ClientKind::Pings { every: Draw::Fixed(every), ends: PingEnds::Answered };
+    for kind in [ClientKind::Ping { every }, paced] {
+        let listener = UnixListener::bind(&socket).unwrap();
+        let other = answers_and_goes(listener, 3);
+        let draws = Stream::new(1, 0, Purpose::Client);
+        let socket = Some(socket.clone());
+        let asking = Asking { kind, port: 0, socket, draws, until: Some(LONG), count: None };
+        let done = ask(&asking, Options::default()).unwrap();
+        other.join().unwrap();
+        assert_eq!(done.answered, 3);
+        assert_eq!(done.asked, done.answered + done.lost, "{done:?}");
+        // It went on for as long as it takes to notice, and not for a minute.
+        assert!(done.asked < 1_000, "{done:?}");
+        std::fs::remove_file(folder.path().join("it")).unwrap();
+    }
 }

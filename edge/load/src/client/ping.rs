@@ -28,6 +28,8 @@ enum Way {
         stream: UnixStream,
         /// What has come of the next.
         came: Vec<u8>,
+        /// Whether whoever was at the other end has gone, for good.
+        has_ended: bool,
     },
 }
 
@@ -41,18 +43,30 @@ impl Way {
     fn send(&mut self, packet: &[u8; PING]) -> io::Result<()> {
         match self {
             Way::Packets(socket) => socket.send(packet).map(drop),
-            Way::Stream { stream, .. } => stream.write_all(packet),
+            Way::Stream { stream, has_ended, .. } => {
+                let sent = stream.write_all(packet);
+                *has_ended |=
+                    sent.as_ref().is_err_and(|error| error.kind() == ErrorKind::BrokenPipe);
+                sent
+            }
         }
+    }
+
+    fn has_ended(&self) -> bool {
+        matches!(self, Way::Stream { has_ended: true, .. })
     }
 
     fn recv(&mut self) -> io::Result<[u8; PING]> {
         let mut packet = [0; PING];
         match self {
             Way::Packets(socket) => socket.recv(&mut packet).map(|_| packet),
-            Way::Stream { stream, came } => {
+            Way::Stream { stream, came, has_ended } => {
                 while came.len() < PING {
                     match stream.read(&mut packet[came.len()..])? {
-                        0 => return Err(ErrorKind::UnexpectedEof.into()),
+                        0 => {
+                            *has_ended = true;
+                            return Err(ErrorKind::UnexpectedEof.into());
+                        }
                         count => came.extend_from_slice(&packet[came.len()..][..count]),
                     }
                 }
@@ -95,6 +109,9 @@ impl Client<'_> {
                 }
                 Some(false) => {
                     self.lost(asked)?;
+                    if way.has_ended() {
+                        return Ok(());
+                    }
                     next = asked.after(every.max(RETRY));
                 }
             }
@@ -123,8 +140,13 @@ impl Client<'_> {
                 }
             }
             let now = monotonic();
-            while let Some((_, asked)) = waiting.pop_front_if(|first| gives_up(first) <= now) {
+            let has_ended = way.has_ended();
+            let is_lost = |first: &mut ([u8; PING], Time)| has_ended || gives_up(first) <= now;
+            while let Some((_, asked)) = waiting.pop_front_if(is_lost) {
                 self.lost(asked)?;
+            }
+            if has_ended {
+                return Ok(());
             }
             if due <= now {
                 let number = number(self.done.asked);
@@ -142,7 +164,7 @@ impl Client<'_> {
             let cannot = |source| LoadError::NoOne { at: path.into(), source };
             let stream = UnixStream::connect(path).map_err(cannot)?;
             stream.set_nonblocking(true).map_err(cannot)?;
-            return Ok(Way::Stream { stream, came: Vec::new() });
+            return Ok(Way::Stream { stream, came: Vec::new(), has_ended: false });
         }
         let cannot = |source| LoadError::NoServer { to: self.to, source };
         let socket = UdpSocket::bind(here(0)).map_err(cannot)?;
