@@ -220,7 +220,7 @@ impl Sedf {
         Weight::fraction(above, below)
     }
 
-    fn sample(&mut self, at: &Moment, all: &[VcpuId]) {
+    pub(super) fn sample(&mut self, at: &Moment, all: &[VcpuId]) {
         let Some(mut balancer) = self.balancer.take() else { return };
         balancer.books.sample(at.now(), |vcpu| self.slack_weight(vcpu), all);
         self.balancer = Some(balancer);

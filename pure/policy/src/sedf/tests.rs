@@ -4,7 +4,8 @@ use std::string::{String, ToString};
 
 use slackline_units::{CpuId, DomId, Span, Time, VcpuId};
 
-use super::SPEC;
+use super::{SPEC, Sedf};
+use crate::balance::Weight;
 use crate::{AdmitError, Entitlement, Given, Moment, Pick, Policy, Topology, TurnEnd, Values};
 
 /// A policy and a host of one CPU, moved by hand: for what timers that are late and shares that
@@ -306,6 +307,42 @@ fn a_slice_without_an_extra_weight_counts_by_itself_or_as_one() {
         let error = spare[0].abs_diff(spare[1] * parts);
         assert!(error <= spare[0] / 20, "{rules}, {share}: {spare:?}");
     }
+}
+
+/// Half a CPU counts as much as an extra-weight of 64: both have the same of the slack, and for a
+/// balancer they are 128. [balancer §5.1, N10]
+#[test]
+fn half_a_cpu_counts_as_an_extra_weight_of_sixty_four() {
+    let shares = ["slice=10ms period=20ms", "extra-weight=64"];
+    let mut script = Script::new("");
+    let vcpus = [0, 1].map(|slot| script.join(slot, shares[slot as usize]).unwrap());
+    vcpus.iter().for_each(|&vcpu| script.wake(vcpu));
+    let mut spare = [0, 0];
+    for _ in 0..4_000 {
+        let (who, limit, right) = script.turn();
+        let limit = limit.expect("all turns end");
+        if let (Some(slot), Entitlement::Spare) = (who, right) {
+            spare[slot] += limit.ns();
+        }
+        script.run(script.at.now().after(limit));
+    }
+    assert!(spare[0].abs_diff(spare[1]) <= spare[0] / 100, "{spare:?}");
+
+    let mut at = Moment::at_start(2);
+    let fields = values(SPEC.policy_fields, "balancer=thesis");
+    let mut sedf = Sedf::new(&fields, &Topology::flat(2));
+    for (vcpu, share) in vcpus.into_iter().zip(shares) {
+        at.join(vcpu);
+        sedf.admit(&at, vcpu, &values(SPEC.share_fields, share)).unwrap();
+        at.set_awake(vcpu, true);
+        sedf.wake(&at, vcpu);
+    }
+    at.advance(ms(100));
+    sedf.sample(&at, &vcpus);
+    let balancer = sedf.balancer.take().unwrap();
+    let loads = sedf.loads(&at, &balancer, &vcpus);
+    let weight: u64 = loads.iter().map(|load| load.weight).sum();
+    assert_eq!(weight, Weight::fraction(128, 1).units());
 }
 
 impl Script {
