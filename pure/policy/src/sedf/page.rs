@@ -71,7 +71,8 @@ every tenth is a run. Weights count for the part of the time that a vCPU was
 awake. What a run itself costs is not charged to anybody.
 On a live host slack is shared with what else runs there. Of the vCPUs of a CPU
 only the one whose turn it is takes part in that, as an ordinary thread; the
-others come behind all ordinary threads meanwhile (but process trees do not).
+others come behind all ordinary threads meanwhile (but process trees do not; and a
+thread that one of QEMU's vCPUs starts just then stays behind).
 What others than ours had of a CPU is not counted as there to be had.
 close says how near a swap must come to the weight that should go; tau says
 over what averages are taken; two CPUs swap only if their taus differ by more
