@@ -186,6 +186,12 @@ impl Book {
         self.entries.get(name).map(|entry| &entry.row)
     }
 
+    /// What is to be written down under a name: of what is only held for a gang, nothing, also
+    /// where somebody else has just given the name back.
+    pub(crate) fn lasting(&self, name: &Name) -> Option<&Row> {
+        self.get(name).filter(|entry| !entry.is_lent()).map(|entry| &entry.row)
+    }
+
     pub(crate) fn of_domain(&self, domain: DomId) -> Option<&Entry> {
         self.iter().find(|entry| entry.domain == domain)
     }

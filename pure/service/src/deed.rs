@@ -6,7 +6,7 @@ use crate::name::{Key, Name};
 use crate::principal::Principal;
 use crate::request::Ticket;
 use crate::row::Row;
-use crate::terms::Terms;
+use crate::terms::TermsChange;
 
 /// Something that was done and is not written down yet.
 #[derive(Debug)]
@@ -45,8 +45,9 @@ pub(crate) struct Keyed {
 pub(crate) enum Kind {
     /// It was made.
     Reserved,
-    /// It has these terms.
-    Terms(Terms),
+    /// It has other terms: as they were asked for, since those that were changed may themselves not
+    /// remain.
+    Terms(TermsChange),
     /// It is paused, or not.
     Paused(bool),
     /// Its gang is broken, and it goes on.
@@ -71,12 +72,10 @@ impl Kind {
         let Some(row) = slot.as_mut().filter(|row| row.since == after.since) else { return false };
         let remains = match self {
             Kind::Reserved | Kind::Ended => false,
-            Kind::Terms(terms) => {
-                let remains = terms.is_within(row.terms);
-                if remains {
-                    row.terms = *terms;
-                }
-                remains
+            Kind::Terms(change) => {
+                let terms = change.of(row.terms).ok().filter(|terms| terms.is_within(row.terms));
+                row.terms = terms.unwrap_or(row.terms);
+                terms.is_some()
             }
             Kind::Paused(paused) => {
                 row.paused = *paused;

@@ -204,6 +204,31 @@ impl Amount {
     }
 }
 
+/// What is asked to be otherwise than it is. What is none stays as it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct TermsChange {
+    pub(crate) amount: Option<Amount>,
+    pub(crate) exact: Option<bool>,
+    pub(crate) phase: Option<Option<Span>>,
+    pub(crate) vcpus: Option<u16>,
+}
+
+impl TermsChange {
+    /// What it makes of these terms.
+    ///
+    /// # Errors
+    /// When nobody can promise that.
+    pub(crate) fn of(&self, terms: Terms) -> Result<Terms, TermsError> {
+        let exact = self.exact.unwrap_or(terms.exact);
+        let vcpus = self.vcpus.unwrap_or(terms.vcpus);
+        let changed = match self.amount {
+            Some(amount) => amount.terms(exact, vcpus),
+            None => Terms::new(terms.each, exact, vcpus),
+        };
+        changed.and_then(|changed| changed.with_phase(self.phase.unwrap_or(terms.phase)))
+    }
+}
+
 impl fmt::Display for Amount {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

@@ -12,27 +12,21 @@ use crate::principal::Verb;
 use crate::refusal::Refusal;
 use crate::request::Request;
 use crate::row::{Reason, Row};
-use crate::terms::Terms;
+use crate::terms::{Terms, TermsChange};
 use crate::world::World;
 
 use super::reserve::{join, refusal};
-use super::{By, Done, Outcome, Service};
+use super::{By, Done, Replied, Service};
 
 impl Service {
-    pub(super) fn change(&mut self, now: Time, asked: &Asked, world: &mut impl World) -> Outcome {
+    pub(super) fn change(&mut self, now: Time, asked: &Asked, world: &mut impl World) -> Replied {
         let Request::Change { name, amount, exact, phase, vcpus, if_revision } = &asked.request
         else {
             return Ok(None);
         };
         let before = self.expected(name, *if_revision)?;
-        let exact = exact.unwrap_or(before.terms.exact());
-        let phase = phase.unwrap_or(before.terms.phase());
-        let vcpus = vcpus.unwrap_or(before.terms.vcpus());
-        let terms = match amount {
-            Some(amount) => amount.terms(exact, vcpus),
-            None => Terms::new(before.terms.each(), exact, vcpus),
-        };
-        let terms = terms.and_then(|terms| terms.with_phase(phase)).map_err(Refusal::Terms)?;
+        let change = TermsChange { amount: *amount, exact: *exact, phase: *phase, vcpus: *vcpus };
+        let terms = change.of(before.terms).map_err(Refusal::Terms)?;
         if terms == before.terms {
             return Ok(self.is_so(now, asked, before));
         }
@@ -47,7 +41,7 @@ impl Service {
         self.domains.promised(entry.domain, terms.each().period());
         self.try_again = self.try_again.map(|_| now);
         let happened = Some(Happened::Asked(Verb::Change));
-        let done = Done { kind: Kind::Terms(terms), before: Some(before), after, happened };
+        let done = Done { kind: Kind::Terms(change), before: Some(before), after, happened };
         Ok(self.did(now, &By::Asked(asked), done))
     }
 

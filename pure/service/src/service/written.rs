@@ -32,7 +32,7 @@ impl Service {
             after: None,
             was_late: false,
         };
-        let commit = self.writer.begin(now, |name| book.row(name).cloned(), kept, whole);
+        let commit = self.writer.begin(now, |name| book.lasting(name).cloned(), kept, whole);
         if let Some(commit) = commit {
             world.commit(commit);
         }
@@ -108,7 +108,7 @@ impl Service {
     fn take_back_all(&mut self, now: Time, world: &mut impl World) -> BTreeSet<Name> {
         let (mut larger, mut stays) = (Vec::new(), BTreeSet::new());
         for name in self.writer.unsettled() {
-            let Some(row) = self.book.row(&name).cloned() else { continue };
+            let Some(row) = self.book.lasting(&name).cloned() else { continue };
             match self.writer.remains(&name).cloned() {
                 None => self.let_go(now, &name, world),
                 Some(remains) if remains.terms.is_within(row.terms) => {
