@@ -1,6 +1,8 @@
 //! What somebody who asks for reservations may rely on: what was acknowledged is so, and what was
 //! not is so wholly or not at all.
 
+use std::time::{Duration, Instant};
+
 use serde_json::Value;
 use slackline_units::Span;
 
@@ -41,13 +43,20 @@ pub struct Slot {
     pub was: Vec<Option<Row>>,
     /// How often it had another name.
     pub names: u64,
+    /// When a machine of it that is known by its number went last.
+    went: Option<Instant>,
 }
+
+/// How long it may take until it is noticed that a process has ended: until then its reservation
+/// has the name.
+const NOTICED: Duration = Duration::from_secs(5);
 
 impl Slot {
     pub fn new(number: usize, shape: Shape) -> Slot {
         let called = format!("soak{}-{number}", std::process::id());
         let (name, may_be) = (format!("r{number}"), vec![None]);
-        Slot { name, called, shape, machine: None, may_be, was: Vec::new(), names: 0 }
+        let (was, names, went) = (Vec::new(), 0, None);
+        Slot { name, called, shape, machine: None, may_be, was, names, went }
     }
 
     /// Whether nothing is known of it but what is so.
@@ -96,6 +105,12 @@ impl Slot {
         if self.shape.vcpus == 0 {
             self.was.clear();
             self.may_be = vec![None];
+            self.went = Some(Instant::now());
         }
+    }
+
+    /// Whether the reservation of a process that has just ended may still be there.
+    pub fn may_be_unnoticed(&self) -> bool {
+        self.went.is_some_and(|went| went.elapsed() < NOTICED)
     }
 }
