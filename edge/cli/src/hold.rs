@@ -69,7 +69,7 @@ pub(crate) fn hold(args: &Hold) -> Result<(), Problem> {
         policy,
         values,
         keeper,
-        claims: None,
+        owned: None,
         dispatch: None,
         origin: None,
         wall_clock: None,

@@ -30,7 +30,7 @@ use std::path::PathBuf;
 use slackline_control::link::Answer;
 use slackline_control::{Kind, Problem};
 use slackline_live::fence::KeeperCommand;
-use slackline_live::session::{Claims, Options, Session, SessionError, knowledge};
+use slackline_live::session::{Options, OwnedCpus, Session, SessionError, knowledge};
 use slackline_live::sys::{online_cpus, own_tid, set_affinity};
 use slackline_live::{ClockStep, Punctual, WallClock, with_causes};
 use slackline_policy::{Given, Values, find};
@@ -136,7 +136,7 @@ pub fn serve(
     // Whether this thread may be real-time, before anything is touched.
     drop(Punctual::begin().map_err(|source| SessionError::NoRealTime { source })?);
     let cpus = managed_cpus(options.cpus.as_deref())?;
-    let claims = Claims::take(&cpus).map_err(SessionError::from)?;
+    let owned = OwnedCpus::take(&cpus).map_err(SessionError::from)?;
     let boot =
         boot_id().map_err(|source| ServeError::Unreadable { what: "the boot id", source })?;
     let Opened { ledger, loaded, access, .. } = Ledger::open(&options.state, &boot, Keep::USUAL)?;
@@ -146,7 +146,7 @@ pub fn serve(
     let listener = socket::listen(&options.socket, people.operators)?;
     let remote = options.listen.as_ref().map(listen).transpose()?;
     free_leftovers(&options.keeper, tell);
-    let session = Session::open(&session_options(&cpus, claims, options.keeper.clone()))?;
+    let session = Session::open(&session_options(&cpus, owned, options.keeper.clone()))?;
     let is_crowded = !live_elsewhere(&cpus);
     let not_started = |what| move |source| ServeError::NotStarted { what, source };
     let scouts =
@@ -578,14 +578,14 @@ fn live_elsewhere(managed: &[CpuId]) -> bool {
     !elsewhere.is_empty()
 }
 
-fn session_options(cpus: &[CpuId], claims: Claims, keeper: KeeperCommand) -> Options {
+fn session_options(cpus: &[CpuId], owned: OwnedCpus, keeper: KeeperCommand) -> Options {
     let policy = find(POLICY).expect("a policy of ours");
     let given = [("reserve", Given::Text(RESERVE))];
     let values = Values::read(policy.policy_fields, given.into_iter());
     let values = values.expect("a reserve that the policy takes");
-    let (cpus, claims) = (cpus.to_vec(), Some(claims));
+    let (cpus, owned) = (cpus.to_vec(), Some(owned));
     let wall_clock = Some(WallClock::default());
-    Options { cpus, claims, policy, values, keeper, dispatch: None, origin: None, wall_clock }
+    Options { cpus, owned, policy, values, keeper, dispatch: None, origin: None, wall_clock }
 }
 
 fn listed(cpus: &[CpuId]) -> String {

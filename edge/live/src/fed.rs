@@ -16,7 +16,7 @@ use crate::sys::Tid;
 use crate::vcpu_threads::UsedClock;
 use crate::watch::fed::FedEvents;
 use crate::watch::{Event, What};
-use crate::way::{Assignment, Failed, Grip, Place, VcpuHandle, Way};
+use crate::way::{Assignment, Failed, HeldThreads, Place, VcpuHandle, Way};
 
 /// A machine of so many CPUs whose kernel is whoever calls it.
 pub struct FedHost {
@@ -121,7 +121,7 @@ impl FedHost {
         self.used.resize_with(self.used.len().max(vcpu.slot() + 1), Arc::default);
         let clock = UsedClock::Fed(Arc::clone(&self.used[vcpu.slot()]));
         let threads = vec![(tid_of(vcpu), clock, Span::ZERO)];
-        let handle = VcpuHandle::new(vcpu, Grip::Threads(Vec::new()));
+        let handle = VcpuHandle::new(vcpu, HeldThreads::Each(Vec::new()));
         self.host.join_fed((handle, threads), share, is_exact)?;
         Ok(())
     }

@@ -17,7 +17,7 @@ const FOLDER: &str = "/run/slackline/cpus";
 
 /// Why a CPU cannot be scheduled.
 #[derive(Debug, Error)]
-pub enum ClaimError {
+pub enum NotOwned {
     /// Somebody else does already.
     #[error("CPU {} is scheduled by another slackline{} already", cpu.index(), process(*by))]
     Taken {
@@ -38,26 +38,26 @@ pub enum ClaimError {
 
 /// CPUs that nobody else schedules as long as this or a clone of it is there.
 #[derive(Clone, Debug)]
-pub struct Claims(#[allow(dead_code)] Arc<Vec<Claim>>);
+pub struct OwnedCpus(#[allow(dead_code)] Arc<Vec<OwnedCpu>>);
 
 #[derive(Debug)]
-struct Claim(File);
+struct OwnedCpu(File);
 
-impl Claims {
+impl OwnedCpus {
     /// Takes CPUs of this machine, all or none.
     ///
     /// # Errors
     /// When somebody has one of them, or it cannot be noted.
-    pub fn take(cpus: &[CpuId]) -> Result<Claims, ClaimError> {
-        let claims = cpus.iter().map(|&cpu| Claim::take_in(Path::new(FOLDER), cpu));
-        Ok(Claims(Arc::new(claims.collect::<Result<_, _>>()?)))
+    pub fn take(cpus: &[CpuId]) -> Result<OwnedCpus, NotOwned> {
+        let owned = cpus.iter().map(|&cpu| OwnedCpu::take_in(Path::new(FOLDER), cpu));
+        Ok(OwnedCpus(Arc::new(owned.collect::<Result<_, _>>()?)))
     }
 }
 
-impl Claim {
-    fn take_in(folder: &Path, cpu: CpuId) -> Result<Claim, ClaimError> {
+impl OwnedCpu {
+    fn take_in(folder: &Path, cpu: CpuId) -> Result<OwnedCpu, NotOwned> {
         let path = folder.join(cpu.index().to_string());
-        let failed = |source| ClaimError::NotNoted { file: path.clone(), source };
+        let failed = |source| NotOwned::NotNoted { file: path.clone(), source };
         DirBuilder::new().recursive(true).mode(0o755).create(folder).map_err(failed)?;
         let mut options = OpenOptions::new();
         options.read(true).write(true).create(true).truncate(false).mode(0o600);
@@ -67,17 +67,17 @@ impl Claim {
             Err(Errno::AGAIN) => {
                 let mut by = String::new();
                 let _ = file.read_to_string(&mut by);
-                return Err(ClaimError::Taken { cpu, by: by.trim().parse().ok() });
+                return Err(NotOwned::Taken { cpu, by: by.trim().parse().ok() });
             }
             Err(errno) => return Err(failed(errno.into())),
         }
         // What is written is for people: where there is no room for it the lock counts as well.
         let _ = file.set_len(0).and_then(|()| writeln!(file, "{}", std::process::id()));
-        Ok(Claim(file))
+        Ok(OwnedCpu(file))
     }
 }
 
-impl Drop for Claim {
+impl Drop for OwnedCpu {
     fn drop(&mut self) {
         // Closing is not enough: a process that is just being started has a copy of the descriptor
         // until it becomes another program.
@@ -96,7 +96,7 @@ mod tests {
     #[test]
     fn a_cpu_has_one_scheduler_at_a_time_and_the_second_is_told_who() {
         let folder = tempfile::tempdir().unwrap();
-        let take = |index| Claim::take_in(folder.path(), CpuId::new(index));
+        let take = |index| OwnedCpu::take_in(folder.path(), CpuId::new(index));
         let one = take(1).unwrap();
         let _other = take(2).unwrap();
         let said = take(1).unwrap_err().to_string();
@@ -109,7 +109,7 @@ mod tests {
     #[test]
     fn where_nothing_can_be_noted_nothing_is_taken() {
         let file = tempfile::NamedTempFile::new().unwrap();
-        let error = Claim::take_in(file.path(), CpuId::new(0)).unwrap_err();
-        assert!(matches!(error, ClaimError::NotNoted { .. }), "{error}");
+        let error = OwnedCpu::take_in(file.path(), CpuId::new(0)).unwrap_err();
+        assert!(matches!(error, NotOwned::NotNoted { .. }), "{error}");
     }
 }

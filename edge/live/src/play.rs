@@ -247,7 +247,7 @@ impl<'a> Play<'a> {
             policy: scenario.policy.spec,
             values: scenario.policy.values.clone(),
             keeper: options.keeper.clone(),
-            claims: None,
+            owned: None,
             dispatch: Some(options.dispatch),
             origin: Some(origin),
             // A run is the same whenever it is made, and the same as simulated.

@@ -24,7 +24,7 @@ use slackline_host::policy::{Spec, Values};
 use slackline_trace::{Entry, Knowledge, Record};
 use slackline_units::{CpuId, CpuSet, Reservation, Span, Time};
 
-pub use crate::claim::{ClaimError, Claims};
+pub use crate::owned_cpus::{NotOwned, OwnedCpus};
 pub use error::{RequestError, SessionError};
 pub use ids::JoinId;
 pub use request::{Called, GroupError, Prepared, Request, Who};
@@ -53,7 +53,7 @@ pub struct Options {
     /// in this order.
     pub cpus: Vec<CpuId>,
     /// The right to schedule them, if it was taken before; none is to take it.
-    pub claims: Option<Claims>,
+    pub owned: Option<OwnedCpus>,
     /// Who decides.
     pub policy: &'static Spec,
     /// Its parameters.
@@ -120,7 +120,7 @@ pub struct Session {
     // Last: giving back should not have to wait.
     _urgent: Punctual,
     // And nobody else begins here before it is done.
-    _claims: Claims,
+    _owned: OwnedCpus,
 }
 
 /// How often trees are looked at, and how many of them at once: each request to a service has to
@@ -148,7 +148,7 @@ impl Session {
     pub fn open(options: &Options) -> Result<Session, SessionError> {
         // Before anything is touched; and before anybody else is made real-time, because whoever
         // comes later might never get to run.
-        let claims = options.claims.clone().map_or_else(|| Claims::take(&options.cpus), Ok)?;
+        let owned = options.owned.clone().map_or_else(|| OwnedCpus::take(&options.cpus), Ok)?;
         let urgent = Punctual::begin().map_err(|source| SessionError::NoRealTime { source })?;
         lock_memory().map_err(|source| SessionError::NoLockedMemory { source })?;
         let endings = Endings::new().map_err(|source| SessionError::NoDispatcher { source })?;
@@ -181,7 +181,7 @@ impl Session {
             next_audit: Time::START,
             audited: 0,
             _urgent: urgent,
-            _claims: claims,
+            _owned: owned,
         };
         for (index, &real) in options.cpus.iter().enumerate() {
             let machine = Arc::clone(&session.machine);

@@ -64,15 +64,15 @@ pub(crate) struct Failed {
 #[derive(Debug)]
 pub(crate) struct VcpuHandle {
     pub(crate) vcpu: VcpuId,
-    pub(crate) grip: Grip,
+    pub(crate) threads: HeldThreads,
     state: Mutex<HandleState>,
 }
 
 /// What of a vCPU is ordered about.
 #[derive(Debug)]
-pub(crate) enum Grip {
+pub(crate) enum HeldThreads {
     /// Each of these threads.
-    Threads(Vec<Held>),
+    Each(Vec<Held>),
     /// All of a tree at once.
     Tree(HeldTree),
 }
@@ -98,8 +98,8 @@ pub(crate) struct HandleState {
 }
 
 impl VcpuHandle {
-    pub(crate) fn new(vcpu: VcpuId, grip: Grip) -> VcpuHandle {
-        VcpuHandle { vcpu, grip, state: Mutex::default() }
+    pub(crate) fn new(vcpu: VcpuId, threads: HeldThreads) -> VcpuHandle {
+        VcpuHandle { vcpu, threads, state: Mutex::default() }
     }
 
     /// Keeps its threads on these CPUs of the machine, whatever orders before `number` said; says
@@ -107,9 +107,9 @@ impl VcpuHandle {
     pub(crate) fn confine(&self, number: u64, cpus: CpuSet) -> Result<KeptOn, ActError> {
         let mut state = self.state();
         state.is_news(number);
-        let members = match &self.grip {
-            Grip::Tree(tree) => return tree.keep_on(Some(cpus)).map(KeptOn::Tree),
-            Grip::Threads(members) => members,
+        let members = match &self.threads {
+            HeldThreads::Tree(tree) => return tree.keep_on(Some(cpus)).map(KeptOn::Tree),
+            HeldThreads::Each(members) => members,
         };
         let mut before = Vec::with_capacity(members.len());
         for held in members {
@@ -129,9 +129,11 @@ impl VcpuHandle {
     /// Finds out whether the kernel lets its threads be real-time at all. They are as they were
     /// afterwards.
     pub(crate) fn try_real_time(&self) -> Result<(), ActError> {
-        let members = match &self.grip {
-            Grip::Tree(tree) => return tree.raise(Ladder::LEAST).and_then(|()| tree.lower()),
-            Grip::Threads(members) => members,
+        let members = match &self.threads {
+            HeldThreads::Tree(tree) => {
+                return tree.raise(Ladder::LEAST).and_then(|()| tree.lower());
+            }
+            HeldThreads::Each(members) => members,
         };
         for held in members {
             match held.raise(Ladder::LEAST).and_then(|()| held.lower()) {
@@ -145,11 +147,11 @@ impl VcpuHandle {
     /// Keeps its threads where they were kept before. They were allowed there then, so that what is
     /// refused now nobody could do anything about.
     pub(crate) fn put_back(&self, before: &KeptOn) {
-        match (&self.grip, before) {
-            (Grip::Tree(tree), KeptOn::Tree(cpus)) => {
+        match (&self.threads, before) {
+            (HeldThreads::Tree(tree), KeptOn::Tree(cpus)) => {
                 let _ = tree.keep_on(*cpus);
             }
-            (Grip::Threads(members), KeptOn::Threads(before)) => {
+            (HeldThreads::Each(members), KeptOn::Threads(before)) => {
                 for (held, &cpus) in members.iter().zip(before) {
                     let _ = held.confine(cpus);
                 }
@@ -177,13 +179,13 @@ impl VcpuHandle {
     /// alone, the others would run on until that one had been scheduled, which where somebody else
     /// has the CPU may take milliseconds. A tree is frozen as a whole.
     fn hold_back(&self, state: &mut HandleState) -> Result<(), ActError> {
-        let members = match &self.grip {
-            Grip::Tree(tree) => {
+        let members = match &self.threads {
+            HeldThreads::Tree(tree) => {
                 tree.hold_back()?;
                 state.is_held = true;
                 return Ok(());
             }
-            Grip::Threads(members) => members,
+            HeldThreads::Each(members) => members,
         };
         let Some((first, others)) = members.split_first() else { return Ok(()) };
         first.hold_back()?;

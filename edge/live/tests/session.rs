@@ -8,7 +8,7 @@ use std::time::Duration;
 use common::{Target, begin, cpus, kill, let_pass, nap, options, request, share, wait_until};
 use rustix::process::Signal;
 use slackline_live::fence::FenceError;
-use slackline_live::session::{ClaimError, JoinId, Request, RequestError, Session, SessionError};
+use slackline_live::session::{JoinId, NotOwned, Request, RequestError, Session, SessionError};
 use slackline_live::sys::{Scheduling, SchedulingOf, get_affinity, set_affinity, set_scheduling};
 use slackline_trace::{Entry, Record};
 use slackline_units::{CpuId, CpuSet, Span, Time};
@@ -119,7 +119,7 @@ fn a_cpu_that_is_scheduled_is_nobody_elses() {
     let state = tempfile::tempdir().unwrap();
     let second = Session::open(&options(cpus(1), state.path()));
     let Err(error) = second else { panic!("it is scheduled twice") };
-    assert!(matches!(error, SessionError::Claim(ClaimError::Taken { .. })), "{error}");
+    assert!(matches!(error, SessionError::Claim(NotOwned::Taken { .. })), "{error}");
     assert_eq!(open.go_on(Span::from_ms(50)), []);
     assert!(!open.session.is_over());
     open.close();

@@ -74,7 +74,7 @@ pub struct Service {
 
 /// What a request comes to: an answer, or none yet; then it will be answered when what was done is
 /// written down, or by the world.
-type Outcome = Result<Option<Answer>, Refusal>;
+type Replied = Result<Option<Answer>, Refusal>;
 
 impl Service {
     /// Something happened, at a time that is never earlier than that of the input before.

@@ -23,11 +23,11 @@ pub struct Held(Arc<Shared>);
 struct Shared {
     thread: ThreadRef,
     /// Serialises orders with giving back: an order that comes late must not undo the undoing.
-    grip: Mutex<Grip>,
+    orders: Mutex<Orders>,
 }
 
 #[derive(Debug)]
-struct Grip {
+struct Orders {
     priority: Priority,
     pin: Pin,
     brake: Brake,
@@ -43,13 +43,13 @@ pub(super) enum Brake {
 
 impl Held {
     pub(super) fn new(thread: ThreadRef, entry: &Entry, brake: Brake) -> Held {
-        let grip = Grip {
+        let orders = Orders {
             priority: Priority::new(thread.clone(), entry.scheduling),
             pin: Pin::new(thread.clone(), entry.affinity),
             brake,
             given_back: false,
         };
-        Held(Arc::new(Shared { thread, grip: Mutex::new(grip) }))
+        Held(Arc::new(Shared { thread, orders: Mutex::new(orders) }))
     }
 
     /// The thread.
@@ -63,7 +63,7 @@ impl Held {
     /// # Errors
     /// When it has exited or was given back, or the kernel refuses.
     pub fn raise(&self, priority: FifoPriority) -> Result<(), ActError> {
-        self.grip()?.priority.raise(priority)
+        self.orders()?.priority.raise(priority)
     }
 
     /// Makes it the first of the ordinary threads.
@@ -71,7 +71,7 @@ impl Held {
     /// # Errors
     /// When it has exited or was given back, or the kernel refuses.
     pub fn favour(&self) -> Result<(), ActError> {
-        self.grip()?.priority.favour()
+        self.orders()?.priority.favour()
     }
 
     /// Puts it behind all ordinary threads.
@@ -79,7 +79,7 @@ impl Held {
     /// # Errors
     /// When it has exited or was given back, or the kernel refuses.
     pub fn defer(&self) -> Result<(), ActError> {
-        self.grip()?.priority.defer()
+        self.orders()?.priority.defer()
     }
 
     /// Schedules it as it was originally.
@@ -87,7 +87,7 @@ impl Held {
     /// # Errors
     /// When it has exited or was given back, or the kernel refuses.
     pub fn lower(&self) -> Result<(), ActError> {
-        self.grip()?.priority.lower()
+        self.orders()?.priority.lower()
     }
 
     /// Reserves CPU time for it by `SCHED_DEADLINE`: so much in every period, and no more. It may
@@ -101,10 +101,10 @@ impl Held {
         period: Span,
         online: CpuSet,
     ) -> Result<(), ActError> {
-        let mut grip = self.grip()?;
+        let mut orders = self.orders()?;
         // The kernel refuses it to a thread that may not run everywhere.
-        grip.pin.spread(online)?;
-        grip.priority.reserve(slice, period)
+        orders.pin.spread(online)?;
+        orders.priority.reserve(slice, period)
     }
 
     /// Keeps it on one CPU.
@@ -112,7 +112,7 @@ impl Held {
     /// # Errors
     /// When it has exited or was given back, or the kernel refuses.
     pub fn pin(&self, cpu: CpuId) -> Result<(), ActError> {
-        self.grip()?.pin.pin(cpu)
+        self.orders()?.pin.pin(cpu)
     }
 
     /// Keeps it on these CPUs; says which it was kept on before.
@@ -120,7 +120,7 @@ impl Held {
     /// # Errors
     /// When it has exited or was given back, or the kernel refuses.
     pub(crate) fn confine(&self, cpus: CpuSet) -> Result<CpuSet, ActError> {
-        self.grip()?.pin.confine(cpus)
+        self.orders()?.pin.confine(cpus)
     }
 
     /// Stops its process, which another thread of the process is held by and lets go again.
@@ -128,7 +128,7 @@ impl Held {
     /// # Errors
     /// When it has exited or was given back, or the kernel refuses.
     pub(crate) fn stop_as_well(&self) -> Result<(), ActError> {
-        let _held = self.grip()?;
+        let _held = self.orders()?;
         Stop::as_well(&self.0.thread)
     }
 
@@ -137,7 +137,7 @@ impl Held {
     /// # Errors
     /// When it has exited or was given back, or the kernel refuses.
     pub fn unpin(&self) -> Result<(), ActError> {
-        self.grip()?.pin.unpin()
+        self.orders()?.pin.unpin()
     }
 
     /// Whether somebody else has changed what was ordered: its class, its priority or its CPUs.
@@ -146,8 +146,8 @@ impl Held {
     /// # Errors
     /// When it has exited or was given back, or the kernel refuses.
     pub fn audit(&self) -> Result<bool, ActError> {
-        let mut grip = self.grip()?;
-        let (priority, pin) = (grip.priority.audit(), grip.pin.audit());
+        let mut orders = self.orders()?;
+        let (priority, pin) = (orders.priority.audit(), orders.pin.audit());
         Ok(priority? | pin?)
     }
 
@@ -157,7 +157,7 @@ impl Held {
     /// When it has exited or was given back, the kernel refuses, or the way chosen was
     /// [`Hold::Nothing`](crate::step::Hold::Nothing).
     pub fn hold_back(&self) -> Result<(), ActError> {
-        match &mut self.grip()?.brake {
+        match &mut self.orders()?.brake {
             Brake::Nothing => Err(ActError::NeverHeldBack { tid: self.0.thread.tid() }),
             Brake::Process(stop) => stop.stop(),
             Brake::Thread(freezer) => freezer.freeze(),
@@ -169,7 +169,7 @@ impl Held {
     /// # Errors
     /// When it has exited or was given back, or the kernel refuses.
     pub fn let_go(&self) -> Result<(), ActError> {
-        self.grip()?.brake.let_go()
+        self.orders()?.brake.let_go()
     }
 
     /// Lets it run: from now on nothing keeps it from that. Returns what did.
@@ -177,10 +177,10 @@ impl Held {
     /// # Errors
     /// When the kernel refuses. It is kept from running as before.
     pub(super) fn take_brake(&self) -> Result<Brake, ActError> {
-        let mut grip = self.lock();
-        match grip.brake.let_go() {
+        let mut orders = self.lock();
+        match orders.brake.let_go() {
             Err(error) if !error.means_gone() => Err(error),
-            _ => Ok(std::mem::replace(&mut grip.brake, Brake::Nothing)),
+            _ => Ok(std::mem::replace(&mut orders.brake, Brake::Nothing)),
         }
     }
 
@@ -189,12 +189,12 @@ impl Held {
         self.lock().brake = brake;
     }
 
-    fn grip(&self) -> Result<MutexGuard<'_, Grip>, ActError> {
-        let grip = self.lock();
-        if grip.given_back {
+    fn orders(&self) -> Result<MutexGuard<'_, Orders>, ActError> {
+        let orders = self.lock();
+        if orders.given_back {
             return Err(ActError::GivenBack { tid: self.0.thread.tid() });
         }
-        Ok(grip)
+        Ok(orders)
     }
 
     /// Refuses all further orders and undoes those given.
@@ -202,14 +202,14 @@ impl Held {
     /// # Errors
     /// The first step that failed. Orders are refused all the same.
     pub(super) fn give_back(&self, entry: &Entry) -> Result<GivenBack, GiveBackError> {
-        let mut grip = self.lock();
-        grip.given_back = true;
+        let mut orders = self.lock();
+        orders.given_back = true;
         give_back(entry)
     }
 
     /// A panic in the middle of an order leaves at worst a call that is made once too often.
-    fn lock(&self) -> MutexGuard<'_, Grip> {
-        self.0.grip.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, Orders> {
+        self.0.orders.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -37,11 +37,11 @@ struct Shared {
     first: Vec<ThreadRef>,
     /// What those are given back as that have been started since.
     default: Original,
-    grip: Mutex<Grip>,
+    orders: Mutex<Orders>,
 }
 
 #[derive(Debug)]
-struct Grip {
+struct Orders {
     switch: File,
     wanted: Wanted,
     /// Where they are kept; none is where each was.
@@ -102,7 +102,7 @@ impl HeldTree {
         };
         let originals = first.iter().map(|(thread, original)| (thread.tid(), *original)).collect();
         let first = first.into_iter().map(|(thread, _)| thread).collect();
-        let grip = Grip {
+        let orders = Orders {
             switch,
             wanted: Wanted::Original,
             cpus: None,
@@ -112,7 +112,7 @@ impl HeldTree {
             given_back: false,
             rest: None,
         };
-        Ok(HeldTree(Arc::new(Shared { place, first, default, grip: Mutex::new(grip) })))
+        Ok(HeldTree(Arc::new(Shared { place, first, default, orders: Mutex::new(orders) })))
     }
 
     /// The group that it is in.
@@ -188,19 +188,19 @@ impl HeldTree {
     /// wherever a thread is given another class, and then its own again. What fails here is
     /// counted at the tick.
     pub(crate) fn count(&self, tids: impl Iterator<Item = Tid>) {
-        let grip = self.lock();
-        let other = match grip.wanted {
+        let orders = self.lock();
+        let other = match orders.wanted {
             Wanted::Raised(priority) => Scheduling::Fifo { priority: priority.number().into() },
             Wanted::First => Scheduling::Other { nice: -19 },
             Wanted::Original => return,
         };
-        if grip.given_back {
+        if orders.given_back {
             return;
         }
         let other = SchedulingOf { class: other, reset_on_fork: false };
         for tid in tids {
             let _ = set_scheduling(tid, &other);
-            let _ = match grip.wanted {
+            let _ = match orders.wanted {
                 Wanted::Raised(priority) => set_scheduling(tid, &round_robin(priority.number())),
                 Wanted::First | Wanted::Original => favour(tid),
             };
@@ -212,7 +212,7 @@ impl HeldTree {
     /// # Errors
     /// When it was given back, or the kernel refuses.
     pub(crate) fn pin(&self, cpu: CpuId) -> Result<(), ActError> {
-        let wide = self.grip()?.wide;
+        let wide = self.orders()?.wide;
         self.keep_on(Some(wide.unwrap_or(CpuSet::one(cpu)))).map(drop)
     }
 
@@ -221,12 +221,12 @@ impl HeldTree {
     /// # Errors
     /// When it was given back, or the kernel refuses.
     pub(crate) fn keep_on(&self, cpus: Option<CpuSet>) -> Result<Option<CpuSet>, ActError> {
-        let mut grip = self.grip()?;
-        let before = grip.cpus;
+        let mut orders = self.orders()?;
+        let before = orders.cpus;
         if before != cpus {
-            grip.cpus = cpus;
-            if let Err(error) = self.bring(&mut grip) {
-                grip.cpus = before;
+            orders.cpus = cpus;
+            if let Err(error) = self.bring(&mut orders) {
+                orders.cpus = before;
                 return Err(error);
             }
         }
@@ -238,7 +238,7 @@ impl HeldTree {
     /// # Errors
     /// When it was given back, or the kernel refuses.
     pub(crate) fn hold_back(&self) -> Result<(), ActError> {
-        self.freeze(&mut *self.grip()?, true)
+        self.freeze(&mut *self.orders()?, true)
     }
 
     /// Lets it run again.
@@ -246,7 +246,7 @@ impl HeldTree {
     /// # Errors
     /// When it was given back, or the kernel refuses.
     pub(crate) fn let_go(&self) -> Result<(), ActError> {
-        self.freeze(&mut *self.grip()?, false)
+        self.freeze(&mut *self.orders()?, false)
     }
 
     /// Puts one of its threads before the others that are as urgent.
@@ -254,8 +254,8 @@ impl HeldTree {
     /// # Errors
     /// When it was given back, or the kernel refuses.
     pub(crate) fn put_first(&self, tid: Tid) -> Result<(), ActError> {
-        let grip = self.grip()?;
-        let Wanted::Raised(priority) = grip.wanted else { return Ok(()) };
+        let orders = self.orders()?;
+        let Wanted::Raised(priority) = orders.wanted else { return Ok(()) };
         // The kernel puts whoever is made less urgent before those who are so already.
         for priority in [priority.number() + 1, priority.number()] {
             let done = set_scheduling(tid, &round_robin(priority));
@@ -272,18 +272,18 @@ impl HeldTree {
     /// # Errors
     /// When it was given back, or the kernel refuses.
     pub(crate) fn audit(&self, known: &[Tid]) -> Result<Vec<Tid>, ActError> {
-        let mut grip = self.grip()?;
+        let mut orders = self.orders()?;
         let there = self.list()?;
         let is_there: BTreeSet<Tid> = there.iter().copied().collect();
-        for &tid in known.iter().chain(grip.originals.keys()) {
+        for &tid in known.iter().chain(orders.originals.keys()) {
             if !is_there.contains(&tid) {
-                self.let_leave(&grip, tid);
+                self.let_leave(&orders, tid);
             }
         }
-        grip.originals.retain(|tid, _| is_there.contains(tid));
+        orders.originals.retain(|tid, _| is_there.contains(tid));
         for &tid in &there {
-            if !grip.originals.contains_key(&tid) || !is_as(grip.wanted, tid) {
-                self.bring_one(&mut grip, tid)?;
+            if !orders.originals.contains_key(&tid) || !is_as(orders.wanted, tid) {
+                self.bring_one(&mut orders, tid)?;
             }
         }
         Ok(there)
@@ -303,8 +303,8 @@ impl HeldTree {
 
     /// One that has left the group is nobody's business any more: if it is as we made it, it is
     /// given back. If that fails, it has ended.
-    fn let_leave(&self, grip: &Grip, tid: Tid) {
-        let original = grip.originals.get(&tid).copied().unwrap_or(self.0.default);
+    fn let_leave(&self, orders: &Orders, tid: Tid) {
+        let original = orders.originals.get(&tid).copied().unwrap_or(self.0.default);
         let _ = leaver_back(tid, original);
     }
 
@@ -313,40 +313,40 @@ impl HeldTree {
     /// # Errors
     /// The first step that failed. Orders are refused all the same.
     pub(super) fn give_back(&self, entry: &Entry) -> Result<GivenBack, GiveBackError> {
-        let mut grip = self.lock();
-        grip.given_back = true;
+        let mut orders = self.lock();
+        orders.given_back = true;
         give_back(entry)
     }
 
     fn want(&self, wanted: Wanted) -> Result<(), ActError> {
-        let mut grip = self.grip()?;
-        if grip.wanted == wanted {
+        let mut orders = self.orders()?;
+        if orders.wanted == wanted {
             return Ok(());
         }
-        let before = std::mem::replace(&mut grip.wanted, wanted);
-        self.bring(&mut grip).inspect_err(|_| grip.wanted = before)
+        let before = std::mem::replace(&mut orders.wanted, wanted);
+        self.bring(&mut orders).inspect_err(|_| orders.wanted = before)
     }
 
     /// Makes all threads as they should be, and those that are started while this goes on.
-    fn bring(&self, grip: &mut Grip) -> Result<(), ActError> {
+    fn bring(&self, orders: &mut Orders) -> Result<(), ActError> {
         let mut done = BTreeSet::new();
         for _ in 0..ROUNDS {
             let there = self.list()?;
             let new: Vec<Tid> = there.iter().copied().filter(|tid| done.insert(*tid)).collect();
             if new.is_empty() {
-                grip.originals.retain(|tid, _| done.contains(tid));
+                orders.originals.retain(|tid, _| done.contains(tid));
                 break;
             }
             for tid in new {
-                self.bring_one(grip, tid)?;
+                self.bring_one(orders, tid)?;
             }
         }
         Ok(())
     }
 
-    fn bring_one(&self, grip: &mut Grip, tid: Tid) -> Result<(), ActError> {
-        let Some(original) = self.original(grip, tid)? else { return Ok(()) };
-        let (act, set) = match grip.wanted {
+    fn bring_one(&self, orders: &mut Orders, tid: Tid) -> Result<(), ActError> {
+        let Some(original) = self.original(orders, tid)? else { return Ok(()) };
+        let (act, set) = match orders.wanted {
             Wanted::Original => (Act::Lower, set_scheduling(tid, &original.scheduling)),
             Wanted::First => (Act::Favour, favour(tid)),
             Wanted::Raised(priority) => {
@@ -354,15 +354,15 @@ impl HeldTree {
             }
         };
         ignore_gone(set).map_err(|source| refused(tid, act, source))?;
-        let cpus = grip.cpus.unwrap_or(original.affinity);
+        let cpus = orders.cpus.unwrap_or(original.affinity);
         let set = set_affinity(tid, &cpus);
         ignore_gone(set).map_err(|source| refused(tid, Act::Confine, source))
     }
 
     /// What a thread is given back as; none if it has ended. Of one that was started while it was
     /// ours, only its nice value is its own.
-    fn original(&self, grip: &mut Grip, tid: Tid) -> Result<Option<Original>, ActError> {
-        if let Some(&original) = grip.originals.get(&tid) {
+    fn original(&self, orders: &mut Orders, tid: Tid) -> Result<Option<Original>, ActError> {
+        if let Some(&original) = orders.originals.get(&tid) {
             return Ok(Some(original));
         }
         let now = match get_scheduling(tid) {
@@ -376,7 +376,7 @@ impl HeldTree {
             scheduling.class = Scheduling::Other { nice };
         }
         let original = Original { scheduling, affinity };
-        grip.originals.insert(tid, original);
+        orders.originals.insert(tid, original);
         Ok(Some(original))
     }
 
@@ -391,12 +391,12 @@ impl HeldTree {
         })
     }
 
-    fn freeze(&self, grip: &mut Grip, is_frozen: bool) -> Result<(), ActError> {
-        if grip.is_frozen != is_frozen {
+    fn freeze(&self, orders: &mut Orders, is_frozen: bool) -> Result<(), ActError> {
+        if orders.is_frozen != is_frozen {
             let (text, act) = if is_frozen { ("1", Act::Freeze) } else { ("0", Act::Thaw) };
-            let written = grip.switch.write_all_at(text.as_bytes(), 0);
+            let written = orders.switch.write_all_at(text.as_bytes(), 0);
             written.map_err(|source| refused(self.carrier(), act, source))?;
-            grip.is_frozen = is_frozen;
+            orders.is_frozen = is_frozen;
         }
         Ok(())
     }
@@ -405,17 +405,17 @@ impl HeldTree {
         self.0.first[0].tid()
     }
 
-    fn grip(&self) -> Result<MutexGuard<'_, Grip>, ActError> {
-        let grip = self.lock();
-        if grip.given_back {
+    fn orders(&self) -> Result<MutexGuard<'_, Orders>, ActError> {
+        let orders = self.lock();
+        if orders.given_back {
             return Err(ActError::GivenBack { tid: self.carrier() });
         }
-        Ok(grip)
+        Ok(orders)
     }
 
     /// A panic in the middle of an order leaves at worst a call that is made once too often.
-    fn lock(&self) -> MutexGuard<'_, Grip> {
-        self.0.grip.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, Orders> {
+        self.0.orders.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

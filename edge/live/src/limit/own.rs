@@ -40,8 +40,8 @@ pub(super) fn apply(
     let dispatch = Some(Span::ZERO);
     let cpus = vec![cpu];
     let (origin, wall_clock) = (None, None);
-    let claims = None;
-    let options = Options { cpus, claims, policy, values, keeper, dispatch, origin, wall_clock };
+    let owned = None;
+    let options = Options { cpus, owned, policy, values, keeper, dispatch, origin, wall_clock };
     let mut session = Session::open(&options)?;
     let (who, name) = (Who::Process(process), format!("pid {process}"));
     let request =

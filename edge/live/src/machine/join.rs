@@ -9,7 +9,7 @@ use super::decider::{Decider, Vcpu};
 use super::{LiveHost, MachineError, NotDone, Wanted};
 use crate::sys::Tid;
 use crate::vcpu_threads::{Body, UsedClock, VcpuThreads};
-use crate::way::{Grip, VcpuHandle};
+use crate::way::{HeldThreads, VcpuHandle};
 
 /// A vCPU that is to join.
 #[derive(Debug)]
@@ -110,13 +110,13 @@ impl LiveHost {
     fn join_one(&self, decider: &mut Decider, joining: Joining) -> Result<(), NotDone> {
         let Joining { threads, share, cpus } = joining;
         let VcpuThreads { vcpu, body, exact } = threads;
-        let grip = match &body {
+        let threads = match &body {
             Body::Threads(members) => {
-                Grip::Threads(members.iter().map(|it| it.held.clone()).collect())
+                HeldThreads::Each(members.iter().map(|it| it.held.clone()).collect())
             }
-            Body::Tree(tree) => Grip::Tree(tree.clone()),
+            Body::Tree(tree) => HeldThreads::Tree(tree.clone()),
         };
-        let handle = VcpuHandle::new(vcpu, grip);
+        let handle = VcpuHandle::new(vcpu, threads);
         // What the kernel never lets us do is an error here; what it refuses later is tried again.
         handle.try_real_time().map_err(NotDone::Refused)?;
         if let Some(cpus) = cpus {

@@ -11,7 +11,7 @@ use super::{LiveHost, MachineError};
 use crate::fence::HeldTree;
 use crate::sys::Tid;
 use crate::vcpu_threads::{Home, Meter, Unreadable, UsedClock, WatchedThread};
-use crate::way::Grip;
+use crate::way::HeldThreads;
 
 impl LiveHost {
     /// The threads of a vCPU, whose events are told from now on.
@@ -124,7 +124,7 @@ impl Decider {
             if vcpu.home.get().is_some_and(|home| home != cpu) {
                 continue;
             }
-            if let (Grip::Tree(tree), false) = (&vcpu.handle.grip, vcpu.is_held_back) {
+            if let (HeldThreads::Tree(tree), false) = (&vcpu.handle.threads, vcpu.is_held_back) {
                 let awake = vcpu.threads.values().filter(|known| known.is_awake);
                 tree.count(awake.map(|known| known.thread.tid));
             }

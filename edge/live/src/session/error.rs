@@ -7,10 +7,10 @@ use slackline_units::{CpuId, CpuSet, Span, VcpuId};
 use thiserror::Error;
 
 use super::JoinId;
-use crate::claim::ClaimError;
 use crate::dispatcher::{DispatcherError, whose};
 use crate::fence::{FenceError, GiveBackError};
 use crate::machine::{MachineError, NotDone};
+use crate::owned_cpus::NotOwned;
 use crate::step::ActError;
 use crate::sys::Tid;
 use crate::thread::ThreadError;
@@ -147,7 +147,7 @@ impl From<NotDone> for RequestError {
 pub enum SessionError {
     /// A CPU is not ours to schedule.
     #[error(transparent)]
-    Claim(#[from] ClaimError),
+    Claim(#[from] NotOwned),
     /// Real-time scheduling is refused.
     #[error("cannot schedule in real time here: {source}")]
     NoRealTime {
@@ -191,12 +191,12 @@ impl SessionError {
     #[must_use]
     pub fn hint(&self) -> Option<String> {
         match self {
-            SessionError::Claim(ClaimError::Taken { .. }) => Some(
+            SessionError::Claim(NotOwned::Taken { .. }) => Some(
                 "two would promise the same time twice: choose others by --cpus, wait for it, or \
                  if it is the service, ask it: `slackline reserve`"
                     .into(),
             ),
-            SessionError::Claim(ClaimError::NotNoted { .. }) => {
+            SessionError::Claim(NotOwned::NotNoted { .. }) => {
                 Some("run as root, where /run can be written".into())
             }
             SessionError::NoRealTime { .. } if rustix::process::geteuid().is_root() => Some(

@@ -28,10 +28,10 @@ use crate::sys::{
 
 /// A thread held by descriptor.
 #[derive(Debug)]
-pub struct TaskFd(Grip);
+pub struct TaskFd(Descriptor);
 
 #[derive(Debug)]
-enum Grip {
+enum Descriptor {
     /// A pidfd of the one thread.
     Thread(OwnedFd),
     Procfs(Procfs),
@@ -54,10 +54,10 @@ impl TaskFd {
     /// `ESRCH` or `NotFound` when there is no such thread.
     pub fn open(tid: Tid) -> io::Result<TaskFd> {
         match pidfd_of_thread(tid) {
-            Ok(fd) => Ok(TaskFd(Grip::Thread(fd))),
+            Ok(fd) => Ok(TaskFd(Descriptor::Thread(fd))),
             Err(error) if error.raw_os_error() == Some(Errno::INVAL.raw_os_error()) => {
                 let pidfd = pidfd_of_process(process_of(tid)?)?;
-                Procfs::open(tid, Some(pidfd)).map(|held| TaskFd(Grip::Procfs(held)))
+                Procfs::open(tid, Some(pidfd)).map(|held| TaskFd(Descriptor::Procfs(held)))
             }
             Err(error) if is_missing(&error) => TaskFd::open_in_procfs(tid),
             Err(error) => Err(error),
@@ -69,7 +69,7 @@ impl TaskFd {
     /// # Errors
     /// `ESRCH` or `NotFound` when there is no such thread.
     pub(crate) fn open_in_procfs(tid: Tid) -> io::Result<TaskFd> {
-        Procfs::open(tid, None).map(|held| TaskFd(Grip::Procfs(held)))
+        Procfs::open(tid, None).map(|held| TaskFd(Descriptor::Procfs(held)))
     }
 
     /// Sends a signal to the thread. Stopping and continuing concern the whole process, whichever
@@ -79,8 +79,8 @@ impl TaskFd {
     /// `ESRCH` when it has exited, `EPERM` without the privilege.
     pub fn signal(&self, signal: Signal) -> io::Result<()> {
         match &self.0 {
-            Grip::Thread(fd) => signal_by(fd.as_fd(), signal),
-            Grip::Procfs(held) => {
+            Descriptor::Thread(fd) => signal_by(fd.as_fd(), signal),
+            Descriptor::Procfs(held) => {
                 held.look()?;
                 signal_thread(held.process, held.tid, signal)
             }
@@ -93,9 +93,11 @@ impl TaskFd {
     /// `ESRCH` when it has exited, `EPERM` without the privilege.
     pub fn signal_process(&self, signal: Signal) -> io::Result<()> {
         match &self.0 {
-            Grip::Thread(fd) => signal_process_by(fd.as_fd(), signal),
-            Grip::Procfs(Procfs { pidfd: Some(pidfd), .. }) => signal_by(pidfd.as_fd(), signal),
-            Grip::Procfs(held) => {
+            Descriptor::Thread(fd) => signal_process_by(fd.as_fd(), signal),
+            Descriptor::Procfs(Procfs { pidfd: Some(pidfd), .. }) => {
+                signal_by(pidfd.as_fd(), signal)
+            }
+            Descriptor::Procfs(held) => {
                 held.look()?;
                 signal_process(held.process, signal)
             }
@@ -108,8 +110,8 @@ impl TaskFd {
     /// Those of `poll`, or of procfs.
     pub fn has_exited(&self) -> io::Result<bool> {
         match &self.0 {
-            Grip::Thread(fd) => is_ready(fd),
-            Grip::Procfs(held) => match held.look() {
+            Descriptor::Thread(fd) => is_ready(fd),
+            Descriptor::Procfs(held) => match held.look() {
                 Ok(stat) => Ok(stat.exited()),
                 Err(error) if means_gone(&error) => Ok(true),
                 Err(error) => Err(error),
@@ -122,8 +124,8 @@ impl TaskFd {
     #[must_use]
     pub(crate) fn pollable_by_itself(&self) -> Option<BorrowedFd<'_>> {
         match &self.0 {
-            Grip::Thread(fd) => Some(fd.as_fd()),
-            Grip::Procfs(_) => None,
+            Descriptor::Thread(fd) => Some(fd.as_fd()),
+            Descriptor::Procfs(_) => None,
         }
     }
 
@@ -132,8 +134,8 @@ impl TaskFd {
     #[must_use]
     pub fn pollable(&self) -> Option<BorrowedFd<'_>> {
         match &self.0 {
-            Grip::Thread(fd) => Some(fd.as_fd()),
-            Grip::Procfs(held) => held.pidfd.as_ref().map(AsFd::as_fd),
+            Descriptor::Thread(fd) => Some(fd.as_fd()),
+            Descriptor::Procfs(held) => held.pidfd.as_ref().map(AsFd::as_fd),
         }
     }
 }
@@ -230,7 +232,7 @@ mod tests {
         let (mut child, tid) = sleeper();
         let mut held = Procfs::open(tid, None).unwrap();
         held.started = StartTime::from_ticks(held.started.ticks() + 1);
-        let held = TaskFd(Grip::Procfs(held));
+        let held = TaskFd(Descriptor::Procfs(held));
         assert!(held.has_exited().unwrap());
         assert!(means_gone(&held.signal(Signal::KILL).unwrap_err()));
         assert!(means_gone(&held.signal_process(Signal::KILL).unwrap_err()));

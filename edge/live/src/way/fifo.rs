@@ -3,7 +3,7 @@
 
 use slackline_units::CpuId;
 
-use super::{Assignment, Failed, Grip, HandleState, Place, VcpuHandle, Way};
+use super::{Assignment, Failed, HandleState, HeldThreads, Place, VcpuHandle, Way};
 use crate::fence::Held;
 use crate::step::ActError;
 use crate::step::priority::Ladder;
@@ -46,14 +46,14 @@ fn put_up(
     let priority = ladder.next(state.priority);
     let was_up = state.priority.replace(priority).is_some() && !state.is_held;
     let kept = keep_on(handle, assignment.cpu);
-    let raised = and_then(kept, || match &handle.grip {
-        Grip::Threads(members) => each(members, |held| held.raise(priority)),
-        Grip::Tree(tree) => tree.raise(priority),
+    let raised = and_then(kept, || match &handle.threads {
+        HeldThreads::Each(members) => each(members, |held| held.raise(priority)),
+        HeldThreads::Tree(tree) => tree.raise(priority),
     });
     and_then(raised, || let_go(handle, state))?;
-    match (&handle.grip, assignment.first) {
+    match (&handle.threads, assignment.first) {
         // Where it begins a turn: the one that had the last one would have this one as well.
-        (Grip::Tree(tree), Some(first)) if !was_up => tree.put_first(first),
+        (HeldThreads::Tree(tree), Some(first)) if !was_up => tree.put_first(first),
         _ => Ok(()),
     }
 }
@@ -77,11 +77,11 @@ fn put_down(
     }
     state.priority = None;
     let given =
-        and_then(keep_on(handle, assignment.cpu), || match (&handle.grip, assignment.place) {
-            (Grip::Threads(members), Place::First) => each(members, Held::favour),
-            (Grip::Tree(tree), Place::First) => tree.favour(),
+        and_then(keep_on(handle, assignment.cpu), || match (&handle.threads, assignment.place) {
+            (HeldThreads::Each(members), Place::First) => each(members, Held::favour),
+            (HeldThreads::Tree(tree), Place::First) => tree.favour(),
             // What a tree starts meanwhile would stay behind for ever.
-            (Grip::Threads(members), Place::Behind) => each(members, Held::defer),
+            (HeldThreads::Each(members), Place::Behind) => each(members, Held::defer),
             _ => lower(handle),
         });
     and_then(given, || let_go(handle, state))
@@ -101,16 +101,16 @@ fn and_then(
 
 fn keep_on(handle: &VcpuHandle, cpu: Option<CpuId>) -> Result<(), ActError> {
     let Some(cpu) = cpu else { return Ok(()) };
-    match &handle.grip {
-        Grip::Threads(members) => each(members, |held| held.pin(cpu)),
-        Grip::Tree(tree) => tree.pin(cpu),
+    match &handle.threads {
+        HeldThreads::Each(members) => each(members, |held| held.pin(cpu)),
+        HeldThreads::Tree(tree) => tree.pin(cpu),
     }
 }
 
 fn lower(handle: &VcpuHandle) -> Result<(), ActError> {
-    match &handle.grip {
-        Grip::Threads(members) => each(members, Held::lower),
-        Grip::Tree(tree) => tree.lower(),
+    match &handle.threads {
+        HeldThreads::Each(members) => each(members, Held::lower),
+        HeldThreads::Tree(tree) => tree.lower(),
     }
 }
 
@@ -118,9 +118,9 @@ fn let_go(handle: &VcpuHandle, state: &mut HandleState) -> Result<(), ActError> 
     if !std::mem::take(&mut state.is_held) {
         return Ok(());
     }
-    match &handle.grip {
-        Grip::Threads(members) => members.first().map_or(Ok(()), Held::let_go),
-        Grip::Tree(tree) => tree.let_go(),
+    match &handle.threads {
+        HeldThreads::Each(members) => members.first().map_or(Ok(()), Held::let_go),
+        HeldThreads::Tree(tree) => tree.let_go(),
     }
 }
 

@@ -140,7 +140,7 @@ pub fn options(cpus: Vec<CpuId>, state: &Path) -> Options {
     let values = Values::defaults(policy.policy_fields).expect("defaults");
     let keeper = keeper(state);
     let (dispatch, origin, wall_clock) = (None, None, Some(WallClock::default()));
-    Options { cpus, claims: None, policy, values, keeper, dispatch, origin, wall_clock }
+    Options { cpus, owned: None, policy, values, keeper, dispatch, origin, wall_clock }
 }
 
 /// A slice in every period, in microseconds.

@@ -9,7 +9,7 @@ use crate::refusal::Refusal;
 use crate::request::Request;
 use crate::world::{Kept, World};
 
-use super::{Outcome, Service, keyed};
+use super::{Replied, Service, keyed};
 
 impl Service {
     pub(super) fn asked(&mut self, now: Time, asked: &Asked, world: &mut impl World) {
@@ -58,7 +58,7 @@ impl Service {
         Answer::Done { reservation: Box::new(reservation), is_new: kept.is_new, warning }
     }
 
-    fn answer(&mut self, now: Time, asked: &Asked, world: &mut impl World) -> Outcome {
+    fn answer(&mut self, now: Time, asked: &Asked, world: &mut impl World) -> Replied {
         if asked.request.verb().is_change() && self.writer.is_full() {
             let why = "too much waits to be written down already".to_owned();
             return Err(Refusal::NotNow { why, again: crate::writer::REST });

@@ -16,7 +16,7 @@ use crate::row::{Reason, Row};
 use crate::world::World;
 
 use super::reserve::{is_promised, join, refusal};
-use super::{By, Done, Outcome, Service};
+use super::{By, Done, Replied, Service};
 
 impl Service {
     /// A member is admitted, and its places are promised to nobody for as long as its lease is. Of
@@ -26,7 +26,7 @@ impl Service {
         now: Time,
         (asked, gang, member): (&Asked, &Name, &Request),
         world: &mut impl World,
-    ) -> Outcome {
+    ) -> Replied {
         let Request::Reserve { name, .. } = member else { return Ok(None) };
         if let Some(entry) = self.book.get(name) {
             return self.hold_again(asked, entry, (gang, member)).map(Some);
@@ -69,7 +69,7 @@ impl Service {
         now: Time,
         (asked, gang, name, at): (&Asked, &Gang, &Name, Time),
         world: &mut impl World,
-    ) -> Outcome {
+    ) -> Replied {
         let entry = self.member(&gang.name, name)?;
         let row = entry.row.clone();
         if !entry.is_lent() {
@@ -102,7 +102,7 @@ impl Service {
         now: Time,
         (asked, gang, name, lost): (&Asked, &Name, &Name, &str),
         world: &mut impl World,
-    ) -> Outcome {
+    ) -> Replied {
         let entry = self.member(gang, name)?;
         let (before, has_begun, is_lent) =
             (entry.row.clone(), entry.lease.is_none(), entry.is_lent());

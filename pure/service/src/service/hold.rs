@@ -15,7 +15,7 @@ use crate::row::{Reason, Row};
 use crate::world::World;
 
 use super::reserve::refusal;
-use super::{By, Done, Outcome, Service};
+use super::{By, Done, Replied, Service};
 
 /// A request for a reservation, its name, and the revision it is expected at.
 type ForOne<'a> = (&'a Asked, &'a Name, Option<u64>);
@@ -26,7 +26,7 @@ impl Service {
         now: Time,
         (asked, name, revision): ForOne<'_>,
         world: &mut impl World,
-    ) -> Outcome {
+    ) -> Replied {
         let before = self.expected(name, revision)?;
         if before.paused {
             return Ok(self.is_so(now, asked, before));
@@ -44,7 +44,7 @@ impl Service {
         now: Time,
         (asked, name, revision): ForOne<'_>,
         world: &mut impl World,
-    ) -> Outcome {
+    ) -> Replied {
         let before = self.expected(name, revision)?;
         let Some(entry) = self.book.get(name) else { return Ok(None) };
         let was_contested = entry.is_contested();
@@ -115,7 +115,7 @@ impl Service {
         now: Time,
         (asked, name, revision): ForOne<'_>,
         world: &mut impl World,
-    ) -> Outcome {
+    ) -> Replied {
         let before = self.expected(name, revision)?;
         self.let_go(now, name, world);
         let after = Row { revision: self.writer.number(), ..before.clone() };

@@ -17,10 +17,10 @@ use crate::row::{Reason, Row};
 use crate::terms::Terms;
 use crate::world::{Joining, World};
 
-use super::{By, Done, Outcome, Service};
+use super::{By, Done, Replied, Service};
 
 impl Service {
-    pub(super) fn reserve(&mut self, now: Time, asked: &Asked, world: &mut impl World) -> Outcome {
+    pub(super) fn reserve(&mut self, now: Time, asked: &Asked, world: &mut impl World) -> Replied {
         let Request::Reserve { name, .. } = &asked.request else { return Ok(None) };
         if self.book.get(name).is_some() {
             return self.reserve_again(now, asked, world);
@@ -74,7 +74,7 @@ impl Service {
 
     /// Whether the same was asked for before, by the same principal. A machine that it waits for
     /// may have come: whoever starts one asks again.
-    fn reserve_again(&mut self, now: Time, asked: &Asked, world: &mut impl World) -> Outcome {
+    fn reserve_again(&mut self, now: Time, asked: &Asked, world: &mut impl World) -> Replied {
         let Request::Reserve { name, .. } = &asked.request else { return Ok(None) };
         let Some(row) = self.book.row(name).cloned() else { return Ok(None) };
         self.check_lent(name)?;
@@ -104,7 +104,7 @@ impl Service {
         now: Time,
         (asked, mut row, mut machine): (&Asked, Row, Option<Machine>),
         world: &mut impl World,
-    ) -> Outcome {
+    ) -> Replied {
         let domain = self.domains.take(now, &row.binding, row.identity);
         self.domains.promised(domain, row.terms.each().period());
         let mut seats =
