@@ -94,6 +94,20 @@ impl Script {
         }
     }
 
+    /// What of the slack each of two has in so many turns, in ns.
+    fn spare(&mut self, turns: u32) -> [u64; 2] {
+        let mut spare = [0, 0];
+        for _ in 0..turns {
+            let (who, limit, right) = self.turn();
+            let limit = limit.expect("all turns end");
+            if let (Some(slot), Entitlement::Spare) = (who, right) {
+                spare[slot] += limit.ns();
+            }
+            self.run(self.at.now().after(limit));
+        }
+        spare
+    }
+
     fn shows(&self, vcpu: VcpuId, row: &str) -> String {
         let account = self.policy.account(vcpu);
         let found = account.into_iter().find(|(name, _)| *name == row);
@@ -295,15 +309,7 @@ fn a_slice_without_an_extra_weight_counts_by_itself_or_as_one() {
         let mut script = Script::new(rules);
         let vcpus = [script.join(0, share).unwrap(), script.join(1, "").unwrap()];
         vcpus.iter().for_each(|&vcpu| script.wake(vcpu));
-        let mut spare = [0, 0];
-        for _ in 0..20_000 {
-            let (who, limit, right) = script.turn();
-            let limit = limit.expect("all turns end");
-            if let (Some(slot), Entitlement::Spare) = (who, right) {
-                spare[slot] += limit.ns();
-            }
-            script.run(script.at.now().after(limit));
-        }
+        let spare = script.spare(20_000);
         let error = spare[0].abs_diff(spare[1] * parts);
         assert!(error <= spare[0] / 20, "{rules}, {share}: {spare:?}");
     }
@@ -317,15 +323,7 @@ fn half_a_cpu_counts_as_an_extra_weight_of_sixty_four() {
     let mut script = Script::new("");
     let vcpus = [0, 1].map(|slot| script.join(slot, shares[slot as usize]).unwrap());
     vcpus.iter().for_each(|&vcpu| script.wake(vcpu));
-    let mut spare = [0, 0];
-    for _ in 0..4_000 {
-        let (who, limit, right) = script.turn();
-        let limit = limit.expect("all turns end");
-        if let (Some(slot), Entitlement::Spare) = (who, right) {
-            spare[slot] += limit.ns();
-        }
-        script.run(script.at.now().after(limit));
-    }
+    let spare = script.spare(4_000);
     assert!(spare[0].abs_diff(spare[1]) <= spare[0] / 100, "{spare:?}");
 
     let mut at = Moment::at_start(2);
