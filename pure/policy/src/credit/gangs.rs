@@ -12,6 +12,7 @@
 //! Holds after every pass: nobody is invited to two CPUs, or to one for which a sibling is chosen.
 
 use alloc::vec::Vec;
+use core::cmp::Ordering;
 
 use slackline_units::{CpuId, CpuSet, Span, Time, VcpuId};
 
@@ -103,7 +104,12 @@ impl Credit {
     ) -> VcpuId {
         let waits = self.waits(vcpu) && at.is_eligible(vcpu, cpu) && !self.is_broke(vcpu);
         let turn = ends.since(at.now());
-        if !waits || turn.is_zero() || class < self.vcpus[first].class {
+        let comes_before = match class.cmp(&self.vcpus[first].class) {
+            Ordering::Less => false,
+            Ordering::Equal => !self.is_owed_more(first, vcpu),
+            Ordering::Greater => true,
+        };
+        if !waits || turn.is_zero() || !comes_before {
             return first;
         }
         self.vcpus[vcpu].turn = turn;
@@ -182,10 +188,21 @@ impl Credit {
         (Class::Idle as usize..=class as usize).find_map(|there| {
             let cpus = self.by_class[there].and(&allowed);
             let is_equal = there == class as usize;
-            let may = |cpu: &CpuId| !is_equal || !self.is_kept_by_gang(at, *cpu);
+            let may = |cpu: &CpuId| {
+                let chosen = self.cpus[cpu.index()].chosen;
+                let is_owed = chosen.is_some_and(|chosen| self.is_owed_more(chosen, vcpu));
+                !is_equal || !is_owed && !self.is_kept_by_gang(at, *cpu)
+            };
             let own = Some(home).filter(|&home| cpus.contains(home));
             own.into_iter().chain(cpus.iter_after(home)).find(may)
         })
+    }
+
+    /// Whether one of the same class is owed more than a period, and more than another: who is due
+    /// nearly a whole CPU could not make up for the turns of a gang otherwise.
+    fn is_owed_more(&self, vcpu: VcpuId, than: VcpuId) -> bool {
+        let credit = self.vcpus[vcpu].credit;
+        credit > self.rules.period && credit > self.vcpus[than].credit
     }
 
     /// Whether a gang is in mid-turn on a CPU: no other may come in between, or the two would do so
