@@ -22,6 +22,7 @@ use super::{By, Done, Replied, Service};
 impl Service {
     pub(super) fn reserve(&mut self, now: Time, asked: &Asked, world: &mut impl World) -> Replied {
         let Request::Reserve { name, .. } = &asked.request else { return Ok(None) };
+        self.let_go_if_over(now, name, world);
         if self.book.get(name).is_some() {
             return self.reserve_again(now, asked, world);
         }
@@ -70,6 +71,23 @@ impl Service {
             identity: machine.as_ref().map(|machine| machine.identity),
         };
         Ok((row, machine))
+    }
+
+    /// A reservation for a process is over with it, also where nobody has told us yet that it has
+    /// ended, as after a death of ours: the name is free for the next one.
+    fn let_go_if_over(&mut self, now: Time, name: &Name, world: &mut impl World) {
+        let Some(entry) = self.book.get(name).filter(|entry| !entry.row.binding.lasts()) else {
+            return;
+        };
+        let Some(machine) = entry.machine() else { return };
+        let (domain, identity) = (entry.domain, machine.identity);
+        let is_over = match world.look(&entry.row.binding, entry.row.user) {
+            Ok(there) => there.identity != identity,
+            Err(error) => error == LookError::Absent,
+        };
+        if is_over {
+            self.vanished(now, (domain, identity), world);
+        }
     }
 
     /// Whether the same was asked for before, by the same principal. A machine that it waits for

@@ -147,6 +147,41 @@ fn whoever_goes_by_the_wall_clock_hears_that_it_was_set() {
     assert_eq!(set(&mut run, 1_000, false), [told]);
 }
 
+/// The name of a process that has ended is free before anybody told the service of its end, as
+/// after a death of the service.
+#[test]
+fn the_name_of_a_process_that_has_ended_is_free_for_the_next_one() {
+    let mut run = Run::new(1, None, false);
+    let root = (Principal::User(0), Some(Role::Administrator));
+    let reserve = |run: &mut Run| {
+        let pid = *run.model.kernel.processes.last_key_value().expect("a process").0;
+        let request = Request::Reserve {
+            name: "build".parse().expect("a name"),
+            amount: Amount::Each(
+                Reservation::new(Span::from_ms(2), Span::from_ms(10)).expect("less than a period"),
+            ),
+            exact: true,
+            phase: None,
+            vcpus: Some(1),
+            binding: Some(format!("pid:{pid}").parse().expect("a binding")),
+            user: None,
+        };
+        run.ask(root, request, None).expect("all holds");
+        run.pass(Span::from_ms(100)).expect("all holds");
+        let rows = run.model.disk.rows.values().map(|row| row.binding.pid());
+        (Some(pid), rows.collect::<Vec<_>>())
+    };
+    run.model.kernel.start("first", 0, 1);
+    let (first, rows) = reserve(&mut run);
+    assert_eq!(rows, [first]);
+    run.model.kernel.start("second", 0, 1);
+    let (_, rows) = reserve(&mut run);
+    assert_eq!(rows, [first], "the first one goes on");
+    run.model.kernel.end("first");
+    let (second, rows) = reserve(&mut run);
+    assert_eq!(rows, [second]);
+}
+
 #[test]
 fn every_lie_of_the_world_is_found() {
     for lie in Lie::ALL {
