@@ -120,6 +120,8 @@ struct Agent<'a> {
     told: Vec<Option<(Says, Instant)>>,
     sequence: u32,
     last: Option<Instant>,
+    /// When what is not told is tried again.
+    retry: Instant,
     next_scan: Instant,
     next_look: Instant,
 }
@@ -137,8 +139,9 @@ impl<'a> Agent<'a> {
             kernels: BTreeSet::new(),
             scans: 0,
             told: vec![None; vcpus],
-            sequence: 0,
+            sequence: first_sequence(),
             last: None,
+            retry: now,
             next_scan: now,
             next_look: now,
         }
@@ -240,7 +243,7 @@ impl<'a> Agent<'a> {
         let each = (0..).zip(&self.told).filter_map(|(vcpu, told)| match told {
             Some((says, at)) if best(says) != best(&self.tasks.of(vcpu)) => Some(*at),
             Some((says, at)) => says.claims().then(|| *at + AGAIN),
-            None => None,
+            None => Some(self.retry),
         });
         let due = each.min()?;
         Some(self.last.map_or(due, |last| due.max(last + APART)))
@@ -260,11 +263,23 @@ impl<'a> Agent<'a> {
             self.sequence = self.sequence.wrapping_add(1);
             let frame = Frame { vcpu: number, sequence: self.sequence, says };
             let sent = self.channel.send(&frame.to_bytes());
-            // What did not get there is told again with the next look.
             self.told[vcpu] = sent.then_some((says, now));
+            if !sent {
+                self.retry = now + AGAIN;
+            }
             self.last = Some(now);
         }
     }
+}
+
+/// Milliseconds since the system started. No agent tells more than one thing in each, so the first
+/// word of one that is started again comes after the last of the one before. A host that sees only
+/// the port cannot tell them apart, and drops what comes before what it has heard.
+fn first_sequence() -> u32 {
+    let up = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+    let ms = up.tv_sec.wrapping_mul(1_000).wrapping_add(up.tv_nsec / 1_000_000);
+    // It counts round, as sequences do.
+    u32::try_from(ms & i64::from(u32::MAX)).unwrap_or(0)
 }
 
 /// The names of a folder that are numbers.
@@ -276,4 +291,59 @@ fn numbers(folder: &str) -> impl Iterator<Item = u32> {
 fn stat_of(pid: u32, tid: u32) -> Option<Stat> {
     // Threads are found below their process, and by themselves as well.
     Stat::parse(&fs::read_to_string(format!("/proc/{pid}/task/{tid}/stat")).ok()?)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::net::UnixStream;
+    use std::path::PathBuf;
+
+    use slackline_units::Urgency;
+    use slackline_units::frame::FRAME;
+
+    use super::*;
+
+    /// An agent of a guest with so many vCPUs and one urgent task that waits, and its host.
+    fn agent<'a>(options: &'a Options, path: &PathBuf, vcpus: usize) -> (Agent<'a>, UnixStream) {
+        let channel = Channel::open(&options.to).expect("a socket");
+        let host = UnixStream::connect(path).expect("it listens");
+        let mut agent = Agent::new(options, channel, None);
+        assert!(agent.channel.has_news());
+        agent.told = vec![None; vcpus];
+        let task = Task { class: 0, urgency: Urgency(99), cpu: 0, state: State::Waits };
+        agent.tasks.set([(7, task)].into(), 0);
+        (agent, host)
+    }
+
+    fn options(name: &str) -> (Options, PathBuf) {
+        let path = std::env::temp_dir().join(format!("slackline-{name}-{}", std::process::id()));
+        (Options { to: To::Socket(path.clone()), rules: vec![Rule::RealTime] }, path)
+    }
+
+    /// What a full channel did not take is tried again before what was claimed has lapsed, which is
+    /// sooner than tasks are scanned.
+    #[test]
+    fn what_did_not_get_there_is_told_again_as_soon_as_what_did() {
+        let (options, path) = options("full");
+        let (mut agent, _host) = agent(&options, &path, 1);
+        while agent.channel.send(&[0; FRAME]) {}
+        let now = Instant::now();
+        agent.tell(now);
+        assert_eq!((agent.told[0], agent.next_tell()), (None, Some(now + AGAIN)));
+    }
+
+    /// What is not told since something else just was is told a millisecond later.
+    #[test]
+    fn each_vcpu_is_told_of_a_millisecond_after_the_one_before() {
+        let (options, path) = options("three");
+        let (mut agent, _host) = agent(&options, &path, 3);
+        let mut now = Instant::now();
+        for told in 1..=3 {
+            agent.tell(now);
+            assert_eq!(agent.told.iter().flatten().count(), told);
+            let next = agent.next_tell().expect("a claim is told again");
+            assert_eq!(next - now, if told < 3 { APART } else { AGAIN - 2 * APART });
+            now = next;
+        }
+    }
 }

@@ -10,6 +10,9 @@ use crate::stat::State;
 /// Where tracing may be mounted.
 const ROOTS: [&str; 2] = ["/sys/kernel/tracing", "/sys/kernel/debug/tracing"];
 
+/// What an instance is called, before the number of its agent.
+const PREFIX: &str = "slackline-";
+
 /// An instance of the kernel's tracing.
 #[derive(Debug)]
 pub(crate) struct Trace(PathBuf);
@@ -27,7 +30,9 @@ impl Trace {
         let mut roots = ROOTS.iter().map(Path::new);
         let root = roots.find(|root| root.join("events/sched/sched_waking").is_dir());
         let root = root.ok_or(io::ErrorKind::NotFound)?;
-        let folder = root.join(format!("instances/slackline-{}", std::process::id()));
+        let instances = root.join("instances");
+        clear(&instances);
+        let folder = instances.join(format!("{PREFIX}{}", std::process::id()));
         fs::create_dir(&folder)?;
         let trace = Trace(folder);
         // Else a reader is woken when half of the buffer is full. Older kernels wake it at once.
@@ -67,6 +72,21 @@ impl Drop for Trace {
     }
 }
 
+/// Takes away what agents that were killed have left: else their tasks are traced for ever, and who
+/// has the number of one of them has no tracing. The kernel keeps what somebody reads.
+fn clear(instances: &Path) {
+    for entry in fs::read_dir(instances).into_iter().flatten().flatten() {
+        let name = entry.file_name();
+        let number = name.to_str().and_then(|name| name.strip_prefix(PREFIX)?.parse::<u32>().ok());
+        let is_left = |pid: u32| {
+            pid == std::process::id() || !Path::new("/proc").join(pid.to_string()).exists()
+        };
+        if number.is_some_and(is_left) {
+            let _ = fs::remove_dir(entry.path());
+        }
+    }
+}
+
 impl Event {
     /// A line of `trace_pipe`; none if it is about something else.
     pub(crate) fn parse(line: &str) -> Option<Event> {
@@ -101,6 +121,19 @@ fn number(text: &str, word: &str) -> Option<u32> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_a_killed_agent_left_is_taken_away_and_no_more() {
+        let folder = std::env::temp_dir().join(format!("{PREFIX}trace-{}", std::process::id()));
+        // No process has a number above 2^22.
+        let own = format!("{PREFIX}{}", std::process::id());
+        let all = ["slackline-5000000", &own, "slackline-1", "slackline-x", "5000001"];
+        all.iter().for_each(|name| fs::create_dir_all(folder.join(name)).expect("a folder"));
+        clear(&folder);
+        let stays = all.map(|name| folder.join(name).exists());
+        assert_eq!(stays, [false, false, true, true, true]);
+        fs::remove_dir_all(&folder).expect("it is there");
+    }
 
     #[test]
     fn lines_are_read_whatever_tasks_are_called() {

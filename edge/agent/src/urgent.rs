@@ -9,6 +9,8 @@ use rustix::process::setpriority_process;
 /// Gives the program the least nice value, and keeps it in memory.
 pub(crate) fn become_urgent() -> io::Result<()> {
     const LEAST_NICE: i32 = -20;
-    mlockall(MlockAllFlags::CURRENT | MlockAllFlags::FUTURE)?;
-    Ok(setpriority_process(None, LEAST_NICE)?)
+    // Who may not have the one may still have the other.
+    let locked = mlockall(MlockAllFlags::CURRENT | MlockAllFlags::FUTURE);
+    setpriority_process(None, LEAST_NICE)?;
+    Ok(locked?)
 }

@@ -1,0 +1,68 @@
+//! An agent that is killed and started again, with this process as its host.
+
+use std::io::Read;
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use slackline_units::frame::{FRAME, Frame};
+
+/// A process that is gone with this.
+struct Process(Child);
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// An agent at that socket, for which a task of this name is urgent, and its host.
+fn agent(socket: &Path, name: &str) -> (Process, UnixStream) {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_slackline-agent"));
+    command.arg("--socket").arg(socket).args(["--urgent", &format!("name={name}")]);
+    let agent = Process(command.stderr(Stdio::null()).spawn().expect("an agent"));
+    let end = Instant::now() + Duration::from_secs(10);
+    loop {
+        match UnixStream::connect(socket) {
+            Ok(host) => return (agent, host),
+            Err(error) => assert!(Instant::now() < end, "{error}"),
+        }
+        std::thread::sleep(Duration::from_millis(2));
+    }
+}
+
+/// The frames of a second from the first on.
+fn hear(host: &mut UnixStream) -> Vec<Frame> {
+    let mut frames = Vec::new();
+    let mut end = None;
+    while end.is_none_or(|end| Instant::now() < end) {
+        let mut bytes = [0; FRAME];
+        host.read_exact(&mut bytes).expect("a frame");
+        frames.push(Frame::read(&bytes).expect("a frame"));
+        end.get_or_insert_with(|| Instant::now() + Duration::from_secs(1));
+    }
+    frames
+}
+
+/// Where the host sees no other agent, as at a port, what the second tells comes after all that the
+/// first told; and it tells as much.
+#[test]
+fn who_is_started_again_is_heard_as_the_first_was() {
+    let place = std::env::temp_dir().join(format!("slackline-again-{}", std::process::id()));
+    std::fs::create_dir_all(&place).expect("a folder");
+    let (program, socket) = (place.join("again-urgent"), place.join("socket"));
+    std::os::unix::fs::symlink("/bin/sleep", &program).expect("a link");
+    let _urgent = Process(Command::new(&program).arg("60").spawn().expect("a task"));
+    let (first, mut host) = agent(&socket, "again-urgent");
+    let before = hear(&mut host);
+    drop(first);
+    let (_second, mut host) = agent(&socket, "again-urgent");
+    let after = hear(&mut host);
+    println!("{} and {} frames", before.len(), after.len());
+    assert!(before.len() > 10 && after.len() > before.len() / 2);
+    let (last, next) = (before[before.len() - 1].sequence, after[0].sequence);
+    assert!(Frame::is_after(next, last), "{next} follows {last}");
+    let _ = std::fs::remove_dir_all(&place);
+}
