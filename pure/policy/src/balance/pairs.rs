@@ -59,14 +59,14 @@ impl<C: Fn(CpuId) -> CpuSet> Run<'_, C> {
     /// Looks for whom a CPU can swap with, beginning with the idlest.
     fn pair(&mut self, hot: &Load, order: &[&Load], ideal: Tau) {
         for &idle in order.iter().rev() {
-            if !idle.tau().exceeds(hot.tau(), ideal, self.rules.least) {
-                return;
-            }
             let is_open = hot.reach.contains(idle.cpu)
                 && !self.used.contains(idle.cpu)
                 && !self.received.contains(idle.cpu);
             if !is_open {
                 continue;
+            }
+            if !idle.tau().exceeds(hot.tau(), ideal, self.rules.least) {
+                return;
             }
             let found = swap(hot, idle, ideal, self.rules);
             let found = found.filter(|swap| self.may_receive(hot, idle, swap));

@@ -170,8 +170,10 @@ struct Item {
 /// A packing as it comes about.
 struct Packing<'a> {
     loads: &'a [Load],
-    /// The places to pack into, those with the least room first.
-    open: Vec<usize>,
+    /// The places to pack into with their room, those with the least first.
+    open: Vec<(u64, usize)>,
+    /// The greatest tolerance of any of them.
+    most_tolerance: u64,
     /// By place.
     room: Vec<u64>,
     /// By place: how many splits have a piece there.
@@ -183,9 +185,14 @@ struct Packing<'a> {
 
 impl<'a> Packing<'a> {
     fn new(loads: &'a [Load], group: &[usize], rooms: &[u64]) -> Packing<'a> {
+        let mut open: Vec<(u64, usize)> =
+            group.iter().map(|&place| (rooms[place], place)).collect();
+        open.sort_unstable();
+        let most = group.iter().map(|&place| loads[place].available).max();
         Packing {
             loads,
-            open: group.to_vec(),
+            open,
+            most_tolerance: most.unwrap_or(0) / SLOP,
             room: rooms.to_vec(),
             pieces: alloc::vec![0; loads.len()],
             whole: Vec::new(),
@@ -225,18 +232,65 @@ impl<'a> Packing<'a> {
         if stays && self.fits(item, item.home) {
             return Some(item.home);
         }
-        let open = || self.open.iter().copied().filter(|&place| self.may_go(item, place));
-        let best = open().filter(|&place| self.fits(item, place));
-        // Home among equals.
-        let best = best.min_by_key(|&place| (self.room[place], place != item.home, place));
-        let roomiest = || open().max_by_key(|&place| (self.room[place], place == item.home));
-        best.or_else(|| if item.is_tied { roomiest() } else { None })
+        let may_go = |&&(_, place): &&(u64, usize)| self.may_go(item, place);
+        let scarce = self.open.partition_point(|&(room, _)| !self.may_hold(room, item.rate));
+        let mut open = self.open[scarce..].iter().filter(may_go);
+        let tightest = open.find(|&&(_, place)| self.fits(item, place));
+        if let Some(&tightest) = tightest {
+            let home_too = self.fits(item, item.home);
+            return Some(if home_too { self.home_or(item, tightest) } else { tightest.1 });
+        }
+        let roomiest = self.open.iter().rev().filter(|_| item.is_tied).find(may_go);
+        roomiest.map(|&roomiest| self.home_or(item, roomiest))
+    }
+
+    /// Whether any place with such room could hold a rate.
+    fn may_hold(&self, room: u64, rate: u64) -> bool {
+        rate <= room + self.most_tolerance
+    }
+
+    /// Home among equals.
+    fn home_or(&self, item: &Item, (room, place): (u64, usize)) -> usize {
+        let is_equal = self.room[item.home] == room && self.may_go(item, item.home);
+        if is_equal { item.home } else { place }
+    }
+
+    /// Takes some of the room of a place, if there is as much.
+    fn take(&mut self, place: usize, rate: u64) {
+        let before = (self.room[place], place);
+        let after = (before.0.saturating_sub(rate), place);
+        self.room[place] = after.0;
+        if let Ok(at) = self.open.binary_search(&before) {
+            let to = self.open[..at].partition_point(|&other| other < after);
+            self.open[to..=at].rotate_right(1);
+            self.open[to] = after;
+        }
     }
 
     fn put(&mut self, item: &Item, place: usize) {
-        self.room[place] = self.room[place].saturating_sub(item.rate);
+        self.take(place, item.rate);
         self.moves += usize::from(place != item.home);
         self.whole.push((item.vcpu, self.loads[place].cpu));
+    }
+
+    /// Where somebody is to have more of what is left of its rate, if there is room anywhere.
+    fn next_piece(&self, item: &Item, left: u64, taken: &[(usize, u64)]) -> Option<usize> {
+        let mut best: Option<(bool, bool, u64, usize)> = None;
+        for &(room, place) in self.open.iter().rev().take_while(|&&(room, _)| room > 0) {
+            // The others have less room.
+            let is_best = |&(ends, is_free, most, _): &(bool, bool, u64, usize)| {
+                is_free && room < most && (ends || !self.may_hold(room, left))
+            };
+            if best.as_ref().is_some_and(is_best) {
+                break;
+            }
+            if self.may_go(item, place) && taken.iter().all(|&(other, _)| other != place) {
+                let is_free = self.pieces[place] == 0;
+                let ends = room + self.tolerance(place) >= left;
+                best = best.max(Some((ends && is_free, is_free, room, usize::MAX - place)));
+            }
+        }
+        best.map(|(.., last)| usize::MAX - last)
     }
 
     /// Over the roomiest CPUs, those first where no other one is split; as few as will do.
@@ -244,19 +298,10 @@ impl<'a> Packing<'a> {
         let mut left = item.rate;
         let mut taken: Vec<(usize, u64)> = Vec::new();
         while left > 0 {
-            let open = self.open.iter().copied().filter(|&place| self.may_go(item, place));
-            let open = open.filter(|&place| {
-                self.room[place] > 0 && taken.iter().all(|&(other, _)| other != place)
-            });
-            let is_free = |place: usize| self.pieces[place] == 0;
-            let best = open.max_by_key(|&place| {
-                let ends = self.room[place] + self.tolerance(place) >= left;
-                (ends && is_free(place), is_free(place), self.room[place], usize::MAX - place)
-            });
-            let Some(place) = best else { break };
+            let Some(place) = self.next_piece(item, left, &taken) else { break };
             let all = self.room[place] + self.tolerance(place) >= left;
             let quota = if all { left } else { self.room[place] };
-            self.room[place] = self.room[place].saturating_sub(quota);
+            self.take(place, quota);
             self.pieces[place] += 1;
             taken.push((place, quota));
             left -= quota;
