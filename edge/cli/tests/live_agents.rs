@@ -381,8 +381,9 @@ fn a_guest_of_qemu_that_tells_answers_sooner_than_one_that_does_not() {
     println!("{answers:?}");
     assert!(ran.err.contains("note: relay of tells: "), "{}", ran.err);
     assert!(answers.iter().all(|it| it["answered"].as_u64() > Some(200)), "{answers:?}");
-    let [tells, silent] = answers.map(|it| it["response_mean_ns"].as_u64().expect("answers"));
-    // Mostly less than half.
+    // Not the mean: a single halt of the guest of 1.8 s was once most of it.
+    let [tells, silent] = answers.map(|it| it["response_p50_ns"].as_u64().expect("answers"));
+    // Mostly less than a tenth.
     assert!(tells * 4 < silent * 3, "{tells} and {silent} ns");
     live.nothing_is_left();
 }
