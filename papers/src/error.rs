@@ -77,7 +77,7 @@ pub enum PaperError {
     },
     /// The machine that plays an experiment could not go on.
     #[error("at {point}: {source}")]
-    Machine {
+    Unplayable {
         /// The point.
         point: String,
         /// Why.
@@ -186,7 +186,7 @@ impl PaperError {
             PaperError::Unreadable { .. }
             | PaperError::Unwritable { .. }
             | PaperError::OnlyLive { .. }
-            | PaperError::Machine { .. }
+            | PaperError::Unplayable { .. }
             | PaperError::Stopped { .. } => None,
         }
     }

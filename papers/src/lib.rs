@@ -38,7 +38,7 @@ pub use compare::{Judged, Row, Verdict, judge};
 pub use comparison::Group;
 pub use error::{FileFault, PaperError};
 pub use experiment::{Experiment, Measure, Plot};
-pub use live::{Machine, Unplayed};
+pub use live::{LiveRunner, Unplayed};
 pub use numbers::digits;
 pub use published::{Assumed, Is, Published, Read, Value};
 pub use report::page;

@@ -14,7 +14,7 @@ use crate::experiment::{Again, Experiment};
 use crate::run::{Results, Windows, raw};
 
 /// What plays a scenario with real processes.
-pub trait Machine {
+pub trait LiveRunner {
     /// What a run of a scenario says of itself: what the machine can see is judged by.
     fn header(&self, scenario: &Scenario) -> Header;
 
@@ -42,7 +42,7 @@ impl Experiment {
     /// # Errors
     /// When a point is no scenario, cannot be admitted, or is measured by what there is not; when
     /// the machine cannot go on, or `watch` breaks off.
-    pub fn play(&self, machine: &dyn Machine, watch: &Watch<'_>) -> Result<Results, PaperError> {
+    pub fn play(&self, machine: &dyn LiveRunner, watch: &Watch<'_>) -> Result<Results, PaperError> {
         let points = self.points();
         let none = toml::Table::new();
         // Mistakes in the last of hundreds of points are told before the first is played.
@@ -71,7 +71,7 @@ impl Experiment {
         &self,
         point: &[usize],
         scenario: &Scenario,
-        machine: &dyn Machine,
+        machine: &dyn LiveRunner,
         done: Done,
     ) -> Result<Vec<Option<f64>>, PaperError> {
         let header = machine.header(scenario);
@@ -97,7 +97,7 @@ impl Experiment {
                     return Err(PaperError::Stopped { runs: done.runs, of: done.of });
                 }
                 Err(Unplayed::Failed(source)) => {
-                    return Err(PaperError::Machine { point: self.title_of(point), source });
+                    return Err(PaperError::Unplayable { point: self.title_of(point), source });
                 }
             }
         }

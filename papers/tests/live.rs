@@ -7,8 +7,8 @@ use std::ops::ControlFlow;
 use std::path::Path;
 
 use slackline_papers::{
-    Experiment, Judged, Machine, Paper, PaperError, Provenance, Results, Unplayed, Verdict, judge,
-    page,
+    Experiment, Judged, LiveRunner, Paper, PaperError, Provenance, Results, Unplayed, Verdict,
+    judge, page,
 };
 use slackline_runs::grid::to_the_end;
 use slackline_runs::header;
@@ -157,7 +157,7 @@ impl Sink for Passed<'_> {
     }
 }
 
-impl Machine for Simulated {
+impl LiveRunner for Simulated {
     fn header(&self, scenario: &Scenario) -> Header {
         header::of_simulation(scenario)
     }

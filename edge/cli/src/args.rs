@@ -191,13 +191,13 @@ pub(crate) struct Run {
 }
 
 /// Whom `hold` can be about: one of these.
-const SUBJECTS: [&str; 4] = ["pid", "unit", "cgroup", "command"];
+const TARGETS: [&str; 4] = ["pid", "unit", "cgroup", "command"];
 
 /// Gives a process and all that it starts, a cgroup, a systemd unit or a command so much CPU time
 /// and no more, whatever else runs here, until Ctrl-C or its end; then everything is as it was. A
 /// command's exit code is handed on.
 #[derive(Debug, Args)]
-#[command(group(ArgGroup::new("subject").required(true).args(SUBJECTS)))]
+#[command(group(ArgGroup::new("target").required(true).args(TARGETS)))]
 pub(crate) struct Hold {
     /// A process, with all that descends from it.
     #[arg(long)]

@@ -9,7 +9,7 @@ use slackline_live::thread::threads_of;
 use slackline_live::vcpus::find;
 use slackline_runs::axes::Axis;
 use slackline_runs::claims::expects_refusal;
-use slackline_scenario::{Domain, LiveSubject, Scenario, Threads};
+use slackline_scenario::{Domain, LiveTarget, Scenario, Threads};
 
 use crate::args::Check;
 use crate::grid::{self, Grid, Input, Point};
@@ -140,15 +140,15 @@ fn looked_at(scenario: &Scenario) -> Vec<LookedAt> {
     scenario.domains.iter().filter_map(of).collect()
 }
 
-fn look_at(subject: &LiveSubject, vcpus: usize) -> Result<String, String> {
+fn look_at(target: &LiveTarget, vcpus: usize) -> Result<String, String> {
     let running = |place: &TreePlace, name: String| match place.processes() {
         Ok(processes) if processes.is_empty() => Err(format!("nothing runs in {name} here")),
         Ok(processes) => Ok(format!("{name} is here, with {} in it", number(processes.len()))),
         Err(error) => Err(error.to_string()),
     };
-    match subject {
-        LiveSubject::Command { argv, .. } => Ok(format!("`{}` was not tried", argv[0])),
-        LiveSubject::Pid { pid, threads: Threads::Process } => {
+    match target {
+        LiveTarget::Command { argv, .. } => Ok(format!("`{}` was not tried", argv[0])),
+        LiveTarget::Pid { pid, threads: Threads::Process } => {
             let threads = Tid::new(*pid).map(threads_of);
             match threads {
                 Some(Ok(threads)) => Ok(format!(
@@ -158,7 +158,7 @@ fn look_at(subject: &LiveSubject, vcpus: usize) -> Result<String, String> {
                 _ => Err(format!("there is no process {pid} here")),
             }
         }
-        LiveSubject::Pid { pid, threads: Threads::Vcpus } => match find(*pid) {
+        LiveTarget::Pid { pid, threads: Threads::Vcpus } => match find(*pid) {
             Ok(found) if found.len() == vcpus => {
                 Ok(format!("process {pid} is here, with {}", number_of(vcpus, "vCPU thread")))
             }
@@ -169,11 +169,11 @@ fn look_at(subject: &LiveSubject, vcpus: usize) -> Result<String, String> {
             )),
             Err(error) => Err(error.to_string()),
         },
-        LiveSubject::Cgroup { path } => {
+        LiveTarget::Cgroup { path } => {
             let place = TreePlace::existing(Path::new(path)).map_err(|error| error.to_string())?;
             running(&place, format!("cgroup {path}"))
         }
-        LiveSubject::Unit { name } => {
+        LiveTarget::Unit { name } => {
             let place = TreePlace::of_unit(name).map_err(|error| error.to_string())?;
             running(&place, name.clone())
         }

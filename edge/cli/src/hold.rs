@@ -1,4 +1,4 @@
-//! `slackline hold`: gives one subject its CPU time from now on, without a scenario, and shows what
+//! `slackline hold`: gives one target its CPU time from now on, without a scenario, and shows what
 //! it gets as it goes.
 
 mod part;
@@ -48,24 +48,24 @@ const VCPUS_WITHIN: Duration = Duration::from_secs(5);
 const END_WITHIN: Duration = Duration::from_secs(2);
 
 pub(crate) fn hold(args: &Hold) -> Result<(), Problem> {
-    let each = terms(args)?;
+    let each = amount(args)?;
     let (stop, _raised) = stop_signal()?;
     // Whether this thread may be real-time, before anything is started.
     let may = Punctual::begin().map_err(|source| SessionError::NoRealTime { source });
     drop(may.map_err(of_session)?);
     let mut command = Started::new(&args.command)?;
-    let subject = Subject::find(args, command.as_ref())?;
+    let target = Target::find(args, command.as_ref())?;
     let cpus = match &args.cpus {
         Some(asked) => choose_cpus(asked.len(), Some(asked))?,
-        None => choose_cpus(subject.cpus_for(each), None)?,
+        None => choose_cpus(target.cpus_for(each), None)?,
     };
-    let subject = subject.on(each, &cpus);
-    let each = each.shared_by(&subject)?;
+    let target = target.on(each, &cpus);
+    let each = each.shared_by(&target)?;
     let policy = find("edf").expect("a policy of ours");
     let values = Values::defaults(policy.policy_fields).expect("they have defaults");
     let keeper = KeeperCommand::ourselves(["keep"]);
     let options = Options {
-        cpus: subject.managed(&cpus),
+        cpus: target.managed(&cpus),
         policy,
         values,
         keeper,
@@ -75,11 +75,11 @@ pub(crate) fn hold(args: &Hold) -> Result<(), Problem> {
         wall_clock: None,
     };
     let mut session = Session::open(&options).map_err(of_session)?;
-    let requests = subject.requests(each, !args.at_least);
+    let requests = target.requests(each, !args.at_least);
     let names = requests.iter().map(|request| request.name.clone()).collect();
     let ids = session.join(requests).map_err(|error| of_request(error.error))?;
-    let shown = Shown::begin(args, &subject.name, each, (subject.parts(), &cpus))?;
-    let parts = Parts::new(names, subject.width(), knowledge().sleep);
+    let shown = Shown::begin(args, &target.name, each, (target.parts(), &cpus))?;
+    let parts = Parts::new(names, target.width(), knowledge().sleep);
     let mut holding = Holding { began: session.now(), session, ids, parts, shown };
     let end = holding.run(stop.as_fd(), command.as_mut());
     holding.finish(end.as_ref().ok())?;
@@ -90,24 +90,24 @@ pub(crate) fn hold(args: &Hold) -> Result<(), Problem> {
     }
 }
 
-/// What each part of the subject is to have.
+/// What each part of the target is to have.
 #[derive(Clone, Copy, Debug)]
-enum Terms {
+enum Amount {
     /// Exactly this.
     Each(Reservation),
     /// All together so much, in every such period.
     Together(CpuShare, Span),
 }
 
-fn terms(args: &Hold) -> Result<Terms, Problem> {
+fn amount(args: &Hold) -> Result<Amount, Problem> {
     let bad = |message: String, hint: &str| Problem::BadOption { message, hint: Some(hint.into()) };
     match (args.cpu, args.slice) {
-        (Some(cpu), _) => Ok(Terms::Together(cpu, args.period.unwrap_or(PERIOD))),
+        (Some(cpu), _) => Ok(Amount::Together(cpu, args.period.unwrap_or(PERIOD))),
         (None, Some(slice)) => {
             let period = args.period.unwrap_or(PERIOD);
             let reservation = Reservation::new(slice, period);
             let hint = "as `--slice 2ms --period 10ms`";
-            Ok(Terms::Each(reservation.map_err(|error| bad(error.to_string(), hint))?))
+            Ok(Amount::Each(reservation.map_err(|error| bad(error.to_string(), hint))?))
         }
         (None, None) => Err(bad(
             "how much CPU time is not said".into(),
@@ -116,14 +116,14 @@ fn terms(args: &Hold) -> Result<Terms, Problem> {
     }
 }
 
-impl Terms {
-    /// What each part has, if the subject has so many.
-    fn shared_by(self, subject: &Subject) -> Result<Reservation, Problem> {
+impl Amount {
+    /// What each part has, if the target has so many.
+    fn shared_by(self, target: &Target) -> Result<Reservation, Problem> {
         let (cpu, period) = match self {
-            Terms::Each(reservation) => return Ok(reservation),
-            Terms::Together(cpu, period) => (cpu, period),
+            Amount::Each(reservation) => return Ok(reservation),
+            Amount::Together(cpu, period) => (cpu, period),
         };
-        let parts = u32::try_from(subject.parts()).unwrap_or(u32::MAX);
+        let parts = u32::try_from(target.parts()).unwrap_or(u32::MAX);
         let bad = |message: String, hint: &str| {
             let hint = Some(hint.into());
             Problem::BadOption { message, hint }
@@ -131,7 +131,7 @@ impl Terms {
         if cpu.ppm() > parts.saturating_mul(1_000_000) {
             let (asked, most) =
                 (show::percent(cpu.ppm().into()), show::percent(u64::from(parts) * 1_000_000));
-            let (of, hint) = subject.most();
+            let (of, hint) = target.most();
             return Err(bad(format!("{asked} of a CPU are more than the {most} of {of}"), hint));
         }
         let slice = Span::from_ns(
@@ -146,7 +146,7 @@ impl Terms {
 }
 
 /// Whom it is about.
-struct Subject {
+struct Target {
     /// What people call it.
     name: String,
     /// What is held apart.
@@ -155,15 +155,15 @@ struct Subject {
     vcpus: Vec<String>,
 }
 
-impl Subject {
-    fn find(args: &Hold, command: Option<&Started>) -> Result<Subject, Problem> {
+impl Target {
+    fn find(args: &Hold, command: Option<&Started>) -> Result<Target, Problem> {
         if let Some(unit) = &args.unit {
             let place = TreePlace::of_unit(unit).map_err(|error| of_group(&error))?;
-            return Ok(Subject::whole(unit.clone(), Who::Group(place)));
+            return Ok(Target::whole(unit.clone(), Who::Group(place)));
         }
         if let Some(path) = &args.cgroup {
             let place = TreePlace::existing(Path::new(path)).map_err(|error| of_group(&error))?;
-            return Ok(Subject::whole(format!("cgroup {path}"), Who::Group(place)));
+            return Ok(Target::whole(format!("cgroup {path}"), Who::Group(place)));
         }
         let (number, name) = match command {
             Some(command) => (command.pid(), args.command[0].clone()),
@@ -174,7 +174,7 @@ impl Subject {
         };
         let pid = Tid::new(number).ok_or_else(|| no_process(number))?;
         if !args.vcpus {
-            return Ok(Subject::whole(name, Who::Tree(pid)));
+            return Ok(Target::whole(name, Who::Tree(pid)));
         }
         let deadline = Instant::now() + VCPUS_WITHIN;
         let found = loop {
@@ -193,20 +193,20 @@ impl Subject {
         let tids = found.iter().filter_map(|vcpu| Tid::new(vcpu.tid));
         let who = tids.map(|tid| Ok(Who::Thread(open(tid)?))).collect::<Result<_, Problem>>()?;
         let vcpus = found.iter().map(|vcpu| format!("vCPU {}", vcpu.index)).collect();
-        Ok(Subject { name, who, vcpus })
+        Ok(Target { name, who, vcpus })
     }
 
     /// All of it, held as one.
-    fn whole(name: String, who: Who) -> Subject {
-        Subject { name, who: vec![who], vcpus: Vec::new() }
+    fn whole(name: String, who: Who) -> Target {
+        Target { name, who: vec![who], vcpus: Vec::new() }
     }
 
     /// How many CPUs it needs, of those that are there.
-    fn cpus_for(&self, terms: Terms) -> usize {
+    fn cpus_for(&self, amount: Amount) -> usize {
         let online = slackline_live::sys::online_cpus().map_or(1, |cpus| cpus.iter().count());
-        let needed = match (terms, &self.who[..]) {
+        let needed = match (amount, &self.who[..]) {
             // As few as will do.
-            (Terms::Together(cpu, _), [Who::Tree(_)]) if cpu.ppm() > 1_000_000 => {
+            (Amount::Together(cpu, _), [Who::Tree(_)]) if cpu.ppm() > 1_000_000 => {
                 usize::try_from(cpu.ppm().div_ceil(FULL)).unwrap_or(usize::MAX)
             }
             _ => self.who.len(),
@@ -216,8 +216,8 @@ impl Subject {
 
     /// The same where these CPUs are its: a tree that is to have more than one of them runs on all
     /// of them at once.
-    fn on(mut self, terms: Terms, cpus: &[CpuId]) -> Subject {
-        if let (Terms::Together(cpu, _), [Who::Tree(root)]) = (terms, &self.who[..])
+    fn on(mut self, amount: Amount, cpus: &[CpuId]) -> Target {
+        if let (Amount::Together(cpu, _), [Who::Tree(root)]) = (amount, &self.who[..])
             && cpu.ppm() > 1_000_000
             && cpus.len() > 1
         {
@@ -234,7 +234,7 @@ impl Subject {
         }
     }
 
-    /// How many times its terms are promised.
+    /// How many times its amount are promised.
     fn parts(&self) -> usize {
         self.who.len().max(1) * self.width()
     }
@@ -321,7 +321,7 @@ enum End {
     Stopped,
     /// The command has.
     Exited(ExitStatus),
-    /// Nobody is left of the subject.
+    /// Nobody is left of the target.
     Gone,
 }
 

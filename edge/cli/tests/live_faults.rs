@@ -31,8 +31,8 @@ fn one(live: &str) -> String {
     )
 }
 
-fn run_one(live: &Live, subject: &str) -> Ran {
-    live.place.write("it.toml", one(subject).as_bytes());
+fn run_one(live: &Live, target: &str) -> Ran {
+    live.place.write("it.toml", one(target).as_bytes());
     live.run(&["run", "it.toml"])
 }
 
@@ -168,11 +168,11 @@ fn a_virtual_machine_that_is_killed_in_the_middle_is_noted() {
     }
     let words = "-S -nodefaults -no-user-config -display none -accel tcg -smp 1 -m 32";
     let words: Vec<String> = words.split(' ').map(|word| format!("{word:?}")).collect();
-    let subject = format!(
+    let target = format!(
         "command = [{qemu:?}, {}, \"-name\", \"it,debug-threads=on\"], threads = \"vcpus\"",
         words.join(", ")
     );
-    let runner = live.start(&one(&subject).replace("length = \"1s\"", "length = \"3s\""));
+    let runner = live.start(&one(&target).replace("length = \"1s\"", "length = \"3s\""));
     let found = || live.processes_of(qemu);
     wait_until("the virtual machine", || !found().is_empty());
     let_pass(Duration::from_millis(1200));

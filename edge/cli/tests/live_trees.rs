@@ -160,10 +160,10 @@ fn rates(notes: &Path) -> Vec<u64> {
 }
 
 /// A scenario of one domain, a third of a CPU and no more.
-fn scenario(subject: &str, length: &str) -> String {
+fn scenario(target: &str, length: &str) -> String {
     format!(
         "title = \"tree\"\nlength = \"{length}\"\npolicy = {{ name = \"edf\" }}\n[[domain]]\n\
-         name = \"tree\"\nlive = {{ {subject} }}\n\
+         name = \"tree\"\nlive = {{ {target} }}\n\
          share.edf = {{ slice = \"3ms\", period = \"10ms\", exact = true }}\n"
     )
 }
@@ -176,10 +176,10 @@ const AT_MOST: u64 = 330_000;
 fn run_tree(live: &Live, part: &str) -> (u64, Vec<u64>) {
     let program = env::current_exe().unwrap();
     let program = program.to_str().unwrap();
-    let subject = format!(
+    let target = format!(
         "command = [{program:?}, \"--exact\", \"part_tree\", \"--nocapture\", \"--quiet\"]"
     );
-    live.place.write("it.toml", scenario(&subject, "4s").as_bytes());
+    live.place.write("it.toml", scenario(&target, "4s").as_bytes());
     let notes = live.place.path("notes");
     let mut command = live.command(&["run", "it.toml", "--json"]);
     let output = command.env(PART, part).env(NOTES, &notes).output().unwrap();
@@ -488,13 +488,13 @@ fn a_cgroup_and_a_unit_are_held_and_given_back() {
     };
     let tree = Tree::start_in(Some(&group.0));
     let own = format!("cgroup = {:?}", group.0);
-    for (subject, killed) in [
+    for (target, killed) in [
         (own.clone(), false),
         (format!("cgroup = \"/{}\"", group.name()), false),
         (format!("unit = {:?}", group.name()), false),
         (own, true),
     ] {
-        let runner = live.start(&scenario(&subject, if killed { "60s" } else { "1s" }));
+        let runner = live.start(&scenario(&target, if killed { "60s" } else { "1s" }));
         wait_until("the tree to be held", || tree.is_held());
         if killed {
             runner.signal(Signal::KILL);
@@ -516,13 +516,13 @@ fn what_cannot_be_held_as_one_is_said() {
         return;
     };
     let empty = format!("cgroup = {:?}", group.0);
-    for (subject, says) in [
+    for (target, says) in [
         (empty.as_str(), "nothing runs in cgroup "),
         ("cgroup = \"/no-such-group\"", "there is no cgroup /no-such-group of version 2"),
         ("unit = \"no-such.service\"", "no cgroup of version 2 is called \"no-such.service\""),
         (&format!("pid = {}", std::process::id()), "this program itself would be held"),
     ] {
-        live.place.write("it.toml", scenario(subject, "1s").as_bytes());
+        live.place.write("it.toml", scenario(target, "1s").as_bytes());
         live.run(&["run", "it.toml"]).refused(3).says("error: `tree`: ").says(says);
     }
     live.nothing_is_left();

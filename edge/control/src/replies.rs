@@ -165,7 +165,7 @@ pub struct Machine {
     /// is no process.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cpu_ppm: Option<u32>,
-    /// Its vCPU threads; none where all its threads are one subject.
+    /// Its vCPU threads; none where all its threads are one target.
     pub vcpus: Vec<Thread>,
     /// Which reservation has it.
     #[serde(default, skip_serializing_if = "Option::is_none")]

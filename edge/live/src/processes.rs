@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
 use slackline_load::Ports;
-use slackline_scenario::{Domain, LiveSubject, Scenario, Threads};
+use slackline_scenario::{Domain, LiveTarget, Scenario, Threads};
 use slackline_trace::Record;
 use slackline_units::{Time, VcpuId};
 use thiserror::Error;
@@ -110,7 +110,7 @@ const REAPED_WITHIN: Duration = Duration::from_millis(50);
 /// Something we started, or found.
 #[derive(Debug)]
 struct Process {
-    subject: Subject,
+    target: Target,
     /// None if it was there before us.
     child: Option<Child>,
     /// What a program that we started has started in turn, known once it is about to be ended.
@@ -123,7 +123,7 @@ struct Process {
 
 /// What there is to be found.
 #[derive(Clone, Debug)]
-enum Subject {
+enum Target {
     Process(i32),
     Group(TreePlace),
 }
@@ -219,29 +219,29 @@ impl ManagedProcesses {
                     self.start_load(command, domain, vcpu)?;
                 }
             }
-            Some(LiveSubject::Command { argv, .. }) => {
+            Some(LiveTarget::Command { argv, .. }) => {
                 let mut command = Command::new(&argv[0]);
                 command.args(&argv[1..]).stdin(Stdio::null()).stdout(Stdio::null());
                 command.stderr(Stdio::piped());
                 let process = spawn(command, domain.name.clone(), domain.vcpus.clone())?;
                 self.processes.push(process);
             }
-            Some(LiveSubject::Pid { pid, .. }) => self.add(domain, Subject::Process(*pid)),
-            Some(LiveSubject::Cgroup { path }) => {
-                self.add(domain, Subject::Group(TreePlace::existing(Path::new(path))?));
+            Some(LiveTarget::Pid { pid, .. }) => self.add(domain, Target::Process(*pid)),
+            Some(LiveTarget::Cgroup { path }) => {
+                self.add(domain, Target::Group(TreePlace::existing(Path::new(path))?));
             }
-            Some(LiveSubject::Unit { name }) => {
-                self.add(domain, Subject::Group(TreePlace::of_unit(name)?));
+            Some(LiveTarget::Unit { name }) => {
+                self.add(domain, Target::Group(TreePlace::of_unit(name)?));
             }
         }
         Ok(Ports::default())
     }
 
     /// Adds what was there before us.
-    fn add(&mut self, domain: &Domain, subject: Subject) {
+    fn add(&mut self, domain: &Domain, target: Target) {
         let (name, vcpus) = (domain.name.clone(), domain.vcpus.clone());
         let (child, started, teller, complaints) = (None, Vec::new(), None, None);
-        self.processes.push(Process { subject, child, started, name, vcpus, teller, complaints });
+        self.processes.push(Process { target, child, started, name, vcpus, teller, complaints });
     }
 
     fn start_load(
@@ -263,8 +263,8 @@ impl ManagedProcesses {
         let by_vcpu = matches!(
             &domain.live,
             Some(
-                LiveSubject::Command { threads: Threads::Vcpus, .. }
-                    | LiveSubject::Pid { threads: Threads::Vcpus, .. }
+                LiveTarget::Command { threads: Threads::Vcpus, .. }
+                    | LiveTarget::Pid { threads: Threads::Vcpus, .. }
             )
         );
         let mut found = Vec::new();
@@ -387,9 +387,9 @@ fn spawn(mut command: Command, name: String, vcpus: Vec<VcpuId>) -> Result<Proce
     let mut child = child.map_err(|source| ProcessError::NotStarted { program, source })?;
     let pid = i32::try_from(child.id()).unwrap_or(i32::MAX);
     let complaints = child.stderr.take().map(|pipe| Complaints { pipe, last: Vec::new() });
-    let (subject, started) = (Subject::Process(pid), Vec::new());
+    let (target, started) = (Target::Process(pid), Vec::new());
     let child = Some(child);
-    Ok(Process { subject, child, started, name, vcpus, teller: None, complaints })
+    Ok(Process { target, child, started, name, vcpus, teller: None, complaints })
 }
 
 impl Process {
@@ -398,7 +398,7 @@ impl Process {
         let [vcpu] = self.vcpus[..] else {
             return Err(ProcessError::OneProcess { pid: self.pid(), wanted: self.vcpus.len() });
         };
-        if let Subject::Group(place) = &self.subject {
+        if let Target::Group(place) = &self.target {
             return Ok(vec![(vcpu, Who::Group(place.clone()))]);
         }
         self.check_running()?;
@@ -489,9 +489,9 @@ impl Process {
 
     /// Its process; of a group none.
     fn pid(&self) -> i32 {
-        match self.subject {
-            Subject::Process(pid) => pid,
-            Subject::Group(_) => 0,
+        match self.target {
+            Target::Process(pid) => pid,
+            Target::Group(_) => 0,
         }
     }
 

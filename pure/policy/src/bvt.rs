@@ -46,7 +46,7 @@ use crate::queue::Queues;
 use crate::{
     Account, AdmitError, Entitlement, Moment, Pick, Policy, Roster, Spec, Topology, TurnEnd, Values,
 };
-use clock::{ADVANCE, Clock, Terms, Unwarp, WARP, WARPBACK, WARPL, WARPU, WARPVALUE, WEIGHT};
+use clock::{ADVANCE, Clock, Parameters, Unwarp, WARP, WARPBACK, WARPL, WARPU, WARPVALUE, WEIGHT};
 use page::PAGE;
 use paper::Paper;
 use rules::{
@@ -82,7 +82,7 @@ pub(crate) const SPEC: Spec = Spec {
 /// Where the rules come from: in what the papers and Xen differ.
 trait Source: Sized + Send + 'static {
     /// What a share says.
-    fn terms(share: &Values, rules: &Rules) -> Terms;
+    fn parameters(share: &Values, rules: &Rules) -> Parameters;
 
     /// Behind what nobody may wake.
     fn floor(bvt: &Bvt<Self>, now: Time, cpu: CpuId) -> VirtualTime;
@@ -168,7 +168,7 @@ enum Cause {
 impl<S: Source> Policy for Bvt<S> {
     fn admit(&mut self, at: &Moment, vcpu: VcpuId, share: &Values) -> Result<(), AdmitError> {
         let cpu = self.population.join(at.allowed(vcpu));
-        let mut clock = Clock::new(share, S::terms(share, &self.rules), cpu);
+        let mut clock = Clock::new(share, S::parameters(share, &self.rules), cpu);
         clock.actual = self.line(cpu).floor;
         self.clocks.insert(vcpu, clock);
         Ok(())
@@ -184,7 +184,7 @@ impl<S: Source> Policy for Bvt<S> {
         let is_queued = self.order.queue_of(vcpu).is_some();
         self.dequeue(vcpu);
         self.pauses.remove(vcpu);
-        let mut clock = Clock::new(share, S::terms(share, &self.rules), cpu);
+        let mut clock = Clock::new(share, S::parameters(share, &self.rules), cpu);
         let before = &self.clocks[vcpu];
         clock.actual = if cpu == home { before.actual } else { self.line(cpu).floor };
         clock.used = if is_current { Span::ZERO } else { before.used };

@@ -10,9 +10,9 @@ use crate::names::{Names, checked_domain_name};
 use crate::run::Run;
 use crate::table::{Item, Mistake, Table};
 use crate::terms::{self, Start, Stay};
-use crate::{Domain, LiveSubject, MOST_STEPS, MOST_VCPUS, Relay, Threads, keys, parameters};
+use crate::{Domain, LiveTarget, MOST_STEPS, MOST_VCPUS, Relay, Threads, keys, parameters};
 
-const LIVE_SUBJECTS: [&str; 4] = ["command", "pid", "cgroup", "unit"];
+const LIVE_TARGETS: [&str; 4] = ["command", "pid", "cgroup", "unit"];
 const THREADS: &[&str] = &["process", "vcpus"];
 
 /// How many vCPUs one domain can have: they are numbered in 16 bits.
@@ -69,7 +69,7 @@ impl All<'_> {
         let copies = table.maybe("copies", |item| item.count(1..=MOST_VCPUS))?;
         let live = table.maybe("live", |item| Live::read(&item))?.unwrap_or_default();
         live.check(table, vcpus)?;
-        let Live { subject: live, agent, relay } = live;
+        let Live { target: live, agent, relay } = live;
         let Guest { program, parallel, system } = Guest::read(self.run, table, name)?;
         if let (true, 1, Some(item)) = (program.locks(), vcpus, table.get("work")) {
             return Err(item.fault(ErrorKind::LockOfOne));
@@ -217,7 +217,7 @@ fn sleeps<'a>(table: &Table<'a>) -> Result<Option<Item<'a>>, Mistake> {
 /// Whom to schedule on this machine, and how it is known what its guest has to do.
 #[derive(Default)]
 struct Live {
-    subject: Option<LiveSubject>,
+    target: Option<LiveTarget>,
     agent: Option<String>,
     relay: Option<Relay>,
 }
@@ -227,30 +227,30 @@ impl Live {
         let table = item.table("`live`")?.taught(&keys::LIVE)?;
         let agent = table.maybe("agent", |item| socket(&item))?;
         let relay = table.maybe("relay", |item| relay(&item))?;
-        Ok(Live { subject: Some(subject(&table)?), agent, relay })
+        Ok(Live { target: Some(target(&table)?), agent, relay })
     }
 
     fn check(&self, table: &Table<'_>, vcpus: usize) -> Result<(), Mistake> {
-        let Some(subject) = &self.subject else { return Ok(()) };
-        let threads = match *subject {
-            LiveSubject::Command { threads, .. } | LiveSubject::Pid { threads, .. } => threads,
-            LiveSubject::Cgroup { .. } | LiveSubject::Unit { .. } => Threads::Process,
+        let Some(target) = &self.target else { return Ok(()) };
+        let threads = match *target {
+            LiveTarget::Command { threads, .. } | LiveTarget::Pid { threads, .. } => threads,
+            LiveTarget::Cgroup { .. } | LiveTarget::Unit { .. } => Threads::Process,
         };
         if let (Some(item), Threads::Process, 2..) = (table.get("vcpus"), threads, vcpus) {
             return Err(item.fault(ErrorKind::VcpusOfProcess { vcpus }));
         }
-        let subject = match (subject, &self.agent, &self.relay) {
-            (LiveSubject::Command { .. }, None, None) => return Ok(()),
-            (LiveSubject::Command { .. }, Some(path), _) => format!("the agent at {path:?}"),
-            (LiveSubject::Command { .. }, _, Some(relay)) => {
+        let target = match (target, &self.agent, &self.relay) {
+            (LiveTarget::Command { .. }, None, None) => return Ok(()),
+            (LiveTarget::Command { .. }, Some(path), _) => format!("the agent at {path:?}"),
+            (LiveTarget::Command { .. }, _, Some(relay)) => {
                 format!("the guest at {:?}", relay.guest)
             }
-            (LiveSubject::Pid { pid, .. }, ..) => format!("process {pid}"),
-            (LiveSubject::Cgroup { path }, ..) => format!("cgroup {path:?}"),
-            (LiveSubject::Unit { name }, ..) => format!("unit {name:?}"),
+            (LiveTarget::Pid { pid, .. }, ..) => format!("process {pid}"),
+            (LiveTarget::Cgroup { path }, ..) => format!("cgroup {path:?}"),
+            (LiveTarget::Unit { name }, ..) => format!("unit {name:?}"),
         };
         match table.get("copies") {
-            Some(item) => Err(item.fault(ErrorKind::CopiesOfSubject { subject })),
+            Some(item) => Err(item.fault(ErrorKind::CopiesOfTarget { target })),
             None => Ok(()),
         }
     }
@@ -270,35 +270,35 @@ fn relay(item: &Item<'_>) -> Result<Relay, Mistake> {
     Ok(Relay { guest, outside })
 }
 
-fn subject(table: &Table<'_>) -> Result<LiveSubject, Mistake> {
+fn target(table: &Table<'_>) -> Result<LiveTarget, Mistake> {
     let threads = table.maybe("threads", |item| item.word(THREADS))?;
     let threads = if threads == Some(1) { Threads::Vcpus } else { Threads::Process };
-    let subject = table.one_of(&LIVE_SUBJECTS, "`command`, `pid`, `cgroup` and `unit`")?;
-    if matches!(subject.key, "cgroup" | "unit") {
-        let text = subject.text()?.to_owned();
+    let target = table.one_of(&LIVE_TARGETS, "`command`, `pid`, `cgroup` and `unit`")?;
+    if matches!(target.key, "cgroup" | "unit") {
+        let text = target.text()?.to_owned();
         if text.is_empty() {
-            return Err(subject.wrong_type("a name"));
+            return Err(target.wrong_type("a name"));
         }
         if let Some(item) = table.get("threads").filter(|_| threads == Threads::Vcpus) {
             return Err(item.fault(ErrorKind::ThreadsOfGroup));
         }
-        let is_unit = subject.key == "unit";
+        let is_unit = target.key == "unit";
         return Ok(if is_unit {
-            LiveSubject::Unit { name: text }
+            LiveTarget::Unit { name: text }
         } else {
-            LiveSubject::Cgroup { path: text }
+            LiveTarget::Cgroup { path: text }
         });
     }
-    if subject.key == "pid" {
+    if target.key == "pid" {
         let most = i32::MAX.unsigned_abs();
-        let pid = subject.number(1..=u64::from(most))?;
-        return Ok(LiveSubject::Pid { pid: i32::try_from(pid).expect("checked above"), threads });
+        let pid = target.number(1..=u64::from(most))?;
+        return Ok(LiveTarget::Pid { pid: i32::try_from(pid).expect("checked above"), threads });
     }
     const WANTS: &str = "an array of texts, the first one a program";
-    let argv = subject.elements(WANTS)?.into_iter().map(|item| item.text().map(str::to_owned));
+    let argv = target.elements(WANTS)?.into_iter().map(|item| item.text().map(str::to_owned));
     let argv = argv.collect::<Result<Vec<String>, Mistake>>()?;
     if argv.first().is_none_or(String::is_empty) {
-        return Err(subject.wrong_type(WANTS));
+        return Err(target.wrong_type(WANTS));
     }
-    Ok(LiveSubject::Command { argv, threads })
+    Ok(LiveTarget::Command { argv, threads })
 }

@@ -333,10 +333,10 @@ pub enum ErrorKind {
         vcpus: usize,
     },
     /// What is there once cannot be several domains.
-    #[error("{subject} cannot be several domains")]
-    CopiesOfSubject {
+    #[error("{target} cannot be several domains")]
+    CopiesOfTarget {
         /// What it is, with its name.
-        subject: String,
+        target: String,
     },
     /// The vCPU threads of a virtual machine monitor are told of its process.
     #[error("the vCPUs of a whole cgroup cannot be told apart")]

@@ -148,7 +148,7 @@ impl ErrorKind {
             ErrorKind::NoSystem { .. } => {
                 "give it kernel = { receive = \"10us\", send = \"10us\" }".to_owned()
             }
-            ErrorKind::CopiesOfSubject { .. } => "leave `copies` out".to_owned(),
+            ErrorKind::CopiesOfTarget { .. } => "leave `copies` out".to_owned(),
             ErrorKind::ThreadsOfGroup => {
                 "leave `threads` out, or name the monitor by its `pid`".to_owned()
             }

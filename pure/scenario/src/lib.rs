@@ -188,7 +188,7 @@ pub struct Domain {
     /// Where its vCPUs may run; none is everywhere.
     cpus: Option<CpuSet>,
     /// What is scheduled in its stead on a live host; none for a load process that does `program`.
-    pub live: Option<LiveSubject>,
+    pub live: Option<LiveTarget>,
     /// The socket on which its guest, or what plays one, tells of its tasks on a live host; none if
     /// it tells nothing.
     pub agent: Option<String>,
@@ -245,7 +245,7 @@ pub enum Hold {
 
 /// What is scheduled on a live host.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum LiveSubject {
+pub enum LiveTarget {
     /// A program that is started for it.
     Command {
         /// The program and its arguments; at least the program.
@@ -275,7 +275,7 @@ pub enum LiveSubject {
 /// Which threads of a process are scheduled.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Threads {
-    /// All of them, and whatever they start, as one subject: the domain has one vCPU.
+    /// All of them, and whatever they start, as one target: the domain has one vCPU.
     #[default]
     Process,
     /// The threads that are vCPUs of a virtual machine monitor, each by itself.

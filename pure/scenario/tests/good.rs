@@ -2,7 +2,7 @@
 
 use slackline_policy::{Groups, Topology, find};
 use slackline_scenario::{
-    Amount, AmountOrPromised, Draw, Hold, LiveSubject, Migrate, On, Program, Relay, Scenario, Step,
+    Amount, AmountOrPromised, Draw, Hold, LiveTarget, Migrate, On, Program, Relay, Scenario, Step,
     Test, Threads, Warm, next_instant,
 };
 use slackline_units::{CpuId, CpuSet, DomId, Span, Time};
@@ -294,13 +294,13 @@ fn a_recording_replays_what_it_says() {
 fn live_subjects_say_which_threads() {
     let scenario = full();
     let argv = ["qemu-system-x86_64", "-nographic"].map(str::to_owned).to_vec();
-    let command = LiveSubject::Command { argv, threads: Threads::Vcpus };
+    let command = LiveTarget::Command { argv, threads: Threads::Vcpus };
     assert_eq!(scenario.domains[0].live, Some(command));
-    let process = LiveSubject::Pid { pid: 1234, threads: Threads::Process };
+    let process = LiveTarget::Pid { pid: 1234, threads: Threads::Process };
     assert_eq!(scenario.domains[4].live, Some(process));
-    for (live, subject) in [
-        ("cgroup = \"/a/b\"", LiveSubject::Cgroup { path: "/a/b".into() }),
-        ("unit = \"web.service\"", LiveSubject::Unit { name: "web.service".into() }),
+    for (live, target) in [
+        ("cgroup = \"/a/b\"", LiveTarget::Cgroup { path: "/a/b".into() }),
+        ("unit = \"web.service\"", LiveTarget::Unit { name: "web.service".into() }),
     ] {
         let text = format!(
             "title = \"group\"\nlength = \"1s\"\npolicy = {{ name = \"edf\" }}\n\
@@ -308,7 +308,7 @@ fn live_subjects_say_which_threads() {
              share.edf = {{ slice = \"1ms\", period = \"10ms\" }}\n"
         );
         let domain = &Scenario::read(&text).unwrap().domains[0];
-        assert_eq!((&domain.live, &domain.agent), (&Some(subject), &None));
+        assert_eq!((&domain.live, &domain.agent), (&Some(target), &None));
         let text = text.replace("live = { ", "live = { agent = \"/run/it.gaps\", ");
         let agent = Scenario::read(&text).unwrap().domains[0].agent.clone();
         assert_eq!(agent.as_deref(), Some("/run/it.gaps"));

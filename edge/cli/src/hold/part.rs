@@ -1,4 +1,4 @@
-//! What each part of a subject had, and how long it slept: who sleeps cannot use what it is given.
+//! What each part of a target had, and how long it slept: who sleeps cannot use what it is given.
 
 use slackline_trace::{Entry, Named, Record};
 use slackline_units::{Span, Time, VcpuId};

@@ -10,7 +10,7 @@ use slackline_live::fence::KeeperCommand;
 use slackline_live::load_order::LoadOrder;
 use slackline_live::play::{self, LiveError, Options};
 use slackline_live::{session, topology};
-use slackline_papers::{Machine, Unplayed};
+use slackline_papers::{LiveRunner, Unplayed};
 use slackline_runs::header;
 use slackline_scenario::Scenario;
 use slackline_trace::{Header, Named, Record, Sink};
@@ -69,7 +69,7 @@ impl Here {
     }
 }
 
-impl Machine for Here {
+impl LiveRunner for Here {
     fn header(&self, scenario: &Scenario) -> Header {
         // Without CPUs enough nothing is played, and the header of no use.
         let levels = self.cpus(scenario).map(|cpus| topology::of(&cpus).levels());

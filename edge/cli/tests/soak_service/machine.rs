@@ -25,7 +25,7 @@ const REST: Duration = Duration::from_millis(50);
 /// What a machine is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shape {
-    /// How many vCPU threads it has; none is a process of which all is one subject.
+    /// How many vCPU threads it has; none is a process of which all is one target.
     pub vcpus: u16,
     /// Whether it never rests.
     pub spins: bool,

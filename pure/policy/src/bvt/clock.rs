@@ -55,7 +55,7 @@ pub(super) struct Clock {
 
 /// What a share says besides the limits of a warp.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Terms {
+pub(super) struct Parameters {
     pub(super) pace: Pace,
     /// How much earlier the clock is read while it warps.
     pub(super) warp: VirtualSpan,
@@ -72,8 +72,8 @@ pub(super) enum Unwarp {
 }
 
 impl Clock {
-    pub(super) fn new(share: &Values, terms: Terms, cpu: CpuId) -> Clock {
-        let Terms { pace, warp, may_warp } = terms;
+    pub(super) fn new(share: &Values, parameters: Parameters, cpu: CpuId) -> Clock {
+        let Parameters { pace, warp, may_warp } = parameters;
         Clock {
             cpu,
             pace,

@@ -9,7 +9,7 @@
 
 use slackline_units::{CpuId, Pace, Span, Time, VcpuId, VirtualSpan, VirtualTime, Weight};
 
-use super::clock::{Clock, Terms, Unwarp, WARP, WEIGHT};
+use super::clock::{Clock, Parameters, Unwarp, WARP, WEIGHT};
 use super::rules::Rules;
 use super::{Bvt, Source};
 use crate::{Moment, Values};
@@ -18,9 +18,9 @@ use crate::{Moment, Values};
 pub(super) struct Paper;
 
 impl Source for Paper {
-    fn terms(share: &Values, _: &Rules) -> Terms {
+    fn parameters(share: &Values, _: &Rules) -> Parameters {
         let warp = share.span(&WARP);
-        Terms {
+        Parameters {
             pace: share.weight(&WEIGHT).into(),
             warp: warp.aged(Weight::ONE.into()),
             may_warp: !warp.is_zero(),

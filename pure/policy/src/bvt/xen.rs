@@ -10,7 +10,7 @@
 
 use slackline_units::{CpuId, Pace, Span, Time, VcpuId, VirtualSpan, VirtualTime};
 
-use super::clock::{ADVANCE, Clock, Terms, Unwarp, WARPBACK, WARPVALUE};
+use super::clock::{ADVANCE, Clock, Parameters, Unwarp, WARPBACK, WARPVALUE};
 use super::rules::Rules;
 use super::{Bvt, Source};
 use crate::{Moment, Values};
@@ -22,9 +22,9 @@ const ALONE: u64 = 10;
 pub(super) struct Xen;
 
 impl Source for Xen {
-    fn terms(share: &Values, rules: &Rules) -> Terms {
+    fn parameters(share: &Values, rules: &Rules) -> Parameters {
         let advance = u32::try_from(share.whole(&ADVANCE)).expect("checked as a field");
-        Terms {
+        Parameters {
             pace: Pace::new(advance, rules.unit).expect("checked as fields"),
             warp: VirtualSpan::from_units(share.whole(&WARPVALUE)),
             may_warp: share.flag(&WARPBACK),
