@@ -19,6 +19,7 @@ use slackline_runs::claims::expects_refusal;
 use slackline_runs::{Numbers, Outputs, header, with_seed};
 use slackline_scenario::Scenario;
 use slackline_show::over_runs;
+use slackline_units::frame::VERSION;
 use slackline_units::{CpuId, Span};
 
 use crate::args::{Keeping, Run};
@@ -149,7 +150,7 @@ fn agent(text: &mut String, heard: &Heard) {
         let _ = writeln!(text, "note: agent of {name}: nobody listened at {}", path.display());
         return;
     }
-    let Counts { frames, dropped, overtaken, lapsed, silenced, hung_up } = counts;
+    let Counts { frames, dropped, overtaken, lapsed, silenced, other_version, hung_up } = counts;
     let _ = write!(text, "note: agent of {name}: {frames} frames heard");
     let told = [
         ("dropped", dropped, " (none, of nobody, or not in order)"),
@@ -165,6 +166,13 @@ fn agent(text: &mut String, heard: &Heard) {
         Some(at) => writeln!(text, "; last heard no more at {at}"),
         None => writeln!(text),
     };
+    if let Some(version) = other_version {
+        let _ = writeln!(
+            text,
+            "warning: agent of {name}: it tells in version {version} of frames, this host hears \
+             {VERSION}: take the slackline-agent that was built with this slackline"
+        );
+    }
 }
 
 /// What a scenario with devices or tasks says and a live run has of its own.
@@ -297,4 +305,23 @@ pub(crate) fn load_command(program: &Path, order: &LoadOrder<'_>) -> Command {
         }
     }
     command
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_agent_of_another_version_is_warned_of() {
+        let counts =
+            Counts { dropped: 8, silenced: 1, other_version: Some(1), ..Counts::default() };
+        let connected = Some(slackline_units::Time::START);
+        let (name, path) = ("web".into(), "/run/web.gaps".into());
+        let mut text = String::new();
+        agent(&mut text, &Heard { name, path, connected, lost: None, counts });
+        let (note, warning) = text.split_once('\n').expect("two lines");
+        assert!(note.starts_with("note: agent of web: 0 frames heard; dropped: 8 "), "{note}");
+        let expected = "warning: agent of web: it tells in version 1 of frames, this host hears 2:";
+        assert!(warning.starts_with(expected), "{warning}");
+    }
 }

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use common::live::{self, Live, delivered};
 use serde_json::Value;
 use slackline_trace::{Entry, Exchange, Fact, Reader};
-use slackline_units::frame::{Class, Frame, Says};
+use slackline_units::frame::{Class, FRAME, Frame, Says};
 use slackline_units::{Span, TASKS, Tasks, Time, Told, Urgency, VcpuId};
 
 /// The end of a domain's table: a process with this socket.
@@ -94,7 +94,7 @@ fn a_server_in_a_busy_guest_is_sooner_if_it_tells() {
 }
 
 /// A frame that claims something as urgent as can be.
-fn claim(sequence: u32) -> [u8; 32] {
+fn claim(sequence: u32) -> [u8; FRAME] {
     let class = Class { urgency: Urgency(0), runnable: 1, blocked: 0, woken: false };
     let mut classes = [None; TASKS];
     classes[0] = Some(class);

@@ -1,21 +1,26 @@
-//! The words of a guest on their way to the host: a frame of 32 bytes, over whatever carries bytes.
+//! The words of a guest on their way to the host: a frame of 36 bytes, over whatever carries bytes.
 //!
 //! All numbers are little-endian. A frame of tasks is
 //!
 //! - bytes 0 to 3: `SLGT`;
-//! - 4: the version, 1;
-//! - 5: the length, 32;
+//! - 4: the version, 2;
+//! - 5: the length, 36;
 //! - 6 and 7: which vCPU of its guest tells it;
 //! - 8 to 11: its number, which grows from one to the next of its kind, and begins anew after all
 //!   ones;
 //! - 12 to 31: for each of five classes, most urgent first, four bytes: its urgency, how many of
 //!   its tasks want that vCPU and how many wait (255 and more are 255), and 1 if the end of some
-//!   I/O has lately woken one of them, else 0; four zeros for a class of which there is no task.
+//!   I/O has lately woken one of them, else 0; four zeros for a class of which there is no task;
+//! - 32 to 35: the CRC-32 of IEEE 802.3 of all before.
 //!
 //! One of what waits for the guest, which whoever does I/O for it tells, begins with `SLGP`; bytes
 //! 4 to 11 are as above, 12 to 15 are the items that wait, 16 to 19 how much the guest has asked
-//! for since it is there, and the rest zeros. There is one way to write a frame, and what is
-//! written otherwise is none.
+//! for since it is there, 20 to 31 zeros, and then its CRC. There is one way to write a frame, and
+//! what is written otherwise is none.
+//!
+//! What carries bytes may be full after part of a frame, and the rest is never sent. By the CRC its
+//! beginning and what comes next are no frame together; it does nothing against lies. Version 1 had
+//! none, and was 32 bytes long.
 //!
 //! Source: the classes are Kim, Kim, Jeon, Seo and Lee, 2008, section 3.4, who keep five tasks of
 //! each kind in memory that guest and host share; how they travel is ours.
@@ -23,12 +28,14 @@
 use crate::{DomId, Pending, TASKS, Task, TaskId, Tasks, Told, Urgency};
 
 /// How long a frame is, in bytes.
-pub const FRAME: usize = 32;
+pub const FRAME: usize = 36;
 /// What all frames begin with, so that the next one is found behind bytes that are none.
 pub const MAGIC: [u8; 3] = *b"SLG";
-const VERSION: u8 = 1;
+/// The version of frames that is told and heard.
+pub const VERSION: u8 = 2;
 const CLASS: usize = 4;
-const CLASSES_AT: usize = FRAME - TASKS * CLASS;
+const CLASSES_AT: usize = 12;
+const SUM_AT: usize = CLASSES_AT + TASKS * CLASS;
 
 /// A frame, as it is told.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -71,8 +78,10 @@ pub struct Class {
 /// Why bytes are no frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NoFrame {
-    /// They do not begin as one, or are of another version.
+    /// They do not begin as one.
     Magic,
+    /// They begin as one of this other version.
+    Version(u8),
     /// The length in them is another, or there are more or fewer of them.
     Length,
     /// A class is not as one can be: nobody in it, less urgent than one before it, or neither woken
@@ -80,6 +89,8 @@ pub enum NoFrame {
     Class,
     /// What must be zero is not.
     Rest,
+    /// They are not the bytes that were sent.
+    Sum,
 }
 
 impl Frame {
@@ -88,13 +99,13 @@ impl Frame {
     pub fn to_bytes(&self) -> [u8; FRAME] {
         let mut bytes = [0; FRAME];
         bytes[..3].copy_from_slice(&MAGIC);
-        bytes[4..6].copy_from_slice(&[VERSION, 32]);
+        bytes[4..6].copy_from_slice(&[VERSION, 36]);
         bytes[6..8].copy_from_slice(&self.vcpu.to_le_bytes());
         bytes[8..12].copy_from_slice(&self.sequence.to_le_bytes());
         match self.says {
             Says::Classes(classes) => {
                 bytes[3] = b'T';
-                let (places, _) = bytes[CLASSES_AT..].as_chunks_mut();
+                let (places, _) = bytes[CLASSES_AT..SUM_AT].as_chunks_mut();
                 places.iter_mut().zip(classes).for_each(|(place, class)| *place = written(class));
             }
             Says::Pending { items, asked } => {
@@ -103,6 +114,8 @@ impl Frame {
                 bytes[16..20].copy_from_slice(&asked.to_le_bytes());
             }
         }
+        let sum = checksum(&bytes[..SUM_AT]);
+        bytes[SUM_AT..].copy_from_slice(&sum.to_le_bytes());
         bytes
     }
 
@@ -111,8 +124,12 @@ impl Frame {
     /// # Errors
     /// When it is none, the first reason of those there are.
     pub fn read(bytes: &[u8]) -> Result<Frame, NoFrame> {
-        if bytes.get(..3) != Some(&MAGIC) || bytes.get(4).is_some_and(|&it| it != VERSION) {
-            return Err(NoFrame::Magic);
+        match bytes {
+            [b'S', b'L', b'G', b'T' | b'P', version, ..] if *version != VERSION => {
+                return Err(NoFrame::Version(*version));
+            }
+            [b'S', b'L', b'G', ..] => {}
+            _ => return Err(NoFrame::Magic),
         }
         let bytes: &[u8; FRAME] = bytes.try_into().map_err(|_| NoFrame::Length)?;
         if usize::from(bytes[5]) != FRAME {
@@ -120,11 +137,14 @@ impl Frame {
         }
         let word = |at: usize| u32::from_le_bytes(core::array::from_fn(|index| bytes[at + index]));
         let says = match bytes[3] {
-            b'T' => Says::Classes(classes(&bytes[CLASSES_AT..])?),
-            b'P' if bytes[20..].iter().any(|&byte| byte != 0) => return Err(NoFrame::Rest),
+            b'T' => Says::Classes(classes(&bytes[CLASSES_AT..SUM_AT])?),
+            b'P' if bytes[20..SUM_AT].iter().any(|&byte| byte != 0) => return Err(NoFrame::Rest),
             b'P' => Says::Pending { items: word(12), asked: word(16) },
             _ => return Err(NoFrame::Magic),
         };
+        if word(SUM_AT) != checksum(&bytes[..SUM_AT]) {
+            return Err(NoFrame::Sum);
+        }
         let vcpu = u16::from_le_bytes([bytes[6], bytes[7]]);
         Ok(Frame { vcpu, sequence: word(8), says })
     }
@@ -160,6 +180,32 @@ impl Says {
         }
     }
 }
+
+/// The CRC-32 of IEEE 802.3. Whatever is wrong within 32 bits it shows; of all else, all but one
+/// in 2^32.
+fn checksum(bytes: &[u8]) -> u32 {
+    let next = |sum: u32, &byte: &u8| {
+        let [low, ..] = sum.to_le_bytes();
+        sum >> 8 ^ OF_BYTE[usize::from(low ^ byte)]
+    };
+    !bytes.iter().fold(u32::MAX, next)
+}
+
+/// What each byte does to it.
+const OF_BYTE: [u32; 256] = {
+    let mut table = [0; 256];
+    let mut byte = 0_u32;
+    while byte < 256 {
+        let (mut sum, mut bit) = (byte, 0);
+        while bit < 8 {
+            sum = if sum & 1 == 1 { sum >> 1 ^ 0xEDB8_8320 } else { sum >> 1 };
+            bit += 1;
+        }
+        table[byte as usize] = sum;
+        byte += 1;
+    }
+    table
+};
 
 /// Each class as one task, its place the number.
 fn tasks(classes: &[Option<Class>; TASKS]) -> Tasks {
@@ -215,8 +261,9 @@ mod tests {
         Some(Class { urgency: Urgency(urgency), runnable, blocked, woken })
     }
 
-    const SERVER_AND_HOG: [u8; FRAME] = *b"SLGT\x01\x20\x02\x00\x04\x03\x02\x01\
-        \x64\x00\x01\x01\x00\x00\x00\x00\x78\x01\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00";
+    const SERVER_AND_HOG: [u8; FRAME] = *b"SLGT\x02\x24\x02\x00\x04\x03\x02\x01\
+        \x64\x00\x01\x01\x00\x00\x00\x00\x78\x01\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\
+        \xc9\xf4\x50\x7e";
 
     /// A server at nice -20 that waits and that I/O has woken, and ordinary work that runs.
     #[test]
@@ -241,8 +288,9 @@ mod tests {
     fn what_waits_is_told_of_the_domain_that_tells_it() {
         let says = Says::Pending { items: 3, asked: 258 };
         let bytes = Frame { vcpu: 0, sequence: 1, says }.to_bytes();
-        let mut expected = *b"SLGP\x01\x20\x00\x00\x01\x00\x00\x00\x03\x00\x00\x00\x02\x01\x00\x00\
-            \x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00";
+        let mut expected = *b"SLGP\x02\x24\x00\x00\x01\x00\x00\x00\x03\x00\x00\x00\x02\x01\x00\x00\
+            \x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\
+            \x41\xa8\x1f\x68";
         assert_eq!(bytes, expected);
         let domain = DomId::new(7);
         let pending = Pending { domain, items: 3, asked: 258, tasks: [None; TASKS] };
@@ -262,8 +310,11 @@ mod tests {
         for (at, byte, error) in [
             (0, b'X', NoFrame::Magic),
             (3, b'X', NoFrame::Magic),
-            (4, 2, NoFrame::Magic),
-            (5, 31, NoFrame::Length),
+            (4, 1, NoFrame::Version(1)),
+            (4, 3, NoFrame::Version(3)),
+            (5, 35, NoFrame::Length),
+            (6, 3, NoFrame::Sum),
+            (35, 0, NoFrame::Sum),
             (14, 0, NoFrame::Class),   // nobody in the first class
             (15, 2, NoFrame::Class),   // neither woken nor not
             (20, 100, NoFrame::Class), // not less urgent than the first
@@ -271,9 +322,16 @@ mod tests {
         ] {
             assert_eq!(with(at, byte), Err(error), "byte {at} as {byte}");
         }
-        assert_eq!(Frame::read(&SERVER_AND_HOG[..31]), Err(NoFrame::Length));
+        assert_eq!(Frame::read(&SERVER_AND_HOG[..35]), Err(NoFrame::Length));
         assert_eq!(Frame::read(&[&SERVER_AND_HOG[..], &[0]].concat()), Err(NoFrame::Length));
         assert_eq!(Frame::read(b""), Err(NoFrame::Magic));
+        assert_eq!(Frame::read(b"SLGX\x01"), Err(NoFrame::Length));
+    }
+
+    /// The catalogue's check value.
+    #[test]
+    fn the_sum_is_the_one_of_ethernet() {
+        assert_eq!(checksum(b"123456789"), 0xCBF4_3926);
     }
 
     #[test]
@@ -286,22 +344,29 @@ mod tests {
         /// Whatever the bytes are, they are no frame, or the one that is written as they are.
         #[test]
         fn there_is_one_way_to_write_a_frame(
-            rest in prop::collection::vec(any::<u8>(), 0..40),
+            rest in prop_oneof![
+                prop::collection::vec(any::<u8>(), 0..40),
+                prop::collection::vec(any::<u8>(), FRAME),
+            ],
             kind in prop::sample::select(b"TPX".to_vec()),
-            has_head in any::<bool>(),
+            (has_head, has_sum) in any::<(bool, bool)>(),
             small in any::<bool>(),
         ) {
             let mut bytes: Vec<u8> = rest;
             if small {
                 // Else hardly any class is one.
-                bytes.iter_mut().skip(12).for_each(|byte| *byte %= 2);
-                bytes.iter_mut().skip(12).step_by(4).enumerate().for_each(|(at, byte)| {
+                bytes.iter_mut().skip(CLASSES_AT).for_each(|byte| *byte %= 2);
+                bytes.iter_mut().skip(CLASSES_AT).step_by(4).enumerate().for_each(|(at, byte)| {
                     *byte = if at % 2 == 0 { 10 * u8::try_from(at).unwrap_or(0) } else { 0 };
                 });
             }
             if has_head && bytes.len() > 5 {
                 bytes[..3].copy_from_slice(&MAGIC);
-                bytes[3..6].copy_from_slice(&[kind, VERSION, 32]);
+                bytes[3..6].copy_from_slice(&[kind, VERSION, 36]);
+            }
+            if has_sum && bytes.len() == FRAME {
+                let sum = checksum(&bytes[..SUM_AT]);
+                bytes[SUM_AT..].copy_from_slice(&sum.to_le_bytes());
             }
             if let Ok(frame) = Frame::read(&bytes) {
                 prop_assert_eq!(&frame.to_bytes()[..], &bytes[..]);

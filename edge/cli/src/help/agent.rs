@@ -53,9 +53,10 @@ The agent has the least nice value and is locked in memory. In a guest with work
 never sleeps start it as `chrt --fifo 1 slackline-agent`: it has no way to ask for that itself.
 
 What the host makes of it:
-  - Frames are 32 bytes (the source's units/src/frame.rs has the layout). What is none, of a vCPU
-    that is not there, or not after the last is dropped and counted; after eight in a row the agent
-    is as good as silent.
+  - Frames are 36 bytes with a checksum (the source's units/src/frame.rs has the layout). What is
+    none, of a vCPU that is not there, or not after the last is dropped and counted; after eight in
+    a row the agent is as good as silent. An agent of another version is not heard, and `run` says
+    so: take the one that was built with the host's slackline.
   - A claim is a lease: not told again for 100 ms it is gone. A guest that waits for a CPU cannot
     tell it again and has until it has run for 5 ms, and no longer than a second in all.
   - More than 1000 things a second are not told; of more that come at once only the last counts.

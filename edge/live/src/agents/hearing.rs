@@ -1,7 +1,7 @@
 //! What is made of the bytes of one agent: frames that count, and for how long what they claim
 //! counts. It does no IO and is told the time.
 
-use slackline_units::frame::{FRAME, Frame, MAGIC, Says};
+use slackline_units::frame::{FRAME, Frame, MAGIC, NoFrame, Says};
 use slackline_units::{Span, TASKS, Time};
 
 use crate::machine::At;
@@ -34,6 +34,8 @@ pub struct Counts {
     pub lapsed: u64,
     /// How often it was taken to be silent because of [`BAD_AT_MOST`] that were dropped in a row.
     pub silenced: u64,
+    /// The version of the frames that it was last taken to be silent for, if that is not ours.
+    pub other_version: Option<u8>,
     /// How often the channel was closed at the other end.
     pub hung_up: u64,
 }
@@ -128,7 +130,7 @@ impl Hearing {
                     self.hear(now, &frame);
                     self.add(News { vcpu: frame.vcpu, says: frame.says }, before, news);
                 }
-                None => self.drop_one(before, news),
+                None => self.drop_one(frame, before, news),
             }
             left = &left[if frame.is_ok() { FRAME } else { to_next(bytes) }..];
         }
@@ -168,11 +170,15 @@ impl Hearing {
         }
     }
 
-    fn drop_one(&mut self, before: usize, news: &mut Vec<News>) {
+    fn drop_one(&mut self, read: Result<Frame, NoFrame>, before: usize, news: &mut Vec<News>) {
         self.counts.dropped += 1;
         self.bad = self.bad.saturating_add(1);
         if self.bad == BAD_AT_MOST {
             self.counts.silenced += 1;
+            self.counts.other_version = match read {
+                Err(NoFrame::Version(version)) => Some(version),
+                _ => None,
+            };
             self.withdraw(before, news);
         }
     }
@@ -345,6 +351,36 @@ mod tests {
         assert_eq!(take(&mut hearing, at(3), &bytes(1, urgent())), [urgent()]);
     }
 
+    /// A full channel takes part of a frame, and then a whole one: only that is heard.
+    #[test]
+    fn part_of_a_frame_before_a_whole_one_claims_nothing() {
+        for cut in 1..FRAME {
+            let mut hearing = Hearing::new(1);
+            let stream = [&bytes(299, urgent())[..cut], &bytes(300, urgent())].concat();
+            let claimed = take(&mut hearing, at(0), &stream);
+            // What is no more than the beginning of a frame waits for the next.
+            let rest = take(&mut hearing, at(1), &bytes(301, urgent()));
+            assert_eq!([claimed, rest].concat(), [urgent(); 2], "cut after {cut} bytes");
+            assert_eq!(hearing.counts.frames, 2);
+        }
+    }
+
+    /// Of an agent that is older than the host nothing is heard, and that is why.
+    #[test]
+    fn another_version_is_silence_and_said() {
+        let mut old = bytes(1, urgent());
+        old[4..6].copy_from_slice(&[1, 32]);
+        let mut hearing = Hearing::new(1);
+        assert_eq!(take(&mut hearing, at(0), &old[..32].repeat(9)), []);
+        let Counts { frames, silenced, other_version, .. } = hearing.counts;
+        assert_eq!((frames, silenced, other_version), (0, 1, Some(1)));
+        // Then one of this version comes there, and is cut eight times.
+        take(&mut hearing, at(1), &bytes(1, urgent()));
+        take(&mut hearing, at(2), &bytes(2, urgent())[..FRAME - 1].repeat(9));
+        let Counts { frames, silenced, other_version, .. } = hearing.counts;
+        assert_eq!((frames, silenced, other_version), (1, 2, None));
+    }
+
     #[test]
     fn of_many_at_once_the_last_counts_and_then_one_a_millisecond() {
         let mut hearing = Hearing::new(1);
@@ -377,14 +413,53 @@ mod tests {
 
     /// Much of what frames begin with.
     fn rubbish() -> impl Strategy<Value = Vec<u8>> {
-        prop::collection::vec(prop::sample::select(b"SLGTP\x01\x20".to_vec()), 0..50)
+        prop::collection::vec(prop::sample::select(b"SLGTP\x02\x24".to_vec()), 0..50)
     }
 
     fn anything() -> impl Strategy<Value = Vec<u8>> {
         prop::collection::vec(any::<u8>(), 0..100)
     }
 
+    /// What agents tell, of four vCPUs: much alike, so that one may go on where another ends.
+    fn told() -> impl Strategy<Value = Frame> {
+        let class = (0..3_u8, 1..3_u8, any::<bool>());
+        let classes = (prop::collection::btree_set(0..140_u8, 5), prop::array::uniform5(class));
+        let classes = classes.prop_map(|(urgencies, counts)| {
+            let mut classes = [None; TASKS];
+            for (place, (urgency, count)) in classes.iter_mut().zip(urgencies.iter().zip(counts)) {
+                let (runnable, blocked, woken) = count;
+                *place = Some(Class { urgency: Urgency(*urgency), runnable, blocked, woken });
+            }
+            Says::Classes(classes)
+        });
+        let pending =
+            (0..4_u32, 0..4_u32).prop_map(|(items, asked)| Says::Pending { items, asked });
+        let frame =
+            (0..4_u16, prop_oneof![0..1_000_u32, any::<u32>()], prop_oneof![classes, pending]);
+        frame.prop_map(|(vcpu, sequence, says)| Frame { vcpu, sequence, says })
+    }
+
     proptest! {
+        /// Wherever what agents send is cut, and whatever is joined: what is claimed was told.
+        #[test]
+        fn no_claim_is_heard_that_nobody_made(
+            frames in prop::collection::vec(told(), 1..12),
+            pieces in prop::collection::vec((any::<prop::sample::Index>(), 1..3 * FRAME), 1..30),
+        ) {
+            let stream: Vec<u8> = frames.iter().flat_map(Frame::to_bytes).collect();
+            let mut hearing = Hearing::new(4);
+            for (number, (begin, length)) in (0..).zip(pieces) {
+                let piece = &stream[begin.index(stream.len())..];
+                let mut news = Vec::new();
+                // So far apart that all numbers are after the last.
+                hearing.take(at(number * 200), &piece[..length.min(piece.len())], &mut news);
+                for one in news.iter().filter(|one| one.says.claims()) {
+                    let is_this = |frame: &Frame| (frame.vcpu, frame.says) == (one.vcpu, one.says);
+                    prop_assert!(frames.iter().any(is_this), "{one:?}");
+                }
+            }
+        }
+
         /// However bytes come in pieces, and whatever is between frames: each frame is heard, and
         /// no more is kept of the rest than a frame.
         #[test]
