@@ -29,6 +29,9 @@ use slackline_units::{CpuId, CpuSet, Span, VcpuId};
 /// and products of a CPU's time and two sums of such weights in 128.
 const PLACES: u32 = 16;
 
+/// How often a balancer is called, which takes a sample each second time. [Diestelhorst §4.4.3]
+pub(crate) const CALL: Span = Span::from_ms(50);
+
 /// How long a sample is, and what every sample is projected on. [Diestelhorst §4.4.3]
 pub(crate) const SAMPLE: Span = Span::from_ms(100);
 

@@ -42,7 +42,7 @@ use alloc::boxed::Box;
 use alloc::string::ToString;
 use alloc::vec::Vec;
 
-use slackline_units::{CpuId, CpuSet, Reservation, Span, Time, VcpuId};
+use slackline_units::{CpuId, CpuSet, CpuShare, Reservation, Span, Time, VcpuId};
 
 use crate::admission::Looks;
 use crate::field::{distance, slice_of};
@@ -341,8 +341,10 @@ impl Policy for Sedf {
         let mut holds = self.holds.clone();
         holds.lapse(at.now(), &mut cpus);
         self.resting(at, allowed).iter().for_each(|cpu| holds.rest(cpu, &mut cpus));
-        let capacity = self.rules.capacity;
-        let room = |cpu: CpuId| cpus[cpu.index()].tally.longest(period, |slice| slice, capacity);
+        let room = |cpu: CpuId| {
+            let tally = &cpus[cpu.index()].tally;
+            tally.longest(period, |slice| slice, self.capacity(cpu))
+        };
         allowed.iter().map(room).max()
     }
 
@@ -472,24 +474,31 @@ impl Sedf {
         let slice = terms.reservation()?;
         let fits = |cpu: CpuId| {
             let slice = slice.map(|slice| demand(cpu, slice));
-            !self.rules.admits_exactly || tally(cpu).has_room(terms, slice, self.rules.capacity)
+            !self.rules.admits_exactly || tally(cpu).has_room(terms, slice, self.capacity(cpu))
         };
         let request = Request { allowed, home, fits, compare };
         request.place(Packing::Spread).map_err(|best| {
             let weighed = || Reservation::new(Span::from_ns(1), terms::WEIGHT_PERIOD).ok();
             let room = |cpu| {
                 let demand = |slice| demand(cpu, slice);
-                Some(tally(cpu).longest(slice?.period(), demand, self.rules.capacity))
+                Some(tally(cpu).longest(slice?.period(), demand, self.capacity(cpu)))
             };
             AdmitError::NoRoom {
                 asked: slice.or_else(weighed).expect("best effort is never refused"),
                 promised: tally(best).share(),
-                capacity: self.rules.capacity,
+                capacity: self.capacity(best),
                 cpus: allowed.len(),
                 dispatching: slice.and_then(|asked| self.looks.dispatching(asked)),
                 room: allowed.iter().filter_map(room).max().unwrap_or(Span::ZERO),
             }
         })
+    }
+
+    /// What a CPU may promise.
+    fn capacity(&self, cpu: CpuId) -> CpuShare {
+        let kept =
+            self.balancer.as_ref().map_or(CpuShare::from_ppm(0), |balancer| balancer.keeps(cpu));
+        self.rules.capacity.less(kept)
     }
 
     /// The slice of a vCPU in a period as long as its share says.

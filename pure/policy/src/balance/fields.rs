@@ -1,9 +1,9 @@
 //! What people choose of a balancer: the fields, for the policies that have one.
 
-use slackline_units::CpuShare;
+use slackline_units::{CpuShare, Span};
 
-use super::Parts;
 use super::pairs::Rules;
+use super::{CALL, Parts};
 use crate::{Field, Values};
 
 pub(crate) const BALANCER: Field = Field::choice(
@@ -32,6 +32,12 @@ pub(crate) const LEAST_DIFFERENCE: Field = Field::choice(
     &["1/8", "0", "1/16", "1/4", "1/2"],
     "how much two CPUs must differ in time for weight before they swap, as a part of the ideal",
 );
+pub(crate) const BALANCER_SLICE: Field = Field::span_within(
+    "balancer-slice",
+    "100us",
+    (Span::ZERO, CALL),
+    "what CPU 0 keeps of every 50ms for the balancer itself, under admission",
+);
 
 /// What the fields say.
 #[derive(Debug)]
@@ -42,6 +48,8 @@ pub(crate) struct Settings {
     pub(crate) plans: bool,
     /// What a thread is believed to do beside a busy one.
     pub(crate) believed: Parts,
+    /// What part of its CPU the balancer itself is to have.
+    pub(crate) keeps: CpuShare,
 }
 
 impl Settings {
@@ -63,7 +71,9 @@ impl Settings {
         let believed = u64::from(values.share(&SMT_BELIEVED).ppm());
         let believed = Parts { some: believed, of: u64::from(CpuShare::ONE.ppm()) };
         let (by_runs, plans) = (values.choice(&TAU) == "runs", kind == "planned");
-        Some(Settings { rules, by_runs, plans, believed })
+        let keeps = values.span(&BALANCER_SLICE).ns() * 1_000_000 / CALL.ns();
+        let keeps = CpuShare::from_ppm(u32::try_from(keeps).expect("at most a whole CPU"));
+        Some(Settings { rules, by_runs, plans, believed, keeps })
     }
 }
 

@@ -4,7 +4,8 @@
 //! Fifty milliseconds after the first vCPU has joined CPU 0 is rung, and so on; each second time
 //! all CPUs are measured and a sample is taken, and each tenth time there is a run.
 //! [Diestelhorst §4.4.3] On one CPU nothing of this is there. The thesis has a vCPU of its own do
-//! it, which is promised time; here it takes none, and nobody is charged.
+//! it, which is promised time; here there is no such vCPU, but CPU 0 keeps that time free of
+//! promises, so that whoever is promised something there is not late for it.
 //!
 //! Who is moved while it runs is still on its old CPU as the new one is asked, if that has the
 //! lower number. So a CPU that is to get somebody decides nothing as long as that is so, and is
@@ -13,7 +14,7 @@
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 
-use slackline_units::{CpuId, CpuSet, Span, Time, VcpuId};
+use slackline_units::{CpuId, CpuSet, CpuShare, Span, Time, VcpuId};
 
 use super::Sedf;
 use super::pass::Right;
@@ -22,11 +23,8 @@ use super::terms::Cost;
 use crate::balance::books::Books;
 use crate::balance::fields::Settings;
 use crate::balance::pairs::{self, Rules};
-use crate::balance::{Load, Member, Move, RUN, SAMPLE, Weight, groups};
+use crate::balance::{CALL, Load, Member, Move, RUN, SAMPLE, Weight, groups};
 use crate::{Moment, Topology, Values};
-
-/// How often the balancer is called. [Diestelhorst §4.4.3]
-const CALL: Span = Span::from_ms(50);
 
 /// Each second call takes a sample, each tenth one is a run. [Diestelhorst §4.4.3]
 const CALLS_A_SAMPLE: u64 = SAMPLE.ns() / CALL.ns();
@@ -45,6 +43,8 @@ pub(super) struct Balancer {
     /// When it is called next; none while nobody is there.
     next: Option<Time>,
     calls: u64,
+    /// What of CPU 0 is kept for it.
+    keeps: CpuShare,
     /// Who has been moved at this instant, until its old CPU has been asked.
     moving: Vec<Move>,
 }
@@ -62,7 +62,7 @@ impl Balancer {
 
     /// None where there is nothing to balance.
     pub(super) fn read(values: &Values, topology: &Topology) -> Option<Box<Balancer>> {
-        let Settings { rules, by_runs, plans, believed } = Settings::read(values)?;
+        let Settings { rules, by_runs, plans, believed, keeps } = Settings::read(values)?;
         if topology.cpus() == 1 {
             return None;
         }
@@ -72,7 +72,14 @@ impl Balancer {
         let books = Books::new(topology.cpus(), siblings, believed);
         let planned = plans.then(Planned::default);
         let (next, calls, moving) = (None, 0, Vec::new());
-        Some(Box::new(Balancer { rules, by_runs, books, planned, cores, next, calls, moving }))
+        let balancer =
+            Balancer { rules, by_runs, books, planned, cores, next, calls, keeps, moving };
+        Some(Box::new(balancer))
+    }
+
+    /// What it keeps of a CPU for itself. [Diestelhorst §4.4.1]
+    pub(super) fn keeps(&self, cpu: CpuId) -> CpuShare {
+        if cpu.index() == 0 { self.keeps } else { CpuShare::from_ppm(0) }
     }
 
     /// Whether it is to be called now.

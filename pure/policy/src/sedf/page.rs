@@ -68,7 +68,9 @@ touched; they go at once, but only where their cpus allow it.
 CPU 0 is rung every 50 ms for it: every second time what each vCPU had, and
 what guarantees left of each CPU, is sampled and averaged (half old, half new);
 every tenth is a run. Weights count for the part of the time that a vCPU was
-awake. What a run itself costs is not charged to anybody.
+awake. What a run itself costs is not charged to anybody, but of CPU 0 less may
+be promised: balancer-slice in every 50 ms stays free for it, which is enough
+for 256 CPUs with 1,024 vCPUs.
 On a live host slack is shared with what else runs there. Of the vCPUs of a CPU
 only the one whose turn it is takes part in that, as an ordinary thread; the
 others come behind all ordinary threads meanwhile (but process trees do not; and a

@@ -5,7 +5,9 @@
 
 use slackline_units::{CpuShare, Span};
 
-use crate::balance::fields::{BALANCER, CLOSE, LEAST_DIFFERENCE, SMT_BELIEVED, TAU};
+use crate::balance::fields::{
+    BALANCER, BALANCER_SLICE, CLOSE, LEAST_DIFFERENCE, SMT_BELIEVED, TAU,
+};
 use crate::{Field, Values};
 
 const RULES: Field = Field::choice(
@@ -114,6 +116,7 @@ pub(super) const FIELDS: &[Field] = &[
     RESERVE,
     QUANTUM,
     BALANCER,
+    BALANCER_SLICE,
     SMT_BELIEVED,
     TAU,
     CLOSE,

@@ -2,7 +2,7 @@
 
 use std::string::{String, ToString};
 
-use slackline_units::{CpuId, DomId, Span, Time, VcpuId};
+use slackline_units::{CpuId, CpuSet, DomId, Span, Time, VcpuId};
 
 use super::{SPEC, Sedf};
 use crate::balance::Weight;
@@ -443,4 +443,32 @@ fn who_gives_its_slice_up_and_takes_it_back_has_had_what_it_has_had() {
         script.change(vcpu, "slice=5ms period=10ms");
         assert_eq!(script.shows(vcpu, "used"), "2.5ms", "{meanwhile}");
     }
+}
+
+/// What it costs to find out who moves is nobody's promise: of CPU 0 a slice is kept for it.
+#[test]
+fn cpu_0_keeps_a_slice_for_its_balancer() {
+    let promised = |words: &str, cpu: usize| {
+        let topology = Topology::flat(2);
+        let mut policy = (SPEC.build)(&values(SPEC.policy_fields, words), &topology);
+        let mut at = Moment::at_start(2);
+        let vcpu = VcpuId::new(0, DomId::new(0), 0);
+        let there = CpuSet::one(CpuId::new(cpu));
+        at.join(vcpu);
+        at.allow(vcpu, there);
+        let room = policy.room(&at, Span::from_ms(50), there).unwrap();
+        let all = values(SPEC.share_fields, "slice=47500us period=50ms");
+        (room, policy.admit(&at, vcpu, &all).map_err(|refused| refused.to_string()))
+    };
+    let all = (Span::from_us(47_500), Ok(()));
+    assert_eq!(promised("balancer=none", 0), all);
+    assert_eq!(promised("balancer=repaired balancer-slice=0ns", 0), all);
+    assert_eq!(promised("balancer=repaired", 1), all);
+    let refused = "47.5ms every 50ms (0.95cpu) on top of 0cpu already promised is more than the \
+                   0.948cpu that one CPU may promise";
+    for balancer in ["thesis", "repaired", "planned"] {
+        let words = alloc::format!("balancer={balancer}");
+        assert_eq!(promised(&words, 0), (Span::from_us(47_400), Err(refused.to_string())));
+    }
+    assert_eq!(promised("balancer=planned balancer-slice=1ms", 0).0, Span::from_us(46_500));
 }
