@@ -17,6 +17,8 @@ pub(crate) mod books;
 pub(crate) mod fields;
 pub(crate) mod groups;
 pub(crate) mod pairs;
+#[cfg(test)]
+mod permuted;
 pub(crate) mod planned;
 mod swap;
 
