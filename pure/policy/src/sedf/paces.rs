@@ -12,7 +12,7 @@ use super::Sedf;
 use super::balancing::Balancer;
 use super::planning::Planned;
 use super::terms::Cost;
-use crate::balance::planned::{Plan, Split, plan};
+use crate::balance::planned::{Split, plan};
 use crate::balance::{Move, groups};
 use crate::{Moment, Roster};
 
@@ -69,51 +69,65 @@ impl Sedf {
     pub(super) fn set_paces(&mut self, at: &Moment, cpus: CpuSet) {
         let Some(mut balancer) = self.balancer.take() else { return };
         if let Some(mut planned) = balancer.planned.take() {
-            let splits = planned.plan.take();
-            if let Some(plan) = &splits {
-                cpus.iter()
-                    .for_each(|cpu| self.set_paces_on(at, &balancer, plan, (&mut planned, cpu)));
-            }
-            planned.plan = splits;
+            self.set_costs(at, &balancer, (&mut planned, cpus));
             balancer.planned = Some(planned);
         }
         self.balancer = Some(balancer);
     }
 
-    fn set_paces_on(
-        &self,
-        at: &Moment,
-        balancer: &Balancer,
-        plan: &Plan,
-        (planned, cpu): (&mut Planned, CpuId),
-    ) {
-        let here = |split: &&Split| self.servers.get(split.vcpu).is_some_and(|on| on.cpu == cpu);
-        let here = plan.splits.iter().filter(here);
-        let paces: Vec<(VcpuId, u64)> =
-            here.filter_map(|split| Some((split.vcpu, planned.pace(split, cpu)?))).collect();
+    fn set_costs(&self, at: &Moment, balancer: &Balancer, (planned, cpus): (&mut Planned, CpuSet)) {
+        let paces = self.paces(planned, cpus);
         if paces.is_empty() {
             return;
         }
-        let is_other = |vcpu: &VcpuId| paces.iter().all(|(paced, _)| paced != vcpu);
-        let others = self.sharers(at, cpu).filter(is_other);
-        let others: u64 =
-            others.map(|vcpu| balancer.books.weight(vcpu, self.slack_weight(vcpu)).units()).sum();
-        let all: u64 = paces.iter().map(|(_, pace)| pace).sum();
-        let available = balancer.books.available(cpu).ns();
-        let rest = available.saturating_sub(all).max(available / MOST_TIMES).max(1);
-        for (vcpu, pace) in paces {
+        let others = self.weights_of_others(at, balancer, &paces);
+        let mut all = alloc::vec![0; self.cpus.len()];
+        paces.iter().for_each(|pace| all[pace.cpu.index()] += pace.rate);
+        for Pace { vcpu, cpu, rate } in paces {
+            let available = balancer.books.available(cpu).ns();
+            let rest = available.saturating_sub(all[cpu.index()]);
+            let rest = rest.max(available / MOST_TIMES).max(1);
             // Alone it has all of it, whatever its weight.
-            let weight = u128::from(others.max(1)) * u128::from(pace) / u128::from(rest);
+            let others = others[cpu.index()].max(1);
+            let weight = u128::from(others) * u128::from(rate) / u128::from(rest);
             let weight = u64::try_from(weight).unwrap_or(u64::MAX).max(1);
             planned.costs.insert(vcpu, Cost::of_weight(weight));
         }
     }
 
-    /// Those on a CPU who share slack.
-    fn sharers(&self, at: &Moment, cpu: CpuId) -> impl Iterator<Item = VcpuId> {
-        at.members().filter(move |&vcpu| {
-            let server = self.servers.get(vcpu);
-            server.is_some_and(|server| server.cpu == cpu && server.terms.extra)
-        })
+    /// Who is on one of these CPUs as planned, by id.
+    fn paces(&self, planned: &Planned, cpus: CpuSet) -> Vec<Pace> {
+        let pace = |split: &Split| {
+            let (vcpu, cpu) = (split.vcpu, self.servers.get(split.vcpu)?.cpu);
+            let rate = planned.pace(split, cpu).filter(|_| cpus.contains(cpu))?;
+            Some(Pace { vcpu, cpu, rate })
+        };
+        let splits = planned.plan.iter().flat_map(|plan| &plan.splits);
+        let mut paces: Vec<Pace> = splits.filter_map(pace).collect();
+        paces.sort_unstable_by_key(|pace| pace.vcpu);
+        paces
     }
+
+    /// By CPU where somebody is as planned: what the others count for who share its slack.
+    fn weights_of_others(&self, at: &Moment, balancer: &Balancer, paces: &[Pace]) -> Vec<u64> {
+        let cpus: CpuSet = paces.iter().map(|pace| pace.cpu).collect();
+        let is_paced = |vcpu| paces.binary_search_by_key(&vcpu, |pace| pace.vcpu).is_ok();
+        let mut weights = alloc::vec![0; self.cpus.len()];
+        for vcpu in at.members() {
+            let Some(server) = self.servers.get(vcpu) else { continue };
+            if server.terms.extra && cpus.contains(server.cpu) && !is_paced(vcpu) {
+                let weight = balancer.books.weight(vcpu, self.slack_weight(vcpu));
+                weights[server.cpu.index()] += weight.units();
+            }
+        }
+        weights
+    }
+}
+
+/// How fast somebody is to be who is on a CPU as planned.
+#[derive(Clone, Copy, Debug)]
+struct Pace {
+    vcpu: VcpuId,
+    cpu: CpuId,
+    rate: u64,
 }

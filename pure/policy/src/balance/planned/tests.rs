@@ -6,7 +6,7 @@ use slackline_units::{CpuId, CpuSet, DomId, VcpuId};
 
 use super::super::groups::groups;
 use super::super::{Load, Member, PLACES, SAMPLE, Tau, Weight};
-use super::{Plan, plan};
+use super::{Item, Packing, Plan, plan};
 
 /// Thousandths left of a CPU, and the weights there.
 type Cpu<'a> = (u64, &'a [u64]);
@@ -117,7 +117,96 @@ mod random {
 
     use super::*;
 
+    /// Where somebody goes, by looking at every CPU.
+    fn plain_place(packing: &Packing<'_>, item: &Item, stays: bool) -> Option<usize> {
+        if stays && packing.fits(item, item.home) {
+            return Some(item.home);
+        }
+        let room = |place: usize| packing.room[place];
+        let open = || (0..packing.loads.len()).filter(|&place| packing.may_go(item, place));
+        let enough = open().filter(|&place| packing.fits(item, place));
+        let tightest = enough.min_by_key(|&place| (room(place), place != item.home, place));
+        let roomiest = || open().max_by_key(|&place| (room(place), place == item.home, place));
+        tightest.or_else(|| if item.is_tied { roomiest() } else { None })
+    }
+
+    /// The CPUs that somebody is split over, with its quotas, by looking at every one each time.
+    fn plain_pieces(packing: &Packing<'_>, item: &Item) -> Vec<(usize, u64)> {
+        let mut left = item.rate;
+        let mut taken: Vec<(usize, u64)> = Vec::new();
+        while left > 0 {
+            let ends = |place| packing.room[place] + packing.tolerance(place) >= left;
+            let open = (0..packing.loads.len()).filter(|&place| {
+                packing.may_go(item, place)
+                    && packing.room[place] > 0
+                    && taken.iter().all(|&(other, _)| other != place)
+            });
+            let best = open.max_by_key(|&place| {
+                let is_free = packing.pieces[place] == 0;
+                (ends(place) && is_free, is_free, packing.room[place], usize::MAX - place)
+            });
+            let Some(place) = best else { break };
+            let quota = if ends(place) { left } else { packing.room[place] };
+            taken.push((place, quota));
+            left -= quota;
+        }
+        taken
+    }
+
+    /// Few sizes, so that many are equal, and some that differ by next to nothing.
+    fn time() -> impl Strategy<Value = u64> {
+        (0..9_u64, 0..3_u64).prop_map(|(eighths, ns)| SAMPLE.ns() / 8 * eighths + ns)
+    }
+
+    prop_compose! {
+        fn item()(
+            (rate, home, map, is_tied) in (time(), any::<u8>(), any::<u16>(), any::<bool>()),
+        ) -> (u64, u8, u16, bool) {
+            (rate, home, map, is_tied)
+        }
+    }
+
     proptest! {
+        /// CPUs in order of their room show the same places and pieces as all of them do.
+        #[test]
+        fn places_are_what_a_look_at_every_cpu_finds(
+            cpus in prop::collection::vec((time(), time()), 1..16),
+            items in prop::collection::vec(item(), 0..40),
+            stays in any::<bool>(),
+        ) {
+            let load = |(cpu, &(available, _)): (usize, &(u64, u64))| {
+                Load::empty(CpuId::new(cpu), slackline_units::Span::from_ns(available))
+            };
+            let loads: Vec<Load> = cpus.iter().enumerate().map(load).collect();
+            let rooms: Vec<u64> = cpus.iter().map(|&(all, room)| room.min(all)).collect();
+            let group: Vec<usize> = (0..cpus.len()).collect();
+            let mut packing = Packing::new(&loads, &group, &rooms);
+            for (slot, (rate, home, map, is_tied)) in (0..).zip(items) {
+                let vcpu = VcpuId::new(slot, DomId::new(slot), 0);
+                let mine = group.iter().filter(|&place| map >> place & 1 == 1);
+                let allowed = mine.map(|&place| CpuId::new(place)).collect();
+                let home = usize::from(home) % group.len();
+                let item = Item { vcpu, allowed, rate, home, is_tied };
+                let place = packing.place_for(&item, stays);
+                prop_assert_eq!(place, plain_place(&packing, &item, stays), "{:?}", item);
+                if let Some(place) = place {
+                    packing.put(&item, place);
+                    continue;
+                }
+                let pieces = plain_pieces(&packing, &item);
+                let (splits, whole) = (packing.splits.len(), packing.whole.len());
+                packing.split(&item);
+                let split = packing.splits[splits..].iter().flat_map(|split| &split.pieces);
+                let split: Vec<_> = split.map(|piece| (piece.cpu.index(), piece.quota)).collect();
+                if pieces.len() > 1 {
+                    prop_assert_eq!(split, pieces, "{:?}", item);
+                } else {
+                    let cpu = pieces.first().map_or(home, |&(place, _)| place);
+                    prop_assert_eq!(&packing.whole[whole..], &[(vcpu, CpuId::new(cpu))]);
+                }
+            }
+        }
+
         /// Everybody is in the plan once, where it may be; quotas come to rates; no CPU is given
         /// away twice beyond the slop, where all may run everywhere.
         #[test]
