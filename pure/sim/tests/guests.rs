@@ -351,6 +351,53 @@ fn a_driver_tells_for_which_tasks_that_is_what_waits() {
     assert_eq!(answered.collect::<Vec<_>>(), [a, b, b]);
 }
 
+/// `b` has something to tell from 3 ms on, and tells it at 10, once `hog` has had its turn,
+/// whatever becomes of `a`, which leaves in between with something untold of its own.
+#[test]
+fn who_leaves_takes_nobody_elses_word_along() {
+    let task = "work = { kind = 'periodic', period = '50ms', work = '4ms', offset = '3ms' }";
+    let (heard, _) = heard(scenario(
+        "20ms",
+        &format!(
+            "[[domain]]\nname = 'hog'\nwork = {{ kind = 'spin' }}\n\
+             [[domain]]\nname = 'b'\ntells = true\n\
+             [[domain.task]]\nname = 't'\npriority = 100\n{task}\n\
+             [[domain]]\nname = 'a'\ntells = true\nleaves = '5ms'\n\
+             [[domain.task]]\nname = 't'\npriority = 100\n{task}\n"
+        ),
+    ));
+    let told = heard.iter().map(|(at, vcpu, told)| (ms(*at), vcpu.domain().number(), short(told)));
+    let expected = [(10, 1, " 0:155 | |"), (14, 1, " | 0:155 |")];
+    let expected = expected.map(|(at, domain, told)| (at, domain, told.to_owned()));
+    assert_eq!(told.collect::<Vec<_>>(), expected);
+}
+
+/// Of two tasks `s` sends, a packet in each round trip: the acknowledgement is for it, as it waits.
+#[test]
+fn an_acknowledgement_waits_for_the_task_that_sends() {
+    let (heard, _) = heard(scenario(
+        "20ms",
+        "[driver]\ndomain = 'dom0'\nreceive = '10us'\nsend = '10us'\n\
+         [[domain]]\nname = 'dom0'\ntells = true\n\
+         [[domain]]\nname = 'guest'\ntells = true\nkernel = { receive = '10us' }\n\
+         [[domain.task]]\nname = 'a'\npriority = 100\nwork = { kind = 'echo', each = '1ms' }\n\
+         [[domain.task]]\nname = 's'\npriority = 120\n\
+         work = { kind = 'send', each = '1us', block = '8KiB' }\n\
+         [[client]]\nkind = 'ttcp'\nway = 'out'\nto = 'guest'\nwindow = '1448B'\ndelay = '1ms'\n",
+    ));
+    let waits: Vec<Vec<u16>> = heard
+        .iter()
+        .filter_map(|(_, _, told)| match told {
+            Told::Pending(Pending { items: 1.., tasks, .. }) => {
+                Some(tasks.iter().flatten().map(|task| task.number()).collect())
+            }
+            _ => None,
+        })
+        .collect();
+    // A round trip takes a little more than two milliseconds.
+    assert_eq!(waits, vec![vec![1]; 9]);
+}
+
 #[test]
 fn telling_changes_nothing_for_who_does_not_listen() {
     let guest = |tells: bool| {
