@@ -17,8 +17,6 @@ pub(crate) mod books;
 pub(crate) mod fields;
 pub(crate) mod groups;
 pub(crate) mod pairs;
-#[cfg(test)]
-mod permuted;
 pub(crate) mod planned;
 mod swap;
 

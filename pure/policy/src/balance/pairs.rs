@@ -5,7 +5,7 @@ use alloc::vec::Vec;
 
 use slackline_units::{CpuId, CpuSet};
 
-use super::swap::{Lists, Side, Swap, swap};
+use super::swap::{Swap, swap};
 use super::{Load, Move, Tau};
 
 pub(crate) use super::swap::Rules;
@@ -35,7 +35,7 @@ struct Run<'a, C> {
     moves: Vec<Move>,
 }
 
-impl<'a, C: Fn(CpuId) -> CpuSet> Run<'a, C> {
+impl<C: Fn(CpuId) -> CpuSet> Run<'_, C> {
     fn group(&mut self, group: &[usize]) {
         let loads = self.loads;
         let counting = group.iter().map(|&place| &loads[place]).filter(|load| load.counts());
@@ -49,42 +49,33 @@ impl<'a, C: Fn(CpuId) -> CpuSet> Run<'a, C> {
         });
         let order: Vec<&Load> = order.into_iter().map(|(load, _)| load).collect();
         let ideal = ideal(&order);
-        let sides: Vec<Side<'_>> = order.iter().map(|&load| Side::new(load, ideal)).collect();
-        let (mut open, mut lists) = (&sides[..], Lists::default());
-        for hot in &sides {
-            while let [rest @ .., idlest] = open
-                && !self.is_open(idlest.load.cpu)
-            {
-                open = rest;
-            }
-            if hot.load.weight > 0 && !self.used.contains(hot.load.cpu) {
-                self.pair(hot, open, ideal, &mut lists);
+        for &hot in &order {
+            if hot.weight > 0 && !self.used.contains(hot.cpu) {
+                self.pair(hot, &order, ideal);
             }
         }
     }
 
-    /// Whether a CPU may still be paired with one that is hot.
-    fn is_open(&self, idle: CpuId) -> bool {
-        !self.used.contains(idle) && !self.received.contains(idle)
-    }
-
     /// Looks for whom a CPU can swap with, beginning with the idlest.
-    fn pair(&mut self, hot: &Side<'a>, order: &[Side<'a>], ideal: Tau, lists: &mut Lists<'a>) {
-        for idle in order.iter().rev() {
-            if !hot.load.reach.contains(idle.load.cpu) || !self.is_open(idle.load.cpu) {
+    fn pair(&mut self, hot: &Load, order: &[&Load], ideal: Tau) {
+        for &idle in order.iter().rev() {
+            let is_open = hot.reach.contains(idle.cpu)
+                && !self.used.contains(idle.cpu)
+                && !self.received.contains(idle.cpu);
+            if !is_open {
                 continue;
             }
-            if !idle.load.tau().exceeds(hot.load.tau(), ideal, self.rules.least) {
+            if !idle.tau().exceeds(hot.tau(), ideal, self.rules.least) {
                 return;
             }
-            let found = swap(hot, idle, self.rules, lists);
-            let found = found.filter(|swap| self.may_receive(hot.load, idle.load, swap));
+            let found = swap(hot, idle, ideal, self.rules);
+            let found = found.filter(|swap| self.may_receive(hot, idle, swap));
             if let Some(swap) = &found {
-                self.carry_out(hot.load, idle.load, swap);
+                self.carry_out(hot, idle, swap);
             }
             if found.is_some() || !self.rules.retries {
-                self.used.insert(hot.load.cpu);
-                self.used.insert(idle.load.cpu);
+                self.used.insert(hot.cpu);
+                self.used.insert(idle.cpu);
                 return;
             }
         }

@@ -144,7 +144,7 @@ impl Plan {
     }
 
     /// What somebody should have.
-    pub(super) fn rate_of(&self, vcpu: VcpuId) -> u64 {
+    fn rate_of(&self, vcpu: VcpuId) -> u64 {
         rate_of(&self.made_for, vcpu)
     }
 }

@@ -8,7 +8,6 @@
 //! *w_total*.
 
 use alloc::vec::Vec;
-use core::cell::OnceCell;
 
 use slackline_units::VcpuId;
 
@@ -40,89 +39,30 @@ pub(crate) struct Swap {
     pub(crate) back: Vec<VcpuId>,
 }
 
-/// A CPU of a group as one of a pair: who could go, put in order when that is first asked for.
-#[derive(Debug)]
-pub(crate) struct Side<'a> {
-    pub(crate) load: &'a Load,
-    /// What the group has for its weight.
-    ideal: Tau,
-    going: OnceCell<Going<'a>>,
-}
-
-/// Those of a CPU who could go, in order of what they got for their weight, then of id.
-#[derive(Debug)]
-struct Going<'a> {
-    members: Vec<&'a Member>,
-    /// How many got less than what is ideal, and how many no more than that.
-    under: usize,
-    up_to: usize,
-}
-
-impl<'a> Side<'a> {
-    pub(crate) fn new(load: &'a Load, ideal: Tau) -> Side<'a> {
-        Side { load, ideal, going: OnceCell::new() }
-    }
-
-    /// Of who hardly was awake, what it got for its weight is a quotient of two small numbers, and
-    /// it stays. [balancer A6, trap 2]
-    fn going(&self) -> &Going<'a> {
-        self.going.get_or_init(|| {
-            let could_go = |member: &&Member| member.weight.0 > 0;
-            let mut members: Vec<&Member> = self.load.members.iter().filter(could_go).collect();
-            members.sort_unstable_by(|a, b| a.served.compare(b.served).then(a.vcpu.cmp(&b.vcpu)));
-            let ideal = self.ideal;
-            let under = members.partition_point(|member| member.served.compare(ideal).is_lt());
-            let up_to = members.partition_point(|member| member.served.compare(ideal).is_le());
-            Going { members, under, up_to }
-        })
-    }
-
-    /// Who got less than what is ideal and may go to another CPU, the nearest to it first: that is
-    /// the first to be dropped.
-    fn under(&self, to: &Load) -> impl Iterator<Item = &'a Member> {
-        let Going { members, under, .. } = self.going();
-        let under = members[..*under].iter().rev().copied();
-        under.filter(move |member| member.allowed.contains(to.cpu))
-    }
-
-    /// Who got more and may go there, again the nearest first.
-    fn over(&self, to: &Load) -> impl Iterator<Item = &'a Member> {
-        let Going { members, up_to, .. } = self.going();
-        let over = members[*up_to..].iter().copied();
-        over.filter(move |member| member.allowed.contains(to.cpu))
-    }
-}
-
-/// Who is marked while a pair is looked at: lists that are there for all pairs of a run.
-#[derive(Debug, Default)]
-pub(crate) struct Lists<'a> {
-    all: Marked<'a>,
-    /// Those that are left.
-    left: Marked<'a>,
-}
-
-/// Whom they swap, if that helps.
-pub(crate) fn swap<'a>(
-    hot: &Side<'a>,
-    idle: &Side<'a>,
-    rules: &'a Rules,
-    lists: &mut Lists<'a>,
-) -> Option<Swap> {
-    let Lists { all, left } = lists;
-    all.set(hot.under(idle.load), idle.over(hot.load));
-    let pair = Pair::new(hot.load, idle.load, rules);
-    if !pair.drop_in_order(all, left) && !pair.drop_by_weight(all, left) {
-        return None;
-    }
-    if rules.thrift {
-        left.spare_equals();
-    }
-    let ids = |members: &[&Member]| {
-        let mut ids: Vec<VcpuId> = members.iter().map(|member| member.vcpu).collect();
+/// Whom they swap, if that helps. `ideal` is what their group has for its weight.
+pub(crate) fn swap(hot: &Load, idle: &Load, ideal: Tau, rules: &Rules) -> Option<Swap> {
+    let mut under: Vec<&Member> = marked(hot, idle).collect();
+    under.retain(|member| member.served.compare(ideal).is_lt());
+    let mut over: Vec<&Member> = marked(idle, hot).collect();
+    over.retain(|member| member.served.compare(ideal).is_gt());
+    // The first of each is the first to be dropped: nearest to the ideal one.
+    under.sort_by(|a, b| b.served.compare(a.served).then(b.vcpu.cmp(&a.vcpu)));
+    over.sort_by(|a, b| a.served.compare(b.served).then(a.vcpu.cmp(&b.vcpu)));
+    let pair = Pair::new(hot, idle, rules);
+    let found = pair.drop_in_order(&under, &over).or_else(|| pair.drop_by_weight(under, over))?;
+    let found = if rules.thrift { found.with_thrift() } else { found };
+    let ids = |members: Vec<&Member>| {
+        let mut ids: Vec<VcpuId> = members.into_iter().map(|member| member.vcpu).collect();
         ids.sort_unstable();
         ids
     };
-    Some(Swap { there: ids(&left.there), back: ids(&left.back) })
+    Some(Swap { there: ids(found.there), back: ids(found.back) })
+}
+
+/// Those of one CPU who may go to another and have been awake: of who hardly was, what it got for
+/// its weight is a quotient of two small numbers. [balancer A6, trap 2]
+fn marked<'a>(from: &'a Load, to: &'a Load) -> impl Iterator<Item = &'a Member> {
+    from.members.iter().filter(|member| member.weight.0 > 0 && member.allowed.contains(to.cpu))
 }
 
 /// w_ideal, as a fraction.
@@ -144,7 +84,7 @@ struct Pair<'a> {
 }
 
 /// Who is marked to go there and to come back.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug)]
 struct Marked<'a> {
     there: Vec<&'a Member>,
     back: Vec<&'a Member>,
@@ -152,42 +92,22 @@ struct Marked<'a> {
     total: i128,
 }
 
-impl<'a> Marked<'a> {
-    fn set(
-        &mut self,
-        there: impl Iterator<Item = &'a Member>,
-        back: impl Iterator<Item = &'a Member>,
-    ) {
-        let sum = |members: &[&Member]| -> i128 {
-            members.iter().map(|member| i128::from(member.weight.0)).sum()
-        };
-        self.there.clear();
-        self.there.extend(there);
-        self.back.clear();
-        self.back.extend(back);
-        self.total = sum(&self.there) - sum(&self.back);
-    }
+fn sum(members: &[&Member]) -> i128 {
+    members.iter().map(|member| i128::from(member.weight.0)).sum()
+}
 
-    fn copy(&mut self, other: &Marked<'a>) {
-        self.there.clone_from(&other.there);
-        self.back.clone_from(&other.back);
-        self.total = other.total;
+impl<'a> Marked<'a> {
+    fn new(there: Vec<&'a Member>, back: Vec<&'a Member>) -> Marked<'a> {
+        let total = sum(&there) - sum(&back);
+        Marked { there, back, total }
     }
 
     fn is_empty(&self) -> bool {
         self.there.is_empty() && self.back.is_empty()
     }
 
-    fn drop_there(&mut self, at: usize) {
-        self.total -= i128::from(self.there.remove(at).weight.0);
-    }
-
-    fn drop_back(&mut self, at: usize) {
-        self.total += i128::from(self.back.remove(at).weight.0);
-    }
-
     /// Without pairs of equal weight, while anybody is left.
-    fn spare_equals(&mut self) {
+    fn with_thrift(mut self) -> Marked<'a> {
         let mut at = 0;
         while at < self.back.len() && self.there.len() + self.back.len() > 2 {
             let weight = self.back[at].weight;
@@ -199,6 +119,7 @@ impl<'a> Marked<'a> {
                 None => at += 1,
             }
         }
+        self
     }
 }
 
@@ -230,72 +151,80 @@ impl<'a> Pair<'a> {
     }
 
     /// Phases 1 and 2: all who are marked, or without the one nearest to what is ideal on the side
-    /// that has too much, and so on, until it is close. O(n). Whether it ever is.
-    fn drop_in_order(&self, all: &Marked<'a>, left: &mut Marked<'a>) -> bool {
-        let (mut there, mut back) = (all.there.iter().copied(), all.back.iter().copied());
-        let mut total = all.total;
-        while there.len() + back.len() > 0 {
-            if self.is_close(total) && self.is_harmless(total) {
-                left.set(there, back);
-                return true;
+    /// that has too much, and so on, until it is close. O(n).
+    fn drop_in_order(&self, under: &[&'a Member], over: &[&'a Member]) -> Option<Marked<'a>> {
+        let (mut there, mut back) = (under, over);
+        let mut total = sum(there) - sum(back);
+        loop {
+            if there.is_empty() && back.is_empty() {
+                return None;
             }
-            let is_too_much = self.beyond(total) > 0;
-            let dropped = if is_too_much { there.next() } else { back.next() };
-            let Some(dropped) = dropped else { return false };
-            let weight = i128::from(dropped.weight.0);
-            total += if is_too_much { -weight } else { weight };
+            if self.is_close(total) && self.is_harmless(total) {
+                return Some(Marked { there: there.to_vec(), back: back.to_vec(), total });
+            }
+            if self.beyond(total) > 0 {
+                let (dropped, rest) = there.split_first()?;
+                (there, total) = (rest, total - i128::from(dropped.weight.0));
+            } else {
+                let (dropped, rest) = back.split_first()?;
+                (back, total) = (rest, total + i128::from(dropped.weight.0));
+            }
         }
-        false
     }
 
     /// Phase 3: who weighs what is too much is dropped, and w_ideal is not exceeded. O(n^2).
-    fn drop_by_weight(&self, all: &Marked<'a>, left: &mut Marked<'a>) -> bool {
-        left.copy(all);
-        if self.beyond(left.total) > 0 {
-            let excess = self.beyond(left.total);
-            match self.best_fit(&left.there, (excess, left.total * self.shares)) {
-                Some(heavy) => left.drop_there(heavy),
-                None => self.drop_light(left),
+    fn drop_by_weight(&self, there: Vec<&'a Member>, back: Vec<&'a Member>) -> Option<Marked<'a>> {
+        let restored = Marked::new(there, back);
+        let mut marked = restored.clone();
+        if self.beyond(marked.total) > 0 {
+            let excess = self.beyond(marked.total);
+            let all = marked.total * self.shares;
+            if let Some(heavy) = self.best_fit(&marked.there, (excess, all)) {
+                marked.total -= i128::from(marked.there.remove(heavy).weight.0);
+            } else {
+                self.drop_light(&mut marked);
             }
         }
-        while self.beyond(left.total) <= 0
-            && let Some(light) = self.best_fit(&left.back, (-self.beyond(left.total), 0))
+        while self.beyond(marked.total) <= 0
+            && let Some(light) = self.best_fit(&marked.back, (-self.beyond(marked.total), 0))
         {
-            left.drop_back(light);
+            marked.total += i128::from(marked.back.remove(light).weight.0);
         }
-        if !left.is_empty() && left.total >= 0 && self.beyond(left.total) <= 0 {
-            return true;
+        let is_found = !marked.is_empty() && marked.total >= 0 && self.beyond(marked.total) <= 0;
+        match is_found {
+            true => Some(marked),
+            false if self.beyond(restored.total) > 0 => self.overshoot(restored),
+            false => self.overshoot(marked),
         }
-        if self.beyond(all.total) > 0 {
-            left.copy(all);
-        }
-        self.rules.improves && self.overshoot(left)
     }
 
     /// Phase 3 b.
-    fn drop_light(&self, left: &mut Marked<'a>) {
-        while self.beyond(left.total) > 0
-            && let Some(light) = self.best_fit(&left.there, (self.beyond(left.total), 0))
+    fn drop_light(&self, marked: &mut Marked<'a>) {
+        while self.beyond(marked.total) > 0
+            && let Some(light) = self.best_fit(&marked.there, (self.beyond(marked.total), 0))
         {
-            left.drop_there(light);
+            marked.total -= i128::from(marked.there.remove(light).weight.0);
         }
     }
 
-    /// What is least beyond w_ideal of what phase 3 comes by: whether that helps the hot CPU.
-    fn overshoot(&self, left: &mut Marked<'a>) -> bool {
-        if self.beyond(left.total) > 0 {
-            self.drop_light(left);
+    /// What is least beyond w_ideal of what phase 3 comes by, if that helps the hot CPU.
+    fn overshoot(&self, mut marked: Marked<'a>) -> Option<Marked<'a>> {
+        if !self.rules.improves {
+            return None;
+        }
+        if self.beyond(marked.total) > 0 {
+            self.drop_light(&mut marked);
         } else {
-            let lightest = (0..left.back.len()).min_by_key(|&at| left.back[at].weight);
-            let Some(lightest) = lightest else { return false };
-            left.drop_back(lightest);
+            let lightest = (0..marked.back.len()).min_by_key(|&at| marked.back[at].weight)?;
+            marked.total += i128::from(marked.back.remove(lightest).weight.0);
         }
         // Of what the hot one has: of the ideal one R8 of the reference would miss it by a 20th.
         let Parts { some, of } = self.rules.least;
         let half = Parts { some, of: 2 * of };
-        left.total > 0
-            && self.idle_with(left.total).exceeds(self.hot, self.hot, half)
-            && !left.is_empty()
+        let helps = marked.total > 0
+            && self.idle_with(marked.total).exceeds(self.hot, self.hot, half)
+            && !marked.is_empty();
+        helps.then_some(marked)
     }
 
     /// The one of whose weight, times `shares`, lies between two and is nearest to the first; of

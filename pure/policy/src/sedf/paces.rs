@@ -69,13 +69,13 @@ impl Sedf {
     pub(super) fn set_paces(&mut self, at: &Moment, cpus: CpuSet) {
         let Some(mut balancer) = self.balancer.take() else { return };
         if let Some(mut planned) = balancer.planned.take() {
-            self.set_costs(at, &balancer, (&mut planned, cpus));
+            self.set_costs(at, &balancer, &mut planned, cpus);
             balancer.planned = Some(planned);
         }
         self.balancer = Some(balancer);
     }
 
-    fn set_costs(&self, at: &Moment, balancer: &Balancer, (planned, cpus): (&mut Planned, CpuSet)) {
+    fn set_costs(&self, at: &Moment, balancer: &Balancer, planned: &mut Planned, cpus: CpuSet) {
         let paces = self.paces(planned, cpus);
         if paces.is_empty() {
             return;

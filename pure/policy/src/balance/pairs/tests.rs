@@ -1,7 +1,5 @@
 //! Whole runs for pairs of CPUs, by hand: [balancer §5.1, §5.2].
 
-mod plain;
-
 use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -9,7 +7,7 @@ use alloc::vec::Vec;
 use slackline_units::{CpuId, CpuSet, DomId, Span, VcpuId};
 
 use super::super::groups::groups;
-use super::super::swap::{Lists, Side, Swap, swap};
+use super::super::swap::{Swap, swap};
 use super::super::{Load, Member, Move, PLACES, Parts, SAMPLE, Tau, Weight};
 use super::{Rules, ideal};
 
@@ -244,16 +242,6 @@ mod random {
         }
     }
 
-    prop_compose! {
-        /// The same of few sizes, so that many are equal.
-        fn alike()(
-            time in 0..5_u64,
-            members in prop::collection::vec((0..4_u64, 0..6_u64), 0..7),
-        ) -> (u64, Vec<(u64, u64)>) {
-            (time * 250, members.into_iter().map(|(units, tau)| (units, tau * 1_500)).collect())
-        }
-    }
-
     fn loads(cpus: &[(u64, Vec<(u64, u64)>)], maps: &[u8]) -> Vec<Load> {
         let mut next = 0;
         let mut loads = Vec::new();
@@ -331,31 +319,6 @@ mod random {
             }
         }
 
-        /// The same moves, in the same order, as where each pair is looked at anew.
-        #[test]
-        fn moves_are_those_of_a_plain_run(
-            cpus in prop::collection::vec(alike(), 2..8),
-            maps in prop::collection::vec(prop_oneof![Just(u8::MAX), any::<u8>()], 5),
-            leads in prop::collection::vec(-2..3_i64, 7),
-            (close, least) in (1..5_u32, 2..5_u32),
-            [improves, thrift, by_lead, retries] in any::<[bool; 4]>(),
-            threads in 1..3_usize,
-        ) {
-            let mut loads = loads(&cpus, &maps);
-            for member in loads.iter_mut().flat_map(|load| &mut load.members) {
-                member.lead = leads[member.vcpu.slot() % leads.len()];
-            }
-            let part = |power: u32| Parts { some: 1, of: 1 << power };
-            let (close, least) = (part(close), part(least));
-            let rules = Rules { close, least, improves, thrift, by_lead, retries };
-            let core_of = |cpu: CpuId| {
-                let first = cpu.index() / threads * threads;
-                (first..first + threads).map(CpuId::new).collect::<CpuSet>()
-            };
-            let plain = plain::run(&loads, &groups(&loads), &rules, core_of);
-            prop_assert_eq!(run(&loads, &rules, core_of), plain);
-        }
-
         /// Whoever is called what: the same moves, where nobody is like another.
         #[test]
         fn names_do_not_matter_where_nobody_is_like_another(
@@ -378,8 +341,7 @@ mod random {
             let by_weight = |hot: &[(u64, u64)], idle: &[(u64, u64)]| {
                 let loads = pair((1_000, 2_000), hot, idle);
                 let ideal = ideal(&[&loads[0], &loads[1]]);
-                let [hot, idle] = [&loads[0], &loads[1]].map(|load| Side::new(load, ideal));
-                let found = swap(&hot, &idle, &LITERAL, &mut Lists::default());
+                let found = swap(&loads[0], &loads[1], ideal, &LITERAL);
                 found.map(|Swap { there, back }| {
                     let weights = |load: &Load, ids: Vec<VcpuId>| {
                         let is_named = |member: &&Member| ids.contains(&member.vcpu);
