@@ -63,9 +63,11 @@ fn whatever_happens_promises_are_kept_or_taken_back_whole() {
 /// only holds it was written.
 /// 192023: a change that could not be written was taken back, and the phase that it had set came
 /// back with the next one, which asked for none.
+/// 1743187: what another machine had left of the period in which it ended was counted as too much
+/// for the one that came in its place at that instant, by these checks.
 #[test]
 fn what_was_found_once_is_not_found_again() {
-    for seed in [42_634, 192_023, 207_015, 540_112] {
+    for seed in [42_634, 192_023, 207_015, 540_112, 1_743_187] {
         if drawn::run(seed, None, false).is_err() {
             panic!("{}", failure(seed, None));
         }

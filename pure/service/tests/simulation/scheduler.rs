@@ -76,6 +76,22 @@ impl Meter {
     }
 }
 
+/// Who comes to a place in the middle of a period has what is left of the slice, also what would
+/// have been earned in the part of the period that is over: what the one before it was behind by,
+/// a slice at most.
+fn take_over(
+    meters: &mut BTreeMap<(Identity, u16), Meter>,
+    (before, now): (Identity, Identity),
+    places: u16,
+) {
+    for place in 0..places {
+        let Some(was) = meters.get(&(before, place)) else { continue };
+        let behind = was.promised.saturating_sub(was.given).min(was.slice);
+        let slice = was.slice;
+        meters.entry((now, place)).or_insert(Meter { promised: behind, slice, ..Meter::default() });
+    }
+}
+
 pub(crate) struct Scheduler {
     spec: &'static Spec,
     policy: Box<dyn Policy>,
@@ -246,6 +262,9 @@ impl Scheduler {
     pub(crate) fn seat(&mut self, id: DomId, seats: Option<&Seats>) {
         let domain = self.domains.get_mut(&id).expect("it is there");
         domain.identity = seats.map(|seats| seats.identity);
+        if let (Some(before), Some(now)) = (domain.last, domain.identity) {
+            take_over(&mut self.meters, (before, now), domain.terms.vcpus());
+        }
         domain.last = domain.identity.or(domain.last);
         let places = domain.places.len();
         if let Some(one) = domain.identity {
