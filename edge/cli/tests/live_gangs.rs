@@ -4,9 +4,10 @@
 mod common;
 
 use std::process::Stdio;
+use std::time::Duration;
 
 use common::Ran;
-use common::live::{self, Live, Victim, wait_until};
+use common::live::{self, Live, Victim, let_pass, wait_until};
 use common::service::{Machine, ask, spawn_on};
 use rustix::process::Signal;
 use serde_json::Value;
@@ -66,6 +67,8 @@ fn a_gang_begins_on_all_of_its_hosts_or_is_held_on_none() {
     let watcher = watcher.spawn().expect("it starts");
     for (host, name) in HOSTS.into_iter().zip(["bsp-1", "bsp-2"]) {
         wait_until("a member to begin", || {
+            // Root may ask 50 times a second, and the watcher asks as well.
+            let_pass(Duration::from_millis(50));
             shown(&live, host, name).is_some_and(|one| one["state"] == "active")
         });
         let one = shown(&live, host, name).unwrap();
