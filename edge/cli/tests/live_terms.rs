@@ -117,6 +117,33 @@ fn who_wakes_later_joins_asleep_live() {
     live.nothing_is_left();
 }
 
+/// Two vCPUs that have 0.4 of a CPU together, of which one is paused: the other has at most a
+/// quarter above its even part where that is its own alone, and what the other leaves besides where
+/// it is spread by use, which is more. It replays to the same orders.
+#[test]
+fn who_is_busy_has_what_its_sibling_leaves_live() {
+    let Some(live) = live::begin() else { return };
+    let [even, by_use] = ["even", "use"].map(|spread| {
+        let scenario = format!(
+            "title = \"siblings\"\nlength = \"3s\"\nwarmup = \"500ms\"\n\
+             policy = {{ name = \"edf\" }}\n[[domain]]\nname = \"web\"\nvcpus = 2\n\
+             work = {{ kind = \"spin\" }}\n\
+             share.edf = {{ cpu = \"40%\", period = \"20ms\", exact = true, \
+             spread = \"{spread}\" }}\n\
+             [[change]]\nat = \"1ms\"\ndomain = \"web.1\"\npaused = true\n"
+        );
+        live.place.write("it.toml", scenario.as_bytes());
+        let run = live.run(&["run", "it.toml", "--save", "it.trace", "--json"]).good();
+        let run: serde_json::Value = serde_json::from_str(&run).unwrap();
+        let told = live.run(&["replay", "it.trace"]).good();
+        assert!(told.ends_with(" orders, the same\n"), "{told}");
+        delivered(&run["runs"][0], "web.0")
+    });
+    assert!(0 < even && even <= 250_000, "{even} of 0.2 CPUs");
+    assert!(even < by_use && by_use <= 500_000, "{by_use} of 0.4 CPUs, and {even} of 0.2");
+    live.nothing_is_left();
+}
+
 /// Who ran where and when in the run that was saved.
 fn stretches(live: &Live) -> Vec<serde_json::Value> {
     let shown = live.run(&["show", "it.trace", "--list", "--json", "--for", "10s"]).good();

@@ -207,6 +207,7 @@ pub fn reservation(
         period: Length(period),
         period_ns: period.ns(),
         exact: row.terms.exact(),
+        by_use: row.terms.by_use(),
         phase: row.terms.phase().map(Length),
         phase_ns: row.terms.phase().map(Span::ns),
         gang: row.gang.as_ref().map(|gang| gang.name.to_string()),

@@ -91,6 +91,9 @@ pub struct Reservation {
     pub period_ns: u64,
     /// Whether it gets no more than that either.
     pub exact: bool,
+    /// Whether a vCPU that wants more gets what the others leave of theirs.
+    #[serde(default)]
+    pub by_use: bool,
     /// So much later than whole periods of the wall clock its periods begin; anywhere if none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub phase: Option<Length>,

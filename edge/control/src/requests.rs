@@ -9,7 +9,7 @@ use crate::times::{Length, Phase, Share};
 pub const NAME: &str = "a to z, 0 to 9, dot, underscore and dash, at most 63, first no sign";
 
 /// What a new reservation is to be: `slice` in every `period` for each vCPU, or `cpu` for all
-/// together.
+/// together, of which each is promised an even part and gets what the others leave.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Wanted {

@@ -5,6 +5,7 @@
 //! Looks at a CPU (`looks`) are demanded besides. A reservation that is split (`split`) is admitted
 //! by what must be done by when, as is whatever else comes to its CPUs.
 
+use alloc::borrow::Cow;
 use alloc::vec::Vec;
 
 use slackline_units::{CpuId, CpuSet, CpuShare, Reservation, Span, Time, VcpuId};
@@ -65,6 +66,8 @@ pub(crate) struct Asked<'a> {
     pub(crate) allowed: CpuSet,
     /// Those of them that [rest](Bookings::rest).
     pub(crate) resting: CpuSet,
+    /// What is taken there besides what is promised, for a while.
+    pub(crate) lent: &'a [(CpuId, Reservation)],
     /// What all others demand of each CPU, from now on; none where somebody's periods there begin
     /// on a grid. Asked only where somebody is split or might be.
     pub(crate) demands: &'a dyn Fn() -> Vec<Option<Demand>>,
@@ -238,7 +241,8 @@ impl Bookings {
         rests: impl Fn(CpuId) -> bool,
     ) -> Asked<'static> {
         let resting = self.resting(allowed, rests);
-        Asked { at: at.now(), share, on_grid: false, allowed, resting, demands: &Vec::new }
+        let at = at.now();
+        Asked { at, share, on_grid: false, allowed, resting, lent: &[], demands: &Vec::new }
     }
 
     /// Those of some CPUs that [rest](Bookings::rest), where that makes a difference.
@@ -257,9 +261,11 @@ impl Bookings {
         Some(place.room())
     }
 
-    fn fits(&self, cpu: CpuId, share: Reservation) -> bool {
-        let (load, demand) = (&self.loads.loads[cpu.index()], self.loads.looks.demand(share));
-        self.capacity.is_none_or(|capacity| load.has_room(demand, capacity))
+    /// What of a CPU may still be promised, in 2^-64ths of it; nothing is left where there is no
+    /// limit.
+    pub(crate) fn free(&self, cpu: CpuId) -> u128 {
+        let load = &self.loads.loads[cpu.index()];
+        self.capacity.map_or(0, |capacity| load.left_of(capacity))
     }
 
     /// Nobody is owed anything on a CPU, and nobody who sleeps will claim to have been.
@@ -350,7 +356,16 @@ impl Place<'_> {
     }
 
     fn fits(&self, cpu: CpuId, share: Reservation) -> bool {
-        self.books.fits(cpu, (self.demand)(cpu, share))
+        let demand = self.books.loads.looks.demand((self.demand)(cpu, share));
+        self.books.capacity.is_none_or(|capacity| self.taken(cpu).has_room(demand, capacity))
+    }
+
+    /// What is promised on a CPU, and lent there.
+    fn taken(&self, cpu: CpuId) -> Cow<'_, Load> {
+        let mut load = Cow::Borrowed(&self.books.loads.loads[cpu.index()]);
+        let lent = self.asked.lent.iter().filter(|(at, _)| *at == cpu);
+        lent.for_each(|(_, lent)| load.to_mut().add(*lent));
+        load
     }
 
     fn refuse(&self, roomiest: CpuId) -> AdmitError {
@@ -358,7 +373,7 @@ impl Place<'_> {
         let room = |cpu| longest_slice(asked.period(), |asked| self.fits(cpu, asked));
         AdmitError::NoRoom {
             asked,
-            promised: books.loads.loads[roomiest.index()].share(),
+            promised: self.taken(roomiest).share(),
             capacity: books.capacity.expect("without a limit there is room"),
             cpus: self.asked.allowed.len(),
             dispatching: books.loads.looks.dispatching(asked),
@@ -536,6 +551,7 @@ mod tests {
             on_grid: false,
             allowed: CpuSet::first_n(1),
             resting: CpuSet::NONE,
+            lent: &[],
             demands: &Vec::new,
         };
         for (dispatch, fit) in [(0, 2), (2, 1), (1, 2)] {

@@ -98,6 +98,7 @@ you have here are its rules without these faults.",
     promise,
     keeps: |values, _| values.choice(&ADMISSION) == "exact",
     limit: Some(slice_of),
+    together: None,
     build: |values, topology| Box::new(Atropos::new(values, topology)),
 };
 

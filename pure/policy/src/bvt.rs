@@ -73,6 +73,7 @@ pub(crate) const SPEC: Spec = Spec {
     promise: |_| Ok(None),
     keeps: |_, _| true,
     limit: None,
+    together: None,
     build: |values, topology| match values.choice(&RULES) {
         "paper" => Box::new(Bvt::<Paper>::new(values, topology)),
         _ => Box::new(Bvt::<Xen>::new(values, topology)),

@@ -40,6 +40,9 @@
 //! others; at that time the rest goes along to the next part, if a timer was late. On CPUs with
 //! parts whoever wakes keeps only what would be left had it run while it slept.
 //!
+//! What the vCPUs of a domain do not use may be for those of them that use more (`siblings`): they
+//! are lent it out of what their CPU has not promised (`loans`), as a larger slice of one period.
+//!
 //! Departs from [VSched]: sleeping in the middle of a period cannot hurt others. Waking with all of
 //! a slice left and little of the period would demand more than slice/period until the deadline,
 //! and somebody else would miss. Two amounts are harmless: what would be left had it run while it
@@ -48,9 +51,12 @@
 
 mod coming;
 mod debt;
+mod loans;
 mod page;
 mod parts;
+mod promises;
 mod server;
+mod siblings;
 mod stops;
 
 #[cfg(test)]
@@ -63,9 +69,11 @@ use alloc::vec::Vec;
 use slackline_units::{CpuId, CpuSet, CpuShare, GridClock, Periods, Reservation};
 use slackline_units::{ReservationError, Span, Time, VcpuId};
 
+use self::loans::Loans;
 use self::parts::{InParts, demands};
+use self::siblings::{ByUse, Families};
 use self::stops::Stops;
-use crate::admission::{Asked, Bookings, Placed, Tenant};
+use crate::admission::{Asked, Bookings, Placed};
 use crate::field::{distance, slice_of};
 use crate::placement::Packing;
 use crate::queue::Queues;
@@ -96,6 +104,11 @@ const OVERRUN: Field = Field::choice(
 
 const PHASE: Field =
     Field::maybe_span("phase", "begin periods at whole periods of the clock and this much later");
+const SPREAD: Field = Field::choice(
+    "spread",
+    &["even", "use"],
+    "what a vCPU leaves of its slice: nobody's, or for those of its domain that use more",
+);
 
 /// What people meet.
 pub(crate) const SPEC: Spec = Spec {
@@ -103,7 +116,7 @@ pub(crate) const SPEC: Spec = Spec {
     summary: "a slice in every period, earliest deadline first (VSched)",
     page: page::PAGE,
     policy_fields: &[RESERVE, PLACE, QUANTUM],
-    share_fields: &[SLICE, PERIOD, EXACT, OVERRUN, PHASE],
+    share_fields: &[SLICE, PERIOD, EXACT, OVERRUN, PHASE, SPREAD],
     promise,
     keeps: |_, _| true,
     limit: Some(|share, period| {
@@ -112,17 +125,24 @@ pub(crate) const SPEC: Spec = Spec {
         terms.push(("overrun", "\"repay\"".into()));
         terms
     }),
+    together: Some(("spread", "use")),
     build: |values, topology| Box::new(Edf::new(values, topology)),
 };
 
 fn promise(share: &Values) -> Result<Option<Promise>, ReservationError> {
     let Periods { reservation, phase } = periods(share)?;
-    Ok(Some(Promise { reservation, exact: share.flag(&EXACT), phase }))
+    // Who may have what others leave may have more than its slice, however exact all of it is.
+    let exact = share.flag(&EXACT) && !is_by_use(share);
+    Ok(Some(Promise { reservation, exact, phase }))
 }
 
 fn periods(share: &Values) -> Result<Periods, ReservationError> {
     let reservation = Reservation::new(share.span(&SLICE), share.span(&PERIOD))?;
     Ok(Periods { reservation, phase: share.maybe_span(&PHASE) })
+}
+
+fn is_by_use(share: &Values) -> bool {
+    share.choice(&SPREAD) == "use"
 }
 
 struct Edf {
@@ -136,6 +156,9 @@ struct Edf {
     spare_floor: Vec<Span>,
     spare_time: Vec<SpareTime>,
     servers: Roster<Server>,
+    /// Those whose share is spread by use, by domain.
+    families: Families,
+    loans: Loans,
     /// By which phases are told.
     clock: GridClock,
 }
@@ -199,13 +222,16 @@ struct Server {
     asleep_since: Time,
     /// Whether it slept in the current period: what it then misses is not owed to it.
     slept: bool,
+    /// None where its share is its own alone.
+    by_use: Option<Box<ByUse>>,
 }
 
 impl Policy for Edf {
     fn admit(&mut self, at: &Moment, vcpu: VcpuId, share: &Values) -> Result<(), AdmitError> {
         let periods = periods(share)?;
         let Placed { cpu, parts, advance, .. } = self.promise(at, vcpu, None, periods)?;
-        parts.iter().map(|part| part.cpu).chain([cpu]).for_each(|cpu| self.note_promises(at, cpu));
+        let cpus: CpuSet = parts.iter().map(|part| part.cpu).chain([cpu]).collect();
+        cpus.iter().for_each(|cpu| self.note_promises(at, cpu));
         let deadline = periods.first_end(at.now(), &self.clock);
         let slice = periods.worth(at.now(), deadline);
         let in_advance = advance.min(slice);
@@ -227,8 +253,12 @@ impl Policy for Edf {
             spare_used: Span::ZERO,
             asleep_since: at.now(),
             slept: true,
+            by_use: None,
         };
         self.servers.insert(vcpu, server);
+        self.spread(at.now(), vcpu, is_by_use(share));
+        let cut = self.cut_loans(at, cpus);
+        self.loans.ask_about(at.now(), cut);
         Ok(())
     }
 
@@ -242,6 +272,8 @@ impl Policy for Edf {
         self.dequeue(vcpu);
         cpus.extend(parts.iter().map(|part| part.cpu).chain([cpu]));
         cpus.iter().for_each(|cpu| self.note_promises(at, cpu));
+        self.end_loan(at.now(), vcpu);
+        self.cut_loans(at, cpus);
         let server = &mut self.servers[vcpu];
         server.advance = tenant.advance;
         server.periods = periods;
@@ -256,6 +288,7 @@ impl Policy for Edf {
             (server.worth, server.remaining) = (Span::ZERO, Span::ZERO);
         }
         server.backlog = Span::ZERO;
+        self.spread(at.now(), vcpu, is_by_use(share));
         if at.is_awake(vcpu) {
             self.enqueue(vcpu);
         }
@@ -264,6 +297,8 @@ impl Policy for Edf {
 
     fn leave(&mut self, at: &Moment, vcpu: VcpuId) -> CpuSet {
         self.dequeue(vcpu);
+        self.end_loan(at.now(), vcpu);
+        self.families.remove(vcpu);
         let server = self.servers.remove(vcpu).expect("a vCPU that has joined");
         self.promised.remove(at.now(), server.tenant(vcpu, at.now()));
         server.cpus().iter().for_each(|cpu| self.note_promises(at, cpu));
@@ -274,9 +309,13 @@ impl Policy for Edf {
         let cpu = self.servers[vcpu].cpu;
         let is_strict = !self.promised.strict().is_empty() && self.is_strict(at, cpu);
         let server = &mut self.servers[vcpu];
+        let before = server.deadline;
         server.wake(at.now(), self.spare_time[cpu.index()], &self.clock, is_strict);
         let cpu = server.cpu;
         server.spare_used = server.spare_used.max(self.spare_floor[cpu.index()]);
+        if server.deadline != before && server.ran_out_before() {
+            self.lend(at, vcpu);
+        }
         self.insert(vcpu);
         CpuSet::one(cpu)
     }
@@ -284,9 +323,13 @@ impl Policy for Edf {
     fn charge(&mut self, at: &Moment, vcpu: VcpuId, ran: Span) -> CpuSet {
         let server = &mut self.servers[vcpu];
         let due = ran.min(server.remaining);
-        let beyond = ran - due;
+        let mut beyond = ran - due;
         if !due.is_zero() {
             server.remaining -= due;
+            if server.by_use.is_some() {
+                beyond = self.charge_by_use(at, vcpu, beyond);
+            }
+            let server = &mut self.servers[vcpu];
             // Overrunning a turn that was due is debt; time taken while nobody was owed is not.
             if server.exact || at.cpu_of(vcpu).is_some() {
                 server.overrun(beyond, at.now(), self.spare_time[server.cpu.index()]);
@@ -333,6 +376,9 @@ impl Policy for Edf {
     }
 
     fn alarm(&self, cpu: CpuId) -> Option<Time> {
+        if let Some(at) = self.loans.asks(cpu) {
+            return Some(at);
+        }
         let first = |queue| self.deadlines.first(queue).map(|(deadline, _)| deadline);
         match (first(owed(cpu)), first(served(cpu))) {
             (Some(owed), Some(served)) => Some(owed.min(served)),
@@ -342,6 +388,11 @@ impl Policy for Edf {
 
     fn ring(&mut self, at: &Moment, cpu: CpuId) -> CpuSet {
         let mut cpus = CpuSet::one(cpu);
+        self.loans.asked(cpu);
+        if self.loans.are_on(cpu) {
+            self.loans.lapse(cpu, at.now());
+            self.note_spare_time(at.now(), cpu);
+        }
         for queue in [owed(cpu), served(cpu)] {
             while let Some((due_by, vcpu)) = self.deadlines.first(queue) {
                 if due_by > at.now() {
@@ -356,6 +407,9 @@ impl Policy for Edf {
                     server.catch_up(at.now());
                 }
                 cpus.insert(server.cpu);
+                if server.ran_out_before() {
+                    self.lend(at, vcpu);
+                }
                 self.enqueue(vcpu);
             }
         }
@@ -371,7 +425,8 @@ impl Policy for Edf {
         let asked = self.promised.asked(at, least, allowed, |cpu| self.rests(at.now(), cpu));
         let how = (&self.clock, self.promised.looks());
         let demands = || demands(&self.servers, None, (at, allowed), how);
-        self.promised.room(&Asked { demands: &demands, ..asked })
+        let lent = self.lent(at, allowed);
+        self.promised.room(&Asked { lent: &lent, demands: &demands, ..asked })
     }
 
     fn account(&self, vcpu: VcpuId) -> Account {
@@ -387,7 +442,8 @@ impl Policy for Edf {
             ("debt", server.debt.to_string()),
             ("spare used", server.spare_used.to_string()),
         ];
-        rows.into_iter().chain(whole).collect()
+        let lent = server.by_use.is_some().then(|| ("lent", server.loan().to_string()));
+        rows.into_iter().chain(whole).chain(lent).collect()
     }
 }
 
@@ -410,6 +466,8 @@ impl Edf {
                 topology.cpus()
             ],
             servers: Roster::default(),
+            families: Families::default(),
+            loans: Loans::new(topology.cpus()),
             clock: GridClock::default(),
         }
     }
@@ -491,36 +549,6 @@ impl Edf {
         }
     }
 
-    /// Places a reservation, in the place of what somebody has if it has something.
-    fn promise(
-        &mut self,
-        at: &Moment,
-        vcpu: VcpuId,
-        tenant: Option<Tenant>,
-        periods: Periods,
-    ) -> Result<Placed, AdmitError> {
-        let (share, allowed) = (periods.reservation, at.allowed(vcpu));
-        let asked = self.promised.asked(at, share, allowed, |cpu| self.rests(at.now(), cpu));
-        let how = (&self.clock, self.promised.looks());
-        let servers = &self.servers;
-        let demands = || demands(servers, Some(vcpu), (at, allowed), how);
-        let asked = Asked { on_grid: periods.phase.is_some(), demands: &demands, ..asked };
-        match tenant {
-            Some(tenant) => self.promised.replace(tenant, &asked),
-            None => self.promised.add(vcpu, &asked),
-        }
-    }
-
-    /// Whether who wakes here is to lose what it would have had: somebody is split here, or others
-    /// still wait because somebody was.
-    #[inline(never)]
-    fn is_strict(&mut self, at: &Moment, cpu: CpuId) -> bool {
-        if self.promised.is_left_over(cpu) && self.rests(at.now(), cpu) {
-            self.promised.rest(cpu);
-        }
-        self.promised.strict().contains(cpu)
-    }
-
     /// Charges who is split what it used of its slice.
     #[inline(never)]
     fn charge_part(&mut self, at: &Moment, vcpu: VcpuId, due: Span) -> CpuSet {
@@ -535,24 +563,6 @@ impl Edf {
             self.enqueue(vcpu);
         }
         self.follow(vcpu, before, is_awake)
-    }
-
-    fn resting(&self, at: &Moment, cpus: CpuSet) -> CpuSet {
-        self.promised.resting(cpus, |cpu| self.rests(at.now(), cpu))
-    }
-
-    /// Whether nobody is owed anything on a CPU. Who sleeps may claim when it wakes that it would
-    /// have run meanwhile.
-    fn rests(&self, now: Time, cpu: CpuId) -> bool {
-        let claims = |server: &Server| server.cpu == cpu && server.claims_to_run(now, &self.clock);
-        self.deadlines.is_empty(owed(cpu)) && !self.servers.iter().any(claims)
-    }
-
-    /// What a CPU has promised may be another share of it.
-    fn note_promises(&mut self, at: &Moment, cpu: CpuId) {
-        let resting = self.resting(at, CpuSet::one(cpu));
-        resting.iter().for_each(|cpu| self.promised.rest(cpu));
-        self.spare_time[cpu.index()].share = self.promised.left(cpu);
     }
 
     /// If nobody is owed anything on a CPU, nobody can become late any more by what was overrun

@@ -35,6 +35,10 @@ pub struct Spec {
     /// the policy has periods: fields and what stands behind their `=` in a scenario. None where
     /// the policy cannot limit.
     pub limit: Option<fn(CpuShare, Span) -> ShareText>,
+    /// The field of a share, and the word in it, with which slices are spread over the vCPUs of a
+    /// domain by use: then people may say how much all of them are promised together. None where
+    /// each has its own alone.
+    pub together: Option<(&'static str, &'static str)>,
     /// Makes the policy.
     pub build: fn(&Values, &Topology) -> Box<dyn Policy>,
 }

@@ -138,6 +138,7 @@ pub(crate) const SPEC: Spec = Spec {
     promise: credit::SPEC.promise,
     keeps: credit::SPEC.keeps,
     limit: credit::SPEC.limit,
+    together: None,
     build: |values, topology| Box::new(build(values, topology)),
 };
 

@@ -110,6 +110,7 @@ and comes back; what is given up stays promised until that is earned, if somebod
         terms.push((EXTRA.name, "false".into()));
         terms
     }),
+    together: None,
     build: |values, topology| Box::new(Gedf::new(values, topology)),
 };
 

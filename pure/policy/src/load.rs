@@ -74,6 +74,13 @@ impl Load {
         if self.compare_exactly(less) == Ordering::Greater { most } else { less }
     }
 
+    /// What is left of `capacity` beside it, in 2^-64ths of a CPU: rounded down, by less than one
+    /// of them for each reservation.
+    pub(crate) fn left_of(&self, capacity: CpuShare) -> u128 {
+        let capacity = (u128::from(capacity.ppm()) << 64) / 1_000_000;
+        capacity.saturating_sub(self.floor + u128::from(self.count))
+    }
+
     /// Less promised comes first; only a bound, good for choosing between CPUs.
     pub(crate) fn bound(&self) -> u128 {
         self.floor

@@ -26,6 +26,11 @@ impl Looks {
         if self.fits(slice, within) { slice + self.0 } else { within }
     }
 
+    /// What looking after one more turn takes.
+    pub(crate) fn of_a_turn(self) -> Span {
+        self.0 / Looks::A_PERIOD
+    }
+
     /// Whether there is time enough for it.
     pub(crate) fn fits(self, slice: Span, within: Span) -> bool {
         slice <= within && self.0 <= within - slice

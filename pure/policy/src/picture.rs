@@ -6,6 +6,8 @@
 //! cpuN                           aaaa....    the first letter of who ran; a dot for nobody
 //! ```
 //!
+//! Each is a domain by itself, but those that say `of=WORD` are the vCPUs of one.
+//!
 //! With `UPDATE=1` in the environment the `cpu` lines are rewritten in the source.
 
 use std::collections::BTreeMap;
@@ -149,6 +151,8 @@ pub(crate) fn dispatches_told(
 
 struct Line<'a> {
     name: &'a str,
+    /// What its domain is called where it has others.
+    of: Option<&'a str>,
     share: Vec<&'a str>,
     timeline: &'a str,
 }
@@ -158,7 +162,9 @@ impl<'a> Line<'a> {
         let mut words: Vec<&str> = line.split_whitespace().collect();
         let timeline = words.pop()?;
         let name = words.first().copied().expect("a line has a name and a timeline");
-        Some(Line { name, share: words.split_off(1), timeline })
+        let (of, share): (Vec<&str>, Vec<&str>) =
+            words.split_off(1).into_iter().partition(|word| word.starts_with("of="));
+        Some(Line { name, of: of.first().copied(), share, timeline })
     }
 
     fn wants(&self, column: usize) -> bool {
@@ -179,6 +185,7 @@ fn given<'a>(word: &&'a str) -> (&'a str, Given<'a>) {
 /// A machine without any costs.
 struct Model {
     host: Host,
+    ids: Vec<VcpuId>,
     shares: Vec<Values>,
     state: State,
     trace: Vec<Record>,
@@ -236,6 +243,20 @@ impl Machine for State {
     }
 }
 
+/// The vCPUs of some lines: of a domain where the first of its line is, numbered in order.
+fn ids(lines: &[Line<'_>]) -> Vec<VcpuId> {
+    let id = |(index, line): (usize, &Line<'_>)| {
+        let before = &lines[..index];
+        let first = line.of.and_then(|of| before.iter().position(|other| other.of == Some(of)));
+        let Some(first) = first else { return vcpu(index) };
+        let number = before.iter().filter(|other| other.of == line.of).count();
+        let number = u16::try_from(number).expect("a picture is small");
+        let slot = u32::try_from(index).expect("a picture is small");
+        VcpuId::new(slot, vcpu(first).domain(), number)
+    };
+    lines.iter().enumerate().map(id).collect()
+}
+
 fn vcpu(index: usize) -> VcpuId {
     let number = u32::try_from(index).expect("a picture is small");
     VcpuId::new(number, DomId::new(number), 0)
@@ -252,7 +273,7 @@ impl Model {
         };
         let shares = vcpus.iter().map(share).collect();
         let (trace, dispatches) = (Vec::new(), Vec::new());
-        Model { host, shares, state: State::default(), trace, dispatches }
+        Model { host, ids: ids(vcpus), shares, state: State::default(), trace, dispatches }
     }
 
     /// What each CPU did, a letter a column.
@@ -260,7 +281,7 @@ impl Model {
         let columns = vcpus.iter().map(|line| line.timeline.len()).max().unwrap_or(0);
         for index in 0..vcpus.len() {
             let share = self.shares[index].clone();
-            self.step(Fact::Joined(vcpu(index), (&share).into()));
+            self.step(Fact::Joined(self.ids[index], (&share).into()));
         }
         for column in 0..columns {
             self.change_wants(vcpus, column);
@@ -275,11 +296,11 @@ impl Model {
         let wanted = |line: &Line<'_>| column > 0 && line.wants(column - 1);
         let lines = || vcpus.iter().enumerate();
         for (index, _) in lines().filter(|(_, line)| wanted(line) && !line.wants(column)) {
-            self.step(Fact::Blocked(vcpu(index)));
+            self.step(Fact::Blocked(self.ids[index]));
         }
         self.ring_due();
         for (index, _) in lines().filter(|(_, line)| !wanted(line) && line.wants(column)) {
-            self.step(Fact::Woke(vcpu(index)));
+            self.step(Fact::Woke(self.ids[index]));
         }
     }
 

@@ -45,6 +45,7 @@ never sleeps for as long as they like.",
     promise: |_| Ok(None),
     keeps: |_, _| true,
     limit: None,
+    together: None,
     build: |values, topology| match values.choice(&RULES) {
         "xen-2.0" => Box::new(xen::RoundRobin::new(values.span(&QUANTUM), topology)),
         _ => Box::new(RoundRobin::new(values.span(&QUANTUM))),

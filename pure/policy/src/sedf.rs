@@ -74,6 +74,7 @@ pub(crate) const SPEC: Spec = Spec {
         terms.push(("extra", "false".into()));
         terms
     }),
+    together: None,
     build: |values, topology| Box::new(Sedf::new(values, topology)),
 };
 

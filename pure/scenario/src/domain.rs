@@ -7,6 +7,7 @@ use slackline_units::{DomId, Span, Time, VcpuId};
 use crate::error::ErrorKind;
 use crate::guest::Guest;
 use crate::names::{Names, checked_domain_name};
+use crate::parameters::Whose;
 use crate::run::Run;
 use crate::table::{Item, Mistake, Table};
 use crate::terms::{self, Start, Stay};
@@ -77,7 +78,7 @@ impl All<'_> {
         let cost = |key| table.maybe(key, |item| item.span());
         let (dispatch, cache) = (cost("dispatch")?, cost("cache")?);
         let stay = self.stay(table)?;
-        let shares = parameters::shares(table)?;
+        let shares = parameters::shares(table, Whose::Domain(vcpus))?;
         let cpus = table.maybe("cpus", |item| terms::cpus(&item, self.run.cpus))?;
         let start = Start::read(self.run, table, (&stay, cpus))?;
         let exceptions = terms::exceptions(self.run, table, (vcpus, cpus, &stay))?;

@@ -201,6 +201,31 @@ pub enum ErrorKind {
     /// A slice and its period make no reservation.
     #[error("{0}")]
     Reservation(ReservationError),
+    /// More CPU for all vCPUs of a domain than they can use.
+    #[error("`{written}` is more than {vcpus} {} can use", vcpus_word(*.vcpus))]
+    MoreThanVcpus {
+        /// As written.
+        written: String,
+        /// How many vCPUs the domain has.
+        vcpus: usize,
+    },
+    /// So little CPU for all vCPUs of a domain that nothing is left for each.
+    #[error("`{written}` comes to less than a nanosecond each of {vcpus} {} in {period}",
+        vcpus_word(*.vcpus))]
+    NothingEach {
+        /// As written.
+        written: String,
+        /// How many vCPUs the domain has.
+        vcpus: usize,
+        /// In what time.
+        period: Span,
+    },
+    /// What all vCPUs of a domain have together, said of one of them.
+    #[error("`cpu` is for all vCPUs of a domain together, and this is one of {vcpus}")]
+    CpuOfOne {
+        /// How many vCPUs the domain has.
+        vcpus: usize,
+    },
     /// A domain has no share for a policy that needs one.
     #[error("domain `{domain}` has no share for `{}`", .spec.name)]
     NoShare {
@@ -469,6 +494,10 @@ fn what(spec: &Spec, part: Part) -> String {
         Part::Policy => format!("`{}`", spec.name),
         Part::Share => format!("a share of `{}`", spec.name),
     }
+}
+
+fn vcpus_word(vcpus: usize) -> &'static str {
+    if vcpus == 1 { "vCPU" } else { "vCPUs" }
 }
 
 /// A time as one would write it in a scenario.

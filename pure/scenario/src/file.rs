@@ -8,6 +8,7 @@ use toml::de::DeTable;
 
 use crate::error::{ErrorKind, ScenarioError};
 use crate::names::Names;
+use crate::parameters::Whose;
 use crate::run::Run;
 use crate::table::{Item, Mistake, Source, Table, printable, shown};
 use crate::{Change, Claim, Domain, Hold, PolicyChoice, Scenario};
@@ -131,7 +132,9 @@ fn change(
     if let Some(leaves) = leaves.filter(|&leaves| leaves <= time) {
         return Err(at.fault(ErrorKind::AfterLeaving { written, leaves }));
     }
-    let shares = parameters::shares(&table)?;
+    let vcpus = domains[domain].vcpus.len();
+    let whose = vcpu.map_or(Whose::Domain(vcpus), |_| Whose::Vcpu(vcpus));
+    let shares = parameters::shares(&table, whose)?;
     let cpus = table.maybe("cpus", |item| terms::cpus(&item, run.cpus))?;
     let hold = table.maybe("paused", |item| item.flag())?;
     let hold = hold.map(|paused| if paused { Hold::Pause } else { Hold::Release });

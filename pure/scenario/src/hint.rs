@@ -83,6 +83,14 @@ impl ErrorKind {
             ErrorKind::Reservation(ReservationError::LatencyOverPeriod { period, .. }) => {
                 format!("it shortens the first period after a sleep: write at most {period}")
             }
+            ErrorKind::MoreThanVcpus { vcpus: 1, .. } => {
+                "a vCPU is on one CPU at a time: write at most 1cpu".to_owned()
+            }
+            ErrorKind::MoreThanVcpus { vcpus, .. } => {
+                format!("{vcpus} vCPUs can use at most {vcpus}cpu")
+            }
+            ErrorKind::NothingEach { .. } => "write more CPU, or a longer period".to_owned(),
+            ErrorKind::CpuOfOne { .. } => "write its own slice = \"2ms\"".to_owned(),
             ErrorKind::NoShare { spec, .. } => {
                 let mut hint = format!("give it share.{} = {{ ", spec.name);
                 for (index, field) in worth_saying(spec).enumerate() {

@@ -1,6 +1,7 @@
 //! The parameters of policies and of shares, as their policy declares them.
 
 use slackline_policy::{Field, FieldError, Given, Spec, Values, find};
+use slackline_units::{CpuShare, Span};
 use toml::de::DeValue;
 
 use crate::Shares;
@@ -17,7 +18,7 @@ pub(crate) fn policy(name: &str, at: usize) -> Result<&'static Spec, Mistake> {
 pub(crate) fn of_policy(spec: &'static Spec, table: &Table<'_>) -> Result<Values, Mistake> {
     let mut items = table.items();
     items.retain(|item| item.key != "name");
-    values(spec, Part::Policy, &items).map_err(|fault| fault.or_at(table.at))
+    values(spec, Part::Policy, &items, &[]).map_err(|fault| fault.or_at(table.at))
 }
 
 /// Parameters of a policy with others in the place of some, written `rules=xen-3.0.3:tick=10ms`.
@@ -41,14 +42,37 @@ pub(crate) fn overlaid(
         .map_err(|error| ErrorKind::Field(printable(error)))
 }
 
+/// What a domain is promised for all of its vCPUs together.
+const TOGETHER: &[Field] = &[Field::share(
+    CPU,
+    "1cpu",
+    CpuShare::from_ppm(u32::MAX),
+    "so much CPU for all vCPUs of the domain together",
+)];
+const CPU: &str = "cpu";
+
+/// Whose share it is.
+#[derive(Clone, Copy)]
+pub(crate) enum Whose {
+    /// A vCPU's, of a domain with so many.
+    Vcpu(usize),
+    /// Every vCPU's of a domain with so many.
+    Domain(usize),
+}
+
 /// Reads every share of a domain or of a change.
-pub(crate) fn shares(table: &Table<'_>) -> Result<Shares, Mistake> {
+pub(crate) fn shares(table: &Table<'_>, whose: Whose) -> Result<Shares, Mistake> {
     let Some(item) = table.get("share") else { return Ok(Shares::new()) };
     let mut shares = Shares::new();
     for item in item.table("`share`")?.items() {
         let spec = policy(item.key, item.key_at)?;
         let table = item.table("a share")?;
-        let values = values(spec, Part::Share, &table.items());
+        let items = table.items();
+        let cpu = items.iter().find(|item| item.key == CPU);
+        let values = match cpu.zip(spec.together) {
+            Some((cpu, spread)) => together(spec, (cpu, spread), &items, whose),
+            None => values(spec, Part::Share, &items, &[]),
+        };
         let values = values.map_err(|fault| fault.or_at(table.at))?;
         (spec.promise)(&values).map_err(|why| item.fault(ErrorKind::Reservation(why)))?;
         shares.insert(spec.name, values);
@@ -68,7 +92,58 @@ impl Unplaced {
     }
 }
 
-fn values(spec: &'static Spec, part: Part, items: &[Item<'_>]) -> Result<Values, Unplaced> {
+/// A share that says `cpu` in place of `slice`: each vCPU is promised its even part of that, and
+/// what it leaves is spread by use.
+fn together(
+    spec: &'static Spec,
+    (cpu, (spread, word)): (&Item<'_>, (&'static str, &'static str)),
+    items: &[Item<'_>],
+    whose: Whose,
+) -> Result<Values, Unplaced> {
+    let wrong = |item: &Item<'_>, kind| Unplaced { at: Some(item.at()), kind };
+    if let Some(item) = items.iter().find(|item| item.key == "slice") {
+        let kind = ErrorKind::SaidTwice { one: CPU, other: "slice" };
+        return Err(Unplaced { at: Some(item.key_at), kind });
+    }
+    let vcpus = match whose {
+        Whose::Domain(vcpus) => vcpus,
+        Whose::Vcpu(vcpus) => return Err(wrong(cpu, ErrorKind::CpuOfOne { vcpus })),
+    };
+    let given = parameter(cpu, &TOGETHER[0])?;
+    let share = Values::read(TOGETHER, [(CPU, given)].into_iter());
+    let share = share.map_err(|error| wrong(cpu, ErrorKind::Field(printable(error))))?;
+    let share = share.share(&TOGETHER[0]);
+    let others: Vec<Item<'_>> = items.iter().filter(|item| item.key != CPU).copied().collect();
+    let is_said = others.iter().any(|item| item.key == spread);
+    let read = |slice: &str| {
+        let (slice, spread) = (("slice", Given::Text(slice)), (spread, Given::Text(word)));
+        let more = if is_said || vcpus == 1 { vec![slice] } else { vec![slice, spread] };
+        values(spec, Part::Share, &others, &more)
+    };
+    // How long a period is says the policy.
+    let period = spec.share_fields.iter().find(|field| field.name == "period");
+    let period = read("1ns")?.span(period.expect("a slice is of a period"));
+    let written = cpu.written();
+    match even(share, period, vcpus) {
+        slice if slice > period => Err(wrong(cpu, ErrorKind::MoreThanVcpus { written, vcpus })),
+        Span::ZERO => Err(wrong(cpu, ErrorKind::NothingEach { written, vcpus, period })),
+        slice => read(&slice.to_string()),
+    }
+}
+
+/// An even part of so much CPU together in such a period, rounded down.
+fn even(share: CpuShare, period: Span, vcpus: usize) -> Span {
+    let ns = u128::from(share.ppm()) * u128::from(period.ns()) / (1_000_000 * vcpus as u128);
+    Span::from_ns(u64::try_from(ns).unwrap_or(u64::MAX))
+}
+
+/// What was written, and what else there is to say.
+fn values(
+    spec: &'static Spec,
+    part: Part,
+    items: &[Item<'_>],
+    more: &[(&str, Given<'_>)],
+) -> Result<Values, Unplaced> {
     let fields = match part {
         Part::Policy => spec.policy_fields,
         Part::Share => spec.share_fields,
@@ -81,7 +156,7 @@ fn values(spec: &'static Spec, part: Part, items: &[Item<'_>]) -> Result<Values,
         })?;
         given.push((item.key, parameter(item, field)?));
     }
-    Values::read(fields, given.into_iter()).map_err(|error| {
+    Values::read(fields, given.into_iter().chain(more.iter().copied())).map_err(|error| {
         let wrong = items.iter().find(|item| Some(item.key) == field_name(&error));
         Unplaced { at: wrong.map(Item::at), kind: ErrorKind::Field(printable(error)) }
     })

@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use slackline_units::{CpuId, CpuSet, Time};
 
 use crate::error::ErrorKind;
+use crate::parameters::Whose;
 use crate::run::Run;
 use crate::table::{Item, Mistake, Table};
 use crate::{Exception, keys, parameters};
@@ -82,7 +83,7 @@ pub(crate) fn exceptions(
         let number = u16::try_from(item.count(0..=vcpus - 1)?).expect("16 bits hold them all");
         let cpus = table.maybe("cpus", |item| cpus(&item, run.cpus))?;
         let start = Start::read(run, &table, (stay, cpus.or(all)))?;
-        let shares = parameters::shares(&table)?;
+        let shares = parameters::shares(&table, Whose::Vcpu(vcpus))?;
         if exceptions.insert(number, Exception { cpus, start, shares }).is_some() {
             return Err(item.fault(ErrorKind::VcpuTwice { number }));
         }

@@ -335,6 +335,35 @@ fn shares_are_given_or_the_defaults_or_missing() {
     assert_eq!((error.line, error.column), (4, 1));
 }
 
+/// Each of a domain's vCPUs is promised its even part, rounded down, and what it leaves is for the
+/// others unless the file says otherwise; where there are none there is nothing to spread.
+#[test]
+fn a_domain_may_say_what_all_of_its_vcpus_have_together() {
+    let edf = find("edf").unwrap();
+    for (vcpus, said, slice, spread) in [
+        (4, "cpu = \"1.5cpu\"", "3.75ms", "use"),
+        (3, "cpu = \"100%\"", "3.333333ms", "use"),
+        (2, "cpu = \"2cpu\", spread = \"even\"", "10ms", "even"),
+        (1, "cpu = \"0.3cpu\"", "3ms", "even"),
+    ] {
+        let text = format!(
+            "title = \"together\"\nlength = \"10s\"\npolicy = {{ name = \"edf\" }}\n\
+             [[domain]]\nname = \"web\"\nvcpus = {vcpus}\nwork = {{ kind = \"spin\" }}\n\
+             share.edf = {{ period = \"10ms\", {said} }}\n\
+             [[change]]\nat = \"5s\"\ndomain = \"web\"\n\
+             share.edf = {{ period = \"10ms\", {said} }}\n"
+        );
+        let scenario = Scenario::read(&text).unwrap();
+        let changed = scenario.changes[0].share(edf).unwrap();
+        let web = &scenario.domains[0];
+        for share in web.vcpus.iter().map(|vcpu| web.share(*vcpu, edf).unwrap()).chain([changed]) {
+            let said =
+                format!("slice={slice} period=10ms exact=false overrun=forgive spread={spread}");
+            assert_eq!(share.to_string(), said);
+        }
+    }
+}
+
 #[test]
 fn single_vcpus_may_differ() {
     let scenario = full();

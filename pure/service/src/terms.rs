@@ -9,6 +9,7 @@ use slackline_units::{CpuShare, Reservation, ReservationError, Span};
 pub struct Terms {
     each: Reservation,
     exact: bool,
+    by_use: bool,
     phase: Option<Span>,
     vcpus: u16,
 }
@@ -80,7 +81,7 @@ impl Terms {
     /// The most vCPUs of one machine.
     pub const MOST_VCPUS: u16 = 512;
 
-    /// `each` for each of so many vCPUs; `exact` if never more than that.
+    /// `each` for each of so many vCPUs; `exact` if never more than that. It is each one's alone.
     ///
     /// # Errors
     /// When nobody can promise that.
@@ -98,7 +99,14 @@ impl Terms {
         if !(1..=Terms::MOST_VCPUS).contains(&vcpus) {
             return Err(TermsError::Vcpus { is: vcpus });
         }
-        Ok(Terms { each, exact, phase: None, vcpus })
+        Ok(Terms { each, exact, by_use: false, phase: None, vcpus })
+    }
+
+    /// The same, where what some of several vCPUs leave of it may be had by the others.
+    #[must_use]
+    pub const fn spread_by_use(self, by_use: bool) -> Terms {
+        // Who is alone has nobody to leave anything to.
+        Terms { by_use: by_use && self.vcpus > 1, ..self }
     }
 
     /// The same, with periods that begin whenever the wall clock shows whole periods and this;
@@ -120,10 +128,16 @@ impl Terms {
         self.each
     }
 
-    /// Whether no vCPU ever gets more than its slice.
+    /// Whether no vCPU ever gets more than its slice, and what others of the machine leave it.
     #[must_use]
     pub const fn exact(self) -> bool {
         self.exact
+    }
+
+    /// Whether what some of its vCPUs leave may be had by the others.
+    #[must_use]
+    pub const fn by_use(self) -> bool {
+        self.by_use
     }
 
     /// Where periods begin on the wall clock, after whole periods of it; none is anywhere.
@@ -150,11 +164,12 @@ impl Terms {
 }
 
 impl fmt::Display for Terms {
-    /// `2ms/10ms exact for 2 vCPUs`, and `in phase 3ms` where they are.
+    /// `2ms/10ms exact for 2 vCPUs`, `by use` where it is, and `in phase 3ms` where they are.
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         let exact = if self.exact { " exact" } else { "" };
         let plural = if self.vcpus == 1 { "" } else { "s" };
-        write!(out, "{}{exact} for {} vCPU{plural}", self.each, self.vcpus)?;
+        let by_use = if self.by_use { " by use" } else { "" };
+        write!(out, "{}{exact} for {} vCPU{plural}{by_use}", self.each, self.vcpus)?;
         self.phase.map_or(Ok(()), |phase| write!(out, " in phase {phase}"))
     }
 }
@@ -164,7 +179,7 @@ impl fmt::Display for Terms {
 pub enum Amount {
     /// So much of each period for each vCPU.
     Each(Reservation),
-    /// So much for all vCPUs together, in equal parts.
+    /// So much for all vCPUs together: each is promised an equal part, and has what others leave.
     Together {
         /// How much.
         share: CpuShare,
@@ -184,6 +199,7 @@ impl Amount {
     /// # Errors
     /// When nobody can promise that.
     pub fn terms(self, exact: bool, vcpus: u16) -> Result<Terms, TermsError> {
+        let by_use = matches!(self, Amount::Together { .. });
         let each = match self {
             Amount::Each(each) => each,
             Amount::Together { share, period } => {
@@ -200,7 +216,7 @@ impl Amount {
                 Reservation::new(slice, period).map_err(TermsError::Reservation)?
             }
         };
-        Terms::new(each, exact, vcpus)
+        Ok(Terms::new(each, exact, vcpus)?.spread_by_use(by_use))
     }
 }
 
@@ -223,7 +239,8 @@ impl TermsChange {
         let vcpus = self.vcpus.unwrap_or(terms.vcpus);
         let changed = match self.amount {
             Some(amount) => amount.terms(exact, vcpus),
-            None => Terms::new(terms.each, exact, vcpus),
+            None => Terms::new(terms.each, exact, vcpus)
+                .map(|changed| changed.spread_by_use(terms.by_use)),
         };
         changed.and_then(|changed| changed.with_phase(self.phase.unwrap_or(terms.phase)))
     }
@@ -253,12 +270,30 @@ mod tests {
     fn a_share_of_several_vcpus_is_a_part_for_each_and_never_less_than_was_asked() {
         let share = CpuShare::from_ppm(1_500_000);
         let terms = Amount::Together { share, period: None }.terms(false, 2).unwrap();
-        assert_eq!(terms.to_string(), "7.5ms/10ms for 2 vCPUs");
+        assert_eq!(terms.to_string(), "7.5ms/10ms for 2 vCPUs by use");
         let third = CpuShare::ONE;
         let terms = Amount::Together { share: third, period: None }.terms(true, 3).unwrap();
         assert_eq!(terms.each().slice(), Span::from_ns(3_333_334));
         let wrong = Amount::Together { share, period: None }.terms(false, 1).unwrap_err();
         assert_eq!(wrong.to_string(), "1.5cpu is more than 1 vCPU can use");
+    }
+
+    /// Who says a slice for each means each; who says an amount for all means all of them. What a
+    /// change does not say stays.
+    #[test]
+    fn an_amount_together_is_spread_by_use_and_a_slice_for_each_is_not() {
+        let together = Amount::Together { share: CpuShare::from_ppm(600_000), period: None };
+        let three = together.terms(true, 3).unwrap();
+        assert_eq!(three.to_string(), "2ms/10ms exact for 3 vCPUs by use");
+        let each_of = |vcpus| Amount::Each(each(2_000, 10_000)).terms(true, vcpus).unwrap();
+        assert!(three.by_use() && !each_of(3).by_use() && three != each_of(3));
+        let nothing = TermsChange { amount: None, exact: None, phase: None, vcpus: None };
+        let change = |change: TermsChange| change.of(three).unwrap();
+        assert!(change(TermsChange { exact: Some(false), ..nothing }).by_use());
+        let one = change(TermsChange { vcpus: Some(1), ..nothing });
+        assert!(!one.by_use(), "{one} has nobody to share with");
+        let amount = Some(Amount::Each(each(2_000, 10_000)));
+        assert_eq!(change(TermsChange { amount, ..nothing }), each_of(3));
     }
 
     #[test]

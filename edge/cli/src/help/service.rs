@@ -21,6 +21,10 @@ machines run on as ordinary threads; what lapses is the promise.
   slackline change web --slice 3ms
   slackline watch
 
+With --cpu each vCPU is promised an even part, which it has whenever it wants it. One that wants
+more has what the others left of theirs in their last period, as far as its CPU has not promised it
+to anybody (`slackline help edf`: spread = 'use'). With --slice each has its own, and no other's.
+
 Machines that work in step, here or on several hosts, take one phase: with --phase 3ms each of their
 periods begins 3 ms after whole periods of the clock on the wall, whenever they came. A first period
 that is shorter is worth its part. When that clock is set, one period of each is longer or shorter,

@@ -70,7 +70,8 @@ pub(crate) struct HowMuch {
     /// The period [default: 10ms, or as it was].
     #[arg(long, value_name = "TIME", value_parser = length)]
     pub(crate) period: Option<Length>,
-    /// So much for all vCPUs together: `30%` of a CPU, or `1.5` CPUs.
+    /// So much for all vCPUs together, who wants more having what others leave: `30%` of a CPU, or
+    /// `1.5` CPUs.
     #[arg(long, value_name = "SHARE", value_parser = amount, conflicts_with = "slice")]
     pub(crate) cpu: Option<Share>,
     /// For how many vCPUs [default: as many as the machine has, or as it was].

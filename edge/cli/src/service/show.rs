@@ -173,11 +173,13 @@ pub(super) fn reasons(all: &[Reservation]) -> String {
 pub(super) fn one(one: &Reservation) -> String {
     let each =
         if one.vcpus == 1 { String::new() } else { format!(" for each of {} vCPUs", one.vcpus) };
+    let by_use = if one.by_use { " and what others of them leave" } else { "" };
     let exact = if one.exact { ", and no more" } else { "" };
     let phase = one.phase.map(|phase| format!(", in phase {}", phase.0)).unwrap_or_default();
     let why = one.why.as_ref().map(|why| format!(": {why}")).unwrap_or_default();
     format!(
-        "{}: {} in every {}{each}{exact}{phase}, {} % of a CPU, for {}; {}, revision {}{why}\n",
+        "{}: {} in every {}{each}{by_use}{exact}{phase}, {} % of a CPU, for {}; {}, \
+         revision {}{why}\n",
         one.name,
         one.slice.0,
         one.period.0,

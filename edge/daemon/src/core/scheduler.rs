@@ -463,15 +463,16 @@ fn nobody((domain, name, terms): (DomId, &str, &Terms), number: u16) -> Request 
 fn share(terms: &Terms) -> Values {
     let each = terms.each();
     let phase = terms.phase().map_or_else(|| "none".to_owned(), |phase| phase.to_string());
-    values((each.slice(), each.period()), terms.exact(), &phase)
+    let spread = if terms.by_use() { "use" } else { "even" };
+    values((each.slice(), each.period()), terms.exact(), &phase, spread)
 }
 
 /// A slice in every period, and more where there is time that nobody claims.
 pub(super) fn slice_in(slice: Span, period: Span) -> Values {
-    values((slice, period), false, "none")
+    values((slice, period), false, "none", "even")
 }
 
-fn values((slice, period): (Span, Span), exact: bool, phase: &str) -> Values {
+fn values((slice, period): (Span, Span), exact: bool, phase: &str, spread: &str) -> Values {
     let policy = find(POLICY).expect("a policy of ours");
     let (slice, period) = (slice.to_string(), period.to_string());
     let given = [
@@ -479,6 +480,7 @@ fn values((slice, period): (Span, Span), exact: bool, phase: &str) -> Values {
         ("period", Given::Text(&period)),
         ("exact", Given::Flag(exact)),
         ("phase", Given::Text(phase)),
+        ("spread", Given::Text(spread)),
     ];
     let share = Values::read(policy.share_fields, given.into_iter());
     share.expect("what every reservation can be written as")

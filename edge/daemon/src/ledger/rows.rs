@@ -51,9 +51,11 @@ pub(super) fn reservations(
     let user = if has("user")? { "user" } else { "CAST(substr(owner, 5) AS INTEGER)" };
     let phase = if has("phase_ns")? { "phase_ns" } else { "NULL" };
     let gang = if has("gang")? { "gang, strict" } else { "NULL, 0" };
+    let by_use = if has("by_use")? { "by_use" } else { "0" };
     let sql = format!(
         "SELECT reservation.name, owner, slice_ns, period_ns, exact, vcpus, binding, paused, since,
-         revision, {columns}, {user}, {phase}, {gang} FROM {from} ORDER BY since, reservation.name"
+         revision, {columns}, {user}, {phase}, {gang}, {by_use} FROM {from}
+         ORDER BY since, reservation.name"
     );
     connection.prepare(&sql)?.query_map([boot_id], reservation)?.collect()
 }
@@ -107,7 +109,7 @@ fn reservation(row: &rusqlite::Row<'_>) -> rusqlite::Result<Row> {
     Ok(Row {
         name,
         owner,
-        terms: terms((slice, period, phase), row.get(4)?, row.get(5)?)?,
+        terms: terms((slice, period, phase), (row.get(4)?, row.get(17)?), row.get(5)?)?,
         binding,
         user: row.get(13)?,
         paused: row.get(7)?,
@@ -286,6 +288,7 @@ fn write_row(
         phase,
         row.gang.as_ref().map(|gang| gang.name.as_str()),
         row.gang.as_ref().is_some_and(|gang| gang.is_strict),
+        row.terms.by_use(),
     ]);
     done.map_err(failed)?;
     let done = match row.identity {
@@ -309,9 +312,9 @@ fn write_row(
 }
 
 const PUT: &str = "INSERT INTO reservation VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10,
-    ?11, ?12, ?13, ?14) ON CONFLICT (name) DO UPDATE SET owner = ?2, slice_ns = ?3, period_ns = ?4,
-    exact = ?5, vcpus = ?6, binding = ?7, paused = ?8, since = ?9, revision = ?10, user = ?11,
-    phase_ns = ?12, gang = ?13, strict = ?14";
+    ?11, ?12, ?13, ?14, ?15) ON CONFLICT (name) DO UPDATE SET owner = ?2, slice_ns = ?3,
+    period_ns = ?4, exact = ?5, vcpus = ?6, binding = ?7, paused = ?8, since = ?9, revision = ?10,
+    user = ?11, phase_ns = ?12, gang = ?13, strict = ?14, by_use = ?15";
 
 /// Drops what is kept no longer, oldest first and `most` of each at most; says how many events.
 pub(super) fn drop_old(

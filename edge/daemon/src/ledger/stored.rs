@@ -76,14 +76,20 @@ pub(super) fn after_1970(ns: i64) -> SystemTime {
 /// The parts of terms.
 pub(super) fn terms(
     (slice_ns, period_ns, phase_ns): (u64, u64, Option<u64>),
-    exact: bool,
+    (exact, by_use): (bool, bool),
     vcpus: u16,
 ) -> Result<Terms, FromSqlError> {
     let each = Reservation::new(Span::from_ns(slice_ns), Span::from_ns(period_ns));
     let each = each.map_err(|error| FromSqlError::Other(error.into()))?;
     let terms = Terms::new(each, exact, vcpus);
     let terms = terms.and_then(|terms| terms.with_phase(phase_ns.map(Span::from_ns)));
+    let terms = terms.map(|terms| terms.spread_by_use(by_use));
     terms.map_err(|error| FromSqlError::Other(error.into()))
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks so")]
+fn is_false(value: &bool) -> bool {
+    !*value
 }
 
 /// A reservation as it was at some time, in JSON.
@@ -98,6 +104,9 @@ pub(super) struct Past {
     /// Not there before the fourth version.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     phase_ns: Option<u64>,
+    /// Not there before the sixth version.
+    #[serde(default, skip_serializing_if = "is_false")]
+    by_use: bool,
     vcpus: u16,
     binding: String,
     /// Not there in the first version.
@@ -143,6 +152,7 @@ impl Past {
             period_ns: each.period().ns(),
             exact: row.terms.exact(),
             phase_ns: row.terms.phase().map(Span::ns),
+            by_use: row.terms.by_use(),
             vcpus: row.terms.vcpus(),
             binding: row.binding.to_string(),
             user: Some(row.user),
@@ -172,7 +182,11 @@ impl Past {
         Ok(Row {
             name: self.name.parse::<Name>().map_err(|error| other(error.into()))?,
             owner,
-            terms: terms((self.slice_ns, self.period_ns, self.phase_ns), self.exact, self.vcpus)?,
+            terms: terms(
+                (self.slice_ns, self.period_ns, self.phase_ns),
+                (self.exact, self.by_use),
+                self.vcpus,
+            )?,
             binding: self
                 .binding
                 .parse()

@@ -1,10 +1,10 @@
 //! The tables, by version. What a version has made stays as it is: a change is another entry.
 
 /// What makes each version from the one before it; the first from nothing.
-pub(super) const MIGRATIONS: [&str; NEWEST as usize] = [FIRST, WHOSE, ACCESS, PHASE, GANG];
+pub(super) const MIGRATIONS: [&str; NEWEST as usize] = [FIRST, WHOSE, ACCESS, PHASE, GANG, BY_USE];
 
 /// The version that this program makes.
-pub(super) const NEWEST: u32 = 5;
+pub(super) const NEWEST: u32 = 6;
 
 /// Says that a database is a ledger: `slk` and a zero, as SQLite keeps it in the file.
 pub(super) const APPLICATION: u32 = 0x736c_6b00;
@@ -92,6 +92,11 @@ ALTER TABLE reservation ADD COLUMN phase_ns INTEGER;
 const GANG: &str = "
 ALTER TABLE reservation ADD COLUMN gang TEXT;
 ALTER TABLE reservation ADD COLUMN strict INTEGER NOT NULL DEFAULT 0;
+";
+
+/// Whether what vCPUs leave may be had by others of their machine: before, nobody could say.
+const BY_USE: &str = "
+ALTER TABLE reservation ADD COLUMN by_use INTEGER NOT NULL DEFAULT 0;
 ";
 
 /// The tables without which no reservation can be held again: looked through at each start.

@@ -202,6 +202,7 @@ pub fn reservation(name: &str) -> Reservation {
         period: Length(Span::from_ms(10)),
         period_ns: 10_000_000,
         exact: false,
+        by_use: false,
         phase: None,
         phase_ns: None,
         gang: None,

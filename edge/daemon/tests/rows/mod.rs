@@ -21,7 +21,7 @@ pub fn row(called: &str, seq: u64) -> Row {
     Row {
         name: name(called),
         owner: Principal::User(1000),
-        terms: Terms::new(each, true, 2).expect("terms"),
+        terms: Terms::new(each, true, 2).expect("terms").spread_by_use(true),
         binding: format!("libvirt:{called}").parse().expect("a binding"),
         user: 1000,
         paused: false,

@@ -13,6 +13,8 @@ pub(crate) struct Life {
     pub(crate) promises: Vec<(Time, Option<Promise>)>,
     /// Whether it has ever been held to a cap.
     pub(crate) was_capped: bool,
+    /// Whether it might ever have what others of its domain left.
+    pub(crate) was_by_use: bool,
     /// When it was awake: from, and until if that is over.
     pub(crate) awake: Vec<(Time, Option<Time>)>,
     /// When it ran.
@@ -211,7 +213,11 @@ impl History {
     /// came to until then and one slice. While it is away, what it was promised last earns what it
     /// had in advance.
     pub(crate) fn check_advances(&self) -> Result<(), Breach> {
-        let mut vcpus: Vec<VcpuId> = self.lives.iter().map(|life| life.vcpu).collect();
+        // Who may have what others left may have had more: their domain has not.
+        let is_alone =
+            |vcpu: VcpuId| !self.lives.iter().any(|life| life.vcpu == vcpu && life.was_by_use);
+        let vcpus = self.lives.iter().map(|life| life.vcpu);
+        let mut vcpus: Vec<VcpuId> = vcpus.filter(|vcpu| is_alone(*vcpu)).collect();
         vcpus.sort_unstable();
         vcpus.dedup();
         for vcpu in vcpus {

@@ -162,6 +162,8 @@ pub(crate) struct ScriptMachine<'a> {
     history: History,
     /// By slot: whose life is being lived.
     living: Vec<Option<usize>>,
+    /// How many vCPUs are of one domain.
+    of_a_domain: usize,
     at_once: u32,
     /// Whether the in_line of every CPU are asked for after every step.
     looks_ahead: bool,
@@ -177,11 +179,6 @@ pub(crate) struct Run {
     pub(crate) forgotten: Option<VcpuId>,
     /// Somebody who should have run somewhere, and nobody asked.
     pub(crate) unasked: Option<Breach>,
-}
-
-fn vcpu(slot: usize) -> VcpuId {
-    let slot = u32::try_from(slot).expect("a script is small");
-    VcpuId::new(slot, DomId::new(slot), 0)
 }
 
 impl<'a> ScriptMachine<'a> {
@@ -202,8 +199,18 @@ impl<'a> ScriptMachine<'a> {
             told: Vec::new(),
         };
         let (history, living) = (History::default(), vec![None; SLOTS]);
-        let (at_once, unasked) = (0, None);
-        ScriptMachine { spec, host, body, history, living, at_once, looks_ahead, unasked }
+        let (at_once, unasked, of_a_domain) = (0, None, script.of_a_domain);
+        ScriptMachine {
+            spec,
+            host,
+            body,
+            history,
+            living,
+            of_a_domain,
+            at_once,
+            looks_ahead,
+            unasked,
+        }
     }
 
     /// Plays all steps, and then lets time pass to see whether anybody is left waiting.
@@ -333,6 +340,13 @@ impl<'a> ScriptMachine<'a> {
         }
     }
 
+    fn vcpu(&self, slot: usize) -> VcpuId {
+        let number = |number: usize| u32::try_from(number).expect("a script is small");
+        let (domain, vcpu) = (slot / self.of_a_domain, slot % self.of_a_domain);
+        let vcpu = u16::try_from(vcpu).expect("a script is small");
+        VcpuId::new(number(slot), DomId::new(number(domain)), vcpu)
+    }
+
     /// The so manyth member of whom something holds.
     fn one(&self, step: Step, holds: impl Fn(&Row) -> bool) -> Option<VcpuId> {
         let books = self.body.books.open();
@@ -368,7 +382,7 @@ impl<'a> ScriptMachine<'a> {
             return Ok(());
         }
         let (slot, now) = (free[usize::from(step.who) % free.len()], self.body.now);
-        let who = vcpu(slot);
+        let who = self.vcpu(slot);
         for _ in 0..6 {
             let share = dice.values(self.spec.share_fields);
             self.body.books.open().rows.insert(who, Row::default());
@@ -376,11 +390,12 @@ impl<'a> ScriptMachine<'a> {
                 let promises = vec![(now, (self.spec.promise)(&share).ok().flatten())];
                 let (awake, runs, due) = (Vec::new(), Vec::new(), Vec::new());
                 self.living[slot] = Some(self.history.lives.len());
-                let was_capped = has_cap(&share);
+                let (was_capped, was_by_use) = (has_cap(&share), is_by_use(&share));
                 self.history.lives.push(Life {
                     vcpu: who,
                     promises,
                     was_capped,
+                    was_by_use,
                     awake,
                     runs,
                     due,
@@ -401,6 +416,7 @@ impl<'a> ScriptMachine<'a> {
             let life = self.life(who);
             life.promises.push((now, promise));
             life.was_capped |= has_cap(&share);
+            life.was_by_use |= is_by_use(&share);
         }
         Ok(())
     }
@@ -531,6 +547,11 @@ impl<'a> ScriptMachine<'a> {
             None => stepped.map_err(|fault| Breach::Host(fault.to_string())),
         }
     }
+}
+
+/// Whether it may have what others of its domain leave.
+fn is_by_use(share: &Values) -> bool {
+    share.iter().any(|(_, value)| value == Value::Choice("use"))
 }
 
 fn has_cap(share: &Values) -> bool {

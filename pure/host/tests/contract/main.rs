@@ -58,6 +58,23 @@ proptest! {
     }
 }
 
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 400, ..usual_scripts() })]
+
+    /// Where vCPUs are of one domain, and some of them may have what the others leave.
+    #[test]
+    fn siblings_keep_the_contract(
+        script in script::script(script::any_manner()),
+        of_a_domain in 2..=5_usize,
+    ) {
+        let script = script::Script { of_a_domain, ..script };
+        for spec in ALL {
+            let kept = suite::check(spec, &spec.build, &script);
+            prop_assert_eq!(kept, Ok(()), "{}", spec.name);
+        }
+    }
+}
+
 /// What catches a canary first, under scripts that are the same every time.
 fn caught(wrong: Wrong, manner: Manner) -> Option<Breach> {
     const SCRIPTS: usize = 2_000;

@@ -19,6 +19,8 @@ pub(crate) struct Script {
     /// What the policy's own parameters, the host's topology and the machine's whims are drawn
     /// from.
     pub(crate) seed: u64,
+    /// How many vCPUs are of one domain.
+    pub(crate) of_a_domain: usize,
     pub(crate) steps: Vec<Step>,
 }
 
@@ -105,8 +107,12 @@ pub(crate) fn script(manner: impl Strategy<Value = Manner>) -> impl Strategy<Val
     let step = step.prop_map(|(kind, who, draw)| Step { kind, who, draw });
     let steps = prop::collection::vec(step, 1..120);
     let start = prop_oneof![Just(Time::START), Just(CENTURY)];
-    (1..=4_usize, start, manner, any::<u64>(), steps)
-        .prop_map(|(cpus, start, manner, seed, steps)| Script { cpus, start, manner, seed, steps })
+    (1..=4_usize, start, manner, any::<u64>(), steps).prop_map(
+        |(cpus, start, manner, seed, steps)| {
+            let of_a_domain = 1;
+            Script { cpus, start, manner, seed, of_a_domain, steps }
+        },
+    )
 }
 
 /// Either manner.

@@ -33,6 +33,20 @@ What it was not given by its deadline comes first when there is unclaimed time.
 
 Sleeping in mid-period saves nothing up beyond slice/period of what is left of it.
 
+A domain of several vCPUs: cpu = \"1.5cpu\" with a period, in place of slice, is for all of
+its vCPUs together. Each is promised its even part, as if that were its slice, and has it
+whenever it wants it. With spread = \"use\", as is usual then, what some leave of a period is
+lent to the others: who ran out in its last period and wants more has it together with its
+next slice, until that period ends; who runs out for the first time has it at once. Several
+who want it have equal parts. A loan takes nothing from anybody: it is at most what the CPU
+has not promised, and what is left and not lent within a period is gone. So one busy vCPU
+of four has 1.5cpu as far as a single CPU can give it that beside others, and all together
+never have more than their slices come to, and one slice each. Who is admitted comes before
+loans: what has been had of one in advance has to be earned first, at most until its period
+ends. Nothing is lent on CPUs where somebody is split. slice with spread = \"use\" is the same
+with a slice for each; spread = \"even\" leaves each vCPU what is its own, and no more. Where
+exact = true no vCPU has more than its slice and its loans.
+
 Changing terms: the new ones begin a period at once, and are worth nothing by themselves.
 What was used of the old slice beyond the part of the period that has passed is taken
 from the first new slices; so it is for who leaves and comes back. What a share gives up

@@ -145,7 +145,7 @@ impl Server {
         let (reservation, is_asleep) = (self.periods.reservation, self.asleep_since != Time::NEVER);
         let period = reservation.period();
         let (begins, left, deadline) = if at < self.deadline {
-            (self.begin_of_period(), self.remaining, self.deadline)
+            (self.begin_of_period(), self.if_cut(at), self.deadline)
         } else {
             let coming = self.coming(at, clock);
             (coming.begins, coming.slice, coming.deadline)

@@ -15,7 +15,7 @@ impl Server {
         let rest = self.deadline.since(now).min(share.period());
         // Nor is one that has been cut worth more than it was, rounded up as the rest of it is.
         let to_come = share.over_rounded_up(rest).min(self.worth);
-        let advance = to_come.left_after(self.remaining) + self.advance;
+        let advance = to_come.left_after(self.own()) + self.advance;
         Tenant { vcpu, cpu: self.cpu, share, advance }
     }
 
@@ -34,13 +34,14 @@ impl Server {
     /// Moves on to the period that contains `now`.
     #[inline(always)]
     pub(super) fn begin_period(&mut self, now: Time, spare_time: SpareTime, clock: &GridClock) {
-        let Coming { unused, slice, deadline, .. } = self.coming(now, clock);
+        let Coming { unused, begins, slice, deadline } = self.coming(now, clock);
+        self.leave_rest(begins);
         if self.slept {
             // Whole periods that went by asleep pay debt off: their slices were not used.
             self.debt = self.debt.left_after(unused);
             self.advance = self.advance.left_after(unused);
         } else {
-            self.backlog += self.remaining + unused;
+            self.backlog += self.own() + unused;
         }
         self.begin((slice, deadline), now, spare_time);
     }
@@ -56,6 +57,7 @@ impl Server {
         self.deadline = deadline;
         self.worth = slice;
         self.remaining = slice - self.pay(slice, now, spare_time);
+        self.repay_loan();
         self.restart_parts();
         self.slept = self.asleep_since != Time::NEVER;
     }
@@ -82,14 +84,17 @@ impl Server {
             return;
         }
         self.slept = true;
+        let own = self.own();
         let as_if_it_ran = self.remaining.left_after(now.since(since));
         if is_strict {
             self.go_on(self.remaining - as_if_it_ran);
             self.remaining = as_if_it_ran;
             self.catch_up(now);
+            self.forgo(own);
             return;
         }
         let in_proportion = self.periods.reservation.over(self.deadline.since(now));
         self.remaining = as_if_it_ran.max(self.remaining.min(in_proportion));
+        self.forgo(own);
     }
 }

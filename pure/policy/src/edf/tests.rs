@@ -60,6 +60,99 @@ fn with_a_phase_periods_begin_on_a_grid() {
     );
 }
 
+/// Of a domain of two that may use 0.6 of a CPU together, one sleeps: what it left of the period
+/// before is lent to the other, whose turn is as much longer. That it sleeps on its other CPU is no
+/// matter.
+#[test]
+fn by_use_who_is_busy_has_what_its_sibling_left() {
+    picture(
+        "edf",
+        "
+        a of=w slice=3ms period=10ms exact spread=use   rrrrrrrrrrrrrrrrrrrrrrrrrrrrrr
+        b of=w slice=3ms period=10ms exact spread=use   zzzzzzzzzzzzzzzzzzzzzzzzzzzzzz
+        cpu0                                            aaa.......aaaaaa....aaaaaa....
+        cpu1                                            ..............................
+    ",
+    );
+}
+
+/// It has its even part at once when it wakes, and what it left before is the other's all the same.
+#[test]
+fn who_wakes_has_its_even_part_at_once() {
+    picture(
+        "edf",
+        "
+        a of=w slice=3ms period=10ms exact spread=use   rrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrr
+        b of=w slice=3ms period=10ms exact spread=use   zzzzzzzzzzzzzzzzzzzzrrrrrrrrrrrrrrrrrrrr
+        cpu0                                            aaa.......aaaaaa....aaaaaa....aaa.......
+        cpu1                                            ....................bbb.......bbb.......
+    ",
+    );
+}
+
+/// `c` is promised 0.2 of the CPU, and so of 0.6 of it only 0.2 more can be lent: what is promised
+/// is never late for a loan.
+#[test]
+fn no_more_is_lent_than_its_cpu_has_left() {
+    picture(
+        "edf reserve=0cpu",
+        "
+        a of=w slice=3ms period=10ms exact spread=use   rrrrrrrrrrrrrrrrrrrrrrrrrrrrrr
+        b of=w slice=3ms period=10ms exact spread=use   zzzzzzzzzzzzzzzzzzzzzzzzzzzzzz
+        c slice=2ms period=10ms exact                   rrrrrrrrrrrrrrrrrrrrrrrrrrrrrr
+        cpu0                                            aaacc.....aaaaacc...aaaaacc...
+    ",
+    );
+}
+
+/// Two that want it have equal parts of what the third has left.
+#[test]
+fn what_is_left_is_lent_in_equal_parts() {
+    picture(
+        "edf",
+        "
+        a of=w slice=2ms period=10ms exact spread=use   rrrrrrrrrrrrrrrrrrrrrrrrrrrrrr
+        b of=w slice=2ms period=10ms exact spread=use   rrrrrrrrrrrrrrrrrrrrrrrrrrrrrr
+        c of=w slice=2ms period=10ms exact spread=use   zzzzzzzzzzzzzzzzzzzzzzzzzzzzzz
+        cpu0                                            aa........aaa.......aaa.......
+        cpu1                                            bb........bbb.......bbb.......
+        cpu2                                            ..............................
+    ",
+    );
+}
+
+/// Who runs out for the first time need not wait for its next period.
+#[test]
+fn the_busy_one_may_be_another_one_each_time() {
+    picture(
+        "edf",
+        "
+        a of=w slice=2ms period=10ms exact spread=use   rrrrrrrrrrrrrrrrrrrrzzzzzzzzzzzzzzzzzzzzrrrr
+        b of=w slice=2ms period=10ms exact spread=use   zzzzzzzzzzzzzzzzzzzzrrrrrrrrrrrrrrrrrrrrzzzz
+        c of=w slice=2ms period=10ms exact spread=use   zzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzz
+        cpu0                                            aa........aaaaaa........................aaaa
+        cpu1                                            ....................bbbb......bbbbbb........
+        cpu2                                            ............................................
+    ",
+    );
+}
+
+/// Other domains, and vCPUs of the same that are not spread by use, leave nothing to anybody.
+#[test]
+fn only_siblings_by_use_leave_anything() {
+    picture(
+        "edf",
+        "
+        a of=w slice=3ms period=10ms exact spread=use   rrrrrrrrrrrrrrrrrrrr
+        b of=w slice=3ms period=10ms exact              zzzzzzzzzzzzzzzzzzzz
+        c slice=3ms period=10ms exact spread=use        zzzzzzzzzzzzzzzzzzzz
+        cpu0                                            aaa.......aaa.......
+        cpu1                                            ....................
+        cpu2                                            ....................
+    ",
+    );
+}
+
 #[test]
 fn a_sleeper_gets_its_slice_when_it_wakes_at_its_period() {
     picture(

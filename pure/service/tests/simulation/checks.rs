@@ -323,10 +323,12 @@ fn asked_for(sent: &Sent, verb: Verb, event: &Event) -> bool {
         (Request::Change { name, amount, exact, phase, vcpus, .. }, Some(before), Some(after)) => {
             let exact = exact.unwrap_or(before.terms.exact());
             let vcpus = vcpus.unwrap_or(before.terms.vcpus());
+            let by_use = amount
+                .map_or(before.terms.by_use(), |amount| matches!(amount, Amount::Together { .. }));
             let amount = amount.unwrap_or(Amount::Each(before.terms.each()));
             let phase = phase.unwrap_or(before.terms.phase());
             let terms = amount.terms(exact, vcpus).and_then(|terms| terms.with_phase(phase));
-            let Ok(terms) = terms else { return false };
+            let Ok(terms) = terms.map(|terms| terms.spread_by_use(by_use)) else { return false };
             *name == before.name && like(before, terms, before.paused, after)
         }
         (Request::Pause { name, .. }, Some(before), Some(after)) => {

@@ -147,6 +147,7 @@ impl Scheduler {
             ("slice", Given::Text(&slice)),
             ("period", Given::Text(&period)),
             ("exact", Given::Flag(terms.exact())),
+            ("spread", Given::Text(if terms.by_use() { "use" } else { "even" })),
             ("phase", Given::Text(&phase)),
         ];
         Values::read(self.spec.share_fields, given.into_iter()).expect("terms")
@@ -404,7 +405,9 @@ impl Scheduler {
             left.unearned > 0
         });
         self.meters.values_mut().for_each(Meter::count);
-        let loose = self.domains.values().filter(|domain| !domain.terms.exact());
+        // A place may have what others of its domain left.
+        let is_loose = |terms: Terms| !terms.exact() || terms.by_use();
+        let loose = self.domains.values().filter(|domain| is_loose(domain.terms));
         for domain in loose {
             let Some(identity) = domain.identity else { continue };
             for place in &domain.places {
