@@ -209,7 +209,8 @@ pub(crate) struct Hold {
     #[arg(long, value_name = "PATH")]
     pub(crate) cgroup: Option<String>,
     /// How much: `30%` of a CPU, or `1.5` CPUs: for a process and all it starts, which then run on
-    /// several CPUs at once, or for several vCPUs together, each of which has an equal part.
+    /// several CPUs at once, or for several vCPUs together, each of which is promised an equal part
+    /// and has what others leave.
     #[arg(long, value_name = "SHARE", value_parser = share, conflicts_with = "slice")]
     pub(crate) cpu: Option<CpuShare>,
     /// So much CPU time in every period.

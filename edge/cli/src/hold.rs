@@ -60,6 +60,7 @@ pub(crate) fn hold(args: &Hold) -> Result<(), Problem> {
         None => choose_cpus(target.cpus_for(each), None)?,
     };
     let target = target.on(each, &cpus);
+    let spread = each.spread();
     let each = each.shared_by(&target)?;
     let policy = find("edf").expect("a policy of ours");
     let values = Values::defaults(policy.policy_fields).expect("they have defaults");
@@ -75,7 +76,7 @@ pub(crate) fn hold(args: &Hold) -> Result<(), Problem> {
         wall_clock: None,
     };
     let mut session = Session::open(&options).map_err(of_session)?;
-    let requests = target.requests(each, !args.at_least);
+    let requests = target.requests((each, spread), !args.at_least);
     let names = requests.iter().map(|request| request.name.clone()).collect();
     let ids = session.join(requests).map_err(|error| of_request(error.error))?;
     let shown = Shown::begin(args, &target.name, each, (target.parts(), &cpus))?;
@@ -95,7 +96,8 @@ pub(crate) fn hold(args: &Hold) -> Result<(), Problem> {
 enum Amount {
     /// Exactly this.
     Each(Reservation),
-    /// All together so much, in every such period.
+    /// All together so much, in every such period: each is promised a part, and has what others
+    /// leave.
     Together(CpuShare, Span),
 }
 
@@ -117,6 +119,14 @@ fn amount(args: &Hold) -> Result<Amount, Problem> {
 }
 
 impl Amount {
+    /// Whether what one part leaves others of the target may have, as `edf` calls it.
+    const fn spread(self) -> &'static str {
+        match self {
+            Amount::Each(_) => "even",
+            Amount::Together(..) => "use",
+        }
+    }
+
     /// What each part has, if the target has so many.
     fn shared_by(self, target: &Target) -> Result<Reservation, Problem> {
         let (cpu, period) = match self {
@@ -257,13 +267,14 @@ impl Target {
         }
     }
 
-    fn requests(&self, each: Reservation, exact: bool) -> Vec<Request> {
+    fn requests(&self, (each, spread): (Reservation, &str), exact: bool) -> Vec<Request> {
         let policy = find("edf").expect("a policy of ours");
         let (slice, period) = (each.slice().to_string(), each.period().to_string());
         let given = [
             ("slice", Given::Text(&slice)),
             ("period", Given::Text(&period)),
             ("exact", Given::Flag(exact)),
+            ("spread", Given::Text(if self.who.len() > 1 { spread } else { "even" })),
         ];
         let share = Values::read(policy.share_fields, given.into_iter());
         let share = share.expect("what every reservation can be written as");

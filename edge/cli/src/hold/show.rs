@@ -68,6 +68,9 @@ impl Shown {
             let all = percent(promised);
             let of = match (parts, args.vcpus) {
                 (1, _) => String::new(),
+                (_, true) if args.cpu.is_some() => {
+                    format!(" for each of {parts} vCPUs and what others of them leave")
+                }
                 (_, true) => format!(" for each of {parts} vCPUs"),
                 (_, false) => format!(" on {parts} CPUs at once, together {all}"),
             };
