@@ -32,3 +32,32 @@ fn slips(from: &str, to: &str) -> usize {
     }
     rows[from.len()][to.len()]
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Each kind of slip at each place of a word, and several of them.
+    #[test]
+    fn slips_are_counted() {
+        for near in ["eriod", "peiod", "perio", "xperiod", "perxiod", "periodx", "xeriod"] {
+            assert_eq!([slips(near, "period"), slips("period", near)], [1, 1], "{near}");
+        }
+        for near in ["perxod", "periox", "epriod", "peroid", "perido"] {
+            assert_eq!([slips(near, "period"), slips("period", near)], [1, 1], "{near}");
+        }
+        for (from, to, count) in [
+            ("", "", 0),
+            ("", "slice", 5),
+            ("slice", "slice", 0),
+            ("slice", "lices", 2),
+            ("slice", "sicle", 2),
+            ("lsiec", "slice", 2),
+            ("aaaa", "bbbb", 4),
+            ("abc", "ca", 3),
+            ("banana", "period", 6),
+        ] {
+            assert_eq!([slips(from, to), slips(to, from)], [count, count], "{from}, {to}");
+        }
+    }
+}

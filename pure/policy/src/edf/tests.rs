@@ -310,3 +310,111 @@ fn who_comes_on_a_grid_and_goes_at_once_leaves_nothing_behind() {
     let _ = edf.leave(&at, vcpu);
     assert_eq!(room(&edf, &at), before);
 }
+
+/// An EDF on so many CPUs and its host, by hand, with these fields.
+fn by_hand(cpus: usize, words: &[(&'static str, Given<'static>)]) -> (Edf, Moment) {
+    let values = Values::read(SPEC.policy_fields, words.iter().copied()).unwrap();
+    (Edf::new(&values, &Topology::flat(cpus)), Moment::at_start(cpus))
+}
+
+/// Somebody joins, asleep, and is exact.
+fn join(edf: &mut Edf, at: &mut Moment, slot: u32, (slice, period): (&str, &str)) -> VcpuId {
+    let vcpu = VcpuId::new(slot, DomId::new(slot), 0);
+    let (slice, period) = (("slice", Given::Text(slice)), ("period", Given::Text(period)));
+    let terms = [slice, period, ("exact", Given::Flag(true))];
+    at.join(vcpu);
+    edf.admit(at, vcpu, &Values::read(SPEC.share_fields, terms.into_iter()).unwrap()).unwrap();
+    vcpu
+}
+
+fn wake(edf: &mut Edf, at: &mut Moment, vcpu: VcpuId) {
+    at.set_awake(vcpu, true);
+    edf.wake(at, vcpu);
+}
+
+/// Three of three fifths on two CPUs: the third is split over both. When it has gone, the others
+/// may still be late for what it had, until nobody is owed anything.
+#[test]
+fn a_cpu_is_left_over_where_nobody_is_split_any_more_until_it_rests() {
+    let (mut edf, mut at) = by_hand(2, &[("place", Given::Text("split"))]);
+    let share = ("6ms", "10ms");
+    let vcpus = [0, 1, 2].map(|slot| join(&mut edf, &mut at, slot, share));
+    vcpus.iter().for_each(|&vcpu| wake(&mut edf, &mut at, vcpu));
+    let cpus = [0, 1].map(CpuId::new);
+    let left_over = |edf: &Edf| cpus.map(|cpu| edf.promised.is_left_over(cpu));
+    assert_eq!(edf.promised.strict(), CpuSet::first_n(2));
+    assert_eq!(left_over(&edf), [false, false]);
+    at.leave(vcpus[2]);
+    edf.leave(&at, vcpus[2]);
+    assert_eq!(left_over(&edf), [true, true]);
+    let here = edf.servers[vcpus[0]].cpu;
+    at.occupy(here, vcpus[0]);
+    at.advance(Time::START + Span::from_ms(6));
+    edf.charge(&at, vcpus[0], Span::from_ms(6));
+    let late = join(&mut edf, &mut at, 3, ("1ms", "10ms"));
+    wake(&mut edf, &mut at, late);
+    assert_eq!(left_over(&edf), cpus.map(|cpu| cpu != here));
+}
+
+/// Somebody else has had 3 ms in advance and leaves. What it gives up stays promised while a
+/// sleeper with 4 of 10 ms would have them still to come had it not slept; to the nanosecond.
+#[test]
+fn a_sleeper_claims_its_slice_for_as_long_as_it_would_have_taken() {
+    let ns = Span::from_ns(1);
+    let ms = |ms| Time::START + Span::from_ms(ms);
+    let leaves = [(ms(4) - ns, false), (ms(4), true), (ms(10) - ns, true), (ms(10), false)];
+    for (now, is_free) in leaves.into_iter().chain([(ms(24) - ns, false), (ms(24), true)]) {
+        let (mut edf, mut at) = by_hand(1, &[]);
+        let cpu = CpuId::new(0);
+        let room = |edf: &Edf, at: &Moment| edf.room(at, Span::from_ms(10), CpuSet::one(cpu));
+        join(&mut edf, &mut at, 0, ("4ms", "10ms"));
+        let before = room(&edf, &at);
+        at.advance(now - Span::from_ms(3));
+        let vcpu = join(&mut edf, &mut at, 1, ("3ms", "10ms"));
+        wake(&mut edf, &mut at, vcpu);
+        at.occupy(cpu, vcpu);
+        at.advance(now);
+        edf.charge(&at, vcpu, Span::from_ms(3));
+        at.vacate(cpu);
+        at.leave(vcpu);
+        edf.leave(&at, vcpu);
+        assert_eq!(room(&edf, &at) == before, is_free, "left at {now}");
+    }
+}
+
+/// Its stops are late by 10 us, 64 times. Then it stops by itself as it has had its slice; or it is
+/// late, and has not had all of it; either tells nothing of how late its stops are.
+#[test]
+fn only_who_is_stopped_tells_how_late_stops_are() {
+    let late = Span::from_us(10);
+    for (had, sleeps) in [(Span::from_ms(4), true), (Span::from_ms(3), false)] {
+        let (mut edf, mut at) = by_hand(1, &[]);
+        let (cpu, period) = (CpuId::new(0), Span::from_ms(10));
+        let vcpu = join(&mut edf, &mut at, 0, ("4ms", "10ms"));
+        wake(&mut edf, &mut at, vcpu);
+        let limit = |edf: &Edf, at: &Moment| match edf.pick(at, cpu) {
+            Pick::Run { limit, .. } => limit.expect("all turns end"),
+            Pick::Idle => unreachable!("it is owed its slice"),
+        };
+        let mut end = Time::START;
+        for number in 0..66 {
+            end = end.after(period);
+            let is_told = number != 64;
+            let ran = if is_told { limit(&edf, &at) + late } else { had.min(limit(&edf, &at)) };
+            at.occupy(cpu, vcpu);
+            at.advance(at.now().after(ran));
+            edf.charge(&at, vcpu, ran);
+            at.vacate(cpu);
+            if !is_told && sleeps {
+                at.set_awake(vcpu, false);
+                edf.block(&at, vcpu);
+            }
+            at.advance(end);
+            edf.ring(&at, cpu);
+            if !at.is_awake(vcpu) {
+                wake(&mut edf, &mut at, vcpu);
+            }
+        }
+        assert_eq!(limit(&edf, &at), Span::from_ms(4) - late, "{had}");
+    }
+}

@@ -238,3 +238,34 @@ fn who_lost_its_cpu_waits_for_another() {
     policy.pass(&at, cpus[1]);
     assert_eq!(picked(&*policy, &at, cpus[1]), Some(vcpu));
 }
+
+/// Somebody else has had 3 ms in advance and leaves. What it gives up stays promised while a
+/// sleeper with 4 of 10 ms would have them still to come had it not slept; to the nanosecond.
+#[test]
+fn a_sleeper_claims_its_budget_for_as_long_as_it_would_have_taken() {
+    let ns = Span::from_ns(1);
+    let ms = |ms| Time::START + Span::from_ms(ms);
+    let leaves = [(ms(14) - ns, false), (ms(14), true), (ms(20) - ns, true), (ms(20), false)];
+    for (now, is_free) in leaves.into_iter().chain([(ms(34) - ns, false), (ms(34), true)]) {
+        let (mut policy, mut at) = (policy(&[("asleep", "trimmed")], 1), Moment::at_start(1));
+        let cpu = CpuId::new(0);
+        let room =
+            |policy: &dyn Policy, at: &Moment| policy.room(at, Span::from_ms(10), CpuSet::one(cpu));
+        at.join(vcpu(0));
+        policy.admit(&at, vcpu(0), &share("4ms", "10ms")).unwrap();
+        let before = room(&*policy, &at);
+        at.advance(now - Span::from_ms(3));
+        at.join(vcpu(1));
+        policy.admit(&at, vcpu(1), &share("3ms", "10ms")).unwrap();
+        at.set_awake(vcpu(1), true);
+        policy.wake(&at, vcpu(1));
+        at.occupy(cpu, vcpu(1));
+        policy.start(&at, vcpu(1));
+        at.advance(now);
+        policy.charge(&at, vcpu(1), Span::from_ms(3));
+        at.vacate(cpu);
+        at.leave(vcpu(1));
+        policy.leave(&at, vcpu(1));
+        assert_eq!(room(&*policy, &at) == before, is_free, "left at {now}");
+    }
+}
