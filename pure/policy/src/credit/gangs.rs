@@ -246,3 +246,63 @@ impl Credit {
         self.gangs.as_mut().map_or(CpuSet::NONE, |gangs| core::mem::take(&mut gangs.shortened))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use slackline_units::DomId;
+
+    use super::*;
+    use crate::credit::SPEC;
+    use crate::credit::rules::Rules;
+    use crate::{Given, Pick, Policy, Topology};
+
+    /// One of a gang runs; a sibling of it has no credit left, and another domain, which has some,
+    /// runs on the only other CPU. It comes along as if it had credit, unless it owes a turn.
+    #[test]
+    fn who_has_no_credit_comes_along_with_who_has_some_unless_it_owes_a_turn() {
+        let fields = [("gang", Given::Text("relaxed"))];
+        let values = Values::read(SPEC.policy_fields, fields.into_iter()).unwrap();
+        for (beyond_a_turn, comes) in [(0, false), (1, true)] {
+            let rules = Rules::read(&values, "exact");
+            let gangs = Gangs::read(&values, 2);
+            let mut policy = Credit { gangs, ..Credit::new(rules, &Topology::flat(2), None) };
+            let mut at = Moment::at_start(2);
+            let ids = [(0, 0), (1, 1), (0, 2)];
+            let ids = ids
+                .map(|(domain, number)| VcpuId::new(u32::from(number), DomId::new(domain), number));
+            let cpus = [0, 1].map(CpuId::new);
+            for vcpu in ids {
+                let gang = [("gang", Given::Flag(vcpu.domain() == DomId::new(0)))];
+                let share = Values::read(SPEC.share_fields, gang.into_iter()).unwrap();
+                at.join(vcpu);
+                policy.admit(&at, vcpu, &share).unwrap();
+            }
+            for vcpu in ids {
+                at.set_awake(vcpu, true);
+                policy.wake(&at, vcpu);
+                for cpu in cpus {
+                    policy.pass(&at, cpu);
+                    if let Pick::Run { vcpu, .. } = policy.pick(&at, cpu) {
+                        at.occupy(cpu, vcpu);
+                        policy.start(&at, vcpu);
+                    }
+                }
+            }
+            // The first is chosen anew as both have had a turn, and brings along whom it can.
+            let turn = policy.rules.slice;
+            at.advance(at.now().after(turn));
+            for vcpu in [ids[0], ids[1]] {
+                policy.vcpus[vcpu].credit = nanoseconds(turn) + 1;
+                policy.charge(&at, vcpu, turn);
+            }
+            policy.vcpus[ids[2]].credit = beyond_a_turn - nanoseconds(turn);
+            policy.set_class(ids[2], Class::Over);
+            policy.request(cpus[0], Why::Over);
+            for cpu in cpus {
+                policy.pass(&at, cpu);
+            }
+            let second = policy.cpus[1].chosen;
+            assert_eq!(second == Some(ids[2]), comes, "{second:?}");
+        }
+    }
+}

@@ -262,3 +262,38 @@ fn a_domain_whose_own_devices_tell_is_served_at_once_and_is_no_driver() {
     assert!(claims(&drivers, 0).iter().all(|claim| claim == "none"));
     assert_eq!(claims(&drivers, 2).last().map(String::as_str), Some("0"));
 }
+
+/// Something has been done for a domain, which may be for whomever I/O has woken of its tasks: all
+/// its vCPUs claim that, and another claim as soon as one of them tells of a more urgent one.
+#[test]
+fn all_vcpus_of_a_domain_claim_for_whom_one_of_them_tells_that_it_may_be() {
+    let values = Values::defaults(SPEC.policy_fields).unwrap();
+    let share = Values::defaults(SPEC.share_fields).unwrap();
+    let mut policy = (SPEC.build)(&values, &Topology::flat(1));
+    let mut at = Moment::at_start(1);
+    let guest = DomId::new(0);
+    let vcpus = [0, 1].map(|number| VcpuId::new(u32::from(number), guest, number));
+    let driver = VcpuId::new(2, DomId::new(1), 0);
+    for vcpu in [vcpus[0], vcpus[1], driver] {
+        at.join(vcpu);
+        policy.admit(&at, vcpu, &share).unwrap();
+    }
+    let mut tell = |vcpu, told| {
+        policy.hear(&at, vcpu, &told);
+        vcpus.map(|vcpu| claim(&*policy, vcpu))
+    };
+    let waits = |urgencies: &[u8]| {
+        let mut tasks = Tasks::default();
+        for (place, &urgency) in urgencies.iter().enumerate() {
+            let id = TaskId::new(urgency.into());
+            tasks.blocked[place] = Some(Task { id, urgency: Urgency(urgency) });
+            tasks.woken[place] = Some(id);
+        }
+        Told::Tasks(tasks)
+    };
+    assert_eq!(tell(vcpus[0], waits(&[100])), ["none"; 2], "nothing has been done for it");
+    let done = Told::Pending(Pending { items: 1, ..Pending::nothing(guest) });
+    assert_eq!(tell(driver, done), ["100"; 2]);
+    assert_eq!(tell(vcpus[0], waits(&[50, 100])), ["50"; 2]);
+    assert_eq!(tell(vcpus[0], waits(&[100])), ["100"; 2]);
+}

@@ -198,4 +198,11 @@ mod tests {
         assert_eq!(claims.left(vcpus[0]), Some(Span::ZERO));
         assert_eq!(claims.renew(1, PERIOD), [0]);
     }
+
+    #[test]
+    fn who_has_gone_is_given_nothing_and_the_others_are_not_forgotten() {
+        let (mut claims, vcpus) = five();
+        claims.leave(vcpus[3]);
+        assert_eq!(claims.renew(1, PERIOD), [0, 1, 2, 4]);
+    }
 }

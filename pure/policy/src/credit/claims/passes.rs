@@ -50,7 +50,9 @@ impl Credit {
         }
         let Claimant { domain, runnable, .. } = claims.vcpus[vcpu];
         let household = &mut claims.domains[domain];
-        let is_news = household.heard.hear(now, tasks, &claims.belief) && household.pending > 0;
+        let before = household.waiting(&claims.belief);
+        household.heard.hear(now, tasks, &claims.belief);
+        let is_news = household.waiting(&claims.belief) != before;
         let is_driver = claims.vcpus[vcpu].is_driver;
         let wants = if is_driver { Claim::HIGHEST } else { told::runnable(tasks) };
         if is_news {

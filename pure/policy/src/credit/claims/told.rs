@@ -30,15 +30,15 @@ impl Heard {
         claim: Claim::NONE,
     };
 
-    /// It tells this; whether its claim is another one now.
+    /// It tells this.
     #[inline]
-    pub(super) fn hear(&mut self, now: Time, told: &Tasks, belief: &Belief) -> bool {
+    pub(super) fn hear(&mut self, now: Time, told: &Tasks, belief: &Belief) {
         if self.blocked == told.blocked && self.woken == told.woken {
-            return false;
+            return;
         }
         self.when = self.wakes(now, told);
         (self.blocked, self.woken) = (told.blocked, told.woken);
-        self.reckon(now, belief)
+        self.reckon(now, belief);
     }
 
     /// For whom that is what has been done for it; whether those are others now.
@@ -47,14 +47,13 @@ impl Heard {
         core::mem::replace(&mut self.meant, *tasks) != *tasks
     }
 
-    /// What its claim is now that I/O has been done for it; whether that is another one.
-    pub(super) fn reckon(&mut self, now: Time, belief: &Belief) -> bool {
+    /// What its claim is now that I/O has been done for it.
+    pub(super) fn reckon(&mut self, now: Time, belief: &Belief) {
         let is_late = |when: &Time| now.since(*when) > belief.list_time;
         let late = self.when.map(|when| is_late(&when));
         let woken = core::array::from_fn(|place| self.woken[place].filter(|_| !late[place]));
         let for_whom = if belief.matching == Match::Exact { &self.meant } else { &woken };
-        let claim = blocked(&self.blocked, for_whom, belief);
-        core::mem::replace(&mut self.claim, claim) != claim
+        self.claim = blocked(&self.blocked, for_whom, belief);
     }
 
     /// When each of those was woken that are told to have been. One that is new among them was now;
@@ -216,5 +215,15 @@ mod tests {
         tell(&mut heard, 350, &[(B, 5)], &[A, B]);
         tell(&mut heard, 360, &[(B, 5), (A, 6)], &[A, B]);
         assert_eq!([400, 401, 451].map(|at| claim(&heard, at)), [Some(5), Some(6), None]);
+        // While B runs it is not woken again, whatever else is told; when it is the latest anew
+        // although it has not been told to wait, it is.
+        tell(&mut heard, 500, &[], &[B]);
+        tell(&mut heard, 550, &[(A, 6)], &[B]);
+        tell(&mut heard, 560, &[(B, 5)], &[B]);
+        assert_eq!([600, 601].map(|at| claim(&heard, at)), [Some(5), None]);
+        tell(&mut heard, 700, &[], &[A, B]);
+        tell(&mut heard, 750, &[], &[B, A]);
+        tell(&mut heard, 760, &[(B, 5)], &[B, A]);
+        assert_eq!([850, 851].map(|at| claim(&heard, at)), [Some(5), None]);
     }
 }
