@@ -341,6 +341,9 @@ fn half_a_cpu_counts_as_an_extra_weight_of_sixty_four() {
     let loads = sedf.loads(&at, &balancer, &vcpus);
     let weight: u64 = loads.iter().map(|load| load.weight).sum();
     assert_eq!(weight, Weight::fraction(128, 1).units());
+    // Only who has no slice may go.
+    let members = loads.iter().flat_map(|load| &load.members).map(|member| member.vcpu);
+    assert_eq!(members.collect::<Vec<_>>(), [vcpus[1]]);
 }
 
 impl Script {
@@ -471,4 +474,69 @@ fn cpu_0_keeps_a_slice_for_its_balancer() {
         assert_eq!(promised(&words, 0), (Span::from_us(47_400), Err(refused.to_string())));
     }
     assert_eq!(promised("balancer=planned balancer-slice=1ms", 0).0, Span::from_us(46_500));
+}
+
+/// One is stopped late, as the next has been chosen: it pays for that itself, by its next slice or
+/// as extra time, and the other has all of its own.
+#[test]
+fn who_is_stopped_late_pays_for_it_itself() {
+    for (extra, row) in [(false, "used"), (true, "extra time")] {
+        let share = alloc::format!("slice=2ms period=10ms extra={extra}");
+        let mut script = Script::new("first-period=at-once");
+        let vcpus = [0, 1].map(|slot| script.join(slot, &share).unwrap());
+        vcpus.iter().for_each(|&vcpu| script.wake(vcpu));
+        script.run(ms(2));
+        assert_eq!(script.turn().0, Some(1));
+        script.policy.charge(&script.at, vcpus[0], Span::from_us(40));
+        assert_eq!(script.shows(vcpus[0], row), "40us");
+        script.run(ms(3));
+        script.policy.turn_over(&script.at, vcpus[1], TurnEnd::Limit);
+        assert_eq!(script.shows(vcpus[1], "used"), "1ms");
+    }
+}
+
+/// Half of 95 ms goes to each of two weights, and both have had it: nobody is owed anything when
+/// one leaves, so who comes then has what it left at once.
+#[test]
+fn what_a_weight_leaves_is_free_at_once_where_nobody_is_owed_anything() {
+    let mut script = Script::new("");
+    let weighted = [0, 1].map(|slot| script.join(slot, "weight=1 extra=false").unwrap());
+    weighted.iter().for_each(|&vcpu| script.wake(vcpu));
+    script.run_until(ms(95));
+    script.leave(weighted[0]);
+    let comes = script.join(2, "weight=1 extra=false").unwrap();
+    assert_eq!(script.shows(comes, "slice"), "47.5ms");
+}
+
+/// Three alike have two thirds of a CPU each, and one of them fits nowhere as a whole. While it is
+/// on a CPU it has its two thirds of that, so slack costs it half of what it costs who is whole
+/// there and has the third that is left.
+#[test]
+fn who_is_split_pays_for_slack_what_comes_to_its_rate() {
+    let cpus = [0, 1].map(CpuId::new);
+    let mut at = Moment::at_start(2);
+    let fields = values(SPEC.policy_fields, "balancer=planned balancer-slice=0ns");
+    let mut sedf = Sedf::new(&fields, &Topology::flat(2));
+    let vcpus = [0, 1, 2].map(|slot| VcpuId::new(slot, DomId::new(slot), 0));
+    for vcpu in vcpus {
+        at.join(vcpu);
+        sedf.admit(&at, vcpu, &values(SPEC.share_fields, "extra-weight=64")).unwrap();
+        at.set_awake(vcpu, true);
+        sedf.wake(&at, vcpu);
+    }
+    for (cpu, vcpu) in cpus.into_iter().zip(vcpus) {
+        at.occupy(cpu, vcpu);
+        sedf.start(&at, vcpu);
+    }
+    while at.now() < ms(500) {
+        at.advance(at.now().after(Span::from_ms(50)));
+        for (vcpu, ran) in vcpus.into_iter().zip([25, 50, 25]) {
+            sedf.charge(&at, vcpu, Span::from_ms(ran));
+        }
+        sedf.ring(&at, cpus[0]);
+    }
+    let costs = vcpus.map(|vcpu| sedf.cost(vcpu, Span::from_us(500)));
+    let [whole, split] = [costs.iter().max(), costs.iter().min()].map(Option::unwrap);
+    assert_eq!(costs.iter().filter(|&cost| cost == whole).count(), 2, "{costs:?}");
+    assert_eq!(*split + *split, *whole, "{costs:?}");
 }
