@@ -563,6 +563,9 @@ mod tests {
             booked.remove(Time::START, first);
             assert!(booked.add(vcpu(0), &asked).is_ok(), "what is given back can be had again");
         }
+        let mut booked = book(Span::ZERO);
+        booked.add(vcpu(0), &Asked { share: ms(1, 3), ..asked }).unwrap();
+        assert_eq!(booked.left(CpuId::new(0)), CpuShare::from_ppm(666_666));
         let mut booked = book(Span::from_us(2));
         booked.add(vcpu(0), &asked).unwrap();
         let refused = booked.add(vcpu(1), &asked).unwrap_err();

@@ -160,6 +160,21 @@ mod tests {
         Demanded { owed, next: ns(next), job }
     }
 
+    #[test]
+    fn less_demanded_comes_first() {
+        let mut demand = Demand::default();
+        assert_eq!(demand.bound(), 0);
+        demand.add(one(((0, 0), (1, 4, 4), 0)));
+        assert_eq!(demand.bound(), 1 << 62, "a quarter");
+    }
+
+    /// Beyond two years nothing is added up.
+    #[test]
+    fn what_is_due_too_far_off_is_not_looked_at() {
+        let due = |far| horizon([one(((0, 0), (1, far, far), 0))].into_iter());
+        assert_eq!([FAR - 1, FAR].map(|far| due(far).is_some()), [true, false]);
+    }
+
     /// Whether nobody is late until long after everything has repeated itself, looked at
     /// nanosecond by nanosecond.
     fn is_in_time(all: &[Demanded]) -> bool {

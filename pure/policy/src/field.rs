@@ -634,6 +634,23 @@ mod tests {
         }
     }
 
+    /// Where that is promised at all it is promised to be all that there is.
+    #[test]
+    fn who_is_limited_is_promised_that_and_no_more() {
+        for spec in crate::ALL {
+            let Some(limit) = spec.limit else { continue };
+            let terms = limit(CpuShare::from_ppm(60_000), Span::from_ms(10));
+            let words =
+                terms.iter().map(|(name, value)| format!("{name}={}", value.trim_matches('"')));
+            let words = words.collect::<Vec<_>>().join(" ");
+            let share = Values::read_written(spec.share_fields, &words).unwrap();
+            let Some(promise) = (spec.promise)(&share).unwrap() else { continue };
+            assert!(promise.exact, "{}: {words}", spec.name);
+            let had = (promise.reservation.slice(), promise.reservation.period());
+            assert_eq!(had, (Span::from_us(600), Span::from_ms(10)), "{}", spec.name);
+        }
+    }
+
     #[test]
     #[allow(clippy::type_complexity)] // A table: what is given, what is said, the hint.
     fn what_is_wrong_is_named_with_a_hint() {

@@ -217,6 +217,19 @@ mod tests {
     }
 
     #[test]
+    fn what_two_have_promised_is_promised_by_both_together() {
+        let mut load = Load::default();
+        load.add(reservation(1, 3));
+        let mut other = Load::default();
+        other.add(reservation(1, 3));
+        other.add(reservation(1, 6));
+        load.add_all(&other);
+        assert!(load.has_room(reservation(1, 6), CpuShare::ONE));
+        load.add(reservation(1, 6));
+        assert!(!load.has_room(reservation(1, u64::MAX), CpuShare::ONE));
+    }
+
+    #[test]
     fn the_longest_periods_do_not_overflow() {
         let mut load = Load::default();
         for _ in 0..1000 {

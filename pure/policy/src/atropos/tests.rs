@@ -272,3 +272,36 @@ fn who_yields_gives_a_turn_of_slack_away_and_nothing_that_is_owed() {
         assert_ne!(picked(&*policy, &at).0, first);
     }
 }
+
+/// Half of the CPU for 100 ms was had in 50 ms by who leaves. It stays promised while somebody
+/// waits for its slice; who sleeps does not, so then there is room at once.
+#[test]
+fn what_a_leaver_had_in_advance_is_free_where_nobody_waits() {
+    let (cpu, period) = (CpuId::new(0), Span::from_ms(100));
+    for other_waits in [true, false] {
+        let values = Values::defaults(SPEC.policy_fields).unwrap();
+        let mut policy = (SPEC.build)(&values, &Topology::flat(1));
+        let mut at = Moment::at_start(1);
+        let ids = [0, 1].map(|slot| VcpuId::new(slot, DomId::new(slot), 0));
+        let room = |policy: &dyn Policy, at: &Moment| policy.room(at, period, CpuSet::one(cpu));
+        let mut before = None;
+        for (vcpu, slice) in ids.into_iter().zip(["20ms", "50ms"]) {
+            before = room(&*policy, &at);
+            at.join(vcpu);
+            let terms = share(&[("slice", slice), ("period", "100ms")]);
+            policy.admit(&at, vcpu, &terms).unwrap();
+        }
+        for vcpu in if other_waits { &ids[..] } else { &ids[1..] } {
+            at.set_awake(*vcpu, true);
+            policy.wake(&at, *vcpu);
+        }
+        at.occupy(cpu, ids[1]);
+        policy.start(&at, ids[1]);
+        at.advance(Time::START + Span::from_ms(50));
+        policy.charge(&at, ids[1], Span::from_ms(50));
+        at.vacate(cpu);
+        at.leave(ids[1]);
+        policy.leave(&at, ids[1]);
+        assert_eq!(room(&*policy, &at) != before, other_waits);
+    }
+}

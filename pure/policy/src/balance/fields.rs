@@ -61,7 +61,7 @@ impl Settings {
         }
         let is_repaired = kind != "thesis";
         let rules = Rules {
-            close: part(values.choice(&CLOSE)),
+            close: part(values.choice(&CLOSE)).of,
             least: part(values.choice(&LEAST_DIFFERENCE)),
             improves: is_repaired,
             thrift: false,

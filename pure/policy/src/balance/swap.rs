@@ -16,8 +16,8 @@ use super::{Load, Member, Parts, Tau};
 /// What the thesis leaves open, and what is done about what it does not see.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Rules {
-    /// How near w_ideal is close enough, as a part of it. [balancer A2]
-    pub(crate) close: Parts,
+    /// How near w_ideal is close enough: by one of so many parts of it. [balancer A2]
+    pub(crate) close: u64,
     /// The least difference of tau for a pair of CPUs, as a part of the ideal one. [balancer A3]
     pub(crate) least: Parts,
     /// Whether more than w_ideal may go if nothing else can, the hot CPU gains by that, and no swap
@@ -135,8 +135,7 @@ impl<'a> Pair<'a> {
     }
 
     fn is_close(&self, total: i128) -> bool {
-        let Parts { some, of } = self.rules.close;
-        self.beyond(total).abs() * i128::from(of) <= self.wanted * i128::from(some)
+        self.beyond(total).abs() * i128::from(self.rules.close) <= self.wanted
     }
 
     /// What the idle CPU has for its weight once so much more is there.

@@ -254,55 +254,98 @@ mod tests {
     use super::*;
     use crate::credit::SPEC;
     use crate::credit::rules::Rules;
-    use crate::{Given, Pick, Policy, Topology};
+    use crate::{Given, Policy, Topology, TurnEnd};
 
-    /// One of a gang runs; a sibling of it has no credit left, and another domain, which has some,
-    /// runs on the only other CPU. It comes along as if it had credit, unless it owes a turn.
-    #[test]
-    fn who_has_no_credit_comes_along_with_who_has_some_unless_it_owes_a_turn() {
+    fn vcpu(domain: u32, number: u16) -> VcpuId {
+        VcpuId::new(u32::from(number), DomId::new(domain), number)
+    }
+
+    /// As many CPUs as others and one more: one of a gang has the first, each of the others one,
+    /// and their next turns begin. Its siblings wait, not boosted; then the first CPU is to pass.
+    fn gang(others: u16, siblings: u16) -> (Credit, Moment) {
         let fields = [("gang", Given::Text("relaxed"))];
         let values = Values::read(SPEC.policy_fields, fields.into_iter()).unwrap();
-        for (beyond_a_turn, comes) in [(0, false), (1, true)] {
-            let rules = Rules::read(&values, "exact");
-            let gangs = Gangs::read(&values, 2);
-            let mut policy = Credit { gangs, ..Credit::new(rules, &Topology::flat(2), None) };
-            let mut at = Moment::at_start(2);
-            let ids = [(0, 0), (1, 1), (0, 2)];
-            let ids = ids
-                .map(|(domain, number)| VcpuId::new(u32::from(number), DomId::new(domain), number));
-            let cpus = [0, 1].map(CpuId::new);
-            for vcpu in ids {
-                let gang = [("gang", Given::Flag(vcpu.domain() == DomId::new(0)))];
-                let share = Values::read(SPEC.share_fields, gang.into_iter()).unwrap();
-                at.join(vcpu);
-                policy.admit(&at, vcpu, &share).unwrap();
-            }
-            for vcpu in ids {
-                at.set_awake(vcpu, true);
-                policy.wake(&at, vcpu);
-                for cpu in cpus {
-                    policy.pass(&at, cpu);
-                    if let Pick::Run { vcpu, .. } = policy.pick(&at, cpu) {
-                        at.occupy(cpu, vcpu);
-                        policy.start(&at, vcpu);
-                    }
-                }
-            }
-            // The first is chosen anew as both have had a turn, and brings along whom it can.
-            let turn = policy.rules.slice;
-            at.advance(at.now().after(turn));
-            for vcpu in [ids[0], ids[1]] {
-                policy.vcpus[vcpu].credit = nanoseconds(turn) + 1;
-                policy.charge(&at, vcpu, turn);
-            }
-            policy.vcpus[ids[2]].credit = beyond_a_turn - nanoseconds(turn);
-            policy.set_class(ids[2], Class::Over);
-            policy.request(cpus[0], Why::Over);
-            for cpu in cpus {
-                policy.pass(&at, cpu);
-            }
-            let second = policy.cpus[1].chosen;
-            assert_eq!(second == Some(ids[2]), comes, "{second:?}");
+        let cpus = usize::from(others) + 1;
+        let gangs = Gangs::read(&values, cpus);
+        let rules = Rules::read(&values, "exact");
+        let mut policy = Credit { gangs, ..Credit::new(rules, &Topology::flat(cpus), None) };
+        let mut at = Moment::at_start(cpus);
+        let rivals = (1..=others).map(|number| vcpu(number.into(), number));
+        let siblings = (1..=siblings).map(|number| vcpu(0, others + number));
+        let ids: Vec<VcpuId> = [vcpu(0, 0)].into_iter().chain(rivals).chain(siblings).collect();
+        for &vcpu in &ids {
+            let gang = [("gang", Given::Flag(vcpu.domain() == DomId::new(0)))];
+            let share = Values::read(SPEC.share_fields, gang.into_iter()).unwrap();
+            at.join(vcpu);
+            policy.admit(&at, vcpu, &share).unwrap();
         }
+        let (first, siblings) = ids.split_at(cpus);
+        for (&vcpu, cpu) in first.iter().zip((0..cpus).map(CpuId::new)) {
+            at.set_awake(vcpu, true);
+            policy.wake(&at, vcpu);
+            policy.pass(&at, cpu);
+            at.occupy(cpu, vcpu);
+            policy.start(&at, vcpu);
+        }
+        let turn = policy.rules.slice;
+        at.advance(at.now().after(turn));
+        for (&vcpu, cpu) in first.iter().zip((0..cpus).map(CpuId::new)) {
+            policy.vcpus[vcpu].credit = nanoseconds(turn) + 1;
+            policy.charge(&at, vcpu, turn);
+            policy.turn_over(&at, vcpu, TurnEnd::Limit);
+            policy.pass(&at, cpu);
+            assert_eq!(policy.cpus[cpu.index()].chosen, Some(vcpu));
+        }
+        for &vcpu in siblings {
+            at.set_awake(vcpu, true);
+            policy.wake(&at, vcpu);
+            policy.set_class(vcpu, Class::Under);
+        }
+        policy.request(CpuId::new(0), Why::Preempted);
+        (policy, at)
+    }
+
+    /// Who is chosen for which CPU once all have passed, by slot.
+    fn chosen(mut policy: Credit, at: &Moment) -> Vec<Option<usize>> {
+        for cpu in 0..policy.cpus.len() {
+            policy.pass(at, CpuId::new(cpu));
+        }
+        policy.cpus.iter().map(|cpu| cpu.chosen.map(VcpuId::slot)).collect()
+    }
+
+    /// A sibling has no credit left, and another domain, which has some, runs on the only other
+    /// CPU. It comes along as if it had credit, unless it owes a turn.
+    #[test]
+    fn who_has_no_credit_comes_along_with_who_has_some_unless_it_owes_a_turn() {
+        for (beyond_a_turn, second) in [(0, 1), (1, 2)] {
+            let (mut policy, at) = gang(1, 1);
+            let turn = nanoseconds(policy.rules.slice);
+            policy.vcpus[vcpu(0, 2)].credit = beyond_a_turn - turn;
+            policy.set_class(vcpu(0, 2), Class::Over);
+            assert_eq!(chosen(policy, &at), [Some(0), Some(second)]);
+        }
+    }
+
+    /// What the other is owed is a period's credit and more: as much as the sibling, or more.
+    #[test]
+    fn who_is_owed_more_than_a_sibling_stays() {
+        for (more, second) in [(0, 2), (1, 1)] {
+            let (mut policy, at) = gang(1, 1);
+            let owed = 2 * policy.rules.period;
+            policy.vcpus[vcpu(0, 2)].credit = owed;
+            policy.vcpus[vcpu(1, 1)].credit = owed + more;
+            assert_eq!(chosen(policy, &at), [Some(0), Some(second)]);
+        }
+    }
+
+    #[test]
+    fn all_siblings_come_along_each_to_a_cpu_of_its_own() {
+        let (mut policy, at) = gang(2, 2);
+        // Both are asked at once: neither waits for the other to be there.
+        let asked = policy.pass(&at, CpuId::new(0));
+        assert_eq!(asked, [1, 2].map(CpuId::new).into_iter().collect());
+        let mut chosen = chosen(policy, &at);
+        chosen.sort_unstable();
+        assert_eq!(chosen, [Some(0), Some(3), Some(4)]);
     }
 }

@@ -546,3 +546,45 @@ fn of_two_who_are_owed_as_much_the_one_that_has_had_a_turn_goes_behind() {
         assert_eq!(picked(&policy, &at).map(|(vcpu, _)| vcpu), Some(ids[next]), "{more}");
     }
 }
+
+/// Credit is given every 30 ms of the clock, however late the timer is: but one that is late by all
+/// of that begins anew.
+#[test]
+fn a_late_timer_makes_the_next_one_no_later() {
+    let (mut policy, mut at, _) = awake("exact", 1);
+    let ms = |ms| Time::START + Span::from_ms(ms);
+    for (rings, next) in [(30, 60), (61, 90), (119, 120), (150, 180), (250, 280)] {
+        assert!(policy.alarm(CPU).is_some_and(|alarm| alarm <= ms(rings)));
+        at.advance(ms(rings));
+        policy.ring(&at, CPU);
+        assert_eq!(policy.alarm(CPU), Some(ms(next)), "rung at {rings} ms");
+    }
+}
+
+/// Two wake at once on two idle CPUs, of which the same is the home of both, and nobody looks for
+/// another home as it wakes.
+#[test]
+fn who_wakes_while_an_idle_cpu_is_to_be_had_by_another_takes_the_next_one() {
+    let stays = [("placement", Given::Text("stay"))];
+    let values = Values::read(SPEC.policy_fields, stays.into_iter()).unwrap();
+    let share = Values::defaults(SPEC.share_fields).unwrap();
+    let mut policy = Credit::new(Rules::read(&values, "exact"), &Topology::flat(2), None);
+    let mut at = Moment::at_start(2);
+    let ids: Vec<VcpuId> = (0..3).map(|slot| VcpuId::new(slot, DomId::new(slot), 0)).collect();
+    for &vcpu in &ids {
+        at.join(vcpu);
+        policy.admit(&at, vcpu, &share).unwrap();
+    }
+    let home = policy.vcpus[ids[0]].home;
+    assert_eq!(policy.vcpus[ids[2]].home, home);
+    for vcpu in [ids[0], ids[2]] {
+        at.set_awake(vcpu, true);
+        policy.wake(&at, vcpu);
+    }
+    for cpu in [0, 1].map(CpuId::new) {
+        assert!(policy.requested.contains(cpu), "{cpu}");
+        policy.pass(&at, cpu);
+    }
+    let chosen = [0, 1].map(|cpu: usize| policy.cpus[cpu].chosen.map(VcpuId::slot));
+    assert!(chosen == [Some(0), Some(2)] || chosen == [Some(2), Some(0)], "{chosen:?}");
+}

@@ -418,3 +418,46 @@ fn only_who_is_stopped_tells_how_late_stops_are() {
         assert_eq!(limit(&edf, &at), Span::from_ms(4) - late, "{had}");
     }
 }
+
+/// Where somebody is whole on each of two CPUs a third is split over both. Once it has had its part
+/// on the first it goes on where the rest of it is to be had.
+#[test]
+fn who_has_had_its_part_goes_on_where_the_rest_is() {
+    let (mut edf, mut at) = by_hand(2, &[("place", Given::Text("split"))]);
+    let vcpus = [0, 1, 2].map(|slot| join(&mut edf, &mut at, slot, ("6ms", "10ms")));
+    let split = vcpus[2];
+    wake(&mut edf, &mut at, split);
+    let first = edf.servers[split].cpu;
+    let Pick::Run { vcpu, limit: Some(part), .. } = edf.pick(&at, first) else {
+        panic!("it is owed its slice");
+    };
+    assert_eq!(vcpu, split);
+    assert!(part < Span::from_ms(6), "{part}");
+    at.occupy(first, split);
+    at.advance(Time::START + part);
+    let cpus = edf.charge(&at, split, part);
+    at.vacate(first);
+    assert_eq!(edf.pick(&at, first), Pick::Idle);
+    let second = CpuId::new(1 - first.index());
+    assert!(cpus.contains(second));
+    let Pick::Run { vcpu, limit: Some(rest), .. } = edf.pick(&at, second) else {
+        panic!("it is owed the rest");
+    };
+    assert_eq!((vcpu, part + rest), (split, Span::from_ms(6)));
+}
+
+/// Two have got nothing yet of 6 ms when there are 6 ms until their deadlines: who is split now
+/// would make one of them late. At the start there is room for it.
+#[test]
+fn who_is_late_already_leaves_no_room_for_a_part() {
+    for (now, has_room) in [(0, true), (4, false)] {
+        let (mut edf, mut at) = by_hand(2, &[("place", Given::Text("split"))]);
+        for slot in [0, 1] {
+            let vcpu = join(&mut edf, &mut at, slot, ("6ms", "10ms"));
+            wake(&mut edf, &mut at, vcpu);
+        }
+        at.advance(Time::START + Span::from_ms(now));
+        let room = edf.room(&at, Span::from_ms(10), CpuSet::first_n(2)).unwrap();
+        assert_eq!(room >= Span::from_ms(6), has_room, "{room} at {now} ms");
+    }
+}

@@ -1,11 +1,12 @@
 //! What pictures cannot show: numbers, timers that are late, shares that change.
 
+mod balancer;
+
 use std::string::{String, ToString};
 
-use slackline_units::{CpuId, CpuSet, DomId, Span, Time, VcpuId};
+use slackline_units::{CpuId, DomId, Span, Time, VcpuId};
 
-use super::{SPEC, Sedf};
-use crate::balance::Weight;
+use super::SPEC;
 use crate::{AdmitError, Entitlement, Given, Moment, Pick, Policy, Topology, TurnEnd, Values};
 
 /// A policy and a host of one CPU, moved by hand: for what timers that are late and shares that
@@ -315,37 +316,6 @@ fn a_slice_without_an_extra_weight_counts_by_itself_or_as_one() {
     }
 }
 
-/// Half a CPU counts as much as an extra-weight of 64: both have the same of the slack, and for a
-/// balancer they are 128. [balancer §5.1, N10]
-#[test]
-fn half_a_cpu_counts_as_an_extra_weight_of_sixty_four() {
-    let shares = ["slice=10ms period=20ms", "extra-weight=64"];
-    let mut script = Script::new("");
-    let vcpus = [0, 1].map(|slot| script.join(slot, shares[slot as usize]).unwrap());
-    vcpus.iter().for_each(|&vcpu| script.wake(vcpu));
-    let spare = script.spare(4_000);
-    assert!(spare[0].abs_diff(spare[1]) <= spare[0] / 100, "{spare:?}");
-
-    let mut at = Moment::at_start(2);
-    let fields = values(SPEC.policy_fields, "balancer=thesis");
-    let mut sedf = Sedf::new(&fields, &Topology::flat(2));
-    for (vcpu, share) in vcpus.into_iter().zip(shares) {
-        at.join(vcpu);
-        sedf.admit(&at, vcpu, &values(SPEC.share_fields, share)).unwrap();
-        at.set_awake(vcpu, true);
-        sedf.wake(&at, vcpu);
-    }
-    at.advance(ms(100));
-    sedf.sample(&at, &vcpus);
-    let balancer = sedf.balancer.take().unwrap();
-    let loads = sedf.loads(&at, &balancer, &vcpus);
-    let weight: u64 = loads.iter().map(|load| load.weight).sum();
-    assert_eq!(weight, Weight::fraction(128, 1).units());
-    // Only who has no slice may go.
-    let members = loads.iter().flat_map(|load| &load.members).map(|member| member.vcpu);
-    assert_eq!(members.collect::<Vec<_>>(), [vcpus[1]]);
-}
-
 impl Script {
     /// As often as anything is due: a turn ends, or the CPU is to be rung.
     fn run_until(&mut self, until: Time) {
@@ -448,34 +418,6 @@ fn who_gives_its_slice_up_and_takes_it_back_has_had_what_it_has_had() {
     }
 }
 
-/// What it costs to find out who moves is nobody's promise: of CPU 0 a slice is kept for it.
-#[test]
-fn cpu_0_keeps_a_slice_for_its_balancer() {
-    let promised = |words: &str, cpu: usize| {
-        let topology = Topology::flat(2);
-        let mut policy = (SPEC.build)(&values(SPEC.policy_fields, words), &topology);
-        let mut at = Moment::at_start(2);
-        let vcpu = VcpuId::new(0, DomId::new(0), 0);
-        let there = CpuSet::one(CpuId::new(cpu));
-        at.join(vcpu);
-        at.allow(vcpu, there);
-        let room = policy.room(&at, Span::from_ms(50), there).unwrap();
-        let all = values(SPEC.share_fields, "slice=47500us period=50ms");
-        (room, policy.admit(&at, vcpu, &all).map_err(|refused| refused.to_string()))
-    };
-    let all = (Span::from_us(47_500), Ok(()));
-    assert_eq!(promised("balancer=none", 0), all);
-    assert_eq!(promised("balancer=repaired balancer-slice=0ns", 0), all);
-    assert_eq!(promised("balancer=repaired", 1), all);
-    let refused = "47.5ms every 50ms (0.95cpu) on top of 0cpu already promised is more than the \
-                   0.948cpu that one CPU may promise";
-    for balancer in ["thesis", "repaired", "planned"] {
-        let words = alloc::format!("balancer={balancer}");
-        assert_eq!(promised(&words, 0), (Span::from_us(47_400), Err(refused.to_string())));
-    }
-    assert_eq!(promised("balancer=planned balancer-slice=1ms", 0).0, Span::from_us(46_500));
-}
-
 /// One is stopped late, as the next has been chosen: it pays for that itself, by its next slice or
 /// as extra time, and the other has all of its own.
 #[test]
@@ -508,35 +450,35 @@ fn what_a_weight_leaves_is_free_at_once_where_nobody_is_owed_anything() {
     assert_eq!(script.shows(comes, "slice"), "47.5ms");
 }
 
-/// Three alike have two thirds of a CPU each, and one of them fits nowhere as a whole. While it is
-/// on a CPU it has its two thirds of that, so slack costs it half of what it costs who is whole
-/// there and has the third that is left.
+/// Somebody who goes by weight has all that there is, and has had a part of it when a reservation
+/// comes that needs the room: what is left to it is what that leaves, at once.
 #[test]
-fn who_is_split_pays_for_slack_what_comes_to_its_rate() {
-    let cpus = [0, 1].map(CpuId::new);
-    let mut at = Moment::at_start(2);
-    let fields = values(SPEC.policy_fields, "balancer=planned balancer-slice=0ns");
-    let mut sedf = Sedf::new(&fields, &Topology::flat(2));
-    let vcpus = [0, 1, 2].map(|slot| VcpuId::new(slot, DomId::new(slot), 0));
-    for vcpu in vcpus {
-        at.join(vcpu);
-        sedf.admit(&at, vcpu, &values(SPEC.share_fields, "extra-weight=64")).unwrap();
-        at.set_awake(vcpu, true);
-        sedf.wake(&at, vcpu);
+fn a_slice_by_weight_makes_room_for_a_reservation_at_once() {
+    let mut script = Script::new("");
+    let weighted = script.join(0, "weight=1 extra=false").unwrap();
+    script.wake(weighted);
+    script.run_until(ms(10));
+    assert_eq!(script.shows(weighted, "slice"), "95ms");
+    script.join(1, "slice=50ms period=100ms extra=false").unwrap();
+    assert_eq!(script.shows(weighted, "slice"), "45ms");
+}
+
+#[test]
+fn a_weight_comes_in_the_place_of_a_slice() {
+    let mut script = Script::new("");
+    let vcpu = script.join(0, "slice=3ms period=10ms weight=1").unwrap();
+    assert_eq!(script.shows(vcpu, "slice"), "95ms");
+    let mut script = Script::new("");
+    let vcpu = script.join(0, "slice=3ms period=10ms").unwrap();
+    assert_eq!(script.shows(vcpu, "slice"), "3ms");
+}
+
+/// By weight; of all policies only where there is a queue for it.
+#[test]
+fn spare_time_is_shared_out_where_there_are_weights_for_it() {
+    for spec in crate::ALL {
+        let policy = Values::defaults(spec.policy_fields).unwrap();
+        let policy = (spec.build)(&policy, &Topology::flat(1));
+        assert_eq!(policy.weighs_spare_time(), spec.name == SPEC.name, "{}", spec.name);
     }
-    for (cpu, vcpu) in cpus.into_iter().zip(vcpus) {
-        at.occupy(cpu, vcpu);
-        sedf.start(&at, vcpu);
-    }
-    while at.now() < ms(500) {
-        at.advance(at.now().after(Span::from_ms(50)));
-        for (vcpu, ran) in vcpus.into_iter().zip([25, 50, 25]) {
-            sedf.charge(&at, vcpu, Span::from_ms(ran));
-        }
-        sedf.ring(&at, cpus[0]);
-    }
-    let costs = vcpus.map(|vcpu| sedf.cost(vcpu, Span::from_us(500)));
-    let [whole, split] = [costs.iter().max(), costs.iter().min()].map(Option::unwrap);
-    assert_eq!(costs.iter().filter(|&cost| cost == whole).count(), 2, "{costs:?}");
-    assert_eq!(*split + *split, *whole, "{costs:?}");
 }

@@ -12,7 +12,7 @@ use super::super::{Load, Member, Move, PLACES, Parts, SAMPLE, Tau, Weight};
 use super::{Rules, ideal};
 
 const LITERAL: Rules = Rules {
-    close: Parts { some: 1, of: 2 },
+    close: 2,
     least: Parts { some: 1, of: 8 },
     improves: false,
     thrift: false,

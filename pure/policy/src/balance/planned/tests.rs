@@ -93,6 +93,18 @@ fn who_fits_nowhere_is_split() {
     assert!(moved.whole[0].1 != moved.whole[1].1);
 }
 
+/// The lightest CPU takes the heaviest one, which leaves it nothing: where it was it would leave
+/// room on both CPUs that is enough for nobody.
+#[test]
+fn all_move_rather_than_that_one_is_split() {
+    let plan = planned(&loads(&[(1_000, &[6]), (600, &[5, 5])]));
+    assert_eq!(plan.splits, []);
+    let mut cpus: Vec<_> =
+        plan.whole.iter().map(|(vcpu, cpu)| (vcpu.slot(), cpu.index())).collect();
+    cpus.sort_unstable();
+    assert_eq!(cpus, [(0, 1), (1, 0), (2, 0)]);
+}
+
 /// A plan holds until a rate has moved by a tenth, or somebody came, went or is bound elsewhere.
 #[test]
 fn a_plan_holds_while_little_changes() {

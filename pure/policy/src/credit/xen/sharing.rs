@@ -125,6 +125,12 @@ mod tests {
         }
     }
 
+    #[test]
+    fn more_than_there_are_numbers_for_is_more_than_anybody_can_take() {
+        assert_eq!([div_up(7, 3, 4), div_up(8, 3, 4), div_up(0, 3, 4)], [6, 6, 0]);
+        assert!(div_up(i64::MAX, 2, 1) > i64::MAX / 8);
+    }
+
     /// A whole percentage of a period's credits, rounded up (reference, section 7.8).
     #[test]
     fn caps_are_rounded_up_to_a_credit() {
