@@ -6,9 +6,12 @@ use slackline_units::Span;
 use crate::replies::{Cost, State};
 
 /// Where the buckets of a [`Histogram`] end; the last has no end.
-pub const BOUNDS: [Span; 6] = [
+pub const BOUNDS: [Span; 9] = [
     Span::from_us(100),
+    Span::from_us(250),
+    Span::from_us(500),
     Span::from_ms(1),
+    Span::from_ms(2),
     Span::from_ms(5),
     Span::from_ms(20),
     Span::from_ms(100),

@@ -123,14 +123,16 @@ impl Credit {
     /// What waits for a domain, or what it may still claim, is not what it was.
     #[inline(never)]
     fn consider_domain(&mut self, domain: usize) {
-        let count = |this: &Credit| {
-            this.claims.as_ref().map_or(0, |claims| claims.domains[domain].vcpus.len())
-        };
-        for index in 0..count(self) {
-            if let Some(claims) = &self.claims {
-                self.consider(claims.domains[domain].vcpus[index]);
-            }
+        for index in 0.. {
+            let Some(vcpu) = self.of_domain(domain, index) else { return };
+            self.consider(vcpu);
         }
+    }
+
+    /// The vCPUs of a domain, one after the other.
+    #[inline]
+    fn of_domain(&self, domain: usize, index: usize) -> Option<VcpuId> {
+        self.claims.as_ref()?.domains[domain].vcpus.get(index).copied()
     }
 
     /// The claim of a vCPU may be another one now.
@@ -237,19 +239,25 @@ impl Credit {
         if self.rules.rotation != Rotation::Turn {
             return;
         }
-        let Some(claims) = &self.claims else { return };
-        let concerned = |&vcpu: &VcpuId| {
-            let cpu = self.vcpus[vcpu].on.or(self.queues.list_of(vcpu))?;
-            let chosen = self.cpus[cpu.index()].chosen?;
-            let is_reordered = self.queues.is_reordered(self.vcpus[chosen].class);
-            let claim = self.queues.claim(vcpu);
-            let claims_more = match chosen == vcpu {
-                true => claim != Claim::NONE && !claims.is_ahead(vcpu),
-                false => claim < self.queues.claim(chosen),
-            };
-            (is_reordered && claims_more).then_some(cpu)
+        for index in 0.. {
+            let Some(vcpu) = self.of_domain(domain, index) else { return };
+            if let Some(cpu) = self.claims_more_on(vcpu) {
+                self.request(cpu, Why::Preempted);
+            }
+        }
+    }
+
+    /// The CPU where a vCPU would go ahead of the one that has it, or has it by its turn and might
+    /// by its claim.
+    fn claims_more_on(&self, vcpu: VcpuId) -> Option<CpuId> {
+        let cpu = self.vcpus[vcpu].on.or(self.queues.list_of(vcpu))?;
+        let chosen = self.cpus[cpu.index()].chosen?;
+        let is_reordered = self.queues.is_reordered(self.vcpus[chosen].class);
+        let claim = self.queues.claim(vcpu);
+        let claims_more = match chosen == vcpu {
+            true => claim != Claim::NONE && !self.claims.as_ref()?.is_ahead(vcpu),
+            false => claim < self.queues.claim(chosen),
         };
-        let cpus: CpuSet = claims.domains[domain].vcpus.iter().filter_map(concerned).collect();
-        self.request_all(cpus.iter(), Why::Preempted);
+        (is_reordered && claims_more).then_some(cpu)
     }
 }
