@@ -99,6 +99,7 @@ you have here are its rules without these faults.",
     keeps: |values, _| values.choice(&ADMISSION) == "exact",
     limit: Some(slice_of),
     together: None,
+    payer: None,
     build: |values, topology| Box::new(Atropos::new(values, topology)),
 };
 

@@ -74,6 +74,7 @@ pub(crate) const SPEC: Spec = Spec {
     keeps: |_, _| true,
     limit: None,
     together: None,
+    payer: None,
     build: |values, topology| match values.choice(&RULES) {
         "paper" => Box::new(Bvt::<Paper>::new(values, topology)),
         _ => Box::new(Bvt::<Xen>::new(values, topology)),

@@ -83,6 +83,7 @@ pub(crate) const SPEC: Spec = Spec {
     keeps: |_, _| true,
     limit: Some(|share, _| alloc::vec![(CAP.name, alloc::format!("\"{share}\""))]),
     together: None,
+    payer: None,
     build: |values, topology| {
         let rules = Rules::read(values, values.choice(&fields::RULES));
         let gangs = Gangs::read(values, topology.cpus());

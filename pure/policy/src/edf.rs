@@ -126,6 +126,7 @@ pub(crate) const SPEC: Spec = Spec {
         terms
     }),
     together: Some(("spread", "use")),
+    payer: None,
     build: |values, topology| Box::new(Edf::new(values, topology)),
 };
 

@@ -10,7 +10,7 @@ use slackline_units::{CpuShare, ParseShareError, ParseSpanError, Reservation, Re
 use slackline_units::{Span, Time, Weight};
 
 use crate::nearest::nearest;
-use crate::{Policy, Topology};
+use crate::{Payer, Policy, Topology};
 
 /// A policy as people meet it: its name, its parameters, its manual page.
 #[derive(Debug)]
@@ -39,6 +39,9 @@ pub struct Spec {
     /// domain by use: then people may say how much all of them are promised together. None where
     /// each has its own alone.
     pub together: Option<(&'static str, &'static str)>,
+    /// The vCPU that pays for balancing under a policy with these parameters on such a host. None
+    /// where the policy does not balance, or takes no time for it.
+    pub payer: Option<fn(&Values, &Topology) -> Option<Payer>>,
     /// Makes the policy.
     pub build: fn(&Values, &Topology) -> Box<dyn Policy>,
 }

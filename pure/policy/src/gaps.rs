@@ -139,6 +139,7 @@ pub(crate) const SPEC: Spec = Spec {
     keeps: credit::SPEC.keeps,
     limit: credit::SPEC.limit,
     together: None,
+    payer: None,
     build: |values, topology| Box::new(build(values, topology)),
 };
 

@@ -111,6 +111,7 @@ and comes back; what is given up stays promised until that is earned, if somebod
         terms
     }),
     together: None,
+    payer: None,
     build: |values, topology| Box::new(Gedf::new(values, topology)),
 };
 

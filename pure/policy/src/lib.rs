@@ -213,6 +213,18 @@ pub enum TurnEnd {
 /// What a policy is willing to show about a vCPU: a name and a text a row.
 pub type Account = Vec<(&'static str, String)>;
 
+/// A vCPU of a policy's own, behind which no guest stands: what it has to do is the policy's work,
+/// and takes it CPU time as any other. Whoever gives it that time lets it join with this share.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Payer {
+    /// How often it has something to do: at the multiples of this that find it asleep.
+    pub every: Span,
+    /// Where it is.
+    pub cpu: CpuId,
+    /// What it is promised.
+    pub share: Values,
+}
+
 /// Why a share cannot be honoured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AdmitError {

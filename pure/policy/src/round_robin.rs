@@ -46,6 +46,7 @@ never sleeps for as long as they like.",
     keeps: |_, _| true,
     limit: None,
     together: None,
+    payer: None,
     build: |values, topology| match values.choice(&RULES) {
         "xen-2.0" => Box::new(xen::RoundRobin::new(values.span(&QUANTUM), topology)),
         _ => Box::new(RoundRobin::new(values.span(&QUANTUM))),

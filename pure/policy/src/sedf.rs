@@ -27,6 +27,7 @@ mod balancing;
 mod paces;
 mod page;
 mod pass;
+mod payer;
 #[cfg(test)]
 mod pictures;
 mod planning;
@@ -75,6 +76,7 @@ pub(crate) const SPEC: Spec = Spec {
         terms
     }),
     together: None,
+    payer: Some(payer::payer),
     build: |values, topology| Box::new(Sedf::new(values, topology)),
 };
 
@@ -193,13 +195,16 @@ impl Policy for Sedf {
         if at.is_awake(vcpu) {
             self.join_queues(at.now(), vcpu);
         }
-        let cpus: CpuSet = [old, cpu].into_iter().collect();
+        let mut cpus: CpuSet = [old, cpu].into_iter().collect();
         cpus.iter().for_each(|cpu| self.request(cpu));
+        if before.balances != terms.balances {
+            cpus.add(&self.payers_changed(at.now()));
+        }
         Ok(cpus)
     }
 
     fn leave(&mut self, at: &Moment, vcpu: VcpuId) -> CpuSet {
-        self.balancer_loses(vcpu);
+        let cpus = self.balancer_loses(at.now(), vcpu);
         self.leave_queues(vcpu);
         let advance = self.advance(at.now(), vcpu);
         let server = self.servers.remove(vcpu).expect("a vCPU that has joined");
@@ -215,7 +220,7 @@ impl Policy for Sedf {
             cpu.turn = None;
             self.request(server.cpu);
         }
-        CpuSet::NONE
+        cpus
     }
 
     fn wake(&mut self, at: &Moment, vcpu: VcpuId) -> CpuSet {
@@ -274,11 +279,11 @@ impl Policy for Sedf {
     }
 
     fn block(&mut self, at: &Moment, vcpu: VcpuId) -> CpuSet {
-        self.balancer_blocks(at, vcpu);
+        let cpus = self.balancer_blocks(at, vcpu);
         if !self.stop(at, vcpu) {
             self.sleep(at.now(), vcpu);
         }
-        CpuSet::NONE
+        cpus
     }
 
     fn pass(&mut self, at: &Moment, cpu: CpuId) -> CpuSet {
@@ -407,9 +412,13 @@ impl Sedf {
         let booked = before.and_then(|_| booking(&self.servers[vcpu]));
         let lifted = self.holds.lift(vcpu, booked, &mut self.cpus);
         let home = before.map(|(home, _)| home);
+        let has_paid = self.stop_paying(vcpu);
         let placed =
             self.place(allowed, terms, home, |cpu, slice| lifted.demand(cpu, slice, &self.cpus));
         let cpu = placed.inspect_err(|_| {
+            if has_paid {
+                self.pay(vcpu);
+            }
             if let Some((holds, tallies)) = undone {
                 self.holds = holds;
                 let cpus = self.cpus.iter_mut().zip(tallies);
@@ -423,6 +432,9 @@ impl Sedf {
         let advance = before.map_or(earlier, |(_, advance)| advance.max(earlier));
         let to = slice.map(|slice| (cpu, slice));
         self.holds.settle(&lifted, to, (now, advance), &mut self.cpus);
+        if terms.balances {
+            self.pay(vcpu);
+        }
         Ok((cpu, advance))
     }
 
@@ -475,19 +487,20 @@ impl Sedf {
         let slice = terms.reservation()?;
         let fits = |cpu: CpuId| {
             let slice = slice.map(|slice| demand(cpu, slice));
-            !self.rules.admits_exactly || tally(cpu).has_room(terms, slice, self.capacity(cpu))
+            !self.rules.admits_exactly
+                || tally(cpu).has_room(terms, slice, self.capacity_for(terms, cpu))
         };
         let request = Request { allowed, home, fits, compare };
         request.place(Packing::Spread).map_err(|best| {
             let weighed = || Reservation::new(Span::from_ns(1), terms::WEIGHT_PERIOD).ok();
             let room = |cpu| {
                 let demand = |slice| demand(cpu, slice);
-                Some(tally(cpu).longest(slice?.period(), demand, self.capacity(cpu)))
+                Some(tally(cpu).longest(slice?.period(), demand, self.capacity_for(terms, cpu)))
             };
             AdmitError::NoRoom {
                 asked: slice.or_else(weighed).expect("best effort is never refused"),
                 promised: tally(best).share(),
-                capacity: self.capacity(best),
+                capacity: self.capacity_for(terms, best),
                 cpus: allowed.len(),
                 dispatching: slice.and_then(|asked| self.looks.dispatching(asked)),
                 room: allowed.iter().filter_map(room).max().unwrap_or(Span::ZERO),
@@ -495,11 +508,15 @@ impl Sedf {
         })
     }
 
-    /// What a CPU may promise.
+    /// What a CPU may promise to somebody: who pays for balancing may have what is kept for that.
+    fn capacity_for(&self, terms: &Share, cpu: CpuId) -> CpuShare {
+        if terms.balances { self.rules.capacity } else { self.capacity(cpu) }
+    }
+
+    /// What a CPU may promise to others.
     fn capacity(&self, cpu: CpuId) -> CpuShare {
-        let kept =
-            self.balancer.as_ref().map_or(CpuShare::from_ppm(0), |balancer| balancer.keeps(cpu));
-        self.rules.capacity.less(kept)
+        let kept = self.balancer.as_ref().map(|balancer| balancer.payers.keeps(cpu));
+        self.rules.capacity.less(kept.unwrap_or(CpuShare::NONE))
     }
 
     /// The slice of a vCPU in a period as long as its share says.

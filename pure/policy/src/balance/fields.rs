@@ -36,7 +36,7 @@ pub(crate) const BALANCER_SLICE: Field = Field::span_within(
     "balancer-slice",
     "100us",
     (Span::ZERO, CALL),
-    "what CPU 0 keeps of every 50ms for the balancer itself, under admission",
+    "what of every 50ms of CPU 0 is for the balancer itself: kept free, or its vCPU's",
 );
 
 /// What the fields say.
@@ -71,7 +71,7 @@ impl Settings {
         let believed = u64::from(values.share(&SMT_BELIEVED).ppm());
         let believed = Parts { some: believed, of: u64::from(CpuShare::ONE.ppm()) };
         let (by_runs, plans) = (values.choice(&TAU) == "runs", kind == "planned");
-        let keeps = values.span(&BALANCER_SLICE).ns() * 1_000_000 / CALL.ns();
+        let keeps = (values.span(&BALANCER_SLICE).ns() * 1_000_000).div_ceil(CALL.ns());
         let keeps = CpuShare::from_ppm(u32::try_from(keeps).expect("at most a whole CPU"));
         Some(Settings { rules, by_runs, plans, believed, keeps })
     }

@@ -3,9 +3,8 @@
 //!
 //! Fifty milliseconds after the first vCPU has joined CPU 0 is rung, and so on; each second time
 //! all CPUs are measured and a sample is taken, and each tenth time there is a run.
-//! [Diestelhorst §4.4.3] On one CPU nothing of this is there. The thesis has a vCPU of its own do
-//! it, which is promised time; here there is no such vCPU, but CPU 0 keeps that time free of
-//! promises, so that whoever is promised something there is not late for it.
+//! [Diestelhorst §4.4.3] On one CPU nothing of this is there. Where a vCPU pays for it (`payer`),
+//! CPU 0 is rung once that has been done, and not before.
 //!
 //! Who is moved while it runs is still on its old CPU as the new one is asked, if that has the
 //! lower number. So a CPU that is to get somebody decides nothing as long as that is so, and is
@@ -14,10 +13,11 @@
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 
-use slackline_units::{CpuId, CpuSet, CpuShare, Span, Time, VcpuId};
+use slackline_units::{CpuId, CpuSet, Span, Time, VcpuId};
 
 use super::Sedf;
 use super::pass::Right;
+use super::payer::Payers;
 use super::planning::Planned;
 use super::terms::Cost;
 use crate::balance::books::Books;
@@ -43,8 +43,7 @@ pub(super) struct Balancer {
     /// When it is called next; none while nobody is there.
     next: Option<Time>,
     calls: u64,
-    /// What of CPU 0 is kept for it.
-    keeps: CpuShare,
+    pub(super) payers: Payers,
     /// Who has been moved at this instant, until its old CPU has been asked.
     moving: Vec<Move>,
 }
@@ -52,12 +51,18 @@ pub(super) struct Balancer {
 impl Balancer {
     /// Counts a call, and sets when the next one is: whole periods on, also if this one is late.
     fn count_call(&mut self, now: Time) -> u64 {
-        if let Some(next) = self.next {
+        self.skip(now);
+        self.calls += 1;
+        self.calls
+    }
+
+    /// The next call is to be later than now.
+    pub(super) fn skip(&mut self, now: Time) {
+        if let Some(next) = self.next.filter(|&next| next <= now) {
             let missed = now.since(next) / CALL;
             self.next = Some(next.after(CALL * (missed + 1)));
         }
-        self.calls += 1;
-        self.calls
+        self.payers.paid = None;
     }
 
     /// None where there is nothing to balance.
@@ -72,19 +77,20 @@ impl Balancer {
         let books = Books::new(topology.cpus(), siblings, believed);
         let planned = plans.then(Planned::default);
         let (next, calls, moving) = (None, 0, Vec::new());
+        let payers = Payers::new(keeps);
         let balancer =
-            Balancer { rules, by_runs, books, planned, cores, next, calls, keeps, moving };
+            Balancer { rules, by_runs, books, planned, cores, next, calls, payers, moving };
         Some(Box::new(balancer))
     }
 
-    /// What it keeps of a CPU for itself. [Diestelhorst §4.4.1]
-    pub(super) fn keeps(&self, cpu: CpuId) -> CpuShare {
-        if cpu.index() == 0 { self.keeps } else { CpuShare::from_ppm(0) }
+    /// When CPU 0 is to be rung to call it.
+    fn rings(&self) -> Option<Time> {
+        if self.payers.is_empty() { self.next } else { self.payers.paid }
     }
 
     /// Whether it is to be called now.
-    fn is_due(&self, now: Time) -> bool {
-        self.next.is_some_and(|next| next <= now)
+    fn is_called(&self, now: Time) -> bool {
+        self.rings().is_some_and(|rings| rings <= now)
     }
 
     /// Whether somebody is about to come to a CPU, but has another one still.
@@ -117,13 +123,15 @@ impl Sedf {
         }
     }
 
-    pub(super) fn balancer_loses(&mut self, vcpu: VcpuId) {
-        let Some(balancer) = &mut self.balancer else { return };
+    /// Somebody leaves. The CPUs to ask for that.
+    pub(super) fn balancer_loses(&mut self, now: Time, vcpu: VcpuId) -> CpuSet {
+        let Some(balancer) = &mut self.balancer else { return CpuSet::NONE };
         balancer.books.leave(vcpu);
         balancer.moving.retain(|going| going.vcpu != vcpu);
         if let Some(planned) = &mut balancer.planned {
             planned.leave(vcpu);
         }
+        if self.stop_paying(vcpu) { self.payers_changed(now) } else { CpuSet::NONE }
     }
 
     pub(super) fn balancer_wakes(&mut self, at: &Moment, vcpu: VcpuId) {
@@ -131,9 +139,12 @@ impl Sedf {
         balancer.books.wake(vcpu, at.now());
     }
 
-    pub(super) fn balancer_blocks(&mut self, at: &Moment, vcpu: VcpuId) {
-        let Some(balancer) = &mut self.balancer else { return };
+    /// Somebody sleeps from now on. The CPUs to ask for that.
+    pub(super) fn balancer_blocks(&mut self, at: &Moment, vcpu: VcpuId) -> CpuSet {
+        let Some(balancer) = &mut self.balancer else { return CpuSet::NONE };
         balancer.books.block(vcpu, at.now());
+        let is_due = balancer.next.is_some_and(|next| next <= at.now());
+        if is_due { balancer.payers.note_paid(at.now(), vcpu) } else { CpuSet::NONE }
     }
 
     pub(super) fn balancer_starts(&mut self, at: &Moment, cpu: CpuId) {
@@ -166,7 +177,7 @@ impl Sedf {
     pub(super) fn balancer_alarm(&self, cpu: CpuId) -> Option<Time> {
         let balancer = self.balancer.as_ref().filter(|_| cpu.index() == 0)?;
         let going_on = balancer.planned.as_ref().and_then(Planned::next);
-        balancer.next.into_iter().chain(going_on).min()
+        balancer.rings().into_iter().chain(going_on).min()
     }
 
     /// The CPUs that are to be measured before CPU 0 rings for it.
@@ -174,7 +185,7 @@ impl Sedf {
         let Some(balancer) = self.balancer.as_ref().filter(|_| cpu.index() == 0) else {
             return CpuSet::NONE;
         };
-        if balancer.is_due(at.now()) && (balancer.calls + 1).is_multiple_of(CALLS_A_SAMPLE) {
+        if balancer.is_called(at.now()) && (balancer.calls + 1).is_multiple_of(CALLS_A_SAMPLE) {
             return CpuSet::first_n(self.cpus.len());
         }
         let planned = balancer.planned.as_ref();
@@ -187,7 +198,7 @@ impl Sedf {
             return None;
         }
         let mut cpus = self.go_on(at);
-        let called = self.balancer.as_mut().filter(|balancer| balancer.is_due(at.now()));
+        let called = self.balancer.as_mut().filter(|balancer| balancer.is_called(at.now()));
         if let Some(balancer) = called {
             let calls = balancer.count_call(at.now());
             cpus.add(&self.call(at, calls));

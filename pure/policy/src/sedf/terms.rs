@@ -45,10 +45,16 @@ const EXTRA_WEIGHT: Field = Field::whole(
     "its part of the slack: 128 counts as a whole CPU; 0 is slice/period, or 1 without a slice",
 );
 
+const BALANCES: Field = Field::flag(
+    "balances",
+    "whether it pays for balancing: a call that is due is made once it has run",
+);
+
 /// The real scheduler keeps weights in 16 bits with a sign, and does not check. [Xen 3.0, §6.10]
 const MOST_WEIGHT: i64 = 32_767;
 
-pub(super) const FIELDS: &[Field] = &[SLICE, PERIOD, LATENCY, EXTRA, WEIGHT, EXTRA_WEIGHT];
+pub(super) const FIELDS: &[Field] =
+    &[SLICE, PERIOD, LATENCY, EXTRA, WEIGHT, EXTRA_WEIGHT, BALANCES];
 
 /// The shortest slice there is. [Xen 3.0, §6.1]
 const LEAST_SLICE: Span = Span::from_us(5);
@@ -75,13 +81,22 @@ pub(super) struct Share {
     pub(super) weight: u64,
     /// Zero is none.
     pub(super) extra_weight: u64,
+    pub(super) balances: bool,
 }
 
 impl Share {
     /// That of a slice and nothing else.
     pub(super) fn of(slice: Reservation) -> Share {
         let (slice, period) = (slice.slice(), slice.period());
-        Share { slice, period, latency: Span::ZERO, extra: false, weight: 0, extra_weight: 0 }
+        Share {
+            slice,
+            period,
+            latency: Span::ZERO,
+            extra: false,
+            weight: 0,
+            extra_weight: 0,
+            balances: false,
+        }
     }
 
     /// Reads a share. What would never run under these rules is refused.
@@ -101,6 +116,7 @@ impl Share {
             extra: share.flag(&EXTRA),
             weight,
             extra_weight: whole(&EXTRA_WEIGHT).max(u64::from(!by_slice)),
+            balances: share.flag(&BALANCES),
         };
         if terms.reservation()?.is_some() && terms.slice < LEAST_SLICE {
             return Err(AdmitError::SliceTooShort { slice: terms.slice, least: LEAST_SLICE });
