@@ -160,7 +160,7 @@ impl Problem {
         match error {
             RunError::Scenario(error) => Problem::Scenario { file, error },
             RunError::Declined(declined) => {
-                let line = scenario.domains[declined.domain].line;
+                let line = scenario.simulated().domains[declined.domain].line;
                 let hint = declined.error.hint();
                 Problem::Declined { file, line, message: declined.to_string(), hint }
             }

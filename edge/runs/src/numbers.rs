@@ -72,7 +72,7 @@ impl Sink for Meters {
 pub fn of_nothing(scenario: &Scenario) -> Summary {
     let mut meter = Meter::new(&header::of_simulation(scenario));
     let at = Time::START;
-    for domain in &scenario.domains {
+    for domain in &scenario.simulated().domains {
         for &vcpu in &domain.vcpus {
             let (name, domain) = (domain.vcpu_name(vcpu), domain.name.clone());
             meter.named(&Named { at, vcpu, name, domain });

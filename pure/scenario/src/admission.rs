@@ -33,12 +33,17 @@ pub enum NotAdmitted {
 }
 
 impl Scenario {
-    /// Whether every domain can be admitted when it joins. Changes are left to the run, in which a
-    /// change that is declined leaves the old share in place.
+    /// Whether every domain can be admitted when it joins, on a [simulated](Scenario::simulated)
+    /// host. Changes are left to the run, in which a change that is declined leaves the old share
+    /// in place.
     ///
     /// # Errors
     /// When a domain cannot be admitted, or a share is missing.
     pub fn admit(&self) -> Result<(), NotAdmitted> {
+        self.simulated().admit_all()
+    }
+
+    fn admit_all(&self) -> Result<(), NotAdmitted> {
         let mut trial = Trial::new(self.policy.spec, &self.policy.values, &self.host.topology);
         let mut shares = SharesInForce::new(self);
         for Action { at, vcpu, what } in actions(self) {

@@ -5,7 +5,7 @@ use slackline_units::{CpuId, CpuSet, Span};
 
 use crate::error::ErrorKind;
 use crate::table::{Item, Mistake, Table};
-use crate::{Draw, HostSpec, Migrate, Warm, terms};
+use crate::{Balancing, Draw, HostSpec, Migrate, Warm, balancing, terms};
 
 /// Every key, for people.
 pub const PAGE: &str = include_str!("host.md");
@@ -31,6 +31,7 @@ const KEYS: &[&str] = &[
     "tick",
     "tick_cost",
     "ticks",
+    "balancing",
     "refuse",
 ];
 const THREADS_PER_CORE: &str = "threads_per_core";
@@ -59,6 +60,7 @@ pub(crate) fn read(table: Option<Table<'_>>) -> Result<HostSpec, Mistake> {
         tick: Span::from_ms(10),
         ticks_are_staggered: false,
         tick_cost: Span::ZERO,
+        balancing: Balancing::default(),
         refuse: 0,
     };
     let Some(table) = table else { return Ok(host) };
@@ -77,6 +79,7 @@ pub(crate) fn read(table: Option<Table<'_>>) -> Result<HostSpec, Mistake> {
             "tick" => host.tick = item.some_span()?,
             "ticks" => host.ticks_are_staggered = TICKS[item.word(TICKS)?] == "staggered",
             "tick_cost" => host.tick_cost = item.span()?,
+            "balancing" => host.balancing = balancing::read(&item)?,
             "refuse" => host.refuse = item.percentage()?,
             _ => {} // Groups of CPUs are read when it is known how many there are.
         }

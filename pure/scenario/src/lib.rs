@@ -11,6 +11,7 @@
 
 mod action;
 mod admission;
+mod balancing;
 mod claim;
 mod domain;
 mod draw;
@@ -130,8 +131,23 @@ pub struct HostSpec {
     pub ticks_are_staggered: bool,
     /// What a tick takes from whoever runs.
     pub tick_cost: Span,
+    /// What it costs a policy to balance, where a vCPU of its own does that.
+    pub balancing: Balancing,
     /// How many orders in a million the machine refuses on purpose; at most a million.
     pub refuse: u32,
+}
+
+/// What each call of a balancer costs: all three together, of [`Scenario::simulated`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Balancing {
+    /// However large the host is.
+    pub call: Span,
+    /// For each of its CPUs.
+    pub cpu: Span,
+    /// For each vCPU of the scenario, whether it is there or not.
+    pub vcpu: Span,
+    /// Where it stands in the file, counted from 1; 0 if it does not.
+    pub line: usize,
 }
 
 /// What it costs a vCPU to come from another CPU, by the least that the two have in common.

@@ -206,6 +206,11 @@ impl<'a> Item<'a> {
         self.value.span().start
     }
 
+    /// The line of its value, counted from 1.
+    pub(crate) fn line(&self) -> usize {
+        self.source.position(self.at()).0
+    }
+
     /// `key = value` as it was written.
     pub(crate) fn written(&self) -> String {
         let value = self.source.excerpt(self.value.span());

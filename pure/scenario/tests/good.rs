@@ -2,8 +2,8 @@
 
 use slackline_policy::{Groups, Topology, find};
 use slackline_scenario::{
-    Amount, AmountOrPromised, Draw, Hold, LiveTarget, Migrate, On, Program, Relay, Scenario, Step,
-    Test, Threads, Warm, next_instant,
+    Amount, AmountOrPromised, Balancing, Draw, Hold, LiveTarget, Migrate, On, Program, Relay,
+    Scenario, Step, Test, Threads, Warm, next_instant,
 };
 use slackline_units::{CpuId, CpuSet, DomId, Span, Time};
 
@@ -31,6 +31,7 @@ ticks            = "staggered"
 timer_resolution = "1ms"
 timer_lateness   = "exponential 5us"
 timer_slop       = "50us"
+balancing        = { call = "5us", vcpu = "50ns" }
 refuse           = "1.5%"
 
 [[domain]]
@@ -162,13 +163,15 @@ fn everything_that_can_be_said_is_understood() {
     assert_eq!(host.timer_resolution, Span::from_ms(1));
     assert_eq!(host.timer_lateness, Draw::Exponential { mean: Span::from_us(5) });
     assert_eq!(host.timer_slop, Span::from_us(50));
+    let [call, vcpu] = [Span::from_us(5), Span::from_ns(50)];
+    assert_eq!(host.balancing, Balancing { call, cpu: Span::ZERO, vcpu, line: 24 });
     assert_eq!(host.topology, groups(4, [&[&[0, 1], &[2, 3]], ONE, ONE, ONE]));
     let names: Vec<&str> = scenario.domains.iter().map(|domain| domain.name.as_str()).collect();
     assert_eq!(names, ["web", "sound", "job-0", "job-1", "old", "traced", "polite", "dodger"]);
     let sound = &scenario.domains[1];
     assert_eq!(sound.joins, Time::START + Span::from_secs(1));
     assert_eq!(sound.leaves, Some(Time::START + Span::from_secs(20)));
-    assert_eq!(sound.line, 33);
+    assert_eq!(sound.line, 34);
 }
 
 #[test]
@@ -184,6 +187,7 @@ fn what_is_not_said_takes_its_default() {
         (Warm::default(), Span::ZERO, false)
     );
     assert_eq!((host.smt, host.bus), (None, None));
+    assert_eq!(host.balancing, Balancing::default());
     assert_eq!(host.timer_resolution, Span::ZERO);
     assert_eq!(host.timer_lateness, Draw::Fixed(Span::ZERO));
     assert_eq!(host.timer_slop, Span::ZERO);
@@ -239,6 +243,26 @@ fn slots_and_ids_count_through_without_gaps() {
     assert_eq!(names[..3], ["web.0", "web.1", "sound"]);
     assert_eq!(names[3..9], jobs);
     assert_eq!(names[9..], ["old", "traced", "polite.0", "polite.1", "dodger"]);
+}
+
+/// Behind the others, on CPU 0, in the words of any other: 5 us and 50 ns for each of 14 vCPUs.
+#[test]
+fn who_pays_for_balancing_is_there_where_a_policy_balances() {
+    assert_eq!(full().simulated().domains.len(), 8, "edf does not");
+    let edf = r#"{ name = "edf", reserve = "0.1cpu", place = "pack" }"#;
+    let sedf = FULL.replace(edf, r#"{ name = "sedf", balancer = "thesis" }"#);
+    let sedf = Scenario::read(&sedf).unwrap();
+    let simulated = sedf.simulated();
+    let [others @ .., payer] = &simulated.domains[..] else { panic!("domains") };
+    assert_eq!((others.len(), payer.name.as_str(), payer.line), (8, "[balancer]", 24));
+    assert_eq!((payer.id, payer.vcpus[0].slot()), (DomId::new(8), 14));
+    assert_eq!(simulated.cpus(payer.vcpus[0]), CpuSet::one(CpuId::new(0)));
+    let instant = Step::Instant { period: Span::from_ms(50), offset: Span::ZERO };
+    let cost = Draw::Fixed(Span::from_ns(5_700));
+    assert_eq!(payer.program, Program::by_the_clock(instant, cost));
+    let free = FULL.replace("balancing ", "# balancing ");
+    let free = free.replace(edf, r#"{ name = "sedf", balancer = "thesis" }"#);
+    assert_eq!(Scenario::read(&free).unwrap().simulated().domains.len(), 8, "it is free");
 }
 
 #[test]
@@ -453,7 +477,7 @@ fn claims_say_what_of_whom_and_where() {
     let of_latency = (latency.metric.as_str(), latency.of.as_deref());
     assert_eq!(of_latency, ("wake latency p99", Some("sound")));
     assert_eq!(latency.test, Test::Below(Amount::Span(Span::from_ms(8))));
-    assert_eq!(latency.line, 104);
+    assert_eq!(latency.line, 105);
 }
 
 #[test]

@@ -80,7 +80,7 @@ pub fn run_while<S: Sink>(
     sink: &mut S,
     goes_on: impl FnMut(Time) -> ControlFlow<()>,
 ) -> Result<Finished, RunError> {
-    Sim::new(scenario).run(sink, goes_on)
+    Sim::new(&scenario.simulated()).run(sink, goes_on)
 }
 
 struct Sim<'a> {

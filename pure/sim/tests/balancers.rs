@@ -1,8 +1,10 @@
 //! Balancers on whole simulated hosts: the runs that hands can work out, at every phase of the
-//! start, and what holds on random hosts. Nothing costs anything here.
+//! start, and what holds on random hosts. Nothing costs anything here, but in `paid`.
 
 #[path = "balancers/hosts.rs"]
 mod hosts;
+#[path = "balancers/paid.rs"]
+mod paid;
 #[path = "balancers/random.rs"]
 mod random;
 

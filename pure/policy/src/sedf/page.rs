@@ -68,9 +68,17 @@ touched; they go at once, but only where their cpus allow it.
 CPU 0 is rung every 50 ms for it: every second time what each vCPU had, and
 what guarantees left of each CPU, is sampled and averaged (half old, half new);
 every tenth is a run. Weights count for the part of the time that a vCPU was
-awake. What a run itself costs is not charged to anybody, but of CPU 0 less may
-be promised: balancer-slice in every 50 ms stays free for it, which is enough
-for 256 CPUs with 1,024 vCPUs.
+awake.
+What such a call takes is charged to nobody unless somebody pays for it. Of
+CPU 0 balancer-slice in every 50 ms then stays free of promises, enough for 64
+CPUs with 256 vCPUs: so it is on a live host. On a simulated one with
+[host] balancing (slackline help host) that slice is promised to a vCPU called
+[balancer], the thesis's service vCPU. It wakes every 50 ms, runs for as long
+as a call takes, as soon as its turn comes, and then the call is made. Where
+CPU 0 is promised to the last that is up to 50 ms later, and nobody is late for
+it. What a call takes beyond the slice it has in the next periods, and calls
+come as much less often. Anybody with balances = true pays likewise, live too:
+a call that is due is made as it falls asleep, and not before.
 On a live host slack is shared with what else runs there. Of the vCPUs of a CPU
 only the one whose turn it is takes part in that, as an ordinary thread; the
 others come behind all ordinary threads meanwhile (but process trees do not; and a

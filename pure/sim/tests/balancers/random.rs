@@ -3,10 +3,10 @@
 use crate::hosts::{Guest, Host, MS, run};
 
 /// Numbers from a seed, the same everywhere.
-struct Dice(u64);
+pub(crate) struct Dice(pub(crate) u64);
 
 impl Dice {
-    fn below(&mut self, limit: usize) -> usize {
+    pub(crate) fn below(&mut self, limit: usize) -> usize {
         // Knuth's 64-bit linear congruential generator; its high bits are good.
         self.0 =
             self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);

@@ -1,0 +1,77 @@
+//! The vCPU that pays for what its policy does, where that costs the simulated host anything.
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+
+use slackline_policy::Payer;
+use slackline_units::{CpuSet, DomId, Span, Time, VcpuId};
+
+use crate::table::{Item, Mistake};
+use crate::terms::Start;
+use crate::{Balancing, Domain, Draw, LONGEST, Program, Scenario, Step};
+
+/// What people call it: nobody else can be called so.
+const NAME: &str = "[balancer]";
+
+const KEYS: &[&str] = &["call", "cpu", "vcpu"];
+
+/// Reads `balancing`.
+pub(crate) fn read(item: &Item<'_>) -> Result<Balancing, Mistake> {
+    let table = item.table("`balancing`")?.allow(KEYS)?;
+    let cost = |key| Ok(table.maybe(key, |item| item.span())?.unwrap_or_default());
+    let (call, cpu, vcpu) = (cost("call")?, cost("cpu")?, cost("vcpu")?);
+    Ok(Balancing { call, cpu, vcpu, line: item.line() })
+}
+
+impl Balancing {
+    /// What a call takes with so many CPUs and vCPUs. What is longer than any run is never done.
+    fn cost(&self, cpus: usize, vcpus: usize) -> Span {
+        let of = |each: Span, count: usize| u128::from(each.ns()) * count as u128;
+        let ns = of(self.call, 1) + of(self.cpu, cpus) + of(self.vcpu, vcpus);
+        u64::try_from(ns).map_or(LONGEST, Span::from_ns).min(LONGEST)
+    }
+}
+
+impl Scenario {
+    /// The scenario as a simulated host has it: if its policy balances, and `balancing` of the host
+    /// costs anything, somebody stands behind all other domains who pays for that.
+    #[must_use]
+    pub fn simulated(&self) -> Cow<'_, Scenario> {
+        let vcpus = self.domains.iter().map(|domain| domain.vcpus.len()).sum();
+        let cost = self.host.balancing.cost(self.host.cpus, vcpus);
+        let payer = self.policy.spec.payer.filter(|_| !cost.is_zero());
+        let payer = payer.and_then(|payer| payer(&self.policy.values, &self.host.topology));
+        let Some(payer) = payer else { return Cow::Borrowed(self) };
+        let mut scenario = self.clone();
+        scenario.domains.push(self.payer(payer, vcpus, cost));
+        Cow::Owned(scenario)
+    }
+
+    /// Who pays so much each time, in this slot.
+    fn payer(&self, Payer { every, cpu, share }: Payer, slot: usize, cost: Span) -> Domain {
+        let small = |number: usize| u32::try_from(number).expect("a million vCPUs at most");
+        let id = DomId::new(small(self.domains.len()));
+        let instant = Step::Instant { period: every, offset: Span::ZERO };
+        Domain {
+            name: NAME.to_owned(),
+            id,
+            vcpus: vec![VcpuId::new(small(slot), id, 0)],
+            program: Program::by_the_clock(instant, Draw::Fixed(cost)),
+            parallel: None,
+            system: None,
+            dispatch: Span::ZERO,
+            cache: Span::ZERO,
+            cpus: Some(CpuSet::one(cpu)),
+            live: None,
+            agent: None,
+            relay: None,
+            joins: Time::START,
+            start: Start::default(),
+            leaves: None,
+            line: self.host.balancing.line,
+            column: 1,
+            shares: BTreeMap::from([(self.policy.spec.name, share)]),
+            exceptions: BTreeMap::new(),
+        }
+    }
+}
