@@ -9,8 +9,8 @@ use crate::check::{self, Broken, Fault};
 use crate::turn::Turn;
 use crate::{Host, Machine};
 
-/// How many questions and turns of no length one instant may lead to at the most.
-const AT_ONCE: usize = 16 * CpuId::LIMIT;
+/// How many turns of no length one instant may lead to at the most.
+const EMPTY_TURNS: usize = 16 * CpuId::LIMIT;
 
 impl Host {
     /// Asks about all CPUs that are to be asked, in order of their number, until none is left. Who
@@ -21,13 +21,15 @@ impl Host {
         sink: &mut S,
     ) -> Result<(), Box<Fault>> {
         let (mut asked, mut count, mut offers) = (CpuSet::NONE, 0, 0);
+        // Whoever gives way may have every CPU that idles asked again.
+        let most = EMPTY_TURNS + self.moment.cpus() * self.moment.cpus();
         loop {
             let Some(cpu) = self.next_to_ask(&mut offers, &asked) else {
                 self.to_offer.clear();
                 return Ok(());
             };
             count += 1;
-            if count > AT_ONCE {
+            if count > most {
                 return Err(Fault::broken(Broken::Endless { now: self.moment.now() }));
             }
             let offered = self.to_offer.len();
@@ -180,7 +182,7 @@ impl Host {
     fn count_empty_turn(&mut self) -> Result<(), Box<Fault>> {
         self.empty_turns += 1;
         let broken = || Fault::broken(Broken::Endless { now: self.moment.now() });
-        if self.empty_turns > AT_ONCE { Err(broken()) } else { Ok(()) }
+        if self.empty_turns > EMPTY_TURNS { Err(broken()) } else { Ok(()) }
     }
 
     /// The machine could not run a vCPU: nobody has the CPU, and it is not picked until it may be.

@@ -156,3 +156,15 @@ fn the_same_host_does_the_same() {
         assert!(one == other, "{balancer}");
     }
 }
+
+/// Where hundreds change CPUs at one instant, every CPU that idles may be asked again for each.
+#[test]
+fn all_may_change_cpus_at_once_on_256_cpus() {
+    for balancer in ["thesis", "repaired", "planned"] {
+        let drawn = draw(256, 1);
+        let host = Host { cpus: 256, balancer, length: 700 * MS, ..Host::default() };
+        let got = run(&host, &drawn.guests);
+        assert_eq!(got.missed(host.length), [], "{balancer}: slices missed");
+        assert!(got.moves(500..501) >= 50, "{balancer}: {} moves", got.moves(500..501));
+    }
+}
