@@ -410,6 +410,17 @@ fn weights_are_shares() {
     );
 }
 
+/// What a cap keeps from one goes to the others, by their weights. Nothing rings in time here: who
+/// is held to its cap has a little less than that, and what it leaves so goes by turns.
+#[test]
+fn what_a_cap_leaves_goes_to_the_others_by_weight() {
+    let all = turns("credit", "a weight=4096 cap=20% r\nb weight=512 r\nc r", Span::ZERO, 5_000);
+    let had = |who| all.iter().filter(|turn| turn.who == who).map(|turn| turn.ran.ns()).sum();
+    let [a, b, c]: [u64; 3] = ['a', 'b', 'c'].map(had);
+    let is_by_weight = b.abs_diff(2 * c) < 2 * c / 10;
+    assert!(is_by_weight && a < (a + b + c) / 5, "{a}, {b} and {c} ns");
+}
+
 /// A fifth of a CPU is 6 ms of 30 ms, whoever else wants it.
 #[test]
 fn a_cap_holds_in_every_period() {

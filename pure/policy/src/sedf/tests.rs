@@ -4,7 +4,7 @@ mod balancer;
 
 use std::string::{String, ToString};
 
-use slackline_units::{CpuId, DomId, Span, Time, VcpuId};
+use slackline_units::{CpuId, CpuSet, DomId, Span, Time, VcpuId};
 
 use super::SPEC;
 use crate::{AdmitError, Entitlement, Given, Moment, Pick, Policy, Topology, TurnEnd, Values};
@@ -481,4 +481,52 @@ fn spare_time_is_shared_out_where_there_are_weights_for_it() {
         let policy = (spec.build)(&policy, &Topology::flat(1));
         assert_eq!(policy.weighs_spare_time(), spec.name == SPEC.name, "{}", spec.name);
     }
+}
+
+/// Two CPUs, and on each of them one who has had its slice: each CPU waits for its own.
+#[test]
+fn each_cpu_is_rung_when_a_period_of_its_own_begins() {
+    let mut at = Moment::at_start(2);
+    let topology = Topology::flat(2);
+    let fields = values(SPEC.policy_fields, "first-period=at-once");
+    let mut policy = (SPEC.build)(&fields, &topology);
+    let periods = ["slice=2ms period=10ms extra=false", "slice=2ms period=20ms extra=false"];
+    for (slot, share) in (0..).zip(periods) {
+        let vcpu = VcpuId::new(slot, DomId::new(slot), 0);
+        let cpu = CpuId::new(vcpu.slot());
+        at.join(vcpu);
+        at.allow(vcpu, CpuSet::one(cpu));
+        policy.admit(&at, vcpu, &values(SPEC.share_fields, share)).unwrap();
+        at.set_awake(vcpu, true);
+        policy.wake(&at, vcpu);
+        policy.pass(&at, cpu);
+        at.occupy(cpu, vcpu);
+        policy.start(&at, vcpu);
+    }
+    at.advance(ms(2));
+    for slot in 0..2 {
+        let vcpu = VcpuId::new(slot, DomId::new(slot), 0);
+        policy.charge(&at, vcpu, Span::from_ms(2));
+        policy.turn_over(&at, vcpu, TurnEnd::Limit);
+        policy.pass(&at, CpuId::new(vcpu.slot()));
+    }
+    assert_eq!([0, 1].map(|cpu| policy.alarm(CpuId::new(cpu))), [Some(ms(10)), Some(ms(20))]);
+}
+
+/// Half of 95 ms beside another weight is more than all of the 40 ms that a reservation leaves.
+#[test]
+fn who_goes_by_weight_goes_where_its_part_is_largest() {
+    let mut at = Moment::at_start(2);
+    let mut policy = (SPEC.build)(&values(SPEC.policy_fields, ""), &Topology::flat(2));
+    let both = CpuSet::first_n(2);
+    let here = |cpu| CpuSet::one(CpuId::new(cpu));
+    let joins = [("weight=1", here(0)), ("slice=55ms period=100ms", here(1)), ("weight=1", both)];
+    for (slot, (share, cpus)) in (0..).zip(joins) {
+        let vcpu = VcpuId::new(slot, DomId::new(slot), 0);
+        at.join(vcpu);
+        at.allow(vcpu, cpus);
+        policy.admit(&at, vcpu, &values(SPEC.share_fields, share)).unwrap();
+    }
+    let last = policy.account(VcpuId::new(2, DomId::new(2), 0));
+    assert!(last.contains(&("cpu", CPU.to_string())), "{last:?}");
 }
