@@ -67,3 +67,20 @@ pub(crate) fn longest_slice(period: Span, fits: impl Fn(Reservation) -> bool) ->
     }
     Span::from_ns(u64::try_from(most).expect("at most a period"))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Two of a microsecond each.
+    #[test]
+    fn what_looks_take_is_added_as_far_as_there_is_time() {
+        let looks = Looks::on(&Topology::flat(1).with_dispatch(Span::from_us(1)));
+        for (slice, fits, all) in [(2, true, 4), (3, true, 5), (4, false, 5), (5, false, 5)] {
+            let (slice, within) = (Span::from_us(slice), Span::from_us(5));
+            assert_eq!(looks.fits(slice, within), fits, "{slice}");
+            assert_eq!(looks.with(slice, within), Span::from_us(all), "{slice}");
+        }
+        assert!(!looks.fits(Span::from_us(6), Span::from_us(5)));
+    }
+}
