@@ -461,3 +461,65 @@ fn who_is_late_already_leaves_no_room_for_a_part() {
         assert_eq!(room >= Span::from_ms(6), has_room, "{room} at {now} ms");
     }
 }
+
+/// Two vCPUs of a domain that may use 0.6 of a CPU together, one of them asleep, at 10 ms: the
+/// other has had its slice and is lent what its sibling has left, until 20 ms.
+fn lent() -> (Edf, Moment, VcpuId) {
+    let (mut edf, mut at) = by_hand(2, &[]);
+    let vcpus = [0, 1].map(|number| VcpuId::new(u32::from(number), DomId::new(0), number));
+    let terms = [("slice", "3ms"), ("period", "10ms"), ("spread", "use")];
+    let terms = terms.map(|(name, text)| (name, Given::Text(text)));
+    let share = Values::read(SPEC.share_fields, terms.into_iter()).unwrap();
+    for vcpu in vcpus {
+        at.join(vcpu);
+        edf.admit(&at, vcpu, &share).unwrap();
+    }
+    let (busy, cpu) = (vcpus[0], edf.servers[vcpus[0]].cpu);
+    wake(&mut edf, &mut at, busy);
+    had(&mut edf, &mut at, busy, Span::from_ms(3));
+    at.advance(Time::START + Span::from_ms(10));
+    edf.ring(&at, cpu);
+    assert_eq!(edf.servers[busy].loan(), Span::from_ms(3));
+    (edf, at, busy)
+}
+
+/// Somebody has its CPU for so long.
+fn had(edf: &mut Edf, at: &mut Moment, vcpu: VcpuId, time: Span) {
+    let cpu = edf.servers[vcpu].cpu;
+    at.occupy(cpu, vcpu);
+    at.advance(at.now().after(time));
+    edf.charge(at, vcpu, time);
+    at.vacate(cpu);
+}
+
+/// What was had of a loan in advance others wait for: so much cannot be promised until it has been
+/// earned, unless nobody waits.
+#[test]
+fn what_was_lent_in_advance_is_not_free_while_somebody_waits() {
+    for (is_somebody_there, room) in [(false, 5_500), (true, 2_500)] {
+        let (mut edf, mut at, busy) = lent();
+        let cpu = edf.servers[busy].cpu;
+        let other = join(&mut edf, &mut at, 2, ("1ms", "10ms"));
+        assert_eq!(edf.servers[other].cpu, cpu);
+        had(&mut edf, &mut at, busy, Span::from_ms(6));
+        if is_somebody_there {
+            wake(&mut edf, &mut at, other);
+        } else {
+            at.advance(Time::START + Span::from_us(16_999));
+        }
+        let free = edf.room(&at, Span::from_ms(10), CpuSet::one(cpu));
+        assert_eq!(free, Some(Span::from_us(room)));
+    }
+}
+
+/// Of 0.6 ms a millisecond that is lent, what has been earned when somebody else needs the room
+/// stays, although it has not been had.
+#[test]
+fn what_was_earned_of_a_loan_stays_when_somebody_is_admitted() {
+    let (mut edf, mut at, busy) = lent();
+    at.advance(Time::START + Span::from_ms(16));
+    let other = join(&mut edf, &mut at, 2, ("5ms", "10ms"));
+    assert_eq!(edf.servers[other].cpu, edf.servers[busy].cpu);
+    assert_eq!(edf.servers[busy].loan(), Span::from_us(1_800));
+    assert_eq!(edf.servers[busy].remaining, Span::from_us(4_800));
+}
