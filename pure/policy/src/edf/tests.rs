@@ -436,14 +436,38 @@ fn who_has_had_its_part_goes_on_where_the_rest_is() {
     at.occupy(first, split);
     at.advance(Time::START + part);
     let cpus = edf.charge(&at, split, part);
-    at.vacate(first);
-    assert_eq!(edf.pick(&at, first), Pick::Idle);
     let second = CpuId::new(1 - first.index());
     assert!(cpus.contains(second));
+    assert_eq!(edf.pass(&at, first), CpuSet::one(second), "once it has gone from here");
+    at.vacate(first);
+    assert_eq!(edf.pick(&at, first), Pick::Idle);
     let Pick::Run { vcpu, limit: Some(rest), .. } = edf.pick(&at, second) else {
         panic!("it is owed the rest");
     };
     assert_eq!((vcpu, part + rest), (split, Span::from_ms(6)));
+}
+
+/// Of 6 ms in 10 it is split and has had 3 ms in 3 ms, which is 1.2 ms in advance, while others
+/// wait for theirs. It leaves and comes back, and has them not again.
+#[test]
+fn who_is_split_comes_back_to_what_it_has_had() {
+    let (mut edf, mut at) = by_hand(2, &[("place", Given::Text("split"))]);
+    let vcpus = [0, 1, 2].map(|slot| join(&mut edf, &mut at, slot, ("6ms", "10ms")));
+    let split = vcpus[2];
+    vcpus.iter().for_each(|&vcpu| wake(&mut edf, &mut at, vcpu));
+    let part = edf.servers[split].limit();
+    assert_eq!(part, Span::from_ms(3));
+    at.occupy(edf.servers[split].cpu, split);
+    at.advance(Time::START + part);
+    edf.charge(&at, split, part);
+    at.vacate(CpuId::new(0));
+    at.vacate(CpuId::new(1));
+    at.leave(split);
+    edf.leave(&at, split);
+    join(&mut edf, &mut at, 2, ("2ms", "10ms"));
+    let account = edf.account(split);
+    let remaining = account.iter().find(|(name, _)| *name == "remaining");
+    assert_eq!(remaining.map(|(_, text)| text.as_str()), Some("800us"));
 }
 
 /// Two have got nothing yet of 6 ms when there are 6 ms until their deadlines: who is split now
