@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::{ArgGroup, Args, Parser, Subcommand};
 use clap_complete::Shell;
-use slackline_units::{CpuShare, Span};
+use slackline_units::{CpuId, CpuShare, Span};
 
 use crate::input::file;
 use crate::load::args::Load;
@@ -370,6 +370,10 @@ pub(crate) struct Sweep {
     /// Another first seed than the scenario's.
     #[arg(long)]
     pub(crate) seed: Option<u64>,
+    /// Other sizes of hosts than the family's.
+    #[arg(long, value_name = "N,N", value_delimiter = ',')]
+    #[arg(value_parser = clap::value_parser!(u16).range(1..=CpuId::LIMIT as i64))]
+    pub(crate) cpus: Vec<u16>,
     /// So many hosts of each size, or runs of each scenario, each with the next seed.
     #[arg(long, value_name = "N", default_value_t = 10)]
     #[arg(value_parser = clap::value_parser!(u64).range(1..=100_000))]

@@ -131,6 +131,20 @@ fn what_was_done_of_another_sweep_is_not_mixed_in() {
 }
 
 #[test]
+fn other_sizes_than_the_familys_are_drawn_where_they_are_said() {
+    let place = Place::with(FAMILY);
+    let sweep = ["sweep", "it.toml", "--seeds", "1", "--csv", "it.csv", "--length", "3s"];
+    let sweep = |sizes| [&sweep[..], &["--cpus", sizes]].concat();
+    place.run(&sweep("3,1")).ended_with(0).says("note: 4 runs; ");
+    let table = text(&place, "it.csv");
+    let sizes: Vec<&str> =
+        table.lines().skip(1).map(|line| line.split(',').nth(1).unwrap()).collect();
+    assert_eq!(sizes, ["3", "1", "3", "1"]);
+    place.run(&sweep("1,257")).ended_with(2).says("257 is not in 1..=256");
+    Place::with(GOOD).run(&sweep("2")).refused(2).says("this has no [family]");
+}
+
+#[test]
 fn a_scenario_without_a_family_is_swept_too_and_what_cannot_be_promised_is_said() {
     let place = Place::with(GOOD);
     let sweep = ["sweep", "it.toml", "--policies", "edf,edf:reserve=0.2cpu", "--seeds", "2"];

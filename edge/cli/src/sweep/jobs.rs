@@ -34,6 +34,8 @@ pub(super) struct Jobs<'a> {
     pub(super) title: String,
     /// Whether its hosts are drawn.
     pub(super) is_drawn: bool,
+    /// The sizes to draw; the family's own if there are none.
+    sizes: Vec<usize>,
 }
 
 /// A scenario, or a family at one size, at a point where the axes cross.
@@ -84,6 +86,13 @@ impl<'a> Jobs<'a> {
     ) -> Result<Jobs<'a>, Problem> {
         let file = args.file.as_path();
         let is_drawn = check_family(file, text)?;
+        if !is_drawn && !args.cpus.is_empty() {
+            return Err(Problem::BadOption {
+                message: "`--cpus` says the sizes of a family's hosts, and this has no [family]"
+                    .into(),
+                hint: Some("leave it out, or write `[host] cpus`".into()),
+            });
+        }
         let source = Source { file, places, length: args.length };
         let (axes, points) = match Varied::read(file, text)? {
             Some(Varied { axes, points }) => (axes, points),
@@ -97,6 +106,7 @@ impl<'a> Jobs<'a> {
             seeds: Vec::new(),
             title: String::new(),
             is_drawn,
+            sizes: args.cpus.iter().copied().map(usize::from).collect(),
         };
         for point in points {
             jobs.add_hosts(point)?;
@@ -143,7 +153,9 @@ impl<'a> Jobs<'a> {
             let what = format!("`family`: {}", error.message().trim());
             again().wrong(self.source.file, &what, Some(HINT.into()))
         })?;
-        for &Cpus(cpus) in family.cpus.all() {
+        let own = || family.cpus.all().iter().map(|&Cpus(cpus)| cpus).collect();
+        let sizes = if self.sizes.is_empty() { own() } else { self.sizes.clone() };
+        for cpus in sizes {
             let what = What::Drawn(Box::new(family.clone()));
             self.hosts.push(HostCase { point: again(), cpus, what });
         }
@@ -253,7 +265,8 @@ impl<'a> Jobs<'a> {
 
     /// What sweep this is: whoever goes on must have the same.
     pub(super) fn fingerprint(&self, args: &Sweep, text: &str) -> String {
-        let words = [text.to_owned(), self.policies.join("\n"), format!("{:?}", args.length)];
+        let (length, sizes) = (format!("{:?}", args.length), format!("{:?}", self.sizes));
+        let words = [text.to_owned(), self.policies.join("\n"), length, sizes];
         let bytes = words.iter().flat_map(|word| word.bytes().chain([0]));
         // FNV-1a, 64 bits.
         let step = |hash: u64, byte: u8| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
