@@ -78,18 +78,22 @@ impl Planned {
     /// turns round at the end of each. Says where it goes at once.
     pub(super) fn set_out(&mut self, split: &Split, home: CpuId, now: Time) -> Option<Move> {
         let vcpu = split.vcpu;
-        let mut pieces = split.pieces.clone();
+        let whole: u128 = split.pieces.iter().map(stay).sum();
+        let time = |stay: u128| {
+            let ns = u128::from(RUN.ns()) * stay / whole.max(1);
+            Span::from_ns(u64::try_from(ns).unwrap_or(u64::MAX))
+        };
+        // Where it would be for no time it does not go.
+        let is_long = |piece: &&Piece| !time(stay(piece)).is_zero();
+        let mut pieces: Vec<Piece> = split.pieces.iter().filter(is_long).copied().collect();
         if pieces.last().is_some_and(|last| last.cpu == home) {
             pieces.reverse();
         }
-        let whole: u128 = pieces.iter().map(stay).sum();
         let mut over = 0;
         for pair in pieces.windows(2) {
             over += stay(&pair[0]);
-            let ns = u128::from(RUN.ns()) * over / whole.max(1);
-            let after = Span::from_ns(u64::try_from(ns).unwrap_or(u64::MAX));
             let (from, to) = (pair[0].cpu, pair[1].cpu);
-            self.coming.push((now.after(after), Move { vcpu, from, to }));
+            self.coming.push((now.after(time(over)), Move { vcpu, from, to }));
         }
         let first = pieces.first().filter(|first| first.cpu != home)?;
         Some(Move { vcpu, from: home, to: first.cpu })
@@ -99,4 +103,32 @@ impl Planned {
 /// How long it takes to have what is to be had on a CPU, in no unit.
 fn stay(piece: &Piece) -> u128 {
     u128::from(piece.quota) * u128::from(SAMPLE.ns()) / u128::from(piece.rate)
+}
+
+#[cfg(test)]
+mod tests {
+    use slackline_units::DomId;
+
+    use super::*;
+
+    /// On the first CPU for so many of 50 ms, and for the rest of them on the second; it is on the
+    /// first. Where it goes at once, and when it goes on.
+    fn set_out(first: u64) -> (Option<CpuId>, Vec<Time>) {
+        let vcpu = VcpuId::new(0, DomId::new(0), 0);
+        let rate = SAMPLE.ns() / 2;
+        let piece = |cpu, quota| Piece { cpu: CpuId::new(cpu), quota, rate };
+        let pieces = alloc::vec![piece(0, first), piece(1, rate - first)];
+        let mut planned = Planned::default();
+        let split = Split { vcpu, rate, pieces };
+        let at_once = planned.set_out(&split, CpuId::new(0), Time::START);
+        (at_once.map(|going| going.to), planned.coming.iter().map(|&(at, _)| at).collect())
+    }
+
+    #[test]
+    fn who_would_be_somewhere_for_no_time_does_not_go_there() {
+        let [half, least, none] = [SAMPLE.ns() / 4, 1, 0].map(set_out);
+        assert_eq!(half, (None, alloc::vec![Time::START + RUN / 2]));
+        assert_eq!(least, (None, alloc::vec![Time::START + Span::from_ns(10)]));
+        assert_eq!(none, (Some(CpuId::new(1)), Vec::new()));
+    }
 }
