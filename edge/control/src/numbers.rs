@@ -157,7 +157,10 @@ mod tests {
         for length in [Span::ZERO, BOUNDS[0], BOUNDS[0] + Span::from_ns(1), Span::from_secs(9)] {
             late.observe(length);
         }
-        assert_eq!((late.counts[0], late.counts[1], late.counts[6], late.count()), (2, 1, 1, 4));
+        assert_eq!(
+            (late.counts[0], late.counts[1], late.counts[BOUNDS.len()], late.count()),
+            (2, 1, 1, 4)
+        );
         assert_eq!(late.sum_ns, 9_000_200_001);
         assert!(BOUNDS.is_sorted());
     }

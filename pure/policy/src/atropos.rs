@@ -105,7 +105,8 @@ you have here are its rules without these faults.",
 
 fn promise(share: &Values) -> Result<Option<Promise>, ReservationError> {
     let terms = Share::read(share)?;
-    Ok(Some(Promise { reservation: terms.natural, exact: !terms.extra, phase: None }))
+    let exact = !terms.extra;
+    Ok(Some(Promise { reservation: terms.natural, exact, bounded: exact, phase: None }))
 }
 
 struct Atropos {

@@ -133,8 +133,8 @@ pub(crate) const SPEC: Spec = Spec {
 fn promise(share: &Values) -> Result<Option<Promise>, ReservationError> {
     let Periods { reservation, phase } = periods(share)?;
     // Who may have what others leave may have more than its slice, however exact all of it is.
-    let exact = share.flag(&EXACT) && !is_by_use(share);
-    Ok(Some(Promise { reservation, exact, phase }))
+    let bounded = share.flag(&EXACT);
+    Ok(Some(Promise { reservation, exact: bounded && !is_by_use(share), bounded, phase }))
 }
 
 fn periods(share: &Values) -> Result<Periods, ReservationError> {

@@ -49,13 +49,16 @@ pub struct Spec {
 /// Fields of a share as one would write them in a scenario: names, and what stands behind the `=`.
 pub type ShareText = Vec<(&'static str, String)>;
 
-/// What a share promises: what the metrics hold the machine to.
+/// What a share promises: what the metrics hold the machine to, and what a live host must see to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Promise {
     /// The slice of every period.
     pub reservation: Reservation,
     /// Whether the vCPU gets this and no more.
     pub exact: bool,
+    /// Whether it has nothing of what nobody claims: it may run only where it is picked. Who is not
+    /// exact and may have what others leave is bounded too.
+    pub bounded: bool,
     /// The phase of the grid on which its periods begin, if there is one.
     pub phase: Option<Span>,
 }

@@ -117,7 +117,8 @@ and comes back; what is given up stays promised until that is earned, if somebod
 
 fn promise(share: &Values) -> Result<Option<Promise>, ReservationError> {
     let reservation = Reservation::new(share.span(&BUDGET), share.span(&PERIOD))?;
-    Ok(Some(Promise { reservation, exact: !share.flag(&EXTRA), phase: None }))
+    let exact = !share.flag(&EXTRA);
+    Ok(Some(Promise { reservation, exact, bounded: exact, phase: None }))
 }
 
 struct Gedf {

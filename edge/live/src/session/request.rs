@@ -404,7 +404,7 @@ impl Session {
 
     fn is_exact(&self, share: &Values) -> bool {
         let promise = (self.policy.promise)(share).ok().flatten();
-        promise.is_some_and(|promise| promise.exact)
+        promise.is_some_and(|promise| promise.bounded)
     }
 
     fn check(&self, request: &Request) -> Result<(), RequestError> {

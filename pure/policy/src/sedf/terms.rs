@@ -211,7 +211,8 @@ pub(super) fn promise(share: &Values) -> Result<Option<Promise>, ReservationErro
         return Ok(None);
     }
     let reservation = Reservation::new(share.span(&SLICE), share.span(&PERIOD))?;
-    Ok(Some(Promise { reservation, exact: !share.flag(&EXTRA), phase: None }))
+    let exact = !share.flag(&EXTRA);
+    Ok(Some(Promise { reservation, exact, bounded: exact, phase: None }))
 }
 
 /// What has been promised on one CPU.
