@@ -3,9 +3,9 @@
 //!
 //! Something waits from when it is on its way to the guest until the guest sends something, or for
 //! [`WAITS`]: a guest that has sent has run, and what came before that is in its hands. What its
-//! bytes mean is nobody's concern here, so a network (`-netdev stream`) goes through as well as a
-//! port. Whoever sends much fills only the buffers of their own socket: of each direction so much
-//! is taken in as can be handed on.
+//! bytes mean is nobody's concern here; only ports of virtio-serial were tried. Whoever sends much
+//! fills only the buffers of their own socket: of each direction so much is taken in as can be
+//! handed on.
 
 mod waiting;
 
