@@ -24,6 +24,7 @@ mod nearest;
 mod placement;
 mod queue;
 mod roster;
+mod spec;
 mod split;
 mod topology;
 mod trial;
@@ -47,11 +48,12 @@ use core::fmt;
 
 use slackline_units::{CpuId, CpuSet, CpuShare, Reservation, ReservationError, Span, Time, VcpuId};
 
-pub use field::{Field, FieldError, Given, Kind, Promise, ShareText, Spec, Value, Values};
+pub use field::{Field, FieldError, Given, Kind, Value, Values};
 pub use moment::Moment;
 pub use nearest::nearest;
 pub use roster::Roster;
 pub use slackline_units::{Entitlement, Told};
+pub use spec::{Payer, Promise, ShareText, Spec};
 pub use topology::{Groups, Level, Topology, TopologyError};
 pub use trial::Trial;
 
@@ -212,18 +214,6 @@ pub enum TurnEnd {
 
 /// What a policy is willing to show about a vCPU: a name and a text a row.
 pub type Account = Vec<(&'static str, String)>;
-
-/// A vCPU of a policy's own, behind which no guest stands: what it has to do is the policy's work,
-/// and takes it CPU time as any other. Whoever gives it that time lets it join with this share.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Payer {
-    /// How often it has something to do: at the multiples of this that find it asleep.
-    pub every: Span,
-    /// Where it is.
-    pub cpu: CpuId,
-    /// What it is promised.
-    pub share: Values,
-}
 
 /// Why a share cannot be honoured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
