@@ -1,4 +1,4 @@
-//! What each policy costs by itself, under a machine that costs nothing and a host that checks.
+//! What each policy costs by itself, under hardware that costs nothing and a host that checks.
 //!
 //! A pass is what happens when a limit or an alarm is reached: the occupant is charged, told that
 //! its turn is over, and the next one is picked. In a pair the occupant blocks, somebody else is
@@ -8,7 +8,7 @@ use std::hint::black_box;
 use std::time::Instant;
 
 use anyhow::{Context, Result, anyhow, bail};
-use slackline_host::{Fact, Host, Machine, Order, Outcome, Report, Used};
+use slackline_host::{Fact, Hardware, Host, Order, Outcome, Report, Used};
 use slackline_policy::{ALL, Given, Moment, Policy, Spec, Topology, Values};
 use slackline_units::{CpuId, DomId, Span, Task, TaskId, Tasks, Time, Told, Urgency, VcpuId};
 
@@ -69,8 +69,8 @@ pub(crate) fn run(rounds: u32, policies: &[String], vcpus: &[usize]) -> Result<S
         for &size in sizes {
             let (mut passes, mut pairs) = (Vec::new(), Vec::new());
             for _ in 0..rounds {
-                passes.push(cost(case, size, BenchMachine::pass)?);
-                pairs.push(cost(case, size, BenchMachine::pair)?);
+                passes.push(cost(case, size, BenchHardware::pass)?);
+                pairs.push(cost(case, size, BenchHardware::pair)?);
             }
             let (pass, pair) = (median(&passes), median(&pairs));
             let original = original(&case.name, size)?;
@@ -159,22 +159,22 @@ fn original(name: &str, size: usize) -> Result<(Option<f64>, Option<f64>)> {
     Ok((None, None))
 }
 
-type Step = fn(&mut BenchMachine) -> Result<()>;
+type Step = fn(&mut BenchHardware) -> Result<()>;
 
 fn cost(case: &Case, size: usize, step: Step) -> Result<f64> {
-    let mut machine = BenchMachine::new(case, size)?;
+    let mut hardware = BenchHardware::new(case, size)?;
     for _ in 0..STEPS / 4 {
-        step(&mut machine)?;
+        step(&mut hardware)?;
     }
     let start = Instant::now();
     for _ in 0..STEPS {
-        step(&mut machine)?;
+        step(&mut hardware)?;
     }
     Ok(start.elapsed().as_nanos() as f64 / f64::from(STEPS))
 }
 
 /// One CPU that costs nothing.
-struct BenchMachine {
+struct BenchHardware {
     host: Host,
     cpu: Cpu,
     now: Time,
@@ -196,7 +196,7 @@ impl Cpu {
     }
 }
 
-impl Machine for Cpu {
+impl Hardware for Cpu {
     fn measure(&mut self, cpu: CpuId, now: Time) -> Option<Used> {
         let vcpu = self.occupant?;
         let from = std::mem::replace(&mut self.since, now);
@@ -217,25 +217,25 @@ impl Machine for Cpu {
     }
 }
 
-impl BenchMachine {
-    fn new(case: &Case, size: usize) -> Result<BenchMachine> {
+impl BenchHardware {
+    fn new(case: &Case, size: usize) -> Result<BenchHardware> {
         let spec = case.spec;
         let values = Values::defaults(spec.policy_fields)?;
         let host = Host::new(spec, &values, &Topology::flat(1));
-        let mut machine = BenchMachine { host, cpu: Cpu::default(), now: Time::START };
+        let mut hardware = BenchHardware { host, cpu: Cpu::default(), now: Time::START };
         let share = share(case, size)?;
         let vcpus = (0..u32::try_from(size)?).map(|slot| VcpuId::new(slot, DomId::new(slot), 0));
         for vcpu in vcpus {
-            machine.step(Fact::Joined(vcpu, (&share).into()))?;
+            hardware.step(Fact::Joined(vcpu, (&share).into()))?;
             if let Share::Telling = case.share {
                 let urgency = Urgency(100 + (vcpu.slot() % 40).to_le_bytes()[0]);
                 let mut told = Tasks::default();
                 told.runnable[0] = Some(Task { id: TaskId::new(0), urgency });
-                machine.step(Fact::Told(vcpu, &Told::Tasks(told)))?;
+                hardware.step(Fact::Told(vcpu, &Told::Tasks(told)))?;
             }
-            machine.step(Fact::Woke(vcpu))?;
+            hardware.step(Fact::Woke(vcpu))?;
         }
-        Ok(machine)
+        Ok(hardware)
     }
 
     #[inline(always)] // So that what is measured is mostly not the bench.

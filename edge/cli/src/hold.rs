@@ -403,7 +403,7 @@ fn of_request(error: RequestError) -> Problem {
             message: format!("cannot promise that: {error}"),
             hint: error.hint(),
         },
-        RequestError::Machine(error) => of_session(SessionError::Machine(error)),
+        RequestError::Host(error) => of_session(SessionError::Host(error)),
         RequestError::Thread(error) | RequestError::Fence(FenceError::Thread(error)) => {
             of_thread(&error)
         }

@@ -1,5 +1,5 @@
 //! Agents: what guests tell of their tasks, and their devices of what waits for them, over Unix
-//! sockets. It is checked, bounded, lapses, and is told to the machine as what a vCPU says.
+//! sockets. It is checked, bounded, lapses, and is told to the host as what a vCPU says.
 //!
 //! One thread hears all of them, on CPUs that are not scheduled where there are any. It reads a
 //! little at a time, and no more than may be told, so that whoever floods it fills only the buffer
@@ -18,7 +18,7 @@ use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connec
 use slackline_units::{Span, Time, VcpuId};
 
 use crate::dispatcher::{DispatcherError, wait_for};
-use crate::machine::{At, LiveHost};
+use crate::live_host::{At, LiveHost};
 
 pub use hearing::{BAD_AT_MOST, Counts, LEASE, LEASE_AT_MOST, RATE};
 use hearing::{Hearing, News};
@@ -114,20 +114,20 @@ impl Agents {
         self.all().is_empty()
     }
 
-    /// Hears them until the machine is over.
-    pub(crate) fn listen(&self, machine: &LiveHost) -> Result<(), DispatcherError> {
+    /// Hears them until the host is over.
+    pub(crate) fn listen(&self, host: &LiveHost) -> Result<(), DispatcherError> {
         let mut tells = Vec::new();
-        while !machine.is_over() {
-            let now = machine.now();
-            let (sockets, until) = self.round((now, machine), &mut tells);
+        while !host.is_over() {
+            let now = host.now();
+            let (sockets, until) = self.round((now, host), &mut tells);
             for (vcpu, told) in tells.drain(..) {
-                machine.tell(vcpu, &told)?;
+                host.tell(vcpu, &told)?;
             }
             let mut fds: Vec<PollFd<'_>> = sockets
                 .iter()
                 .map(|fd| PollFd::from_borrowed_fd(fd.as_fd(), PollFlags::IN))
                 .collect();
-            wait_for(&mut fds, until.since(machine.now()));
+            wait_for(&mut fds, until.since(host.now()));
         }
         Ok(())
     }
@@ -135,7 +135,7 @@ impl Agents {
     /// Takes in what there is; says where to wait for more, and until when at most.
     fn round(
         &self,
-        (now, machine): (Time, &LiveHost),
+        (now, host): (Time, &LiveHost),
         tells: &mut Vec<Tell>,
     ) -> (Vec<Arc<OwnedFd>>, Time) {
         let (mut sockets, mut until) = (Vec::new(), now + AGAIN);
@@ -144,7 +144,7 @@ impl Agents {
             if agent.socket.is_none() && agent.again <= now {
                 agent.look_for(now);
             }
-            agent.take((now, machine), &mut news);
+            agent.take((now, host), &mut news);
             tells.extend(news.drain(..).filter_map(|one| agent.told(&one)));
             until = agent.hearing.lapses().map_or(until, |at| at.min(until));
             match agent.hearing.not_before(now) {
@@ -174,7 +174,7 @@ impl Agent {
     }
 
     /// Reads once, if more may be told; and sees what has lapsed.
-    fn take(&mut self, (now, machine): (Time, &LiveHost), news: &mut Vec<News>) {
+    fn take(&mut self, (now, host): (Time, &LiveHost), news: &mut Vec<News>) {
         let before = self.hearing.counts;
         let mut bytes = [0; READ];
         if let Some(socket) = self.socket.clone()
@@ -192,7 +192,7 @@ impl Agent {
         let vcpus = &self.vcpus;
         let at = |number| {
             let vcpu = vcpus.get(usize::from(number));
-            vcpu.map_or(At::Asleep, |&vcpu| machine.is_at(vcpu))
+            vcpu.map_or(At::Asleep, |&vcpu| host.is_at(vcpu))
         };
         self.hearing.look(now, at, news);
         let lost = |counts: Counts| [counts.lapsed, counts.silenced, counts.hung_up];

@@ -9,7 +9,7 @@ use std::thread::JoinHandle;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use slackline_units::{CpuId, CpuSet, Span};
 
-use crate::machine::{LiveHost, MachineError};
+use crate::live_host::{LiveHost, LiveHostError};
 use crate::step::FifoPriority;
 use crate::sys::{
     Scheduling, SchedulingOf, Tid, online_cpus, own_tid, set_affinity, set_scheduling,
@@ -37,7 +37,7 @@ pub(crate) enum DispatcherError {
     #[error("cannot set up a dispatcher: {source}")]
     NotStarted { source: io::Error },
     #[error(transparent)]
-    Machine(#[from] MachineError),
+    Host(#[from] LiveHostError),
     #[error("the dispatcher of {} panicked", whose(*cpu))]
     Panicked { cpu: Option<CpuId> },
 }
@@ -68,17 +68,17 @@ impl Dispatcher {
     pub(crate) fn start(
         cpu: CpuId,
         real: CpuId,
-        machine: Arc<LiveHost>,
+        host: Arc<LiveHost>,
     ) -> Result<Dispatcher, DispatcherError> {
-        let fds = machine.fds_of(cpu).map_err(|source| DispatcherError::NotStarted { source })?;
+        let fds = host.fds_of(cpu).map_err(|source| DispatcherError::NotStarted { source })?;
         let body = move |ready: mpsc::Sender<Tid>| {
             let result = prepare(FifoPriority::DISPATCHER, CpuSet::one(real)).and_then(|()| {
                 // Nobody listens only if the run has been given up.
                 let _ = ready.send(own_tid());
-                dispatch(cpu, &machine, &fds)
+                dispatch(cpu, &host, &fds)
             });
             if result.is_err() {
-                machine.abandon();
+                host.abandon();
             }
             result
         };
@@ -88,9 +88,9 @@ impl Dispatcher {
 
     /// Starts what hears of wakes on all other CPUs, if there are any and it can be heard of.
     pub(crate) fn start_elsewhere(
-        machine: Arc<LiveHost>,
+        host: Arc<LiveHost>,
     ) -> Result<Option<Dispatcher>, DispatcherError> {
-        let fds = machine.fds_elsewhere();
+        let fds = host.fds_elsewhere();
         let (cpus, fds) = fds.map_err(|source| DispatcherError::NotStarted { source })?;
         if cpus.is_empty() {
             return Ok(None);
@@ -98,10 +98,10 @@ impl Dispatcher {
         let body = move |ready: mpsc::Sender<Tid>| {
             let result = prepare(FifoPriority::KEEPER, cpus).and_then(|()| {
                 let _ = ready.send(own_tid());
-                listen(&machine, &fds)
+                listen(&host, &fds)
             });
             if result.is_err() {
-                machine.abandon();
+                host.abandon();
             }
             result
         };
@@ -111,12 +111,12 @@ impl Dispatcher {
 
     /// Starts what does something beside all that, away from the managed CPUs where that can be.
     pub(crate) fn start_beside(
-        machine: Arc<LiveHost>,
+        host: Arc<LiveHost>,
         work: impl FnOnce(&LiveHost) -> Result<(), DispatcherError> + Send + 'static,
     ) -> Result<Dispatcher, DispatcherError> {
         let no_dispatcher = |source| DispatcherError::NotStarted { source };
         let mut cpus = online_cpus().map_err(no_dispatcher)?;
-        machine.real_cpus().for_each(|cpu| cpus.remove(cpu));
+        host.real_cpus().for_each(|cpu| cpus.remove(cpu));
         let body = move |ready: mpsc::Sender<Tid>| {
             let prepared = match cpus.is_empty() {
                 true => become_real_time(FifoPriority::KEEPER),
@@ -124,10 +124,10 @@ impl Dispatcher {
             };
             let result = prepared.and_then(|()| {
                 let _ = ready.send(own_tid());
-                work(&machine)
+                work(&host)
             });
             if result.is_err() {
-                machine.abandon();
+                host.abandon();
             }
             result
         };
@@ -161,7 +161,7 @@ fn prepare(priority: FifoPriority, cpus: CpuSet) -> Result<(), DispatcherError> 
 }
 
 /// The loop of a dispatcher.
-fn dispatch(cpu: CpuId, machine: &LiveHost, fds: &[OwnedFd]) -> Result<(), DispatcherError> {
+fn dispatch(cpu: CpuId, host: &LiveHost, fds: &[OwnedFd]) -> Result<(), DispatcherError> {
     let no_dispatcher = |source| DispatcherError::NotStarted { source };
     let mut counted = thread_cpu_time(own_tid()).map_err(no_dispatcher)?;
     let mut looks = 0;
@@ -170,13 +170,13 @@ fn dispatch(cpu: CpuId, machine: &LiveHost, fds: &[OwnedFd]) -> Result<(), Dispa
             looks = 0;
             let used = thread_cpu_time(own_tid()).map_err(no_dispatcher)?;
             let look = (used - std::mem::replace(&mut counted, used)) / LOOKS;
-            machine.costs(cpu, look);
+            host.costs(cpu, look);
         }
         looks += 1;
-        if machine.is_over() {
+        if host.is_over() {
             break;
         }
-        let wait = machine.look(cpu)?.map(|due| machine.until(due));
+        let wait = host.look(cpu)?.map(|due| host.until(due));
         let mut polled: Vec<_> = fds.iter().map(|fd| PollFd::new(fd, PollFlags::IN)).collect();
         wait_for(&mut polled, wait.unwrap_or(NAP).min(NAP));
         if !polled[0].revents().is_empty() {
@@ -185,15 +185,15 @@ fn dispatch(cpu: CpuId, machine: &LiveHost, fds: &[OwnedFd]) -> Result<(), Dispa
         }
     }
     let used = thread_cpu_time(own_tid()).map_err(no_dispatcher)?;
-    machine.overhead(cpu, used);
+    host.overhead(cpu, used);
     Ok(())
 }
 
 /// The loop of what hears of wakes on other CPUs. It sleeps a little after each: there a wake may
 /// be anybody's, and it must not become the load of a busy machine.
-fn listen(machine: &LiveHost, fds: &[OwnedFd]) -> Result<(), DispatcherError> {
-    while !machine.is_over() {
-        machine.look_elsewhere()?;
+fn listen(host: &LiveHost, fds: &[OwnedFd]) -> Result<(), DispatcherError> {
+    while !host.is_over() {
+        host.look_elsewhere()?;
         let mut polled: Vec<_> = fds.iter().map(|fd| PollFd::new(fd, PollFlags::IN)).collect();
         if wait_for(&mut polled, NAP_ELSEWHERE) {
             std::thread::sleep(std::time::Duration::from_nanos(BREATH.ns()));
@@ -205,9 +205,9 @@ fn listen(machine: &LiveHost, fds: &[OwnedFd]) -> Result<(), DispatcherError> {
 /// Ends all of them; the run is over.
 pub(crate) fn stop_dispatchers(
     dispatchers: Vec<Dispatcher>,
-    machine: &LiveHost,
+    host: &LiveHost,
 ) -> Result<(), DispatcherError> {
-    machine.call_all();
+    host.call_all();
     let mut result = Ok(());
     for dispatcher in dispatchers {
         let cpu = dispatcher.cpu;
@@ -215,7 +215,7 @@ pub(crate) fn stop_dispatchers(
         let joined = joined.unwrap_or(Err(DispatcherError::Panicked { cpu }));
         result = result.and(joined);
     }
-    debug_assert!(machine.is_over());
+    debug_assert!(host.is_over());
     result
 }
 

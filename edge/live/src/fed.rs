@@ -1,4 +1,4 @@
-//! The live machine without a kernel: events are fed out of memory, CPU time is what is fed, and
+//! The live host without a kernel: events are fed out of memory, CPU time is what is fed, and
 //! orders are counted. For tests and benches of what a look costs and of what is made of events.
 
 use std::io;
@@ -10,7 +10,7 @@ use slackline_host::policy::{Spec, Topology, Values};
 use slackline_trace::{Entry, Record};
 use slackline_units::{CpuId, Span, Time, VcpuId};
 
-use crate::machine::{LiveHost, MachineClock, MachineError, Watching};
+use crate::live_host::{HostClock, LiveHost, LiveHostError, Watching};
 use crate::step::{Act, ActError};
 use crate::sys::Tid;
 use crate::vcpu_threads::UsedClock;
@@ -97,7 +97,7 @@ impl FedHost {
             (cpu, Box::new(events.clone()) as Box<dyn crate::watch::EventSource>)
         });
         let (now, way) = (Arc::<AtomicU64>::default(), Arc::<Counted>::default());
-        let clock = MachineClock::Fed(Arc::clone(&now));
+        let clock = HostClock::Fed(Arc::clone(&now));
         let parts = (Watching::Events(sources.collect(), None), clock, Box::new(way.clone()) as _);
         let host = LiveHost::with(Host::new(spec, values, topology), &real, parts)?;
         Ok(FedHost { host, events, now, way, used: Vec::new() })
@@ -130,7 +130,7 @@ impl FedHost {
     ///
     /// # Errors
     /// When the contract is broken.
-    pub fn leave(&self, vcpu: VcpuId) -> Result<(), MachineError> {
+    pub fn leave(&self, vcpu: VcpuId) -> Result<(), LiveHostError> {
         self.host.leave(vcpu)
     }
 
@@ -174,7 +174,7 @@ impl FedHost {
     ///
     /// # Errors
     /// When the contract is broken.
-    pub fn look(&self, cpu: CpuId) -> Result<Option<Time>, MachineError> {
+    pub fn look(&self, cpu: CpuId) -> Result<Option<Time>, LiveHostError> {
         self.host.look(cpu)
     }
 
@@ -190,7 +190,7 @@ impl FedHost {
         std::mem::take(&mut locked(&self.way.told))
     }
 
-    /// What passes between machine and host comes with the entries from now on.
+    /// What passes between the hardware and the host comes with the entries from now on.
     pub fn keep_exchanges(&self) {
         self.host.keep_exchanges();
     }

@@ -1,8 +1,8 @@
-//! A stock Linux host as a machine: facts from the kernel, orders to the kernel, and a fence that
+//! A stock Linux host as hardware: facts from the kernel, orders to the kernel, and a fence that
 //! gives everything back.
 //!
 //! A [`session`] is the live host without a scenario; [`play::run`] plays a scenario in one, and
-//! [`limit`] limits a process by one. Below it: `machine` stands between the host and the kernel,
+//! [`limit`] limits a process by one. Below it: `live_host` stands between policy and kernel,
 //! [`watch`] tells what threads do, `way` makes them do it in the steps of [`step`], [`fence`]
 //! undoes it. [`sys`] holds all that is unsafe.
 
@@ -18,8 +18,8 @@ mod fair_server;
 pub mod fed;
 pub mod fence;
 pub mod limit;
+mod live_host;
 pub mod load_order;
-mod machine;
 mod nodes;
 mod outside;
 mod owned_cpus;
@@ -42,7 +42,7 @@ pub mod watch;
 mod way;
 
 pub use causes::with_causes;
-pub use machine::MachineError;
+pub use live_host::LiveHostError;
 pub use outside::Losses;
 pub use punctual::Punctual;
 pub use vcpu_threads::Unreadable;

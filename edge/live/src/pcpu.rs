@@ -1,7 +1,7 @@
 //! The CPUs that we schedule, as the host's orders want them and as the kernel's events show them.
 
 use slackline_host::policy::Entitlement;
-use slackline_host::{Machine, Order, Outcome, Used};
+use slackline_host::{Hardware, Order, Outcome, Used};
 use slackline_units::{CpuId, Span, Time, VcpuId};
 
 use crate::alarm_clock::AlarmClock;
@@ -121,7 +121,7 @@ impl Pcpus {
     }
 }
 
-impl Machine for Pcpus {
+impl Hardware for Pcpus {
     fn measure(&mut self, cpu: CpuId, now: Time) -> Option<Used> {
         let (vcpu, _) = self.all[cpu.index()].running?;
         // What runs on another CPU at this moment is counted when it is switched out there.

@@ -150,7 +150,7 @@ impl LiveError {
     pub const fn is_bug(&self) -> bool {
         match self {
             LiveError::Session(error) => error.is_bug(),
-            LiveError::Request { source: RequestError::Machine(error), .. } => error.is_bug(),
+            LiveError::Request { source: RequestError::Host(error), .. } => error.is_bug(),
             _ => false,
         }
     }
@@ -534,7 +534,7 @@ fn of_request(domain: &Domain, source: RequestError) -> LiveError {
     let (domain, line) = (domain.name.clone(), domain.line);
     match source {
         RequestError::Declined(error) => LiveError::Declined { domain, line, error },
-        RequestError::Machine(error) => LiveError::Session(SessionError::Machine(error)),
+        RequestError::Host(error) => LiveError::Session(SessionError::Host(error)),
         source => LiveError::Request { domain, line, source },
     }
 }

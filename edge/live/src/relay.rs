@@ -23,7 +23,7 @@ use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connec
 use slackline_units::{Pending, Span, Time, Told, VcpuId};
 
 use crate::dispatcher::{DispatcherError, wait_for};
-use crate::machine::LiveHost;
+use crate::live_host::LiveHost;
 
 pub use waiting::WAITS;
 use waiting::Waiting;
@@ -152,27 +152,27 @@ impl Relay {
         Arc::clone(&self.shared)
     }
 
-    /// Hands on until the machine is over, or the guest has left.
-    pub(crate) fn run(mut self, machine: &LiveHost) -> Result<(), DispatcherError> {
+    /// Hands on until the host is over, or the guest has left.
+    pub(crate) fn run(mut self, host: &LiveHost) -> Result<(), DispatcherError> {
         let vcpu = self.shared.vcpu;
-        while !machine.is_over() && !self.shared.is_gone.load(Ordering::Relaxed) {
+        while !host.is_over() && !self.shared.is_gone.load(Ordering::Relaxed) {
             let told = |now, waiting: &mut Waiting| match waiting.news(now) {
                 Some((items, asked)) => {
                     let nothing = Pending::nothing(vcpu.domain());
-                    machine.tell(vcpu, &Told::Pending(Pending { items, asked, ..nothing }))
+                    host.tell(vcpu, &Told::Pending(Pending { items, asked, ..nothing }))
                 }
                 None => Ok(()),
             };
-            let now = machine.now();
+            let now = host.now();
             self.come_and_go(now);
             // It is told before it is handed on, so that the guest has a CPU when it is there.
             self.take_in(now);
             told(now, &mut self.waiting)?;
             self.hand_on(now);
-            told(machine.now(), &mut self.waiting)?;
+            told(host.now(), &mut self.waiting)?;
             self.count();
             let until = self.waiting.due().map_or(now + AGAIN, |due| due.min(now + AGAIN));
-            wait_for(&mut self.polled(), until.since(machine.now()));
+            wait_for(&mut self.polled(), until.since(host.now()));
         }
         Ok(())
     }

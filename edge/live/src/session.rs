@@ -35,7 +35,7 @@ use crate::books::Books;
 use crate::dispatch_cost::measure;
 use crate::dispatcher::{Dispatcher, stop_dispatchers, wait_for};
 use crate::fence::{Fence, FenceError, KeeperCommand};
-use crate::machine::{LiveHost, Watching};
+use crate::live_host::{LiveHost, Watching};
 use crate::punctual::Punctual;
 use crate::relay;
 use crate::sys::{lock_memory, monotonic};
@@ -100,7 +100,7 @@ pub struct Member<'a> {
 ///
 /// Dropping it gives everything back, as [`Session::close`] does, and says nothing.
 pub struct Session {
-    machine: Arc<LiveHost>,
+    host: Arc<LiveHost>,
     dispatchers: Vec<Dispatcher>,
     fence: Fence,
     policy: &'static Spec,
@@ -157,16 +157,16 @@ impl Session {
         let dispatch = dispatch.map_err(|source| SessionError::NoRealTime { source })?;
         let policy = options.policy;
         let rules = (policy, &options.values);
-        let machine = LiveHost::new(rules, &options.cpus, dispatch, Watching::open());
-        let machine = machine.map_err(|source| SessionError::NoDispatcher { source })?;
-        let machine = Arc::new(machine);
-        machine.begin(options.origin.unwrap_or_else(monotonic));
+        let host = LiveHost::new(rules, &options.cpus, dispatch, Watching::open());
+        let host = host.map_err(|source| SessionError::NoDispatcher { source })?;
+        let host = Arc::new(host);
+        host.begin(options.origin.unwrap_or_else(monotonic));
         let wall_clock = options.wall_clock.clone().map(|clock| (clock.clone(), clock.offset()));
         if let Some((_, offset)) = &wall_clock {
-            machine.set_wall_clock(offset.ahead)?;
+            host.set_wall_clock(offset.ahead)?;
         }
         let mut session = Session {
-            machine,
+            host,
             dispatchers: Vec::new(),
             fence,
             policy: options.policy,
@@ -184,15 +184,15 @@ impl Session {
             _owned: owned,
         };
         for (index, &real) in options.cpus.iter().enumerate() {
-            let machine = Arc::clone(&session.machine);
-            session.dispatchers.push(Dispatcher::start(CpuId::new(index), real, machine)?);
+            let host = Arc::clone(&session.host);
+            session.dispatchers.push(Dispatcher::start(CpuId::new(index), real, host)?);
         }
         let dispatchers = session.dispatchers.iter().zip(&options.cpus).enumerate();
         let cpus = dispatchers.filter_map(|(index, (dispatcher, &real))| {
             Some((CpuId::new(index), real, dispatcher.tid()?))
         });
         session.books = Books::new(cpus);
-        let elsewhere = Dispatcher::start_elsewhere(Arc::clone(&session.machine))?;
+        let elsewhere = Dispatcher::start_elsewhere(Arc::clone(&session.host))?;
         session.dispatchers.extend(elsewhere);
         Ok(session)
     }
@@ -200,13 +200,13 @@ impl Session {
     /// The time of the session.
     #[must_use]
     pub fn now(&self) -> Time {
-        self.machine.now()
+        self.host.now()
     }
 
     /// Whether nothing is scheduled any more, because something went wrong.
     #[must_use]
     pub fn is_over(&self) -> bool {
-        self.machine.is_over()
+        self.host.is_over()
     }
 
     /// Everybody who is there, in order of slot.
@@ -237,10 +237,10 @@ impl Session {
         fds[1..].iter().map(|fd| !fd.revents().is_empty()).collect()
     }
 
-    /// What passes between machine and host comes with the records from now on: with all of it from
-    /// the first join on, a trace can be replayed.
+    /// What passes between hardware and host comes with the records from now on: with all of it
+    /// from the first join on, a trace can be replayed.
     pub fn keep_exchanges(&mut self) {
-        self.machine.keep_exchanges();
+        self.host.keep_exchanges();
     }
 
     /// Looks after everything: the records that have come since the last time take the place of
@@ -258,17 +258,17 @@ impl Session {
         }
         let ended = self.take_out_ended();
         let clock_stepped = self.follow_clock()?;
-        if !self.machine.is_over() {
+        if !self.host.is_over() {
             self.audit_trees()?;
             self.follow_refused();
         }
-        self.machine.take_records(records);
-        if self.machine.is_over() {
-            stop_dispatchers(std::mem::take(&mut self.dispatchers), &self.machine)?;
+        self.host.take_records(records);
+        if self.host.is_over() {
+            stop_dispatchers(std::mem::take(&mut self.dispatchers), &self.host)?;
         } else {
-            self.books.tell(self.machine.now(), records);
+            self.books.tell(self.host.now(), records);
         }
-        Ok(Seen { now: self.machine.now(), ended, keeper_replaced, clock_stepped })
+        Ok(Seen { now: self.host.now(), ended, keeper_replaced, clock_stepped })
     }
 
     /// How far the clock by which phases are told is ahead of the time of the session; none if
@@ -276,7 +276,7 @@ impl Session {
     #[must_use]
     pub fn wall_ahead(&self) -> Option<Span> {
         let (_, offset) = self.wall_clock.as_ref()?;
-        Some(offset.ahead + self.machine.origin())
+        Some(offset.ahead + self.host.origin())
     }
 
     /// Whether the wall clock was set: then the grid of phases is where it is now.
@@ -284,9 +284,9 @@ impl Session {
         let Some((clock, known)) = &mut self.wall_clock else { return Ok(None) };
         let offset = clock.offset();
         let step = offset.step_since(*known);
-        if step.is_some() && !self.machine.is_over() {
+        if step.is_some() && !self.host.is_over() {
             *known = offset;
-            self.machine.set_wall_clock(offset.ahead)?;
+            self.host.set_wall_clock(offset.ahead)?;
         }
         Ok(step)
     }
@@ -294,7 +294,7 @@ impl Session {
     /// Looks after the trees, a few at a time, in turn: who is in them, and whether all are as they
     /// should be.
     fn audit_trees(&mut self) -> Result<(), SessionError> {
-        let now = self.machine.now();
+        let now = self.host.now();
         if now < self.next_audit {
             return Ok(());
         }
@@ -303,7 +303,7 @@ impl Session {
         let trees = trees.filter_map(|(id, row)| Some((id, row.tree.as_ref()?)));
         let mut audited = 0;
         for (id, tree) in trees.skip(self.audited).take(AUDITED_AT_ONCE) {
-            if !self.machine.audit(id.vcpu(), tree)? {
+            if !self.host.audit(id.vcpu(), tree)? {
                 self.endings.doubt(id);
             }
             audited += 1;
@@ -316,7 +316,7 @@ impl Session {
     /// 20 ms, and a little more on a machine that is busy below us.
     #[must_use]
     pub fn unlooked(&self) -> Span {
-        self.machine.unlooked()
+        self.host.unlooked()
     }
 
     /// Whose class, priority or CPUs somebody else has changed since the last time: they are again
@@ -337,7 +337,7 @@ impl Session {
     /// Whoever the kernel refuses something may have been moved to another group since it was held,
     /// as libvirt does with a machine that is just starting: it needs a budget there.
     fn follow_refused(&mut self) {
-        for vcpu in self.machine.take_refused() {
+        for vcpu in self.host.take_refused() {
             let member = self.members.iter().find(|(id, _)| id.vcpu() == vcpu);
             let Some((id, threads)) = member.map(|(id, row)| (id, row.threads.clone())) else {
                 continue;
@@ -354,14 +354,14 @@ impl Session {
     pub fn close(mut self, records: &mut Vec<Entry>) -> Result<(), SessionError> {
         // As long as there are dispatchers; it is told after what was still running at the end.
         let mut books = Vec::new();
-        let ended = if self.machine.is_over() {
+        let ended = if self.host.is_over() {
             Ok(())
         } else {
-            self.books.tell_now(self.machine.now(), &mut books);
-            self.machine.end()
+            self.books.tell_now(self.host.now(), &mut books);
+            self.host.end()
         };
-        let stopped = stop_dispatchers(std::mem::take(&mut self.dispatchers), &self.machine);
-        self.machine.take_records(records);
+        let stopped = stop_dispatchers(std::mem::take(&mut self.dispatchers), &self.host);
+        self.host.take_records(records);
         records.append(&mut books);
         // What a dispatcher says on leaving comes after the end, and yet belongs before it.
         let is_end = |entry: &Entry| matches!(entry, Entry::Record(Record::Ended { .. }));
@@ -407,7 +407,7 @@ impl Session {
     }
 
     fn poke(&self) {
-        self.machine.call_all();
+        self.host.call_all();
     }
 }
 
@@ -419,8 +419,8 @@ impl std::fmt::Debug for Session {
 
 impl Drop for Session {
     fn drop(&mut self) {
-        self.machine.abandon();
+        self.host.abandon();
         // Nobody hears why they had ended before.
-        let _ = stop_dispatchers(std::mem::take(&mut self.dispatchers), &self.machine);
+        let _ = stop_dispatchers(std::mem::take(&mut self.dispatchers), &self.host);
     }
 }

@@ -1,4 +1,4 @@
-//! What a policy or a machine may not do, and the words for it when it does.
+//! What a policy or the hardware may not do, and the words for it when it does.
 
 use slackline_policy::{AdmitError, Moment};
 use slackline_units::{CpuId, CpuSet, Time, VcpuId};
@@ -17,7 +17,7 @@ pub enum Fault {
         /// Why.
         error: AdmitError,
     },
-    /// The contract was broken, by the machine or by the policy: a bug.
+    /// The contract was broken, by the hardware or by the policy: a bug.
     #[error(transparent)]
     Broken(#[from] Broken),
 }
@@ -32,15 +32,15 @@ impl Fault {
 /// How the contract was broken.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 pub enum Broken {
-    /// The machine reported something earlier than what it had reported before.
-    #[error("the machine reported {now} after it had reported {before}")]
+    /// The hardware reported something earlier than what it had reported before.
+    #[error("the hardware reported {now} after it had reported {before}")]
     TimeWentBack {
         /// Reported first.
         before: Time,
         /// Reported then.
         now: Time,
     },
-    /// The machine reported more time than there was.
+    /// The hardware reported more time than there was.
     #[error(
         "{} used {} between {} and {}, which is longer",
         used.vcpu, used.ran, used.from, used.to
@@ -49,7 +49,7 @@ pub enum Broken {
         /// What was reported.
         used: Used,
     },
-    /// The machine reported time on a CPU that it had reported before.
+    /// The hardware reported time on a CPU that it had reported before.
     #[error(
         "{} used {} from {}, but that had been reported until {reported}",
         used.vcpu, used.cpu, used.from
@@ -60,44 +60,44 @@ pub enum Broken {
         /// Until when this CPU had been reported.
         reported: Time,
     },
-    /// The machine named a vCPU that has not joined.
-    #[error("the machine named {vcpu}, which has not joined")]
+    /// The hardware named a vCPU that has not joined.
+    #[error("the hardware named {vcpu}, which has not joined")]
     Unknown {
         /// Who.
         vcpu: VcpuId,
     },
-    /// The machine let a vCPU join that had joined.
-    #[error("the machine let {vcpu} join twice")]
+    /// The hardware let a vCPU join that had joined.
+    #[error("the hardware let {vcpu} join twice")]
     JoinedTwice {
         /// Who.
         vcpu: VcpuId,
     },
-    /// The machine allowed a vCPU to run nowhere.
-    #[error("the machine allowed {vcpu} no CPU that there is")]
+    /// The hardware allowed a vCPU to run nowhere.
+    #[error("the hardware allowed {vcpu} no CPU that there is")]
     Nowhere {
         /// Who.
         vcpu: VcpuId,
     },
-    /// The machine woke a vCPU that was awake.
-    #[error("the machine woke {vcpu}, which was awake")]
+    /// The hardware woke a vCPU that was awake.
+    #[error("the hardware woke {vcpu}, which was awake")]
     WokeAwake {
         /// Who.
         vcpu: VcpuId,
     },
-    /// The machine blocked a vCPU that was asleep.
-    #[error("the machine blocked {vcpu}, which was asleep")]
+    /// The hardware blocked a vCPU that was asleep.
+    #[error("the hardware blocked {vcpu}, which was asleep")]
     BlockedAsleep {
         /// Who.
         vcpu: VcpuId,
     },
-    /// The machine ended a turn where there was none.
-    #[error("the machine ended a turn on {cpu}, which nobody had")]
+    /// The hardware ended a turn where there was none.
+    #[error("the hardware ended a turn on {cpu}, which nobody had")]
     NobodyThere {
         /// Where.
         cpu: CpuId,
     },
-    /// The machine named a CPU that the host has not.
-    #[error("the machine named {cpu}, but only the {cpus} CPUs below that are scheduled")]
+    /// The hardware named a CPU that the host has not.
+    #[error("the hardware named {cpu}, but only the {cpus} CPUs below that are scheduled")]
     UnknownCpu {
         /// Which.
         cpu: CpuId,
@@ -157,8 +157,8 @@ pub enum NotEligible {
     /// It may not run there.
     #[error("it is confined to other CPUs")]
     Confined,
-    /// The machine refused it.
-    #[error("the machine refused it")]
+    /// The hardware refused it.
+    #[error("the hardware refused it")]
     Barred,
 }
 

@@ -1,7 +1,8 @@
-//! Who *can* run. The host stands between a machine and a policy: it keeps run states, charges what
-//! the machine measured, checks both against the contract, and turns answers into orders.
+//! Who *can* run. The host stands between hardware, simulated or live, and a policy: it keeps run
+//! states, charges what was measured, checks both against the contract, and turns answers into
+//! orders.
 //!
-//! A machine is a loop: report the facts of an instant one by one with [`Host::step`], say that it
+//! Hardware is a loop: report the facts of an instant one by one with [`Host::step`], say that it
 //! is settled, and carry out the orders that come of it. CPUs are asked in order of their number,
 //! the last thing in an instant. The host knows no durations but those it is told, no policy by
 //! name, and nothing of the world.
@@ -10,7 +11,7 @@
 #![deny(clippy::float_arithmetic)]
 
 mod check;
-mod machine;
+mod hardware;
 mod pass;
 mod recorded;
 mod turn;
@@ -22,7 +23,7 @@ use slackline_trace::{RanEnd, Record, Sink};
 use slackline_units::{CpuId, CpuSet, ReservationError, Span, Time, VcpuId};
 
 pub use check::{Broken, Fault, NotEligible};
-pub use machine::{Fact, Machine, Report, Terms};
+pub use hardware::{Fact, Hardware, Report, VcpuTerms};
 pub use slackline_policy as policy;
 pub use slackline_trace::{Order, Outcome, Used};
 use turn::Turns;
@@ -100,32 +101,32 @@ impl Host {
     }
 
     /// Takes one report in: charges, and tells the policy. The CPUs whose answer may have changed
-    /// are asked once the machine says that the instant is [settled](Fact::Settled); who blocks or
+    /// are asked once the hardware says that the instant is [settled](Fact::Settled); who blocks or
     /// yields is followed at once on its CPU.
     ///
     /// # Errors
     /// [`Fault::Declined`] when a share cannot be honoured: then nothing has changed.
-    /// [`Fault::Broken`] when the machine or the policy broke the contract: then this host is of no
-    /// more use.
+    /// [`Fault::Broken`] when the hardware or the policy broke the contract: then this host is of
+    /// no more use.
     #[inline(always)]
-    pub fn step<M: Machine, S: Sink>(
+    pub fn step<M: Hardware, S: Sink>(
         &mut self,
         report: Report<'_>,
-        machine: &mut M,
+        hardware: &mut M,
         sink: &mut S,
     ) -> Result<(), Box<Fault>> {
         if sink.wants_exchanges() {
-            self.step_recorded(report, machine, sink)
+            self.step_recorded(report, hardware, sink)
         } else {
-            self.take_in(report, machine, sink)
+            self.take_in(report, hardware, sink)
         }
     }
 
     #[inline(always)]
-    fn take_in<M: Machine, S: Sink>(
+    fn take_in<M: Hardware, S: Sink>(
         &mut self,
         report: Report<'_>,
-        machine: &mut M,
+        hardware: &mut M,
         sink: &mut S,
     ) -> Result<(), Box<Fault>> {
         self.pass_time(report.now)?;
@@ -133,16 +134,16 @@ impl Host {
             self.charge(*used, sink)?;
         }
         match report.fact {
-            Fact::Joined(vcpu, terms) => self.join(vcpu, terms, machine, sink),
-            Fact::TermsChanged(vcpu, terms) => self.change_terms(vcpu, terms, machine, sink),
-            Fact::Left(vcpu) => self.leave(vcpu, machine, sink),
-            Fact::Woke(vcpu) => self.wake(vcpu, machine, sink),
-            Fact::Blocked(vcpu) => self.block(vcpu, Rest::Blocked, machine, sink),
-            Fact::Paused(vcpu) => self.block(vcpu, Rest::Paused, machine, sink),
-            Fact::Yielded(cpu) => self.yields(cpu, machine, sink),
-            Fact::LimitReached(cpu) => self.end_turn(cpu, TurnEnd::Limit, machine, sink),
-            Fact::AlarmRang(cpu) => self.ring(cpu, machine, sink),
-            Fact::Told(vcpu, told) => self.hear(vcpu, told, machine, sink),
+            Fact::Joined(vcpu, terms) => self.join(vcpu, terms, hardware, sink),
+            Fact::TermsChanged(vcpu, terms) => self.change_terms(vcpu, terms, hardware, sink),
+            Fact::Left(vcpu) => self.leave(vcpu, hardware, sink),
+            Fact::Woke(vcpu) => self.wake(vcpu, hardware, sink),
+            Fact::Blocked(vcpu) => self.block(vcpu, Rest::Blocked, hardware, sink),
+            Fact::Paused(vcpu) => self.block(vcpu, Rest::Paused, hardware, sink),
+            Fact::Yielded(cpu) => self.yields(cpu, hardware, sink),
+            Fact::LimitReached(cpu) => self.end_turn(cpu, TurnEnd::Limit, hardware, sink),
+            Fact::AlarmRang(cpu) => self.ring(cpu, hardware, sink),
+            Fact::Told(vcpu, told) => self.hear(vcpu, told, hardware, sink),
             Fact::Allowed(vcpu) => self.allow(vcpu),
             Fact::ClockSet(ahead) => {
                 self.policy.set_clock(&self.moment, ahead);
@@ -150,10 +151,10 @@ impl Host {
                 Ok(())
             }
             Fact::Passed => Ok(()),
-            Fact::Settled => self.decide(machine, sink),
+            Fact::Settled => self.decide(hardware, sink),
             Fact::Ended => {
                 for index in 0..self.moment.cpus() {
-                    self.measure(CpuId::new(index), machine, sink)?;
+                    self.measure(CpuId::new(index), hardware, sink)?;
                 }
                 self.turns.close_all(RanEnd::Over, sink);
                 sink.record(&Record::Ended { at: report.now });
@@ -182,7 +183,7 @@ impl Host {
     }
 
     /// Who would be due on `cpu` one after the other, if each before did not want it: the occupant
-    /// first, and so many at most. A machine that learns late that a vCPU went to sleep has the
+    /// first, and so many at most. Hardware that learns late that a vCPU went to sleep has the
     /// next one ready.
     pub fn in_line(&mut self, cpu: CpuId, most: usize, into: &mut Vec<NextInLine>) {
         self.line(cpu, most, |entitlement| entitlement == Entitlement::Due, into);
@@ -231,25 +232,25 @@ impl Host {
 
     /// Brings the accounts of a CPU's occupant up to date.
     #[inline(always)]
-    fn measure<M: Machine, S: Sink>(
+    fn measure<M: Hardware, S: Sink>(
         &mut self,
         cpu: CpuId,
-        machine: &mut M,
+        hardware: &mut M,
         sink: &mut S,
     ) -> Result<(), Box<Fault>> {
         if self.moment.occupant(cpu).is_none() || self.turns.reported(cpu) == self.moment.now() {
             return Ok(());
         }
-        self.measure_now(cpu, machine, sink)
+        self.measure_now(cpu, hardware, sink)
     }
 
-    fn measure_now<M: Machine, S: Sink>(
+    fn measure_now<M: Hardware, S: Sink>(
         &mut self,
         cpu: CpuId,
-        machine: &mut M,
+        hardware: &mut M,
         sink: &mut S,
     ) -> Result<(), Box<Fault>> {
-        match machine.measure(cpu, self.moment.now()) {
+        match hardware.measure(cpu, self.moment.now()) {
             Some(used) => self.charge(used, sink),
             None => Ok(()),
         }
@@ -266,11 +267,11 @@ impl Host {
         Ok(())
     }
 
-    fn join<M: Machine, S: Sink>(
+    fn join<M: Hardware, S: Sink>(
         &mut self,
         vcpu: VcpuId,
-        terms: Terms<'_>,
-        machine: &mut M,
+        terms: VcpuTerms<'_>,
+        hardware: &mut M,
         sink: &mut S,
     ) -> Result<(), Box<Fault>> {
         if self.moment.is_member(vcpu) {
@@ -289,21 +290,21 @@ impl Host {
         sink.record(&Record::Joined { at, vcpu });
         self.record_promise(vcpu, terms.share, sink);
         for cpu in (0..self.moment.cpus()).map(CpuId::new) {
-            machine.set_alarm(cpu, self.policy.alarm(cpu));
+            hardware.set_alarm(cpu, self.policy.alarm(cpu));
         }
         Ok(())
     }
 
-    fn change_terms<M: Machine, S: Sink>(
+    fn change_terms<M: Hardware, S: Sink>(
         &mut self,
         vcpu: VcpuId,
-        terms: Terms<'_>,
-        machine: &mut M,
+        terms: VcpuTerms<'_>,
+        hardware: &mut M,
         sink: &mut S,
     ) -> Result<(), Box<Fault>> {
         check::member(vcpu, &self.moment)?;
         if let Some(cpu) = self.moment.cpu_of(vcpu) {
-            self.measure(cpu, machine, sink)?;
+            self.measure(cpu, hardware, sink)?;
             self.turns.close(cpu, RanEnd::Preempted, sink);
         }
         let before = self.moment.allowed(vcpu);
@@ -344,18 +345,18 @@ impl Host {
         });
     }
 
-    fn leave<M: Machine, S: Sink>(
+    fn leave<M: Hardware, S: Sink>(
         &mut self,
         vcpu: VcpuId,
-        machine: &mut M,
+        hardware: &mut M,
         sink: &mut S,
     ) -> Result<(), Box<Fault>> {
         check::member(vcpu, &self.moment)?;
         let cpu = self.moment.cpu_of(vcpu);
         if let Some(cpu) = cpu {
-            self.measure(cpu, machine, sink)?;
+            self.measure(cpu, hardware, sink)?;
             self.turns.close(cpu, RanEnd::Over, sink);
-            self.clear(cpu, machine);
+            self.clear(cpu, hardware);
         }
         self.to_ask.extend(cpu.or(self.moment.last_cpu_of(vcpu)));
         self.to_offer.retain(|&other| other != vcpu);
@@ -368,19 +369,19 @@ impl Host {
     }
 
     #[inline(always)]
-    fn wake<M: Machine, S: Sink>(
+    fn wake<M: Hardware, S: Sink>(
         &mut self,
         vcpu: VcpuId,
-        machine: &mut M,
+        hardware: &mut M,
         sink: &mut S,
     ) -> Result<(), Box<Fault>> {
         check::asleep(vcpu, &self.moment)?;
         match self.moment.last_cpu_of(vcpu) {
-            Some(cpu) => self.measure(cpu, machine, sink)?,
+            Some(cpu) => self.measure(cpu, hardware, sink)?,
             // Its first wake: where it belongs only the policy knows.
             None => {
                 for cpu in self.moment.allowed(vcpu).iter() {
-                    self.measure(cpu, machine, sink)?;
+                    self.measure(cpu, hardware, sink)?;
                 }
             }
         }
@@ -393,11 +394,11 @@ impl Host {
     }
 
     #[inline(always)]
-    fn block<M: Machine, S: Sink>(
+    fn block<M: Hardware, S: Sink>(
         &mut self,
         vcpu: VcpuId,
         why: Rest,
-        machine: &mut M,
+        hardware: &mut M,
         sink: &mut S,
     ) -> Result<(), Box<Fault>> {
         check::awake(vcpu, &self.moment)?;
@@ -407,7 +408,7 @@ impl Host {
         self.moment.set_barred(vcpu, false);
         let cpu = self.moment.cpu_of(vcpu);
         if let Some(cpu) = cpu {
-            self.measure(cpu, machine, sink)?;
+            self.measure(cpu, hardware, sink)?;
             self.turns.close(cpu, RanEnd::Blocked, sink);
             self.moment.vacate(cpu);
         } else if let Some(cpu) = self.moment.last_cpu_of(vcpu) {
@@ -422,8 +423,8 @@ impl Host {
         let cpus = self.policy.block(&self.moment, vcpu);
         self.to_ask.add(&cpus);
         match (cpu, why) {
-            (Some(cpu), Rest::Blocked) => return self.ask(cpu, machine, sink),
-            (Some(cpu), Rest::Paused) => self.clear(cpu, machine),
+            (Some(cpu), Rest::Blocked) => return self.ask(cpu, hardware, sink),
+            (Some(cpu), Rest::Paused) => self.clear(cpu, hardware),
             (None, _) => {}
         }
         self.to_ask.extend(cpu.or(self.moment.last_cpu_of(vcpu)));
@@ -431,22 +432,22 @@ impl Host {
     }
 
     /// Who had a CPU is held or gone: it does not run until others have been asked about.
-    fn clear<M: Machine>(&mut self, cpu: CpuId, machine: &mut M) {
+    fn clear<M: Hardware>(&mut self, cpu: CpuId, hardware: &mut M) {
         self.turns.take(cpu);
         self.moment.vacate(cpu);
-        machine.carry_out(Order::Idle { cpu });
+        hardware.carry_out(Order::Idle { cpu });
     }
 
-    fn hear<M: Machine, S: Sink>(
+    fn hear<M: Hardware, S: Sink>(
         &mut self,
         vcpu: VcpuId,
         told: &Told,
-        machine: &mut M,
+        hardware: &mut M,
         sink: &mut S,
     ) -> Result<(), Box<Fault>> {
         check::member(vcpu, &self.moment)?;
         if let Some(cpu) = self.moment.cpu_of(vcpu) {
-            self.measure(cpu, machine, sink)?;
+            self.measure(cpu, hardware, sink)?;
         }
         let cpus = self.policy.hear(&self.moment, vcpu, told);
         self.to_ask.add(&cpus);
@@ -464,27 +465,27 @@ impl Host {
         Ok(())
     }
 
-    fn yields<M: Machine, S: Sink>(
+    fn yields<M: Hardware, S: Sink>(
         &mut self,
         cpu: CpuId,
-        machine: &mut M,
+        hardware: &mut M,
         sink: &mut S,
     ) -> Result<(), Box<Fault>> {
-        self.end_turn(cpu, TurnEnd::Yield, machine, sink)?;
-        self.ask(cpu, machine, sink)
+        self.end_turn(cpu, TurnEnd::Yield, hardware, sink)?;
+        self.ask(cpu, hardware, sink)
     }
 
-    fn end_turn<M: Machine, S: Sink>(
+    fn end_turn<M: Hardware, S: Sink>(
         &mut self,
         cpu: CpuId,
         why: TurnEnd,
-        machine: &mut M,
+        hardware: &mut M,
         sink: &mut S,
     ) -> Result<(), Box<Fault>> {
         check::named_by_machine(cpu, &self.moment)?;
         let vcpu =
             self.moment.occupant(cpu).ok_or_else(|| Fault::broken(Broken::NobodyThere { cpu }))?;
-        self.measure(cpu, machine, sink)?;
+        self.measure(cpu, hardware, sink)?;
         let cpus = self.policy.turn_over(&self.moment, vcpu, why);
         self.to_ask.add(&cpus);
         self.to_ask.insert(cpu);
@@ -497,17 +498,17 @@ impl Host {
         Ok(())
     }
 
-    fn ring<M: Machine, S: Sink>(
+    fn ring<M: Hardware, S: Sink>(
         &mut self,
         cpu: CpuId,
-        machine: &mut M,
+        hardware: &mut M,
         sink: &mut S,
     ) -> Result<(), Box<Fault>> {
         check::named_by_machine(cpu, &self.moment)?;
-        self.measure(cpu, machine, sink)?;
+        self.measure(cpu, hardware, sink)?;
         for other in self.policy.ring_needs(&self.moment, cpu).iter() {
             check::named_by_policy(other, &self.moment)?;
-            self.measure(other, machine, sink)?;
+            self.measure(other, hardware, sink)?;
         }
         self.turns.close(cpu, RanEnd::Preempted, sink);
         let cpus = self.policy.ring(&self.moment, cpu);

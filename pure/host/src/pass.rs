@@ -7,7 +7,7 @@ use slackline_units::{CpuId, CpuSet, Span, VcpuId};
 
 use crate::check::{self, Broken, Fault};
 use crate::turn::Turn;
-use crate::{Host, Machine};
+use crate::{Hardware, Host};
 
 /// How many turns of no length one instant may lead to at the most.
 const EMPTY_TURNS: usize = 16 * CpuId::LIMIT;
@@ -15,9 +15,9 @@ const EMPTY_TURNS: usize = 16 * CpuId::LIMIT;
 impl Host {
     /// Asks about all CPUs that are to be asked, in order of their number, until none is left. Who
     /// woke and still waits then is offered to one idle CPU.
-    pub(crate) fn decide<M: Machine, S: Sink>(
+    pub(crate) fn decide<M: Hardware, S: Sink>(
         &mut self,
-        machine: &mut M,
+        hardware: &mut M,
         sink: &mut S,
     ) -> Result<(), Box<Fault>> {
         let (mut asked, mut count, mut offers) = (CpuSet::NONE, 0, 0);
@@ -33,7 +33,7 @@ impl Host {
                 return Err(Fault::broken(Broken::Endless { now: self.moment.now() }));
             }
             let offered = self.to_offer.len();
-            self.ask(cpu, machine, sink)?;
+            self.ask(cpu, hardware, sink)?;
             asked.insert(cpu);
             if self.to_offer.len() > offered {
                 // An idle CPU that was asked before may have waited for just this one.
@@ -90,41 +90,41 @@ impl Host {
 
     /// Asks the policy who should be on `cpu`, and has it so. An order that is refused leads to the
     /// next question, at most once a vCPU.
-    pub(crate) fn ask<M: Machine, S: Sink>(
+    pub(crate) fn ask<M: Hardware, S: Sink>(
         &mut self,
         cpu: CpuId,
-        machine: &mut M,
+        hardware: &mut M,
         sink: &mut S,
     ) -> Result<(), Box<Fault>> {
         check::named_by_policy(cpu, &self.moment)?;
-        self.measure(cpu, machine, sink)?;
+        self.measure(cpu, hardware, sink)?;
         self.to_ask.remove(cpu);
         let cpus = self.policy.pass(&self.moment, cpu);
         self.to_ask.add(&cpus);
-        if !self.ask_once(cpu, machine, sink)? {
-            self.ask_again(cpu, machine, sink)?;
+        if !self.ask_once(cpu, hardware, sink)? {
+            self.ask_again(cpu, hardware, sink)?;
         }
-        machine.set_alarm(cpu, self.policy.alarm(cpu));
+        hardware.set_alarm(cpu, self.policy.alarm(cpu));
         Ok(())
     }
 
     /// Refusals are rare.
-    fn ask_again<M: Machine, S: Sink>(
+    fn ask_again<M: Hardware, S: Sink>(
         &mut self,
         cpu: CpuId,
-        machine: &mut M,
+        hardware: &mut M,
         sink: &mut S,
     ) -> Result<(), Box<Fault>> {
-        while !self.ask_once(cpu, machine, sink)? {}
+        while !self.ask_once(cpu, hardware, sink)? {}
         Ok(())
     }
 
-    /// Whether the machine did what the policy wants for `cpu`.
+    /// Whether the hardware did what the policy wants for `cpu`.
     #[inline(always)]
-    fn ask_once<M: Machine, S: Sink>(
+    fn ask_once<M: Hardware, S: Sink>(
         &mut self,
         cpu: CpuId,
-        machine: &mut M,
+        hardware: &mut M,
         sink: &mut S,
     ) -> Result<bool, Box<Fault>> {
         let Pick::Run { vcpu, limit, entitlement } = self.policy.pick(&self.moment, cpu) else {
@@ -132,7 +132,7 @@ impl Host {
             if self.turns.take(cpu).is_some() {
                 self.turns.close(cpu, RanEnd::Preempted, sink);
                 self.moment.vacate(cpu);
-                machine.carry_out(Order::Idle { cpu });
+                hardware.carry_out(Order::Idle { cpu });
             }
             return Ok(true);
         };
@@ -160,7 +160,7 @@ impl Host {
         }
         self.turns.begin(cpu, turn, limit, self.moment.now());
         let until = turn.until;
-        if machine.carry_out(Order::Run { cpu, vcpu, until, entitlement }) == Outcome::Refused {
+        if hardware.carry_out(Order::Run { cpu, vcpu, until, entitlement }) == Outcome::Refused {
             self.refused(cpu, vcpu, sink);
             if !is_new {
                 // It was in its turn and lost the rest of it; it must not be taken for somebody
@@ -185,7 +185,7 @@ impl Host {
         if self.empty_turns > EMPTY_TURNS { Err(broken()) } else { Ok(()) }
     }
 
-    /// The machine could not run a vCPU: nobody has the CPU, and it is not picked until it may be.
+    /// The hardware could not run a vCPU: nobody has the CPU, and it is not picked until it may be.
     fn refused<S: Sink>(&mut self, cpu: CpuId, vcpu: VcpuId, sink: &mut S) {
         sink.record(&Record::Refused { at: self.moment.now(), vcpu, cpu });
         self.turns.take(cpu);

@@ -1,14 +1,14 @@
-//! What passes between a machine and its host, handed to whoever records it.
+//! What passes between the hardware and its host, handed to whoever records it.
 
 use slackline_trace::{Exchange, KeptFact, Order, Outcome, Sink, Used, WrittenTerms};
 use slackline_units::{CpuId, Time};
 
 use crate::check::Fault;
-use crate::{Host, Machine, Report, Terms};
+use crate::{Hardware, Host, Report, VcpuTerms};
 
-/// A machine, and what it was asked and told in a step.
+/// The hardware, and what it was asked and told in a step.
 struct Recorded<'a, M> {
-    machine: &'a mut M,
+    hardware: &'a mut M,
     exchanges: Vec<Exchange>,
 }
 
@@ -16,15 +16,15 @@ impl Host {
     /// A step whose exchanges somebody wants: the report before what the step does, the rest after
     /// its records.
     #[inline(never)]
-    pub(crate) fn step_recorded<M: Machine, S: Sink>(
+    pub(crate) fn step_recorded<M: Hardware, S: Sink>(
         &mut self,
         report: Report<'_>,
-        machine: &mut M,
+        hardware: &mut M,
         sink: &mut S,
     ) -> Result<(), Box<Fault>> {
         report.used.iter().for_each(|used| sink.exchange(&Exchange::Noticed(*used)));
         sink.exchange(&Exchange::Reported { now: report.now, fact: kept(&report) });
-        let mut recorded = Recorded { machine, exchanges: Vec::new() };
+        let mut recorded = Recorded { hardware, exchanges: Vec::new() };
         let result = self.take_in(report, &mut recorded, sink);
         recorded.exchanges.iter().for_each(|exchange| sink.exchange(exchange));
         if result.as_ref().is_err_and(|fault| matches!(**fault, Fault::Declined { .. })) {
@@ -36,27 +36,27 @@ impl Host {
 
 /// The fact of a report, with terms as they are written down.
 fn kept(report: &Report<'_>) -> KeptFact {
-    let written = |Terms { share, cpus }: Terms<'_>| {
+    let written = |VcpuTerms { share, cpus }: VcpuTerms<'_>| {
         Box::new(WrittenTerms { share: share.to_string(), cpus })
     };
     report.fact.map(written, |told| Box::new(*told))
 }
 
-impl<M: Machine> Machine for Recorded<'_, M> {
+impl<M: Hardware> Hardware for Recorded<'_, M> {
     fn measure(&mut self, cpu: CpuId, now: Time) -> Option<Used> {
-        let used = self.machine.measure(cpu, now);
+        let used = self.hardware.measure(cpu, now);
         self.exchanges.extend(used.map(Exchange::Measured));
         used
     }
 
     fn carry_out(&mut self, order: Order) -> Outcome {
-        let outcome = self.machine.carry_out(order);
+        let outcome = self.hardware.carry_out(order);
         self.exchanges.push(Exchange::Ordered { order, outcome });
         outcome
     }
 
     fn set_alarm(&mut self, cpu: CpuId, alarm: Option<Time>) {
-        self.machine.set_alarm(cpu, alarm);
+        self.hardware.set_alarm(cpu, alarm);
         self.exchanges.push(Exchange::AlarmSet { cpu, alarm });
     }
 }

@@ -81,7 +81,7 @@ impl Turns {
 
     /// A turn that goes on, of which it is not known what has been used of it by now, ends no later
     /// than it would have: its limit is what was left the last time that the CPU was looked at. A
-    /// live machine learns of one CPU while it looks at another one.
+    /// live hardware learns of one CPU while it looks at another one.
     #[inline]
     pub(crate) fn until_it_is_measured(&self, cpu: CpuId, turn: Turn, now: Time) -> Turn {
         let cpu = &self.cpus[cpu.index()];
@@ -100,7 +100,7 @@ impl Turns {
         self.cpus[cpu.index()].turn.take()
     }
 
-    /// Adds time that the machine measured.
+    /// Adds time that the hardware measured.
     #[inline(always)]
     pub(crate) fn add<S: Sink>(&mut self, used: Used, sink: &mut S) -> Result<(), Box<Fault>> {
         let cpu = &mut self.cpus[used.cpu.index()];

@@ -3,7 +3,7 @@
 mod story;
 
 use slackline_host::policy::Pick;
-use slackline_host::{Broken, Fact, NextInLine, Report, Terms};
+use slackline_host::{Broken, Fact, NextInLine, Report, VcpuTerms};
 use slackline_trace::Record;
 use slackline_units::{CpuId, CpuSet, Reservation, Span, Tasks, Time, Told, VcpuId};
 use story::{CPU0, CPU1, CPU2, Story, at, no_share, run, vcpu};
@@ -54,19 +54,19 @@ fn the_cpus_that_the_policy_names_are_asked_and_that_where_it_happened() {
 #[test]
 fn the_cpus_that_a_charge_or_a_start_names_are_asked() {
     let mut story = one_runs();
-    story.machine.now = at(1);
+    story.hardware.now = at(1);
     story.answers().ask_when_charged = CpuSet::one(CPU1);
     story.wants(CPU1, run(1, 1));
     story.answers().ask = CpuSet::NONE;
     story.answers().ask_when_started = CpuSet::one(CPU2);
     assert_eq!(story.asked_by(Fact::LimitReached(CPU0)), [CPU0, CPU1, CPU2]);
-    assert_eq!(story.machine.on, [Some(vcpu(0)), Some(vcpu(1)), None]);
+    assert_eq!(story.hardware.on, [Some(vcpu(0)), Some(vcpu(1)), None]);
 }
 
 #[test]
 fn a_policy_that_is_never_done_with_an_instant_is_stopped() {
     let mut story = one_runs();
-    story.machine.now = at(7);
+    story.hardware.now = at(7);
     story.answers().swaps = Some(run(0, 1));
     story.answers().ask_when_started = CpuSet::one(CPU0);
     story.answers().picks.insert(CPU0, run(1, 1));
@@ -95,7 +95,7 @@ fn who_wakes_is_offered_to_one_idle_cpu_that_was_not_asked() {
     for (ask, asked) in [(CpuSet::NONE, [CPU2].as_slice()), (CpuSet::one(CPU2), &[CPU2])] {
         let mut story = one_runs();
         let (share, cpus) = (no_share(), Some([CPU0, CPU2].into_iter().collect()));
-        story.step(Fact::Joined(vcpu(2), Terms { share: &share, cpus }));
+        story.step(Fact::Joined(vcpu(2), VcpuTerms { share: &share, cpus }));
         story.answers().ask = ask;
         assert_eq!(story.asked_by(wake), asked);
     }
@@ -108,7 +108,7 @@ fn who_has_a_cpu_is_offered_no_other() {
     story.wants(CPU1, run(2, 1));
     story.answers().ask = CpuSet::one(CPU1);
     assert_eq!(story.asked_by(Fact::Woke(vcpu(2))), [CPU1]);
-    assert_eq!(story.machine.on, [Some(vcpu(0)), Some(vcpu(2)), None]);
+    assert_eq!(story.hardware.on, [Some(vcpu(0)), Some(vcpu(2)), None]);
 }
 
 #[test]
@@ -117,7 +117,7 @@ fn who_may_be_run_again_is_run_and_nobody_is_asked_about_who_runs_or_sleeps() {
     story.wants(CPU1, run(1, 1));
     story.answers().ask = CpuSet::NONE;
     assert!(story.asked_by(Fact::Allowed(vcpu(1))).contains(&CPU1));
-    assert_eq!(story.machine.on, [Some(vcpu(0)), Some(vcpu(1)), None]);
+    assert_eq!(story.hardware.on, [Some(vcpu(0)), Some(vcpu(1)), None]);
     assert_eq!(story.asked_by(Fact::Allowed(vcpu(1))), []);
     story.wants(CPU1, Pick::Idle);
     story.answers().ask = CpuSet::NONE;
@@ -132,7 +132,7 @@ fn who_is_pushed_off_a_cpu_may_be_taken_by_an_idle_one() {
     story.wants(CPU0, run(2, 1));
     story.wants(CPU1, run(0, 1));
     story.step(Fact::Woke(vcpu(2)));
-    assert_eq!(story.machine.on, [Some(vcpu(2)), Some(vcpu(0)), None]);
+    assert_eq!(story.hardware.on, [Some(vcpu(2)), Some(vcpu(0)), None]);
 }
 
 #[test]
@@ -143,7 +143,7 @@ fn accounts_are_up_to_date_where_the_policy_needs_them() {
         story.answers().ask = CpuSet::NONE;
         story.step(Fact::Allowed(vcpu(1)));
         story.join(2, &[]);
-        story.machine.now = at(4);
+        story.hardware.now = at(4);
         story
     };
     // A first wake may go anywhere.
@@ -192,14 +192,14 @@ fn a_later_wake_needs_the_accounts_of_the_cpu_where_it_was() {
 #[test]
 fn nobody_is_measured_twice_at_an_instant() {
     let mut story = one_runs();
-    story.machine.now = at(2);
+    story.hardware.now = at(2);
     story.step(Fact::LimitReached(CPU0));
-    let measured = story.machine.measures;
+    let measured = story.hardware.measures;
     story.step(Fact::LimitReached(CPU0));
     story.step(Fact::AlarmRang(CPU0));
     // Nor where nobody runs.
     story.step(Fact::AlarmRang(CPU2));
-    assert_eq!(story.machine.measures, measured);
+    assert_eq!(story.hardware.measures, measured);
 }
 
 #[test]
@@ -208,10 +208,10 @@ fn an_alarm_is_set_for_each_cpu_that_was_asked_and_for_all_when_somebody_joins()
     let both = [(CPU0, at(5)), (CPU1, at(6))];
     story.answers().alarms.extend(both);
     story.join(0, &[]);
-    assert_eq!(story.machine.alarms, [Some(at(5)), Some(at(6))]);
+    assert_eq!(story.hardware.alarms, [Some(at(5)), Some(at(6))]);
     story.answers().alarms.clear();
     story.step_at(at(2), Fact::AlarmRang(CPU1));
-    assert_eq!(story.machine.alarms, [Some(at(5)), None]);
+    assert_eq!(story.hardware.alarms, [Some(at(5)), None]);
 }
 
 #[test]
@@ -229,7 +229,7 @@ fn who_comes_next_on_a_cpu_is_known_in_order_and_by_right_only() {
         assert_eq!(line, [next(1, 1), next(2, 2), next(0, 3)]);
     }
     story.step(Fact::Blocked(vcpu(1)));
-    assert_eq!(story.machine.on, [Some(vcpu(2))]);
+    assert_eq!(story.hardware.on, [Some(vcpu(2))]);
 }
 
 /// A CPU whose vCPU was refused is idle, and who comes to wait is to have it as any other. By Xen's
@@ -238,18 +238,18 @@ fn who_comes_next_on_a_cpu_is_known_in_order_and_by_right_only() {
 fn a_cpu_whose_chosen_one_was_refused_is_asked_when_somebody_else_comes_to_wait() {
     let mut story = Story::under("credit", &[("rules", "xen-3.0.3")], 3);
     (0..4).for_each(|slot| story.join(slot, &[]));
-    story.machine.refuses = true;
+    story.hardware.refuses = true;
     story.step(Fact::Woke(vcpu(2)));
-    assert_eq!(story.machine.on, [None, None, None], "the machine refused vCPU 2 on CPU 2");
+    assert_eq!(story.hardware.on, [None, None, None], "the hardware refused vCPU 2 on CPU 2");
     let mut told = |fact| {
-        let report = Report { now: story.machine.now, used: &[], fact };
-        story.host.step(report, &mut story.machine, &mut story.trace).expect("no contract broken");
+        let report = Report { now: story.hardware.now, used: &[], fact };
+        story.host.step(report, &mut story.hardware, &mut story.trace).expect("no contract broken");
     };
     // Both are at home on CPU 0.
     told(Fact::Woke(vcpu(0)));
     told(Fact::Woke(vcpu(3)));
     told(Fact::Settled);
-    assert_eq!(story.machine.on, [Some(vcpu(0)), None, Some(vcpu(3))]);
+    assert_eq!(story.hardware.on, [Some(vcpu(0)), None, Some(vcpu(3))]);
 }
 
 #[test]
@@ -266,7 +266,7 @@ fn looking_who_comes_next_ends_at_an_answer_that_is_wrong() {
 fn what_is_promised_is_in_the_trace() {
     let promised = |policy: &str, share: &[(&'static str, &'static str)]| {
         let mut story = Story::new(policy, 1);
-        story.machine.now = at(3);
+        story.hardware.now = at(3);
         story.join(0, share);
         let joined = Record::Joined { at: at(3), vcpu: vcpu(0) };
         assert_eq!(story.trace[0], joined);

@@ -4,7 +4,7 @@
 mod story;
 
 use slackline_host::policy::{Entitlement, Pick};
-use slackline_host::{Broken, Fact, Fault, NotEligible, Terms, Used};
+use slackline_host::{Broken, Fact, Fault, NotEligible, Used, VcpuTerms};
 use slackline_units::{CpuId, CpuSet, Span, Time};
 use story::{CPU0, CPU1, CPU2, Story, at, no_share, run, vcpu};
 
@@ -18,7 +18,7 @@ fn one_runs() -> Story {
     let mut story = Story::scripted(2);
     story.wants(CPU0, run(0, 10));
     story.wake_new(0);
-    assert_eq!(story.machine.on, [Some(vcpu(0)), None]);
+    assert_eq!(story.hardware.on, [Some(vcpu(0)), None]);
     story
 }
 
@@ -28,10 +28,10 @@ fn time_may_stand_still_but_not_go_back() {
     story.step_at(at(5), Fact::Passed);
     story.step_at(at(5), Fact::Passed);
     let now = Time::from_ns(4_999_999);
-    story.machine.now = now;
+    story.hardware.now = now;
     let (broken, text) = story.broken(Fact::Passed);
     assert_eq!(broken, Broken::TimeWentBack { before: at(5), now });
-    assert_eq!(text, "the machine reported 4.999ms after it had reported 5.000ms");
+    assert_eq!(text, "the hardware reported 4.999ms after it had reported 5.000ms");
 }
 
 #[test]
@@ -39,10 +39,10 @@ fn nobody_uses_more_time_than_there_was() {
     let mut story = one_runs();
     let all = used(0, CPU0, at(0), at(2), Span::from_ms(2));
     let more = used(0, CPU0, at(2), at(4), Span::from_ns(2_000_001));
-    story.machine.says = Some(all);
+    story.hardware.says = Some(all);
     story.step_at(at(2), Fact::LimitReached(CPU0));
-    story.machine.says = Some(more);
-    story.machine.now = at(4);
+    story.hardware.says = Some(more);
+    story.hardware.now = at(4);
     let (broken, text) = story.broken(Fact::LimitReached(CPU0));
     assert_eq!(broken, Broken::UsedTooMuch { used: more });
     assert_eq!(text, "d0v0 used 2.000001ms between 2.000ms and 4.000ms, which is longer");
@@ -52,7 +52,7 @@ fn nobody_uses_more_time_than_there_was() {
 #[test]
 fn nobody_has_used_time_that_has_not_passed() {
     let mut story = one_runs();
-    story.machine.now = at(2);
+    story.hardware.now = at(2);
     let all = used(0, CPU1, at(0), at(2), Span::from_ms(1));
     let early = used(0, CPU1, at(2), at(2) + Span::from_ns(1), Span::ZERO);
     story.report(&[all], Fact::Passed).expect("until now is not too long");
@@ -63,7 +63,7 @@ fn nobody_has_used_time_that_has_not_passed() {
 #[test]
 fn no_time_of_a_cpu_is_used_twice() {
     let mut story = one_runs();
-    story.machine.now = at(4);
+    story.hardware.now = at(4);
     let first = used(0, CPU0, at(0), at(2), Span::from_ms(1));
     let next = used(0, CPU0, at(2), at(3), Span::from_ms(1));
     let other = used(0, CPU1, at(0), at(3), Span::from_ms(1));
@@ -94,7 +94,7 @@ fn who_has_not_joined_or_has_left_is_unknown() {
             }
             let (broken, text) = story.broken(fact);
             assert_eq!(broken, Broken::Unknown { vcpu: vcpu(3) }, "{fact:?}");
-            assert_eq!(text, "the machine named d3v0, which has not joined");
+            assert_eq!(text, "the hardware named d3v0, which has not joined");
         }
     }
 }
@@ -102,7 +102,7 @@ fn who_has_not_joined_or_has_left_is_unknown() {
 #[test]
 fn who_has_not_joined_uses_no_time() {
     let mut story = one_runs();
-    story.machine.now = at(2);
+    story.hardware.now = at(2);
     let some = used(3, CPU1, at(0), at(1), Span::from_ms(1));
     let (broken, _) = story.broken_by(&[some], Fact::Passed);
     assert_eq!(broken, Broken::Unknown { vcpu: vcpu(3) });
@@ -114,7 +114,7 @@ fn nobody_joins_twice() {
     let share = no_share();
     let (broken, text) = story.broken(Fact::Joined(vcpu(0), (&share).into()));
     assert_eq!(broken, Broken::JoinedTwice { vcpu: vcpu(0) });
-    assert_eq!(text, "the machine let d0v0 join twice");
+    assert_eq!(text, "the hardware let d0v0 join twice");
 }
 
 #[test]
@@ -128,7 +128,7 @@ fn everybody_is_allowed_somewhere_and_only_where_there_is_a_cpu() {
         (CpuSet::one(CpuId::new(2)), false),
         (CpuSet::first_n(3), false),
     ] {
-        let terms = Terms { share: &share, cpus: Some(cpus) };
+        let terms = VcpuTerms { share: &share, cpus: Some(cpus) };
         for fact in [Fact::Joined(vcpu(1), terms), Fact::TermsChanged(vcpu(0), terms)] {
             let mut story = one_runs();
             if is_fine {
@@ -141,7 +141,7 @@ fn everybody_is_allowed_somewhere_and_only_where_there_is_a_cpu() {
                 unreachable!()
             };
             assert_eq!(broken, Broken::Nowhere { vcpu }, "{cpus:?}");
-            assert_eq!(text, format!("the machine allowed {vcpu} no CPU that there is"));
+            assert_eq!(text, format!("the hardware allowed {vcpu} no CPU that there is"));
         }
     }
 }
@@ -151,7 +151,7 @@ fn who_is_awake_does_not_wake() {
     let mut story = one_runs();
     let (broken, text) = story.broken(Fact::Woke(vcpu(0)));
     assert_eq!(broken, Broken::WokeAwake { vcpu: vcpu(0) });
-    assert_eq!(text, "the machine woke d0v0, which was awake");
+    assert_eq!(text, "the hardware woke d0v0, which was awake");
 }
 
 #[test]
@@ -161,7 +161,7 @@ fn who_is_asleep_neither_blocks_nor_is_paused() {
         story.join(1, &[]);
         let (broken, text) = story.broken(fact);
         assert_eq!(broken, Broken::BlockedAsleep { vcpu: vcpu(1) });
-        assert_eq!(text, "the machine blocked d1v0, which was asleep");
+        assert_eq!(text, "the hardware blocked d1v0, which was asleep");
     }
 }
 
@@ -170,7 +170,7 @@ fn no_turn_ends_where_nobody_has_one() {
     for fact in [Fact::Yielded(CPU1), Fact::LimitReached(CPU1)] {
         let (broken, text) = one_runs().broken(fact);
         assert_eq!(broken, Broken::NobodyThere { cpu: CPU1 });
-        assert_eq!(text, "the machine ended a turn on cpu1, which nobody had");
+        assert_eq!(text, "the hardware ended a turn on cpu1, which nobody had");
     }
 }
 
@@ -178,14 +178,14 @@ fn no_turn_ends_where_nobody_has_one() {
 fn no_turn_ends_no_alarm_rings_and_no_time_is_used_on_a_cpu_that_is_not_there() {
     let unknown = |broken: Broken, text: String| {
         assert_eq!(broken, Broken::UnknownCpu { cpu: CPU2, cpus: 2 });
-        assert_eq!(text, "the machine named cpu2, but only the 2 CPUs below that are scheduled");
+        assert_eq!(text, "the hardware named cpu2, but only the 2 CPUs below that are scheduled");
     };
     for fact in [Fact::Yielded(CPU2), Fact::LimitReached(CPU2), Fact::AlarmRang(CPU2)] {
         let (broken, text) = one_runs().broken(fact);
         unknown(broken, text);
     }
     let mut story = one_runs();
-    story.machine.now = at(2);
+    story.hardware.now = at(2);
     let some = used(0, CPU2, at(0), at(1), Span::from_ms(1));
     let (broken, text) = story.broken_by(&[some], Fact::Passed);
     unknown(broken, text);
@@ -196,7 +196,7 @@ fn no_cpu_that_is_not_there_is_asked_or_charged() {
     let asks = |story: &mut Story| story.answers().ask = CpuSet::one(CPU2);
     let asks_when_charged = |story: &mut Story| {
         story.answers().ask_when_charged = CpuSet::one(CPU2);
-        story.machine.now = at(1);
+        story.hardware.now = at(1);
     };
     let needs = |story: &mut Story| story.answers().ring_needs = CpuSet::one(CPU2);
     let breaks: [fn(&mut Story); 3] = [asks, asks_when_charged, needs];
@@ -216,7 +216,7 @@ fn picked(before: impl FnOnce(&mut Story), slot: u32, why: NotEligible, says: &s
     let mut story = one_runs();
     before(&mut story);
     story.wants(CPU1, run(slot, 1));
-    story.machine.now = at(2);
+    story.hardware.now = at(2);
     story.join(9, &[]);
     let (broken, text) = story.broken(Fact::Woke(vcpu(9)));
     let (vcpu, cpu, now) = (vcpu(slot), CPU1, at(2));
@@ -253,7 +253,7 @@ fn who_is_on_another_cpu_is_not_picked() {
 fn who_is_confined_to_other_cpus_is_not_picked() {
     let confined = |story: &mut Story| {
         let share = no_share();
-        let terms = Terms { share: &share, cpus: Some(CpuSet::one(CPU0)) };
+        let terms = VcpuTerms { share: &share, cpus: Some(CpuSet::one(CPU0)) };
         story.step(Fact::Joined(vcpu(3), terms));
         story.step(Fact::Woke(vcpu(3)));
     };
@@ -264,13 +264,13 @@ fn who_is_confined_to_other_cpus_is_not_picked() {
 fn who_was_refused_is_not_picked_again() {
     let mut story = Story::scripted(2);
     story.wants(CPU1, run(3, 1));
-    story.machine.refuses = true;
-    story.machine.now = at(2);
+    story.hardware.refuses = true;
+    story.hardware.now = at(2);
     story.join(3, &[]);
     let (broken, text) = story.broken(Fact::Woke(vcpu(3)));
     let (vcpu, cpu, now, why) = (vcpu(3), CPU1, at(2), NotEligible::Barred);
     assert_eq!(broken, Broken::NotEligible { vcpu, cpu, now, why });
-    let says = "the policy picked d3v0 for cpu1 at 2.000ms, but the machine refused it";
+    let says = "the policy picked d3v0 for cpu1 at 2.000ms, but the hardware refused it";
     assert_eq!(text, says);
 }
 
@@ -310,7 +310,7 @@ fn an_alarm_that_rang_is_gone_or_later() {
     story.step_at(at(3), Fact::AlarmRang(CPU1));
     story.answers().alarms.insert(CPU1, at(3) + Span::from_ns(1));
     story.step(Fact::AlarmRang(CPU1));
-    assert_eq!(story.machine.alarms, [None, Some(at(3) + Span::from_ns(1))]);
+    assert_eq!(story.hardware.alarms, [None, Some(at(3) + Span::from_ns(1))]);
     for (alarm, says) in [(at(3), "3.000ms"), (at(2), "2.000ms")] {
         story.answers().alarms.insert(CPU1, alarm);
         let (broken, text) = story.broken(Fact::AlarmRang(CPU1));
@@ -342,12 +342,12 @@ fn a_share_that_is_declined_breaks_nothing() {
 fn who_is_refused_in_mid_turn_has_not_had_its_last_turn() {
     let mut story = Story::new("round-robin", 1);
     story.wake_new(0);
-    story.machine.now = at(1);
-    story.machine.refuses = true;
+    story.hardware.now = at(1);
+    story.hardware.refuses = true;
     story.change(0, &[]);
-    assert_eq!(story.machine.on[0], None);
+    assert_eq!(story.hardware.on[0], None);
     story.step(Fact::Allowed(vcpu(0)));
-    assert_eq!(story.machine.on[0], Some(vcpu(0)));
+    assert_eq!(story.hardware.on[0], Some(vcpu(0)));
 }
 
 #[test]
@@ -355,12 +355,12 @@ fn who_is_allowed_again_runs_wherever_there_is_room() {
     let mut story = Story::new("round-robin", 2);
     story.join(0, &[]);
     story.join(1, &[]);
-    story.machine.refuses = true;
+    story.hardware.refuses = true;
     story.step(Fact::Woke(vcpu(0)));
     story.step(Fact::Woke(vcpu(1)));
-    assert_eq!(story.machine.on, [Some(vcpu(1)), None]);
+    assert_eq!(story.hardware.on, [Some(vcpu(1)), None]);
     story.step(Fact::Allowed(vcpu(0)));
-    assert_eq!(story.machine.on, [Some(vcpu(1)), Some(vcpu(0))]);
+    assert_eq!(story.hardware.on, [Some(vcpu(1)), Some(vcpu(0))]);
 }
 
 /// The CPU it moved to was asked while it still had the other one, and not again.
@@ -373,7 +373,7 @@ fn who_is_moved_by_a_change_runs_at_once() {
     story.change(0, &[("slice", "1ms"), ("period", "10ms")]);
     story.step(Fact::Woke(vcpu(1)));
     story.step(Fact::Woke(vcpu(2)));
-    assert_eq!(story.machine.on, [None, Some(vcpu(1))]);
+    assert_eq!(story.hardware.on, [None, Some(vcpu(1))]);
     story.change(1, &[("slice", "8ms"), ("period", "10ms")]);
-    assert_eq!(story.machine.on, [Some(vcpu(1)), Some(vcpu(2))]);
+    assert_eq!(story.hardware.on, [Some(vcpu(1)), Some(vcpu(2))]);
 }

@@ -60,7 +60,7 @@ fn a_turn_says_why_it_ended() {
 #[test]
 fn who_gives_way_is_preempted() {
     let mut story = one_runs();
-    story.machine.now = at(3);
+    story.hardware.now = at(3);
     story.wants(CPU0, run(1, 5));
     story.wake_new(1);
     story.step_at(at(5), Fact::Ended);
@@ -82,7 +82,7 @@ fn late_is_what_lies_beyond_the_limit_but_never_more_than_was_used() {
         (30, "15ms of 10ms, 15ms late"),
     ] {
         let mut story = one_runs();
-        story.machine.rate = 1;
+        story.hardware.rate = 1;
         story.step_at(at(until), Fact::LimitReached(CPU0));
         let line = format!("d0v0 cpu0 0.000ms {}: {line}, Limit, due", at(until));
         assert_eq!(stretches(&story), [line]);
@@ -93,11 +93,11 @@ fn late_is_what_lies_beyond_the_limit_but_never_more_than_was_used() {
 #[test]
 fn late_is_counted_from_the_limit_and_added_up() {
     let mut story = one_runs();
-    story.machine.now = at(15);
+    story.hardware.now = at(15);
     let pieces = [used(0, CPU0, 0, 8, 8), used(0, CPU0, 8, 11, 3), used(0, CPU0, 11, 13, 2)];
     story.report(&pieces, Fact::Passed).expect("the contract is kept");
     assert_eq!(stretches(&story), [""; 0]);
-    story.machine.says = Some(used(0, CPU0, 13, 15, 0));
+    story.hardware.says = Some(used(0, CPU0, 13, 15, 0));
     story.step(Fact::LimitReached(CPU0));
     let line = "d0v0 cpu0 0.000ms 13.000ms: 13ms of 10ms, 3ms late, Limit, due";
     assert_eq!(stretches(&story), [line]);
@@ -106,7 +106,7 @@ fn late_is_counted_from_the_limit_and_added_up() {
 #[test]
 fn a_turn_that_is_ordered_anew_with_another_limit_is_still_one_stretch() {
     let mut story = one_runs();
-    story.machine.now = at(4);
+    story.hardware.now = at(4);
     story.wants(CPU0, run(0, 2));
     story.wake_new(1);
     story.step_at(at(7), Fact::LimitReached(CPU0));
@@ -117,7 +117,7 @@ fn a_turn_that_is_ordered_anew_with_another_limit_is_still_one_stretch() {
 #[test]
 fn the_same_turn_is_not_ordered_twice() {
     let mut story = one_runs();
-    story.machine.now = at(4);
+    story.hardware.now = at(4);
     story.wants(CPU0, run(0, 6));
     story.wake_new(1);
     let limit = Some(Span::from_ms(10));
@@ -127,21 +127,21 @@ fn the_same_turn_is_not_ordered_twice() {
         until: until.map(|until| at(0) + until),
         entitlement: Entitlement::Due,
     };
-    assert_eq!(story.machine.orders, [order(limit)]);
+    assert_eq!(story.hardware.orders, [order(limit)]);
     story.wants(CPU0, run(0, 7));
     story.wake_new(2);
-    assert_eq!(story.machine.orders, [order(limit), order(Some(Span::from_ms(11)))]);
+    assert_eq!(story.hardware.orders, [order(limit), order(Some(Span::from_ms(11)))]);
 }
 
-/// A live machine that looks at another CPU does not know yet what the occupant of this one has
+/// Live hardware that looks at another CPU does not know yet what the occupant of this one has
 /// used: what the policy says is left of its slice was left before that.
 #[test]
 fn a_turn_that_is_not_measured_yet_ends_when_it_would_have() {
     for (measured, orders) in [(2, vec![10]), (4, vec![10, 12])] {
         let mut story = one_runs();
         story.join(1, &[]);
-        story.machine.now = at(4);
-        story.machine.is_blind = true;
+        story.hardware.now = at(4);
+        story.hardware.is_blind = true;
         story.wants(CPU0, run(0, 8));
         let noticed = used(0, CPU0, 0, measured, measured);
         story.report(&[noticed], Fact::Woke(vcpu(1))).expect("the contract is kept");
@@ -152,7 +152,7 @@ fn a_turn_that_is_not_measured_yet_ends_when_it_would_have() {
             entitlement: Entitlement::Due,
         };
         let orders: Vec<_> = orders.into_iter().map(order).collect();
-        assert_eq!(story.machine.orders, orders, "measured until {measured}");
+        assert_eq!(story.hardware.orders, orders, "measured until {measured}");
     }
 }
 
@@ -162,10 +162,10 @@ fn another_right_is_another_stretch() {
     let mut story = Story::scripted(1);
     story.wants(CPU0, pick(Entitlement::Due));
     story.wake_new(0);
-    story.machine.now = at(2);
+    story.hardware.now = at(2);
     story.wants(CPU0, pick(Entitlement::Arrears));
     story.wake_new(1);
-    story.machine.now = at(5);
+    story.hardware.now = at(5);
     story.wants(CPU0, pick(Entitlement::Spare));
     story.wake_new(2);
     story.step_at(at(9), Fact::Ended);
@@ -182,7 +182,7 @@ fn another_right_is_another_stretch() {
 #[test]
 fn a_break_is_another_stretch() {
     let mut story = one_runs();
-    story.machine.now = at(9);
+    story.hardware.now = at(9);
     let pieces = [used(0, CPU0, 0, 2, 2), used(0, CPU0, 3, 5, 2), used(0, CPU0, 5, 9, 1)];
     story.report(&pieces, Fact::Ended).expect("the contract is kept");
     assert_eq!(
@@ -194,16 +194,16 @@ fn a_break_is_another_stretch() {
     );
 }
 
-/// On a machine that is not ours alone, ordinary scheduling hands out what nobody claimed.
+/// On hardware that is not ours alone, ordinary scheduling hands out what nobody claimed.
 #[test]
 fn time_that_nobody_claimed_was_not_granted_and_is_nobodys_due() {
     let mut story = one_runs();
     story.join(1, &[]);
-    story.machine.now = at(14);
+    story.hardware.now = at(14);
     let pieces = [used(0, CPU0, 0, 11, 11), used(1, CPU0, 11, 12, 1), used(1, CPU1, 2, 14, 9)];
     story.report(&pieces, Fact::Passed).expect("the contract is kept");
     story.answers().picks.clear();
-    story.machine.says = Some(used(0, CPU0, 12, 14, 2));
+    story.hardware.says = Some(used(0, CPU0, 12, 14, 2));
     story.step(Fact::Ended);
     assert_eq!(
         stretches(&story),
@@ -223,7 +223,7 @@ fn after_a_turn_its_limit_grants_and_delays_nothing_more() {
     let mut story = one_runs();
     story.wants(CPU0, Pick::Idle);
     story.step_at(at(4), Fact::Blocked(vcpu(0)));
-    story.machine.now = at(14);
+    story.hardware.now = at(14);
     story.report(&[used(0, CPU0, 8, 12, 3)], Fact::Ended).expect("the contract is kept");
     assert_eq!(
         stretches(&story),
@@ -237,7 +237,7 @@ fn after_a_turn_its_limit_grants_and_delays_nothing_more() {
 #[test]
 fn who_used_nothing_is_not_in_the_trace_and_not_charged() {
     let mut story = one_runs();
-    story.machine.says = Some(used(0, CPU0, 0, 4, 0));
+    story.hardware.says = Some(used(0, CPU0, 0, 4, 0));
     story.step_at(at(4), Fact::LimitReached(CPU0));
     assert_eq!(stretches(&story), [""; 0]);
     assert_eq!(story.answers().charged, []);

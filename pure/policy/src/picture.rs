@@ -16,7 +16,7 @@ use std::panic::Location;
 use std::sync::Mutex;
 
 use slackline_host::policy::{Account, Given, Groups, Spec, Topology, Values};
-use slackline_host::{Fact, Host, Machine, Order, Outcome, Report, Used};
+use slackline_host::{Fact, Hardware, Host, Order, Outcome, Report, Used};
 use slackline_trace::Record;
 use slackline_units::{
     CpuId, CpuSet, DomId, Span, Task, TaskId, Tasks, Time, Told, Urgency, VcpuId,
@@ -75,25 +75,25 @@ pub(crate) struct Turn {
 /// at the start, and the others in their order when it has been `alone` for that long.
 pub(crate) fn turns(policy: &str, drawing: &str, alone: Span, count: usize) -> Vec<Turn> {
     let vcpus: Vec<Line<'_>> = drawing.lines().filter_map(Line::read).collect();
-    let mut machine = Model::new(policy, &vcpus, &Topology::flat(1));
+    let mut model = Model::new(policy, &vcpus, &Topology::flat(1));
     for index in 0..vcpus.len() {
-        let share = machine.shares[index].clone();
-        machine.step(Fact::Joined(vcpu(index), (&share).into()));
+        let share = model.shares[index].clone();
+        model.step(Fact::Joined(vcpu(index), (&share).into()));
     }
-    machine.step(Fact::Woke(vcpu(0)));
-    machine.step(Fact::Settled);
-    machine.state.now += alone;
-    (1..vcpus.len()).for_each(|index| machine.step(Fact::Woke(vcpu(index))));
-    machine.step(Fact::Settled);
+    model.step(Fact::Woke(vcpu(0)));
+    model.step(Fact::Settled);
+    model.state.now += alone;
+    (1..vcpus.len()).for_each(|index| model.step(Fact::Woke(vcpu(index))));
+    model.step(Fact::Settled);
     let cpu = CpuId::new(0);
     let turn = |_| {
-        let (who, until, since) = machine.state.running[&cpu];
+        let (who, until, since) = model.state.running[&cpu];
         // What was due while the first was alone rings late.
-        machine.state.now = until.expect("a turn that is limited").max(machine.state.now);
-        machine.step(Fact::LimitReached(cpu));
-        machine.step(Fact::Settled);
+        model.state.now = until.expect("a turn that is limited").max(model.state.now);
+        model.step(Fact::LimitReached(cpu));
+        model.step(Fact::Settled);
         let name = vcpus[who.slot()].name.chars().next().expect("a name");
-        Turn { who: name, ran: machine.state.now - since, account: machine.host.account(who) }
+        Turn { who: name, ran: model.state.now - since, account: model.host.account(who) }
     };
     (0..count).map(turn).collect()
 }
@@ -126,27 +126,27 @@ pub(crate) fn dispatches_told(
     end: Span,
 ) -> Vec<Dispatch> {
     let lines: Vec<Line<'_>> = hogs.iter().filter_map(|_| Line::read("hog r")).collect();
-    let mut machine = Model::new(policy, &lines, &Topology::flat(1));
+    let mut model = Model::new(policy, &lines, &Topology::flat(1));
     for (index, hog) in hogs.iter().enumerate() {
-        let share = machine.shares[index].clone();
-        machine.step(Fact::Joined(vcpu(index), (&share).into()));
+        let share = model.shares[index].clone();
+        model.step(Fact::Joined(vcpu(index), (&share).into()));
         let Some(urgency) = hog.urgency.map(Urgency) else { continue };
         let task = |_| Task { id: TaskId::new(0), urgency };
         let runnable = std::array::from_fn(|place| (place == 0).then_some(()).map(task));
         let told = Told::Tasks(Tasks { runnable, ..Tasks::default() });
-        machine.step(Fact::Told(vcpu(index), &told));
+        model.step(Fact::Told(vcpu(index), &told));
     }
     let wakes = hogs.iter().enumerate().map(|(index, hog)| (hog.wakes, index, None));
     let told = later.iter().map(|(at, index, told)| (*at, *index, Some(told)));
     let mut events: Vec<(Span, usize, Option<&Told>)> = wakes.chain(told).collect();
     events.sort_by_key(|&(at, index, told)| (at, told.is_some(), index));
     for (at, index, told) in events.into_iter().take_while(|&(at, ..)| at < end) {
-        machine.run_until(Time::START + at);
-        machine.ring_due();
-        machine.step(told.map_or(Fact::Woke(vcpu(index)), |told| Fact::Told(vcpu(index), told)));
+        model.run_until(Time::START + at);
+        model.ring_due();
+        model.step(told.map_or(Fact::Woke(vcpu(index)), |told| Fact::Told(vcpu(index), told)));
     }
-    machine.run_until(Time::START + end);
-    std::mem::take(&mut machine.dispatches)
+    model.run_until(Time::START + end);
+    std::mem::take(&mut model.dispatches)
 }
 
 struct Line<'a> {
@@ -182,7 +182,7 @@ fn given<'a>(word: &&'a str) -> (&'a str, Given<'a>) {
     }
 }
 
-/// A machine without any costs.
+/// Hardware without any costs.
 struct Model {
     host: Host,
     ids: Vec<VcpuId>,
@@ -211,7 +211,7 @@ impl State {
     }
 }
 
-impl Machine for State {
+impl Hardware for State {
     fn measure(&mut self, cpu: CpuId, now: Time) -> Option<Used> {
         let (vcpu, _, since) = self.running.get_mut(&cpu)?;
         let from = std::mem::replace(since, now);

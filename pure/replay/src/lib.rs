@@ -2,9 +2,9 @@
 //! orders must be the same.
 //!
 //! A [`Replay`] is a [`Sink`]: give it a trace, simulated or live, and [`Replay::finish`] says
-//! whether everything that the machine was told came out as it was recorded: each order, each alarm
-//! that changed, each share that was declined. CPU time is what the machine had measured, and
-//! orders go as they went then.
+//! whether everything that the hardware was told came out as it was recorded: each order, each
+//! alarm that changed, each share that was declined. CPU time is what had been measured, and orders
+//! go as they went then.
 
 #![forbid(unsafe_code)]
 #![deny(clippy::float_arithmetic)]
@@ -13,7 +13,7 @@ mod script;
 
 use std::collections::VecDeque;
 
-use slackline_host::{Fault, Host, Report, Terms};
+use slackline_host::{Fault, Host, Report, VcpuTerms};
 use slackline_policy::{FieldError, Spec, Topology, TopologyError, Values, find};
 use slackline_trace::{Exchange, Fact, Header, KeptFact, Named, Record, Sink};
 use slackline_units::{CpuId, Time};
@@ -246,7 +246,7 @@ fn shares(spec: &Spec, fact: &KeptFact) -> Result<Option<Values>, FieldError> {
 
 /// A fact as a host is told it.
 fn read<'a>(fact: &'a KeptFact, share: Option<&'a Values>) -> slackline_host::Fact<'a> {
-    let terms = |cpus| Terms { share: share.expect("whoever has terms has a share"), cpus };
+    let terms = |cpus| VcpuTerms { share: share.expect("whoever has terms has a share"), cpus };
     match fact {
         Fact::Joined(vcpu, written) => Fact::Joined(*vcpu, terms(written.cpus)),
         Fact::TermsChanged(vcpu, written) => Fact::TermsChanged(*vcpu, terms(written.cpus)),

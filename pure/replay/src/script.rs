@@ -1,9 +1,9 @@
-//! A machine that answers as a recorded one did, and holds what it is told against what that was
+//! Hardware that answers as a recorded one did, and holds what it is told against what that was
 //! told.
 
 use std::collections::VecDeque;
 
-use slackline_host::Machine;
+use slackline_host::Hardware;
 use slackline_trace::{Exchange, KeptFact, Order, Outcome, Used};
 use slackline_units::{CpuId, Time};
 
@@ -14,9 +14,9 @@ pub(crate) struct Step {
     pub(crate) fact: KeptFact,
     /// CPU time that came with the fact.
     pub(crate) noticed: Vec<Used>,
-    /// What the machine answered, in order.
+    /// What the hardware answered, in order.
     pub(crate) measured: VecDeque<(u64, Used)>,
-    /// What the machine was told, in order.
+    /// What the hardware was told, in order.
     pub(crate) told: VecDeque<(u64, Exchange)>,
 }
 
@@ -28,7 +28,7 @@ pub(crate) struct Mismatch {
     pub(crate) got: Option<Exchange>,
 }
 
-/// The machine of one step.
+/// The hardware of one step.
 pub(crate) struct Script<'a> {
     pub(crate) step: &'a mut Step,
     /// By CPU: the alarm as it was told last.
@@ -71,7 +71,7 @@ impl Script<'_> {
     }
 }
 
-impl Machine for Script<'_> {
+impl Hardware for Script<'_> {
     fn measure(&mut self, cpu: CpuId, _: Time) -> Option<Used> {
         let place = self.step.measured.iter().position(|(_, used)| used.cpu == cpu)?;
         self.step.measured.remove(place).map(|(_, used)| used)

@@ -5,7 +5,7 @@
 //! `switch` of it (and `migrate` more, coming from another CPU) does no work for the guest.
 
 use slackline_host::policy::{Level, Topology};
-use slackline_host::{Machine, Order, Outcome, Used};
+use slackline_host::{Hardware, Order, Outcome, Used};
 use slackline_scenario::{Draw, HostSpec, Migrate, Purpose, Scenario, Stream};
 use slackline_trace::Record;
 use slackline_units::{CpuId, Span, Time, VcpuId};
@@ -382,17 +382,17 @@ impl Cpu {
 }
 
 /// What the host has its orders carried out by.
-pub(crate) struct Hardware<'a> {
+pub(crate) struct VirtualHardware<'a> {
     now: Time,
     pub(crate) cpus: Cpus,
     pub(crate) guests: Guests<'a>,
     pub(crate) queue: Queue,
 }
 
-impl<'a> Hardware<'a> {
-    pub(crate) fn new(scenario: &'a Scenario) -> Hardware<'a> {
+impl<'a> VirtualHardware<'a> {
+    pub(crate) fn new(scenario: &'a Scenario) -> VirtualHardware<'a> {
         let (cpus, guests) = (Cpus::new(scenario), Guests::new(scenario));
-        Hardware { now: Time::START, cpus, guests, queue: Queue::new() }
+        VirtualHardware { now: Time::START, cpus, guests, queue: Queue::new() }
     }
 
     /// Time passes.
@@ -402,7 +402,7 @@ impl<'a> Hardware<'a> {
     }
 }
 
-impl Machine for Hardware<'_> {
+impl Hardware for VirtualHardware<'_> {
     #[inline(always)]
     fn measure(&mut self, cpu: CpuId, now: Time) -> Option<Used> {
         let this = &mut self.cpus.cpus[cpu.index()];

@@ -19,7 +19,7 @@ use std::collections::BTreeSet;
 use std::ops::ControlFlow;
 
 use slackline_host::policy::{AdmitError, Values};
-use slackline_host::{Broken, Fact, Fault, Host, Report, Terms};
+use slackline_host::{Broken, Fact, Fault, Host, Report, VcpuTerms};
 use slackline_scenario::{
     Action, Declined, NotAdmitted, Scenario, ScenarioError, SharesInForce, What, actions,
 };
@@ -27,7 +27,7 @@ use slackline_trace::{Named, Record, Sink};
 use slackline_units::{CpuId, CpuSet, Time, VcpuId};
 use thiserror::Error;
 
-use cpu::{Hardware, Timer};
+use cpu::{Timer, VirtualHardware};
 use guest::{Need, SystemId};
 use io::{Io, Systems};
 use queue::Event;
@@ -86,7 +86,7 @@ pub fn run_while<S: Sink>(
 struct Sim<'a> {
     scenario: &'a Scenario,
     host: Host,
-    machine: Hardware<'a>,
+    hardware: VirtualHardware<'a>,
     systems: Systems<'a>,
     io: Option<Io<'a>>,
     /// Who has something to tell, and tells it once it runs: a guest cannot do anything before.
@@ -113,7 +113,7 @@ impl<'a> Sim<'a> {
         let mut sim = Sim {
             scenario,
             host: Host::new(scenario.policy.spec, &scenario.policy.values, &scenario.host.topology),
-            machine: Hardware::new(scenario),
+            hardware: VirtualHardware::new(scenario),
             io: Io::new(scenario, &systems),
             systems,
             untold: Vec::new(),
@@ -148,7 +148,7 @@ impl<'a> Sim<'a> {
                 Next::Action => self.act(now, sink)?,
                 Next::Cpu(cpu, Timer::Work) => self.work_done(now, cpu, sink)?,
                 Next::Cpu(cpu, timer) => {
-                    let due = self.machine.cpus.take_timer(cpu, timer, now);
+                    let due = self.hardware.cpus.take_timer(cpu, timer, now);
                     if now > due {
                         sink.record(&Record::RangLate { at: now, cpu, late: now - due });
                     }
@@ -157,10 +157,10 @@ impl<'a> Sim<'a> {
                     self.step(now, rang(cpu), sink)?;
                 }
                 Next::Event(Event::Wake, slot) => {
-                    self.start_work(now, self.machine.guests.vcpu(slot), sink)?;
+                    self.start_work(now, self.hardware.guests.vcpu(slot), sink)?;
                 }
                 Next::Event(Event::Allow, slot) => {
-                    let vcpu = self.machine.guests.vcpu(slot);
+                    let vcpu = self.hardware.guests.vcpu(slot);
                     if self.host.moment().is_member(vcpu) {
                         self.step(now, Fact::Allowed(vcpu), sink)?;
                     }
@@ -170,7 +170,7 @@ impl<'a> Sim<'a> {
             }
         }
         self.systems_end(sink);
-        self.machine.cpus.end(self.end, &mut self.machine.guests);
+        self.hardware.cpus.end(self.end, &mut self.hardware.guests);
         self.end_spinning(sink);
         self.tell_slowed(sink);
         self.step(self.end, Fact::Ended, sink)?;
@@ -188,9 +188,9 @@ impl<'a> Sim<'a> {
     /// which an early Xen handles them, whose slice timers only ask for a pass.
     #[inline(always)]
     fn next(&mut self) -> Option<(Time, Next)> {
-        let event = self.machine.queue.first();
-        let cpu = self.machine.cpus.first();
-        let cpu_time = self.machine.cpus.next_time(cpu);
+        let event = self.hardware.queue.first();
+        let cpu = self.hardware.cpus.first();
+        let cpu_time = self.hardware.cpus.next_time(cpu);
         if !self.host.is_settled() {
             let now = self.host.moment().now();
             if now < self.next_stop.min(cpu_time).min(event) {
@@ -201,11 +201,11 @@ impl<'a> Sim<'a> {
             return (self.next_stop < self.end).then_some((self.next_stop, Next::Action));
         }
         if cpu_time < event
-            || (cpu_time == event && self.machine.cpus.next_timer(cpu) != Timer::Limit)
+            || (cpu_time == event && self.hardware.cpus.next_timer(cpu) != Timer::Limit)
         {
-            return Some((cpu_time, Next::Cpu(cpu, self.machine.cpus.next_timer(cpu))));
+            return Some((cpu_time, Next::Cpu(cpu, self.hardware.cpus.next_timer(cpu))));
         }
-        let (what, about) = self.machine.queue.pop();
+        let (what, about) = self.hardware.queue.pop();
         Some((event, Next::Event(what, about)))
     }
 
@@ -223,8 +223,8 @@ impl<'a> Sim<'a> {
         fact: Fact<'_>,
         sink: &mut S,
     ) -> Result<(), Box<Fault>> {
-        self.machine.advance(now);
-        let stepped = self.host.step(Report { now, used: &[], fact }, &mut self.machine, sink);
+        self.hardware.advance(now);
+        let stepped = self.host.step(Report { now, used: &[], fact }, &mut self.hardware, sink);
         self.tell_slowed(sink);
         stepped
     }
@@ -232,7 +232,7 @@ impl<'a> Sim<'a> {
     /// The trace is told what was done at less than full speed.
     #[inline(always)]
     fn tell_slowed<S: Sink>(&mut self, sink: &mut S) {
-        if let Some(slowed) = self.machine.cpus.take_slowed() {
+        if let Some(slowed) = self.hardware.cpus.take_slowed() {
             slowed.for_each(|record| sink.record(&record));
         }
     }
@@ -247,16 +247,16 @@ impl<'a> Sim<'a> {
             let cpus = start.map(CpuSet::one).or(domain.cpus(vcpu));
             sink.named(&named(self.scenario, vcpu, now));
             let mut joined =
-                self.step(now, Fact::Joined(vcpu, Terms { share: &share, cpus }), sink);
+                self.step(now, Fact::Joined(vcpu, VcpuTerms { share: &share, cpus }), sink);
             if start.is_some() && joined.is_ok() {
-                let terms = Terms { share: &share, cpus: Some(self.scenario.cpus(vcpu)) };
+                let terms = VcpuTerms { share: &share, cpus: Some(self.scenario.cpus(vcpu)) };
                 joined = self.step(now, Fact::TermsChanged(vcpu, terms), sink);
             }
             joined.map_err(|fault| declined(self.scenario, *fault))?;
             let wakes = domain.wakes(vcpu);
-            self.machine.guests.begin(vcpu, wakes);
+            self.hardware.guests.begin(vcpu, wakes);
             self.system_joins(vcpu, now);
-            self.machine.queue.push(wakes, Event::Wake, vcpu.slot());
+            self.hardware.queue.push(wakes, Event::Wake, vcpu.slot());
             return Ok(());
         }
         if !self.host.moment().is_member(vcpu) {
@@ -274,7 +274,7 @@ impl<'a> Sim<'a> {
             What::Leave => {
                 self.step(now, Fact::Left(vcpu), sink)?;
                 self.stop_spinning(now, vcpu, sink);
-                let released = self.machine.guests.leave(vcpu, now);
+                let released = self.hardware.guests.leave(vcpu, now);
                 self.wake_at(released);
                 self.grant_locks(now, sink);
                 self.system_leaves(vcpu);
@@ -295,7 +295,7 @@ impl<'a> Sim<'a> {
         sink: &mut S,
     ) -> Result<bool, RunError> {
         let share = share.map_or_else(|| self.shares.of(vcpu), Ok)?;
-        let fact = Fact::TermsChanged(vcpu, Terms { share: &share, cpus });
+        let fact = Fact::TermsChanged(vcpu, VcpuTerms { share: &share, cpus });
         match self.step(now, fact, sink).map_err(|fault| *fault) {
             Ok(()) => {
                 self.shares.set(vcpu, share);
@@ -323,13 +323,13 @@ impl<'a> Sim<'a> {
         vcpu: VcpuId,
         sink: &mut S,
     ) -> Result<(), Box<Fault>> {
-        if !self.paused.remove(&vcpu) || self.machine.guests.is_asleep(vcpu, now) {
+        if !self.paused.remove(&vcpu) || self.hardware.guests.is_asleep(vcpu, now) {
             return Ok(());
         }
         if self.seat(vcpu).is_some() {
             return self.wake_system(now, vcpu, sink);
         }
-        if self.machine.guests.left(vcpu).is_zero() {
+        if self.hardware.guests.left(vcpu).is_zero() {
             return self.go_on(now, vcpu, sink);
         }
         self.step(now, Fact::Woke(vcpu), sink)
@@ -344,7 +344,7 @@ impl<'a> Sim<'a> {
     ) -> Result<(), Box<Fault>> {
         let is_held = !self.paused.is_empty() && self.paused.contains(&vcpu);
         // It may have left in the meantime.
-        if is_held || !self.machine.guests.is_due(vcpu, now) {
+        if is_held || !self.hardware.guests.is_due(vcpu, now) {
             Ok(())
         } else {
             self.go_on(now, vcpu, sink)
@@ -355,21 +355,21 @@ impl<'a> Sim<'a> {
     #[inline(always)]
     fn go_on<S: Sink>(&mut self, now: Time, vcpu: VcpuId, sink: &mut S) -> Result<(), Box<Fault>> {
         if self.seat(vcpu).is_some() {
-            self.machine.guests.end(vcpu); // This was its only sleep.
+            self.hardware.guests.end(vcpu); // This was its only sleep.
             return self.wake_system(now, vcpu, sink);
         }
-        let need = self.machine.guests.advance(vcpu, now, sink);
+        let need = self.hardware.guests.advance(vcpu, now, sink);
         self.grant_locks(now, sink);
         match need {
             Need::Cpu => self.step(now, Fact::Woke(vcpu), sink)?,
             // It has no turn yet to give away.
             Need::Yield => {
-                self.machine.guests.again(vcpu);
+                self.hardware.guests.again(vcpu);
                 self.step(now, Fact::Woke(vcpu), sink)?;
             }
             Need::Sleep(until) => self.wake_at([(until, vcpu)]),
             Need::Others(latency) => {
-                let released = self.machine.guests.come(vcpu, latency, now);
+                let released = self.hardware.guests.come(vcpu, latency, now);
                 self.wake_at(released);
             }
             Need::Nothing => self.outcome.done.push((now, vcpu)),
@@ -383,7 +383,7 @@ impl<'a> Sim<'a> {
     /// or when it runs again.
     #[inline(always)]
     fn grant_locks<S: Sink>(&mut self, now: Time, sink: &mut S) {
-        while let Some(vcpu) = self.machine.guests.take_granted() {
+        while let Some(vcpu) = self.hardware.guests.take_granted() {
             self.spin_no_longer(now, vcpu, sink);
         }
     }
@@ -392,20 +392,20 @@ impl<'a> Sim<'a> {
     fn spin_no_longer<S: Sink>(&mut self, now: Time, vcpu: VcpuId, sink: &mut S) {
         let cpu = self.host.moment().cpu_of(vcpu);
         if let Some(cpu) = cpu {
-            self.machine.cpus.count(cpu, now, &mut self.machine.guests);
+            self.hardware.cpus.count(cpu, now, &mut self.hardware.guests);
         }
-        let used = self.machine.guests.stop_spinning(vcpu);
+        let used = self.hardware.guests.stop_spinning(vcpu);
         if !used.is_zero() {
             sink.record(&Record::Spun { at: now, vcpu, used });
         }
         if let Some(cpu) = cpu {
-            self.machine.cpus.recount(cpu, &self.machine.guests);
+            self.hardware.cpus.recount(cpu, &self.hardware.guests);
         }
     }
 
     /// Tells what somebody has used so far for a lock that it has not got.
     fn stop_spinning<S: Sink>(&mut self, now: Time, vcpu: VcpuId, sink: &mut S) {
-        if self.machine.guests.spins(vcpu) {
+        if self.hardware.guests.spins(vcpu) {
             self.spin_no_longer(now, vcpu, sink);
         }
     }
@@ -419,7 +419,7 @@ impl<'a> Sim<'a> {
 
     fn wake_at(&mut self, sleepers: impl IntoIterator<Item = (Time, VcpuId)>) {
         for (until, vcpu) in sleepers {
-            self.machine.queue.push(until, Event::Wake, vcpu.slot());
+            self.hardware.queue.push(until, Event::Wake, vcpu.slot());
         }
     }
 
@@ -430,27 +430,27 @@ impl<'a> Sim<'a> {
         cpu: CpuId,
         sink: &mut S,
     ) -> Result<(), Box<Fault>> {
-        let vcpu = self.machine.cpus.occupant(cpu);
-        self.machine.cpus.finish(cpu, now, &mut self.machine.guests);
-        self.machine.guests.finish_compute(vcpu);
+        let vcpu = self.hardware.cpus.occupant(cpu);
+        self.hardware.cpus.finish(cpu, now, &mut self.hardware.guests);
+        self.hardware.guests.finish_compute(vcpu);
         if let Some(seat) = self.seat(vcpu) {
             return self.item_done(now, (cpu, vcpu), seat, sink);
         }
-        let need = self.machine.guests.advance(vcpu, now, sink);
+        let need = self.hardware.guests.advance(vcpu, now, sink);
         self.grant_locks(now, sink);
         match need {
             Need::Cpu => {
-                self.machine.cpus.go_on(cpu, now, &self.machine.guests);
+                self.hardware.cpus.go_on(cpu, now, &self.hardware.guests);
                 return Ok(());
             }
             // The next step comes when it runs again.
             Need::Yield => {
-                self.machine.cpus.go_on(cpu, now, &self.machine.guests);
+                self.hardware.cpus.go_on(cpu, now, &self.hardware.guests);
                 return self.step(now, Fact::Yielded(cpu), sink);
             }
             Need::Sleep(until) => self.wake_at([(until, vcpu)]),
             Need::Others(latency) => {
-                let released = self.machine.guests.come(vcpu, latency, now);
+                let released = self.hardware.guests.come(vcpu, latency, now);
                 self.wake_at(released);
             }
             Need::Nothing => self.outcome.done.push((now, vcpu)),

@@ -21,8 +21,8 @@ impl Sim<'_> {
 
     pub(crate) fn system_joins(&mut self, vcpu: VcpuId, now: Time) {
         let Some(seat) = self.seat(vcpu) else { return };
-        let Sim { systems, io, machine, .. } = self;
-        let mut context = Context { now, systems, queue: &mut machine.queue };
+        let Sim { systems, io, hardware, .. } = self;
+        let mut context = Context { now, systems, queue: &mut hardware.queue };
         context.join(seat, io);
         if let (Some(io), 0) = (io, seat.number) {
             io.join(seat.system, &mut context);
@@ -40,8 +40,8 @@ impl Sim<'_> {
 
     /// The run is over: what has not been told yet is.
     pub(crate) fn systems_end<S: Sink>(&mut self, sink: &mut S) {
-        let Sim { systems, io, machine, .. } = self;
-        let mut context = Context { now: self.end, systems, queue: &mut machine.queue };
+        let Sim { systems, io, hardware, .. } = self;
+        let mut context = Context { now: self.end, systems, queue: &mut hardware.queue };
         if let Some(io) = io {
             io.end(&mut context);
         }
@@ -57,7 +57,7 @@ impl Sim<'_> {
         let firsts = if host.ticks_are_staggered { host.cpus } else { 1 };
         for cpu in 0..firsts {
             let later = host.tick * cpu as u64 / host.cpus as u64;
-            self.machine.queue.push(Time::START + host.tick + later, Event::Tick, cpu);
+            self.hardware.queue.push(Time::START + host.tick + later, Event::Tick, cpu);
         }
     }
 
@@ -66,9 +66,9 @@ impl Sim<'_> {
         let host = &self.scenario.host;
         let last = if host.ticks_are_staggered { first + 1 } else { host.cpus };
         for cpu in (first..last).map(CpuId::new) {
-            self.machine.cpus.steal(cpu, (now, host.tick_cost), &mut self.machine.guests);
+            self.hardware.cpus.steal(cpu, (now, host.tick_cost), &mut self.hardware.guests);
         }
-        self.machine.queue.push(now + host.tick, Event::Tick, first);
+        self.hardware.queue.push(now + host.tick, Event::Tick, first);
     }
 
     /// A task's timer goes off, or something happens to the devices or outside.
@@ -78,8 +78,8 @@ impl Sim<'_> {
         (event, about): (Event, usize),
         sink: &mut S,
     ) -> Result<(), Box<Fault>> {
-        let Sim { systems, io, machine, .. } = self;
-        let mut context = Context { now, systems, queue: &mut machine.queue };
+        let Sim { systems, io, hardware, .. } = self;
+        let mut context = Context { now, systems, queue: &mut hardware.queue };
         if event == Event::Task {
             let task = context.systems.task(about);
             context.go_on(task, Cause::Time, io);
@@ -102,21 +102,21 @@ impl Sim<'_> {
     ) -> Result<(), Box<Fault>> {
         let mut item = self.systems.stop(seat);
         loop {
-            let Sim { systems, io, machine, .. } = self;
-            Context { now, systems, queue: &mut machine.queue }.finish(seat, item, io);
+            let Sim { systems, io, hardware, .. } = self;
+            Context { now, systems, queue: &mut hardware.queue }.finish(seat, item, io);
             if self.systems.effects.are_due {
                 self.systems.effects.signals_from = Some(cpu);
                 self.carry_out(now, sink)?;
                 if !self.host.is_settled() {
                     self.step(now, Fact::Settled, sink)?;
                 }
-                if !self.machine.cpus.is_free(cpu, vcpu, now) {
+                if !self.hardware.cpus.is_free(cpu, vcpu, now) {
                     return Ok(());
                 }
             }
             let others = self.others(cpu);
-            let Sim { systems, io, machine, .. } = self;
-            let next = Context { now, systems, queue: &mut machine.queue }.next(seat, item, io);
+            let Sim { systems, io, hardware, .. } = self;
+            let next = Context { now, systems, queue: &mut hardware.queue }.next(seat, item, io);
             let Some(next) = next else {
                 // What it has told the trace.
                 self.settle(now, sink)?;
@@ -125,8 +125,8 @@ impl Sim<'_> {
             let done = now.after(next.cost);
             if done >= others || self.systems.effects.are_due {
                 self.systems.begin(seat, next);
-                self.machine.guests.set_left(vcpu, next.cost);
-                self.machine.cpus.go_on(cpu, now, &self.machine.guests);
+                self.hardware.guests.set_left(vcpu, next.cost);
+                self.hardware.cpus.go_on(cpu, now, &self.hardware.guests);
                 return self.settle(now, sink);
             }
             self.outcome.events += 1;
@@ -141,10 +141,10 @@ impl Sim<'_> {
         if self.one_by_one {
             return Time::START;
         }
-        if self.machine.cpus.has_speeds() {
+        if self.hardware.cpus.has_speeds() {
             return Time::START; // How long an item takes is known of the first only.
         }
-        self.machine.cpus.others(cpu).min(self.machine.queue.first()).min(self.next_stop)
+        self.hardware.cpus.others(cpu).min(self.hardware.queue.first()).min(self.next_stop)
     }
 
     /// Does what the devices ask for.
@@ -164,10 +164,10 @@ impl Sim<'_> {
         while let Some((at, span)) = effects.stolen.pop() {
             let cpu = match at {
                 Where::Cpu(cpu) => Some(cpu),
-                Where::OfVcpu(vcpu) => self.machine.cpus.home(vcpu),
+                Where::OfVcpu(vcpu) => self.hardware.cpus.home(vcpu),
             };
             if let Some(cpu) = cpu {
-                self.machine.cpus.steal(cpu, (now, span), &mut self.machine.guests);
+                self.hardware.cpus.steal(cpu, (now, span), &mut self.hardware.guests);
             }
         }
         self.tell_pending(now, sink)?;
@@ -187,9 +187,9 @@ impl Sim<'_> {
             return;
         }
         let there =
-            self.machine.cpus.home(vcpu).filter(|&there| from.is_some_and(|from| from != there));
+            self.hardware.cpus.home(vcpu).filter(|&there| from.is_some_and(|from| from != there));
         if let Some(cpu) = there {
-            self.machine.cpus.steal(cpu, (now, cost), &mut self.machine.guests);
+            self.hardware.cpus.steal(cpu, (now, cost), &mut self.hardware.guests);
         }
     }
 
@@ -200,16 +200,16 @@ impl Sim<'_> {
         }
         let cpu = self.host.moment().cpu_of(vcpu);
         if let Some(cpu) = cpu {
-            self.machine.cpus.count(cpu, now, &mut self.machine.guests);
+            self.hardware.cpus.count(cpu, now, &mut self.hardware.guests);
         }
-        let left = self.machine.guests.left(vcpu);
+        let left = self.hardware.guests.left(vcpu);
         if let Some(seat) = self.seat(vcpu)
             && self.systems.put_aside(seat, left)
         {
-            self.machine.guests.set_left(vcpu, Span::ZERO);
+            self.hardware.guests.set_left(vcpu, Span::ZERO);
         }
         if let Some(cpu) = cpu {
-            self.machine.cpus.recount(cpu, &self.machine.guests);
+            self.hardware.cpus.recount(cpu, &self.hardware.guests);
         }
         Ok(())
     }

@@ -4,7 +4,7 @@
 use slackline_units::frame::{FRAME, Frame, MAGIC, NoFrame, Says};
 use slackline_units::{Span, TASKS, Time};
 
-use crate::machine::At;
+use crate::live_host::At;
 
 /// For how long something claimed counts that is not told again. Who waits for a CPU meanwhile
 /// could not, and its tasks are what they were: it has until it has run for a little.

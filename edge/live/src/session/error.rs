@@ -9,7 +9,7 @@ use thiserror::Error;
 use super::JoinId;
 use crate::dispatcher::{DispatcherError, whose};
 use crate::fence::{FenceError, GiveBackError};
-use crate::machine::{MachineError, NotDone};
+use crate::live_host::{LiveHostError, NotDone};
 use crate::owned_cpus::NotOwned;
 use crate::step::ActError;
 use crate::sys::Tid;
@@ -81,9 +81,9 @@ pub enum RequestError {
     /// say why.
     #[error("the session is over")]
     Over,
-    /// The machine cannot go on, and the session is over.
+    /// The host cannot go on, and the session is over.
     #[error(transparent)]
-    Machine(MachineError),
+    Host(LiveHostError),
 }
 
 impl RequestError {
@@ -107,7 +107,7 @@ impl RequestError {
             RequestError::NotGivenBack { .. } => {
                 Some("`slackline doctor --free` tries again".into())
             }
-            RequestError::Machine(error) if error.is_bug() => None,
+            RequestError::Host(error) if error.is_bug() => None,
             RequestError::Fence(FenceError::Budget { .. }) => Some(
                 "promise less, take budgets from groups beside it, or move it to the root of the \
                  hierarchy `cpu`"
@@ -120,7 +120,7 @@ impl RequestError {
             RequestError::Fence(_)
             | RequestError::Unreadable { .. }
             | RequestError::Refused(_)
-            | RequestError::Machine(_) => {
+            | RequestError::Host(_) => {
                 Some("`slackline doctor` says what this machine allows".into())
             }
             RequestError::Unknown { .. }
@@ -137,7 +137,7 @@ impl From<NotDone> for RequestError {
         match error {
             NotDone::Declined(error) => RequestError::Declined(error),
             NotDone::Refused(error) => RequestError::Refused(error),
-            NotDone::Machine(error) => RequestError::Machine(error),
+            NotDone::Host(error) => RequestError::Host(error),
         }
     }
 }
@@ -169,9 +169,9 @@ pub enum SessionError {
     /// The fence cannot be set up, or its keeper not be replaced.
     #[error(transparent)]
     Fence(#[from] FenceError),
-    /// The machine cannot go on.
+    /// The host cannot go on.
     #[error(transparent)]
-    Machine(#[from] MachineError),
+    Host(#[from] LiveHostError),
     /// A dispatcher panicked: a bug.
     #[error("the dispatcher of {} panicked", whose(*cpu))]
     Panicked {
@@ -209,10 +209,8 @@ impl SessionError {
             SessionError::NotGivenBack { .. } => {
                 Some("`slackline doctor --free` tries again".into())
             }
-            SessionError::Machine(error) if error.is_bug() => None,
-            SessionError::Fence(_)
-            | SessionError::NoDispatcher { .. }
-            | SessionError::Machine(_) => {
+            SessionError::Host(error) if error.is_bug() => None,
+            SessionError::Fence(_) | SessionError::NoDispatcher { .. } | SessionError::Host(_) => {
                 Some("`slackline doctor` says what this machine allows".into())
             }
             SessionError::Panicked { .. } => None,
@@ -223,7 +221,7 @@ impl SessionError {
     #[must_use]
     pub const fn is_bug(&self) -> bool {
         match self {
-            SessionError::Machine(error) => error.is_bug(),
+            SessionError::Host(error) => error.is_bug(),
             SessionError::Panicked { .. } => true,
             _ => false,
         }
@@ -235,7 +233,7 @@ impl From<DispatcherError> for SessionError {
         match error {
             DispatcherError::NoRealTime { source } => SessionError::NoRealTime { source },
             DispatcherError::NotStarted { source } => SessionError::NoDispatcher { source },
-            DispatcherError::Machine(error) => SessionError::Machine(error),
+            DispatcherError::Host(error) => SessionError::Host(error),
             DispatcherError::Panicked { cpu } => SessionError::Panicked { cpu },
         }
     }

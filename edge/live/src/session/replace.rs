@@ -5,7 +5,7 @@ use slackline_units::{CpuSet, Span};
 use super::ids::JoinId;
 use super::request::{GroupError, Prepared, Request};
 use super::{RequestError, Session};
-use crate::machine::{Joining, NotDone};
+use crate::live_host::{Joining, NotDone};
 use crate::vcpu_threads::{Body, VcpuThreads};
 
 impl Session {
@@ -27,7 +27,7 @@ impl Session {
         }
         let Prepared { ids, names, joining } = self.prepare_after(group, members)?;
         self.name(&ids, names);
-        let replaced = self.machine.replace(before, joining);
+        let replaced = self.host.replace(before, joining);
         let replaced = replaced.map_err(|error| first(self.not_done(error.into())))?;
         self.poke();
         match replaced {
@@ -57,12 +57,12 @@ impl Session {
     /// # Errors
     /// When these are none of its CPUs, or the session is over.
     pub fn room(&self, period: Span, cpus: Option<CpuSet>) -> Result<Option<Span>, RequestError> {
-        if self.machine.is_over() {
+        if self.host.is_over() {
             return Err(RequestError::Over);
         }
         self.check_cpus(cpus)?;
         let allowed = cpus.unwrap_or_else(|| CpuSet::first_n(self.cpus));
-        let room = self.machine.room(period, allowed);
+        let room = self.host.room(period, allowed);
         room.map_err(|error| self.not_done(NotDone::from(error)))
     }
 

@@ -1,6 +1,6 @@
 //! What may be asked of a session, one request at a time.
 
-use slackline_host::Terms;
+use slackline_host::VcpuTerms;
 use slackline_host::policy::Values;
 use slackline_trace::Named;
 use slackline_units::{CpuSet, DomId, Time, VcpuId};
@@ -10,7 +10,7 @@ use super::ids::JoinId;
 use super::{RequestError, Session, SessionError};
 use crate::cgroup::TreePlace;
 use crate::fence::{Held, HeldTree};
-use crate::machine::{Joining, NotDone};
+use crate::live_host::{Joining, NotDone};
 use crate::step::Hold;
 use crate::sys::{ThreadClock, Tid};
 use crate::thread::{ThreadError, ThreadRef, threads_of};
@@ -188,7 +188,7 @@ impl Session {
             ids.push(group.ids);
             joining.push(group.joining);
         }
-        let results = self.machine.join(joining).inspect_err(|_| self.machine.abandon())?;
+        let results = self.host.join(joining).inspect_err(|_| self.host.abandon())?;
         let mut answers = Vec::with_capacity(ids.len());
         for (ids, result) in ids.into_iter().zip(results) {
             answers.push(match result {
@@ -208,9 +208,9 @@ impl Session {
     }
 
     pub(super) fn name(&self, ids: &[JoinId], names: Vec<(String, String)>) {
-        let at = self.machine.now();
+        let at = self.host.now();
         for (id, (name, domain)) in ids.iter().zip(names) {
-            self.machine.named(&Named { at, vcpu: id.vcpu(), name, domain });
+            self.host.named(&Named { at, vcpu: id.vcpu(), name, domain });
         }
     }
 
@@ -272,11 +272,11 @@ impl Session {
             let _ = self.fence.regrant(&threads, &promises[..1]);
             return Err(error);
         }
-        let changed = self.machine.set_exact(id.vcpu(), will_be_exact).map_err(NotDone::from);
-        let terms = Terms { share: &share, cpus };
-        if let Err(error) = changed.and_then(|()| self.machine.change(id.vcpu(), terms, due)) {
-            // If that fails the machine is over, and the first failure says why.
-            let _ = self.machine.set_exact(id.vcpu(), was_exact);
+        let changed = self.host.set_exact(id.vcpu(), will_be_exact).map_err(NotDone::from);
+        let terms = VcpuTerms { share: &share, cpus };
+        if let Err(error) = changed.and_then(|()| self.host.change(id.vcpu(), terms, due)) {
+            // If that fails the host is over, and the first failure says why.
+            let _ = self.host.set_exact(id.vcpu(), was_exact);
             if !had_stop {
                 self.drop_stop(id);
             }
@@ -301,7 +301,7 @@ impl Session {
     pub fn pause(&mut self, id: JoinId, due: Time) -> Result<(), RequestError> {
         let had_stop = self.row(id)?.has_stop;
         self.add_stop(id)?;
-        if let Err(error) = self.machine.pause(id.vcpu(), due) {
+        if let Err(error) = self.host.pause(id.vcpu(), due) {
             if !had_stop {
                 self.drop_stop(id);
             }
@@ -318,7 +318,7 @@ impl Session {
     /// Why not: then it stays paused.
     pub fn resume(&mut self, id: JoinId, due: Time) -> Result<(), RequestError> {
         self.row(id)?;
-        let resumed = self.machine.resume(id.vcpu(), due);
+        let resumed = self.host.resume(id.vcpu(), due);
         resumed.map_err(|error| self.not_done(error))?;
         let row = self.row_mut(id)?;
         row.is_paused = false;
@@ -335,7 +335,7 @@ impl Session {
     /// When it is not there. When it could not be given back wholly, it has left all the same.
     pub fn leave(&mut self, id: JoinId) -> Result<(), RequestError> {
         self.row(id)?;
-        let left = self.machine.leave(id.vcpu());
+        let left = self.host.leave(id.vcpu());
         let released = self.release(id);
         self.poke();
         left.map_err(|error| self.not_done(error.into()))?;
@@ -352,7 +352,7 @@ impl Session {
     /// Takes those out whose threads have all ended.
     pub(super) fn take_out_ended(&mut self) -> Vec<JoinId> {
         // They are found by their threads; this is only where it was noticed first.
-        drop(self.machine.take_gone());
+        drop(self.host.take_gone());
         let is_gone = |thread: &ThreadRef| thread.is_gone().unwrap_or(false);
         let has_ended = |row: &Row| {
             row.has_joined
@@ -382,16 +382,16 @@ impl Session {
         }
     }
 
-    /// What is told of something that was not done: if the machine cannot go on, all is over.
+    /// What is told of something that was not done: if the host cannot go on, all is over.
     pub(super) fn not_done(&self, error: NotDone) -> RequestError {
-        if matches!(error, NotDone::Machine(_)) {
-            self.machine.abandon();
+        if matches!(error, NotDone::Host(_)) {
+            self.host.abandon();
         }
         error.into()
     }
 
     pub(super) fn row(&self, id: JoinId) -> Result<&Row, RequestError> {
-        if self.machine.is_over() {
+        if self.host.is_over() {
             return Err(RequestError::Over);
         }
         let row = self.members.get(id).filter(|row| row.has_joined);
@@ -408,7 +408,7 @@ impl Session {
     }
 
     fn check(&self, request: &Request) -> Result<(), RequestError> {
-        if self.machine.is_over() {
+        if self.host.is_over() {
             return Err(RequestError::Over);
         }
         self.check_watched(&request.share)?;
@@ -418,7 +418,7 @@ impl Session {
     /// Nothing is promised where it cannot be seen whether it is kept.
     fn check_watched(&self, share: &Values) -> Result<(), RequestError> {
         let promise = (self.policy.promise)(share).ok().flatten();
-        let (Some(promise), Some(why)) = (promise, self.machine.unwatched()) else { return Ok(()) };
+        let (Some(promise), Some(why)) = (promise, self.host.unwatched()) else { return Ok(()) };
         let (slice, period) = (promise.reservation.slice(), promise.reservation.period());
         Err(RequestError::Unwatched { slice, period, why: with_causes(why) })
     }
@@ -499,8 +499,8 @@ impl Session {
             let tid = thread.tid();
             self.row_mut(id)?.threads.push(thread);
             members.push(member(held)?);
-            let watched = self.machine.watch(tid);
-            watched.map_err(RequestError::Machine)?;
+            let watched = self.host.watch(tid);
+            watched.map_err(RequestError::Host)?;
         }
         Ok(VcpuThreads { vcpu: id.vcpu(), body: Body::Threads(members), exact: is_exact })
     }
@@ -513,7 +513,7 @@ impl Session {
         let promise = self.promise_of(id);
         self.fence.grant(tree.first(), promise)?;
         let tids: Vec<Tid> = tree.first().iter().map(ThreadRef::tid).collect();
-        self.machine.watch_tree(id.vcpu(), tids);
+        self.host.watch_tree(id.vcpu(), tids);
         Ok(VcpuThreads { vcpu: id.vcpu(), body: Body::Tree(tree), exact })
     }
 
@@ -532,7 +532,7 @@ impl Session {
     fn drop_stop(&mut self, id: JoinId) {
         let first = self.members.get(id).and_then(|row| row.threads.first());
         let Some(tid) = first.map(ThreadRef::tid) else { return };
-        if self.machine.let_run(id.vcpu()).is_ok()
+        if self.host.let_run(id.vcpu()).is_ok()
             && self.fenced(|fence| fence.drop_stop(tid)).is_ok()
             && let Some(row) = self.members.get_mut(id)
         {
@@ -548,11 +548,11 @@ impl Session {
         let Some(row) = self.members.remove(id) else { return Ok(()) };
         self.endings.remove(id);
         if row.tree.is_some() {
-            self.machine.unwatch_tree(id.vcpu());
+            self.host.unwatch_tree(id.vcpu());
         }
         let mut errors = Vec::new();
         for thread in row.threads {
-            self.machine.unwatch(thread.tid());
+            self.host.unwatch(thread.tid());
             errors.extend(self.fence.release(thread.tid()).err());
             self.fence.revoke(thread.tid());
         }
@@ -564,7 +564,7 @@ impl RequestError {
     /// What a request says that ended the session.
     fn of_session(error: SessionError) -> RequestError {
         match error {
-            SessionError::Machine(error) => RequestError::Machine(error),
+            SessionError::Host(error) => RequestError::Host(error),
             _ => RequestError::Over,
         }
     }

@@ -35,8 +35,8 @@ impl Session {
         self.agents.add(name.into(), path, vcpus)?;
         if is_first {
             let agents = Arc::clone(&self.agents);
-            let hears = move |machine: &_| agents.listen(machine);
-            let dispatcher = Dispatcher::start_beside(Arc::clone(&self.machine), hears);
+            let hears = move |host: &_| agents.listen(host);
+            let dispatcher = Dispatcher::start_beside(Arc::clone(&self.host), hears);
             self.dispatchers.push(dispatcher.map_err(SessionError::from)?);
         }
         Ok(())
@@ -56,8 +56,8 @@ impl Session {
     ) -> Result<(), HearError> {
         let relay = Relay::new(name.into(), id.vcpu(), (guest, outside))?;
         self.relays.push(relay.shared());
-        let works = move |machine: &_| relay.run(machine);
-        let dispatcher = Dispatcher::start_beside(Arc::clone(&self.machine), works);
+        let works = move |host: &_| relay.run(host);
+        let dispatcher = Dispatcher::start_beside(Arc::clone(&self.host), works);
         self.dispatchers.push(dispatcher.map_err(SessionError::from)?);
         Ok(())
     }

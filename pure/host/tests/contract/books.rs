@@ -1,5 +1,5 @@
 //! The suite's own books: who is awake, who is where, who was refused, who ran how long. They are
-//! kept from what the machine did, and never ask the host.
+//! kept from what the hardware did, and never ask the host.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -59,7 +59,7 @@ pub(crate) struct Row {
     pub(crate) is_awake: bool,
     pub(crate) is_barred: bool,
     pub(crate) cpu: Option<CpuId>,
-    /// As the machine measured it.
+    /// As the hardware measured it.
     pub(crate) used: Span,
     /// As the policy was told.
     pub(crate) charged: Span,
@@ -85,7 +85,7 @@ pub(crate) struct Books {
     pub(crate) breach: Option<Breach>,
 }
 
-/// The books, in reach of the machine and of the watch on the policy.
+/// The books, in reach of the hardware and of the watch on the policy.
 #[derive(Clone, Debug)]
 pub(crate) struct Shared(Arc<Mutex<Books>>);
 

@@ -4,8 +4,8 @@
 mod books;
 mod canaries;
 mod dice;
+mod hardware;
 mod history;
-mod machine;
 mod script;
 mod suite;
 mod watch;
@@ -98,7 +98,7 @@ fn caught(wrong: Wrong, manner: Manner) -> Option<Breach> {
 /// That the right check caught it, by the first word of what it says.
 #[track_caller]
 fn assert_caught(wrong: Wrong, by: &str) {
-    // Only a machine that refuses shows who runs the refused; and where timers are late there is
+    // Only hardware that refuses shows who runs the refused; and where timers are late there is
     // no bound on a wait but that it ends.
     let manner = match wrong {
         Wrong::PicksRefused | Wrong::ForgetsOne | Wrong::ForgetsOneForAWhile => Manner::Rough,

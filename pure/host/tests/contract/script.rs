@@ -1,4 +1,4 @@
-//! Random scripts. A step is a kind and two numbers, which are read against the machine as it is
+//! Random scripts. A step is a kind and two numbers, which are read against the hardware as it is
 //! when the step comes: so every step is legal, and a script can be cut short anywhere.
 
 use std::fmt;
@@ -13,10 +13,10 @@ use crate::dice::Dice;
 #[derive(Clone, Debug)]
 pub(crate) struct Script {
     pub(crate) cpus: usize,
-    /// When the machine reports for the first time.
+    /// When the hardware reports for the first time.
     pub(crate) start: Time,
     pub(crate) manner: Manner,
-    /// What the policy's own parameters, the host's topology and the machine's whims are drawn
+    /// What the policy's own parameters, the host's topology and the hardware's whims are drawn
     /// from.
     pub(crate) seed: u64,
     /// How many vCPUs are of one domain.
@@ -32,7 +32,7 @@ impl Script {
     }
 }
 
-/// How well the machine does.
+/// How well the hardware does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Manner {
     /// Timers ring in time, every order is carried out, all of a CPU's time is the occupant's.
@@ -73,7 +73,7 @@ pub(crate) enum Kind {
     Block,
     /// An occupant gives the rest of its turn away.
     Yield,
-    /// The machine will refuse an order soon.
+    /// The hardware will refuse an order soon.
     Refuse,
     /// Somebody who was refused may be run again.
     Allow,

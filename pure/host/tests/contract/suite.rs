@@ -5,7 +5,7 @@ use slackline_policy::{Policy, Spec, Topology, Value, Values};
 
 use crate::books::{Breach, Shared};
 use crate::dice::Dice;
-use crate::machine::{Run, ScriptMachine};
+use crate::hardware::{Run, ScriptHardware};
 use crate::script::{Manner, Script};
 use crate::watch::{Treatment, Watched};
 
@@ -76,7 +76,7 @@ fn play(
     let policy = build(&values, &script.topology());
     let watched = Watched { policy, books: books.clone(), treatment };
     let host = Host::with(Box::new(watched), spec.promise, script.cpus);
-    let machine = ScriptMachine::new(spec, host, script, books.clone(), looks_ahead);
-    let run = machine.play(&script.steps)?;
+    let hardware = ScriptHardware::new(spec, host, script, books.clone(), looks_ahead);
+    let run = hardware.play(&script.steps)?;
     Ok(Played { run, books })
 }

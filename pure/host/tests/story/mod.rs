@@ -1,4 +1,4 @@
-//! A host with a machine and a policy that do what a test says, and keep no books of their own:
+//! A host with hardware and a policy that do what a test says, and keep no books of their own:
 //! what is refused here the host itself refuses.
 
 #![allow(dead_code)] // Each file of tests uses a part of it.
@@ -10,7 +10,7 @@ use slackline_host::policy::{
     Account, AdmitError, Entitlement, Field, Given, Moment, Pick, Policy, Told, Topology, TurnEnd,
     Values, find,
 };
-use slackline_host::{Broken, Fact, Fault, Host, Machine, Order, Outcome, Report, Used};
+use slackline_host::{Broken, Fact, Fault, Hardware, Host, Order, Outcome, Report, Used};
 use slackline_trace::Record;
 use slackline_units::{CpuId, CpuSet, DomId, ReservationError, Span, Time, VcpuId};
 
@@ -40,8 +40,8 @@ pub(crate) fn run(slot: u32, ms: u64) -> Pick {
     Pick::Run { vcpu: vcpu(slot), limit, entitlement: Entitlement::Due }
 }
 
-/// A machine that does what it is told, or refuses the next order.
-pub(crate) struct TestMachine {
+/// Hardware that does what it is told, or refuses the next order.
+pub(crate) struct TestHardware {
     pub(crate) now: Time,
     /// By CPU: who is on it.
     pub(crate) on: Vec<Option<VcpuId>>,
@@ -59,7 +59,7 @@ pub(crate) struct TestMachine {
     measured: Vec<Time>,
 }
 
-impl Machine for TestMachine {
+impl Hardware for TestHardware {
     fn measure(&mut self, cpu: CpuId, now: Time) -> Option<Used> {
         self.measures += 1;
         if self.is_blind {
@@ -196,10 +196,10 @@ impl Policy for Scripted {
     }
 }
 
-/// A host and its machine.
+/// A host and its hardware.
 pub(crate) struct Story {
     pub(crate) host: Host,
-    pub(crate) machine: TestMachine,
+    pub(crate) hardware: TestHardware,
     pub(crate) trace: Vec<Record>,
     answers: Arc<Mutex<Answers>>,
     fields: &'static [Field],
@@ -229,7 +229,7 @@ impl Story {
 
     fn with(host: Host, answers: Arc<Mutex<Answers>>, rate: u64) -> Story {
         let cpus = host.moment().cpus();
-        let machine = TestMachine {
+        let hardware = TestHardware {
             now: Time::START,
             on: vec![None; cpus],
             refuses: false,
@@ -241,7 +241,7 @@ impl Story {
             alarms: vec![None; cpus],
             measured: vec![Time::START; cpus],
         };
-        Story { host, machine, trace: Vec::new(), answers, fields: &[] }
+        Story { host, hardware, trace: Vec::new(), answers, fields: &[] }
     }
 
     pub(crate) fn answers(&self) -> MutexGuard<'_, Answers> {
@@ -264,15 +264,15 @@ impl Story {
     }
 
     /// Reports a fact, the only one of its instant, and time used that the
-    /// machine noticed by itself.
+    /// hardware noticed by itself.
     pub(crate) fn report(&mut self, used: &[Used], fact: Fact<'_>) -> Result<(), Box<Fault>> {
-        let report = Report { now: self.machine.now, used, fact };
-        self.host.step(report, &mut self.machine, &mut self.trace)?;
+        let report = Report { now: self.hardware.now, used, fact };
+        self.host.step(report, &mut self.hardware, &mut self.trace)?;
         if self.host.is_settled() {
             return Ok(());
         }
-        let report = Report { now: self.machine.now, used: &[], fact: Fact::Settled };
-        self.host.step(report, &mut self.machine, &mut self.trace)
+        let report = Report { now: self.hardware.now, used: &[], fact: Fact::Settled };
+        self.host.step(report, &mut self.hardware, &mut self.trace)
     }
 
     /// Something happens that breaks no contract.
@@ -284,7 +284,7 @@ impl Story {
     /// The same at a later time.
     #[track_caller]
     pub(crate) fn step_at(&mut self, now: Time, fact: Fact<'_>) {
-        self.machine.now = now;
+        self.hardware.now = now;
         self.step(fact);
     }
 
@@ -294,7 +294,7 @@ impl Story {
         self.broken_by(&[], fact)
     }
 
-    /// The same with time used that the machine noticed by itself.
+    /// The same with time used that the hardware noticed by itself.
     #[track_caller]
     pub(crate) fn broken_by(&mut self, used: &[Used], fact: Fact<'_>) -> (Broken, String) {
         let fault = self.report(used, fact).expect_err("the contract is broken");

@@ -77,3 +77,24 @@ impl fmt::Display for Score {
         write!(out, "{}", self.0 >> (PLACES - 10))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Wide numbers are divided another way than those of 64 bits. Both round down.
+    #[test]
+    fn what_does_not_fit_64_bits_is_divided_alike() {
+        let score = |quanta: i128| Score(quanta << PLACES);
+        let (third, whole) = (Span::from_us(100), Span::from_us(300));
+        for quanta in [3, 3 << 40] {
+            assert_eq!(score(quanta).times(third, whole), score(quanta / 3), "{quanta}");
+        }
+        for above in [7, 7 << 55] {
+            assert_eq!(Score::fraction(above, above / 7), score(7), "{above}");
+            assert_eq!(Score::in_tenths(above, above / 7), score(7), "{above}");
+        }
+        assert_eq!(Score::in_tenths(1, 3).to_string(), "341", "1,024 thirds");
+        assert_eq!(Score::fraction(1, 3), Score(349_525), "1,048,576 thirds");
+    }
+}

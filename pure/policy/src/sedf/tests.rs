@@ -276,6 +276,24 @@ fn a_century_of_slack_is_not_forgotten() {
 }
 
 /// Who is picked as its turn ends, before that has been told, has no time left: not a nanosecond.
+/// Nobody has had any slack yet: who woke first is first, whatever its number.
+#[test]
+fn those_who_share_slack_alike_have_it_in_the_order_in_which_they_woke() {
+    for order in [[0, 1, 2], [2, 1, 0], [1, 2, 0]] {
+        let mut script = Script::new("");
+        let hog = script.join(3, "slice=1ms period=10ms extra=false").unwrap();
+        let vcpus = [0, 1, 2].map(|slot| script.join(slot, "").unwrap());
+        script.wake(hog);
+        order.iter().for_each(|&slot| script.wake(vcpus[slot]));
+        let turns = [(); 3].map(|()| {
+            let (_, limit, _) = script.turn();
+            script.run(script.at.now().after(limit.unwrap()));
+            script.turn().0.unwrap()
+        });
+        assert_eq!(turns, order);
+    }
+}
+
 #[test]
 fn a_turn_that_is_over_has_no_length() {
     let mut script = Script::new("rules=xen-3.0.3");

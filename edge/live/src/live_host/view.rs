@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use slackline_units::{CpuId, Span, Time, VcpuId};
 
-use super::MachineError;
+use super::LiveHostError;
 use crate::sys::Tid;
 use crate::vcpu_threads::WatchedThread;
 use crate::watch::{EventSource, What};
@@ -86,7 +86,7 @@ impl CpuView {
 
     /// Takes in what has happened there, and reads the clocks of the threads that have run. They
     /// are exact: whoever was switched out has been counted. `now` is the monotonic time.
-    pub(super) fn look(&self, now: Time) -> Result<News, MachineError> {
+    pub(super) fn look(&self, now: Time) -> Result<News, LiveHostError> {
         let mut news = News { cpu: self.cpu, ..News::default() };
         let mut result = Ok(());
         {

@@ -4,13 +4,13 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use slackline_host::policy::Entitlement;
-use slackline_host::{Fact, Fault, Host, NextInLine, Report, Terms, Used};
+use slackline_host::{Fact, Fault, Host, NextInLine, Report, Used, VcpuTerms};
 use slackline_trace::{Record, Sink};
 use slackline_units::{CpuId, CpuSet, Span, Time, VcpuId};
 
 use super::recording::Recording;
 use super::view::{News, Sighting};
-use super::{MachineError, NotDone};
+use super::{LiveHostError, NotDone};
 use crate::alarm_clock::Wanted;
 use crate::pcpu::Pcpus;
 use crate::sys::Tid;
@@ -54,7 +54,7 @@ pub(super) struct Decider {
     pub(super) is_over: bool,
 }
 
-/// A vCPU as the machine knows it.
+/// A vCPU as the live host knows it.
 pub(super) struct Vcpu {
     pub(super) vcpu: VcpuId,
     pub(super) handle: Arc<VcpuHandle>,
@@ -157,7 +157,7 @@ impl Decider {
     }
 
     /// A vCPU joins, and if it has work it wakes.
-    pub(super) fn join(&mut self, vcpu: Vcpu, terms: Terms<'_>) -> Result<(), NotDone> {
+    pub(super) fn join(&mut self, vcpu: Vcpu, terms: VcpuTerms<'_>) -> Result<(), NotDone> {
         let id = vcpu.vcpu;
         self.step(self.now, &[], Fact::Joined(id, terms))?;
         let slots = self.vcpus.len().max(id.slot() + 1);
@@ -178,7 +178,7 @@ impl Decider {
     pub(super) fn change(
         &mut self,
         vcpu: VcpuId,
-        terms: Terms<'_>,
+        terms: VcpuTerms<'_>,
         due: Time,
     ) -> Result<(), NotDone> {
         if !self.host.moment().is_member(vcpu) {
@@ -194,7 +194,7 @@ impl Decider {
     }
 
     /// A vCPU leaves; returns what was known of it.
-    pub(super) fn leave(&mut self, vcpu: VcpuId) -> Result<Option<Vcpu>, MachineError> {
+    pub(super) fn leave(&mut self, vcpu: VcpuId) -> Result<Option<Vcpu>, LiveHostError> {
         let left = self.vcpus.get_mut(vcpu.slot()).and_then(Option::take);
         if left.is_some() {
             self.pcpus.refused.retain(|&(refused, ..)| refused != vcpu);
@@ -212,25 +212,25 @@ impl Decider {
         &mut self,
         period: Span,
         allowed: CpuSet,
-    ) -> Result<Option<Span>, MachineError> {
+    ) -> Result<Option<Span>, LiveHostError> {
         self.step(self.now, &[], Fact::Passed).map_err(broken)?;
         Ok(self.host.room(period, allowed))
     }
 
     /// The clock by which phases are told is so far ahead of the time of the run from now on.
-    pub(super) fn wall_clock_set(&mut self, ahead: Span) -> Result<(), MachineError> {
+    pub(super) fn wall_clock_set(&mut self, ahead: Span) -> Result<(), LiveHostError> {
         self.step(self.now, &[], Fact::ClockSet(ahead)).map_err(broken)
     }
 
     /// The run ends now.
-    pub(super) fn end(&mut self) -> Result<(), MachineError> {
+    pub(super) fn end(&mut self) -> Result<(), LiveHostError> {
         self.is_over = true;
         self.step(self.now, &[], Fact::Ended).map_err(broken)
     }
 
     /// Does what the clock of a CPU asks for, now that what was seen has been taken in. `woken` is
     /// when its dispatcher woke.
-    pub(super) fn look(&mut self, cpu: CpuId, woken: Time) -> Result<(), MachineError> {
+    pub(super) fn look(&mut self, cpu: CpuId, woken: Time) -> Result<(), LiveHostError> {
         let now = self.now;
         self.pcpus.all[cpu.index()].is_called = false;
         if let Some(late) = self.pcpus.all[cpu.index()].clock.woke(woken) {
@@ -273,7 +273,7 @@ impl Decider {
     }
 
     /// Those of whom the kernel refused something a while ago may be run again.
-    fn try_again(&mut self, cpu: CpuId) -> Result<(), MachineError> {
+    fn try_again(&mut self, cpu: CpuId) -> Result<(), LiveHostError> {
         while let Some(place) =
             self.pcpus.refused.iter().position(|&(_, home, again)| home == cpu && again <= self.now)
         {
@@ -298,7 +298,7 @@ impl Decider {
     }
 
     /// Takes in what was seen of a CPU up to `now`, which is in the time of the run.
-    pub(super) fn take_in(&mut self, news: &News, now: Time) -> Result<(), MachineError> {
+    pub(super) fn take_in(&mut self, news: &News, now: Time) -> Result<(), LiveHostError> {
         if let Some(cpu) = news.cpu.filter(|_| news.is_lossy) {
             // Who runs there is unknown until the next event.
             self.pcpus.all[cpu.index()].running = None;
@@ -346,7 +346,7 @@ impl Decider {
     }
 
     /// One event of one thread becomes time used, and a fact if its vCPU falls asleep or wakes.
-    fn follow(&mut self, cpu: Option<CpuId>, sighting: &Sighting) -> Result<(), MachineError> {
+    fn follow(&mut self, cpu: Option<CpuId>, sighting: &Sighting) -> Result<(), LiveHostError> {
         let Sighting { at: seen, thread, what } = sighting;
         let vcpu = thread.vcpu;
         let is_new = matches!(what, What::Forked { .. });
@@ -439,7 +439,7 @@ impl Decider {
         gone: &[&Arc<WatchedThread>],
         awake: &[Arc<WatchedThread>],
         now: Time,
-    ) -> Result<(), MachineError> {
+    ) -> Result<(), LiveHostError> {
         let was_awake = self.host.moment().is_awake(vcpu);
         let gone = gone.iter().filter(|thread| self.knows(thread)).map(|thread| thread.tid);
         let gone: Vec<Tid> = gone.collect();
@@ -472,7 +472,7 @@ impl Decider {
 
     /// What was told of a CPU had gaps: asks of everybody there whether there is work. `now` is the
     /// monotonic time.
-    pub(super) fn ask_everybody(&mut self, cpu: CpuId, now: Time) -> Result<(), MachineError> {
+    pub(super) fn ask_everybody(&mut self, cpu: CpuId, now: Time) -> Result<(), LiveHostError> {
         for slot in 0..self.vcpus.len() {
             let Some(vcpu) = self.vcpus[slot].as_ref() else { continue };
             if vcpu.is_held_back || vcpu.home.get().is_some_and(|home| home != cpu) {
@@ -484,7 +484,7 @@ impl Decider {
     }
 
     /// Asks the kernel whether a vCPU has work, and tells the host if that is news.
-    pub(super) fn ask(&mut self, vcpu: VcpuId, now: Time) -> Result<(), MachineError> {
+    pub(super) fn ask(&mut self, vcpu: VcpuId, now: Time) -> Result<(), LiveHostError> {
         let was_awake = self.host.moment().is_awake(vcpu);
         let Some(known) = self.vcpus[vcpu.slot()].as_mut() else { return Ok(()) };
         for known in known.threads.values_mut() {
@@ -504,7 +504,7 @@ impl Decider {
 
     /// Without events: what each that is kept on a CPU has used since the last look there, one
     /// after the other, since they cannot have run at once. `now` is the monotonic time.
-    pub(super) fn poll(&mut self, cpu: CpuId, now: Time) -> Result<(), MachineError> {
+    pub(super) fn poll(&mut self, cpu: CpuId, now: Time) -> Result<(), LiveHostError> {
         self.now = self.now.max(self.of_run(now));
         let at = self.now;
         let mut used = Vec::new();
@@ -527,7 +527,7 @@ impl Decider {
 
     /// The kernel refused something. What cannot be run is not chosen until it has been tried
     /// again; what cannot be undone ends the run.
-    pub(super) fn hear(&mut self, failed: Vec<Failed>) -> Result<(), MachineError> {
+    pub(super) fn hear(&mut self, failed: Vec<Failed>) -> Result<(), LiveHostError> {
         for Failed { handle, error } in failed {
             let vcpu = handle.vcpu;
             let known = self.vcpus.get(vcpu.slot()).and_then(Option::as_ref);
@@ -547,7 +547,7 @@ impl Decider {
         Ok(())
     }
 
-    fn refuse(&mut self, vcpu: VcpuId) -> Result<(), MachineError> {
+    fn refuse(&mut self, vcpu: VcpuId) -> Result<(), LiveHostError> {
         let Some(known) = &mut self.vcpus[vcpu.slot()] else { return Ok(()) };
         known.is_held_back = false;
         let home = known.home.get().unwrap_or(CpuId::new(0));
@@ -580,7 +580,7 @@ impl Decider {
 
     /// All that was seen has been told: the CPUs that it concerns are asked, each once. Once a look
     /// or a request, however much had happened.
-    pub(super) fn settle(&mut self) -> Result<(), MachineError> {
+    pub(super) fn settle(&mut self) -> Result<(), LiveHostError> {
         if self.is_over || self.host.is_settled() {
             return Ok(());
         }
@@ -589,9 +589,9 @@ impl Decider {
 }
 
 #[allow(clippy::boxed_local)] // As the host hands it over.
-pub(super) fn broken(fault: Box<Fault>) -> MachineError {
+pub(super) fn broken(fault: Box<Fault>) -> LiveHostError {
     match *fault {
-        Fault::Broken(broken) => MachineError::Broken(broken),
+        Fault::Broken(broken) => LiveHostError::Broken(broken),
         Fault::Declined { .. } => unreachable!("only joins and changes can be declined"),
     }
 }

@@ -1,6 +1,6 @@
-//! A machine that plays a script: CPUs with timers, and hands that measure and carry out orders.
+//! Hardware that plays a script: CPUs with timers, and hands that measure and carry out orders.
 
-use slackline_host::{Fact, Fault, Host, Machine, Order, Outcome, Report, Used};
+use slackline_host::{Fact, Fault, Hardware, Host, Order, Outcome, Report, Used};
 use slackline_policy::{Pick, Spec, Value, Values};
 use slackline_units::{CpuId, DomId, Entitlement, Span, Time, VcpuId};
 
@@ -12,7 +12,7 @@ use crate::script::{Kind, Manner, Script, Step};
 /// How many vCPUs there are at most.
 const SLOTS: usize = 10;
 
-/// How long the machine goes on after the last step before those who ran make way. Turns, slices
+/// How long the hardware goes on after the last step before those who ran make way. Turns, slices
 /// and periods in scripts are at most 50 ms and a timer at most 0.2 ms late: ten turns of round
 /// robin, and eleven periods of any reservation.
 const AFTERWARDS: Span = Span::from_ms(560);
@@ -42,7 +42,7 @@ struct Cpu {
     alarm: Option<Armed>,
 }
 
-/// What the machine was told.
+/// What the hardware was told.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Told {
     Order(Order, Outcome),
@@ -106,7 +106,7 @@ impl Body {
     }
 }
 
-impl Machine for Body {
+impl Hardware for Body {
     fn measure(&mut self, cpu: CpuId, now: Time) -> Option<Used> {
         let this = &mut self.cpus[cpu.index()];
         let vcpu = this.occupant?;
@@ -154,8 +154,8 @@ impl Machine for Body {
     }
 }
 
-/// The machine.
-pub(crate) struct ScriptMachine<'a> {
+/// The hardware.
+pub(crate) struct ScriptHardware<'a> {
     spec: &'a Spec,
     host: Host,
     body: Body,
@@ -181,14 +181,14 @@ pub(crate) struct Run {
     pub(crate) unasked: Option<Breach>,
 }
 
-impl<'a> ScriptMachine<'a> {
+impl<'a> ScriptHardware<'a> {
     pub(crate) fn new(
         spec: &'a Spec,
         host: Host,
         script: &Script,
         books: Shared,
         looks_ahead: bool,
-    ) -> ScriptMachine<'a> {
+    ) -> ScriptHardware<'a> {
         let body = Body {
             books,
             now: script.start,
@@ -200,7 +200,7 @@ impl<'a> ScriptMachine<'a> {
         };
         let (history, living) = (History::default(), vec![None; SLOTS]);
         let (at_once, unasked, of_a_domain) = (0, None, script.of_a_domain);
-        ScriptMachine {
+        ScriptHardware {
             spec,
             host,
             body,
@@ -222,7 +222,7 @@ impl<'a> ScriptMachine<'a> {
                 self.settle()?;
             }
         }
-        // From here on the machine does well, so that nobody can blame it.
+        // From here on the hardware does well, so that nobody can blame it.
         (self.body.manner, self.body.refusals) = (Manner::Exact, 0);
         let forgotten = self.find_forgotten()?;
         self.step(Fact::Ended)?;
@@ -427,7 +427,7 @@ impl<'a> ScriptMachine<'a> {
         self.sleep(who);
         self.life(who).left = Some(now);
         self.living[who.slot()] = None;
-        // It runs until the machine is told otherwise, and is charged for that.
+        // It runs until the hardware is told otherwise, and is charged for that.
         let report = Report { now, used: &[], fact: Fact::Left(who) };
         let stepped = self.host.step(report, &mut self.body, &mut ());
         let row = self.body.books.open().rows.remove(&who).expect("a member");

@@ -2,17 +2,17 @@
 
 use std::sync::{Arc, MutexGuard};
 
-use slackline_host::{Fact, Terms};
+use slackline_host::{Fact, VcpuTerms};
 use slackline_trace::{Record, Sink};
 use slackline_units::{CpuSet, Time, VcpuId};
 
 use super::decider::{Decider, Vcpu, broken};
-use super::{LiveHost, MachineError, NotDone};
+use super::{LiveHost, LiveHostError, NotDone};
 use crate::way::Place;
 
 impl LiveHost {
     /// Whether a vCPU, which can be kept from running, gets what it is promised and no more.
-    pub(crate) fn set_exact(&self, vcpu: VcpuId, is_exact: bool) -> Result<(), MachineError> {
+    pub(crate) fn set_exact(&self, vcpu: VcpuId, is_exact: bool) -> Result<(), LiveHostError> {
         let mut decider = self.decider();
         if let Some(known) = decider.get_mut(vcpu) {
             known.is_exact = is_exact;
@@ -48,7 +48,7 @@ impl LiveHost {
 
     /// One that is neither exact nor paused is let run before this returns, and orders from before
     /// are void: what kept it from running may be taken away.
-    pub(crate) fn let_run(&self, vcpu: VcpuId) -> Result<(), MachineError> {
+    pub(crate) fn let_run(&self, vcpu: VcpuId) -> Result<(), LiveHostError> {
         let decider = self.let_go(self.decider(), vcpu)?;
         self.finish(decider)
     }
@@ -58,7 +58,7 @@ impl LiveHost {
         &'a self,
         mut decider: MutexGuard<'a, Decider>,
         vcpu: VcpuId,
-    ) -> Result<MutexGuard<'a, Decider>, MachineError> {
+    ) -> Result<MutexGuard<'a, Decider>, LiveHostError> {
         let mut order = Vec::new();
         decider.number += 1;
         decider.assign(vcpu, Place::Original, &mut order);
@@ -104,7 +104,7 @@ impl Decider {
     }
 
     /// Whether it has to be let go to see whether it has work.
-    fn resume(&mut self, vcpu: VcpuId) -> Result<bool, MachineError> {
+    fn resume(&mut self, vcpu: VcpuId) -> Result<bool, LiveHostError> {
         let Some(known) = self.get_mut(vcpu).filter(|known| known.is_paused) else {
             return Ok(false);
         };
@@ -122,7 +122,7 @@ impl Decider {
     pub(super) fn move_to(
         &mut self,
         vcpu: VcpuId,
-        terms: Terms<'_>,
+        terms: VcpuTerms<'_>,
         cpus: CpuSet,
     ) -> Result<(), NotDone> {
         self.number += 1;

@@ -4,7 +4,7 @@ use slackline_host::Fact;
 use slackline_units::{Time, Told, VcpuId};
 
 use super::decider::{Decider, broken};
-use super::{LiveHost, MachineError};
+use super::{LiveHost, LiveHostError};
 
 /// What a vCPU is at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,7 +28,7 @@ impl LiveHost {
     }
 
     /// A vCPU tells something; of one that is not here it is ignored.
-    pub(crate) fn tell(&self, vcpu: VcpuId, told: &Told) -> Result<(), MachineError> {
+    pub(crate) fn tell(&self, vcpu: VcpuId, told: &Told) -> Result<(), LiveHostError> {
         // What has happened where it runs comes first: what it used until now is counted with this.
         let cpu = self.decider().host.moment().cpu_of(vcpu);
         let news = cpu.map(|cpu| self.see(&self.views[cpu.index()])).transpose()?;
@@ -46,7 +46,7 @@ impl LiveHost {
 }
 
 impl Decider {
-    fn tell(&mut self, vcpu: VcpuId, told: &Told, now: Time) -> Result<(), MachineError> {
+    fn tell(&mut self, vcpu: VcpuId, told: &Told, now: Time) -> Result<(), LiveHostError> {
         if self.get(vcpu).is_none() {
             return Ok(());
         }

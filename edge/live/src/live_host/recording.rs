@@ -1,4 +1,4 @@
-//! What the machine has to tell, until it is taken away.
+//! What the live host has to tell, until it is taken away.
 
 use slackline_trace::{Entry, Exchange, Named, Record, Sink};
 

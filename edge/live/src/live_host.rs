@@ -1,4 +1,4 @@
-//! The live host as a machine: facts from the kernel go in, orders to the kernel come out.
+//! The live host as hardware: facts from the kernel go in, orders to the kernel come out.
 //!
 //! What is learnt late is told with the time at which it happened. Of the vCPUs that are due on a
 //! CPU the chosen one has the highest priority, and those that would come after it stand ready
@@ -74,9 +74,9 @@ impl Watching {
     }
 }
 
-/// Why the machine cannot go on.
+/// Why the host cannot go on.
 #[derive(Debug, thiserror::Error)]
-pub enum MachineError {
+pub enum LiveHostError {
     /// The contract was broken: a bug.
     #[error(transparent)]
     Broken(#[from] Broken),
@@ -91,28 +91,28 @@ pub enum MachineError {
     Unreadable(#[from] Unreadable),
 }
 
-impl MachineError {
+impl LiveHostError {
     /// Whether this is a fault of ours, not of the machine.
     #[must_use]
     pub const fn is_bug(&self) -> bool {
-        matches!(self, MachineError::Broken(_))
+        matches!(self, LiveHostError::Broken(_))
     }
 }
 
-/// What the machine tells the time by.
+/// What the host tells the time by.
 #[derive(Clone, Debug)]
-pub(crate) enum MachineClock {
+pub(crate) enum HostClock {
     /// `CLOCK_MONOTONIC`.
     Monotonic,
-    /// Whoever feeds the machine says, in nanoseconds.
+    /// Whoever feeds the host says, in nanoseconds.
     Fed(Arc<AtomicU64>),
 }
 
-impl MachineClock {
+impl HostClock {
     fn now(&self) -> Time {
         match self {
-            MachineClock::Monotonic => monotonic(),
-            MachineClock::Fed(ns) => Time::from_ns(ns.load(Ordering::Relaxed)),
+            HostClock::Monotonic => monotonic(),
+            HostClock::Fed(ns) => Time::from_ns(ns.load(Ordering::Relaxed)),
         }
     }
 }
@@ -125,7 +125,7 @@ struct Wanted {
     trees: Vec<(VcpuId, Vec<Tid>)>,
 }
 
-/// The machine: shared by all who have something to report.
+/// The live host: shared by all who have something to report.
 pub(crate) struct LiveHost {
     /// The managed CPUs first, in the order of their numbers.
     views: Vec<CpuView>,
@@ -135,9 +135,9 @@ pub(crate) struct LiveHost {
     wanted: Mutex<Wanted>,
     /// By managed CPU: wakes its dispatcher.
     calls: Vec<OwnedFd>,
-    /// By managed CPU: when its dispatcher looked last, on the machine's clock.
+    /// By managed CPU: when its dispatcher looked last, on the clock of the host.
     looked: Vec<AtomicU64>,
-    clock: MachineClock,
+    clock: HostClock,
     /// When the run began, on that clock.
     origin: AtomicU64,
     is_over: AtomicBool,
@@ -158,7 +158,7 @@ impl LiveHost {
         dispatch: Span,
         watching: Watching,
     ) -> io::Result<LiveHost> {
-        let parts = (watching, MachineClock::Monotonic, Box::new(Fifo) as Box<dyn Way>);
+        let parts = (watching, HostClock::Monotonic, Box::new(Fifo) as Box<dyn Way>);
         let topology = topology::of(real).with_dispatch(dispatch);
         LiveHost::with(Host::new(spec, values, &topology), real, parts)
     }
@@ -167,7 +167,7 @@ impl LiveHost {
     pub(crate) fn with(
         host: Host,
         real: &[CpuId],
-        (watching, clock, way): (Watching, MachineClock, Box<dyn Way>),
+        (watching, clock, way): (Watching, HostClock, Box<dyn Way>),
     ) -> io::Result<LiveHost> {
         let (mut sources, perf, unwatched) = match watching {
             Watching::Events(sources, perf) => (sources, perf, None),
@@ -221,13 +221,13 @@ impl LiveHost {
         self.decider().begin(origin);
     }
 
-    /// How far the machine's clock is ahead of the time of the run.
+    /// How far the clock of the host is ahead of the time of the run.
     pub(crate) fn origin(&self) -> Span {
         Span::from_ns(self.origin.load(Ordering::Relaxed))
     }
 
-    /// The clock by which phases are told is so far ahead of the machine's from now on.
-    pub(crate) fn set_wall_clock(&self, ahead: Span) -> Result<(), MachineError> {
+    /// The clock by which phases are told is so far ahead of the clock of the host from now on.
+    pub(crate) fn set_wall_clock(&self, ahead: Span) -> Result<(), LiveHostError> {
         let mut decider = self.observe()?;
         decider.wall_clock_set(ahead + self.origin())?;
         self.finish(decider)
@@ -243,7 +243,7 @@ impl LiveHost {
         self.is_over.load(Ordering::Relaxed)
     }
 
-    /// What passes between machine and host is kept from now on.
+    /// What passes between the hardware and the host is kept from now on.
     pub(crate) fn keep_exchanges(&self) {
         self.decider().records.keep_exchanges();
     }
@@ -269,7 +269,7 @@ impl LiveHost {
     }
 
     /// What a thread does is heard of once it has joined.
-    pub(crate) fn watch(&self, tid: Tid) -> Result<(), MachineError> {
+    pub(crate) fn watch(&self, tid: Tid) -> Result<(), LiveHostError> {
         if get_scheduling(tid).is_err_and(|error| error.raw_os_error() == Some(libc::ESRCH)) {
             return Err(WatchError::NoThread { tid }.into());
         }
@@ -308,7 +308,7 @@ impl LiveHost {
     }
 
     /// The run ends now.
-    pub(crate) fn end(&self) -> Result<(), MachineError> {
+    pub(crate) fn end(&self) -> Result<(), LiveHostError> {
         let mut decider = self.observe()?;
         self.is_over.store(true, Ordering::Relaxed);
         decider.end()
@@ -321,7 +321,7 @@ impl LiveHost {
     }
 
     /// A dispatcher looks after its CPU. Returns when it must look again at the latest.
-    pub(crate) fn look(&self, cpu: CpuId) -> Result<Option<Time>, MachineError> {
+    pub(crate) fn look(&self, cpu: CpuId) -> Result<Option<Time>, LiveHostError> {
         let woken = self.clock.now();
         self.looked[cpu.index()].store(woken.ns(), Ordering::Relaxed);
         let news = self.see(&self.views[cpu.index()])?;
@@ -355,7 +355,7 @@ impl LiveHost {
 
     /// Looks after the CPUs that are not managed: threads of ours may be there before they are
     /// chosen for the first time, and what wakes them may be there at any time.
-    pub(crate) fn look_elsewhere(&self) -> Result<(), MachineError> {
+    pub(crate) fn look_elsewhere(&self) -> Result<(), LiveHostError> {
         for view in self.views.iter().skip(self.calls.len()) {
             let news = self.see(view)?;
             if !news.sightings.is_empty() || !news.used.is_empty() {
@@ -433,7 +433,7 @@ impl LiveHost {
     }
 
     /// Takes in what has happened on a CPU, and hands on what concerns others.
-    fn see(&self, view: &CpuView) -> Result<News, MachineError> {
+    fn see(&self, view: &CpuView) -> Result<News, LiveHostError> {
         let mut news = view.look(self.clock.now())?;
         let mut concerned = CpuSet::NONE;
         for (cpu, sighting) in news.elsewhere.drain(..) {
@@ -448,7 +448,7 @@ impl LiveHost {
         Ok(news)
     }
 
-    fn take_in(&self, decider: &mut Decider, news: &News) -> Result<(), MachineError> {
+    fn take_in(&self, decider: &mut Decider, news: &News) -> Result<(), LiveHostError> {
         let now = self.clock.now();
         if let Some(cpu) = news.cpu.filter(|_| self.is_polled) {
             return decider.poll(cpu, now);
@@ -461,7 +461,7 @@ impl LiveHost {
     }
 
     /// Takes in what has happened on all CPUs: for what is done to one vCPU at a time.
-    fn observe(&self) -> Result<MutexGuard<'_, Decider>, MachineError> {
+    fn observe(&self) -> Result<MutexGuard<'_, Decider>, LiveHostError> {
         let mut news = Vec::with_capacity(self.views.len());
         for view in &self.views {
             news.push(self.see(view)?);
@@ -474,7 +474,7 @@ impl LiveHost {
     }
 
     /// All has been told: it is decided, and whoever is concerned by that is called.
-    fn finish(&self, mut decider: MutexGuard<'_, Decider>) -> Result<(), MachineError> {
+    fn finish(&self, mut decider: MutexGuard<'_, Decider>) -> Result<(), LiveHostError> {
         decider.settle()?;
         let concerned = decider.call_others();
         drop(decider);
@@ -501,14 +501,14 @@ pub(crate) enum NotDone {
     /// The kernel refused. Everything is as it was.
     #[error(transparent)]
     Refused(ActError),
-    /// The machine cannot go on.
+    /// The host cannot go on.
     #[error(transparent)]
-    Machine(#[from] MachineError),
+    Host(#[from] LiveHostError),
 }
 
 impl From<Unreadable> for NotDone {
     fn from(error: Unreadable) -> NotDone {
-        NotDone::Machine(error.into())
+        NotDone::Host(error.into())
     }
 }
 
@@ -516,7 +516,7 @@ impl From<Box<Fault>> for NotDone {
     fn from(fault: Box<Fault>) -> NotDone {
         match *fault {
             Fault::Declined { error, .. } => NotDone::Declined(error),
-            Fault::Broken(broken) => NotDone::Machine(broken.into()),
+            Fault::Broken(broken) => NotDone::Host(broken.into()),
         }
     }
 }

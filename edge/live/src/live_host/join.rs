@@ -1,12 +1,12 @@
 //! Who comes, who goes, and whose terms change.
 
-use slackline_host::Terms;
+use slackline_host::VcpuTerms;
 use slackline_host::policy::Values;
 use slackline_trace::{Record, Sink};
 use slackline_units::{CpuSet, Span, Time, VcpuId};
 
 use super::decider::{Decider, Vcpu};
-use super::{LiveHost, MachineError, NotDone, Wanted};
+use super::{LiveHost, LiveHostError, NotDone, Wanted};
 use crate::sys::Tid;
 use crate::vcpu_threads::{Body, UsedClock, VcpuThreads};
 use crate::way::{HeldThreads, VcpuHandle};
@@ -36,13 +36,16 @@ pub(crate) struct NotReplaced {
 impl LiveHost {
     /// vCPUs join, all at this instant: of each group all or none. Says of each group which of its
     /// vCPUs kept it out, and why.
-    pub(crate) fn join(&self, groups: Vec<Vec<Joining>>) -> Result<Vec<GroupJoined>, MachineError> {
+    pub(crate) fn join(
+        &self,
+        groups: Vec<Vec<Joining>>,
+    ) -> Result<Vec<GroupJoined>, LiveHostError> {
         self.note_wanted()?;
         let mut decider = self.observe()?;
         let mut results = Vec::with_capacity(groups.len());
         for group in groups {
             match self.join_group(&mut decider, group) {
-                Err((_, NotDone::Machine(error))) => return Err(error),
+                Err((_, NotDone::Host(error))) => return Err(error),
                 result => results.push(result),
             }
         }
@@ -56,7 +59,7 @@ impl LiveHost {
         &self,
         before: Vec<Joining>,
         group: Vec<Joining>,
-    ) -> Result<Result<(), NotReplaced>, MachineError> {
+    ) -> Result<Result<(), NotReplaced>, LiveHostError> {
         self.note_wanted()?;
         let mut decider = self.observe()?;
         for one in &before {
@@ -64,13 +67,13 @@ impl LiveHost {
         }
         let result = match self.join_group(&mut decider, group) {
             Ok(()) => Ok(()),
-            Err((_, NotDone::Machine(error))) => return Err(error),
+            Err((_, NotDone::Host(error))) => return Err(error),
             Err((vcpu, why)) => {
                 let mut lost = Vec::new();
                 for one in before {
                     let vcpu = one.threads.vcpu;
                     match self.join_one(&mut decider, one) {
-                        Err(NotDone::Machine(error)) => return Err(error),
+                        Err(NotDone::Host(error)) => return Err(error),
                         Err(_) => lost.push(vcpu),
                         Ok(()) => {}
                     }
@@ -83,7 +86,11 @@ impl LiveHost {
     }
 
     /// The longest slice in every such period that one more could be promised on these CPUs.
-    pub(crate) fn room(&self, period: Span, allowed: CpuSet) -> Result<Option<Span>, MachineError> {
+    pub(crate) fn room(
+        &self,
+        period: Span,
+        allowed: CpuSet,
+    ) -> Result<Option<Span>, LiveHostError> {
         let mut decider = self.observe()?;
         let room = decider.room(period, allowed);
         self.finish(decider)?;
@@ -134,7 +141,7 @@ impl LiveHost {
             Body::Tree(tree) => self.known_tree(&tree, vcpu)?,
         };
         let vcpu = Vcpu::new(handle, known, exact);
-        self.join_known(decider, vcpu, Terms { share: &share, cpus })
+        self.join_known(decider, vcpu, VcpuTerms { share: &share, cpus })
     }
 
     /// A vCPU joins whose threads are no kernel's.
@@ -156,7 +163,7 @@ impl LiveHost {
         &self,
         decider: &mut Decider,
         vcpu: Vcpu,
-        terms: Terms<'_>,
+        terms: VcpuTerms<'_>,
     ) -> Result<(), NotDone> {
         let tids: Vec<Tid> = vcpu.threads.keys().copied().collect();
         let joined = decider.join(vcpu, terms);
@@ -167,7 +174,12 @@ impl LiveHost {
     }
 
     /// The terms of a vCPU change; on failure the old ones stand.
-    pub(crate) fn change(&self, vcpu: VcpuId, terms: Terms<'_>, due: Time) -> Result<(), NotDone> {
+    pub(crate) fn change(
+        &self,
+        vcpu: VcpuId,
+        terms: VcpuTerms<'_>,
+        due: Time,
+    ) -> Result<(), NotDone> {
         let mut decider = self.observe()?;
         let result = decider.change(vcpu, terms, due);
         self.finish(decider)?;
@@ -175,14 +187,14 @@ impl LiveHost {
     }
 
     /// A vCPU leaves. Its threads are no longer ours to order about.
-    pub(crate) fn leave(&self, vcpu: VcpuId) -> Result<(), MachineError> {
+    pub(crate) fn leave(&self, vcpu: VcpuId) -> Result<(), LiveHostError> {
         let mut decider = self.observe()?;
         let result = self.take_out(&mut decider, vcpu);
         self.finish(decider)?;
         result
     }
 
-    fn take_out(&self, decider: &mut Decider, vcpu: VcpuId) -> Result<(), MachineError> {
+    fn take_out(&self, decider: &mut Decider, vcpu: VcpuId) -> Result<(), LiveHostError> {
         if let Some(left) = decider.leave(vcpu)? {
             left.handle.take_no_more_orders();
             left.threads.keys().for_each(|&tid| self.unwatch(tid));
@@ -192,7 +204,7 @@ impl LiveHost {
     }
 
     /// Has the kernel note what those do who are about to join.
-    fn note_wanted(&self) -> Result<(), MachineError> {
+    fn note_wanted(&self) -> Result<(), LiveHostError> {
         let Wanted { threads, trees } = std::mem::take(&mut *self.wanted());
         match &mut *self.perf() {
             Some(perf) if !(threads.is_empty() && trees.is_empty()) => {

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use slackline_units::{CpuId, Span, Time, VcpuId};
 
 use super::decider::{Decider, Joined, Known};
-use super::{LiveHost, MachineError};
+use super::{LiveHost, LiveHostError};
 use crate::fence::HeldTree;
 use crate::sys::Tid;
 use crate::vcpu_threads::{Home, Meter, Unreadable, UsedClock, WatchedThread};
@@ -19,7 +19,7 @@ impl LiveHost {
         &self,
         threads: Vec<(Tid, UsedClock, Span)>,
         vcpu: VcpuId,
-    ) -> Result<Joined, MachineError> {
+    ) -> Result<Joined, LiveHostError> {
         let home = Arc::new(Home::none());
         let mut known = Vec::with_capacity(threads.len());
         for (tid, clock, used) in threads {
@@ -33,7 +33,11 @@ impl LiveHost {
     }
 
     /// The threads of a tree, likewise.
-    pub(super) fn known_tree(&self, tree: &HeldTree, vcpu: VcpuId) -> Result<Joined, MachineError> {
+    pub(super) fn known_tree(
+        &self,
+        tree: &HeldTree,
+        vcpu: VcpuId,
+    ) -> Result<Joined, LiveHostError> {
         let home = Arc::new(Home::none());
         let tid = tree.first()[0].tid();
         let unreadable = |source| Unreadable { tid, source };
@@ -58,7 +62,7 @@ impl LiveHost {
     }
 
     /// What a thread does is told from now on.
-    fn meet(&self, thread: WatchedThread) -> Result<Known, MachineError> {
+    fn meet(&self, thread: WatchedThread) -> Result<Known, LiveHostError> {
         let (thread, since) = (Arc::new(thread), self.clock.now());
         self.views.iter().for_each(|view| view.add(&thread));
         // Only now that its events are heard: what it did before, such as waking for the start of
@@ -70,7 +74,7 @@ impl LiveHost {
     /// Looks who is in the tree of a vCPU, and what they do, where events have not told: of those
     /// who came otherwise than by being started there, and of those whose numbers nobody could
     /// foresee. Says whether anybody is there.
-    pub(crate) fn audit(&self, vcpu: VcpuId, tree: &HeldTree) -> Result<bool, MachineError> {
+    pub(crate) fn audit(&self, vcpu: VcpuId, tree: &HeldTree) -> Result<bool, LiveHostError> {
         let known = self.decider().threads_of(vcpu);
         // Before anything is looked at: what is used meanwhile is for the next time.
         let used = known.first().map(|thread| thread.shown()).transpose()?.flatten();
@@ -119,7 +123,7 @@ impl Decider {
     /// What runs on several CPUs at once is counted where it is decided about it, whether or not it
     /// runs there just now: as if it had run there since the last look. `now` is the monotonic
     /// time.
-    pub(super) fn count_wide(&mut self, cpu: CpuId, now: Time) -> Result<(), MachineError> {
+    pub(super) fn count_wide(&mut self, cpu: CpuId, now: Time) -> Result<(), LiveHostError> {
         for vcpu in self.vcpus.iter().flatten().filter(|vcpu| vcpu.is_wide) {
             if vcpu.home.get().is_some_and(|home| home != cpu) {
                 continue;
