@@ -5,9 +5,9 @@ use std::string::ToString;
 use slackline_units::{CpuId, CpuSet, DomId, Span, VcpuId};
 
 use super::{Script, ms, values};
-use crate::balance::Weight;
+use crate::balance::{Move, Weight};
 use crate::sedf::{SPEC, Sedf};
-use crate::{Moment, Policy, Topology, TurnEnd};
+use crate::{Moment, Pick, Policy, Topology, TurnEnd};
 
 /// Half a CPU counts as much as an extra-weight of 64: both have the same of the slack, and for a
 /// balancer they are 128. [balancer §5.1, N10]
@@ -125,4 +125,33 @@ fn a_balancer_counts_slices_as_had_and_slack_as_left() {
     }
     let balancer = sedf.balancer.as_ref().unwrap();
     assert_eq!(balancer.books.available(cpu), Span::from_ms(50));
+}
+
+/// Who is moved while it runs is where it goes as soon as the CPU that it leaves has been passed:
+/// the other one waits for it until then, and is asked then, once.
+#[test]
+fn who_moves_arrives_when_the_cpu_that_it_leaves_has_passed() {
+    let [from, to] = [0, 1].map(CpuId::new);
+    let mut at = Moment::at_start(2);
+    let fields = values(SPEC.policy_fields, "balancer=thesis balancer-slice=0ns");
+    let mut sedf = Sedf::new(&fields, &Topology::flat(2));
+    let vcpu = VcpuId::new(0, DomId::new(0), 0);
+    at.join(vcpu);
+    sedf.admit(&at, vcpu, &values(SPEC.share_fields, "extra-weight=64")).unwrap();
+    at.set_awake(vcpu, true);
+    sedf.wake(&at, vcpu);
+    assert_eq!(sedf.pass(&at, from), CpuSet::NONE);
+    at.occupy(from, vcpu);
+    sedf.start(&at, vcpu);
+    at.advance(ms(3));
+    sedf.charge(&at, vcpu, Span::from_ms(3));
+    let both = [from, to].into_iter().collect();
+    assert_eq!(sedf.carry_out(&at, &[Move { vcpu, from, to }]), both);
+    assert_eq!(sedf.pass(&at, to), CpuSet::NONE);
+    assert_eq!(sedf.pick(&at, to), Pick::Idle, "it is on the other one still");
+    assert_eq!(sedf.pass(&at, from), CpuSet::one(to));
+    at.vacate(from);
+    assert_eq!(sedf.pass(&at, to), CpuSet::NONE);
+    assert!(matches!(sedf.pick(&at, to), Pick::Run { vcpu: runs, .. } if runs == vcpu));
+    assert_eq!(sedf.pass(&at, from), CpuSet::NONE, "nobody moves any more");
 }
