@@ -162,3 +162,22 @@ fn the_timers_of_vsched_decide_what_can_be_told_apart() {
     let slower = slower.iter().find(|row| row.id == "fig-9.machine-2.utilisation");
     assert_eq!(slower.map(|row| row.verdict), Some(Verdict::Differs));
 }
+
+/// Simulated: the rate of a parallel program is tied to the part of the CPU that its nodes have, and
+/// who has half of it keeps half of the rate whatever else wants the CPU of one node.
+#[test]
+fn a_parallel_program_has_the_rate_that_its_nodes_are_promised() {
+    let paper = read("lin-2005");
+    let verdicts = |name, ids: &str| {
+        let of = |row: &KeptRow| row.id.starts_with(ids).then_some(row.verdict);
+        rows(&paper, name).iter().filter_map(of).collect::<Vec<_>>()
+    };
+    assert_eq!(verdicts("fig-12", "fig-12.tied."), [Verdict::Reproduced; 10]);
+    // Where an exchange takes CPU time no period is worse than another.
+    let spread = [Verdict::Differs, Verdict::SameShape];
+    assert_eq!(verdicts("fig-12", "fig-12.spread"), spread);
+    assert_eq!(verdicts("fig-13", "fig-13.shielded"), [Verdict::Reproduced]);
+    assert_eq!(verdicts("fig-13", "fig-13.level"), [Verdict::Reproduced]);
+    assert_eq!(verdicts("fig-13", "fig-13.crawl"), [Verdict::SameShape]);
+    assert_eq!(verdicts("fig-13", "ours.fair."), [Verdict::Reproduced; 6]);
+}
