@@ -471,7 +471,8 @@ fn map(plot: &Plot, experiment: &Experiment, kept: &Kept) -> Option<Panel> {
         format!("{}; the darkest is {}", label(along), with_unit(&digits(most), &spec.unit));
     let nth = |places: &[usize], place| places.binary_search(&place).unwrap_or(0) as f64;
     let tiles = values.iter().map(|&(x, y, value)| (nth(&columns, x), nth(&rows, y), value));
-    let name = format!("{}, {}", spec.label(), spec.unit);
+    let unit = if spec.unit.is_empty() { "" } else { ", " };
+    let name = format!("{}{unit}{}", spec.label(), spec.unit);
     let layer = Layer::tiles(name, tiles, plot.line);
     let (x, y) = (names(along, &below, &columns), names(across, label(across), &rows));
     Some(Panel::new(x, y).with(layer))
