@@ -155,6 +155,11 @@ pub struct Plot {
     pub(crate) published: Option<Spanned<String>>,
     /// Instead of a measure: the CPU of each domain in windows of this length.
     pub(crate) over_time: Option<Spanned<String>>,
+    /// Where such a plot ends; at the end of the run if none.
+    pub(crate) until: Option<Spanned<String>>,
+    /// Whether such a plot shows what each has had so far, in place of what it has just now.
+    #[serde(default)]
+    pub(crate) accumulated: bool,
     /// What part of the time is marked.
     #[serde(default)]
     pub(crate) mark: Vec<String>,
@@ -303,8 +308,8 @@ impl Experiment {
         if let Some(at) = &plot.at {
             self.points_of(at)?;
         }
-        if let Some(over_time) = &plot.over_time {
-            span(&self.source, over_time)?;
+        for length in [&plot.over_time, &plot.until].into_iter().flatten() {
+            span(&self.source, length)?;
         }
         if let Some(measure) = &plot.measure {
             self.measure_called(measure, measure.get_ref())?;

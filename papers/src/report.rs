@@ -115,17 +115,22 @@ impl<'a> Teller<'a> {
                  explains them, and predicts nothing.",
             );
         }
-        let (mut wide, mut narrow) = (Vec::new(), Vec::new());
+        // Panels of one figure have one time.
+        let (mut wide, mut narrow, mut sums) = (Vec::new(), Vec::new(), Vec::new());
         for plot in &experiment.plots {
             let panel = match plot.over_time.is_some() {
                 true => over_time(plot, experiment, kept),
                 false if plot.y.is_some() => map(plot, experiment, kept),
                 false => self.panel(plot, experiment, kept),
             };
-            let panels = if has_many_names(plot, experiment) { &mut wide } else { &mut narrow };
+            let panels = match has_many_names(plot, experiment) {
+                true => &mut wide,
+                false if plot.accumulated => &mut sums,
+                false => &mut narrow,
+            };
             panels.extend(panel.map(|panel| panel.titled(&plot.title)));
         }
-        for panels in [wide, narrow].into_iter().filter(|panels| !panels.is_empty()) {
+        for panels in [wide, narrow, sums].into_iter().filter(|panels| !panels.is_empty()) {
             let title = format!("Figures of {}", self.paper.name);
             let caption = self.caption(experiment);
             page = page.figure(Figure::of_panels(&title, panels).caption(&caption));
@@ -427,17 +432,36 @@ fn over_time(plot: &Plot, experiment: &Experiment, kept: &Kept) -> Option<Panel>
     let meant = Shown { plot, experiment, kept, along: 0 }.points();
     let title = experiment.title_of(&points[*meant.first()?]);
     let (window, lines) = kept.over_time.get(&(plot.title.clone(), title))?;
-    let mut panel = Panel::new(Ink::linear("time", "s"), Ink::linear("CPU", "%").including(0.0));
+    let down = match plot.accumulated {
+        true => Ink::linear("CPU time so far", "s"),
+        false => Ink::linear("CPU", "%"),
+    };
+    let mut panel = Panel::new(Ink::linear("time", "s"), down.including(0.0));
     let marks = plot.mark.iter().filter_map(|mark| mark.parse::<Span>().ok());
     let marks: Vec<f64> = marks.map(|span| span.ns() as f64 / 1e9).collect();
     if let [from, to] = marks[..] {
         panel = panel.with(Layer::region_x("I/O", (from, to)));
     }
+    let until = plot.until.as_ref().and_then(|until| until.get_ref().parse::<Span>().ok());
+    let count = until.map_or(usize::MAX, |until| (until.ns() as f64 / 1e9 / window) as usize);
     for (name, parts) in lines {
-        let value = |(index, part): (usize, &f64)| (index as f64 * window, part * 100.0);
-        panel = panel.with(Layer::steps(name, parts.iter().enumerate().map(value)));
+        let shown = parts.iter().take(count).enumerate();
+        panel = panel.with(match plot.accumulated {
+            true => Layer::line(name, so_far(*window, parts).into_iter().take(count)),
+            false => Layer::steps(name, shown.map(|(at, part)| (at as f64 * window, part * 100.0))),
+        });
     }
     Some(panel)
+}
+
+/// What has been had by the end of each window, in seconds.
+fn so_far(window: f64, parts: &[f64]) -> Vec<(f64, f64)> {
+    let mut had = 0.0;
+    let sum = |(index, part): (usize, &f64)| {
+        had += part * window;
+        ((index + 1) as f64 * window, had)
+    };
+    parts.iter().enumerate().map(sum).collect()
 }
 
 /// A measure over two axes, of what was run of them.
@@ -522,4 +546,14 @@ fn verdict(verdict: Verdict) -> Cell {
 
 fn one_line(text: &str) -> String {
     text.split_whitespace().collect::<Vec<_>>().join(" ").replace('*', "")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::so_far;
+
+    #[test]
+    fn what_was_had_so_far_stands_at_the_end_of_each_window() {
+        assert_eq!(so_far(0.5, &[1.0, 0.5, 0.0]), [(0.5, 0.5), (1.0, 0.75), (1.5, 0.75)]);
+    }
 }
