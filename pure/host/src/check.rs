@@ -165,7 +165,7 @@ pub enum NotEligible {
 #[inline]
 pub(crate) fn used(used: &Used, moment: &Moment) -> Result<(), Box<Fault>> {
     member(used.vcpu, moment)?;
-    named_by_machine(used.cpu, moment)?;
+    named_by_hardware(used.cpu, moment)?;
     if used.ran > used.to.since(used.from) || used.to > moment.now() {
         return Err(Fault::broken(Broken::UsedTooMuch { used: *used }));
     }
@@ -178,7 +178,7 @@ pub(crate) fn member(vcpu: VcpuId, moment: &Moment) -> Result<(), Box<Fault>> {
 }
 
 #[inline]
-pub(crate) fn named_by_machine(cpu: CpuId, moment: &Moment) -> Result<(), Box<Fault>> {
+pub(crate) fn named_by_hardware(cpu: CpuId, moment: &Moment) -> Result<(), Box<Fault>> {
     let cpus = moment.cpus();
     if cpu.index() < cpus { Ok(()) } else { Err(Fault::broken(Broken::UnknownCpu { cpu, cpus })) }
 }

@@ -482,7 +482,7 @@ impl Host {
         hardware: &mut M,
         sink: &mut S,
     ) -> Result<(), Box<Fault>> {
-        check::named_by_machine(cpu, &self.moment)?;
+        check::named_by_hardware(cpu, &self.moment)?;
         let vcpu =
             self.moment.occupant(cpu).ok_or_else(|| Fault::broken(Broken::NobodyThere { cpu }))?;
         self.measure(cpu, hardware, sink)?;
@@ -504,7 +504,7 @@ impl Host {
         hardware: &mut M,
         sink: &mut S,
     ) -> Result<(), Box<Fault>> {
-        check::named_by_machine(cpu, &self.moment)?;
+        check::named_by_hardware(cpu, &self.moment)?;
         self.measure(cpu, hardware, sink)?;
         for other in self.policy.ring_needs(&self.moment, cpu).iter() {
             check::named_by_policy(other, &self.moment)?;

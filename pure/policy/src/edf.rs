@@ -331,6 +331,7 @@ impl Policy for Edf {
                 beyond = self.charge_by_use(at, vcpu, beyond);
             }
             let server = &mut self.servers[vcpu];
+            server.stops.is_stopped = server.remaining.is_zero() && at.is_awake(vcpu);
             // Overrunning a turn that was due is debt; time taken while nobody was owed is not.
             if server.exact || at.cpu_of(vcpu).is_some() {
                 server.overrun(beyond, at.now(), self.spare_time[server.cpu.index()]);
@@ -344,6 +345,7 @@ impl Policy for Edf {
                 self.enqueue(vcpu);
             }
         } else if !beyond.is_zero() {
+            server.stops.is_stopped &= !server.exact || at.is_awake(vcpu);
             self.charge_beyond(at.now(), vcpu, beyond);
         }
         CpuSet::NONE

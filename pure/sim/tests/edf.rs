@@ -202,3 +202,36 @@ fn who_wakes_late_gets_its_share_of_the_rest_to_the_nanosecond() {
         assert_eq!(had, Span::from_ns(10_000_000 / parts), "in {parts} parts");
     }
 }
+
+/// A guest that never waits for long sleeps for an instant now and then, as every monitor does. Its
+/// stops are late by 80 us each time, and by up to 20 us more: once that is known its slices end
+/// where they should, but for what no two stops have in common.
+#[test]
+fn stops_that_are_always_late_cost_no_more_where_somebody_naps() {
+    let nap = "work = { kind = 'interactive', compute = '1500us', sleep = '30us' }";
+    for work in ["work = { kind = 'spin' }", nap] {
+        let text = format!(
+            "title = 't'\nlength = '21s'\nwarmup = '1s'\npolicy = {{ name = 'edf' }}\n\
+             [host]\ncpus = 1\ntimer_lateness = 'uniform 80us 100us'\n\
+             [[domain]]\nname = 'web'\n{work}\n\
+             share.edf = {{ slice = '2ms', period = '10ms', exact = true }}\n\
+             [[domain]]\nname = 'hog'\nwork = {{ kind = 'spin' }}\n\
+             share.edf = {{ slice = '1ms', period = '10ms' }}\n"
+        );
+        let scenario = Scenario::read(&text).unwrap_or_else(|error| panic!("{error}"));
+        let mut records: Vec<Record> = Vec::new();
+        slackline_sim::run(&scenario, &mut records).expect("a run");
+        let of_web = |record: &Record| match *record {
+            Record::Ran { vcpu, used, .. } if vcpu.slot() == 0 => used,
+            _ => Span::ZERO,
+        };
+        let had = records.iter().map(of_web).fold(Span::ZERO, |sum, used| sum + used);
+        // Of 2,100 periods a hundred are not known yet.
+        let owed = Span::from_ms(2 * 2_100);
+        let most = owed + Span::from_us(20 * 2_000 + 100 * 100);
+        assert!(
+            owed.left_after(Span::from_ms(20)) <= had && had <= most,
+            "{work}: {had} of {owed}"
+        );
+    }
+}

@@ -29,10 +29,10 @@ impl Server {
 
     /// Takes debt from the slice that begins; says how much.
     pub(super) fn pay(&mut self, slice: Span, now: Time, spare_time: SpareTime) -> Span {
-        if self.remaining.is_zero() && !self.slept && !self.stops.is_paid_off {
+        if self.stops.is_stopped && !self.stops.is_paid_off {
             self.stops.learn();
         }
-        self.stops.overran = Span::ZERO;
+        (self.stops.overran, self.stops.is_stopped) = (Span::ZERO, false);
         self.stops.is_paid_off = slice.is_zero();
         if self.debt.is_zero() && self.advance.is_zero() {
             return Span::ZERO;

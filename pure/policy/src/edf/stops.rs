@@ -11,6 +11,9 @@ pub(super) const UNTOLD: Span = Span::from_us(3);
 pub(super) struct Stops {
     /// What was overrun in this period.
     pub(super) overran: Span,
+    /// Whether it was awake when it had had all of its slice: then it was stopped, and did not stop
+    /// by itself.
+    pub(super) is_stopped: bool,
     /// Whether nothing was left of its slice from the start: then there is no stop.
     pub(super) is_paid_off: bool,
     /// The least of this block of periods, and of the one before.

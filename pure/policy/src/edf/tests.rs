@@ -403,10 +403,10 @@ fn only_who_is_stopped_tells_how_late_stops_are() {
             let ran = if is_told { limit(&edf, &at) + late } else { had.min(limit(&edf, &at)) };
             at.occupy(cpu, vcpu);
             at.advance(at.now().after(ran));
+            at.set_awake(vcpu, is_told || !sleeps);
             edf.charge(&at, vcpu, ran);
             at.vacate(cpu);
-            if !is_told && sleeps {
-                at.set_awake(vcpu, false);
+            if !at.is_awake(vcpu) {
                 edf.block(&at, vcpu);
             }
             at.advance(end);
