@@ -443,12 +443,13 @@ fn over_time(plot: &Plot, experiment: &Experiment, kept: &Kept) -> Option<Panel>
         panel = panel.with(Layer::region_x("I/O", (from, to)));
     }
     let until = plot.until.as_ref().and_then(|until| until.get_ref().parse::<Span>().ok());
-    let count = until.map_or(usize::MAX, |until| (until.ns() as f64 / 1e9 / window) as usize);
+    let until = until.map_or(f64::INFINITY, |until| until.ns() as f64 / 1e9);
+    let is_shown = |&(at, _): &(f64, f64)| at < until;
     for (name, parts) in lines {
-        let shown = parts.iter().take(count).enumerate();
+        let now = parts.iter().enumerate().map(|(at, part)| (at as f64 * window, part * 100.0));
         panel = panel.with(match plot.accumulated {
-            true => Layer::line(name, so_far(*window, parts).into_iter().take(count)),
-            false => Layer::steps(name, shown.map(|(at, part)| (at as f64 * window, part * 100.0))),
+            true => Layer::line(name, so_far(*window, parts).into_iter().take_while(is_shown)),
+            false => Layer::steps(name, now.take_while(is_shown)),
         });
     }
     Some(panel)

@@ -6,10 +6,10 @@
 mod common;
 
 use std::fs;
-use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
+use common::budgets::{NoRealTime, SKIPPED};
 use common::live::{self, Live, Victim, delivered, let_pass, wait_until};
 use common::{GOOD, Ran};
 use rustix::process::Signal;
@@ -207,34 +207,11 @@ fn without_privilege_nothing_is_touched() {
     live.nothing_is_left();
 }
 
-/// A cgroup whose threads may not be real-time, where the kernel has such a thing.
-struct NoRealTime(PathBuf);
-
-impl NoRealTime {
-    fn make() -> Option<NoRealTime> {
-        let mounts = fs::read_to_string("/proc/self/mounts").unwrap();
-        let is_cpu = |options: &str| options.split(',').any(|option| option == "cpu");
-        let mut lines = mounts.lines().map(|line| line.split(' ').collect::<Vec<_>>());
-        let mount = lines.find(|line| line[2] == "cgroup" && is_cpu(line[3]))?[1].to_owned();
-        let group = Path::new(&mount).join(format!("faults-{}", std::process::id()));
-        fs::create_dir(&group).ok()?;
-        let made = NoRealTime(group);
-        let budget = fs::read_to_string(made.0.join("cpu.rt_runtime_us")).ok()?;
-        (budget.trim() == "0").then_some(made)
-    }
-}
-
-impl Drop for NoRealTime {
-    fn drop(&mut self) {
-        wait_until("the group to be empty", || fs::remove_dir(&self.0).is_ok());
-    }
-}
-
 #[test]
 fn where_the_cgroup_has_no_real_time_that_is_said() {
     let Some(live) = live::begin() else { return };
     let Some(group) = NoRealTime::make() else {
-        println!("skipped: needs cgroups with real-time budgets (version 1, RT_GROUP_SCHED)");
+        println!("{SKIPPED}");
         return;
     };
     let victim = Victim::start();
@@ -254,7 +231,7 @@ fn where_the_cgroup_has_no_real_time_that_is_said() {
 fn a_group_without_real_time_has_what_is_promised_as_long_as_it_is_held() {
     let Some(live) = live::begin() else { return };
     let Some(group) = NoRealTime::make() else {
-        println!("skipped: needs cgroups with real-time budgets (version 1, RT_GROUP_SCHED)");
+        println!("{SKIPPED}");
         return;
     };
     let inner = group.0.join("vcpu0");

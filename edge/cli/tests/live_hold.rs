@@ -6,6 +6,7 @@ use std::fs::File;
 use std::process::{Child, Stdio};
 use std::time::Duration;
 
+use common::budgets::{NoRealTime, SKIPPED};
 use common::live::{self, Live, Victim, let_pass, wait_until};
 use common::{Place, Ran};
 use rustix::process::Signal;
@@ -67,6 +68,17 @@ fn part_guest() {
         }
     });
     let _ = sleeper.unwrap().join();
+}
+
+/// A guest of three vCPUs, of which the last sleeps, and the threads that these are.
+fn guest() -> (Ended, Vec<i32>) {
+    let mut guest = std::process::Command::new(std::env::current_exe().unwrap());
+    guest.args(["--exact", "part_guest", "--quiet"]).env(BUSY, "guest").stdout(Stdio::null());
+    let guest = Ended(guest.spawn().unwrap());
+    let named = || slackline_live::vcpus::find(i32::try_from(guest.0.id()).unwrap());
+    wait_until("three vCPUs", || named().is_ok_and(|vcpus| vcpus.len() == 3));
+    let tids = named().unwrap().iter().map(|vcpu| vcpu.tid).collect();
+    (guest, tids)
 }
 
 /// A process that ends with its test.
@@ -276,13 +288,8 @@ fn each_vcpu_of_a_monitor_is_held_by_itself() {
 #[test]
 fn what_each_vcpu_had_is_told_and_how_long_it_slept() {
     let Some(live) = live::begin() else { return };
-    let program = std::env::current_exe().unwrap();
-    let mut guest = std::process::Command::new(program);
-    guest.args(["--exact", "part_guest", "--quiet"]).env(BUSY, "guest").stdout(Stdio::null());
-    let guest = Ended(guest.spawn().unwrap());
+    let (guest, tids) = guest();
     let pid = guest.0.id().to_string();
-    let named = || slackline_live::vcpus::find(i32::try_from(guest.0.id()).unwrap());
-    wait_until("three vCPUs", || named().is_ok_and(|vcpus| vcpus.len() == 3));
     let hold = ["hold", "--pid", &pid, "--vcpus"];
     let (even, by_use) =
         (["--slice", "2ms", "--period", "10ms", "--json"], ["--cpu", "60%", "--json"]);
@@ -292,7 +299,7 @@ fn what_each_vcpu_had_is_told_and_how_long_it_slept() {
     for (more, most) in ways {
         let json = more.contains(&"--json");
         let holding = Holding::start(&live, &[&hold[..], more].concat());
-        let tid = Tid::new(named().unwrap()[0].tid).unwrap();
+        let tid = Tid::new(tids[0]).unwrap();
         let is_real_time =
             || get_scheduling(tid).is_ok_and(|of| !matches!(of.class, Scheduling::Other { .. }));
         wait_until("it to be held", is_real_time);
@@ -324,6 +331,39 @@ fn what_each_vcpu_had_is_told_and_how_long_it_slept() {
         }
     }
     drop(guest);
+    live.nothing_is_left();
+}
+
+/// As libvirt has it, each vCPU is in a group that may not be real-time. What its siblings may lend
+/// to it is real-time too: one that has used its group's budget up stands still for most of a second.
+#[test]
+fn the_group_of_a_vcpu_has_a_budget_for_what_its_siblings_may_lend() {
+    let Some(live) = live::begin() else { return };
+    let Some(group) = NoRealTime::make() else {
+        println!("{SKIPPED}");
+        return;
+    };
+    let inner = [0, 1, 2].map(|number| group.inner(&format!("vcpu{number}")));
+    let (guest, tids) = guest();
+    for (group, tid) in inner.iter().zip(&tids) {
+        std::fs::write(group.0.join("tasks"), tid.to_string()).unwrap();
+    }
+    let budgets = || inner.each_ref().map(NoRealTime::budget);
+    assert_eq!(budgets(), [0; 3]);
+    let pid = guest.0.id().to_string();
+    let even = ["--slice", "1ms", "--period", "10ms"];
+    // A tenth of a second each, or three tenths for whoever wants them; a slice and 10 ms besides.
+    for (amount, us) in [(&even[..], 111_000), (&["--cpu", "30%"], 311_000)] {
+        let hold = [&["hold", "--pid", &pid, "--vcpus"], amount].concat();
+        let holding = Holding::start(&live, &hold);
+        wait_until("all to have a budget", || budgets().iter().all(|&budget| budget > 0));
+        wait_until("it to be enough", || budgets() == [us; 3]);
+        holding.signal(Signal::INT);
+        holding.end().ended_with(0);
+        wait_until("the budgets to be given back", || budgets() == [0; 3]);
+    }
+    drop(guest);
+    drop(inner);
     live.nothing_is_left();
 }
 

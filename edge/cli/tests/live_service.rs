@@ -9,6 +9,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use common::Ran;
+use common::budgets::{NoRealTime, SKIPPED};
 use common::live::{self, Victim, let_pass, wait_until};
 use common::service::{Daemon, Machine, ask_text, spawn, spawn_on};
 use rustix::process::Signal;
@@ -400,7 +401,7 @@ fn nobody_waits_for_the_machine_that_somebody_else_asks_for() {
 fn who_is_moved_to_a_group_without_real_time_is_followed_and_harms_nobody() {
     let Some(live) = live::begin() else { return };
     let Some(group) = NoRealTime::make() else {
-        println!("skipped: needs cgroups with real-time budgets (version 1, RT_GROUP_SCHED)");
+        println!("{SKIPPED}");
         return;
     };
     let names = ["a", "b"].map(|name| format!("{name}-{}", std::process::id()));
@@ -431,8 +432,7 @@ fn who_is_moved_to_a_group_without_real_time_is_followed_and_harms_nobody() {
     let (status, _) = daemon.ask("PATCH", "/v1/reservations/a", Some(&json!({ "slice": "3ms" })));
     assert_eq!(status, 200);
     assert!(group.budget() > before, "more is promised, and no more can be had");
-    let inner = NoRealTime(group.0.join("vcpu0"));
-    fs::create_dir(&inner.0).unwrap();
+    let inner = group.inner("vcpu0");
     // The kernel moves nobody who is real-time to where there is no budget.
     assert_eq!(daemon.ask("POST", "/v1/reservations/b/pause", None).0, 200);
     let pid = second.0.id().to_string();
@@ -456,33 +456,6 @@ fn who_is_moved_to_a_group_without_real_time_is_followed_and_harms_nobody() {
     drop((first, second));
     live.nothing_is_left();
     drop(inner);
-}
-
-/// A cgroup whose threads may not be real-time, where the kernel has such a thing.
-struct NoRealTime(std::path::PathBuf);
-
-impl NoRealTime {
-    fn make() -> Option<NoRealTime> {
-        let mounts = fs::read_to_string("/proc/self/mounts").unwrap();
-        let is_cpu = |options: &str| options.split(',').any(|option| option == "cpu");
-        let mut lines = mounts.lines().map(|line| line.split(' ').collect::<Vec<_>>());
-        let mount = lines.find(|line| line[2] == "cgroup" && is_cpu(line[3]))?[1].to_owned();
-        let group = format!("{mount}/service-{}", std::process::id());
-        fs::create_dir(&group).ok()?;
-        let made = NoRealTime(group.into());
-        made.0.join("cpu.rt_runtime_us").exists().then_some(made)
-    }
-
-    fn budget(&self) -> u64 {
-        let text = fs::read_to_string(self.0.join("cpu.rt_runtime_us")).unwrap();
-        text.trim().parse().unwrap()
-    }
-}
-
-impl Drop for NoRealTime {
-    fn drop(&mut self) {
-        wait_until("the group to be empty", || fs::remove_dir(&self.0).is_ok());
-    }
 }
 
 /// As libvirt runs us; what it passes is foreign.

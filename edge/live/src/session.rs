@@ -343,7 +343,7 @@ impl Session {
                 continue;
             };
             // Where there is none to be had it is refused again, and tried again.
-            let _ = self.fence.grant(&threads, self.promise_of(id));
+            let _ = self.fence.grant(&threads, self.most_of(id));
         }
     }
 
@@ -382,13 +382,34 @@ impl Session {
         self.fence.keeper_id()
     }
 
-    fn promise_of(&self, id: JoinId) -> Option<Reservation> {
-        self.promise(&self.members.get(id)?.share)
+    /// The most that somebody may have as a real-time thread: what it is promised, and where the
+    /// vCPUs of its domain lend to each other what all that are known of are promised.
+    fn most_of(&self, id: JoinId) -> Option<Reservation> {
+        self.most(id, &self.members.get(id)?.share)
     }
 
-    fn promise(&self, share: &Values) -> Option<Reservation> {
-        let promise = (self.policy.promise)(share).ok().flatten();
-        promise.map(|promise| promise.reservation)
+    /// The same with this share.
+    fn most(&self, id: JoinId, share: &Values) -> Option<Reservation> {
+        let promise = (self.policy.promise)(share).ok().flatten()?;
+        let domain = id.vcpu().domain();
+        let of_domain = self.members.iter().filter(|(id, _)| id.vcpu().domain() == domain).count();
+        let times = if promise.by_use { of_domain.max(1) } else { 1 };
+        let (slice, period) = (promise.reservation.slice(), promise.reservation.period());
+        let all = slice.ns().saturating_mul(u64::try_from(times).unwrap_or(u64::MAX));
+        Reservation::new(Span::from_ns(all).min(period), period).ok()
+    }
+
+    /// Sees to it that the kernel lets those of a domain who lend to each other be real-time for
+    /// that, as more of them have come.
+    fn grant_loans(&mut self, of: JoinId) -> Result<(), RequestError> {
+        let domain = of.vcpu().domain();
+        let those = self.members.iter().filter(|(id, _)| id.vcpu().domain() == domain);
+        let those: Vec<_> = those.map(|(id, row)| (id, row.threads.clone())).collect();
+        for (id, threads) in those {
+            let most = self.most_of(id);
+            self.fence.regrant(&threads, &[most])?;
+        }
+        Ok(())
     }
 
     /// Does something with the fence; if that fails because the keeper has just died, once more

@@ -106,7 +106,13 @@ you have here are its rules without these faults.",
 fn promise(share: &Values) -> Result<Option<Promise>, ReservationError> {
     let terms = Share::read(share)?;
     let exact = !terms.extra;
-    Ok(Some(Promise { reservation: terms.natural, exact, bounded: exact, phase: None }))
+    Ok(Some(Promise {
+        reservation: terms.natural,
+        exact,
+        bounded: exact,
+        by_use: false,
+        phase: None,
+    }))
 }
 
 struct Atropos {

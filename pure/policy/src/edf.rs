@@ -134,7 +134,8 @@ fn promise(share: &Values) -> Result<Option<Promise>, ReservationError> {
     let Periods { reservation, phase } = periods(share)?;
     // Who may have what others leave may have more than its slice, however exact all of it is.
     let bounded = share.flag(&EXACT);
-    Ok(Some(Promise { reservation, exact: bounded && !is_by_use(share), bounded, phase }))
+    let by_use = is_by_use(share);
+    Ok(Some(Promise { reservation, exact: bounded && !by_use, bounded, by_use, phase }))
 }
 
 fn periods(share: &Values) -> Result<Periods, ReservationError> {

@@ -118,7 +118,7 @@ and comes back; what is given up stays promised until that is earned, if somebod
 fn promise(share: &Values) -> Result<Option<Promise>, ReservationError> {
     let reservation = Reservation::new(share.span(&BUDGET), share.span(&PERIOD))?;
     let exact = !share.flag(&EXTRA);
-    Ok(Some(Promise { reservation, exact, bounded: exact, phase: None }))
+    Ok(Some(Promise { reservation, exact, bounded: exact, by_use: false, phase: None }))
 }
 
 struct Gedf {

@@ -56,6 +56,9 @@ pub struct Promise {
     /// Whether it has nothing of what nobody claims: it may run only where it is picked. So is also
     /// who may have more than this, but only what others of its domain leave.
     pub bounded: bool,
+    /// Whether it has what the other vCPUs of its domain leave of theirs: as much as is promised to
+    /// all of them, at most.
+    pub by_use: bool,
     /// The phase of the grid on which its periods begin, if there is one.
     pub phase: Option<Span>,
 }

@@ -2,6 +2,7 @@
 
 #![allow(dead_code, unreachable_pub)] // Each topic uses its own part.
 
+pub mod budgets;
 pub mod live;
 pub mod service;
 

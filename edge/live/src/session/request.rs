@@ -169,6 +169,11 @@ impl Session {
                 return Err(GroupError { index, error });
             }
         }
+        let granted = prepared.ids.first().map_or(Ok(()), |&first| self.grant_loans(first));
+        if let Err(error) = granted {
+            self.discard(prepared);
+            return Err(GroupError { index: 0, error });
+        }
         Ok(prepared)
     }
 
@@ -265,7 +270,7 @@ impl Session {
         let row = self.row(id)?;
         let (was_exact, had_stop) = (row.is_exact, row.has_stop);
         let threads = row.threads.clone();
-        let promises = [self.promise_of(id), self.promise(&share)];
+        let promises = [self.most_of(id), self.most(id, &share)];
         // More before it is promised, less after.
         self.fence.regrant(&threads, &promises)?;
         if will_be_exact && let Err(error) = self.add_stop(id) {
@@ -474,8 +479,8 @@ impl Session {
                 return self.hold_tree(id, tree);
             }
         };
-        let promise = self.promise_of(id);
-        self.fence.grant(&threads, promise)?;
+        let most = self.most_of(id);
+        self.fence.grant(&threads, most)?;
         let tids: Vec<Tid> = threads.iter().map(ThreadRef::tid).collect();
         let held = self.hold_each(id, threads);
         if held.is_err() {
@@ -510,8 +515,8 @@ impl Session {
         row.threads = tree.first().to_vec();
         row.tree = Some(tree.clone());
         let exact = row.is_exact;
-        let promise = self.promise_of(id);
-        self.fence.grant(tree.first(), promise)?;
+        let most = self.most_of(id);
+        self.fence.grant(tree.first(), most)?;
         let tids: Vec<Tid> = tree.first().iter().map(ThreadRef::tid).collect();
         self.host.watch_tree(id.vcpu(), tids);
         Ok(VcpuThreads { vcpu: id.vcpu(), body: Body::Tree(tree), exact })

@@ -212,7 +212,7 @@ pub(super) fn promise(share: &Values) -> Result<Option<Promise>, ReservationErro
     }
     let reservation = Reservation::new(share.span(&SLICE), share.span(&PERIOD))?;
     let exact = !share.flag(&EXTRA);
-    Ok(Some(Promise { reservation, exact, bounded: exact, phase: None }))
+    Ok(Some(Promise { reservation, exact, bounded: exact, by_use: false, phase: None }))
 }
 
 /// What has been promised on one CPU.
