@@ -163,8 +163,8 @@ fn the_timers_of_vsched_decide_what_can_be_told_apart() {
     assert_eq!(slower.map(|row| row.verdict), Some(Verdict::Differs));
 }
 
-/// Simulated: the rate of a parallel program is tied to the part of the CPU that its nodes have, and
-/// who has half of it keeps half of the rate whatever else wants the CPU of one node.
+/// Simulated: the rate of a parallel program is tied to the part of the CPU that its nodes have,
+/// and who has half of it keeps half of the rate whatever else wants the CPU of one node.
 #[test]
 fn a_parallel_program_has_the_rate_that_its_nodes_are_promised() {
     let paper = read("lin-2005");

@@ -335,7 +335,8 @@ fn what_each_vcpu_had_is_told_and_how_long_it_slept() {
 }
 
 /// As libvirt has it, each vCPU is in a group that may not be real-time. What its siblings may lend
-/// to it is real-time too: one that has used its group's budget up stands still for most of a second.
+/// to it is real-time too: one that has used its group's budget up stands still for the rest of a
+/// second.
 #[test]
 fn the_group_of_a_vcpu_has_a_budget_for_what_its_siblings_may_lend() {
     let Some(live) = live::begin() else { return };

@@ -401,8 +401,8 @@ impl Session {
 
     /// Sees to it that the kernel lets those of a domain who lend to each other be real-time for
     /// that, as more of them have come.
-    fn grant_loans(&mut self, of: JoinId) -> Result<(), RequestError> {
-        let domain = of.vcpu().domain();
+    fn grant_loans(&mut self, come: &[JoinId]) -> Result<(), RequestError> {
+        let Some(domain) = come.first().map(|id| id.vcpu().domain()) else { return Ok(()) };
         let those = self.members.iter().filter(|(id, _)| id.vcpu().domain() == domain);
         let those: Vec<_> = those.map(|(id, row)| (id, row.threads.clone())).collect();
         for (id, threads) in those {

@@ -169,8 +169,7 @@ impl Session {
                 return Err(GroupError { index, error });
             }
         }
-        let granted = prepared.ids.first().map_or(Ok(()), |&first| self.grant_loans(first));
-        if let Err(error) = granted {
+        if let Err(error) = self.grant_loans(&prepared.ids) {
             self.discard(prepared);
             return Err(GroupError { index: 0, error });
         }
