@@ -11,11 +11,12 @@ use alloc::vec::Vec;
 use slackline_units::{CpuId, CpuSet, CpuShare, Reservation, Span, Time, VcpuId};
 
 use crate::demand::Demand;
+use crate::fitting::{Fitting, Found};
 use crate::hold::{Books, Holds};
 pub(crate) use crate::load::Load;
 pub(crate) use crate::looks::{Looks, longest_slice};
 use crate::placement::{Packing, Request};
-use crate::split::{Among, Part, Splits};
+use crate::split::{Part, Splits};
 use crate::{AdmitError, Moment, Topology};
 
 /// What has been promised on each CPU, where every reservation is bound to one.
@@ -150,7 +151,7 @@ impl Bookings {
             demand: &|cpu, share| lifted.demand(cpu, share, &self.loads),
         };
         match place.find() {
-            Ok((cpu, parts, waits)) => {
+            Ok(Found { cpu, parts, waits }) => {
                 let to = parts.is_empty().then_some((cpu, share));
                 self.holds.settle(&lifted, to, (at, advance), &mut self.loads);
                 self.put_parts(vcpu, share.period(), &parts);
@@ -190,31 +191,16 @@ impl Bookings {
     }
 
     fn take_parts(&mut self, vcpu: VcpuId) -> Vec<Part> {
-        let taken = self.splits.as_mut().and_then(|splits| splits.remove(vcpu));
-        let Some((period, parts)) = taken else { return Vec::new() };
-        for (cpu, rate) in self.rates(period, &parts) {
-            self.loads.loads[cpu.index()].remove(rate);
-        }
-        parts
+        let Some(splits) = &mut self.splits else { return Vec::new() };
+        let loads = &mut self.loads.loads;
+        splits.remove(vcpu, |cpu, rate| loads[cpu.index()].remove(rate))
     }
 
     fn put_parts(&mut self, vcpu: VcpuId, period: Span, parts: &[Part]) {
-        for (cpu, rate) in self.rates(period, parts) {
-            self.loads.loads[cpu.index()].add(rate);
-        }
-        if let Some(splits) = self.splits.as_mut().filter(|_| !parts.is_empty()) {
-            splits.insert(vcpu, period, parts);
-            parts.iter().for_each(|part| self.holds.rest(part.cpu, &mut self.loads));
-        }
-    }
-
-    fn rates(&self, period: Span, parts: &[Part]) -> Vec<(CpuId, Reservation)> {
-        let looks = self.loads.looks;
-        let rate = |part: &Part| {
-            let rate = Reservation::new(part.job(period, looks).time, period);
-            (part.cpu, rate.expect("a part is something, and no longer than a period"))
-        };
-        parts.iter().map(rate).collect()
+        let Some(splits) = self.splits.as_mut().filter(|_| !parts.is_empty()) else { return };
+        let loads = &mut self.loads.loads;
+        splits.insert((vcpu, period, parts), |cpu, rate| loads[cpu.index()].add(rate));
+        parts.iter().for_each(|part| self.holds.rest(part.cpu, &mut self.loads));
     }
 
     /// Those of them where nobody is split any more.
@@ -295,60 +281,32 @@ struct Place<'a> {
     demand: &'a dyn Fn(CpuId, Reservation) -> Reservation,
 }
 
-/// A CPU, or parts of which the first is on this one; and whether it waits for a period.
-type Found = (CpuId, Vec<Part>, bool);
-
 impl Place<'_> {
     fn find(&self) -> Result<Found, AdmitError> {
         let Some(splits) = &self.books.splits else {
             let fits = |cpu| self.fits(cpu, self.asked.share);
-            return self
-                .whole(fits)
-                .map(|cpu| (cpu, Vec::new(), false))
-                .map_err(|best| self.refuse(best));
+            return self.whole(&fits).map(Found::whole).map_err(|best| self.refuse(best));
         };
-        let share = self.asked.share;
-        let strict = splits.strict();
-        let is_open = |cpu| !strict.contains(cpu) && self.fits(cpu, share);
-        // Mostly that is all there is to it.
-        if strict.is_empty()
-            && let Ok(cpu) = self.whole(is_open)
-        {
-            return Ok((cpu, Vec::new(), false));
-        }
-        let demands = (self.asked.demands)();
-        let starts: &[bool] = if self.before.is_some() { &[false, true] } else { &[false] };
-        for &waits in starts {
-            let among = self.among(&demands, waits);
-            let takes = |cpu| strict.contains(cpu) && splits.takes_whole(cpu, share, among);
-            if let Ok(cpu) = self.whole(|cpu| is_open(cpu) || takes(cpu)) {
-                return Ok((cpu, Vec::new(), waits && strict.contains(cpu)));
+        self.fitting(splits, |fitting| fitting.find()).map_err(|room| {
+            let best = self.whole(&|_| false).unwrap_or_else(|best| best);
+            if self.asked.allowed.len() == 1 && splits.strict().is_empty() {
+                self.refuse(best)
+            } else {
+                self.refuse_parts(room)
             }
-        }
-        for &waits in starts {
-            let among = self.among(&demands, waits);
-            let kept = self.before.and_then(|before| splits.keep(before, share, among));
-            if let Some(parts) = kept.or_else(|| splits.split(share, among)) {
-                return Ok((parts[0].cpu, parts, waits));
-            }
-        }
-        let room = self.room_by(&demands);
-        let best = self.whole(|_| false).unwrap_or_else(|best| best);
-        Err(if self.asked.allowed.len() == 1 && strict.is_empty() {
-            self.refuse(best)
-        } else {
-            self.refuse_parts(room)
         })
     }
 
-    /// Where nobody's periods begin on a grid, and nowhere if its own do: at once, or a period on.
-    fn among<'b>(&self, demands: &'b [Option<Demand>], waits: bool) -> Among<'b> {
-        let Asked { share, allowed, on_grid, .. } = *self.asked;
-        let wait = if waits { share.period() } else { Span::ZERO };
-        Among { demands: if on_grid { &[] } else { demands }, allowed, wait }
+    /// Asks where it goes, as a whole or in parts.
+    fn fitting<T>(&self, splits: &Splits, ask: impl FnOnce(&Fitting<'_>) -> T) -> T {
+        let Asked { share, allowed, on_grid: only_open, demands, .. } = *self.asked;
+        let fits = &|cpu, share| self.fits(cpu, share);
+        let whole = &|fits: &dyn Fn(CpuId) -> bool| self.whole(fits);
+        let before = self.before;
+        ask(&Fitting { splits, share, allowed, before, only_open, demands, fits, whole })
     }
 
-    fn whole(&self, fits: impl Fn(CpuId) -> bool) -> Result<CpuId, CpuId> {
+    fn whole(&self, fits: &dyn Fn(CpuId) -> bool) -> Result<CpuId, CpuId> {
         let load = |cpu: CpuId| &self.books.loads.loads[cpu.index()];
         let compare = |this, that| load(this).bound().cmp(&load(that).bound());
         let request = Request { allowed: self.asked.allowed, home: self.home, fits, compare };
@@ -399,25 +357,11 @@ impl Place<'_> {
     }
 
     fn room(&self) -> Span {
-        let may_split = self.books.splits.is_some();
-        let demands = if may_split { (self.asked.demands)() } else { Vec::new() };
-        self.room_by(&demands)
-    }
-
-    /// The longest slice of such a period that has room, as a whole or in parts.
-    fn room_by(&self, demands: &[Option<Demand>]) -> Span {
-        let period = self.asked.share.period();
-        let (strict, allowed) = (self.books.strict(), self.asked.allowed);
-        let whole = allowed.without(&strict);
-        let whole = whole.iter().map(|cpu| longest_slice(period, |asked| self.fits(cpu, asked)));
-        let whole = whole.max().unwrap_or(Span::ZERO);
-        let Some(splits) = &self.books.splits else { return whole };
-        let room = |waits| splits.room(period, self.among(demands, waits));
-        let Some(before @ (share, _)) = self.before else { return whole.max(room(false)) };
-        let keeps = |waits| splits.keep(before, share, self.among(demands, waits)).is_some();
-        let keeps = share.period() == period && (keeps(false) || keeps(true));
-        let kept = if keeps { share.slice() } else { Span::ZERO };
-        whole.max(kept).max(room(false)).max(room(true))
+        if let Some(splits) = &self.books.splits {
+            return self.fitting(splits, |fitting| fitting.room());
+        }
+        let room = |cpu| longest_slice(self.asked.share.period(), |asked| self.fits(cpu, asked));
+        self.asked.allowed.iter().map(room).max().unwrap_or(Span::ZERO)
     }
 }
 

@@ -70,11 +70,12 @@ use slackline_units::{CpuId, CpuSet, CpuShare, GridClock, Periods, Reservation};
 use slackline_units::{ReservationError, Span, Time, VcpuId};
 
 use self::loans::Loans;
-use self::parts::{InParts, demands};
+use self::parts::demands;
 use self::siblings::{ByUse, Families};
 use self::stops::Stops;
 use crate::admission::{Asked, Bookings, Placed};
 use crate::field::{distance, slice_of};
+use crate::parts::InParts;
 use crate::placement::Packing;
 use crate::queue::Queues;
 use crate::{
@@ -435,10 +436,7 @@ impl Policy for Edf {
 
     fn account(&self, vcpu: VcpuId) -> Account {
         let server = &self.servers[vcpu];
-        let parts = server.in_parts.iter().flat_map(InParts::iter);
-        let parts: Vec<_> =
-            parts.map(|part| alloc::format!("{} on {}", part.slice, part.cpu)).collect();
-        let whole = (!parts.is_empty()).then(|| ("split", parts.join(", then ")));
+        let parts = server.in_parts.as_ref().map(|in_parts| ("split", in_parts.shown()));
         let rows = alloc::vec![
             ("cpu", server.cpu.to_string()),
             ("remaining", server.remaining.to_string()),
@@ -447,7 +445,7 @@ impl Policy for Edf {
             ("spare used", server.spare_used.to_string()),
         ];
         let lent = server.by_use.is_some().then(|| ("lent", server.loan().to_string()));
-        rows.into_iter().chain(whole).chain(lent).collect()
+        rows.into_iter().chain(parts).chain(lent).collect()
     }
 }
 

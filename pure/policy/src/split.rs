@@ -93,15 +93,34 @@ impl Splits {
         self.strict.contains(cpu) && !self.split.iter().any(is_here)
     }
 
-    /// Somebody is split.
-    pub(crate) fn insert(&mut self, vcpu: VcpuId, period: Span, parts: &[Part]) {
+    /// Somebody is split, with such a period; `promise` is told what that takes of which CPU.
+    pub(crate) fn insert(
+        &mut self,
+        (vcpu, period, parts): (VcpuId, Span, &[Part]),
+        promise: impl FnMut(CpuId, Reservation),
+    ) {
         self.strict.extend(parts.iter().map(|part| part.cpu));
+        self.each_rate(period, parts, promise);
         self.split.insert(vcpu, (period, parts.to_vec()));
     }
 
-    /// Somebody is not split any more.
-    pub(crate) fn remove(&mut self, vcpu: VcpuId) -> Option<(Span, Vec<Part>)> {
-        self.split.remove(vcpu)
+    /// Somebody is not split any more: the parts that it had, of which `give_back` is told as
+    /// `promise` was.
+    pub(crate) fn remove(
+        &mut self,
+        vcpu: VcpuId,
+        give_back: impl FnMut(CpuId, Reservation),
+    ) -> Vec<Part> {
+        let Some((period, parts)) = self.split.remove(vcpu) else { return Vec::new() };
+        self.each_rate(period, &parts, give_back);
+        parts
+    }
+
+    fn each_rate(&self, period: Span, parts: &[Part], mut told: impl FnMut(CpuId, Reservation)) {
+        for part in parts {
+            let rate = Reservation::new(part.job(period, self.looks).time, period);
+            told(part.cpu, rate.expect("a part is something, and no longer than a period"));
+        }
     }
 
     /// Whether a CPU on which somebody is split takes another one as a whole.

@@ -1,77 +1,15 @@
-//! Who is split over several CPUs: which part of its slice it is in, and what all that are bound to
-//! a CPU, or run a part there, demand of it.
+//! Who is split over several CPUs goes from one to the next, and what all that are bound to a CPU,
+//! or run a part there, demand of it.
 
 use alloc::vec::Vec;
 
 use slackline_units::{CpuId, CpuSet, GridClock, Span, Time, VcpuId};
 
 use super::{Edf, Server};
-use crate::demand::{Demand, Demanded, Job};
+use crate::demand::Demand;
 use crate::looks::Looks;
-use crate::split::Part;
+use crate::parts::{InParts, Standing};
 use crate::{Moment, Roster};
-
-/// Where somebody is in its slice.
-#[derive(Clone, Debug)]
-pub(super) struct InParts {
-    parts: Vec<Part>,
-    /// Which part it is in.
-    part: usize,
-    /// What is left of that.
-    left: Span,
-}
-
-impl InParts {
-    /// None for who is not split.
-    pub(super) fn new(parts: Vec<Part>) -> Option<InParts> {
-        let left = parts.first()?.slice;
-        Some(InParts { parts, part: 0, left })
-    }
-
-    pub(super) fn now(&self) -> &Part {
-        &self.parts[self.part]
-    }
-
-    pub(super) fn iter(&self) -> impl Iterator<Item = &Part> {
-        self.parts.iter()
-    }
-
-    pub(super) fn cpus(&self) -> CpuSet {
-        self.parts.iter().map(|part| part.cpu).collect()
-    }
-
-    fn is_last(&self) -> bool {
-        self.part + 1 == self.parts.len()
-    }
-
-    /// What is left of the part that it is in, of so much in all.
-    pub(super) fn left_of(&self, remaining: Span) -> Span {
-        if self.is_last() { remaining } else { remaining.min(self.left) }
-    }
-
-    /// A period begins.
-    pub(super) fn restart(&mut self) {
-        (self.part, self.left) = (0, self.parts[0].slice);
-    }
-
-    /// It had so much, or slept so long while it might have had it.
-    pub(super) fn go_on(&mut self, mut ran: Span) {
-        while ran >= self.left && !self.is_last() {
-            ran -= self.left;
-            self.part += 1;
-            self.left = self.now().slice;
-        }
-        self.left = self.left.left_after(ran);
-    }
-
-    /// On to the part for which it is time: whatever it did not get before goes along.
-    pub(super) fn catch_up(&mut self, since_begin: Span) {
-        while self.now().ends <= since_begin && !self.is_last() {
-            self.part += 1;
-            self.left += self.now().slice;
-        }
-    }
-}
 
 impl Server {
     /// When the part that it is in must be over, or the period.
@@ -140,45 +78,21 @@ impl Server {
         }
     }
 
-    /// What it demands from now on, by CPU.
-    fn demands(&self, at: Time, clock: &GridClock, looks: Looks) -> Vec<(CpuId, Demanded)> {
-        let (reservation, is_asleep) = (self.periods.reservation, self.asleep_since != Time::NEVER);
-        let period = reservation.period();
-        let (begins, left, deadline) = if at < self.deadline {
-            (self.begin_of_period(), self.if_cut(at), self.deadline)
-        } else {
+    /// Where it is in its period, or in the one that has come.
+    fn standing(&self, at: Time, clock: &GridClock) -> Standing {
+        let is_over = at >= self.deadline;
+        let (begins, left, deadline) = if is_over {
             let coming = self.coming(at, clock);
             (coming.begins, coming.slice, coming.deadline)
+        } else {
+            (self.begin_of_period(), self.if_cut(at), self.deadline)
         };
+        let mut in_parts = self.in_parts.clone();
+        in_parts.iter_mut().filter(|_| is_over).for_each(InParts::restart);
+        // No time for who is awake.
         let slept = at.since(self.asleep_since.max(begins));
-        let left = if is_asleep { left.left_after(slept) } else { left };
-        let owed = |left: Span, due: Time| {
-            let time = looks.with(left, Span::MAX);
-            // Who is late already is not to keep everybody out.
-            (!left.is_zero()).then(|| (time, due.since(at).max(time)))
-        };
-        let Some(in_parts) = &self.in_parts else {
-            let job = Job { time: looks.with(reservation.slice(), period), within: period, period };
-            let one = Demanded { owed: owed(left, deadline), next: deadline.since(at), job };
-            return alloc::vec![(self.cpu, one)];
-        };
-        let mut there = in_parts.clone();
-        if at >= self.deadline {
-            there.restart();
-        }
-        if is_asleep {
-            there.go_on(slept);
-        }
-        let one = |(index, part): (usize, &Part)| {
-            let comes = index > there.part && !left.is_zero();
-            let begin = if comes { begins } else { deadline };
-            let is_here = index == there.part;
-            let owed =
-                if is_here { owed(there.left_of(left), begins.after(part.ends)) } else { None };
-            let next = begin.after(part.begins).since(at);
-            (part.cpu, Demanded { owed, next, job: part.job(period, looks) })
-        };
-        there.parts.iter().enumerate().map(one).collect()
+        let (share, cpu) = (self.periods.reservation, self.cpu);
+        Standing { share, cpu, in_parts, begins, deadline, left, slept }
     }
 }
 
@@ -197,7 +111,7 @@ pub(super) fn demands(
             demands[server.cpu.index()] = None;
             continue;
         }
-        for (cpu, one) in server.demands(at.now(), clock, looks) {
+        for (cpu, one) in server.standing(at.now(), clock).demands(at.now(), looks) {
             if let Some(demand) = &mut demands[cpu.index()] {
                 demand.add(one);
             }
