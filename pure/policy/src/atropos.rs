@@ -95,6 +95,7 @@ records were not cleared; and no turn was shorter than 5 ms, whatever the slice.
 you have here are its rules without these faults.",
     policy_fields: &[ADMISSION, RESERVE, QUANTUM],
     share_fields: &[SLICE, PERIOD, LATENCY, EXTRA],
+    conflict: |_| None,
     promise,
     keeps: |values, _| values.choice(&ADMISSION) == "exact",
     limit: Some(slice_of),

@@ -70,6 +70,7 @@ pub(crate) const SPEC: Spec = Spec {
         WARP_UNDERFLOW,
     ],
     share_fields: &[WEIGHT, WARP, ADVANCE, WARPBACK, WARPVALUE, WARPL, WARPU],
+    conflict: |_| None,
     promise: |_| Ok(None),
     keeps: |_, _| true,
     limit: None,

@@ -79,6 +79,7 @@ pub(crate) const SPEC: Spec = Spec {
     page: page::PAGE,
     policy_fields: fields::FIELDS,
     share_fields: &[WEIGHT, CAP, GANG],
+    conflict: |_| None,
     promise: |_| Ok(None),
     keeps: |_, _| true,
     limit: Some(|share, _| alloc::vec![(CAP.name, alloc::format!("\"{share}\""))]),

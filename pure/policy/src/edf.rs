@@ -118,6 +118,7 @@ pub(crate) const SPEC: Spec = Spec {
     page: page::PAGE,
     policy_fields: &[RESERVE, PLACE, QUANTUM],
     share_fields: &[SLICE, PERIOD, EXACT, OVERRUN, PHASE, SPREAD],
+    conflict: |_| None,
     promise,
     keeps: |_, _| true,
     limit: Some(|share, period| {

@@ -121,6 +121,8 @@ pub enum FieldError {
     NotAChoice(&'static Field, String),
     /// It is below the least or above the most.
     OutOfRange(&'static Field, String),
+    /// It goes only with some values of other fields, which are others.
+    Alone(&'static Field, &'static str, Vec<(&'static Field, &'static str)>),
 }
 
 impl FieldError {
@@ -138,6 +140,11 @@ impl FieldError {
             | FieldError::NotAChoice(field, _)
             | FieldError::OutOfRange(field, _) => {
                 Some(alloc::format!("write {} = {}", field.name, field.kind.example()))
+            }
+            FieldError::Alone(field, _, needs) => {
+                let needs = written(needs);
+                let default = field.default.unwrap_or_default();
+                Some(alloc::format!("write {needs} too, or {} = {default:?}", field.name))
             }
         }
     }
@@ -162,8 +169,17 @@ impl fmt::Display for FieldError {
             FieldError::NotAChoice(field, given) | FieldError::OutOfRange(field, given) => {
                 write!(out, "`{} = {given}` is not {}", field.name, field.kind)
             }
+            FieldError::Alone(field, given, needs) => {
+                write!(out, "`{} = {given:?}` needs {}", field.name, written(needs))
+            }
         }
     }
+}
+
+/// Fields with words, as one would write them.
+fn written(fields: &[(&Field, &str)]) -> String {
+    let each = fields.iter().map(|(field, word)| alloc::format!("{} = {word:?}", field.name));
+    each.collect::<Vec<_>>().join(", ")
 }
 
 impl core::error::Error for FieldError {}

@@ -135,6 +135,7 @@ pub(crate) const SPEC: Spec = Spec {
         fields::PLACEMENT,
     ],
     share_fields: credit::SHARE_FIELDS,
+    conflict: |_| None,
     promise: credit::SPEC.promise,
     keeps: credit::SPEC.keeps,
     limit: credit::SPEC.limit,

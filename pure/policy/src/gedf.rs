@@ -102,6 +102,7 @@ and comes back; what is given up stays promised until that is earned, if somebod
 (RTDS fills the budget up at each change.)",
     policy_fields: &[RESERVE, OVERRUN, ASLEEP],
     share_fields: &[BUDGET, PERIOD, EXTRA],
+    conflict: |_| None,
     promise,
     keeps: |values, topology| topology.cpus() == 1 && values.choice(&ASLEEP) == "trimmed",
     limit: Some(|share, period| {

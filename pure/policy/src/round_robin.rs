@@ -42,6 +42,7 @@ next when the turn on the CPU is over: so those who wake often enough delay one 
 never sleeps for as long as they like.",
     policy_fields: &[RULES, QUANTUM],
     share_fields: &[],
+    conflict: |_| None,
     promise: |_| Ok(None),
     keeps: |_, _| true,
     limit: None,

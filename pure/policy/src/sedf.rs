@@ -9,6 +9,8 @@
 //! slack, handed out in quanta: first to those in the *penalty* queue, who lost some of a slice by
 //! blocking, then to those in the *extra* queue, by weight. Each CPU is by itself; a vCPU is bound
 //! to one when it is admitted. With a balancer, who has slack only may go to another (`balancing`).
+//! Placed by splitting, who fits nowhere as a whole has one part of its slice after the other, on
+//! one CPU each (`parts`).
 //!
 //! Like the real one this scheduler works in passes. Facts request them. A pass settles the turn
 //! that is over, moves on those whose periods begin or end, and decides who runs until when; what
@@ -26,11 +28,13 @@
 mod balancing;
 mod paces;
 mod page;
+mod parts;
 mod pass;
 mod payer;
 #[cfg(test)]
 mod pictures;
 mod planning;
+mod promises;
 mod rules;
 mod score;
 mod server;
@@ -43,18 +47,21 @@ use alloc::boxed::Box;
 use alloc::string::ToString;
 use alloc::vec::Vec;
 
-use slackline_units::{CpuId, CpuSet, CpuShare, Reservation, Span, Time, VcpuId};
+use slackline_units::{CpuId, CpuSet, Reservation, Span, Time, VcpuId};
 
 use crate::admission::Looks;
 use crate::field::{distance, slice_of};
 use crate::hold::{Booking, Books, Holds};
-use crate::placement::{Packing, Request};
+use crate::placement::Packing;
 use crate::queue::Queues;
+use crate::split::Splits;
 use crate::{
     Account, AdmitError, Entitlement, Moment, Pick, Policy, Roster, Spec, Topology, TurnEnd, Values,
 };
 use balancing::Balancer;
+use parts::Parting;
 use pass::{Right, Turn};
+use promises::Promised;
 use rules::{Rules, Unblocking};
 use score::Score;
 use server::{Server, Wake};
@@ -68,6 +75,7 @@ pub(crate) const SPEC: Spec = Spec {
     page: page::PAGE,
     policy_fields: rules::FIELDS,
     share_fields: terms::FIELDS,
+    conflict: rules::conflict,
     promise: terms::promise,
     keeps: |values, _| Rules::read(values).keep_promises(),
     limit: Some(|share, period| {
@@ -96,6 +104,8 @@ struct Sedf {
     holds: Holds<CpuId>,
     /// Where slices by weight are kept for a period.
     leavings: Leavings,
+    /// Where reservations may be split.
+    parting: Option<Box<Parting>>,
     balancer: Option<Box<Balancer>>,
 }
 
@@ -130,17 +140,18 @@ impl Books for Vec<Cpu> {
     }
 }
 
-/// The slice that is promised to somebody, where.
+/// The slice that is promised to somebody as a whole, where.
 fn booking(server: &Server) -> Option<Booking<CpuId>> {
     let slice = server.terms.reservation().ok().flatten();
-    slice.map(|slice| (server.cpu, slice))
+    slice.filter(|_| server.in_parts.is_none()).map(|slice| (server.cpu, slice))
 }
 
 impl Policy for Sedf {
     fn admit(&mut self, at: &Moment, vcpu: VcpuId, share: &Values) -> Result<(), AdmitError> {
         let terms = Share::read(share, &self.rules)?;
-        let (cpu, advance) = self.promise(at, vcpu, None, &terms)?;
+        let Promised { parts, cpu, advance, .. } = self.promise(at, vcpu, None, &terms)?;
         let mut server = Server::new(cpu, terms, at.now());
+        server.set_parts(parts);
         self.cpus[cpu.index()].tally.add(&terms, server.taken);
         if self.rules.begins_at_once && self.rules.unblocking == Unblocking::Proportional {
             server.restart(at.now(), advance);
@@ -158,14 +169,15 @@ impl Policy for Sedf {
     fn adjust(&mut self, at: &Moment, vcpu: VcpuId, share: &Values) -> Result<CpuSet, AdmitError> {
         let terms = Share::read(share, &self.rules)?;
         let Server { cpu: old, terms: before, taken, by_weight, .. } = self.servers[vcpu];
-        self.cpus[old.index()].tally.remove(&before, taken);
+        let home = self.servers[vcpu].home();
+        self.cpus[home.index()].tally.remove(&before, taken);
         let had = self.advance(at.now(), vcpu);
         // What is promised from now on is not made less by what was not promised.
         let is_kept = before.weight == 0 || terms.slice.is_zero();
         let owed = if is_kept { had } else { Span::ZERO };
-        let (cpu, advance) =
+        let Promised { parts, cpu, advance, waits } =
             self.promise(at, vcpu, Some((old, owed)), &terms).inspect_err(|_| {
-                self.cpus[old.index()].tally.add(&before, taken);
+                self.cpus[home.index()].tally.add(&before, taken);
             })?;
         // A slice given up for a weight among the best-effort was left in the books.
         let is_stale = self.rules.counts_old && terms.extra_weight > 0 && terms.slice.is_zero();
@@ -176,14 +188,17 @@ impl Policy for Sedf {
         let keeps_period = self.rules.unblocking != Unblocking::Proportional;
         let server = &mut self.servers[vcpu];
         server.cpu = cpu;
+        server.set_parts(parts);
         server.taken = taken;
         server.terms = terms;
         server.period = terms.period;
         server.by_weight = Span::ZERO;
         if !keeps_period || (server.deadline == Time::NEVER && at.is_awake(vcpu)) {
-            server.restart(at.now(), advance);
+            // Who waits has had all of its first slice.
+            let had = if waits { advance.max(terms.slice) } else { advance };
+            server.restart(at.now(), had);
             self.set_slice(at, vcpu);
-            if !advance.is_zero() {
+            if !had.is_zero() {
                 self.end_slice(vcpu);
             }
         }
@@ -200,26 +215,27 @@ impl Policy for Sedf {
         if before.balances != terms.balances {
             cpus.add(&self.payers_changed(at.now()));
         }
+        cpus.add(&self.take_asked());
         Ok(cpus)
     }
 
     fn leave(&mut self, at: &Moment, vcpu: VcpuId) -> CpuSet {
-        let cpus = self.balancer_loses(at.now(), vcpu);
+        let mut cpus = self.balancer_loses(at.now(), vcpu);
         self.leave_queues(vcpu);
         let advance = self.advance(at.now(), vcpu);
         let server = self.servers.remove(vcpu).expect("a vCPU that has joined");
-        self.holds.lapse(at.now(), &mut self.cpus);
-        let lifted = self.holds.lift(vcpu, booking(&server), &mut self.cpus);
-        self.holds.settle(&lifted, None, (at.now(), advance), &mut self.cpus);
+        self.give_back(at.now(), vcpu, &server, advance);
         self.give_up(at.now(), (server.cpu, server.by_weight), Span::ZERO, advance);
         self.note_rests(at, CpuSet::one(server.cpu));
-        self.cpus[server.cpu.index()].tally.remove(&server.terms, server.taken);
+        self.cpus[server.home().index()].tally.remove(&server.terms, server.taken);
         self.set_slices(at, server.cpu);
         let cpu = &mut self.cpus[server.cpu.index()];
         if cpu.turn.is_some_and(|turn| turn.vcpu == vcpu) {
             cpu.turn = None;
             self.request(server.cpu);
         }
+        // It need not have run last where it was to run next.
+        cpus.extend(server.in_parts.is_some().then_some(server.cpu));
         cpus
     }
 
@@ -232,11 +248,12 @@ impl Policy for Sedf {
         let full = self.full_slice(vcpu);
         let rules = self.rules;
         let has_periods = self.has_periods(vcpu);
-        let server = &mut self.servers[vcpu];
+        let is_strict = self.is_strict(at, self.servers[vcpu].cpu);
         if has_periods {
-            server.wake(Wake { now: at.now(), full }, &rules);
+            self.servers[vcpu].wake(Wake { now: at.now(), full, is_strict }, &rules);
+            self.follow(vcpu);
         }
-        let cpu = server.cpu;
+        let cpu = self.servers[vcpu].cpu;
         self.join_queues(at.now(), vcpu);
         if self.gives_way(at, cpu, vcpu) {
             self.request(cpu);
@@ -266,11 +283,14 @@ impl Policy for Sedf {
                 self.spend(vcpu, cost, at.is_awake(vcpu));
             }
             _ => {
-                server.used += ran;
-                self.end_slice(vcpu);
+                let before = server.cpu;
+                self.use_slice(at, vcpu, ran);
+                if self.servers[vcpu].cpu != before {
+                    self.ask(before);
+                }
             }
         }
-        CpuSet::NONE
+        self.take_asked()
     }
 
     fn turn_over(&mut self, _: &Moment, vcpu: VcpuId, _: TurnEnd) -> CpuSet {
@@ -279,10 +299,14 @@ impl Policy for Sedf {
     }
 
     fn block(&mut self, at: &Moment, vcpu: VcpuId) -> CpuSet {
-        let cpus = self.balancer_blocks(at, vcpu);
+        let mut cpus = self.balancer_blocks(at, vcpu);
+        let Server { cpu, ref in_parts, .. } = self.servers[vcpu];
+        // It need not have run last where it was to run next.
+        cpus.extend(in_parts.is_some().then_some(cpu));
         if !self.stop(at, vcpu) {
             self.sleep(at.now(), vcpu);
         }
+        cpus.add(&self.take_asked());
         cpus
     }
 
@@ -293,7 +317,11 @@ impl Policy for Sedf {
         } else if core::mem::take(&mut self.cpus[cpu.index()].is_requested) {
             self.decide(at, cpu);
         }
-        self.balancer_passes(at, cpu)
+        let mut cpus = self.balancer_passes(at, cpu);
+        if self.parting.is_some() {
+            cpus.add(&self.parts_pass(at, cpu));
+        }
+        cpus
     }
 
     fn pick(&self, at: &Moment, cpu: CpuId) -> Pick {
@@ -339,19 +367,7 @@ impl Policy for Sedf {
     }
 
     fn room(&self, at: &Moment, period: Span, allowed: CpuSet) -> Option<Span> {
-        if !self.rules.admits_exactly {
-            return None;
-        }
-        let tally = |cpu: &Cpu| Cpu { tally: cpu.tally.clone(), ..Cpu::default() };
-        let mut cpus: Vec<Cpu> = self.cpus.iter().map(tally).collect();
-        let mut holds = self.holds.clone();
-        holds.lapse(at.now(), &mut cpus);
-        self.resting(at, allowed).iter().for_each(|cpu| holds.rest(cpu, &mut cpus));
-        let room = |cpu: CpuId| {
-            let tally = &cpus[cpu.index()].tally;
-            tally.longest(period, |slice| slice, self.capacity(cpu))
-        };
-        allowed.iter().map(room).max()
+        self.rules.admits_exactly.then(|| self.longest(at, period, allowed))
     }
 
     fn weighs_spare_time(&self) -> bool {
@@ -361,7 +377,8 @@ impl Policy for Sedf {
     fn account(&self, vcpu: VcpuId) -> Account {
         let server = &self.servers[vcpu];
         let slice = server.slice(self.full_slice(vcpu));
-        alloc::vec![
+        let parts = server.in_parts.as_ref().map(|in_parts| ("split", in_parts.shown()));
+        let rows = alloc::vec![
             ("cpu", server.cpu.to_string()),
             ("slice", slice.to_string()),
             ("period", server.period.to_string()),
@@ -370,7 +387,8 @@ impl Policy for Sedf {
             ("to make up", server.due_from_slack().to_string()),
             ("extra time", server.extra_time.to_string()),
             ("extra score", server.score.to_string()),
-        ]
+        ];
+        rows.into_iter().chain(parts).collect()
     }
 }
 
@@ -378,8 +396,10 @@ impl Sedf {
     fn new(values: &Values, topology: &Topology) -> Sedf {
         let looks = Looks::on(topology);
         let cpu = |_| Cpu { tally: Tally::with(looks), ..Cpu::default() };
+        let rules = Rules::read(values);
+        let splits = (rules.packing == Packing::Split).then(|| Splits::new(rules.capacity, looks));
         Sedf {
-            rules: Rules::read(values),
+            rules,
             cpus: (0..topology.cpus()).map(cpu).collect(),
             looks,
             deadlines: Queues::new(2 * topology.cpus()),
@@ -389,53 +409,9 @@ impl Sedf {
             servers: Roster::default(),
             holds: Holds::new(),
             leavings: Leavings::default(),
+            parting: splits.map(Parting::new),
             balancer: Balancer::read(values, topology),
         }
-    }
-
-    /// Promises somebody these terms in the place of those it has, of which so much has been had in
-    /// advance, on the CPU where it is. Says where, and how much it has had of what it is promised
-    /// now.
-    fn promise(
-        &mut self,
-        at: &Moment,
-        vcpu: VcpuId,
-        before: Option<(CpuId, Span)>,
-        terms: &Share,
-    ) -> Result<(CpuId, Span), AdmitError> {
-        let (now, allowed) = (at.now(), at.allowed(vcpu));
-        let slice = terms.reservation()?;
-        let tallies = |cpus: &[Cpu]| cpus.iter().map(|cpu| cpu.tally.clone()).collect::<Vec<_>>();
-        let undone = (!self.holds.is_empty()).then(|| (self.holds.clone(), tallies(&self.cpus)));
-        self.holds.lapse(now, &mut self.cpus);
-        self.note_rests(at, allowed);
-        let booked = before.and_then(|_| booking(&self.servers[vcpu]));
-        let lifted = self.holds.lift(vcpu, booked, &mut self.cpus);
-        let home = before.map(|(home, _)| home);
-        let has_paid = self.stop_paying(vcpu);
-        let placed =
-            self.place(allowed, terms, home, |cpu, slice| lifted.demand(cpu, slice, &self.cpus));
-        let cpu = placed.inspect_err(|_| {
-            if has_paid {
-                self.pay(vcpu);
-            }
-            if let Some((holds, tallies)) = undone {
-                self.holds = holds;
-                let cpus = self.cpus.iter_mut().zip(tallies);
-                cpus.for_each(|(cpu, tally)| cpu.tally = tally);
-            } else if let Some((home, slice)) = booked {
-                self.cpus.add(home, slice);
-            }
-        })?;
-        // Who has no slice now may have had one that has not been earned yet.
-        let earlier = if booked.is_some() { Span::ZERO } else { lifted.advance(now) };
-        let advance = before.map_or(earlier, |(_, advance)| advance.max(earlier));
-        let to = slice.map(|slice| (cpu, slice));
-        self.holds.settle(&lifted, to, (now, advance), &mut self.cpus);
-        if terms.balances {
-            self.pay(vcpu);
-        }
-        Ok((cpu, advance))
     }
 
     /// What has been used in advance of a slice, with what the turn that is going on has.
@@ -446,77 +422,9 @@ impl Sedf {
         server.advance(now, own.map_or(Span::ZERO, |turn| turn.ran), &self.rules)
     }
 
-    /// Where nobody is owed anything, nobody waits for what others had in advance.
-    fn note_rests(&mut self, at: &Moment, cpus: CpuSet) {
-        for cpu in self.resting(at, cpus).iter() {
-            self.holds.rest(cpu, &mut self.cpus);
-            self.leavings.rest(cpu);
-        }
-    }
-
-    /// Those of some CPUs where nobody is owed anything, if that makes a difference.
-    fn resting(&self, at: &Moment, cpus: CpuSet) -> CpuSet {
-        let is_held = !self.holds.is_empty() || !self.leavings.is_empty();
-        let rests = |&cpu: &CpuId| is_held && self.rests(at, cpu);
-        cpus.iter().filter(rests).collect()
-    }
-
-    /// Whether nobody is owed a slice on a CPU, nor will claim to have been when it wakes.
-    fn rests(&self, at: &Moment, cpu: CpuId) -> bool {
-        let asleep = at.members().filter(|&vcpu| !at.is_awake(vcpu));
-        let mut asleep = asleep.filter_map(|vcpu| self.servers.get(vcpu));
-        self.deadlines.is_empty(pass::ready(cpu))
-            && !asleep.any(|server| server.cpu == cpu && server.claims_to_run(at.now()))
-    }
-
     /// A CPU is to pass.
     fn request(&mut self, cpu: CpuId) {
         self.cpus[cpu.index()].is_requested = true;
-    }
-
-    /// The CPU on which these terms would fare best; its own if they fit there.
-    fn place(
-        &self,
-        allowed: CpuSet,
-        terms: &Share,
-        home: Option<CpuId>,
-        demand: impl Fn(CpuId, Reservation) -> Reservation,
-    ) -> Result<CpuId, AdmitError> {
-        let tally = |cpu: CpuId| &self.cpus[cpu.index()].tally;
-        let compare = |this, that| tally(this).appeal(terms).compare(&tally(that).appeal(terms));
-        let slice = terms.reservation()?;
-        let fits = |cpu: CpuId| {
-            let slice = slice.map(|slice| demand(cpu, slice));
-            !self.rules.admits_exactly
-                || tally(cpu).has_room(terms, slice, self.capacity_for(terms, cpu))
-        };
-        let request = Request { allowed, home, fits, compare };
-        request.place(Packing::Spread).map_err(|best| {
-            let weighed = || Reservation::new(Span::from_ns(1), terms::WEIGHT_PERIOD).ok();
-            let room = |cpu| {
-                let demand = |slice| demand(cpu, slice);
-                Some(tally(cpu).longest(slice?.period(), demand, self.capacity_for(terms, cpu)))
-            };
-            AdmitError::NoRoom {
-                asked: slice.or_else(weighed).expect("best effort is never refused"),
-                promised: tally(best).share(),
-                capacity: self.capacity_for(terms, best),
-                cpus: allowed.len(),
-                dispatching: slice.and_then(|asked| self.looks.dispatching(asked)),
-                room: allowed.iter().filter_map(room).max().unwrap_or(Span::ZERO),
-            }
-        })
-    }
-
-    /// What a CPU may promise to somebody: who pays for balancing may have what is kept for that.
-    fn capacity_for(&self, terms: &Share, cpu: CpuId) -> CpuShare {
-        if terms.balances { self.rules.capacity } else { self.capacity(cpu) }
-    }
-
-    /// What a CPU may promise to others.
-    fn capacity(&self, cpu: CpuId) -> CpuShare {
-        let kept = self.balancer.as_ref().map(|balancer| balancer.payers.keeps(cpu));
-        self.rules.capacity.less(kept.unwrap_or(CpuShare::NONE))
     }
 
     /// The slice of a vCPU in a period as long as its share says.

@@ -7,7 +7,7 @@ use alloc::vec::Vec;
 
 use slackline_units::{CpuId, CpuShare, Reservation, ReservationError, Span};
 
-use crate::{Field, Policy, Topology, Values};
+use crate::{Field, FieldError, Policy, Topology, Values};
 
 /// A policy as people meet it: its name, its parameters, its manual page.
 #[derive(Debug)]
@@ -22,6 +22,9 @@ pub struct Spec {
     pub policy_fields: &'static [Field],
     /// Parameters of each vCPU's share.
     pub share_fields: &'static [Field],
+    /// Which parameters of the policy do not go together. Whoever reads them asks; a policy that is
+    /// built with them all the same leaves out what it cannot do.
+    pub conflict: fn(&Values) -> Option<FieldError>,
     /// What a share promises, where it promises a slice in every period.
     pub promise: fn(&Values) -> Result<Option<Promise>, ReservationError>,
     /// Whether a policy with these parameters on such a host keeps every promise it has admitted,

@@ -357,8 +357,8 @@ mod tests {
         set
     }
 
-    fn admits(place: &str, cpus: usize, set: &[Reservation]) -> bool {
-        let spec = find("edf").unwrap();
+    fn admits(policy: &str, place: &str, cpus: usize, set: &[Reservation]) -> bool {
+        let spec = find(policy).unwrap();
         let given = [("place", Given::Text(place)), ("reserve", Given::Text("0cpu"))];
         let values = Values::read(spec.policy_fields, given.into_iter()).unwrap();
         let mut trial = Trial::new(spec, &values, &Topology::flat(cpus));
@@ -376,15 +376,21 @@ mod tests {
     #[test]
     fn nearly_all_sets_are_admitted_that_load_the_cpus_to_95_percent() {
         const SETS: usize = 200;
-        for (cpus, seed, expected) in [(4_usize, 17, [143, 200]), (8, 18, [61, 200])] {
+        for (policy, cpus, seed, expected) in [
+            ("edf", 4_usize, 17, [143, 200]),
+            ("edf", 8, 18, [61, 200]),
+            ("sedf", 4, 17, [143, 200]),
+            // The last in one set is shorter than 5 us.
+            ("sedf", 8, 18, [61, 199]),
+        ] {
             let (mut admitted, mut draws) = ([0; 2], Draws(seed));
             for _ in 0..SETS {
                 let set = set(&mut draws, cpus as u64 * 950_000, (10_000, 200_000));
                 for (count, place) in admitted.iter_mut().zip(["spread", "split"]) {
-                    *count += usize::from(admits(place, cpus, &set));
+                    *count += usize::from(admits(policy, place, cpus, &set));
                 }
             }
-            assert_eq!(admitted, expected, "{cpus} CPUs");
+            assert_eq!(admitted, expected, "{policy}, {cpus} CPUs");
             assert!(admitted[1] * 100 >= SETS * 93);
         }
     }
@@ -402,6 +408,16 @@ mod tests {
             cpu1                            bbbbbbccc.bbbbbbccc.
         ",
         );
+        picture(
+            "sedf place=split reserve=0.1cpu",
+            "
+            a slice=6ms period=10ms extra=false   rrrrrrrrrrrrrrrrrrrr
+            b slice=6ms period=10ms extra=false   rrrrrrrrrrrrrrrrrrrr
+            c slice=6ms period=10ms extra=false   rrrrrrrrrrrrrrrrrrrr
+            cpu0                                  cccaaaaaa.cccaaaaaa.
+            cpu1                                  bbbbbbccc.bbbbbbccc.
+        ",
+        );
     }
 
     /// What it sleeps it loses, as far as it would have run: else the one beside it were late.
@@ -417,29 +433,42 @@ mod tests {
             cpu1                            bbbbbbcc..bbbbbbc...
         ",
         );
+        picture(
+            "sedf place=split reserve=0.1cpu compensation=none",
+            "
+            a slice=6ms period=10ms extra=false   rrrrrrrrrrrrrrrrrrrr
+            b slice=6ms period=10ms extra=false   rrrrrrrrrrrrrrrrrrrr
+            c slice=6ms period=10ms extra=false   rrzzrrrrrrrrrrzzrrrr
+            cpu0                                  ccaaaaaa..cccaaaaaa.
+            cpu1                                  bbbbbbcc..bbbbbbc...
+        ",
+        );
     }
 
     #[test]
     fn a_refusal_says_what_there_is_and_what_would_fit() {
-        let spec = find("edf").unwrap();
-        let values =
-            Values::read(spec.policy_fields, [("place", Given::Text("split"))].into_iter());
-        let mut trial = Trial::new(spec, &values.unwrap(), &Topology::flat(2));
-        let share = |slice| {
-            let given = [("slice", Given::Text(slice)), ("period", Given::Text("10ms"))];
-            Values::read(spec.share_fields, given.into_iter()).unwrap()
-        };
-        let vcpu = |slot| VcpuId::new(slot, DomId::new(slot), 0);
-        for (slot, slice) in [(0, "6ms"), (1, "6ms"), (2, "6ms")] {
-            assert_eq!(trial.join(vcpu(slot), &share(slice), None), Ok(()));
+        for policy in ["edf", "sedf"] {
+            let spec = find(policy).unwrap();
+            let values =
+                Values::read(spec.policy_fields, [("place", Given::Text("split"))].into_iter());
+            let mut trial = Trial::new(spec, &values.unwrap(), &Topology::flat(2));
+            let share = |slice| {
+                let given = [("slice", Given::Text(slice)), ("period", Given::Text("10ms"))];
+                Values::read(spec.share_fields, given.into_iter()).unwrap()
+            };
+            let vcpu = |slot| VcpuId::new(slot, DomId::new(slot), 0);
+            for (slot, slice) in [(0, "6ms"), (1, "6ms"), (2, "6ms")] {
+                assert_eq!(trial.join(vcpu(slot), &share(slice), None), Ok(()));
+            }
+            let refused = trial.join(vcpu(3), &share("2ms"), None).unwrap_err();
+            assert_eq!(
+                refused.to_string(),
+                "2ms every 10ms (0.2cpu) on top of 1.8cpu already promised of the 1.9cpu that 2 \
+                 CPUs may promise fits on none of them as a whole, nor in parts that would all be \
+                 in time"
+            );
+            let fits = "the longest slice that fits there now is 1ms every 10ms";
+            assert_eq!(refused.hint().as_deref(), Some(fits));
         }
-        let refused = trial.join(vcpu(3), &share("2ms"), None).unwrap_err();
-        assert_eq!(
-            refused.to_string(),
-            "2ms every 10ms (0.2cpu) on top of 1.8cpu already promised of the 1.9cpu that 2 CPUs \
-             may promise fits on none of them as a whole, nor in parts that would all be in time"
-        );
-        let fits = "the longest slice that fits there now is 1ms every 10ms";
-        assert_eq!(refused.hint().as_deref(), Some(fits));
     }
 }

@@ -175,7 +175,7 @@ mod tests {
             const PERIODS: [u64; 6] =
                 [1_000_000, 3_000_001, 7_777_777, 20_000_000, 1_000_000_007, 10_000_000_000];
             let allowed = |cpu| (cpu < 3).then(|| CpuSet::one(CpuId::new(cpu)));
-            let policies = ["edf", "edf split", "gedf", "sedf", "atropos"];
+            let policies = ["edf", "edf split", "gedf", "sedf", "sedf split", "atropos"];
             for (spec, splits) in policies.map(named) {
                 let given = splits.then_some(("place", Given::Text("split")));
                 let values = Values::read(spec.policy_fields, given.into_iter()).unwrap();

@@ -38,8 +38,14 @@ pub(crate) fn overlaid(
         }
         text = format!("{text} {setting}");
     }
-    Values::read_written(spec.policy_fields, &text)
-        .map_err(|error| ErrorKind::Field(printable(error)))
+    let values = Values::read_written(spec.policy_fields, &text);
+    let values = values.and_then(|values| without_conflict(spec, values));
+    values.map_err(|error| ErrorKind::Field(printable(error)))
+}
+
+/// Parameters of a policy, if they go together.
+fn without_conflict(spec: &Spec, values: Values) -> Result<Values, FieldError> {
+    (spec.conflict)(&values).map_or(Ok(values), Err)
 }
 
 /// What a domain is promised for all of its vCPUs together.
@@ -156,7 +162,12 @@ fn values(
         })?;
         given.push((item.key, parameter(item, field)?));
     }
-    Values::read(fields, given.into_iter().chain(more.iter().copied())).map_err(|error| {
+    let values = Values::read(fields, given.into_iter().chain(more.iter().copied()));
+    let values = values.and_then(|values| match part {
+        Part::Policy => without_conflict(spec, values),
+        Part::Share => Ok(values),
+    });
+    values.map_err(|error| {
         let wrong = items.iter().find(|item| Some(item.key) == field_name(&error));
         Unplaced { at: wrong.map(Item::at), kind: ErrorKind::Field(printable(error)) }
     })
@@ -185,6 +196,7 @@ fn printable(error: FieldError) -> FieldError {
         FieldError::NotAShare(field, text, why) => FieldError::NotAShare(field, shown(&text), why),
         FieldError::NotAChoice(field, text) => FieldError::NotAChoice(field, shown(&text)),
         FieldError::OutOfRange(field, text) => FieldError::OutOfRange(field, shown(&text)),
+        FieldError::Alone(field, word, needs) => FieldError::Alone(field, word, needs),
     }
 }
 
@@ -197,6 +209,7 @@ fn field_name(error: &FieldError) -> Option<&str> {
         | FieldError::NotASpan(field, ..)
         | FieldError::NotAShare(field, ..)
         | FieldError::NotAChoice(field, _)
-        | FieldError::OutOfRange(field, _) => Some(field.name),
+        | FieldError::OutOfRange(field, _)
+        | FieldError::Alone(field, ..) => Some(field.name),
     }
 }

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use slackline_policy::{ALL, Field, Kind, Spec, find, nearest};
+use slackline_policy::{ALL, Field, FieldError, Kind, Spec, Values, find, nearest};
 use slackline_units::{CpuShare, Span};
 use thiserror::Error;
 
@@ -179,7 +179,18 @@ impl Case {
                 cases.push(other.expect("a field of the policy"));
             }
         }
+        cases.retain(|case| case.conflict().is_none());
         cases
+    }
+
+    /// What of its settings does not go together.
+    fn conflict(&self) -> Option<FieldError> {
+        let settings = self.settings.iter().filter(|setting| setting.whose == Whose::Policy);
+        let plain =
+            |setting: &Setting| format!(" {}={}", setting.name, setting.value.trim_matches('"'));
+        let written: String = settings.map(plain).collect();
+        let values = Values::read_written(self.spec.policy_fields, &written).ok()?;
+        (self.spec.conflict)(&values)
     }
 
     /// The scenario of a trial.
@@ -381,5 +392,15 @@ mod tests {
         let case = Case::read("edf", &[]).unwrap();
         let names: Vec<String> = case.ablations().into_iter().map(|it| it.name).collect();
         assert_eq!(names, ["edf:place=pack", "edf:place=split"]);
+    }
+
+    /// The rules of Xen refuse nobody, so they cannot pack.
+    #[test]
+    fn what_does_not_go_together_is_no_ablation() {
+        let places = |case: &str| {
+            let ablations = Case::read(case, &[]).unwrap().ablations();
+            ablations.iter().filter(|it| it.name.contains(":place=")).count()
+        };
+        assert_eq!(["sedf", "sedf:rules=thesis"].map(places), [2, 0]);
     }
 }

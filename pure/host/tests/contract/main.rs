@@ -10,11 +10,13 @@ mod script;
 mod suite;
 mod watch;
 
+use std::sync::LazyLock;
+
 use proptest::prelude::*;
 use proptest::strategy::ValueTree;
 use proptest::test_runner::RngSeed;
 use proptest::test_runner::TestRunner;
-use slackline_policy::{ALL, Given, Policy, Values};
+use slackline_policy::{ALL, Field, Given, Policy, Spec, Values};
 
 use books::Breach;
 use canaries::{Canary, Wrong, wrapped};
@@ -42,19 +44,39 @@ proptest! {
     }
 }
 
+/// The fields of a share under `sedf`, where everybody has a slice that is set: few who draw theirs
+/// from all that there is have one.
+fn with_slices() -> &'static [Field] {
+    static FIELDS: LazyLock<Vec<Field>> = LazyLock::new(|| {
+        let fields = slackline_policy::find("sedf").expect("it is on the list").share_fields;
+        let field = |&Field { name, kind, default, help }: &Field| match name {
+            "slice" | "period" => Field { name, kind, default: None, help },
+            "weight" => Field::whole(name, "0", (0, 0), help),
+            _ => Field { name, kind, default, help },
+        };
+        fields.iter().map(field).collect()
+    });
+    &FIELDS
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 400, ..usual_scripts() })]
 
     /// Where somebody is split over several CPUs whenever that is possible: few scripts draw that.
     #[test]
     fn who_is_split_keeps_the_contract(script in script::script(script::any_manner())) {
-        let spec = slackline_policy::find("edf").expect("it is on the list");
-        let build = |_: &_, topology: &_| {
-            let given = [("place", Given::Text("split"))];
-            let values = Values::read(spec.policy_fields, given.into_iter());
-            (spec.build)(&values.expect("values of these fields"), topology)
-        };
-        prop_assert_eq!(suite::check(spec, &build, &script), Ok(()));
+        let [edf, sedf] =
+            ["edf", "sedf"].map(|name| slackline_policy::find(name).expect("it is on the list"));
+        // Other rules than those that are drawn hold: all slices are kept.
+        let slices = &Spec { share_fields: with_slices(), keeps: |_, _| true, ..*sedf };
+        for spec in [edf, sedf, slices] {
+            let build = |_: &_, topology: &_| {
+                let given = [("place", Given::Text("split"))];
+                let values = Values::read(spec.policy_fields, given.into_iter());
+                (spec.build)(&values.expect("values of these fields"), topology)
+            };
+            prop_assert_eq!(suite::check(spec, &build, &script), Ok(()), "{}", spec.name);
+        }
     }
 }
 

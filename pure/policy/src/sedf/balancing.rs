@@ -160,7 +160,10 @@ impl Sedf {
             Some(turn) if turn.vcpu == vcpu => turn.right != Right::Extra,
             _ => !server.terms.extra,
         };
-        balancer.books.charge(vcpu, server.cpu, (ran, is_guaranteed), at.now());
+        // Who is split and was stopped late may be somewhere else by now.
+        let last = at.last_cpu_of(vcpu).filter(|_| server.in_parts.is_some());
+        let cpu = last.unwrap_or(server.cpu);
+        balancer.books.charge(vcpu, cpu, (ran, is_guaranteed), at.now());
     }
 
     /// A CPU has been passed. The CPUs to ask because somebody has left it.

@@ -47,9 +47,25 @@ Where a reservation comes or grows, slices by weight shrink at once; what they
 have had in advance by then may make a slice late, once. Elsewhere all are set
 anew at every change, as Xen does.
 
-Several CPUs. A vCPU is put on a CPU when it is admitted, and each CPU shares
-its slack out by itself: three best-effort loops on two CPUs have 1, 1/2 and
-1/2. balancer moves best-effort vCPUs, and only those, so no guarantee is
+Several CPUs. A vCPU is put on a CPU when it is admitted. place says on which
+who has a slice:
+  spread   the one with the most room left
+  pack     the first with enough
+  split    as spread; who fits on none of them as a whole is split. In each
+           period it has a first part of its slice on one CPU, before all
+           others there, then goes on to another for the rest (or to two or
+           three), and has its slack where it is. Three of 0.6 of a CPU so fit
+           on two, and no slice is missed
+Splitting needs admission, unblocking = \"proportional\" and first-period =
+\"at-once\", as rules = \"best\" has them, and packing needs admission; beside
+other rules they are refused. Where somebody is split, who sleeps in mid-period
+loses what it would have had meanwhile (from slack it is made up for as ever), a
+change of terms may begin with the next period, and a thousandth of the CPU
+stays free. Slices by weight are never split, nor on a CPU with parts: somebody
+with a weight who may run on no other is refused. Best effort goes anywhere.
+
+Each CPU shares its slack out by itself: three best-effort loops on two CPUs
+have 1, 1/2 and 1/2. balancer moves best-effort vCPUs, and only those, so no guarantee is
 touched; they go at once, but only where their cpus allow it.
   none       everybody stays where it was put
   thesis     every 500 ms a CPU that has little slack for the weight on it

@@ -41,7 +41,8 @@ impl Sedf {
         let this = &mut self.cpus[cpu.index()];
         (this.turn, this.waits) = (turn, waits);
         let next = self.deadlines.first(waiting(cpu)).map(|((begin, _), _)| begin);
-        self.cpus[cpu.index()].alarm = next.map(|begin| self.after_now(begin, at.now()));
+        let next = next.into_iter().chain(self.part_is_over(cpu)).min();
+        self.cpus[cpu.index()].alarm = next.map(|next| self.after_now(next, at.now()));
     }
 
     /// Accounts for a turn that is over. [Xen 3.0, §6.4 steps 1 to 3, §6.5]
@@ -50,10 +51,7 @@ impl Sedf {
         let Turn { vcpu, right, ran, .. } = turn;
         let awake = at.is_awake(vcpu);
         match right {
-            Right::Guarantee => {
-                self.servers[vcpu].used += ran;
-                self.end_slice(vcpu);
-            }
+            Right::Guarantee => self.use_slice(at, vcpu, ran),
             Right::Penalty => {
                 self.begin_extra(vcpu, ran);
                 let rules = self.rules;
@@ -70,6 +68,17 @@ impl Sedf {
         if !awake {
             self.sleep(at.now(), vcpu);
         }
+    }
+
+    /// So much of a slice has been used.
+    #[inline(always)]
+    pub(super) fn use_slice(&mut self, at: &Moment, vcpu: VcpuId, ran: Span) {
+        let server = &mut self.servers[vcpu];
+        if server.in_parts.is_some() {
+            return self.use_parts(at, vcpu, ran);
+        }
+        server.used += ran;
+        self.end_slice(vcpu);
     }
 
     fn begin_extra(&mut self, vcpu: VcpuId, ran: Span) {
@@ -156,6 +165,11 @@ impl Sedf {
         if self.has_periods(vcpu) {
             if self.servers[vcpu].begin() > now { self.wait(vcpu) } else { self.ready(vcpu) }
         }
+        self.join_slack(vcpu);
+    }
+
+    /// In every queue for slack where it belongs.
+    pub(super) fn join_slack(&mut self, vcpu: VcpuId) {
         self.enter_penalties(vcpu);
         let server = &mut self.servers[vcpu];
         if server.terms.extra && self.rules.has_extra_queue() {
@@ -166,15 +180,15 @@ impl Sedf {
         }
     }
 
-    /// Who may run within its period, by the period's end.
-    fn ready(&mut self, vcpu: VcpuId) {
+    /// Who may run within its period, by the end of that or of a part of its slice.
+    pub(super) fn ready(&mut self, vcpu: VcpuId) {
         let server = &self.servers[vcpu];
-        self.deadlines.insert(ready(server.cpu), (server.deadline, self.tickets), vcpu);
+        self.deadlines.insert(ready(server.cpu), (server.due_by(), self.tickets), vcpu);
         self.tickets += 1;
     }
 
     /// Who has used its slice, by when it has the next one.
-    fn wait(&mut self, vcpu: VcpuId) {
+    pub(super) fn wait(&mut self, vcpu: VcpuId) {
         let server = &self.servers[vcpu];
         self.deadlines.insert(waiting(server.cpu), (server.begin(), self.tickets), vcpu);
         self.tickets += 1;
@@ -214,6 +228,9 @@ impl Sedf {
             self.ready(vcpu);
         }
         while let Some(((deadline, _), vcpu)) = self.deadlines.first(ready(cpu)) {
+            if self.end_part(now, vcpu) {
+                continue;
+            }
             let full = self.full_slice(vcpu);
             let server = &mut self.servers[vcpu];
             server.see(full);
@@ -239,6 +256,7 @@ impl Sedf {
                 self.set_slice(at, vcpu);
                 self.ready(vcpu);
             }
+            self.follow(vcpu);
         }
     }
 
@@ -265,6 +283,7 @@ impl Sedf {
         {
             let server = &self.servers[vcpu];
             let left = server.slice(self.full_slice(vcpu)).left_after(server.used);
+            let left = server.left_here(left);
             return Some(turn(vcpu, Right::Guarantee, left));
         }
         if self.waits(now, cpu) {

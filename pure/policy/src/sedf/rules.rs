@@ -3,12 +3,15 @@
 //! The real scheduler changed over the years and had options chosen when it was compiled. Each
 //! difference is a field here; `rules` says what holds where a field is left at `as-rules`.
 
+use alloc::vec::Vec;
+
 use slackline_units::{CpuShare, Span};
 
 use crate::balance::fields::{
     BALANCER, BALANCER_SLICE, CLOSE, LEAST_DIFFERENCE, SMT_BELIEVED, TAU,
 };
-use crate::{Field, Values};
+use crate::placement::Packing;
+use crate::{Field, FieldError, Values};
 
 const RULES: Field = Field::choice(
     "rules",
@@ -90,6 +93,11 @@ const RESERVE: Field = Field::share(
     CpuShare::ONE,
     "what each CPU keeps for everybody else, under admission",
 );
+const PLACE: Field = Field::choice(
+    "place",
+    &["spread", "pack", "split"],
+    "which CPU takes who has a slice: that with most room left, the first with enough, or several",
+);
 const QUANTUM: Field = Field::span_within(
     "quantum",
     "500us",
@@ -114,6 +122,7 @@ pub(super) const FIELDS: &[Field] = &[
     SLACK_SHARE,
     ADMISSION,
     RESERVE,
+    PLACE,
     QUANTUM,
     BALANCER,
     BALANCER_SLICE,
@@ -196,13 +205,29 @@ pub(super) struct Rules {
     pub(super) counts_old: bool,
     pub(super) slack_share: SlackShare,
     pub(super) admits_exactly: bool,
+    /// Which CPU takes who has a slice.
+    pub(super) packing: Packing,
     /// What the slices on one CPU may add up to.
     pub(super) capacity: CpuShare,
     pub(super) quantum: Span,
 }
 
+/// A place for vCPUs that other fields do not allow.
+pub(super) fn conflict(values: &Values) -> Option<FieldError> {
+    let needs = Rules::said(values).place_needs();
+    (!needs.is_empty()).then(|| FieldError::Alone(&PLACE, values.choice(&PLACE), needs))
+}
+
 impl Rules {
+    /// What is said; what cannot be done is left out.
     pub(super) fn read(values: &Values) -> Rules {
+        let rules = Rules::said(values);
+        let is_possible = rules.place_needs().is_empty();
+        let packing = if is_possible { rules.packing } else { Packing::Spread };
+        Rules { packing, ..rules }
+    }
+
+    fn said(values: &Values) -> Rules {
         let rules = values.choice(&RULES);
         let is_best = rules == "best";
         // What a field says, or what the rules say in its stead.
@@ -214,6 +239,11 @@ impl Rules {
         };
         let makes_up = if rules == "xen-3.0.3" { "one-quantum" } else { "whole-loss" };
         let moves_on = if rules == "thesis" { "one-period" } else { "whole" };
+        let packing = match values.choice(&PLACE) {
+            "pack" => Packing::Pack,
+            "split" => Packing::Split,
+            _ => Packing::Spread,
+        };
         Rules {
             unblocking: match word(&UNBLOCKING, "proportional", "extra-support") {
                 "proportional" => Unblocking::Proportional,
@@ -250,9 +280,23 @@ impl Rules {
                 _ => SlackShare::SetSlice,
             },
             admits_exactly: word(&ADMISSION, "exact", "none") == "exact",
+            packing,
             capacity: CpuShare::ONE.less(values.share(&RESERVE)),
             quantum: values.span(&QUANTUM),
         }
+    }
+
+    /// What is not so that would have to be for vCPUs to be placed like this. What a CPU takes has
+    /// to be known; and who is split must have its periods where they are counted from.
+    fn place_needs(&self) -> Vec<(&'static Field, &'static str)> {
+        let (places, splits) = (self.packing != Packing::Spread, self.packing == Packing::Split);
+        let moves = self.unblocking != Unblocking::Proportional;
+        let needs = [
+            (places && !self.admits_exactly, (&ADMISSION, "exact")),
+            (splits && moves, (&UNBLOCKING, "proportional")),
+            (splits && !self.begins_at_once, (&FIRST_PERIOD, "at-once")),
+        ];
+        needs.into_iter().filter(|(is_needed, _)| *is_needed).map(|(_, need)| need).collect()
     }
 
     /// Whether every admitted slice is given in every period counted from when it was admitted:

@@ -3,16 +3,22 @@
 #[cfg(test)]
 mod tests;
 
+use alloc::boxed::Box;
+
 use slackline_units::{CpuId, Reservation, Span, Time};
 
 use super::rules::{Compensation, Rules, Unblocking};
 use super::score::Score;
 use super::terms::{Share, part};
+use crate::parts::InParts;
 
 /// What one vCPU is owed and has had.
 #[derive(Debug)]
 pub(super) struct Server {
+    /// Where it is bound, or where it is split: where it is to run next.
     pub(super) cpu: CpuId,
+    /// None where it is bound as a whole.
+    pub(super) in_parts: Option<Box<InParts>>,
     pub(super) terms: Share,
     /// What is taken of 100 ms for its slice, as counted on its CPU.
     pub(super) taken: Span,
@@ -51,12 +57,15 @@ pub(super) struct Wake {
     pub(super) now: Time,
     /// Its slice in a period of the share's length.
     pub(super) full: Span,
+    /// Whether more than would be left had it run while it slept might make who is split late.
+    pub(super) is_strict: bool,
 }
 
 impl Server {
     pub(super) fn new(cpu: CpuId, terms: Share, now: Time) -> Server {
         Server {
             cpu,
+            in_parts: None,
             terms,
             taken: terms.taken(),
             by_weight: Span::ZERO,
@@ -138,6 +147,7 @@ impl Server {
         self.period = self.terms.period;
         self.deadline = now.after(self.period);
         self.used = advance;
+        self.restart_parts();
         self.loss = Span::ZERO;
         self.missed = Span::ZERO;
     }
@@ -164,6 +174,7 @@ impl Server {
             self.period = double.min(self.terms.period);
         }
         self.deadline = self.deadline.after(times(self.period, periods.max(1)));
+        self.restart_parts();
     }
 
     /// A period without a slice is over as it begins: it only marks time. [Xen 3.0, §6.4]
@@ -194,6 +205,7 @@ impl Server {
             self.deadline = self.deadline.after(times(self.period, behind));
         }
         self.used = Span::ZERO;
+        self.restart_parts();
         self.begin_period(now, rules);
     }
 
@@ -221,7 +233,7 @@ impl Server {
 
     /// Awake again: what is left of its slice, and when its period ends.
     pub(super) fn wake(&mut self, wake: Wake, rules: &Rules) {
-        let Wake { now, full } = wake;
+        let Wake { now, full, .. } = wake;
         self.see(full);
         self.forget_loss(now, rules);
         if self.deadline == Time::NEVER {
@@ -243,17 +255,20 @@ impl Server {
     }
 
     /// Keeps the larger of two amounts that cannot make anybody else miss a deadline: what would
-    /// be left had it run while it slept, and slice/period of what is left of the period.
+    /// be left had it run while it slept, and slice/period of what is left of the period. Only the
+    /// first of them cannot make who is split miss one.
     fn wake_in_proportion(&mut self, wake: Wake, rules: &Rules) {
-        let Wake { now, full } = wake;
+        let Wake { now, full, is_strict } = wake;
         let slice = self.slice(full);
         if now >= self.deadline {
             // Periods that went by asleep pay overrun off: their slices were not used.
             let passed = now.since(self.deadline) / self.period + 1;
             self.used = self.used.left_after(times(slice, passed));
             self.deadline = self.deadline.after(times(self.period, passed));
+            self.restart_parts();
             self.forget_loss(now, rules);
         }
+        self.catch_up(now);
         let since = self.blocked.map_or(self.begin(), |blocked| blocked.max(self.begin()));
         if now <= since {
             return;
@@ -262,8 +277,10 @@ impl Server {
         let left = slice.left_after(self.used);
         let as_if_it_ran = left.left_after(now - since);
         let in_proportion = left.min(part(slice, self.deadline.since(now), self.period));
-        let lost = left - as_if_it_ran.max(in_proportion);
+        let lost = left - as_if_it_ran.max(if is_strict { Span::ZERO } else { in_proportion });
         self.used += lost;
+        self.go_on(lost);
+        self.catch_up(now);
         if rules.compensation != Compensation::None {
             self.loss += lost;
             self.loss_ends = self.deadline;
@@ -275,7 +292,7 @@ impl Server {
 
     /// It slept for less than was left of its period. [Xen 3.0, §6.7]
     fn wake_shortly(&mut self, wake: Wake, rules: &Rules) {
-        let Wake { now, full } = wake;
+        let Wake { now, full, .. } = wake;
         let slice = self.slice(full);
         let resumes = matches!(rules.unblocking, Unblocking::ShortResume | Unblocking::Burst);
         if resumes {

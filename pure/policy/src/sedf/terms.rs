@@ -68,6 +68,11 @@ const WEIGHT_SAFETY: Span = Span::from_ms(5);
 /// The extra weight that counts as much as a slice as long as its period. [Xen 3.0, §6.1]
 const FULL_WEIGHT: u64 = 128;
 
+/// A slice if it is not too short to be one.
+pub(super) fn long_enough(slice: Span) -> Span {
+    if slice < LEAST_SLICE { Span::ZERO } else { slice }
+}
+
 /// A share, read.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Share {
@@ -244,6 +249,16 @@ impl Tally {
         self.load.remove(self.looks.demand(slice));
     }
 
+    /// A part of a slice is promised, with what is promised besides.
+    pub(super) fn book_part(&mut self, rate: Reservation) {
+        self.load.add(rate);
+    }
+
+    /// It is not any more.
+    pub(super) fn unbook_part(&mut self, rate: Reservation) {
+        self.load.remove(rate);
+    }
+
     /// Whether one slice takes more room than another.
     pub(super) fn takes_more(&self, one: Reservation, other: Reservation) -> bool {
         self.looks.demand(one).is_more_than(self.looks.demand(other))
@@ -303,7 +318,7 @@ impl Tally {
     ) -> Span {
         let fits = |slice| self.has_room(&Share::of(slice), Some(demand(slice)), capacity);
         let longest = longest_slice(period, fits);
-        if longest < LEAST_SLICE { Span::ZERO } else { longest }
+        long_enough(longest)
     }
 
     pub(super) fn share(&self) -> CpuShare {

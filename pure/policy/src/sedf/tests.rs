@@ -1,6 +1,7 @@
 //! What pictures cannot show: numbers, timers that are late, shares that change.
 
 mod balancer;
+mod parts;
 
 use std::string::{String, ToString};
 

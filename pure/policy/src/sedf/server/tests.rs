@@ -210,7 +210,7 @@ fn who_wakes_has_what_cannot_delay_others() {
         (350, 10, 400, 10),
     ] {
         let mut server = Server { blocked: Some(at(10)), ..server() };
-        server.wake(Wake { now: at(now), full: ms(20) }, &best);
+        server.wake(Wake { now: at(now), full: ms(20), is_strict: false }, &best);
         assert_eq!(state(&server), (ms(used), at(deadline)), "at {now} ms");
         assert_eq!(
             (server.loss, server.loss_ends),
@@ -226,7 +226,7 @@ fn who_wakes_has_what_cannot_delay_others() {
     let mut late = Server { blocked: Some(at(10)), ..server() };
     late.see(ms(20));
     late.used = ms(50);
-    late.wake(Wake { now: at(200), full: ms(20) }, &best);
+    late.wake(Wake { now: at(200), full: ms(20), is_strict: false }, &best);
     assert_eq!(state(&late), (ms(10), at(300)));
 }
 
@@ -236,7 +236,7 @@ fn the_first_period_begins_at_once_or_after_a_slice() {
     for (word, deadline) in [("at-once", at(130)), ("after-a-slice", at(150))] {
         let mut server = Server { deadline: Time::NEVER, ..server() };
         let rules = rules(&format!("unblocking=conservative first-period={word}"));
-        server.wake(Wake { now: at(30), full: ms(20) }, &rules);
+        server.wake(Wake { now: at(30), full: ms(20), is_strict: false }, &rules);
         assert_eq!(state(&server), (Span::ZERO, deadline), "{word}");
     }
 }
@@ -259,7 +259,7 @@ fn ways_of_unblocking() {
             let mut server = Server { blocked: Some(at(10)), woke: Some(at(5)), ..server() };
             server.used = ms(3);
             server.terms.latency = ms(40);
-            server.wake(Wake { now: at(now), full: ms(20) }, &rules);
+            server.wake(Wake { now: at(now), full: ms(20), is_strict: false }, &rules);
             assert_eq!(state(&server), (ms(used), at(deadline)), "{word} at {now} ms");
             assert_eq!(server.woke, Some(at(now)));
             let is_owed = word == "extra-support" && now < 100;
