@@ -16,7 +16,7 @@ use proptest::prelude::*;
 use proptest::strategy::ValueTree;
 use proptest::test_runner::RngSeed;
 use proptest::test_runner::TestRunner;
-use slackline_policy::{ALL, Field, Given, Policy, Spec, Values};
+use slackline_policy::{ALL, Field, Given, Policy, Spec, Topology, Values};
 
 use books::Breach;
 use canaries::{Canary, Wrong, wrapped};
@@ -41,6 +41,10 @@ proptest! {
             let kept = suite::check(spec, &spec.build, &script);
             prop_assert_eq!(kept, Ok(()), "{}", spec.name);
         }
+        for spec in [own_sedf(), slices()] {
+            let kept = suite::check(&spec, &said(&spec, &[]), &script);
+            prop_assert_eq!(kept, Ok(()), "{} by its own rules", spec.name);
+        }
     }
 }
 
@@ -59,6 +63,29 @@ fn with_slices() -> &'static [Field] {
     &FIELDS
 }
 
+/// `sedf` by its own rules: few scripts draw all of them. All slices are kept, whatever is drawn.
+fn own_sedf() -> Spec {
+    Spec { keeps: |_, _| true, ..*slackline_policy::find("sedf").expect("it is on the list") }
+}
+
+/// The same where everybody has a slice that is set.
+fn slices() -> Spec {
+    Spec { share_fields: with_slices(), ..own_sedf() }
+}
+
+/// A policy of which only this is said, whatever is drawn for it.
+fn said(
+    spec: &Spec,
+    words: &'static [(&'static str, &'static str)],
+) -> impl Fn(&Values, &Topology) -> Box<dyn Policy> + use<> {
+    let (fields, build) = (spec.policy_fields, spec.build);
+    move |_, topology| {
+        let given = words.iter().map(|(name, word)| (*name, Given::Text(word)));
+        let values = Values::read(fields, given);
+        build(&values.expect("values of these fields"), topology)
+    }
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 400, ..usual_scripts() })]
 
@@ -67,14 +94,8 @@ proptest! {
     fn who_is_split_keeps_the_contract(script in script::script(script::any_manner())) {
         let [edf, sedf] =
             ["edf", "sedf"].map(|name| slackline_policy::find(name).expect("it is on the list"));
-        // Other rules than those that are drawn hold: all slices are kept.
-        let slices = &Spec { share_fields: with_slices(), keeps: |_, _| true, ..*sedf };
-        for spec in [edf, sedf, slices] {
-            let build = |_: &_, topology: &_| {
-                let given = [("place", Given::Text("split"))];
-                let values = Values::read(spec.policy_fields, given.into_iter());
-                (spec.build)(&values.expect("values of these fields"), topology)
-            };
+        for spec in [edf, sedf, &slices()] {
+            let build = said(spec, &[("place", "split")]);
             prop_assert_eq!(suite::check(spec, &build, &script), Ok(()), "{}", spec.name);
         }
     }

@@ -147,6 +147,10 @@ impl Server {
         self.period = self.terms.period;
         self.deadline = now.after(self.period);
         self.used = advance;
+        if self.terms.weight == 0 {
+            // All of that is owed, however short the new slice is.
+            self.seen = self.terms.slice;
+        }
         self.restart_parts();
         self.loss = Span::ZERO;
         self.missed = Span::ZERO;

@@ -437,6 +437,34 @@ fn who_gives_its_slice_up_and_takes_it_back_has_had_what_it_has_had() {
     }
 }
 
+/// Of 2 ms in 100 that were had at once, 1.96 ms were in advance. They are owed by a smaller slice
+/// too: by nine of 0.2 ms, and 0.16 ms of the tenth, which is for the period that ends at 1002 ms.
+#[test]
+fn what_was_had_in_advance_is_owed_however_short_the_new_slice_is() {
+    let (large, small) = ("slice=2ms period=100ms", "slice=200us period=100ms");
+    for leaves in [false, true] {
+        let mut script = Script::new("");
+        let vcpu = script.join(0, large).unwrap();
+        script.wake(vcpu);
+        script.run_until(ms(2));
+        let comes_back = |script: &mut Script, share| {
+            script.at.vacate(CPU);
+            script.at.leave(vcpu);
+            script.policy.leave(&script.at, vcpu);
+            script.join(0, share).unwrap();
+        };
+        if leaves {
+            comes_back(&mut script, small);
+        } else {
+            script.change(vcpu, small);
+        }
+        assert_eq!(script.shows(vcpu, "used"), "160us");
+        assert_eq!(script.shows(vcpu, "deadline"), "in 1.002s");
+        comes_back(&mut script, "slice=5ms period=100ms");
+        assert_eq!(script.shows(vcpu, "used"), "1.96ms");
+    }
+}
+
 /// One is stopped late, as the next has been chosen: it pays for that itself, by its next slice or
 /// as extra time, and the other has all of its own.
 #[test]
