@@ -353,8 +353,9 @@ fn the_group_of_a_vcpu_has_a_budget_for_what_its_siblings_may_lend() {
     assert_eq!(budgets(), [0; 3]);
     let pid = guest.0.id().to_string();
     let even = ["--slice", "1ms", "--period", "10ms"];
-    // A tenth of a second each, or three tenths for whoever wants them; a slice and 10 ms besides.
-    for (amount, us) in [(&even[..], 111_000), (&["--cpu", "30%"], 311_000)] {
+    // A tenth of a second each, or three tenths for whoever wants them; as much of a period, and
+    // 10 ms besides.
+    for (amount, us) in [(&even[..], 111_000), (&["--cpu", "30%"], 313_000)] {
         let hold = [&["hold", "--pid", &pid, "--vcpus"], amount].concat();
         let holding = Holding::start(&live, &hold);
         wait_until("all to have a budget", || budgets().iter().all(|&budget| budget > 0));
