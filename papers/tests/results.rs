@@ -17,6 +17,12 @@ fn rows(paper: &Paper, name: &str) -> Vec<KeptRow> {
     kept.rows.into_iter().filter(|row| row.change.is_empty()).collect()
 }
 
+/// The verdicts on those of its rows whose published value is called so.
+fn verdicts_of(paper: &Paper, name: &str, ids: &str) -> Vec<Verdict> {
+    let of = |row: &KeptRow| row.id.starts_with(ids).then_some(row.verdict);
+    rows(paper, name).iter().filter_map(of).collect()
+}
+
 #[track_caller]
 fn all_reproduced<'a>(rows: impl Iterator<Item = &'a KeptRow>, count: usize) {
     let rows: Vec<&KeptRow> = rows.collect();
@@ -108,10 +114,7 @@ fn the_balancer_of_diestelhorst_is_as_published() {
 #[test]
 fn gaps_is_as_published_where_it_can_be() {
     let paper = read("kim-2008");
-    let verdicts = |name, id: &str| {
-        let of = |row: &KeptRow| row.id.starts_with(id).then_some(row.verdict);
-        rows(&paper, name).iter().filter_map(of).collect::<Vec<_>>()
-    };
+    let verdicts = |name, ids| verdicts_of(&paper, name, ids);
     assert_eq!(verdicts("fig-5", "fig-5."), [Verdict::SameShape; 4]);
     assert_eq!(verdicts("fig-5-closed", "abstract."), [Verdict::Reproduced]);
     let by_text = verdicts("fig-5-text", "");
@@ -168,10 +171,7 @@ fn the_timers_of_vsched_decide_what_can_be_told_apart() {
 #[test]
 fn a_parallel_program_has_the_rate_that_its_nodes_are_promised() {
     let paper = read("lin-2005");
-    let verdicts = |name, ids: &str| {
-        let of = |row: &KeptRow| row.id.starts_with(ids).then_some(row.verdict);
-        rows(&paper, name).iter().filter_map(of).collect::<Vec<_>>()
-    };
+    let verdicts = |name, ids| verdicts_of(&paper, name, ids);
     assert_eq!(verdicts("fig-12", "fig-12.tied."), [Verdict::Reproduced; 10]);
     // Where an exchange takes CPU time no period is worse than another.
     let spread = [Verdict::Differs, Verdict::SameShape];
