@@ -22,7 +22,7 @@ const PROGRAM: &str = "SLACKLINE_TEST_PROGRAM";
 /// When `minutes` is no whole number above zero.
 pub fn session(minutes: &str) -> Result<ExitCode> {
     let mut cargo = step::cargo();
-    cargo.args(["test", "-p", "slackline-live", "--locked", "--test", "soak"]);
+    cargo.args(["test", "-p", "slackline-live", "--locked", "--test", "live", "soak::"]);
     cargo.args(["--", "--nocapture"]).env(LENGTH, seconds(minutes)?);
     Ok(if cargo.status()?.success() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
@@ -48,7 +48,7 @@ pub fn service(options: &[&str]) -> Result<ExitCode> {
     step::run(build.args(["build", "--release", "--locked", "-p", "slackline"]))?;
     let program = std::env::current_dir()?.join("target/release/slackline");
     let mut cargo = step::cargo();
-    cargo.args(["test", "-p", "slackline", "--locked", "--test", "soak_service"]);
+    cargo.args(["test", "-p", "slackline", "--locked", "--test", "live", "soak_service::"]);
     cargo.args(["--", "--nocapture"]).env(PROGRAM, program).envs(wanted);
     Ok(if cargo.status()?.success() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }

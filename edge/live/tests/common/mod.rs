@@ -79,10 +79,11 @@ pub fn play_target() {
     }
 }
 
-/// This program once more, to play a part.
-pub fn again(part: &str) -> Command {
+/// Starts this program again to play a part, which is the test `part_NAME`, perhaps of a module.
+pub fn again(test: &str) -> Command {
     let mut command = Command::new(env::current_exe().expect("this program"));
-    command.args(["--exact", &format!("part_{part}"), "--nocapture", "--quiet"]).env(PART, part);
+    let (_, part) = test.rsplit_once("part_").expect("a test that plays a part");
+    command.args(["--exact", test, "--nocapture", "--quiet"]).env(PART, part);
     command
 }
 
@@ -212,7 +213,7 @@ impl Target {
     }
 
     fn of_part(part: &str) -> Target {
-        let mut command = again("target");
+        let mut command = again("part_target");
         command.env(PART, part).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
         die_with_us(&mut command);
         let mut child = command.spawn().expect("this program can be started");

@@ -1,0 +1,417 @@
+//! Each command on good input: what it prints, what it keeps, and that it does so again.
+
+use std::process::Stdio;
+
+use crate::common::{GOOD, Place, Ran};
+use serde_json::Value;
+
+fn json(text: &str) -> Value {
+    serde_json::from_str(text).unwrap_or_else(|error| panic!("no JSON: {error}\n{text}"))
+}
+
+#[track_caller]
+fn has_fields(object: &Value, names: &[&str]) {
+    for name in names {
+        assert!(object.get(name).is_some(), "`{name}` is missing: {object:#}");
+    }
+}
+
+/// A folder with the scenario and its trace.
+fn traced() -> Place {
+    let place = Place::with(GOOD);
+    place.run(&["sim", "it.toml", "--save", "it.trace"]).good();
+    place
+}
+
+#[test]
+fn sim_shows_a_table_with_everybody_in_it() {
+    let out = Place::with(GOOD).run(&["sim", "it.toml"]).good();
+    for word in ["two hogs", "gold", "silver", "edf"] {
+        assert!(out.contains(word), "`{word}` is missing:\n{out}");
+    }
+}
+
+#[test]
+fn what_a_run_took_is_told_beside_its_numbers() {
+    let place = Place::with(GOOD);
+    let out = place.run(&["sim", "it.toml", "--cost"]).good();
+    assert!(out.contains("note: ") && out.contains(" events in "), "{out}");
+    let runs = json(&place.run(&["sim", "it.toml", "--cost", "--json"]).good());
+    let cost = &runs["runs"][0]["cost"];
+    has_fields(cost, &["took_ns", "events", "peak_kib"]);
+    // The same ones as in the table.
+    let events = cost["events"].as_u64().unwrap();
+    assert!(events > 100 && out.contains(&format!("{events} events in ")), "{out} {cost}");
+    place.run(&["sim", "it.toml", "--cost", "--seeds", "2"]).ended_with(2).says("--seeds");
+}
+
+#[test]
+fn json_of_a_run_has_the_documented_fields() {
+    let place = Place::with(GOOD);
+    let whole = json(&place.run(&["sim", "it.toml", "--json"]).good());
+    assert_eq!(whole["format"], "slackline-runs-1");
+    let run = &whole["runs"][0];
+    has_fields(
+        run,
+        &[
+            "run",
+            "title",
+            "machine",
+            "policy",
+            "seed",
+            "length_ns",
+            "knows_sleep",
+            "knows_stretches",
+            "declined",
+            "refused",
+            "timer_lateness_p99_ns",
+            "change_delay_worst_ns",
+            "vcpus",
+            "cpus",
+        ],
+    );
+    assert_eq!((&run["run"], &run["title"]), (&"sim".into(), &"two hogs".into()));
+    assert_eq!(run["length_ns"], 400_000_000);
+    has_fields(
+        &run["vcpus"][1],
+        &[
+            "name",
+            "vcpu",
+            "exact",
+            "promised_slice_ns",
+            "promised_period_ns",
+            "promised_ppm",
+            "delivered_ns",
+            "delivered_ppm",
+            "present_ns",
+            "work_ppm",
+            "slowed_ns",
+            "error_ppm",
+            "second_error_p99_ppm",
+            "seconds",
+            "deadlines",
+            "misses",
+            "miss_time_p50_ns",
+            "miss_time_p99_of_slice_ppm",
+            "wake_to_run_p90_ns",
+            "switches",
+            "migrations",
+            "waiting_ns",
+            "asleep_ns",
+            "overrun_ns",
+            "jobs",
+            "jobs_late",
+            "job_lateness_worst_ns",
+            "response_p50_ns",
+        ],
+    );
+    assert_eq!(run["vcpus"][1]["name"], "silver");
+    has_fields(
+        &run["cpus"][0],
+        &["cpu", "busy_ns", "due_ns", "spare_ns", "idle_ns", "overhead_ns", "switches"],
+    );
+}
+
+#[test]
+fn xenmon_is_shown_of_a_run_and_of_its_trace() {
+    let place = traced();
+    let text = place.run(&["sim", "it.toml", "--xenmon"]).good();
+    let table = text.split("XenMon: ").nth(1).expect("a second table");
+    for word in ["gold", "gotten", "allocated", "blocked", "waited", "nothing about I/O"] {
+        assert!(table.contains(word), "`{word}` is missing:\n{table}");
+    }
+    let shown = place.run(&["show", "it.trace", "--xenmon"]).good();
+    assert_eq!(shown.split("XenMon: ").nth(1), Some(table), "the trace says the same");
+    let whole = json(&place.run(&["sim", "it.toml", "--xenmon", "--json"]).good());
+    let xenmon = &whole["runs"][0]["xenmon"];
+    assert_eq!(xenmon["point_ns"], 100_000_000);
+    let gold = &xenmon["domains"][0];
+    has_fields(gold, &["gotten_ppm", "allocated_per_execution_ns", "waited_ns_per_s", "seconds"]);
+    assert_eq!((&gold["domain"], &gold["gotten_ns"]), (&"gold".into(), &240_000_000.into()));
+    assert!(gold["io"].is_null(), "the trace says nothing about it");
+}
+
+#[test]
+fn another_seed_policy_or_length_is_another_run() {
+    let place = Place::with(GOOD);
+    let run = |more: &[&str]| {
+        let arguments = [&["sim", "it.toml", "--json"], more].concat();
+        json(&place.run(&arguments).good())["runs"][0].take()
+    };
+    let plain = run(&[]);
+    assert_eq!(plain, run(&[]));
+    assert_ne!(plain["vcpus"], run(&["--seed", "2"])["vcpus"]);
+    assert_eq!(run(&["--seed", "2"])["seed"], 2);
+    assert_eq!(run(&["--length", "300ms"])["length_ns"], 300_000_000);
+    let other = Place::with(&GOOD.replace("on = \"sim\"", "on = \"live\""));
+    let other = other.run(&["sim", "it.toml", "--json", "--policy", "round-robin"]).good();
+    assert_eq!(json(&other)["runs"][0]["policy"], "round-robin");
+}
+
+#[test]
+fn compare_puts_policies_side_by_side() {
+    let place = Place::with(GOOD);
+    let arguments = ["compare", "it.toml", "--policies", "edf,round-robin"];
+    let out = place.run(&arguments).good();
+    assert!(out.contains("edf") && out.contains("round-robin"), "{out}");
+    let whole = json(&place.run(&[&arguments[..], &["--json"]].concat()).good());
+    let names: Vec<_> = whole["runs"].as_array().unwrap().iter().map(|run| &run["run"]).collect();
+    assert_eq!(names, ["edf", "round-robin"]);
+    assert_eq!(whole["runs"][1]["policy"], "round-robin");
+}
+
+#[test]
+fn check_says_what_would_be_run() {
+    let place = Place::with(GOOD);
+    let out = place.run(&["check", "it.toml"]).good();
+    assert!(out.contains("two hogs") && out.contains("everything can be promised"), "{out}");
+    let found = json(&place.run(&["check", "it.toml", "--json"]).good());
+    has_fields(&found, &["title", "policy", "cpus", "length_ns", "changes"]);
+    assert_eq!((&found["domains"], &found["vcpus"]), (&2.into(), &2.into()));
+    assert_eq!((&found["claims"], &found["admitted"]), (&1.into(), &true.into()));
+    assert_eq!(found["refused"], Value::Null);
+}
+
+#[test]
+fn a_scenario_that_is_there_to_be_refused_is_good_when_it_is() {
+    let text = GOOD.replace("slice = \"3ms\"", "slice = \"8ms\"");
+    let claims = text.find("[[claim]]").unwrap();
+    let text = format!("{}[[claim]]\nthat = \"refused\"\n", &text[..claims]);
+    let place = Place::with(&text);
+    for command in ["check", "sim", "run"] {
+        let out = place.run(&[command, "it.toml"]).good();
+        assert!(out.contains("refused, as it says it must be"), "{command}: {out}");
+    }
+    let found = json(&place.run(&["check", "it.toml", "--json"]).good());
+    assert_eq!(found["admitted"], false);
+    assert!(found["refused"].as_str().is_some_and(|why| why.contains("silver")), "{found:#}");
+    // And one that is not refused fails.
+    let place = Place::with(&text.replace("slice = \"8ms\"", "slice = \"3ms\""));
+    for command in ["check", "sim", "run"] {
+        place
+            .run(&[command, "it.toml"])
+            .ended_with(1)
+            .says("claim failed: everything was admitted");
+    }
+}
+
+#[test]
+fn a_claim_that_does_not_hold_is_told_with_both_numbers() {
+    let place = Place::with(&GOOD.replace("within 2% of promised", "below 50%"));
+    let ran = place.run(&["sim", "it.toml"]).ended_with(1);
+    assert!(ran.err.starts_with("claim failed: delivered of gold is below 50%, but it is 6"));
+    assert!(ran.err.contains("it.toml:14") && ran.out.contains("gold"), "{}", ran.err);
+}
+
+#[test]
+fn a_saved_trace_is_the_same_twice_and_tells_the_same_as_the_run() {
+    let place = Place::with(GOOD);
+    let told = place.run(&["sim", "it.toml", "--json", "--save", "1.trace"]).good();
+    place.run(&["sim", "it.toml", "--save", "2.trace", "--perfetto", "1.perfetto"]).good();
+    assert_eq!(place.read("1.trace"), place.read("2.trace"));
+    assert_eq!(place.run(&["show", "1.trace", "--json"]).good(), told);
+    // Saved again under a name that is there, it replaces what was there.
+    place.run(&["sim", "it.toml", "--seed", "7", "--save", "2.trace"]).good();
+    assert_ne!(place.read("1.trace"), place.read("2.trace"));
+    // A trace made from a run and one made from a saved trace are the same picture.
+    place.run(&["show", "1.trace", "--perfetto", "2.perfetto"]).good();
+    assert_eq!(place.read("1.perfetto"), place.read("2.perfetto"));
+    let files = ["1.perfetto", "1.trace", "2.perfetto", "2.trace", "it.toml"];
+    assert_eq!(place.files(), files);
+}
+
+#[test]
+fn what_is_kept_can_be_read_by_whom_the_umask_lets() {
+    use std::os::unix::fs::PermissionsExt;
+    let place = traced();
+    let mode = |name| place.path(name).metadata().unwrap().permissions().mode() & 0o777;
+    place.write("plain", b"");
+    assert_eq!(mode("it.trace"), mode("plain"));
+}
+
+#[test]
+fn show_draws_lists_and_counts() {
+    let place = traced();
+    let show = |more: &[&str]| place.run(&[&["show", "it.trace"], more].concat()).good();
+    let picture = show(&["--for", "40ms", "--width", "80"]);
+    assert!(picture.contains("gold") && picture.contains("silver"), "{picture}");
+    let ascii = show(&["--for", "40ms", "--width", "80", "--ascii"]);
+    assert!(ascii.is_ascii() && ascii.contains("gold"), "{ascii}");
+    let list = show(&["--list", "--from", "100ms", "--for", "50ms"]);
+    let lines: Vec<_> = list.lines().filter(|line| !line.starts_with('#')).collect();
+    assert!(!lines.is_empty() && lines.iter().all(|line| line.contains("cpu0")), "{list}");
+    let runs = show(&["--runs", "silver"]);
+    assert!(runs.starts_with("run_ns,block_ns\n") && runs.lines().count() > 10, "{runs}");
+    assert_eq!(show(&["--table"]), place.run(&["sim", "it.toml"]).good());
+    // What was recorded can be replayed.
+    place.write("runs.csv", runs.as_bytes());
+    let work =
+        "{ kind = \"interactive\", compute = \"exponential 1ms\", sleep = \"exponential 5ms\" }";
+    let text = GOOD.replace(work, "{ kind = \"replay\", file = \"runs.csv\" }");
+    assert_ne!(text, GOOD);
+    place.write("again.toml", text.as_bytes());
+    place.run(&["sim", "again.toml"]).good();
+}
+
+#[test]
+fn doctor_says_what_this_machine_allows() {
+    let place = Place::new();
+    assert!(!place.run(&["doctor"]).good().is_empty());
+    let whole = json(&place.run(&["doctor", "--json"]).good());
+    assert_eq!(whole["format"], "slackline-doctor-1");
+    assert!(whole["can_run_live"].is_boolean() && whole["leftovers"].is_array());
+    let findings = whole["findings"].as_array().unwrap();
+    assert!(!findings.is_empty());
+    for finding in findings {
+        has_fields(finding, &["id", "state", "found", "matters", "hint", "figures"]);
+    }
+}
+
+#[test]
+fn load_is_each_kind_of_work_for_as_long_as_it_is_told() {
+    let place = Place::new();
+    place.write("runs.csv", b"run_ns,block_ns\n1000000,2000000\n");
+    for kind in [
+        &["spin"][..],
+        &["periodic", "--period", "10ms", "--work", "1ms"],
+        &["periodic", "--period", "10ms", "--work", "uniform 1ms 2ms", "--deadline", "5ms"],
+        &["interactive", "--compute", "1ms", "--sleep", "exponential 2ms"],
+        &["batch", "--total", "10s"],
+        &["yield", "--compute", "uniform 10us 1ms"],
+        &["clock", "--period", "5ms", "--compute", "1ms"],
+        &["clock", "--period", "5ms", "--compute", "1ms", "--offset", "2ms"],
+        &["replay", "--file", "runs.csv"],
+    ] {
+        let ran = place.run(&[&["load"], kind, &["--length", "50ms"]].concat()).ended_with(0);
+        assert!(ran.out.is_empty() && ran.err.starts_with("used "), "{kind:?}: {}", ran.err);
+    }
+    // A batch ends by itself.
+    place.run(&["load", "batch", "--total", "5ms"]).ended_with(0).says("of CPU time");
+}
+
+#[test]
+fn a_reader_that_has_read_enough_is_no_error() {
+    let place = traced();
+    for arguments in [
+        &["sim", "it.toml"][..],
+        &["sim", "it.toml", "--json"],
+        &["compare", "it.toml", "--policies", "edf,round-robin"],
+        &["check", "it.toml"],
+        &["show", "it.trace"],
+        // More than a pipe holds.
+        &["show", "it.trace", "--list", "--for", "1h"],
+        &["show", "it.trace", "--runs", "silver"],
+        &["help"],
+        &["--help"],
+        &["doctor"],
+        &["doctor", "--json"],
+    ] {
+        let ran = place.run_into_head(arguments);
+        assert_eq!((ran.code, ran.err.as_str()), (Some(0), ""), "{arguments:?}");
+    }
+}
+
+#[test]
+fn what_cannot_be_said_or_printed_never_ends_in_a_panic() {
+    let place = Place::with(GOOD);
+    let full = || std::fs::OpenOptions::new().write(true).open("/dev/full").expect("/dev/full");
+    let output = place.command(&["sim", "it.toml"]).stdout(full()).output().unwrap();
+    Ran::new(&output).ended_with(3).says("error: cannot write the output: ");
+    for arguments in [&["sim", "it.toml"][..], &["sim", "nothing.toml"], &["help", "x"]] {
+        let mut command = place.command(arguments);
+        let status = command.stdout(Stdio::null()).stderr(full()).status().unwrap();
+        assert!(matches!(status.code(), Some(0 | 2)), "{arguments:?}: {status}");
+    }
+}
+
+#[test]
+fn only_a_terminal_gets_colours() {
+    let place = traced();
+    for arguments in [
+        &["sim", "it.toml"][..],
+        &["compare", "it.toml"],
+        &["check", "it.toml"],
+        &["show", "it.trace"],
+        &["help"],
+        &["doctor"],
+    ] {
+        let out = place.run(arguments).good();
+        assert!(!out.contains('\x1b'), "{arguments:?} writes escape codes into a file:\n{out}");
+    }
+}
+
+/// On a terminal: a picture there has colours, unless somebody says that it must not.
+#[test]
+fn on_a_terminal_no_color_is_obeyed() {
+    let place = traced();
+    let on_terminal = |no_color: Option<&str>| {
+        let (reader, output) = crate::common::terminal();
+        let mut command = place.command(&["show", "it.trace", "--for", "40ms"]);
+        command.stdout(output).env_remove("NO_COLOR");
+        command.envs(no_color.map(|value| ("NO_COLOR", value)));
+        let mut child = command.spawn().expect("starts");
+        drop(command); // It holds the other end of the terminal.
+        let text = read_until_closed(reader);
+        assert!(child.wait().unwrap().success());
+        text
+    };
+    assert!(on_terminal(None).contains("\x1b["));
+    assert!(on_terminal(Some("")).contains("\x1b["), "an empty NO_COLOR says nothing");
+    let plain = on_terminal(Some("1"));
+    assert!(!plain.contains('\x1b') && plain.contains("gold"), "{plain}");
+}
+
+fn read_until_closed(mut reader: std::fs::File) -> String {
+    use std::io::Read;
+    let mut text = Vec::new();
+    let mut bytes = [0; 4096];
+    // A terminal whose other end is closed says so by an error.
+    while let Ok(count @ 1..) = reader.read(&mut bytes) {
+        text.extend_from_slice(&bytes[..count]);
+    }
+    String::from_utf8_lossy(&text).into_owned()
+}
+
+#[test]
+fn a_saved_trace_is_played_again_to_the_same_orders() {
+    let place = traced();
+    let told = place.run(&["replay", "it.trace"]).good();
+    let words: Vec<&str> = told.split_whitespace().collect();
+    let [facts, "facts,", orders, "orders,", "the", "same"] = words[..] else { panic!("{told}") };
+    let count = |text: &str| text.parse::<u64>().expect("a number");
+    assert!(count(facts) > 100 && count(orders) > 50, "{told}");
+    place.write("cut", &place.read("it.trace")[..500]);
+    place.run(&["replay", "cut"]).refused(2).says("the trace ends in the middle");
+}
+
+/// Whom a domain is to be here is looked at, and that nobody is there is a note and no failure: the
+/// scenario may be meant for another machine.
+#[test]
+fn check_says_who_is_there() {
+    let one = |live: &str| {
+        format!(
+            "title = \"one\"\nlength = \"1s\"\npolicy = {{ name = \"edf\" }}\n[[domain]]\n\
+             name = \"it\"\nlive = {{ {live} }}\n\
+             share.edf = {{ slice = \"2ms\", period = \"10ms\" }}\n"
+        )
+    };
+    let mut gone = std::process::Command::new("true").spawn().unwrap();
+    gone.wait().unwrap();
+    let (own, gone) = (std::process::id(), gone.id());
+    for (live, says) in [
+        (format!("pid = {own}"), format!("  `it`: process {own} is here, with ")),
+        (format!("pid = {gone}"), format!("  note: `it`: there is no process {gone} here\n")),
+        (
+            format!("pid = {own}, threads = \"vcpus\""),
+            format!("  note: `it`: cannot tell which threads of process {own} are vCPUs"),
+        ),
+        ("command = [\"sleep\", \"9\"]".into(), "  `it`: `sleep` was not tried\n".into()),
+        ("unit = \"no-such.service\"".into(), "  note: `it`: no cgroup".into()),
+    ] {
+        let place = Place::with(&one(&live));
+        place.run(&["check", "it.toml"]).ended_with(0).shows(&says);
+        let whole = place.run(&["check", "it.toml", "--json"]).good();
+        let whole: serde_json::Value = serde_json::from_str(&whole).unwrap();
+        assert_eq!(whole["live"][0]["is_there"], !says.contains("note: "), "{whole}");
+    }
+}

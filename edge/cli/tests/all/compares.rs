@@ -1,0 +1,142 @@
+//! Policies side by side: what may be compared, what the table says, and what is claimed of whom.
+
+use crate::common::{GOOD, Place};
+use serde_json::Value;
+
+/// The good scenario with shares for Credit as well.
+fn both() -> String {
+    let credit =
+        |text: &str, weight: u32| format!("{text}share.credit = {{ weight = {weight} }}\n");
+    let gold = "share.edf = { slice = \"6ms\", period = \"10ms\", exact = true }\n";
+    let silver = "share.edf = { slice = \"3ms\", period = \"10ms\" }\n";
+    let text = GOOD.replacen(gold, &credit(gold, 512), 1);
+    let text = text.replacen(silver, &credit(silver, 256), 1);
+    text.replacen(
+        "{ kind = \"interactive\", compute = \"exponential 1ms\", sleep = \"exponential 5ms\" }",
+        "{ kind = \"spin\" }",
+        1,
+    )
+}
+
+#[test]
+fn a_share_that_nobody_wrote_is_no_promise() {
+    let place = Place::with(GOOD);
+    for (policy, fields) in [
+        ("gedf", "share.gedf = { budget = ..., period = ... }"),
+        ("sedf", "share.sedf = { slice = ..., period = ... }"),
+        ("atropos", "share.atropos = { slice = ..., period = ... }"),
+        ("credit", "share.credit = { weight = ... }"),
+        ("bvt", "share.bvt = { weight = ... }"),
+    ] {
+        let compare = ["compare", "it.toml", "--policies", policy];
+        for arguments in [&compare[..], &["sim", "it.toml", "--policy", policy]] {
+            let ran = place.run(arguments).refused(2);
+            ran.says(&format!("domain `gold` has no share for `{policy}`")).says(fields);
+        }
+    }
+    place.run(&["compare", "it.toml", "--policies", "edf,round-robin"]).good();
+    // Neither is one that a policy would take by itself.
+    let gedf = GOOD.replace("share.edf = { slice", "# {").replacen("\"edf\"", "\"gedf\"", 1);
+    place.write("gedf.toml", gedf.as_bytes());
+    place.run(&["sim", "gedf.toml"]).refused(2).says("has no share for `gedf`");
+}
+
+#[test]
+fn one_policy_is_compared_with_itself_by_its_parameters() {
+    let place = Place::with(&both());
+    let policies = "credit,credit:rules=xen-3.0.3,edf:reserve=0.08cpu";
+    let text = place.run(&["compare", "it.toml", "--policies", policies]).good();
+    for heading in policies.split(',') {
+        assert!(text.contains(heading), "`{heading}` is missing:\n{text}");
+    }
+    let json = place.run(&["compare", "it.toml", "--policies", policies, "--json"]).good();
+    let whole: Value = serde_json::from_str(&json).expect("JSON");
+    assert_eq!(whole["runs"][1]["policy"], "credit rules=xen-3.0.3");
+    assert_eq!(whole["runs"][2]["policy"], "edf reserve=0.08cpu");
+    let ran = place.run(&["sim", "it.toml", "--policy", "credit:rules=xen-3.0.3"]);
+    ran.ended_with(0).shows("credit rules=xen-3.0.3, sim");
+    for (policy, says) in [
+        ("credit:rules=xen-9", "is not one of"),
+        ("credit:ruels=xen-3.0.3", "did you mean `rules`?"),
+        ("credit:weight=3", "`weight` is of each share"),
+        ("credit:rules", "`rules` sets nothing of `credit`"),
+        ("edf:reserve=2cpu", "reserve"),
+        ("credti:rules=xen-3.0.3", "did you mean `credit`?"),
+    ] {
+        place.run(&["sim", "it.toml", "--policy", policy]).refused(2).says(says);
+        place.run(&["compare", "it.toml", "--policies", policy]).refused(2).says(says);
+    }
+}
+
+#[test]
+fn claims_are_not_checked_under_other_policies_and_that_is_said() {
+    let place = Place::with(&both());
+    let text = place.run(&["compare", "it.toml", "--policies", "edf,credit,round-robin"]).good();
+    assert!(text.contains("not checked under credit, round-robin"), "{text}");
+    let text = place.run(&["compare", "it.toml", "--policies", "edf:reserve=0.08cpu"]).good();
+    assert!(text.contains("not checked under edf:reserve=0.08cpu"), "{text}");
+    let text = place.run(&["compare", "it.toml", "--policies", "edf"]).good();
+    assert!(!text.contains("not checked"), "{text}");
+    place.write("bad.toml", both().replace("within 2%", "within 0.0001%").as_bytes());
+    let ran = place.run(&["compare", "bad.toml", "--policies", "edf", "--seeds", "3"]);
+    let ran = ran.ended_with(0);
+    assert!(ran.err.is_empty());
+    place.write("bad.toml", both().replace("within 2% of promised", "below 1%").as_bytes());
+    let ran = place.run(&["compare", "bad.toml", "--policies", "edf", "--seeds", "3"]);
+    let ran = ran.ended_with(1);
+    assert_eq!(ran.err.matches("claim failed: ").count(), 3, "{}", ran.err);
+}
+
+#[test]
+fn several_seeds_are_a_mean_with_what_it_may_be_off() {
+    let place = Place::with(&both().replacen(
+        "{ kind = \"spin\" }",
+        "{ kind = \"interactive\", compute = \"exponential 1ms\", sleep = \"exponential 5ms\" }",
+        2,
+    ));
+    place.write(
+        "free.toml",
+        place.read("it.toml").split(|&b| b == b'[').count().to_string().as_bytes(),
+    );
+    let text = String::from_utf8(place.read("it.toml")).expect("text");
+    let free = text.split("[[claim]]").next().expect("what stands before");
+    place.write("free.toml", free.as_bytes());
+    let text = place.run(&["sim", "free.toml", "--seeds", "5"]).good();
+    assert!(text.contains('±') && text.contains("5 runs: mean"), "{text}");
+    let json = place.run(&["sim", "free.toml", "--seeds", "5", "--json"]).good();
+    let whole: Value = serde_json::from_str(&json).expect("JSON");
+    let runs = whole["runs"].as_array().expect("runs");
+    let seeds: Vec<u64> = runs.iter().filter_map(|run| run["seed"].as_u64()).collect();
+    assert_eq!(seeds, [1, 2, 3, 4, 5]);
+    let delivered = |run: &Value| run["vcpus"][0]["delivered_ppm"].as_f64().expect("a number");
+    let mean = runs.iter().map(delivered).sum::<f64>() / 5.0;
+    let over = &whole["over_seeds"][0]["vcpus"][0]["delivered_ppm"];
+    assert!((over["mean"].as_f64().expect("a mean") - mean).abs() < 0.001, "{over}");
+    assert!(over["half_width_95"].as_f64().expect("a width") > 0.0, "{over}");
+    // The same runs one by one.
+    let one = place.run(&["sim", "free.toml", "--seed", "3", "--json"]).good();
+    let one: Value = serde_json::from_str(&one).expect("JSON");
+    assert_eq!(one["runs"][0]["vcpus"], runs[2]["vcpus"]);
+    let compare = ["compare", "free.toml", "--policies", "edf,credit", "--seeds", "3"];
+    let text = place.run(&compare).good();
+    assert!(text.contains("edf") && text.contains("credit") && text.contains("3 runs: mean"));
+}
+
+#[test]
+fn a_claim_in_a_unit_that_its_metric_has_not_is_wrong_where_it_stands() {
+    for (that, is, says) in [
+        ("misses of gold", "below 2ms", "`misses` is a number, which cannot be below 2ms"),
+        ("misses of gold", "at most 2%", "write it as `at most 3`"),
+        ("delivered of gold", "below 2", "`delivered` is a percentage"),
+        ("waiting of gold", "at least 20%", "write it as `below 8ms`"),
+        ("waiting of gold", "within 2% of promised", "cannot be within 2% of promised"),
+        ("misses", "within 2 points of 20%", "`misses` is a number"),
+    ] {
+        let claim = GOOD.replace("delivered of gold", that).replace("within 2% of promised", is);
+        let place = Place::with(&claim);
+        for command in ["check", "sim", "run", "compare"] {
+            let ran = place.run(&[command, "it.toml"]).refused(2).says(says);
+            assert!(ran.err.starts_with("error: it.toml:14: "), "{}", ran.err);
+        }
+    }
+}

@@ -1,0 +1,151 @@
+//! What is kept is kept whole or not at all: a full disk, a folder that is not there or may not be
+//! written to, a run that is killed.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use crate::common::live::{self, wait_until};
+use crate::common::{GOOD, Place, Ran, files_in};
+use rustix::process::{Signal, geteuid};
+
+/// A disk of a megabyte, with hardly anything left of it.
+struct FullDisk<'a> {
+    folder: PathBuf,
+    _place: &'a Place,
+}
+
+impl FullDisk<'_> {
+    fn mount(place: &Place) -> Option<FullDisk<'_>> {
+        let folder = place.path("disk");
+        fs::create_dir(&folder).expect("a folder");
+        let mut mount = Command::new("mount");
+        mount.args(["-t", "tmpfs", "-o", "size=1m", "slackline-test"]).arg(&folder);
+        let mounted = mount.stderr(Stdio::null()).status().is_ok_and(|status| status.success());
+        if !mounted {
+            println!("skipped: needs the right to mount");
+            return None;
+        }
+        let disk = FullDisk { folder, _place: place };
+        // All but one page.
+        fs::write(disk.folder.join("filler"), vec![1; (1 << 20) - (1 << 12)]).expect("fits");
+        Some(disk)
+    }
+}
+
+impl Drop for FullDisk<'_> {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg(&self.folder).status();
+    }
+}
+
+/// Whatever becomes too long for a page.
+fn long() -> String {
+    GOOD.replace("400ms", "20s")
+}
+
+#[track_caller]
+fn no_room(ran: Ran, disk: &Path) {
+    let ran = ran.refused(3).says("error: cannot write disk/made: ").says("make room");
+    assert!(ran.err.contains("space"), "{}", ran.err);
+    assert_eq!(files_in(disk), ["filler"]);
+}
+
+#[test]
+fn a_full_disk_is_said_once_and_leaves_nothing_behind() {
+    let place = Place::with(&long());
+    let Some(disk) = FullDisk::mount(&place) else { return };
+    for option in ["--save", "--perfetto"] {
+        no_room(place.run(&["sim", "it.toml", option, "disk/made"]), &disk.folder);
+    }
+    // Both: one message, and the other file is not left either.
+    let both = ["sim", "it.toml", "--save", "disk/made", "--perfetto", "disk/too"];
+    no_room(place.run(&both), &disk.folder);
+    place.run(&["sim", "it.toml", "--save", "it.trace"]).good();
+    no_room(place.run(&["show", "it.trace", "--perfetto", "disk/made"]), &disk.folder);
+    // What was there before is still what it was.
+    fs::write(disk.folder.join("made"), b"old").unwrap();
+    place.run(&["sim", "it.toml", "--save", "disk/made"]).refused(3);
+    assert_eq!(fs::read(disk.folder.join("made")).unwrap(), b"old");
+}
+
+#[test]
+fn a_full_disk_during_a_live_run_is_said_once_and_leaves_nothing_behind() {
+    let Some(live) = live::begin() else { return };
+    let Some(disk) = FullDisk::mount(&live.place) else { return };
+    live.place.write("it.toml", GOOD.replace("400ms", "3s").as_bytes());
+    for option in ["--save", "--perfetto"] {
+        no_room(live.run(&["run", "it.toml", option, "disk/made"]), &disk.folder);
+    }
+    live.nothing_is_left();
+}
+
+#[test]
+fn a_device_that_is_full_is_written_to_and_never_replaced() {
+    use std::os::unix::fs::FileTypeExt;
+    let place = Place::with(GOOD);
+    // Only somebody who may replace a device could do so.
+    let is_device = |path: &str| fs::metadata(path).unwrap().file_type().is_char_device();
+    if !geteuid().is_root() {
+        println!("skipped: needs root to be able to do harm");
+    }
+    place.run(&["sim", "it.toml", "--save", "/dev/full"]).refused(3).says("cannot write /dev/full");
+    place.run(&["sim", "it.toml", "--save", "/dev/null"]).good();
+    assert!(is_device("/dev/full") && is_device("/dev/null"));
+}
+
+#[test]
+fn a_link_stays_a_link() {
+    let place = Place::with(GOOD);
+    place.write("old", b"old");
+    std::os::unix::fs::symlink("old", place.path("link")).unwrap();
+    place.run(&["sim", "it.toml", "--save", "link"]).good();
+    assert!(fs::symlink_metadata(place.path("link")).unwrap().is_symlink());
+    place.run(&["show", "old", "--table"]).good();
+    assert_eq!(place.files(), ["it.toml", "link", "old"]);
+}
+
+#[test]
+fn where_nothing_can_be_made_that_is_said_first() {
+    let place = Place::with(GOOD);
+    place.write("file", b"");
+    for name in ["nowhere/made", "file/made", "/proc/made", "."] {
+        for option in ["--save", "--perfetto", "--csv"] {
+            for command in ["sim", "run"] {
+                let ran = place.run(&[command, "it.toml", option, name]);
+                let begins = format!("error: cannot write {name}: ");
+                assert!(ran.complaint().starts_with(&begins), "{command} {name}: {}", ran.err);
+                assert!(!ran.err.contains(".slackline-"), "{}", ran.err);
+                ran.refused(2);
+            }
+        }
+    }
+    assert_eq!(place.files(), ["file", "it.toml"]);
+}
+
+/// Killed at any moment, it has saved nothing under the name that was asked for, or all of it; and
+/// where the file system has files without names, nothing under another one either.
+#[test]
+fn a_run_that_is_killed_saves_nothing_or_all() {
+    let place = Place::with(&GOOD.replace("400ms", "10h"));
+    let hidden = |name: &String| name.starts_with(".slackline-");
+    for more in 0..3 {
+        let mut command = place.command(&["sim", "it.toml", "--save", "made"]);
+        let mut child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+        let files = format!("/proc/{}/fd", child.id());
+        let is_ours = |file: std::io::Result<fs::DirEntry>| {
+            let link = file.and_then(|file| fs::read_link(file.path())).unwrap_or_default();
+            link.starts_with(place.folder.path()).then(|| link.to_string_lossy().into_owned())
+        };
+        let begun = || fs::read_dir(&files).into_iter().flatten().find_map(is_ours);
+        wait_until("the file to be begun", || begun().is_some());
+        let is_nameless = begun().is_some_and(|link| link.ends_with(" (deleted)"));
+        (0..more * 10).for_each(|_| live::nap());
+        live::kill(i32::try_from(child.id()).unwrap(), Signal::KILL);
+        child.wait().unwrap();
+        assert!(!place.path("made").exists());
+        let left: Vec<String> = place.files().into_iter().filter(hidden).collect();
+        assert!(!is_nameless || left.is_empty(), "{left:?}");
+        left.iter().for_each(|name| fs::remove_file(place.path(name)).unwrap());
+    }
+}

@@ -1,0 +1,78 @@
+//! Somebody presses Ctrl-C: what there is is shown, and what there is not is said.
+
+use std::fs;
+use std::process::Stdio;
+use std::time::Duration;
+
+use crate::common::live::{kill, let_pass, wait_until};
+use crate::common::{GOOD, Place, Ran};
+use rustix::process::Signal;
+
+/// Runs it, interrupts it after a while of work, and waits for its end.
+#[track_caller]
+fn interrupted(place: &Place, arguments: &[&str], after: Duration) -> Ran {
+    let mut command = place.command(arguments);
+    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let pid = i32::try_from(child.id()).unwrap();
+    // Before it listens, a signal would simply end it.
+    wait_until("it to listen to signals", || {
+        let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+        let caught = status.lines().find_map(|line| line.strip_prefix("SigCgt:"));
+        let caught = caught.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
+        assert!(child.try_wait().unwrap().is_none(), "it has ended by itself");
+        caught.is_some_and(|mask| mask & 1 << (libc_sigint() - 1) != 0)
+    });
+    let_pass(after);
+    kill(pid, Signal::INT);
+    Ran::new(&child.wait_with_output().unwrap())
+}
+
+fn libc_sigint() -> i32 {
+    Signal::INT.as_raw()
+}
+
+#[test]
+fn a_simulation_shows_what_there_is() {
+    let place = Place::with(&GOOD.replacen("\"400ms\"", "\"8760h\"", 1));
+    let second = Duration::from_secs(1);
+    let ran = interrupted(&place, &["sim", "it.toml", "--csv", "it.csv"], second).ended_with(130);
+    ran.shows("note: stopped at ").shows("gold").shows("delivered %");
+    let csv = String::from_utf8(place.read("it.csv")).unwrap();
+    assert!(csv.starts_with("second,domain,share_ppm") && csv.contains("gold"), "{csv}");
+}
+
+/// How many runs were finished, of how many, as it says.
+#[track_caller]
+fn finished(ran: &Ran) -> (u64, u64) {
+    let note = ran.err.lines().find_map(|line| line.strip_prefix("note: stopped when "));
+    let words: Vec<&str> = note.expect("it says so").split(' ').collect();
+    assert_eq!((words[1], &words[3..6]), ("of", &["runs", "were", "finished;"][..]));
+    (words[0].parse().unwrap(), words[2].parse().unwrap())
+}
+
+/// A run takes a tenth of a second: some are over in three on a machine that is thirty times as
+/// slow, and not all on one that is ten times as fast.
+#[test]
+fn of_many_runs_those_are_shown_that_were_finished() {
+    let place = Place::with(&GOOD.replacen("\"400ms\"", "\"1000s\"", 1));
+    let seeds = ["--seeds", "1000"];
+    let two = ["compare", "it.toml", "--policies", "edf,round-robin"];
+    for (command, of) in [(&["sim", "it.toml"][..], 1000), (&two[..], 2000)] {
+        let arguments = [command, &seeds].concat();
+        let ran = interrupted(&place, &arguments, Duration::from_secs(3)).ended_with(130);
+        let (done, all) = finished(&ran);
+        assert!(done > 0 && done < all && all == of, "{}", ran.err);
+        let ran = ran.shows("gold").shows("delivered %").shows(" runs: mean");
+        ran.says("; not run: ");
+    }
+}
+
+/// One run each that nobody could wait for: there is nothing to show.
+#[test]
+fn what_was_not_finished_is_said_by_its_name() {
+    let place = Place::with(&GOOD.replacen("\"400ms\"", "\"8760h\"", 1));
+    let two = ["compare", "it.toml", "--policies", "edf,round-robin"];
+    let ran = interrupted(&place, &two, Duration::from_millis(300)).ended_with(130);
+    assert_eq!(ran.out, "");
+    ran.says("note: stopped when 0 of 2 runs were finished; not run: edf, round-robin");
+}

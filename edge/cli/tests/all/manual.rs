@@ -1,0 +1,82 @@
+//! Completions and manual pages, judged by the programs that read them.
+
+use std::process::{Command, Stdio};
+
+use crate::common::{Place, Ran};
+
+/// What a program says; none, and told, if it is not there.
+fn by(mut command: Command) -> Option<Ran> {
+    let program = command.get_program().to_string_lossy().into_owned();
+    match command.stdin(Stdio::null()).output() {
+        Ok(output) => Some(Ran::new(&output)),
+        Err(_) => {
+            println!("skipped: needs {program}");
+            None
+        }
+    }
+}
+
+/// What bash offers for the last of these words.
+fn offered(place: &Place, words: &[&str]) -> Option<Vec<String>> {
+    let script = "source ./completions; COMP_WORDS=(\"$@\"); COMP_CWORD=$(($# - 1)); \
+                  _slackline slackline \"${COMP_WORDS[COMP_CWORD]}\" \
+                  \"${COMP_WORDS[COMP_CWORD-1]}\"; printf '%s\\n' \"${COMPREPLY[@]}\"";
+    let mut bash = Command::new("bash");
+    bash.args(["--norc", "-c", script, "bash"]).args(words).current_dir(place.path(""));
+    Some(by(bash)?.good().lines().map(str::to_owned).collect())
+}
+
+#[test]
+fn bash_offers_commands_options_and_none_of_ours() {
+    let place = Place::new();
+    place.write("completions", place.run(&["completions", "bash"]).good().as_bytes());
+    let mut check = Command::new("bash");
+    check.args(["-n", "completions"]).current_dir(place.path(""));
+    let Some(checked) = by(check) else { return };
+    checked.ended_with(0);
+    let offers = |words: &[&str]| offered(&place, words).expect("bash is there");
+    assert_eq!(offers(&["slackline", "reser"]), ["reserve"]);
+    assert_eq!(offers(&["slackline", "reserve", "web", "--sl"]), ["--slice"]);
+    assert_eq!(offers(&["slackline", "access", "rev"]), ["revoke"]);
+    let all = offers(&["slackline", ""]);
+    assert!(all.iter().any(|word| word == "sim"), "{all:?}");
+    assert!(!all.iter().any(|word| word == "keep" || word == "serve-front"), "{all:?}");
+}
+
+#[test]
+fn other_shells_have_completions_too_and_unknown_ones_are_told() {
+    let place = Place::new();
+    for shell in ["zsh", "fish", "elvish", "powershell"] {
+        let text = place.run(&["completions", shell]).good();
+        assert!(text.contains("reserve") && !text.contains("serve-front"), "{shell}");
+    }
+    assert!(place.run(&["completions", "zsh"]).good().starts_with("#compdef slackline"));
+    place.run(&["completions", "cmd"]).ended_with(2);
+}
+
+#[test]
+fn there_is_a_manual_page_for_each_command_that_manual_readers_take() {
+    let place = Place::new();
+    place.run(&["man", "--to", "."]).ended_with(0);
+    let pages = place.files().into_iter().filter(|name| name.ends_with(".1"));
+    let pages: Vec<String> = pages.collect();
+    for page in ["slackline.1", "slackline-reserve.1", "slackline-access-add.1"] {
+        assert!(pages.iter().any(|name| name == page), "{pages:?}");
+    }
+    assert!(!pages.iter().any(|name| name.contains("keep") || name.contains("front")));
+    let text = place.run(&["man", "reserve"]).good();
+    assert_eq!(text.as_bytes(), place.read("slackline-reserve.1"));
+    assert!(text.contains(".TH slackline-reserve 1") && text.contains("slice"), "{text}");
+    place.run(&["man", "nothing"]).refused(2).says("there is no command `nothing`");
+    let mut man = Command::new("man");
+    man.args(["-l", "./slackline-reserve.1"]).current_dir(place.path("")).env("MANPAGER", "cat");
+    if let Some(shown) = by(man) {
+        let shown = shown.good();
+        assert!(shown.contains("NAME") && shown.contains("OPTIONS"), "{shown}");
+    }
+    let mut lint = Command::new("mandoc");
+    lint.args(["-T", "lint", "-W", "error"]).args(&pages).current_dir(place.path(""));
+    if let Some(lint) = by(lint) {
+        lint.ended_with(0);
+    }
+}

@@ -1,0 +1,66 @@
+//! `slackline paper`, on the tiny paper that its crate is tested with.
+
+use std::fs;
+use std::path::Path;
+
+use crate::common::{GOOD, Place};
+
+/// A place with a copy of the tiny paper.
+fn place() -> Place {
+    let place = Place::with(GOOD);
+    let folder = place.path("papers/tiny");
+    fs::create_dir_all(&folder).expect("a folder");
+    let tiny = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../papers/tests/tiny");
+    for entry in fs::read_dir(tiny).expect("the tiny paper") {
+        let path = entry.expect("a file of it").path();
+        fs::copy(&path, folder.join(path.file_name().expect("a name"))).expect("a copy");
+    }
+    place
+}
+
+#[test]
+fn a_paper_is_listed_run_and_told() {
+    let place = place();
+    let list = place.run(&["paper", "list"]).good();
+    assert!(list.contains("tiny: A paper that nobody wrote"), "{list}");
+    assert!(list.contains("not run yet"), "{list}");
+
+    let out = place.run(&["paper", "run", "tiny", "table-1"]).good();
+    for word in ["fig-1: the share of a", "reproduced", "same shape", "differs", "fig-1.csv"] {
+        assert!(out.contains(word), "`{word}` is missing:\n{out}");
+    }
+    let results = fs::read_to_string(place.path("papers/tiny/results/fig-1.csv"));
+    let results = results.expect("what was written");
+    let first = results.lines().next().expect("a first line");
+    assert!(first.starts_with("# commit "), "{first}");
+    assert!(first.contains("; slackline paper run tiny table-1; seeds 1 to 3; 20"), "{first}");
+
+    let list = place.run(&["paper", "list"]).good();
+    assert!(list.contains("3 reproduced, 3 same shape, 3 differs"), "{list}");
+
+    place.run(&["paper", "report", "tiny", "--out", "tiny.html"]).good();
+    let page = fs::read_to_string(place.path("tiny.html")).expect("a page");
+    assert!(page.contains("the wrong way round: differs"));
+}
+
+#[test]
+fn without_results_nothing_is_written() {
+    let place = place();
+    place.run(&["paper", "run", "tiny", "--no-results", "--seeds", "1"]).good();
+    assert!(!place.path("papers/tiny/results").exists());
+    let ran = place.run(&["paper", "report", "tiny", "--out", "tiny.html"]).refused(2);
+    ran.says("error: tiny has no results yet").says("`slackline paper run tiny` makes them");
+}
+
+#[test]
+fn what_is_asked_for_and_is_not_there_is_said() {
+    let place = place();
+    let ran = place.run(&["paper", "run", "tyni"]).refused(2);
+    ran.says("error: no paper is called `tyni`").says("did you mean `tiny`?");
+    let ran = place.run(&["paper", "run", "tiny", "fig-2"]).refused(2);
+    ran.says("error: tiny has no experiment `fig-2`").says("did you mean `fig-1`?");
+    let ran = place.run(&["paper", "list", "--papers", "elsewhere"]).refused(2);
+    ran.says("error: no papers in elsewhere").says("--papers FOLDER");
+    let ran = place.run(&["paper", "calibrate", "tiny"]).ended_with(2);
+    ran.says("calibrate.toml");
+}

@@ -1,0 +1,136 @@
+//! Nothing that is read is written to, however it is named, and no two results go to one file.
+
+use std::fs::hard_link;
+use std::os::unix::fs::symlink;
+use std::process::Stdio;
+
+use crate::common::{GOOD, Place, Ran};
+
+/// A scenario that plays a recording, under several names.
+fn place() -> Place {
+    let replay =
+        GOOD.replacen("{ kind = \"spin\" }", "{ kind = \"replay\", file = \"it.csv\" }", 1);
+    let place = Place::with(&replay);
+    place.write("it.csv", b"1000000,1000000\n");
+    std::fs::create_dir(place.path("folder")).expect("a folder");
+    for file in ["it.toml", "it.csv"] {
+        symlink(place.path(file), place.path(&format!("link-{file}"))).expect("a link");
+        hard_link(place.path(file), place.path(&format!("hard-{file}"))).expect("a name");
+    }
+    symlink(".", place.path("here")).expect("a link");
+    place
+}
+
+/// The command is refused, and nothing of the folder has changed.
+#[track_caller]
+fn loses_nothing(place: &Place, arguments: &[&str], says: &str) {
+    let all = |place: &Place| {
+        let files = place.files().into_iter().filter(|name| place.path(name).is_file());
+        files.map(|name| (name.clone(), place.read(&name))).collect::<Vec<_>>()
+    };
+    let before = all(place);
+    place.run(arguments).refused(2).says(says);
+    assert!(all(place) == before, "{arguments:?} changed a file");
+}
+
+#[test]
+fn what_a_run_is_made_of_is_never_written_to() {
+    let place = place();
+    let names = |file: &str| {
+        let ways = ["", "./", "folder/../", "here/", "link-", "hard-"];
+        ways.map(|way| format!("{way}{file}")).to_vec()
+    };
+    for output in [names("it.toml"), names("it.csv")].concat() {
+        for command in ["sim", "run"] {
+            for option in ["--save", "--perfetto"] {
+                let arguments = [command, "it.toml", option, &output];
+                loses_nothing(&place, &arguments, &format!("{option} and "));
+            }
+        }
+    }
+    place.run(&["sim", "it.toml", "--save", "it.trace"]).ended_with(1);
+    loses_nothing(&place, &["show", "./it.trace", "--perfetto", "it.trace"], "the trace");
+}
+
+#[test]
+fn no_two_results_go_to_one_file() {
+    let place = place();
+    symlink("made", place.path("link-made")).expect("a link");
+    place.write("old", b"old");
+    for (one, other) in [("made", "./made"), ("folder/made", "here/folder/made"), ("old", "./old")]
+    {
+        let two = ["sim", "it.toml", "--save", one, "--perfetto", other];
+        loses_nothing(&place, &two, "--save and --perfetto name one file");
+        let two = ["alert", "--quick", "--report", one, "--csv", other];
+        loses_nothing(&place, &two, "--report and --csv name one file");
+    }
+    let out = std::fs::File::create(place.path("out")).expect("a file");
+    let mut command = place.command(&["sim", "it.toml", "--save", "out"]);
+    let ran = Ran::new(&command.stdout(out).output().expect("the program can be started"));
+    ran.refused(2).says("standard output and --save name one file");
+    place.run(&["sim", "it.toml", "--save", "/dev/null", "--perfetto", "/dev/null"]).ended_with(1);
+}
+
+/// Who writes `-` means standard output, where the tables go.
+#[test]
+fn a_dash_is_no_file_to_write() {
+    let place = Place::with(GOOD);
+    for option in ["--save", "--perfetto", "--csv"] {
+        let says = format!("{option} needs a file");
+        loses_nothing(&place, &["sim", "it.toml", option, "-"], &says);
+    }
+    place.run(&["sim", "it.toml", "--save", "./-"]).good();
+    assert!(place.path("-").is_file());
+}
+
+#[test]
+fn a_report_is_no_file_of_its_paper() {
+    let place = Place::new();
+    let papers = concat!(env!("CARGO_MANIFEST_DIR"), "/../../papers");
+    symlink(papers, place.path("papers")).expect("a link");
+    let out = "papers/cherkasova-2007/published.toml";
+    let before = place.read(out);
+    let ran = place.run(&["paper", "report", "cherkasova-2007", "--out", out]).refused(2);
+    ran.says("--out and a file of the paper name one file");
+    assert!(place.read(out) == before);
+}
+
+#[test]
+fn a_folder_that_is_not_there_is_a_wrong_name() {
+    let place = place();
+    for arguments in [
+        &["sim", "it.toml", "--save", "nowhere/made"][..],
+        &["run", "it.toml", "--perfetto", "nowhere/made"],
+        &["sim", "it.toml", "--save", "it.csv/made"],
+        &["alert", "--quick", "--csv", "nowhere/made"],
+    ] {
+        let ran = place.run(arguments).refused(2);
+        ran.says("cannot write ");
+    }
+    place.run(&["sim", "it.toml", "--save", "folder"]).refused(2).says("name a file, not a folder");
+}
+
+#[test]
+fn a_scenario_and_a_trace_can_come_from_standard_input() {
+    let place = Place::with(GOOD);
+    let from = |file: &str, arguments: &[&str]| {
+        let file = std::fs::File::open(place.path(file)).expect("a file");
+        let mut command = place.command(arguments);
+        Ran::new(&command.stdin(Stdio::from(file)).output().expect("the program can be started"))
+    };
+    let table = place.run(&["sim", "it.toml", "--save", "it.trace"]).good();
+    assert_eq!(from("it.toml", &["sim", "-"]).good(), table);
+    let shown = place.run(&["show", "it.trace"]).good();
+    assert_eq!(from("it.trace", &["show", "-"]).good(), shown);
+    let ran = from("it.toml", &["sim", "-", "--save", "it.toml"]).refused(2);
+    ran.says("--save and the scenario name one file");
+    place.write("bad.toml", GOOD.replacen("length", "lenght", 1).as_bytes());
+    from("bad.toml", &["check", "-"]).refused(2).says("error: /dev/stdin:2:1: ");
+}
+
+#[test]
+fn what_has_no_end_is_not_read_to_it() {
+    let place = Place::new();
+    place.run(&["check", "/dev/zero"]).refused(2).says("/dev/zero: more than 268435456 bytes");
+    place.run(&["show", "/dev/zero"]).refused(2).says("this is not a Slackline trace");
+}

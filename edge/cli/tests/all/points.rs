@@ -1,0 +1,170 @@
+//! Scenarios with axes: a run for each point, one table, JSON and lines of all of them.
+
+use crate::common::{GOOD, Place};
+use serde_json::Value;
+
+/// The good scenario with two periods and two loads.
+fn grid() -> String {
+    let axes = r#"
+[[axis]]
+name = "period"
+point = [
+  { name = "10ms" },
+  { name = "100ms", let = { long = "100ms" }, set = { "domain.gold.share.edf" =
+    { slice = "60ms", period = "{long}", exact = true } } },
+]
+[[axis]]
+name = "silver"
+[[axis.point]]
+name = "sleeps"
+[[axis.point]]
+name = "spins"
+set = { "domain.silver.work" = { kind = "spin" } }
+"#;
+    GOOD.to_owned() + axes
+}
+
+#[test]
+fn every_point_is_a_row() {
+    let place = Place::with(&grid());
+    let out = place.run(&["sim", "it.toml"]).good();
+    let row = |point: &str, vcpu: &str| {
+        let is_it = |line: &&str| {
+            let mut words = line.split_whitespace();
+            words.next() == Some(point) && words.next() == Some(vcpu)
+        };
+        let line = out.lines().find(is_it).unwrap_or_else(|| panic!("{point} {vcpu}: {out}"));
+        line.split_whitespace().map(str::to_owned).collect::<Vec<_>>()
+    };
+    assert!(out.starts_with("two hogs, over period / silver\n"), "{out}");
+    for point in ["10ms/sleeps", "10ms/spins", "100ms/sleeps", "100ms/spins"] {
+        assert_eq!(row(point, "gold")[2], "60.00", "{out}");
+    }
+    // What is set at a point is what runs there: a spinner takes all that is left.
+    for period in ["10ms", "100ms"] {
+        assert_eq!(row(&format!("{period}/spins"), "silver")[2], "40.00", "{out}");
+        assert_ne!(row(&format!("{period}/sleeps"), "silver")[2], "40.00", "{out}");
+    }
+}
+
+/// The numbers of a point are those of the scenario written out.
+#[test]
+fn a_point_is_the_scenario_that_it_stands_for() {
+    let spins = GOOD.replacen(
+        "{ kind = \"interactive\", compute = \"exponential 1ms\", sleep = \"exponential 5ms\" }",
+        "{ kind = \"spin\" }",
+        1,
+    );
+    let place = Place::with(&spins);
+    let json = |out: &str| serde_json::from_str::<Value>(out).expect("JSON");
+    let alone = json(&place.run(&["sim", "it.toml", "--json"]).good());
+    place.write("grid.toml", grid().as_bytes());
+    let all = json(&place.run(&["sim", "grid.toml", "--json"]).good());
+    let runs = all["runs"].as_array().expect("runs");
+    assert_eq!(runs.len(), 4);
+    let point = &runs[1];
+    assert_eq!(point["point"], serde_json::json!({ "period": "10ms", "silver": "spins" }));
+    assert_eq!(point["vcpus"], alone["runs"][0]["vcpus"]);
+}
+
+#[test]
+fn policies_and_seeds_are_compared_over_all_points() {
+    let place = Place::with(&grid());
+    let compare =
+        ["compare", "it.toml", "--policies", "edf,round-robin", "--seeds", "2", "--csv", "it.csv"];
+    let out = place.run(&compare).good();
+    assert!(out.contains("round-robin") && out.contains(" 2 runs: mean"), "{out}");
+    let csv = String::from_utf8(place.read("it.csv")).expect("text");
+    let mut lines = csv.lines().map(|line| line.split(',').collect::<Vec<_>>());
+    let headings = lines.next().expect("headings");
+    assert_eq!(headings[..5], ["period", "silver", "policy", "seed", "name"]);
+    let delivered = headings.iter().position(|name| *name == "delivered_ppm").expect("a column");
+    let rows: Vec<_> = lines.collect();
+    // Two policies, four points, two seeds, two vCPUs.
+    assert_eq!(rows.len(), 32);
+    let gold = |row: &&Vec<&str>| row[2] == "edf" && row[4] == "gold";
+    assert!(rows.iter().filter(gold).all(|row| row[delivered] == "600000"), "{csv}");
+}
+
+#[test]
+fn claims_are_checked_at_each_point_and_told_by_their_line() {
+    let wrong = grid().replacen("within 2% of promised", "above 70%", 1);
+    let place = Place::with(&wrong);
+    let ran = place.run(&["sim", "it.toml"]).ended_with(1);
+    let line = 1 + wrong.lines().position(|line| line == "[[claim]]").expect("a claim");
+    for point in ["10ms/sleeps", "10ms/spins", "100ms/sleeps", "100ms/spins"] {
+        assert!(ran.err.contains(&format!("(it.toml:{line}, at {point}, sim, ")), "{}", ran.err);
+    }
+}
+
+#[test]
+fn what_is_wrong_at_a_point_is_told_where_the_point_stands() {
+    let place = Place::new();
+    let grid = grid();
+    let place_of = |name: &str| {
+        let at = grid.find(name).expect("it is there");
+        1 + grid[..at].matches('\n').count()
+    };
+    let spins = place_of("name = \"spins\"");
+    for (from, to, says) in [
+        (
+            "{ kind = \"spin\" } }\n",
+            "{ kind = \"spn\" } }\n",
+            format!(
+                "it.toml:{spins}:8: at point \
+            `10ms/spins`: domain `silver`: `kind = \"spn\"`"
+            ),
+        ),
+        ("domain.silver.work", "domain.bronze.work", "no domain is called `bronze`".into()),
+        ("\"60ms\", period", "\"99ms\", period", "at point `100ms/sleeps`: ".into()),
+        ("name = \"spins\"", "name = \"sleeps\"", "another point called `sleeps`".into()),
+        (
+            "name = \"silver\"\n[[axis.point]]",
+            "name = \"period\"\n[[axis.point]]",
+            "another axis \
+            called `period`"
+                .into(),
+        ),
+        ("name = \"spins\"", "nam = \"spins\"", "nam".into()),
+    ] {
+        let wrong = grid.replacen(from, to, 1);
+        let wrong = if from.starts_with("{ kind") {
+            let (head, tail) = grid.rsplit_once(from).expect("it is there");
+            format!("{head}{to}{tail}")
+        } else {
+            wrong
+        };
+        assert_ne!(wrong, grid, "{from}");
+        place.write("it.toml", wrong.as_bytes());
+        let ran = place.run(&["sim", "it.toml"]).refused(2);
+        ran.says(&says);
+    }
+    place.write("it.toml", grid.as_bytes());
+    place.run(&["run", "it.toml"]).refused(2).says("it.toml has axes: it is 4 scenarios");
+    let saved = ["sim", "it.toml", "--save", "it.trace"];
+    place.run(&saved).refused(2).says("--save is of one run, not of several scenarios");
+    place.run(&["compare", "it.toml", "--live"]).refused(2).says("this one has axes");
+}
+
+/// What fits is asked of all points at once: each has its answer, and one that does not fit is told
+/// where it stands.
+#[test]
+fn every_point_is_checked() {
+    let place = Place::with(&grid());
+    let out = place.run(&["check", "it.toml"]).good();
+    assert!(out.starts_with("two hogs, over period / silver: 4 points\n"), "{out}");
+    assert_eq!(out.matches(": everything can be promised\n").count(), 4, "{out}");
+    place.write("it.toml", grid().replacen("\"60ms\"", "\"70ms\"", 1).as_bytes());
+    let ran = place.run(&["check", "it.toml"]).ended_with(2);
+    assert!(ran.out.contains("  10ms/spins: everything can be promised\n"), "{}", ran.out);
+    assert!(ran.out.contains("  100ms/spins: refused\n"), "{}", ran.out);
+    let line = 1 + grid().lines().position(|line| line == "name = \"sleeps\"").expect("a point");
+    let ran = ran.says(&format!("error: it.toml:{line}:"));
+    ran.says("at point `100ms/sleeps`: ").says("hint:  promise less there");
+    let json = place.run(&["check", "it.toml", "--json"]).ended_with(2).out;
+    let whole: Value = serde_json::from_str(&json).expect("JSON");
+    let points = whole["points"].as_array().expect("points");
+    let admitted: Vec<bool> = points.iter().filter_map(|it| it["admitted"].as_bool()).collect();
+    assert_eq!(admitted, [true, true, false, false]);
+    assert_eq!(points[3]["point"], serde_json::json!({ "period": "100ms", "silver": "spins" }));
+}

@@ -1,0 +1,178 @@
+//! Small things that people trip over.
+
+use crate::common::{GOOD, Place};
+use serde_json::Value;
+
+#[test]
+fn a_list_of_stretches_is_json_as_well() {
+    let place = Place::with(GOOD);
+    place.run(&["sim", "it.toml", "--save", "it.trace"]).good();
+    let lines = place.run(&["show", "it.trace", "--list", "--for", "40ms"]).good();
+    let json = place.run(&["show", "it.trace", "--list", "--for", "40ms", "--json"]).good();
+    let whole: Value = serde_json::from_str(&json).expect("JSON");
+    let stretches = whole["stretches"].as_array().expect("stretches");
+    assert_eq!(stretches.len(), lines.lines().count() - 1);
+    let first = &stretches[0];
+    let line = lines.lines().nth(1).expect("a stretch");
+    for field in ["cpu", "vcpu", "why"] {
+        assert!(line.contains(first[field].as_str().expect("a text")), "{field}: {line}");
+    }
+    let used = first["used_ns"].as_u64().expect("a time");
+    assert!(line.contains(&format!("{}.{:06}", used / 1_000_000, used % 1_000_000)), "{line}");
+}
+
+#[test]
+fn a_window_behind_the_end_of_the_run_is_an_error() {
+    let place = Place::with(GOOD);
+    place.run(&["sim", "it.toml", "--save", "it.trace"]).good();
+    for from in ["400ms", "1h", "8760h"] {
+        for more in [&[][..], &["--list"], &["--list", "--json"]] {
+            let ran = place.run(&[&["show", "it.trace", "--from", from], more].concat());
+            ran.refused(2).says("is not before the end of the run at 400ms").says("--from 200ms");
+        }
+    }
+    place.run(&["show", "it.trace", "--from", "399ms", "--for", "1h"]).good();
+    place.run(&["show", "it.trace", "--from", "1h", "--table"]).good();
+}
+
+#[test]
+fn shares_and_waits_by_the_second_are_lines() {
+    let text = GOOD.replacen("\"400ms\"", "\"3500ms\"", 1);
+    let place = Place::with(&text);
+    let plain = place.run(&["sim", "it.toml"]).good();
+    let table = place.run(&["sim", "it.toml", "--csv", "it.csv"]).good();
+    assert_eq!(table, plain, "the table is the same");
+    let csv = String::from_utf8(place.read("it.csv")).expect("text");
+    let mut lines = csv.lines();
+    let heading = lines.next().expect("headings");
+    let columns = "second,domain,share_ppm,used_ns,waited_ns,slept_ns,turns,cpu,others_ppm,\
+                   stolen_ppm,unused_ppm";
+    assert_eq!(heading, columns);
+    let taught = place.run(&["help", "metrics"]).good();
+    let taught = taught.split("\nColumns of --csv").nth(1).expect("what the columns are");
+    for column in heading.split(',') {
+        assert!(taught.contains(&format!("\n  {column} ")), "`{column}` is not taught");
+    }
+    // Everybody's time on the only CPU; nobody knows of others on a simulated one.
+    let cpu: Vec<&str> = csv.lines().filter(|line| line.contains(",cpu0,")).collect();
+    assert_eq!(cpu.len(), 3, "{csv}");
+    for (second, line) in cpu.iter().enumerate() {
+        let of_second =
+            |line: &&str| line.starts_with(&format!("{second},")) && !line.contains("cpu0");
+        let used = |line: &str| line.split(',').nth(3).and_then(|cell| cell.parse::<u64>().ok());
+        let all: u64 = csv.lines().filter(of_second).filter_map(used).sum();
+        assert_eq!((used(line), line.ends_with(",cpu0,,,")), (Some(all), true), "{csv}");
+    }
+    let gold: Vec<Vec<u64>> = lines
+        .filter(|line| line.split(',').nth(1) == Some("gold"))
+        .map(|line| line.split(',').filter_map(|cell| cell.parse().ok()).collect())
+        .collect();
+    assert!(gold.len() >= 3, "{csv}");
+    for second in &gold[1..3] {
+        let [_, share, used, waited, slept, turns] = second[..] else { panic!("{second:?}") };
+        assert_eq!((share, used, slept), (600_000, 600_000_000, 0), "{csv}");
+        assert!(waited == 400_000_000 && turns >= 100, "{csv}");
+    }
+    place.run(&["sim", "it.toml", "--csv", "it.toml"]).refused(2).says("name one file");
+}
+
+#[test]
+fn names_may_have_dots_where_they_are_nobody_elses() {
+    let named = |name: &str| GOOD.replace("gold", name);
+    for name in ["ubuntu22.04", "fedora.40", "a.b.c"] {
+        let place = Place::with(&named(name));
+        assert!(place.run(&["sim", "it.toml"]).good().contains(name));
+    }
+    for name in [".a", "a.", "."] {
+        Place::with(&named(name)).run(&["check", "it.toml"]).refused(2).says("cannot be a name");
+    }
+    // `silver.0` is what the vCPU of `silver` may be called.
+    for (one, other) in [("gold", "gold.0"), ("gold.0", "gold")] {
+        let text = GOOD.replace("gold", one).replace("\"silver\"", &format!("\"{other}\""));
+        Place::with(&text).run(&["check", "it.toml"]).refused(2).says("is there already");
+    }
+}
+
+#[test]
+fn what_turns_text_around_is_not_shown_as_it_is() {
+    let text = GOOD.replacen("two hogs", "two \u{202e}sgoh\u{2066} \\u001b[31mred", 1);
+    let place = Place::with(&text);
+    for arguments in [&["sim", "it.toml"][..], &["check", "it.toml"]] {
+        let out = place.run(arguments).good();
+        assert!(!out.contains(['\u{202e}', '\u{2066}', '\u{1b}']), "{out}");
+        assert!(out.contains("two \u{fffd}sgoh\u{fffd} \u{fffd}[31mred"), "{out}");
+    }
+    let wrong = GOOD.replacen("\"gold\"", "\"go\u{202e}ld\"", 1);
+    let err = Place::with(&wrong).run(&["check", "it.toml"]).refused(2).err;
+    assert!(!err.contains('\u{202e}') && err.contains('\u{fffd}'), "{err}");
+}
+
+#[test]
+fn a_batch_says_when_it_finished() {
+    let batch = "work = { kind = \"batch\", total = \"60ms\" }";
+    let place = Place::with(&GOOD.replacen("work = { kind = \"spin\" }", batch, 1));
+    let ran = place.run(&["sim", "it.toml"]);
+    // 6 ms in every 10 ms.
+    ran.ended_with(1).shows("note: `gold` finished its work at 96");
+}
+
+/// Nobody could read a table whose lines are broken by the terminal.
+#[test]
+fn a_narrow_terminal_has_narrow_tables() {
+    let place = Place::with(GOOD);
+    let (ran, text) = crate::common::on_terminal(place.command(&["sim", "it.toml"]), 40);
+    assert!(ran.success());
+    assert!(text.contains("gold") && text.contains("delivered %"), "{text}");
+    crate::common::is_narrow(&text);
+}
+
+/// The same for every command that prints for people, where `COLUMNS` says how wide it may be. A
+/// list of stretches is lines to search in, as wide as they are.
+#[test]
+fn every_table_fits_40_columns() {
+    let place = Place::with(GOOD);
+    place.run(&["sim", "it.toml", "--save", "it.trace"]).good();
+    place.write("long.toml", GOOD.replace("gold", &"a-long-name".repeat(4)).as_bytes());
+    let axes = "[[axis]]\nname = \"load\"\npoint = [{ name = \"a\" }, { name = \"b\" }]\n";
+    place.write("axes.toml", (GOOD.to_owned() + axes).as_bytes());
+    let papers = concat!(env!("CARGO_MANIFEST_DIR"), "/../../papers");
+    let alert = ["alert", "--policy", "credit:rules=xen-3.0.3", "--seeds", "1", "--length", "2s"];
+    for arguments in [
+        &["sim", "it.toml"][..],
+        &["sim", "it.toml", "--xenmon"],
+        &["sim", "it.toml", "--seeds", "2"],
+        &["sim", "long.toml"],
+        &["sim", "long.toml", "--xenmon"],
+        &["compare", "long.toml", "--policies", "edf,round-robin"],
+        &["sim", "axes.toml"],
+        &["compare", "it.toml", "--policies", "edf,round-robin"],
+        &["compare", "it.toml", "--policies", "edf,round-robin", "--seeds", "2"],
+        &["compare", "axes.toml", "--policies", "edf,round-robin"],
+        &["compare", "it.toml", "--policies", "edf:reserve=0.060000cpu:place=pack,edf"],
+        &["show", "it.trace"],
+        &["show", "it.trace", "--table"],
+        &["show", "it.trace", "--from", "399ms", "--for", "40ms"],
+        &["check", "it.toml"],
+        &["check", "axes.toml"],
+        &["doctor"],
+        &["paper", "list", "--papers", papers],
+        &["help"],
+        &["sim", "--help"],
+        &[&alert[..], &["--targets", "5,50"]].concat(),
+        &[&alert[..], &["--targets", "50", "--ablate"]].concat(),
+    ] {
+        let output = place.command(arguments).env("COLUMNS", "40").output().expect("it runs");
+        let text = String::from_utf8(output.stdout).expect("text");
+        assert!(output.status.success() && !text.is_empty(), "{arguments:?}");
+        crate::common::is_narrow(&text);
+    }
+    // What is told is as narrow.
+    for arguments in
+        [&["sim", "it.toml", "--lenght", "1s"][..], &["show", "it.trace", "--from", "1h"]]
+    {
+        let output = place.command(arguments).env("COLUMNS", "40").output().expect("it runs");
+        let text = String::from_utf8(output.stderr).expect("text");
+        assert!(text.starts_with("error: ") && text.contains('\n'), "{text}");
+        crate::common::is_narrow(&text);
+    }
+}

@@ -1,0 +1,182 @@
+//! Sweeps: a family of scenarios under policies, in one table that is the same however it was made.
+
+use std::process::Stdio;
+use std::time::Duration;
+
+use crate::common::live::{kill, let_pass, wait_until};
+use crate::common::{GOOD, Place, Ran};
+use rustix::process::Signal;
+
+const FAMILY: &str = r#"title = "random"
+length = "12s"
+warmup = "2s"
+policy = { name = "sedf" }
+[family]
+cpus = [1, 2]
+weights = [1, 2]
+reserved = ["0%", "25%"]
+[family.share]
+sedf = { extra-weight = "{weight}" }
+credit = { weight = "{weight}" }
+[family.reservation]
+sedf = { slice = "{slice}", period = "{period}", extra = false }
+credit = { cap = "{part}" }
+[[axis]]
+name = "sleepers"
+[[axis.point]]
+name = "none"
+[[axis.point]]
+name = "half"
+set = { "family.sleepers" = "50%" }
+"#;
+
+const SWEEP: [&str; 8] =
+    ["sweep", "it.toml", "--policies", "sedf,credit:boost=off", "--seeds", "3", "--csv", "it.csv"];
+
+fn text(place: &Place, name: &str) -> String {
+    String::from_utf8(place.read(name)).unwrap()
+}
+
+#[test]
+fn a_sweep_is_one_table_and_one_page() {
+    let place = Place::with(FAMILY);
+    let arguments = [&SWEEP[..], &["--page", "it.html"]].concat();
+    let ran = place.run(&arguments).ended_with(0).says("note: 24 runs; ");
+    ran.shows("random").shows("half, 2 CPUs, credit:boost=off").shows("error %");
+    let table = text(&place, "it.csv");
+    let lines: Vec<Vec<&str>> = table.lines().map(|line| line.split(',').collect()).collect();
+    assert_eq!(lines[0][..5], ["sleepers", "cpus", "policy", "seed", "outcome"]);
+    assert_eq!(lines.len(), 1 + 24);
+    let column = |name: &str| lines[0].iter().position(|head| *head == name).unwrap();
+    for line in &lines[1..] {
+        assert_eq!((line.len(), line[4]), (lines[0].len(), "done"), "{line:?}");
+        let is_sedf = line[2] == "sedf";
+        let [moves, misses] = ["moves_per_cpu_second", "misses"].map(|name| line[column(name)]);
+        assert!(!is_sedf || moves == "0.000" && misses == "0", "SEDF binds and keeps: {line:?}");
+        let error: f64 = line[column("share_error_percent")].parse().unwrap();
+        // On one CPU slack by weight is fair to who never sleeps.
+        let is_plain = is_sedf && line[0] == "none" && line[1] == "1";
+        assert!(!is_plain || error < 1.0, "{line:?}");
+    }
+    let page = text(&place, "it.html");
+    assert!(page.contains("<svg") && page.contains("Missed deadlines") && page.contains("half"));
+    assert_eq!(place.files(), ["it.csv", "it.html", "it.toml"], "nothing else is left");
+    // Again, on as many cores as there are, in whatever order.
+    place.run(&SWEEP).ended_with(0);
+    assert_eq!(text(&place, "it.csv"), table);
+}
+
+#[test]
+fn the_family_that_is_taught_can_be_swept() {
+    let page = Place::new().run(&["help", "family"]).good();
+    let intro = page.lines().take_while(|line| !line.starts_with("There is no"));
+    let example: Vec<&str> = intro.filter_map(|line| line.strip_prefix("  ")).collect();
+    let place = Place::with(&example.join("\n"));
+    let words = ["sweep", "it.toml", "--seeds", "1", "--length", "3s", "--csv", "it.csv"];
+    place.run(&words).ended_with(0).says("note: 2 runs; ");
+    assert_eq!(text(&place, "it.csv").lines().count(), 1 + 2, "two sizes");
+}
+
+/// Starts it and ends it by a signal once some runs are done, and not all.
+#[track_caller]
+fn ended_by(place: &Place, arguments: &[&str], signal: Signal) -> Ran {
+    let lines = || {
+        let part = std::fs::read(place.path("it.csv.part")).unwrap_or_default();
+        part.into_iter().filter(|&byte| byte == b'\n').count()
+    };
+    let before = lines();
+    let mut command = place.command(arguments);
+    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let pid = i32::try_from(child.id()).unwrap();
+    wait_until("some runs to be done", || {
+        assert!(child.try_wait().unwrap().is_none(), "it has ended by itself");
+        lines() > before + 3
+    });
+    let_pass(Duration::from_millis(20));
+    kill(pid, signal);
+    Ran::new(&child.wait_with_output().unwrap())
+}
+
+/// Long enough to be killed in the middle: 24 runs of a simulated minute and a half each.
+#[test]
+fn killed_in_the_middle_it_goes_on_and_the_table_is_the_same() {
+    let place = Place::with(&FAMILY.replacen("\"12s\"", "\"100s\"", 1));
+    place.run(&SWEEP).ended_with(0).says("note: 24 runs; ");
+    let whole = text(&place, "it.csv");
+    std::fs::remove_file(place.path("it.csv")).unwrap();
+    assert_eq!(ended_by(&place, &SWEEP, Signal::KILL).code, None);
+    assert!(!place.path("it.csv").exists(), "half a table is none");
+    let part = text(&place, "it.csv.part");
+    let done = part.lines().count() - 1 - usize::from(!part.ends_with('\n'));
+    let ran = ended_by(&place, &SWEEP, Signal::INT).ended_with(130);
+    let ran = ran.says("the same command goes on from there").says(" before; ");
+    assert!(ran.out.contains("error %"), "there is something to show: {}", ran.out);
+    let some = text(&place, "it.csv");
+    assert!(some.lines().count() > done && some.len() < whole.len());
+    assert!(some.lines().all(|line| whole.lines().any(|other| other == line)));
+    place.run(&SWEEP).ended_with(0).says(" before; ");
+    assert_eq!(text(&place, "it.csv"), whole);
+    assert_eq!(place.files(), ["it.csv", "it.toml"]);
+}
+
+#[test]
+fn what_was_done_of_another_sweep_is_not_mixed_in() {
+    let place = Place::with(FAMILY);
+    place.write("it.csv.part", b"slackline 0.1.0 sweep of something else\n0\tdone\n");
+    place.run(&SWEEP).refused(2).says("runs of another sweep").says("--fresh");
+    place.run(&[&SWEEP[..], &["--fresh"]].concat()).ended_with(0);
+    assert_eq!(text(&place, "it.csv").lines().count(), 25);
+}
+
+#[test]
+fn other_sizes_than_the_familys_are_drawn_where_they_are_said() {
+    let place = Place::with(FAMILY);
+    let sweep = ["sweep", "it.toml", "--seeds", "1", "--csv", "it.csv", "--length", "3s"];
+    let sweep = |sizes| [&sweep[..], &["--cpus", sizes]].concat();
+    place.run(&sweep("3,1")).ended_with(0).says("note: 4 runs; ");
+    let table = text(&place, "it.csv");
+    let sizes: Vec<&str> =
+        table.lines().skip(1).map(|line| line.split(',').nth(1).unwrap()).collect();
+    assert_eq!(sizes, ["3", "1", "3", "1"]);
+    place.run(&sweep("1,257")).ended_with(2).says("257 is not in 1..=256");
+    Place::with(GOOD).run(&sweep("2")).refused(2).says("this has no [family]");
+}
+
+#[test]
+fn a_scenario_without_a_family_is_swept_too_and_what_cannot_be_promised_is_said() {
+    let place = Place::with(GOOD);
+    let sweep = ["sweep", "it.toml", "--policies", "edf,edf:reserve=0.2cpu", "--seeds", "2"];
+    place.run(&[&sweep[..], &["--csv", "it.csv"]].concat()).ended_with(0).shows("were refused");
+    let table = text(&place, "it.csv");
+    let outcomes: Vec<&str> =
+        table.lines().skip(1).map(|line| line.split(',').nth(3).unwrap()).collect();
+    assert_eq!(outcomes, ["done", "done", "refused", "refused"]);
+}
+
+#[test]
+fn what_makes_no_sense_is_refused_before_anything_runs() {
+    let family = |what: &str, with: &str| FAMILY.replacen(what, with, 1);
+    let cases = [
+        (family("cpus = [1, 2]", "cpus = [0]"), "it.toml:6:8: a host has 1 to 256 CPUs, not 0"),
+        (family("cpus = [1, 2]", "cpus = []"), "it.toml:6:8: one at least must be said"),
+        (family("weights = [1, 2]", "weight = [1, 2]"), "it.toml:7:1: unknown field `weight`"),
+        (family("[\"0%\", \"25%\"]", "[\"97%\"]"), "it.toml:8:12: `97%` is more than 95%"),
+        (family("\"50%\"", "\"half\""), "at point `half`: `family`: `half` is not 0% to 100%"),
+        (family("credit = { weight", "credits = { weight"), "no policy is called `credits`"),
+        (format!("{FAMILY}[[domain]]\nname = \"a\"\n"), "the domains of a family are drawn"),
+        (family("extra-weight = ", "extra-wait = "), "extra-wait"),
+    ];
+    for (scenario, says) in cases {
+        let place = Place::with(&scenario);
+        let ran = place.run(&SWEEP).refused(2);
+        assert!(ran.err.contains(says), "`{says}` is not said:\n{}", ran.err);
+        assert_eq!(place.files(), ["it.toml"], "nothing was begun");
+    }
+    let place = Place::with(FAMILY);
+    for command in ["sim", "check"] {
+        place.run(&[command, "it.toml"]).refused(2).says("`slackline sweep` takes it");
+    }
+    let onto_itself = ["sweep", "it.toml", "--csv", "it.toml"];
+    place.run(&onto_itself).refused(2).says("name one file");
+    assert_eq!(text(&place, "it.toml"), FAMILY);
+}

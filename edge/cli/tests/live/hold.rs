@@ -1,0 +1,431 @@
+//! `slackline hold`: what a user types, and what comes of it. Needs root.
+
+use std::fs::File;
+use std::process::{Child, Stdio};
+use std::time::Duration;
+
+use crate::common::budgets::{NoRealTime, SKIPPED};
+use crate::common::live::{self, Live, Victim, let_pass, wait_until};
+use crate::common::{Place, Ran};
+use rustix::process::Signal;
+use serde_json::Value;
+use slackline_live::sys::{
+    Scheduling, Tid, get_scheduling, monotonic, online_cpus, process_cpu_time,
+};
+
+/// Says who is to be busy.
+const BUSY: &str = "SLACKLINE_TEST_BUSY";
+
+/// The body of a program with so many busy threads, which after a while counts what they use.
+#[test]
+fn part_busy() {
+    let Some(threads) = std::env::var(BUSY).ok().and_then(|count| count.parse().ok()) else {
+        return;
+    };
+    for _ in 0..threads {
+        std::thread::spawn(|| {
+            loop {
+                std::hint::spin_loop();
+            }
+        });
+    }
+    let own = Tid::new(i32::try_from(std::process::id()).unwrap()).unwrap();
+    let now = || (process_cpu_time(own).unwrap(), monotonic());
+    // Until it is held.
+    let_pass(Duration::from_millis(700));
+    let (used, began) = now();
+    let_pass(Duration::from_millis(1500));
+    let (more, ended) = now();
+    println!("busy {} {}", more.left_after(used).ns(), ended.since(began).ns());
+    std::process::exit(0);
+}
+
+/// The body of a program that names its threads as QEMU does: two of them are busy, one sleeps.
+#[test]
+fn part_guest() {
+    if std::env::var(BUSY).as_deref() != Ok("guest") {
+        return;
+    }
+    let named = |index: u32| std::thread::Builder::new().name(format!("CPU {index}/TCG"));
+    for index in [0, 1] {
+        let spin = || {
+            loop {
+                std::hint::spin_loop();
+            }
+        };
+        named(index).spawn(spin).unwrap();
+    }
+    let sleeper = named(2).spawn(|| {
+        loop {
+            std::thread::park();
+        }
+    });
+    let _ = sleeper.unwrap().join();
+}
+
+/// A guest of three vCPUs, of which the last sleeps, and the threads that these are.
+fn guest() -> (Ended, Vec<i32>) {
+    let mut guest = std::process::Command::new(std::env::current_exe().unwrap());
+    guest.args(["--exact", "hold::part_guest", "--quiet"]).env(BUSY, "guest").stdout(Stdio::null());
+    let guest = Ended(guest.spawn().unwrap());
+    let named = || slackline_live::vcpus::find(i32::try_from(guest.0.id()).unwrap());
+    wait_until("three vCPUs", || named().is_ok_and(|vcpus| vcpus.len() == 3));
+    let tids = named().unwrap().iter().map(|vcpu| vcpu.tid).collect();
+    (guest, tids)
+}
+
+/// A process that ends with its test.
+struct Ended(Child);
+
+impl Drop for Ended {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// A hold in the background.
+struct Holding<'a> {
+    live: &'a Live,
+    child: Child,
+}
+
+impl<'a> Holding<'a> {
+    fn start(live: &'a Live, arguments: &[&str]) -> Holding<'a> {
+        let file = |name| Stdio::from(File::create(live.place.path(name)).unwrap());
+        let mut command = live.command(arguments);
+        let child = command.stdout(file("out")).stderr(file("err")).spawn().unwrap();
+        Holding { live, child }
+    }
+
+    fn signal(&self, signal: Signal) {
+        live::kill(i32::try_from(self.child.id()).unwrap(), signal);
+    }
+
+    fn text(&self, name: &str) -> String {
+        String::from_utf8(self.live.place.read(name)).unwrap()
+    }
+
+    #[track_caller]
+    fn end(mut self) -> Ran {
+        wait_until("the hold to end", || self.child.try_wait().unwrap().is_some());
+        let code = self.child.wait().unwrap().code();
+        Ran { code, out: self.text("out"), err: self.text("err") }
+    }
+}
+
+impl Drop for Holding<'_> {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+#[test]
+fn a_process_is_held_until_somebody_ends_it() {
+    let Some(live) = live::begin() else { return };
+    for signal in [Signal::INT, Signal::TERM] {
+        let victim = Victim::start();
+        let pid = victim.pid().to_string();
+        let holding = Holding::start(&live, &["hold", "--pid", &pid, "--cpu", "30%"]);
+        wait_until("the victim to be held", || victim.is_held());
+        let_pass(Duration::from_millis(1500));
+        holding.signal(signal);
+        let ran = holding.end().ended_with(0);
+        let first = format!(
+            "holding process {pid} and all it starts: 3ms in every 10ms (30.00 %), and no more, on \
+             CPU "
+        );
+        assert!(ran.out.starts_with(&first), "{}", ran.out);
+        assert_eq!(ran.err, "");
+        ran.shows("; Ctrl-C ends it\n")
+            .shows(": promised 30.00 %, delivered ")
+            .shows("; given back\n");
+        victim.is_given_back();
+        live.nothing_is_left();
+    }
+}
+
+/// Two CPUs are one for it: two busy threads have more together than one CPU has, and no more than
+/// they are promised; one has what one CPU has.
+#[test]
+fn a_command_may_have_more_than_one_cpu() {
+    let Some(live) = live::begin() else { return };
+    if online_cpus().unwrap().iter().count() < 2 {
+        println!("skipped: needs two CPUs");
+        return;
+    }
+    let program = std::env::current_exe().unwrap();
+    let program = program.to_str().unwrap();
+    let busy = [program, "--exact", "hold::part_busy", "--nocapture", "--quiet"];
+    let hold = ["hold", "--cpu", "1.5", "--"].into_iter().chain(busy).collect::<Vec<_>>();
+    // In thousandths of a CPU; two that nobody holds would have 2.
+    for (threads, least, most) in [("2", 1_100, 1_850), ("3", 1_100, 1_850), ("1", 600, 1_010)] {
+        let output = live.command(&hold).env(BUSY, threads).output().unwrap();
+        let ran = Ran::new(&output).ended_with(0);
+        let said =
+            "7.5ms in every 10ms (75.00 %) on 2 CPUs at once, together 150.00 %, and no more";
+        let ran = ran.says(said);
+        let counted = ran.out.lines().find_map(|line| line.split_once("busy ")).unwrap().1;
+        let counted: Vec<u64> = counted.split(' ').map(|number| number.parse().unwrap()).collect();
+        let thousandths = counted[0] * 1_000 / counted[1];
+        assert!((least..=most).contains(&thousandths), "{threads} threads: {thousandths}");
+        live.nothing_is_left();
+    }
+}
+
+#[test]
+fn a_process_on_two_cpus_is_given_back() {
+    let Some(live) = live::begin() else { return };
+    if online_cpus().unwrap().iter().count() < 2 {
+        println!("skipped: needs two CPUs");
+        return;
+    }
+    for signal in [Signal::INT, Signal::KILL] {
+        let victim = Victim::start();
+        let pid = victim.pid().to_string();
+        let holding = Holding::start(&live, &["hold", "--pid", &pid, "--cpu", "1.2"]);
+        wait_until("the victim to be held", || victim.is_held());
+        let_pass(Duration::from_millis(300));
+        holding.signal(signal);
+        let ran = holding.end();
+        if signal == Signal::INT {
+            ran.ended_with(0).shows("6ms in every 10ms (60.00 %) on 2 CPUs at once");
+        }
+        victim.is_given_back();
+        live.nothing_is_left();
+    }
+}
+
+/// What is told each second, of a process that has always work: no more than it is promised, and
+/// the same as at the end.
+#[test]
+fn what_is_delivered_is_shown_as_it_goes() {
+    let Some(live) = live::begin() else { return };
+    let victim = Victim::start();
+    let pid = victim.pid().to_string();
+    let hold = ["hold", "--pid", &pid, "--slice", "2ms", "--period", "20ms", "--json"];
+    let holding = Holding::start(&live, &hold);
+    wait_until("three lines", || holding.text("out").lines().count() >= 3);
+    holding.signal(Signal::INT);
+    let ran = holding.end().ended_with(0);
+    let lines: Vec<Value> =
+        ran.out.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let mut before = 0;
+    for line in &lines {
+        assert_eq!(line["promised_ppm"], 100_000);
+        let number = |name: &str| line[name].as_u64().unwrap();
+        let (used, passed) = (number("used_ns"), number("passed_ns"));
+        assert!(used >= before && passed > used, "{line}");
+        assert_eq!(number("delivered_ppm"), used * 1_000_000 / passed);
+        // As much over a tenth as a late dispatcher may let it have, and what it has while it is
+        // taken over.
+        assert!(used <= passed / 8 + 20_000_000, "{line}");
+        before = used;
+    }
+    assert_eq!(lines.last().unwrap()["given_back"], true);
+    victim.is_given_back();
+    live.nothing_is_left();
+}
+
+#[test]
+fn a_command_is_held_and_its_code_handed_on() {
+    let Some(live) = live::begin() else { return };
+    for (script, code) in [("exit 0", 0), ("echo said; exit 7", 7), ("kill -KILL $$", 137)] {
+        // Not over before it can be held.
+        let script = format!("sleep 0.5; {script}");
+        let ran = live.run(&["hold", "--cpu", "0.2", "--", "sh", "-c", &script]).ended_with(code);
+        assert_eq!(ran.out, if script.contains("said") { "said\n" } else { "" });
+        ran.says("holding sh and all it starts: 2ms in every 10ms (20.00 %)").says("held for ");
+        live.nothing_is_left();
+    }
+    let hold = ["hold", "--cpu", "20%", "--", "sh", "-c", "while :; do :; done"];
+    let holding = Holding::start(&live, &hold);
+    wait_until("it to be held", || holding.text("err").contains("holding sh"));
+    holding.signal(Signal::INT);
+    holding.end().ended_with(130).says("; given back");
+    live.nothing_is_left();
+}
+
+#[test]
+fn a_hold_that_is_killed_gives_back() {
+    let Some(live) = live::begin() else { return };
+    let victim = Victim::start();
+    let pid = victim.pid().to_string();
+    let holding = Holding::start(&live, &["hold", "--pid", &pid, "--cpu", "30%"]);
+    wait_until("the victim to be held", || victim.is_held());
+    let_pass(Duration::from_millis(300));
+    holding.signal(Signal::KILL);
+    assert_eq!(holding.end().code, None);
+    victim.is_given_back();
+    live.nothing_is_left();
+}
+
+#[test]
+fn each_vcpu_of_a_monitor_is_held_by_itself() {
+    let Some(live) = live::begin() else { return };
+    let victim = Victim::start();
+    let pid = victim.pid().to_string();
+    let hold = ["hold", "--pid", &pid, "--cpu", "0.3", "--vcpus"];
+    let holding = Holding::start(&live, &hold);
+    wait_until("the victim to be held", || victim.is_held());
+    let_pass(Duration::from_millis(300));
+    holding.signal(Signal::INT);
+    holding.end().ended_with(0).shows(": 3ms in every 10ms (30.00 %), and no more");
+    victim.is_given_back();
+    live.nothing_is_left();
+}
+
+/// Each has what it is promised, whatever the others want, and where all have an amount together
+/// what others leave besides: who sleeps is told from who had less than it wanted.
+#[test]
+fn what_each_vcpu_had_is_told_and_how_long_it_slept() {
+    let Some(live) = live::begin() else { return };
+    let (guest, tids) = guest();
+    let pid = guest.0.id().to_string();
+    let hold = ["hold", "--pid", &pid, "--vcpus"];
+    let (even, by_use) =
+        (["--slice", "2ms", "--period", "10ms", "--json"], ["--cpu", "60%", "--json"]);
+    // No more than a late dispatcher and the start may let each have of a fifth, and of the half
+    // of what the third leaves besides.
+    let ways = [(&by_use[..2], 0), (&even[..], 260_000), (&by_use[..], 360_000)];
+    for (more, most) in ways {
+        let json = more.contains(&"--json");
+        let holding = Holding::start(&live, &[&hold[..], more].concat());
+        let tid = Tid::new(tids[0]).unwrap();
+        let is_real_time =
+            || get_scheduling(tid).is_ok_and(|of| !matches!(of.class, Scheduling::Other { .. }));
+        wait_until("it to be held", is_real_time);
+        let_pass(Duration::from_millis(1500));
+        holding.signal(Signal::INT);
+        let ran = holding.end().ended_with(0);
+        if !json {
+            let ran = ran.shows(" for each of 3 vCPUs and what others of them leave, and no more");
+            for name in ["vCPU 0", "vCPU 1", "vCPU 2"] {
+                assert!(ran.out.contains(&format!("\n  {name}: promised 20.00 %, delivered ")));
+            }
+            continue;
+        }
+        let last: Value = serde_json::from_str(ran.out.lines().last().unwrap()).unwrap();
+        let parts = last["parts"].as_array().unwrap();
+        let number = |part: &Value, name: &str| part[name].as_u64().unwrap();
+        let total: u64 = parts.iter().map(|part| number(part, "used_ns")).sum();
+        assert_eq!(number(&last, "used_ns"), total);
+        assert_eq!(parts.len(), 3);
+        for (part, sleeps) in parts.iter().zip([false, false, true]) {
+            assert_eq!(number(part, "promised_ppm"), 200_000);
+            let (delivered, asleep) = (number(part, "delivered_ppm"), number(part, "asleep_ppm"));
+            // Half of what it is promised at least.
+            let has_its_share = (100_000..=most).contains(&delivered) && asleep < 100_000;
+            assert!(
+                if sleeps { delivered < 50_000 && asleep > 800_000 } else { has_its_share },
+                "{last}"
+            );
+        }
+    }
+    drop(guest);
+    live.nothing_is_left();
+}
+
+/// As libvirt has it, each vCPU is in a group that may not be real-time. What its siblings may lend
+/// to it is real-time too: one that has used its group's budget up stands still for the rest of a
+/// second.
+#[test]
+fn the_group_of_a_vcpu_has_a_budget_for_what_its_siblings_may_lend() {
+    let Some(live) = live::begin() else { return };
+    let Some(group) = NoRealTime::make() else {
+        println!("{SKIPPED}");
+        return;
+    };
+    let inner = [0, 1, 2].map(|number| group.inner(&format!("vcpu{number}")));
+    let (guest, tids) = guest();
+    for (group, tid) in inner.iter().zip(&tids) {
+        std::fs::write(group.0.join("tasks"), tid.to_string()).unwrap();
+    }
+    let budgets = || inner.each_ref().map(NoRealTime::budget);
+    assert_eq!(budgets(), [0; 3]);
+    let pid = guest.0.id().to_string();
+    let even = ["--slice", "1ms", "--period", "10ms"];
+    // A tenth of a second each, or three tenths for whoever wants them; as much of a period, and
+    // 10 ms besides.
+    for (amount, us) in [(&even[..], 111_000), (&["--cpu", "30%"], 313_000)] {
+        let hold = [&["hold", "--pid", &pid, "--vcpus"], amount].concat();
+        let holding = Holding::start(&live, &hold);
+        wait_until("all to have a budget", || budgets().iter().all(|&budget| budget > 0));
+        wait_until("it to be enough", || budgets() == [us; 3]);
+        holding.signal(Signal::INT);
+        holding.end().ended_with(0);
+        wait_until("the budgets to be given back", || budgets() == [0; 3]);
+    }
+    drop(guest);
+    drop(inner);
+    live.nothing_is_left();
+}
+
+/// What is written over each second must be a line, or there would be a new one each second.
+#[test]
+fn a_narrow_terminal_is_told_in_narrow_lines() {
+    let Some(live) = live::begin() else { return };
+    let hold = ["hold", "--cpu", "20%", "--", "sh", "-c", "sleep 2.5"];
+    let (end, text) = crate::common::on_terminal(live.command(&hold), 40);
+    assert!(end.success(), "{text}");
+    assert!(text.contains("\r\x1b[K1 s  ") && text.contains(" of 20.00 %, now "), "{text}");
+    for line in text.split(['\r', '\n']) {
+        crate::common::is_narrow(line.trim_start_matches("\x1b[K"));
+    }
+    live.place.write("it.toml", crate::common::GOOD.as_bytes());
+    for arguments in [&["run", "it.toml"][..], &["compare", "it.toml", "--live"]] {
+        // Its claim is on the simulated host.
+        let (_, text) = crate::common::on_terminal(live.command(arguments), 40);
+        assert!(text.contains("delivered"), "{text}");
+        crate::common::is_narrow(&text);
+    }
+    live.nothing_is_left();
+}
+
+#[test]
+fn what_cannot_be_held_is_said_with_what_to_type() {
+    let Some(live) = live::begin() else { return };
+    let mut gone = std::process::Command::new("true").spawn().unwrap();
+    gone.wait().unwrap();
+    let gone = gone.id().to_string();
+    let victim = Victim::start();
+    let pid = victim.pid().to_string();
+    for (arguments, code, says) in [
+        (&["--pid", &gone, "--cpu", "30%"][..], 3, format!("there is no process {gone}")),
+        (&["--pid", "1", "--cpu", "30%"], 3, "process 1 keeps the host going".into()),
+        (&["--pid", &pid], 2, "how much CPU time is not said".into()),
+        (&["--pid", &pid, "--cpu", "99%"], 2, "is more than the 0.95cpu that one CPU may".into()),
+        (
+            &["--pid", &pid, "--cpu", "1.5", "--cpus", "0"],
+            2,
+            "150.00 % of a CPU are more than the 100.00 % of the CPUs for it".into(),
+        ),
+        (&["--pid", &pid, "--slice", "20ms", "--period", "10ms"], 2, "20ms".into()),
+        (&["--unit", "no-such.service", "--cpu", "30%"], 3, "no-such.service".into()),
+        (&["--cpu", "30%", "--", "no-such-program"], 2, "cannot start `no-such-program`".into()),
+    ] {
+        let hold: Vec<&str> = ["hold"].iter().chain(arguments).copied().collect();
+        live.run(&hold).refused(code).says(&says);
+        assert!(!victim.is_held(), "{arguments:?}");
+    }
+    // Of these the command line itself is wrong.
+    for arguments in [
+        &["hold", "--cpu", "30%"][..],
+        &["hold", "--pid", &pid, "--unit", "a.service", "--cpu", "30%"],
+        &["hold", "--pid", &pid, "--cpu", "0"],
+        &["hold", "--pid", &pid, "--cpu", "much"],
+    ] {
+        live.run(arguments).ended_with(2).says("error: ");
+    }
+    live.nothing_is_left();
+}
+
+#[test]
+fn without_root_one_line_says_so() {
+    let place = Place::new();
+    let arguments = ["hold", "--cpu", "30%", "--", "sleep", "100"];
+    let Some(mut command) = place.command_of_nobody(&arguments) else { return };
+    let ran = Ran::new(&command.output().unwrap()).refused(3);
+    ran.says("cannot schedule in real time here").says("hint:  run as root");
+}

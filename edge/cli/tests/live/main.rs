@@ -1,0 +1,26 @@
+//! Tests that schedule CPUs of this machine, one at a time. They need root.
+
+#[path = "../common/mod.rs"]
+mod common;
+
+mod agents;
+mod balancers;
+mod faults;
+mod gangs;
+mod hold;
+mod kills;
+mod old_kernel;
+mod outside;
+mod papers;
+mod policies;
+mod service;
+mod service_people;
+mod soak_service;
+mod terms;
+mod trees;
+
+/// Plays the process that a test holds, when it is started for that.
+#[test]
+fn part_victim() {
+    common::live::play_victim();
+}

@@ -1,0 +1,266 @@
+//! Live runs with clients outside: everything is a real process, and they talk over the loopback.
+//! Needs root.
+
+use std::fs;
+use std::time::Duration;
+
+use crate::common::Ran;
+use crate::common::live::{self, Live, Runner, kill, let_pass, wait_until};
+use rustix::process::Signal;
+use serde_json::Value;
+
+/// A web server and a domain that drives for it, in name only.
+fn scenario(length: &str, more: &str) -> String {
+    format!(
+        "title = \"web\"\nlength = \"{length}\"\npolicy = {{ name = \"edf\" }}\n\
+         [driver]\ndomain = \"dom0\"\nreceive = \"13us\"\n\
+         [[domain]]\nname = \"dom0\"\n\
+         share.edf = {{ slice = \"1ms\", period = \"10ms\" }}\n\
+         [[domain]]\nname = \"web\"\nkernel = {{ receive = \"17us\" }}\n\
+         work = {{ kind = \"web-server\", each = \"100us\", response = \"10KiB\" }}\n\
+         share.edf = {{ slice = \"4ms\", period = \"10ms\" }}\n{more}"
+    )
+}
+
+const HTTPERF: &str = "[[client]]\nkind = \"httperf\"\nto = \"web\"\nrate = 200\n";
+
+const NOTE: &str = "note:  live, Linux's own network, disk and scheduling take the place of ";
+
+fn run_json(live: &Live, scenario: &str) -> Value {
+    live.place.write("it.toml", scenario.as_bytes());
+    let ran = live.run(&["run", "it.toml", "--json"]).ended_with(0);
+    assert!(ran.err.starts_with(NOTE) && ran.err.lines().count() == 1, "{}", ran.err);
+    let whole: Value = serde_json::from_str(&ran.out).expect("JSON");
+    whole["runs"][0].clone()
+}
+
+fn vcpu<'a>(run: &'a Value, name: &str) -> &'a Value {
+    let vcpus = run["vcpus"].as_array().unwrap();
+    vcpus.iter().find(|vcpu| vcpu["name"] == name).unwrap()
+}
+
+fn number(of: &Value, field: &str) -> u64 {
+    of[field].as_u64().unwrap_or_else(|| panic!("{field} of {of}"))
+}
+
+#[test]
+fn what_clients_measure_is_in_the_table_beside_what_is_simulated() {
+    let Some(live) = live::begin() else { return };
+    let run = run_json(&live, &scenario("1500ms", HTTPERF));
+    let web = vcpu(&run, "web");
+    assert!(number(web, "jobs_done") > 0 && number(web, "jobs_late") == 0, "{web}");
+    assert!(number(web, "response_p99_ns") >= number(web, "response_p50_ns"));
+    // Each answer took this much of the CPU time that the policy gave.
+    assert!(number(web, "delivered_ns") >= number(web, "jobs_done") * 100_000, "{web}");
+    assert_eq!(number(vcpu(&run, "dom0"), "jobs_done"), 0);
+    live.nothing_is_left();
+    let ran = live.run(&["compare", "it.toml", "--live", "--json"]).ended_with(0).says(NOTE);
+    let whole: Value = serde_json::from_str(&ran.out).expect("JSON");
+    for run in whole["runs"].as_array().unwrap() {
+        assert!(number(vcpu(run, "web"), "jobs_done") > 0, "{run}");
+    }
+    live.nothing_is_left();
+}
+
+/// The one that has 2 ms of 20 ms, and needs them for a round, sets the pace of the other too.
+#[test]
+fn nodes_of_a_parallel_program_wait_for_each_other() {
+    let Some(live) = live::begin() else { return };
+    let node = |name: &str, slice: &str, compute: &str| {
+        format!(
+            "[[domain]]\nname = \"{name}\"\n\
+             work = {{ kind = \"bsp\", program = \"p\", compute = \"{compute}\" }}\n\
+             share.edf = {{ slice = \"{slice}\", period = \"20ms\", exact = true }}\n"
+        )
+    };
+    let (quick, held) = (node("quick", "4ms", "500us"), node("held", "2ms", "2ms"));
+    let head = "title = \"p\"\nlength = \"1500ms\"\npolicy = { name = \"edf\" }\n";
+    live.place.write("it.toml", format!("{head}{quick}{held}").as_bytes());
+    let ran = live.run(&["run", "it.toml", "--json"]).ended_with(0);
+    let whole: Value = serde_json::from_str(&ran.out).expect("JSON");
+    let run = &whole["runs"][0];
+    let [quick, held] = ["quick", "held"].map(|name| number(vcpu(run, name), "jobs_done"));
+    assert!(quick.abs_diff(held) <= 1 && quick > 0, "{quick} and {held} rounds");
+    // By itself the quick one would do eight in each of 75 periods.
+    let used = number(vcpu(run, "held"), "delivered_ns");
+    assert!(held * 2_000_000 <= used + 2_000_000, "{held} rounds in {used} ns");
+    assert!(held <= 2 * 75, "{held} rounds");
+    live.nothing_is_left();
+}
+
+/// One scenario with everything that there is.
+#[test]
+fn every_kind_of_work_and_of_client_runs() {
+    let Some(live) = live::begin() else { return };
+    let domain = |name: &str, work: &str| {
+        format!(
+            "[[domain]]\nname = \"{name}\"\nwork = {{ {work} }}\n\
+             share.edf = {{ slice = \"1ms\", period = \"20ms\" }}\n"
+        )
+    };
+    let client = |kind: &str, to: &str, more: &str| {
+        format!("[[client]]\nkind = \"{kind}\"\nto = \"{to}\"\n{more}\n")
+    };
+    let more = [
+        domain("echo", "kind = \"echo\", each = \"50us\""),
+        domain("disk", "kind = \"disk-read\", each = \"50us\", block = \"8KiB\", readers = 2"),
+        domain("send", "kind = \"send\", each = \"50us\", block = \"8KiB\""),
+        domain("sink", "kind = \"sink\""),
+        domain("make", "kind = \"compile\", jobs = 2, each = \"1ms\", read = \"8KiB\""),
+        client("ab", "web", "at_once = 2"),
+        client("ping", "echo", "every = \"2ms\""),
+        client("ping", "sink", "every = \"2ms\""),
+        client("iperf", "sink", "window = \"64KiB\""),
+        client("ttcp", "send", "window = \"64KiB\"\nway = \"out\""),
+    ];
+    let run = run_json(&live, &scenario("2s", &more.concat()));
+    for answers in ["web", "echo", "sink"] {
+        assert!(number(vcpu(&run, answers), "jobs_done") > 0, "{answers}: {run}");
+    }
+    for moves in ["disk", "send", "sink"] {
+        assert!(number(vcpu(&run, moves), "moved_bytes") > 0, "{moves}: {run}");
+    }
+    assert!(number(vcpu(&run, "disk"), "moved_bytes").is_multiple_of(8192));
+    // It computes, however long its questions take.
+    assert!(number(vcpu(&run, "make"), "delivered_ns") >= 1_000_000, "{run}");
+    live.nothing_is_left();
+}
+
+#[test]
+fn requests_to_a_domain_that_has_left_are_told_as_lost() {
+    let Some(live) = live::begin() else { return };
+    let text = scenario("1500ms", HTTPERF);
+    let text = text.replace("name = \"web\"\n", "name = \"web\"\nleaves = \"700ms\"\n");
+    live.place.write("it.toml", text.as_bytes());
+    let ran = live.run(&["run", "it.toml"]).ended_with(0).says(NOTE);
+    ran.shows("note: httperf of web: ").shows(" requests were given up, ");
+    // A client that is done has ended, and that is no news.
+    let stops = HTTPERF.to_owned() + "from = \"200ms\"\nuntil = \"600ms\"\n";
+    live.place.write("it.toml", scenario("1500ms", &stops).as_bytes());
+    let ran = live.run(&["run", "it.toml"]).ended_with(0).says(NOTE);
+    assert!(!ran.out.contains("note: "), "{}", ran.out);
+    live.nothing_is_left();
+}
+
+#[test]
+fn what_has_no_real_counterpart_is_refused() {
+    let Some(live) = live::begin() else { return };
+    for (from, to, says) in [
+        ("name = \"web\"\n", "name = \"web\"\nvcpus = 2\n", "with tasks and several vCPUs can"),
+        (
+            "name = \"web\"\n",
+            "name = \"web\"\nlive = { command = [\"sleep\", \"9\"] }\n",
+            "a client of a domain with a `live` of its own can only be simulated",
+        ),
+    ] {
+        let text = scenario("1s", HTTPERF).replace(from, to);
+        live.place.write("it.toml", text.as_bytes());
+        let ran = live.run(&["run", "it.toml"]).ended_with(3).says("error: it.toml:");
+        ran.says(says).says("hint:  `slackline sim` does it");
+    }
+    live.nothing_is_left();
+}
+
+/// Its threads compute at once when the run begins, on all CPUs, before the policy has chosen it:
+/// what it has too much then is charged, and it is kept from running until that is made up for.
+#[test]
+fn an_exact_domain_with_several_threads_gets_no_more_than_its_share() {
+    let Some(live) = live::begin() else { return };
+    let more = "[[domain]]\nname = \"hog\"\nwork = { kind = \"spin\" }\n\
+                share.edf = { slice = \"4ms\", period = \"10ms\" }\n\
+                [[client]]\nkind = \"ab\"\nto = \"web\"\nat_once = 8\n";
+    let text = scenario("2s", more).replace("10KiB\"", "10KiB\", processes = 4");
+    let text =
+        text.replace("\"4ms\", period = \"10ms\" }", "\"2ms\", period = \"10ms\", exact = true }");
+    for _ in 0..3 {
+        let run = run_json(&live, &text);
+        let web = vcpu(&run, "web");
+        // As much over a fifth as a late dispatcher may let it have.
+        assert!(number(web, "delivered_ppm") <= 250_000, "{web}");
+        // What it was charged is what its threads used, on whatever CPU: a request takes 100 us.
+        assert!(number(web, "jobs_done") * 100_000 <= number(web, "delivered_ns") * 5 / 4, "{web}");
+        live.nothing_is_left();
+    }
+}
+
+/// The processes of a run: those that are scheduled, and those outside.
+fn parts(live: &Live) -> (Vec<i32>, Vec<i32>) {
+    (live.processes_of("tasks"), live.processes_of("caller"))
+}
+
+/// Asked for files as well, so that the server outside is there.
+fn busy(live: &Live) -> Runner<'_> {
+    let more = "[[domain]]\nname = \"make\"\nshare.edf = { slice = \"1ms\", period = \"20ms\" }\n\
+                work = { kind = \"compile\", each = \"1ms\", read = \"8KiB\" }\n";
+    let runner = live.start(&scenario("60s", &(more.to_owned() + HTTPERF)));
+    let is_there = || {
+        let (tasks, callers) = parts(live);
+        tasks.len() == 3 && callers.len() == 1 && live.processes_of("files").len() == 1
+    };
+    wait_until("everybody to be there", is_there);
+    let_pass(Duration::from_millis(500));
+    runner
+}
+
+/// The CPUs on which a process may run, as the kernel writes them.
+fn cpus_of(pid: i32) -> String {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).expect("it is there");
+    let line = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:"));
+    line.expect("the kernel says so").trim().to_owned()
+}
+
+#[test]
+fn clients_run_where_nothing_is_scheduled() {
+    let Some(live) = live::begin() else { return };
+    let runner = busy(&live);
+    let (tasks, callers) = parts(&live);
+    let scheduled = cpus_of(tasks[0]);
+    if slackline_live::sys::online_cpus().unwrap().len() > 1 {
+        for outside in callers.into_iter().chain(live.processes_of("files")) {
+            assert_ne!(cpus_of(outside), scheduled);
+        }
+    } else {
+        println!("skipped: needs another CPU than the one that is scheduled");
+    }
+    runner.signal(Signal::INT);
+    runner.end().ended_with(130).shows("note: stopped at ");
+    live.nothing_is_left();
+}
+
+#[test]
+fn a_client_or_a_server_that_is_killed_is_noted_and_the_run_goes_on() {
+    let Some(live) = live::begin() else { return };
+    for word in ["caller", "files", "tasks"] {
+        let mut runner = busy(&live);
+        live.processes_of(word).into_iter().for_each(|pid| kill(pid, Signal::KILL));
+        let_pass(Duration::from_millis(500));
+        assert!(runner.is_running());
+        runner.signal(Signal::INT);
+        let ran = runner.end().ended_with(130);
+        let name = match word {
+            "caller" => "note: `httperf of web` ended by itself at ",
+            "files" => "note: `the file server` ended by itself at ",
+            _ => "note: `web` ended by itself at ",
+        };
+        ran.shows(name);
+        live.nothing_is_left();
+    }
+}
+
+#[test]
+fn a_runner_that_is_killed_leaves_neither_server_nor_client() {
+    let Some(live) = live::begin() else { return };
+    let runner = busy(&live);
+    runner.signal(Signal::KILL);
+    let Ran { code, .. } = runner.end();
+    assert_eq!(code, None);
+    live.nothing_is_left();
+    // While it is set up, too.
+    for delay in [5, 30, 100, 250] {
+        let runner = live.start(&scenario("60s", HTTPERF));
+        let_pass(Duration::from_millis(delay));
+        runner.signal(Signal::KILL);
+        assert_eq!(runner.end().code, None);
+        live.nothing_is_left();
+    }
+}

@@ -1,0 +1,95 @@
+//! Every policy on this machine: the same values that the simulator asks. Needs root.
+
+use std::path::Path;
+
+use crate::common::live::{self, delivered};
+use serde_json::Value;
+use slackline_policy::ALL;
+
+/// `heavy` and `light` never stop, and have weights, or guarantees, of two to one: however busy the
+/// machine is, it cannot be the light one that gets more. Round robin knows no shares.
+#[test]
+fn every_policy_runs_live() {
+    let Some(live) = live::begin() else { return };
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scenarios/schedulers.toml");
+    let file = file.to_str().expect("a path in UTF-8");
+    for spec in ALL {
+        let words =
+            ["run", file, "--policy", spec.name, "--length", "2s", "--json", "--save", "it.trace"];
+        let ran = live.run(&words);
+        // A claim about being in time may fail on a busy machine.
+        assert!(matches!(ran.code, Some(0 | 1)), "{}: {:?} {}", spec.name, ran.code, ran.err);
+        let json: Value = serde_json::from_str(&ran.out).expect("JSON");
+        let run = &json["runs"][0];
+        assert_eq!((&run["policy"], &run["machine"]), (&spec.name.into(), &"live".into()));
+        let (heavy, light) = (delivered(run, "heavy"), delivered(run, "light"));
+        assert!(heavy > 0 && light > 0, "{}: {heavy} {light}", spec.name);
+        assert!(heavy > light || spec.name == "round-robin", "{}: {heavy} {light}", spec.name);
+        // The facts of a real machine, through host and policy once more: the same orders.
+        let told = live.run(&["replay", "it.trace"]).good();
+        assert!(told.ends_with(" orders, the same\n"), "{}: {told}", spec.name);
+        live.nothing_is_left();
+    }
+}
+
+/// Several runs, one after the other, are one table of means; their JSON has each of them.
+#[test]
+fn several_seeds_are_run_one_after_the_other() {
+    let Some(live) = live::begin() else { return };
+    live.place.write("it.toml", SPINNER.as_bytes());
+    let run = ["run", "it.toml", "--seeds", "2"];
+    live.run(&run).ended_with(0).shows(" 2 runs: mean").shows("spinner").shows(" ±");
+    let out = live.run(&[&run[..], &["--json"]].concat()).ended_with(0).out;
+    let whole: serde_json::Value = serde_json::from_str(&out).unwrap();
+    let runs = whole["runs"].as_array().unwrap();
+    assert_eq!((&runs[0]["seed"], &runs[1]["seed"]), (&1.into(), &2.into()));
+    let over = &whole["over_seeds"][0]["vcpus"][0]["delivered_ppm"];
+    let of = |run: &serde_json::Value| live::delivered(run, "spinner");
+    let mean = (of(&runs[0]) + of(&runs[1])) as f64 / 2.0;
+    assert!((over["mean"].as_f64().unwrap() - mean).abs() < 1.0, "{whole:#}");
+    live.nothing_is_left();
+}
+
+/// What a live run did in each second, and who had its CPU besides us, as lines.
+#[test]
+fn a_live_run_by_the_second_is_lines() {
+    let Some(live) = live::begin() else { return };
+    live.place.write("it.toml", SPINNER.replacen("\"1s\"", "\"2500ms\"", 1).as_bytes());
+    let out = live.run(&["run", "it.toml", "--csv", "it.csv", "--json"]).ended_with(0).out;
+    let whole: serde_json::Value = serde_json::from_str(&out).unwrap();
+    let csv = String::from_utf8(live.place.read("it.csv")).unwrap();
+    let mut lines = csv.lines().map(|line| line.split(',').collect::<Vec<_>>());
+    let headings = lines.next().unwrap();
+    let cell = |line: &[&str], name: &str| {
+        let place = headings.iter().position(|heading| *heading == name).unwrap();
+        line[place].parse::<u64>().ok()
+    };
+    let (domains, cpus): (Vec<_>, Vec<_>) = lines.partition(|line| line[1] == "spinner");
+    let used: Vec<u64> = domains.iter().map(|line| cell(line, "used_ns").unwrap()).collect();
+    assert!(used.len() >= 2 && cpus.len() == used.len(), "{csv}");
+    // It is alone there. The kernel counts in ticks, and what looking takes is in none of them.
+    for (line, used) in cpus.iter().zip(&used) {
+        assert_eq!(cell(line, "used_ns"), Some(*used), "{csv}");
+        let parts = ["share_ppm", "others_ppm", "stolen_ppm", "unused_ppm"];
+        let parts = parts.map(|name| cell(line, name).unwrap_or_else(|| panic!("{name}: {csv}")));
+        assert!(parts.iter().sum::<u64>() <= 1_050_000, "{csv}");
+    }
+    let cpu = &whole["runs"][0]["cpus"][0];
+    for part in ["others_ppm", "stolen_ppm", "unused_ppm"] {
+        assert!(cpu[part].as_u64().is_some_and(|ppm| ppm <= 1_000_000), "{part}: {cpu}");
+    }
+    // All seconds together are the whole run, to within the last, which is none.
+    let all = whole["runs"][0]["vcpus"][0]["delivered_ns"].as_u64().unwrap();
+    assert!(used.iter().sum::<u64>().abs_diff(all) <= 1_000_000_000, "{all}: {csv}");
+    assert!(used.iter().all(|&used| used <= 1_000_000_000), "{csv}");
+    live.nothing_is_left();
+}
+
+const SPINNER: &str = r#"title = "one"
+length = "1s"
+policy = { name = "edf" }
+[[domain]]
+name = "spinner"
+work = { kind = "spin" }
+share.edf = { slice = "2ms", period = "10ms", exact = true }
+"#;

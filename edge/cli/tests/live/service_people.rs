@@ -1,0 +1,308 @@
+//! Who may do what with `slackline serve`, what it is told in files, and what rights it has itself.
+//! Needs root.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::CommandExt;
+use std::process::Command;
+
+use crate::common::live::{self, Victim, wait_until};
+use crate::common::service::{Daemon, Machine, cpu};
+use crate::common::{Place, Ran};
+use rustix::process::Signal;
+use serde_json::json;
+use slackline_live::sys::online_cpus;
+
+/// Prices, groups and certificates: what is promised goes on, and what makes no sense stays as it
+/// was.
+#[test]
+fn what_is_said_in_files_is_read_again_when_asked_for() {
+    let Some(live) = live::begin() else { return };
+    let price = |text: &str| {
+        let text = format!("currency = \"EUR\"\ncpu-hour = \"{text}\"\n");
+        live.place.write("prices", text.as_bytes());
+    };
+    price("0.04");
+    let words = ["serve", "--cpus", &cpu(), "--state", "state", "--socket", "socket"];
+    let mut command = live.command(&words);
+    command.args(["--prices", "prices"]);
+    let daemon = Daemon::start_by(&live, command).expect("a daemon");
+    let victim = Victim::start();
+    assert_eq!(daemon.reserve("web", &victim, "2ms").0, 201);
+    let cost = || daemon.one("web")["cost"]["hour"].clone();
+    assert_eq!(cost(), "0.008");
+    let front = || daemon.process_of("serve-front");
+    let first = front();
+    price("0.08");
+    live::kill(daemon.pid(), Signal::HUP);
+    wait_until("the other price", || cost() == "0.016");
+    wait_until("another front", || front().is_some_and(|other| Some(other) != first));
+    price("dear");
+    live::kill(daemon.pid(), Signal::HUP);
+    wait_until("the complaint", || daemon.said().contains("prices stay as they were: prices:2:12"));
+    assert_eq!((cost(), daemon.one("web")["state"].clone()), ("0.016".into(), "active".into()));
+    daemon.end().ended_with(0);
+    victim.is_given_back();
+    live.nothing_is_left();
+}
+
+/// Whoever calls himself as somebody else's machine is called gets nothing of its.
+#[test]
+fn what_waits_for_one_users_machine_is_nobody_elses_whatever_that_is_called() {
+    const STRANGER: u32 = 54_321;
+    let Some(live) = live::begin() else { return };
+    let name = format!("taken-{}", std::process::id());
+    let daemon = Daemon::start(&live);
+    let body = json!({ "slice": "2ms", "vcpus": 1, "for": format!("qemu:{name}") });
+    let (status, made) = daemon.ask("PUT", "/v1/reservations/web", Some(&body));
+    assert_eq!((status, &made["state"], &made["user"]), (201, &json!("waiting"), &json!(0)));
+    let stranger = Machine::start_by(&name, STRANGER);
+    let why = || daemon.one("web")["why"].as_str().unwrap_or_default().to_owned();
+    wait_until("the stranger to be seen", || why().contains("uid 54321's, and this is for one"));
+    assert_eq!(daemon.one("web")["state"], "waiting");
+    // The one that is meant has it although the other one is there.
+    let machine = Machine::start(&name);
+    wait_until("the machine to be found", || daemon.one("web")["state"] == "active");
+    // It is not handed on, and after a death it is not taken over.
+    daemon.kill();
+    drop(machine);
+    let daemon = Daemon::start(&live);
+    assert_eq!(daemon.one("web")["state"], "waiting");
+    // Who may say so says that it is the stranger's.
+    let (status, _) = daemon.ask("DELETE", "/v1/reservations/web", None);
+    assert_eq!(status, 200);
+    let body = json!({ "slice": "2ms", "for": format!("qemu:{name}"), "user": 1 });
+    let (status, problem) = daemon.ask("PUT", "/v1/reservations/web", Some(&body));
+    assert_eq!((status, &problem["type"]), (404, &json!("no-machine")), "{problem}");
+    let body = json!({ "slice": "2ms", "for": format!("qemu:{name}") });
+    let (status, made) = daemon.ask("PUT", "/v1/reservations/web", Some(&body));
+    assert_eq!((status, &made["user"]), (201, &json!(STRANGER)), "{made}");
+    drop(stranger);
+    daemon.end().ended_with(0);
+    live.nothing_is_left();
+}
+
+/// Somebody of another machine, from the first token to its end.
+#[test]
+fn who_comes_from_elsewhere_has_a_token_a_role_and_a_budget_until_it_is_revoked() {
+    let Some(live) = live::begin() else { return };
+    let path = |name: &str| live.place.path(name);
+    let signed = rcgen::generate_simple_self_signed(vec!["localhost".to_owned()]).unwrap();
+    fs::write(path("certificate"), signed.cert.pem()).unwrap();
+    fs::write(path("key"), signed.signing_key.serialize_pem()).unwrap();
+    // A port that nobody has.
+    let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = free.local_addr().unwrap().to_string();
+    drop(free);
+    let tls = ["--listen", &address, "--certificate", "certificate", "--key", "key"];
+    let cpu = cpu();
+    let serve = ["serve", "--cpus", &cpu, "--state", "state", "--socket", "socket"];
+    let serve = [&serve[..], &tls[..]].concat();
+    // Others may read the key.
+    fs::set_permissions(path("key"), fs::Permissions::from_mode(0o644)).unwrap();
+    live.run(&serve).refused(2).says("key: others may read it (mode 0644)");
+    fs::set_permissions(path("key"), fs::Permissions::from_mode(0o600)).unwrap();
+    let daemon = Daemon::start_by(&live, live.command(&serve)).expect("it answers");
+
+    let local = |words: &str| daemon.run(words);
+    let token = local("access add alice --role operator --cpu 15% --users 0").good();
+    assert!(token.starts_with("slk_") && token.trim_end().len() == 68, "{token}");
+    fs::write(path("token"), &token).unwrap();
+    let url = format!("https://localhost:{}", address.rsplit(':').next().unwrap());
+    let remote = |words: &str, token: &str| {
+        let at = ["--host", &url, "--ca", "certificate", "--token", token];
+        let words: Vec<&str> = words.split(' ').chain(at).collect();
+        live.run(&words)
+    };
+    fs::set_permissions(path("token"), fs::Permissions::from_mode(0o644)).unwrap();
+    remote("list", "token").refused(2).says("token: others may read it");
+    fs::set_permissions(path("token"), fs::Permissions::from_mode(0o600)).unwrap();
+    remote("list", "token").ended_with(0);
+    let victim = Victim::start();
+    let reserve = format!("reserve web --slice 1ms --period 10ms --for pid:{}", victim.pid());
+    remote(&reserve, "token").ended_with(0);
+    assert_eq!(daemon.one("web")["owner"], "@alice");
+    let over = remote("change web --slice 2ms", "token");
+    over.refused(4).says("@alice would have 0.2cpu, and may have 0.15cpu");
+    remote("access list", "token").refused(5).says("`access` is not for operators");
+    let root = local("access add carol --role administrator").good();
+    fs::write(path("root"), &root).unwrap();
+    fs::set_permissions(path("root"), fs::Permissions::from_mode(0o600)).unwrap();
+    remote("access list", "root").refused(5).says("`access` is not for other machines");
+    // Nowhere but in the answer.
+    let list = local("access list --json").good();
+    assert!(list.contains("@alice") && !list.contains(token.trim_end()), "{list}");
+    let ledger = fs::read(path("state/ledger.db-wal")).unwrap();
+    let secret = token.trim_end().as_bytes();
+    assert!(!ledger.windows(secret.len()).any(|part| part == secret), "the ledger has the token");
+
+    local("access revoke alice").ended_with(0);
+    remote("list", "token").refused(5).says("nobody knows us there");
+    assert!(victim.is_held(), "what was promised stands");
+    daemon.end().ended_with(0);
+    victim.is_given_back();
+    live.nothing_is_left();
+}
+
+/// An operator has his own machines, and nobody else's; what he asks for otherwise is exit code 5.
+#[test]
+fn an_operator_reserves_for_his_own_machines_only() {
+    const OPERATOR: u32 = 65_534;
+    const GROUP: u32 = 54_323;
+    let Some(live) = live::begin() else { return };
+    let groups = live.place.path("group");
+    let known = fs::read_to_string("/etc/group").unwrap();
+    let known = known.lines().filter(|line| !line.starts_with("slackline"));
+    let known: String = known.map(|line| format!("{line}\n")).collect();
+    fs::write(&groups, format!("{known}slackline:x:{GROUP}:\n")).unwrap();
+    // A host where there is such a group: seen by the daemon alone.
+    let Some(daemon) = Daemon::start_with_groups(&live, &groups) else { return };
+    let name = |whose: &str| format!("{whose}-{}", std::process::id());
+    let own = Machine::start_by(&name("mine"), OPERATOR);
+    let other = Machine::start_by(&name("theirs"), 0);
+    let ask = |words: &str| {
+        let words: Vec<&str> = words.split(' ').chain(["--socket", "socket"]).collect();
+        let command = live.place.command_of_nobody(&words);
+        Ran::new(&command.expect("we are root").gid(GROUP).output().unwrap())
+    };
+    for binding in [format!("qemu:{}", name("theirs")), format!("pid:{}", other.0.id())] {
+        let asked = ask(&format!("reserve web --slice 1ms --period 10ms --for {binding}"));
+        asked.refused(5).says("is a machine of uid 0, which uid 65534 may not have");
+    }
+    // Nor what is not there yet, as somebody else's.
+    let asked = ask("reserve web --slice 1ms --period 10ms --vcpus 1 --for qemu:later --user 0");
+    asked.refused(5).says("qemu:later is a machine of uid 0");
+    ask(&format!("reserve web --slice 1ms --period 10ms --for qemu:{}", name("mine")))
+        .ended_with(0);
+    assert_eq!(daemon.one("web")["owner"], json!(format!("uid {OPERATOR}")));
+    ask("release web").ended_with(0);
+    // What an administrator lets him have, within its bounds.
+    let admin = |words: &str| daemon.run(&format!("access {words}"));
+    ask("access list").refused(5);
+    admin("add 65534 --role operator --cpu 15% --machines 2 --users 0").ended_with(0);
+    let theirs = format!("qemu:{}", name("theirs"));
+    ask(&format!("reserve web --slice 1ms --period 10ms --for {theirs}")).ended_with(0);
+    let over = ask("reserve db --slice 1ms --period 10ms --vcpus 1 --for qemu:later");
+    over.refused(4).says("uid 65534 would have 0.2cpu, and may have 0.15cpu");
+    ask("change web --slice 2ms").refused(4).says("uid 65534 would have 0.2cpu");
+    ask("reserve db --slice 50us --period 10ms --vcpus 1 --for qemu:later").ended_with(0);
+    let over = ask("reserve third --slice 50us --period 10ms --vcpus 1 --for qemu:third");
+    over.refused(4).says("would have 3 reservations, and may have 2");
+    // It outlives the daemon, as reservations do.
+    daemon.kill();
+    let Some(daemon) = Daemon::start_with_groups(&live, &groups) else { return };
+    let admin = |words: &str| daemon.run(&format!("access {words}"));
+    assert!(admin("list").ended_with(0).out.contains("uid 65534"));
+    admin("add 65534 --role viewer").ended_with(0);
+    ask("release web").refused(5).says("you may not release");
+    ask("list").ended_with(0);
+    admin("revoke 65534").ended_with(0);
+    admin("revoke 65534").refused(2).says("nothing is said of 65534");
+    ask("release web").ended_with(0);
+    let verbs = ["granted", "revoked"].map(|verb| daemon.run("log").out.contains(verb));
+    assert_eq!(verbs, [true, true]);
+    drop((own, other));
+    daemon.end().ended_with(0);
+    live.nothing_is_left();
+}
+
+#[test]
+fn no_two_daemons_have_the_same_ledger_or_the_same_cpu() {
+    let Some(live) = live::begin() else { return };
+    let daemon = Daemon::start(&live);
+    let cpu = cpu();
+    let refused =
+        live.run(&["serve", "--cpus", &cpu, "--state", "other", "--socket", "other.sock"]);
+    refused.refused(3).says("is scheduled by another slackline, process ");
+    let first = online_cpus().unwrap().iter().next().unwrap().index().to_string();
+    if first != cpu {
+        let refused =
+            live.run(&["serve", "--cpus", &first, "--state", "state", "--socket", "other.sock"]);
+        refused.refused(3).says("another process has the ledger");
+        let refused =
+            live.run(&["serve", "--cpus", &first, "--state", "other", "--socket", "socket"]);
+        refused.refused(3).says("another daemon listens on");
+    }
+    assert_eq!(daemon.ask("GET", "/health", None).1["good"], true);
+    daemon.end().ended_with(0);
+    live.run(&["serve", "--cpus", "255", "--state", "state"]).refused(2);
+    live.nothing_is_left();
+}
+
+#[test]
+fn the_front_has_no_rights_and_core_and_keeper_few() {
+    let Some(live) = live::begin() else { return };
+    let daemon = Daemon::start(&live);
+    let status = |pid: i32| fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+    let field = |pid: i32, name: &str| {
+        let text = status(pid);
+        let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
+        line.unwrap_or_else(|| panic!("{name} of {pid}"))
+            .split_whitespace()
+            .collect::<Vec<_>>()
+            .join(" ")
+    };
+    let front = daemon.process_of("serve-front").unwrap();
+    for name in ["CapInh", "CapPrm", "CapEff", "CapAmb"] {
+        assert_eq!(field(front, name), "0000000000000000", "{name}");
+    }
+    assert_eq!(field(front, "NoNewPrivs"), "1");
+    let uids = field(front, "Uid");
+    assert!(uids.split(' ').all(|uid| uid != "0"), "{uids}");
+    let gids = field(front, "Gid");
+    assert!(gids.split(' ').all(|gid| gid != "0"), "{gids}");
+    // Whoever gives threads back and whoever takes them are who may do that, and nothing else: no
+    // thread of theirs can mount, load modules, trace or change the network.
+    let is_there = |path: &str| std::path::Path::new(path).is_dir();
+    let is_mounted =
+        is_there("/sys/kernel/tracing/events") || is_there("/sys/kernel/debug/tracing/events");
+    let (chown, dac_override, kill, setgid, setuid) = (0, 1, 5, 6, 7);
+    let (ipc_lock, sys_admin, sys_nice, perfmon) = (14, 21, 23, 38);
+    let mut most: u64 = [chown, dac_override, kill, setgid, setuid, ipc_lock, sys_nice, perfmon]
+        .iter()
+        .map(|bit| 1_u64 << bit)
+        .sum();
+    most |= u64::from(!is_mounted) << sys_admin;
+    for part in [daemon.pid(), daemon.process_of("keep").unwrap()] {
+        assert_eq!(field(part, "Uid"), "0 0 0 0");
+        for thread in fs::read_dir(format!("/proc/{part}/task")).unwrap() {
+            let thread = thread.unwrap().path();
+            // One that has just ended has no rights.
+            let Ok(text) = fs::read_to_string(thread.join("status")) else { continue };
+            for set in ["CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb"] {
+                let line = text.lines().find_map(|line| line.strip_prefix(set)).unwrap();
+                let has = u64::from_str_radix(line.trim_start_matches(':').trim(), 16).unwrap();
+                assert_eq!(has & !most, 0, "{set} of {} is {has:x}", thread.display());
+            }
+        }
+    }
+    daemon.kill();
+    live.nothing_is_left();
+}
+
+/// What systemd itself says of how much the daemon may do under its unit, of 10 at most.
+#[test]
+fn the_unit_of_systemd_exposes_little() {
+    let unit = concat!(env!("CARGO_MANIFEST_DIR"), "/../daemon/systemd/slackline.service");
+    let mut analyze = Command::new("systemd-analyze");
+    analyze.args(["security", "--offline=true", "--no-pager", "--threshold=40", unit]);
+    let Ok(output) = analyze.output() else {
+        println!("skipped: needs systemd-analyze");
+        return;
+    };
+    let said = String::from_utf8_lossy(&output.stdout).into_owned();
+    let line = said.lines().find(|line| line.contains("Overall exposure level"));
+    let Some(line) = line else {
+        println!("skipped: needs a systemd-analyze that looks at files: {said}");
+        return;
+    };
+    assert!(output.status.success(), "more than 4.0: {line}");
+}
+
+#[test]
+fn without_root_there_is_no_service() {
+    let place = Place::new();
+    let arguments = ["serve", "--state", "state", "--socket", "socket"];
+    let Some(mut command) = place.command_of_nobody(&arguments) else { return };
+    Ran::new(&command.output().unwrap()).refused(3);
+}

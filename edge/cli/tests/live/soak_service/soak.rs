@@ -1,0 +1,629 @@
+//! The daemon, those who ask it, and what must be so at any time.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+use slackline_live::sys::online_cpus;
+use slackline_units::{CpuId, CpuSet, Span};
+
+use super::faults::{Disk, Fault};
+use super::growth::{Growth, Needs};
+use super::machine::{Machine, Shape};
+use super::model::{Row, Slot};
+use crate::common::live::{Live, TAG, let_pass, nap, wait_until};
+use crate::common::service::{ask, ask_text};
+
+/// The ledger's own disk, and its folder on it.
+pub const DISK: &str = "disk";
+pub const STATE: &str = "disk/state";
+
+/// Large enough for a ledger of days, with its backups.
+const DISK_SIZE: &str = "64m";
+
+/// Which CPU it is, where not the last one.
+const CPU: &str = "SLACKLINE_SOAK_CPU";
+
+/// Each vCPU is promised a slice in it. All together are promised less than a quarter of a CPU.
+const PERIOD: Span = Span::from_ms(20);
+
+/// What those who are never changed are promised.
+const STEADY: Span = Span::from_us(400);
+
+/// How many are never changed.
+const STEADIES: usize = 2;
+
+/// The others: vCPU threads of each, none for a process without.
+const OTHERS: [u16; 8] = [1, 2, 0, 1, 2, 0, 1, 1];
+
+/// How often is looked at what the processes need, and what was delivered.
+const SAMPLE: Duration = Duration::from_secs(30);
+
+/// What is listed may be 200 ms old, as somebody else may have asked before; and in that time a
+/// stop may be late by as much as a busy machine makes it.
+const OLD: Duration = Duration::from_millis(250);
+
+/// How long it takes at most until what is so shows, on a machine that others use as well.
+pub const SHOWS: Duration = Duration::from_secs(30);
+
+/// A sequence of numbers that look random, the same for the same seed.
+pub struct Dice(u64);
+
+impl Dice {
+    pub fn below(&mut self, count: u64) -> u64 {
+        // Knuth's linear congruential generator; its high bits are the good ones.
+        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        (self.0 >> 33) % count
+    }
+
+    pub fn pick(&mut self, count: usize) -> usize {
+        usize::try_from(self.below(count as u64)).expect("as few as there are")
+    }
+}
+
+/// What one who is never changed had when it was adopted: by the kernel, by the daemon, and when.
+#[derive(Clone, Copy)]
+struct Baseline {
+    used: Used,
+    listed: u64,
+    late: f64,
+    at: Instant,
+}
+
+/// What the kernel had counted for one who is never changed, before it was asked what is listed and
+/// after: on a machine that is busy seconds may be between.
+#[derive(Clone, Copy, Debug, Default)]
+struct Used {
+    before: Span,
+    after: Span,
+}
+
+pub struct Soak<'a> {
+    pub live: &'a Live,
+    pub dice: Dice,
+    pub slots: Vec<Slot>,
+    pub met: BTreeMap<Fault, u64>,
+    pub is_disk_full: bool,
+    /// Whether the core may die besides what is wanted.
+    pub may_die: bool,
+    cpu: CpuId,
+    core: Child,
+    core_began: Instant,
+    baselines: Vec<Option<Baseline>>,
+    growths: BTreeMap<&'static str, Growth>,
+    next_sample: Instant,
+    began: Instant,
+    findings: Vec<String>,
+    asked: u64,
+    unanswered: u64,
+    /// The longest time from the core's death until nobody is held, and until it answers again.
+    slowest: (Duration, Duration),
+    _disk: Disk,
+}
+
+impl<'a> Soak<'a> {
+    /// Starts the daemon and its machines.
+    pub fn begin(live: &'a Live) -> Option<Soak<'a>> {
+        let disk = Disk::mount(&live.place.path(DISK), DISK_SIZE)?;
+        let wanted = std::env::var(CPU).ok().and_then(|text| text.parse().ok()).map(CpuId::new);
+        let online = online_cpus().expect("CPUs");
+        let cpu = wanted.or_else(|| online.iter().last()).expect("a CPU");
+        let steady = (0..STEADIES).map(|it| Slot::new(it, Shape { vcpus: 1, spins: true }));
+        let others = OTHERS.iter().enumerate();
+        let others =
+            others.map(|(it, &vcpus)| Slot::new(it + STEADIES, Shape { vcpus, spins: false }));
+        let now = Instant::now();
+        let mut soak = Soak {
+            live,
+            dice: Dice(u64::from(std::process::id())),
+            slots: steady.chain(others).collect(),
+            met: BTreeMap::new(),
+            is_disk_full: false,
+            may_die: true,
+            cpu,
+            core: start(live, cpu),
+            core_began: now,
+            baselines: vec![None; STEADIES],
+            growths: BTreeMap::new(),
+            next_sample: now,
+            began: now,
+            findings: Vec::new(),
+            asked: 0,
+            unanswered: 0,
+            slowest: (Duration::ZERO, Duration::ZERO),
+            _disk: disk,
+        };
+        soak.until_it_answers();
+        for number in 0..STEADIES {
+            soak.start_machine(number);
+            soak.reserve(number, Row { slice: STEADY, exact: true, paused: false });
+        }
+        soak.all_is_well();
+        Some(soak)
+    }
+
+    pub fn elapsed(&self) -> Duration {
+        self.began.elapsed()
+    }
+
+    fn say(&self, what: &str) {
+        println!("{:9.1} s  {what}", self.elapsed().as_secs_f64());
+    }
+
+    /// Something is not as it should be. It goes on: others may show.
+    pub fn find(&mut self, what: String) {
+        self.say(&format!("FINDING: {what}"));
+        self.findings.push(what);
+    }
+
+    pub fn ask(&mut self, method: &str, path: &str, body: Option<&Value>) -> Option<(u16, Value)> {
+        let socket = self.live.place.path("socket");
+        self.asked += 1;
+        loop {
+            match ask(&socket, method, path, body) {
+                Some((429, _)) => let_pass(Duration::from_millis(200)),
+                None => {
+                    self.unanswered += 1;
+                    return None;
+                }
+                answer => return answer,
+            }
+        }
+    }
+
+    fn until_it_answers(&mut self) {
+        wait_until("the daemon to answer", || {
+            let status = self.core.try_wait().expect("is our child");
+            let said = || String::from_utf8_lossy(&self.live.place.read("err")).into_owned();
+            assert!(status.is_none(), "it ended by itself: {status:?}: {}", said());
+            ask(&self.live.place.path("socket"), "GET", "/v1/host", None).is_some()
+        });
+    }
+
+    /// It is asked this and that for so long.
+    pub fn go_on(&mut self, length: Duration) {
+        let until = Instant::now() + length;
+        while Instant::now() < until {
+            self.act();
+            let_pass(Duration::from_millis(20 + self.dice.below(60)));
+        }
+    }
+
+    /// As [`Soak::go_on`], at the pace of months, and with a fault every minute.
+    pub fn live_for(&mut self, length: Duration, faults: &[Fault]) {
+        self.may_die = faults.contains(&Fault::CoreDies);
+        let until = Instant::now() + length;
+        let mut next = Instant::now() + Duration::from_secs(30);
+        self.say(&format!("a life of {} s with {faults:?}", length.as_secs()));
+        while Instant::now() < until {
+            self.act();
+            let_pass(Duration::from_millis(100 + self.dice.below(200)));
+            if Instant::now() >= self.next_sample {
+                self.sample();
+            }
+            if Instant::now() >= next {
+                next += Duration::from_secs(60);
+                let fault = faults[self.dice.pick(faults.len())];
+                self.meet(fault);
+                self.say(&format!("{fault:?}, and all is well"));
+            }
+        }
+        self.meet(Fault::CoreDies);
+    }
+
+    /// So many kills, one right after the other.
+    pub fn kill_often(&mut self, kills: u64) {
+        for number in 0..kills {
+            let which = usize::try_from(number).expect("a few") % Fault::KILLS.len();
+            self.meet(Fault::KILLS[which]);
+            if number % 50 == 49 {
+                self.say(&format!("{} kills", number + 1));
+            }
+        }
+    }
+
+    /// Those that come and go, as far as it is known how they are.
+    pub fn changeable(&self) -> impl Iterator<Item = usize> {
+        let slots = self.slots.iter().enumerate().skip(STEADIES);
+        slots.filter(|(_, slot)| slot.is_known()).map(|(number, _)| number)
+    }
+
+    pub fn has_machine(&self, number: usize) -> bool {
+        self.slots[number].machine.is_some()
+    }
+
+    /// Somebody asks for something, or a machine comes or goes.
+    pub fn act(&mut self) {
+        let known: Vec<usize> = self.changeable().collect();
+        if known.is_empty() {
+            return;
+        }
+        let number = known[self.dice.pick(known.len())];
+        let dice = self.dice.below(100);
+        match (self.has_machine(number), self.slots[number].row()) {
+            (false, _) if dice < 50 => self.start_machine(number),
+            (true, _) if dice < 8 => self.slots[number].end_machine(),
+            (_, None) => {
+                // One that is known by its number only cannot be waited for.
+                if self.has_machine(number) || self.slots[number].shape.vcpus > 0 {
+                    let row = self.some_row();
+                    self.reserve(number, row);
+                }
+            }
+            (_, Some(row)) if dice < 50 => {
+                let changed = Row { paused: row.paused, ..self.some_row() };
+                let body = json!({
+                    "slice": changed.slice.to_string(), "exact": changed.exact
+                });
+                self.change(number, ("PATCH", ""), Some(&body), Some(changed));
+            }
+            (_, Some(row)) if dice < 75 => {
+                let how = if row.paused { "/resume" } else { "/pause" };
+                let row = Row { paused: !row.paused, ..row };
+                self.change(number, ("POST", how), None, Some(row));
+            }
+            (_, Some(_)) if dice < 90 => self.change(number, ("DELETE", ""), None, None),
+            _ => self.read(),
+        }
+    }
+
+    fn some_row(&mut self) -> Row {
+        let slice = Span::from_us(200 + self.dice.below(160));
+        Row { slice, exact: self.dice.below(2) == 0, paused: false }
+    }
+
+    fn start_machine(&mut self, number: usize) {
+        let slot = &mut self.slots[number];
+        slot.machine = Some(Machine::start(&slot.called, slot.shape));
+    }
+
+    /// Under another name than the last time, at times; not while what is written down of the last
+    /// one would come back after a death.
+    fn reserve(&mut self, number: usize, row: Row) {
+        let is_other = number >= STEADIES && self.dice.below(3) == 0;
+        let slot = &mut self.slots[number];
+        let is_other = is_other && slot.was.is_empty();
+        if is_other {
+            slot.names += 1;
+            slot.name = format!("r{number}.{}", slot.names);
+        }
+        let body = json!({
+            "slice": row.slice.to_string(), "period": PERIOD.to_string(), "exact": row.exact,
+            "vcpus": slot.shape.vcpus.max(1), "for": slot.binding(),
+        });
+        self.change(number, ("PUT", ""), Some(&body), Some(row));
+    }
+
+    /// Asks for it; if that is acknowledged it is so.
+    fn change(
+        &mut self,
+        number: usize,
+        (method, how): (&str, &str),
+        body: Option<&Value>,
+        after: Option<Row>,
+    ) {
+        let path = format!("/v1/reservations/{}{how}", self.slots[number].name);
+        let answer = self.ask(method, &path, body);
+        let slot = &mut self.slots[number];
+        match answer {
+            Some((200 | 201, body)) => slot.is_now(after, body["warning"].is_null()),
+            // Whether it is in force is told by `list`.
+            None | Some((503 | 507, _)) => slot.may_be_now(after),
+            Some((409, _)) if method == "PUT" && slot.may_be_unnoticed() => {}
+            Some((status, body)) => {
+                self.find(format!("{method} {path} was answered {status} {body}"));
+                self.slots[number].may_be_now(after);
+            }
+        }
+    }
+
+    fn read(&mut self) {
+        let paths = ["/v1/room?period=20ms", "/v1/machines", "/v1/log", "/metrics", "/v1/host"];
+        let path = paths[self.dice.pick(paths.len())];
+        if let Some((status, body)) = self.ask("GET", path, None)
+            && status != 200
+        {
+            self.find(format!("GET {path} was answered {status} {body}"));
+        }
+    }
+
+    /// All that `list` says, by name; none while nobody answers.
+    fn list(&mut self) -> Option<BTreeMap<String, Value>> {
+        let (status, body) = self.ask("GET", "/v1/reservations", None)?;
+        let rows = body.as_array().filter(|_| status == 200)?;
+        Some(
+            rows.iter()
+                .map(|row| (row["name"].as_str().unwrap_or("?").into(), row.clone()))
+                .collect(),
+        )
+    }
+
+    /// What is acknowledged is there, and what is there is what the kernel has.
+    pub fn all_is_well(&mut self) {
+        let deadline = Instant::now() + SHOWS;
+        loop {
+            let wrong = self.list().map_or_else(|| vec!["no answer".into()], |it| self.wrong(&it));
+            if wrong.is_empty() {
+                break;
+            }
+            if Instant::now() > deadline {
+                wrong.into_iter().for_each(|it| self.find(it));
+                self.believe();
+                break;
+            }
+            nap();
+        }
+        self.threads_are_as_they_should();
+        for word in ["serve", "serve-front", "keep"] {
+            let count = |live: &Live| live.processes_of(word).len();
+            let deadline = Instant::now() + SHOWS;
+            while count(self.live) != 1 && Instant::now() < deadline {
+                nap();
+            }
+            if count(self.live) != 1 {
+                self.find(format!("{} processes of {word}", count(self.live)));
+            }
+        }
+    }
+
+    /// How what is listed is not what it must be.
+    fn wrong(&mut self, listed: &BTreeMap<String, Value>) -> Vec<String> {
+        let mut wrong = Vec::new();
+        for slot in &mut self.slots {
+            let row = listed.get(&slot.name);
+            let fits = |may_be: &Option<Row>| match (may_be, row) {
+                (None, None) => true,
+                (Some(may_be), Some(row)) => may_be.fits(row),
+                _ => false,
+            };
+            let may_be: Vec<Option<Row>> = slot.may_be.iter().copied().filter(fits).collect();
+            let Some(&is) = may_be.last() else {
+                let (name, may_be) = (&slot.name, &slot.may_be);
+                wrong.push(format!("{name} is {row:?}, and could be {may_be:?}"));
+                continue;
+            };
+            let state = match (&slot.machine, is) {
+                (_, None) => None,
+                (None, Some(_)) => Some("waiting"),
+                (Some(_), Some(row)) if row.paused => Some("paused"),
+                (Some(_), Some(_)) => Some("active"),
+            };
+            if row.and_then(|row| row["state"].as_str()) != state {
+                wrong.push(format!("{} is to be {state:?}, and is {row:?}", slot.name));
+                continue;
+            }
+            slot.may_be = may_be;
+            slot.may_be.dedup();
+            // Whether one that waits is paused shows once its machine is here.
+            if !slot.is_known() && slot.machine.is_none() {
+                slot.machine = Some(Machine::start(&slot.called, slot.shape));
+                wrong.push(format!("{} is {:?}", slot.name, slot.may_be));
+            }
+        }
+        let ours: Vec<&String> = self.slots.iter().map(|slot| &slot.name).collect();
+        let strange = listed.keys().filter(|name| !ours.contains(name));
+        wrong.extend(strange.map(|name| format!("nobody has reserved {name}: {}", listed[name])));
+        wrong
+    }
+
+    /// After a finding: what is listed is so.
+    fn believe(&mut self) {
+        let listed = self.list().unwrap_or_default();
+        for slot in &mut self.slots {
+            slot.may_be = vec![listed.get(&slot.name).map(|row| Row {
+                slice: Span::from_ns(row["slice_ns"].as_u64().unwrap_or(0)),
+                exact: row["exact"] == true,
+                paused: row["state"] == "paused",
+            })];
+        }
+    }
+
+    /// Who is reserved is held, who is paused rests, and all others are as they were.
+    pub fn threads_are_as_they_should(&mut self) {
+        let deadline = Instant::now() + SHOWS;
+        loop {
+            let wrong: Vec<String> =
+                (0..self.slots.len()).filter_map(|number| self.wrong_with(number)).collect();
+            if wrong.is_empty() {
+                return;
+            }
+            if Instant::now() > deadline {
+                wrong.into_iter().for_each(|it| self.find(it));
+                return;
+            }
+            nap();
+        }
+    }
+
+    fn wrong_with(&self, number: usize) -> Option<String> {
+        let slot = &self.slots[number];
+        let (machine, true) = (slot.machine.as_ref()?, slot.is_known()) else { return None };
+        let before = machine.used();
+        match slot.row() {
+            None => {
+                let differs = machine.differs();
+                (!differs.is_empty()).then(|| format!("{} is not free: {differs:?}", slot.called))
+            }
+            // One that was never chosen is not pinned yet: it is not to run, that is all.
+            Some(row) if row.paused => {
+                let_pass(Duration::from_millis(60));
+                let ran = machine.used() - before;
+                (ran > Span::ZERO).then(|| format!("{} is paused, and ran {ran}", slot.called))
+            }
+            Some(_) if !machine.is_on(CpuSet::one(self.cpu)) => {
+                Some(format!("{} is not held: {:?}", slot.called, machine.differs()))
+            }
+            Some(_) => None,
+        }
+    }
+
+    /// The core was killed then; the keeper as well, or not.
+    pub fn core_died(&mut self, at: Instant, with_keeper: bool) {
+        self.core.wait().expect("is our child");
+        self.note_growth();
+        if with_keeper {
+            let freed = self.live.run(&["doctor", "--free"]);
+            if freed.code != Some(0) {
+                self.find(format!("doctor --free: {:?} {} {}", freed.code, freed.out, freed.err));
+            }
+        }
+        let held = |soak: &Soak<'_>| -> Vec<String> {
+            let machines = soak.slots.iter().filter_map(|slot| slot.machine.as_ref());
+            machines.flat_map(Machine::differs).collect()
+        };
+        let deadline = Instant::now() + SHOWS;
+        while !held(self).is_empty() && Instant::now() < deadline {
+            nap();
+        }
+        for left in held(self) {
+            self.find(format!("left by a dead daemon: {left}"));
+        }
+        let free = at.elapsed();
+        self.core = start(self.live, self.cpu);
+        self.core_began = Instant::now();
+        self.baselines.fill(None);
+        self.until_it_answers();
+        let slowest = self.slowest;
+        self.slowest = (slowest.0.max(free), slowest.1.max(at.elapsed()));
+        self.slots.iter_mut().for_each(Slot::forgot);
+    }
+
+    /// Looks at what the processes need, and what was delivered.
+    fn sample(&mut self) {
+        self.next_sample = Instant::now() + SAMPLE;
+        let mut line = String::new();
+        for word in ["serve", "serve-front", "keep"] {
+            let Some(pid) = self.live.processes_of(word).first().copied() else { continue };
+            let Some(needs) = Needs::of(pid) else { continue };
+            line += &format!("{word}: {needs}; ");
+            if self.growths.get(word).is_none_or(|growth| growth.pid != pid) {
+                self.growths.insert(word, Growth::new(pid));
+            }
+            if let Some(growth) = self.growths.get_mut(word) {
+                growth.note(self.core_began.elapsed(), needs);
+            }
+        }
+        let before = self.used();
+        let_pass(OLD);
+        let listed = self.list().unwrap_or_default();
+        let after = self.used();
+        let late = self.late();
+        for number in 0..STEADIES {
+            let used = Used { before: before[number], after: after[number] };
+            line += &self.delivered(number, &listed, (used, late));
+        }
+        self.say(&format!("{line}{} requests, {} unanswered", self.asked, self.unanswered));
+    }
+
+    /// What the kernel has counted by now for those who are never changed.
+    fn used(&self) -> [Span; STEADIES] {
+        let used = |number: usize| self.slots[number].machine.as_ref().map(Machine::used);
+        std::array::from_fn(|number| used(number).unwrap_or(Span::ZERO))
+    }
+
+    /// How late timers rang in all, in seconds, and what a hypervisor took.
+    fn late(&self) -> f64 {
+        let page = ask_text(&self.live.place.path("socket"), "GET", "/metrics", None);
+        let page = page.map(|(_, text)| text).unwrap_or_default();
+        let sums = ["slackline_timer_late_seconds_sum", "slackline_cpu_stolen_seconds_total"];
+        let lines = page.lines().filter(|line| sums.iter().any(|sum| line.starts_with(sum)));
+        lines.filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok()).sum()
+    }
+
+    /// What one who is never changed had of what it was promised.
+    fn delivered(
+        &mut self,
+        number: usize,
+        listed: &BTreeMap<String, Value>,
+        (used, late): (Used, f64),
+    ) -> String {
+        let slot = &self.slots[number];
+        if slot.machine.is_none() {
+            return String::new();
+        }
+        let Some(row) = listed.get(&slot.name).filter(|row| row["state"] == "active") else {
+            return String::new();
+        };
+        let (listed, at) = (row["total"]["used_ns"].as_u64().unwrap_or(0), Instant::now());
+        let Some(base) = self.baselines[number] else {
+            self.baselines[number] = Some(Baseline { used, listed, late, at });
+            return String::new();
+        };
+        let listed = listed - base.listed;
+        let least = used.before.left_after(base.used.after).ns();
+        let most = (used.after - base.used.before).ns();
+        // Whose turn ends just then is counted once that is told.
+        let slop = Span::from_ms(30).ns();
+        if listed + slop < least || listed > most + slop {
+            let what = format!("used {least} to {most} ns, and is said to have used {listed}");
+            self.find(format!("steady {number} {what}"));
+        }
+        let used = least;
+        let span = u64::try_from((at - base.at).as_nanos()).expect("not so long");
+        let promised = span / (PERIOD.ns() / STEADY.ns());
+        // A slice at each end; and what a single stop was late by is forgiven, which on a machine
+        // that others keep busy is much of so small a slice.
+        let late = Duration::from_secs_f64((late - base.late).max(0.0));
+        let late = u64::try_from(late.as_nanos()).expect("not so long");
+        if used > promised + late + 3 * STEADY.ns() {
+            let most = format!("{promised} that it is promised, {late} timers were late");
+            self.find(format!("steady {number} used {used} ns of {most}"));
+        }
+        let (missed, of) = (&row["recent"]["missed"], &row["recent"]["deadlines"]);
+        let ppm = u128::from(used) * 1_000_000 / u128::from(promised.max(1));
+        let late = late / 1_000_000;
+        format!("steady {number}: {ppm} ppm, {late} ms late, {missed} of {of} missed; ")
+    }
+
+    /// A process that grew.
+    fn note_growth(&mut self) {
+        for (word, growth) in std::mem::take(&mut self.growths) {
+            for grew in growth.grew() {
+                self.find(format!("{word} grew: {grew}"));
+            }
+        }
+    }
+
+    /// The daemon ends as it was told to, and nothing is left.
+    pub fn end(mut self) {
+        self.note_growth();
+        crate::common::live::kill(
+            i32::try_from(self.core.id()).expect("a process id"),
+            rustix::process::Signal::TERM,
+        );
+        wait_until("the daemon to end", || self.core.try_wait().expect("is our child").is_some());
+        let code = self.core.wait().expect("is our child").code();
+        if code != Some(0) {
+            self.find(format!("it ended with {code:?}"));
+        }
+        for slot in &mut self.slots {
+            slot.may_be = vec![None];
+        }
+        self.threads_are_as_they_should();
+        self.say(&format!(
+            "{:?}; {} requests, {} unanswered; slowest: nobody held after {:?}, answers after {:?}",
+            self.met, self.asked, self.unanswered, self.slowest.0, self.slowest.1
+        ));
+        assert!(self.findings.is_empty(), "{:#?}", self.findings);
+        self.live.nothing_is_left();
+    }
+}
+
+impl Drop for Soak<'_> {
+    fn drop(&mut self) {
+        let _ = self.core.kill();
+        let _ = self.core.wait();
+    }
+}
+
+/// The daemon, as a unit of systemd has it: at once, and again when it died.
+fn start(live: &Live, cpu: CpuId) -> Child {
+    let cpu = cpu.index().to_string();
+    let arguments = ["serve", "--cpus", &cpu, "--state", STATE, "--socket", "socket"];
+    let mut command: Command = live.command(&arguments);
+    let said = File::options().create(true).append(true).open(live.place.path("err"));
+    command.env(TAG, &live.tag).stdout(Stdio::null()).stderr(said.expect("a file"));
+    command.spawn().expect("the program can be started")
+}

@@ -1,0 +1,209 @@
+//! Where vCPUs may run and that they are paused, in scenarios that are played live. Needs root.
+
+use crate::common::live::{self, Live, Victim, delivered, wait_until};
+use slackline_live::sys::{Tid, get_affinity, online_cpus, set_affinity, thread_cpu_time};
+use slackline_units::{CpuId, CpuSet};
+
+fn scenario(victim: &Victim, cpus: usize, more: &str) -> String {
+    format!(
+        "title = \"terms\"\nlength = \"2s\"\npolicy = {{ name = \"edf\" }}\n[host]\ncpus = {cpus}\n\
+         [[domain]]\nname = \"victim\"\nlive = {{ pid = {}, threads = \"process\" }}\n\
+         share.edf = {{ slice = \"2ms\", period = \"10ms\" }}\n{more}",
+        victim.pid()
+    )
+}
+
+/// It may use what nobody claims, which is nearly all; paused for three quarters of the run it gets
+/// a quarter, or half at most where a pause takes half a second to be made.
+#[test]
+fn a_pause_of_a_scenario_holds_live() {
+    let Some(live) = live::begin() else { return };
+    let victim = Victim::start();
+    let more = "[[change]]\nat = \"500ms\"\ndomain = \"victim\"\npaused = true\n";
+    live.place.write("it.toml", scenario(&victim, 1, more).as_bytes());
+    let run = live.run(&["run", "it.toml", "--json"]).good();
+    let run: serde_json::Value = serde_json::from_str(&run).unwrap();
+    let got = delivered(&run["runs"][0], "victim");
+    assert!(0 < got && got <= 500_000, "{got}");
+    victim.is_given_back();
+    // And with its end before that of the run it goes on.
+    let more =
+        more.to_owned() + "[[change]]\nat = \"600ms\"\ndomain = \"victim\"\npaused = false\n";
+    let before = thread_cpu_time(victim.spinner).unwrap();
+    live.place.write("it.toml", scenario(&victim, 1, &more).as_bytes());
+    let run = live.run(&["run", "it.toml", "--json"]).good();
+    let run: serde_json::Value = serde_json::from_str(&run).unwrap();
+    assert!(
+        delivered(&run["runs"][0], "victim") > 0
+            && thread_cpu_time(victim.spinner).unwrap() > before
+    );
+    victim.is_given_back();
+    live.nothing_is_left();
+}
+
+#[test]
+fn the_cpus_of_a_scenario_hold_live() {
+    let Some(live) = live::begin() else { return };
+    let online: Vec<CpuId> = online_cpus().unwrap().iter().collect();
+    let [.., zero, one] = online[..] else {
+        println!("skipped: needs two CPUs");
+        return;
+    };
+    let victim = Victim::start();
+    let more = "cpus = [1]\n[[change]]\nat = \"1s\"\ndomain = \"victim\"\ncpus = [0]\n";
+    let runner = live.start(&scenario(&victim, 2, more));
+    for cpu in [one, zero] {
+        wait_until("the victim to be there", || {
+            get_affinity(victim.spinner).unwrap() == CpuSet::one(cpu)
+        });
+    }
+    runner.end().ended_with(0).shows("victim");
+    victim.is_given_back();
+    live.nothing_is_left();
+}
+
+/// It begins where it is said, though there is room elsewhere, and may go on wherever it may.
+#[test]
+fn who_starts_on_a_cpu_begins_there_live() {
+    let Some(live) = live::begin() else { return };
+    let online: Vec<CpuId> = online_cpus().unwrap().iter().collect();
+    if online.len() < 2 {
+        println!("skipped: needs two CPUs");
+        return;
+    }
+    for (policy, start) in [("edf", 0), ("edf", 1), ("credit", 1)] {
+        let share = if policy == "edf" {
+            "share.edf = { slice = \"2ms\", period = \"10ms\", exact = true }\n"
+        } else {
+            ""
+        };
+        let scenario = format!(
+            "title = \"starts\"\nlength = \"1s\"\npolicy = {{ name = {policy:?} }}\n[host]\n\
+             cpus = 2\n[[domain]]\nname = \"one\"\nwork = {{ kind = \"spin\" }}\n\
+             starts_on = {start}\n{share}"
+        );
+        live.place.write("it.toml", scenario.as_bytes());
+        live.run(&["run", "it.toml", "--save", "it.trace"]).ended_with(0);
+        let first = stretches(&live)[0].clone();
+        assert_eq!(first["cpu"], format!("cpu{start}"), "{policy}: {first}");
+        live.nothing_is_left();
+    }
+}
+
+/// It joins asleep, and its work begins when it is said.
+#[test]
+fn who_wakes_later_joins_asleep_live() {
+    let Some(live) = live::begin() else { return };
+    let scenario = "title = \"wakes\"\nlength = \"1500ms\"\npolicy = { name = \"edf\" }\n\
+                    [[domain]]\nname = \"one\"\nwork = { kind = \"spin\" }\nwakes = \"700ms\"\n\
+                    share.edf = { slice = \"2ms\", period = \"10ms\", exact = true }\n";
+    live.place.write("it.toml", scenario.as_bytes());
+    live.run(&["run", "it.toml", "--save", "it.trace"]).ended_with(0);
+    // Until then it waits, but for the moments in which it does so.
+    let (mut before, mut after) = (0, 0);
+    for stretch in stretches(&live) {
+        let part = |name: &str| stretch[name].as_u64().expect("a time");
+        let of = if part("from_ns") < 700_000_000 { &mut before } else { &mut after };
+        *of += part("used_ns");
+    }
+    assert!(before <= 5_000_000 && after >= 10_000_000, "{before} ns before, {after} ns after");
+    live.nothing_is_left();
+}
+
+/// Two vCPUs that have 0.4 of a CPU together, of which one is paused: the other has at most a
+/// quarter above its even part where that is its own alone, and what the other leaves besides where
+/// it is spread by use, which is more. It replays to the same orders.
+#[test]
+fn who_is_busy_has_what_its_sibling_leaves_live() {
+    let Some(live) = live::begin() else { return };
+    let [even, by_use] = ["even", "use"].map(|spread| {
+        let scenario = format!(
+            "title = \"siblings\"\nlength = \"3s\"\nwarmup = \"500ms\"\n\
+             policy = {{ name = \"edf\" }}\n[[domain]]\nname = \"web\"\nvcpus = 2\n\
+             work = {{ kind = \"spin\" }}\n\
+             share.edf = {{ cpu = \"40%\", period = \"20ms\", exact = true, \
+             spread = \"{spread}\" }}\n\
+             [[change]]\nat = \"1ms\"\ndomain = \"web.1\"\npaused = true\n"
+        );
+        live.place.write("it.toml", scenario.as_bytes());
+        let run = live.run(&["run", "it.toml", "--save", "it.trace", "--json"]).good();
+        let run: serde_json::Value = serde_json::from_str(&run).unwrap();
+        let told = live.run(&["replay", "it.trace"]).good();
+        assert!(told.ends_with(" orders, the same\n"), "{told}");
+        delivered(&run["runs"][0], "web.0")
+    });
+    assert!(0 < even && even <= 250_000, "{even} of 0.2 CPUs");
+    assert!(even < by_use && by_use <= 500_000, "{by_use} of 0.4 CPUs, and {even} of 0.2");
+    live.nothing_is_left();
+}
+
+/// Who ran where and when in the run that was saved.
+fn stretches(live: &Live) -> Vec<serde_json::Value> {
+    let shown = live.run(&["show", "it.trace", "--list", "--json", "--for", "10s"]).good();
+    let shown: serde_json::Value = serde_json::from_str(&shown).unwrap();
+    shown["stretches"].as_array().expect("a list").clone()
+}
+
+/// Joins, changes that are taken and declined, a pause and a leave go through host and policy once
+/// more, and to the same orders.
+#[test]
+fn what_is_changed_and_declined_on_the_way_replays() {
+    let Some(live) = live::begin() else { return };
+    live.place.write("it.toml", live::COMES_AND_GOES.as_bytes());
+    let told = live.run(&["run", "it.toml", "--save", "it.trace"]).good();
+    assert!(told.contains("declined at 1500.000ms: `stays`: "), "{told}");
+    let told = live.run(&["replay", "it.trace"]).good();
+    assert!(told.ends_with(" orders, the same\n"), "{told}");
+    live.nothing_is_left();
+}
+
+/// Somebody else's endless loop on the CPU of the run.
+struct Stranger(std::process::Child);
+
+impl Stranger {
+    fn start(cpu: CpuId) -> Stranger {
+        let mut command = std::process::Command::new("sh");
+        let child = command.args(["-c", "while :; do :; done"]).spawn().expect("there is a shell");
+        let stranger = Stranger(child);
+        let tid = i32::try_from(stranger.0.id()).ok().and_then(Tid::new).expect("a process");
+        set_affinity(tid, &CpuSet::one(cpu)).expect("it may be put there");
+        stranger
+    }
+}
+
+impl Drop for Stranger {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// Whatever else there is on this machine, the CPU is never idle, and one vCPU has a fifth of it.
+#[test]
+fn what_others_use_of_a_cpu_is_counted_and_kept() {
+    let Some(live) = live::begin() else { return };
+    let last = online_cpus().unwrap().iter().last().expect("a CPU");
+    let _stranger = Stranger::start(last);
+    let scenario = "title = \"beside others\"\nlength = \"2500ms\"\nwarmup = \"500ms\"\n\
+                    policy = { name = \"edf\" }\n[[domain]]\nname = \"web\"\n\
+                    work = { kind = \"spin\" }\n\
+                    share.edf = { slice = \"2ms\", period = \"10ms\", exact = true }\n";
+    live.place.write("it.toml", scenario.as_bytes());
+    let cpu = format!("--cpus={}", last.index());
+    let told = live.run(&["run", "it.toml", &cpu, "--save", "it.trace", "--json"]).good();
+    let run: serde_json::Value = serde_json::from_str(&told).unwrap();
+    let (run, row) = (&run["runs"][0], &run["runs"][0]["cpus"][0]);
+    let part = |name: &str| row[name].as_f64().unwrap_or_else(|| panic!("{name} of {row}")) / 1e6;
+    let length = run["length_ns"].as_f64().expect("a length");
+    let busy = row["busy_ns"].as_f64().expect("a time") / length;
+    let (others, stolen, unused) = (part("others_ppm"), part("stolen_ppm"), part("unused_ppm"));
+    assert!(unused <= 0.1 && others + stolen >= 0.5, "{row}");
+    // What is left is the dispatcher's, and ticks at either end.
+    let all = busy + others + stolen + unused;
+    assert!((0.8..=1.05).contains(&all), "{all} of {row}");
+    let shown = live.run(&["show", "it.trace", "--json"]).good();
+    let shown: serde_json::Value = serde_json::from_str(&shown).unwrap();
+    assert_eq!(&shown["runs"][0]["cpus"][0], row);
+    live.run(&["show", "it.trace", "--table"]).ended_with(0).shows("others %").shows("unused %");
+    live.nothing_is_left();
+}

@@ -1,0 +1,425 @@
+//! Machines are found among real processes and groups, held, and heard of when they end.
+
+use std::env;
+use std::fs;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::os::fd::AsFd;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio, exit};
+use std::sync::mpsc::channel;
+
+use rustix::event::{PollFd, Timespec, poll};
+use slackline_daemon::find::{Absent, Ending, Kind, find, find_all, find_of, named};
+use slackline_live::session::Who;
+use slackline_live::thread::ThreadError;
+use slackline_service::{Binding, Identity, LookError};
+use tempfile::TempDir;
+
+/// Names of threads, one a line; unset for the tests themselves.
+const THREADS: &str = "SLACKLINE_TEST_THREADS";
+
+/// The body of a test that is a machine where it is told to, and else does nothing.
+#[test]
+fn part_machine() {
+    let Ok(names) = env::var(THREADS) else { return };
+    let (up, are_up) = channel();
+    let threads = names.lines().map(|name| {
+        let up = up.clone();
+        let body = move || {
+            up.send(()).expect("a listener");
+            loop {
+                std::thread::park();
+            }
+        };
+        std::thread::Builder::new().name(name.to_owned()).spawn(body).expect("a thread")
+    });
+    let count = threads.count();
+    are_up.iter().take(count).for_each(drop);
+    println!("@");
+    let _ = std::io::stdin().read(&mut [0]);
+    exit(0);
+}
+
+/// A process that looks like a virtual machine; ends with this.
+struct Fake {
+    child: Child,
+    _folder: TempDir,
+}
+
+impl Fake {
+    /// A copy of this program under another name, so that it is none of our own.
+    fn start(program: &str, words: &[&str], threads: &[&str]) -> Fake {
+        let folder = tempfile::tempdir().unwrap();
+        let copy = folder.path().join(program);
+        fs::copy(env::current_exe().unwrap(), &copy).unwrap();
+        let mut command = Command::new(&copy);
+        command.args(["--exact", "find::part_machine", "--nocapture", "--"]).args(words);
+        command.env(THREADS, threads.join("\n"));
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
+        let mut child = loop {
+            match command.spawn() {
+                // Another test was starting something, which still had the copy open to write it.
+                Err(error) if error.kind() == std::io::ErrorKind::ExecutableFileBusy => {
+                    std::thread::yield_now();
+                }
+                started => break started.unwrap(),
+            }
+        };
+        let mut out = BufReader::new(child.stdout.take().unwrap());
+        let mut line = String::new();
+        while !line.contains('@') {
+            line.clear();
+            assert!(out.read_line(&mut line).unwrap() > 0, "it has ended");
+        }
+        child.stdout = Some(out.into_inner());
+        Fake { child, _folder: folder }
+    }
+
+    fn pid(&self) -> u32 {
+        self.child.id()
+    }
+}
+
+impl Drop for Fake {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// A process that does nothing; ends with this.
+struct Idle(Child);
+
+impl Idle {
+    /// One that first does what a script says.
+    fn after(script: &str) -> Idle {
+        let mut command = Command::new("sh");
+        // Nothing is loaded once it has answered: for a moment it would have no command line.
+        command.args(["-c", &format!("{script}\necho @; read line")]);
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
+        let mut child = command.spawn().unwrap();
+        let mut line = String::new();
+        BufReader::new(child.stdout.as_mut().unwrap()).read_line(&mut line).unwrap();
+        assert_eq!(line, "@\n");
+        Idle(child)
+    }
+
+    fn end(mut self) {
+        self.0.kill().unwrap();
+        self.0.wait().unwrap();
+    }
+}
+
+impl Drop for Idle {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// A name that no other test, nor anything else here, has.
+fn unique(name: &str) -> String {
+    format!("{name}-{}", std::process::id())
+}
+
+fn binding(text: impl AsRef<str>) -> Binding {
+    text.as_ref().parse().unwrap_or_else(|error| panic!("{}: {error}", text.as_ref()))
+}
+
+fn wait_for(ending: &Ending) {
+    let patience = Timespec { tv_sec: 60, tv_nsec: 0 };
+    while !ending.has_ended().unwrap() {
+        let mut fds = [PollFd::from_borrowed_fd(ending.as_fd(), ending.events())];
+        assert_eq!(poll(&mut fds, Some(&patience)), Ok(1), "no end within a minute");
+    }
+}
+
+#[test]
+fn a_machine_is_found_by_its_name_held_and_heard_of_when_it_ends() {
+    let name = unique("web");
+    let uuid = format!("0f9c27aa-0000-4000-8000-{:012x}", std::process::id());
+    let words = ["-name", &format!("guest={name},debug-threads=on"), "-uuid", &uuid];
+    // With a gap, and not in order.
+    let mut machine =
+        Fake::start("qemu-system-x86_64", &words, &["CPU 2/TCG", "IO mon_iothread", "CPU 0/TCG"]);
+    let by_name = binding(format!("qemu:{name}"));
+    let found = find(&by_name).unwrap();
+    assert_eq!((found.machine.kind, found.machine.name.as_str()), (Kind::Qemu, name.as_str()));
+    assert_eq!(found.machine.binding, by_name);
+    assert_eq!(found.machine.owner, rustix::process::getuid().as_raw());
+    let vcpus: Vec<_> = found.machine.vcpus.iter().map(|it| (it.number, &*it.name)).collect();
+    assert_eq!(vcpus, [(0, "CPU 0/TCG"), (2, "CPU 2/TCG")]);
+    assert_eq!(found.machine.in_service().vcpus, [0, 2]);
+    let Identity::Process { pid, .. } = found.machine.identity else { panic!("{found:?}") };
+    assert_eq!(pid, machine.pid());
+
+    for other in [format!("uuid:{uuid}"), format!("pid:{pid}")] {
+        let other = find(&binding(other)).unwrap().machine;
+        assert_eq!(other, found.machine);
+    }
+    assert!(find_all().unwrap().contains(&found.machine));
+    assert_eq!(named(&name).unwrap(), std::slice::from_ref(&by_name));
+    // Not in a group that libvirt has made, whatever it says.
+    let error = find(&binding(format!("libvirt:{name}"))).unwrap_err();
+    assert_eq!(error.in_service(), LookError::Absent, "{error}");
+
+    // Whoever else calls his own so keeps nobody from it.
+    let namesake = Fake::start("qemu-system-x86_64", &words, &["CPU 0/TCG"]);
+    assert!(matches!(find(&by_name), Err(Absent::Several { .. })));
+    assert!(matches!(find_of(&by_name, Some(found.machine.owner)), Err(Absent::Several { .. })));
+    drop(namesake);
+    assert!(!found.machine.is_vouched);
+
+    let Ok(Who::Thread(thread)) = found.who(2) else { panic!("no thread") };
+    assert_eq!(thread.tid(), found.machine.vcpus[1].tid);
+    assert!(matches!(found.who(1), Err(Absent::NotHere { .. })));
+
+    assert!(!found.ending.has_ended().unwrap());
+    machine.child.kill().unwrap();
+    wait_for(&found.ending);
+    assert!(found.who(2).is_err());
+    machine.child.wait().unwrap();
+    let error = find(&by_name).unwrap_err();
+    assert!(matches!(error, Absent::NotHere { .. }) && error.is_yet_to_come(), "{error}");
+}
+
+#[test]
+fn names_of_all_kinds_are_found_as_they_are_shown() {
+    for (program, before, word, thread, kind, after) in [
+        (
+            "qemu-system-x86_64",
+            "-name",
+            "guest=NAME: \"a,,b\" \u{1b}[2J/x,debug-threads=on",
+            "CPU 0/KVM",
+            Kind::Qemu,
+            "qemu:NAME: \"a,b\" \\x1b[2J\\x2fx",
+        ),
+        ("firecracker", "--id", "NAME", "fc_vcpu 0", Kind::Firecracker, "firecracker:NAME"),
+        (
+            "cloud-hypervisor",
+            "--api-socket",
+            "path=/run/vm/NAME.sock",
+            "vcpu0",
+            Kind::CloudHypervisor,
+            "cloud-hypervisor:NAME",
+        ),
+    ] {
+        let name = unique("odd");
+        let fake = Fake::start(program, &[before, &word.replace("NAME", &name)], &[thread]);
+        let by_name = binding(after.replace("NAME", &name));
+        let found = find(&by_name).unwrap_or_else(|error| panic!("{by_name}: {error}"));
+        assert_eq!((found.machine.kind, &found.machine.binding), (kind, &by_name));
+        assert_eq!(found.machine.pid().unwrap().raw(), i32::try_from(fake.pid()).unwrap());
+        assert_eq!(found.machine.vcpus.len(), 1);
+    }
+}
+
+/// Nothing that lasts can be said of them, so they go by their numbers.
+#[test]
+fn machines_without_names_go_by_their_numbers() {
+    for (program, words, thread, kind) in [
+        ("qemu-kvm", &["-S", "-m", "1G"], "CPU 3/KVM", Kind::Qemu),
+        // A monitor that is not known, and names its threads as others do.
+        ("monitor", &["a", "b", "c"], "vcpu3", Kind::Process),
+    ] {
+        let fake = Fake::start(program, words, &[thread]);
+        let by_number = binding(format!("pid:{}", fake.pid()));
+        let found = find(&by_number).unwrap();
+        assert_eq!((found.machine.kind, &found.machine.binding), (kind, &by_number));
+        assert_eq!(found.machine.in_service().vcpus, [3]);
+    }
+}
+
+#[test]
+fn a_process_is_scheduled_with_all_that_descends_from_it() {
+    let process = Idle::after("");
+    let found = find(&binding(format!("pid:{}", process.0.id()))).unwrap();
+    assert_eq!((found.machine.kind, &*found.machine.name), (Kind::Process, "sh"));
+    assert!(matches!(found.who(0), Ok(Who::Tree(pid)) if Some(pid) == found.machine.pid()));
+    process.end();
+    assert!(found.who(0).is_err());
+}
+
+#[test]
+fn two_of_a_name_are_not_chosen_from_but_a_fork_is_no_second_one() {
+    let name = unique("twice");
+    let words = ["-name", name.as_str()];
+    let first = Fake::start("qemu-system-x86_64", &words, &["CPU 0/TCG"]);
+    let by_name = binding(format!("qemu:{name}"));
+    {
+        let _fork = Fake::start("qemu-system-x86_64", &words, &["worker"]);
+        let found = find(&by_name).unwrap();
+        assert_eq!(found.machine.pid().unwrap().raw(), i32::try_from(first.pid()).unwrap());
+    }
+    let _second = Fake::start("qemu-system-x86_64", &words, &["CPU 0/TCG"]);
+    let error = find(&by_name).unwrap_err();
+    assert!(matches!(error, Absent::Several { .. }) && !error.is_yet_to_come(), "{error}");
+    let LookError::Unclear { says, hint: Some(hint) } = error.in_service() else {
+        panic!("{error}")
+    };
+    assert!(says.contains(&first.pid().to_string()), "{says}");
+    assert!(hint.contains("uuid:"), "{hint}");
+    assert_eq!(named(&name).unwrap().len(), 2);
+}
+
+#[test]
+fn what_the_host_or_the_service_lives_on_is_refused() {
+    let look = |pid: u32| find(&binding(format!("pid:{pid}"))).unwrap_err();
+    let kernel = fs::read_dir("/proc").unwrap().flatten().find_map(|entry| {
+        let pid: u32 = entry.file_name().to_str()?.parse().ok()?;
+        // A thread of the kernel has no command line, and neither has one that has ended.
+        let stat = fs::read(entry.path().join("stat")).ok()?;
+        slackline_live::thread::Stat::parse(&stat)?.is_of_kernel().then_some(pid)
+    });
+    let ours = std::process::id();
+    let mut cases = vec![(look(1), "process 1"), (look(ours), "one of our own")];
+    cases.extend(kernel.map(|pid| (look(pid), "a thread of the kernel")));
+    // Our keeper, as far as can be seen: our own program, started by us.
+    let mut keeper = Command::new(env::current_exe().unwrap());
+    keeper.args(["--exact", "find::part_machine", "--nocapture"]).env(THREADS, "vcpu0");
+    let mut keeper = keeper.stdin(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
+    cases.push((look(keeper.id()), "one of our own"));
+    keeper.kill().unwrap();
+    keeper.wait().unwrap();
+    for (error, says) in cases {
+        assert!(matches!(error, Absent::Untouchable(_)), "{error:?}");
+        assert!(error.to_string().contains(says), "{error}: not {says}");
+        assert!(matches!(error.in_service(), LookError::Forbidden(_)), "{error}");
+    }
+    assert!(matches!(
+        look(u32::try_from(i32::MAX).unwrap()),
+        Absent::Untouchable(ThreadError::Gone { .. })
+    ));
+}
+
+/// A group of version 2 of our making, with what runs in it; gone with this.
+struct Group(PathBuf);
+
+impl Group {
+    /// None, and said why, where there can be none.
+    fn make(name: &str) -> Option<Group> {
+        let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap();
+        let mount = mounts.lines().find(|line| line.contains(" - cgroup2 "));
+        let Some(point) = mount.and_then(|line| line.split(' ').nth(4)) else {
+            println!("skipped: needs cgroups of version 2");
+            return None;
+        };
+        let folder = Path::new(point).join(unique(name));
+        if let Err(error) = fs::create_dir(&folder) {
+            println!("skipped: needs root ({error})");
+            return None;
+        }
+        Some(Group(folder))
+    }
+
+    fn run(&self) -> Idle {
+        Idle::after(&format!("echo $$ > {}/cgroup.procs", self.0.display()))
+    }
+
+    fn binding(&self) -> Binding {
+        binding(format!("cgroup:/{}", self.0.file_name().unwrap().to_str().unwrap()))
+    }
+}
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        let _ = fs::write(self.0.join("cgroup.kill"), "1");
+        // Those that were killed leave when they are reaped, soon.
+        while fs::remove_dir(&self.0)
+            .is_err_and(|error| error.kind() == std::io::ErrorKind::ResourceBusy)
+        {
+            std::thread::yield_now();
+        }
+    }
+}
+
+#[test]
+fn a_group_is_one_machine_as_long_as_somebody_is_in_it() {
+    let Some(group) = Group::make("slackline-test-find") else { return };
+    let by_path = group.binding();
+    assert!(matches!(find(&by_path), Err(Absent::Empty { .. })));
+    let child = group.run();
+    let found = find(&by_path).unwrap();
+    assert_eq!((found.machine.kind, found.machine.vcpus.len()), (Kind::Group, 0));
+    assert_eq!(found.machine.in_service().vcpus, [0]);
+    assert!(matches!(found.who(0), Ok(Who::Group(place)) if place.group == group.0));
+    assert!(!found.ending.has_ended().unwrap());
+    child.end();
+    wait_for(&found.ending);
+
+    // Whatever is started there next is the same group, and one of the same name is another one.
+    let child = group.run();
+    let again = find(&by_path).unwrap();
+    assert_eq!(again.machine.identity, found.machine.identity);
+    child.end();
+    wait_for(&again.ending);
+    drop(group);
+    assert!(again.ending.has_ended().unwrap());
+    let error = find(&by_path).unwrap_err();
+    assert_eq!(error.in_service(), LookError::Absent, "{error}");
+    let group = Group::make("slackline-test-find").expect("as before");
+    let child = group.run();
+    assert_ne!(find(&by_path).unwrap().machine.identity, found.machine.identity);
+    child.end();
+}
+
+#[test]
+fn a_unit_and_a_container_are_found_by_their_groups() {
+    let unit = format!("{}.service", unique("slackline-test-unit"));
+    let Some(above) = Group::make("slackline-test-slice") else { return };
+    let id = format!("{:064x}", std::process::id());
+    for (name, kind, shown) in [
+        (unit.clone(), Kind::Unit, unit.clone()),
+        (format!("docker-{id}.scope"), Kind::Container, id),
+    ] {
+        let group = Group(above.0.join(name));
+        fs::create_dir(&group.0).unwrap();
+        let child = group.run();
+        let all = find_all().unwrap();
+        let machine = all.iter().find(|machine| machine.name == shown).expect("it is listed");
+        assert_eq!(machine.kind, kind);
+        let found = find(&machine.binding).unwrap();
+        assert_eq!(found.machine.identity, machine.identity);
+        if kind == Kind::Unit {
+            assert_eq!(machine.binding, binding(format!("unit:{unit}")));
+            let by_stem = named(unit.strip_suffix(".service").unwrap()).unwrap();
+            assert_eq!(by_stem, std::slice::from_ref(&machine.binding));
+        }
+        child.end();
+    }
+}
+
+#[test]
+fn a_real_qemu_is_found_by_its_name_and_asked_where_its_threads_have_none() {
+    let folder = tempfile::tempdir().unwrap();
+    for (threads, monitor) in [("on", None), ("off", Some(["-qmp", "unix:qmp,server=on,wait=off"]))]
+    {
+        let name = unique(&format!("real, {threads}: x.y"));
+        let mut qemu = Command::new("qemu-system-x86_64");
+        qemu.args(["-S", "-nodefaults", "-no-user-config", "-display", "none", "-m", "16"]);
+        qemu.args(["-machine", "pc", "-accel", "tcg", "-smp", "2"]);
+        qemu.args(monitor.into_iter().flatten());
+        qemu.args(["-name", &format!("{},debug-threads={threads}", name.replace(',', ",,"))]);
+        qemu.args(["-qmp", "stdio"]).current_dir(folder.path());
+        qemu.stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut machine = match qemu.spawn() {
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+                println!("skipped: needs qemu-system-x86");
+                return;
+            }
+            started => Idle(started.unwrap()),
+        };
+        // It answers once all of the machine is made.
+        let ask = b"{\"execute\":\"qmp_capabilities\"}\n";
+        machine.0.stdin.as_mut().unwrap().write_all(ask).unwrap();
+        let mut lines = BufReader::new(machine.0.stdout.as_mut().unwrap()).lines();
+        assert!(lines.any(|line| line.unwrap().contains("\"return\"")), "QEMU is up");
+        let by_name = binding(format!("qemu:{name}"));
+        let found = find(&by_name).unwrap();
+        assert_eq!(found.machine.in_service().vcpus, [0, 1], "{threads}");
+        assert_eq!(found.machine.binding, by_name);
+        assert!(matches!(found.who(1), Ok(Who::Thread(_))));
+        machine.0.kill().unwrap();
+        wait_for(&found.ending);
+    }
+}

@@ -1,0 +1,646 @@
+//! The ledger: what was acknowledged is there, whatever happens to the process, the disk or the
+//! file.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::env;
+use std::fs;
+use std::io::{BufRead, BufReader};
+use std::os::fd::AsFd;
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::ExitStatusExt;
+use std::path::Path;
+use std::process::{Command, Stdio, exit};
+use std::time::{Duration, Instant, SystemTime};
+
+use proptest::collection::vec;
+use proptest::prelude::*;
+use rusqlite::Connection;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use slackline_daemon::ledger::{
+    Asked, Keep, Ledger, LedgerError, Logged, Opened, Reply, Source, check, rebuild,
+};
+use slackline_service::gang::Gang;
+use slackline_service::{Commit, Happened, Identity, Name, Row, Verb};
+use slackline_units::{Span, Time};
+use tempfile::TempDir;
+
+use crate::rows::{commit, event, identity, kept, name, row};
+
+const BOOT: &str = "6f1d4a3e-1111-4222-8333-944455556666";
+
+/// How long a test waits for what must come.
+const PATIENCE: Timespec = Timespec { tv_sec: 60, tv_nsec: 0 };
+
+fn open(folder: &Path) -> Opened {
+    Ledger::open(folder, BOOT, Keep::USUAL).expect("a ledger")
+}
+
+fn open_error(folder: &Path) -> LedgerError {
+    Ledger::open(folder, BOOT, Keep::USUAL).expect_err("no ledger")
+}
+
+/// All replies until as many have come as were asked for.
+fn replies(ledger: &mut Ledger, count: usize) -> Vec<Reply> {
+    let mut replies = Vec::new();
+    while replies.len() < count {
+        let descriptor = ledger.as_fd();
+        let mut fds = [PollFd::from_borrowed_fd(descriptor, PollFlags::IN)];
+        let ready = rustix::io::retry_on_intr(|| poll(&mut fds, Some(&PATIENCE)));
+        assert_eq!(ready, Ok(1), "no reply within a minute");
+        replies.extend(ledger.replies());
+        assert!(ledger.has_writer());
+    }
+    replies
+}
+
+/// Writes something down, and waits for what comes of it.
+fn put(ledger: &mut Ledger, commit: Commit) -> Result<u64, LedgerError> {
+    ledger.append(commit, Time::START).expect("room");
+    match replies(ledger, 1).pop() {
+        Some(Reply::Committed { seq }) => Ok(seq),
+        Some(Reply::Failed { error, .. }) => Err(error),
+        other => panic!("{other:?}"),
+    }
+}
+
+fn close(ledger: Ledger) {
+    let (_, closed) = ledger.close();
+    closed.expect("it closes");
+}
+
+#[test]
+fn what_is_written_is_there_again() {
+    let folder = tempfile::tempdir().unwrap();
+    let state = folder.path().join("state");
+    let Opened { mut ledger, loaded, before, .. } = open(&state);
+    assert_eq!((loaded.rows.len(), loaded.last_seq, before), (0, 0, None));
+    let mut web = Row { identity: Some(identity(7)), ..row("web", 1) };
+    web.terms = web.terms.with_phase(Some(Span::from_ms(3))).unwrap();
+    web.gang = Some(Gang { name: name("lockstep"), is_strict: true });
+    let mut first = commit(3, [("web", Some(web.clone())), ("db", Some(row("db", 2)))]);
+    first.kept.push(kept("k1", web.clone()));
+    assert_eq!(put(&mut ledger, first).unwrap(), 3);
+    assert_eq!(put(&mut ledger, commit(5, [("db", None)])).unwrap(), 5);
+    close(ledger);
+
+    let Opened { loaded, before, .. } = open(&state);
+    assert_eq!((loaded.rows, loaded.last_seq), (vec![web.clone()], 5));
+    let [(answer, age)] = &*loaded.kept else { panic!("{:?}", loaded.kept) };
+    assert_eq!(*answer, kept("k1", web));
+    assert!(*age < Span::from_secs(3600), "{age}");
+    let before = before.expect("there was one");
+    assert_eq!((before.boot_id.as_str(), before.was_clean), (BOOT, true));
+
+    let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
+    assert_eq!(mode(&state), 0o700);
+    assert_eq!(mode(&state.join("ledger.db")), 0o600);
+}
+
+#[test]
+fn after_another_boot_no_machine_is_known_again() {
+    let folder = tempfile::tempdir().unwrap();
+    let Opened { mut ledger, .. } = open(folder.path());
+    let web = Row { identity: Some(identity(7)), ..row("web", 1) };
+    put(&mut ledger, commit(1, [("web", Some(web))])).unwrap();
+    close(ledger);
+    let other = Ledger::open(folder.path(), "another", Keep::USUAL).unwrap();
+    assert_eq!(other.loaded.rows, [row("web", 1)]);
+    drop(other);
+    // And that one had written nothing about it.
+    assert_eq!(open(folder.path()).loaded.rows[0].identity, Some(identity(7)));
+}
+
+#[test]
+fn events_are_found_by_name_and_number_newest_first() {
+    let folder = tempfile::tempdir().unwrap();
+    let Opened { mut ledger, .. } = open(folder.path());
+    let begun = SystemTime::now();
+    let whats = [
+        Happened::Asked(Verb::Reserve),
+        Happened::Vcpus { there: 4 },
+        Happened::NotAdopted("no room: 1 of 2".into()),
+        Happened::LedgerWhole { lost: 7 },
+        Happened::Contested,
+        Happened::ClockStepped("by 1s back; periods of web are stretched or cut once".into()),
+    ];
+    for (seq, what) in (1..).zip(&whats) {
+        let mut commit = commit(seq, []);
+        let mut event = event(seq, what.clone());
+        event.name = Some(name(if seq % 2 == 0 { "even" } else { "odd" }));
+        event.before = Some(Row { identity: Some(identity(u64::MAX)), ..row("odd", seq) });
+        event.at = Time::START + Span::from_secs(1);
+        commit.events.push(event);
+        // By the clock of the service this is a second later.
+        ledger.append(commit, Time::START + Span::from_secs(2)).unwrap();
+    }
+    replies(&mut ledger, whats.len());
+    let mut ask = |name: Option<&str>, before, limit| {
+        let name = name.map(|name| name.parse::<Name>().unwrap());
+        ledger.look_up(42, Asked { name, before, limit }).unwrap();
+        match replies(&mut ledger, 1).pop() {
+            Some(Reply::Events { ticket: 42, events }) => events.unwrap(),
+            other => panic!("{other:?}"),
+        }
+    };
+    let seqs = |events: &[Logged]| -> Vec<u64> { events.iter().map(|event| event.seq).collect() };
+    let all = ask(None, None, 100);
+    assert_eq!(seqs(&all), [6, 5, 4, 3, 2, 1]);
+    assert_eq!(seqs(&ask(None, None, 2)), [6, 5]);
+    assert_eq!(seqs(&ask(None, Some(4), 2)), [3, 2]);
+    assert_eq!(seqs(&ask(Some("even"), None, 100)), [6, 4, 2]);
+    assert_eq!(seqs(&ask(Some("odd"), Some(5), 100)), [3, 1]);
+    assert_eq!(seqs(&ask(Some("nobody"), None, 100)), [0_u64; 0]);
+    for (event, what) in all.iter().rev().zip(&whats) {
+        assert_eq!(event.what, *what);
+        assert_eq!(event.before.as_ref().unwrap().identity, Some(identity(u64::MAX)));
+        let second = Duration::from_secs(1);
+        assert!(event.at >= begun - second && event.at <= SystemTime::now() - second);
+    }
+}
+
+#[test]
+fn whoever_comes_second_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let first = open(folder.path());
+    let error = open_error(folder.path());
+    assert!(matches!(error, LedgerError::Taken { .. }), "{error}");
+    drop(first);
+    drop(open(folder.path()));
+}
+
+// What can go wrong.
+
+/// The writing end of a process that is killed: commits for as long as it lives, and says which
+/// ones were acknowledged.
+#[test]
+fn part_writer() {
+    let Ok(folder) = env::var(FOLDER) else { return };
+    let Opened { mut ledger, loaded, .. } = open(Path::new(&folder));
+    for seq in loaded.last_seq + 1.. {
+        if put(&mut ledger, nth(seq)).is_err() {
+            exit(1);
+        }
+        println!("@{seq}");
+    }
+}
+
+/// The commit of that number, as the writer makes them.
+fn nth(seq: u64) -> Commit {
+    let called = format!("r{}", seq % 50);
+    let row = (!seq.is_multiple_of(7)).then(|| row(&called, seq));
+    commit(seq, [(called.as_str(), row)])
+}
+
+/// Says where the ledger of [`part_writer`] is.
+const FOLDER: &str = "SLACKLINE_TEST_LEDGER";
+
+/// What is promised after all commits up to a number.
+fn promised(upto: u64) -> BTreeMap<String, u64> {
+    let mut rows = BTreeMap::new();
+    for seq in 1..=upto {
+        let called = format!("r{}", seq % 50);
+        if seq % 7 == 0 {
+            rows.remove(&called)
+        } else {
+            rows.insert(called, seq)
+        };
+    }
+    rows
+}
+
+fn is_as_promised(opened: &Opened, upto: u64) {
+    let rows = opened.loaded.rows.iter().map(|row| (row.name.to_string(), row.revision));
+    assert_eq!(rows.collect::<BTreeMap<_, _>>(), promised(upto), "after commit {upto}");
+}
+
+#[test]
+fn whoever_is_killed_has_lost_nothing_that_was_acknowledged() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut last = 0;
+    for round in 1..=6_usize {
+        let mut command = Command::new(env::current_exe().unwrap());
+        command.args(["--exact", "ledger::part_writer", "--nocapture"]).env(FOLDER, folder.path());
+        let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
+        let lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        let mut acknowledged = lines
+            .map_while(Result::ok)
+            .filter_map(|line| line.rsplit_once('@')?.1.parse::<u64>().ok());
+        // After more and more of them, always in the middle of the next one.
+        let heard = acknowledged.by_ref().take(3 * round * round).last();
+        child.kill().unwrap();
+        let heard = acknowledged.last().or(heard).expect("it wrote something");
+        assert!(child.wait().unwrap().signal().is_some(), "it ended by itself");
+        let opened = open(folder.path());
+        // One more may be there whose acknowledgement was not heard any more.
+        assert!((heard..=heard + 1).contains(&opened.loaded.last_seq), "{heard}");
+        assert!(heard > last);
+        last = opened.loaded.last_seq;
+        is_as_promised(&opened, last);
+        assert_eq!(opened.before.as_ref().map(|before| before.was_clean), Some(false));
+        drop(opened);
+        assert_eq!(check(folder.path()).unwrap().problems, [""; 0]);
+    }
+}
+
+/// What a loss of power leaves of the log: any beginning of it, and rubbish after that.
+#[test]
+fn a_torn_log_is_a_whole_prefix() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut ledger = open(folder.path()).ledger;
+    for seq in 1..=60 {
+        put(&mut ledger, nth(seq)).unwrap();
+    }
+    let read = |file: &str| fs::read(folder.path().join(file)).unwrap();
+    let (base, log) = (read("ledger.db"), read("ledger.db-wal"));
+    drop(ledger);
+    let mut reached = BTreeSet::new();
+    // A stride that has nothing in common with pages, so that it hits all parts of a frame.
+    for cut in (0..log.len()).step_by(log.len() / 150 + 1) {
+        let torn = tempfile::tempdir().unwrap();
+        fs::write(torn.path().join("ledger.db"), &base).unwrap();
+        let mut left = log[..cut].to_vec();
+        left.resize((cut + 3000).min(log.len()), 0xa5);
+        fs::write(torn.path().join("ledger.db-wal"), left).unwrap();
+        let opened = open(torn.path());
+        is_as_promised(&opened, opened.loaded.last_seq);
+        let least = reached.last().copied().unwrap_or(0);
+        assert!(opened.loaded.last_seq >= least, "a longer log holds less");
+        reached.insert(opened.loaded.last_seq);
+    }
+    assert!(reached.len() > 40, "{reached:?}");
+}
+
+#[test]
+fn a_full_disk_takes_nothing_that_was_acknowledged_and_writes_again_when_there_is_room() {
+    let Some(disk) = Mounted::small() else { return };
+    let folder = disk.0.path().join("state");
+    let mut ledger = open(&folder).ledger;
+    let mut seq = 1;
+    let error = loop {
+        match put(&mut ledger, nth(seq)) {
+            Ok(_) => seq += 1,
+            Err(error) => break error,
+        }
+        assert!(seq < 100_000, "the disk does not get full");
+        if seq == 20 {
+            fs::write(disk.0.path().join("filler"), vec![1; 64 << 10]).unwrap();
+        }
+    };
+    assert!(matches!(error, LedgerError::Full { .. }), "{error:?}");
+    let again = put(&mut ledger, commit(seq, [("x", Some(row("x", seq)))])).unwrap_err();
+    assert!(matches!(again, LedgerError::Full { .. }), "{again:?}");
+    fs::remove_file(disk.0.path().join("filler")).unwrap();
+    assert_eq!(put(&mut ledger, nth(seq)).unwrap(), seq);
+    drop(ledger);
+    let opened = open(&folder);
+    assert_eq!(opened.loaded.last_seq, seq);
+    is_as_promised(&opened, seq);
+}
+
+#[test]
+fn a_disk_that_can_only_be_read_is_told() {
+    let Some(disk) = Mounted::small() else { return };
+    let mut ledger = open(disk.0.path()).ledger;
+    put(&mut ledger, commit(1, [("web", Some(row("web", 1)))])).unwrap();
+    drop(ledger);
+    disk.remount("ro");
+    let error = open_error(disk.0.path());
+    assert!(matches!(error, LedgerError::ReadOnly { .. }), "{error:?}");
+    disk.remount("rw");
+    assert_eq!(open(disk.0.path()).loaded.rows.len(), 1);
+}
+
+/// A file system in memory of half a megabyte; unmounted with this.
+struct Mounted(TempDir);
+
+impl Mounted {
+    fn small() -> Option<Mounted> {
+        let folder = tempfile::tempdir().unwrap();
+        let mut command = Command::new("mount");
+        command.args(["-t", "tmpfs", "-o", "size=512k", "none"]).arg(folder.path());
+        if !command.stderr(Stdio::null()).status().is_ok_and(|status| status.success()) {
+            println!("skipped: needs root");
+            return None;
+        }
+        Some(Mounted(folder))
+    }
+
+    fn remount(&self, how: &str) {
+        let mut command = Command::new("mount");
+        command.args(["-o", &format!("remount,{how}")]).arg(self.0.path());
+        assert!(command.status().unwrap().success());
+    }
+}
+
+impl Drop for Mounted {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg("-l").arg(self.0.path()).status();
+    }
+}
+
+/// Another program with the ledger open.
+fn other(folder: &Path) -> Connection {
+    Connection::open(folder.join("ledger.db")).unwrap()
+}
+
+#[test]
+fn somebody_who_holds_a_lock_is_waited_for_and_then_told_of() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut ledger = open(folder.path()).ledger;
+    put(&mut ledger, commit(1, [("web", Some(row("web", 1)))])).unwrap();
+    // Another process, as an administrator's would be: within one, locks are shared.
+    let script = format!(
+        "import sqlite3, sys\nc = sqlite3.connect('{}', isolation_level=None)\n\
+         c.execute('BEGIN IMMEDIATE')\nprint('@', flush=True)\nsys.stdin.read()",
+        folder.path().join("ledger.db").display()
+    );
+    let mut python = Command::new("python3");
+    python.args(["-c", &script]).stdin(Stdio::piped()).stdout(Stdio::piped());
+    let Ok(mut python) = python.spawn() else { return println!("skipped: needs python3") };
+    let mut line = String::new();
+    BufReader::new(python.stdout.as_mut().unwrap()).read_line(&mut line).unwrap();
+    let begun = Instant::now();
+    let error = put(&mut ledger, commit(2, [("web", None)])).unwrap_err();
+    assert!(matches!(error, LedgerError::Locked { .. }), "{error:?}");
+    assert!(begun.elapsed() >= Duration::from_secs(5));
+    python.kill().unwrap();
+    python.wait().unwrap();
+    put(&mut ledger, commit(2, [("web", None)])).unwrap();
+    drop(ledger);
+    assert_eq!(open(folder.path()).loaded.rows, []);
+}
+
+#[test]
+fn a_ledger_that_is_taken_away_is_written_out_again() {
+    for files in [["ledger.db"].as_slice(), &["ledger.db", "ledger.db-wal"], &["ledger.db-wal"]] {
+        let folder = tempfile::tempdir().unwrap();
+        let mut ledger = open(folder.path()).ledger;
+        put(&mut ledger, commit(1, [("web", Some(row("web", 1)))])).unwrap();
+        for file in files {
+            fs::remove_file(folder.path().join(file)).unwrap();
+        }
+        put(&mut ledger, commit(2, [("db", Some(row("db", 2)))])).unwrap();
+        put(&mut ledger, commit(3, [("x", Some(row("x", 3)))])).unwrap();
+        // As if it were killed now: nothing is closed.
+        let copy = tempfile::tempdir().unwrap();
+        for file in ["ledger.db", "ledger.db-wal"] {
+            fs::copy(folder.path().join(file), copy.path().join(file)).unwrap();
+        }
+        assert_eq!(open(copy.path()).loaded.rows.len(), 3, "{files:?}");
+    }
+    // What somebody has put in its place is not written over.
+    let folder = tempfile::tempdir().unwrap();
+    let mut ledger = open(folder.path()).ledger;
+    put(&mut ledger, commit(1, [("web", Some(row("web", 1)))])).unwrap();
+    fs::write(folder.path().join("other"), "mine").unwrap();
+    fs::rename(folder.path().join("other"), folder.path().join("ledger.db")).unwrap();
+    let error = put(&mut ledger, commit(2, [("web", None)])).unwrap_err();
+    assert!(matches!(error, LedgerError::TakenAway { .. }), "{error:?}");
+    drop(ledger);
+    assert_eq!(fs::read(folder.path().join("ledger.db")).unwrap(), b"mine");
+}
+
+/// What was written, and then could not be made sure of, is written once when it is tried again.
+#[test]
+fn what_was_taken_away_for_a_while_is_written_again_once_it_is_back() {
+    let place = tempfile::tempdir().unwrap();
+    let (here, there) = (place.path().join("here"), place.path().join("there"));
+    let mut ledger = open(&here).ledger;
+    put(&mut ledger, commit(1, [("web", Some(row("web", 1)))])).unwrap();
+    fs::rename(&here, &there).unwrap();
+    put(&mut ledger, commit(2, [("db", Some(row("db", 2)))])).unwrap_err();
+    fs::rename(&there, &here).unwrap();
+    put(&mut ledger, commit(2, [("db", Some(row("db", 2)))])).unwrap();
+    // It is on the disk, but in a file that nobody finds, and a copy cannot be made.
+    fs::remove_file(here.join("ledger.db-wal")).unwrap();
+    fs::create_dir(here.join("ledger.part.db")).unwrap();
+    put(&mut ledger, commit(3, [("x", Some(row("x", 3)))])).unwrap_err();
+    fs::remove_dir(here.join("ledger.part.db")).unwrap();
+    put(&mut ledger, commit(4, [("x", Some(row("x", 3))), ("y", Some(row("y", 4)))])).unwrap();
+    ledger.look_up(1, Asked { limit: 100, ..Asked::default() }).unwrap();
+    let Some(Reply::Events { events, .. }) = replies(&mut ledger, 1).pop() else { panic!() };
+    let seqs: Vec<u64> = events.unwrap().iter().map(|event| event.seq).collect();
+    assert_eq!(seqs, [4, 3, 2, 1]);
+    close(ledger);
+    assert_eq!(open(&here).loaded.rows.len(), 4);
+}
+
+#[test]
+fn what_is_damaged_foreign_or_newer_is_refused_by_name_and_left_as_it_is() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("ledger.db");
+    let mut ledger = open(folder.path()).ledger;
+    put(&mut ledger, commit(1, [("web", Some(row("web", 1)))])).unwrap();
+    drop(ledger);
+    let good = fs::read(&path).unwrap();
+
+    fs::write(&path, "not a database at all, but long enough to be looked at").unwrap();
+    let error = open_error(folder.path());
+    assert!(
+        matches!(&error, LedgerError::Damaged { path: named, .. } if *named == path),
+        "{error}"
+    );
+    assert!(fs::read(&path).unwrap().starts_with(b"not a database"));
+
+    // The page of a table that is needed.
+    fs::write(&path, &good).unwrap();
+    let root: usize = other(folder.path())
+        .query_row("SELECT rootpage FROM sqlite_schema WHERE name = 'reservation'", [], |row| {
+            row.get::<_, i64>(0)
+        })
+        .unwrap()
+        .try_into()
+        .unwrap();
+    let mut bad = good.clone();
+    bad[(root - 1) * 4096..(root - 1) * 4096 + 64].fill(0xff);
+    fs::write(&path, &bad).unwrap();
+    let error = open_error(folder.path());
+    assert!(matches!(error, LedgerError::Damaged { .. }), "{error:?}");
+    assert!(error.hint().unwrap().contains("slackline doctor --ledger"), "{:?}", error.hint());
+    assert_eq!(fs::read(&path).unwrap(), bad);
+
+    // Whole, but nothing that we would have written.
+    fs::write(&path, &good).unwrap();
+    other(folder.path()).execute("UPDATE reservation SET binding = 'nonsense'", []).unwrap();
+    assert!(open_error(folder.path()).to_string().contains("nonsense"));
+
+    fs::write(&path, &good).unwrap();
+    other(folder.path()).pragma_update(None, "user_version", 7).unwrap();
+    fs::write(folder.path().join("ledger.version-1.db"), &good).unwrap();
+    let error = open_error(folder.path());
+    let LedgerError::Newer { version: 7, known: 6, backup: Some(backup), .. } = error else {
+        panic!("{error:?}")
+    };
+    assert_eq!(backup, folder.path().join("ledger.version-1.db"));
+
+    fs::remove_file(&path).unwrap();
+    other(folder.path()).execute_batch("CREATE TABLE songs (name TEXT)").unwrap();
+    assert!(matches!(open_error(folder.path()), LedgerError::Foreign { .. }));
+}
+
+/// The ledger that the first version left, as a file.
+fn of_first_version(folder: &Path) -> Vec<u8> {
+    other(folder).execute_batch(include_str!("../ledger-version-1.sql")).unwrap();
+    fs::read(folder.join("ledger.db")).unwrap()
+}
+
+fn version(path: &Path) -> u32 {
+    let ledger = Connection::open(path).unwrap();
+    ledger.pragma_query_value(None, "user_version", |row| row.get(0)).unwrap()
+}
+
+#[test]
+fn a_ledger_of_the_first_version_is_taken_over_whole_and_kept_as_it_was() {
+    let folder = tempfile::tempdir().unwrap();
+    let before = of_first_version(folder.path());
+    // To look at it changes nothing, and finds nothing wrong.
+    assert_eq!(check(folder.path()).unwrap().problems, [""; 0]);
+    assert_eq!(fs::read(folder.path().join("ledger.db")).unwrap(), before);
+
+    let boot = "fba6cf25-acd8-4c47-8270-ba1d733a24c7";
+    let opened = Ledger::open(folder.path(), boot, Keep::USUAL).expect("a ledger");
+    let shown: Vec<String> = opened.loaded.rows.iter().map(ToString::to_string).collect();
+    assert_eq!(shown, ["3ms/10ms exact for 2 vCPUs, libvirt:web", "1ms/10ms for 1 vCPU, pid:9321"]);
+    assert!(opened.loaded.rows.iter().all(|row| row.user == 0), "{:?}", opened.loaded.rows);
+    let known = Identity::Process { pid: 9321, started: 5_224_080, inode: 1_339_397 };
+    assert_eq!(opened.loaded.rows[1].identity, Some(known));
+    assert_eq!(opened.loaded.last_seq, 5);
+    let mut ledger = opened.ledger;
+    ledger.look_up(1, Asked { limit: 10, ..Asked::default() }).unwrap();
+    let Some(Reply::Events { events: Ok(events), .. }) = replies(&mut ledger, 1).pop() else {
+        panic!("no events");
+    };
+    let seqs: Vec<u64> = events.iter().map(|event| event.seq).collect();
+    assert_eq!(seqs, [5, 4, 3, 2, 1]);
+    // It is written as a new one is.
+    let row = Row { user: 64_055, ..row("new", 6) };
+    put(&mut ledger, commit(6, [("new", Some(row.clone()))])).unwrap();
+    close(ledger);
+    assert_eq!(open(folder.path()).loaded.rows.pop(), Some(row));
+
+    let backup = folder.path().join("ledger.version-1.db");
+    assert_eq!((version(&folder.path().join("ledger.db")), version(&backup)), (6, 1));
+    // Whoever goes back to the first version has it as it was.
+    let old = Connection::open(&backup).unwrap();
+    let rows: u32 = old.query_row("SELECT count(*) FROM event", [], |row| row.get(0)).unwrap();
+    assert_eq!(rows, 5);
+}
+
+#[test]
+fn a_damaged_ledger_of_the_first_version_is_rebuilt_and_then_taken_over() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut bytes = of_first_version(folder.path());
+    let sql = "SELECT rootpage FROM sqlite_schema WHERE name = 'event'";
+    let page: i64 = other(folder.path()).query_row(sql, [], |row| row.get(0)).unwrap();
+    let at = (usize::try_from(page).unwrap() - 1) * 4096;
+    bytes[at..at + 64].fill(0xff);
+    fs::write(folder.path().join("ledger.db"), &bytes).unwrap();
+    let rebuilt = rebuild(folder.path()).unwrap().expect("there was something to do");
+    let rows = |name: &str| rebuilt.tables.iter().find(|table| table.name == name).unwrap().rows;
+    assert_eq!((rows("reservation"), rows("answer"), rows("event")), (2, 5, 0));
+    assert_eq!(open(folder.path()).loaded.rows.len(), 2);
+    assert_eq!(version(&folder.path().join("ledger.db")), 6);
+}
+
+#[test]
+fn a_damaged_ledger_is_rebuilt_of_what_is_whole_and_of_its_backup() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("ledger.db");
+    let mut ledger = open(folder.path()).ledger;
+    put(&mut ledger, commit(1, [("web", Some(row("web", 1)))])).unwrap();
+    drop(ledger);
+    assert!(rebuild(folder.path()).unwrap().is_none(), "nothing is wrong");
+    fs::copy(&path, folder.path().join("ledger.backup.db")).unwrap();
+    let mut ledger = open(folder.path()).ledger;
+    assert!(matches!(rebuild(folder.path()), Err(LedgerError::Taken { .. })));
+    put(&mut ledger, commit(2, [("db", Some(row("db", 2)))])).unwrap();
+    drop(ledger);
+
+    let page = |table: &str| -> usize {
+        let sql = "SELECT rootpage FROM sqlite_schema WHERE name = ?1";
+        let page: i64 = other(folder.path()).query_row(sql, [table], |row| row.get(0)).unwrap();
+        usize::try_from(page).unwrap()
+    };
+    let at = (page("event") - 1) * 4096;
+    let mut bytes = fs::read(&path).unwrap();
+    bytes[at..at + 64].fill(0xff);
+    fs::write(&path, &bytes).unwrap();
+    let examined = check(folder.path()).unwrap();
+    assert!(!examined.problems.is_empty() && examined.backups.len() == 1, "{examined:?}");
+    let rebuilt = rebuild(folder.path()).unwrap().expect("there was something to do");
+    let source = |name: &str| {
+        let table = rebuilt.tables.iter().find(|table| table.name == name).unwrap();
+        (table.rows, matches!(table.source, Source::Backup(_)))
+    };
+    // What is promised is of now, what happened is of the backup.
+    assert_eq!((source("reservation"), source("event")), ((2, false), (1, true)));
+    assert_eq!(fs::read(rebuilt.set_aside.join("ledger.db")).unwrap(), bytes);
+    assert_eq!(check(folder.path()).unwrap().problems, [""; 0]);
+    let loaded = open(folder.path()).loaded;
+    assert_eq!((loaded.rows.len(), loaded.last_seq), (2, 2));
+}
+
+#[test]
+fn old_events_go_oldest_first_with_the_commits_that_come() {
+    let folder = tempfile::tempdir().unwrap();
+    let keep = Keep { rows: 20, ..Keep::USUAL };
+    let mut ledger = Ledger::open(folder.path(), BOOT, keep).unwrap().ledger;
+    for seq in 1..=100 {
+        put(&mut ledger, commit(seq, [("web", Some(row("web", seq)))])).unwrap();
+    }
+    let all = |ledger: &mut Ledger| {
+        ledger.look_up(1, Asked { limit: 1000, ..Asked::default() }).unwrap();
+        match replies(ledger, 1).pop() {
+            Some(Reply::Events { events, .. }) => {
+                events.unwrap().iter().map(|event| event.seq).collect::<Vec<_>>()
+            }
+            other => panic!("{other:?}"),
+        }
+    };
+    assert_eq!(all(&mut ledger), (81..=100).rev().collect::<Vec<_>>());
+    drop(ledger);
+    // And those that are too old, whatever their number.
+    let keep = Keep { events: Duration::ZERO, ..Keep::USUAL };
+    let mut ledger = Ledger::open(folder.path(), BOOT, keep).unwrap().ledger;
+    put(&mut ledger, commit(101, [("web", None)])).unwrap();
+    put(&mut ledger, commit(102, [("web", None)])).unwrap();
+    assert!(all(&mut ledger).len() <= 2);
+    drop(ledger);
+    assert_eq!(open(folder.path()).loaded.last_seq, 102);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 24, ..ProptestConfig::default() })]
+
+    /// Any commits, with restarts anywhere between: what is there is what a map would hold.
+    #[test]
+    fn it_holds_what_a_map_would_hold(
+        steps in vec((0_u64..6, any::<bool>(), 0_u64..40, any::<bool>(), any::<bool>()), 1..24),
+    ) {
+        let folder = tempfile::tempdir().unwrap();
+        let mut model: BTreeMap<Name, Row> = BTreeMap::new();
+        let mut ledger = open(folder.path()).ledger;
+        for (seq, (which, gone, number, paused, restart)) in (1..).zip(steps) {
+            let called = format!("r{which}");
+            let identity = (number % 3 != 0).then(|| match number % 2 {
+                0 => Identity::Group { inode: u64::MAX - number },
+                _ => identity(u64::MAX - number),
+            });
+            let row = Row { identity, paused, since: number, ..row(&called, seq) };
+            let row = (!gone).then_some(row);
+            match &row {
+                Some(row) => model.insert(row.name.clone(), row.clone()),
+                None => model.remove(&name(&called)),
+            };
+            put(&mut ledger, commit(seq, [(called.as_str(), row)])).unwrap();
+            if restart {
+                drop(ledger);
+                let opened = open(folder.path());
+                let rows = opened.loaded.rows.iter().map(|row| (row.name.clone(), row.clone()));
+                prop_assert_eq!(rows.collect::<BTreeMap<_, _>>(), model.clone());
+                prop_assert_eq!(opened.loaded.last_seq, seq);
+                ledger = opened.ledger;
+            }
+        }
+    }
+}

@@ -1,0 +1,13 @@
+//! Tests of the daemon without a host.
+
+#[path = "../common/mod.rs"]
+mod common;
+
+#[path = "../rows/mod.rs"]
+mod rows;
+
+mod find;
+mod front;
+mod ledger;
+mod openapi;
+mod remote;

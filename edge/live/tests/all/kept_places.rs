@@ -1,0 +1,245 @@
+//! Promises to who is not there yet, or was: they count, they end in nobody's hands but who they
+//! are for, and coming back is worth nothing. Needs root.
+
+use std::collections::BTreeMap;
+
+use crate::common::{Target, begin, cpus, options, request, share, wait_until};
+use slackline_host::policy::{Given, Values, find};
+use slackline_live::session::{Called, JoinId, Options, Request, RequestError, Session, Who};
+use slackline_live::{ClockStep, WallClock};
+use slackline_trace::{Entry, Record};
+use slackline_units::{DomId, Span, Time};
+
+const DOMAIN: DomId = DomId::new(7);
+const PERIOD: Span = Span::from_ms(10);
+
+fn open(state: &tempfile::TempDir) -> Session {
+    Session::open(&options(cpus(1), state.path())).unwrap()
+}
+
+/// vCPU `number` of the one machine, so many microseconds in every 10 ms.
+fn vcpu(number: u16, who: Who, slice: u64) -> Request {
+    let called = Called::As(DOMAIN, number);
+    Request { called, ..request(who, share(slice, 10_000, true)) }
+}
+
+fn two(slice: u64) -> Vec<Request> {
+    (0..2).map(|number| vcpu(number, Who::Nobody, slice)).collect()
+}
+
+fn go_on(session: &mut Session, length: Span) -> Vec<JoinId> {
+    let until = session.now() + length;
+    let mut ended = Vec::new();
+    while session.now() < until {
+        ended.extend(session.poll(&mut Vec::new()).unwrap().ended);
+        let _ = session.wait(&[], Span::from_ms(20));
+    }
+    ended
+}
+
+fn ids(session: &Session) -> Vec<JoinId> {
+    session.members().map(|member| member.id).collect()
+}
+
+fn room(session: &Session) -> Span {
+    session.room(PERIOD, None).unwrap().unwrap()
+}
+
+#[test]
+fn what_is_kept_for_nobody_is_promised_until_who_it_is_for_comes() {
+    let Some(_alone) = begin() else { return };
+    let state = tempfile::tempdir().unwrap();
+    let mut session = open(&state);
+    let all = room(&session);
+    assert!(all > Span::from_ms(8) && all < PERIOD, "{all}");
+    let places = session.join(two(4_000)).unwrap();
+    assert!(room(&session) <= all - Span::from_ms(8), "{}", room(&session));
+    // What room says is what is admitted: so much, and no nanosecond more.
+    let left = room(&session);
+    let other = Target::spinner();
+    for (slice, fits) in [(left + Span::from_ns(1), false), (left, true)] {
+        let text = format!("{}ns", slice.ns());
+        let given = Given::Text(&text);
+        let edf = find("edf").unwrap();
+        let period = Given::Text("10ms");
+        let given = [("slice", given), ("period", period)];
+        let share = Values::read(edf.share_fields, given.into_iter());
+        let joined = session.join(vec![other.as_one(share.unwrap())]);
+        assert_eq!(joined.is_ok(), fits, "{slice}: {joined:?}");
+        joined.into_iter().flatten().for_each(|id| session.leave(id).unwrap());
+    }
+    // Nobody ends, sleeps on, and may be asked of whatever others are.
+    assert_eq!(go_on(&mut session, Span::from_ms(300)), []);
+    session.change(places[1], share(3_000, 10_000, false), Time::START).unwrap();
+    session.change(places[1], share(4_000, 10_000, true), Time::START).unwrap();
+    session.pause(places[0], Time::START).unwrap();
+    session.resume(places[0], Time::START).unwrap();
+    assert_eq!(ids(&session), places);
+    // They come, and what was theirs is.
+    let machine = Target::threaded();
+    let threads = machine.by_thread().into_iter().zip(0..);
+    let group = threads.map(|(who, number)| vcpu(number, who, 4_000)).collect();
+    let joined = session.replace(&places, group).unwrap();
+    let names: Vec<_> = joined.iter().map(|id| id.vcpu().domain()).collect();
+    assert_eq!(names, [DOMAIN; 2]);
+    assert_eq!(ids(&session), joined);
+    assert!(matches!(session.leave(places[0]), Err(RequestError::Unknown { .. })));
+    machine.runs();
+    // And when they end, others can be kept in their place.
+    drop(machine);
+    let mut ended = Vec::new();
+    wait_until("the end to be noticed", || {
+        ended.extend(go_on(&mut session, Span::from_ms(50)));
+        ended.len() == 2
+    });
+    session.join(two(4_000)).unwrap();
+    session.close(&mut Vec::new()).unwrap();
+    other.is_given_back();
+}
+
+#[test]
+fn who_does_not_fit_in_the_place_of_nobody_leaves_it_as_it_was() {
+    let Some(_alone) = begin() else { return };
+    let state = tempfile::tempdir().unwrap();
+    let mut session = open(&state);
+    let places = session.join(two(4_000)).unwrap();
+    let before = room(&session);
+    let machine = Target::threaded();
+    let threads = machine.by_thread();
+    let group = |slice| {
+        let threads = threads.iter().cloned().zip(0..);
+        threads.map(|(who, number)| vcpu(number, who, slice)).collect::<Vec<_>>()
+    };
+    let refused = session.replace(&places, group(5_000)).unwrap_err();
+    assert_eq!(refused.index, 1);
+    assert!(matches!(refused.error, RequestError::Declined(_)), "{refused:?}");
+    assert_eq!((ids(&session), room(&session)), (places.clone(), before));
+    machine.is_given_back();
+    // Nobody else is to have the account of somebody who is there.
+    let taken = session.join(group(500)).unwrap_err();
+    assert!(matches!(taken.error, RequestError::Taken { .. }), "{taken:?}");
+    // Somebody who is there does not give way.
+    let joined = session.replace(&places, group(4_000)).unwrap();
+    let refused = session.replace(&joined, two(4_000)).unwrap_err();
+    assert!(matches!(refused.error, RequestError::Taken { .. }), "{refused:?}");
+    assert_eq!(ids(&session), joined);
+    assert_eq!(go_on(&mut session, Span::from_ms(50)), []);
+    session.close(&mut Vec::new()).unwrap();
+    machine.is_given_back();
+}
+
+/// 100 ms in every second, given up and asked for again ten times a second: what is promised and
+/// one slice, not a whole slice each time. Half as much again is for a machine that stops it late.
+#[test]
+fn whoever_leaves_and_comes_back_all_the_time_gets_no_more_for_it() {
+    let Some(_alone) = begin() else { return };
+    let state = tempfile::tempdir().unwrap();
+    let mut session = open(&state);
+    let target = Target::spinner();
+    let terms = || Request {
+        called: Called::As(DOMAIN, 0),
+        ..target.as_one(share(100_000, 1_000_000, true))
+    };
+    let (from, before) = (session.now(), target.used());
+    let mut place = session.join(vec![Request { who: Who::Nobody, ..terms() }]).unwrap();
+    for round in 0..20 {
+        // In turn: as who has waited, and as who has just left.
+        let mut joined = if round % 2 == 0 {
+            session.replace(&place, vec![terms()]).unwrap()
+        } else {
+            session.leave(place[0]).unwrap();
+            session.join(vec![terms()]).unwrap()
+        };
+        go_on(&mut session, Span::from_ms(100));
+        session.leave(joined.remove(0)).unwrap();
+        // Given back it is nobody's business what it uses: it is held all the same.
+        place = session.join(vec![Request { who: Who::Nobody, ..terms() }]).unwrap();
+    }
+    let (used, length) = (target.used() - before, session.now() - from);
+    let most = length / 10 + Span::from_ms(100);
+    assert!(!used.is_zero() && used <= most + most / 2, "{used} in {length}, at most {most}");
+    session.close(&mut Vec::new()).unwrap();
+    target.is_given_back();
+}
+
+const LONG: Span = Span::from_ms(40);
+const MS: u64 = 1_000_000;
+
+/// A machine that is owed 4 ms in every 40 ms, 7 ms after whole periods of the wall clock.
+fn in_phase(number: u16, target: &Target) -> Request {
+    let edf = find("edf").unwrap();
+    let given = [("slice", "4ms"), ("period", "40ms"), ("phase", "7ms")];
+    let given = given.map(|(name, text)| (name, Given::Text(text)));
+    let given = given.into_iter().chain([("exact", Given::Flag(true))]);
+    let share = Values::read(edf.share_fields, given).unwrap();
+    Request { called: Called::As(DOMAIN, number), ..target.as_one(share) }
+}
+
+/// How long before a time of the session a period of theirs began by the clock, as it is now.
+fn into_period(clock: &WallClock, session: &Session, at: Time) -> Span {
+    let ahead = clock.now().since(session.now());
+    (at.after(ahead) - Time::START).left_after(Span::from_ms(7)) % LONG
+}
+
+/// Where in their periods the two begin to run, in the middle of many periods: a machine that is
+/// busy below us may let them begin late in some.
+fn begins(clock: &WallClock, session: &mut Session) -> [Span; 2] {
+    let (from, mut all) = (session.now(), Vec::new());
+    while session.now() < from + LONG * 20 {
+        let mut records = Vec::new();
+        session.poll(&mut records).unwrap();
+        all.append(&mut records);
+        let _ = session.wait(&[], Span::from_ms(20));
+    }
+    [0, 1].map(|number| {
+        let mut first: BTreeMap<u64, Span> = BTreeMap::new();
+        for entry in &all {
+            let &Entry::Record(Record::Ran { vcpu, from: began, .. }) = entry else { continue };
+            // The first period may have begun before.
+            if vcpu.number() == number && began > from + LONG {
+                let into = into_period(clock, session, began);
+                let period = (began - Time::START + LONG - into) / LONG;
+                let least = first.entry(period).or_insert(into);
+                *least = into.min(*least);
+            }
+        }
+        let mut all: Vec<Span> = first.into_values().collect();
+        all.sort_unstable();
+        assert!(all.len() > 10, "it ran in {} periods of 20", all.len());
+        all[all.len() / 2]
+    })
+}
+
+/// What is first in a period begins with it, and what is second when the first has had its slice.
+fn are_in_phase(begins: [Span; 2]) {
+    let (first, second) = (begins[0].min(begins[1]), begins[0].max(begins[1]));
+    assert!(first < Span::from_ms(3), "{begins:?}");
+    assert!(second > Span::from_ms(3) && second < Span::from_ms(9), "{begins:?}");
+}
+
+#[test]
+fn those_in_phase_begin_by_the_wall_clock_whenever_they_came() {
+    let Some(_alone) = begin() else { return };
+    let state = tempfile::tempdir().unwrap();
+    let clock = WallClock::default();
+    let wall_clock = Some(clock.clone());
+    let options = Options { wall_clock, ..options(cpus(1), state.path()) };
+    let mut session = Session::open(&options).unwrap();
+    let targets = [Target::spinner(), Target::spinner()];
+    for ((number, target), come) in (0..).zip(&targets).zip([12, 25]) {
+        wait_until("the middle of a period", || {
+            (come..come + 6).contains(&(into_period(&clock, &session, session.now()).ns() / MS))
+        });
+        session.join(vec![in_phase(number, target)]).unwrap();
+    }
+    are_in_phase(begins(&clock, &mut session));
+    // Somebody sets the clock: the grid is where it says, and we are told.
+    clock.set_ahead(15_000_000);
+    let step = session.poll(&mut Vec::new()).unwrap().clock_stepped.unwrap();
+    let ClockStep { by, is_ahead } = step;
+    assert!(is_ahead && by >= Span::from_ms(14) && by <= Span::from_ms(16), "{step:?}");
+    are_in_phase(begins(&clock, &mut session));
+    assert_eq!(session.poll(&mut Vec::new()).unwrap().clock_stepped, None);
+    session.close(&mut Vec::new()).unwrap();
+    targets.iter().for_each(Target::is_given_back);
+}

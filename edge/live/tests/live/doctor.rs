@@ -1,0 +1,122 @@
+//! The examination on this host, as whoever runs the tests and, for root, without privilege too.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::process::Command;
+
+use slackline_live::doctor::{Finding, Ink, Report, State, Topic, examine};
+
+/// Set for the copy of this program that runs without privilege.
+const UNPRIVILEGED: &str = "SLACKLINE_TEST_UNPRIVILEGED";
+
+fn is_root() -> bool {
+    rustix::process::geteuid().is_root()
+}
+
+fn check_shape(report: &Report) {
+    let topics: Vec<Topic> = report.findings().iter().map(|finding| finding.topic).collect();
+    assert_eq!(topics, Topic::ALL, "each topic once, in order");
+    for finding in report.findings() {
+        assert!(!finding.found.is_empty(), "{} says what was found", finding.id());
+        assert!(!finding.matters().is_empty(), "{} says why", finding.id());
+        let needs_hint = finding.state == State::Missing && finding.topic.is_required();
+        assert!(!needs_hint || finding.hint.is_some(), "{} says what to do", finding.id());
+    }
+    let text = report.render(100, Ink::Plain);
+    assert!(text.lines().count() > Topic::ALL.len(), "{text}");
+}
+
+#[test]
+fn names_of_topics_are_unique_and_fit_their_column() {
+    let mut ids = Topic::ALL.map(Topic::id);
+    assert!(ids.iter().all(|id| id.len() <= 14));
+    ids.sort_unstable();
+    assert!(ids.windows(2).all(|pair| pair[0] != pair[1]), "{ids:?}");
+}
+
+#[test]
+fn sections_are_not_mixed_up() {
+    let sections = Topic::ALL.map(Topic::section);
+    assert!(sections.windows(2).all(|pair| pair[0] <= pair[1]), "{sections:?}");
+}
+
+#[test]
+fn every_topic_is_examined() {
+    let report = examine();
+    check_shape(&report);
+    println!("{}", report.render(100, Ink::Plain));
+    if !is_root() {
+        return;
+    }
+    // Whoever ran these tests as root is told the truth about the one thing nothing runs without.
+    let fifo = report.finding(Topic::Fifo);
+    assert_ne!(fifo.state, State::Unknown, "{}", fifo.found);
+}
+
+#[test]
+fn examining_twice_leaves_the_bandwidth_as_it_was() {
+    if !is_root() {
+        println!("skipped: needs root to ask for deadline bandwidth");
+        return;
+    }
+    // Others on this host may hold some for a while, so less may be free at times. What leaks is
+    // gone for good, so the best of several looks must not become worse.
+    let free = |report: &Report| -> Option<u64> {
+        let figures = &report.finding(Topic::DeadlineShare).figures;
+        figures.iter().find(|figure| figure.name == "deadline_free_ppm").map(|figure| figure.value)
+    };
+    let best_of_three = || (0..3).filter_map(|_| free(&examine())).max();
+    let (before, after) = (best_of_three(), best_of_three());
+    assert!(before.is_none() || after >= before, "{before:?} became {after:?}");
+}
+
+#[test]
+fn without_privilege_it_is_said_what_is_missing() {
+    if std::env::var_os(UNPRIVILEGED).is_some() {
+        unprivileged();
+        return;
+    }
+    if !is_root() {
+        println!("skipped: needs root to become somebody else");
+        return;
+    }
+    // Somebody else may not be able to reach this program where it lies.
+    let folder = tempfile::tempdir().unwrap();
+    fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o755)).unwrap();
+    let copy = folder.path().join("doctor");
+    fs::copy(std::env::current_exe().unwrap(), &copy).unwrap();
+    let output = Command::new("setpriv")
+        .args(["--reuid=65534", "--regid=65534", "--clear-groups", "--inh-caps=-all"])
+        .arg(&copy)
+        .args(["--exact", "doctor::without_privilege_it_is_said_what_is_missing", "--nocapture"])
+        .current_dir("/")
+        .env(UNPRIVILEGED, "1")
+        .output();
+    let output = match output {
+        Ok(output) => output,
+        Err(error) => {
+            println!("skipped: needs setpriv: {error}");
+            return;
+        }
+    };
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "{text}\n{}", String::from_utf8_lossy(&output.stderr));
+    assert!(text.contains("1 passed"), "{text}");
+}
+
+fn unprivileged() {
+    let report = examine();
+    println!("{}", report.render(100, Ink::Plain));
+    check_shape(&report);
+    let missing = |topic| {
+        let Finding { state, found, hint, .. } = report.finding(topic);
+        assert_eq!(*state, State::Missing, "{topic:?}: {found}");
+        assert!(hint.is_some(), "{topic:?}: {found}");
+    };
+    for topic in [Topic::Privilege, Topic::Fifo, Topic::DeadlineShare] {
+        missing(topic);
+    }
+    assert!(!report.can_run_live());
+    let obstacles: Vec<&str> = report.obstacles().map(Finding::id).collect();
+    assert!(obstacles.contains(&"fifo"), "{obstacles:?}");
+}

@@ -1,0 +1,563 @@
+//! Every thread comes back, whoever is killed when. Needs root: threads are stopped, frozen, made
+//! real-time and pinned in earnest, and their owners really killed.
+//!
+//! An owner must be another process, to be killed, and so must its keeper. Both are this test
+//! program run again, for one test that plays the part named in the environment.
+
+use std::env;
+use std::fs;
+use std::io::{BufRead, BufReader, Write};
+use std::path::Path;
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio, exit};
+use std::thread::{park_timeout, spawn};
+use std::time::{Duration, Instant};
+
+use crate::common::{again, begin, keeper, kill, our_groups, plays, wait_until};
+use rustix::process::{Pid, Signal, getpid, kill_process};
+use slackline_live::cgroup::{CgroupError, Controller, Place};
+use slackline_live::fence::{Fence, FenceError, GivenBack, Held, give_back, leftovers};
+use slackline_live::step::freezer::{Freezer, clear};
+use slackline_live::step::{ActError, FifoPriority, Hold};
+use slackline_live::sys::{
+    Scheduling, SchedulingOf, Tid, get_affinity, get_scheduling, own_tid, set_scheduling,
+    thread_cpu_time,
+};
+use slackline_live::thread::{TaskFd, ThreadRef};
+use slackline_units::{CpuId, CpuSet, Span};
+use tempfile::TempDir;
+
+/// What the owner is to hold: pid, tid and way.
+const TARGET: &str = "SLACKLINE_TEST_TARGET";
+/// Where the owner's journal goes.
+const STATE: &str = "SLACKLINE_TEST_STATE";
+/// After which step the owner kills itself, or one that is never reached to make it begin again and
+/// again; unset if it stops with the thread held back, and waits to be told.
+const LAST_STEP: &str = "SLACKLINE_TEST_LAST_STEP";
+
+const NICE: i32 = 5;
+
+// The parts.
+
+/// A process of two threads; the second one never waits. Says which that is.
+#[test]
+fn part_target() {
+    if plays("target") {
+        spawn(|| {
+            println!("@{}", own_tid());
+            loop {
+                std::hint::spin_loop();
+            }
+        });
+        // Until whoever started this is gone.
+        let _ = std::io::stdin().read_line(&mut String::new());
+        exit(0);
+    }
+}
+
+#[test]
+fn part_owner() {
+    if !plays("owner") {
+        return;
+    }
+    // As whoever schedules real-time threads must be, not to be starved by them.
+    let class = Scheduling::Fifo { priority: FifoPriority::DISPATCHER.number().into() };
+    set_scheduling(own_tid(), &SchedulingOf { class, reset_on_fork: true }).unwrap();
+    let mut fence = Fence::start(keeper(Path::new(&env::var(STATE).unwrap()))).unwrap();
+    let _first = take_hold(&mut fence);
+    println!("@{}", fence.keeper_id());
+    while env::var(LAST_STEP).is_ok() {
+        take_hold(&mut fence);
+    }
+    for line in std::io::stdin().lines() {
+        match line.unwrap().as_str() {
+            "revive" => {
+                fence.revive().unwrap();
+                println!("@{}", fence.keeper_id());
+            }
+            "return" => return,
+            "exit" => exit(0),
+            "panic" => panic!("as told"),
+            other => panic!("told `{other}`"),
+        }
+    }
+}
+
+/// Holds the target and does to it all that can be done, or as much as was asked for.
+fn take_hold(fence: &mut Fence) -> Held {
+    let target = env::var(TARGET).unwrap();
+    let (id, way) = target.rsplit_once(' ').unwrap();
+    let (pid, tid) = id.split_once(' ').unwrap();
+    let thread = ThreadRef::open(tid_of(pid), tid_of(tid)).unwrap();
+    let last: Option<usize> = env::var(LAST_STEP).ok().map(|step| step.parse().unwrap());
+    let step = |number| {
+        if last == Some(number) {
+            kill_process(getpid(), Signal::KILL).unwrap();
+        }
+    };
+    step(0);
+    let held = fence.hold(&thread, if way == "thread" { Hold::Thread } else { Hold::Process });
+    let held = held.unwrap();
+    step(1);
+    held.raise(FifoPriority::CHOSEN).unwrap();
+    step(2);
+    held.pin(CpuId::new(0)).unwrap();
+    step(3);
+    held.hold_back().unwrap();
+    if last.is_none() {
+        return held;
+    }
+    step(4);
+    held.let_go().unwrap();
+    step(5);
+    held.hold_back().unwrap();
+    step(6);
+    held.lower().unwrap();
+    step(7);
+    held.unpin().unwrap();
+    step(8);
+    fence.release(thread.tid()).unwrap();
+    step(LAST);
+    held
+}
+
+/// The number of the owner's last step.
+const LAST: usize = 9;
+const NEVER: usize = 10;
+
+// What the tests stand on.
+
+fn tid_of(text: &str) -> Tid {
+    Tid::new(text.trim().parse().unwrap()).unwrap()
+}
+
+/// A process that is killed at the end of its test, and what it says.
+struct Process {
+    child: Child,
+    to: ChildStdin,
+    from: BufReader<ChildStdout>,
+}
+
+impl Process {
+    fn start(command: &mut Command) -> Process {
+        let mut child =
+            command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("it starts");
+        let (to, from) = (child.stdin.take().unwrap(), child.stdout.take().unwrap());
+        Process { child, to, from: BufReader::new(from) }
+    }
+
+    fn tid(&self) -> Tid {
+        tid_of(&self.child.id().to_string())
+    }
+
+    /// The number on the next line that begins with `@`; the test harness says things, too.
+    fn says(&mut self) -> Tid {
+        loop {
+            let mut line = String::new();
+            assert_ne!(self.from.read_line(&mut line).unwrap(), 0, "it ended without a word");
+            if let Some((_, number)) = line.split_once('@') {
+                return tid_of(number);
+            }
+        }
+    }
+
+    fn tell(&mut self, what: &str) {
+        writeln!(self.to, "{what}").unwrap();
+    }
+
+    fn kill(&mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// A thread to hold, and how it was before.
+struct Target {
+    process: Process,
+    thread: Tid,
+    scheduling: SchedulingOf,
+    affinity: CpuSet,
+    groups: Vec<u8>,
+    way: &'static str,
+}
+
+impl Target {
+    /// A process of one thread that never waits.
+    fn process() -> Target {
+        let mut command = Command::new("nice");
+        let process = Process::start(command.args(["-n", "5", "sh", "-c", "while :; do :; done"]));
+        let thread = process.tid();
+        // By so much more than these tests are themselves.
+        let Scheduling::Other { nice } = get_scheduling(own_tid()).unwrap().class else {
+            panic!("these tests run as ordinary threads");
+        };
+        let nice = Scheduling::Other { nice: nice + NICE };
+        wait_until("it has become nice", || get_scheduling(thread).unwrap().class == nice);
+        Target::of(process, thread, "process")
+    }
+
+    /// One of two threads of a process, which never waits.
+    fn thread() -> Target {
+        let mut process = Process::start(&mut again("fence::part_target"));
+        let thread = process.says();
+        Target::of(process, thread, "thread")
+    }
+
+    fn of(process: Process, thread: Tid, way: &'static str) -> Target {
+        let (scheduling, affinity) =
+            (get_scheduling(thread).unwrap(), get_affinity(thread).unwrap());
+        let groups = groups(process.tid(), thread);
+        Target { process, thread, scheduling, affinity, groups, way }
+    }
+
+    fn reference(&self) -> ThreadRef {
+        ThreadRef::open(self.process.tid(), self.thread).unwrap()
+    }
+
+    /// An owner that has done everything to it.
+    fn owner(&self, state: &Path) -> (Process, Tid) {
+        let mut owner = Process::start(&mut self.owner_command(state));
+        let keeper = owner.says();
+        self.assert_held();
+        (owner, keeper)
+    }
+
+    fn owner_command(&self, state: &Path) -> Command {
+        let mut command = again("fence::part_owner");
+        let target = format!("{} {} {}", self.process.tid(), self.thread, self.way);
+        command.env(TARGET, target).env(STATE, state).stderr(Stdio::null());
+        command
+    }
+
+    fn assert_held(&self) {
+        let class = Scheduling::Fifo { priority: 97 };
+        let raised = SchedulingOf { class, reset_on_fork: true };
+        assert_eq!(get_scheduling(self.thread).unwrap(), raised);
+        assert_eq!(get_affinity(self.thread).unwrap(), CpuSet::one(CpuId::new(0)));
+        self.assert_stands_still();
+    }
+
+    fn assert_stands_still(&self) {
+        // The order may still be on its way to another CPU; what the thread used until it is there
+        // is not progress. A tick of the kernel, after which the time is exact, is at most 10 ms.
+        let mut before = self.used();
+        wait_until("it stands still", || {
+            park_timeout(Duration::from_millis(25));
+            let now = self.used();
+            std::mem::replace(&mut before, now) == now
+        });
+    }
+
+    fn used(&self) -> Span {
+        thread_cpu_time(self.thread).unwrap()
+    }
+
+    /// Whether scheduling, affinity and groups are what they were.
+    fn is_back(&self) -> bool {
+        get_scheduling(self.thread).unwrap() == self.scheduling
+            && get_affinity(self.thread).unwrap() == self.affinity
+            && groups(self.process.tid(), self.thread) == self.groups
+    }
+
+    fn assert_comes_back(&self) {
+        wait_until("it is as it was", || self.is_back());
+        let before = self.used();
+        wait_until("it runs", || self.used() > before);
+        wait_until("its group is gone", || our_groups(self.thread).is_empty());
+    }
+}
+
+fn groups(pid: Tid, tid: Tid) -> Vec<u8> {
+    fs::read(format!("/proc/{pid}/task/{tid}/cgroup")).unwrap()
+}
+
+/// Whether a process has ended. It may be a zombie for long: it is not ours to reap.
+fn is_gone(process: Tid) -> bool {
+    TaskFd::open(process).map_or(true, |held| held.has_exited().unwrap())
+}
+
+/// Whether no list is there; a keeper that lives has a lock there all the same.
+fn is_empty(directory: &TempDir) -> bool {
+    let names = fs::read_dir(directory).unwrap().map(|file| file.unwrap().path());
+    names.filter(|path| path.extension().is_none_or(|end| end != "keeper")).count() == 0
+}
+
+fn targets() -> [Target; 2] {
+    [Target::process(), Target::thread()]
+}
+
+// The tests.
+
+#[test]
+fn a_killed_owner_leaves_nothing_behind() {
+    let Some(_alone) = begin() else { return };
+    for target in targets() {
+        let state = TempDir::new().unwrap();
+        let (mut owner, keeper) = target.owner(state.path());
+        owner.kill();
+        target.assert_comes_back();
+        wait_until("the keeper ends", || is_gone(keeper));
+        assert!(is_empty(&state), "the journal is still there");
+    }
+}
+
+#[test]
+fn so_does_one_that_ends_in_any_other_way() {
+    let Some(_alone) = begin() else { return };
+    for target in targets() {
+        for ending in ["return", "exit", "panic", "terminate", "end of input"] {
+            let state = TempDir::new().unwrap();
+            let (mut owner, keeper) = target.owner(state.path());
+            match ending {
+                "terminate" => {
+                    let pid = Pid::from_raw(owner.tid().raw()).unwrap();
+                    kill_process(pid, Signal::TERM).unwrap();
+                }
+                "end of input" => drop(std::mem::replace(&mut owner.to, spare_input())),
+                told => owner.tell(told),
+            }
+            owner.child.wait().unwrap();
+            target.assert_comes_back();
+            wait_until("the keeper ends", || is_gone(keeper));
+            assert!(is_empty(&state), "the journal is still there after {ending}");
+        }
+    }
+}
+
+/// Somewhere to write that is not the input of a process under test.
+fn spare_input() -> ChildStdin {
+    let mut child = Command::new("true").stdin(Stdio::piped()).spawn().unwrap();
+    let input = child.stdin.take().unwrap();
+    child.wait().unwrap();
+    input
+}
+
+#[test]
+fn it_may_be_killed_after_every_step() {
+    let Some(_alone) = begin() else { return };
+    for target in targets() {
+        for last in 0..=LAST {
+            let state = TempDir::new().unwrap();
+            let mut command = target.owner_command(state.path());
+            let mut owner = Process::start(command.env(LAST_STEP, last.to_string()));
+            owner.child.wait().unwrap();
+            target.assert_comes_back();
+            wait_until("the journal is gone", || is_empty(&state));
+        }
+    }
+}
+
+#[test]
+fn it_may_be_killed_at_any_moment() {
+    /// Going through all steps once takes an owner about 300 us; the moments are spread over more
+    /// than that, and do not repeat.
+    const MOMENTS: u32 = 40;
+    let Some(_alone) = begin() else { return };
+    for target in targets() {
+        for moment in 0..MOMENTS {
+            let state = TempDir::new().unwrap();
+            let mut command = target.owner_command(state.path());
+            let mut owner = Process::start(command.env(LAST_STEP, NEVER.to_string()));
+            owner.says();
+            let start = Instant::now();
+            while start.elapsed() < Duration::from_micros(17) * moment {
+                std::hint::spin_loop();
+            }
+            owner.kill();
+            target.assert_comes_back();
+            wait_until("the journal is gone", || is_empty(&state));
+        }
+    }
+}
+
+#[test]
+fn a_killed_keeper_is_replaced() {
+    let Some(_alone) = begin() else { return };
+    for target in targets() {
+        let state = TempDir::new().unwrap();
+        let (mut owner, first) = target.owner(state.path());
+        kill(first.raw(), Signal::KILL);
+        owner.tell("revive");
+        let second = owner.says();
+        assert_ne!(first, second);
+        target.assert_held();
+        owner.kill();
+        target.assert_comes_back();
+        wait_until("the keeper ends", || is_gone(second));
+        assert!(is_empty(&state), "the journal is still there");
+    }
+}
+
+#[test]
+fn when_both_are_killed_the_journal_knows() {
+    let Some(_alone) = begin() else { return };
+    for target in targets() {
+        let state = TempDir::new().unwrap();
+        let (mut owner, keeper) = target.owner(state.path());
+        assert!(leftovers(state.path()).threads.is_empty(), "the owner lives");
+        kill(keeper.raw(), Signal::KILL);
+        owner.kill();
+        target.assert_held();
+
+        let left = leftovers(state.path());
+        assert!(left.unread.is_empty());
+        let [left] = &left.threads[..] else { panic!("not one leftover: {left:?}") };
+        assert_eq!((left.tid(), left.owner()), (target.thread, owner.tid()));
+        let mut fence = Fence::start(crate::common::keeper(state.path())).unwrap();
+        assert!(matches!(
+            fence.hold(&target.reference(), Hold::Nothing),
+            Err(FenceError::HeldElsewhere { .. })
+        ));
+        assert_eq!(give_back(left).unwrap(), GivenBack::Restored);
+        target.assert_comes_back();
+        assert!(leftovers(state.path()).threads.is_empty());
+        assert!(is_empty(&state), "the journal is still there");
+        // Once more makes no difference.
+        assert_eq!(give_back(left).unwrap(), GivenBack::Restored);
+        assert!(target.is_back());
+    }
+}
+
+#[test]
+fn a_process_that_goes_away_is_let_go() {
+    let Some(_alone) = begin() else { return };
+    for mut target in targets() {
+        let state = TempDir::new().unwrap();
+        let (mut owner, keeper) = target.owner(state.path());
+        target.process.kill();
+        owner.kill();
+        wait_until("the keeper ends", || is_gone(keeper));
+        assert!(is_empty(&state), "the journal is still there");
+        assert!(our_groups(target.thread).is_empty());
+    }
+}
+
+#[test]
+fn the_rest_of_the_process_runs_while_one_thread_is_frozen() {
+    let Some(_alone) = begin() else { return };
+    let state = TempDir::new().unwrap();
+    let mut target = Target::thread();
+    let (_owner, _keeper) = target.owner(state.path());
+    // The first thread ends the process when its input ends.
+    target.process.to = spare_input();
+    wait_until("the first thread has ended the process", || {
+        target.process.child.try_wait().unwrap().is_some()
+    });
+}
+
+#[test]
+fn each_freezer_there_is_holds_one_thread() {
+    let Some(_alone) = begin() else { return };
+    let target = Target::thread();
+    for place in Place::find(&target.reference(), Controller::Freezer).unwrap() {
+        let mut freezer = Freezer::make(target.reference(), &place).unwrap();
+        assert!(matches!(
+            Place::find(&target.reference(), Controller::Freezer),
+            Err(CgroupError::AlreadyHeld { .. })
+        ));
+        freezer.freeze().unwrap();
+        target.assert_stands_still();
+        freezer.thaw().unwrap();
+        let before = target.used();
+        wait_until("it runs", || target.used() > before);
+        freezer.freeze().unwrap();
+        clear(&place).unwrap();
+        target.assert_comes_back();
+        // Once more makes no difference.
+        clear(&place).unwrap();
+    }
+}
+
+#[test]
+fn a_dropped_fence_gives_everything_back_and_takes_no_more_orders() {
+    let Some(_alone) = begin() else { return };
+    for target in targets() {
+        let state = TempDir::new().unwrap();
+        let mut fence = Fence::start(keeper(state.path())).unwrap();
+        assert!(fence.journal().is_some());
+        let way = if target.way == "thread" { Hold::Thread } else { Hold::Process };
+        let held = fence.hold(&target.reference(), way).unwrap();
+        held.raise(FifoPriority::CHOSEN).unwrap();
+        held.pin(CpuId::new(0)).unwrap();
+        held.hold_back().unwrap();
+        target.assert_held();
+        drop(fence);
+        target.assert_comes_back();
+        assert!(matches!(held.hold_back(), Err(ActError::GivenBack { .. })));
+        assert!(is_empty(&state), "the journal is still there");
+    }
+}
+
+/// Whoever orders it about may be late: it is stopped still when that is no longer wanted.
+#[test]
+fn who_need_not_be_stopped_any_more_runs_and_only_then_is_that_forgotten() {
+    let Some(_alone) = begin() else { return };
+    for target in targets() {
+        let state = TempDir::new().unwrap();
+        let mut fence = Fence::start(keeper(state.path())).unwrap();
+        let held = fence.hold(&target.reference(), Hold::Nothing).unwrap();
+        let way = if target.way == "thread" { Hold::Thread } else { Hold::Process };
+        fence.add_stop(target.thread, way).unwrap();
+        held.hold_back().unwrap();
+        target.assert_stands_still();
+        fence.drop_stop(target.thread).unwrap();
+        target.assert_comes_back();
+        assert!(matches!(held.hold_back(), Err(ActError::NeverHeldBack { .. })));
+        held.let_go().unwrap();
+    }
+}
+
+#[test]
+fn what_cannot_be_held_is_refused_and_left_alone() {
+    let Some(_alone) = begin() else { return };
+    let state = TempDir::new().unwrap();
+    let mut fence = Fence::start(keeper(state.path())).unwrap();
+    let mut target = Target::thread();
+    let pid = target.process.tid();
+    let first = ThreadRef::open(pid, pid).unwrap();
+    let second = target.reference();
+
+    let held = fence.hold(&first, Hold::Nothing).unwrap();
+    assert!(matches!(held.hold_back(), Err(ActError::NeverHeldBack { .. })));
+    assert!(matches!(fence.hold(&first, Hold::Process), Err(FenceError::HeldAlready { .. })));
+    fence.release(first.tid()).unwrap();
+    fence.hold(&first, Hold::Process).unwrap();
+    assert!(matches!(fence.hold(&second, Hold::Process), Err(FenceError::ProcessHeldTwice { .. })));
+    fence.release_all().unwrap();
+    let number = Pid::from_raw(pid.raw()).unwrap();
+    kill_process(number, Signal::STOP).unwrap();
+    wait_until("it is stopped", || {
+        matches!(fence.hold(&first, Hold::Process), Err(FenceError::Stopped { .. })) || {
+            fence.release_all().unwrap();
+            kill_process(number, Signal::STOP).unwrap();
+            false
+        }
+    });
+    kill_process(number, Signal::CONT).unwrap();
+    assert!(target.is_back());
+
+    let held = fence.hold(&second, Hold::Thread).unwrap();
+    target.process.kill();
+    assert!(matches!(held.raise(FifoPriority::CHOSEN), Err(ActError::Gone { .. })));
+    assert_eq!(fence.release(second.tid()).unwrap(), GivenBack::Exited);
+    assert!(our_groups(second.tid()).is_empty());
+    assert!(is_empty(&state), "the journal is still there");
+}
+
+#[test]
+fn without_a_journal_it_works_and_says_so() {
+    let Some(_alone) = begin() else { return };
+    let target = Target::process();
+    let mut fence = Fence::start(keeper(Path::new("/proc/nowhere"))).unwrap();
+    assert_eq!(fence.journal(), None);
+    let held = fence.hold(&target.reference(), Hold::Process).unwrap();
+    held.raise(FifoPriority::CHOSEN).unwrap();
+    drop(fence);
+    target.assert_comes_back();
+}

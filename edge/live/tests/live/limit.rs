@@ -1,0 +1,271 @@
+//! Limits on processes: each way does limit, and goes when its owner does, however that ends. Needs
+//! root.
+//!
+//! An owner must be another process, to be killed, and so must its keeper. Both are this test
+//! program run again, for one test that plays the part named in the environment.
+
+use std::env;
+use std::fs;
+use std::io::{BufRead, BufReader};
+use std::path::Path;
+use std::process::{Child, Command, Stdio, exit};
+
+use crate::common::{again, begin, keeper, kill, our_groups, plays, wait_until};
+use rustix::process::Signal;
+use slackline_live::cgroup::Version;
+use slackline_live::fence::{give_back, leftovers};
+use slackline_live::limit::{LimitError, Limited, Sampler, Way, target};
+use slackline_live::sys::{
+    SchedulingOf, Tid, get_affinity, get_scheduling, online_cpus, set_affinity,
+};
+use slackline_units::{CpuSet, CpuShare, Reservation, Span};
+use tempfile::TempDir;
+
+/// What the owner is to limit, and in which way.
+const TARGET: &str = "SLACKLINE_TEST_TARGET";
+/// Where the owner's journal goes.
+const STATE: &str = "SLACKLINE_TEST_STATE";
+
+/// A limiter as users have them: stops and continues, and says nothing when it is killed.
+const SCRIPT: &str = "while :; do kill -STOP $1; sleep 0.09; kill -CONT $1; sleep 0.01; done";
+
+#[test]
+fn part_owner() {
+    if !plays("owner") {
+        return;
+    }
+    let text = env::var(TARGET).unwrap();
+    let (pid, name) = text.split_once(' ').unwrap();
+    let state = env::var(STATE).unwrap();
+    let scratch = Path::new(&state).parent().unwrap();
+    let way = ways(scratch).into_iter().find(|way| way.name() == name).unwrap();
+    let limited =
+        Limited::apply(&way, pid.parse().unwrap(), tenth(&way), keeper(Path::new(&state))).unwrap();
+    println!("@");
+    // Until it is killed.
+    let _ = std::io::stdin().read_line(&mut String::new());
+    drop(limited);
+    exit(0);
+}
+
+/// All ways, with a program of ours as the user's own.
+fn ways(scratch: &Path) -> Vec<Way> {
+    let script = scratch.join("limiter");
+    fs::write(&script, SCRIPT).unwrap();
+    let command = format!("sh {} {{pid}} {{percent}}", script.display());
+    let cpu = online_cpus().unwrap().iter().last().unwrap();
+    vec![
+        Way::Deadline,
+        Way::Quota(Version::V1),
+        Way::Quota(Version::V2),
+        Way::Command(command.parse().unwrap()),
+        Way::Slackline(cpu),
+    ]
+}
+
+fn tenth(way: &Way) -> Reservation {
+    let share = CpuShare::from_ppm(100_000);
+    target(share, way.usual_period(share)).unwrap()
+}
+
+/// A process of one thread that never waits.
+struct Hog {
+    child: Child,
+    before: (SchedulingOf, CpuSet, String),
+}
+
+impl Hog {
+    fn start() -> Hog {
+        let child = Command::new("sh").args(["-c", "while :; do :; done"]).spawn().unwrap();
+        let tid = tid_of(&child);
+        // Not what processes usually are, so that what is given back is not a guess.
+        let one = CpuSet::one(online_cpus().unwrap().iter().last().unwrap());
+        set_affinity(tid, &one).unwrap();
+        let before = state(tid);
+        Hog { child, before }
+    }
+
+    fn tid(&self) -> Tid {
+        tid_of(&self.child)
+    }
+
+    fn pid(&self) -> i32 {
+        self.tid().raw()
+    }
+
+    /// As it was before anybody limited it, and running.
+    #[track_caller]
+    fn is_free(&self) {
+        wait_until("it is as it was", || state(self.tid()) == self.before);
+        let mut sampler = Sampler::start(self.pid()).unwrap();
+        let mut total = Span::ZERO;
+        wait_until("it runs", || {
+            total += sampler.sample().unwrap().used;
+            total > Span::from_ms(1)
+        });
+        wait_until("its groups are gone", || our_groups(self.tid()).is_empty());
+    }
+}
+
+impl Drop for Hog {
+    fn drop(&mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+    }
+}
+
+fn tid_of(child: &Child) -> Tid {
+    Tid::new(i32::try_from(child.id()).unwrap()).unwrap()
+}
+
+fn state(tid: Tid) -> (SchedulingOf, CpuSet, String) {
+    let groups = fs::read_to_string(format!("/proc/{tid}/cgroup")).unwrap();
+    (get_scheduling(tid).unwrap(), get_affinity(tid).unwrap(), groups)
+}
+
+/// A way that this host does not have is no failure, if it says so.
+fn unless_impossible(way: &Way, result: Result<Limited, LimitError>) -> Option<Limited> {
+    match result {
+        Err(error @ LimitError::Group { .. }) => {
+            println!("skipped {way}: {error}; {}", error.hint().unwrap());
+            None
+        }
+        result => Some(result.unwrap()),
+    }
+}
+
+#[test]
+fn each_way_limits_until_it_is_dropped() {
+    let Some(_alone) = begin() else { return };
+    let scratch = TempDir::new().unwrap();
+    for way in ways(scratch.path()) {
+        let hog = Hog::start();
+        let keeper = keeper(&scratch.path().join("state"));
+        let applied = Limited::apply(&way, hog.pid(), tenth(&way), keeper);
+        let Some(mut limited) = unless_impossible(&way, applied) else { continue };
+        let mut sampler = Sampler::start(hog.pid()).unwrap();
+        let sample = sampler.after(Span::from_secs(2)).unwrap();
+        limited.check().unwrap();
+        println!("{way}: {} ppm", sample.share_ppm());
+        // It would use all of a CPU; programs that stop by signal are the least exact by far.
+        assert!(sample.share_ppm() < 300_000, "{way}: {sample:?}");
+        limited.end().unwrap();
+        hog.is_free();
+    }
+}
+
+#[test]
+fn a_killed_owner_leaves_no_limit_behind() {
+    let Some(_alone) = begin() else { return };
+    let scratch = TempDir::new().unwrap();
+    let state = scratch.path().join("state");
+    for way in ways(scratch.path()) {
+        for keeper_too in [false, true] {
+            let hog = Hog::start();
+            let applied = Limited::apply(&way, hog.pid(), tenth(&way), keeper(&state));
+            if unless_impossible(&way, applied).is_none() {
+                continue;
+            }
+            hog.is_free();
+            let mut owner = owner(&way, &hog, &state);
+            wait_until("it is limited", || is_limited(&way, &hog));
+            if keeper_too {
+                kill_keeper_of(&owner);
+            }
+            owner.kill().unwrap();
+            owner.wait().unwrap();
+            if keeper_too {
+                // The owner may have had the time to replace its keeper; then that one gives back.
+                wait_until("it is known what is left, or nothing is", || {
+                    !leftovers(&state).threads.is_empty() || !is_limited(&way, &hog)
+                });
+                for left in &leftovers(&state).threads {
+                    give_back(left).unwrap();
+                }
+            }
+            hog.is_free();
+            wait_until("the journal is gone", || leftovers(&state).threads.is_empty());
+            assert!(limiters(&hog).is_empty(), "the program that limits is still there");
+        }
+    }
+}
+
+fn owner(way: &Way, hog: &Hog, state: &Path) -> Child {
+    let mut command = again("limit::part_owner");
+    command.env(TARGET, format!("{} {}", hog.pid(), way.name())).env(STATE, state);
+    let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines().map(Result::unwrap);
+    assert!(lines.any(|line| line.contains('@')), "it ended without a word");
+    child
+}
+
+fn is_limited(way: &Way, hog: &Hog) -> bool {
+    match way {
+        Way::Command(_) => !limiters(hog).is_empty(),
+        _ => state(hog.tid()) != hog.before || is_stopped(hog.tid()),
+    }
+}
+
+fn is_stopped(tid: Tid) -> bool {
+    fs::read_to_string(format!("/proc/{tid}/stat")).unwrap().contains(") T ")
+}
+
+/// Processes whose command line has the hog's number as a word.
+fn limiters(hog: &Hog) -> Vec<String> {
+    let number = hog.pid().to_string();
+    processes()
+        .filter(|(_, words)| words.iter().any(|word| word.ends_with("limiter")))
+        .filter(|(_, words)| words.contains(&number))
+        .map(|(pid, _)| pid)
+        .collect()
+}
+
+fn processes() -> impl Iterator<Item = (String, Vec<String>)> {
+    fs::read_dir("/proc").unwrap().flatten().filter_map(|entry| {
+        let pid = entry.file_name().into_string().ok()?;
+        pid.parse::<u32>().ok()?;
+        let line = fs::read(entry.path().join("cmdline")).ok()?;
+        let words = line.split(|&byte| byte == 0);
+        Some((pid, words.map(|word| String::from_utf8_lossy(word).into_owned()).collect()))
+    })
+}
+
+fn kill_keeper_of(owner: &Child) {
+    let child_of = |pid: &str| {
+        let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+        status.lines().any(|line| line == format!("PPid:\t{}", owner.id()))
+    };
+    for (pid, words) in processes() {
+        if words.iter().any(|word| word == "part_keeper") && child_of(&pid) {
+            kill(pid.parse().unwrap(), Signal::KILL);
+        }
+    }
+}
+
+#[test]
+fn what_cannot_be_limited_is_refused_with_a_reason() {
+    let Some(_alone) = begin() else { return };
+    let scratch = TempDir::new().unwrap();
+    let keeper = || keeper(&scratch.path().join("state"));
+    let hog = Hog::start();
+    let tiny = target(CpuShare::from_ppm(10_000), Span::from_ms(10)).unwrap();
+    let refused = Limited::apply(&Way::Quota(Version::V1), hog.pid(), tiny, keeper());
+    let Err(error @ LimitError::TooFine { .. }) = refused else { panic!("{refused:?}") };
+    assert_eq!(error.hint().unwrap(), "take a period of 100ms or more");
+
+    let missing: Way = Way::Command("slackline-has-no-such {pid} {percent}".parse().unwrap());
+    let refused = Limited::apply(&missing, hog.pid(), tenth(&missing), keeper());
+    assert!(matches!(refused, Err(LimitError::NotStarted { .. })), "{refused:?}");
+    hog.is_free();
+
+    let ends: Way = Way::Command("true {pid} {percent}".parse().unwrap());
+    let mut limited = Limited::apply(&ends, hog.pid(), tenth(&ends), keeper()).unwrap();
+    wait_until("it has ended", || matches!(limited.check(), Err(LimitError::Ended { .. })));
+    drop(limited);
+    hog.is_free();
+
+    assert!(target(CpuShare::NONE, Span::from_ms(10)).is_err());
+    assert!(target(CpuShare::from_ppm(1_100_000), Span::from_ms(10)).is_err());
+    let gone = Limited::apply(&Way::Deadline, i32::MAX, tiny, keeper());
+    assert!(matches!(gone, Err(LimitError::Thread(_))), "{gone:?}");
+}

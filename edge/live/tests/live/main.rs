@@ -1,0 +1,24 @@
+//! Tests that schedule CPUs of this machine, one at a time. They need root.
+
+#[path = "../common/mod.rs"]
+mod common;
+
+mod doctor;
+mod fence;
+mod limit;
+mod session;
+mod soak;
+mod vcpus;
+mod watch;
+
+/// Plays the keeper of a session, when it is started for that.
+#[test]
+fn part_keeper() {
+    common::play_keeper();
+}
+
+/// Plays a process that a session holds, when it is started for that.
+#[test]
+fn part_target() {
+    common::play_target();
+}

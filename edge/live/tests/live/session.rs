@@ -1,0 +1,518 @@
+//! A session without any scenario: whoever is there joins, changes, pauses, moves and leaves, and a
+//! request that fails changes nothing. Needs root.
+
+use std::time::Duration;
+
+use crate::common::{
+    Target, begin, cpus, kill, let_pass, nap, options, request, share, wait_until,
+};
+use rustix::process::Signal;
+use slackline_live::fence::FenceError;
+use slackline_live::session::{JoinId, NotOwned, Request, RequestError, Session, SessionError};
+use slackline_live::sys::{Scheduling, SchedulingOf, get_affinity, set_affinity, set_scheduling};
+use slackline_trace::{Entry, Record};
+use slackline_units::{CpuId, CpuSet, Span, Time};
+
+/// A session, its records so far, and the folder of its journal.
+struct Open {
+    session: Session,
+    records: Vec<Entry>,
+    _state: tempfile::TempDir,
+}
+
+impl Open {
+    fn on(cpus: Vec<CpuId>) -> Open {
+        let state = tempfile::tempdir().unwrap();
+        let session = Session::open(&options(cpus, state.path())).unwrap();
+        Open { session, records: Vec::new(), _state: state }
+    }
+
+    fn join(&mut self, request: Request) -> JoinId {
+        self.session.join(vec![request]).unwrap()[0]
+    }
+
+    /// Goes on for so long; who has ended meanwhile.
+    fn go_on(&mut self, length: Span) -> Vec<JoinId> {
+        let until = self.session.now() + length;
+        let mut ended = Vec::new();
+        while self.session.now() < until {
+            let mut records = Vec::new();
+            ended.extend(self.session.poll(&mut records).unwrap().ended);
+            self.records.append(&mut records);
+            let _ = self.session.wait(&[], Span::from_ms(20));
+        }
+        ended
+    }
+
+    /// What somebody has used since an instant, on which CPUs.
+    fn ran(&self, id: JoinId, since: Time) -> (Span, CpuSet) {
+        let mut ran = (Span::ZERO, CpuSet::NONE);
+        for record in &self.records {
+            if let Entry::Record(Record::Ran { vcpu, cpu, from, used, .. }) = *record
+                && vcpu == id.vcpu()
+                && from >= since
+            {
+                ran.0 += used;
+                ran.1.insert(cpu);
+            }
+        }
+        ran
+    }
+
+    fn close(mut self) -> Vec<Entry> {
+        let mut records = Vec::new();
+        self.session.close(&mut records).unwrap();
+        self.records.append(&mut records);
+        self.records
+    }
+}
+
+const NOW: Time = Time::START;
+
+/// What somebody may have beyond its share, at the worst: a machine that does other things rings
+/// the timer of its stop so late, and what it had too much is paid back only afterwards.
+const LATE: Span = Span::from_ms(50);
+
+#[test]
+fn whoever_joins_is_held_to_its_share_until_it_leaves() {
+    let Some(_alone) = begin() else { return };
+    let target = Target::spinner();
+    let mut open = Open::on(cpus(1));
+    assert!(open.session.members().next().is_none());
+    let id = open.join(target.as_one(share(2_000, 10_000, true)));
+    let (from, before) = (open.session.now(), target.used());
+    assert_eq!(open.go_on(Span::from_secs(1)), []);
+    let (used, length) = (target.used() - before, open.session.now() - from);
+    // A fifth; a machine that is busy may give less.
+    assert!(used <= length / 5 + LATE, "{used} in {length}");
+    assert!(used >= length / 50, "{used} in {length}");
+    let told = open.ran(id, from).0;
+    assert!(told <= used + Span::from_ms(5), "{told} was told, {used} were used");
+    open.session.leave(id).unwrap();
+    target.is_given_back();
+    target.runs();
+    let records = open.close();
+    let is_left =
+        |record: &Record| matches!(record, Record::Left { vcpu, .. } if *vcpu == id.vcpu());
+    let left = |entry: &&Entry| matches!(entry, Entry::Record(record) if is_left(record));
+    assert_eq!(records.iter().filter(left).count(), 1);
+    assert!(matches!(records.last(), Some(Entry::Record(Record::Ended { .. }))));
+}
+
+/// Two that did not know of each other would promise the same time twice.
+#[test]
+fn a_cpu_that_is_scheduled_is_nobody_elses() {
+    let Some(_alone) = begin() else { return };
+    let target = Target::spinner();
+    let mut open = Open::on(cpus(1));
+    open.join(target.as_one(share(2_000, 10_000, true)));
+    let state = tempfile::tempdir().unwrap();
+    let second = Session::open(&options(cpus(1), state.path()));
+    let Err(error) = second else { panic!("it is scheduled twice") };
+    assert!(matches!(error, SessionError::Claim(NotOwned::Taken { .. })), "{error}");
+    assert_eq!(open.go_on(Span::from_ms(50)), []);
+    assert!(!open.session.is_over());
+    open.close();
+    target.is_given_back();
+    Open::on(cpus(1)).close();
+}
+
+#[test]
+fn a_share_changes_and_a_change_that_does_not_fit_leaves_the_old_one() {
+    let Some(_alone) = begin() else { return };
+    let (one, other) = (Target::spinner(), Target::spinner());
+    let mut open = Open::on(cpus(1));
+    let first = open.join(one.as_one(share(1_000, 10_000, true)));
+    let second = open.join(other.as_one(share(3_000, 10_000, false)));
+    open.session.change(first, share(4_000, 10_000, true), NOW).unwrap();
+    let refused = open.session.change(second, share(9_000, 10_000, false), NOW);
+    assert!(matches!(refused, Err(RequestError::Declined(_))), "{refused:?}");
+    let shares: Vec<_> = open.session.members().map(|member| member.share.clone()).collect();
+    assert_eq!(shares, [share(4_000, 10_000, true), share(3_000, 10_000, false)]);
+    // One that may use what is left is held to its slice from now on.
+    open.session.change(second, share(1_000, 10_000, true), NOW).unwrap();
+    open.go_on(Span::from_ms(200));
+    let (from, before) = (open.session.now(), other.used());
+    open.go_on(Span::from_secs(1));
+    let (used, length) = (other.used() - before, open.session.now() - from);
+    assert!(used <= length / 10 + LATE, "{used} in {length}");
+    // And then no longer.
+    open.session.change(second, share(1_000, 10_000, false), NOW).unwrap();
+    wait_until("the second to run on", || {
+        open.go_on(Span::from_ms(100));
+        !other.is_stopped()
+    });
+    open.close();
+    one.is_given_back();
+    other.is_given_back();
+}
+
+#[test]
+fn whoever_is_paused_uses_no_time_and_goes_on_where_it_was() {
+    let Some(_alone) = begin() else { return };
+    for is_exact in [true, false] {
+        let (one, many) = (Target::spinner(), Target::threaded());
+        let mut open = Open::on(cpus(1));
+        let first = open.join(one.as_one(share(2_000, 10_000, is_exact)));
+        let second = open.join(many.as_one(share(2_000, 10_000, is_exact)));
+        open.go_on(Span::from_ms(100));
+        for (id, target) in [(first, &one), (second, &many)] {
+            open.session.pause(id, NOW).unwrap();
+            target.rests();
+            let paused = open.session.members().filter(|member| member.is_paused);
+            assert_eq!(paused.map(|member| member.id).collect::<Vec<_>>(), [id]);
+            // Twice is as good as once.
+            open.session.pause(id, NOW).unwrap();
+            open.session.resume(id, NOW).unwrap();
+            target.runs();
+            open.session.resume(id, NOW).unwrap();
+        }
+        // Whoever leaves while it is paused is given back running.
+        open.session.pause(first, NOW).unwrap();
+        open.session.pause(second, NOW).unwrap();
+        open.session.leave(first).unwrap();
+        one.is_given_back();
+        one.runs();
+        many.rests();
+        let records = open.close();
+        many.is_given_back();
+        many.runs();
+        let paused = |entry: &&Entry| matches!(entry, Entry::Record(Record::Paused { .. }));
+        assert!(records.iter().filter(paused).count() >= 3, "{is_exact}");
+    }
+}
+
+/// Its sleep may end while it is paused: then it has work when it is let go.
+#[test]
+fn whoever_sleeps_is_paused_too() {
+    let Some(_alone) = begin() else { return };
+    let target = Target::sleeper();
+    let mut open = Open::on(cpus(1));
+    let id = open.join(target.as_one(share(2_000, 10_000, true)));
+    for _ in 0..10 {
+        open.go_on(Span::from_ms(40));
+        open.session.pause(id, NOW).unwrap();
+        target.rests();
+        open.session.resume(id, NOW).unwrap();
+        target.runs();
+    }
+    open.close();
+    target.is_given_back();
+}
+
+/// The vCPUs of one process: what is done to one is not done to the other.
+#[test]
+fn one_thread_of_a_process_is_paused_by_itself() {
+    let Some(_alone) = begin() else { return };
+    let target = Target::threaded();
+    let mut open = Open::on(cpus(1));
+    let threads = target.by_thread();
+    let share = share(2_000, 10_000, false);
+    let request = |who| request(who, share.clone());
+    let ids = open.session.join(threads.into_iter().map(request).collect()).unwrap();
+    assert_eq!(ids.iter().map(|id| id.vcpu().number()).collect::<Vec<_>>(), [0, 1]);
+    assert_eq!(ids[0].vcpu().domain(), ids[1].vcpu().domain());
+    open.go_on(Span::from_ms(100));
+    match open.session.pause(ids[0], NOW) {
+        Err(RequestError::Fence(FenceError::Group(why))) => {
+            println!("skipped: needs the freezer: {why}");
+            return;
+        }
+        result => result.unwrap(),
+    }
+    target.runs();
+    open.session.pause(ids[1], NOW).unwrap();
+    target.rests_frozen();
+    open.session.resume(ids[0], NOW).unwrap();
+    target.runs();
+    open.close();
+    target.is_given_back();
+    target.runs();
+}
+
+#[test]
+fn whoever_is_moved_runs_there_and_nowhere_else() {
+    let Some(_alone) = begin() else { return };
+    let real = cpus(2);
+    if real.len() < 2 {
+        println!("skipped: needs two CPUs");
+        return;
+    }
+    let target = Target::spinner();
+    let mut open = Open::on(real.clone());
+    let only = |cpu| CpuSet::one(CpuId::new(cpu));
+    // Confined from the start, and free to use what nobody claims there.
+    let mut request = target.as_one(share(1_000, 10_000, false));
+    request.cpus = Some(only(1));
+    let id = open.join(request);
+    for cpu in [1, 0, 1] {
+        open.session.move_to(id, only(cpu), NOW).unwrap();
+        assert_eq!(get_affinity(target.pid()).unwrap(), CpuSet::one(real[cpu]));
+        let since = open.session.now();
+        open.go_on(Span::from_ms(200));
+        // What was still to be told of the CPU before began before.
+        assert_eq!(open.ran(id, since + Span::from_ms(20)).1, only(cpu));
+        assert_eq!(get_affinity(target.pid()).unwrap(), CpuSet::one(real[cpu]));
+    }
+    let nowhere = open.session.move_to(id, only(2), NOW);
+    assert!(matches!(nowhere, Err(RequestError::NoSuchCpus { .. })), "{nowhere:?}");
+    // Where there is no room it does not go.
+    let other = Target::spinner();
+    let mut request = other.as_one(share(8_500, 10_000, false));
+    request.cpus = Some(only(0));
+    open.join(request);
+    open.session.change(id, share(2_000, 10_000, false), NOW).unwrap();
+    let refused = open.session.move_to(id, only(0), NOW);
+    assert!(matches!(refused, Err(RequestError::Declined(_))), "{refused:?}");
+    assert_eq!(get_affinity(target.pid()).unwrap(), CpuSet::one(real[1]));
+    open.close();
+    target.is_given_back();
+    other.is_given_back();
+}
+
+/// An administrator's tools: what they change is put back, and told once.
+#[test]
+fn what_others_do_to_who_is_held_is_undone_and_told() {
+    let Some(_alone) = begin() else { return };
+    let real = cpus(2);
+    let target = Target::spinner();
+    let mut open = Open::on(real[..1].to_vec());
+    let id = open.join(target.as_one(share(5_000, 10_000, true)));
+    open.go_on(Span::from_ms(100));
+    assert_eq!(open.session.audit(), []);
+    let ordered = get_affinity(target.pid()).unwrap();
+    let mut rounds = 0;
+    wait_until("its class to be one that was ordered", || {
+        rounds += 1;
+        // While it is due it is real-time, else it may be as it was.
+        let ordinary = SchedulingOf { class: Scheduling::Batch { nice: 3 }, reset_on_fork: false };
+        set_scheduling(target.pid(), &ordinary).unwrap();
+        let told = open.session.audit();
+        assert!(told.is_empty() || told == [id], "{told:?}");
+        !told.is_empty()
+    });
+    assert_eq!(open.session.audit(), [], "after {rounds} rounds");
+    if let [_, other] = real[..] {
+        set_affinity(target.pid(), &CpuSet::one(other)).unwrap();
+        assert_eq!(open.session.audit(), [id]);
+        assert_eq!(get_affinity(target.pid()).unwrap(), ordered);
+    }
+    open.go_on(Span::from_ms(50));
+    assert_eq!(open.session.audit(), []);
+    open.close();
+    target.is_given_back();
+}
+
+#[test]
+fn an_id_means_nobody_once_its_slot_is_anothers() {
+    let Some(_alone) = begin() else { return };
+    let target = Target::spinner();
+    let mut open = Open::on(cpus(1));
+    let mut before: Vec<JoinId> = Vec::new();
+    for _ in 0..20 {
+        let id = open.join(target.as_one(share(1_000, 10_000, false)));
+        assert_eq!(id.vcpu().slot(), 0);
+        for &old in &before {
+            let answers = [
+                open.session.change(old, share(2_000, 10_000, false), NOW),
+                open.session.pause(old, NOW),
+                open.session.resume(old, NOW),
+                open.session.leave(old),
+            ];
+            let is_unknown =
+                |answer: &Result<(), _>| matches!(answer, Err(RequestError::Unknown { .. }));
+            assert!(answers.iter().all(is_unknown), "{answers:?}");
+        }
+        open.session.leave(id).unwrap();
+        target.is_given_back();
+        before.push(id);
+    }
+    open.close();
+}
+
+#[test]
+fn a_join_that_fails_gives_back_what_it_took_and_leaves_the_others_alone() {
+    let Some(_alone) = begin() else { return };
+    let (one, two) = (Target::spinner(), Target::threaded());
+    let mut open = Open::on(cpus(1));
+    let id = open.join(one.as_one(share(5_000, 10_000, true)));
+    // Held already.
+    let again = open.session.join(vec![one.as_one(share(1_000, 10_000, true))]).unwrap_err();
+    assert!(
+        matches!(again.error, RequestError::Fence(FenceError::HeldAlready { .. })),
+        "{again:?}"
+    );
+    // The second of a group does not fit: the first has not joined either.
+    let request = |who| request(who, share(3_000, 10_000, false));
+    let group: Vec<Request> = two.by_thread().into_iter().map(request).collect();
+    let declined = open.session.join(group).unwrap_err();
+    assert_eq!(declined.index, 1);
+    assert!(matches!(declined.error, RequestError::Declined(_)), "{declined:?}");
+    two.is_given_back();
+    // Nobody is there.
+    let gone = Target::spinner();
+    let request = gone.as_one(share(1_000, 10_000, true));
+    drop(gone);
+    let refused = open.session.join(vec![request]).unwrap_err();
+    assert!(matches!(refused.error, RequestError::Thread(_)), "{refused:?}");
+    let mut request = two.as_one(share(1_000, 10_000, true));
+    request.cpus = Some(CpuSet::NONE);
+    let refused = open.session.join(vec![request]).unwrap_err();
+    assert!(matches!(refused.error, RequestError::NoSuchCpus { .. }), "{refused:?}");
+    let members: Vec<JoinId> = open.session.members().map(|member| member.id).collect();
+    assert_eq!(members, [id]);
+    let before = one.used();
+    open.go_on(Span::from_ms(300));
+    assert!(one.used() > before);
+    open.close();
+    one.is_given_back();
+}
+
+#[test]
+fn whoever_was_stopped_by_its_owner_stays_stopped() {
+    let Some(_alone) = begin() else { return };
+    let target = Target::spinner();
+    target.signal(Signal::STOP);
+    wait_until("the target to stop", || target.is_stopped());
+    let mut open = Open::on(cpus(1));
+    let refused = open.session.join(vec![target.as_one(share(1_000, 10_000, true))]).unwrap_err();
+    assert!(matches!(refused.error, RequestError::Fence(FenceError::Stopped { .. })));
+    let id = open.join(target.as_one(share(1_000, 10_000, false)));
+    let refused = open.session.pause(id, NOW);
+    assert!(matches!(refused, Err(RequestError::Fence(FenceError::Stopped { .. }))), "{refused:?}");
+    open.go_on(Span::from_ms(100));
+    assert!(target.is_stopped());
+    target.signal(Signal::CONT);
+    target.runs();
+    open.session.pause(id, NOW).unwrap();
+    target.rests();
+    open.session.resume(id, NOW).unwrap();
+    target.runs();
+    target.signal(Signal::STOP);
+    wait_until("the target to stop", || target.is_stopped());
+    open.session.leave(id).unwrap();
+    assert!(target.is_stopped());
+    open.close();
+    assert!(target.is_stopped());
+    target.signal(Signal::CONT);
+    target.is_given_back();
+}
+
+#[test]
+fn whoever_ends_by_itself_is_told_and_a_keeper_that_dies_is_replaced() {
+    let Some(_alone) = begin() else { return };
+    let (stays, goes) = (Target::spinner(), Target::spinner());
+    let mut open = Open::on(cpus(1));
+    let first = open.join(stays.as_one(share(1_000, 10_000, true)));
+    let second = open.join(goes.as_one(share(1_000, 10_000, true)));
+    drop(goes);
+    let mut ended = Vec::new();
+    wait_until("the end to be noticed", || {
+        ended.extend(open.go_on(Span::from_ms(50)));
+        !ended.is_empty()
+    });
+    assert_eq!(ended, [second]);
+    let members: Vec<JoinId> = open.session.members().map(|member| member.id).collect();
+    assert_eq!(members, [first]);
+    // The request that comes first notices that there is no keeper.
+    let keeper = i32::try_from(open.session.keeper_id()).unwrap();
+    kill(keeper, Signal::KILL);
+    let_pass(Duration::from_millis(50));
+    let other = Target::spinner();
+    let third = open.join(other.as_one(share(1_000, 10_000, true)));
+    assert_ne!(i32::try_from(open.session.keeper_id()).unwrap(), keeper);
+    // And so does a look.
+    let keeper = open.session.keeper_id();
+    kill(i32::try_from(keeper).unwrap(), Signal::KILL);
+    wait_until("another keeper", || {
+        nap();
+        let seen = open.session.poll(&mut Vec::new()).unwrap();
+        seen.keeper_replaced
+    });
+    assert_ne!(open.session.keeper_id(), keeper);
+    open.session.pause(third, NOW).unwrap();
+    other.rests();
+    open.close();
+    stays.is_given_back();
+    other.is_given_back();
+}
+
+/// One of its threads ends while it is held: the others are stopped and let go all the same.
+#[test]
+fn whoever_loses_a_thread_is_held_as_before() {
+    let Some(_alone) = begin() else { return };
+    let (mut target, hog) = (Target::ending(), Target::spinner());
+    let mut open = Open::on(cpus(1));
+    let id = open.join(target.as_one(share(2_000, 10_000, true)));
+    open.join(hog.as_one(share(2_000, 10_000, false)));
+    open.go_on(Span::from_ms(100));
+    std::thread::scope(|scope| {
+        let ends = scope.spawn(|| target.end_a_thread());
+        while !ends.is_finished() {
+            open.go_on(Span::from_ms(20));
+        }
+    });
+    let (from, before) = (open.session.now(), target.used());
+    wait_until("it to run in spite of that", || {
+        open.go_on(Span::from_ms(100));
+        target.used() > before + Span::from_ms(20)
+    });
+    let (used, length) = (target.used() - before, open.session.now() - from);
+    assert!(used <= length / 5 + LATE, "{used} in {length}");
+    open.session.leave(id).unwrap();
+    target.is_given_back();
+    target.runs();
+    open.close();
+    hog.is_given_back();
+}
+
+/// A hundred on one CPU, each held to 0.5 % of it.
+#[test]
+fn a_hundred_share_a_cpu_and_nobody_gets_more_than_its_share() {
+    let Some(_alone) = begin() else { return };
+    let targets: Vec<Target> = (0..100).map(|_| Target::spinner()).collect();
+    let mut open = Open::on(cpus(1));
+    let group = targets.iter().map(|target| target.as_one(share(500, 100_000, true))).collect();
+    open.session.join(group).unwrap();
+    assert_eq!(open.session.members().count(), 100);
+    let (from, before) = (open.session.now(), targets.iter().map(Target::used).collect::<Vec<_>>());
+    assert_eq!(open.go_on(Span::from_secs(2)), []);
+    // A machine that is busy may take long until the last one has had its turn.
+    wait_until("everybody to run", || {
+        open.go_on(Span::from_ms(100));
+        targets.iter().zip(&before).all(|(target, &before)| target.used() > before)
+    });
+    let length = open.session.now() - from;
+    let used: Vec<_> =
+        targets.iter().zip(&before).map(|(target, &before)| target.used() - before).collect();
+    assert!(used.iter().all(|&used| used <= length / 200 + LATE), "{used:?} in {length}");
+    let all = used.iter().fold(Span::ZERO, |all, &used| all + used);
+    assert!(all <= length / 2 + LATE * 2, "{all} in {length}");
+    open.close();
+    for target in &targets {
+        target.is_given_back();
+    }
+}
+
+/// 100 ms in every second, a millisecond more and less in turn, ten times a second: it gets what it
+/// is promised and one slice, and not the half of the CPU that a whole slice at each change would
+/// be. Half as much again is for a machine that stops it late.
+#[test]
+fn whoever_changes_its_terms_all_the_time_gets_no_more_for_it() {
+    let Some(_alone) = begin() else { return };
+    let target = Target::spinner();
+    let mut open = Open::on(cpus(1));
+    let terms = |round: u64| share(100_000 + round % 2 * 1_000, 1_000_000, true);
+    let id = open.join(target.as_one(terms(0)));
+    let (from, before) = (open.session.now(), target.used());
+    for round in 1..=25 {
+        open.go_on(Span::from_ms(100));
+        open.session.change(id, terms(round), NOW).unwrap();
+    }
+    let (used, length) = (target.used() - before, open.session.now() - from);
+    let most = length * 101 / 1_000 + Span::from_ms(101);
+    assert!(!used.is_zero() && used <= most + most / 2, "{used} in {length}, at most {most}");
+    open.session.leave(id).unwrap();
+    target.is_given_back();
+    open.close();
+}

@@ -1,0 +1,288 @@
+//! Fifty processes come, change, pause, move and go, and every process of ours is killed in turn.
+//! After each death nobody is left stopped, real-time, pinned or frozen. Needs root.
+//!
+//! Fifteen seconds of it here; `cargo xtask soak --minutes 5` for longer.
+
+use std::collections::BTreeMap;
+use std::env;
+use std::io::{BufRead, BufReader};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use crate::common::{
+    PART, Target, begin, cpus, kill, let_pass, options, plays, request, share, wait_until,
+};
+use rustix::process::Signal;
+use slackline_live::Punctual;
+use slackline_live::fence::{give_back, leftovers};
+use slackline_live::session::{JoinId, Request, RequestError, Session, Who};
+use slackline_live::sys::{Tid, die_with_us};
+use slackline_units::{CpuId, CpuSet, Span};
+
+/// How long it goes on, in seconds; unset for the usual length.
+const LENGTH: &str = "SLACKLINE_SOAK_SECONDS";
+/// Whom the owner is to schedule, and where its journal goes.
+const TARGETS: &str = "SLACKLINE_SOAK_TARGETS";
+const STATE: &str = "SLACKLINE_SOAK_STATE";
+const SEED: &str = "SLACKLINE_SOAK_SEED";
+
+/// How many processes there are.
+const PROCESSES: usize = 50;
+
+/// Whoever opens the session, and asks without end.
+#[test]
+fn part_owner() {
+    if !plays("owner") {
+        return;
+    }
+    let text = |name| env::var(name).expect("it is told");
+    let targets = text(TARGETS);
+    let targets = targets.split(',').filter_map(|pid| Tid::new(pid.parse().ok()?)).collect();
+    let options = options(cpus(2), Path::new(&text(STATE)));
+    let session = Session::open(&options).expect("a session");
+    println!("@keeper {}", session.keeper_id());
+    let dice = Dice(text(SEED).parse().expect("a number"));
+    let mut owner =
+        Owner { session, targets, there: BTreeMap::new(), dice, cpus: options.cpus.len() };
+    owner.ask();
+}
+
+/// A sequence of numbers that look random, the same for the same seed.
+struct Dice(u64);
+
+impl Dice {
+    fn below(&mut self, count: usize) -> usize {
+        // Knuth's linear congruential generator; its high bits are the good ones.
+        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        usize::try_from(self.0 >> 33).expect("31 bits") % count
+    }
+}
+
+struct Owner {
+    session: Session,
+    targets: Vec<Tid>,
+    there: BTreeMap<Tid, JoinId>,
+    dice: Dice,
+    cpus: usize,
+}
+
+impl Owner {
+    /// Until somebody ends us.
+    fn ask(&mut self) {
+        let (mut records, mut asked, mut keeper) = (Vec::new(), 0_u64, self.session.keeper_id());
+        loop {
+            for _ in 0..5 {
+                let target = self.targets[self.dice.below(self.targets.len())];
+                self.ask_about(target);
+                asked += 1;
+            }
+            let seen = self.session.poll(&mut records).expect("the session goes on");
+            self.there.retain(|_, id| !seen.ended.contains(id));
+            if self.session.keeper_id() != keeper {
+                keeper = self.session.keeper_id();
+                println!("@keeper {keeper}");
+            }
+            println!("@asked {asked}");
+            let _ = self.session.wait(&[], Span::from_ms(10));
+        }
+    }
+
+    fn ask_about(&mut self, target: Tid) {
+        let now = self.session.now();
+        // A hundredth to a fiftieth of a CPU each, some of it exactly.
+        let exact = self.dice.below(2) == 0;
+        let share = share(500 + 500 * self.dice.below(2) as u64, 50_000, exact);
+        let cpus = match self.dice.below(self.cpus + 1) {
+            cpu if cpu < self.cpus => CpuSet::one(CpuId::new(cpu)),
+            _ => CpuSet::first_n(self.cpus),
+        };
+        let Some(&id) = self.there.get(&target) else {
+            let request = Request { cpus: Some(cpus), ..request(Who::Process(target), share) };
+            match self.session.join(vec![request]) {
+                Ok(ids) => drop(self.there.insert(target, ids[0])),
+                Err(error) => expected(&error.error),
+            }
+            return;
+        };
+        let done = match self.dice.below(6) {
+            0 => self.session.change(id, share, now),
+            1 => self.session.pause(id, now),
+            2 | 3 => self.session.resume(id, now),
+            4 => self.session.move_to(id, cpus, now),
+            _ => {
+                self.there.remove(&target);
+                self.session.leave(id)
+            }
+        };
+        done.unwrap_or_else(|error| expected(&error));
+    }
+}
+
+/// Processes end at any time, and what is asked of one that has ended is refused. Nothing else is.
+fn expected(error: &RequestError) {
+    let text = format!("{error:?}");
+    let is_gone = text.contains("Gone") || text.contains("ESRCH") || text.contains("NoThread");
+    let is_gone = is_gone || matches!(error, RequestError::Unknown { .. });
+    assert!(is_gone || text.contains("Unreadable"), "{text}");
+}
+
+/// The owner, as whoever kills it sees it.
+struct Running {
+    child: Child,
+    said: std::sync::mpsc::Receiver<String>,
+    keeper: Option<i32>,
+    asked: u64,
+}
+
+impl Running {
+    fn start(targets: &[Target], state: &Path, seed: u64) -> Running {
+        let mut command = Command::new(env::current_exe().expect("this program"));
+        command.args(["--exact", "soak::part_owner", "--nocapture", "--quiet"]).env(PART, "owner");
+        die_with_us(&mut command);
+        let pids: Vec<String> = targets.iter().map(|target| target.pid().to_string()).collect();
+        command.env(TARGETS, pids.join(",")).env(STATE, state).env(SEED, seed.to_string());
+        let mut child = command.stdout(Stdio::piped()).spawn().expect("this program");
+        let out = BufReader::new(child.stdout.take().expect("is piped"));
+        let (say, said) = std::sync::mpsc::channel();
+        std::thread::spawn(move || {
+            out.lines().map_while(Result::ok).try_for_each(|line| say.send(line))
+        });
+        let mut running = Running { child, said, keeper: None, asked: 0 };
+        wait_until("the session to be open", || {
+            running.hear();
+            running.keeper.is_some()
+        });
+        running
+    }
+
+    fn hear(&mut self) {
+        for line in self.said.try_iter() {
+            let mut words = line.rsplit('@').next().unwrap_or_default().split(' ');
+            match (words.next(), words.next().and_then(|number| number.parse::<u64>().ok())) {
+                (Some("keeper"), Some(pid)) => self.keeper = i32::try_from(pid).ok(),
+                (Some("asked"), Some(asked)) => self.asked = asked,
+                _ => {}
+            }
+        }
+        let status = self.child.try_wait().expect("is our child");
+        assert!(status.is_none(), "the owner ended by itself: {status:?}");
+    }
+
+    /// It goes on for so long, and does ask.
+    fn go_on(&mut self, length: Duration) {
+        self.hear();
+        let before = self.asked;
+        let_pass(length);
+        wait_until("the owner to ask", || {
+            self.hear();
+            self.asked > before
+        });
+    }
+
+    fn pid(&self) -> i32 {
+        i32::try_from(self.child.id()).expect("a process id")
+    }
+
+    fn kill(mut self) -> u64 {
+        kill(self.pid(), Signal::KILL);
+        self.child.wait().expect("is our child");
+        self.asked
+    }
+}
+
+/// Who dies in a round.
+#[derive(Clone, Copy, Debug)]
+enum Whom {
+    Owner,
+    KeeperThenOwner,
+    Both,
+}
+
+#[test]
+fn whoever_of_us_is_killed_nobody_stays_as_it_was_made() {
+    let Some(_alone) = begin() else { return };
+    let length = env::var(LENGTH).ok().and_then(|text| text.parse().ok()).unwrap_or(15);
+    let deadline = Instant::now() + Duration::from_secs(length);
+    // Where owner and keeper are dead, what they left may be real-time and never wait.
+    let _punctual = Punctual::begin().expect("root may");
+    let state = tempfile::tempdir().expect("a folder");
+    let mut dice = Dice(length);
+    let kind = |number: usize| match number % 5 {
+        0 => Target::threaded(),
+        1 => Target::sleeper(),
+        _ => Target::spinner(),
+    };
+    let mut targets: Vec<Target> = (0..PROCESSES).map(kind).collect();
+    let (mut rounds, mut asked) = (0_usize, 0);
+    // Each of them at least once.
+    while rounds < 3 || Instant::now() < deadline {
+        let whom = [Whom::Owner, Whom::KeeperThenOwner, Whom::Both][rounds % 3];
+        let seed = dice.below(1 << 30) as u64;
+        let mut running = Running::start(&targets, state.path(), seed);
+        running.go_on(Duration::from_millis(400 + dice.below(800) as u64));
+        // Some go by themselves, and others come in their place.
+        for _ in 0..3 {
+            let place = dice.below(PROCESSES);
+            targets[place] = kind(place);
+        }
+        running.go_on(Duration::from_millis(100 + dice.below(200) as u64));
+        asked += end(running, whom, state.path());
+        println!("{whom:?} died, {asked} requests so far");
+        for target in &targets {
+            target.is_given_back();
+        }
+        everybody_may_run(&targets);
+        let left = leftovers(state.path());
+        assert!(left.threads.is_empty() && left.unread.is_empty(), "{left:?}");
+        rounds += 1;
+    }
+    println!("{rounds} deaths, {asked} requests");
+    assert!(asked > 50 * rounds as u64, "{asked} requests in {rounds} rounds");
+}
+
+/// Nobody is kept from running: whoever has not run since waits for a CPU, as everybody does on a
+/// machine with so many that never stop.
+fn everybody_may_run(targets: &[Target]) {
+    let before: Vec<Span> = targets.iter().map(Target::used).collect();
+    let deadline = Instant::now() + crate::common::PATIENCE;
+    loop {
+        let runs = |place: usize| targets[place].used() > before[place];
+        let is_kept = |place: &usize| !runs(*place) && !targets[*place].waits_for_a_cpu();
+        let kept: Vec<usize> = (0..targets.len()).filter(is_kept).collect();
+        if kept.is_empty() {
+            return;
+        }
+        let how = || kept.iter().map(|&place| targets[place].says()).collect::<String>();
+        assert!(Instant::now() < deadline, "{kept:?} are kept from running: {}", how());
+        crate::common::nap();
+    }
+}
+
+/// Kills, and waits until that shows.
+fn end(mut running: Running, whom: Whom, state: &Path) -> u64 {
+    let keeper = running.keeper.expect("it has said so");
+    match whom {
+        Whom::Owner => running.kill(),
+        Whom::KeeperThenOwner => {
+            kill(keeper, Signal::KILL);
+            wait_until("another keeper", || {
+                running.hear();
+                running.keeper != Some(keeper)
+            });
+            running.go_on(Duration::from_millis(100));
+            running.kill()
+        }
+        Whom::Both => {
+            kill(keeper, Signal::KILL);
+            // If there is another keeper already, it does by itself what is done here.
+            let asked = running.kill();
+            wait_until("what is left to be given back", || {
+                let left = leftovers(state);
+                left.threads.iter().for_each(|thread| drop(give_back(thread)));
+                left.threads.is_empty()
+            });
+            asked
+        }
+    }
+}

@@ -1,0 +1,281 @@
+//! Short programs, run for real.
+//!
+//! Asserted is what must hold on any machine, however busy. Where a hypervisor or an interrupt can
+//! add to a thread's CPU time, the best of several runs is looked at: such additions come and go,
+//! and a fault in the program would be in all of them.
+
+use std::io::{BufRead, BufReader, Read};
+use std::os::fd::OwnedFd;
+use std::process::{Command, Stdio};
+use std::{env, thread};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::process::{Pid, PidfdFlags, pidfd_open};
+use slackline_load::{
+    Ending, Job, LoadError, Note, NoteReader, Options, Report, end_with, jobs_on, monotonic, run,
+};
+use slackline_scenario::{Draw, Program, Purpose, Step, Stream, next_instant};
+use slackline_units::{Span, Time};
+
+/// The longest last burst of computing, which may be too long by as much; see the crate's module on
+/// using CPU time.
+const OVERSHOOT: Span = Span::from_us(20);
+/// What a run adds of its own: a handful of system calls, by far.
+const OWN_COST: Span = Span::from_us(50);
+
+fn draws() -> Stream {
+    Stream::new(1, 0, Purpose::Work)
+}
+
+fn run_plainly(program: &Program, options: Options) -> Report {
+    run(program, draws(), options).unwrap()
+}
+
+fn periodic(period: Span, work: Span, rounds: usize) -> Program {
+    let release = Step::Release { period, deadline: Some(period), offset: Span::from_ms(2) };
+    let round = [release, Step::Compute(Draw::Fixed(work)), Step::Done];
+    Program { steps: round.repeat(rounds), repeat: false }
+}
+
+fn read_all(pipe: OwnedFd) -> Vec<Job> {
+    let mut bytes = Vec::new();
+    std::fs::File::from(pipe).read_to_end(&mut bytes).unwrap();
+    let mut reader = NoteReader::default();
+    let notes = reader.take(&bytes);
+    assert!(!reader.is_torn());
+    let job = |note| match note {
+        Note::Job(job) => job,
+        other => panic!("{other:?} is no job"),
+    };
+    notes.into_iter().map(job).collect()
+}
+
+#[test]
+fn computing_uses_as_much_cpu_time_as_it_says() {
+    let wanted = Span::from_ms(50);
+    let runs: Vec<Report> =
+        (0..5).map(|_| run_plainly(&Program::batch(wanted), Options::default())).collect();
+    for report in &runs {
+        assert_eq!((report.ending, report.jobs), (Ending::Finished, 0));
+        assert!(report.used >= wanted, "{report:?}");
+    }
+    let best = runs.iter().map(|report| report.used - wanted).min().unwrap();
+    println!("overshoot of the best of five: {} ns", best.ns());
+    assert!(best <= OVERSHOOT + OWN_COST, "{runs:?}");
+}
+
+#[test]
+fn many_short_computations_add_up() {
+    let (each, rounds) = (Span::from_us(300), 100);
+    let program = Program { steps: vec![Step::Compute(Draw::Fixed(each)); rounds], repeat: false };
+    let wanted = each * 100;
+    let best = (0..5)
+        .map(|_| run_plainly(&program, Options::default()).used)
+        .inspect(|used| assert!(*used >= wanted))
+        .min();
+    // The overshoot of each counts towards the next, so it is that of the last that is left.
+    let over = best.unwrap() - wanted;
+    println!("overshoot of a hundred together: {} ns", over.ns());
+    assert!(over <= OVERSHOOT + OWN_COST, "{over}");
+}
+
+#[test]
+fn jobs_are_released_on_the_grid() {
+    let (read, write) = rustix::pipe::pipe().unwrap();
+    let start = monotonic() + Span::from_ms(5);
+    let options = Options { start: Some(start), jobs: Some(write), ..Options::default() };
+    let period = Span::from_ms(4);
+    let report = run_plainly(&periodic(period, Span::from_ms(1), 10), options);
+    assert_eq!((report.jobs, report.dropped), (10, 0));
+    let jobs = read_all(read);
+    let first = start + Span::from_ms(2);
+    let grid: Vec<Time> = (0..10).map(|number| first + period * number).collect();
+    assert_eq!(jobs.iter().map(|job| job.released).collect::<Vec<_>>(), grid);
+    for job in &jobs {
+        assert_eq!(job.deadline, Some(job.released + period));
+        // Work begins at its release at the earliest and takes a millisecond of CPU time, less what
+        // was used too much before, 50 us at most.
+        assert!(job.done >= job.released + Span::from_us(950), "{job:?}");
+    }
+    assert!(jobs.windows(2).all(|pair| pair[0].done <= pair[1].done));
+}
+
+#[test]
+fn missed_releases_are_made_up_for_back_to_back() {
+    let (read, write) = rustix::pipe::pipe().unwrap();
+    // Begun a tenth of a second late, all twenty releases have passed already.
+    let start = Time::from_ns(monotonic().ns() - 100_000_000);
+    let options = Options { start: Some(start), jobs: Some(write), ..Options::default() };
+    let report = run_plainly(&periodic(Span::from_ms(1), Span::from_us(100), 20), options);
+    assert_eq!(report.jobs, 20);
+    let jobs = read_all(read);
+    assert_eq!(jobs.len(), 20);
+    assert_eq!(jobs[19].released, start + Span::from_ms(21));
+    assert!(jobs.iter().all(|job| job.done > job.deadline.unwrap()));
+}
+
+/// Each burst begins at an instant of the clock after the one before it was done.
+#[test]
+fn bursts_follow_the_clock() {
+    let (read, write) = rustix::pipe::pipe().unwrap();
+    let (period, offset, compute) = (Span::from_ms(4), Span::from_ms(1), Span::from_ms(1));
+    let burst = [Step::Instant { period, offset }, Step::Compute(Draw::Fixed(compute)), Step::Done];
+    let program = Program { steps: burst.repeat(10), repeat: false };
+    let began = monotonic();
+    let report = run_plainly(&program, Options { jobs: Some(write), ..Options::default() });
+    assert_eq!((report.ending, report.jobs), (Ending::Finished, 10));
+    let mut before = began;
+    for job in read_all(read) {
+        // Less what was used too much before, 50 us at most.
+        let least = next_instant(before, period, offset) + Span::from_us(950);
+        assert!(job.done >= least, "{job:?}, not before {least:?}");
+        before = job.done;
+    }
+}
+
+/// It goes on after each, and takes no CPU time of its own that would count.
+#[test]
+fn who_yields_goes_on() {
+    let each = Span::from_us(100);
+    let program = Program::yielding(Draw::Fixed(each));
+    let limit = Some(Span::from_ms(30));
+    let report = run_plainly(&program, Options { limit, ..Options::default() });
+    assert_eq!(report.ending, Ending::Limit);
+    let steps = [Step::Compute(Draw::Fixed(each)), Step::Yield];
+    let program = Program { steps: steps.repeat(20), repeat: false };
+    let report = run_plainly(&program, Options::default());
+    assert!(report.ending == Ending::Finished && report.used >= each * 20, "{report:?}");
+}
+
+#[test]
+fn a_program_of_yields_alone_is_refused() {
+    let program = Program { steps: vec![Step::Yield], repeat: true };
+    let refused = run(&program, draws(), Options::default());
+    assert!(matches!(refused, Err(LoadError::TakesNoTime)), "{refused:?}");
+}
+
+#[test]
+fn a_full_pipe_does_not_hold_the_work_up() {
+    let (read, write) = rustix::pipe::pipe().unwrap();
+    // A page is the smallest pipe: 128 notes.
+    rustix::pipe::fcntl_setpipe_size(&write, 4096).unwrap();
+    let program = Program { steps: vec![Step::Done; 1000], repeat: false };
+    let report = run_plainly(&program, Options { jobs: Some(write), ..Options::default() });
+    assert_eq!((report.ending, report.jobs), (Ending::Finished, 1000));
+    let read = u64::try_from(read_all(read).len()).unwrap();
+    assert!(report.dropped > 0 && read == 1000 - report.dropped, "{report:?}, {read} read");
+}
+
+#[test]
+fn nobody_reading_is_no_error() {
+    let (read, write) = rustix::pipe::pipe().unwrap();
+    drop(read);
+    let program = Program { steps: vec![Step::Done; 3], repeat: false };
+    let report = run_plainly(&program, Options { jobs: Some(write), ..Options::default() });
+    assert_eq!((report.jobs, report.dropped), (3, 3));
+}
+
+#[test]
+fn a_limit_ends_computing_and_sleeping() {
+    let limit = Some(Span::from_ms(20));
+    let asleep =
+        Program { steps: vec![Step::Sleep(Draw::Fixed(Span::from_secs(600)))], repeat: true };
+    for program in [Program::spin(), asleep] {
+        let start = monotonic();
+        let report =
+            run_plainly(&program, Options { start: Some(start), limit, ..Options::default() });
+        assert_eq!(report.ending, Ending::Limit);
+        assert!(monotonic() >= start + Span::from_ms(20));
+        // Were the limit not heeded, this would be ten minutes, or for ever.
+        assert!(report.elapsed < Span::from_secs(60));
+    }
+}
+
+#[test]
+fn draws_are_those_of_the_stream() {
+    let draw = Draw::Uniform { least: Span::from_us(100), most: Span::from_us(900) };
+    let program = Program { steps: vec![Step::Compute(draw); 20], repeat: false };
+    let mut stream = draws();
+    let wanted: Span = (0..20).map(|_| stream.draw(&draw)).sum();
+    let best = (0..5).map(|_| run_plainly(&program, Options::default()).used).min().unwrap();
+    assert!(best >= wanted && best - wanted <= OVERSHOOT + OWN_COST, "{best} for {wanted}");
+}
+
+#[test]
+fn a_program_that_would_take_no_time_for_ever_is_refused() {
+    for steps in [vec![], vec![Step::Done], vec![Step::Sleep(Draw::Fixed(Span::ZERO))]] {
+        let program = Program { steps, repeat: true };
+        let result = run(&program, draws(), Options::default());
+        assert!(matches!(result, Err(LoadError::TakesNoTime)), "{program:?}");
+    }
+}
+
+#[test]
+fn a_descriptor_is_opened_once_more_for_jobs() {
+    use std::os::fd::AsRawFd;
+    let (read, write) = rustix::pipe::pipe().unwrap();
+    let again = jobs_on(u32::try_from(write.as_raw_fd()).unwrap()).unwrap();
+    let flags = rustix::fs::fcntl_getfl(&write).unwrap();
+    assert!(!flags.contains(rustix::fs::OFlags::NONBLOCK), "the other is left alone");
+    drop(write);
+    let program = Program { steps: vec![Step::Done], repeat: false };
+    run_plainly(&program, Options { jobs: Some(again), ..Options::default() });
+    assert_eq!(read_all(read).len(), 1);
+    assert!(matches!(jobs_on(4_000_000), Err(LoadError::NotWritable { fd: 4_000_000, .. })));
+}
+
+/// Says which part of the next test this copy of the program plays.
+const ROLE: &str = "SLACKLINE_TEST_ROLE";
+const PARENT: &str = "SLACKLINE_TEST_PARENT";
+const TIED: &str = "load::a_load_process_does_not_outlive_who_started_it";
+
+fn play(role: &str) -> Command {
+    let mut command = Command::new(env::current_exe().unwrap());
+    command.args(["--exact", TIED, "--nocapture"]).env(ROLE, role);
+    command.env(PARENT, std::process::id().to_string());
+    command.stdout(Stdio::piped());
+    command
+}
+
+/// The number in the first line that has one behind `loading `.
+fn announced(from: impl Read) -> i32 {
+    let lines = BufReader::new(from).lines().map(Result::unwrap);
+    let mut numbers = lines.filter_map(|line| line.split_once("loading ")?.1.parse().ok());
+    numbers.next().expect("says which process it is")
+}
+
+#[test]
+fn a_load_process_does_not_outlive_who_started_it() {
+    match env::var(ROLE).as_deref() {
+        Ok("load") => {
+            end_with(env::var(PARENT).unwrap().parse().unwrap()).unwrap();
+            // The test's name has been printed in front, without a line's end.
+            println!("\nloading {}", std::process::id());
+            let limit = Some(Span::from_secs(60));
+            run_plainly(&Program::spin(), Options { limit, ..Options::default() });
+        }
+        Ok("starter") => {
+            let mut load = play("load").spawn().unwrap();
+            println!("\nloading {}", announced(load.stdout.take().unwrap()));
+            load.wait().unwrap();
+        }
+        _ => {
+            let mut starter = play("starter").spawn().unwrap();
+            let load = Pid::from_raw(announced(starter.stdout.take().unwrap())).unwrap();
+            let load = pidfd_open(load, PidfdFlags::empty()).unwrap();
+            starter.kill().unwrap();
+            starter.wait().unwrap();
+            let patience = Timespec { tv_sec: 20, tv_nsec: 0 };
+            let mut ends = [PollFd::new(&load, PollFlags::IN)];
+            // It would go on for a minute.
+            assert_eq!(poll(&mut ends, Some(&patience)), Ok(1));
+        }
+    }
+}
+
+#[test]
+fn a_process_whose_starter_is_gone_says_so() {
+    // On a thread of its own: the tie is to this process's starter and stays with the thread.
+    let result = thread::spawn(|| end_with(u32::MAX)).join().unwrap();
+    assert!(matches!(result, Err(LoadError::Orphaned { parent: u32::MAX })));
+}

@@ -1,0 +1,4 @@
+//! Tests of the load process.
+
+mod load;
+mod loopback;

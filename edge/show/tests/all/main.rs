@@ -1,0 +1,8 @@
+//! Tests of what is shown in a terminal.
+
+#[path = "../../../../pure/metrics/tests/script/mod.rs"]
+mod script;
+
+mod tables;
+mod timeline;
+mod xenmon;

@@ -1,0 +1,5 @@
+//! Tests of reproducing a paper.
+
+mod live;
+mod results;
+mod tiny;

@@ -1,0 +1,377 @@
+//! Every way to break the contract, each as the shortest story that is refused for it; and faults
+//! that there were.
+
+use crate::story::{CPU0, CPU1, CPU2, Story, at, no_share, run, vcpu};
+use slackline_host::policy::{Entitlement, Pick};
+use slackline_host::{Broken, Fact, Fault, NotEligible, Used, VcpuTerms};
+use slackline_units::{CpuId, CpuSet, Span, Time};
+
+/// Time that a vCPU used on a CPU.
+fn used(slot: u32, cpu: CpuId, from: Time, to: Time, ran: Span) -> Used {
+    Used { vcpu: vcpu(slot), cpu, from, to, ran }
+}
+
+/// One vCPU that runs on the first of two CPUs until 10 ms.
+fn one_runs() -> Story {
+    let mut story = Story::scripted(2);
+    story.wants(CPU0, run(0, 10));
+    story.wake_new(0);
+    assert_eq!(story.hardware.on, [Some(vcpu(0)), None]);
+    story
+}
+
+#[test]
+fn time_may_stand_still_but_not_go_back() {
+    let mut story = Story::scripted(1);
+    story.step_at(at(5), Fact::Passed);
+    story.step_at(at(5), Fact::Passed);
+    let now = Time::from_ns(4_999_999);
+    story.hardware.now = now;
+    let (broken, text) = story.broken(Fact::Passed);
+    assert_eq!(broken, Broken::TimeWentBack { before: at(5), now });
+    assert_eq!(text, "the hardware reported 4.999ms after it had reported 5.000ms");
+}
+
+#[test]
+fn nobody_uses_more_time_than_there_was() {
+    let mut story = one_runs();
+    let all = used(0, CPU0, at(0), at(2), Span::from_ms(2));
+    let more = used(0, CPU0, at(2), at(4), Span::from_ns(2_000_001));
+    story.hardware.says = Some(all);
+    story.step_at(at(2), Fact::LimitReached(CPU0));
+    story.hardware.says = Some(more);
+    story.hardware.now = at(4);
+    let (broken, text) = story.broken(Fact::LimitReached(CPU0));
+    assert_eq!(broken, Broken::UsedTooMuch { used: more });
+    assert_eq!(text, "d0v0 used 2.000001ms between 2.000ms and 4.000ms, which is longer");
+    assert_eq!(story.answers().charged, [(vcpu(0), Span::from_ms(2))]);
+}
+
+#[test]
+fn nobody_has_used_time_that_has_not_passed() {
+    let mut story = one_runs();
+    story.hardware.now = at(2);
+    let all = used(0, CPU1, at(0), at(2), Span::from_ms(1));
+    let early = used(0, CPU1, at(2), at(2) + Span::from_ns(1), Span::ZERO);
+    story.report(&[all], Fact::Passed).expect("until now is not too long");
+    let (broken, _) = story.broken_by(&[early], Fact::Passed);
+    assert_eq!(broken, Broken::UsedTooMuch { used: early });
+}
+
+#[test]
+fn no_time_of_a_cpu_is_used_twice() {
+    let mut story = one_runs();
+    story.hardware.now = at(4);
+    let first = used(0, CPU0, at(0), at(2), Span::from_ms(1));
+    let next = used(0, CPU0, at(2), at(3), Span::from_ms(1));
+    let other = used(0, CPU1, at(0), at(3), Span::from_ms(1));
+    let twice = used(0, CPU0, Time::from_ns(2_999_999), at(4), Span::ZERO);
+    story.report(&[first, next, other], Fact::Passed).expect("each time is another");
+    let (broken, text) = story.broken_by(&[twice], Fact::Passed);
+    assert_eq!(broken, Broken::UsedTwice { used: twice, reported: at(3) });
+    assert_eq!(text, "d0v0 used cpu0 from 2.999ms, but that had been reported until 3.000ms");
+}
+
+#[test]
+fn who_has_not_joined_or_has_left_is_unknown() {
+    let share = no_share();
+    let facts: [Fact<'_>; 6] = [
+        Fact::Woke(vcpu(3)),
+        Fact::Blocked(vcpu(3)),
+        Fact::Paused(vcpu(3)),
+        Fact::Left(vcpu(3)),
+        Fact::Allowed(vcpu(3)),
+        Fact::TermsChanged(vcpu(3), (&share).into()),
+    ];
+    for fact in facts {
+        for was_here in [[].as_slice(), &[3]] {
+            let mut story = one_runs();
+            for &slot in was_here {
+                story.join(slot, &[]);
+                story.step(Fact::Left(vcpu(slot)));
+            }
+            let (broken, text) = story.broken(fact);
+            assert_eq!(broken, Broken::Unknown { vcpu: vcpu(3) }, "{fact:?}");
+            assert_eq!(text, "the hardware named d3v0, which has not joined");
+        }
+    }
+}
+
+#[test]
+fn who_has_not_joined_uses_no_time() {
+    let mut story = one_runs();
+    story.hardware.now = at(2);
+    let some = used(3, CPU1, at(0), at(1), Span::from_ms(1));
+    let (broken, _) = story.broken_by(&[some], Fact::Passed);
+    assert_eq!(broken, Broken::Unknown { vcpu: vcpu(3) });
+}
+
+#[test]
+fn nobody_joins_twice() {
+    let mut story = one_runs();
+    let share = no_share();
+    let (broken, text) = story.broken(Fact::Joined(vcpu(0), (&share).into()));
+    assert_eq!(broken, Broken::JoinedTwice { vcpu: vcpu(0) });
+    assert_eq!(text, "the hardware let d0v0 join twice");
+}
+
+#[test]
+fn everybody_is_allowed_somewhere_and_only_where_there_is_a_cpu() {
+    let both = CpuSet::first_n(2);
+    let share = no_share();
+    for (cpus, is_fine) in [
+        (CpuSet::one(CPU1), true),
+        (both, true),
+        (CpuSet::NONE, false),
+        (CpuSet::one(CpuId::new(2)), false),
+        (CpuSet::first_n(3), false),
+    ] {
+        let terms = VcpuTerms { share: &share, cpus: Some(cpus) };
+        for fact in [Fact::Joined(vcpu(1), terms), Fact::TermsChanged(vcpu(0), terms)] {
+            let mut story = one_runs();
+            if is_fine {
+                story.answers().picks.clear();
+                story.step(fact);
+                continue;
+            }
+            let (broken, text) = story.broken(fact);
+            let (Fact::Joined(vcpu, _) | Fact::TermsChanged(vcpu, _)) = fact else {
+                unreachable!()
+            };
+            assert_eq!(broken, Broken::Nowhere { vcpu }, "{cpus:?}");
+            assert_eq!(text, format!("the hardware allowed {vcpu} no CPU that there is"));
+        }
+    }
+}
+
+#[test]
+fn who_is_awake_does_not_wake() {
+    let mut story = one_runs();
+    let (broken, text) = story.broken(Fact::Woke(vcpu(0)));
+    assert_eq!(broken, Broken::WokeAwake { vcpu: vcpu(0) });
+    assert_eq!(text, "the hardware woke d0v0, which was awake");
+}
+
+#[test]
+fn who_is_asleep_neither_blocks_nor_is_paused() {
+    for fact in [Fact::Blocked(vcpu(1)), Fact::Paused(vcpu(1))] {
+        let mut story = one_runs();
+        story.join(1, &[]);
+        let (broken, text) = story.broken(fact);
+        assert_eq!(broken, Broken::BlockedAsleep { vcpu: vcpu(1) });
+        assert_eq!(text, "the hardware blocked d1v0, which was asleep");
+    }
+}
+
+#[test]
+fn no_turn_ends_where_nobody_has_one() {
+    for fact in [Fact::Yielded(CPU1), Fact::LimitReached(CPU1)] {
+        let (broken, text) = one_runs().broken(fact);
+        assert_eq!(broken, Broken::NobodyThere { cpu: CPU1 });
+        assert_eq!(text, "the hardware ended a turn on cpu1, which nobody had");
+    }
+}
+
+#[test]
+fn no_turn_ends_no_alarm_rings_and_no_time_is_used_on_a_cpu_that_is_not_there() {
+    let unknown = |broken: Broken, text: String| {
+        assert_eq!(broken, Broken::UnknownCpu { cpu: CPU2, cpus: 2 });
+        assert_eq!(text, "the hardware named cpu2, but only the 2 CPUs below that are scheduled");
+    };
+    for fact in [Fact::Yielded(CPU2), Fact::LimitReached(CPU2), Fact::AlarmRang(CPU2)] {
+        let (broken, text) = one_runs().broken(fact);
+        unknown(broken, text);
+    }
+    let mut story = one_runs();
+    story.hardware.now = at(2);
+    let some = used(0, CPU2, at(0), at(1), Span::from_ms(1));
+    let (broken, text) = story.broken_by(&[some], Fact::Passed);
+    unknown(broken, text);
+}
+
+#[test]
+fn no_cpu_that_is_not_there_is_asked_or_charged() {
+    let asks = |story: &mut Story| story.answers().ask = CpuSet::one(CPU2);
+    let asks_when_charged = |story: &mut Story| {
+        story.answers().ask_when_charged = CpuSet::one(CPU2);
+        story.hardware.now = at(1);
+    };
+    let needs = |story: &mut Story| story.answers().ring_needs = CpuSet::one(CPU2);
+    let breaks: [fn(&mut Story); 3] = [asks, asks_when_charged, needs];
+    for wants in breaks {
+        let mut story = one_runs();
+        wants(&mut story);
+        let (broken, text) = story.broken(Fact::AlarmRang(CPU0));
+        assert_eq!(broken, Broken::NoSuchCpu { cpu: CPU2, cpus: 2 });
+        assert_eq!(text, "the policy named cpu2, but only the 2 CPUs below that are scheduled");
+    }
+}
+
+/// What comes of it when the policy picks a vCPU for the second CPU at 2 ms, once `before` has
+/// happened.
+#[track_caller]
+fn picked(before: impl FnOnce(&mut Story), slot: u32, why: NotEligible, says: &str) {
+    let mut story = one_runs();
+    before(&mut story);
+    story.wants(CPU1, run(slot, 1));
+    story.hardware.now = at(2);
+    story.join(9, &[]);
+    let (broken, text) = story.broken(Fact::Woke(vcpu(9)));
+    let (vcpu, cpu, now) = (vcpu(slot), CPU1, at(2));
+    assert_eq!(broken, Broken::NotEligible { vcpu, cpu, now, why });
+    assert_eq!(text, format!("the policy picked {vcpu} for cpu1 at 2.000ms, but {says}"));
+}
+
+#[test]
+fn who_has_not_joined_or_has_left_is_not_picked() {
+    picked(|_| {}, 3, NotEligible::Unknown, "it has not joined");
+    let leaves = |story: &mut Story| {
+        story.wake_new(3);
+        story.step(Fact::Left(vcpu(3)));
+    };
+    picked(leaves, 3, NotEligible::Unknown, "it has not joined");
+}
+
+#[test]
+fn who_is_asleep_is_not_picked() {
+    picked(|story| story.join(3, &[]), 3, NotEligible::Asleep, "it is asleep");
+    let pauses = |story: &mut Story| {
+        story.wake_new(3);
+        story.step(Fact::Paused(vcpu(3)));
+    };
+    picked(pauses, 3, NotEligible::Asleep, "it is asleep");
+}
+
+#[test]
+fn who_is_on_another_cpu_is_not_picked() {
+    picked(|_| {}, 0, NotEligible::Elsewhere(CPU0), "cpu0 has it");
+}
+
+#[test]
+fn who_is_confined_to_other_cpus_is_not_picked() {
+    let confined = |story: &mut Story| {
+        let share = no_share();
+        let terms = VcpuTerms { share: &share, cpus: Some(CpuSet::one(CPU0)) };
+        story.step(Fact::Joined(vcpu(3), terms));
+        story.step(Fact::Woke(vcpu(3)));
+    };
+    picked(confined, 3, NotEligible::Confined, "it is confined to other CPUs");
+}
+
+#[test]
+fn who_was_refused_is_not_picked_again() {
+    let mut story = Story::scripted(2);
+    story.wants(CPU1, run(3, 1));
+    story.hardware.refuses = true;
+    story.hardware.now = at(2);
+    story.join(3, &[]);
+    let (broken, text) = story.broken(Fact::Woke(vcpu(3)));
+    let (vcpu, cpu, now, why) = (vcpu(3), CPU1, at(2), NotEligible::Barred);
+    assert_eq!(broken, Broken::NotEligible { vcpu, cpu, now, why });
+    let says = "the policy picked d3v0 for cpu1 at 2.000ms, but the hardware refused it";
+    assert_eq!(text, says);
+}
+
+#[test]
+fn a_turn_may_have_no_length_but_not_one_after_the_other_for_ever() {
+    let turn = |ns| {
+        let limit = Some(Span::from_ns(ns));
+        Pick::Run { vcpu: vcpu(0), limit, entitlement: Entitlement::Spare }
+    };
+    let mut story = Story::scripted(1);
+    story.wants(CPU0, turn(1));
+    story.wake_new(0);
+    story.wants(CPU0, turn(0));
+    // Far more than there are CPUs, and they are forgotten when time passes.
+    for instant in 0..3 {
+        (0..2_000).for_each(|_| story.step_at(at(instant), Fact::LimitReached(CPU0)));
+    }
+    let next = |_| story.report(&[], Fact::LimitReached(CPU0)).err();
+    let fault = (0..10_000).find_map(next).expect("the contract is broken");
+    let says =
+        "at 2.000ms one CPU after the other is asked, or one turn of no length follows another";
+    assert_eq!(fault.to_string(), says);
+    assert!(matches!(*fault, Fault::Broken(Broken::Endless { now }) if now == at(2)));
+}
+
+#[test]
+fn a_pass_that_always_wants_another_cpu_asked_does_not_go_on_for_ever() {
+    let mut story = Story::scripted(2);
+    story.answers().ask_on_pass = CpuSet::first_n(2);
+    let (broken, _) = story.broken(Fact::AlarmRang(CPU0));
+    assert_eq!(broken, Broken::Endless { now: at(0) });
+}
+
+#[test]
+fn an_alarm_that_rang_is_gone_or_later() {
+    let mut story = Story::scripted(2);
+    story.step_at(at(3), Fact::AlarmRang(CPU1));
+    story.answers().alarms.insert(CPU1, at(3) + Span::from_ns(1));
+    story.step(Fact::AlarmRang(CPU1));
+    assert_eq!(story.hardware.alarms, [None, Some(at(3) + Span::from_ns(1))]);
+    for (alarm, says) in [(at(3), "3.000ms"), (at(2), "2.000ms")] {
+        story.answers().alarms.insert(CPU1, alarm);
+        let (broken, text) = story.broken(Fact::AlarmRang(CPU1));
+        assert_eq!(broken, Broken::AlarmPassed { cpu: CPU1, alarm, now: at(3) });
+        let says = format!("the alarm of cpu1 is set to {says}, which is not after 3.000ms");
+        assert_eq!(text, says);
+    }
+}
+
+#[test]
+fn a_share_that_is_declined_breaks_nothing() {
+    let mut story = one_runs();
+    story.answers().declines = true;
+    let share = no_share();
+    for fact in
+        [Fact::Joined(vcpu(1), (&share).into()), Fact::TermsChanged(vcpu(0), (&share).into())]
+    {
+        let fault = story.report(&[], fact).expect_err("it is declined");
+        let (Fact::Joined(who, _) | Fact::TermsChanged(who, _)) = fact else { unreachable!() };
+        assert!(matches!(*fault, Fault::Declined { vcpu, .. } if vcpu == who), "{fault}");
+        assert!(fault.to_string().starts_with(&format!("cannot admit {who}: ")), "{fault}");
+    }
+    story.answers().declines = false;
+    story.join(1, &[]);
+}
+
+/// Its turn had to be ordered anew, because less of it had been used than time had passed.
+#[test]
+fn who_is_refused_in_mid_turn_has_not_had_its_last_turn() {
+    let mut story = Story::new("round-robin", 1);
+    story.wake_new(0);
+    story.hardware.now = at(1);
+    story.hardware.refuses = true;
+    story.change(0, &[]);
+    assert_eq!(story.hardware.on[0], None);
+    story.step(Fact::Allowed(vcpu(0)));
+    assert_eq!(story.hardware.on[0], Some(vcpu(0)));
+}
+
+#[test]
+fn who_is_allowed_again_runs_wherever_there_is_room() {
+    let mut story = Story::new("round-robin", 2);
+    story.join(0, &[]);
+    story.join(1, &[]);
+    story.hardware.refuses = true;
+    story.step(Fact::Woke(vcpu(0)));
+    story.step(Fact::Woke(vcpu(1)));
+    assert_eq!(story.hardware.on, [Some(vcpu(1)), None]);
+    story.step(Fact::Allowed(vcpu(0)));
+    assert_eq!(story.hardware.on, [Some(vcpu(1)), Some(vcpu(0))]);
+}
+
+/// The CPU it moved to was asked while it still had the other one, and not again.
+#[test]
+fn who_is_moved_by_a_change_runs_at_once() {
+    let mut story = Story::new("edf", 2);
+    story.join(0, &[("slice", "6ms"), ("period", "10ms")]);
+    story.join(1, &[("slice", "5ms"), ("period", "10ms")]);
+    story.join(2, &[("slice", "4ms"), ("period", "10ms")]);
+    story.change(0, &[("slice", "1ms"), ("period", "10ms")]);
+    story.step(Fact::Woke(vcpu(1)));
+    story.step(Fact::Woke(vcpu(2)));
+    assert_eq!(story.hardware.on, [None, Some(vcpu(1))]);
+    story.change(1, &[("slice", "8ms"), ("period", "10ms")]);
+    assert_eq!(story.hardware.on, [Some(vcpu(1)), Some(vcpu(2))]);
+}

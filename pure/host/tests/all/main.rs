@@ -1,0 +1,8 @@
+//! Tests of the host with a scripted policy.
+
+#[path = "../story/mod.rs"]
+mod story;
+
+mod asked;
+mod faults;
+mod turns;

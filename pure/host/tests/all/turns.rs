@@ -1,0 +1,242 @@
+//! What of a turn is in the trace: each stretch with who, where, from when until when, how much of
+//! it was used, granted and late, why it ended, and by what right.
+
+use crate::story::{CPU0, CPU1, Story, at, run, vcpu};
+use slackline_host::policy::{Entitlement, Pick};
+use slackline_host::{Fact, Order, Used};
+use slackline_trace::Record;
+use slackline_units::{CpuId, Span};
+
+/// The stretches of a story, a line each.
+fn stretches(story: &Story) -> Vec<String> {
+    let line = |record: &Record| {
+        let Record::Ran { vcpu, cpu, from, to, used, granted, late, end, due } = *record else {
+            return None;
+        };
+        let granted = granted.map_or_else(|| "any".to_owned(), |span| span.to_string());
+        let right = if due { "due" } else { "spare" };
+        Some(format!(
+            "{vcpu} {cpu} {from} {to}: {used} of {granted}, {late} late, {end:?}, {right}"
+        ))
+    };
+    story.trace.iter().filter_map(line).collect()
+}
+
+fn used(slot: u32, cpu: CpuId, from: u64, to: u64, ran: u64) -> Used {
+    Used { vcpu: vcpu(slot), cpu, from: at(from), to: at(to), ran: Span::from_ms(ran) }
+}
+
+/// One vCPU that runs on a CPU until 10 ms.
+fn one_runs() -> Story {
+    let mut story = Story::scripted(2);
+    story.wants(CPU0, run(0, 10));
+    story.wake_new(0);
+    story
+}
+
+#[test]
+fn a_turn_says_why_it_ended() {
+    let share = crate::story::no_share();
+    for (fact, end) in [
+        (Fact::LimitReached(CPU0), "Limit"),
+        (Fact::Yielded(CPU0), "Yielded"),
+        (Fact::Blocked(vcpu(0)), "Blocked"),
+        (Fact::Paused(vcpu(0)), "Blocked"),
+        (Fact::Left(vcpu(0)), "Over"),
+        (Fact::Ended, "Over"),
+        (Fact::AlarmRang(CPU0), "Preempted"),
+        (Fact::TermsChanged(vcpu(0), (&share).into()), "Preempted"),
+    ] {
+        let mut story = one_runs();
+        story.wants(CPU0, Pick::Idle);
+        story.step_at(at(4), fact);
+        let line = format!("d0v0 cpu0 0.000ms 4.000ms: 4ms of 10ms, 0s late, {end}, due");
+        assert_eq!(stretches(&story), [line], "{fact:?}");
+    }
+}
+
+#[test]
+fn who_gives_way_is_preempted() {
+    let mut story = one_runs();
+    story.hardware.now = at(3);
+    story.wants(CPU0, run(1, 5));
+    story.wake_new(1);
+    story.step_at(at(5), Fact::Ended);
+    assert_eq!(
+        stretches(&story),
+        [
+            "d0v0 cpu0 0.000ms 3.000ms: 3ms of 10ms, 0s late, Preempted, due",
+            "d1v0 cpu0 3.000ms 5.000ms: 2ms of 5ms, 0s late, Over, due",
+        ]
+    );
+}
+
+/// Half of the time goes elsewhere.
+#[test]
+fn late_is_what_lies_beyond_the_limit_but_never_more_than_was_used() {
+    for (until, line) in [
+        (10, "5ms of 10ms, 0s late"),
+        (12, "6ms of 10ms, 2ms late"),
+        (30, "15ms of 10ms, 15ms late"),
+    ] {
+        let mut story = one_runs();
+        story.hardware.rate = 1;
+        story.step_at(at(until), Fact::LimitReached(CPU0));
+        let line = format!("d0v0 cpu0 0.000ms {}: {line}, Limit, due", at(until));
+        assert_eq!(stretches(&story), [line]);
+    }
+}
+
+/// Reported in three pieces: one until the limit, one across it, one beyond it.
+#[test]
+fn late_is_counted_from_the_limit_and_added_up() {
+    let mut story = one_runs();
+    story.hardware.now = at(15);
+    let pieces = [used(0, CPU0, 0, 8, 8), used(0, CPU0, 8, 11, 3), used(0, CPU0, 11, 13, 2)];
+    story.report(&pieces, Fact::Passed).expect("the contract is kept");
+    assert_eq!(stretches(&story), [""; 0]);
+    story.hardware.says = Some(used(0, CPU0, 13, 15, 0));
+    story.step(Fact::LimitReached(CPU0));
+    let line = "d0v0 cpu0 0.000ms 13.000ms: 13ms of 10ms, 3ms late, Limit, due";
+    assert_eq!(stretches(&story), [line]);
+}
+
+#[test]
+fn a_turn_that_is_ordered_anew_with_another_limit_is_still_one_stretch() {
+    let mut story = one_runs();
+    story.hardware.now = at(4);
+    story.wants(CPU0, run(0, 2));
+    story.wake_new(1);
+    story.step_at(at(7), Fact::LimitReached(CPU0));
+    let line = "d0v0 cpu0 0.000ms 7.000ms: 7ms of 10ms, 1ms late, Limit, due";
+    assert_eq!(stretches(&story), [line]);
+}
+
+#[test]
+fn the_same_turn_is_not_ordered_twice() {
+    let mut story = one_runs();
+    story.hardware.now = at(4);
+    story.wants(CPU0, run(0, 6));
+    story.wake_new(1);
+    let limit = Some(Span::from_ms(10));
+    let order = |until: Option<Span>| Order::Run {
+        cpu: CPU0,
+        vcpu: vcpu(0),
+        until: until.map(|until| at(0) + until),
+        entitlement: Entitlement::Due,
+    };
+    assert_eq!(story.hardware.orders, [order(limit)]);
+    story.wants(CPU0, run(0, 7));
+    story.wake_new(2);
+    assert_eq!(story.hardware.orders, [order(limit), order(Some(Span::from_ms(11)))]);
+}
+
+/// Live hardware that looks at another CPU does not know yet what the occupant of this one has
+/// used: what the policy says is left of its slice was left before that.
+#[test]
+fn a_turn_that_is_not_measured_yet_ends_when_it_would_have() {
+    for (measured, orders) in [(2, vec![10]), (4, vec![10, 12])] {
+        let mut story = one_runs();
+        story.join(1, &[]);
+        story.hardware.now = at(4);
+        story.hardware.is_blind = true;
+        story.wants(CPU0, run(0, 8));
+        let noticed = used(0, CPU0, 0, measured, measured);
+        story.report(&[noticed], Fact::Woke(vcpu(1))).expect("the contract is kept");
+        let order = |until| Order::Run {
+            cpu: CPU0,
+            vcpu: vcpu(0),
+            until: Some(at(until)),
+            entitlement: Entitlement::Due,
+        };
+        let orders: Vec<_> = orders.into_iter().map(order).collect();
+        assert_eq!(story.hardware.orders, orders, "measured until {measured}");
+    }
+}
+
+#[test]
+fn another_right_is_another_stretch() {
+    let pick = |entitlement| Pick::Run { vcpu: vcpu(0), limit: None, entitlement };
+    let mut story = Story::scripted(1);
+    story.wants(CPU0, pick(Entitlement::Due));
+    story.wake_new(0);
+    story.hardware.now = at(2);
+    story.wants(CPU0, pick(Entitlement::Arrears));
+    story.wake_new(1);
+    story.hardware.now = at(5);
+    story.wants(CPU0, pick(Entitlement::Spare));
+    story.wake_new(2);
+    story.step_at(at(9), Fact::Ended);
+    assert_eq!(
+        stretches(&story),
+        [
+            "d0v0 cpu0 0.000ms 2.000ms: 2ms of any, 0s late, Preempted, due",
+            "d0v0 cpu0 2.000ms 5.000ms: 3ms of any, 0s late, Preempted, due",
+            "d0v0 cpu0 5.000ms 9.000ms: 4ms of any, 0s late, Over, spare",
+        ]
+    );
+}
+
+#[test]
+fn a_break_is_another_stretch() {
+    let mut story = one_runs();
+    story.hardware.now = at(9);
+    let pieces = [used(0, CPU0, 0, 2, 2), used(0, CPU0, 3, 5, 2), used(0, CPU0, 5, 9, 1)];
+    story.report(&pieces, Fact::Ended).expect("the contract is kept");
+    assert_eq!(
+        stretches(&story),
+        [
+            "d0v0 cpu0 0.000ms 2.000ms: 2ms of 10ms, 0s late, Preempted, due",
+            "d0v0 cpu0 3.000ms 9.000ms: 3ms of 10ms, 0s late, Over, due",
+        ]
+    );
+}
+
+/// On hardware that is not ours alone, ordinary scheduling hands out what nobody claimed.
+#[test]
+fn time_that_nobody_claimed_was_not_granted_and_is_nobodys_due() {
+    let mut story = one_runs();
+    story.join(1, &[]);
+    story.hardware.now = at(14);
+    let pieces = [used(0, CPU0, 0, 11, 11), used(1, CPU0, 11, 12, 1), used(1, CPU1, 2, 14, 9)];
+    story.report(&pieces, Fact::Passed).expect("the contract is kept");
+    story.answers().picks.clear();
+    story.hardware.says = Some(used(0, CPU0, 12, 14, 2));
+    story.step(Fact::Ended);
+    assert_eq!(
+        stretches(&story),
+        [
+            "d0v0 cpu0 0.000ms 11.000ms: 11ms of 10ms, 1ms late, Preempted, due",
+            "d1v0 cpu0 11.000ms 12.000ms: 1ms of any, 0s late, Preempted, spare",
+            "d0v0 cpu0 12.000ms 14.000ms: 2ms of 10ms, 2ms late, Over, due",
+            "d1v0 cpu1 2.000ms 14.000ms: 9ms of any, 0s late, Over, spare",
+        ]
+    );
+    let ms = |slot, ms| (vcpu(slot), Span::from_ms(ms));
+    assert_eq!(story.answers().charged, [ms(0, 11), ms(1, 1), ms(1, 9), ms(0, 2)]);
+}
+
+#[test]
+fn after_a_turn_its_limit_grants_and_delays_nothing_more() {
+    let mut story = one_runs();
+    story.wants(CPU0, Pick::Idle);
+    story.step_at(at(4), Fact::Blocked(vcpu(0)));
+    story.hardware.now = at(14);
+    story.report(&[used(0, CPU0, 8, 12, 3)], Fact::Ended).expect("the contract is kept");
+    assert_eq!(
+        stretches(&story),
+        [
+            "d0v0 cpu0 0.000ms 4.000ms: 4ms of 10ms, 0s late, Blocked, due",
+            "d0v0 cpu0 8.000ms 12.000ms: 3ms of any, 0s late, Over, spare",
+        ]
+    );
+}
+
+#[test]
+fn who_used_nothing_is_not_in_the_trace_and_not_charged() {
+    let mut story = one_runs();
+    story.hardware.says = Some(used(0, CPU0, 0, 4, 0));
+    story.step_at(at(4), Fact::LimitReached(CPU0));
+    assert_eq!(stretches(&story), [""; 0]);
+    assert_eq!(story.answers().charged, []);
+}

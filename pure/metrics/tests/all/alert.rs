@@ -1,0 +1,74 @@
+//! The allocation error of runs written by hand.
+
+use crate::script::{header, us, vcpu};
+use slackline_metrics::{AllocationErrors, WholeSeconds, allocation_error};
+use slackline_trace::{Header, Named, RanEnd, Record, Sink};
+use slackline_units::{CpuId, CpuShare, Span, Time};
+
+const SECOND: u64 = 1_000_000;
+
+fn seconds(warmup: u64, ran: &[(u32, u64, u64, u64)], end: u64) -> Vec<Vec<Span>> {
+    let mut seconds = WholeSeconds::new(&Header { warmup: us(warmup), ..header() });
+    let at = |at| Time::START + us(at);
+    for slot in 0..2 {
+        let (vcpu, name) = (vcpu(slot), format!("d{slot}"));
+        seconds.named(&Named { at: at(0), vcpu, domain: name.clone(), name });
+    }
+    for &(slot, from, to, used) in ran {
+        seconds.record(&Record::Ran {
+            vcpu: vcpu(slot),
+            cpu: CpuId::new(0),
+            from: at(from),
+            to: at(to),
+            used: us(used),
+            granted: None,
+            late: Span::ZERO,
+            end: RanEnd::Limit,
+            due: true,
+        });
+    }
+    seconds.record(&Record::Ended { at: at(end) });
+    seconds.finish()
+}
+
+#[test]
+fn a_stretch_belongs_to_the_seconds_in_which_it_lies() {
+    let half = SECOND / 2;
+    // From the middle of the warm-up over three seconds, four fifths of it used.
+    let long = (1, half, half + 3 * SECOND, 3 * SECOND * 4 / 5);
+    let found = seconds(SECOND, &[(0, 0, 10, 10), long], 4 * SECOND + half);
+    assert_eq!(found[0], [Span::ZERO; 3], "what ran in the warm-up is left out");
+    assert_eq!(found[1], [us(800_000), us(800_000), us(400_000)]);
+}
+
+#[test]
+fn what_is_less_than_a_second_at_the_end_is_left_out() {
+    let found = seconds(0, &[(0, 0, SECOND + 10, SECOND + 10)], 2 * SECOND - 1);
+    assert_eq!(found, [vec![us(SECOND)], vec![Span::ZERO]]);
+    assert_eq!(seconds(0, &[], 10), [vec![], vec![]]);
+}
+
+#[test]
+fn too_much_is_positive_and_in_parts_of_the_share() {
+    let error =
+        |used, share| allocation_error(us(used), Span::from_secs(1), CpuShare::from_ppm(share));
+    assert_eq!(error(47_000, 10_000), 3_700_000, "4.7 % where 1 % was due");
+    assert_eq!(error(0, 10_000), -1_000_000, "nothing");
+    assert_eq!(error(60_000, 60_000), 0);
+    assert_eq!(error(54_000, 60_000), -100_000);
+    assert_eq!(error(54_000, 0), 0, "nothing of nothing");
+    let half = allocation_error(us(5_000), Span::from_ms(500), CpuShare::from_ppm(10_000));
+    assert_eq!(half, 0, "of half a second half as much");
+}
+
+#[test]
+fn errors_are_told_from_the_least_to_the_most() {
+    let errors: AllocationErrors = [30, -10, 20, 0, -40].into_iter().collect();
+    assert_eq!(errors.sorted(), [-40, -10, 0, 20, 30]);
+    assert_eq!((errors.smallest(), errors.largest()), (Some(-40), Some(30)));
+    assert_eq!((errors.below(-10), errors.above(20)), (Some(200_000), Some(200_000)));
+    assert_eq!((errors.below(-40), errors.above(30)), (Some(0), Some(0)));
+    assert_eq!((errors.median(), errors.mean_size()), (Some(0), Some(20)));
+    let none = AllocationErrors::default();
+    assert_eq!((none.below(0), none.median(), none.mean_size()), (None, None, None));
+}

@@ -1,0 +1,132 @@
+//! What programs and claims are told of a run: every number by its name.
+
+use crate::script::{Script, us, web_servers};
+use slackline_metrics::{FieldValue, Measure};
+
+#[test]
+fn metrics_have_names_in_words() {
+    let run = web_servers();
+    let cases = [
+        ("misses", Some("web.1"), Measure::Count(1)),
+        ("misses", Some("web"), Measure::Count(1)),
+        ("misses", None, Measure::Count(1)),
+        ("delivered", Some("web"), Measure::Ppm(195_000)),
+        ("promised", Some("web"), Measure::Ppm(400_000)),
+        ("delivered time", Some("batch"), Measure::Span(us(1_399_900))),
+        ("error", Some("player"), Measure::Ppm(250)),
+        ("error", Some("web"), Measure::Unknown),
+        ("second error p99", Some("player"), Measure::Ppm(250)),
+        ("wake to run worst", Some("web"), Measure::Span(us(12_000))),
+        ("wake to run p99", Some("idle"), Measure::Unknown),
+        ("miss time worst", Some("web.1"), Measure::Span(us(3_900))),
+        ("miss time worst of slice", Some("web"), Measure::Ppm(1_950_000)),
+        ("jobs late", Some("player"), Measure::Count(100)),
+        ("response p50", Some("player"), Measure::Span(us(6_001))),
+        ("busy", Some("cpu1"), Measure::Span(us(190_000))),
+        ("busy", None, Measure::Span(us(2_190_000))),
+        ("timer lateness p99", None, Measure::Span(us(61))),
+        ("change delay p50", None, Measure::Span(us(12))),
+    ];
+    for (metric, of, measure) in cases {
+        assert_eq!(run.lookup(metric, of), Ok(measure), "{metric} of {of:?}");
+    }
+}
+
+#[test]
+fn who_was_never_late_was_late_by_nothing() {
+    let run = web_servers();
+    for (metric, of) in [("miss time p99", "web.0"), ("miss time worst", "batch")] {
+        assert_eq!(run.lookup(metric, Some(of)), Ok(Measure::Span(us(0))), "{metric} of {of}");
+    }
+    let worst = run.lookup("miss time worst of slice", Some("batch"));
+    assert_eq!(worst, Ok(Measure::Ppm(0)));
+    assert_eq!(run.lookup("job lateness p99", Some("batch")), Ok(Measure::Unknown), "no jobs");
+}
+
+#[test]
+fn a_quantile_of_one_is_not_shown_and_claims_are_held_against_the_one() {
+    let script = Script::new(&["a", "b"]).woke(0, 100).ran(0, 130, 200).blocked(0, 200);
+    let script = script.woke(1, 300).ran(1, 310, 320).blocked(1, 320).woke(1, 400).ran(1, 450, 500);
+    let run = script.ended(1_000);
+    let field = |row: usize, name| {
+        let row = run.vcpus[row].fields();
+        row.into_iter().find(|field| field.0 == name).map(|field| field.1)
+    };
+    for (row, count, p99) in [(0, 1, FieldValue::Missing), (1, 2, FieldValue::Count(50_000))] {
+        assert_eq!(field(row, "wake_to_run_count"), Some(FieldValue::Count(count)));
+        assert_eq!(field(row, "wake_to_run_p99_ns"), Some(p99));
+    }
+    for quantile in ["p50", "p90", "p99", "worst"] {
+        let found = run.lookup(&format!("wake to run {quantile}"), Some("a"));
+        assert_eq!(found, Ok(Measure::Span(us(30))), "{quantile}");
+    }
+    assert_eq!(run.lookup("wake to run count", None), Ok(Measure::Count(3)));
+    assert_eq!(run.lookup("response p99", Some("a")), Ok(Measure::Unknown));
+}
+
+#[test]
+fn an_unknown_metric_names_the_nearest() {
+    let run = web_servers();
+    let error = run.lookup("mises", Some("web")).unwrap_err();
+    assert_eq!(error.to_string(), "there is no metric `mises of web`");
+    assert_eq!(error.nearest.as_deref(), Some("misses of web"));
+    assert!(error.known.contains(&"wake to run p99".to_string()));
+    let error = run.lookup("misses", Some("wbe")).unwrap_err();
+    assert_eq!(error.nearest.as_deref(), Some("misses of web"));
+    let names = ["web", "web.0", "web.1", "batch", "player", "idle", "cpu0", "cpu1"];
+    assert_eq!(error.known, names);
+    let error = run.lookup("timer latenes p99", None).unwrap_err();
+    assert_eq!(error.nearest.as_deref(), Some("timer lateness p99"));
+    assert_eq!(run.lookup("weight of the moon", None).unwrap_err().nearest, None);
+}
+
+#[test]
+fn fields_have_stable_names_and_carry_their_unit() {
+    let run = web_servers();
+    let names = |fields: Vec<(&'static str, FieldValue)>| {
+        fields.iter().map(|field| field.0).collect::<Vec<_>>().join(" ")
+    };
+    assert_eq!(
+        names(run.vcpus[0].fields()),
+        "name vcpu exact promised_slice_ns promised_period_ns promised_ppm delivered_ns \
+         delivered_ppm present_ns work_ppm slowed_ns spun_ns second_least_ppm second_most_ppm \
+         ten_seconds_least_ppm ten_seconds_most_ppm error_ppm second_error_p99_ppm \
+         second_error_worst_ppm seconds \
+         deadlines misses miss_time_count miss_time_p50_ns miss_time_p90_ns miss_time_p99_ns \
+         miss_time_worst_ns miss_time_p50_of_slice_ppm miss_time_p99_of_slice_ppm \
+         miss_time_worst_of_slice_ppm wake_to_run_count wake_to_run_p50_ns wake_to_run_p90_ns \
+         wake_to_run_p99_ns wake_to_run_worst_ns switches \
+         migrations waiting_ns wait_worst_ns asleep_ns overrun_ns jobs jobs_late jobs_done \
+         moved_bytes job_lateness_count job_lateness_p50_ns job_lateness_p90_ns \
+         job_lateness_p99_ns job_lateness_worst_ns response_count \
+         response_p50_ns response_p90_ns response_p99_ns \
+         response_worst_ns response_mean_ns response_worst_tenth_ns"
+    );
+    assert_eq!(
+        names(run.cpus[0].fields()),
+        "cpu busy_ns due_ns spare_ns idle_ns others_ppm stolen_ppm unused_ppm overhead_ns switches"
+    );
+    assert_eq!(
+        names(run.fields()),
+        "title machine policy seed length_ns knows_sleep knows_stretches declined refused \
+         timer_lateness_count timer_lateness_p50_ns timer_lateness_p90_ns timer_lateness_p99_ns \
+         timer_lateness_worst_ns change_delay_count change_delay_p50_ns change_delay_p90_ns \
+         change_delay_p99_ns change_delay_worst_ns"
+    );
+    let player = run.vcpus[3].fields();
+    let value = |name| player.iter().find(|field| field.0 == name).map(|field| &field.1);
+    assert_eq!(value("name"), Some(&FieldValue::Text("player".into())));
+    assert_eq!(value("exact"), Some(&FieldValue::Flag(true)));
+    assert_eq!(value("error_ppm"), Some(&FieldValue::Signed(250)));
+    assert_eq!(value("promised_slice_ns"), Some(&FieldValue::Count(4_000_000)));
+    assert_eq!(value("miss_time_p50_ns"), Some(&FieldValue::Missing));
+}
+
+#[test]
+fn what_a_machine_cannot_count_is_missing() {
+    let script = Script::new(&["a"]).knows(true, false).ran(0, 0, 10);
+    let run = script.ended(100);
+    for fields in [&run.vcpu_fields()[0], &run.cpu_fields()[0]] {
+        assert!(fields.contains(&("switches", FieldValue::Missing)));
+    }
+}

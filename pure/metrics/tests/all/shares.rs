@@ -1,0 +1,405 @@
+//! Shares, sums and delays, against numbers worked out by hand. Times are microseconds.
+
+use crate::script::{Script, us, vcpu};
+use slackline_metrics::{Distribution, Measure};
+use slackline_trace::Record;
+use slackline_units::{CpuId, Span, Time};
+
+const S: u64 = 1_000_000;
+
+fn awake(slice: u64, period: u64) -> Script {
+    Script::new(&["a"]).promised(0, 0, slice, period).woke(0, 0)
+}
+
+fn awake_exact(slice: u64, period: u64) -> Script {
+    Script::new(&["a"]).exactly(0, 0, slice, period).woke(0, 0)
+}
+
+#[test]
+fn a_stretch_over_whole_seconds_is_split_in_proportion() {
+    // Half of the time from 0.5 to 2.5 s: 250, 500 and 250 ms. Promised are 300 ms.
+    let script = awake_exact(3_000, 10_000).used(0, 0, (S / 2, S * 5 / 2, S), (0, true));
+    let vcpu = script.first_ended(3 * S);
+    let error = vcpu.second_error.unwrap();
+    assert_eq!((error.seconds, error.worst_ppm), (3, 666_667));
+    assert_eq!(vcpu.error_ppm, Some(111_111), "1 s of 0.9 s");
+    assert_eq!((vcpu.delivered, vcpu.delivered_ppm), (us(S), 333_333));
+}
+
+#[test]
+fn a_second_is_a_whole_number_of_periods() {
+    // 334 periods of 3 ms are 1.002 s; in each of two such windows 1 ms is missing of 334 ms.
+    let mut script = awake(1_000, 3_000);
+    for nth in 0..668_u64 {
+        let slice = if nth % 334 == 7 { 0 } else { 1_000 };
+        script = script.ran(0, nth * 3_000, nth * 3_000 + slice);
+    }
+    let vcpu = script.first_ended(2 * S + 5_000);
+    let error = vcpu.second_error.unwrap();
+    assert_eq!((error.seconds, error.p99_ppm, error.worst_ppm), (2, Some(2_994), 2_994));
+}
+
+#[test]
+fn a_period_longer_than_a_second_is_its_own_window() {
+    let script = awake(S, 2 * S).ran(0, 0, S).ran(0, 3 * S, 3 * S + S / 2);
+    let error = script.first_ended(5 * S).second_error.unwrap();
+    assert_eq!((error.seconds, error.worst_ppm), (2, 500_000));
+}
+
+#[test]
+fn more_is_an_error_only_for_an_exact_vcpu() {
+    let vcpu = awake(3_000, 10_000).ran(0, 0, 2 * S).first_ended(2 * S);
+    assert_eq!((vcpu.error_ppm, vcpu.second_error.unwrap().worst_ppm), (Some(0), 0));
+    let vcpu = awake_exact(3_000, 10_000).ran(0, 0, S).first_ended(S);
+    assert_eq!(vcpu.error_ppm, Some(2_333_333));
+    assert_eq!(vcpu.second_error.unwrap().worst_ppm, 2_333_333);
+}
+
+#[test]
+fn a_second_slept_in_counts_only_if_the_promise_was_exceeded() {
+    // Less in the first second and asleep for a while; just the promise in the second one.
+    let sleeps = |script: Script| {
+        let script = script.ran(0, 0, 1_000).blocked(0, 1_000).woke(0, S);
+        script.ran(0, S, S + 300_000)
+    };
+    let vcpu = sleeps(awake(3_000, 10_000)).first_ended(2 * S);
+    let error = vcpu.second_error.unwrap();
+    assert_eq!((error.seconds, error.worst_ppm, vcpu.error_ppm), (1, 0, None));
+    // Exact: in the third second it gets 600 ms of 300 ms, though it sleeps.
+    let script = sleeps(awake_exact(3_000, 10_000)).ran(0, 2 * S, 2 * S + 600_000);
+    let vcpu = script.blocked(0, 2 * S + 600_000).first_ended(3 * S);
+    let error = vcpu.second_error.unwrap();
+    assert_eq!((error.seconds, error.worst_ppm), (2, 1_000_000));
+    assert_eq!(vcpu.error_ppm, Some(1_111), "901 ms of 900 ms, although it slept");
+}
+
+#[test]
+fn seconds_slept_through_do_not_count_and_those_after_do() {
+    // Asleep from 0.2 s to 5.5 s, through many periods at once; then awake without anything.
+    let script = awake(3_000, 10_000).ran(0, 0, 200_000).blocked(0, 200_000);
+    let vcpu = script.woke(0, 11 * S / 2).first_ended(8 * S);
+    let error = vcpu.second_error.unwrap();
+    assert_eq!((error.seconds, error.worst_ppm), (2, 1_000_000), "from 6 and from 7 s");
+    assert_eq!(vcpu.deadlines, Some(20 + 250), "20 slices on 200 ms, 250 periods from 5.5 s on");
+}
+
+#[test]
+fn without_knowledge_of_sleep_everybody_is_taken_to_be_awake() {
+    let script = awake_exact(3_000, 10_000).knows(false, false).ran(0, 0, 150_000);
+    let vcpu = script.blocked(0, 150_000).first_ended(S);
+    assert_eq!(vcpu.error_ppm, Some(-500_000));
+    assert_eq!(vcpu.second_error.unwrap().worst_ppm, 500_000);
+    assert_eq!((vcpu.waiting, vcpu.asleep), (None, None));
+}
+
+#[test]
+fn seconds_that_a_promise_or_the_warm_up_cuts_do_not_count() {
+    let vcpu = awake(3_000, 10_000).warmup(10_000).first_ended(3 * S);
+    assert_eq!(vcpu.second_error.unwrap().seconds, 2, "the first one began in the warm-up");
+    let script = awake(3_000, 10_000).promised(0, S * 3 / 2, 1_000, 10_000);
+    let vcpu = script.first_ended(3 * S);
+    assert_eq!(vcpu.second_error.unwrap().seconds, 2, "0 to 1 s, 1.5 to 2.5 s");
+}
+
+#[test]
+fn the_promise_is_averaged_over_the_time_it_was_there() {
+    // Until 1 s 30 %, then 10 % until 4 s; the first half second is warm-up.
+    let script = awake(3_000, 10_000).warmup(S / 2).promised(0, S, 1_000, 10_000);
+    let vcpu = script.left(0, 4 * S).first_ended(10 * S);
+    assert_eq!((vcpu.promised_share_ppm, vcpu.present), (Some(128_571), us(3_500_000)));
+    assert_eq!(vcpu.promised.unwrap().to_string(), "1ms/10ms");
+    let nothing = Script::new(&["a"]).promise(0, 0, None, false).first_ended(S);
+    assert_eq!((nothing.promised_share_ppm, nothing.error_ppm), (None, None));
+}
+
+/// Who joins in the middle of things, and has its slice at the start of each period.
+#[test]
+fn what_is_delivered_promised_and_an_error_is_of_the_same_time() {
+    let joined = |at| Script::new(&[]).named(0, "a").joined(0, at);
+    // 6 of 10 ms from 5 ms on: 99 whole periods, and 5 ms of one more in which it ran for 5 ms.
+    let mut script = joined(5_000).exactly(0, 5_000, 6_000, 10_000).woke(0, 5_000);
+    for start in (5_000..S).step_by(10_000) {
+        script = script.ran(0, start, (start + 6_000).min(S));
+    }
+    let vcpu = script.first_ended(S);
+    assert_eq!((vcpu.delivered, vcpu.present), (us(599_000), us(995_000)), "all of it");
+    let shares = (vcpu.delivered_ppm, vcpu.promised_share_ppm, vcpu.error_ppm);
+    assert_eq!(shares, (600_000, Some(600_000), Some(0)), "not 602 010");
+    // The warm-up ends in the middle of a period, and the promise was another before.
+    let script = awake_exact(1_000, 10_000).warmup(12_000).ran(0, 0, 1_000);
+    let script = script.exactly(0, 5_000, 3_000, 10_000).ran(0, 5_000, 8_000);
+    let vcpu = script.ran(0, 15_000, 18_000).first_ended(28_000);
+    let shares = (vcpu.delivered_ppm, vcpu.promised_share_ppm, vcpu.error_ppm);
+    assert_eq!(shares, (300_000, Some(300_000), Some(0)), "3 of 10 ms, not of 16");
+    // No whole period: all the time that it was there.
+    let vcpu = awake_exact(3_000, 10_000).ran(0, 0, 3_000).first_ended(6_000);
+    let shares = (vcpu.delivered_ppm, vcpu.promised_share_ppm, vcpu.error_ppm);
+    assert_eq!(shares, (500_000, Some(300_000), None));
+}
+
+#[test]
+fn of_a_promise_that_changed_all_the_time_counts() {
+    // 40 % until 5 ms after 2 s, in periods of 2 s, of which the second is cut; then 20 %.
+    let script = awake_exact(800_000, 2 * S).ran(0, 0, 800_000).ran(0, 2 * S, 2 * S + 2_000);
+    let script =
+        script.exactly(0, 2 * S + 5_000, 200_000, S).ran(0, 2 * S + 5_000, 2 * S + 205_000);
+    let vcpu = script.left(0, 3 * S + 5_000).first_ended(9 * S);
+    let shares = (vcpu.delivered_ppm, vcpu.promised_share_ppm, vcpu.error_ppm);
+    assert_eq!(shares, (333_444, Some(333_444), Some(0)), "1.002 s of 3.005 s");
+    // Nothing, and then 30 %.
+    let script = Script::new(&["a"]).promise(0, 0, None, false).woke(0, 0).ran_spare(0, 0, 100_000);
+    let script = script.exactly(0, S, 3_000, 10_000).ran(0, S, S + 300_000);
+    let vcpu = script.first_ended(2 * S);
+    assert_eq!((vcpu.delivered_ppm, vcpu.promised_share_ppm), (200_000, Some(150_000)));
+}
+
+#[test]
+fn the_warm_up_is_left_out_of_every_sum() {
+    let script = Script::new(&["a"]).warmup(1_000).woke(0, 100).ran(0, 400, 2_400);
+    let run = script.blocked(0, 2_400).ended(5_000);
+    let vcpu = &run.vcpus[0];
+    assert_eq!((vcpu.delivered, vcpu.present), (us(1_400), us(4_000)));
+    assert_eq!((vcpu.waiting, vcpu.asleep), (Some(us(0)), Some(us(2_600))));
+    assert_eq!((vcpu.switches, vcpu.wake_to_run), (0, None));
+    assert_eq!((run.length, run.cpus[0].busy, run.cpus[0].idle), (us(4_000), us(1_400), us(2_600)));
+}
+
+#[test]
+fn waiting_is_being_awake_and_not_running() {
+    // Awake for 10 ms; ran for 4 ms in which it got 3 ms.
+    let script = Script::new(&["a"]).woke(0, 1_000).used(0, 0, (2_000, 6_000, 3_000), (0, false));
+    let vcpu = script.blocked(0, 11_000).first_ended(20_000);
+    assert_eq!((vcpu.waiting, vcpu.asleep), (Some(us(7_000)), Some(us(10_000))));
+}
+
+/// It counts from waking or stopping to running, and to the end if that never comes; what lies in
+/// the warm-up does not count, nor sleep.
+#[test]
+fn the_longest_wait_is_one_without_a_break() {
+    let longest = |script: Script| script.first_ended(20_000).wait_worst;
+    let woke = || Script::new(&["a"]).warmup(1_000).woke(0, 500).ran(0, 2_000, 3_000);
+    assert_eq!(longest(woke().blocked(0, 3_000)), Some(us(1_000)));
+    assert_eq!(longest(woke().ran(0, 7_000, 8_000).blocked(0, 8_000)), Some(us(4_000)));
+    assert_eq!(longest(woke().ran(0, 7_000, 8_000)), Some(us(12_000)), "for good");
+    assert_eq!(longest(woke().blocked(0, 3_000).woke(0, 9_000).ran(0, 9_500, 20_000)), {
+        Some(us(1_000))
+    });
+}
+
+#[test]
+fn wake_to_run_ends_with_the_first_stretch() {
+    let script = Script::new(&["a"]).woke(0, 100).ran(0, 150, 200).ran(0, 300, 400);
+    let script = script.blocked(0, 400).woke(0, 500).blocked(0, 600);
+    let vcpu = script.woke(0, 700).ran(0, 710, 720).first_ended(1_000);
+    let [p50, p90, p99] = [10, 50, 50].map(|at| Some(us(at)));
+    let (worst, mean, worst_tenth) = (us(50), us(30), None);
+    let distribution = Distribution { count: 2, p50, p90, p99, worst, mean, worst_tenth };
+    assert_eq!(vcpu.wake_to_run, Some(distribution), "the second wake led to nothing");
+    let vcpu = Script::new(&["a"]).woke(0, 100).first_ended(1_000);
+    let still_waits = vcpu.wake_to_run.unwrap();
+    assert_eq!((still_waits.count, still_waits.p99, still_waits.worst), (1, None, us(900)));
+}
+
+#[test]
+fn who_is_awake_as_it_joins_has_not_woken() {
+    // From the start of the run; later; and once more after it was away.
+    for joined in [0, 700] {
+        let script = Script::new(&[]).named(0, "a").joined(0, joined).woke(0, joined);
+        let script = script.ran(0, joined + 50, joined + 100);
+        assert_eq!(script.first_ended(1_000).wake_to_run, None, "joined at {joined}");
+    }
+    let script = Script::new(&["a"]).woke(0, 0).ran(0, 50, 90).left(0, 90).joined(0, 200);
+    let vcpu = script.woke(0, 200).ran(0, 220, 230).blocked(0, 230).woke(0, 300).ran(0, 307, 400);
+    let wakes = vcpu.first_ended(1_000).wake_to_run.unwrap();
+    assert_eq!((wakes.count, wakes.worst), (1, us(7)), "a nap ends with a wake");
+}
+
+#[test]
+fn a_switch_is_a_stretch_that_does_not_continue_the_one_before() {
+    let script = Script::new(&["a", "b"]).ran(0, 0, 10).ran_spare(0, 10, 20).ran(1, 20, 30);
+    let script = script.ran(0, 30, 40).ran(0, 41, 50).used(0, 1, (60, 70, 10), (0, true));
+    let run = script.ended(100);
+    let counts = run.vcpus.iter().map(|vcpu| (vcpu.switches, vcpu.migrations));
+    assert_eq!(counts.collect::<Vec<_>>(), [(4, 1), (1, 0)]);
+    assert_eq!((run.cpus[0].switches, run.cpus[1].switches), (4, 1));
+    assert_eq!((run.cpus[0].due, run.cpus[0].spare), (us(39), us(10)));
+}
+
+#[test]
+fn jobs_are_late_after_their_deadline() {
+    let script = Script::new(&["a"]).warmup(100).job(0, 99, 200, 300).job(0, 100, 200, 200);
+    let vcpu = script.job(0, 200, 300, 450).first_ended(1_000);
+    assert_eq!((vcpu.jobs, vcpu.jobs_late, vcpu.jobs_due), (2, 1, 2));
+    assert_eq!(vcpu.jobs_done, 3); // One of them had been released before.
+    assert_eq!(vcpu.job_lateness.unwrap().worst, us(150));
+    assert_eq!(vcpu.response.unwrap().p50, Some(us(100)));
+}
+
+#[test]
+fn a_job_without_a_deadline_is_never_due_nor_late() {
+    let (released, done) = (Time::START + us(100), Time::START + us(900));
+    let endless = Record::Job { vcpu: vcpu(0), task: None, released, deadline: Time::NEVER, done };
+    let vcpu = Script::new(&["a"]).with(endless).job(0, 200, 300, 250).first_ended(1_000);
+    assert_eq!((vcpu.jobs, vcpu.jobs_due, vcpu.jobs_late), (2, 1, 0));
+}
+
+#[test]
+fn data_that_moved_is_added_up_behind_the_warm_up() {
+    let moved =
+        |us_at: u64, bytes| Record::Moved { at: Time::START + us(us_at), vcpu: vcpu(0), bytes };
+    let script = Script::new(&["a"]).warmup(100).with(moved(99, 1)).with(moved(100, 20));
+    let run = script.with(moved(200, 300)).ended(1_000);
+    assert_eq!(run.vcpus[0].moved, 320);
+    assert_eq!(run.lookup("moved", Some("a")), Ok(Measure::Count(320)));
+}
+
+#[test]
+fn what_concerns_the_machine_is_counted_behind_the_warm_up() {
+    let (time, cpu) = (|at| Time::START + us(at), CpuId::new(1));
+    let mut script = Script::new(&["a"]).warmup(50);
+    for (at, late, delay) in [(49, us(9), us(8)), (50, us(7), us(3))] {
+        let (at, vcpu) = (time(at), crate::script::vcpu(0));
+        script = script.with(Record::RangLate { at, cpu, late });
+        script = script.with(Record::Refused { at, vcpu, cpu });
+        script = script.with(Record::Declined { at, vcpu });
+        script = script.with(Record::Changed { due: at, at: at + delay, vcpu });
+    }
+    let run = script.with(Record::Overhead { cpu, used: us(5) }).ended(100);
+    assert_eq!((run.refused, run.declined), (1, 1));
+    assert_eq!(run.timer_lateness.map(|late| (late.count, late.worst)), Some((1, us(7))));
+    assert_eq!(run.changes.map(|delay| (delay.count, delay.worst)), Some((1, us(3))));
+    assert_eq!(run.cpus.iter().map(|cpu| cpu.overhead).collect::<Vec<_>>(), [None, Some(us(5))]);
+}
+
+/// The kernel's books of the first CPU, in microseconds.
+fn books(from: u64, to: u64, idle: u64, stolen: u64, dispatching: u64) -> Record {
+    let (from, to) = (Time::START + us(from), Time::START + us(to));
+    let [idle, stolen, dispatching] = [idle, stolen, dispatching].map(us);
+    Record::Accounted { cpu: CpuId::new(0), from, to, idle, stolen, dispatching }
+}
+
+#[test]
+fn what_is_nobodys_of_ours_is_of_others_stolen_or_unused() {
+    // 10 ms that nobody knows of, then 100 ms: 30 ours, 25 idle, 5 stolen, 2 for dispatching.
+    let script = Script::new(&["a"]).ran(0, 0, 10_000).with(books(10_000, 10_000, 0, 0, 0));
+    let script = script.ran(0, 20_000, 40_000).with(books(10_000, 60_000, 10_000, 5_000, 1_000));
+    let script = script.ran_spare(0, 70_000, 80_000);
+    let script = script.with(books(60_000, 110_000, 15_000, 0, 1_000)).ran(0, 110_000, 120_000);
+    let run = script.ended(120_000);
+    let of = |metric: &str| run.lookup(metric, Some("cpu0"));
+    assert_eq!(of("others"), Ok(Measure::Ppm(380_000)));
+    assert_eq!((of("stolen"), of("unused")), (Ok(Measure::Ppm(50_000)), Ok(Measure::Ppm(250_000))));
+    // Of the other there are no books, and so no sum of both.
+    assert_eq!(run.cpus[1].shared, None);
+    assert_eq!(run.lookup("others", None), Ok(Measure::Unknown));
+}
+
+#[test]
+fn books_over_the_end_of_the_warm_up_count_in_proportion() {
+    // Half of the first 100 ms lies behind it, with half of what is idle then.
+    let script = Script::new(&["a"]).warmup(50_000).with(books(0, 0, 0, 0, 0));
+    let script = script.ran(0, 0, 60_000).with(books(0, 100_000, 40_000, 0, 0));
+    let run = script.with(books(100_000, 150_000, 50_000, 0, 0)).ended(150_000);
+    let shared = run.cpus[0].shared.unwrap();
+    assert_eq!((shared.others_ppm, shared.unused_ppm), (200_000, 700_000), "20 and 70 of 100 ms");
+    // More than all of the time is no time that others had.
+    let script = Script::new(&["a"]).with(books(0, 0, 0, 0, 0)).ran(0, 0, 100_000);
+    let run = script.with(books(0, 100_000, 20_000, 0, 0)).ended(100_000);
+    assert_eq!(run.cpus[0].shared.unwrap().others_ppm, 0);
+}
+
+#[test]
+fn who_never_joined_has_no_row() {
+    let run = Script::new(&[]).named(0, "a").named(1, "b").joined(1, 0).ended(10);
+    assert_eq!(run.vcpus.iter().map(|vcpu| vcpu.name.as_str()).collect::<Vec<_>>(), ["b"]);
+}
+
+/// Any numbers will do, as long as they are the same each time: a linear congruential generator,
+/// with Knuth's constants.
+struct Draw(u64);
+
+impl Draw {
+    fn below(&mut self, limit: u64) -> u64 {
+        let next = self.0.wrapping_mul(6_364_136_223_846_793_005);
+        self.0 = next.wrapping_add(1_442_695_040_888_963_407);
+        (self.0 >> 33) % limit
+    }
+
+    fn promise(&mut self, script: Script, slot: u32, at: u64) -> Script {
+        let period = 1 + self.below(2 * S);
+        let of = (self.below(5) > 0).then(|| (1 + self.below(period), period));
+        script.promise(slot, at, of, self.below(2) == 1)
+    }
+}
+
+/// However stretches lie over periods, seconds, promises, sleep and the warm-up, nothing is lost.
+#[test]
+fn sums_add_up_whatever_the_splits() {
+    for seed in 0..500_u64 {
+        let mut draw = Draw(seed);
+        let mut script = Script::new(&["a", "b"]).warmup(draw.below(3 * S));
+        for slot in [0, 1] {
+            script = draw.promise(script, slot, 0).woke(slot, 0);
+        }
+        let (mut now, mut sum) = (0, 0);
+        for _ in 0..50 {
+            let slot = u32::from(draw.below(2) == 1);
+            let (from, length) = (now + draw.below(1_000), 1 + draw.below(S));
+            let used = draw.below(length + 1);
+            let (late, due) = (draw.below(used + 1), draw.below(2) == 1);
+            if draw.below(4) == 0 {
+                let at = from + draw.below(length);
+                script = draw.promise(script, slot, at);
+            }
+            now = from + length;
+            sum += used;
+            script = script.used(slot, 0, (from, now, used), (late, due));
+            if draw.below(4) == 0 {
+                let woken = now + draw.below(5 * S);
+                script = script.blocked(slot, now).woke(slot, woken);
+                now = woken;
+            }
+        }
+        let run = script.ended(now);
+        let delivered: Span = run.vcpus.iter().map(|vcpu| vcpu.delivered).sum();
+        assert_eq!(delivered, run.cpus[0].busy, "seed {seed}");
+        assert_eq!(run.cpus[0].due + run.cpus[0].spare, run.cpus[0].busy, "seed {seed}");
+        assert_eq!(run.cpus[0].busy + run.cpus[0].idle, run.length, "seed {seed}");
+        assert!(delivered <= us(sum), "seed {seed}");
+        for vcpu in &run.vcpus {
+            let missed = vcpu.miss_time.map_or(0, |time| time.count);
+            assert_eq!(vcpu.misses, Some(missed), "seed {seed}");
+            let times = vcpu.waiting.unwrap() + vcpu.asleep.unwrap() + vcpu.delivered;
+            assert_eq!(times, vcpu.present, "seed {seed}");
+        }
+    }
+}
+
+/// Whenever it joins, whenever the warm-up and the run end, and whatever it gets: the error is what
+/// the two shares say it is.
+#[test]
+fn the_error_is_what_delivered_and_promised_say() {
+    let mut judged = 0;
+    for seed in 0..500_u64 {
+        let mut draw = Draw(seed);
+        let period = 1 + draw.below(S / 10);
+        let slice = 1 + period / 10 + draw.below(period * 9 / 10);
+        let mut now = draw.below(S);
+        let script = Script::new(&[]).warmup(draw.below(S)).named(0, "a").joined(0, now);
+        let mut script = script.exactly(0, now, slice.min(period), period).woke(0, now);
+        for _ in 0..50 {
+            let (from, length) = (now + draw.below(50_000), 1 + draw.below(50_000));
+            now = from + length;
+            script = script.used(0, 0, (from, now, draw.below(length + 1)), (0, true));
+        }
+        let vcpu = script.first_ended(now + draw.below(S));
+        let Some(error) = vcpu.error_ppm else { continue };
+        judged += 1;
+        let (delivered, promised) = (vcpu.delivered_ppm, vcpu.promised_share_ppm.unwrap());
+        let said =
+            (i128::from(delivered) - i128::from(promised)) * 1_000_000 / i128::from(promised);
+        // Each share is half a millionth off at most, and the promise is more than a tenth.
+        assert!((said - i128::from(error)).abs() <= 20, "seed {seed}: {said} for {error}");
+    }
+    assert!(judged > 400, "{judged}");
+}

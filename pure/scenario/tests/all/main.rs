@@ -1,0 +1,4 @@
+//! Tests of reading scenarios.
+
+mod bad;
+mod good;

@@ -1,0 +1,226 @@
+//! Balancing costs CPU time: who pays for it, when, and what becomes of others.
+
+use slackline_scenario::Scenario;
+use slackline_trace::Record;
+use slackline_units::{Span, Time};
+
+use super::hosts::{Got, Guest, Host, MS, run, run_text, text};
+use super::random::Dice;
+
+const US: u64 = 1_000;
+const BALANCERS: [&str; 3] = ["thesis", "repaired", "planned"];
+
+/// Calls of so many microseconds, whatever there is.
+fn calls(us: u64) -> String {
+    format!("balancing = {{ call = '{us}us' }}")
+}
+
+fn three_loops_and_dom0() -> Vec<Guest> {
+    vec![Guest::hog(0, 1), Guest::hog(1, 1), Guest::hog(1, 1), Guest::promised(0, 5 * MS, 20 * MS)]
+}
+
+/// When each call was paid for: the payer, who comes after all others, slept again.
+fn paid(got: &Got, payer: usize) -> Vec<Time> {
+    let blocked = |record: &Record| match *record {
+        Record::Blocked { at, vcpu } if vcpu.slot() == payer => Some(at),
+        _ => None,
+    };
+    got.trace.iter().filter_map(blocked).collect()
+}
+
+/// When somebody went on on another CPU.
+fn moved(got: &Got, slots: usize) -> Vec<Time> {
+    let of = |slot: usize| {
+        let own: Vec<_> = got.stretches.iter().filter(|on| on.slot == slot).collect();
+        let pairs = own.windows(2).filter(|pair| pair[0].cpu != pair[1].cpu);
+        pairs.map(|pair| pair[1].from).collect::<Vec<Time>>()
+    };
+    (0..slots).flat_map(of).collect()
+}
+
+/// Whether somebody moved as a call was made: it runs at once, or has the next turn of slack.
+fn follows(at: Time, paid: &[Time]) -> bool {
+    let quantum = Span::from_us(500);
+    paid.iter().any(|&paid| paid <= at && at.since(paid) <= quantum)
+}
+
+/// Figure 4.4 once more. 20 calls a second, each of 5 us, 200 ns for each of two CPUs and 50 ns for
+/// each of four vCPUs: that is what the payer has, and a run moves as many as where it is free, as
+/// soon as it has been paid for.
+#[test]
+fn what_calls_take_is_charged_to_who_pays() {
+    let guests = three_loops_and_dom0();
+    for balancer in BALANCERS {
+        let keys = "balancing = { call = '5us', cpu = '200ns', vcpu = '50ns' }".to_owned();
+        let host = Host { balancer, keys, length: 62_000 * MS, ..Host::default() };
+        let got = run(&host, &guests);
+        let had = got.had(4, 2_000..62_000).ns();
+        assert_eq!(had, 1_200 * 5_600, "{balancer}: 1,200 calls in a minute");
+        for slot in 0..3 {
+            let had = got.had(slot, 2_000..62_000).ns() / (60 * MS);
+            assert!(had.abs_diff(583) <= 3, "{balancer}: {slot} had {had}");
+        }
+        assert_eq!(got.missed(host.length), [], "{balancer}");
+        if balancer != "planned" {
+            let free = run(&Host { keys: String::new(), ..host }, &guests);
+            assert_eq!(got.moves(2_000..62_000), free.moves(2_000..62_000), "{balancer}");
+            let paid = paid(&got, 4);
+            assert!(moved(&got, 3).iter().all(|&at| follows(at, &paid)), "{balancer}");
+        }
+    }
+}
+
+/// A call of 250 us has 100 us in each of two periods and 50 us in a third, and the next one comes
+/// 50 ms later; so a run comes every one and a half seconds, and of nobody else's slice is a
+/// nanosecond missing.
+#[test]
+fn a_call_has_no_more_than_its_slice_in_a_period() {
+    let guests = three_loops_and_dom0();
+    let host =
+        Host { balancer: "repaired", keys: calls(250), length: 62_000 * MS, ..Host::default() };
+    let got = run(&host, &guests);
+    for period in 0..1_240 {
+        let had = got.had(4, period * 50..(period + 1) * 50).ns();
+        assert!(had <= 100 * US, "{had} ns in period {period}");
+    }
+    assert_eq!(got.had(4, 2_000..62_000).ns() / (250 * US), 400, "one in 150 ms");
+    assert_eq!(got.moves(2_000..62_000), 80);
+    assert_eq!(got.missed(host.length), []);
+}
+
+/// CPU 0 is promised up to what is kept for the balancer, in short periods. There are 14 us of each
+/// 7 ms left for a call of 90 us: it is made, and who moves moves, later, but within 50 ms.
+/// [balancer M6]
+#[test]
+fn a_full_cpu_delays_a_run_but_not_beyond_its_period() {
+    let mut guests = vec![Guest::promised(0, 6_986 * US, 7 * MS)];
+    guests.extend([1, 2, 2].map(|cpu| Guest::hog(cpu, 1)));
+    for balancer in ["thesis", "repaired"] {
+        let host =
+            Host { cpus: 3, balancer, keys: calls(90), length: 32_000 * MS, ..Host::default() };
+        let got = run(&host, &guests);
+        assert_eq!(got.missed(host.length), [], "{balancer}");
+        let paid = paid(&got, 4);
+        assert_eq!(paid.len(), 639, "{balancer}: a call in each period");
+        let late = |(nth, at): (usize, &Time)| at.ns() - (nth as u64 + 1) * 50 * MS;
+        let late: Vec<u64> = paid.iter().enumerate().map(late).collect();
+        let (least, most) = (late.iter().min().unwrap(), late.iter().max().unwrap());
+        assert!(*most < 50 * MS && *most > 45 * MS, "{balancer}: up to {most} ns late");
+        assert!(*least > MS, "{balancer}: none is made as it is due, but {least} ns later");
+        let moved = moved(&got, 4);
+        assert!(moved.len() > 100, "{balancer}: {} moves", moved.len());
+        for at in moved {
+            assert!(follows(at, &paid), "{balancer}: somebody moved at {at}");
+        }
+    }
+}
+
+/// Whatever else is promised of CPU 0, up to what is kept for the balancer: on 40 random hosts each
+/// call of up to 100 us is made within its period, and nobody misses a slice.
+#[test]
+fn a_cpu_that_is_promised_to_the_last_keeps_every_promise() {
+    for seed in 1..=40 {
+        let mut dice = Dice(seed);
+        let (mut guests, mut left) = (Vec::new(), 998_000);
+        for others in (0..1 + dice.below(5)).rev() {
+            let part = if others == 0 { left } else { 5_000 + dice.below(left / 2) };
+            left -= part;
+            let period = (1 + dice.below(150)) as u64 * MS;
+            guests.push(Guest::promised(0, period / 1_000_000 * part as u64, period));
+        }
+        guests.extend([1, 2, 2].map(|cpu| Guest::hog(cpu, 1)));
+        let balancer = BALANCERS[dice.below(3)];
+        let keys = calls(1 + dice.below(100) as u64);
+        let host = Host { cpus: 3, balancer, keys, length: 5_000 * MS, ..Host::default() };
+        let got = run(&host, &guests);
+        assert_eq!(got.missed(host.length), [], "seed {seed}");
+        let paid = paid(&got, guests.len());
+        assert_eq!(paid.len(), 99, "seed {seed}: a call in each period");
+        for (nth, at) in paid.iter().enumerate() {
+            let due = (nth as u64 + 1) * 50 * MS;
+            assert!((due..due + 50 * MS).contains(&at.ns()), "seed {seed}: call {nth} at {at}");
+        }
+    }
+}
+
+/// What is promised of CPU 0 beyond that is refused, whoever comes first, with both numbers.
+#[test]
+fn nobody_is_promised_what_the_payer_needs() {
+    let refused = |fields: &str, guests: &[Guest]| {
+        let host = Host {
+            balancer: "repaired",
+            fields: fields.to_owned(),
+            keys: calls(5),
+            ..Host::default()
+        };
+        let scenario = Scenario::read(&text(&host, guests)).expect("a scenario");
+        let refused = scenario.admit().expect_err("too much").to_string();
+        let ran = slackline_sim::run(&scenario, &mut ()).expect_err("too much").to_string();
+        assert_eq!(ran, refused, "the trial admits what the run does");
+        refused
+    };
+    let too_much = Guest::promised(0, 19_961 * US, 20 * MS);
+    assert_eq!(
+        refused("", std::slice::from_ref(&too_much)),
+        "sedf cannot admit `g0`: 19.961ms every 20ms (0.99805cpu) on top of 0cpu already promised \
+         is more than the 0.998cpu that one CPU may promise"
+    );
+    let later = Guest { joins: MS, ..too_much };
+    assert_eq!(
+        refused("", &[Guest::hog(1, 1), later]),
+        "sedf cannot admit `g1`: 19.961ms every 20ms (0.99805cpu) on top of 0.002cpu already \
+         promised is more than the 1cpu that one CPU may promise"
+    );
+    assert_eq!(
+        refused(", balancer-slice = '1us'", &[Guest::hog(0, 1)]),
+        "sedf cannot admit `[balancer]`: a slice of 1us is shorter than 5us, the shortest there is"
+    );
+}
+
+/// Nothing costs anything, or there is nothing to balance: nobody pays.
+#[test]
+fn without_costs_everything_is_as_if_nobody_could_pay() {
+    let guests = three_loops_and_dom0();
+    let trace = |balancer, cpus, keys: &str| {
+        let keys = keys.to_owned();
+        let host = Host { balancer, cpus, keys, length: 3_000 * MS, ..Host::default() };
+        run(&host, &guests).trace
+    };
+    for balancer in BALANCERS {
+        let free = "balancing = { call = '0us', cpu = '0ns' }";
+        assert!(trace(balancer, 2, "") == trace(balancer, 2, free), "{balancer}");
+        assert!(trace(balancer, 2, "") != trace(balancer, 2, &calls(5)), "{balancer}");
+    }
+    assert!(trace("none", 2, "") == trace("none", 2, &calls(5)));
+    let one = vec![Guest::hog(0, 1), Guest::promised(0, 5 * MS, 20 * MS)];
+    let [free, paid] = [String::new(), calls(5)].map(|keys| {
+        let host =
+            Host { balancer: "thesis", cpus: 1, keys, length: 1_000 * MS, ..Host::default() };
+        run(&host, &one).trace
+    });
+    assert!(free == paid, "one CPU has nothing to balance");
+}
+
+/// A domain of a scenario may pay, too, on whatever CPU: then that is when calls are made, while it
+/// is there.
+#[test]
+fn whoever_is_said_to_pay_does_while_it_is_there() {
+    let host = Host { balancer: "repaired", length: 20_000 * MS, ..Host::default() };
+    let pays = Guest {
+        work: "{ kind = 'clock', period = '50ms', compute = '80us', offset = '10ms' }".into(),
+        share: "slice = '100us', period = '50ms', extra = false, balances = true".into(),
+        ..Guest::promised(1, 100 * US, 50 * MS)
+    };
+    let mut guests = [0, 1, 1].map(|cpu| Guest::hog(cpu, 1)).to_vec();
+    guests.push(pays);
+    let leaves = "name = 'g3'\nleaves = '10s'";
+    let text = text(&host, &guests).replace("name = 'g3'", leaves);
+    let got = run_text(&text, &guests);
+    let moved = moved(&got, 3);
+    let (with, without): (Vec<u64>, Vec<u64>) =
+        moved.iter().map(|at| at.ns()).partition(|&at| at < 10_000 * MS);
+    assert!(with.len() >= 30 && without.len() >= 30, "{with:?}, {without:?}");
+    let after = |at: &u64, phase: u64| (at - phase) % (50 * MS) <= 500 * US;
+    assert!(with.iter().all(|at| after(at, 10 * MS + 80 * US)), "{with:?}");
+    assert!(without.iter().all(|at| after(at, 0)), "{without:?}");
+}

@@ -1,0 +1,564 @@
+//! What Credit does on the simulated host: under its own rules over random sets of vCPUs, and under
+//! those of Xen against the numbers of the reference. Numbers are in nanoseconds.
+
+#![allow(clippy::cast_possible_truncation)] // There are few windows in a run.
+
+use std::fmt::Write as _;
+
+use crate::sets::{Host, check_time};
+use proptest::prelude::*;
+use slackline_scenario::Scenario;
+use slackline_trace::Record;
+use slackline_units::{Span, Time};
+
+const MS: u64 = 1_000_000;
+const SECOND: u64 = 1_000 * MS;
+
+/// From one accounting to the next.
+const PERIOD: u64 = 30 * MS;
+
+/// A domain in a random set.
+#[derive(Clone, Debug)]
+struct Dom {
+    weight: u64,
+    /// In percent of a CPU.
+    cap: Option<u64>,
+    vcpus: usize,
+    /// Computing and sleeping in turn; nothing for always awake.
+    sleeps: Vec<(u64, u64)>,
+    /// On which CPUs it may run from when on, a bit each; before the first, on all.
+    confined: Vec<(u64, u8)>,
+}
+
+/// One that never sleeps and may run everywhere.
+const HOG: Dom = Dom { weight: 256, cap: None, vcpus: 1, sleeps: Vec::new(), confined: Vec::new() };
+
+impl Dom {
+    /// Where it may run: from when until when on which of so many CPUs. A set in which there is
+    /// none of them is all of them.
+    fn places(&self, cpus: usize) -> Vec<(u64, u64, Vec<usize>)> {
+        let starts = [(0, 0)].into_iter().chain(self.confined.iter().copied());
+        let ends = self.confined.iter().map(|&(at, _)| at).chain([u64::MAX]);
+        let named = |set: u8| (0..cpus).filter(|cpu| set >> cpu & 1 == 1).collect::<Vec<_>>();
+        let numbers = |set| if named(set).is_empty() { named(u8::MAX) } else { named(set) };
+        let places = starts.zip(ends).map(|((from, set), to)| (from, to, numbers(set)));
+        places.filter(|(from, to, _)| from < to).collect()
+    }
+}
+
+fn run(parameters: &str, host: &Host, doms: &[Dom]) -> Vec<Record> {
+    let Host { cpus, lateness, length } = host;
+    let mut text = format!(
+        "title = \"random\"\nlength = \"{length}ns\"\n\
+         policy = {{ name = \"credit\", {parameters} }}\n\
+         [host]\ncpus = {cpus}\ntimer_lateness = \"uniform 0ns {lateness}ns\"\n"
+    );
+    for (index, dom) in doms.iter().enumerate() {
+        let Dom { weight, cap, vcpus, sleeps, .. } = dom;
+        let list: Vec<String> =
+            sleeps.iter().map(|(run, sleep)| format!("\"{run}ns\", \"{sleep}ns\"")).collect();
+        let work = if list.is_empty() {
+            "{ kind = \"spin\" }".to_owned()
+        } else {
+            format!("{{ kind = \"replay\", list = [{}] }}", list.join(", "))
+        };
+        let cap = cap.map_or("none".to_owned(), |cap| format!("{cap}%"));
+        let _ = write!(
+            text,
+            "[[domain]]\nname = \"d{index}\"\nvcpus = {vcpus}\nwork = {work}\n\
+             share.credit = {{ weight = {weight}, cap = \"{cap}\", gang = true }}\n"
+        );
+        for (at, _, cpus) in dom.places(*cpus) {
+            if at > 0 {
+                let _ = write!(text, "[[change]]\nat = \"{at}ns\"\ndomain = \"d{index}\"\n");
+            }
+            let _ = writeln!(text, "cpus = {cpus:?}");
+        }
+    }
+    simulate(&text)
+}
+
+fn simulate(text: &str) -> Vec<Record> {
+    let scenario = Scenario::read(text).unwrap_or_else(|error| panic!("{error:?} in\n{text}"));
+    let mut trace = Vec::new();
+    slackline_sim::run(&scenario, &mut trace).unwrap_or_else(|error| panic!("{error}"));
+    trace
+}
+
+/// What each domain used until the end.
+fn used(trace: &[Record], doms: &[Dom]) -> Vec<u64> {
+    let mut used = vec![0; doms.len()];
+    for record in trace {
+        if let Record::Ran { vcpu, used: ran, .. } = record {
+            used[vcpu.domain().number() as usize] += ran.ns();
+        }
+    }
+    used
+}
+
+/// What each domain used in each of so many windows of this length.
+fn used_by_window(trace: &[Record], doms: usize, length: u64, windows: u64) -> Vec<Vec<u64>> {
+    let mut used = vec![vec![0; windows as usize]; doms];
+    for record in trace {
+        let Record::Ran { vcpu, from, to, .. } = *record else { continue };
+        let mut from = from.ns();
+        while from < to.ns() {
+            let next = ((from / length + 1) * length).min(to.ns());
+            used[vcpu.domain().number() as usize][(from / length) as usize] += next - from;
+            from = next;
+        }
+    }
+    used
+}
+
+/// Whether siblings are brought along changes nothing of what holds.
+fn gangs() -> impl Strategy<Value = &'static str> {
+    prop::sample::select(vec!["", "gang = \"relaxed\""])
+}
+
+fn hog() -> impl Strategy<Value = Dom> {
+    (1..=8_u64, 1..=2_usize).prop_map(|(weight, vcpus)| Dom {
+        weight: 64 * weight,
+        cap: None,
+        vcpus,
+        sleeps: Vec::new(),
+        confined: Vec::new(),
+    })
+}
+
+fn any_dom() -> impl Strategy<Value = Dom> {
+    let sleep = (1..20 * MS, 1..60 * MS);
+    let sleeps = prop_oneof![Just(Vec::new()), prop::collection::vec(sleep, 1..6)];
+    (hog(), sleeps).prop_map(|(hog, sleeps)| Dom { sleeps, ..hog })
+}
+
+/// One that may be capped, and confined now to these CPUs and now to those.
+fn confined_dom() -> impl Strategy<Value = Dom> {
+    let cap = prop::option::weighted(0.2, 1..=150_u64);
+    let sets = prop::collection::btree_map(0..3 * SECOND, any::<u8>(), 0..4);
+    let sets = prop_oneof![
+        2 => Just(Vec::new()),
+        2 => any::<u8>().prop_map(|set| vec![(0, set)]),
+        3 => sets.prop_map(|sets| sets.into_iter().collect()),
+    ];
+    (any_dom(), cap, sets).prop_map(|(dom, cap, confined)| Dom { cap, confined, ..dom })
+}
+
+/// What domains that always want all they can have are due of so much time: by weight, and to none
+/// more than it has vCPUs.
+fn fair(host: &Host, doms: &[Dom]) -> Vec<u64> {
+    let mut shares = vec![0; doms.len()];
+    let mut open: Vec<usize> = (0..doms.len()).collect();
+    let mut left = host.length * host.cpus as u64;
+    loop {
+        let weight: u64 = open.iter().map(|&index| doms[index].weight).sum();
+        let most = |index: usize| host.length * doms[index].vcpus as u64;
+        let share = |index: usize| left * doms[index].weight / weight;
+        let (full, rest): (Vec<usize>, Vec<usize>) =
+            open.iter().partition(|&&index| share(index) >= most(index));
+        if full.is_empty() || rest.is_empty() {
+            open.iter().for_each(|&index| shares[index] = share(index).min(most(index)));
+            return shares;
+        }
+        for index in full {
+            shares[index] = most(index);
+            left -= most(index);
+        }
+        open = rest;
+    }
+}
+
+/// The stretches in which each vCPU waited: it was awake and did not run.
+fn waits(trace: &[Record]) -> Vec<(usize, Time, Time)> {
+    let mut waits = Vec::new();
+    let mut since = std::collections::BTreeMap::new();
+    for record in trace {
+        match *record {
+            Record::Woke { at, vcpu } => {
+                since.insert(vcpu.slot(), at);
+            }
+            Record::Blocked { vcpu, .. } => {
+                since.remove(&vcpu.slot());
+            }
+            Record::Ran { vcpu, from, to, .. } => {
+                let start = since.insert(vcpu.slot(), to).expect("who runs is awake");
+                waits.push((vcpu.slot(), start, from));
+            }
+            Record::Ended { at } => {
+                waits.extend(since.iter().map(|(&slot, &start)| (slot, start, at)));
+            }
+            _ => {}
+        }
+    }
+    waits.retain(|(_, from, to)| from < to);
+    waits
+}
+
+/// When which CPU was idle.
+fn idle(trace: &[Record], cpus: usize) -> Vec<(usize, Time, Time)> {
+    let mut until = vec![Time::START; cpus];
+    let mut idle = Vec::new();
+    for record in trace {
+        match *record {
+            Record::Ran { cpu, from, to, .. } => {
+                idle.push((cpu.index(), until[cpu.index()], from));
+                until[cpu.index()] = to;
+            }
+            Record::Ended { at } => {
+                idle.extend(until.iter().enumerate().map(|(cpu, &until)| (cpu, until, at)));
+            }
+            _ => {}
+        }
+    }
+    idle.retain(|(_, from, to)| from < to);
+    idle
+}
+
+/// When a vCPU without a cap waited although a CPU idled on which it might run: by slot and CPU.
+fn idle_waits(trace: &[Record], doms: &[Dom], cpus: usize) -> Vec<(usize, usize, Time, Time)> {
+    let slots: Vec<&Dom> =
+        doms.iter().flat_map(|dom| std::iter::repeat_n(dom, dom.vcpus)).collect();
+    let idle = idle(trace, cpus);
+    let mut found = Vec::new();
+    for (slot, from, to) in waits(trace) {
+        let places = if slots[slot].cap.is_none() { slots[slot].places(cpus) } else { Vec::new() };
+        for (start, end, allowed) in places {
+            let (from, to) = (from.max(Time::from_ns(start)), to.min(Time::from_ns(end)));
+            let there = idle.iter().filter(|(cpu, ..)| allowed.contains(cpu));
+            let both = there.map(|&(cpu, start, end)| (slot, cpu, start.max(from), end.min(to)));
+            found.extend(both.filter(|(.., from, to)| from < to));
+        }
+    }
+    found
+}
+
+fn host(cpus: usize, length: u64) -> Host {
+    Host { cpus, lateness: 0, length }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 250, ..ProptestConfig::default() })]
+
+    /// In the long run shares go by weight, and to nobody more than it has vCPUs. What a vCPU is
+    /// given is exact; what it has used differs from that by its credit, which an accounting leaves
+    /// within a period for each active vCPU and one more, on either side, and a period may have
+    /// passed since.
+    #[test]
+    fn shares_go_by_weight(
+        cpus in 1..=4_usize,
+        doms in prop::collection::vec(hog(), 1..=5),
+        gangs in gangs(),
+    ) {
+        let host = host(cpus, 40 * SECOND);
+        let trace = run(gangs, &host, &doms);
+        check_time(&trace, &host)?;
+        let active: usize = doms.iter().map(|dom| dom.vcpus).sum();
+        for (index, used) in used(&trace, &doms).into_iter().enumerate() {
+            let due = fair(&host, &doms)[index];
+            let bound = (doms[index].vcpus * (active + 2)) as u64 * PERIOD;
+            prop_assert!(used.abs_diff(due) <= bound, "d{index} used {used}, not {due}");
+        }
+    }
+
+    /// However its vCPUs sleep and wake, a domain uses no more of any period than its cap.
+    #[test]
+    fn caps_hold_in_every_period(
+        cpus in 1..=3_usize,
+        doms in prop::collection::vec((any_dom(), 1..=150_u64), 1..=4),
+        gangs in gangs(),
+    ) {
+        let capped = |(dom, cap)| Dom { cap: Some(cap), ..dom };
+        let doms: Vec<Dom> = doms.into_iter().map(capped).collect();
+        let host = host(cpus, 3 * SECOND);
+        let trace = run(gangs, &host, &doms);
+        check_time(&trace, &host)?;
+        let used = used_by_window(&trace, doms.len(), PERIOD, host.length / PERIOD);
+        for (dom, used) in doms.iter().zip(&used) {
+            let most = dom.cap.expect("capped") * PERIOD / 100;
+            prop_assert!(used.iter().all(|&used| used <= most), "{used:?}, not {most}");
+        }
+    }
+
+    /// No CPU idles while somebody waits who may run on it and is not capped.
+    #[test]
+    fn work_is_conserved(
+        cpus in 1..=4_usize,
+        doms in prop::collection::vec(confined_dom(), 1..=6),
+        gangs in gangs(),
+    ) {
+        let host = host(cpus, 3 * SECOND);
+        let trace = run(gangs, &host, &doms);
+        check_time(&trace, &host)?;
+        for (slot, cpu, from, to) in idle_waits(&trace, &doms, cpus) {
+            prop_assert!(false, "v{slot} waits from {from} to {to}, and cpu{cpu} idles");
+        }
+    }
+
+    /// Under the rules of Xen an idle CPU looks for work when somebody wakes and a slice after it
+    /// looked last; it takes nobody who is still leaving another CPU. So for a slice after the last
+    /// wake somebody may wait although a CPU idles.
+    #[test]
+    fn an_idle_cpu_looks_for_work_after_a_slice_under_xen(
+        cpus in 1..=4_usize,
+        doms in prop::collection::vec(confined_dom(), 1..=6),
+        rules in prop::sample::select(vec!["xen-3.0.3", "xen-2006-10-30", "xen-3.0.4"]),
+    ) {
+        let doms: Vec<Dom> = doms.into_iter().map(|dom| Dom { cap: None, ..dom }).collect();
+        let host = host(cpus, 3 * SECOND);
+        let trace = run(&format!("rules = \"{rules}\""), &host, &doms);
+        let woke = |record: &Record| match *record {
+            Record::Woke { at, .. } => Some(at),
+            _ => None,
+        };
+        // Who is moved wakes, too.
+        let moves = doms.iter().flat_map(|dom| &dom.confined).map(|&(at, _)| Time::from_ns(at));
+        let mut wakes: Vec<Time> = trace.iter().filter_map(woke).chain(moves).collect();
+        wakes.sort_unstable();
+        for (slot, cpu, from, to) in idle_waits(&trace, &doms, cpus) {
+            let before = wakes.partition_point(|&at| at < to);
+            let last = before.checked_sub(1).map_or(from, |last| wakes[last].max(from));
+            let ends = last + Span::from_ns(PERIOD);
+            prop_assert!(to <= ends, "v{slot} waits from {from} to {to}, and cpu{cpu} idles");
+        }
+    }
+
+    /// Nobody waits longer than the manual says.
+    #[test]
+    fn nobody_starves(
+        cpus in 1..=3_usize,
+        doms in prop::collection::vec(any_dom(), 1..=5),
+        gangs in gangs(),
+    ) {
+        let host = host(cpus, 10 * SECOND);
+        let trace = run(gangs, &host, &doms);
+        let all: usize = doms.iter().map(|dom| dom.vcpus).sum();
+        let weight: u64 = doms.iter().map(|dom| dom.weight).sum();
+        let slots: Vec<&Dom> =
+            doms.iter().flat_map(|dom| std::iter::repeat_n(dom, dom.vcpus)).collect();
+        for (slot, from, to) in waits(&trace) {
+            let dom = slots[slot];
+            let all = all as u64;
+            let whole = (all + 1) * (all + 2) * PERIOD * weight * dom.vcpus as u64;
+            let bound = Span::from_ns(whole / (dom.weight * cpus as u64));
+            prop_assert!(to - from <= bound, "v{slot} waits from {from} to {to}");
+        }
+    }
+
+    /// Whatever the rules and however late the timers, time goes on and is nobody's twice.
+    #[test]
+    fn time_is_conserved_under_all_rules(
+        cpus in 1..=3_usize,
+        doms in prop::collection::vec(confined_dom(), 1..=5),
+        rules in prop::sample::select(vec!["exact", "xen-3.0.3", "xen-2006-10-30", "xen-3.0.4"]),
+        lateness in prop::sample::select(vec![0, 10_000, 15 * MS]),
+    ) {
+        let host = Host { cpus, lateness, length: 3 * SECOND };
+        check_time(&run(&format!("rules = \"{rules}\""), &host, &doms), &host)?;
+    }
+}
+
+/// A domain that its weight would give more than its vCPUs can use leaves the rest to the others by
+/// their weights, and none of it twice: on three CPUs two thirds of one for each of three vCPUs.
+#[test]
+fn what_one_cannot_use_goes_to_the_others_by_weight() {
+    let dom =
+        |weight, vcpus| Dom { weight, cap: None, vcpus, sleeps: Vec::new(), confined: Vec::new() };
+    let doms = [dom(384, 1), dom(64, 1), dom(128, 2)];
+    let trace = run("", &host(3, 60 * SECOND), &doms);
+    let due = [60, 40, 80].map(|seconds| seconds * SECOND);
+    for (used, due) in used(&trace, &doms).into_iter().zip(due) {
+        assert!(used.abs_diff(due) <= PERIOD, "used {used}, not {due}");
+    }
+}
+
+/// Where all are alike they are alike: three on two CPUs have two thirds of one each, whichever the
+/// rules.
+#[test]
+fn three_on_two_cpus_have_two_thirds_each() {
+    let dom = Dom { weight: 256, cap: None, vcpus: 1, sleeps: Vec::new(), confined: Vec::new() };
+    let doms = vec![dom; 3];
+    let host = host(2, 60 * SECOND);
+    for rules in ["exact", "xen-3.0.3", "xen-2006-10-30", "xen-3.0.4"] {
+        let trace = run(&format!("rules = \"{rules}\""), &host, &doms);
+        for (index, used) in used(&trace, &doms).into_iter().enumerate() {
+            let error = used.abs_diff(40 * SECOND);
+            assert!(error <= 5 * PERIOD, "{rules}: d{index} used {used}");
+        }
+    }
+}
+
+/// Three that may use 66 % of a CPU each have it on two CPUs, to a turn: turns are short enough for
+/// the third to run when the first two have had theirs.
+#[test]
+fn three_capped_at_two_thirds_of_two_cpus_get_that() {
+    let hog =
+        Dom { weight: 256, cap: Some(66), vcpus: 1, sleeps: Vec::new(), confined: Vec::new() };
+    let doms = vec![hog; 3];
+    let trace = run("", &host(2, 60 * SECOND), &doms);
+    for (index, used) in used(&trace, &doms).into_iter().enumerate() {
+        let (least, most) = (60 * SECOND * 66 / 100 - 10 * MS, 60 * SECOND * 66 / 100);
+        assert!(least <= used && used <= most, "d{index} used {used}, not {least} to {most}");
+    }
+}
+
+/// What a hog with this cap uses of each second: first the sum of all, in parts of a million.
+struct Usage {
+    long_run: u64,
+    seconds: Vec<u64>,
+}
+
+/// A hog alone on a CPU, woken this long after a tick, for a minute from the third second on.
+fn usage(rules: &str, cap: u64, phase: u64) -> Usage {
+    const FROM: u64 = 2;
+    const SECONDS: u64 = 60;
+    let length = FROM + SECONDS;
+    // The clock starts with the first who joins.
+    let trace = simulate(&format!(
+        "title = \"a hog\"\nlength = \"{length}s\"\n\
+         policy = {{ name = \"credit\", rules = \"{rules}\" }}\n[host]\ncpus = 1\n\
+         [[domain]]\nname = \"clock\"\nwork = {{ kind = \"batch\", total = \"1ns\" }}\n\
+         share.credit = {{}}\n\
+         [[domain]]\nname = \"hog\"\njoins = \"{phase}ns\"\nwork = {{ kind = \"spin\" }}\n\
+         share.credit = {{ cap = \"{cap}%\" }}\n"
+    ));
+    let used = used_by_window(&trace, 2, SECOND, length)[1][FROM as usize..].to_vec();
+    let seconds: Vec<u64> = used.into_iter().map(|used| used / (SECOND / 1_000_000)).collect();
+    Usage { long_run: seconds.iter().sum::<u64>() / SECONDS, seconds }
+}
+
+/// What a capped hog gets alone: in the long run, and the error of single seconds in percent of the
+/// cap, least and most over all phases of turns, ticks and seconds.
+struct Expected {
+    rules: &'static str,
+    cap: u64,
+    /// By the phase it is one of these.
+    long_run: &'static [u64],
+    errors: (i64, i64),
+}
+
+const fn expected(
+    rules: &'static str,
+    cap: u64,
+    long_run: &'static [u64],
+    errors: (i64, i64),
+) -> Expected {
+    Expected { rules, cap, long_run, errors }
+}
+
+/// The table of the reference, section 7.8 with section 15, item 7. It has means over random phases
+/// where the phase decides: 27.3 % for 25 % and 68.2 % for 75 %. It differs in one number, the
+/// least second of 25 % under 3.0.3: -4 % there, and in no phase less than the whole cap here.
+const TABLE: [Expected; 21] = [
+    expected("xen-3.0.3", 1, &[33_333], (200, 500)),
+    expected("xen-3.0.3", 2, &[33_333], (50, 200)),
+    expected("xen-3.0.3", 3, &[33_333], (0, 100)),
+    expected("xen-3.0.3", 5, &[66_667], (20, 80)),
+    expected("xen-3.0.3", 7, &[100_000], (29, 71)),
+    expected("xen-3.0.3", 10, &[100_000], (-10, 20)),
+    expected("xen-3.0.3", 25, &[266_667, 285_714], (0, 20)),
+    expected("xen-3.0.3", 50, &[500_000], (-4, 4)),
+    expected("xen-3.0.3", 75, &[500_000, 766_667], (-36, 5)),
+    expected("xen-3.0.3", 90, &[900_000], (-2, 1)),
+    expected("xen-2006-10-30", 1, &[10_000], (-100, 200)),
+    expected("xen-3.0.4", 1, &[10_000], (-100, 200)),
+    expected("xen-3.0.4", 2, &[20_000], (-100, 50)),
+    expected("xen-3.0.4", 3, &[30_000], (-67, 33)),
+    expected("xen-3.0.4", 5, &[50_000], (-40, 20)),
+    expected("xen-3.0.4", 7, &[70_000], (-14, 29)),
+    expected("xen-3.0.4", 10, &[100_000], (-10, 20)),
+    expected("xen-3.0.4", 25, &[250_000], (-4, 8)),
+    expected("xen-3.0.4", 50, &[500_000], (-4, 4)),
+    expected("xen-3.0.4", 75, &[750_000], (-4, 1)),
+    expected("xen-3.0.4", 90, &[900_000], (-2, 4)),
+];
+
+/// A minute ends in the middle of a turn: so it has up to 30 ms more or less of it, 500 millionths,
+/// and twice that where the phase decides whether it is parked a slice late. Both extremes are
+/// reached, and neither is exceeded.
+#[test]
+fn capped_hogs_get_what_they_got_under_xen() {
+    const PHASES: u64 = 100;
+    for Expected { rules, cap, long_run, errors } in TABLE {
+        let mut seen = (i64::MAX, i64::MIN);
+        let mut is_met = vec![false; long_run.len()];
+        for phase in (0..PHASES).map(|step| SECOND * step / PHASES + 333_333) {
+            let usage = usage(rules, cap, phase);
+            let most = 500 * long_run.len() as u64;
+            let near = long_run.iter().position(|&near| usage.long_run.abs_diff(near) <= most);
+            let near = near.unwrap_or_else(|| {
+                panic!("{rules}, cap {cap} %, phase {phase}: {}", usage.long_run);
+            });
+            is_met[near] = true;
+            for second in usage.seconds {
+                // In percent of the cap, to the nearest.
+                let error = (second as i64 + 50 * cap as i64) / (100 * cap as i64) - 100;
+                seen = (seen.0.min(error), seen.1.max(error));
+            }
+        }
+        assert_eq!(seen, errors, "{rules}, cap {cap} %");
+        assert!(is_met.iter().all(|&is_met| is_met), "{rules}, cap {cap} %: {is_met:?}");
+    }
+}
+
+/// And under the rules without flaws: its cap in every period, so in a second one period's part of
+/// it more or less.
+#[test]
+fn capped_hogs_get_their_caps() {
+    for cap in [1, 2, 5, 10, 50, 90] {
+        for second in usage("exact", cap, 3_333).seconds {
+            let part = cap * 10_000 * PERIOD / SECOND;
+            assert!(second.abs_diff(cap * 10_000) <= part, "{second}, cap {cap} %");
+        }
+    }
+}
+
+/// Both that are capped are let go by one accounting, and both stand in line before a CPU looks: as
+/// recorded of the original, who runs beside them without a cap has 75 % of a CPU. Where an idle
+/// CPU looked before the second stood in line it was 100 %.
+#[test]
+fn two_that_are_let_go_together_stand_in_line_before_a_cpu_looks() {
+    let capped = Dom { cap: Some(50), vcpus: 2, ..HOG };
+    let doms = [capped, HOG];
+    let length = 60 * SECOND;
+    let trace = run("rules = \"xen-3.0.4\"", &host(2, length), &doms);
+    for (used, percent) in used(&trace, &doms).into_iter().zip([50, 75]) {
+        let error = used.abs_diff(percent * length / 100);
+        assert!(error <= length / 100, "used {used}, not {percent} %");
+    }
+}
+
+/// The reference, section 15, item 14: 3.0.3 parked a domain that had more than its fair share,
+/// even below its cap, so often both of its vCPUs at once: a CPU idled, and the rival had half of
+/// one.
+/// The test of 3.0.4 ended that.
+#[test]
+fn a_cap_once_held_to_the_fair_share_and_left_a_cpu_idle() {
+    let dom = |cap, vcpus| Dom { weight: 256, cap, vcpus, ..HOG };
+    let doms = [dom(Some(150), 2), dom(None, 1)];
+    for (rules, rival) in [("xen-3.0.3", 50), ("xen-3.0.4", 100), ("exact", 100)] {
+        let trace = run(&format!("rules = \"{rules}\""), &host(2, 60 * SECOND), &doms);
+        for (used, percent) in used(&trace, &doms).into_iter().zip([100, rival]) {
+            let error = used.abs_diff(percent * 60 * SECOND / 100);
+            assert!(error <= 5 * PERIOD, "{rules}: used {used}, not {percent} %");
+        }
+    }
+}
+
+/// The reference, section 7.7, item 1: who always sleeps as a CPU ticks pays nothing, and has all
+/// of the 95 % that it asks for. Paying for what it uses it has its half.
+#[test]
+fn who_dodges_the_ticks_once_had_nearly_all_of_a_cpu() {
+    for (rules, permille) in [("xen-3.0.4", 950), ("exact", 500)] {
+        let trace = simulate(&format!(
+            "title = \"ticks\"\nlength = \"60s\"\n\
+             policy = {{ name = \"credit\", rules = \"{rules}\" }}\n[host]\ncpus = 1\n\
+             [[domain]]\nname = \"dodger\"\nshare.credit = {{}}\n\
+             work = {{ kind = \"periodic\", period = \"10ms\", work = \"9.5ms\", \
+             offset = \"10.2ms\" }}\n\
+             [[domain]]\nname = \"hog\"\nshare.credit = {{}}\nwork = {{ kind = \"spin\" }}\n"
+        ));
+        let used = used(&trace, &[HOG, HOG])[0];
+        let error = used.abs_diff(permille * 60 * SECOND / 1_000);
+        assert!(error <= 5 * PERIOD, "{rules}: used {used}, not {permille} permille");
+    }
+}

@@ -1,0 +1,234 @@
+//! What earliest deadline first promises, on the simulated host, over random sets of vCPUs.
+//! Numbers are in nanoseconds, and nothing is rounded.
+
+use crate::sets::{
+    Account, EXACT, Got, Host, Rules, Task, a_late_sleeper, accounts, check_slices, check_time, set,
+};
+use proptest::prelude::*;
+use slackline_scenario::Scenario;
+use slackline_trace::Record;
+use slackline_units::{Span, Time};
+
+const EDF: Rules = Rules {
+    name: "edf",
+    parameters: "reserve = \"0cpu\", place = \"pack\"",
+    share: |_, task, slice| {
+        let Task { period, is_exact, .. } = task;
+        format!("slice = \"{slice}ns\", period = \"{period}ns\", exact = {is_exact}")
+    },
+};
+
+/// Whose periods begin anywhere on a grid, and elsewhere once their terms change.
+const IN_PHASE: Rules = Rules {
+    share: |index, task, slice| {
+        let phase = (index as u64 + 1) * 7_919 * slice % task.period;
+        format!("{}, phase = \"{phase}ns\"", (EDF.share)(index, task, slice))
+    },
+    ..EDF
+};
+
+fn run(host: &Host, tasks: &[Task]) -> Vec<Record> {
+    crate::sets::run(host, &EDF, tasks)
+}
+
+/// How late timers are at most where they are late.
+const LATENESS: u64 = 10_000;
+
+/// What a live machine cannot tell of a slice.
+const UNTOLD: Span = Span::from_us(5);
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 300, ..ProptestConfig::default() })]
+
+    #[test]
+    fn a_full_cpu_gives_everybody_a_slice_in_every_period(tasks in set(7, 1_000_000)) {
+        let trace = run(&EXACT, &tasks);
+        check_slices(&trace, &tasks)?;
+        check_time(&trace, &EXACT)?;
+    }
+
+    /// Packed, each set fills a CPU to the last nanosecond, and the next one goes to the next.
+    #[test]
+    fn full_cpus_are_each_a_cpu_by_itself(sets in prop::collection::vec(set(4, 1_000_000), 2..=3)) {
+        let host = Host { cpus: sets.len(), length: 200_000_000, ..EXACT };
+        let tasks = sets.concat();
+        let trace = run(&host, &tasks);
+        check_slices(&trace, &tasks)?;
+        check_time(&trace, &host)?;
+    }
+
+    /// On a CPU that is promised to the last, whoever changes in mid-period: nobody else misses
+    /// anything, and it misses just what it has had in advance.
+    #[test]
+    fn a_change_costs_nobody_a_slice(
+        tasks in set(6, 1_000_000),
+        changes in prop::collection::vec((1..300_000_000_u64, 1..=1_000_u64), 6),
+    ) {
+        let mut tasks = tasks;
+        for (task, (at, part)) in tasks.iter_mut().zip(changes) {
+            task.change = Some((at, (task.slice * part / 1_000).max(1)));
+        }
+        let trace = run(&EXACT, &tasks);
+        check_slices(&trace, &tasks)?;
+        check_time(&trace, &EXACT)?;
+    }
+
+    /// Nor does a phase, whenever it is set: a period that it cuts short is worth its part.
+    #[test]
+    fn a_phase_costs_nobody_a_slice(
+        tasks in set(6, 1_000_000),
+        changes in prop::collection::vec((1..300_000_000_u64, 1..=1_000_u64), 6),
+    ) {
+        let mut tasks = tasks;
+        for (task, (at, part)) in tasks.iter_mut().zip(changes) {
+            task.change = Some((at, (task.slice * part / 1_000).max(1)));
+        }
+        let trace = crate::sets::run(&EXACT, &IN_PHASE, &tasks);
+        check_slices(&trace, &tasks)?;
+        check_time(&trace, &EXACT)?;
+    }
+
+    /// While an alarm is late, one that has passed too may take its place: it cannot ring before
+    /// now, and time goes on.
+    #[test]
+    fn very_late_timers_do_not_turn_time_back(tasks in set(7, 1_000_000)) {
+        let host = Host { lateness: 3_000_000, ..EXACT };
+        check_time(&run(&host, &tasks), &host)?;
+    }
+
+    /// A turn ends at most one lateness late, and no later slice that is long against that is short
+    /// for it by more than can be told of one: so however many periods have passed, it has had at
+    /// most one lateness more than its slice in each. It has not had less: half a CPU is promised,
+    /// and a slice and a lateness within a period less a lateness add up to less than a CPU for six
+    /// vCPUs with periods above 1.5 ms.
+    #[test]
+    fn late_timers_leave_every_slice_whole(tasks in set(6, 500_000)) {
+        let host = Host { lateness: LATENESS, length: 2_000_000_000, ..EXACT };
+        let always = |task: Task| Task { is_exact: true, sleeps: Vec::new(), ..task };
+        let tasks: Vec<Task> = tasks.into_iter().map(always).collect();
+        let trace = run(&host, &tasks);
+        check_time(&trace, &host)?;
+        for Account { slot, period, had, owed } in accounts(&trace, tasks.len()) {
+            let periods = Got::of(&trace, slot).periods();
+            let most = owed + Span::from_ns(LATENESS) * periods.len() as u64;
+            prop_assert!(owed <= had && had <= most, "t{slot} had {had} of {owed}, {period}");
+            for (start, had, owed) in periods {
+                let is_short = owed < Span::from_ns(LATENESS) * 12;
+                prop_assert!(
+                    is_short || had + UNTOLD >= owed,
+                    "t{slot} had {had} of {owed} from {start}"
+                );
+            }
+        }
+    }
+}
+
+/// A full CPU, and terms that change in mid-period: t0 has used all of its slice by 2 ms of its 4,
+/// so a millisecond of it is had in advance, and its first new slice is that much shorter. t1 has
+/// its 11 ms of 22 as if nothing had changed.
+#[test]
+fn a_change_on_a_full_cpu_takes_nothing_from_others() {
+    const MS: u64 = 1_000_000;
+    let task = |slice, period, change| Task {
+        slice: slice * MS,
+        period: period * MS,
+        is_exact: true,
+        sleeps: Vec::new(),
+        change,
+    };
+    let tasks = [task(2, 4, Some((2 * MS, 2 * MS))), task(11, 22, None)];
+    let trace = run(&Host { length: 22 * MS, ..EXACT }, &tasks);
+    let got = Got::of(&trace, 1).periods();
+    assert_eq!(got, [(Time::START, Span::from_ms(11), Span::from_ms(11))]);
+    let first = Got::of(&trace, 0).periods()[0];
+    assert_eq!(first, (Time::START + Span::from_ms(2), Span::from_ms(1), Span::from_ms(2)));
+}
+
+/// Two on a CPU each that join at 3 and at 8 ms: the first periods end at 12 ms, and are worth 3.6
+/// and 1.6 ms. From then on both begin at once.
+#[test]
+fn those_in_phase_begin_at_once_whenever_they_come() {
+    let text = "title = \"in phase\"\nlength = \"42ms\"\n\
+        policy = { name = \"edf\", reserve = \"0cpu\" }\nhost = { cpus = 2 }\n";
+    let domain = |name, joins| {
+        format!(
+            "[[domain]]\nname = \"{name}\"\njoins = \"{joins}\"\nwork = {{ kind = \"spin\" }}\n\
+             share.edf = {{ slice = \"4ms\", period = \"10ms\", phase = \"2ms\", exact = true }}\n"
+        )
+    };
+    let text = [text, &domain("a", "3ms"), &domain("b", "8ms")].concat();
+    let mut trace: Vec<Record> = Vec::new();
+    slackline_sim::run(&Scenario::read(&text).expect("a scenario"), &mut trace).expect("a run");
+    let us = |us| Time::START + Span::from_us(us);
+    let on_grid = [12_000, 22_000, 32_000].map(|from| (us(from), us(from + 4_000)));
+    for (slot, first) in [(0, (us(3_000), us(6_600))), (1, (us(8_000), us(9_600)))] {
+        assert_eq!(Got::of(&trace, slot).runs, [&[first], &on_grid[..]].concat());
+    }
+}
+
+/// Lengths of time as long as a scenario may say, a year, come out to the nanosecond.
+#[test]
+fn a_year_is_not_too_long() {
+    const YEAR: u64 = 365 * 24 * 3_600 * 1_000_000_000;
+    assert_eq!(slackline_scenario::LONGEST, Span::from_ns(YEAR));
+    let task =
+        |slice, period, is_exact, sleeps| Task { slice, period, is_exact, sleeps, change: None };
+    let tasks = [
+        task(YEAR / 2, YEAR, true, Vec::new()),
+        task(YEAR / 10, YEAR / 5, true, Vec::new()),
+        task(YEAR / 2, YEAR, false, vec![(YEAR / 3, YEAR)]),
+        task(YEAR, YEAR, true, Vec::new()),
+    ];
+    let host = Host { cpus: 3, length: YEAR, ..EXACT };
+    let trace = run(&host, &tasks);
+    check_slices(&trace, &tasks).expect("all slices");
+    check_time(&trace, &host).expect("all time");
+}
+
+/// What is left of its period when it wakes is shared as the reservations say, and no nanosecond
+/// otherwise.
+#[test]
+fn who_wakes_late_gets_its_share_of_the_rest_to_the_nanosecond() {
+    for parts in [2, 4, 5, 10] {
+        let tasks = a_late_sleeper(parts);
+        let host = Host { length: 20_000_000, ..EXACT };
+        let trace = crate::sets::run(&host, &EDF, &tasks);
+        check_slices(&trace, &tasks).expect("the other one has its slices");
+        let slept_until = Time::from_ns(20_000_000 - 20_000_000 / parts);
+        let had = Got::of(&trace, 0).within(slept_until, Time::NEVER);
+        assert_eq!(had, Span::from_ns(10_000_000 / parts), "in {parts} parts");
+    }
+}
+
+/// A guest that never waits for long sleeps for an instant now and then, as every monitor does. Its
+/// stops are late by 80 us each time, and by up to 20 us more: once that is known its slices end
+/// where they should, but for what no two stops have in common.
+#[test]
+fn stops_that_are_always_late_cost_no_more_where_somebody_naps() {
+    let nap = "work = { kind = 'interactive', compute = '1500us', sleep = '30us' }";
+    for work in ["work = { kind = 'spin' }", nap] {
+        let text = format!(
+            "title = 't'\nlength = '21s'\nwarmup = '1s'\npolicy = {{ name = 'edf' }}\n\
+             [host]\ncpus = 1\ntimer_lateness = 'uniform 80us 100us'\n\
+             [[domain]]\nname = 'web'\n{work}\n\
+             share.edf = {{ slice = '2ms', period = '10ms', exact = true }}\n\
+             [[domain]]\nname = 'hog'\nwork = {{ kind = 'spin' }}\n\
+             share.edf = {{ slice = '1ms', period = '10ms' }}\n"
+        );
+        let scenario = Scenario::read(&text).unwrap_or_else(|error| panic!("{error}"));
+        let mut records: Vec<Record> = Vec::new();
+        slackline_sim::run(&scenario, &mut records).expect("a run");
+        let of_web = |record: &Record| match *record {
+            Record::Ran { vcpu, used, .. } if vcpu.slot() == 0 => used,
+            _ => Span::ZERO,
+        };
+        let had = records.iter().map(of_web).fold(Span::ZERO, |sum, used| sum + used);
+        // Of 2,100 periods a hundred are not known yet.
+        let owed = Span::from_ms(2 * 2_100);
+        let most = owed + Span::from_us(20 * 2_000 + 100 * 100);
+        assert!(
+            owed.left_after(Span::from_ms(20)) <= had && had <= most,
+            "{work}: {had} of {owed}"
+        );
+    }
+}

@@ -1,0 +1,33 @@
+//! Tests of whole simulated runs.
+
+#[path = "../common/mod.rs"]
+mod common;
+#[path = "../common/listener.rs"]
+mod listener;
+#[path = "../common/sets.rs"]
+mod sets;
+
+mod alert;
+mod atropos;
+mod balancers;
+mod bsp;
+mod bvt;
+mod credit;
+mod determinism;
+mod edf;
+mod gangs;
+mod gaps;
+mod gedf;
+mod guests;
+mod instants;
+mod io;
+mod periods;
+mod runs;
+mod sedf;
+mod siblings;
+mod speeds;
+mod spinlocks;
+mod split;
+mod starts;
+mod terms;
+mod topology;

@@ -1,0 +1,68 @@
+//! The shortest and the longest periods: from a millisecond to seven days, to the nanosecond.
+
+use crate::sets::{EXACT, Host, Rules, Task, check_slices, check_time};
+
+const MS: u64 = 1_000_000;
+const MINUTE: u64 = 60_000 * MS;
+const HOUR: u64 = 60 * MINUTE;
+const DAY: u64 = 24 * HOUR;
+
+/// Without a reserve, and with no extra time.
+const POLICIES: [Rules; 3] = [
+    Rules {
+        name: "edf",
+        parameters: "reserve = \"0cpu\"",
+        share: |_, task, slice| share("slice", slice, task.period, "exact = true"),
+    },
+    Rules {
+        name: "gedf",
+        parameters: "reserve = \"0cpu\"",
+        share: |_, task, slice| share("budget", slice, task.period, "extra = false"),
+    },
+    Rules {
+        name: "atropos",
+        parameters: "reserve = \"0cpu\"",
+        share: |_, task, slice| share("slice", slice, task.period, "extra = false"),
+    },
+];
+
+fn share(name: &str, slice: u64, period: u64, exact: &str) -> String {
+    format!("{name} = \"{slice}ns\", period = \"{period}ns\", {exact}")
+}
+
+fn task(slice: u64, period: u64, change: Option<(u64, u64)>) -> Task {
+    Task { slice, period, is_exact: true, sleeps: Vec::new(), change }
+}
+
+fn check(tasks: &[Task], length: u64) {
+    let host = Host { length, ..EXACT };
+    for rules in &POLICIES {
+        let trace = crate::sets::run(&host, rules, tasks);
+        check_slices(&trace, tasks).unwrap_or_else(|error| panic!("{}: {error}", rules.name));
+        check_time(&trace, &host).unwrap_or_else(|error| panic!("{}: {error}", rules.name));
+    }
+}
+
+/// A CPU promised to the last: a day in seven, a quarter of each day, and the rest in ten minutes.
+#[test]
+fn seven_days_come_out_over_four_weeks() {
+    let rest = 10 * MINUTE * 17 / 28;
+    let quarter = DAY / 4;
+    let tasks = [task(DAY, 7 * DAY, None), task(quarter, DAY, None), task(rest, 10 * MINUTE, None)];
+    check(&tasks, 28 * DAY);
+}
+
+/// The same beside a slice of each millisecond, of which there are too many for four weeks.
+#[test]
+fn a_millisecond_and_seven_days_are_given_beside_each_other() {
+    let tasks = [task(MS / 2, MS, None), task(DAY, 7 * DAY, None), task(MS / 4, MS, None)];
+    check(&tasks, 2_000 * MS);
+}
+
+/// Terms that change in the middle of seven days, and are kept by who waits meanwhile.
+#[test]
+fn a_change_within_seven_days_costs_nobody_a_slice() {
+    let change = Some((3 * DAY + 7, DAY / 3));
+    let tasks = [task(2 * DAY, 7 * DAY, change), task(5 * HOUR, 10 * HOUR, None)];
+    check(&tasks, 28 * DAY);
+}

@@ -1,0 +1,111 @@
+//! What every scenario amounts to under every policy that it has shares for: kept beside the
+//! scenarios, so that a change of behaviour is seen as a change of these files. With `UPDATE=1` in
+//! the environment they are written anew.
+
+use std::fmt::Write as _;
+
+use crate::common::{folder, header, scenarios};
+use slackline_host::policy::ALL;
+use slackline_metrics::Meter;
+use slackline_scenario::Scenario;
+use slackline_show::Paint;
+use slackline_trace::Checksum;
+
+/// The tables, and a checksum of the records, in which nothing is rounded.
+fn summary(scenario: &Scenario) -> String {
+    let mut sink = (Meter::new(&header(scenario)), Checksum::new(&about(scenario)));
+    let outcome = match slackline_sim::run(scenario, &mut sink) {
+        Ok(outcome) => outcome,
+        Err(error) => return format!("{error}\n"),
+    };
+    let summary = sink.0.view().expect("everybody is known");
+    let mut text = slackline_show::summary(&summary, 100, Paint::Plain);
+    for (at, vcpu, error) in outcome.declined {
+        let _ = writeln!(text, " declined at {at}: {vcpu}: {error}");
+    }
+    let _ = writeln!(text, " trace {:016x}", sink.1.sum());
+    text
+}
+
+/// What the checksum is of besides: who runs and how, but not the scenario's text, as a comment in
+/// it changes nothing. These are the bytes with which such traces began when the checksums were
+/// first kept, so that they stay what they were while the file format moves on.
+fn about(scenario: &Scenario) -> Vec<u8> {
+    let mut bytes = b"slackline-trace-2\n".to_vec();
+    text(&mut bytes, &scenario.title);
+    text(&mut bytes, "sim");
+    text(&mut bytes, &scenario.policy.to_string());
+    number(&mut bytes, scenario.seed);
+    number(&mut bytes, scenario.host.cpus as u64);
+    number(&mut bytes, scenario.warmup.ns());
+    number(&mut bytes, 3);
+    number(&mut bytes, 0);
+    text(&mut bytes, "");
+    number(&mut bytes, scenario.vcpus().count() as u64);
+    for (vcpu, name) in scenario.vcpus() {
+        number(&mut bytes, vcpu.slot() as u64);
+        number(&mut bytes, u64::from(vcpu.domain().number()));
+        number(&mut bytes, u64::from(vcpu.number()));
+        text(&mut bytes, &name);
+    }
+    bytes
+}
+
+fn text(bytes: &mut Vec<u8>, text: &str) {
+    number(bytes, text.len() as u64);
+    bytes.extend_from_slice(text.as_bytes());
+}
+
+/// Seven bits a byte, least first.
+fn number(bytes: &mut Vec<u8>, mut value: u64) {
+    while value > 0x7f {
+        bytes.push(value.to_le_bytes()[0] | 0x80);
+        value >>= 7;
+    }
+    bytes.push(value.to_le_bytes()[0]);
+}
+
+/// Lines that are only in one of two texts, with those before and after left out.
+fn difference(kept: &str, found: &str) -> String {
+    let (kept, found): (Vec<&str>, Vec<&str>) = (kept.lines().collect(), found.lines().collect());
+    let same = kept.iter().zip(&found).take_while(|(a, b)| a == b).count();
+    let (kept, found) = (&kept[same..], &found[same..]);
+    let same = kept.iter().rev().zip(found.iter().rev()).take_while(|(a, b)| a == b).count();
+    let mut text = String::new();
+    let marked = [("-", &kept[..kept.len() - same]), ("+", &found[..found.len() - same])];
+    for (mark, lines) in marked {
+        for line in lines {
+            let _ = writeln!(text, "{mark}{line}");
+        }
+    }
+    text
+}
+
+#[test]
+fn every_scenario_amounts_to_what_it_did() {
+    let update = std::env::var_os("UPDATE").is_some();
+    let expected = folder().join("expected");
+    if update {
+        std::fs::create_dir_all(&expected).expect("a folder for what is expected");
+    }
+    let mut message = String::new();
+    for (name, scenario) in scenarios() {
+        for spec in ALL {
+            // What has no shares for a policy is not run under it.
+            let Ok(scenario) = scenario.with_policy(spec.name) else { continue };
+            let found = summary(&scenario);
+            let file = format!("{name}.{}.txt", spec.name);
+            let path = expected.join(&file);
+            let kept = std::fs::read_to_string(&path).unwrap_or_default();
+            if kept == found {
+                continue;
+            }
+            if update {
+                std::fs::write(&path, found).expect("a file that can be written");
+            } else {
+                let _ = write!(message, "{file}:\n{}", difference(&kept, &found));
+            }
+        }
+    }
+    assert!(message.is_empty(), "{message}With UPDATE=1 these become what is expected.");
+}

@@ -1,0 +1,164 @@
+//! What simple earliest deadline first promises, on the simulated host, over random sets of vCPUs.
+//! Numbers are in nanoseconds, and nothing is rounded.
+
+use crate::sets::{
+    Account, EXACT, Got, Host, Rules, Task, a_late_sleeper, accounts, check_slices, check_time, set,
+};
+use proptest::prelude::*;
+use slackline_trace::Record;
+use slackline_units::{Span, Time};
+
+const MS: u64 = 1_000_000;
+
+/// The weights of those who share slack, by place in the set.
+const WEIGHTS: [u64; 4] = [1, 5, 64, 700];
+
+fn share(index: usize, task: &Task, slice: u64) -> String {
+    let Task { period, is_exact, .. } = task;
+    let (extra, weight) = (!is_exact, WEIGHTS[index % WEIGHTS.len()]);
+    format!(
+        "slice = \"{slice}ns\", period = \"{period}ns\", extra = {extra}, extra-weight = {weight}"
+    )
+}
+
+const BEST: Rules = Rules { name: "sedf", parameters: "reserve = \"0cpu\"", share };
+const XEN: Rules = Rules { name: "sedf", parameters: "rules = \"xen-3.0.3\"", share };
+
+/// Slices below 5 us are refused.
+fn long_enough(tasks: Vec<Task>) -> Vec<Task> {
+    tasks.into_iter().filter(|task| task.slice >= 5_000).collect()
+}
+
+fn always(task: &Task) -> Task {
+    Task { sleeps: Vec::new(), ..task.clone() }
+}
+
+/// Slack that each vCPU has had, after each stretch.
+fn slack(trace: &[Record], count: usize) -> Vec<Vec<Span>> {
+    let mut had = vec![Span::ZERO; count];
+    let mut steps = Vec::new();
+    for record in trace {
+        if let Record::Ran { vcpu, used, due: false, .. } = *record {
+            had[vcpu.slot()] += used;
+            steps.push(had.clone());
+        }
+    }
+    steps
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 200, ..ProptestConfig::default() })]
+
+    /// However the others sleep, and whatever is made up to them.
+    #[test]
+    fn a_full_cpu_gives_everybody_a_slice_in_every_period(tasks in set(7, 1_000_000)) {
+        let tasks = long_enough(tasks);
+        let trace = crate::sets::run(&EXACT, &BEST, &tasks);
+        check_slices(&trace, &tasks)?;
+        check_time(&trace, &EXACT)?;
+    }
+
+    /// A vCPU is bound to one CPU: on three that are each half promised, all slices are given.
+    #[test]
+    fn cpus_are_each_a_cpu_by_itself(sets in prop::collection::vec(set(3, 500_000), 3)) {
+        let host = Host { cpus: 3, length: 200_000_000, ..EXACT };
+        let tasks = long_enough(sets.concat());
+        let trace = crate::sets::run(&host, &BEST, &tasks);
+        check_slices(&trace, &tasks)?;
+        check_time(&trace, &host)?;
+    }
+
+    /// Of two that are always awake and may have slack, each has had its part for its weight, to a
+    /// quantum: they are asked in order of what they had for their weight, and each turn adds at
+    /// most a quantum.
+    #[test]
+    fn slack_goes_by_weight_to_a_quantum(tasks in set(6, 700_000)) {
+        const QUANTUM: u128 = 500_000;
+        let tasks: Vec<Task> = long_enough(tasks).iter().map(always).collect();
+        let trace = crate::sets::run(&EXACT, &BEST, &tasks);
+        check_slices(&trace, &tasks)?;
+        let weight = |slot: usize| u128::from(WEIGHTS[slot % WEIGHTS.len()]);
+        for had in slack(&trace, tasks.len()) {
+            let takers = (0..tasks.len()).filter(|&slot| !tasks[slot].is_exact);
+            let takers: Vec<usize> = takers.collect();
+            for (&a, &b) in takers.iter().flat_map(|a| takers.iter().map(move |b| (a, b))) {
+                // had[a] / weight(a) - had[b] / weight(b) <= quantum / weight(a), times both; and a
+                // charge is rounded down to less than a nanosecond's worth.
+                let (of_a, of_b) = (u128::from(had[a].ns()), u128::from(had[b].ns()));
+                let ahead = (of_a * weight(b)).saturating_sub(of_b * weight(a));
+                let rounding = had.len() as u128 * weight(a) * weight(b);
+                prop_assert!(ahead <= QUANTUM * weight(b) + rounding, "t{a} and t{b}: {had:?}");
+            }
+        }
+        let exact = (0..tasks.len()).filter(|&slot| tasks[slot].is_exact);
+        let last = slack(&trace, tasks.len()).pop().unwrap_or_default();
+        for slot in exact {
+            prop_assert!(last.get(slot).is_none_or(|had| had.is_zero()), "t{slot} had slack");
+        }
+        if tasks.iter().any(|task| !task.is_exact) {
+            let used = |slot| Got::of(&trace, slot).within(Time::START, Time::NEVER);
+            let used: Span = (0..tasks.len()).map(used).sum();
+            prop_assert_eq!(used, Span::from_ns(EXACT.length), "the CPU is never idle");
+        }
+    }
+
+    /// A turn ends at most one lateness late, and that is paid back: however many periods have
+    /// passed, a vCPU without extra time has had at most one lateness more than its slices.
+    #[test]
+    fn late_timers_give_nobody_more_than_one_lateness(tasks in set(6, 500_000)) {
+        const LATENESS: u64 = 10_000;
+        let host = Host { lateness: LATENESS, length: 2_000 * MS, ..EXACT };
+        let exact = |task: &Task| Task { is_exact: true, ..always(task) };
+        let tasks: Vec<Task> = long_enough(tasks).iter().map(exact).collect();
+        let trace = crate::sets::run(&host, &BEST, &tasks);
+        check_time(&trace, &host)?;
+        for Account { slot, period, had, owed } in accounts(&trace, tasks.len()) {
+            let most = owed + Span::from_ns(LATENESS);
+            prop_assert!(had <= most, "t{slot} had {had} of {owed}, {period}");
+        }
+    }
+
+    /// The real scheduler gives who never sleeps a slice in each of its own periods, which begin a
+    /// slice after it woke, on any load up to a whole CPU.
+    #[test]
+    fn the_real_scheduler_keeps_slices_too(tasks in set(7, 1_000_000)) {
+        let tasks: Vec<Task> = long_enough(tasks).iter().map(always).collect();
+        let trace = crate::sets::run(&EXACT, &XEN, &tasks);
+        check_time(&trace, &EXACT)?;
+        for (slot, task) in tasks.iter().enumerate() {
+            let got = Got::of(&trace, slot);
+            let (slice, period) = (Span::from_ns(task.slice), Span::from_ns(task.period));
+            let mut begin = Time::START + slice;
+            while begin + period <= got.end {
+                let had = got.within(begin, begin + period);
+                prop_assert!(had >= slice, "t{slot} got {had} of {slice} from {begin}");
+                begin += period;
+            }
+        }
+    }
+
+    /// While an alarm is late, one that has passed too may take its place: time goes on.
+    #[test]
+    fn very_late_timers_do_not_turn_time_back(tasks in set(7, 1_000_000)) {
+        let host = Host { lateness: 3_000_000, ..EXACT };
+        let tasks = long_enough(tasks);
+        for rules in [&BEST, &XEN] {
+            check_time(&crate::sets::run(&host, rules, &tasks), &host)?;
+        }
+    }
+}
+
+/// What is left of its period when it wakes is shared as the reservations say, and no nanosecond
+/// otherwise.
+#[test]
+fn who_wakes_late_gets_its_share_of_the_rest_to_the_nanosecond() {
+    for parts in [2, 4, 5, 10] {
+        let tasks = a_late_sleeper(parts);
+        let host = Host { length: 20_000_000, ..EXACT };
+        let trace = crate::sets::run(&host, &BEST, &tasks);
+        check_slices(&trace, &tasks).expect("the other one has its slices");
+        let slept_until = Time::from_ns(20_000_000 - 20_000_000 / parts);
+        let had = Got::of(&trace, 0).within(slept_until, Time::NEVER);
+        assert_eq!(had, Span::from_ns(10_000_000 / parts), "in {parts} parts");
+    }
+}

@@ -1,0 +1,205 @@
+//! What is promised to those who are split over several CPUs, and to those beside them, on the
+//! simulated host, over random sets of vCPUs. Numbers are in nanoseconds, and nothing is rounded.
+
+use std::collections::BTreeSet;
+
+use crate::sets::{
+    Account, EXACT, Host, Rules, Task, accounts, check_slices, check_slices_but, check_time,
+    run_admitted, set,
+};
+use proptest::prelude::*;
+use proptest::strategy::ValueTree;
+use proptest::test_runner::TestRunner;
+use slackline_trace::Record;
+use slackline_units::Span;
+
+const EDF: Rules = Rules {
+    name: "edf",
+    parameters: "reserve = \"0cpu\", place = \"split\"",
+    share: |_, task, slice| {
+        let Task { period, is_exact, .. } = task;
+        format!("slice = \"{slice}ns\", period = \"{period}ns\", exact = {is_exact}")
+    },
+};
+
+const SEDF: Rules = Rules {
+    name: "sedf",
+    parameters: "reserve = \"0cpu\", place = \"split\"",
+    share: |_, task, slice| {
+        let Task { period, is_exact, .. } = task;
+        format!("slice = \"{slice}ns\", period = \"{period}ns\", extra = {}", !is_exact)
+    },
+};
+
+/// Under `sedf` slices below 5 us are refused.
+fn long_enough(mut tasks: Vec<Task>) -> Vec<Task> {
+    let is_long = |slice: u64| slice >= 5_000;
+    tasks.retain(|task| is_long(task.slice) && task.change.is_none_or(|(_, slice)| is_long(slice)));
+    tasks
+}
+
+/// As many sets as CPUs, each of most of a CPU, and when everybody comes.
+fn sets() -> impl Strategy<Value = (usize, Vec<Task>, Vec<u64>)> {
+    let each = (1..=3_u64).prop_flat_map(|free| set(4, 1_000_000 - 20_000 * free));
+    let sets = prop::collection::vec(each, 2..=4);
+    let come = prop_oneof![
+        1 => Just(vec![0; 16]),
+        2 => prop::collection::vec(0..60_000_000_u64, 16),
+    ];
+    (sets, come).prop_flat_map(|(sets, come)| {
+        (Just(sets.len()), Just(sets.concat()).prop_shuffle(), Just(come))
+    })
+}
+
+/// Those who run on several CPUs.
+fn split(trace: &[Record], tasks: &[Task]) -> usize {
+    let ran = trace.iter().filter_map(|record| match record {
+        Record::Ran { vcpu, cpu, .. } => Some((vcpu.slot(), *cpu)),
+        _ => None,
+    });
+    let ran: BTreeSet<_> = ran.collect();
+    (0..tasks.len()).filter(|slot| ran.iter().filter(|(who, _)| who == slot).count() > 1).count()
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 300, ..ProptestConfig::default() })]
+
+    #[test]
+    fn nobody_who_is_admitted_misses_a_deadline((cpus, tasks, come) in sets()) {
+        let host = Host { cpus, ..EXACT };
+        let all = [(EDF, tasks.clone()), (SEDF, long_enough(tasks))];
+        for (rules, tasks) in all {
+            let (trace, tasks) = run_admitted(&host, &rules, (tasks, come.clone()));
+            check_slices(&trace, &tasks)?;
+            check_time(&trace, &host)?;
+        }
+    }
+
+    /// Whoever changes, grows, shrinks, becomes whole or is split, in the middle of anything. It
+    /// may itself have to wait for its second period.
+    #[test]
+    fn nor_does_anybody_for_a_change(
+        (cpus, tasks, come) in sets(),
+        changes in prop::collection::vec((60_000_000..300_000_000_u64, 1..=1_500_u64), 16),
+    ) {
+        let mut tasks = tasks;
+        for (task, (at, part)) in tasks.iter_mut().zip(changes) {
+            let slice = (task.slice * part / 1_000).clamp(1, task.period);
+            task.change = Some((at, slice));
+        }
+        let host = Host { cpus, ..EXACT };
+        let all = [(EDF, tasks.clone()), (SEDF, long_enough(tasks))];
+        for (rules, tasks) in all {
+            let (trace, tasks) = run_admitted(&host, &rules, (tasks, come.clone()));
+            check_slices_but(&trace, &tasks, |got| {
+                let new = got.promises.get(1).map(|(_, new)| new.reservation.slice());
+                got.advance().max(new.unwrap_or(Span::ZERO))
+            })?;
+            check_time(&trace, &host)?;
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 100, ..ProptestConfig::default() })]
+
+    /// On one CPU nobody can be split, and nothing is another way than without.
+    #[test]
+    fn on_one_cpu_all_is_as_it_was(
+        tasks in set(5, 900_000),
+        changes in prop::collection::vec((1..300_000_000_u64, 1..=1_500_u64), 5),
+    ) {
+        let mut tasks = tasks;
+        for (task, (at, part)) in tasks.iter_mut().zip(changes) {
+            task.change = Some((at, (task.slice * part / 1_000).clamp(1, task.period)));
+        }
+        let parameters = "reserve = \"0cpu\"";
+        for (rules, tasks) in [(EDF, tasks.clone()), (SEDF, long_enough(tasks))] {
+            let come = vec![0; tasks.len()];
+            let spread = Rules { parameters, ..rules };
+            let spread = run_admitted(&EXACT, &spread, (tasks.clone(), come.clone()));
+            let split = run_admitted(&EXACT, &rules, (tasks, come));
+            prop_assert_eq!(spread.0, split.0);
+        }
+    }
+}
+
+/// `sedf` with a balancer. Who asks for a nanosecond has slack only.
+const fn balanced(parameters: &'static str) -> Rules {
+    let share = |place, task: &Task, slice| match slice {
+        1 => format!("extra-weight = {}", 1 + place),
+        _ => (SEDF.share)(place, task, slice),
+    };
+    Rules { name: "sedf", parameters, share }
+}
+
+const BALANCED: [Rules; 3] = [
+    balanced("reserve = \"0cpu\", place = \"split\", balancer = \"thesis\""),
+    balanced(
+        "reserve = \"0cpu\", place = \"split\", balancer = \"repaired\", slack = \"weighted\"",
+    ),
+    balanced("reserve = \"0cpu\", place = \"split\", balancer = \"planned\", quantum = \"3ms\""),
+];
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 100, ..ProptestConfig::default() })]
+
+    /// Three have slack only, and a balancer moves them from CPU to CPU.
+    #[test]
+    fn nor_does_anybody_beside_who_goes_from_cpu_to_cpu(
+        (cpus, tasks, come) in sets(),
+        rules in 0..BALANCED.len(),
+    ) {
+        let host = Host { cpus, length: 1_300_000_000, ..EXACT };
+        let mut tasks = long_enough(tasks);
+        let best_effort =
+            Task { slice: 1, period: 1, is_exact: false, sleeps: Vec::new(), change: None };
+        tasks.truncate(come.len() - 3);
+        tasks.extend([&best_effort; 3].map(Task::clone));
+        let (trace, tasks) = run_admitted(&host, &BALANCED[rules], (tasks, come));
+        check_slices(&trace, &tasks[..tasks.len() - 3])?;
+        check_time(&trace, &host)?;
+    }
+
+    /// One more than there are CPUs, alike but for their periods, which come to 0.9 of all CPUs:
+    /// none fits beside another. Turns end late, and the next part or slice pays for that: under
+    /// `sedf` who has no slack, none that makes up for misses either, has never had more than its
+    /// slices and what one turn is late by.
+    #[test]
+    fn who_is_split_pays_for_late_timers(
+        periods in prop::collection::vec(5_000_000..50_000_000_u64, 3..=5),
+    ) {
+        const LATENESS: u64 = 10_000;
+        let cpus = periods.len() - 1;
+        let host = Host { cpus, lateness: LATENESS, length: 1_000_000_000 };
+        let task = |period: u64| {
+            let slice = period / 1_000 * (900 * cpus as u64 / (cpus as u64 + 1));
+            Task { slice, period, is_exact: true, sleeps: Vec::new(), change: None }
+        };
+        let tasks: Vec<Task> = periods.iter().copied().map(task).collect();
+        let come = vec![0; tasks.len()];
+        let parameters = "reserve = \"0cpu\", place = \"split\", slack = \"weighted\"";
+        let rules = Rules { parameters, ..SEDF };
+        let (trace, tasks) = run_admitted(&host, &rules, (tasks, come));
+        check_time(&trace, &host)?;
+        for Account { slot, period, had, owed } in accounts(&trace, tasks.len()) {
+            let most = owed + Span::from_ns(LATENESS);
+            prop_assert!(had <= most, "t{slot} had {had} of {owed}, {period}");
+        }
+    }
+}
+
+#[test]
+fn many_are_split() {
+    for rules in [EDF, SEDF] {
+        let mut runner = TestRunner::deterministic();
+        let mut count = 0;
+        for _ in 0..50 {
+            let (cpus, tasks, come) = sets().new_tree(&mut runner).expect("a set").current();
+            let tasks = long_enough(tasks);
+            let (trace, tasks) = run_admitted(&Host { cpus, ..EXACT }, &rules, (tasks, come));
+            count += split(&trace, &tasks);
+        }
+        assert!(count > 25, "{}: {count} in 50 sets", rules.name);
+    }
+}
