@@ -2,12 +2,12 @@
 
 use serde::{Deserialize, Serialize};
 use slackline_service as service;
-use utoipa::ToSchema;
 
 use crate::times::Share;
 
 /// What somebody may do.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum Role {
     /// Look.
@@ -50,7 +50,8 @@ impl From<service::Role> for Role {
 }
 
 /// What somebody is to be let do.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct Grant {
     /// What he may do, instead of what his groups let him.
@@ -73,7 +74,8 @@ pub struct Grant {
 }
 
 /// What somebody may do.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Access {
     /// Who: `uid N`, or `@NAME` who comes from elsewhere.
     pub principal: String,

@@ -1,12 +1,12 @@
 //! What is answered.
 
 use serde::{Deserialize, Serialize};
-use utoipa::ToSchema;
 
 use crate::times::Length;
 
 /// How a reservation stands.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, ToSchema)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum State {
     /// Promised; its machine is not here. Its capacity stays promised.
@@ -53,7 +53,8 @@ impl State {
 }
 
 /// What was promised and what was had over some time, all vCPUs together.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Delivered {
     /// Over how long.
     pub over_ns: u64,
@@ -70,7 +71,8 @@ pub struct Delivered {
 }
 
 /// A reservation.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Reservation {
     /// Its name.
     pub name: String,
@@ -129,7 +131,8 @@ pub struct Reservation {
 }
 
 /// What a reservation costs: what it is promised, used or not.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Cost {
     /// In which currency.
     pub currency: String,
@@ -152,7 +155,8 @@ pub fn money(millionths: u64) -> String {
 }
 
 /// A machine that can have a reservation.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Machine {
     /// What its own world calls it; anything but control characters.
     pub name: String,
@@ -176,7 +180,8 @@ pub struct Machine {
 }
 
 /// A thread that is a vCPU.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Thread {
     /// The vCPU's number; they may have gaps.
     pub vcpu: u16,
@@ -185,7 +190,8 @@ pub struct Thread {
 }
 
 /// This daemon's host.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Host {
     /// The host's own name.
     pub name: String,
@@ -206,7 +212,8 @@ pub struct Host {
 }
 
 /// The clock by which phases are told.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Clock {
     /// Hosts that have the same here have one clock: daemons on one machine.
     pub id: String,
@@ -218,7 +225,8 @@ pub struct Clock {
 }
 
 /// A managed CPU.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Cpu {
     /// The kernel's number.
     pub cpu: u32,
@@ -229,7 +237,8 @@ pub struct Cpu {
 }
 
 /// The largest slices that would be admitted now.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Room {
     /// For this period.
     pub period: Length,
@@ -240,7 +249,8 @@ pub struct Room {
 }
 
 /// The largest slice that would be admitted now on one CPU.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct RoomOn {
     /// The kernel's number.
     pub cpu: u32,
@@ -251,7 +261,8 @@ pub struct RoomOn {
 }
 
 /// What somebody did, or what happened: a line of the ledger.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Event {
     /// Its place in the ledger.
     pub seq: u64,
@@ -276,7 +287,8 @@ pub struct Event {
 }
 
 /// Whether all is well.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Health {
     /// Whether it is.
     pub good: bool,

@@ -1,7 +1,6 @@
 //! The bodies of requests.
 
 use serde::{Deserialize, Serialize};
-use utoipa::ToSchema;
 
 use crate::times::{Length, Phase, Share};
 
@@ -10,7 +9,8 @@ pub const NAME: &str = "a to z, 0 to 9, dot, underscore and dash, at most 63, fi
 
 /// What a new reservation is to be: `slice` in every `period` for each vCPU, or `cpu` for all
 /// together, of which each is promised an even part and gets what the others leave.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct Wanted {
     /// So much CPU time for each vCPU in every period.
@@ -44,7 +44,8 @@ pub struct Wanted {
 }
 
 /// What is to change of a reservation; what is not said stays.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct Change {
     /// So much CPU time for each vCPU in every period.
@@ -69,7 +70,8 @@ pub struct Change {
 
 /// A word to a host about its member of a gang: machines of several hosts that begin together or
 /// not at all. Each host is told of its own member, and knows of no other.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields, rename_all = "snake_case")]
 pub enum GangWord {
     /// A member is promised, and nobody has it: for 10 s, unless it is told to begin.

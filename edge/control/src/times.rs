@@ -2,22 +2,24 @@
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 use slackline_units::{CpuShare, Span};
-use utoipa::ToSchema;
 
 /// A length of time: `"250us"`, `"10ms"`, `"2s"`. A number without a unit is refused.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, ToSchema)]
-#[schema(value_type = String, example = "10ms")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[cfg_attr(feature = "openapi", schema(value_type = String, example = "10ms"))]
 pub struct Length(pub Span);
 
 /// An amount of CPU: `"0.25cpu"`, `"25%"` of one, `"1.5cpu"`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, ToSchema)]
-#[schema(value_type = String, example = "1.5cpu")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[cfg_attr(feature = "openapi", schema(value_type = String, example = "1.5cpu"))]
 pub struct Share(pub CpuShare);
 
 /// Where periods begin on the wall clock: `"3ms"` after whole periods of it, or `"none"`, which is
 /// anywhere.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ToSchema)]
-#[schema(value_type = String, example = "3ms")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[cfg_attr(feature = "openapi", schema(value_type = String, example = "3ms"))]
 pub struct Phase(pub Option<Span>);
 
 impl Serialize for Phase {

@@ -13,6 +13,7 @@ pub(crate) mod handed;
 mod limits;
 mod link;
 mod metrics;
+#[cfg(feature = "openapi")]
 mod openapi;
 mod pages;
 mod patience;
@@ -34,6 +35,7 @@ use limits::Limits;
 use link::Link;
 use metrics::Served;
 
+#[cfg(feature = "openapi")]
 pub use openapi::built;
 pub use pages::STORED;
 pub use tls::{TlsError, TlsFiles};

@@ -19,7 +19,6 @@ use slackline_control::{Event, Kind, PAGE, Problem, Reservation};
 use slackline_service::Verb;
 use tokio::sync::{broadcast, mpsc};
 use tokio::time::{Instant, MissedTickBehavior, interval};
-use utoipa::IntoParams;
 
 use super::Front;
 use super::body::{self, No, Reply, query};
@@ -45,18 +44,20 @@ struct Missed {
     before: u64,
 }
 
-#[derive(Debug, Deserialize, IntoParams)]
+#[derive(Debug, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::IntoParams))]
 #[serde(deny_unknown_fields)]
-#[into_params(parameter_in = Query)]
+#[cfg_attr(feature = "openapi", into_params(parameter_in = Query))]
 pub(super) struct Following {
     /// Every second all reservations as well.
     reservations: Option<bool>,
 }
 
 /// What is done and happens from now on; with `Last-Event-ID`, from there on.
-#[utoipa::path(get, path = "/v1/events", params(Following,
+#[cfg_attr(feature = "openapi", utoipa::path(
+    get, path = "/v1/events", params(Following,
     ("Last-Event-ID" = Option<u64>, Header)), responses(
-    (status = 200, content_type = "text/event-stream"), (status = "default", body = Problem)))]
+    (status = 200, content_type = "text/event-stream"), (status = "default", body = Problem))))]
 pub(super) async fn events(
     State(front): State<Arc<Front>>,
     Extension(caller): Extension<Caller>,

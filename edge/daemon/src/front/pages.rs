@@ -12,12 +12,10 @@ use axum::routing::{get, post, put};
 use axum::{Extension, Router};
 use serde::Deserialize;
 use slackline_control::link::{Answer, Request};
-use slackline_control::{
-    Access, Change, Event, GangWord, Grant, Health, Host, Kind, Length, Machine, NAME, PAGE,
-    Problem, Reservation, Room, Wanted,
-};
+#[cfg(feature = "openapi")]
+use slackline_control::{Access, Change, Event, Health, Host, Machine, Reservation, Room};
+use slackline_control::{GangWord, Grant, Kind, Length, NAME, PAGE, Problem, Wanted};
 use slackline_service::{Key, Name, Verb};
-use utoipa::IntoParams;
 
 use super::Front;
 use super::body::{self, No, Reply, query};
@@ -124,8 +122,9 @@ fn checked(text: &str) -> Result<String, No> {
 }
 
 /// This host: its CPUs, and what is promised on them.
-#[utoipa::path(get, path = "/v1/host", responses(
-    (status = 200, body = Host), (status = "default", body = Problem)))]
+#[cfg_attr(feature = "openapi", utoipa::path(
+    get, path = "/v1/host", responses(
+    (status = 200, body = Host), (status = "default", body = Problem))))]
 pub(super) async fn host(State(front): Shared, Extension(caller): Who) -> Reply {
     match front.ask(&caller, None, Request::Host).await? {
         Answer::Host(host) => Ok(body::json(&host)),
@@ -133,17 +132,19 @@ pub(super) async fn host(State(front): Shared, Extension(caller): Who) -> Reply 
     }
 }
 
-#[derive(Debug, Deserialize, IntoParams)]
+#[derive(Debug, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::IntoParams))]
 #[serde(deny_unknown_fields)]
-#[into_params(parameter_in = Query)]
+#[cfg_attr(feature = "openapi", into_params(parameter_in = Query))]
 pub(super) struct Finding {
     /// Only those whose name or binding has this in it.
     text: Option<String>,
 }
 
 /// The machines here.
-#[utoipa::path(get, path = "/v1/machines", params(Finding), responses(
-    (status = 200, body = Vec<Machine>), (status = "default", body = Problem)))]
+#[cfg_attr(feature = "openapi", utoipa::path(
+    get, path = "/v1/machines", params(Finding), responses(
+    (status = 200, body = Vec<Machine>), (status = "default", body = Problem))))]
 pub(super) async fn machines(
     State(front): Shared,
     Extension(caller): Who,
@@ -162,17 +163,19 @@ pub(super) async fn machines(
     }
 }
 
-#[derive(Debug, Deserialize, IntoParams)]
+#[derive(Debug, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::IntoParams))]
 #[serde(deny_unknown_fields)]
-#[into_params(parameter_in = Query)]
+#[cfg_attr(feature = "openapi", into_params(parameter_in = Query))]
 pub(super) struct Paging {
     /// Only those whose name comes after this: the last name of the page before.
     after: Option<String>,
 }
 
 /// A page of reservations by name, at most 500.
-#[utoipa::path(get, path = "/v1/reservations", params(Paging), responses(
-    (status = 200, body = Vec<Reservation>), (status = "default", body = Problem)))]
+#[cfg_attr(feature = "openapi", utoipa::path(
+    get, path = "/v1/reservations", params(Paging), responses(
+    (status = 200, body = Vec<Reservation>), (status = "default", body = Problem))))]
 pub(super) async fn list(
     State(front): Shared,
     Extension(caller): Who,
@@ -188,8 +191,9 @@ pub(super) async fn list(
 }
 
 /// One reservation.
-#[utoipa::path(get, path = "/v1/reservations/{name}", params(("name" = String, Path)), responses(
-    (status = 200, body = Reservation), (status = "default", body = Problem)))]
+#[cfg_attr(feature = "openapi", utoipa::path(
+    get, path = "/v1/reservations/{name}", params(("name" = String, Path)), responses(
+    (status = 200, body = Reservation), (status = "default", body = Problem))))]
 pub(super) async fn show(State(front): Shared, Extension(caller): Who, path: Named) -> Reply {
     caller.may(Verb::List)?;
     let request = Request::List { name: Some(name(path)?), after: None };
@@ -203,10 +207,11 @@ pub(super) async fn show(State(front): Shared, Extension(caller): Who, path: Nam
 }
 
 /// Reserves. The same again by the same user is 200 and has no second effect.
-#[utoipa::path(put, path = "/v1/reservations/{name}", request_body = Wanted,
+#[cfg_attr(feature = "openapi", utoipa::path(
+    put, path = "/v1/reservations/{name}", request_body = Wanted,
     params(("name" = String, Path), ("Idempotency-Key" = Option<String>, Header)), responses(
     (status = 201, body = Reservation), (status = 200, body = Reservation),
-    (status = "default", body = Problem)))]
+    (status = "default", body = Problem))))]
 pub(super) async fn reserve(
     State(front): Shared,
     Extension(caller): Who,
@@ -227,10 +232,11 @@ pub(super) async fn reserve(
 
 /// A word about a member of a gang here: hold it, begin, or the gang is broken. Who starts a gang
 /// has all of its hosts hold their members, and then has all of them begin, or none.
-#[utoipa::path(post, path = "/v1/gangs", request_body = GangWord,
+#[cfg_attr(feature = "openapi", utoipa::path(
+    post, path = "/v1/gangs", request_body = GangWord,
     params(("Idempotency-Key" = Option<String>, Header)), responses(
     (status = 201, body = Reservation), (status = 200, body = Reservation),
-    (status = "default", body = Problem)))]
+    (status = "default", body = Problem))))]
 pub(super) async fn gang(
     State(front): Shared,
     Extension(caller): Who,
@@ -245,10 +251,11 @@ pub(super) async fn gang(
 }
 
 /// Other terms; what is not said stays.
-#[utoipa::path(patch, path = "/v1/reservations/{name}", request_body = Change,
+#[cfg_attr(feature = "openapi", utoipa::path(
+    patch, path = "/v1/reservations/{name}", request_body = Change,
     params(("name" = String, Path), ("Idempotency-Key" = Option<String>, Header),
     ("If-Match" = Option<String>, Header, description = "the revision, in quotes")), responses(
-    (status = 200, body = Reservation), (status = "default", body = Problem)))]
+    (status = 200, body = Reservation), (status = "default", body = Problem))))]
 pub(super) async fn change(
     State(front): Shared,
     Extension(caller): Who,
@@ -265,10 +272,11 @@ pub(super) async fn change(
 }
 
 /// Ends a reservation; its machine goes back to ordinary scheduling.
-#[utoipa::path(delete, path = "/v1/reservations/{name}",
+#[cfg_attr(feature = "openapi", utoipa::path(
+    delete, path = "/v1/reservations/{name}",
     params(("name" = String, Path), ("Idempotency-Key" = Option<String>, Header),
     ("If-Match" = Option<String>, Header, description = "the revision, in quotes")), responses(
-    (status = 200, body = Reservation), (status = "default", body = Problem)))]
+    (status = 200, body = Reservation), (status = "default", body = Problem))))]
 pub(super) async fn release(
     State(front): Shared,
     Extension(caller): Who,
@@ -282,10 +290,11 @@ pub(super) async fn release(
 }
 
 /// Its vCPUs do not run until resumed: guest time stops. The promise is kept.
-#[utoipa::path(post, path = "/v1/reservations/{name}/pause",
+#[cfg_attr(feature = "openapi", utoipa::path(
+    post, path = "/v1/reservations/{name}/pause",
     params(("name" = String, Path), ("Idempotency-Key" = Option<String>, Header),
     ("If-Match" = Option<String>, Header, description = "the revision, in quotes")), responses(
-    (status = 200, body = Reservation), (status = "default", body = Problem)))]
+    (status = 200, body = Reservation), (status = "default", body = Problem))))]
 pub(super) async fn pause(
     State(front): Shared,
     Extension(caller): Who,
@@ -299,10 +308,11 @@ pub(super) async fn pause(
 }
 
 /// Its vCPUs run again.
-#[utoipa::path(post, path = "/v1/reservations/{name}/resume",
+#[cfg_attr(feature = "openapi", utoipa::path(
+    post, path = "/v1/reservations/{name}/resume",
     params(("name" = String, Path), ("Idempotency-Key" = Option<String>, Header),
     ("If-Match" = Option<String>, Header, description = "the revision, in quotes")), responses(
-    (status = 200, body = Reservation), (status = "default", body = Problem)))]
+    (status = 200, body = Reservation), (status = "default", body = Problem))))]
 pub(super) async fn resume(
     State(front): Shared,
     Extension(caller): Who,
@@ -329,17 +339,19 @@ async fn bare(
     Ok((name, if_revision))
 }
 
-#[derive(Debug, Deserialize, IntoParams)]
+#[derive(Debug, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::IntoParams))]
 #[serde(deny_unknown_fields)]
-#[into_params(parameter_in = Query)]
+#[cfg_attr(feature = "openapi", into_params(parameter_in = Query))]
 pub(super) struct ForPeriod {
     /// The period, with its unit.
     period: Length,
 }
 
 /// The largest slice that would be admitted now, on each CPU.
-#[utoipa::path(get, path = "/v1/room", params(ForPeriod), responses(
-    (status = 200, body = Room), (status = "default", body = Problem)))]
+#[cfg_attr(feature = "openapi", utoipa::path(
+    get, path = "/v1/room", params(ForPeriod), responses(
+    (status = 200, body = Room), (status = "default", body = Problem))))]
 pub(super) async fn room(
     State(front): Shared,
     Extension(caller): Who,
@@ -353,9 +365,10 @@ pub(super) async fn room(
     }
 }
 
-#[derive(Debug, Deserialize, IntoParams)]
+#[derive(Debug, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::IntoParams))]
 #[serde(deny_unknown_fields)]
-#[into_params(parameter_in = Query)]
+#[cfg_attr(feature = "openapi", into_params(parameter_in = Query))]
 pub(super) struct Logging {
     /// Only those of this reservation.
     name: Option<String>,
@@ -366,8 +379,9 @@ pub(super) struct Logging {
 }
 
 /// What was done and what happened, newest first.
-#[utoipa::path(get, path = "/v1/log", params(Logging), responses(
-    (status = 200, body = Vec<Event>), (status = "default", body = Problem)))]
+#[cfg_attr(feature = "openapi", utoipa::path(
+    get, path = "/v1/log", params(Logging), responses(
+    (status = 200, body = Vec<Event>), (status = "default", body = Problem))))]
 pub(super) async fn log(
     State(front): Shared,
     Extension(caller): Who,
@@ -390,8 +404,9 @@ pub(super) async fn log(
 }
 
 /// Who may do what, besides what his groups let him. For administrators.
-#[utoipa::path(get, path = "/v1/access", responses(
-    (status = 200, body = Vec<Access>), (status = "default", body = Problem)))]
+#[cfg_attr(feature = "openapi", utoipa::path(
+    get, path = "/v1/access", responses(
+    (status = 200, body = Vec<Access>), (status = "default", body = Problem))))]
 pub(super) async fn access(State(front): Shared, Extension(caller): Who) -> Reply {
     caller.may(Verb::Access)?;
     match front.ask(&caller, None, Request::ListAccess).await? {
@@ -403,9 +418,10 @@ pub(super) async fn access(State(front): Shared, Extension(caller): Who) -> Repl
 /// Says what a user may do, instead of what his groups let him; of strangers here it lets none in.
 /// Says what somebody with a name may do from other machines: with his certificate, or with a token
 /// that is in the answer, this once.
-#[utoipa::path(put, path = "/v1/access/{whom}", request_body = Grant,
+#[cfg_attr(feature = "openapi", utoipa::path(
+    put, path = "/v1/access/{whom}", request_body = Grant,
     params(("whom" = String, Path, description = "the number of a user, or a name")), responses(
-    (status = 200, body = Access), (status = "default", body = Problem)))]
+    (status = 200, body = Access), (status = "default", body = Problem))))]
 pub(super) async fn grant(
     State(front): Shared,
     Extension(caller): Who,
@@ -425,9 +441,10 @@ pub(super) async fn grant(
 }
 
 /// Says nothing of a user any more.
-#[utoipa::path(delete, path = "/v1/access/{whom}",
+#[cfg_attr(feature = "openapi", utoipa::path(
+    delete, path = "/v1/access/{whom}",
     params(("whom" = String, Path, description = "the number of a user, or a name")), responses(
-    (status = 200, body = Access), (status = "default", body = Problem)))]
+    (status = 200, body = Access), (status = "default", body = Problem))))]
 pub(super) async fn revoke(
     State(front): Shared,
     Extension(caller): Who,
@@ -445,7 +462,8 @@ fn whom_of(path: Named) -> Result<String, No> {
 }
 
 /// What this is.
-#[utoipa::path(get, path = "/v1/openapi.json", responses((status = 200)))]
+#[cfg_attr(feature = "openapi", utoipa::path(
+    get, path = "/v1/openapi.json", responses((status = 200))))]
 pub(super) async fn api() -> Response {
     let mut response = STORED.into_response();
     let json = HeaderValue::from_static("application/json");
@@ -454,9 +472,10 @@ pub(super) async fn api() -> Response {
 }
 
 /// All numbers, for Prometheus.
-#[utoipa::path(get, path = "/metrics", responses(
+#[cfg_attr(feature = "openapi", utoipa::path(
+    get, path = "/metrics", responses(
     (status = 200, content((String = "text/plain"), (String = "application/openmetrics-text"))),
-    (status = "default", body = Problem)))]
+    (status = "default", body = Problem))))]
 pub(super) async fn scrape(
     State(front): Shared,
     Extension(caller): Who,
@@ -474,8 +493,9 @@ pub(super) async fn scrape(
 }
 
 /// Whether all is well: 200, or 503.
-#[utoipa::path(get, path = "/health", responses(
-    (status = 200, body = Health), (status = 503, body = Health)))]
+#[cfg_attr(feature = "openapi", utoipa::path(
+    get, path = "/health", responses(
+    (status = 200, body = Health), (status = 503, body = Health))))]
 pub(super) async fn health(State(front): Shared, Extension(caller): Who) -> Reply {
     match front.ask(&caller, None, Request::Health).await? {
         Answer::Health(health) => {
