@@ -7,6 +7,7 @@ mod alert;
 mod bad_input;
 mod commands;
 mod compares;
+mod formats;
 mod full_disk;
 mod help;
 mod interrupted;

@@ -484,6 +484,18 @@ fn of_first_version(folder: &Path) -> Vec<u8> {
     fs::read(folder.join("ledger.db")).unwrap()
 }
 
+/// As version 6 left it: one reservation that was changed once, and a user who may look.
+#[test]
+fn ledger_of_version_6_is_taken_over_whole() {
+    let folder = tempfile::tempdir().unwrap();
+    other(folder.path()).execute_batch(include_str!("../ledger-version-6.sql")).unwrap();
+    assert_eq!(check(folder.path()).unwrap().problems, [""; 0]);
+    let loaded = open(folder.path()).loaded;
+    let shown: Vec<String> = loaded.rows.iter().map(ToString::to_string).collect();
+    assert_eq!(shown, ["3ms/10ms exact for 1 vCPU, pid:29011"]);
+    assert_eq!((loaded.rows[0].revision, loaded.last_seq), (2, 3));
+}
+
 fn version(path: &Path) -> u32 {
     let ledger = Connection::open(path).unwrap();
     ledger.pragma_query_value(None, "user_version", |row| row.get(0)).unwrap()
