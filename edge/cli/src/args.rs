@@ -13,9 +13,18 @@ use crate::service::args::{
     AccessArgs, Change, Find, Gang, Log, Named, Pause, Place, Reserve, Room, Which,
 };
 
+/// Returns the version and, if this program is a release, the commit that it was built from.
+fn version() -> String {
+    let version = env!("CARGO_PKG_VERSION");
+    match option_env!("SLACKLINE_COMMIT") {
+        Some(commit) => format!("{version} (commit {commit})"),
+        None => version.to_owned(),
+    }
+}
+
 /// Gives virtual machines CPU time: reserves it, shares it out, and proves that it was delivered.
 #[derive(Debug, Parser)]
-#[command(name = "slackline", version, disable_help_subcommand = true)]
+#[command(name = "slackline", version = version(), disable_help_subcommand = true)]
 #[command(after_help = "Exit codes: 0 done; 1 a claim failed; 2 bad input; 3 this host cannot; \
                         4 no room for it; 5 not allowed; 70 a bug of ours; 130 interrupted.")]
 pub(crate) struct Cli {
