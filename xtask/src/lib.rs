@@ -2,12 +2,14 @@
 
 pub mod ci;
 pub mod contract;
+pub mod dist;
 pub mod fuzz;
 pub mod guest;
 pub mod libvirt;
 pub mod metadata;
 pub mod mutants;
 pub mod no_std;
+pub mod quick;
 pub mod scenarios;
 pub mod service;
 pub mod soak;

@@ -5,14 +5,15 @@ use std::process::ExitCode;
 
 use anyhow::{Result, bail};
 use slackline_xtask::{
-    ci, contract, fuzz, guest, libvirt, metadata, mutants, no_std, scenarios, service, soak, tests,
-    tidy,
+    ci, contract, dist, fuzz, guest, libvirt, metadata, mutants, no_std, quick, scenarios, service,
+    soak, tests, tidy,
 };
 
 const USAGE: &str = "\
 usage: cargo xtask COMMAND
 
   ci       everything that CI runs: fmt, tidy, no-std, clippy, docs, build, scenarios, tests
+  quick    fmt, tidy, and the tests of the crates that were changed, but for live ones
   tidy     the rules of the house that no compiler knows
   no-std   build what must do without an operating system without one
   test     the tests alone, as ci runs them
@@ -31,6 +32,7 @@ usage: cargo xtask COMMAND
            the simulation of the service with N seeds from M on, 10000 from 0, by hand
   fuzz     [--minutes N] [http|body|link|proc|qmp|hook]
            make up what strangers write, 5 minutes of each, niced
+  dist     make what is released in target/package: a tarball and a Debian package
   guest    fetch the guest that live tests boot, and say where it is
   libvirt  hold a guest of a real libvirt, and have the service keep one, by hand; as root";
 
@@ -54,6 +56,7 @@ fn command(arguments: &[String]) -> Result<ExitCode> {
     }
     match words.as_slice() {
         ["ci"] => ci::all(),
+        ["quick"] => said(&quick::run(&metadata::read()?)?),
         ["tidy"] => Ok(exit(tidy::tidy(&metadata::read()?)?)),
         ["no-std"] => said(&no_std::prove(&metadata::read()?)?),
         ["test"] => Ok(exit(tests::run()?.failed == 0)),
@@ -71,6 +74,7 @@ fn command(arguments: &[String]) -> Result<ExitCode> {
         ["fuzz", "--minutes", minutes] => fuzz::run(minutes, None),
         ["fuzz", "--minutes", minutes, target] => fuzz::run(minutes, Some(target)),
         ["fuzz", target] => fuzz::run("5", Some(target)),
+        ["dist"] => said(&dist::run(&metadata::read()?)?),
         ["guest"] => {
             let guest = guest::fetch(Path::new(".cache/guest"))?;
             println!("kernel    {}", guest.kernel.display());

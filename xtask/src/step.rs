@@ -10,6 +10,17 @@ pub fn cargo() -> Command {
     Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
 }
 
+/// Returns a cargo that has our crates compiled by clippy, which is the compiler with more warnings.
+/// Tests are built and linted in one pass; with another cargo they would be compiled again.
+#[must_use]
+pub fn linting_cargo() -> Command {
+    let mut cargo = cargo();
+    // Clippy stands beside the cargo of its toolchain.
+    let driver = std::path::Path::new(cargo.get_program()).with_file_name("clippy-driver");
+    cargo.env("RUSTC_WORKSPACE_WRAPPER", driver);
+    cargo
+}
+
 /// Runs a command that speaks for itself.
 ///
 /// # Errors

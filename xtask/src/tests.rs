@@ -1,5 +1,5 @@
-//! The tests, with what cargo leaves out: those that can run beside others do, there is one total,
-//! and what was skipped is said with its reason.
+//! Runs the tests, with what cargo leaves out: test programs run side by side, there is one total
+//! and a list of the slowest, and what was skipped is reported with its reason.
 
 mod built;
 mod tally;
@@ -7,11 +7,12 @@ mod tally;
 use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};
 use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
 
 use crate::step;
-pub use built::{Built, Test, build};
+pub use built::{Built, Test, build, build_of};
 pub use tally::Tally;
 
 /// What is played: a program of tests, or the examples in the documentation.
@@ -37,7 +38,7 @@ impl Part<'_> {
                 command
             }
             Part::Examples => {
-                let mut cargo = step::cargo();
+                let mut cargo = step::linting_cargo();
                 cargo.args(["test", "--workspace", "--locked", "--no-fail-fast", "--doc", "--"]);
                 cargo
             }
@@ -60,82 +61,103 @@ impl Part<'_> {
     }
 }
 
-/// What all that run at a time say and come to.
+/// What the test programs print and amount to.
 #[derive(Default)]
-struct Heard {
+struct Results {
     tally: Tally,
     failed: Vec<String>,
+    times: Vec<(Duration, String)>,
 }
 
-impl Heard {
-    fn hear(&mut self, line: &str) {
+impl Results {
+    fn print(&mut self, line: &str) {
         if self.tally.take(line) {
             println!("{line}");
         }
     }
 
-    fn end(&mut self, part: &Part<'_>, is_good: Result<bool>) {
+    fn end(&mut self, part: &Part<'_>, took: Duration, is_good: Result<bool>) {
+        self.times.push((took, part.name()));
         match is_good {
             Ok(true) => {}
             Ok(false) => self.failed.push(part.name()),
             Err(error) => self.failed.push(format!("{}: {error:#}", part.name())),
         }
     }
+
+    /// Prints the programs that took longest.
+    fn print_slowest(&mut self) {
+        self.times.sort();
+        println!("\nslowest test programs:");
+        for (took, name) in self.times.iter().rev().take(10) {
+            println!("{:8.1} s  {name}", took.as_secs_f64());
+        }
+    }
 }
 
 /// Runs the tests of the workspace, all of them, also after a failure.
 ///
+/// Tests that schedule this machine's CPUs run one program after the other, beside the rest: what
+/// they assert holds on any loaded machine.
+///
 /// # Errors
 ///
-/// When they cannot be built or one fails.
+/// If they cannot be built or one fails.
 pub fn run() -> Result<Tally> {
     let built = build()?;
-    let (alone, together): (Vec<&Test>, Vec<&Test>) =
-        built.tests.iter().partition(|test| test.is_alone());
-    let mut parts: Vec<Part<'_>> = together.into_iter().map(Part::Program).collect();
-    parts.push(Part::Examples);
-    let heard = Mutex::new(Heard::default());
-    all_at_once(parts, &heard);
-    let mut heard = heard.into_inner().unwrap_or_else(PoisonError::into_inner);
-    // What waits for this machine's own CPUs is not disturbed by us, and told as it goes: one that
-    // does not end is the last that was begun.
-    for test in alone {
-        let part = Part::Program(test);
-        println!("\n     Running {}", part.name());
-        let is_good = part.play(|line| heard.hear(&line));
-        heard.end(&part, is_good);
-    }
-    for skipped in &heard.tally.skipped {
-        println!("{skipped}");
-    }
-    println!("{}", heard.tally.closing());
-    let failed = &heard.failed;
-    ensure!(
-        failed.is_empty(),
-        "{} of {} FAILED: {}",
-        failed.len(),
-        built.tests.len() + 1,
-        failed.join(", ")
-    );
-    Ok(heard.tally)
+    let (live, others): (Vec<&Test>, Vec<&Test>) =
+        built.tests.iter().partition(|test| test.is_live());
+    let live = live.into_iter().map(Part::Program).collect();
+    let mut others: Vec<Part<'_>> = others.into_iter().map(Part::Program).collect();
+    others.push(Part::Examples);
+    play(live, others)
 }
 
-/// As many at a time as there are cores; what each says stays in one piece.
-fn all_at_once(parts: Vec<Part<'_>>, heard: &Mutex<Heard>) {
+/// Runs the tests of some packages, but for those that schedule this machine's CPUs.
+///
+/// # Errors
+///
+/// If they cannot be built, have warnings, or one fails.
+pub fn run_of(packages: &[&str]) -> Result<Tally> {
+    let options: Vec<&str> = packages.iter().flat_map(|package| ["--package", *package]).collect();
+    let built = build_of(&options)?;
+    ensure!(built.warnings == 0, "{} warnings; see above", built.warnings);
+    let tests = built.tests.iter().filter(|test| !test.is_live());
+    play(Vec::new(), tests.map(Part::Program).collect())
+}
+
+/// Plays all parts, the live ones one at a time, and prints what they amount to.
+fn play(live: Vec<Part<'_>>, others: Vec<Part<'_>>) -> Result<Tally> {
+    let count = live.len() + others.len();
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
-    let parts = Mutex::new(parts);
-    let next = || parts.lock().unwrap_or_else(PoisonError::into_inner).pop();
+    let (live, others) = (Mutex::new(live), Mutex::new(others));
+    let results = Mutex::new(Results::default());
     std::thread::scope(|scope| {
+        scope.spawn(|| one_after_the_other(&live, &results));
         for _ in 0..cores {
-            scope.spawn(|| {
-                while let Some(part) = next() {
-                    let mut lines = vec![format!("\n     Running {}", part.name())];
-                    let is_good = part.play(|line| lines.push(line));
-                    let mut heard = heard.lock().unwrap_or_else(PoisonError::into_inner);
-                    lines.iter().for_each(|line| heard.hear(line));
-                    heard.end(&part, is_good);
-                }
-            });
+            scope.spawn(|| one_after_the_other(&others, &results));
         }
     });
+    let mut results = results.into_inner().unwrap_or_else(PoisonError::into_inner);
+    results.print_slowest();
+    for skipped in &results.tally.skipped {
+        println!("{skipped}");
+    }
+    println!("{}", results.tally.closing());
+    let failed = &results.failed;
+    ensure!(failed.is_empty(), "{} of {count} FAILED: {}", failed.len(), failed.join(", "));
+    Ok(results.tally)
+}
+
+/// Plays parts until there are none left. The output of each stays in one piece.
+fn one_after_the_other(parts: &Mutex<Vec<Part<'_>>>, results: &Mutex<Results>) {
+    let next = || parts.lock().unwrap_or_else(PoisonError::into_inner).pop();
+    while let Some(part) = next() {
+        let began = Instant::now();
+        let mut lines = vec![format!("\n     Running {}", part.name())];
+        let is_good = part.play(|line| lines.push(line));
+        let mut results = results.lock().unwrap_or_else(PoisonError::into_inner);
+        lines.iter().for_each(|line| results.print(line));
+        results.end(&part, began.elapsed(), is_good);
+    }
 }

@@ -1,5 +1,6 @@
 //! What there is to run: the programs that cargo made of the tests.
 
+use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 
@@ -15,6 +16,8 @@ pub struct Built {
     pub tests: Vec<Test>,
     /// The program that people use.
     pub program: PathBuf,
+    /// Number of warnings, of the compiler and of clippy.
+    pub warnings: usize,
 }
 
 /// A program of tests.
@@ -37,36 +40,52 @@ impl Test {
         format!("-p {} {}", self.package, self.target)
     }
 
-    /// Whether nothing may run beside it: it schedules this machine's own CPUs, and waits for what
-    /// becomes of that.
+    /// Returns true if it schedules CPUs of this machine, so that no other such may run beside it.
     #[must_use]
-    pub fn is_alone(&self) -> bool {
-        let name = self.target.strip_prefix("--test ").unwrap_or_default();
-        self.package == "slackline-live" || name.starts_with("live_") || name.starts_with("soak_")
+    pub fn is_live(&self) -> bool {
+        self.target == "--test live"
     }
 }
 
-/// Builds every test, and with them the program that some of them start.
+/// Builds every test, and with them the program that some of them start. Prints the warnings of the
+/// compiler and of clippy.
 ///
 /// # Errors
 ///
-/// When something cannot be built, or cargo says something new.
+/// If something cannot be built, or cargo says something new.
 pub fn build() -> Result<Built> {
-    let mut cargo = step::cargo();
-    cargo.args(["test", "--workspace", "--locked", "--no-run", "--quiet"]);
-    cargo.arg("--message-format=json-render-diagnostics").stderr(Stdio::inherit());
-    let messages = step::output(&mut cargo)?;
-    let mut built = Built::default();
-    for line in messages.lines() {
-        take(&mut built, &serde_json::from_str(line).context("cargo says something unknown")?)?;
-    }
-    ensure!(!built.tests.is_empty(), "cargo built no test");
+    let built = build_of(&["--workspace"])?;
     ensure!(built.program.is_file(), "cargo built no slackline");
+    Ok(built)
+}
+
+/// Builds the tests of the packages that cargo's options choose.
+///
+/// # Errors
+///
+/// As [`build`] has.
+pub fn build_of(options: &[&str]) -> Result<Built> {
+    let mut cargo = step::linting_cargo();
+    cargo.args(["test", "--locked", "--no-run", "--quiet"]).args(options);
+    cargo.arg("--message-format=json-diagnostic-rendered-ansi");
+    let mut child = cargo.stdin(Stdio::null()).stdout(Stdio::piped()).spawn()?;
+    let messages = child.stdout.take().context("cargo has no output")?;
+    let mut built = Built::default();
+    for line in BufReader::new(messages).lines() {
+        take(&mut built, &serde_json::from_str(&line?).context("cargo says something unknown")?)?;
+    }
+    let status = child.wait()?;
+    ensure!(status.success(), "cargo ended with {status}: the tests cannot be built");
+    ensure!(!built.tests.is_empty(), "cargo built no test");
     built.tests.sort_by_key(Test::name);
     Ok(built)
 }
 
 fn take(built: &mut Built, message: &Value) -> Result<()> {
+    if let Some(text) = message["message"]["rendered"].as_str() {
+        eprint!("{text}");
+        built.warnings += usize::from(message["message"]["level"] == "warning");
+    }
     let Some(program) = message["executable"].as_str().map(PathBuf::from) else { return Ok(()) };
     let text = |value: &Value| value.as_str().map(str::to_owned).context("an unknown artifact");
     let (kind, target) = (text(&message["target"]["kind"][0])?, text(&message["target"]["name"])?);
@@ -119,7 +138,7 @@ mod unit {
         let messages = [
             artifact(id, "bin", "slackline", false),
             artifact(id, "bin", "slackline", true),
-            artifact(id, "test", "live_hold", true),
+            artifact(id, "test", "live", true),
             artifact("path+file:///slackline/papers#0.1.0", "bin", "other", false),
             json!({ "reason": "compiler-artifact", "executable": null }),
             json!({ "reason": "build-finished", "success": true }),
@@ -129,20 +148,20 @@ mod unit {
         }
         assert_eq!(built.program, Path::new("/target/slackline"));
         let names: Vec<String> = built.tests.iter().map(Test::name).collect();
-        assert_eq!(names, ["-p slackline --bin slackline", "-p slackline --test live_hold"]);
+        assert_eq!(names, ["-p slackline --bin slackline", "-p slackline --test live"]);
         assert_eq!(built.tests[0].folder, Path::new("/slackline/edge/cli"));
-        assert_eq!(built.tests.iter().map(Test::is_alone).collect::<Vec<_>>(), [false, true]);
+        assert_eq!(built.tests.iter().map(Test::is_live).collect::<Vec<_>>(), [false, true]);
     }
 
     #[test]
     fn a_package_called_as_its_folder_and_one_that_is_not() {
         let mut built = Built::default();
         let id = |end: &str| format!("path+file:///slackline/edge/cli#{end}");
-        for end in ["0.1.0", "slackline-live@0.1.0"] {
-            take(&mut built, &artifact(&id(end), "lib", "any", true)).expect("it is known");
+        for (end, kind) in [("0.1.0", "lib"), ("slackline-live@0.1.0", "test")] {
+            take(&mut built, &artifact(&id(end), kind, "live", true)).expect("it is known");
         }
         let packages: Vec<&str> = built.tests.iter().map(|test| test.package.as_str()).collect();
         assert_eq!(packages, ["cli", "slackline-live"]);
-        assert!(built.tests[1].is_alone() && !built.tests[0].is_alone());
+        assert!(built.tests[1].is_live() && !built.tests[0].is_live());
     }
 }

@@ -1,0 +1,65 @@
+//! The checks that are worth their time after each change: of the crates that were changed only.
+
+use std::process::Command;
+
+use anyhow::{Result, ensure};
+
+use crate::metadata::Metadata;
+use crate::{step, tests, tidy};
+
+/// Checks style and the rules of the house, and runs the tests of every crate with changes that are
+/// not committed, but for tests that schedule this machine's CPUs.
+///
+/// # Errors
+///
+/// If a check fails.
+pub fn run(metadata: &Metadata) -> Result<String> {
+    step::run(step::cargo().args(["fmt", "--all", "--check"]))?;
+    ensure!(tidy::tidy(metadata)?, "not tidy; see above");
+    let mut git = Command::new("git");
+    let changes = step::output(git.args(["status", "--porcelain", "--untracked-files=all"]))?;
+    let packages = changed(metadata, &changes);
+    if packages.is_empty() {
+        return Ok("no crate has changes that are not committed".to_owned());
+    }
+    let passed = tests::run_of(&packages)?.passed;
+    Ok(format!("{passed} tests of {} passed", packages.join(", ")))
+}
+
+/// Returns the packages with a file in a list as `git status --porcelain` prints it.
+fn changed<'a>(metadata: &'a Metadata, changes: &str) -> Vec<&'a str> {
+    // Two letters, a space, and the path; of a renamed file the new path stands last.
+    let paths: Vec<&str> =
+        changes.lines().filter_map(|line| line.get(3..)?.rsplit(" -> ").next()).collect();
+    let has_change = |folder: &str| paths.iter().any(|path| path.starts_with(folder));
+    let crates = metadata.crates.iter();
+    let changed = crates.filter(|one| has_change(&format!("{}/", one.folder)));
+    changed.map(|one| one.package.as_str()).collect()
+}
+
+#[cfg(test)]
+mod unit {
+    use super::*;
+    use crate::metadata::Crate;
+
+    #[test]
+    fn changed_finds_crates_of_modified_renamed_and_new_files() {
+        let named = |package: &str, folder: &str| Crate {
+            package: package.into(),
+            folder: folder.into(),
+            normal: vec![],
+            other: vec![],
+        };
+        let crates = vec![
+            named("units", "pure/units"),
+            named("sim", "pure/sim"),
+            named("cli", "edge/cli"),
+            named("clippy", "edge/clippy"),
+        ];
+        let metadata = Metadata { target: "target".into(), crates, foreign: vec![] };
+        let changes = " M pure/units/src/lib.rs\nR  README.md -> edge/cli/README.md\n\
+                       ?? pure/sim/tests/all/new.rs\n M README.md\n";
+        assert_eq!(changed(&metadata, changes), ["units", "sim", "cli"]);
+        assert!(changed(&metadata, " M README.md\n").is_empty());
+    }
+}
