@@ -16,16 +16,17 @@ if ! [ -e "$base/etc/debian_version" ]; then
     debootstrap --variant=minbase --include=systemd,systemd-sysv,dbus bookworm "$base"
 fi
 cp -a "$base/." "$root"
-cp "$old" "$root/root/old.deb"
-cp "$new" "$root/root/new.deb"
-install -m 755 "$here/trial-inside.sh" "$root/root/trial"
+mkdir "$root/opt/trial"
+cp "$old" "$root/opt/trial/old.deb"
+cp "$new" "$root/opt/trial/new.deb"
+install -m 755 "$here/trial-inside.sh" "$root/opt/trial/run"
 cat > "$root/etc/systemd/system/trial.service" <<UNIT
 [Unit]
 After=multi-user.target
 [Service]
 Type=oneshot
-ExecStart=/root/trial
-StandardOutput=file:/root/trial.log
+ExecStart=/opt/trial/run
+StandardOutput=file:/opt/trial/log
 StandardError=inherit
 ExecStopPost=/usr/bin/systemctl --no-block poweroff
 UNIT
@@ -33,6 +34,6 @@ mkdir -p "$root/etc/systemd/system/default.target.wants"
 ln -sf ../trial.service "$root/etc/systemd/system/default.target.wants/trial.service"
 
 timeout 300 systemd-nspawn --quiet --keep-unit --register=no --capability=all \
-    --directory "$root" --boot </dev/null >"$root/root/boot.log" 2>&1 || true
-cat "$root/root/trial.log"
-tail -n 1 "$root/root/trial.log" | grep -q '^trial: passed$'
+    --directory "$root" --boot </dev/null >"$root/opt/trial/boot.log" 2>&1 || true
+cat "$root/opt/trial/log"
+tail -n 1 "$root/opt/trial/log" | grep -q '^trial: passed$'

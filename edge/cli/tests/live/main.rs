@@ -6,6 +6,7 @@ mod common;
 mod agents;
 mod balancers;
 mod faults;
+mod full_disk;
 mod gangs;
 mod hold;
 mod kills;
