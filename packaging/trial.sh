@@ -1,6 +1,6 @@
 #!/bin/sh
-# Tries a package as a new user would, in a fresh Debian 12 that boots systemd in a container: install,
-# enable, reserve, upgrade, remove, purge. Needs root, debootstrap and systemd-container.
+# Tries a package as a new user would, in a virtual machine with a fresh Debian 12: install, enable,
+# reserve, upgrade, purge. Needs root, debootstrap and QEMU, and takes some minutes without KVM.
 #
 #   packaging/trial.sh NEW.deb [OLD.deb]     # with OLD.deb, NEW.deb is installed over it
 set -eu
@@ -8,12 +8,14 @@ new=$(realpath "$1")
 old=$(realpath "${2:-$1}")
 here=$(realpath "$(dirname -- "$0")")
 base=${SLACKLINE_TRIAL_BASE:-/var/cache/slackline-trial/bookworm}
-root=$(mktemp -d /var/tmp/slackline-trial.XXXXXX)
-trap 'rm -rf "$root"' EXIT
+work=$(mktemp -d /var/tmp/slackline-trial.XXXXXX)
+trap 'rm -rf "$work"' EXIT
+root=$work/root
 
 if ! [ -e "$base/etc/debian_version" ]; then
     echo "making a fresh Debian 12 in $base"
-    debootstrap --variant=minbase --include=systemd,systemd-sysv,dbus bookworm "$base"
+    debootstrap --variant=minbase bookworm "$base" \
+        --include=systemd,systemd-sysv,dbus,procps,linux-image-cloud-amd64,initramfs-tools
 fi
 cp -a "$base/." "$root"
 mkdir "$root/opt/trial"
@@ -28,12 +30,19 @@ Type=oneshot
 ExecStart=/opt/trial/run
 StandardOutput=file:/opt/trial/log
 StandardError=inherit
-ExecStopPost=/usr/bin/systemctl --no-block poweroff
+ExecStopPost=/usr/bin/systemctl --force poweroff
 UNIT
 mkdir -p "$root/etc/systemd/system/default.target.wants"
 ln -sf ../trial.service "$root/etc/systemd/system/default.target.wants/trial.service"
+mke2fs -q -t ext4 -d "$root" "$work/disk" 2G
 
-timeout 300 systemd-nspawn --quiet --keep-unit --register=no --capability=all \
-    --directory "$root" --boot </dev/null >"$root/opt/trial/boot.log" 2>&1 || true
-cat "$root/opt/trial/log"
-tail -n 1 "$root/opt/trial/log" | grep -q '^trial: passed$'
+kvm=
+[ ! -w /dev/kvm ] || kvm=-enable-kvm
+# shellcheck disable=SC2086  # one word or none
+timeout 900 qemu-system-x86_64 $kvm -m 1024 -smp 2 -display none -no-reboot \
+    -serial "file:$work/console" -kernel "$root/vmlinuz" -initrd "$root/initrd.img" \
+    -drive "file=$work/disk,if=virtio,format=raw" -append "root=/dev/vda rw console=ttyS0 quiet" ||
+    tail -n 20 "$work/console"
+debugfs -R "cat /opt/trial/log" "$work/disk" > "$work/log" 2>/dev/null
+cat "$work/log"
+tail -n 1 "$work/log" | grep -q '^trial: passed$'

@@ -50,6 +50,8 @@ const SHELLS: [(&str, &str); 3] = [
 /// If files are not committed, `cargo-deb` is missing, or a build fails.
 pub fn run(metadata: &Metadata) -> Result<String> {
     let commit = committed()?;
+    step::output(step::cargo().args(["deb", "--version"]))
+        .context("needs cargo-deb: `cargo install --locked cargo-deb` installs it")?;
     let package = metadata.target.join("package");
     let root = package.join("root");
     if package.exists() {
@@ -172,8 +174,7 @@ fn pack_tarball(root: &Path, package: &Path) -> Result<PathBuf> {
 fn pack_deb(package: &Path) -> Result<PathBuf> {
     let mut cargo = step::cargo();
     cargo.args(["deb", "--no-build", "--no-strip", "--profile", "dist", "-p", "slackline"]);
-    step::run(cargo.arg("--output").arg(package))
-        .context("needs cargo-deb: `cargo install --locked cargo-deb` installs it")?;
+    step::run(cargo.arg("--output").arg(package))?;
     for entry in fs::read_dir(package)? {
         let path = entry?.path();
         if path.extension().is_some_and(|extension| extension == "deb") {
