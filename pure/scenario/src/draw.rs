@@ -331,7 +331,7 @@ mod tests {
     #[test]
     fn a_draw_that_is_not_one_says_why() {
         let cases = [
-            ("", "`` is not a length of time"),
+            ("", "`` is not a duration"),
             ("4", "`4` has no unit"),
             ("normal 4ms", "`normal` is no way to draw a length of time"),
             ("uniform 4ms", "`uniform` takes two lengths of time, not 1"),
