@@ -363,7 +363,7 @@ mod tests {
         for (name, text, says) in [
             ("web", "{}", "how much CPU time is not said"),
             ("web", r#"{"slice":"2ms","for":"pid"}"#, "does not begin with libvirt:"),
-            ("../web", r#"{"slice":"2ms"}"#, "the name `../web` has a '.' at character 1"),
+            ("../web", r#"{"slice":"2ms"}"#, "the name `../web` has an invalid '.' at character 1"),
             ("web", r#"{"slice":"2ms","cpu":"1cpu"}"#, "both a slice and an amount"),
         ] {
             let problem = reserve(name, text).unwrap_err();
@@ -388,6 +388,6 @@ mod tests {
         assert!(text.contains(numbers), "{text}");
         assert_eq!(serde_json::from_str::<Problem>(&text).unwrap(), problem);
         let hint = problem.hint.unwrap();
-        assert_eq!(hint, "the longest slice that fits there now is 3ms every 10ms");
+        assert_eq!(hint, "use a slice of at most 3ms every 10ms");
     }
 }

@@ -247,7 +247,7 @@ impl Unit {
 impl fmt::Display for Unit {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         out.write_str(match self {
-            Unit::Time => "a length of time",
+            Unit::Time => "a duration",
             Unit::Part => "a percentage",
             Unit::Things => "a number",
         })

@@ -19,6 +19,7 @@
 //! test. What is more than a bound late is dropped: a machine that kept it from running did that.
 
 mod order;
+mod page;
 #[cfg(test)]
 mod tests;
 
@@ -39,67 +40,45 @@ use crate::{
 use order::{Order, Rank};
 
 const RESERVE: Field =
-    Field::share("reserve", "0.05cpu", CpuShare::ONE, "what each CPU keeps for everybody else");
+    Field::share("reserve", "0.05cpu", CpuShare::ONE, "part of each CPU that is never reserved");
 const OVERRUN: Field = Field::choice(
     "overrun",
     &["carry", "forgive"],
-    "what was used beyond the budget: taken from the next, or nothing (RTDS)",
+    "time used beyond the budget: deducted from the next, or forgiven (RTDS)",
 );
 const ASLEEP: Field = Field::choice(
     "asleep",
     &["kept", "trimmed"],
-    "budget of who wakes in mid-period: all of it (RTDS), or what cannot delay others",
+    "budget after a wake-up: all that is left (RTDS), or what cannot make others late",
 );
 
 /// As RTDS has it.
 const LEAST: Span = Span::from_us(10);
 
-const BUDGET: Field =
-    Field::span_within("budget", "4ms", (LEAST, Span::MAX), "CPU time owed in each period");
-const PERIOD: Field =
-    Field::span_within("period", "10ms", (LEAST, Span::MAX), "how often the budget is owed");
+const BUDGET: Field = Field::span_within(
+    "budget",
+    "4ms",
+    (LEAST, Span::MAX),
+    "CPU time of each vCPU in every period",
+);
+const PERIOD: Field = Field::span_within(
+    "period",
+    "10ms",
+    (LEAST, Span::MAX),
+    "length of a period; the budget is due by its end",
+);
 const EXTRA: Field = Field {
     name: "extra",
     kind: Kind::Flag,
     default: Some("true"),
-    help: "goes on at a lower level when the budget is used up",
+    help: "continues one level lower without budget; false is a hard limit",
 };
 
 /// What people meet.
 pub(crate) const SPEC: Spec = Spec {
     name: "gedf",
-    summary: "a budget in every period, one queue for all CPUs (like Xen's RTDS)",
-    page:
-        "Every vCPU has a budget of CPU time in each period: budget = \"4ms\", period = \"10ms\" is
-0.4 of a CPU. All CPUs serve one queue: they run the vCPUs whose periods end first, and a
-vCPU moves to whichever CPU is free, or runs the latest deadline. So the CPUs can be
-promised as a whole: three vCPUs of two thirds of a CPU fit on two CPUs, which no way of
-binding them to CPUs could do.
-
-Beyond the budget: with extra = true (the default) a vCPU that has used it gets the same
-again, but one level lower: it runs when nobody on a higher level wants to. At its next
-period it is back on top. Extra time so goes round in budgets. With extra = false it
-stops until then. What it overran is taken from the next budget; overrun = \"forgive\" does
-not, as RTDS.
-
-Asleep: the budget is kept until the period ends, and lost then (a deferrable server). It
-reacts fast, but who wakes shortly before its deadline with all of its budget may make
-others late. asleep = \"trimmed\" leaves it only what cannot: what it would have left had it
-run, or the share of what is left of the period if that is more.
-
-Admission: the sum of budget/period may not exceed the CPUs less the reserve of each;
-likewise of those vCPUs that are confined to some of the CPUs. On one CPU that decides
-exactly: whoever is always awake gets its budget in every period (beside sleepers,
-with asleep = \"trimmed\"). On m CPUs nobody is late by more than (m + 1) / 2 of the largest
-budget, a budget that is late comes first of all, and the long-run share is exact; Devi
-and Anderson have a closer bound. If you need every deadline on several CPUs, take edf.
-The bound is for vCPUs that may run anywhere: a confined one that takes a CPU pushes its
-occupant to an idle CPU, if there is one, but never onto a third one's.
-
-Changing terms: new ones begin a period at once. What was used of the old budget beyond
-the part of the period that has passed is debt, whatever overrun says, also for who leaves
-and comes back; what is given up stays promised until that is earned, if somebody waits.
-(RTDS fills the budget up at each change.)",
+    summary: "global EDF: a budget in every period, one queue for all CPUs (like RTDS)",
+    page: page::PAGE,
     policy_fields: &[RESERVE, OVERRUN, ASLEEP],
     share_fields: &[BUDGET, PERIOD, EXTRA],
     conflict: |_| None,

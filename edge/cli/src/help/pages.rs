@@ -200,27 +200,31 @@ pub(super) fn without_marks(page: &str) -> String {
 
 /// The manual page of a policy.
 pub(super) fn policy(spec: &Spec) -> String {
-    let mut text = format!("{}: {}\n\n{}\n", spec.name, spec.summary, spec.page);
+    let mut parameters = String::new();
     let policy = format!("policy = {{ name = \"{}\", ... }}", spec.name);
-    fields(&mut text, &policy, spec.policy_fields);
-    fields(&mut text, &format!("share.{} = {{ ... }}", spec.name), spec.share_fields);
-    text
+    fields(&mut parameters, &policy, spec.policy_fields);
+    fields(&mut parameters, &format!("share.{} = {{ ... }}", spec.name), spec.share_fields);
+    let page = spec.page.replace("{parameters}\n", &parameters);
+    format!("{}: {}\n\n{page}\n", spec.name, spec.summary)
 }
 
 fn fields(text: &mut String, heading: &str, fields: &[Field]) {
     if fields.is_empty() {
         return;
     }
-    let _ = writeln!(text, "\n{heading}");
+    let _ = writeln!(text, "{heading}");
     let longest = fields.iter().map(|field| field.name.len()).max().unwrap_or(0);
     for field in fields {
-        let _ = writeln!(text, "  {:longest$}  {}", field.name, field.help);
         let default = match field.default {
             Some(default) => format!("default {default}"),
-            None => "must be said".into(),
+            None => "required".into(),
         };
-        let _ = writeln!(text, "  {:longest$}  {}; {default}", "", field.kind);
+        let mut lines = String::new();
+        wrapped(&mut lines, longest + 4, field.help);
+        wrapped(&mut lines, longest + 4, &format!("{}; {default}", field.kind));
+        let _ = write!(text, "  {:longest$}  {}", field.name, lines.trim_start());
     }
+    text.push('\n');
 }
 
 fn keys(text: &mut String, table: &KeyTable) {

@@ -40,7 +40,7 @@ fn what_is_wrong_in_a_scenario_is_said_where_it_is() {
         ("\"6ms\"", "6", "9:23", "6"),
         ("\"6ms\"", "\"0ms\"", "9:23", "0ms"),
         ("\"6ms\"", "\"-6ms\"", "9:23", "-6ms"),
-        ("\"400ms\"", "\"0s\"", "2:10", "is no time at all"),
+        ("\"400ms\"", "\"0s\"", "2:10", "must be greater than zero"),
         ("\"400ms\"", "\"-1s\"", "2:10", "-1s"),
         ("\"400ms\"", "\"600y\"", "2:10", "600y"),
         ("\"400ms\"", "\"99999999999999999999s\"", "2:10", "99999999999999999999s"),
@@ -51,7 +51,7 @@ fn what_is_wrong_in_a_scenario_is_said_where_it_is() {
         ("\"edf\"", "\"edff\"", "3:19", "did you mean `edf`?"),
         ("\"spin\"", "\"spni\"", "8:17", "is not one of"),
         ("of gold", "of golf", "15:8", "did you mean `gold`?"),
-        ("within 2%", "around 2%", "16:6", "is no test"),
+        ("within 2%", "around 2%", "16:6", "is not a test"),
         ("cpus = 1", "cpus = \u{7}", "5:8", "this is not TOML"),
     ] {
         wrong(from, to, at, says);
@@ -209,7 +209,7 @@ fn options_that_make_no_sense_are_refused() {
         (&["show", "it.trace", "--width", "99999999999"], "is more than 10000 columns"),
         (&["show", "it.trace", "--runs", "nobody"], "no vCPU `nobody`"),
         (&["load", "batch", "--total", "4"], "`total = \"4\"` has no unit"),
-        (&["load", "periodic", "--period", "0s", "--work", "1ms"], "is no time at all"),
+        (&["load", "periodic", "--period", "0s", "--work", "1ms"], "must be greater than zero"),
         (&["load", "interactive", "--compute", "uniform 3ms 1ms", "--sleep", "1ms"], "uniform"),
         (&["load", "replay", "--file", "nothing"], "cannot read nothing"),
         (&["load", "replay", "--file", "it.toml"], "`it.toml`, line 1"),
@@ -218,7 +218,7 @@ fn options_that_make_no_sense_are_refused() {
             &["load", "web-server", "--each", "1", "--response", "1KiB"],
             "`each = \"1\"` has no unit",
         ),
-        (&["load", "echo", "--each", "0s"], "is no time at all"),
+        (&["load", "echo", "--each", "0s"], "must be greater than zero"),
         (&["load", "disk-read", "--each", "1ms", "--block", "0B"], "an amount of data"),
         (
             &["load", "disk-read", "--each", "1ms", "--block", "4KiB", "--folder", "nothing"],

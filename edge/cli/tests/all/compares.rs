@@ -59,7 +59,7 @@ fn one_policy_is_compared_with_itself_by_its_parameters() {
         ("credit:rules=xen-9", "is not one of"),
         ("credit:ruels=xen-3.0.3", "did you mean `rules`?"),
         ("credit:weight=3", "`weight` is of each share"),
-        ("credit:rules", "`rules` sets nothing of `credit`"),
+        ("credit:rules", "`rules` sets no parameter of `credit`"),
         ("edf:reserve=2cpu", "reserve"),
         ("credti:rules=xen-3.0.3", "did you mean `credit`?"),
     ] {

@@ -84,12 +84,12 @@ fn names_may_have_dots_where_they_are_nobody_elses() {
         assert!(place.run(&["sim", "it.toml"]).good().contains(name));
     }
     for name in [".a", "a.", "."] {
-        Place::with(&named(name)).run(&["check", "it.toml"]).refused(2).says("cannot be a name");
+        Place::with(&named(name)).run(&["check", "it.toml"]).refused(2).says("is not a valid name");
     }
     // `silver.0` is what the vCPU of `silver` may be called.
     for (one, other) in [("gold", "gold.0"), ("gold.0", "gold")] {
         let text = GOOD.replace("gold", one).replace("\"silver\"", &format!("\"{other}\""));
-        Place::with(&text).run(&["check", "it.toml"]).refused(2).says("is there already");
+        Place::with(&text).run(&["check", "it.toml"]).refused(2).says("is used already");
     }
 }
 

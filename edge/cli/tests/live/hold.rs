@@ -395,7 +395,7 @@ fn what_cannot_be_held_is_said_with_what_to_type() {
         (&["--pid", &gone, "--cpu", "30%"][..], 3, format!("there is no process {gone}")),
         (&["--pid", "1", "--cpu", "30%"], 3, "process 1 keeps the host going".into()),
         (&["--pid", &pid], 2, "how much CPU time is not said".into()),
-        (&["--pid", &pid, "--cpu", "99%"], 2, "is more than the 0.95cpu that one CPU may".into()),
+        (&["--pid", &pid, "--cpu", "99%"], 2, "of at most 0.95cpu is already reserved".into()),
         (
             &["--pid", &pid, "--cpu", "1.5", "--cpus", "0"],
             2,

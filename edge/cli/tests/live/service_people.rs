@@ -58,7 +58,9 @@ fn what_waits_for_one_users_machine_is_nobody_elses_whatever_that_is_called() {
     assert_eq!((status, &made["state"], &made["user"]), (201, &json!("waiting"), &json!(0)));
     let stranger = Machine::start_by(&name, STRANGER);
     let why = || daemon.one("web")["why"].as_str().unwrap_or_default().to_owned();
-    wait_until("the stranger to be seen", || why().contains("uid 54321's, and this is for one"));
+    wait_until("the stranger to be seen", || {
+        why().contains("uid 54321, and this reservation is for uid")
+    });
     assert_eq!(daemon.one("web")["state"], "waiting");
     // The one that is meant has it although the other one is there.
     let machine = Machine::start(&name);
@@ -123,7 +125,7 @@ fn who_comes_from_elsewhere_has_a_token_a_role_and_a_budget_until_it_is_revoked(
     remote(&reserve, "token").ended_with(0);
     assert_eq!(daemon.one("web")["owner"], "@alice");
     let over = remote("change web --slice 2ms", "token");
-    over.refused(4).says("@alice would have 0.2cpu, and may have 0.15cpu");
+    over.refused(4).says("@alice would have 0.2cpu reserved; the budget is 0.15cpu");
     remote("access list", "token").refused(5).says("`access` is not for operators");
     let root = local("access add carol --role administrator").good();
     fs::write(path("root"), &root).unwrap();
@@ -167,11 +169,11 @@ fn an_operator_reserves_for_his_own_machines_only() {
     };
     for binding in [format!("qemu:{}", name("theirs")), format!("pid:{}", other.0.id())] {
         let asked = ask(&format!("reserve web --slice 1ms --period 10ms --for {binding}"));
-        asked.refused(5).says("is a machine of uid 0, which uid 65534 may not have");
+        asked.refused(5).says("belongs to uid 0, and uid 65534 may not reserve for it");
     }
     // Nor what is not there yet, as somebody else's.
     let asked = ask("reserve web --slice 1ms --period 10ms --vcpus 1 --for qemu:later --user 0");
-    asked.refused(5).says("qemu:later is a machine of uid 0");
+    asked.refused(5).says("qemu:later belongs to uid 0");
     ask(&format!("reserve web --slice 1ms --period 10ms --for qemu:{}", name("mine")))
         .ended_with(0);
     assert_eq!(daemon.one("web")["owner"], json!(format!("uid {OPERATOR}")));
@@ -183,11 +185,11 @@ fn an_operator_reserves_for_his_own_machines_only() {
     let theirs = format!("qemu:{}", name("theirs"));
     ask(&format!("reserve web --slice 1ms --period 10ms --for {theirs}")).ended_with(0);
     let over = ask("reserve db --slice 1ms --period 10ms --vcpus 1 --for qemu:later");
-    over.refused(4).says("uid 65534 would have 0.2cpu, and may have 0.15cpu");
+    over.refused(4).says("uid 65534 would have 0.2cpu reserved; the budget is 0.15cpu");
     ask("change web --slice 2ms").refused(4).says("uid 65534 would have 0.2cpu");
     ask("reserve db --slice 50us --period 10ms --vcpus 1 --for qemu:later").ended_with(0);
     let over = ask("reserve third --slice 50us --period 10ms --vcpus 1 --for qemu:third");
-    over.refused(4).says("would have 3 reservations, and may have 2");
+    over.refused(4).says("would have 3 reservations; the budget is 2");
     // It outlives the daemon, as reservations do.
     daemon.kill();
     let Some(daemon) = Daemon::start_with_groups(&live, &groups) else { return };

@@ -355,7 +355,7 @@ fn what_could_not_be_held_here_is_not_admitted() {
         host.join(vcpu(1), &share("450us", "1ms"), true).map_err(|error| error.to_string())
     };
     assert_eq!(second(12), Ok(()));
-    let says = "450us every 1ms (0.45cpu) plus 0.026cpu for dispatching it 2000 times a second on \
-                top of 0.476cpu already promised is more than the 0.95cpu that one CPU may promise";
+    let says = "450us every 1ms (0.45cpu) plus 0.026cpu for 2000 dispatches a second does not fit: \
+                0.476cpu of at most 0.95cpu is already reserved on the CPU";
     assert_eq!(second(13).unwrap_err(), says);
 }

@@ -195,8 +195,8 @@ fn nobody_is_split_where_slices_go_by_weight_nor_do_they_where_somebody_is() {
     assert_eq!(host.sedf.servers[split].in_parts.as_ref().unwrap().cpus(), CpuSet::first_n(2));
     assert_eq!(
         host.join(2, "weight=1").unwrap_err().to_string(),
-        "1ns every 100ms (under 0.000001cpu) on top of 1.8cpu already promised of the 1.9cpu that \
-         2 CPUs may promise fits on none of them as a whole, nor in parts that would all be in time"
+        "1ns every 100ms (under 0.000001cpu) does not fit, whole or split: 1.8cpu of at most \
+         1.9cpu is already reserved on 2 CPUs"
     );
     host.join(2, "").expect("best effort goes anywhere");
 }
