@@ -106,7 +106,7 @@ fn simulate(file: &Path, scenario: &Scenario, keeping: &Keeping) -> Result<Simul
     let mut progress = Progress::new("simulated", scenario.length);
     let mut outputs = Outputs::new(&header::of_simulation(scenario), wanted);
     let stop = stop_flag()?;
-    let finished = slackline_sim::run_while(scenario, &mut outputs, |now| {
+    let finished = slackline_sim::run_while(scenario, &mut outputs, &mut |now| {
         progress.at(now);
         match stop.load(Ordering::Relaxed) {
             true => ControlFlow::Break(()),

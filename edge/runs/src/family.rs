@@ -36,11 +36,11 @@ const MOST_GUESTS_A_CPU: f64 = 64.0;
 pub fn measure(
     scenario: &Scenario,
     plan: Option<&Plan>,
-    watch: impl FnMut(Time) -> ControlFlow<()>,
+    mut watch: impl FnMut(Time) -> ControlFlow<()>,
 ) -> Result<Option<Measured>, SimulateError> {
     let fair = plan.map(|plan| FairMeter::new(plan, scenario.warmup));
     let mut sinks = (Meters::new(&header::of_simulation(scenario)), fair);
-    let finished = slackline_sim::run_while(scenario, &mut sinks, watch)?;
+    let finished = slackline_sim::run_while(scenario, &mut sinks, &mut watch)?;
     if finished.stopped.is_some() {
         return Ok(None);
     }

@@ -65,22 +65,25 @@ const OFTEN: u64 = 1 << 14;
 /// Simulates the scenario from its start to its end.
 ///
 /// # Errors
-/// When the set cannot be admitted, a share is missing, or the contract is broken.
-pub fn run<S: Sink>(scenario: &Scenario, sink: &mut S) -> Result<Finished, RunError> {
-    run_while(scenario, sink, |_| ControlFlow::Continue(()))
+/// If the set cannot be admitted, a share is missing, or the contract is broken.
+pub fn run(scenario: &Scenario, sink: &mut dyn Sink) -> Result<Finished, RunError> {
+    run_while(scenario, sink, &mut |_| ControlFlow::Continue(()))
 }
 
-/// The same, as far as somebody wants it, who is told now and then how far it is: a run that is
-/// broken off ends there as it would have at its end.
+/// Simulates the scenario for as long as `goes_on` says, which is asked every [`OFTEN`] events. A run
+/// that is broken off ends there as it would have at its end.
+///
+/// Both are trait objects, so that the simulator is compiled once and optimised as this crate is, not
+/// again in each crate that runs it.
 ///
 /// # Errors
 /// As [`run`].
-pub fn run_while<S: Sink>(
+pub fn run_while(
     scenario: &Scenario,
-    sink: &mut S,
-    goes_on: impl FnMut(Time) -> ControlFlow<()>,
+    mut sink: &mut dyn Sink,
+    goes_on: &mut dyn FnMut(Time) -> ControlFlow<()>,
 ) -> Result<Finished, RunError> {
-    Sim::new(&scenario.simulated()).run(sink, goes_on)
+    Sim::new(&scenario.simulated()).run(&mut sink, goes_on)
 }
 
 struct Sim<'a> {
