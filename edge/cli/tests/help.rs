@@ -210,7 +210,7 @@ fn help_teaches_each_policy() {
     assert!(!all.contains("keep "), "what only the program uses is shown:\n{all}");
     let page = place.run(&["help", "edf"]).good();
     assert!(page.starts_with("edf: ") && page.contains("slice") && page.contains("reserve"));
-    place.run(&["help", "edff"]).refused(2).says("no page about `edff`").says("mean `edf`?");
+    place.run(&["help", "edff"]).refused(2).says("no help page about `edff`").says("mean `edf`?");
     place.run(&["help", "nothing-like-it"]).refused(2).says("`slackline help` lists all pages");
     for arguments in [&["--help"][..], &["--version"], &["sim", "--help"]] {
         place.run(arguments).good();

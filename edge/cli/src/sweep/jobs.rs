@@ -281,7 +281,7 @@ fn stray_record(stray: StrayRecord) -> Problem {
     Problem::of_stray(stray)
 }
 
-const HINT: &str = "`slackline help sweep` has an example";
+const HINT: &str = "`slackline help family` has an example";
 
 /// Whether a text has a family, if it is one that makes sense: what is wrong is told where it
 /// stands. What is no TOML is said by who reads scenarios.
