@@ -14,13 +14,13 @@ use slackline_units::Span;
 use crate::parse::span;
 use crate::terminal;
 
-/// What libvirt runs. Only an answer of ours keeps a guest from starting: not that we are not
-/// there, nor what we do not understand.
+/// Script that libvirt runs. A guest is kept from starting only if it requires a reservation and
+/// this program says that there is none. A missing program does not stop it.
 const SCRIPT: &str = "\
 #!/bin/sh
 # Reserves CPU time for libvirt guests as they start, as their metadata asks. Written by
 # `slackline hook libvirt --script`; install as /etc/libvirt/hooks/qemu.d/slackline.
-# Only exit code 1 keeps a guest from starting: it requires a reservation that was refused.
+# Only exit code 1 keeps a guest from starting: it requires a reservation and has none.
 case \"$2 $3\" in
 \"start begin\" | \"started begin\") ;;
 *) exit 0 ;;
@@ -53,7 +53,7 @@ struct Libvirt {
     /// Unix socket of the daemon.
     #[arg(long, value_name = "PATH", default_value = slackline_control::SOCKET)]
     socket: PathBuf,
-    /// Limit on each answer of the daemon; then the guest starts without reservation.
+    /// Time limit on each answer of the daemon.
     #[arg(long, value_name = "TIME", value_parser = span, default_value = "100ms")]
     within: Span,
     /// Print the hook script for libvirt.

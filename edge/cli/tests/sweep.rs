@@ -71,7 +71,7 @@ fn a_sweep_is_one_table_and_one_page() {
 #[test]
 fn the_family_that_is_taught_can_be_swept() {
     let page = Place::new().run(&["help", "family"]).good();
-    let intro = page.lines().take_while(|line| !line.starts_with("There is no"));
+    let intro = page.lines().take_while(|line| !line.starts_with("  - "));
     let example: Vec<&str> = intro.filter_map(|line| line.strip_prefix("  ")).collect();
     let place = Place::with(&example.join("\n"));
     let words = ["sweep", "it.toml", "--seeds", "1", "--length", "3s", "--csv", "it.csv"];

@@ -5,8 +5,8 @@ use utoipa::ToSchema;
 
 use crate::times::{Length, Phase, Share};
 
-/// How a reservation may be called, for people.
-pub const NAME: &str = "a to z, 0 to 9, dot, underscore and dash, at most 63, first no sign";
+/// Hint about names of reservations.
+pub const NAME: &str = "use a to z, 0 to 9, `.`, `_` and `-`; up to 63, first a letter or digit";
 
 /// What a new reservation is to be: `slice` in every `period` for each vCPU, or `cpu` for all
 /// together, of which each is promised an even part and gets what the others leave.
