@@ -225,7 +225,7 @@ fn length(args: &Alert, usual: Span) -> Result<Span, Problem> {
     let length = args.length.unwrap_or(usual);
     if length < Span::from_secs(1) || length > Span::from_secs(24 * 3600) {
         return Err(Problem::BadOption {
-            message: format!("--length {length}: a test of a share lasts from 1s to 24h"),
+            message: format!("cannot use --length {length}: it must be from 1s to 24h"),
             hint: Some("write --length 180s".into()),
         });
     }
@@ -243,7 +243,7 @@ fn target(text: &str) -> Result<CpuShare, Problem> {
     let ppm = ppm.filter(|ppm| (1.0..=1_000_000.0).contains(ppm));
     #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // In that range it fits.
     ppm.map(|ppm| CpuShare::from_ppm(ppm as u32)).ok_or_else(|| Problem::BadOption {
-        message: format!("`--targets {text}` is not a share in percent, above 0 and up to 100"),
+        message: format!("cannot use --targets {text}: a share is above 0 and up to 100 %"),
         hint: Some("write --targets 1,2,5,10,50".into()),
     })
 }

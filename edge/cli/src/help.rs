@@ -89,7 +89,7 @@ pub(crate) fn help(topic: Option<&str>) -> Result<(), Problem> {
     let topics = TOPICS.iter().flat_map(|topic| topic.names.iter().copied());
     let commands = commands.iter().map(|(command, _)| command.as_str());
     let meant = nearest(name, policies.chain(topics).chain(commands));
-    let lists = || "`slackline help` lists all pages".to_owned();
+    let lists = || "list all pages with `slackline help`".to_owned();
     Err(Problem::BadOption {
         message: format!("there is no help page about `{name}`"),
         hint: Some(meant.map_or_else(lists, |name| format!("did you mean `{name}`?"))),

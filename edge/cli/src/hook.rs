@@ -82,7 +82,7 @@ pub(crate) fn hook(args: &Hook) -> ExitCode {
     let Err(refused) = reserve(args) else { return ExitCode::SUCCESS };
     let guest = args.guest.as_deref().unwrap_or_default().escape_debug();
     // Whoever reads libvirt's journal is told; if nobody can, the guest starts all the same.
-    let _ = writeln!(std::io::stderr(), "slackline: no reservation for {guest}: {}", refused.why);
+    let _ = writeln!(std::io::stderr(), "slackline: cannot reserve for {guest}: {}", refused.why);
     // One that has started is not ended by us.
     if starts && refused.is_required { ExitCode::FAILURE } else { ExitCode::SUCCESS }
 }

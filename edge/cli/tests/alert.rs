@@ -121,7 +121,7 @@ fn what_cannot_be_tested_is_said() {
     run(&place, &["edf", "--set", "period"]).refused(2).says("does not set anything");
     run(&place, &["edf", "--set", "period=long"]).refused(2).says("period");
     place.run(&["alert", "--length", "1ms"]).refused(2).says("from 1s");
-    place.run(&["alert", "--targets", "0"]).refused(2).says("not a share in percent");
+    place.run(&["alert", "--targets", "0"]).refused(2).says("a share is above 0 and up to 100 %");
     place.run(&["alert", "--live", "--limiter", "magic"]).refused(2).says("no way of limiting");
     let command = ["alert", "--live", "--limiter-command", "limit {pid}"];
     place.run(&command).refused(2).says("{percent}");

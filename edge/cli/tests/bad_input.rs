@@ -204,10 +204,10 @@ fn options_that_make_no_sense_are_refused() {
         (&["sim", "it.toml", "--length", "584y"], ""),
         (&["sim", "it.toml", "--length", "9000h"], "is longer than a year"),
         (&["run", "it.toml", "--length", "18446744073s"], "is longer than a year"),
-        (&["sim", "it.toml", "--save", "same", "--perfetto", "same"], "name one file"),
+        (&["sim", "it.toml", "--save", "same", "--perfetto", "same"], "are the same file"),
         (&["show", "it.trace", "--for", "0s"], "write --for 100ms"),
-        (&["show", "it.trace", "--from", "9000h"], "is later than any run lasts"),
-        (&["show", "it.trace", "--list", "--from", "18446744073s"], "is later than"),
+        (&["show", "it.trace", "--from", "9000h"], "is beyond the longest run"),
+        (&["show", "it.trace", "--list", "--from", "18446744073s"], "is beyond the longest run"),
         (&["show", "it.trace", "--width", "99999999999"], "is more than 10000 columns"),
         (&["show", "it.trace", "--runs", "nobody"], "no vCPU `nobody`"),
         (&["load", "batch", "--total", "4"], "`total = \"4\"` has no unit"),
@@ -291,9 +291,9 @@ fn the_end_of_the_longest_run_is_a_window_like_any_other() {
 fn cpus_that_are_not_there_are_refused() {
     let place = Place::with(GOOD);
     for (cpus, says) in [
-        ("4095", "there is no CPU 4095 here"),
-        ("18446744073709551615", "there is no CPU 18446744073709551615 here"),
-        ("0,0", "--cpus names 2 CPUs, the scenario has 1"),
+        ("4095", "this host has no CPU 4095"),
+        ("18446744073709551615", "this host has no CPU 18446744073709551615"),
+        ("0,0", "--cpus names 2 CPUs, the scenario needs 1"),
     ] {
         for command in [&["run"][..], &["compare", "--live"]] {
             let arguments = [command, &["it.toml", "--cpus", cpus]].concat();
@@ -302,8 +302,8 @@ fn cpus_that_are_not_there_are_refused() {
     }
     place.write("two.toml", GOOD.replacen("cpus = 1", "cpus = 2", 1).as_bytes());
     place.run(&["run", "two.toml", "--cpus", "0,0"]).refused(2).says("names CPU 0 twice");
-    place.run(&["run", "two.toml", "--cpus", "0"]).refused(2).says("the scenario has 2");
+    place.run(&["run", "two.toml", "--cpus", "0"]).refused(2).says("the scenario needs 2");
     place.write("many.toml", GOOD.replacen("cpus = 1", "cpus = 256", 1).as_bytes());
     let ran = place.run(&["run", "many.toml"]).refused(3);
-    ran.says("the scenario has 256 CPUs, this machine ");
+    ran.says("the scenario needs 256 CPUs, this host has ");
 }

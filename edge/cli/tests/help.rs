@@ -211,7 +211,7 @@ fn help_teaches_each_policy() {
     let page = place.run(&["help", "edf"]).good();
     assert!(page.starts_with("edf: ") && page.contains("slice") && page.contains("reserve"));
     place.run(&["help", "edff"]).refused(2).says("no help page about `edff`").says("mean `edf`?");
-    place.run(&["help", "nothing-like-it"]).refused(2).says("`slackline help` lists all pages");
+    place.run(&["help", "nothing-like-it"]).refused(2).says("list all pages with `slackline help`");
     for arguments in [&["--help"][..], &["--version"], &["sim", "--help"]] {
         place.run(arguments).good();
     }

@@ -360,7 +360,7 @@ fn who_joins_late_leaves_early_or_changes_is_followed() {
         !live.processes().iter().any(|(_, line)| is_guests(line))
     });
     let ran = runner.end().ended_with(0);
-    let ran = ran.shows("note: declined at 1500.000ms: `stays`: ").shows("guest");
+    let ran = ran.shows("note: refused at 1500.000ms: `stays`: ").shows("guest");
     assert_eq!(ran.out.matches("note: ").count(), 1, "{}", ran.out);
     live.nothing_is_left();
 }

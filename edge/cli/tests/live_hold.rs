@@ -401,12 +401,12 @@ fn what_cannot_be_held_is_said_with_what_to_type() {
     for (arguments, code, says) in [
         (&["--pid", &gone, "--cpu", "30%"][..], 3, format!("there is no process {gone}")),
         (&["--pid", "1", "--cpu", "30%"], 3, "process 1 keeps the host going".into()),
-        (&["--pid", &pid], 2, "how much CPU time is not said".into()),
+        (&["--pid", &pid], 2, "no amount of CPU time is given".into()),
         (&["--pid", &pid, "--cpu", "99%"], 2, "is more than the 0.95cpu that one CPU may".into()),
         (
             &["--pid", &pid, "--cpu", "1.5", "--cpus", "0"],
             2,
-            "150.00 % of a CPU are more than the 100.00 % of the CPUs for it".into(),
+            "cannot reserve 150.00 % of a CPU: the chosen CPUs can have 100.00 % at most".into(),
         ),
         (&["--pid", &pid, "--slice", "20ms", "--period", "10ms"], 2, "20ms".into()),
         (&["--unit", "no-such.service", "--cpu", "30%"], 3, "no-such.service".into()),

@@ -111,7 +111,7 @@ fn killed_in_the_middle_it_goes_on_and_the_table_is_the_same() {
     let part = text(&place, "it.csv.part");
     let done = part.lines().count() - 1 - usize::from(!part.ends_with('\n'));
     let ran = ended_by(&place, &SWEEP, Signal::INT).ended_with(130);
-    let ran = ran.says("the same command goes on from there").says(" before; ");
+    let ran = ran.says("run the same command to continue").says(" before; ");
     assert!(ran.out.contains("error %"), "there is something to show: {}", ran.out);
     let some = text(&place, "it.csv");
     assert!(some.lines().count() > done && some.len() < whole.len());
@@ -141,7 +141,7 @@ fn other_sizes_than_the_familys_are_drawn_where_they_are_said() {
         table.lines().skip(1).map(|line| line.split(',').nth(1).unwrap()).collect();
     assert_eq!(sizes, ["3", "1", "3", "1"]);
     place.run(&sweep("1,257")).ended_with(2).says("257 is not in 1..=256");
-    Place::with(GOOD).run(&sweep("2")).refused(2).says("this has no [family]");
+    Place::with(GOOD).run(&sweep("2")).refused(2).says("has no [family]");
 }
 
 #[test]
@@ -165,7 +165,7 @@ fn what_makes_no_sense_is_refused_before_anything_runs() {
         (family("[\"0%\", \"25%\"]", "[\"97%\"]"), "it.toml:8:12: `97%` is more than 95%"),
         (family("\"50%\"", "\"half\""), "at point `half`: `family`: `half` is not 0% to 100%"),
         (family("credit = { weight", "credits = { weight"), "no policy is called `credits`"),
-        (format!("{FAMILY}[[domain]]\nname = \"a\"\n"), "the domains of a family are drawn"),
+        (format!("{FAMILY}[[domain]]\nname = \"a\"\n"), "cannot use domains in a family"),
         (family("extra-weight = ", "extra-wait = "), "extra-wait"),
     ];
     for (scenario, says) in cases {
@@ -176,9 +176,9 @@ fn what_makes_no_sense_is_refused_before_anything_runs() {
     }
     let place = Place::with(FAMILY);
     for command in ["sim", "check"] {
-        place.run(&[command, "it.toml"]).refused(2).says("`slackline sweep` takes it");
+        place.run(&[command, "it.toml"]).refused(2).says("use `slackline sweep`");
     }
     let onto_itself = ["sweep", "it.toml", "--csv", "it.toml"];
-    place.run(&onto_itself).refused(2).says("name one file");
+    place.run(&onto_itself).refused(2).says("are the same file");
     assert_eq!(text(&place, "it.toml"), FAMILY);
 }

@@ -293,7 +293,7 @@ pub(crate) struct Add {
 
 fn role(text: &str) -> Result<Role, String> {
     let role = Role::ALL.into_iter().find(|role| role.word() == text);
-    role.ok_or_else(|| "a role is viewer, operator or administrator".into())
+    role.ok_or_else(|| "write viewer, operator or administrator".into())
 }
 
 fn length(text: &str) -> Result<Length, String> {
