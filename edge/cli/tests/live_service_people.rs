@@ -144,7 +144,7 @@ fn who_comes_from_elsewhere_has_a_token_a_role_and_a_budget_until_it_is_revoked(
     assert!(!ledger.windows(secret.len()).any(|part| part == secret), "the ledger has the token");
 
     local("access revoke alice").ended_with(0);
-    remote("list", "token").refused(5).says("nobody knows us there");
+    remote("list", "token").refused(5).says("does not know this token");
     assert!(victim.is_held(), "what was promised stands");
     daemon.end().ended_with(0);
     victim.is_given_back();

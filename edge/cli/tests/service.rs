@@ -201,7 +201,7 @@ fn a_stranger_is_told_nothing_whatever_he_asks() {
     command.args(["list", "--socket"]).arg(daemon.folder.path().join("s"));
     let output = command.current_dir("/").uid(65_534).gid(65_534).output().expect("it runs");
     let ran = Ran::new(&output).refused(5);
-    ran.says("this user may not ask it anything").says("groups slackline or slackline-admin");
+    ran.says("this user may not use the daemon").says("groups slackline or slackline-admin");
     assert!(daemon.asked.lock().expect("nobody panicked").try_recv().is_err());
 }
 
