@@ -498,8 +498,8 @@ fn a_guest_is_promised_what_its_metadata_says_and_starts_whatever_that_says() {
     hook("start", &domain("slice='9.9ms'")).ended_with(0).says("cannot reserve for web");
     hook("start", &domain("slice='9.9ms' require='yes'")).ended_with(1).says("9.9ms every 10ms");
     hook("started", &domain("slice='9.9ms' require='yes'")).ended_with(0);
-    hook("start", b"<domain>").ended_with(0).says("no XML");
-    hook("start", &vec![b' '; 2 << 20]).ended_with(0).says("1048576 are read at most");
+    hook("start", b"<domain>").ended_with(0).says("is not XML");
+    hook("start", &vec![b' '; 2 << 20]).ended_with(0).says("at most 1048576 are read");
     hook("start", b"<domain><metadata><x:y xmlns:x='urn:x'/></metadata></domain>").ended_with(0);
     // The name is somebody else's, who waits for another machine.
     let other = json!({ "slice": "1ms", "vcpus": 1, "for": "qemu:other" });
