@@ -160,6 +160,6 @@ fn without_root_live_says_so_once() {
         let Some(mut command) = place.command_of_nobody(&arguments) else { return };
         let ran = common::Ran::new(&command.output().unwrap()).refused(3);
         assert_eq!(ran.err.lines().count(), 2, "an error and a hint: {}", ran.err);
-        ran.says("cannot schedule in real time here").says("hint:  run as root");
+        ran.says("cannot use real-time scheduling").says("hint:  run as root");
     }
 }

@@ -405,7 +405,7 @@ fn check_says_who_is_there() {
         (format!("pid = {gone}"), format!("  note: `it`: there is no process {gone}\n")),
         (
             format!("pid = {own}, threads = \"vcpus\""),
-            format!("  note: `it`: cannot tell which threads of process {own} are vCPUs"),
+            format!("  note: `it`: cannot find the vCPU threads of process {own}"),
         ),
         ("command = [\"sleep\", \"9\"]".into(), "  `it`: `sleep` was not started\n".into()),
         ("unit = \"no-such.service\"".into(), "  note: `it`: no cgroup".into()),

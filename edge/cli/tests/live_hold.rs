@@ -400,7 +400,11 @@ fn what_cannot_be_held_is_said_with_what_to_type() {
     let pid = victim.pid().to_string();
     for (arguments, code, says) in [
         (&["--pid", &gone, "--cpu", "30%"][..], 3, format!("there is no process {gone}")),
-        (&["--pid", "1", "--cpu", "30%"], 3, "process 1 keeps the host going".into()),
+        (
+            &["--pid", "1", "--cpu", "30%"],
+            3,
+            "cannot schedule process 1: the host depends on it".into(),
+        ),
         (&["--pid", &pid], 2, "no amount of CPU time is given".into()),
         (&["--pid", &pid, "--cpu", "99%"], 2, "is more than the 0.95cpu that one CPU may".into()),
         (
@@ -434,5 +438,5 @@ fn without_root_one_line_says_so() {
     let arguments = ["hold", "--cpu", "30%", "--", "sleep", "100"];
     let Some(mut command) = place.command_of_nobody(&arguments) else { return };
     let ran = Ran::new(&command.output().unwrap()).refused(3);
-    ran.says("cannot schedule in real time here").says("hint:  run as root");
+    ran.says("cannot use real-time scheduling").says("hint:  run as root");
 }

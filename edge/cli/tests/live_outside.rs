@@ -158,7 +158,7 @@ fn what_has_no_real_counterpart_is_refused() {
         let text = scenario("1s", HTTPERF).replace(from, to);
         live.place.write("it.toml", text.as_bytes());
         let ran = live.run(&["run", "it.toml"]).ended_with(3).says("error: it.toml:");
-        ran.says(says).says("hint:  `slackline sim` does it");
+        ran.says(says).says("hint:  use `slackline sim`");
     }
     live.nothing_is_left();
 }

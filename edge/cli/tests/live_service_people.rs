@@ -220,7 +220,7 @@ fn no_two_daemons_have_the_same_ledger_or_the_same_cpu() {
     let cpu = cpu();
     let refused =
         live.run(&["serve", "--cpus", &cpu, "--state", "other", "--socket", "other.sock"]);
-    refused.refused(3).says("is scheduled by another slackline, process ");
+    refused.refused(3).says("another slackline, process ");
     let first = online_cpus().unwrap().iter().next().unwrap().index().to_string();
     if first != cpu {
         let refused =
