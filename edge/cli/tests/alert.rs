@@ -115,10 +115,10 @@ fn three_domains_share_two_cpus() {
 #[test]
 fn what_cannot_be_tested_is_said() {
     let place = Place::new();
-    run(&place, &["round-robin"]).refused(2).says("cannot limit anybody");
+    run(&place, &["round-robin"]).refused(2).says("cannot limit a VM");
     run(&place, &["crdit"]).refused(2).says("did you mean `credit`?");
     run(&place, &["edf:pace=pack"]).refused(2).says("did you mean `place`?");
-    run(&place, &["edf", "--set", "period"]).refused(2).says("does not set anything");
+    run(&place, &["edf", "--set", "period"]).refused(2).says("does not set a field");
     run(&place, &["edf", "--set", "period=long"]).refused(2).says("period");
     place.run(&["alert", "--length", "1ms"]).refused(2).says("from 1s");
     place.run(&["alert", "--targets", "0"]).refused(2).says("a share is above 0 and up to 100 %");

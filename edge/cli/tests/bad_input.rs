@@ -99,7 +99,7 @@ fn a_policy_that_is_not_there_is_refused_by_name() {
 fn a_claim_about_what_nobody_measures_says_what_is_measured() {
     for (metric, says) in [
         ("deliverd of gold", "did you mean `delivered of gold`?"),
-        ("beauty of gold", "known are: "),
+        ("beauty of gold", "use one of: "),
     ] {
         let place = Place::with(&GOOD.replacen("delivered of gold", metric, 1));
         let ran = place.run(&["check", "it.toml"]).refused(2).says(says);
@@ -224,14 +224,14 @@ fn options_that_make_no_sense_are_refused() {
         (&["load", "disk-read", "--each", "1ms", "--block", "0B"], "an amount of data"),
         (
             &["load", "disk-read", "--each", "1ms", "--block", "4KiB", "--folder", "nothing"],
-            "cannot make a file of 16777216 bytes in nothing: No such file",
+            "cannot create a file of 16777216 bytes in nothing: No such file",
         ),
         (&["load", "compile", "--each", "1ms", "--read", "8KiB", "--jobs", "0"], "`jobs = 0`"),
         (&["load", "httperf", "--rate", "0", "--to", "9"], "`rate = 0`"),
         (&["load", "ab", "--at-once", "20000", "--to", "9"], "`at_once = 20000`"),
         (&["load", "ping", "--every", "soon", "--to", "9"], "`every = \"soon\"`"),
         (&["load", "iperf", "--window", "64KiB", "--way", "up", "--to", "9"], "`way = \"up\"`"),
-        (&["load", "ttcp", "--window", "64KiB", "--to", "1"], "nobody answers at 127.0.0.1:1: "),
+        (&["load", "ttcp", "--window", "64KiB", "--to", "1"], "cannot connect to 127.0.0.1:1: "),
     ] {
         if says.is_empty() {
             place.run(arguments).ended_with(2);

@@ -127,7 +127,7 @@ fn several_seeds_are_a_mean_with_what_it_may_be_off() {
 #[test]
 fn a_claim_in_a_unit_that_its_metric_has_not_is_wrong_where_it_stands() {
     for (that, is, says) in [
-        ("misses of gold", "below 2ms", "`misses` is a number, which cannot be below 2ms"),
+        ("misses of gold", "below 2ms", "`misses` is a number and cannot be tested by `below 2ms`"),
         ("misses of gold", "at most 2%", "write it as `at most 3`"),
         ("delivered of gold", "below 2", "`delivered` is a percentage"),
         ("waiting of gold", "at least 20%", "write it as `below 8ms`"),

@@ -95,7 +95,7 @@ fn every_metric_of_json_and_of_claims_is_taught() {
     }
     let unknown = GOOD.replacen("delivered of gold", "beauty of gold", 1);
     let said = Place::with(&unknown).run(&["check", "it.toml"]).refused(2).err;
-    let known = said.split("known are: ").nth(1).expect("what is known");
+    let known = said.split("use one of: ").nth(1).expect("what is known");
     for metric in known.trim().split(", ") {
         let ends = [" p50", " p90", " p99", " worst", " count"];
         let name = ends.iter().find_map(|end| metric.strip_suffix(end)).unwrap_or(metric);

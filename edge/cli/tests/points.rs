@@ -117,7 +117,7 @@ fn what_is_wrong_at_a_point_is_told_where_the_point_stands() {
             `10ms/spins`: domain `silver`: `kind = \"spn\"`"
             ),
         ),
-        ("domain.silver.work", "domain.bronze.work", "no domain is called `bronze`".into()),
+        ("domain.silver.work", "domain.bronze.work", "there is no domain `bronze`".into()),
         ("\"60ms\", period", "\"99ms\", period", "at point `100ms/sleeps`: ".into()),
         ("name = \"spins\"", "name = \"sleeps\"", "another point called `sleeps`".into()),
         (

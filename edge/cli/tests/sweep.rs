@@ -160,7 +160,7 @@ fn what_makes_no_sense_is_refused_before_anything_runs() {
     let family = |what: &str, with: &str| FAMILY.replacen(what, with, 1);
     let cases = [
         (family("cpus = [1, 2]", "cpus = [0]"), "it.toml:6:8: a host has 1 to 256 CPUs, not 0"),
-        (family("cpus = [1, 2]", "cpus = []"), "it.toml:6:8: one at least must be said"),
+        (family("cpus = [1, 2]", "cpus = []"), "it.toml:6:8: the list needs at least one value"),
         (family("weights = [1, 2]", "weight = [1, 2]"), "it.toml:7:1: unknown field `weight`"),
         (family("[\"0%\", \"25%\"]", "[\"97%\"]"), "it.toml:8:12: `97%` is more than 95%"),
         (family("\"50%\"", "\"half\""), "at point `half`: `family`: `half` is not 0% to 100%"),

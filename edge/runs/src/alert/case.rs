@@ -65,7 +65,7 @@ pub enum CaseError {
         name: String,
     },
     /// The policy gives the rest to whoever wants it.
-    #[error("`{policy}` cannot limit anybody: whoever wants may have the rest")]
+    #[error("`{policy}` cannot limit a VM: it has no hard limit")]
     CannotLimit {
         /// The policy.
         policy: &'static str,
@@ -79,7 +79,7 @@ pub enum CaseError {
         name: String,
     },
     /// What should set a field does not.
-    #[error("`{text}` does not set anything")]
+    #[error("`{text}` does not set a field")]
     SetsNothing {
         /// As written.
         text: String,
@@ -315,16 +315,16 @@ impl CaseError {
         match self {
             CaseError::NoPolicy { name } => {
                 let nearest = nearest(name, ALL.iter().map(|spec| spec.name));
-                nearest.map_or_else(|| "`slackline help` lists them".into(), meant)
+                nearest.map_or_else(|| "list policies with `slackline help`".into(), meant)
             }
             CaseError::CannotLimit { .. } => {
                 let can = ALL.iter().filter(|spec| spec.limit.is_some());
                 let can: Vec<&str> = can.map(|spec| spec.name).collect();
-                format!("those that can are {}", can.join(", "))
+                format!("use one of {}", can.join(", "))
             }
             CaseError::NoField { policy, name } => {
                 let fields = policy.policy_fields.iter().chain(policy.share_fields);
-                let lists = || format!("`slackline help {}` lists its fields", policy.name);
+                let lists = || format!("list its fields with `slackline help {}`", policy.name);
                 nearest(name, fields.map(|field| field.name)).map_or_else(lists, meant)
             }
             CaseError::SetsNothing { .. } => "write it as `period=10ms`".into(),
