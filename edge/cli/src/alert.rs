@@ -134,8 +134,8 @@ fn live(args: &Alert) -> Result<Tested, Problem> {
 /// What is tested, in a sentence.
 fn how(trials: &Trials) -> String {
     let what = match trials.form {
-        Form::One => "one that never stops beside Dom0 at 6 % on one CPU",
-        Form::Smp => "three that never stop on two CPUs",
+        Form::One => "a VM that never blocks beside a Dom0 with 6 % on one CPU",
+        Form::Smp => "three VMs that never block on two CPUs",
     };
     let (length, seeds) = (trials.length, trials.seeds);
     format!("Simulated: {what}, {length} at each target, {seeds} seeds.{}", too_short(length))
@@ -144,7 +144,7 @@ fn how(trials: &Trials) -> String {
 /// From so many seconds on, the paper's own, errors of seconds are compared.
 fn too_short(length: Span) -> &'static str {
     if length < LENGTH {
-        " That is a look, too short to compare by: the paper takes 3 minutes."
+        " This is too short for a comparison: the paper tests for 3 minutes."
     } else {
         ""
     }

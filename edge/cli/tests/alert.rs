@@ -87,7 +87,7 @@ fn every_second_is_a_line_and_all_of_it_a_page() {
     assert_eq!(lines[1], "case,target_ppm,seed,second,error_ppm");
     assert_eq!(lines.len(), 2 + 2 * 2 * 10, "two targets, two seeds, ten seconds");
     let page = String::from_utf8(place.read("it.html")).expect("text");
-    for word in ["<svg", "Every second, by target", "How far off, how often", "commit abc"] {
+    for word in ["<svg", "Every second, by target", "Distribution of errors", "commit abc"] {
         assert!(page.contains(word), "{word}");
     }
     assert!(!page.contains("<script"));
@@ -99,9 +99,9 @@ fn a_rule_at_a_time_is_shown_and_parameters_can_be_set() {
     let out = run(&place, &["edf", "--set", "period=20ms", "--ablate"]).good();
     assert!(out.contains("edf:period=20ms:place=pack"), "{out}");
     let out = run(&place, &["credit:rules=xen-2006-10-30"]).good();
-    assert!(out.contains("against Cherkasova"), "{out}");
+    assert!(out.contains("Compared with Cherkasova"), "{out}");
     let out = run(&place, &["credit"]).good();
-    assert!(!out.contains("against"), "other rules are not held against the paper:\n{out}");
+    assert!(!out.contains("Compared with"), "other rules are not held against the paper:\n{out}");
 }
 
 #[test]

@@ -147,7 +147,7 @@ fn a_process_is_held_until_somebody_ends_it() {
         assert_eq!(ran.err, "");
         ran.shows("; Ctrl-C ends it\n")
             .shows(": promised 30.00 %, delivered ")
-            .shows("; given back\n");
+            .shows("; threads restored\n");
         victim.is_given_back();
         live.nothing_is_left();
     }
@@ -250,7 +250,7 @@ fn a_command_is_held_and_its_code_handed_on() {
     let holding = Holding::start(&live, &hold);
     wait_until("it to be held", || holding.text("err").contains("holding sh"));
     holding.signal(Signal::INT);
-    holding.end().ended_with(130).says("; given back");
+    holding.end().ended_with(130).says("; threads restored");
     live.nothing_is_left();
 }
 
@@ -307,7 +307,8 @@ fn what_each_vcpu_had_is_told_and_how_long_it_slept() {
         holding.signal(Signal::INT);
         let ran = holding.end().ended_with(0);
         if !json {
-            let ran = ran.shows(" for each of 3 vCPUs and what others of them leave, and no more");
+            let ran =
+                ran.shows(" for each of 3 vCPUs, plus what the others leave unused, and no more");
             for name in ["vCPU 0", "vCPU 1", "vCPU 2"] {
                 assert!(ran.out.contains(&format!("\n  {name}: promised 20.00 %, delivered ")));
             }

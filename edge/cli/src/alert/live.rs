@@ -72,7 +72,7 @@ impl LivePlan {
     pub(super) fn how(&self) -> String {
         let length = self.length;
         format!(
-            "On this machine: one process that never stops, {length} at each target.{}",
+            "On this host: a process that never blocks, {length} at each target.{}",
             super::too_short(length)
         )
     }

@@ -170,7 +170,7 @@ pub(super) fn reasons(all: &[Reservation]) -> String {
 pub(super) fn one(one: &Reservation) -> String {
     let each =
         if one.vcpus == 1 { String::new() } else { format!(" for each of {} vCPUs", one.vcpus) };
-    let by_use = if one.by_use { " and what others of them leave" } else { "" };
+    let by_use = if one.by_use { ", plus what the others leave unused" } else { "" };
     let exact = if one.exact { ", and no more" } else { "" };
     let phase = one.phase.map(|phase| format!(", in phase {}", phase.0)).unwrap_or_default();
     let why = one.why.as_ref().map(|why| format!(": {why}")).unwrap_or_default();

@@ -271,20 +271,23 @@ const PHASES: Span = Span::from_ms(100);
 pub fn assumptions(form: Form) -> Vec<String> {
     let host = HOST.trim().replace('\n', ", ");
     let mut items = vec![
-        format!("Simulated host: `{host}`. Orders of magnitude, not fitted; the paper says none."),
-        format!("The first {WARMUP} are simulated and left out."),
         format!(
-            "Shares with a period have {PERIOD}, as in the paper. Each domain joins at a moment of \
-             the first {PHASES} that the seed draws: seeds differ in phases and in timers."
+            "Simulated host: `{host}`. These are orders of magnitude and not fitted: the paper \
+             states no costs."
         ),
-        "The tree that the paper measured is not known; the rules taken for it are those of the \
-         only trees in which its extremes can occur (October to December 2006)."
+        format!("The first {WARMUP} are simulated but not measured."),
+        format!(
+            "Shares with a period have {PERIOD}, as in the paper. Each VM joins at a random time \
+             in the first {PHASES}: seeds differ in phases and in timers."
+        ),
+        "The source tree that the paper measured is not known. The rules used are those of the \
+         only trees in which its extremes can occur, of October to December 2006."
             .into(),
     ];
     if form == Form::One {
         items.push(format!(
-            "Dom0 is limited to {DOM0} and works {DOM0_WORK} every {DOM0_PERIOD}: Credit's largest \
-             errors need a Dom0 that works a little."
+            "Dom0 is limited to {DOM0} and computes for {DOM0_WORK} every {DOM0_PERIOD}: the \
+             largest errors of Credit need a Dom0 with some load."
         ));
     }
     items
