@@ -108,11 +108,11 @@ fn amount(args: &Hold) -> Result<Amount, Problem> {
         (None, Some(slice)) => {
             let period = args.period.unwrap_or(PERIOD);
             let reservation = Reservation::new(slice, period);
-            let hint = "as `--slice 2ms --period 10ms`";
+            let hint = "write `--slice 2ms --period 10ms`";
             Ok(Amount::Each(reservation.map_err(|error| bad(error.to_string(), hint))?))
         }
         (None, None) => Err(bad(
-            "how much CPU time is not said".into(),
+            "no amount of CPU time is given".into(),
             "add `--cpu 30%`, or `--slice 3ms --period 10ms`",
         )),
     }
@@ -142,7 +142,8 @@ impl Amount {
             let (asked, most) =
                 (show::percent(cpu.ppm().into()), show::percent(u64::from(parts) * 1_000_000));
             let (of, hint) = target.most();
-            return Err(bad(format!("{asked} of a CPU are more than the {most} of {of}"), hint));
+            let message = format!("cannot reserve {asked} of a CPU: {of} can have {most} at most");
+            return Err(bad(message, hint));
         }
         let slice = Span::from_ns(
             u64::try_from(
@@ -151,7 +152,7 @@ impl Amount {
             .unwrap_or(u64::MAX),
         );
         let reservation = Reservation::new(slice, period);
-        reservation.map_err(|error| bad(error.to_string(), "give it a longer `--period`"))
+        reservation.map_err(|error| bad(error.to_string(), "use a longer `--period`"))
     }
 }
 
@@ -257,13 +258,12 @@ impl Target {
     /// What of it cannot have more than one CPU for each part, and what to do about that.
     fn most(&self) -> (&'static str, &'static str) {
         match &self.who[..] {
-            [Who::Thread(_), ..] => ("all its vCPUs", "ask for less"),
+            [Who::Thread(_), ..] => ("its vCPUs together", "reserve less"),
             [Who::Group(_)] => (
-                "one group",
-                "hold a process with all that it starts by its `--pid`, or start it as a command: \
-                 that may have several CPUs",
+                "a cgroup",
+                "hold a process by its `--pid`, or start it as a command: it can use several CPUs",
             ),
-            _ => ("the CPUs for it", "ask for less, or name more CPUs with `--cpus`"),
+            _ => ("the chosen CPUs", "reserve less, or name more CPUs with `--cpus`"),
         }
     }
 
@@ -299,7 +299,7 @@ impl Started {
         let child = Command::new(program).args(arguments).spawn();
         let child = child.map_err(|source| Problem::BadOption {
             message: format!("cannot start `{program}`: {source}"),
-            hint: Some("is it installed, and in PATH?".into()),
+            hint: Some("install it, or write its full path".into()),
         })?;
         Ok(Some(Started(child)))
     }
@@ -400,7 +400,7 @@ fn of_request(error: RequestError) -> Problem {
     let hint = error.hint();
     match error {
         RequestError::Declined(error) => Problem::BadOption {
-            message: format!("cannot promise that: {error}"),
+            message: format!("cannot reserve that: {error}"),
             hint: error.hint(),
         },
         RequestError::Host(error) => of_session(SessionError::Host(error)),
@@ -433,6 +433,6 @@ fn of_group(error: &CgroupError) -> Problem {
 fn no_process(pid: i32) -> Problem {
     Problem::HostCannot {
         message: format!("there is no process {pid}"),
-        hint: Some("is it still running? `ps -p` tells".into()),
+        hint: Some(format!("check with `ps -p {pid}` whether it still runs")),
     }
 }

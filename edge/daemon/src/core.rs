@@ -132,7 +132,7 @@ pub fn serve(
     tell: &mut dyn FnMut(&str),
 ) -> Result<(), ServeError> {
     rights::keep_what_is_needed()
-        .map_err(|source| ServeError::Unreadable { what: "our capabilities", source })?;
+        .map_err(|source| ServeError::Unreadable { what: "own capabilities", source })?;
     // Whether this thread may be real-time, before anything is touched.
     drop(Punctual::begin().map_err(|source| SessionError::NoRealTime { source })?);
     let cpus = managed_cpus(options.cpus.as_deref())?;
@@ -165,13 +165,13 @@ pub fn serve(
     let (alive, last) = match Alive::begin(&options.socket, &boot) {
         Ok((alive, last)) => (Some(alive), last),
         Err(error) => {
-            tell(&format!("cannot leave a sign of life, so lapses are not counted: {error}"));
+            tell(&format!("cannot write a heartbeat, so lapses are not counted: {error}"));
             (None, None)
         }
     };
     host.restarts = alive.as_ref().map_or(0, |alive| alive.restarts);
     if let Some(lapse) = host.note_lapse(&service, last) {
-        tell(&format!("what was promised lapsed for {lapse}"));
+        tell(&format!("no reservation was enforced for {lapse}"));
     }
     let front = FrontProcess::start(options.front.clone(), listener, remote);
     host.front = Some(front.map_err(not_started("the front"))?);
@@ -245,7 +245,7 @@ impl Core {
         let seen = self.host.scheduler.session.poll(&mut records)?;
         self.host.tally.take(&mut records, seen.now);
         if seen.keeper_replaced {
-            tell("the keeper died, and was replaced");
+            tell("the keeper died and was replaced");
             self.host.keeper_restarts += 1;
             self.step(Input::KeeperReplaced);
         }
@@ -282,7 +282,7 @@ impl Core {
                 Reply::Events { ticket, events } => self.host.answer_log(Ticket(ticket), events),
                 Reply::Access { ticket, done } => self.changed_access(Ticket(ticket), done),
                 Reply::NoBackup(error) => {
-                    tell(&format!("cannot back the ledger up: {}", with_causes(&error)));
+                    tell(&format!("cannot back up the ledger: {}", with_causes(&error)));
                 }
             }
         }
@@ -296,7 +296,7 @@ impl Core {
     fn hear_front(&mut self, tell: &mut dyn FnMut(&str)) {
         let Some(front) = &mut self.host.front else { return };
         if front.look_after() {
-            tell("the front ended, and was replaced");
+            tell("the front ended and was replaced");
             self.promise_front(tell);
         }
         let Some(front) = &mut self.host.front else { return };
@@ -345,7 +345,7 @@ impl Core {
         let pid = self.host.front.as_ref().and_then(FrontProcess::pid);
         let Some(pid) = pid.filter(|_| self.is_crowded) else { return };
         if let Err(declined) = self.host.scheduler.seat_front(pid) {
-            tell(&format!("the front is promised nothing, so that requests may wait: {declined}"));
+            tell(&format!("cannot reserve CPU for the front, so requests may wait: {declined}"));
         }
     }
 
@@ -376,7 +376,7 @@ impl Core {
             return;
         }
         let Some(Done { by, what, shown }) = self.access.finish(ticket) else {
-            let problem = Problem::new(Kind::NoSuchReservation, "it was revoked meanwhile");
+            let problem = Problem::new(Kind::NoSuchReservation, "the grant was removed meanwhile");
             self.host.say(&wire::refused(ticket, problem));
             return;
         };
@@ -499,10 +499,10 @@ impl Core {
     fn troubles(&self) -> Vec<String> {
         let mut troubles = Vec::new();
         let health = self.service.health();
-        troubles.extend(health.ledger.map(|why| format!("the ledger cannot be written: {why}")));
+        troubles.extend(health.ledger.map(|why| format!("cannot write the ledger: {why}")));
         let unlooked = self.host.scheduler.session.unlooked();
         if unlooked > LOOKED {
-            troubles.push(format!("a dispatcher has not looked for {unlooked}"));
+            troubles.push(format!("a dispatcher has not made a pass for {unlooked}"));
         }
         if !self.host.is_ledger_answering(WRITTEN) {
             troubles.push(format!("the ledger has not answered for more than {WRITTEN}"));
@@ -550,7 +550,7 @@ fn status(health: &Health) -> String {
 
 /// The CPUs to schedule: those asked for, or all but the first, which is left for everybody else.
 fn managed_cpus(asked: Option<&[CpuId]>) -> Result<Vec<CpuId>, ServeError> {
-    let unreadable = |source| ServeError::Unreadable { what: "which CPUs are online", source };
+    let unreadable = |source| ServeError::Unreadable { what: "the list of online CPUs", source };
     let online = online_cpus().map_err(unreadable)?;
     let Some(asked) = asked else {
         let all: Vec<CpuId> = online.iter().collect();

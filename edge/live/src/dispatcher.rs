@@ -32,7 +32,7 @@ const LOOKS: u64 = 64;
 /// Why a CPU is not looked after, or no longer.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum DispatcherError {
-    #[error("cannot schedule in real time here: {source}")]
+    #[error("cannot use real-time scheduling: {source}")]
     NoRealTime { source: io::Error },
     #[error("cannot set up a dispatcher: {source}")]
     NotStarted { source: io::Error },

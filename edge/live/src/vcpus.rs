@@ -115,7 +115,7 @@ pub enum FindError {
     },
     /// Neither names nor a monitor tell.
     #[error(
-        "cannot tell which threads of process {pid} are vCPUs: none is named as one (`CPU 0/KVM`, \
+        "cannot find the vCPU threads of process {pid}: none has the name of one (`CPU 0/KVM`, \
          `CPU 0/TCG`, `{ALL_ON_ONE}`, `fc_vcpu 0`, `vcpu0`, `crosvm_vcpu0`, `kvm-vcpu-0`), and its \
          command line opens no QMP socket (`-qmp unix:PATH`, or `-chardev socket` and `-mon`)"
     )]
@@ -124,7 +124,7 @@ pub enum FindError {
         pid: i32,
     },
     /// Two threads are named as the same vCPU.
-    #[error("threads {first} and {second} of process {pid} are both named as vCPU {index}")]
+    #[error("threads {first} and {second} of process {pid} both have the name of vCPU {index}")]
     SameIndex {
         /// The process asked about.
         pid: i32,
@@ -137,7 +137,7 @@ pub enum FindError {
     },
     /// A monitor named a thread that the process does not have. It may number its threads in
     /// another PID namespace (a container), or not tell the truth.
-    #[error("{} says that thread {tid} is vCPU {index}, but process {pid} has no such thread",
+    #[error("{} reports thread {tid} as vCPU {index}, but process {pid} has no such thread",
         socket.display())]
     NotItsThread {
         /// The process asked about.
@@ -150,7 +150,7 @@ pub enum FindError {
         socket: PathBuf,
     },
     /// The monitor was no help.
-    #[error("cannot learn the vCPUs over QMP from {}", socket.display())]
+    #[error("cannot read the vCPUs over QMP from {}", socket.display())]
     Qmp {
         /// The monitor.
         socket: PathBuf,
@@ -168,9 +168,9 @@ impl FindError {
                 "start QEMU with `-name NAME,debug-threads=on`, or with \
                  `-qmp unix:PATH,server=on,wait=off`",
             ),
-            Self::NotItsThread { .. } | Self::Qmp { .. } => Some(
-                "start QEMU with `-name NAME,debug-threads=on`, and its monitor need not be asked",
-            ),
+            Self::NotItsThread { .. } | Self::Qmp { .. } => {
+                Some("start QEMU with `-name NAME,debug-threads=on`, which needs no monitor")
+            }
             Self::Unreadable { .. } => Some("run as root, or as the user that runs the VM"),
             Self::NoProcess { .. } | Self::SameIndex { .. } => None,
         }
@@ -184,7 +184,7 @@ pub enum QmpError {
     #[error("cannot connect")]
     Connect(#[source] io::Error),
     /// So many clients wait for this monitor already that not even the connection came about.
-    #[error("no connection within {PATIENCE_SECONDS} s: another client holds this monitor")]
+    #[error("no connection within {PATIENCE_SECONDS} s: another client may use this monitor")]
     Busy,
     /// The connection failed in the middle.
     #[error("connection lost while waiting for {awaited}")]
@@ -195,7 +195,7 @@ pub enum QmpError {
         source: io::Error,
     },
     /// The other side hung up.
-    #[error("hung up instead of sending {awaited}; its last words: {received}")]
+    #[error("disconnected instead of sending {awaited}; last message: {received}")]
     Closed {
         /// What should have come.
         awaited: &'static str,
@@ -204,7 +204,7 @@ pub enum QmpError {
     },
     /// Too slow, silent, or talking about other things all the time.
     #[error(
-        "{awaited} did not come within {PATIENCE_SECONDS} s ({events} events came); \
+        "{awaited} did not arrive within {PATIENCE_SECONDS} s ({events} events did); \
          unfinished message: {received}"
     )]
     TooLate {
@@ -216,7 +216,7 @@ pub enum QmpError {
         received: String,
     },
     /// No monitor talks that long.
-    #[error("a message longer than {LONGEST_MESSAGE} bytes came as {awaited}: {received}")]
+    #[error("a message of more than {LONGEST_MESSAGE} bytes arrived as {awaited}: {received}")]
     TooLong {
         /// What should have come.
         awaited: &'static str,
@@ -234,7 +234,7 @@ pub enum QmpError {
         source: serde_json::Error,
     },
     /// JSON, but not what QMP prescribes.
-    #[error("{awaited} is not as QMP prescribes: {received}")]
+    #[error("{awaited} does not follow QMP: {received}")]
     Unexpected {
         /// What should have come.
         awaited: &'static str,
@@ -242,7 +242,7 @@ pub enum QmpError {
         received: String,
     },
     /// The monitor understood, and declined.
-    #[error("declined {awaited}: {received}")]
+    #[error("refused {awaited}: {received}")]
     Declined {
         /// What should have come.
         awaited: &'static str,

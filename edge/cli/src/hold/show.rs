@@ -69,12 +69,12 @@ impl Shown {
             let of = match (parts, args.vcpus) {
                 (1, _) => String::new(),
                 (_, true) if args.cpu.is_some() => {
-                    format!(" for each of {parts} vCPUs and what others of them leave")
+                    format!(" for each of {parts} vCPUs, plus what the others leave unused")
                 }
                 (_, true) => format!(" for each of {parts} vCPUs"),
                 (_, false) => format!(" on {parts} CPUs at once, together {all}"),
             };
-            let more = if args.at_least { "and what nobody claims" } else { "and no more" };
+            let more = if args.at_least { "plus slack" } else { "and no more" };
             let list: Vec<String> = cpus.iter().map(|cpu| cpu.index().to_string()).collect();
             let plural = if list.len() == 1 { "" } else { "s" };
             let (list, all) = (list.join(", "), if args.vcpus { "" } else { " and all it starts" });
@@ -149,13 +149,13 @@ impl Shown {
         let begin = if self.in_place { "\r\x1b[K" } else { "" };
         let tenths = passed / (OFTEN / 10);
         let (seconds, tenth) = (tenths / 10, tenths % 10);
-        let why = if has_ended { "it has ended" } else { "given back" };
+        let why = if has_ended { "target has ended" } else { "threads restored" };
         let (promised, all) = (percent(self.promised), percent(all));
         let mut text =
             format!("held for {seconds}.{tenth} s: promised {promised}, delivered {all}");
         let slept = |slept: Option<Span>| {
             slept.map_or_else(String::new, |slept| {
-                format!(", asleep {}", percent(ppm(slept, passed)))
+                format!(", blocked {}", percent(ppm(slept, passed)))
             })
         };
         let mut each_of_several = String::new();

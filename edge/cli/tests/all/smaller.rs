@@ -73,7 +73,7 @@ fn shares_and_waits_by_the_second_are_lines() {
         assert_eq!((share, used, slept), (600_000, 600_000_000, 0), "{csv}");
         assert!(waited == 400_000_000 && turns >= 100, "{csv}");
     }
-    place.run(&["sim", "it.toml", "--csv", "it.toml"]).refused(2).says("name one file");
+    place.run(&["sim", "it.toml", "--csv", "it.toml"]).refused(2).says("are the same file");
 }
 
 #[test]

@@ -39,7 +39,7 @@ fn what_is_said_in_files_is_read_again_when_asked_for() {
     wait_until("another front", || front().is_some_and(|other| Some(other) != first));
     price("dear");
     live::kill(daemon.pid(), Signal::HUP);
-    wait_until("the complaint", || daemon.said().contains("prices stay as they were: prices:2:12"));
+    wait_until("the complaint", || daemon.said().contains("which stay as they were: prices:2:12"));
     assert_eq!((cost(), daemon.one("web")["state"].clone()), ("0.016".into(), "active".into()));
     daemon.end().ended_with(0);
     victim.is_given_back();
@@ -102,7 +102,7 @@ fn who_comes_from_elsewhere_has_a_token_a_role_and_a_budget_until_it_is_revoked(
     let serve = [&serve[..], &tls[..]].concat();
     // Others may read the key.
     fs::set_permissions(path("key"), fs::Permissions::from_mode(0o644)).unwrap();
-    live.run(&serve).refused(2).says("key: others may read it (mode 0644)");
+    live.run(&serve).refused(2).says("key: other users may access it (mode 0644)");
     fs::set_permissions(path("key"), fs::Permissions::from_mode(0o600)).unwrap();
     let daemon = Daemon::start_by(&live, live.command(&serve)).expect("it answers");
 
@@ -117,7 +117,7 @@ fn who_comes_from_elsewhere_has_a_token_a_role_and_a_budget_until_it_is_revoked(
         live.run(&words)
     };
     fs::set_permissions(path("token"), fs::Permissions::from_mode(0o644)).unwrap();
-    remote("list", "token").refused(2).says("token: others may read it");
+    remote("list", "token").refused(2).says("token: other users may access it");
     fs::set_permissions(path("token"), fs::Permissions::from_mode(0o600)).unwrap();
     remote("list", "token").ended_with(0);
     let victim = Victim::start();
@@ -126,11 +126,11 @@ fn who_comes_from_elsewhere_has_a_token_a_role_and_a_budget_until_it_is_revoked(
     assert_eq!(daemon.one("web")["owner"], "@alice");
     let over = remote("change web --slice 2ms", "token");
     over.refused(4).says("@alice would have 0.2cpu reserved; the budget is 0.15cpu");
-    remote("access list", "token").refused(5).says("`access` is not for operators");
+    remote("access list", "token").refused(5).says("`access` is not permitted for role operator");
     let root = local("access add carol --role administrator").good();
     fs::write(path("root"), &root).unwrap();
     fs::set_permissions(path("root"), fs::Permissions::from_mode(0o600)).unwrap();
-    remote("access list", "root").refused(5).says("`access` is not for other machines");
+    remote("access list", "root").refused(5).says("`access` is not permitted over the network");
     // Nowhere but in the answer.
     let list = local("access list --json").good();
     assert!(list.contains("@alice") && !list.contains(token.trim_end()), "{list}");
@@ -139,7 +139,7 @@ fn who_comes_from_elsewhere_has_a_token_a_role_and_a_budget_until_it_is_revoked(
     assert!(!ledger.windows(secret.len()).any(|part| part == secret), "the ledger has the token");
 
     local("access revoke alice").ended_with(0);
-    remote("list", "token").refused(5).says("nobody knows us there");
+    remote("list", "token").refused(5).says("does not know this token");
     assert!(victim.is_held(), "what was promised stands");
     daemon.end().ended_with(0);
     victim.is_given_back();
@@ -199,7 +199,7 @@ fn an_operator_reserves_for_his_own_machines_only() {
     ask("release web").refused(5).says("you may not release");
     ask("list").ended_with(0);
     admin("revoke 65534").ended_with(0);
-    admin("revoke 65534").refused(2).says("nothing is said of 65534");
+    admin("revoke 65534").refused(2).says("there is no grant for 65534");
     ask("release web").ended_with(0);
     let verbs = ["granted", "revoked"].map(|verb| daemon.run("log").out.contains(verb));
     assert_eq!(verbs, [true, true]);
@@ -215,15 +215,15 @@ fn no_two_daemons_have_the_same_ledger_or_the_same_cpu() {
     let cpu = cpu();
     let refused =
         live.run(&["serve", "--cpus", &cpu, "--state", "other", "--socket", "other.sock"]);
-    refused.refused(3).says("is scheduled by another slackline, process ");
+    refused.refused(3).says("another slackline, process ");
     let first = online_cpus().unwrap().iter().next().unwrap().index().to_string();
     if first != cpu {
         let refused =
             live.run(&["serve", "--cpus", &first, "--state", "state", "--socket", "other.sock"]);
-        refused.refused(3).says("another process has the ledger");
+        refused.refused(3).says("another process uses it");
         let refused =
             live.run(&["serve", "--cpus", &first, "--state", "other", "--socket", "socket"]);
-        refused.refused(3).says("another daemon listens on");
+        refused.refused(3).says("another daemon does already");
     }
     assert_eq!(daemon.ask("GET", "/health", None).1["good"], true);
     daemon.end().ended_with(0);

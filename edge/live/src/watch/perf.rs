@@ -86,19 +86,19 @@ pub enum WatchError {
         source: io::Error,
     },
     /// The kernel does not say of a thread that left its CPU whether it still wants it.
-    #[error("perf events say too little before Linux 4.17")]
+    #[error("perf events before Linux 4.17 do not report whether a preempted thread is runnable")]
     TooOld,
     /// The number of a tracepoint cannot be had.
     #[error(transparent)]
     NoTracepoint(#[from] TracepointError),
     /// A tracepoint records more than is read of it.
-    #[error("the tracepoint {name} keeps its fields where nobody looks")]
+    #[error("the tracepoint {name} has an unknown layout")]
     UnknownLayout {
         /// Its name.
         name: &'static str,
     },
     /// The kernel names threads by numbers that mean nothing in this process's pid namespace.
-    #[error("tracepoints name threads of the host, not of {namespace}")]
+    #[error("tracepoints report thread ids of the host, but this is {namespace}")]
     Namespace {
         /// The pid namespace of this process, as procfs writes it.
         namespace: String,
@@ -110,7 +110,7 @@ pub enum WatchError {
         tid: Tid,
     },
     /// Each CPU takes four descriptors, and there are no more.
-    #[error("no descriptors left to watch {cpu} with: {source}")]
+    #[error("cannot observe {cpu}: out of file descriptors: {source}")]
     NoDescriptors {
         /// The CPU.
         cpu: CpuId,
@@ -118,13 +118,13 @@ pub enum WatchError {
         source: io::Error,
     },
     /// The host's CPUs cannot be told.
-    #[error("cannot tell which CPUs are online: {source}")]
+    #[error("cannot read the list of online CPUs: {source}")]
     NoCpus {
         /// What reading them said.
         source: io::Error,
     },
     /// There is no memory, or the user may not lock so much, for a ring.
-    #[error("no ring of {bytes} bytes for {cpu}: {source}")]
+    #[error("cannot observe {cpu}: no ring buffer of {bytes} bytes: {source}")]
     NoRing {
         /// The CPU it was for.
         cpu: CpuId,
@@ -134,7 +134,7 @@ pub enum WatchError {
         source: io::Error,
     },
     /// The kernel refuses this CPU for another reason.
-    #[error("cannot watch {cpu}: {source}")]
+    #[error("cannot observe {cpu}: {source}")]
     Refused {
         /// The CPU.
         cpu: CpuId,
@@ -142,7 +142,7 @@ pub enum WatchError {
         source: io::Error,
     },
     /// A ring makes no sense.
-    #[error("what the kernel says about {cpu} makes no sense: {source}")]
+    #[error("cannot parse the kernel's records of {cpu}: {source}")]
     Garbled {
         /// The CPU it is about.
         cpu: CpuId,
