@@ -33,8 +33,8 @@ pub(crate) struct Assignment {
     /// The CPU of this machine that it is kept on, if it is kept on one.
     pub(crate) cpu: Option<CpuId>,
     pub(crate) place: Place,
-    /// Which of the threads of a tree is to run first, if that is to be said.
-    pub(crate) first: Option<Tid>,
+    /// The threads of a tree that are to run first if it begins a timeslice, in this order.
+    pub(crate) front: Vec<Tid>,
 }
 
 /// Where a vCPU stands.

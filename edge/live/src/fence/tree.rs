@@ -256,8 +256,12 @@ impl HeldTree {
     pub(crate) fn put_first(&self, tid: Tid) -> Result<(), ActError> {
         let orders = self.orders()?;
         let Wanted::Raised(priority) = orders.wanted else { return Ok(()) };
+        // On several CPUs it stays more urgent until all are counted: so the kernel moves it to a
+        // CPU whose thread is not to run first.
+        let lowers = orders.wide.is_none();
         // The kernel puts whoever is made less urgent before those who are so already.
-        for priority in [priority.number() + 1, priority.number()] {
+        let steps = [priority.number() + 1, priority.number()];
+        for &priority in &steps[..1 + usize::from(lowers)] {
             let done = set_scheduling(tid, &round_robin(priority));
             ignore_gone(done)
                 .map_err(|source| refused(tid, Act::Raise(FifoPriority::CHOSEN), source))?;

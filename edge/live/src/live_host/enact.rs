@@ -162,8 +162,9 @@ impl Decider {
     pub(super) fn assign(&mut self, vcpu: VcpuId, place: Place, order: &mut Vec<Assignment>) {
         let now = self.monotonic();
         let Some(known) = self.vcpus.get_mut(vcpu.slot()).and_then(Option::as_mut) else { return };
-        let was_held_back = std::mem::replace(&mut known.is_held_back, place == Place::Held);
-        if was_held_back && place != Place::Held {
+        if place == Place::Held {
+            known.held_since.get_or_insert(self.now);
+        } else if known.held_since.take().is_some() {
             // That it stopped looks like a sleep, and may be read only now on some other CPU.
             known.threads.values_mut().for_each(|it| it.since = it.since.max(now));
         }
@@ -171,8 +172,8 @@ impl Decider {
         let home = known.home.get().filter(|_| !self.pcpus.is_refused(vcpu));
         let cpu = home.map(|home| self.pcpus.all[home.index()].real);
         let handle = Arc::clone(&known.handle);
-        let first = if place == Place::InLine { known.first() } else { None };
-        order.push(Assignment { handle, number: self.number, cpu, place, first });
+        let front = if place == Place::InLine { known.front() } else { Vec::new() };
+        order.push(Assignment { handle, number: self.number, cpu, place, front });
     }
 
     fn home(&self, vcpu: VcpuId) -> Option<&Home> {

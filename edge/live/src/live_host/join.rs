@@ -1,14 +1,16 @@
 //! Who comes, who goes, and whose terms change.
 
+use std::sync::{Arc, MutexGuard};
+
 use slackline_host::VcpuTerms;
 use slackline_host::policy::Values;
 use slackline_trace::{Record, Sink};
 use slackline_units::{CpuSet, Span, Time, VcpuId};
 
-use super::decider::{Decider, Vcpu};
+use super::decider::{Decider, Joined, Vcpu};
 use super::{LiveHost, LiveHostError, NotDone, Wanted};
 use crate::sys::Tid;
-use crate::vcpu_threads::{Body, UsedClock, VcpuThreads};
+use crate::vcpu_threads::{Body, Home, Meter, UsedClock, VcpuThreads};
 use crate::way::{HeldThreads, VcpuHandle};
 
 /// A vCPU that is to join.
@@ -151,9 +153,31 @@ impl LiveHost {
         share: &Values,
         is_exact: bool,
     ) -> Result<(), NotDone> {
-        let mut decider = self.observe()?;
+        let decider = self.observe()?;
         let known = self.known(threads, handle.vcpu)?;
-        let vcpu = Vcpu::new(handle, known, is_exact);
+        self.finish_join(decider, Vcpu::new(handle, known, is_exact), share)
+    }
+
+    /// A tree joins whose threads are no kernel's.
+    pub(crate) fn join_fed_tree(
+        &self,
+        (handle, tids, clock): (VcpuHandle, &[Tid], UsedClock),
+        share: &Values,
+        is_exact: bool,
+    ) -> Result<(), NotDone> {
+        let decider = self.observe()?;
+        let home = Arc::new(Home::none());
+        let known = self.known_threads((tids, handle.vcpu), &home, &Meter::new(clock, Span::ZERO));
+        let joined = Joined { home, known: known?, is_tree: true, is_wide: false };
+        self.finish_join(decider, Vcpu::new(handle, joined, is_exact), share)
+    }
+
+    fn finish_join(
+        &self,
+        mut decider: MutexGuard<'_, Decider>,
+        vcpu: Vcpu,
+        share: &Values,
+    ) -> Result<(), NotDone> {
         let result = self.join_known(&mut decider, vcpu, share.into());
         self.finish(decider)?;
         result

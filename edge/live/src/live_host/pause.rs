@@ -90,12 +90,12 @@ impl Decider {
     /// It is stopped before the host hears of it: what it uses until it stops is still its own.
     fn pause(&mut self, vcpu: VcpuId) -> Result<(), NotDone> {
         self.number += 1;
-        let number = self.number;
+        let (number, now) = (self.number, self.now);
         let Some(known) = self.get_mut(vcpu).filter(|known| !known.is_paused) else {
             return Ok(());
         };
         known.handle.stop(number).map_err(NotDone::Refused)?;
-        known.is_held_back = true;
+        known.held_since.get_or_insert(now);
         known.is_paused = true;
         if self.host.moment().is_awake(vcpu) {
             self.step(self.now, &[], Fact::Paused(vcpu)).map_err(broken)?;

@@ -51,9 +51,11 @@ fn put_up(
         HeldThreads::Tree(tree) => tree.raise(priority),
     });
     and_then(raised, || let_go(handle, state))?;
-    match (&handle.threads, assignment.first) {
-        // Where it begins a turn: the one that had the last one would have this one as well.
-        (HeldThreads::Tree(tree), Some(first)) if !was_up => tree.put_first(first),
+    match &handle.threads {
+        // The last one is put first, and then those before it are put before it.
+        HeldThreads::Tree(tree) if !was_up => {
+            assignment.front.iter().rev().try_for_each(|&tid| tree.put_first(tid))
+        }
         _ => Ok(()),
     }
 }
