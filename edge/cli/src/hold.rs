@@ -80,8 +80,9 @@ pub(crate) fn hold(args: &Hold) -> Result<(), Problem> {
     let names = requests.iter().map(|request| request.name.clone()).collect();
     let ids = session.join(requests).map_err(|error| of_request(error.error))?;
     let shown = Shown::begin(args, &target.name, each, (target.parts(), &cpus))?;
-    let parts = Parts::new(names, target.width(), knowledge().sleep);
-    let mut holding = Holding { began: session.now(), session, ids, parts, shown };
+    let began = session.now();
+    let parts = Parts::new(names, target.width(), knowledge().sleep, began);
+    let mut holding = Holding { began, session, ids, parts, shown };
     let end = holding.run(stop.as_fd(), command.as_mut());
     holding.finish(end.as_ref().ok())?;
     match (end?, command) {

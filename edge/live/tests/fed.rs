@@ -399,7 +399,10 @@ fn stopped_tree_whose_last_runnable_thread_ends_runs_next_period() {
     host.look(CPUS[0]).unwrap();
     assert_eq!(last_told(&host, vcpu(0)), Some(Told::InLine));
     let blocked = |it: &Record| matches!(it, Record::Blocked { .. });
-    assert!(!host.records().iter().any(blocked), "a stopped tree does not count as blocked");
+    let records = host.records();
+    assert!(!records.iter().any(blocked), "a stopped tree does not count as blocked");
+    let stopped = Record::Stopped { vcpu: vcpu(0), from: us(2011), to: us(10_010) };
+    assert!(records.contains(&stopped), "{records:?}");
     // Once it is let go it shows that it is blocked.
     host.note_thread(CPUS[0], us(10_020), 100, What::Woke);
     host.note_thread(CPUS[0], us(10_021), 100, What::SwitchedIn);

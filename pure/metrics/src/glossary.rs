@@ -154,8 +154,17 @@ const VCPU: &[Term] = &[
     ),
     number("switches", "switches", "how often it was put on a CPU"),
     number("migrations", "migrations", "how often on another CPU than the last time"),
-    number("waiting_ns", "waiting s", "how long it was awake and did not run"),
+    number(
+        "waiting_ns",
+        "waiting s",
+        "how long it was awake and did not run, live without the time in which it was stopped",
+    ),
     number("wait_worst_ns", "", "the longest that it was awake and did not run, without a break"),
+    number(
+        "stopped_ns",
+        "",
+        "live: how long it was kept from running though it had work, as its slice was used",
+    ),
     number("asleep_ns", "", "how long it slept"),
     number("overrun_ns", "", "CPU time it had beyond the end of its turns"),
     number(

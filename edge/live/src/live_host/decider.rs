@@ -196,6 +196,7 @@ impl Decider {
 
     /// A vCPU leaves; returns what was known of it.
     pub(super) fn leave(&mut self, vcpu: VcpuId) -> Result<Option<Vcpu>, LiveHostError> {
+        self.note_let_go(vcpu);
         let left = self.vcpus.get_mut(vcpu.slot()).and_then(Option::take);
         if left.is_some() {
             self.pcpus.refused.retain(|&(refused, ..)| refused != vcpu);
@@ -226,6 +227,8 @@ impl Decider {
     /// The run ends now.
     pub(super) fn end(&mut self) -> Result<(), LiveHostError> {
         self.is_over = true;
+        let all: Vec<VcpuId> = self.vcpus.iter().flatten().map(|known| known.vcpu).collect();
+        all.into_iter().for_each(|vcpu| self.note_let_go(vcpu));
         self.step(self.now, &[], Fact::Ended).map_err(broken)
     }
 
@@ -523,6 +526,7 @@ impl Decider {
     }
 
     fn refuse(&mut self, vcpu: VcpuId) -> Result<(), LiveHostError> {
+        self.note_let_go(vcpu);
         let Some(known) = &mut self.vcpus[vcpu.slot()] else { return Ok(()) };
         known.held_since = None;
         let home = known.home.get().unwrap_or(CpuId::new(0));

@@ -161,6 +161,9 @@ impl Decider {
     /// Adds to an order what a vCPU is to be.
     pub(super) fn assign(&mut self, vcpu: VcpuId, place: Place, order: &mut Vec<Assignment>) {
         let now = self.monotonic();
+        if place != Place::Held {
+            self.note_let_go(vcpu);
+        }
         let Some(known) = self.vcpus.get_mut(vcpu.slot()).and_then(Option::as_mut) else { return };
         if place == Place::Held {
             known.held_since.get_or_insert(self.now);

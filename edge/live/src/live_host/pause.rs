@@ -81,6 +81,16 @@ impl Decider {
         known.filter(|known| known.vcpu == vcpu)
     }
 
+    /// Records how long a vCPU was stopped that is let go, unless people paused it.
+    pub(super) fn note_let_go(&mut self, vcpu: VcpuId) {
+        let to = self.now;
+        let stopped = self.get(vcpu).filter(|known| !known.is_paused);
+        let Some(from) = stopped.and_then(|known| known.held_since) else { return };
+        if from < to {
+            self.records.record(&Record::Stopped { vcpu, from, to });
+        }
+    }
+
     fn note_change(&mut self, vcpu: VcpuId, due: Time, result: &Result<(), NotDone>) {
         if result.is_ok() && self.get(vcpu).is_some() {
             self.records.record(&Record::Changed { due, at: self.now, vcpu });
@@ -95,8 +105,11 @@ impl Decider {
             return Ok(());
         };
         known.handle.stop(number).map_err(NotDone::Refused)?;
-        known.held_since.get_or_insert(now);
+        let before = known.held_since.replace(now);
         known.is_paused = true;
+        if let Some(from) = before {
+            self.records.record(&Record::Stopped { vcpu, from, to: now });
+        }
         if self.host.moment().is_awake(vcpu) {
             self.step(self.now, &[], Fact::Paused(vcpu)).map_err(broken)?;
         }
@@ -105,10 +118,13 @@ impl Decider {
 
     /// Whether it has to be let go to see whether it has work.
     fn resume(&mut self, vcpu: VcpuId) -> Result<bool, LiveHostError> {
+        let now = self.now;
         let Some(known) = self.get_mut(vcpu).filter(|known| known.is_paused) else {
             return Ok(false);
         };
         known.is_paused = false;
+        // What people keep it from running counts as asleep.
+        known.held_since = Some(now);
         let had_work = known.threads.values().any(|known| known.is_awake);
         self.touched.push(vcpu);
         if had_work {

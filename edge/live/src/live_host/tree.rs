@@ -170,7 +170,12 @@ impl Vcpu {
             left -= usize::from(counts);
             at == 0 || counts
         };
-        by_received.iter().enumerate().filter(|it| is_in_front(it)).map(|(_, &(_, tid, _))| tid).collect()
+        by_received
+            .iter()
+            .enumerate()
+            .filter(|it| is_in_front(it))
+            .map(|(_, &(_, tid, _))| tid)
+            .collect()
     }
 
     /// A thread has ended. While the tree is stopped nothing is known of the others: one of them
@@ -278,7 +283,9 @@ impl Decider {
             if vcpu.home.get().is_some_and(|home| home != cpu) {
                 continue;
             }
-            if let (HeldThreads::Tree(tree), false) = (&vcpu.handle.threads, vcpu.held_since.is_some()) {
+            if let (HeldThreads::Tree(tree), false) =
+                (&vcpu.handle.threads, vcpu.held_since.is_some())
+            {
                 // Each goes to the end of its CPU's queue as it is counted.
                 tree.count(vcpu.by_received().into_iter().map(|(_, tid, _)| tid));
             }
