@@ -17,7 +17,7 @@ mod ring;
 mod tracefs;
 mod trial;
 
-pub use child::die_with_us;
+pub use child::{WaitingCommand, die_with_us};
 pub use clock_error::wall_clock_error;
 #[cfg(target_arch = "x86_64")]
 pub use old_kernel::{as_on_linux_4_4, without_perf_events};

@@ -399,7 +399,11 @@ impl HeldTree {
         if orders.is_frozen != is_frozen {
             let (text, act) = if is_frozen { ("1", Act::Freeze) } else { ("0", Act::Thaw) };
             let written = orders.switch.write_all_at(text.as_bytes(), 0);
-            written.map_err(|source| refused(self.carrier(), act, source))?;
+            written.map_err(|source| match source.raw_os_error() {
+                // Its group was removed, so all of it has ended.
+                Some(libc::ENODEV) => ActError::Gone { tid: self.carrier() },
+                _ => refused(self.carrier(), act, source),
+            })?;
             orders.is_frozen = is_frozen;
         }
         Ok(())
