@@ -11,7 +11,49 @@ use common::Ran;
 use common::live::{self, Live, kill, let_pass, wait_until};
 use rustix::process::Signal;
 use serde_json::Value;
-use slackline_live::sys::{Tid, online_cpus, process_cpu_time};
+use slackline_live::sys::{Tid, monotonic, online_cpus, process_cpu_time};
+use slackline_units::Span;
+
+/// Says that this process is to nap between bursts.
+const NAPS: &str = "SLACKLINE_TEST_NAPS";
+
+/// The body of a program that runs for 5 ms and sleeps for 45 ms, and tells how long each run took.
+#[test]
+fn part_naps() {
+    if std::env::var_os(NAPS).is_none() {
+        return;
+    }
+    let own = Tid::new(i32::try_from(std::process::id()).unwrap()).unwrap();
+    let used = || process_cpu_time(own).unwrap();
+    for _ in 0..40 {
+        let (began, until) = (monotonic(), used() + Span::from_ms(5));
+        while used() < until {
+            std::hint::spin_loop();
+        }
+        println!("burst {}", (monotonic() - began).ns());
+        std::thread::sleep(Duration::from_millis(45));
+    }
+    std::process::exit(0);
+}
+
+/// On an idle CPU the kernel may tell nobody that it woke. Load makes bursts longer, and only that.
+#[test]
+fn exact_target_is_stopped_at_its_slice_after_each_nap() {
+    let Some(live) = live::begin() else { return };
+    let program = std::env::current_exe().unwrap();
+    let program = program.to_str().unwrap();
+    let hold = ["hold", "--slice", "1ms", "--period", "10ms", "--", program];
+    let arguments = [&hold[..], &["--exact", "part_naps", "--nocapture", "--quiet"]].concat();
+    let output = live.command(&arguments).env(NAPS, "").output().unwrap();
+    let ran = Ran::new(&output).ended_with(0);
+    let bursts = ran.out.lines().filter_map(|line| line.split_once("burst ")?.1.parse().ok());
+    let mut bursts: Vec<u64> = bursts.collect();
+    bursts.sort_unstable();
+    // 5 ms at 1 ms in 10 ms: four periods and a part of a fifth, and up to a millisecond less for
+    // a stop that is late.
+    assert!(bursts.len() == 40 && bursts[4] > 25_000_000, "{bursts:?}");
+    live.nothing_is_left();
+}
 
 /// A hold in the background, which is ended with the test.
 struct Holding<'a>(&'a Live, Child);

@@ -178,6 +178,11 @@ impl HeldTree {
         self.lock().wide = Some(cpus);
     }
 
+    /// The CPUs that are the one that it runs on, if there are several.
+    pub(crate) fn wide(&self) -> Option<CpuSet> {
+        self.lock().wide
+    }
+
     /// How many CPUs are the one that it runs on.
     pub(crate) fn width(&self) -> usize {
         self.lock().wide.map_or(1, |wide| wide.iter().count())

@@ -20,6 +20,8 @@ pub(crate) struct Joining {
     pub(crate) share: Values,
     /// Where it may run; none is everywhere.
     pub(crate) cpus: Option<CpuSet>,
+    /// Its slice if it is exact.
+    pub(crate) exact_slice: Option<Span>,
 }
 
 /// Whether a group of vCPUs has joined; if not, which of them kept it out, and why.
@@ -117,7 +119,7 @@ impl LiveHost {
     }
 
     fn join_one(&self, decider: &mut Decider, joining: Joining) -> Result<(), NotDone> {
-        let Joining { threads, share, cpus } = joining;
+        let Joining { threads, share, cpus, exact_slice } = joining;
         let VcpuThreads { vcpu, body, exact } = threads;
         let threads = match &body {
             Body::Threads(members) => {
@@ -131,6 +133,9 @@ impl LiveHost {
         if let Some(cpus) = cpus {
             let real = decider.real_cpus(cpus);
             handle.confine(decider.number, real).map_err(NotDone::Refused)?;
+        }
+        if exact_slice.is_some() {
+            self.notice_use(&handle, exact_slice)?;
         }
         let known = match body {
             Body::Threads(members) => {

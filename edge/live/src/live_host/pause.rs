@@ -1,14 +1,22 @@
 //! What somebody asks for beside a share: to run nowhere for a while, or only on some CPUs.
 
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, MutexGuard};
 
 use slackline_host::{Fact, VcpuTerms};
 use slackline_trace::{Record, Sink};
-use slackline_units::{CpuSet, Time, VcpuId};
+use slackline_units::{CpuSet, Span, Time, VcpuId};
 
 use super::decider::{Decider, Vcpu, broken};
 use super::{LiveHost, LiveHostError, NotDone};
-use crate::way::Place;
+use crate::way::{Place, VcpuHandle};
+
+/// A vCPU that is taken to be blocked is noticed when it has received one part in so many of its
+/// slice: the rest is enough for its dispatcher to stop it in time. The first notice ends them.
+const NOTICES: u64 = 8;
+
+/// Looking at a vCPU that is taken to be blocked may cost one part in so many of a CPU.
+const MOST_LOOKING: u64 = 100;
 
 impl LiveHost {
     /// Whether a vCPU, which can be kept from running, gets what it is promised and no more.
@@ -19,6 +27,33 @@ impl LiveHost {
             decider.touched.push(vcpu);
         }
         self.finish(decider)
+    }
+
+    /// Notices at once if a vCPU that is taken to be blocked receives such a slice, if it is exact.
+    pub(crate) fn notice_use_of(
+        &self,
+        vcpu: VcpuId,
+        exact_slice: Option<Span>,
+    ) -> Result<(), NotDone> {
+        let handle = self.decider().get(vcpu).map(|known| Arc::clone(&known.handle));
+        handle.map_or(Ok(()), |handle| self.notice_use(&handle, exact_slice))
+    }
+
+    /// The same of one that may be about to join.
+    pub(super) fn notice_use(
+        &self,
+        handle: &VcpuHandle,
+        exact_slice: Option<Span>,
+    ) -> Result<(), NotDone> {
+        let perf = self.perf();
+        let Some(perf) = &*perf else { return Ok(()) };
+        let noticed = handle.notice_use(exact_slice.map(|slice| (slice / NOTICES, perf.rings())));
+        let (Err(why), Some(slice)) = (noticed, exact_slice) else { return Ok(()) };
+        if self.dispatch * MOST_LOOKING > slice {
+            return Err(NotDone::Unnoticed { slice, look: self.dispatch, why });
+        }
+        self.nap.fetch_min(slice.ns(), Ordering::Relaxed);
+        Ok(())
     }
 
     /// A vCPU, which can be kept from running, does not run at all from when this returns until it

@@ -3,7 +3,7 @@
 use slackline_host::VcpuTerms;
 use slackline_host::policy::Values;
 use slackline_trace::Named;
-use slackline_units::{CpuSet, DomId, Time, VcpuId};
+use slackline_units::{CpuSet, DomId, Span, Time, VcpuId};
 use thiserror::Error;
 
 use super::ids::JoinId;
@@ -160,7 +160,8 @@ impl Session {
                 };
                 prepared.ids.push(id);
                 let threads = self.hold(id, &request.who)?;
-                prepared.joining.push(Joining { threads, share, cpus });
+                let exact_slice = self.exact_slice(&share);
+                prepared.joining.push(Joining { threads, share, cpus, exact_slice });
                 prepared.names.push((request.name, request.domain));
                 Ok(())
             });
@@ -265,6 +266,23 @@ impl Session {
     ) -> Result<(), RequestError> {
         self.check_cpus(cpus)?;
         self.check_watched(&share)?;
+        let [before, after] = [&self.row(id)?.share, &share].map(|share| self.exact_slice(share));
+        let notice = |slice| self.host.notice_use_of(id.vcpu(), slice);
+        notice(after).map_err(|error| self.not_done(error))?;
+        let changed = self.change_noticed(id, share, cpus, due);
+        if changed.is_err() {
+            let _ = self.host.notice_use_of(id.vcpu(), before);
+        }
+        changed
+    }
+
+    fn change_noticed(
+        &mut self,
+        id: JoinId,
+        share: Values,
+        cpus: Option<CpuSet>,
+        due: Time,
+    ) -> Result<(), RequestError> {
         let will_be_exact = self.is_exact(&share);
         let row = self.row(id)?;
         let (was_exact, had_stop) = (row.is_exact, row.has_stop);
@@ -407,8 +425,13 @@ impl Session {
     }
 
     fn is_exact(&self, share: &Values) -> bool {
+        self.exact_slice(share).is_some()
+    }
+
+    /// The slice of a share that is exact.
+    pub(super) fn exact_slice(&self, share: &Values) -> Option<Span> {
         let promise = (self.policy.promise)(share).ok().flatten();
-        promise.is_some_and(|promise| promise.bounded)
+        promise.filter(|promise| promise.bounded).map(|promise| promise.reservation.slice())
     }
 
     fn check(&self, request: &Request) -> Result<(), RequestError> {

@@ -43,6 +43,9 @@ fn put_up(
     assignment: &Assignment,
     ladder: &mut Ladder,
 ) -> Result<(), ActError> {
+    if let Some(notice) = &mut state.notice {
+        notice.switch_off();
+    }
     let priority = ladder.next(state.priority);
     let was_up = state.priority.replace(priority).is_some() && !state.is_held;
     let kept = keep_on(handle, assignment.cpu);
@@ -78,6 +81,10 @@ fn put_down(
         return held;
     }
     state.priority = None;
+    if let Some(notice) = &mut state.notice {
+        // Where the kernel has no more descriptors, a late look is all there is.
+        let _ = notice.switch_on(assignment.cpu);
+    }
     let given =
         and_then(keep_on(handle, assignment.cpu), || match (&handle.threads, assignment.place) {
             (HeldThreads::Each(members), Place::First) => each(members, Held::favour),
