@@ -466,3 +466,30 @@ fn timeslices_of_three() -> [u32; 3] {
 fn threads_of_tree_that_always_have_work_receive_equal_timeslices() {
     assert_eq!(timeslices_of_three(), [3; 3]);
 }
+
+/// A hypervisor takes half of the CPU, so that of four vCPUs two are due all the time. If they were
+/// real-time all the time, the kernel would stop all of them for 50 ms.
+#[test]
+fn ordinary_threads_receive_their_part_while_several_vcpus_are_always_due() {
+    let mut host = host(1);
+    for slot in 0..4 {
+        host.join(vcpu(slot), &share("2200us", "10ms"), true).unwrap();
+        host.note(CPUS[0], us(1), vcpu(slot), What::Woke);
+    }
+    let mut places = [Told::Original; 4];
+    let mut is_ordinary = Vec::new();
+    for at in 1..3_000 {
+        host.at(ms(at));
+        host.look(CPUS[0]).unwrap();
+        host.told().into_iter().for_each(|(of, told)| places[of.slot()] = told);
+        is_ordinary.push(!places.contains(&Told::InLine));
+        let runs = (0..4).find(|&slot| matches!(places[slot], Told::InLine | Told::First));
+        let runs = vcpu(u32::try_from(runs.expect("one is due")).unwrap());
+        host.note(CPUS[0], ms(at), runs, What::SwitchedIn);
+        host.note(CPUS[0], ms(at + 1), runs, PREEMPTED);
+        host.count(runs, Span::from_us(500));
+    }
+    let ordinary = |second: &[bool]| second.iter().filter(|ms| **ms).count();
+    let least = is_ordinary.windows(1_000).map(ordinary).min();
+    assert!(least >= Some(50), "{least:?} ms of a second");
+}

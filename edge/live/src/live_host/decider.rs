@@ -273,7 +273,9 @@ impl Decider {
         let pcpu = &mut self.pcpus.all[cpu.index()];
         pcpu.fair_server.pass(self.now, pcpu.clock.cost());
         // Once it is paid the chosen one comes up again.
-        pcpu.is_stale |= pcpu.is_paying && pcpu.fair_server.owed().is_none();
+        let is_to_be_paid =
+            pcpu.fair_server.is_to_be_paid(pcpu.is_paying, pcpu.is_awaited || !pcpu.is_paying);
+        pcpu.is_stale |= pcpu.is_paying != is_to_be_paid;
     }
 
     /// Those of whom the kernel refused something a while ago may be run again.

@@ -60,13 +60,9 @@ impl Decider {
         in_line.retain(|next| !self.pcpus.is_refused(next.vcpu));
         let pcpu = &mut self.pcpus.all[cpu.index()];
         let turn = pcpu.turn.map(|(vcpu, _, entitlement)| (vcpu, entitlement));
-        // Only where nobody is real-time: the others would come before the one that pays.
-        pcpu.is_paying = in_line.len() == 1
-            && if pcpu.is_paying {
-                pcpu.fair_server.owed().is_some()
-            } else {
-                pcpu.fair_server.is_due()
-            };
+        // While one pays, none of the others is real-time either: they would come before it.
+        pcpu.is_paying = !in_line.is_empty()
+            && pcpu.fair_server.is_to_be_paid(pcpu.is_paying, in_line.len() > 1);
         pcpu.is_awaited = in_line.len() > 1;
         pcpu.ready = in_line.iter().skip(1).filter_map(|next| next.limit).min();
         let raised: &[NextInLine] = if pcpu.is_paying { &[] } else { &in_line };
