@@ -3,9 +3,9 @@
 //!
 //! A thread does what a dispatcher does in each pass, at the same priority: it sleeps on a timer,
 //! reads the CPU time of another thread, and gives that thread another priority and the old one
-//! again. The other thread runs below it as the chosen vCPU would, and writes to more memory than the
-//! caches near a CPU hold, so that a pass finds them cold. What counts is the 95th percentile of the
-//! CPU time of single passes as the kernel counts it, with the switches there and back.
+//! again. The other thread runs below it as the chosen vCPU would, and writes to more memory than
+//! the caches near a CPU hold, so that a pass finds them cold. What counts is the 95th percentile
+//! of the CPU time of single passes as the kernel counts it, with the switches there and back.
 
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};

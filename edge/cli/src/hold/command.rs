@@ -104,7 +104,8 @@ impl HeldCommand {
         if !left.is_empty() {
             let (program, list) = (&self.program, left.join(", "));
             terminal::tell(&format!(
-                "note:  {program} has ended; what it started runs on and is no longer held: {list}\n"
+                "note:  {program} has ended; what it started runs on and is no longer held: \
+                 {list}\n"
             ));
         }
     }

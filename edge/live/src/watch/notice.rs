@@ -1,9 +1,9 @@
 //! Notices of CPU time received by a vCPU that is taken to be blocked. Not every kernel tells of a
 //! wake on an idle CPU, and an exact vCPU must not run past its slice until somebody looks.
 //!
-//! An event counts the CPU time of the vCPU and wakes the dispatcher whenever another slice has been
-//! received. It is on while nothing else would stop the vCPU: not while it is due, when the
-//! dispatcher's own timer is set, and not while it is stopped.
+//! An event counts the CPU time of the vCPU and wakes the dispatcher whenever another part of the
+//! slice has been received. It is on while nothing else would stop the vCPU: not while it is due,
+//! when the dispatcher's own timer is set, and not while it is stopped.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -43,7 +43,7 @@ impl UseNotice {
         UseNotice { of, every, rings, events: BTreeMap::new(), on: Vec::new() }
     }
 
-    /// Switches them on for the CPU that the vCPU is kept on, or for all CPUs if it is kept on none.
+    /// Switches them on for the CPU that the vCPU is kept on, or for all if it is kept on none.
     ///
     /// # Errors
     /// If the kernel has no such events, or no descriptors.
