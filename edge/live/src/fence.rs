@@ -55,7 +55,7 @@ pub(crate) use tree::TreeUsage;
 use crate::cgroup::{CgroupError, Controller, Place, TreePlace};
 use crate::step::{ActError, Hold, freezer};
 use crate::sys::{Tid, get_affinity, get_scheduling, process_of};
-use crate::thread::{Stat, ThreadError, ThreadRef};
+use crate::thread::{Stat, ThreadError, ThreadRef, means_gone};
 use budget::Budgets;
 use entry::{Entry, Way, Who};
 use held::Brake;
@@ -472,7 +472,7 @@ impl Fence {
         if hold == Hold::Process && self.held.values().any(stopping) {
             return Err(FenceError::ProcessHeldTwice { pid });
         }
-        let stat = Stat::of(pid, tid).map_err(|source| FenceError::Unreadable { tid, source })?;
+        let stat = Stat::of(pid, tid).map_err(|source| unreadable((pid, tid), source))?;
         if hold == Hold::Process && stat.stopped() {
             return Err(FenceError::Stopped { pid });
         }
@@ -481,7 +481,7 @@ impl Fence {
 
     fn hold_by(&mut self, thread: &ThreadRef, way: Way) -> Result<Held, FenceError> {
         let (pid, tid) = (thread.pid(), thread.tid());
-        let unreadable = |source| FenceError::Unreadable { tid, source };
+        let unreadable = |source| unreadable((pid, tid), source);
         let entry = Entry {
             process: Who { id: pid, started: thread.process_started() },
             thread: Who { id: tid, started: thread.started() },
@@ -521,6 +521,15 @@ impl Drop for Fence {
         // What fails here stays on the keeper's list, which tries again and says what is wrong.
         let _ = self.release_all();
         self.keeper.end();
+    }
+}
+
+/// Why a thread cannot be read: it is gone, or the kernel does not say.
+fn unreadable((pid, tid): (Tid, Tid), source: io::Error) -> FenceError {
+    if means_gone(&source) {
+        ThreadError::Gone { pid, tid }.into()
+    } else {
+        FenceError::Unreadable { tid, source }
     }
 }
 

@@ -9,6 +9,7 @@
 //! A request that fails leaves everything as it was before it, and everybody else alone. Whatever
 //! ends the session, the fence gives every thread back.
 
+mod change;
 mod endings;
 mod error;
 mod ids;

@@ -102,9 +102,9 @@ impl VcpuSummary {
     /// `second_error_worst_ppm`, `seconds`, `deadlines`, `misses`, `miss_time` (`_count`,
     /// `_p50_ns`, `_p90_ns`, `_p99_ns`, `_worst_ns`), `miss_time_p50_of_slice_ppm`,
     /// `miss_time_p99_of_slice_ppm`, `miss_time_worst_of_slice_ppm`, `wake_to_run` (likewise),
-    /// `switches`, `migrations`, `waiting_ns`, `wait_worst_ns`, `asleep_ns`, `overrun_ns`, `jobs`,
-    /// `jobs_late`, `jobs_done`, `moved_bytes`, `job_lateness` and `response` (likewise),
-    /// `response_mean_ns`, `response_worst_tenth_ns`.
+    /// `switches`, `migrations`, `waiting_ns`, `wait_worst_ns`, `stopped_ns`, `asleep_ns`,
+    /// `overrun_ns`, `jobs`, `jobs_late`, `jobs_done`, `moved_bytes`, `job_lateness` and `response`
+    /// (likewise), `response_mean_ns`, `response_worst_tenth_ns`.
     #[must_use]
     pub fn fields(&self) -> Vec<Field> {
         let second = self.second_error;
@@ -145,6 +145,7 @@ impl VcpuSummary {
             ("migrations", FieldValue::Count(self.migrations)),
             ("waiting_ns", maybe_time(self.waiting)),
             ("wait_worst_ns", maybe_time(self.wait_worst)),
+            ("stopped_ns", maybe_time(self.stopped)),
             ("asleep_ns", maybe_time(self.asleep)),
             ("overrun_ns", time(self.overrun)),
             ("jobs", FieldValue::Count(self.jobs)),

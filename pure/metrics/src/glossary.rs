@@ -171,11 +171,20 @@ const VCPU: &[Term] = &[
     ),
     number("switches", "switches", "number of times it was put on a CPU"),
     number("migrations", "migrations", "number of times it was put on another CPU than before"),
-    number("waiting_ns", "waiting s", "time it was runnable and did not run"),
+    number(
+        "waiting_ns",
+        "waiting s",
+        "time it was runnable and did not run; live, stopped_ns is not in it",
+    ),
     number(
         "wait_worst_ns",
         "",
         "longest time without a break that it was runnable and did not run",
+    ),
+    number(
+        "stopped_ns",
+        "",
+        "live: time it was runnable and kept from running because its budget was exhausted",
     ),
     number("asleep_ns", "", "time it was blocked"),
     number("overrun_ns", "", "CPU time used beyond the end of its timeslices"),

@@ -56,7 +56,7 @@ impl core::error::Error for UnknownMetric {}
 
 /// Fields of several vCPUs or CPUs that are added up. Of all others the worst is taken: the one
 /// furthest from zero.
-const ADDED_UP: [&str; 34] = [
+const ADDED_UP: [&str; 35] = [
     "promised_ppm",
     "delivered_ns",
     "delivered_ppm",
@@ -69,6 +69,7 @@ const ADDED_UP: [&str; 34] = [
     "switches",
     "migrations",
     "waiting_ns",
+    "stopped_ns",
     "asleep_ns",
     "overrun_ns",
     "jobs",

@@ -92,6 +92,8 @@ impl Meter {
         vcpus.sort_by_key(|vcpu| vcpu.id);
         if self.header.machine == LIVE {
             vcpus.iter_mut().for_each(|vcpu| (vcpu.slowed, vcpu.spun) = (None, None));
+        } else {
+            vcpus.iter_mut().for_each(|vcpu| vcpu.stopped = None);
         }
         Ok(Summary {
             title: self.header.title.clone(),
@@ -193,6 +195,7 @@ impl Meter {
             Record::Moved { at, bytes, .. } => meter.moved(at, bytes),
             Record::Spun { at, used, .. } => meter.spun(at, used),
             Record::Slowed { from, to, work, .. } => meter.slowed(from, to, work),
+            Record::Stopped { from, to, .. } => meter.stopped(from, to),
             _ => {}
         }
     }
@@ -209,7 +212,8 @@ impl Meter {
             | Record::Job { vcpu, .. }
             | Record::Moved { vcpu, .. }
             | Record::Spun { vcpu, .. }
-            | Record::Slowed { vcpu, .. } => self.seldom_of(vcpu, record),
+            | Record::Slowed { vcpu, .. }
+            | Record::Stopped { vcpu, .. } => self.seldom_of(vcpu, record),
             Record::RangLate { at, late, .. } if at >= self.warmup => self.timer_lateness.add(late),
             Record::ClockSet { at, ahead } => {
                 self.clock.set(at, ahead);

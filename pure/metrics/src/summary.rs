@@ -79,11 +79,14 @@ pub struct VcpuSummary {
     /// How often that was another CPU than before. Means nothing where the machine does not know
     /// stretches.
     pub migrations: u64,
-    /// How long it was awake and not running.
+    /// How long it was awake and not running, though nothing kept it from running.
     pub waiting: Option<Span>,
     /// The longest that it was awake and not running without a break, if not for good then to the
     /// end. Means nothing where the machine does not know stretches.
     pub wait_worst: Option<Span>,
+    /// How long it was kept from running though it had work. `None` on a simulated host, where that
+    /// is part of `waiting`.
+    pub stopped: Option<Span>,
     /// How long it slept.
     pub asleep: Option<Span>,
     /// Pieces of work that were released and that it finished.

@@ -61,6 +61,7 @@ pub(crate) struct VcpuMeter {
     moved: u64,
     slowed: Span,
     spun: Span,
+    stopped: Span,
     second: Spans,
     ten_seconds: Spans,
 }
@@ -107,6 +108,7 @@ impl VcpuMeter {
             moved: 0,
             slowed: Span::ZERO,
             spun: Span::ZERO,
+            stopped: Span::ZERO,
             second: Spans::new(Span::from_secs(1)),
             ten_seconds: Spans::new(Span::from_secs(10)),
         }
@@ -221,6 +223,11 @@ impl VcpuMeter {
         }
     }
 
+    /// It had work and was kept from running between the two.
+    pub(crate) fn stopped(&mut self, from: Time, to: Time) {
+        self.stopped += to.since(from.max(self.warmup));
+    }
+
     /// It did so much work between the two at less than full speed.
     pub(crate) fn slowed(&mut self, from: Time, to: Time, work: Span) {
         let stretch = Stretch { from, to, used: (to - from).left_after(work) };
@@ -281,7 +288,7 @@ impl VcpuMeter {
         let asleep = self.present.left_after(self.awake);
         // On a live host the two come from different sources, so that one who is hardly ever not
         // running may seem to have run a little longer than it was awake.
-        let waiting = self.awake.left_after(self.delivered);
+        let waiting = self.awake.left_after(self.delivered).left_after(self.stopped);
         let judges = self.knows.sleep && self.knows.stretches;
         Some(VcpuSummary {
             id,
@@ -304,6 +311,7 @@ impl VcpuMeter {
             migrations: self.migrations,
             waiting: self.knows.sleep.then_some(waiting),
             wait_worst: judges.then_some(self.wait_worst),
+            stopped: Some(self.stopped),
             asleep: self.knows.sleep.then_some(asleep),
             jobs: jobs.count,
             jobs_due: jobs.due,

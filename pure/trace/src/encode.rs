@@ -90,6 +90,7 @@ impl Encoder {
             | Record::Spun { .. }
             | Record::Moved { .. }
             | Record::Slowed { .. }
+            | Record::Stopped { .. }
             | Record::Overhead { .. }
             | Record::Accounted { .. } => {
                 self.seldom(record);
@@ -115,6 +116,11 @@ impl Encoder {
                 self.vcpu(vcpu);
                 self.difference(to, from);
                 self.number(work.ns());
+            }
+            Record::Stopped { vcpu, from, to } => {
+                self.time(to);
+                self.vcpu(vcpu);
+                self.difference(to, from);
             }
             Record::Spun { at, vcpu, used } => {
                 self.time(at);
@@ -343,6 +349,7 @@ fn record_tag(record: &Record) -> u8 {
         Record::ClockSet { .. } => 19,
         Record::Slowed { .. } => 20,
         Record::Spun { .. } => 21,
+        Record::Stopped { .. } => 22,
     }
 }
 

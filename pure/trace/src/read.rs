@@ -343,6 +343,7 @@ impl<R: Read> Reader<R> {
                 let (at, vcpu) = (self.time()?, self.vcpu()?);
                 Record::Spun { at, vcpu, used: Span::from_ns(self.number()?) }
             }
+            22 => self.read_stopped()?,
             16 => Record::Moved { at: self.time()?, vcpu: self.vcpu()?, bytes: self.number()? },
             _ => return Err(Damage::Damaged),
         })
@@ -357,6 +358,11 @@ impl<R: Read> Reader<R> {
         let mut span = || self.number().map(Span::from_ns);
         let (idle, stolen, dispatching) = (span()?, span()?, span()?);
         Ok(Record::Accounted { cpu, from, to, idle, stolen, dispatching })
+    }
+
+    fn read_stopped(&mut self) -> Part<Record> {
+        let (to, vcpu) = (self.time()?, self.vcpu()?);
+        Ok(Record::Stopped { vcpu, from: self.before(to)?, to })
     }
 
     fn read_slowed(&mut self) -> Part<Record> {

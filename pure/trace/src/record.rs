@@ -94,6 +94,15 @@ pub enum Record {
         /// CPU time at full speed in which it would have done as much.
         work: Span,
     },
+    /// A live host kept a vCPU that had work from running: it is exact, and had its slice.
+    Stopped {
+        /// Which vCPU.
+        vcpu: VcpuId,
+        /// When it was stopped.
+        from: Time,
+        /// When it was let go, or left, or the run ended.
+        to: Time,
+    },
     /// A timer of a CPU rang later than it was set for.
     RangLate {
         /// When it rang.
@@ -222,6 +231,7 @@ impl Record {
         match *self {
             Record::Ran { from, to, .. }
             | Record::Slowed { from, to, .. }
+            | Record::Stopped { from, to, .. }
             | Record::Accounted { from, to, .. } => (from, to),
             Record::Job { done, .. } => (done, done),
             Record::Overhead { .. } => (Time::START, Time::START),

@@ -97,6 +97,7 @@ fn json_of_a_run_has_the_documented_fields() {
             "switches",
             "migrations",
             "waiting_ns",
+            "stopped_ns",
             "asleep_ns",
             "overrun_ns",
             "jobs",

@@ -9,6 +9,7 @@ mod faults;
 mod full_disk;
 mod gangs;
 mod hold;
+mod hold_commands;
 mod kills;
 mod old_kernel;
 mod outside;

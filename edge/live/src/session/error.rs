@@ -54,6 +54,19 @@ pub enum RequestError {
         /// Why nothing can be seen.
         why: String,
     },
+    /// Nothing would tell in time that an exact vCPU runs again after it blocked.
+    #[error(
+        "cannot hold exactly to {slice}: the kernel does not count what it uses ({why}), and \
+         looking every {slice} would cost {look} each time, which is more than 1 % of a CPU"
+    )]
+    Unnoticed {
+        /// Its slice.
+        slice: Span,
+        /// What a look takes.
+        look: Span,
+        /// Why the kernel does not count.
+        why: io::Error,
+    },
     /// A thread is gone or not ours to touch.
     #[error(transparent)]
     Thread(#[from] ThreadError),
@@ -124,6 +137,9 @@ impl RequestError {
             | RequestError::Host(_) => {
                 Some("check this host with `slackline doctor`".into())
             }
+            RequestError::Unnoticed { .. } => {
+                Some("reserve it as at-least, or with a longer slice and period".into())
+            }
             RequestError::Unknown { .. }
             | RequestError::Taken { .. }
             | RequestError::NoSuchCpus { .. }
@@ -138,6 +154,7 @@ impl From<NotDone> for RequestError {
         match error {
             NotDone::Declined(error) => RequestError::Declined(error),
             NotDone::Refused(error) => RequestError::Refused(error),
+            NotDone::Unnoticed { slice, look, why } => RequestError::Unnoticed { slice, look, why },
             NotDone::Host(error) => RequestError::Host(error),
         }
     }

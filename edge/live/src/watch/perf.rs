@@ -37,6 +37,7 @@ use std::fs;
 use std::io;
 use std::ops::RangeInclusive;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
 
 use slackline_units::{CpuId, Time, VcpuId};
 
@@ -164,12 +165,16 @@ pub struct PerfWatch {
     ranges: Vec<RangeInclusive<i32>>,
 }
 
+/// The rings of all CPUs, for events to share.
+#[derive(Debug)]
+pub(crate) struct UseRings(pub(crate) BTreeMap<CpuId, Arc<OwnedFd>>);
+
 /// What is open for one CPU.
 #[derive(Debug)]
 struct Opened {
     cpu: CpuId,
     /// Owns the ring.
-    holder: OwnedFd,
+    holder: Arc<OwnedFd>,
     /// Writes switches into the ring while it is open.
     _switches: OwnedFd,
     /// Write wakes into the ring while they are open.
@@ -215,6 +220,7 @@ impl PerfWatch {
             let switches = open_switches(cpu).map_err(|why| refused(cpu, why))?;
             share_ring(switches.as_fd(), holder.as_fd()).map_err(|why| refused(cpu, why))?;
             rings.push(PerfRing { cpu, ring, wakes });
+            let holder = Arc::new(holder);
             cpus.push(Opened { cpu, holder, _switches: switches, wakes: Vec::new() });
         }
         let (threads, trees, ranges) = (BTreeSet::new(), BTreeMap::new(), Vec::new());
@@ -299,6 +305,12 @@ impl PerfWatch {
         self.cpus.iter().map(|opened| (opened.cpu, opened.holder.as_fd()))
     }
 
+    /// What notices of CPU time are written into: the rings of all CPUs.
+    pub(crate) fn rings(&self) -> UseRings {
+        let ring = |opened: &Opened| (opened.cpu, Arc::clone(&opened.holder));
+        UseRings(self.cpus.iter().map(ring).collect())
+    }
+
     /// Has the kernel note wakes of threads with these numbers.
     ///
     /// A filter cannot be changed, so there are new events before the old ones go. What both note
@@ -354,6 +366,8 @@ impl EventSource for PerfRing {
         let cpu = *cpu;
         let (mut lost, mut result) = (0, io::Result::Ok(()));
         let used = ring.take(|record| match record.kind {
+            // CPU time was received: the switches say by whom.
+            RECORD_SAMPLE if record.words[0] == 0 => {}
             RECORD_SAMPLE => match woken(&record, wakes.offsets) {
                 Some(event) => each(event),
                 None => result = Err(io::ErrorKind::InvalidData.into()),

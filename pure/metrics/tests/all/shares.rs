@@ -172,6 +172,20 @@ fn waiting_is_being_awake_and_not_running() {
     assert_eq!((vcpu.waiting, vcpu.asleep), (Some(us(7_000)), Some(us(10_000))));
 }
 
+#[test]
+fn stopped_time_is_no_part_of_waiting_or_sleep() {
+    let of = |machine: &str| {
+        let script = Script::new(&["a"]).machine(machine).warmup(1_000).woke(0, 500);
+        let [from, to] = [500, 3_000].map(|at| Time::START + us(at));
+        let script = script.with(Record::Stopped { vcpu: vcpu(0), from, to });
+        script.ran(0, 4_000, 6_000).blocked(0, 6_000).first_ended(11_000)
+    };
+    let live = of("live");
+    let [stopped, waiting, asleep] = [live.stopped, live.waiting, live.asleep];
+    assert_eq!((stopped, waiting, asleep), (Some(us(2_000)), Some(us(1_000)), Some(us(5_000))));
+    assert_eq!(of("sim").stopped, None);
+}
+
 /// It counts from waking or stopping to running, and to the end if that never comes; what lies in
 /// the warm-up does not count, nor sleep.
 #[test]

@@ -76,6 +76,11 @@ impl Script {
         self
     }
 
+    pub fn machine(mut self, machine: &str) -> Script {
+        self.header.machine = machine.into();
+        self
+    }
+
     pub fn knows(mut self, sleep: bool, stretches: bool) -> Script {
         self.header.knows = Knowledge { sleep, stretches, resolution: Span::ZERO };
         self
