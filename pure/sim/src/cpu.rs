@@ -12,6 +12,7 @@ use slackline_units::{CpuId, Span, Time, VcpuId};
 
 use crate::cold::Cold;
 use crate::guest::Guests;
+use crate::overhead::{Overhead, Own, Unpaid};
 use crate::queue::{Event, Queue};
 use crate::speed::Speeds;
 
@@ -47,8 +48,9 @@ struct Cpu {
     began: Time,
     /// Up to when the occupant's time has been measured.
     measured: Time,
-    /// Up to when its work has been counted; later than now while a switch is being paid for.
+    /// Up to when its work has been counted; later than now while it pays for overhead.
     worked: Time,
+    unpaid: Unpaid,
     work_ends: Time,
     limit: Armed,
     alarm: Armed,
@@ -86,6 +88,8 @@ struct Moves {
     cold: Cold,
     /// By slot: where each vCPU last ran.
     homes: Vec<Option<CpuId>>,
+    /// By slot: what the vCPU had not paid of its own overhead when it stopped there.
+    owing: Vec<Own>,
 }
 
 impl Cpus {
@@ -99,6 +103,7 @@ impl Cpus {
             began: Time::START,
             measured: Time::START,
             worked: Time::START,
+            unpaid: Unpaid::NONE,
             work_ends: Time::NEVER,
             limit: OFF,
             alarm: OFF,
@@ -116,6 +121,7 @@ impl Cpus {
                 topology: host.topology.clone(),
                 cold: Cold::new(scenario),
                 homes: vec![None; vcpus],
+                owing: vec![Own::default(); vcpus],
             },
             timers: Timers::new(host),
             refuse_ppm: host.refuse,
@@ -193,6 +199,7 @@ impl Cpus {
     /// Counts what an occupant has done up to now, as what is left of its work is about to change.
     pub(crate) fn count(&mut self, cpu: CpuId, now: Time, guests: &mut Guests<'_>) {
         let this = &mut self.cpus[cpu.index()];
+        this.unpaid.pay(now);
         if let Some(vcpu) = this.occupant {
             guests.compute(vcpu, this.work(&mut self.speeds, (cpu, vcpu), now));
             this.worked = this.worked.max(now);
@@ -251,10 +258,21 @@ impl Cpus {
         }
     }
 
-    /// Takes time from whoever runs on a CPU.
-    pub(crate) fn steal(&mut self, cpu: CpuId, (now, span): (Time, Span), guests: &mut Guests<'_>) {
+    /// Takes time from a CPU: from the running vCPU, or from the one that runs next. An interrupt of
+    /// an idle CPU is free, because the cost of dispatching the vCPU that it wakes contains it.
+    pub(crate) fn steal(
+        &mut self,
+        cpu: CpuId,
+        now: Time,
+        (cause, span): (Overhead, Span),
+        guests: &mut Guests<'_>,
+    ) {
+        if cause == Overhead::Interrupt && self.cpus[cpu.index()].occupant.is_none() {
+            return;
+        }
         self.count(cpu, now, guests);
         let this = &mut self.cpus[cpu.index()];
+        this.unpaid.add(now, cause, span);
         this.worked = this.worked.after(span);
         self.recount(cpu, guests);
     }
@@ -313,20 +331,27 @@ impl Cpu {
     #[inline(always)]
     fn start(&mut self, (cpu, vcpu): (CpuId, VcpuId), now: Time, takes: Span, moves: &mut Moves) {
         let home = moves.homes[vcpu.slot()].replace(cpu);
-        let mut cost = if self.last == Some(vcpu) { Span::ZERO } else { moves.switch };
+        let before = self.last.filter(|_| !self.was_idle);
+        self.unpaid.pay(now);
+        if self.last != Some(vcpu) {
+            self.unpaid.add(now, Overhead::Switch, moves.switch);
+        }
+        let mut own = std::mem::take(&mut moves.owing[vcpu.slot()]);
         if let Some(home) = home.filter(|&home| home != cpu) {
-            cost += moves.migrate(home, cpu);
+            own = Own { migration: moves.migrate(home, cpu), refill: Span::ZERO };
         }
         if !moves.cold.is_free() {
-            let before = self.last.filter(|_| !self.was_idle);
-            cost += moves.cold.start((vcpu, before), (cpu, home));
+            self.unpaid.add(now, Overhead::Switch, moves.cold.dispatch(vcpu, before));
+            own.refill = moves.cold.refill((vcpu, own.refill), (cpu, home));
         }
+        self.unpaid.add(now, Overhead::Migration, own.migration);
+        self.unpaid.add(now, Overhead::Refill, own.refill);
         self.was_idle = false;
         self.occupant = Some(vcpu);
         self.last = Some(vcpu);
         self.began = now;
         self.measured = now;
-        self.worked = now + cost;
+        self.worked = self.unpaid.end(now);
         self.work_ends = self.worked.after(takes);
     }
 
@@ -341,6 +366,10 @@ impl Cpu {
     ) {
         if let Some(vcpu) = self.occupant.take() {
             guests.compute(vcpu, self.work(speeds, (cpu, vcpu), now));
+            self.unpaid.pay(now);
+            if self.worked > now {
+                moves.owing[vcpu.slot()] = self.unpaid.take_own();
+            }
             self.work_ends = Time::NEVER;
             self.limit = OFF;
             if !moves.cold.is_free() {

@@ -11,6 +11,7 @@ mod cold;
 mod cpu;
 mod guest;
 mod io;
+mod overhead;
 mod queue;
 mod speed;
 mod system;
