@@ -369,6 +369,7 @@ impl<W: Write> Sink for Perfetto<W> {
             | Record::Served { .. }
             | Record::Moved { .. }
             | Record::Slowed { .. }
+            | Record::Spent { .. }
             | Record::Overhead { .. }
             | Record::Accounted { .. }
             | Record::Ended { .. } => {}

@@ -91,9 +91,11 @@ const VCPU: &[Term] = &[
     number(
         "work_ppm",
         "work %",
-        "how much it did, in parts of what one CPU does at full speed in the time it was there: \
-         its CPU time less `slowed`; shown where anybody was slowed, and not known live",
+        "useful work, in parts of what one CPU does at full speed in the time it was there: its \
+         CPU time less `overhead`, `slowed` and `spun`; shown where there is any of these, and not \
+         known live",
     ),
+    number("work_ns", "", "the same as CPU time at full speed (in claims `work time`)"),
     number(
         "slowed_ns",
         "",
@@ -106,6 +108,22 @@ const VCPU: &[Term] = &[
         "CPU time that it used waiting for a spin lock, in tables in parts of what it had; counted \
          when it gets the lock, shown where anybody did, and not known live",
     ),
+    number(
+        "overhead_ns",
+        "overhead, %",
+        "simulated: CPU time that it paid for overhead, in tables in parts of the time it was \
+         there; all of the kinds below",
+    ),
+    number(
+        "switch_overhead_ns",
+        "switch",
+        "switching to it and dispatching it (`switch`, `dispatch`)",
+    ),
+    number("migration_overhead_ns", "migration", "its migrations to other CPUs (`migrate`)"),
+    number("refill_overhead_ns", "refill", "filling the cache that others had displaced (`cache`)"),
+    number("tick_overhead_ns", "tick", "ticks of its CPU (`tick_cost`)"),
+    number("interrupt_overhead_ns", "interrupt", "interrupts on its CPU (`interrupt`, `ipi`)"),
+    number("balancing_overhead_ns", "balancing", "calls of the balancer (`balancing`)"),
     number(
         "second_least_ppm",
         "",
@@ -180,7 +198,14 @@ const CPU: &[Term] = &[
     number(
         "idle_ns",
         "idle %",
-        "how long none of its vCPUs ran; live `not ours %`: others may have",
+        "how long none of its vCPUs ran and no overhead was paid; live `not ours %`: others may \
+         have",
+    ),
+    number(
+        "program_ns",
+        "programs %",
+        "simulated: how long vCPUs ran their programs, useful, spinning or slowed; this, \
+         `overhead` and `idle` amount to the time that was measured",
     ),
     number(
         "others_ppm",
@@ -200,8 +225,15 @@ const CPU: &[Term] = &[
     number(
         "overhead_ns",
         "overhead",
-        "what switching, timers and deciding took; live, the dispatcher's own CPU time",
+        "simulated: what the CPU spent on the kinds below, paid by vCPUs or while idle; live, the \
+         dispatcher's own CPU time",
     ),
+    number("switch_overhead_ns", "switch", "switching to vCPUs and dispatching them"),
+    number("migration_overhead_ns", "migration", "migrations of vCPUs to this CPU"),
+    number("refill_overhead_ns", "refill", "filling the cache for vCPUs"),
+    number("tick_overhead_ns", "tick", "ticks"),
+    number("interrupt_overhead_ns", "interrupt", "interrupts of devices and of other CPUs"),
+    number("balancing_overhead_ns", "balancing", "calls of the balancer"),
     number("switches", "switches", "how often somebody else was put on it"),
 ];
 

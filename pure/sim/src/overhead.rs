@@ -4,22 +4,13 @@
 //! runs next, or an idle CPU spends it while nothing runs. A migration and a cache refill slow one
 //! vCPU down instead: what is unpaid when that vCPU stops waits until it is back on that CPU.
 
-use slackline_units::{Span, Time};
-
-/// What a CPU spends time on that is not a vCPU's program.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Overhead {
-    Switch,
-    Migration,
-    Refill,
-    Tick,
-    Interrupt,
-}
+use slackline_trace::{OverheadKind, Record};
+use slackline_units::{CpuId, Span, Time, VcpuId};
 
 /// Overhead of one CPU in the order in which it was incurred.
 #[derive(Clone, Debug)]
 pub(crate) struct Unpaid {
-    queue: Vec<(Overhead, Span)>,
+    queue: Vec<(OverheadKind, Span)>,
     /// When the first entry of the queue begins.
     from: Time,
 }
@@ -28,32 +19,43 @@ impl Unpaid {
     pub(crate) const NONE: Unpaid = Unpaid { queue: Vec::new(), from: Time::START };
 
     /// Adds overhead that is incurred now. Everything that is over by now must have been paid.
-    pub(crate) fn add(&mut self, now: Time, cause: Overhead, span: Span) {
+    pub(crate) fn add(&mut self, now: Time, kind: OverheadKind, span: Span) {
         if span.is_zero() {
             return;
         }
         if self.queue.is_empty() {
             self.from = now;
         }
-        self.queue.push((cause, span));
+        self.queue.push((kind, span));
     }
 
-    /// Pays what lies before `now`.
+    /// Pays what lies before `now`, by the vCPU that ran since the last payment, and records it.
     #[inline]
-    pub(crate) fn pay(&mut self, now: Time) {
+    pub(crate) fn pay(
+        &mut self,
+        now: Time,
+        (cpu, vcpu): (CpuId, Option<VcpuId>),
+        records: &mut Vec<Record>,
+    ) {
         if !self.queue.is_empty() {
-            self.pay_first(now);
+            self.pay_first(now, (cpu, vcpu), records);
         }
     }
 
     #[inline(never)] // Most hosts have no overhead.
-    fn pay_first(&mut self, now: Time) {
+    fn pay_first(
+        &mut self,
+        now: Time,
+        (cpu, vcpu): (CpuId, Option<VcpuId>),
+        records: &mut Vec<Record>,
+    ) {
         while self.from < now
-            && let Some((_, span)) = self.queue.first_mut()
+            && let Some((kind, span)) = self.queue.first_mut()
         {
-            let paid = (*span).min(now - self.from);
+            let (from, paid) = (self.from, (*span).min(now - self.from));
             self.from += paid;
             *span -= paid;
+            records.push(Record::Spent { cpu, vcpu, kind: *kind, from, to: self.from });
             if span.is_zero() {
                 self.queue.remove(0);
             }
@@ -70,16 +72,16 @@ impl Unpaid {
     #[inline]
     pub(crate) fn take_own(&mut self) -> Own {
         let mut own = Own::default();
-        self.queue.retain(|&(cause, span)| match cause {
-            Overhead::Migration => {
+        self.queue.retain(|&(kind, span)| match kind {
+            OverheadKind::Migration => {
                 own.migration += span;
                 false
             }
-            Overhead::Refill => {
+            OverheadKind::Refill => {
                 own.refill += span;
                 false
             }
-            Overhead::Switch | Overhead::Tick | Overhead::Interrupt => true,
+            _ => true,
         });
         own
     }

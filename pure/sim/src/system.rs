@@ -5,12 +5,11 @@
 mod tests;
 
 use slackline_host::{Fact, Fault};
-use slackline_trace::Sink;
+use slackline_trace::{OverheadKind, Sink};
 use slackline_units::{CpuId, Span, Time, Told, VcpuId};
 
 use crate::Sim;
 use crate::guest::{Cause, Context, Seat, Where};
-use crate::overhead::Overhead;
 use crate::queue::Event;
 
 impl Sim<'_> {
@@ -67,7 +66,7 @@ impl Sim<'_> {
         let host = &self.scenario.host;
         let last = if host.ticks_are_staggered { first + 1 } else { host.cpus };
         for cpu in (first..last).map(CpuId::new) {
-            let tick = (Overhead::Tick, host.tick_cost);
+            let tick = (OverheadKind::Tick, host.tick_cost);
             self.hardware.cpus.steal(cpu, now, tick, &mut self.hardware.guests);
         }
         self.hardware.queue.push(now + host.tick, Event::Tick, first);
@@ -169,7 +168,7 @@ impl Sim<'_> {
                 Where::OfVcpu(vcpu) => self.hardware.cpus.home(vcpu),
             };
             if let Some(cpu) = cpu {
-                let interrupt = (Overhead::Interrupt, span);
+                let interrupt = (OverheadKind::Interrupt, span);
                 self.hardware.cpus.steal(cpu, now, interrupt, &mut self.hardware.guests);
             }
         }
@@ -192,7 +191,7 @@ impl Sim<'_> {
         let there =
             self.hardware.cpus.home(vcpu).filter(|&there| from.is_some_and(|from| from != there));
         if let Some(cpu) = there {
-            let interrupt = (Overhead::Interrupt, cost);
+            let interrupt = (OverheadKind::Interrupt, cost);
             self.hardware.cpus.steal(cpu, now, interrupt, &mut self.hardware.guests);
         }
     }

@@ -77,12 +77,12 @@ fn edf_is_late_where_ticks_make_an_overload() {
         Ok(Measure::Count(count)) => count,
         other => panic!("{other:?}"),
     };
-    // `a` runs first in each period, so that it pays each tick: of its 5 ms it works 4 ms. Its first
-    // period has no tick. `b` has the other half of each period to itself.
+    // `a` runs first in each period, so that it pays each tick and works 4 ms of its 5 ms. Only its
+    // first period has no tick. `b` has the other half of each period to itself.
     assert_eq!((late("a"), late("b")), (799, 0));
 }
 
-/// A quantum of 10 ms ends with a switch of 100 us on a tick of 200 us: each 10 ms do 9.7 ms of work.
+/// A quantum of 10 ms begins with a switch of 100 us and a tick of 200 us: 9.7 ms of work are left.
 #[test]
 fn a_tick_on_a_switch_is_paid_as_well_as_the_switch() {
     let host = "[host]\nswitch = '100us'\ntick_cost = '200us'\n".to_owned();
