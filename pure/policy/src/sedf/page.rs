@@ -31,7 +31,8 @@ wakes without making others late. unblocking says what it may have:
   latency-hint   as conservative; after a long sleep the period is as short as
                  latency, and doubles until it is what it was
   burst          as short-resume; with too little left, the period becomes as
-                 long as it took from one wake to the next
+                 long as it took from one wake to the next, and what was used
+                 stays: so the first short period is mostly skipped
   extra-support  as conservative, and the loss is made up for from slack
 
 Changing terms under \"proportional\" begins a period at once. What was used of
