@@ -10,9 +10,9 @@ use super::{Load, Move, Tau};
 
 pub(crate) use super::swap::Rules;
 
-/// Returns who goes where, within each of the groups of places in `loads`. `core_of` says which CPUs
-/// are the threads of one core: at most one of them is the idle side of a pair in a run. What comes
-/// back to the hot side does not count, so that the two threads of a core exchange vCPUs.
+/// Returns who goes where, within each of the groups of places in `loads`. `core_of` says which
+/// CPUs are the threads of one core: at most one of them is the idle side of a pair in a run. What
+/// comes back to the hot side does not count, so that the two threads of a core exchange vCPUs.
 pub(crate) fn run<C: Fn(CpuId) -> CpuSet>(
     loads: &[Load],
     groups: &[Vec<usize>],

@@ -261,9 +261,9 @@ mod random {
     }
 
     proptest! {
-        /// Everybody moves at most once, from where it is to where it may run; no core is the idle
-        /// side of two pairs; and under the repaired rules the lower tau of a pair does not fall, unless
-        /// as much comes back as goes.
+        /// Everybody moves at most once, from where it is to where it may run. No core is the idle
+        /// side of two pairs. Under the repaired rules the lower tau of a pair does not fall,
+        /// unless as much comes back as goes.
         #[test]
         fn moves_are_allowed_and_do_no_harm(
             cpus in prop::collection::vec(cpu(), 2..8),
