@@ -370,6 +370,7 @@ impl<W: Write> Sink for Perfetto<W> {
             | Record::Moved { .. }
             | Record::Slowed { .. }
             | Record::Stopped { .. }
+            | Record::Spent { .. }
             | Record::Overhead { .. }
             | Record::Accounted { .. }
             | Record::Ended { .. } => {}

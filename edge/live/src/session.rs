@@ -137,7 +137,7 @@ const RESOLUTION: Span = Span::from_us(5);
 #[must_use]
 pub fn knowledge() -> Knowledge {
     let sees = PerfWatch::open().is_ok();
-    Knowledge { sleep: sees, stretches: sees, resolution: RESOLUTION }
+    Knowledge { sleep: sees, stretches: sees, resolution: RESOLUTION, overhead: false }
 }
 
 impl Session {

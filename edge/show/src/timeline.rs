@@ -294,6 +294,7 @@ impl Sink for Timeline {
             | Record::Moved { .. }
             | Record::Slowed { .. }
             | Record::Stopped { .. }
+            | Record::Spent { .. }
             | Record::Overhead { .. }
             | Record::Accounted { .. } => {}
         }

@@ -91,21 +91,22 @@ const VCPU: &[Term] = &[
     number(
         "work_ppm",
         "work %",
-        "work done, as a part of what one CPU does at full speed while it is present: CPU time \
-         less `slowed`. Shown if any vCPU was slowed, unknown live",
+        "useful work, as a part of what one CPU does at full speed while it is present: CPU time \
+         less `overhead`, `slowed` and `spun`. Shown if there is any of these, unknown live",
     ),
+    number("work_ns", "", "useful work as CPU time at full speed (in claims `work time`)"),
     number(
-        "slowed_ns",
-        "",
-        "CPU time lost because other CPUs slowed its CPU: other threads of the core (`smt` of \
-         [host]), or all CPUs that share the memory bus (`bus`)",
+        "overhead_ns",
+        "overhead, %",
+        "simulated: CPU time that it paid for overhead of all kinds below; tables show it as a \
+         part of the time for which it was present",
     ),
-    number(
-        "spun_ns",
-        "spun %",
-        "CPU time spent waiting for a spin lock, in tables as a part of the CPU time received. \
-         Counted when it gets the lock. Shown if any vCPU waited, unknown live",
-    ),
+    number("switch_overhead_ns", "switch", "time for switches to it (`switch`, `dispatch`)"),
+    number("migration_overhead_ns", "migration", "time for its migrations (`migrate`)"),
+    number("refill_overhead_ns", "refill", "time to fill its displaced cache (`cache`)"),
+    number("tick_overhead_ns", "tick", "time for ticks of its CPU (`tick_cost`)"),
+    number("interrupt_overhead_ns", "interrupt", "time for interrupts (`interrupt`, `ipi`)"),
+    number("balancing_overhead_ns", "balancing", "time for calls of the balancer (`balancing`)"),
     number(
         "second_least_ppm",
         "",
@@ -223,8 +224,14 @@ const CPU: &[Term] = &[
     number(
         "idle_ns",
         "idle %",
-        "time in which no vCPU of the run ran on it; live `not ours %`: other programs may have \
-         run",
+        "time in which no vCPU of the run ran on it and no overhead was paid; live `not ours %`: \
+         other programs may have run",
+    ),
+    number(
+        "program_ns",
+        "programs %",
+        "simulated: time in which vCPUs ran their programs, useful, spinning or slowed. With \
+         `overhead` and `idle` it amounts to the measured time",
     ),
     number(
         "others_ppm",
@@ -240,8 +247,15 @@ const CPU: &[Term] = &[
     number(
         "overhead_ns",
         "overhead",
-        "time spent on context switches, timers and decisions; live, CPU time of the dispatcher",
+        "simulated: time spent on the kinds below, paid by vCPUs or while idle; live, CPU time of \
+         the dispatcher",
     ),
+    number("switch_overhead_ns", "switch", "time for switches to vCPUs and their dispatch"),
+    number("migration_overhead_ns", "migration", "time for migrations of vCPUs to this CPU"),
+    number("refill_overhead_ns", "refill", "time to fill the cache for vCPUs"),
+    number("tick_overhead_ns", "tick", "time for ticks"),
+    number("interrupt_overhead_ns", "interrupt", "time for interrupts of devices and other CPUs"),
+    number("balancing_overhead_ns", "balancing", "time for calls of the balancer"),
     number("switches", "switches", "number of context switches to another vCPU"),
 ];
 

@@ -14,15 +14,15 @@
 //! - A *job* is counted if it was released after the warm-up, and is late if it was done after its
 //!   deadline. The lateness is that of the late ones.
 
-use slackline_trace::Knowledge;
+use slackline_trace::{Knowledge, OverheadKind};
 use slackline_units::{CpuId, GridClock, Reservation, Span, Time, VcpuId};
 
-use crate::VcpuSummary;
 use crate::distribution::Tally;
 use crate::promise::{Balance, Deliveries, Promised, Ran};
 use crate::seconds::Spans;
 use crate::share::Account;
 use crate::split::{Stretch, ppm, proportion};
+use crate::{OverheadTimes, VcpuSummary};
 
 /// What is kept of one vCPU.
 #[derive(Clone, Debug)]
@@ -62,6 +62,7 @@ pub(crate) struct VcpuMeter {
     slowed: Span,
     spun: Span,
     stopped: Span,
+    overhead: OverheadTimes,
     second: Spans,
     ten_seconds: Spans,
 }
@@ -109,6 +110,7 @@ impl VcpuMeter {
             slowed: Span::ZERO,
             spun: Span::ZERO,
             stopped: Span::ZERO,
+            overhead: OverheadTimes::default(),
             second: Spans::new(Span::from_secs(1)),
             ten_seconds: Spans::new(Span::from_secs(10)),
         }
@@ -234,6 +236,11 @@ impl VcpuMeter {
         self.slowed += stretch.used_from(self.warmup);
     }
 
+    /// It paid overhead between the two.
+    pub(crate) fn spent(&mut self, kind: OverheadKind, from: Time, to: Time) {
+        self.overhead.add(kind, to.since(from.max(self.warmup)));
+    }
+
     pub(crate) fn job(&mut self, released: Time, deadline: Time, done: Time) {
         if done < self.warmup {
             return;
@@ -320,6 +327,7 @@ impl VcpuMeter {
             moved: self.moved,
             slowed: Some(self.slowed),
             spun: Some(self.spun),
+            overhead: self.knows.overhead.then_some(self.overhead),
             second: self.second.least_and_most().filter(|_| self.knows.stretches),
             ten_seconds: self.ten_seconds.least_and_most().filter(|_| self.knows.stretches),
             job_lateness: jobs.lateness.distribution(),

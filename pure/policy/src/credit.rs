@@ -405,7 +405,7 @@ impl Credit {
                 None => RunQueues::new(topology.cpus()),
             },
             vcpus: Roster::default(),
-            domains: Domains::new(rules.park == Park::Budget),
+            domains: Domains::new(&rules),
             balance: 0,
             level: Level::default(),
             claims: belief.map(|belief| Box::new(Claims::new(belief))),

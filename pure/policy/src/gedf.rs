@@ -14,9 +14,10 @@
 //! - periods follow each other from the moment the share was given, asleep or not;
 //! - a deadline before the end of the period means late: it was awake and did not get its budget.
 //!
-//! Departs from RTDS: who is late keeps its budget and its deadline until it has had it, and what
-//! it overran is debt, so that over many periods everybody gets its share. There is an admission
-//! test. What is more than a bound late is dropped: a machine that kept it from running did that.
+//! Departs from RTDS, by default: a budget that was not used by its deadline is kept, with that
+//! deadline, until it is used, and overrun is debt, so that over many periods every vCPU gets its
+//! share. What is more than a bound late is dropped: a machine that kept it from running did that.
+//! With `misses` and `overrun` as RTDS has them, what still departs is listed on the page.
 
 mod order;
 mod page;
@@ -51,6 +52,11 @@ const ASLEEP: Field = Field::choice(
     &["kept", "trimmed"],
     "budget after a wake-up: all that is left (RTDS), or what cannot make others late",
 );
+const MISSES: Field = Field::choice(
+    "misses",
+    &["carried", "forgotten"],
+    "budget not used by its deadline: kept until it is used, or lost (RTDS)",
+);
 
 /// As RTDS has it.
 const LEAST: Span = Span::from_us(10);
@@ -79,7 +85,7 @@ pub(crate) const SPEC: Spec = Spec {
     name: "gedf",
     summary: "global EDF: a budget in every period, one queue for all CPUs (like RTDS)",
     page: page::PAGE,
-    policy_fields: &[RESERVE, OVERRUN, ASLEEP],
+    policy_fields: &[RESERVE, OVERRUN, MISSES, ASLEEP],
     share_fields: &[BUDGET, PERIOD, EXTRA],
     conflict: |_| None,
     promise,
@@ -116,6 +122,7 @@ struct Gedf {
 #[derive(Clone, Copy)]
 struct Rules {
     carries: bool,
+    carries_misses: bool,
     trims: bool,
     /// Half of the CPUs and one more: how many budgets somebody may be late.
     half_budgets: u64,
@@ -214,7 +221,7 @@ impl Policy for Gedf {
             // The alarm of the CPU it was on last is late; this one's must not be in the past.
             let is_over = self.servers[vcpu].period_end <= at.now();
             if is_over {
-                self.servers[vcpu].end_period(at.now());
+                self.servers[vcpu].end_period(at.now(), self.rules);
                 self.requeue(at, vcpu);
             }
             self.end_period_on(cpu, vcpu);
@@ -282,7 +289,7 @@ impl Policy for Gedf {
             if end > at.now() {
                 break;
             }
-            self.servers[vcpu].end_period(at.now());
+            self.servers[vcpu].end_period(at.now(), self.rules);
             self.end_period_on(cpu, vcpu);
             self.requeue(at, vcpu);
             let waits = at.cpu_of(vcpu).is_none();
@@ -319,6 +326,7 @@ impl Gedf {
         Gedf {
             rules: Rules {
                 carries: values.choice(&OVERRUN) == "carry",
+                carries_misses: values.choice(&MISSES) == "carried",
                 trims: values.choice(&ASLEEP) == "trimmed",
                 half_budgets: topology.cpus() as u64 + 1,
                 largest: Span::ZERO,
@@ -490,10 +498,11 @@ impl Server {
     }
 
     /// Awake at the end of its period. Who was awake all along and did not get its budget is late,
-    /// and goes on with it.
-    fn end_period(&mut self, now: Time) {
+    /// and goes on with it if misses are carried.
+    fn end_period(&mut self, now: Time, rules: Rules) {
         self.pass_periods(now);
-        if self.slept || self.level > 0 || self.remaining.is_zero() {
+        let has_ended = self.slept || self.level > 0 || self.remaining.is_zero();
+        if has_ended || !rules.carries_misses {
             self.begin_job(self.period_end);
         }
     }
@@ -501,7 +510,8 @@ impl Server {
     fn wake(&mut self, now: Time, rules: Rules) {
         let mut since = self.asleep_since;
         if now >= self.deadline {
-            if now == since && now < self.period_end && !self.remaining.is_zero() {
+            let is_late = now < self.period_end && !self.remaining.is_zero();
+            if now == since && is_late && rules.carries_misses {
                 return; // It is late, and has not slept.
             }
             let passed = self.pass_periods(now);

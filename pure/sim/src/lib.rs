@@ -7,10 +7,12 @@
 #![forbid(unsafe_code)]
 #![deny(clippy::float_arithmetic)]
 
+mod account;
 mod cold;
 mod cpu;
 mod guest;
 mod io;
+mod overhead;
 mod queue;
 mod speed;
 mod system;
@@ -175,7 +177,7 @@ impl<'a> Sim<'a> {
         self.systems_end(sink);
         self.hardware.cpus.end(self.end, &mut self.hardware.guests);
         self.end_spinning(sink);
-        self.tell_slowed(sink);
+        self.tell_account(sink);
         self.step(self.end, Fact::Ended, sink)?;
         Ok(self.outcome)
     }
@@ -228,16 +230,14 @@ impl<'a> Sim<'a> {
     ) -> Result<(), Box<Fault>> {
         self.hardware.advance(now);
         let stepped = self.host.step(Report { now, used: &[], fact }, &mut self.hardware, sink);
-        self.tell_slowed(sink);
+        self.tell_account(sink);
         stepped
     }
 
-    /// The trace is told what was done at less than full speed.
+    /// Tells the trace of time that was not work at full speed.
     #[inline(always)]
-    fn tell_slowed<S: Sink>(&mut self, sink: &mut S) {
-        if let Some(slowed) = self.hardware.cpus.take_slowed() {
-            slowed.for_each(|record| sink.record(&record));
-        }
+    fn tell_account<S: Sink>(&mut self, sink: &mut S) {
+        self.hardware.cpus.untold().drain(..).for_each(|record| sink.record(&record));
     }
 
     fn act<S: Sink>(&mut self, now: Time, sink: &mut S) -> Result<(), RunError> {

@@ -89,7 +89,9 @@ fn fields_have_stable_names_and_carry_their_unit() {
     assert_eq!(
         names(run.vcpus[0].fields()),
         "name vcpu exact promised_slice_ns promised_period_ns promised_ppm delivered_ns \
-         delivered_ppm present_ns work_ppm slowed_ns spun_ns second_least_ppm second_most_ppm \
+         delivered_ppm present_ns work_ppm work_ns slowed_ns spun_ns overhead_ns \
+         switch_overhead_ns migration_overhead_ns refill_overhead_ns tick_overhead_ns \
+         interrupt_overhead_ns balancing_overhead_ns second_least_ppm second_most_ppm \
          ten_seconds_least_ppm ten_seconds_most_ppm error_ppm second_error_p99_ppm \
          second_error_worst_ppm seconds \
          deadlines misses miss_time_count miss_time_p50_ns miss_time_p90_ns miss_time_p99_ns \
@@ -104,7 +106,9 @@ fn fields_have_stable_names_and_carry_their_unit() {
     );
     assert_eq!(
         names(run.cpus[0].fields()),
-        "cpu busy_ns due_ns spare_ns idle_ns others_ppm stolen_ppm unused_ppm overhead_ns switches"
+        "cpu busy_ns due_ns spare_ns idle_ns program_ns others_ppm stolen_ppm unused_ppm \
+         overhead_ns switch_overhead_ns migration_overhead_ns refill_overhead_ns \
+         tick_overhead_ns interrupt_overhead_ns balancing_overhead_ns switches"
     );
     assert_eq!(
         names(run.fields()),

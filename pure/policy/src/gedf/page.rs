@@ -27,7 +27,9 @@ Rules:
   deferrable server). A vCPU that wakes late in its period may thus make others
   late. asleep = \"trimmed\" leaves it what would be left had it run meanwhile, or
   budget/period of the rest of the period, whichever is more.
-- A late budget keeps its deadline and comes first until it is used.
+- A late budget keeps its deadline and comes first until it is used. With
+  misses = \"forgotten\" it is lost, as in RTDS: three vCPUs that never block,
+  each with 6 ms in 10 ms, have 60, 50 and 50 % of two CPUs, not 60 % each.
 - Overrun is deducted from the next budget. overrun = \"forgive\" does not, as
   RTDS.
 - Changing parameters starts a new period at once and yields no extra CPU time:
@@ -43,5 +45,16 @@ Limits:
 - That bound is for vCPUs that may run on every CPU. A confined vCPU that takes
   a CPU moves its occupant to an idle CPU if there is one, but never to a CPU
   where a third vCPU runs.
+- The bounds hold if misses are carried.
+
+RTDS is misses = \"forgotten\", overrun = \"forgive\" and asleep = \"kept\". What
+still departs from it:
+- Admission refuses what does not fit; RTDS admits all. reserve = \"0cpu\" comes
+  closest.
+- Periods count from when a vCPU joins; in RTDS from the start of the host.
+- Of equal deadlines a running vCPU stays, and of waiting vCPUs the lowest number
+  is first; in RTDS the one that was queued first.
+- Changing parameters starts a period and keeps debt; RTDS fills the budget up.
+- A scheduling pass waits for no lock.
 
 See also: `slackline help edf`.";

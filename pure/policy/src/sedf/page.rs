@@ -35,8 +35,9 @@ Rules:
   latency-hint   as conservative; after a long block the period is as short as
                  `latency` and doubles until it has its length
   burst          as short-resume; if too little is left, the period becomes as
-                 long as the time between the last two wake-ups. A `latency`
-                 counts as under latency-hint.
+                 long as the time between the last two wake-ups, and used time
+                 stays, so the first short period is mostly skipped. A
+                 `latency` counts as under latency-hint.
   extra-support  as conservative, and the lost budget comes from slack
 - Changing parameters under \"proportional\" starts a new period at once and
   yields no extra CPU time: usage beyond slice x elapsed / period is deducted
