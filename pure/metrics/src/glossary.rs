@@ -96,6 +96,18 @@ const VCPU: &[Term] = &[
     ),
     number("work_ns", "", "useful work as CPU time at full speed (in claims `work time`)"),
     number(
+        "slowed_ns",
+        "",
+        "CPU time lost because other CPUs slowed its CPU: other threads of the core (`smt` of \
+         [host]), or all CPUs that share the memory bus (`bus`)",
+    ),
+    number(
+        "spun_ns",
+        "spun %",
+        "CPU time spent waiting for a spin lock, in tables as a part of the CPU time received. \
+         Counted when it gets the lock. Shown if any vCPU waited, unknown live",
+    ),
+    number(
         "overhead_ns",
         "overhead, %",
         "simulated: CPU time that it paid for overhead of all kinds below; tables show it as a \

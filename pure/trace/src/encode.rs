@@ -96,9 +96,7 @@ impl Encoder {
             | Record::Stopped { .. }
             | Record::Spent { .. }
             | Record::Overhead { .. }
-            | Record::Accounted { .. } => {
-                self.seldom(record);
-            }
+            | Record::Accounted { .. } => self.seldom(record),
             Record::Ended { at } => self.time(at),
         }
     }

@@ -58,7 +58,7 @@ fn one_policy_is_compared_with_itself_by_its_parameters() {
     for (policy, says) in [
         ("credit:rules=xen-9", "is not one of"),
         ("credit:ruels=xen-3.0.3", "did you mean `rules`?"),
-        ("credit:weight=3", "`weight` is of each share"),
+        ("credit:weight=3", "`weight` is a parameter of shares"),
         ("credit:rules", "`rules` sets no parameter of `credit`"),
         ("edf:reserve=2cpu", "reserve"),
         ("credti:rules=xen-3.0.3", "did you mean `credit`?"),
@@ -129,7 +129,7 @@ fn a_claim_in_a_unit_that_its_metric_has_not_is_wrong_where_it_stands() {
         ("misses of gold", "at most 2%", "write it as `at most 3`"),
         ("delivered of gold", "below 2", "`delivered` is a percentage"),
         ("waiting of gold", "at least 20%", "write it as `below 8ms`"),
-        ("waiting of gold", "within 2% of promised", "cannot be within 2% of promised"),
+        ("waiting of gold", "within 2% of promised", "cannot be tested by `within 2% of promised`"),
         ("misses", "within 2 points of 20%", "`misses` is a number"),
     ] {
         let claim = GOOD.replace("delivered of gold", that).replace("within 2% of promised", is);

@@ -52,8 +52,8 @@ still departs from it:
 - Admission refuses what does not fit; RTDS admits all. reserve = \"0cpu\" comes
   closest.
 - Periods count from when a vCPU joins; in RTDS from the start of the host.
-- Of equal deadlines a running vCPU stays, and of waiting vCPUs the lowest number
-  is first; in RTDS the one that was queued first.
+- Of equal deadlines a running vCPU stays, and of waiting vCPUs the one with the
+  lowest number is first. In RTDS it is the one that was queued first.
 - Changing parameters starts a period and keeps debt; RTDS fills the budget up.
 - A scheduling pass waits for no lock.
 

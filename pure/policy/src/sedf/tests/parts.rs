@@ -253,14 +253,14 @@ fn places_that_other_fields_do_not_allow_are_refused() {
         refused("rules=xen-3.0.3 unblocking=proportional place=split"),
         says(
             "`place = \"split\"` needs admission = \"exact\", first-period = \"at-once\"",
-            "write admission = \"exact\", first-period = \"at-once\" too, or place = \"spread\"",
+            "add admission = \"exact\", first-period = \"at-once\", or write place = \"spread\"",
         )
     );
     assert_eq!(
         refused("place=split unblocking=isochronous"),
         says(
             "`place = \"split\"` needs unblocking = \"proportional\"",
-            "write unblocking = \"proportional\" too, or place = \"spread\"",
+            "add unblocking = \"proportional\", or write place = \"spread\"",
         )
     );
     assert!(refused("rules=thesis place=pack").is_some());
