@@ -262,7 +262,7 @@ pub fn room(period: Span, cpus: &[service::Room]) -> Room {
 #[must_use]
 pub fn problem(refusal: &Refusal) -> Problem {
     let kind = match refusal {
-        Refusal::NoRoom { .. } => Kind::NoRoom,
+        Refusal::NoRoom { .. } | Refusal::Full { .. } => Kind::NoRoom,
         Refusal::NoMachine { .. } | Refusal::Ambiguous { .. } => Kind::NoMachine,
         Refusal::Taken { .. } | Refusal::Exists { .. } | Refusal::Held { .. } => Kind::Exists,
         Refusal::OverBudgetCpu { .. } | Refusal::OverBudgetMachines { .. } => Kind::OverBudget,

@@ -385,6 +385,10 @@ impl Core {
         self.host.say(&wire::answered(ticket, Answer::Access(vec![shown])));
     }
 
+        if let Err(detail) = self.access.check_room(&change) {
+            let problem = Problem::new(Kind::NoRoom, detail).hinting("revoke one first");
+            return self.host.say(&wire::refused(ticket, problem));
+        }
     fn note_effect(&mut self, verb: Verb, began: Time) {
         if verb.is_change() {
             let took = self.host.now().since(began);

@@ -9,6 +9,7 @@
 //!
 //! What SQLite has open must not be opened by anybody else in this process; see `place`.
 
+mod answers;
 mod doctor;
 mod error;
 mod place;

@@ -138,6 +138,12 @@ pub enum Refusal {
         /// How many it may have.
         most: u16,
     },
+    /// The service has as many reservations as it can.
+    #[error("this host has {most} reservations, the most that there can be")]
+    Full {
+        /// The most.
+        most: usize,
+    },
     /// The ledger cannot be written. What was asked for is not in force.
     #[error("it could not be written down, and so is not in force: {why}")]
     NotDurable {
@@ -216,6 +222,7 @@ impl Refusal {
             Refusal::NoSuchReservation { .. } => {
                 Some("`slackline list` shows what is reserved".into())
             }
+            Refusal::Full { .. } => Some("release a reservation first".into()),
             Refusal::NotDurable { .. } => {
                 Some("make room on the disk of the ledger; what runs keeps its promises".into())
             }

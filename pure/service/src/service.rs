@@ -31,6 +31,7 @@ use crate::row::Row;
 use crate::terms::Terms;
 use crate::world::World;
 use crate::writer::Writer;
+pub use reserve::MOST_RESERVATIONS;
 
 /// How long what has no room is left alone before it is tried again, if nothing is given up before.
 const TRY_AGAIN: Span = Span::from_secs(1);
@@ -160,7 +161,7 @@ impl Service {
 
     /// Whether the owner of a reservation may have these terms for it.
     fn afford(&self, owner: Principal, name: &Name, terms: Terms) -> Result<(), Refusal> {
-        let Some(budget) = self.budgets.get(&owner) else { return Ok(()) };
+        let budget = self.budgets.get(&owner).copied().unwrap_or_default();
         let before = self.book.row(name).map(|row| row.terms);
         let rows = self.book.iter().map(|entry| &entry.row);
         budget.allows(owner, rows.filter(|row| row.name != *name), (before, terms))

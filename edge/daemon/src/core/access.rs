@@ -12,6 +12,9 @@ use crate::front::tls::{TOKEN, known_by};
 use crate::ledger::{AccessChange, Granted, Proof};
 use crate::people::People;
 
+/// Most principals of whom something is said: each is a row of the ledger.
+const MOST_GRANTS: usize = 1_000;
+
 /// The longest that somebody is let in for, in days, if not for ever.
 const MOST_DAYS: u32 = 36_500;
 
@@ -139,6 +142,19 @@ impl Access {
         let principal = principal(whom)?;
         let change = Change { write: AccessChange::Revoke(principal), token: None };
         Ok(self.granted.contains_key(&principal).then_some(change))
+    }
+
+    /// Makes sure that there is room for a change beside all others.
+    ///
+    /// # Errors
+    /// If there are as many grants as there can be.
+    pub(super) fn check_room(&self, change: &Change) -> Result<(), String> {
+        let AccessChange::Add(granted) = &change.write else { return Ok(()) };
+        let is_known = self.granted.contains_key(&granted.principal);
+        if is_known || self.granted.len() + self.pending.len() < MOST_GRANTS {
+            return Ok(());
+        }
+        Err(format!("there are {MOST_GRANTS} grants, the most that there can be"))
     }
 
     /// It is being written down.
@@ -272,6 +288,25 @@ mod tests {
         assert_eq!(role(&access, 1000, &[990], now), Some((Role::Viewer, vec![5, 7])));
         assert!(access.finish(Ticket(2)).is_some() && access.revoke("1000").unwrap().is_none());
         assert_eq!(role(&access, 1000, &[990], now), Some((Role::Operator, Vec::new())));
+    }
+
+    #[test]
+    fn grants_have_a_bound_and_known_principals_are_changed_beyond_it() {
+        let mut access = Access::new(PEOPLE, Vec::new());
+        for uid in 1..=MOST_GRANTS {
+            let change = Access::grant(&uid.to_string(), grant(Word::Viewer, None), UNIX_EPOCH);
+            let change = change.unwrap();
+            access.check_room(&change).unwrap();
+            access.begin(Ticket(1), Principal::User(0), change);
+            access.finish(Ticket(1)).unwrap();
+        }
+        let check = |whom: &str| {
+            let change = Access::grant(whom, grant(Word::Operator, None), UNIX_EPOCH).unwrap();
+            access.check_room(&change)
+        };
+        assert!(check("1").is_ok());
+        assert_eq!(check("5000").unwrap_err(), "there are 1000 grants, the most that there can be");
+        assert!(check("alice").is_err());
     }
 
     #[test]

@@ -10,15 +10,16 @@ use std::time::{Duration, SystemTime};
 use rusqlite::{Connection, OpenFlags, TransactionBehavior, params};
 use slackline_service::{Commit, Loaded, Name};
 
+use super::answers::Answers;
 use super::error::{LedgerError, PATIENCE};
 use super::place::{Place, Taken, private, rename, which};
-use super::rows::{drop_old, granted, load, logged, write, write_access};
+use super::rows::{drop_old_events, granted, load, logged, write, write_access};
 use super::stored::Natural;
 use super::tables::{APPLICATION, MIGRATIONS, NEEDED};
 use super::words::{AccessChange, Asked, Before, Granted, Keep, Logged, MOST_EVENTS};
 
-/// How many are dropped at most with each commit: more than a commit adds, and few enough that
-/// nobody waits for it.
+/// Most old rows that a commit deletes beyond those that it adds: enough that a table which is
+/// too large shrinks, and few enough that no reply waits for it.
 const DROPPED_AT_ONCE: usize = 16;
 
 /// A ledger that is open.
@@ -28,8 +29,9 @@ pub(super) struct Store {
     place: Place,
     boot_id: String,
     keep: Keep,
-    /// How many events there are.
+    /// Number of events in the table.
     events: u64,
+    answers: Answers,
     /// Which file is the ledger, and which its log.
     files: (Which, Option<Which>),
     _taken: Taken,
@@ -70,13 +72,14 @@ impl Store {
             check(&connection, &path, Some(table))?;
         }
         let now = SystemTime::now();
-        let (loaded, before) = load(&connection, boot_id, keep.answers, now).map_err(failed)?;
+        let (loaded, before, answers) = load(&connection, boot_id, keep, now).map_err(failed)?;
         let access = granted(&connection).map_err(failed)?;
         connection.execute(HOST, params![boot_id]).map_err(failed)?;
         let events = count(&connection, "event").map_err(failed)?;
         let files = (which(&path).map_err(|source| LedgerError::files(&path, source))?, None);
         let boot_id = boot_id.to_owned();
-        let store = Store { connection, place, boot_id, keep, events, files, _taken: taken };
+        let store =
+            Store { connection, place, boot_id, keep, events, answers, files, _taken: taken };
         Ok((store, Begun { loaded, access, before }))
     }
 
@@ -96,10 +99,14 @@ impl Store {
         let behaviour = TransactionBehavior::Immediate;
         let change = self.connection.transaction_with_behavior(behaviour).map_err(failed)?;
         let new = write(&change, commit, wall, (&self.boot_id, now), &path)?;
-        let (keep, kept) = (self.keep, self.events + new);
-        let dropped = drop_old(&change, keep, (kept, now), DROPPED_AT_ONCE).map_err(failed)?;
+        let keep = (self.keep, now);
+        let most = commit.events.len() + DROPPED_AT_ONCE;
+        let dropped = drop_old_events(&change, keep, self.events + new, most).map_err(failed)?;
+        self.answers.note(&commit.kept, now);
+        self.answers.drop_old(&change, keep, DROPPED_AT_ONCE).map_err(failed)?;
         change.commit().map_err(failed)?;
-        self.events = kept - dropped;
+        self.answers.committed();
+        self.events = self.events + new - dropped;
         self.make_sure()
     }
 
@@ -165,17 +172,19 @@ impl Store {
         self.make_sure()
     }
 
-    /// Drops some of what is older than it is kept, and says whether that was all.
+    /// Deletes some of the rows that are beyond a bound. Returns true if those were all.
     pub(super) fn drop_old(&mut self) -> Result<bool, LedgerError> {
         const AT_ONCE: usize = 1_000;
         let path = self.place.ledger();
         let failed = |error| LedgerError::of(&path, error);
         let change = self.connection.transaction().map_err(failed)?;
-        let (keep, now) = (self.keep, SystemTime::now());
-        let dropped = drop_old(&change, keep, (self.events, now), AT_ONCE).map_err(failed)?;
+        let keep = (self.keep, SystemTime::now());
+        let dropped = drop_old_events(&change, keep, self.events, AT_ONCE).map_err(failed)?;
+        let is_all = self.answers.drop_old(&change, keep, AT_ONCE).map_err(failed)?;
         change.commit().map_err(failed)?;
+        self.answers.committed();
         self.events -= dropped;
-        Ok(dropped < u64::try_from(AT_ONCE).unwrap_or(u64::MAX))
+        Ok(is_all && dropped < u64::try_from(AT_ONCE).unwrap_or(u64::MAX))
     }
 
     /// When the backup of the day is due, from now on.

@@ -99,8 +99,9 @@ const BY_USE: &str = "
 ALTER TABLE reservation ADD COLUMN by_use INTEGER NOT NULL DEFAULT 0;
 ";
 
-/// The tables without which no reservation can be held again: looked through at each start.
-pub(super) const NEEDED: [&str; 5] = ["host", "reservation", "identity", "answer", "access"];
+/// The tables without which no reservation can be held again. Each start looks through them: they
+/// are small. Of answers only the newest are read.
+pub(super) const NEEDED: [&str; 4] = ["host", "reservation", "identity", "access"];
 
 /// All tables, each with the first version that has it.
 const SINCE: [(&str, u32); 6] =

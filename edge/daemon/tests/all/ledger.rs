@@ -31,8 +31,12 @@ const BOOT: &str = "6f1d4a3e-1111-4222-8333-944455556666";
 /// How long a test waits for what must come.
 const PATIENCE: Timespec = Timespec { tv_sec: 60, tv_nsec: 0 };
 
-fn open(folder: &Path) -> Opened {
-    Ledger::open(folder, BOOT, Keep::USUAL).expect("a ledger")
+pub(crate) fn open(folder: &Path) -> Opened {
+    open_keeping(folder, Keep::USUAL)
+}
+
+pub(crate) fn open_keeping(folder: &Path, keep: Keep) -> Opened {
+    Ledger::open(folder, BOOT, keep).expect("a ledger")
 }
 
 fn open_error(folder: &Path) -> LedgerError {
@@ -54,7 +58,7 @@ fn replies(ledger: &mut Ledger, count: usize) -> Vec<Reply> {
 }
 
 /// Writes something down, and waits for what comes of it.
-fn put(ledger: &mut Ledger, commit: Commit) -> Result<u64, LedgerError> {
+pub(crate) fn put(ledger: &mut Ledger, commit: Commit) -> Result<u64, LedgerError> {
     ledger.append(commit, Time::START).expect("room");
     match replies(ledger, 1).pop() {
         Some(Reply::Committed { seq }) => Ok(seq),
@@ -63,7 +67,7 @@ fn put(ledger: &mut Ledger, commit: Commit) -> Result<u64, LedgerError> {
     }
 }
 
-fn close(ledger: Ledger) {
+pub(crate) fn close(ledger: Ledger) {
     let (_, closed) = ledger.close();
     closed.expect("it closes");
 }

@@ -10,4 +10,5 @@ mod find;
 mod front;
 mod ledger;
 mod openapi;
+mod ledger_bounds;
 mod remote;

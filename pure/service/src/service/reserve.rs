@@ -19,6 +19,9 @@ use crate::world::{Joining, World};
 
 use super::{By, Done, Replied, Service};
 
+/// Most reservations of all owners together: each is a row of the ledger.
+pub const MOST_RESERVATIONS: usize = 10_000;
+
 impl Service {
     pub(super) fn reserve(&mut self, now: Time, asked: &Asked, world: &mut impl World) -> Replied {
         let Request::Reserve { name, .. } = &asked.request else { return Ok(None) };
@@ -45,6 +48,9 @@ impl Service {
             Some(binding) => binding.clone(),
             None => named(name, world)?,
         };
+        if self.book.iter().count() >= MOST_RESERVATIONS {
+            return Err(Refusal::Full { most: MOST_RESERVATIONS });
+        }
         if let Some(why) = self.writer.failing() {
             return Err(Refusal::NotDurable { why: why.to_owned() });
         }
