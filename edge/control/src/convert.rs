@@ -30,6 +30,7 @@ impl Request {
             | Request::Numbers
             | Request::ListAccess
             | Request::Whoami
+            | Request::Cancel
             | Request::Grant { .. }
             | Request::Revoke { .. } => return Ok(None),
             Request::Find { text } => Of::Find { text },

@@ -14,6 +14,7 @@ mod front_process;
 mod front_share;
 mod host;
 mod leftovers;
+mod lookups;
 mod reload;
 mod rights;
 mod scheduler;
@@ -35,7 +36,7 @@ use slackline_live::sys::{online_cpus, own_tid, set_affinity};
 use slackline_live::{ClockStep, Punctual, WallClock, with_causes};
 use slackline_policy::{Given, Values, find};
 use slackline_service::{
-    Asked, Health, Input, LedgerFault, Name, Principal, Service, Settings, Ticket, Verb,
+    Asked, Health, Input, LedgerFault, Name, Principal, Service, Settings, Ticket, Verb, World,
 };
 use slackline_units::{CpuId, CpuSet, Span, Time};
 
@@ -54,6 +55,7 @@ use costs::Costs;
 use front_process::FrontProcess;
 use host::Host;
 use leftovers::free_leftovers;
+use lookups::{Done as LookedUp, Lookups};
 use reload::Reader;
 use scheduler::Scheduler;
 use scout::Scout;
@@ -149,13 +151,12 @@ pub fn serve(
     let session = Session::open(&session_options(&cpus, owned, options.keeper.clone()))?;
     let is_crowded = !live_elsewhere(&cpus);
     let not_started = |what| move |source| ServeError::NotStarted { what, source };
-    let scouts =
-        [Scout::start(), Scout::start()].map(|scout| scout.map_err(not_started("a scout")));
-    let [scout, usher] = scouts;
+    let scout = Scout::start().map_err(not_started("a scout"))?;
+    let lookups = Lookups::start().map_err(not_started("the threads that look VMs up"))?;
     let reader = Reader::start(reload, options.listen.clone()).map_err(not_started("a reader"));
     let tally = Tally::new(POLICY, cpus.len(), knowledge());
     let scheduler = Scheduler::new(session, cpus);
-    let mut host = Host::new(scheduler, (ledger, boot.clone()), (scout?, usher?), tally);
+    let mut host = Host::new(scheduler, (ledger, boot.clone()), (scout, lookups), tally);
     host.look_around_now();
     let (now, access) = (host.now(), Access::new(people, access));
     let mut service = Service::recover(Settings::default(), now, loaded, &mut host);
@@ -224,6 +225,7 @@ impl Core {
             self.hear_ledger(tell);
             self.hear_front(tell);
             self.hear_scout();
+            self.hear_lookups();
             self.reload(tell);
             self.keep_time();
         }
@@ -235,7 +237,8 @@ impl Core {
         let most = if self.host.is_front_behind() { BEHIND } else { ROUND };
         let most = self.host.ring.map_or(most, |ring| ring.since(now).min(most));
         let mut fds = vec![stop, self.host.ledger.as_fd()];
-        fds.extend([self.host.scout.as_fd(), self.host.usher.as_fd(), self.reader.fd()]);
+        fds.extend([self.host.scout.as_fd(), self.reader.fd()]);
+        fds.extend(self.host.lookups.fds());
         fds.extend(self.host.front.as_ref().and_then(FrontProcess::fd));
         self.host.scheduler.session.wait(&fds, most)[0]
     }
@@ -320,6 +323,7 @@ impl Core {
                     let listed = self.access.listed();
                     self.host.say(&wire::answered(ticket, Answer::Access(listed)));
                 }
+                Ok(Heard::Cancel(ticket)) => self.host.cancel(ticket),
                 Ok(Heard::Whoami(ticket, role)) => {
                     self.host.say(&wire::answered(ticket, Answer::You(role.into())));
                 }
@@ -328,13 +332,7 @@ impl Core {
                 }
                 Ok(Heard::Service(asked, rest)) => {
                     self.host.remember(asked.ticket, rest);
-                    // The request moves on, and what is sought is a part of it.
-                    let request = asked.request.clone();
-                    let user = self.service.sought_user(&asked);
-                    match self.service.sought(&request) {
-                        Some(sought) => self.host.seek(asked, sought, user),
-                        None => self.do_asked(asked),
-                    }
+                    self.hear_asked(asked);
                 }
             }
         }
@@ -349,14 +347,48 @@ impl Core {
         }
     }
 
-    fn do_asked(&mut self, asked: Asked) {
-        let (verb, began) = (asked.request.verb(), self.host.now());
-        self.step(Input::Asked(asked));
+    /// Does a request, or has its VM looked up first. What is refused anyhow is not looked up.
+    fn hear_asked(&mut self, asked: Asked) {
+        // The request moves on, and what is sought is a part of it.
+        let (request, now) = (asked.request.clone(), self.host.now());
+        let user = self.service.sought_user(&asked);
+        if self.service.sought(&request).is_none() {
+            return self.do_asked(request.verb(), Input::Asked(asked));
+        }
+        if let Err(refusal) = self.service.count(now, &asked) {
+            return World::reply(&mut self.host, asked.ticket, &Err(refusal));
+        }
+        if let Some(sought) = self.service.sought(&request) {
+            self.host.seek(asked, sought, user);
+        }
+    }
+
+    fn do_asked(&mut self, verb: Verb, input: Input) {
+        let began = self.host.now();
+        self.step(input);
         self.note_effect(verb, began);
+    }
+
+    fn hear_lookups(&mut self) {
+        let now = self.host.now();
+        for done in self.host.lookups.done(now) {
+            match done {
+                LookedUp::Listed(asked, listing) => self.host.answer_find(&asked, &listing),
+                LookedUp::Looked(asked, looked) => {
+                    self.host.sought(looked);
+                    self.do_asked(asked.request.verb(), Input::Sought(asked));
+                    self.host.forget_looked();
+                }
+            }
+        }
     }
 
     /// It holds once it is written down.
     fn change_access(&mut self, ticket: Ticket, by: Principal, change: Change) {
+        if let Err(detail) = self.access.check_room(&change) {
+            let problem = Problem::new(Kind::NoRoom, detail).hinting("revoke one first");
+            return self.host.say(&wire::refused(ticket, problem));
+        }
         match self.host.ledger.change_access(ticket.0, change.write.clone()) {
             Ok(()) => self.access.begin(ticket, by, change),
             Err(error) => {
@@ -385,10 +417,6 @@ impl Core {
         self.host.say(&wire::answered(ticket, Answer::Access(vec![shown])));
     }
 
-        if let Err(detail) = self.access.check_room(&change) {
-            let problem = Problem::new(Kind::NoRoom, detail).hinting("revoke one first");
-            return self.host.say(&wire::refused(ticket, problem));
-        }
     fn note_effect(&mut self, verb: Verb, began: Time) {
         if verb.is_change() {
             let took = self.host.now().since(began);
@@ -397,9 +425,7 @@ impl Core {
     }
 
     fn hear_scout(&mut self) {
-        let mut all = self.host.scout.seen();
-        all.append(&mut self.host.usher.seen());
-        for seen in all {
+        for seen in self.host.scout.seen() {
             match seen {
                 scout::Seen::Here(binding, found) => {
                     self.host.keep_found(Some(&binding), found);
@@ -410,15 +436,8 @@ impl Core {
                     self.host.keep_found(None, found);
                     self.step(Input::Vcpus { domain, machine });
                 }
-                scout::Seen::Machines(ticket, machines) => {
-                    self.host.answer_find(ticket, machines);
-                }
-                scout::Seen::Looked(ticket, looked) => {
-                    if let Some(asked) = self.host.sought(ticket, looked) {
-                        self.do_asked(asked);
-                    }
-                    self.host.forget_looked();
-                }
+                // The others are for those who ordered them.
+                scout::Seen::Machines(_) | scout::Seen::Looked(_) => {}
                 scout::Seen::Around => {
                     self.host.forget_around();
                     let left = self.service.contested().map(|(_, identity)| identity).collect();

@@ -82,6 +82,7 @@ impl Service {
     pub fn step(&mut self, now: Time, input: Input, world: &mut impl World) {
         match input {
             Input::Asked(asked) => self.asked(now, &asked, world),
+            Input::Sought(asked) => self.sought_and_asked(now, &asked, world),
             Input::Committed { seq } => self.committed(now, seq, world),
             Input::NotCommitted { seq, fault } => self.not_committed(now, seq, &fault, world),
             Input::Appeared { binding } => self.appeared(now, &binding, world),

@@ -17,8 +17,9 @@ use slackline_units::{CpuShare, DomId, Span, Time};
 
 use super::costs::Costs;
 use super::front_process::FrontProcess;
+use super::lookups::{Lookups, TooMany, sought_text};
 use super::scheduler::Scheduler;
-use super::scout::{Awaited, Held, Looked, Scout};
+use super::scout::{Awaited, Held, Listing, Looked, Scout};
 use super::tally::Tally;
 use super::wire::{self, Rest};
 use slackline_live::with_causes;
@@ -37,8 +38,8 @@ pub(super) struct Host {
     /// Which boot of the machine this is.
     boot: String,
     pub(super) scout: Scout,
-    /// Looks for what people ask for: they do not wait for the other one's round.
-    pub(super) usher: Scout,
+    /// Looks up what requests need: they do not wait for the scout's round.
+    pub(super) lookups: Lookups,
     pub(super) tally: Tally,
     pub(super) front: Option<FrontProcess>,
     /// When the service wants to be rung.
@@ -53,8 +54,6 @@ pub(super) struct Host {
     fresh: BTreeMap<Binding, Found>,
     /// What there is of what the request is for that is done now.
     looked: Looked,
-    /// Requests whose machines are being looked for.
-    seeking: BTreeMap<Ticket, Asked>,
     /// When the commit that is under way was begun.
     committing: Option<Time>,
     began: SystemTime,
@@ -75,7 +74,7 @@ impl Host {
     pub(super) fn new(
         scheduler: Scheduler,
         (ledger, boot): (Ledger, String),
-        (scout, usher): (Scout, Scout),
+        (scout, lookups): (Scout, Lookups),
         tally: Tally,
     ) -> Host {
         Host {
@@ -83,7 +82,7 @@ impl Host {
             ledger,
             boot,
             scout,
-            usher,
+            lookups,
             tally,
             front: None,
             ring: None,
@@ -92,7 +91,6 @@ impl Host {
             around: None,
             fresh: BTreeMap::new(),
             looked: Looked::default(),
-            seeking: BTreeMap::new(),
             committing: None,
             began: SystemTime::now(),
             change_effect: Histogram::default(),
@@ -164,14 +162,28 @@ impl Host {
 
     /// The machine of a request is looked for first.
     pub(super) fn seek(&mut self, asked: Asked, sought: Sought<'_>, user: u32) {
-        self.usher.look(asked.ticket, sought, user);
-        self.seeking.insert(asked.ticket, asked);
+        let (ticket, now) = (asked.ticket, self.now());
+        if let Err(TooMany) = self.lookups.look(now, asked, (sought.into(), user)) {
+            self.refuse_look_up(ticket);
+        }
     }
 
-    /// What was looked for, for as long as the request is done that it is for.
-    pub(super) fn sought(&mut self, ticket: Ticket, looked: Looked) -> Option<Asked> {
+    fn refuse_look_up(&mut self, ticket: Ticket) {
+        self.rests.remove(&ticket);
+        let detail = "you have too many requests waiting for VMs to be looked up";
+        let problem = Problem::new(Kind::TooMany, detail).hinting("wait for their answers first");
+        self.say(&wire::refused(ticket, problem));
+    }
+
+    /// The caller of a request has gone: nothing more is looked up for it.
+    pub(super) fn cancel(&mut self, ticket: Ticket) {
+        self.lookups.cancel(ticket);
+        self.rests.remove(&ticket);
+    }
+
+    /// Keeps what was looked up while the request is done that it is for.
+    pub(super) fn sought(&mut self, looked: Looked) {
         self.looked = looked;
-        self.seeking.remove(&ticket)
     }
 
     /// That request is done.
@@ -285,20 +297,21 @@ impl Host {
     }
 
     /// The machines that somebody asked for.
-    pub(super) fn answer_find(
-        &mut self,
-        ticket: Ticket,
-        machines: Result<Vec<(find::Machine, Option<u32>)>, Absent>,
-    ) {
-        let line = match machines {
+    pub(super) fn answer_find(&mut self, asked: &Asked, machines: &Listing) {
+        let (ticket, text) = (asked.ticket, sought_text(&asked.request).unwrap_or_default());
+        let line = match machines.as_ref() {
             Ok(machines) => {
-                let machines = machines.into_iter().map(|(machine, uses)| {
+                let fits = |machine: &find::Machine| {
+                    machine.name.contains(text) || machine.binding.to_string().contains(text)
+                };
+                let machines = machines.iter().filter(|(machine, _)| fits(machine));
+                let machines = machines.map(|(machine, uses)| {
                     let reserved = self.scheduler.name_of(machine.identity);
-                    wire::machine(machine, reserved, uses)
+                    wire::machine(machine, reserved, *uses)
                 });
                 wire::answered(ticket, Said::Machines(machines.collect()))
             }
-            Err(absent) => wire::refused(ticket, Problem::new(Kind::NotNow, with_causes(&absent))),
+            Err(absent) => wire::refused(ticket, Problem::new(Kind::NotNow, with_causes(absent))),
         };
         self.say(&line);
     }
@@ -491,9 +504,14 @@ impl World for Host {
         self.say(&line);
     }
 
-    fn hand_over(&mut self, ticket: Ticket, request: &Request) {
-        match request {
-            Request::Find { text } => self.usher.ask(ticket, text.clone()),
+    fn hand_over(&mut self, asked: &Asked) {
+        let (ticket, now) = (asked.ticket, self.now());
+        match &asked.request {
+            Request::Find { .. } => match self.lookups.list(now, asked) {
+                Ok(None) => {}
+                Ok(Some(listing)) => self.answer_find(asked, &listing),
+                Err(TooMany) => self.refuse_look_up(ticket),
+            },
             Request::Log { name, before, most } => {
                 let limit = usize::from(*most);
                 let asked = AskedFor { name: name.clone(), before: *before, limit };

@@ -28,6 +28,8 @@ pub(super) enum Heard {
     ChangeAccess(Ticket, Principal, Change),
     /// Who it is that asks.
     Whoami(Ticket, Role),
+    /// The caller of a request has gone.
+    Cancel(Ticket),
 }
 
 /// What the service need not know of a question, but its answer depends on.
@@ -60,6 +62,9 @@ pub(super) fn heard(
 ) -> Result<Heard, (Ticket, Problem)> {
     let ticket = Ticket(ask.ticket);
     let fail = |problem| (ticket, problem);
+    if matches!(ask.request, Wire::Cancel) {
+        return Ok(Heard::Cancel(ticket));
+    }
     let is_local = matches!(ask.who, Who::User { .. });
     let kind = if is_local { Kind::NotAllowed } else { Kind::NotKnown };
     let stranger = || Problem::new(kind, "you may not ask this service anything");
@@ -113,7 +118,7 @@ fn is_about_access(request: &Wire) -> bool {
 
 /// A machine, which reservation has it, and what it uses of a CPU, in millionths.
 pub(super) fn machine(
-    machine: Machine,
+    machine: &Machine,
     reserved: Option<String>,
     uses: Option<u32>,
 ) -> control::Machine {
@@ -130,7 +135,7 @@ pub(super) fn machine(
         cpu_ppm: uses,
         vcpus: vcpus.collect(),
         reserved,
-        name: machine.name,
+        name: machine.name.clone(),
     }
 }
 
