@@ -18,6 +18,7 @@ mod openapi;
 mod pages;
 mod patience;
 mod peer;
+mod remotes;
 mod rights;
 pub(crate) mod tls;
 
