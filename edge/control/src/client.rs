@@ -460,8 +460,9 @@ fn refused(status: StatusCode, text: &str) -> ClientError {
         StatusCode::UNAUTHORIZED => Problem::new(Kind::NotKnown, "nobody knows us there")
             .hinting("`slackline access list` there shows who is, and until when"),
         StatusCode::TOO_MANY_REQUESTS => Problem::new(Kind::TooMany, "it has too much to do"),
-        _ => Problem::new(Kind::Bug, format!("it answered {status} and no reason")),
-    });
+        // Another program may listen there, or one stands between.
+        _ => return ClientError::Garbled(format!("it answered {status} and no reason of ours")),
+    };
     ClientError::Refused(Box::new(problem))
 }
 
@@ -503,6 +504,16 @@ mod tests {
         let folder = std::env::temp_dir().join("nothing-is-here.sock");
         let error = Client::connect(&folder).unwrap_err();
         assert!(matches!(error, ClientError::NoDaemon { .. }), "{error}");
+    #[test]
+    fn refusal_that_is_not_ours_is_no_bug_of_ours() {
+        for (status, text) in [(502, "<html>"), (500, ""), (404, "{}"), (400, "{\"type\":1}")] {
+            let error = refused(StatusCode::from_u16(status).unwrap(), text);
+            assert!(matches!(&error, ClientError::Garbled(says) if says.contains("no reason")));
+        }
+        let error = refused(StatusCode::FORBIDDEN, "");
+        assert!(matches!(error, ClientError::Refused(problem) if problem.kind == Kind::NotAllowed));
+    }
+
         assert!(error.to_string().contains("nothing-is-here.sock"), "{error}");
     }
 

@@ -110,10 +110,27 @@ fn reserve(name: Name, wanted: &Wanted) -> Result<service::Request, Problem> {
     });
     let binding = binding.transpose()?;
     let (phase, user) = (wanted.phase.map(|it| it.0), wanted.user);
+    if let Some(binding) = binding.as_ref().map(ToString::to_string)
+        && seen(&binding) != binding
+    {
+        let detail = format!("`{}` has characters that are not seen", seen(&binding));
+        return Err(bad(detail, "`slackline find` shows the machines here, and what to say"));
+    }
     Ok(service::Request::Reserve { name, amount, exact, phase, vcpus, binding, user })
 }
 
 /// The longest reason for which a gang is broken, in bytes.
+/// A text with the characters that are not seen by their numbers. A ledger of an older program may
+/// have such names.
+fn seen(text: &str) -> String {
+    let is_unseen = |letter: char| service::UNSEEN.iter().any(|range| range.contains(&letter));
+    let mut shown = String::with_capacity(text.len());
+    for letter in text.chars() {
+        if is_unseen(letter) { shown.extend(letter.escape_unicode()) } else { shown.push(letter) }
+    }
+    shown
+}
+
 const LONGEST_LOST: usize = 256;
 
 fn gang_word(word: GangWord, wall_ahead: Span) -> Result<service::Request, Problem> {
@@ -201,7 +218,7 @@ pub fn reservation(
     Reservation {
         name: row.name.to_string(),
         owner: row.owner.to_string(),
-        binding: row.binding.to_string(),
+        binding: seen(&row.binding.to_string()),
         user: row.user,
         slice: Length(slice),
         slice_ns: slice.ns(),
@@ -376,6 +393,21 @@ mod tests {
     #[test]
     fn no_room_says_both_numbers_and_the_largest_that_fits() {
         let refusal = Refusal::NoRoom {
+    #[test]
+    fn binding_with_marks_of_direction_is_refused_and_shown_by_number() {
+        let wanted = |binding: &str| {
+            let text = format!(r#"{{"slice":"1ms","for":"{binding}"}}"#);
+            reserve("web".parse().unwrap(), &serde_json::from_str(&text).unwrap())
+        };
+        assert!(wanted("qemu:b\u{fc}ro").is_ok());
+        for binding in ["qemu:\u{202e}gnp.exe", "libvirt:a\u{200b}", "cgroup:/a\u{feff}"] {
+            let refused = wanted(binding).unwrap_err();
+            assert_eq!(refused.kind, Kind::Bad);
+            assert!(seen(&refused.detail) == refused.detail, "{}", refused.detail);
+        }
+        assert_eq!(seen("qemu:\u{202e}a"), "qemu:\\u{202e}a");
+    }
+
             asked: each(5, 10),
             promised: CpuShare::from_ppm(600_000),
             capacity: CpuShare::from_ppm(900_000),

@@ -28,6 +28,7 @@ use std::net::{SocketAddr, TcpListener};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::PathBuf;
 
+use rustix::process::{Resource, getrlimit};
 use slackline_control::link::Answer;
 use slackline_control::{Kind, Problem};
 use slackline_live::fence::KeeperCommand;
@@ -48,6 +49,7 @@ pub use socket::SocketError;
 
 use crate::front::TlsFiles;
 use crate::ledger::{Keep, Ledger, LedgerError, Opened, Reply, boot_id};
+use crate::front::rights::DESCRIPTORS;
 use crate::people::People;
 use access::{Access, Change, Done};
 use alive::Alive;
@@ -123,6 +125,16 @@ fn listen(at: &Listen) -> Result<TcpListener, ServeError> {
 }
 
 /// Holds reservations until `stop` is readable; reads files again when `reload` says so. `tell` is
+/// Makes sure that the front may have as many descriptors as it needs.
+fn enough_descriptors(most: Option<u64>) -> Result<(), ServeError> {
+    match most {
+        Some(most) if most < DESCRIPTORS => {
+            Err(ServeError::FewDescriptors { most, needed: DESCRIPTORS })
+        }
+        _ => Ok(()),
+    }
+}
+
 /// given a line for each thing that whoever looks after the machine should know.
 ///
 /// # Errors
@@ -136,6 +148,7 @@ pub fn serve(
     rights::keep_what_is_needed()
         .map_err(|source| ServeError::Unreadable { what: "our capabilities", source })?;
     // Whether this thread may be real-time, before anything is touched.
+    enough_descriptors(getrlimit(Resource::Nofile).maximum)?;
     drop(Punctual::begin().map_err(|source| SessionError::NoRealTime { source })?);
     let cpus = managed_cpus(options.cpus.as_deref())?;
     let owned = OwnedCpus::take(&cpus).map_err(SessionError::from)?;
@@ -145,7 +158,8 @@ pub fn serve(
     let people = People::of_this_host();
     let people =
         people.map_err(|source| ServeError::Unreadable { what: "the host's groups", source })?;
-    let listener = socket::listen(&options.socket, people.operators)?;
+    let (listener, warning) = socket::listen(&options.socket, people)?;
+    warning.iter().for_each(|line| tell(line));
     let remote = options.listen.as_ref().map(listen).transpose()?;
     free_leftovers(&options.keeper, tell);
     let session = Session::open(&session_options(&cpus, owned, options.keeper.clone()))?;
@@ -613,4 +627,17 @@ fn session_options(cpus: &[CpuId], owned: OwnedCpus, keeper: KeeperCommand) -> O
 
 fn listed(cpus: &[CpuId]) -> String {
     cpus.iter().map(|cpu| cpu.index().to_string()).collect::<Vec<_>>().join(", ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn few_descriptors_are_refused_at_the_start() {
+        assert!(enough_descriptors(None).is_ok() && enough_descriptors(Some(128)).is_ok());
+        let error = enough_descriptors(Some(127)).unwrap_err();
+        assert_eq!(error.to_string(), "a process here may open 127 files, and 128 are needed");
+        assert!(error.hint().is_some());
+    }
 }

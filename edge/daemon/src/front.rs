@@ -19,7 +19,7 @@ mod pages;
 mod patience;
 mod peer;
 mod remotes;
-mod rights;
+pub(crate) mod rights;
 pub(crate) mod tls;
 
 use std::io;

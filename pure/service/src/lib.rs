@@ -39,7 +39,7 @@ mod world;
 mod writer;
 
 pub use answer::{Answer, Health, Listed, Warning};
-pub use binding::{Binding, BindingError, BindingKind};
+pub use binding::{Binding, BindingError, BindingKind, UNSEEN};
 pub use budget::{Budget, Budgets, RESERVATIONS_OF_ONE};
 pub use domains::NO_RESERVATION;
 pub use event::{Event, Happened};
