@@ -286,9 +286,11 @@ pub fn problem(refusal: &Refusal) -> Problem {
         Refusal::OverBudgetCpu { .. } | Refusal::OverBudgetMachines { .. } => Kind::OverBudget,
         Refusal::Stale { .. } => Kind::Stale,
         Refusal::NoSuchReservation { .. } | Refusal::NoMember { .. } => Kind::NoSuchReservation,
-        Refusal::NotAllowed { .. } | Refusal::NotYours { .. } | Refusal::Forbidden(_) => {
-            Kind::NotAllowed
-        }
+        Refusal::NotAllowed { .. }
+        | Refusal::NotOwner { .. }
+        | Refusal::NotYours { .. }
+        | Refusal::LongRun { .. }
+        | Refusal::Forbidden(_) => Kind::NotAllowed,
         Refusal::NotDurable { .. } => Kind::NotDurable,
         Refusal::NotNow { .. } => Kind::NotNow,
         Refusal::TooMany { .. } => Kind::TooMany,

@@ -5,7 +5,7 @@ use slackline_units::{CpuShare, Reservation, Span};
 use crate::binding::Binding;
 use crate::name::Name;
 use crate::principal::{Principal, Verb};
-use crate::terms::TermsError;
+use crate::terms::{Terms, TermsError};
 
 /// Why a request was refused.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -117,6 +117,19 @@ pub enum Refusal {
         user: u32,
         /// Who asked.
         principal: Principal,
+    },
+    /// A tenant named a reservation of another owner.
+    #[error("{name} is a reservation of another owner")]
+    NotOwner {
+        /// The reservation.
+        name: Name,
+    },
+    /// Nobody but an administrator may take a CPU for so long without a break.
+    #[error("a slice of {} runs without a break for longer than {}, which is for administrators",
+        terms.each().slice(), Terms::LONGEST_RUN)]
+    LongRun {
+        /// What was asked for.
+        terms: Terms,
     },
     /// Its owner may not have so much.
     #[error("{owner} would have {asked}, and may have {most}")]
@@ -238,6 +251,12 @@ impl Refusal {
             }
             Refusal::OverBudgetCpu { owner, .. } | Refusal::OverBudgetMachines { owner, .. } => {
                 Some(format!("release something of {owner}'s, or have its budget raised"))
+            }
+            Refusal::LongRun { terms } => {
+                let (slice, period) = (terms.each().slice(), terms.each().period());
+                let share = u128::from(slice.ns()) * 1_000_000 / u128::from(period.ns().max(1));
+                let us = u64::try_from(share).unwrap_or_default();
+                Some(format!("the same share is --slice {} --period 1s", Span::from_us(us)))
             }
             Refusal::Held { .. } => {
                 Some(format!("it ends by itself unless it begins within {}", crate::gang::LEASE))
