@@ -342,6 +342,14 @@ impl Client {
         self.ask(&Sent::write(Method::PUT, path).with(grant))
     }
 
+    /// Makes tenants of members of the group slackline without a grant.
+    ///
+    /// # Errors
+    /// As [`ClientError`] says.
+    pub fn migrate_access(&mut self) -> Answered<Vec<Access>> {
+        self.ask(&Sent::write(Method::POST, "/v1/access".into()))
+    }
+
     /// Says nothing of somebody any more.
     ///
     /// # Errors
@@ -452,7 +460,10 @@ async fn whole(response: Response<Incoming>) -> Result<(StatusCode, String), Cli
 
 /// Why it was refused. Strangers are told nothing but the status.
 fn refused(status: StatusCode, text: &str) -> ClientError {
-    let problem = serde_json::from_str(text).unwrap_or_else(|_| match status {
+    if let Ok(problem) = serde_json::from_str(text) {
+        return ClientError::Refused(Box::new(problem));
+    }
+    let problem = match status {
         StatusCode::FORBIDDEN => {
             Problem::new(Kind::NotAllowed, "this user may not ask it anything")
                 .hinting("who may: root, and the groups slackline and slackline-admin")
@@ -494,6 +505,16 @@ mod tests {
     use super::*;
 
     #[test]
+    fn refusal_that_is_not_ours_is_no_bug_of_ours() {
+        for (status, text) in [(502, "<html>"), (500, ""), (404, "{}"), (400, "{\"type\":1}")] {
+            let error = refused(StatusCode::from_u16(status).unwrap(), text);
+            assert!(matches!(&error, ClientError::Garbled(says) if says.contains("no reason")));
+        }
+        let error = refused(StatusCode::FORBIDDEN, "");
+        assert!(matches!(error, ClientError::Refused(problem) if problem.kind == Kind::NotAllowed));
+    }
+
+    #[test]
     fn what_people_type_stays_one_part_of_the_address() {
         assert_eq!(of("web-1.a_b"), "/v1/reservations/web-1.a_b");
         assert_eq!(of("../host?x=1&y#ü"), "/v1/reservations/..%2Fhost%3Fx%3D1%26y%23%C3%BC");
@@ -504,16 +525,6 @@ mod tests {
         let folder = std::env::temp_dir().join("nothing-is-here.sock");
         let error = Client::connect(&folder).unwrap_err();
         assert!(matches!(error, ClientError::NoDaemon { .. }), "{error}");
-    #[test]
-    fn refusal_that_is_not_ours_is_no_bug_of_ours() {
-        for (status, text) in [(502, "<html>"), (500, ""), (404, "{}"), (400, "{\"type\":1}")] {
-            let error = refused(StatusCode::from_u16(status).unwrap(), text);
-            assert!(matches!(&error, ClientError::Garbled(says) if says.contains("no reason")));
-        }
-        let error = refused(StatusCode::FORBIDDEN, "");
-        assert!(matches!(error, ClientError::Refused(problem) if problem.kind == Kind::NotAllowed));
-    }
-
         assert!(error.to_string().contains("nothing-is-here.sock"), "{error}");
     }
 

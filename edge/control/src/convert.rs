@@ -31,6 +31,7 @@ impl Request {
             | Request::ListAccess
             | Request::Whoami
             | Request::Cancel
+            | Request::MigrateAccess
             | Request::Grant { .. }
             | Request::Revoke { .. } => return Ok(None),
             Request::Find { text } => Of::Find { text },
@@ -109,17 +110,16 @@ fn reserve(name: Name, wanted: &Wanted) -> Result<service::Request, Problem> {
         })
     });
     let binding = binding.transpose()?;
-    let (phase, user) = (wanted.phase.map(|it| it.0), wanted.user);
     if let Some(binding) = binding.as_ref().map(ToString::to_string)
         && seen(&binding) != binding
     {
         let detail = format!("`{}` has characters that are not seen", seen(&binding));
         return Err(bad(detail, "`slackline find` shows the machines here, and what to say"));
     }
+    let (phase, user) = (wanted.phase.map(|it| it.0), wanted.user);
     Ok(service::Request::Reserve { name, amount, exact, phase, vcpus, binding, user })
 }
 
-/// The longest reason for which a gang is broken, in bytes.
 /// A text with the characters that are not seen by their numbers. A ledger of an older program may
 /// have such names.
 fn seen(text: &str) -> String {
@@ -131,6 +131,7 @@ fn seen(text: &str) -> String {
     shown
 }
 
+/// The longest reason for which a gang is broken, in bytes.
 const LONGEST_LOST: usize = 256;
 
 fn gang_word(word: GangWord, wall_ahead: Span) -> Result<service::Request, Problem> {
@@ -393,9 +394,6 @@ mod tests {
     }
 
     #[test]
-    fn no_room_says_both_numbers_and_the_largest_that_fits() {
-        let refusal = Refusal::NoRoom {
-    #[test]
     fn binding_with_marks_of_direction_is_refused_and_shown_by_number() {
         let wanted = |binding: &str| {
             let text = format!(r#"{{"slice":"1ms","for":"{binding}"}}"#);
@@ -410,6 +408,9 @@ mod tests {
         assert_eq!(seen("qemu:\u{202e}a"), "qemu:\\u{202e}a");
     }
 
+    #[test]
+    fn no_room_says_both_numbers_and_the_largest_that_fits() {
+        let refusal = Refusal::NoRoom {
             asked: each(5, 10),
             promised: CpuShare::from_ppm(600_000),
             capacity: CpuShare::from_ppm(900_000),

@@ -143,6 +143,8 @@ pub enum Request {
     },
     /// The caller of the request with this ticket has gone: it need not be done any more. No answer.
     Cancel,
+    /// Members of the group without a grant are to be tenants: [`Answer::Access`], all grants.
+    MigrateAccess,
     /// Who it is that asks: [`Answer::You`].
     Whoami,
     /// Somebody is to be let do what his groups let him, and no more: [`Answer::Access`], his line

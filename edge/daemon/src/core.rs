@@ -37,7 +37,8 @@ use slackline_live::sys::{online_cpus, own_tid, set_affinity};
 use slackline_live::{ClockStep, Punctual, WallClock, with_causes};
 use slackline_policy::{Given, Values, find};
 use slackline_service::{
-    Asked, Health, Input, LedgerFault, Name, Principal, Service, Settings, Ticket, Verb, World,
+    Asked, Happened, Health, Input, LedgerFault, Name, Principal, Service, Settings, Ticket, Verb,
+    World,
 };
 use slackline_units::{CpuId, CpuSet, Span, Time};
 
@@ -48,9 +49,9 @@ pub use reload::Reload;
 pub use socket::SocketError;
 
 use crate::front::TlsFiles;
-use crate::ledger::{Keep, Ledger, LedgerError, Opened, Reply, boot_id};
 use crate::front::rights::DESCRIPTORS;
-use crate::people::People;
+use crate::ledger::{Keep, Ledger, LedgerError, Opened, Reply, boot_id};
+use crate::people::{People, members};
 use access::{Access, Change, Done};
 use alive::Alive;
 use costs::Costs;
@@ -124,7 +125,6 @@ fn listen(at: &Listen) -> Result<TcpListener, ServeError> {
     TcpListener::bind(at.address).map_err(refused)
 }
 
-/// Holds reservations until `stop` is readable; reads files again when `reload` says so. `tell` is
 /// Makes sure that the front may have as many descriptors as it needs.
 fn enough_descriptors(most: Option<u64>) -> Result<(), ServeError> {
     match most {
@@ -135,6 +135,7 @@ fn enough_descriptors(most: Option<u64>) -> Result<(), ServeError> {
     }
 }
 
+/// Holds reservations until `stop` is readable; reads files again when `reload` says so. `tell` is
 /// given a line for each thing that whoever looks after the machine should know.
 ///
 /// # Errors
@@ -147,14 +148,15 @@ pub fn serve(
 ) -> Result<(), ServeError> {
     rights::keep_what_is_needed()
         .map_err(|source| ServeError::Unreadable { what: "our capabilities", source })?;
-    // Whether this thread may be real-time, before anything is touched.
     enough_descriptors(getrlimit(Resource::Nofile).maximum)?;
+    // Whether this thread may be real-time, before anything is touched.
     drop(Punctual::begin().map_err(|source| SessionError::NoRealTime { source })?);
     let cpus = managed_cpus(options.cpus.as_deref())?;
     let owned = OwnedCpus::take(&cpus).map_err(SessionError::from)?;
     let boot =
         boot_id().map_err(|source| ServeError::Unreadable { what: "the boot id", source })?;
-    let Opened { ledger, loaded, access, .. } = Ledger::open(&options.state, &boot, Keep::USUAL)?;
+    let Opened { ledger, loaded, access, has_tenants, .. } =
+        Ledger::open(&options.state, &boot, Keep::USUAL)?;
     let people = People::of_this_host();
     let people =
         people.map_err(|source| ServeError::Unreadable { what: "the host's groups", source })?;
@@ -172,7 +174,10 @@ pub fn serve(
     let scheduler = Scheduler::new(session, cpus);
     let mut host = Host::new(scheduler, (ledger, boot.clone()), (scout, lookups), tally);
     host.look_around_now();
-    let (now, access) = (host.now(), Access::new(people, access));
+    let (now, access) = (host.now(), Access::new(people, access, has_tenants));
+    let owners: Vec<Principal> = loaded.rows.iter().map(|row| row.owner).collect();
+    let members = members().unwrap_or_default();
+    access.would_lose(&members, &owners).iter().for_each(|line| tell(line));
     let mut service = Service::recover(Settings::default(), now, loaded, &mut host);
     service.set_budgets(access.budgets());
     host.costs = options.prices.clone().map(|prices| Costs::new(prices, now));
@@ -332,7 +337,10 @@ impl Core {
                     let troubles = self.troubles();
                     self.host.answer_health(ticket, troubles);
                 }
-                Ok(Heard::Numbers(ticket)) => self.host.answer_numbers(ticket, &self.service),
+                Ok(Heard::Numbers(ticket, tenant)) => {
+                    self.host.answer_numbers((ticket, tenant), &self.service);
+                }
+                Ok(Heard::MigrateAccess(ticket, by)) => self.migrate_access(ticket, by),
                 Ok(Heard::Access(ticket)) => {
                     let listed = self.access.listed();
                     self.host.say(&wire::answered(ticket, Answer::Access(listed)));
@@ -345,7 +353,7 @@ impl Core {
                     self.change_access(ticket, by, change);
                 }
                 Ok(Heard::Service(asked, rest)) => {
-                    self.host.remember(asked.ticket, rest);
+                    self.host.remember(&asked, rest);
                     self.hear_asked(asked);
                 }
             }
@@ -412,8 +420,39 @@ impl Core {
         }
     }
 
+    /// Members of the group without a grant are tenants once that is written down.
+    fn migrate_access(&mut self, ticket: Ticket, by: Principal) {
+        match self.host.ledger.migrate_access(ticket.0) {
+            Ok(()) => drop(self.host.migrating.insert(ticket, by)),
+            Err(error) => {
+                let problem = Problem::new(Kind::NotNow, error.to_string());
+                self.host.say(&wire::refused(ticket, problem));
+            }
+        }
+    }
+
+    /// They are, or not.
+    fn migrated_access(&mut self, ticket: Ticket, by: Principal, done: Result<(), LedgerError>) {
+        let line = match done {
+            Ok(()) => {
+                self.access.migrate();
+                let says = "members of group slackline without a grant are tenants";
+                self.step(Input::Access { by, what: Happened::Granted(says.into()) });
+                wire::answered(ticket, Answer::Access(self.access.listed()))
+            }
+            Err(error) => {
+                self.host.ledger_errors += 1;
+                wire::refused(ticket, Problem::new(Kind::NotDurable, with_causes(&error)))
+            }
+        };
+        self.host.say(&line);
+    }
+
     /// What came of writing down who may do what.
     fn changed_access(&mut self, ticket: Ticket, done: Result<(), LedgerError>) {
+        if let Some(by) = self.host.migrating.remove(&ticket) {
+            return self.migrated_access(ticket, by, done);
+        }
         if let Err(error) = done {
             self.access.fail(ticket);
             self.host.ledger_errors += 1;

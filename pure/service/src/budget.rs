@@ -33,8 +33,19 @@ impl Budget {
         others: impl Iterator<Item = &'a Row>,
         (before, terms): (Option<Terms>, Terms),
     ) -> Result<(), Refusal> {
+        self.allows_beside(owner, others.filter(|row| row.owner == owner), (before, terms))
+    }
+
+    /// Returns an error unless a principal may have these terms beside all of these rows, whoever
+    /// owns them.
+    pub(crate) fn allows_beside<'a>(
+        self,
+        owner: Principal,
+        rows: impl Iterator<Item = &'a Row>,
+        (before, terms): (Option<Terms>, Terms),
+    ) -> Result<(), Refusal> {
         let (mut cpu, mut machines) = (0, 0);
-        for row in others.filter(|row| row.owner == owner) {
+        for row in rows {
             cpu += parts(row.terms);
             machines += 1_u64;
         }

@@ -264,7 +264,9 @@ impl Refusal {
             Refusal::TooLate { .. } | Refusal::TooFar { .. } => {
                 Some("the clocks of the gang's hosts should show the same time".into())
             }
-            Refusal::NotAllowed { .. } => Some("`slackline help service` says who may".into()),
+            Refusal::NotAllowed { .. } | Refusal::NotOwner { .. } => {
+                Some("`slackline help service` says who may".into())
+            }
             Refusal::NoMember { .. }
             | Refusal::Terms(_)
             | Refusal::Unkeepable(_)

@@ -66,9 +66,13 @@ The same over HTTP on its Unix socket, described by /v1/openapi.json:
 ";
 
 const WHO: &str = "
-Root and the group slackline-admin may do all. The group slackline may do all about reservations,
-and make new ones for machines of their own user. Everybody else may do nothing. `slackline access`
-says otherwise of a user: less, more, how much, and whose machines besides his own.
+Root and the group slackline-admin may do all. Members of the group slackline are tenants: they may
+do all about their own reservations, for machines of their own user, and see what others have as
+`another VM`. Everybody else may do nothing. `slackline access` says otherwise of a user: less,
+more, how much, and whose machines besides his own. With a ledger of an older version members are
+operators, who may do all about reservations, until `slackline access migrate`.
+Only administrators may reserve a slice of more than 1 s, which runs without a break. Every other
+period of more than 1 s is kept in parts of a second at most.
 A reservation is for machines of one user: what another user calls so is not taken for its machine.
 
 Other machines: `slackline serve --listen 0.0.0.0:7443 --certificate FILE --key FILE`, with TLS 1.3

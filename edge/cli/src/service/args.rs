@@ -258,6 +258,12 @@ pub(crate) enum AccessCommand {
     /// Say what a user may do, instead of what his groups let him. Who is in neither of the groups
     /// stays a stranger.
     Add(Add),
+    /// Make tenants of members of the group slackline without a grant, for a ledger that an older
+    /// version made.
+    Migrate {
+        #[command(flatten)]
+        at: At,
+    },
     /// Say nothing of a user any more: he may do what his groups let him.
     Revoke {
         /// The user, by number, or the name of who comes from elsewhere.
@@ -274,7 +280,7 @@ pub(crate) struct Add {
     /// printed, this once, or with his certificate.
     #[arg(value_name = "WHOM")]
     pub(crate) whom: String,
-    /// What he may do: viewer, operator or administrator.
+    /// What he may do: viewer, tenant, operator or administrator.
     #[arg(long, value_parser = role)]
     pub(crate) role: Role,
     /// How much all of his reservations may have together: `50%` of a CPU, or `1.5` CPUs.
@@ -298,7 +304,7 @@ pub(crate) struct Add {
 
 fn role(text: &str) -> Result<Role, String> {
     let role = Role::ALL.into_iter().find(|role| role.word() == text);
-    role.ok_or_else(|| "a role is viewer, operator or administrator".into())
+    role.ok_or_else(|| "a role is viewer, tenant, operator or administrator".into())
 }
 
 fn length(text: &str) -> Result<Length, String> {

@@ -10,8 +10,8 @@ use slackline_live::session::knowledge;
 use slackline_live::sys::{Tid, monotonic, process_cpu_time, wall_clock_error};
 use slackline_service::{
     Answer, Asked, Binding, BindingKind, Commit, Declined, Event, Identity, Joining, LedgerFault,
-    Listed, LookError, Machine, Name, Refusal, Request, Room, Seats, Service, Sought, Terms,
-    Ticket, World,
+    Listed, LookError, Machine, Name, Principal, Refusal, Request, Role, Room, Seats, Service,
+    Sought, Terms, Ticket, World,
 };
 use slackline_units::{CpuShare, DomId, Span, Time};
 
@@ -46,8 +46,9 @@ pub(super) struct Host {
     pub(super) ring: Option<Time>,
     /// Commits that the ledger did not even take.
     pub(super) not_handed_over: Vec<(u64, LedgerFault)>,
-    /// What the service need not know of questions that are not answered yet.
-    rests: BTreeMap<Ticket, Rest>,
+    /// What the service need not know of questions that are not answered yet, with the question if
+    /// a tenant asks.
+    rests: BTreeMap<Ticket, (Rest, Option<Asked>)>,
     /// All machines that go by a name, while many are looked for at once.
     around: Option<Vec<find::Machine>>,
     /// What was found a moment ago.
@@ -59,6 +60,8 @@ pub(super) struct Host {
     began: SystemTime,
     pub(super) change_effect: Histogram,
     commit_took: Histogram,
+    /// Who wants members of the group to be tenants.
+    pub(super) migrating: BTreeMap<Ticket, Principal>,
     pub(super) meddled: u64,
     pub(super) keeper_restarts: u64,
     pub(super) ledger_errors: u64,
@@ -95,6 +98,7 @@ impl Host {
             began: SystemTime::now(),
             change_effect: Histogram::default(),
             commit_took: Histogram::default(),
+            migrating: BTreeMap::new(),
             meddled: 0,
             keeper_restarts: 0,
             ledger_errors: 0,
@@ -120,12 +124,13 @@ impl Host {
     }
 
     /// Until it is answered.
-    pub(super) fn remember(&mut self, ticket: Ticket, rest: Rest) {
+    pub(super) fn remember(&mut self, asked: &Asked, rest: Rest) {
         while self.rests.len() >= MOST_RESTS {
             self.rests.pop_first();
         }
-        if rest != Rest::Nothing {
-            self.rests.insert(ticket, rest);
+        let tenant = (asked.role == Some(Role::Tenant)).then(|| asked.clone());
+        if rest != Rest::Nothing || tenant.is_some() {
+            self.rests.insert(asked.ticket, (rest, tenant));
         }
     }
 
@@ -262,13 +267,14 @@ impl Host {
     }
 
     fn answer(&mut self, ticket: Ticket, answer: &Answer) -> Said {
-        let rest = self.rests.remove(&ticket).unwrap_or(Rest::Nothing);
+        let (rest, tenant) = self.rests.remove(&ticket).unwrap_or((Rest::Nothing, None));
         match answer {
             Answer::Done { reservation, is_new, warning } => {
                 let reservation = self.reservation(reservation);
                 let reservation = Box::new(convert::warned(reservation, warning.as_ref()));
                 Said::Done { reservation, is_new: *is_new }
             }
+            Answer::List(all) if tenant.is_some() => self.list_of_tenant(all, &rest, tenant),
             Answer::List(all) => {
                 let is_next = |listed: &&Listed| match &rest {
                     Rest::NamesAfter(after) => listed.row.name.as_str() > after.as_str(),
@@ -282,6 +288,27 @@ impl Host {
                 Said::Room(convert::room(period, room))
             }
         }
+    }
+
+    /// The reservations that a tenant sees: its own by name, then those of others without names.
+    fn list_of_tenant(&mut self, all: &[Listed], rest: &Rest, tenant: Option<Asked>) -> Said {
+        let Some(tenant) = tenant else { return Said::Reservations(Vec::new()) };
+        let after = match rest {
+            Rest::NamesAfter(after) if after == wire::ANOTHER => {
+                return Said::Reservations(Vec::new());
+            }
+            Rest::NamesAfter(after) => after.as_str(),
+            _ => "",
+        };
+        let (own, others): (Vec<&Listed>, Vec<&Listed>) =
+            all.iter().partition(|listed| tenant.owns(&listed.row));
+        let own = own.into_iter().filter(|listed| listed.row.name.as_str() > after);
+        let mut page: Vec<control::Reservation> =
+            own.take(PAGE).map(|listed| self.reservation(listed)).collect();
+        let left = PAGE - page.len();
+        let others = others.into_iter().take(left).map(|listed| self.reservation(listed));
+        page.extend(others.map(wire::hidden_reservation));
+        Said::Reservations(page)
     }
 
     /// The events that somebody asked for.
@@ -301,14 +328,18 @@ impl Host {
         let (ticket, text) = (asked.ticket, sought_text(&asked.request).unwrap_or_default());
         let line = match machines.as_ref() {
             Ok(machines) => {
-                let fits = |machine: &find::Machine| {
-                    machine.name.contains(text) || machine.binding.to_string().contains(text)
+                let is_seen = |machine: &find::Machine| {
+                    asked.role != Some(Role::Tenant) || asked.may_have(machine.owner)
                 };
-                let machines = machines.iter().filter(|(machine, _)| fits(machine));
-                let machines = machines.map(|(machine, uses)| {
+                let fits = |machine: &control::Machine| {
+                    machine.name.contains(text) || machine.binding.contains(text)
+                };
+                let machines = machines.iter().map(|(machine, uses)| {
                     let reserved = self.scheduler.name_of(machine.identity);
-                    wire::machine(machine, reserved, *uses)
+                    let shown = wire::machine(machine, reserved, *uses);
+                    if is_seen(machine) { shown } else { wire::hidden_machine(shown) }
                 });
+                let machines = machines.filter(fits);
                 wire::answered(ticket, Said::Machines(machines.collect()))
             }
             Err(absent) => wire::refused(ticket, Problem::new(Kind::NotNow, with_causes(absent))),
@@ -363,10 +394,15 @@ impl Host {
     }
 
     /// What is counted.
-    pub(super) fn answer_numbers(&mut self, ticket: Ticket, service: &Service) {
+    pub(super) fn answer_numbers(
+        &mut self,
+        (ticket, tenant): (Ticket, Option<Principal>),
+        service: &Service,
+    ) {
         let now = self.now();
         let mut reservations = Vec::new();
-        for (domain, listed) in service.listed() {
+        let is_seen = |listed: &Listed| tenant.is_none_or(|tenant| listed.row.owner == tenant);
+        for (domain, listed) in service.listed().filter(|(_, listed)| is_seen(listed)) {
             let each = listed.row.terms.each();
             let lapsed = self.lapsed.get(&domain).copied().unwrap_or_default();
             let vcpus = self.tally.by_vcpu(domain, now).into_iter();

@@ -108,7 +108,7 @@ impl Limits {
     ) -> Result<Held, Full> {
         let (all, each) = match role {
             Role::Administrator => (CONNECTIONS, KEPT),
-            Role::Operator | Role::Viewer => (CONNECTIONS - KEPT, CONNECTIONS_EACH),
+            Role::Operator | Role::Tenant | Role::Viewer => (CONNECTIONS - KEPT, CONNECTIONS_EACH),
         };
         let mut now = locked(limits);
         if now.connections + now.remotes.len() >= all {

@@ -15,7 +15,7 @@ use super::error::{LedgerError, PATIENCE};
 use super::place::{Place, Taken, private, rename, which};
 use super::rows::{drop_old_events, granted, load, logged, write, write_access};
 use super::stored::Natural;
-use super::tables::{APPLICATION, MIGRATIONS, NEEDED};
+use super::tables::{APPLICATION, BEFORE_TENANTS, MIGRATIONS, NEEDED, NEWEST};
 use super::words::{AccessChange, Asked, Before, Granted, Keep, Logged, MOST_EVENTS};
 
 /// Most old rows that a commit deletes beyond those that it adds: enough that a table which is
@@ -42,6 +42,7 @@ pub(super) struct Begun {
     pub(super) loaded: Loaded,
     pub(super) access: Vec<Granted>,
     pub(super) before: Option<Before>,
+    pub(super) has_tenants: bool,
 }
 
 type Which = (u64, u64);
@@ -74,13 +75,14 @@ impl Store {
         let now = SystemTime::now();
         let (loaded, before, answers) = load(&connection, boot_id, keep, now).map_err(failed)?;
         let access = granted(&connection).map_err(failed)?;
+        let has_tenants = version(&connection, &place, NEWEST)? == Some(NEWEST);
         connection.execute(HOST, params![boot_id]).map_err(failed)?;
         let events = count(&connection, "event").map_err(failed)?;
         let files = (which(&path).map_err(|source| LedgerError::files(&path, source))?, None);
         let boot_id = boot_id.to_owned();
         let store =
             Store { connection, place, boot_id, keep, events, answers, files, _taken: taken };
-        Ok((store, Begun { loaded, access, before }))
+        Ok((store, Begun { loaded, access, before, has_tenants }))
     }
 
     /// Writes something down, all of it or nothing; `wall` is when each of its events happened.
@@ -169,6 +171,13 @@ impl Store {
     pub(super) fn change_access(&mut self, change: &AccessChange) -> Result<(), LedgerError> {
         let path = self.place.ledger();
         write_access(&self.connection, change).map_err(|error| LedgerError::of(&path, error))?;
+        self.make_sure()
+    }
+
+    /// Makes tenants of members of the group without a grant. The ledger as it was is kept beside.
+    pub(super) fn migrate_access(&mut self) -> Result<(), LedgerError> {
+        let newest = u32::try_from(MIGRATIONS.len()).unwrap_or(u32::MAX);
+        bring_to(&mut self.connection, &self.place, (&MIGRATIONS, newest))?;
         self.make_sure()
     }
 
@@ -268,18 +277,34 @@ fn write_ahead(connection: &Connection, path: &Path) -> Result<(), LedgerError> 
     Err(LedgerError::Files { path: path.to_path_buf(), source })
 }
 
-/// Brings the tables to the newest version; before that, a copy is made of what there was.
+/// Brings the tables to the newest version that is taken without being asked for. A new ledger has
+/// the newest of all.
 fn migrate(
     connection: &mut Connection,
     place: &Place,
     migrations: &[&str],
 ) -> Result<(), LedgerError> {
+    let newest = u32::try_from(migrations.len()).unwrap_or(u32::MAX);
+    let version = version(connection, place, newest)?;
+    write_ahead(connection, &place.ledger())?;
+    let target = match version {
+        Some(version) if version < newest => BEFORE_TENANTS.min(newest),
+        _ => newest,
+    };
+    bring_to(connection, place, (migrations, target))
+}
+
+/// Brings the tables to a version; before that, a copy is made of what there was.
+fn bring_to(
+    connection: &mut Connection,
+    place: &Place,
+    (migrations, target): (&[&str], u32),
+) -> Result<(), LedgerError> {
     let path = place.ledger();
     let failed = |error| LedgerError::of(&path, error);
     let newest = u32::try_from(migrations.len()).unwrap_or(u32::MAX);
     let version = version(connection, place, newest)?;
-    write_ahead(connection, &path)?;
-    if version == Some(newest) {
+    if version.is_some_and(|version| version >= target) {
         return Ok(());
     }
     if let Some(version) = version {
@@ -287,11 +312,12 @@ fn migrate(
     }
     let behaviour = TransactionBehavior::Immediate;
     let change = connection.transaction_with_behavior(behaviour).map_err(failed)?;
-    for migration in migrations.iter().skip(version.unwrap_or(0) as usize) {
+    let all = migrations.iter().take(target as usize);
+    for migration in all.skip(version.unwrap_or(0) as usize) {
         change.execute_batch(migration).map_err(failed)?;
     }
     change.pragma_update(None, "application_id", APPLICATION).map_err(failed)?;
-    change.pragma_update(None, "user_version", newest).map_err(failed)?;
+    change.pragma_update(None, "user_version", target).map_err(failed)?;
     change.commit().map_err(failed)
 }
 

@@ -38,10 +38,23 @@ impl Service {
     }
 
     fn decide(&mut self, now: Time, asked: &Asked, world: &mut impl World) -> Replied {
+        self.check_owner(asked)?;
         match self.answered_before(now, asked)? {
             Before::Answered(answer) => Ok(Some(*answer)),
             Before::Waits => Ok(None),
             Before::Never => self.answer(now, asked, world),
+        }
+    }
+
+    /// Makes sure that a tenant names no reservation of another owner.
+    fn check_owner(&self, asked: &Asked) -> Result<(), Refusal> {
+        let name = match &asked.request {
+            Request::Hold { member, .. } => member.name(),
+            request => request.name(),
+        };
+        match name.and_then(|name| self.book.row(name)) {
+            Some(row) if !asked.owns(row) => Err(Refusal::NotOwner { name: row.name.clone() }),
+            _ => Ok(()),
         }
     }
 

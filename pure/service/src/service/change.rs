@@ -36,6 +36,7 @@ impl Service {
             return Err(Refusal::NotDurable { why: why.to_owned() });
         }
         self.enforce(name, terms, world)?;
+        self.note_raise(asked, &before, terms);
         let Some(entry) = self.book.get_mut(name) else { return Ok(None) };
         entry.row.revision = self.writer.number();
         let after = entry.row.clone();
