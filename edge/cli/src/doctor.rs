@@ -32,7 +32,8 @@ pub(crate) fn doctor(args: &Doctor) -> Result<(), Problem> {
     if args.free && !args.json {
         let nothing = || "no thread is held by a killed run".to_owned();
         let said = if lines.is_empty() { vec![nothing()] } else { lines };
-        return terminal::say(&(said.join("\n") + "\n"));
+        terminal::say(&(said.join("\n") + "\n"))?;
+        return are_all_read(&found);
     }
     let report = examine().with_leftovers(lines);
     if args.json {
@@ -65,6 +66,17 @@ fn list(found: &Leftovers) -> Vec<String> {
         .collect();
     lines.extend(found.unread.iter().map(ToString::to_string));
     lines
+}
+
+/// Makes sure that every journal could be read: another may name threads that are still held.
+fn are_all_read(found: &Leftovers) -> Result<(), Problem> {
+    match found.unread.len() {
+        0 => Ok(()),
+        count => Err(Problem::HostCannot {
+            message: format!("{count} of the journals cannot be read, so threads may be left held"),
+            hint: Some("run as root; then look at the files in /run/slackline/held".into()),
+        }),
+    }
 }
 
 fn free(found: &Leftovers) -> Vec<String> {

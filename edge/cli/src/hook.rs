@@ -25,7 +25,7 @@ case \"$2 $3\" in
 \"start begin\" | \"started begin\") ;;
 *) exit 0 ;;
 esac
-PROGRAM hook libvirt \"$1\" \"$2\" \"$3\" --socket SOCKET
+PROGRAM hook libvirt --socket SOCKET -- \"$1\" \"$2\" \"$3\"
 [ $? -ne 1 ]
 ";
 

@@ -48,7 +48,15 @@ use clap::Parser;
 
 use args::{Cli, Command};
 
+/// Exit code of a bug of ours.
+const BUG: u8 = 70;
+
 fn main() -> ExitCode {
+    // What panics has said so on standard error.
+    std::panic::catch_unwind(run_command).unwrap_or(ExitCode::from(BUG))
+}
+
+fn run_command() -> ExitCode {
     let cli = Cli::try_parse().unwrap_or_else(|error| hints::exit(error));
     let result = match cli.command {
         Command::Keep => return slackline_live::fence::keeper_main(),

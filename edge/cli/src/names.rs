@@ -1,6 +1,6 @@
 //! Who there is in a trace, and when it ends.
 
-use slackline_trace::{Named, Record, Sink};
+use slackline_trace::{Effort, Named, Record, Sink};
 use slackline_units::{Time, VcpuId};
 
 /// Everybody there is in a trace.
@@ -9,6 +9,8 @@ pub(crate) struct Names {
     pub(crate) all: Vec<Named>,
     /// When the run ended, if the trace has its end.
     pub(crate) ended: Option<Time>,
+    /// How much work the trace asks for.
+    pub(crate) effort: Effort,
 }
 
 impl Names {
@@ -21,12 +23,14 @@ impl Names {
 
 impl Sink for Names {
     fn record(&mut self, record: &Record) {
+        self.effort.record(record);
         if let Record::Ended { at } = *record {
             self.ended = Some(at);
         }
     }
 
     fn named(&mut self, named: &Named) {
+        self.effort.named(named);
         self.all.push(named.clone());
     }
 }

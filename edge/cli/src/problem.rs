@@ -13,7 +13,7 @@ use slackline_papers::PaperError;
 use slackline_replay::ReplayError;
 use slackline_scenario::ScenarioError;
 use slackline_sim::RunError;
-use slackline_trace::ReadError;
+use slackline_trace::{Implausible, ReadError};
 use thiserror::Error;
 
 /// Everything a command can end with besides success.
@@ -37,6 +37,9 @@ pub(crate) enum Problem {
     /// A file is not what it should be.
     #[error("{}: {}", file.display(), with_causes(error))]
     BadTrace { file: PathBuf, error: ReadError },
+    /// A trace asks for more work than its size allows.
+    #[error("{}: {error}", file.display())]
+    Implausible { file: PathBuf, error: Implausible },
     /// A trace cannot be played again.
     #[error("{}: {error}", file.display())]
     NoReplay { file: PathBuf, error: ReplayError },
@@ -141,7 +144,7 @@ impl Problem {
             }
             Problem::TooLong { .. } => Some("check the file name".into()),
             Problem::NotText { .. } => Some("name a text file in TOML".into()),
-            Problem::BadTrace { .. } | Problem::NoReplay { .. } => {
+            Problem::BadTrace { .. } | Problem::Implausible { .. } | Problem::NoReplay { .. } => {
                 Some("save a trace with `slackline sim SCENARIO --save TRACE`".into())
             }
             Problem::Declined { hint, .. } => Some(hint.clone().unwrap_or_else(|| {

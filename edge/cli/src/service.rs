@@ -170,11 +170,20 @@ pub(crate) fn access(args: &AccessArgs) -> Result<(), Problem> {
             let users = users.clone();
             let grant = Grant { role, cpu, machines, users, days, certificate };
             let (one, text) = connect(at)?.grant(whom, &grant)?;
+            if !at.json {
+                terminal::tell(&format!("note: {} {}\n", one.principal, role.to_others()));
+            }
             // Alone on standard output, for a file: it is nowhere else.
             if let (Some(token), false) = (&one.token, at.json) {
                 return terminal::print(&format!("{token}\n"));
             }
             answer(at, &text, || show::access(&[one]))
+        }
+        AccessCommand::Migrate { at } => {
+            let (_, text) = connect(at)?.migrate_access()?;
+            answer(at, &text, || {
+                "members of the group slackline without a grant are tenants now\n".into()
+            })
         }
         AccessCommand::Revoke { whom, at } => {
             let (one, text) = connect(at)?.revoke(whom)?;

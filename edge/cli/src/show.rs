@@ -104,6 +104,8 @@ pub(crate) fn open(file: &Path) -> Result<(Trace, Names), Problem> {
     let mut names = Names::default();
     let again = spooled.try_clone().map_err(unreadable)?;
     Reader::new(BufReader::new(again)).and_then(|mut all| all.pass_to(&mut names)).map_err(bad)?;
+    let implausible = |error| Problem::Implausible { file: file.into(), error };
+    names.effort.check().map_err(implausible)?;
     spooled.rewind().map_err(unreadable)?;
     Ok((Reader::new(BufReader::new(spooled)).map_err(bad)?, names))
 }

@@ -12,6 +12,8 @@ use crate::times::Share;
 pub enum Role {
     /// May list reservations and VMs, and see available capacity.
     Viewer,
+    /// May make and change its own reservations. Those of others are shown as "another VM".
+    Tenant,
     /// May also read the log, and make, change, pause and release reservations.
     Operator,
     /// May do everything, including granting access.
@@ -20,7 +22,22 @@ pub enum Role {
 
 impl Role {
     /// All roles, least first.
-    pub const ALL: [Role; 3] = [Role::Viewer, Role::Operator, Role::Administrator];
+    pub const ALL: [Role; 4] = [Role::Viewer, Role::Tenant, Role::Operator, Role::Administrator];
+
+    /// Returns what a principal of this role may do to others, as a sentence.
+    #[must_use]
+    pub const fn to_others(self) -> &'static str {
+        match self {
+            Role::Viewer => "may see the names and CPU use of all VMs, and change nothing",
+            Role::Tenant => {
+                "may change its own reservations only; those of others are \"another VM\" to it"
+            }
+            Role::Operator => {
+                "may change, pause and release the reservations of all, and see the log"
+            }
+            Role::Administrator => "may do everything, also to VMs of all users, and grant access",
+        }
+    }
 
     /// Word of the role in JSON and options.
     #[must_use]
@@ -33,6 +50,7 @@ impl From<Role> for service::Role {
     fn from(role: Role) -> service::Role {
         match role {
             Role::Viewer => service::Role::Viewer,
+            Role::Tenant => service::Role::Tenant,
             Role::Operator => service::Role::Operator,
             Role::Administrator => service::Role::Administrator,
         }
@@ -43,6 +61,7 @@ impl From<service::Role> for Role {
     fn from(role: service::Role) -> Role {
         match role {
             service::Role::Viewer => Role::Viewer,
+            service::Role::Tenant => Role::Tenant,
             service::Role::Operator => Role::Operator,
             service::Role::Administrator => Role::Administrator,
         }

@@ -342,6 +342,14 @@ impl Client {
         self.ask(&Sent::write(Method::PUT, path).with(grant))
     }
 
+    /// Makes tenants of members of the group slackline without a grant.
+    ///
+    /// # Errors
+    /// As [`ClientError`] says.
+    pub fn migrate_access(&mut self) -> Answered<Vec<Access>> {
+        self.ask(&Sent::write(Method::POST, "/v1/access".into()))
+    }
+
     /// Says nothing of somebody any more.
     ///
     /// # Errors
@@ -452,7 +460,10 @@ async fn whole(response: Response<Incoming>) -> Result<(StatusCode, String), Cli
 
 /// Why it was refused. Strangers are told nothing but the status.
 fn refused(status: StatusCode, text: &str) -> ClientError {
-    let problem = serde_json::from_str(text).unwrap_or_else(|_| match status {
+    if let Ok(problem) = serde_json::from_str(text) {
+        return ClientError::Refused(Box::new(problem));
+    }
+    let problem = match status {
         StatusCode::FORBIDDEN => Problem::new(Kind::NotAllowed, "this user may not use the daemon")
             .hinting("run as root, or as a member of the groups slackline or slackline-admin"),
         StatusCode::UNAUTHORIZED => {
@@ -462,8 +473,11 @@ fn refused(status: StatusCode, text: &str) -> ClientError {
         StatusCode::TOO_MANY_REQUESTS => {
             Problem::new(Kind::TooMany, "the daemon has too many requests")
         }
-        _ => Problem::new(Kind::Bug, format!("the daemon answered {status} without a reason")),
-    });
+        // Another program may listen there, or one stands between.
+        _ => {
+            return ClientError::Garbled(format!("status {status} without a reason of the daemon"));
+        }
+    };
     ClientError::Refused(Box::new(problem))
 }
 
@@ -493,6 +507,16 @@ fn new_key() -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn refusal_that_is_not_ours_is_no_bug_of_ours() {
+        for (status, text) in [(502, "<html>"), (500, ""), (404, "{}"), (400, "{\"type\":1}")] {
+            let error = refused(StatusCode::from_u16(status).unwrap(), text);
+            assert!(matches!(&error, ClientError::Garbled(says) if says.contains("no reason")));
+        }
+        let error = refused(StatusCode::FORBIDDEN, "");
+        assert!(matches!(error, ClientError::Refused(problem) if problem.kind == Kind::NotAllowed));
+    }
 
     #[test]
     fn what_people_type_stays_one_part_of_the_address() {

@@ -30,6 +30,8 @@ impl Request {
             | Request::Numbers
             | Request::ListAccess
             | Request::Whoami
+            | Request::Cancel
+            | Request::MigrateAccess
             | Request::Grant { .. }
             | Request::Revoke { .. } => return Ok(None),
             Request::Find { text } => Of::Find { text },
@@ -108,8 +110,25 @@ fn reserve(name: Name, wanted: &Wanted) -> Result<service::Request, Problem> {
         })
     });
     let binding = binding.transpose()?;
+    if let Some(binding) = binding.as_ref().map(ToString::to_string)
+        && seen(&binding) != binding
+    {
+        let detail = format!("`{}` has characters that are not seen", seen(&binding));
+        return Err(bad(detail, "`slackline find` shows the machines here, and what to say"));
+    }
     let (phase, user) = (wanted.phase.map(|it| it.0), wanted.user);
     Ok(service::Request::Reserve { name, amount, exact, phase, vcpus, binding, user })
+}
+
+/// A text with the characters that are not seen by their numbers. A ledger of an older program may
+/// have such names.
+fn seen(text: &str) -> String {
+    let is_unseen = |letter: char| service::UNSEEN.iter().any(|range| range.contains(&letter));
+    let mut shown = String::with_capacity(text.len());
+    for letter in text.chars() {
+        if is_unseen(letter) { shown.extend(letter.escape_unicode()) } else { shown.push(letter) }
+    }
+    shown
 }
 
 /// The longest reason for which a gang is broken, in bytes.
@@ -203,7 +222,7 @@ pub fn reservation(
     Reservation {
         name: row.name.to_string(),
         owner: row.owner.to_string(),
-        binding: row.binding.to_string(),
+        binding: seen(&row.binding.to_string()),
         user: row.user,
         slice: Length(slice),
         slice_ns: slice.ns(),
@@ -265,15 +284,17 @@ pub fn room(period: Span, cpus: &[service::Room]) -> Room {
 #[must_use]
 pub fn problem(refusal: &Refusal) -> Problem {
     let kind = match refusal {
-        Refusal::NoRoom { .. } => Kind::NoRoom,
+        Refusal::NoRoom { .. } | Refusal::Full { .. } => Kind::NoRoom,
         Refusal::NoMachine { .. } | Refusal::Ambiguous { .. } => Kind::NoMachine,
         Refusal::Taken { .. } | Refusal::Exists { .. } | Refusal::Held { .. } => Kind::Exists,
         Refusal::OverBudgetCpu { .. } | Refusal::OverBudgetMachines { .. } => Kind::OverBudget,
         Refusal::Stale { .. } => Kind::Stale,
         Refusal::NoSuchReservation { .. } | Refusal::NoMember { .. } => Kind::NoSuchReservation,
-        Refusal::NotAllowed { .. } | Refusal::NotYours { .. } | Refusal::Forbidden(_) => {
-            Kind::NotAllowed
-        }
+        Refusal::NotAllowed { .. }
+        | Refusal::NotOwner { .. }
+        | Refusal::NotYours { .. }
+        | Refusal::LongRun { .. }
+        | Refusal::Forbidden(_) => Kind::NotAllowed,
         Refusal::NotDurable { .. } => Kind::NotDurable,
         Refusal::NotNow { .. } => Kind::NotNow,
         Refusal::TooMany { .. } => Kind::TooMany,
@@ -373,6 +394,21 @@ mod tests {
             assert!(problem.detail.contains(says), "{}", problem.detail);
             assert!(problem.hint.is_some(), "{}", problem.detail);
         }
+    }
+
+    #[test]
+    fn binding_with_marks_of_direction_is_refused_and_shown_by_number() {
+        let wanted = |binding: &str| {
+            let text = format!(r#"{{"slice":"1ms","for":"{binding}"}}"#);
+            reserve("web".parse().unwrap(), &serde_json::from_str(&text).unwrap())
+        };
+        assert!(wanted("qemu:b\u{fc}ro").is_ok());
+        for binding in ["qemu:\u{202e}gnp.exe", "libvirt:a\u{200b}", "cgroup:/a\u{feff}"] {
+            let refused = wanted(binding).unwrap_err();
+            assert_eq!(refused.kind, Kind::Bad);
+            assert!(seen(&refused.detail) == refused.detail, "{}", refused.detail);
+        }
+        assert_eq!(seen("qemu:\u{202e}a"), "qemu:\\u{202e}a");
     }
 
     #[test]

@@ -141,6 +141,10 @@ pub enum Request {
         /// What. For a certificate there is its SHA-256 here.
         grant: Grant,
     },
+    /// The caller of the request with this ticket has gone: it need not be done any more. No answer.
+    Cancel,
+    /// Members of the group without a grant are to be tenants: [`Answer::Access`], all grants.
+    MigrateAccess,
     /// Who it is that asks: [`Answer::You`].
     Whoami,
     /// Somebody is to be let do what his groups let him, and no more: [`Answer::Access`], his line

@@ -14,6 +14,7 @@ mod front_process;
 mod front_share;
 mod host;
 mod leftovers;
+mod lookups;
 mod reload;
 mod rights;
 mod scheduler;
@@ -27,6 +28,7 @@ use std::net::{SocketAddr, TcpListener};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::PathBuf;
 
+use rustix::process::{Resource, getrlimit};
 use slackline_control::link::Answer;
 use slackline_control::{Kind, Problem};
 use slackline_live::fence::KeeperCommand;
@@ -35,7 +37,8 @@ use slackline_live::sys::{online_cpus, own_tid, set_affinity};
 use slackline_live::{ClockStep, Punctual, WallClock, with_causes};
 use slackline_policy::{Given, Values, find};
 use slackline_service::{
-    Asked, Health, Input, LedgerFault, Name, Principal, Service, Settings, Ticket, Verb,
+    Asked, Happened, Health, Input, LedgerFault, Name, Principal, Service, Settings, Ticket, Verb,
+    World,
 };
 use slackline_units::{CpuId, CpuSet, Span, Time};
 
@@ -46,14 +49,16 @@ pub use reload::Reload;
 pub use socket::SocketError;
 
 use crate::front::TlsFiles;
+use crate::front::rights::DESCRIPTORS;
 use crate::ledger::{Keep, Ledger, LedgerError, Opened, Reply, boot_id};
-use crate::people::People;
+use crate::people::{People, members};
 use access::{Access, Change, Done};
 use alive::Alive;
 use costs::Costs;
 use front_process::FrontProcess;
 use host::Host;
 use leftovers::free_leftovers;
+use lookups::{Done as LookedUp, Lookups};
 use reload::Reader;
 use scheduler::Scheduler;
 use scout::Scout;
@@ -120,6 +125,16 @@ fn listen(at: &Listen) -> Result<TcpListener, ServeError> {
     TcpListener::bind(at.address).map_err(refused)
 }
 
+/// Makes sure that the front may have as many descriptors as it needs.
+fn enough_descriptors(most: Option<u64>) -> Result<(), ServeError> {
+    match most {
+        Some(most) if most < DESCRIPTORS => {
+            Err(ServeError::FewDescriptors { most, needed: DESCRIPTORS })
+        }
+        _ => Ok(()),
+    }
+}
+
 /// Holds reservations until `stop` is readable; reads files again when `reload` says so. `tell` is
 /// given a line for each thing that whoever looks after the machine should know.
 ///
@@ -133,31 +148,36 @@ pub fn serve(
 ) -> Result<(), ServeError> {
     rights::keep_what_is_needed()
         .map_err(|source| ServeError::Unreadable { what: "own capabilities", source })?;
+    enough_descriptors(getrlimit(Resource::Nofile).maximum)?;
     // Whether this thread may be real-time, before anything is touched.
     drop(Punctual::begin().map_err(|source| SessionError::NoRealTime { source })?);
     let cpus = managed_cpus(options.cpus.as_deref())?;
     let owned = OwnedCpus::take(&cpus).map_err(SessionError::from)?;
     let boot =
         boot_id().map_err(|source| ServeError::Unreadable { what: "the boot id", source })?;
-    let Opened { ledger, loaded, access, .. } = Ledger::open(&options.state, &boot, Keep::USUAL)?;
+    let Opened { ledger, loaded, access, has_tenants, .. } =
+        Ledger::open(&options.state, &boot, Keep::USUAL)?;
     let people = People::of_this_host();
     let people =
         people.map_err(|source| ServeError::Unreadable { what: "the host's groups", source })?;
-    let listener = socket::listen(&options.socket, people.operators)?;
+    let (listener, warning) = socket::listen(&options.socket, people)?;
+    warning.iter().for_each(|line| tell(line));
     let remote = options.listen.as_ref().map(listen).transpose()?;
     free_leftovers(&options.keeper, tell);
     let session = Session::open(&session_options(&cpus, owned, options.keeper.clone()))?;
     let is_crowded = !live_elsewhere(&cpus);
     let not_started = |what| move |source| ServeError::NotStarted { what, source };
-    let scouts =
-        [Scout::start(), Scout::start()].map(|scout| scout.map_err(not_started("a scout")));
-    let [scout, usher] = scouts;
+    let scout = Scout::start().map_err(not_started("a scout"))?;
+    let lookups = Lookups::start().map_err(not_started("the threads that look VMs up"))?;
     let reader = Reader::start(reload, options.listen.clone()).map_err(not_started("a reader"));
     let tally = Tally::new(POLICY, cpus.len(), knowledge());
     let scheduler = Scheduler::new(session, cpus);
-    let mut host = Host::new(scheduler, (ledger, boot.clone()), (scout?, usher?), tally);
+    let mut host = Host::new(scheduler, (ledger, boot.clone()), (scout, lookups), tally);
     host.look_around_now();
-    let (now, access) = (host.now(), Access::new(people, access));
+    let (now, access) = (host.now(), Access::new(people, access, has_tenants));
+    let owners: Vec<Principal> = loaded.rows.iter().map(|row| row.owner).collect();
+    let members = members().unwrap_or_default();
+    access.would_lose(&members, &owners).iter().for_each(|line| tell(line));
     let mut service = Service::recover(Settings::default(), now, loaded, &mut host);
     service.set_budgets(access.budgets());
     host.costs = options.prices.clone().map(|prices| Costs::new(prices, now));
@@ -224,6 +244,7 @@ impl Core {
             self.hear_ledger(tell);
             self.hear_front(tell);
             self.hear_scout();
+            self.hear_lookups();
             self.reload(tell);
             self.keep_time();
         }
@@ -235,7 +256,8 @@ impl Core {
         let most = if self.host.is_front_behind() { BEHIND } else { ROUND };
         let most = self.host.ring.map_or(most, |ring| ring.since(now).min(most));
         let mut fds = vec![stop, self.host.ledger.as_fd()];
-        fds.extend([self.host.scout.as_fd(), self.host.usher.as_fd(), self.reader.fd()]);
+        fds.extend([self.host.scout.as_fd(), self.reader.fd()]);
+        fds.extend(self.host.lookups.fds());
         fds.extend(self.host.front.as_ref().and_then(FrontProcess::fd));
         self.host.scheduler.session.wait(&fds, most)[0]
     }
@@ -315,11 +337,15 @@ impl Core {
                     let troubles = self.troubles();
                     self.host.answer_health(ticket, troubles);
                 }
-                Ok(Heard::Numbers(ticket)) => self.host.answer_numbers(ticket, &self.service),
+                Ok(Heard::Numbers(ticket, tenant)) => {
+                    self.host.answer_numbers((ticket, tenant), &self.service);
+                }
+                Ok(Heard::MigrateAccess(ticket, by)) => self.migrate_access(ticket, by),
                 Ok(Heard::Access(ticket)) => {
                     let listed = self.access.listed();
                     self.host.say(&wire::answered(ticket, Answer::Access(listed)));
                 }
+                Ok(Heard::Cancel(ticket)) => self.host.cancel(ticket),
                 Ok(Heard::Whoami(ticket, role)) => {
                     self.host.say(&wire::answered(ticket, Answer::You(role.into())));
                 }
@@ -327,14 +353,8 @@ impl Core {
                     self.change_access(ticket, by, change);
                 }
                 Ok(Heard::Service(asked, rest)) => {
-                    self.host.remember(asked.ticket, rest);
-                    // The request moves on, and what is sought is a part of it.
-                    let request = asked.request.clone();
-                    let user = self.service.sought_user(&asked);
-                    match self.service.sought(&request) {
-                        Some(sought) => self.host.seek(asked, sought, user),
-                        None => self.do_asked(asked),
-                    }
+                    self.host.remember(&asked, rest);
+                    self.hear_asked(asked);
                 }
             }
         }
@@ -349,14 +369,48 @@ impl Core {
         }
     }
 
-    fn do_asked(&mut self, asked: Asked) {
-        let (verb, began) = (asked.request.verb(), self.host.now());
-        self.step(Input::Asked(asked));
+    /// Does a request, or has its VM looked up first. What is refused anyhow is not looked up.
+    fn hear_asked(&mut self, asked: Asked) {
+        // The request moves on, and what is sought is a part of it.
+        let (request, now) = (asked.request.clone(), self.host.now());
+        let user = self.service.sought_user(&asked);
+        if self.service.sought(&request).is_none() {
+            return self.do_asked(request.verb(), Input::Asked(asked));
+        }
+        if let Err(refusal) = self.service.count(now, &asked) {
+            return World::reply(&mut self.host, asked.ticket, &Err(refusal));
+        }
+        if let Some(sought) = self.service.sought(&request) {
+            self.host.seek(asked, sought, user);
+        }
+    }
+
+    fn do_asked(&mut self, verb: Verb, input: Input) {
+        let began = self.host.now();
+        self.step(input);
         self.note_effect(verb, began);
+    }
+
+    fn hear_lookups(&mut self) {
+        let now = self.host.now();
+        for done in self.host.lookups.done(now) {
+            match done {
+                LookedUp::Listed(asked, listing) => self.host.answer_find(&asked, &listing),
+                LookedUp::Looked(asked, looked) => {
+                    self.host.sought(looked);
+                    self.do_asked(asked.request.verb(), Input::Sought(asked));
+                    self.host.forget_looked();
+                }
+            }
+        }
     }
 
     /// It holds once it is written down.
     fn change_access(&mut self, ticket: Ticket, by: Principal, change: Change) {
+        if let Err(detail) = self.access.check_room(&change) {
+            let problem = Problem::new(Kind::NoRoom, detail).hinting("revoke one first");
+            return self.host.say(&wire::refused(ticket, problem));
+        }
         match self.host.ledger.change_access(ticket.0, change.write.clone()) {
             Ok(()) => self.access.begin(ticket, by, change),
             Err(error) => {
@@ -366,8 +420,39 @@ impl Core {
         }
     }
 
+    /// Members of the group without a grant are tenants once that is written down.
+    fn migrate_access(&mut self, ticket: Ticket, by: Principal) {
+        match self.host.ledger.migrate_access(ticket.0) {
+            Ok(()) => drop(self.host.migrating.insert(ticket, by)),
+            Err(error) => {
+                let problem = Problem::new(Kind::NotNow, error.to_string());
+                self.host.say(&wire::refused(ticket, problem));
+            }
+        }
+    }
+
+    /// They are, or not.
+    fn migrated_access(&mut self, ticket: Ticket, by: Principal, done: Result<(), LedgerError>) {
+        let line = match done {
+            Ok(()) => {
+                self.access.migrate();
+                let says = "members of group slackline without a grant are tenants";
+                self.step(Input::Access { by, what: Happened::Granted(says.into()) });
+                wire::answered(ticket, Answer::Access(self.access.listed()))
+            }
+            Err(error) => {
+                self.host.ledger_errors += 1;
+                wire::refused(ticket, Problem::new(Kind::NotDurable, with_causes(&error)))
+            }
+        };
+        self.host.say(&line);
+    }
+
     /// What came of writing down who may do what.
     fn changed_access(&mut self, ticket: Ticket, done: Result<(), LedgerError>) {
+        if let Some(by) = self.host.migrating.remove(&ticket) {
+            return self.migrated_access(ticket, by, done);
+        }
         if let Err(error) = done {
             self.access.fail(ticket);
             self.host.ledger_errors += 1;
@@ -393,9 +478,7 @@ impl Core {
     }
 
     fn hear_scout(&mut self) {
-        let mut all = self.host.scout.seen();
-        all.append(&mut self.host.usher.seen());
-        for seen in all {
+        for seen in self.host.scout.seen() {
             match seen {
                 scout::Seen::Here(binding, found) => {
                     self.host.keep_found(Some(&binding), found);
@@ -406,15 +489,8 @@ impl Core {
                     self.host.keep_found(None, found);
                     self.step(Input::Vcpus { domain, machine });
                 }
-                scout::Seen::Machines(ticket, machines) => {
-                    self.host.answer_find(ticket, machines);
-                }
-                scout::Seen::Looked(ticket, looked) => {
-                    if let Some(asked) = self.host.sought(ticket, looked) {
-                        self.do_asked(asked);
-                    }
-                    self.host.forget_looked();
-                }
+                // The others are for those who ordered them.
+                scout::Seen::Machines(_) | scout::Seen::Looked(_) => {}
                 scout::Seen::Around => {
                     self.host.forget_around();
                     let left = self.service.contested().map(|(_, identity)| identity).collect();
@@ -590,4 +666,17 @@ fn session_options(cpus: &[CpuId], owned: OwnedCpus, keeper: KeeperCommand) -> O
 
 fn listed(cpus: &[CpuId]) -> String {
     cpus.iter().map(|cpu| cpu.index().to_string()).collect::<Vec<_>>().join(", ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn few_descriptors_are_refused_at_the_start() {
+        assert!(enough_descriptors(None).is_ok() && enough_descriptors(Some(128)).is_ok());
+        let error = enough_descriptors(Some(127)).unwrap_err();
+        assert_eq!(error.to_string(), "a process here may open 127 files, and 128 are needed");
+        assert!(error.hint().is_some());
+    }
 }

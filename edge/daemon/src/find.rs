@@ -30,6 +30,8 @@ use slackline_live::thread::{ThreadError, ThreadRef};
 use slackline_live::vcpus::{self, VcpuThread};
 use slackline_service::{Binding, BindingKind, Identity};
 
+use crate::monitors::{self, NotTold};
+
 pub use absent::Absent;
 use called::{Called, called, is_called};
 pub use ending::Ending;
@@ -381,7 +383,11 @@ fn found_process(binding: &Binding, pid: Tid, asks: Asks) -> Result<Found, Absen
         if asks == Asks::Nobody {
             return Err(Absent::NotAsked { binding: binding.clone() });
         }
-        threads = vcpus::find(pid.raw())?;
+        let started = process.started().map_err(|source| unreadable(pid, "stat", source))?;
+        threads = monitors::ask(pid, started).map_err(|why| match why {
+            NotTold::Failed(error) => error.into(),
+            NotTold::Silent(left) => Absent::Silent { binding: binding.clone(), left },
+        })?;
     }
     let machine = described(&process, called, &groups, (&threads, inode))
         .map_err(|source| unreadable(pid, "status", source))?;

@@ -18,7 +18,8 @@ mod openapi;
 mod pages;
 mod patience;
 mod peer;
-mod rights;
+mod remotes;
+pub(crate) mod rights;
 pub(crate) mod tls;
 
 use std::io;

@@ -9,6 +9,7 @@
 //!
 //! What SQLite has open must not be opened by anybody else in this process; see `place`.
 
+mod answers;
 mod doctor;
 mod error;
 mod place;
@@ -73,6 +74,9 @@ pub struct Opened {
     pub access: Vec<Granted>,
     /// How the one who had it before ended; none for a new ledger.
     pub before: Option<Before>,
+    /// True if members of the group without a grant are tenants. In a ledger of an older program
+    /// they are operators until [`Ledger::migrate_access`].
+    pub has_tenants: bool,
 }
 
 /// What came of something that was handed over.
@@ -157,11 +161,11 @@ impl Ledger {
         let writer = Builder::new().name("slackline-ledger".to_owned()).stack_size(STACK);
         let writer = writer.spawn(body).map_err(LedgerError::NoWriter)?;
         let ended = |_| LedgerError::NoWriter(io::ErrorKind::BrokenPipe.into());
-        let Begun { loaded, access, before } = opened.recv().map_err(ended)??;
+        let Begun { loaded, access, before, has_tenants } = opened.recv().map_err(ended)??;
         let (orders, writer) = (Some(orders), Some(writer));
         let (under_way, has_writer) = (0, true);
         let ledger = Ledger { orders, ordered, answers, answered, under_way, has_writer, writer };
-        Ok(Opened { ledger, loaded, access, before })
+        Ok(Opened { ledger, loaded, access, before, has_tenants })
     }
 
     /// Hands a commit over to be written. `now` is the time by the clock of its events, which are
@@ -197,6 +201,15 @@ impl Ledger {
         change: AccessChange,
     ) -> Result<(), NotHandedOver> {
         self.hand_over(Order::Access(ticket, change))
+    }
+
+    /// Has members of the group without a grant be tenants; `ticket` comes back with what came of
+    /// it, as [`Reply::Access`]. Never waits.
+    ///
+    /// # Errors
+    /// If it was not handed over: there will be no reply.
+    pub fn migrate_access(&mut self, ticket: u64) -> Result<(), NotHandedOver> {
+        self.hand_over(Order::MigrateAccess(ticket))
     }
 
     fn hand_over(&mut self, order: Order) -> Result<(), NotHandedOver> {

@@ -7,4 +7,5 @@ pub mod front;
 mod fuzz;
 pub mod hook;
 pub mod ledger;
+mod monitors;
 pub mod people;

@@ -58,6 +58,30 @@ impl People {
     }
 }
 
+/// The members of the group of operators, by name, with their numbers as far as they are known.
+///
+/// # Errors
+/// If the host's files of users or groups are there and cannot be read.
+pub fn members() -> io::Result<Vec<(String, Option<u32>)>> {
+    Ok(members_of(&read(Path::new("/etc/group"))?, &read(Path::new("/etc/passwd"))?))
+}
+
+fn members_of(groups: &str, users: &str) -> Vec<(String, Option<u32>)> {
+    let group = groups.lines().find(|line| line.split(':').next() == Some(OPERATORS));
+    let Some(group) = group else { return Vec::new() };
+    let gid = group.split(':').nth(2).unwrap_or_default();
+    let named = group.split(':').nth(3).unwrap_or_default().split(',');
+    let is_primary = |line: &&str| line.split(':').nth(3) == Some(gid);
+    let primary = users.lines().filter(is_primary).filter_map(|line| line.split(':').next());
+    // The user that the front runs as asks for nothing.
+    let mut all: Vec<&str> =
+        named.chain(primary).filter(|name| !name.is_empty() && *name != OPERATORS).collect();
+    all.sort_unstable();
+    all.dedup();
+    let uid = |name: &str| ids(users, name)?.first().copied();
+    all.into_iter().map(|name| (name.to_owned(), uid(name))).collect()
+}
+
 /// The user and group that the front is to be: ours, or nobody's; none if there is neither.
 ///
 /// # Errors
@@ -105,6 +129,16 @@ mod tests {
         assert_eq!(people.that_matter(&[5, 991, 6]), [991]);
         let none = People::of("users:x:100:\n");
         assert_eq!((none.role(1000, &[100]), none.role(1000, &[0])), (None, None));
+    }
+
+    #[test]
+    fn members_are_named_in_the_group_or_have_it_as_their_own() {
+        let groups = "slackline:x:990:ann,bob\nslackline-admin:x:991:eve\n";
+        let users = "ann:x:1000:100::/:\ncarl:x:1002:990::/:\nslackline:x:990:990::/:\n";
+        let known = |name: &str, uid| (name.to_owned(), uid);
+        let all = [known("ann", Some(1000)), known("bob", None), known("carl", Some(1002))];
+        assert_eq!(members_of(groups, users), all);
+        assert_eq!(members_of("users:x:100:ann\n", users), []);
     }
 
     #[test]

@@ -10,6 +10,7 @@ mod child;
 mod clock_error;
 #[cfg(target_arch = "x86_64")]
 mod old_kernel;
+mod owner_rights;
 mod peer;
 mod perf;
 mod pidfd;
@@ -21,6 +22,7 @@ pub use child::{WaitingCommand, die_with_us};
 pub use clock_error::wall_clock_error;
 #[cfg(target_arch = "x86_64")]
 pub use old_kernel::{as_on_linux_4_4, without_perf_events};
+pub use owner_rights::OwnerRights;
 pub use peer::peer_groups;
 pub use perf::{
     Counted, TaskClock, Tell, open_hits, open_holder, open_switches, open_use, share_ring,

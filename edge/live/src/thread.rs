@@ -65,6 +65,12 @@ pub enum ThreadError {
     /// Without process 1 the host does not run.
     #[error("cannot schedule process 1: the host depends on it")]
     Init,
+    /// The first thread has ended, and others run on: the kernel moves such a process nowhere.
+    #[error("the first thread of process {pid} has ended, so that it cannot be moved to a group")]
+    FirstEnded {
+        /// The process asked for.
+        pid: Tid,
+    },
     /// Whoever schedules must not be able to hold itself back.
     #[error("cannot schedule thread {tid}: it belongs to Slackline")]
     Ourselves {
@@ -211,6 +217,7 @@ impl ThreadError {
             ThreadError::Kernel { .. } | ThreadError::Init | ThreadError::Ourselves { .. } => {
                 "name a process that the host does not depend on"
             }
+            ThreadError::FirstEnded { .. } => "hold its cgroup or unit",
             ThreadError::NotPermitted { .. } | ThreadError::Unreadable { .. } => "run as root",
         }
     }

@@ -9,7 +9,9 @@
 //!   it disturbs nobody. A guest has no say in the names.
 //! - **By asking.** QEMU tells over its machine protocol (QMP). A socket serves one client at a
 //!   time, so it is asked only if names tell nothing; if another client, such as libvirt, holds it,
-//!   no answer comes, which is an error after two seconds.
+//!   no answer comes, which is an error after two seconds. The command line that names the socket is
+//!   the word of the VM's user. So we connect with that user's rights, speak only to that user, and
+//!   no error shows what was received: it may be somebody else's secret.
 //!
 //! Answers are sorted by index. Every thread that [`find`] returns belonged to the process when it
 //! was found, whatever a monitor said. A VM that is just starting may not have all its threads yet.
@@ -37,6 +39,8 @@ use rustix::time::{
     timerfd_settime,
 };
 use serde_json::Value;
+
+use crate::sys::OwnerRights;
 
 use qemu_options::qmp_socket_among;
 
@@ -135,6 +139,13 @@ pub enum FindError {
         /// The other.
         second: i32,
     },
+    /// The process acts as several users at once, as a set-user-id program does: nothing that its
+    /// command line names is opened.
+    #[error("process {pid} acts as several users at once, so its monitor is not asked")]
+    SeveralUsers {
+        /// The process asked about.
+        pid: i32,
+    },
     /// A monitor named a thread that the process does not have. It may number its threads in
     /// another PID namespace (a container), or not tell the truth.
     #[error("{} reports thread {tid} as vCPU {index}, but process {pid} has no such thread",
@@ -168,7 +179,7 @@ impl FindError {
                 "start QEMU with `-name NAME,debug-threads=on`, or with \
                  `-qmp unix:PATH,server=on,wait=off`",
             ),
-            Self::NotItsThread { .. } | Self::Qmp { .. } => {
+            Self::NotItsThread { .. } | Self::SeveralUsers { .. } | Self::Qmp { .. } => {
                 Some("start QEMU with `-name NAME,debug-threads=on`, which needs no monitor")
             }
             Self::Unreadable { .. } => Some("run as root, or as the user that runs the VM"),
@@ -177,7 +188,8 @@ impl FindError {
     }
 }
 
-/// What went wrong between us and a monitor. Excerpts are cut short and have no control characters.
+/// What went wrong between us and a monitor. No message shows what was received. Excerpts in the
+/// fields are cut short and have no control characters; they are for whoever named the socket.
 #[derive(Debug, thiserror::Error)]
 pub enum QmpError {
     /// Nobody is listening there, or not to us.
@@ -186,6 +198,14 @@ pub enum QmpError {
     /// So many clients wait for this monitor already that not even the connection came about.
     #[error("no connection within {PATIENCE_SECONDS} s: another client may use this monitor")]
     Busy,
+    /// What listens there is neither the VM's process nor another one of its user.
+    #[error("what listens there is process {pid} of uid {uid}, which is not the VM's user")]
+    Stranger {
+        /// The process that listens.
+        pid: i32,
+        /// Its user.
+        uid: u32,
+    },
     /// The connection failed in the middle.
     #[error("connection lost while waiting for {awaited}")]
     Lost {
@@ -195,7 +215,7 @@ pub enum QmpError {
         source: io::Error,
     },
     /// The other side hung up.
-    #[error("disconnected instead of sending {awaited}; last message: {received}")]
+    #[error("disconnected instead of sending {awaited}")]
     Closed {
         /// What should have come.
         awaited: &'static str,
@@ -203,10 +223,7 @@ pub enum QmpError {
         received: String,
     },
     /// Too slow, silent, or talking about other things all the time.
-    #[error(
-        "{awaited} did not arrive within {PATIENCE_SECONDS} s ({events} events did); \
-         unfinished message: {received}"
-    )]
+    #[error("{awaited} did not arrive within {PATIENCE_SECONDS} s ({events} events did)")]
     TooLate {
         /// What should have come.
         awaited: &'static str,
@@ -216,7 +233,7 @@ pub enum QmpError {
         received: String,
     },
     /// No monitor talks that long.
-    #[error("a message of more than {LONGEST_MESSAGE} bytes arrived as {awaited}: {received}")]
+    #[error("a message of more than {LONGEST_MESSAGE} bytes arrived as {awaited}")]
     TooLong {
         /// What should have come.
         awaited: &'static str,
@@ -224,17 +241,17 @@ pub enum QmpError {
         received: String,
     },
     /// Not JSON.
-    #[error("{awaited} is not JSON: {received}")]
+    #[error("{awaited} is not JSON")]
     NotJson {
         /// What should have come.
         awaited: &'static str,
         /// What came.
         received: String,
         /// Where it stops being JSON.
-        source: serde_json::Error,
+        why: serde_json::Error,
     },
     /// JSON, but not what QMP prescribes.
-    #[error("{awaited} does not follow QMP: {received}")]
+    #[error("{awaited} does not follow QMP")]
     Unexpected {
         /// What should have come.
         awaited: &'static str,
@@ -242,7 +259,7 @@ pub enum QmpError {
         received: String,
     },
     /// The monitor understood, and declined.
-    #[error("refused {awaited}: {received}")]
+    #[error("refused {awaited}")]
     Declined {
         /// What should have come.
         awaited: &'static str,
@@ -263,7 +280,9 @@ pub fn find(pid: i32) -> Result<Vec<VcpuThread>, FindError> {
         return Ok(named);
     }
     let socket = process.qmp_socket()?.ok_or(FindError::NotFound { pid })?;
-    let told = find_by_qmp(&socket)?;
+    let rights = process.rights()?;
+    let told = ask_for_vcpus(&socket, Some((pid, &rights)))
+        .map_err(|source| FindError::Qmp { socket: socket.clone(), source })?;
     // Whoever starts a VM chooses what answers on that socket. It must not be able to have us stop
     // or favour a thread of somebody else's.
     for &VcpuThread { tid, index, .. } in &told {
@@ -285,13 +304,14 @@ pub fn find_named(pid: i32) -> Result<Vec<VcpuThread>, FindError> {
 }
 
 /// The vCPU threads that the monitor on a UNIX socket tells of, in order of index. Which process
-/// they belong to is not checked; [`find`] does that.
+/// they belong to is not checked, and the socket is opened with our own rights; [`find`] does both.
 ///
 /// # Errors
 ///
 /// When there is no monitor, or it does not answer as QMP prescribes within two seconds.
 pub fn find_by_qmp(socket: &Path) -> Result<Vec<VcpuThread>, FindError> {
-    ask_for_vcpus(socket).map_err(|source| FindError::Qmp { socket: socket.to_path_buf(), source })
+    ask_for_vcpus(socket, None)
+        .map_err(|source| FindError::Qmp { socket: socket.to_path_buf(), source })
 }
 
 /// The UNIX socket on which process `pid`, a QEMU, listens for QMP, going by its command line.
@@ -356,6 +376,11 @@ impl Process {
         list().map_err(|errno| self.unreadable("task", errno.into()))
     }
 
+    fn rights(&self) -> Result<OwnerRights, FindError> {
+        let status = self.read("status")?;
+        OwnerRights::parse(&status).ok_or(FindError::SeveralUsers { pid: self.pid })
+    }
+
     fn has_thread(&self, tid: i32) -> bool {
         let path = format!("task/{tid}");
         rustix::fs::statat(&self.directory, path, AtFlags::empty()).is_ok()
@@ -409,8 +434,21 @@ pub(crate) fn recognise(name: &[u8]) -> Option<(u32, How)> {
     })
 }
 
-fn ask_for_vcpus(socket: &Path) -> Result<Vec<VcpuThread>, QmpError> {
-    let mut monitor = Monitor::connect(socket)?;
+/// Asks a monitor. With a process and its rights, the monitor must be that process or another one
+/// of its user.
+fn ask_for_vcpus(
+    socket: &Path,
+    of: Option<(i32, &OwnerRights)>,
+) -> Result<Vec<VcpuThread>, QmpError> {
+    let stream = match of {
+        None => connect(socket).map_err(failed_to_connect)?,
+        Some((pid, rights)) => {
+            let stream = rights.act(|| connect(socket)).map_err(failed_to_connect)?;
+            check_peer(&stream, pid, rights.uid)?;
+            stream
+        }
+    };
+    let mut monitor = Monitor::new(stream)?;
     let greeting = monitor.message("the greeting")?;
     if greeting.get("QMP").is_none() {
         return Err(unexpected("the greeting", &greeting));
@@ -459,22 +497,40 @@ struct Monitor {
     events: u32,
 }
 
+/// Connects to a socket, within our patience.
+fn connect(path: &Path) -> io::Result<UnixStream> {
+    let address = SocketAddrUnix::new(path.as_os_str().as_bytes())?;
+    let (family, kind) = (AddressFamily::UNIX, SocketType::STREAM);
+    let socket = rustix::net::socket_with(family, kind, SocketFlags::CLOEXEC, None)?;
+    let stream = UnixStream::from(socket);
+    // Bounds connecting too: a full queue of clients would else hold us forever.
+    let patience = Some(Duration::from_secs(PATIENCE_SECONDS.into()));
+    sockopt::set_socket_timeout(&stream, sockopt::Timeout::Send, patience)?;
+    retry_on_intr(|| rustix::net::connect(&stream, &address))?;
+    Ok(stream)
+}
+
+fn failed_to_connect(error: io::Error) -> QmpError {
+    match Errno::from_io_error(&error) {
+        Some(Errno::AGAIN) => QmpError::Busy,
+        _ => QmpError::Connect(error),
+    }
+}
+
+/// Makes sure that a process or its user listens at the other end.
+fn check_peer(stream: &UnixStream, pid: i32, uid: u32) -> Result<(), QmpError> {
+    let peer = sockopt::socket_peercred(stream);
+    let peer = peer.map_err(|errno| QmpError::Connect(errno.into()))?;
+    let (its_pid, its_uid) = (peer.pid.as_raw_nonzero().get(), peer.uid.as_raw());
+    if its_pid == pid || its_uid == uid {
+        return Ok(());
+    }
+    Err(QmpError::Stranger { pid: its_pid, uid: its_uid })
+}
+
 impl Monitor {
-    fn connect(path: &Path) -> Result<Self, QmpError> {
-        let failed = |errno: Errno| QmpError::Connect(errno.into());
-        let address = SocketAddrUnix::new(path.as_os_str().as_bytes()).map_err(failed)?;
-        let (family, kind) = (AddressFamily::UNIX, SocketType::STREAM);
-        let socket = rustix::net::socket_with(family, kind, SocketFlags::CLOEXEC, None);
-        let stream = UnixStream::from(socket.map_err(failed)?);
-        // Bounds connecting too: a full queue of clients would else hold us for ever.
-        let patience = Some(Duration::from_secs(PATIENCE_SECONDS.into()));
-        sockopt::set_socket_timeout(&stream, sockopt::Timeout::Send, patience).map_err(failed)?;
-        match retry_on_intr(|| rustix::net::connect(&stream, &address)) {
-            Ok(()) => {}
-            Err(Errno::AGAIN) => return Err(QmpError::Busy),
-            Err(errno) => return Err(failed(errno)),
-        }
-        let alarm = set_alarm().map_err(failed)?;
+    fn new(stream: UnixStream) -> Result<Self, QmpError> {
+        let alarm = set_alarm().map_err(|errno| QmpError::Connect(errno.into()))?;
         Ok(Self { stream, alarm, received: Vec::new(), events: 0 })
     }
 
@@ -494,9 +550,8 @@ impl Monitor {
     fn message(&mut self, awaited: &'static str) -> Result<Value, QmpError> {
         loop {
             let line = self.line(awaited)?;
-            let message: Value = serde_json::from_slice(&line).map_err(|source| {
-                QmpError::NotJson { awaited, received: excerpt(&line), source }
-            })?;
+            let message: Value = serde_json::from_slice(&line)
+                .map_err(|why| QmpError::NotJson { awaited, received: excerpt(&line), why })?;
             if message.get("event").is_none() {
                 return Ok(message);
             }

@@ -6,6 +6,9 @@ use slackline_units::{Span, Time};
 
 use crate::split::Stretch;
 
+/// Whole spans of a stretch from which on they are closed at once.
+const MANY: u64 = 1_000;
+
 /// The least and the most CPU time that somebody had in spans of one length.
 #[derive(Clone, Debug)]
 pub(crate) struct Spans {
@@ -31,7 +34,7 @@ impl Spans {
         self.begins
     }
 
-    /// It ran.
+    /// Takes a stretch in which the vCPU ran.
     #[inline]
     pub(crate) fn ran(&mut self, stretch: Stretch) {
         let Some(begins) = self.begins else { return };
@@ -40,15 +43,32 @@ impl Spans {
             let (before, after) = rest.split(end);
             self.used += before.used;
             self.close(end);
-            rest = after;
+            rest = self.jump(after);
         }
         self.used += rest.used;
     }
 
+    /// Closes all spans but the last one or two that a stretch fills, at once: they are alike, and a
+    /// stretch of a hostile trace may be centuries.
+    fn jump(&mut self, rest: Stretch) -> Stretch {
+        let whole = (rest.to - rest.from) / self.length;
+        if whole < MANY {
+            return rest;
+        }
+        let (before, after) = rest.split(rest.from.after(self.length * (whole - 1)));
+        self.used = Span::from_ns(before.used.ns() / (whole - 1));
+        self.close(before.to);
+        after
+    }
+
     /// It is not there any more.
     pub(crate) fn over(&mut self, at: Time) {
-        while let Some(end) = self.end().filter(|&end| end <= at) {
+        if let Some(end) = self.end().filter(|&end| end <= at) {
             self.close(end);
+            // It had nothing of all whole spans after this one.
+            if at.since(end) >= self.length {
+                self.close(end);
+            }
         }
         self.begins = None;
     }
@@ -59,8 +79,10 @@ impl Spans {
         self.least_and_most.map(|(least, most)| (ppm(least), ppm(most)))
     }
 
+    /// The end of the present span. `None` if there is none, or beyond 584 years.
     fn end(&self) -> Option<Time> {
-        Some(self.begins?.after(self.length))
+        let begins = self.begins?;
+        begins.since(Time::START).checked_add(self.length).map(|end| Time::START.after(end))
     }
 
     fn close(&mut self, end: Time) {
@@ -95,6 +117,32 @@ mod tests {
         ten.ran(stretch(0, 9_000));
         ten.over(Time::START + Span::from_ms(9_999));
         assert_eq!(ten.least_and_most(), None);
+    }
+
+    #[test]
+    fn stretch_of_centuries_is_closed_at_once() {
+        let mut seconds = Spans::new(Span::from_secs(1));
+        seconds.begin(Time::START);
+        let to = Time::START + Span::from_secs(500 * 365 * 24 * 3600);
+        seconds.ran(Stretch { from: Time::START, to, used: to.since(Time::START) / 2 });
+        assert_eq!(seconds.least_and_most(), Some((500_000, 500_000)));
+        seconds.over(Time::START + Span::MAX);
+        assert_eq!(seconds.least_and_most(), Some((0, 500_000)));
+    }
+
+    #[test]
+    fn long_stretch_counts_as_its_parts_do() {
+        let counted = |parts: u64| {
+            let mut seconds = Spans::new(Span::from_secs(1));
+            seconds.begin(Time::START + Span::from_ms(300));
+            for part in 0..parts {
+                let (from, to) = (part * 4_000_000 / parts, (part + 1) * 4_000_000 / parts);
+                seconds.ran(stretch(from, to));
+            }
+            seconds.over(Time::START + Span::from_ms(4_000_800));
+            (seconds.least_and_most(), seconds.begins())
+        };
+        assert_eq!(counted(1), counted(16));
     }
 
     #[test]

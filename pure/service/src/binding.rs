@@ -12,6 +12,17 @@ pub struct Binding {
     name: String,
 }
 
+/// Characters that are no control characters and yet change how others are shown: marks of
+/// direction, spaces and joiners without width, and the mark of byte order.
+pub const UNSEEN: [std::ops::RangeInclusive<char>; 6] = [
+    '\u{00ad}'..='\u{00ad}',
+    '\u{200b}'..='\u{200f}',
+    '\u{2028}'..='\u{202e}',
+    '\u{2060}'..='\u{206f}',
+    '\u{feff}'..='\u{feff}',
+    '\u{fff9}'..='\u{fffb}',
+];
+
 /// What kind of machine a [`Binding`] means.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum BindingKind {

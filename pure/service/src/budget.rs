@@ -14,9 +14,12 @@ use crate::terms::Terms;
 pub struct Budget {
     /// Of CPUs, over all of its reservations together.
     pub cpu: Option<CpuShare>,
-    /// So many reservations.
+    /// So many reservations; `None` is [`RESERVATIONS_OF_ONE`].
     pub machines: Option<u16>,
 }
+
+/// Most reservations of an owner without a budget of its own.
+pub const RESERVATIONS_OF_ONE: u16 = 1_000;
 
 /// The budgets of those who have one.
 pub type Budgets = BTreeMap<Principal, Budget>;
@@ -30,8 +33,19 @@ impl Budget {
         others: impl Iterator<Item = &'a Row>,
         (before, terms): (Option<Terms>, Terms),
     ) -> Result<(), Refusal> {
+        self.allows_beside(owner, others.filter(|row| row.owner == owner), (before, terms))
+    }
+
+    /// Returns an error unless a principal may have these terms beside all of these rows, whoever
+    /// owns them.
+    pub(crate) fn allows_beside<'a>(
+        self,
+        owner: Principal,
+        rows: impl Iterator<Item = &'a Row>,
+        (before, terms): (Option<Terms>, Terms),
+    ) -> Result<(), Refusal> {
         let (mut cpu, mut machines) = (0, 0);
-        for row in others.filter(|row| row.owner == owner) {
+        for row in rows {
             cpu += parts(row.terms);
             machines += 1_u64;
         }
@@ -43,12 +57,11 @@ impl Budget {
                 return Err(Refusal::OverBudgetCpu { owner, asked, most });
             }
         }
-        match self.machines.filter(|_| before.is_none()) {
-            Some(most) if machines >= u64::from(most) => {
-                Err(Refusal::OverBudgetMachines { owner, asked: machines + 1, most })
-            }
-            _ => Ok(()),
+        let most = self.machines.unwrap_or(RESERVATIONS_OF_ONE);
+        if before.is_none() && machines >= u64::from(most) {
+            return Err(Refusal::OverBudgetMachines { owner, asked: machines + 1, most });
         }
+        Ok(())
     }
 }
 
@@ -117,6 +130,11 @@ mod tests {
         let change = |new| budget.allows(OWNER, std::iter::empty(), (before, new));
         assert_eq!(change(terms(4, 10, 1)), Ok(()));
         assert!(change(terms(6, 10, 1)).is_err());
+        let many = vec![row(OWNER, terms(1, 100, 1)); usize::from(RESERVATIONS_OF_ONE)];
+        let allows = |rows: &[Row]| {
+            Budget::default().allows(OWNER, rows.iter(), (None, terms(1, 100, 1))).is_ok()
+        };
+        assert!(allows(&many[1..]) && !allows(&many), "an owner without a budget has a bound");
         let rows = [row(OWNER, terms(1, 100, 1))];
         let Err(refusal) = budget.allows(OWNER, rows.iter(), (None, terms(1, 100, 1))) else {
             panic!("a second one");

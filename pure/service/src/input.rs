@@ -8,12 +8,15 @@ use crate::machine::{Identity, Machine};
 use crate::name::Key;
 use crate::principal::{Principal, Role};
 use crate::request::{Request, Ticket};
+use crate::row::Row;
 
 /// Something that happened.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Input {
     /// Somebody asks for something.
     Asked(Asked),
+    /// A request that [`Service::count`](crate::Service::count) let through, once its VM was looked up.
+    Sought(Asked),
     /// What was [handed over](crate::World::commit) is written down, and safe from a loss of power.
     Committed {
         /// Its number.
@@ -98,9 +101,16 @@ impl Asked {
         first.unwrap_or(self.principal.user())
     }
 
+    /// Returns true if the caller may know and change this reservation: a tenant only its own.
+    #[must_use]
+    pub fn owns(&self, row: &Row) -> bool {
+        self.role != Some(Role::Tenant) || row.owner == self.principal
+    }
+
     /// Whether whoever asks may have a machine of this user: an administrator may have any, and
     /// everybody else his own and what he was let have.
-    pub(crate) fn may_have(&self, user: u32) -> bool {
+    #[must_use]
+    pub fn may_have(&self, user: u32) -> bool {
         let is_own = self.principal == Principal::User(user);
         is_own || self.users.contains(&user) || self.role == Some(Role::Administrator)
     }

@@ -64,6 +64,8 @@ const NO_USER: u32 = u32::MAX;
 pub enum Role {
     /// Look.
     Viewer,
+    /// All about the reservations of its own, for VMs of its own.
+    Tenant,
     /// All about reservations.
     Operator,
     /// All there is.
@@ -140,23 +142,26 @@ impl fmt::Display for Verb {
 
 impl Role {
     /// All of them, least first.
-    pub const ALL: [Role; 3] = [Role::Viewer, Role::Operator, Role::Administrator];
+    pub const ALL: [Role; 4] = [Role::Viewer, Role::Tenant, Role::Operator, Role::Administrator];
 
     /// It in a word.
     #[must_use]
     pub const fn word(self) -> &'static str {
         match self {
             Role::Viewer => "viewer",
+            Role::Tenant => "tenant",
             Role::Operator => "operator",
             Role::Administrator => "administrator",
         }
     }
 
-    /// Whether somebody in this role may do that. What others did is not for viewers.
+    /// Returns true if a principal of this role may do that. What others did is not for viewers and
+    /// tenants. A tenant may change what it owns only.
     #[must_use]
     pub const fn may(self, verb: Verb) -> bool {
         match self {
             Role::Viewer => matches!(verb, Verb::List | Verb::Room | Verb::Find),
+            Role::Tenant => !matches!(verb, Verb::Access | Verb::Log),
             Role::Operator => !matches!(verb, Verb::Access),
             Role::Administrator => true,
         }

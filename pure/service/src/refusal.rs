@@ -5,7 +5,7 @@ use slackline_units::{CpuShare, Reservation, Span};
 use crate::binding::Binding;
 use crate::name::Name;
 use crate::principal::{Principal, Verb};
-use crate::terms::TermsError;
+use crate::terms::{Terms, TermsError};
 
 /// Why a request was refused.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -118,6 +118,19 @@ pub enum Refusal {
         /// Who asked.
         principal: Principal,
     },
+    /// A tenant named a reservation of another owner.
+    #[error("{name} is a reservation of another owner")]
+    NotOwner {
+        /// The reservation.
+        name: Name,
+    },
+    /// Nobody but an administrator may take a CPU for so long without a break.
+    #[error("a slice of {} runs without a break for longer than {}, which is for administrators",
+        terms.each().slice(), Terms::LONGEST_RUN)]
+    LongRun {
+        /// What was asked for.
+        terms: Terms,
+    },
     /// Its owner may not have so much.
     #[error("{owner} would have {asked} reserved; the budget is {most}")]
     OverBudgetCpu {
@@ -137,6 +150,12 @@ pub enum Refusal {
         asked: u64,
         /// How many it may have.
         most: u16,
+    },
+    /// The service has as many reservations as it can.
+    #[error("this host has {most} reservations, the most that there can be")]
+    Full {
+        /// The most.
+        most: usize,
     },
     /// The ledger cannot be written. What was asked for is not in force.
     #[error("cannot write to the ledger, so the request has no effect: {why}")]
@@ -220,6 +239,7 @@ impl Refusal {
             Refusal::NoSuchReservation { .. } => {
                 Some("run `slackline list` to see all reservations".into())
             }
+            Refusal::Full { .. } => Some("release a reservation first".into()),
             Refusal::NotDurable { .. } => {
                 Some("free space on the disk of the ledger; reservations in force are kept".into())
             }
@@ -236,13 +256,21 @@ impl Refusal {
             Refusal::OverBudgetCpu { owner, .. } | Refusal::OverBudgetMachines { owner, .. } => {
                 Some(format!("release a reservation of {owner}, or have the budget raised"))
             }
+            Refusal::LongRun { terms } => {
+                let (slice, period) = (terms.each().slice(), terms.each().period());
+                let share = u128::from(slice.ns()) * 1_000_000 / u128::from(period.ns().max(1));
+                let us = u64::try_from(share).unwrap_or_default();
+                Some(format!("the same share is --slice {} --period 1s", Span::from_us(us)))
+            }
             Refusal::Held { .. } => {
                 Some(format!("wait up to {}: it ends then unless it begins", crate::gang::LEASE))
             }
             Refusal::TooLate { .. } | Refusal::TooFar { .. } => {
                 Some("set the clocks of the gang's hosts to the same time".into())
             }
-            Refusal::NotAllowed { .. } => Some("see `slackline help service` for who may".into()),
+            Refusal::NotAllowed { .. } | Refusal::NotOwner { .. } => {
+                Some("see `slackline help service` for who may".into())
+            }
             Refusal::NoMember { .. }
             | Refusal::Terms(_)
             | Refusal::Unkeepable(_)

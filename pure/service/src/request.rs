@@ -125,6 +125,22 @@ pub enum Request {
 }
 
 impl Request {
+    /// The reservation that it names, if it is about one.
+    #[must_use]
+    pub const fn name(&self) -> Option<&Name> {
+        match self {
+            Request::Reserve { name, .. }
+            | Request::Begin { name, .. }
+            | Request::Break { name, .. }
+            | Request::Change { name, .. }
+            | Request::Pause { name, .. }
+            | Request::Resume { name, .. }
+            | Request::Release { name, .. } => Some(name),
+            Request::List { name } | Request::Log { name, .. } => name.as_ref(),
+            Request::Hold { .. } | Request::Room { .. } | Request::Find { .. } => None,
+        }
+    }
+
     /// What kind of request it is.
     #[must_use]
     pub const fn verb(&self) -> Verb {

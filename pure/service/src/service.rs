@@ -10,6 +10,8 @@ mod reserve;
 mod show;
 mod written;
 
+use std::collections::BTreeMap;
+
 use slackline_units::{DomId, Span, Time};
 
 use crate::answer::{Answer, Health, Listed};
@@ -24,13 +26,14 @@ use crate::keys::Keys;
 use crate::limits::{Limits, Rates};
 use crate::machine::Identity;
 use crate::name::Name;
-use crate::principal::Principal;
+use crate::principal::{Principal, Role};
 use crate::refusal::Refusal;
 use crate::request::{Request, Ticket};
 use crate::row::Row;
 use crate::terms::Terms;
 use crate::world::World;
 use crate::writer::Writer;
+pub use reserve::MOST_RESERVATIONS;
 
 /// How long what has no room is left alone before it is tried again, if nothing is given up before.
 const TRY_AGAIN: Span = Span::from_secs(1);
@@ -66,6 +69,8 @@ pub struct Service {
     limits: Limits,
     domains: Domains,
     budgets: Budgets,
+    /// Who raised a reservation of another owner last, by its name.
+    raised: BTreeMap<Name, Principal>,
     /// When it is to be rung, as it was asked for last.
     rings: Option<Time>,
     /// When what has no room is tried again.
@@ -81,6 +86,7 @@ impl Service {
     pub fn step(&mut self, now: Time, input: Input, world: &mut impl World) {
         match input {
             Input::Asked(asked) => self.asked(now, &asked, world),
+            Input::Sought(asked) => self.sought_and_asked(now, &asked, world),
             Input::Committed { seq } => self.committed(now, seq, world),
             Input::NotCommitted { seq, fault } => self.not_committed(now, seq, &fault, world),
             Input::Appeared { binding } => self.appeared(now, &binding, world),
@@ -160,10 +166,41 @@ impl Service {
 
     /// Whether the owner of a reservation may have these terms for it.
     fn afford(&self, owner: Principal, name: &Name, terms: Terms) -> Result<(), Refusal> {
-        let Some(budget) = self.budgets.get(&owner) else { return Ok(()) };
+        let budget = self.budgets.get(&owner).copied().unwrap_or_default();
         let before = self.book.row(name).map(|row| row.terms);
         let rows = self.book.iter().map(|entry| &entry.row);
         budget.allows(owner, rows.filter(|row| row.name != *name), (before, terms))
+    }
+
+    /// Returns an error unless the caller may change a reservation to these terms. A change counts
+    /// against the owner, and against a caller who is another: beside what it owns, what is reserved
+    /// for its VMs, and what it raised.
+    fn afford_change(&self, asked: &Asked, before: &Row, terms: Terms) -> Result<(), Refusal> {
+        self.afford(before.owner, &before.name, terms)?;
+        let caller = asked.principal;
+        if caller == before.owner || asked.role == Some(Role::Administrator) {
+            return Ok(());
+        }
+        let budget = self.budgets.get(&caller).copied().unwrap_or_default();
+        let counts = |row: &&Row| {
+            row.owner == caller
+                || Principal::User(row.user) == caller
+                || self.raised.get(&row.name) == Some(&caller)
+        };
+        let rows = self.book.iter().map(|entry| &entry.row);
+        let rows = rows.filter(|row| row.name != before.name).filter(counts);
+        budget.allows_beside(caller, rows, (Some(before.terms), terms))
+    }
+
+    /// Notes who changed a reservation.
+    fn note_raise(&mut self, asked: &Asked, before: &Row, terms: Terms) {
+        let book = &self.book;
+        self.raised.retain(|name, _| book.row(name).is_some());
+        if asked.principal == before.owner || asked.role == Some(Role::Administrator) {
+            self.raised.remove(&before.name);
+        } else if !terms.is_within(before.terms) {
+            self.raised.insert(before.name.clone(), asked.principal);
+        }
     }
 
     /// How the scheduler knows a reservation.

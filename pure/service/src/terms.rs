@@ -78,6 +78,9 @@ impl Terms {
     /// of what is done.
     pub const LEAST: Span = Span::from_us(50);
 
+    /// The longest time that a vCPU may run without a break for anyone but an administrator.
+    pub const LONGEST_RUN: Span = Span::from_secs(1);
+
     /// The most vCPUs of one machine.
     pub const MOST_VCPUS: u16 = 512;
 
@@ -100,6 +103,36 @@ impl Terms {
             return Err(TermsError::Vcpus { is: vcpus });
         }
         Ok(Terms { each, exact, by_use: false, phase: None, vcpus })
+    }
+
+    /// Returns true if a slice may take a CPU from all others for longer than
+    /// [`Terms::LONGEST_RUN`].
+    #[must_use]
+    pub fn runs_long(self) -> bool {
+        self.each.slice() > Terms::LONGEST_RUN
+    }
+
+    /// The terms that are enforced: the same share of a period of a second at most, so that the
+    /// CPU's reserve is there in each second. A slice that [runs long](Terms::runs_long) stays as
+    /// it is: its reserve is there in each period.
+    ///
+    /// The parts of a period are alike to the nanosecond. Where no number of parts of up to a second
+    /// divides it, they are shorter by less than one.
+    #[must_use]
+    pub fn in_each_second(self) -> Terms {
+        let (slice, period) = (self.each.slice(), self.each.period());
+        let least = period.ns().div_ceil(Terms::LONGEST_RUN.ns());
+        if least <= 1 || self.runs_long() {
+            return self;
+        }
+        let divides = |parts: &u64| period.ns() % parts == 0;
+        let parts = (least..least + 1_000).find(divides).unwrap_or(least);
+        let each = Reservation::new(slice / parts, period / parts);
+        let Some(each) = each.ok().filter(|each| each.slice() >= Terms::LEAST) else {
+            return self; // So little of the CPU that nobody misses it.
+        };
+        let phase = self.phase.map(|phase| Span::from_ns(phase.ns() % each.period().ns()));
+        Terms { each, phase, ..self }
     }
 
     /// The same, where what some of several vCPUs leave of it may be had by the others.
@@ -327,5 +360,32 @@ mod tests {
         for beyond in [terms(5_001, 10_000, 1), terms(1_000, 9_000, 1), terms(1_000, 10_000, 3)] {
             assert!(!beyond.is_within(old), "{beyond}");
         }
+    }
+
+    #[test]
+    fn long_period_is_kept_in_each_second() {
+        let terms = |slice: Span, period: Span| {
+            let each = Reservation::new(slice, period).unwrap();
+            Terms::new(each, true, 2).unwrap()
+        };
+        let ms = Span::from_ms;
+        let enforced = |slice, period| {
+            let each = terms(slice, period).in_each_second().each();
+            (each.slice(), each.period())
+        };
+        assert_eq!(enforced(ms(2), ms(10)), (ms(2), ms(10)));
+        assert_eq!(enforced(ms(900), ms(1_000)), (ms(900), ms(1_000)));
+        assert_eq!(enforced(ms(1_000), ms(10_000)), (ms(100), ms(1_000)));
+        assert_eq!(enforced(ms(900), ms(1_500)), (ms(450), ms(750)));
+        // An administrator's, as it is.
+        assert_eq!(enforced(ms(1_001), ms(10_000)), (ms(1_001), ms(10_000)));
+        let week = Span::from_secs(7 * 24 * 3600);
+        assert_eq!(enforced(Span::from_us(50), week), (Span::from_us(50), week));
+        // A prime number of nanoseconds.
+        let (slice, period) = enforced(ms(500), Span::from_ns(5_000_000_029));
+        assert!(period <= ms(1_000) && slice <= ms(100), "{slice} {period}");
+        assert!(slice.ns() * 10 + 20 > period.ns());
+        let phased = terms(ms(1_000), ms(10_000)).with_phase(Some(ms(3_250))).unwrap();
+        assert_eq!(phased.in_each_second().phase(), Some(ms(250)));
     }
 }

@@ -5,11 +5,12 @@ use slackline_units::{DomId, Span, Time};
 use crate::answer::Answer;
 use crate::binding::Binding;
 use crate::event::Event;
+use crate::input::Asked;
 use crate::machine::{Declined, LookError, Machine, Room, Seats};
 use crate::name::{Key, Name};
 use crate::principal::Principal;
 use crate::refusal::Refusal;
-use crate::request::{Request, Ticket};
+use crate::request::Ticket;
 use crate::row::Row;
 use crate::terms::Terms;
 
@@ -94,8 +95,9 @@ pub trait World {
     /// Answers somebody.
     fn reply(&mut self, ticket: Ticket, reply: &Result<Answer, Refusal>);
 
-    /// Answers a [`Request::Log`] or [`Request::Find`] in our place: whoever asks may.
-    fn hand_over(&mut self, ticket: Ticket, request: &Request);
+    /// Answers a [`Request::Log`](crate::Request::Log) or [`Request::Find`](crate::Request::Find) in
+    /// our place: the caller may ask that.
+    fn hand_over(&mut self, asked: &Asked);
 
     /// Tells whoever listens what happened. It has been written down.
     fn publish(&mut self, event: &Event);

@@ -7,6 +7,7 @@
 #![forbid(unsafe_code)]
 #![deny(clippy::float_arithmetic)]
 
+mod effort;
 mod encode;
 mod exchange;
 mod header;
@@ -15,6 +16,7 @@ mod record;
 mod sink;
 mod write;
 
+pub use effort::{Effort, Implausible};
 pub use exchange::{Exchange, Fact, KeptFact, Order, Outcome, Used, WrittenTerms};
 pub use header::Header;
 pub use read::{ReadError, Reader};

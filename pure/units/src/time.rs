@@ -223,7 +223,8 @@ impl fmt::Display for Time {
 }
 
 /// The units a span is written in, longest first, with their length in nanoseconds.
-const UNITS: [(&str, u64); 6] = [
+const UNITS: [(&str, u64); 7] = [
+    ("d", 86_400_000_000_000),
     ("h", 3_600_000_000_000),
     ("min", 60_000_000_000),
     ("s", 1_000_000_000),
@@ -238,7 +239,7 @@ impl fmt::Display for Span {
         if self.0 == 0 {
             return out.pad("0s");
         }
-        let seconds = |&&(name, _): &&(&str, u64)| !matches!(name, "h" | "min");
+        let seconds = |&&(name, _): &&(&str, u64)| !matches!(name, "d" | "h" | "min");
         let fits = |&&(_, unit): &&(&str, u64)| self.0 >= unit;
         let &(name, unit) =
             UNITS.iter().filter(seconds).find(fits).expect("one nanosecond is the smallest");
@@ -290,7 +291,7 @@ impl core::error::Error for ParseSpanError {}
 impl FromStr for Span {
     type Err = ParseSpanError;
 
-    /// Reads a decimal number and a unit: `250us`, `10ms`, `1.5s`, `2min`, `1h`.
+    /// Reads a decimal number and a unit: `250us`, `10ms`, `1.5s`, `2min`, `1h`, `7d`.
     fn from_str(text: &str) -> Result<Span, ParseSpanError> {
         let text = text.trim();
         if text.starts_with('-') {

@@ -84,11 +84,14 @@ HTTP: the same commands on the Unix socket, described by /v1/openapi.json:
 const WHO: &str = "
 Access:
   - Root and the group slackline-admin may do everything.
-  - The group slackline may list, change, pause, resume and release all reservations,
-    and reserve for VMs of the caller's own user.
+  - Members of the group slackline are tenants: they make and change their own
+    reservations, for VMs of their own user, and see others as `another VM`.
   - All other local users may do nothing.
-  - `slackline access add` gives a user of these groups another role, limits, or VMs
-    of other users.
+  - `slackline access add` gives a user another role, limits, or VMs of other users.
+  - With a ledger of an older version members are operators, who may change all
+    reservations, until `slackline access migrate`.
+  - Only administrators may reserve a slice of more than 1 s, which runs without a
+    break. Any other period of more than 1 s is enforced in parts of at most 1 s.
   - A reservation applies to VMs of one user. Another user's VM of the same name does
     not get it.
 

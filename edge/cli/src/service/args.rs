@@ -254,6 +254,11 @@ pub(crate) enum AccessCommand {
     },
     /// Add or replace the grant of a local user or a remote client.
     Add(Add),
+    /// Make members of the group slackline without a grant tenants, in a ledger of an older version.
+    Migrate {
+        #[command(flatten)]
+        at: At,
+    },
     /// Remove a grant; a local user's groups decide again.
     Revoke {
         /// Number of a local user, or name of a remote client.
@@ -269,7 +274,7 @@ pub(crate) struct Add {
     /// Number of a local user, or a name for a remote client, whose token is printed.
     #[arg(value_name = "WHOM")]
     pub(crate) whom: String,
-    /// Role: viewer, operator or administrator; replaces that of the user's groups.
+    /// Role: viewer, tenant, operator or administrator; replaces that of the user's groups.
     #[arg(long, value_parser = role)]
     pub(crate) role: Role,
     /// Limit on CPU of all their reservations, e.g. `50%` or `1.5` [default: none].
@@ -293,7 +298,7 @@ pub(crate) struct Add {
 
 fn role(text: &str) -> Result<Role, String> {
     let role = Role::ALL.into_iter().find(|role| role.word() == text);
-    role.ok_or_else(|| "write viewer, operator or administrator".into())
+    role.ok_or_else(|| "write viewer, tenant, operator or administrator".into())
 }
 
 fn length(text: &str) -> Result<Length, String> {

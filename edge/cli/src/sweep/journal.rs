@@ -3,6 +3,9 @@
 //! A line for each run, written when it is done, behind a line that says of what sweep they are. A
 //! line that is not whole was being written as somebody died, and does not count. It is locked, so
 //! that nobody else writes there.
+//!
+//! Each line ends with a checksum of it. Files of the first version have none: they are read if each
+//! cell can be one, and go on without.
 
 use std::collections::BTreeMap;
 use std::fs::{File, TryLockError};
@@ -11,12 +14,18 @@ use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError};
 
 use crate::problem::Problem;
+use crate::terminal;
 
 /// Between the cells of a line: in no name, as those hold no control characters.
 const BETWEEN: char = '\t';
 
+/// What the first line of a file ends with whose lines have checksums.
+const CHECKED: &str = ", with checksums";
+
 pub(super) struct Journal {
     name: PathBuf,
+    /// True if its lines have checksums.
+    is_checked: bool,
     file: Mutex<File>,
     /// The lines of runs that were there.
     found: Vec<String>,
@@ -45,9 +54,11 @@ impl Journal {
         // Behind the last line break something was being written.
         let whole = text.rfind('\n').map_or("", |end| &text[..=end]);
         let mut lines = whole.lines();
-        let found = match lines.next() {
-            Some(line) if line == of && !fresh => lines.map(str::to_owned).collect(),
-            Some(_) if !fresh => {
+        let first = lines.next().filter(|_| !fresh);
+        let is_checked = first.is_none_or(|line| line.ends_with(CHECKED));
+        let found = match first {
+            Some(line) if is_same_sweep(line, of) => lines.map(str::to_owned).collect(),
+            Some(_) => {
                 return Err(Problem::BadOption {
                     message: format!(
                         "cannot continue {}: it has runs of another sweep",
@@ -59,17 +70,26 @@ impl Journal {
                     ),
                 });
             }
-            _ => Vec::new(),
+            None => Vec::new(),
         };
+        let found = runs(found, is_checked).map_err(|line| Problem::BadOption {
+            message: format!("{}: line {line} is damaged", name.display()),
+            hint: Some("--fresh begins anew, and forgets what was done".into()),
+        })?;
+        if !is_checked {
+            let name = name.display();
+            terminal::tell(&format!("note: {name} has no checksums; each cell was looked at\n"));
+        }
         let kept = match found.is_empty() {
             true => 0,
             false => whole.len() as u64,
         };
         file.set_len(kept).and_then(|()| file.seek(SeekFrom::End(0))).map_err(cannot)?;
         if kept == 0 {
-            file.write_all(format!("{of}\n").as_bytes()).map_err(cannot)?;
+            file.write_all(format!("{of}{CHECKED}\n").as_bytes()).map_err(cannot)?;
         }
-        Ok(Journal { name, file: Mutex::new(file), found })
+        let is_checked = is_checked || kept == 0;
+        Ok(Journal { name, is_checked, file: Mutex::new(file), found })
     }
 
     /// The cells of each run that was done, by its number, of so many of so many cells.
@@ -90,6 +110,11 @@ impl Journal {
             line.push(BETWEEN);
             line += cell;
         }
+        if self.is_checked {
+            let sum = checksum(&line);
+            line.push(BETWEEN);
+            line += &sum;
+        }
         line.push('\n');
         let mut file = self.file.lock().unwrap_or_else(PoisonError::into_inner);
         let cannot = |source| Problem::Unwritable { file: self.name.clone(), source };
@@ -101,6 +126,50 @@ impl Journal {
         let cannot = |source| Problem::Unwritable { file: self.name.clone(), source };
         std::fs::remove_file(&self.name).map_err(cannot)
     }
+}
+
+/// Returns true if a first line is of this sweep, whichever version of the program wrote it.
+fn is_same_sweep(line: &str, of: &str) -> bool {
+    let line = line.strip_suffix(CHECKED).unwrap_or(line);
+    without_version(line) == without_version(of)
+}
+
+/// A first line, `slackline VERSION sweep ...`, without its second word.
+fn without_version(line: &str) -> (&str, &str) {
+    let mut words = line.splitn(3, ' ');
+    let (program, _version) = (words.next().unwrap_or_default(), words.next());
+    (program, words.next().unwrap_or_default())
+}
+
+/// The lines of runs, without their checksums.
+///
+/// # Errors
+/// The number of the first line that is damaged.
+fn runs(lines: Vec<String>, is_checked: bool) -> Result<Vec<String>, usize> {
+    let read = |(number, line): (usize, String)| {
+        let run = if is_checked {
+            let (run, sum) = line.rsplit_once(BETWEEN).unwrap_or_default();
+            (checksum(run) == sum).then(|| run.to_owned())
+        } else {
+            line.split(BETWEEN).all(is_cell).then_some(line)
+        };
+        run.ok_or(number)
+    };
+    (2..).zip(lines).map(read).collect()
+}
+
+/// Returns true if a text can be a cell: a number, nothing, or what came of a run.
+fn is_cell(text: &str) -> bool {
+    let is_number = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    let (whole, part) = text.split_once('.').unwrap_or((text, "0"));
+    let whole = whole.strip_prefix('-').unwrap_or(whole);
+    matches!(text, "" | "done" | "refused") || is_number(whole) && is_number(part)
+}
+
+/// FNV-1a of a line, in hexadecimal digits.
+fn checksum(line: &str) -> String {
+    let step = |sum: u64, byte: u8| (sum ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
+    format!("{:016x}", line.bytes().fold(0xcbf2_9ce4_8422_2325, step))
 }
 
 #[cfg(test)]
@@ -133,5 +202,46 @@ mod tests {
         assert_eq!(journal.take_done(9, 2), wanted(&[(1, "c"), (2, "d"), (3, "a, b")]));
         drop(journal);
         assert!(open("two", true).unwrap().take_done(9, 2).is_empty());
+    }
+
+    const OF: &str = "slackline 0.1.0 sweep 00 seeds 1 to 2, 2 runs";
+
+    #[test]
+    fn damaged_line_is_refused_by_number() {
+        let folder = tempfile::tempdir().unwrap();
+        let name = folder.path().join("it.part");
+        let open = || Journal::open(name.clone(), OF, false);
+        open().unwrap().add(0, &["done".to_owned(), "1.5".to_owned()]).unwrap();
+        open().unwrap().add(1, &["done".to_owned(), "2.5".to_owned()]).unwrap();
+        let whole = std::fs::read_to_string(&name).unwrap();
+        for (was, is) in
+            [("2.5", "3.5"), ("2.5", "\u{1b}[2J"), ("1.5", "15"), ("1\tdone", "0\tdone")]
+        {
+            std::fs::write(&name, whole.replace(was, is)).unwrap();
+            let Err(Problem::BadOption { message, .. }) = open() else { panic!("{was} is {is}") };
+            assert!(message.ends_with("is damaged"), "{message}");
+        }
+        std::fs::write(&name, whole).unwrap();
+        assert_eq!(open().unwrap().take_done(2, 2).len(), 2);
+    }
+
+    #[test]
+    fn part_of_another_version_of_the_program_is_read() {
+        let folder = tempfile::tempdir().unwrap();
+        let name = folder.path().join("it.part");
+        let open = || Journal::open(name.clone(), OF, false);
+        let old = "slackline 0.0.9 sweep 00 seeds 1 to 2, 2 runs\n0\tdone\t1.500\n";
+        std::fs::write(&name, old).unwrap();
+        let mut journal = open().unwrap();
+        assert_eq!(journal.take_done(2, 2).len(), 1);
+        // It goes on as it is.
+        journal.add(1, &["done".to_owned(), "-7".to_owned()]).unwrap();
+        drop(journal);
+        assert_eq!(std::fs::read_to_string(&name).unwrap(), format!("{old}1\tdone\t-7\n"));
+        assert_eq!(open().unwrap().take_done(2, 2).len(), 2);
+        for cell in ["\u{1b}[2J", "1e5", "=1+1", "1.", "-", "0x1", "\u{202e}1"] {
+            std::fs::write(&name, format!("{OF}\n0\tdone\t{cell}\n")).unwrap();
+            assert!(open().is_err(), "{cell:?}");
+        }
     }
 }

@@ -502,7 +502,8 @@ fn a_guest_is_promised_what_its_metadata_says_and_starts_whatever_that_says() {
     assert_eq!(daemon.one("web")["revision"], before);
     let script = live.run(&["hook", "libvirt", "--script", "--socket", "socket"]).good();
     assert!(
-        script.starts_with("#!/bin/sh\n") && script.contains("hook libvirt \"$1\""),
+        script.starts_with("#!/bin/sh\n")
+            && script.contains("hook libvirt --socket 'socket' -- \"$1\" \"$2\" \"$3\"\n"),
         "{script}"
     );
     daemon.end().ended_with(0);

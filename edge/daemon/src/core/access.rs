@@ -12,12 +12,20 @@ use crate::front::tls::{TOKEN, known_by};
 use crate::ledger::{AccessChange, Granted, Proof};
 use crate::people::People;
 
+/// Most members that are named at a start.
+const MOST_LINES: usize = 20;
+
+/// Most principals of whom something is said: each is a row of the ledger.
+const MOST_GRANTS: usize = 1_000;
+
 /// The longest that somebody is let in for, in days, if not for ever.
 const MOST_DAYS: u32 = 36_500;
 
 /// Of whom something is said, and what is being written down of it.
 pub(super) struct Access {
     people: People,
+    /// True if members of the group without a grant are tenants, not operators.
+    has_tenants: bool,
     granted: BTreeMap<Principal, Granted>,
     /// What is not written down yet, by who is to be answered, and who did it.
     pending: BTreeMap<Ticket, (Principal, Change)>,
@@ -48,9 +56,37 @@ pub(super) struct Done {
 }
 
 impl Access {
-    pub(super) fn new(people: People, granted: Vec<Granted>) -> Access {
+    pub(super) fn new(people: People, granted: Vec<Granted>, has_tenants: bool) -> Access {
         let granted = granted.into_iter().map(|granted| (granted.principal, granted)).collect();
-        Access { people, granted, pending: BTreeMap::new() }
+        Access { people, has_tenants, granted, pending: BTreeMap::new() }
+    }
+
+    /// Members of the group without a grant are tenants from now on.
+    pub(super) fn migrate(&mut self) {
+        self.has_tenants = true;
+    }
+
+    /// Who would lose what by that, in lines: members of the group without a grant.
+    pub(super) fn would_lose(
+        &self,
+        members: &[(String, Option<u32>)],
+        owners: &[Principal],
+    ) -> Vec<String> {
+        if self.has_tenants {
+            return Vec::new();
+        }
+        let is_granted = |uid: u32| uid == 0 || self.granted.contains_key(&Principal::User(uid));
+        let members = members.iter().filter(|(_, uid)| !uid.is_some_and(is_granted));
+        let line = |(name, uid): &(String, Option<u32>)| {
+            let own = uid.map(Principal::User);
+            let others = owners.iter().filter(|owner| Some(**owner) != own).count();
+            format!(
+                "{name} is an operator without a grant. `slackline access migrate` makes {name} a \
+                 tenant, who could no longer see the log nor change reservations of others ({others} \
+                 now)"
+            )
+        };
+        members.take(MOST_LINES).map(line).collect()
     }
 
     /// These groups give rights from now on.
@@ -73,6 +109,10 @@ impl Access {
                 let role = self.people.role(*uid, gids)?;
                 let principal = Principal::User(*uid);
                 let said = self.granted.get(&principal).filter(|_| *uid != 0).filter(counts);
+                let role = match role {
+                    Role::Operator if self.has_tenants => Role::Tenant,
+                    role => role,
+                };
                 let by_groups = || Rights { principal, role, users: Vec::new() };
                 return Some(said.map_or_else(by_groups, of));
             }
@@ -139,6 +179,19 @@ impl Access {
         let principal = principal(whom)?;
         let change = Change { write: AccessChange::Revoke(principal), token: None };
         Ok(self.granted.contains_key(&principal).then_some(change))
+    }
+
+    /// Makes sure that there is room for a change beside all others.
+    ///
+    /// # Errors
+    /// If there are as many grants as there can be.
+    pub(super) fn check_room(&self, change: &Change) -> Result<(), String> {
+        let AccessChange::Add(granted) = &change.write else { return Ok(()) };
+        let is_known = self.granted.contains_key(&granted.principal);
+        if is_known || self.granted.len() + self.pending.len() < MOST_GRANTS {
+            return Ok(());
+        }
+        Err(format!("there are {MOST_GRANTS} grants, the most that there can be"))
     }
 
     /// It is being written down.
@@ -251,7 +304,7 @@ mod tests {
 
     #[test]
     fn what_is_said_of_somebody_counts_until_it_expires_and_lets_no_stranger_in() {
-        let mut access = Access::new(PEOPLE, Vec::new());
+        let mut access = Access::new(PEOPLE, Vec::new(), false);
         let now = UNIX_EPOCH + Duration::from_secs(1_000_000);
         let done = added(&mut access, "1000", grant(Word::Viewer, Some(2)), now);
         let said = "granted: uid 1000 is viewer, at most 2 reservations, \
@@ -275,6 +328,47 @@ mod tests {
     }
 
     #[test]
+    fn grants_have_a_bound_and_known_principals_are_changed_beyond_it() {
+        let mut access = Access::new(PEOPLE, Vec::new(), false);
+        for uid in 1..=MOST_GRANTS {
+            let change = Access::grant(&uid.to_string(), grant(Word::Viewer, None), UNIX_EPOCH);
+            let change = change.unwrap();
+            access.check_room(&change).unwrap();
+            access.begin(Ticket(1), Principal::User(0), change);
+            access.finish(Ticket(1)).unwrap();
+        }
+        let check = |whom: &str| {
+            let change = Access::grant(whom, grant(Word::Operator, None), UNIX_EPOCH).unwrap();
+            access.check_room(&change)
+        };
+        assert!(check("1").is_ok());
+        assert_eq!(check("5000").unwrap_err(), "there are 1000 grants, the most that there can be");
+        assert!(check("alice").is_err());
+    }
+
+    #[test]
+    fn member_without_a_grant_is_a_tenant_once_access_is_migrated() {
+        let mut access = Access::new(PEOPLE, Vec::new(), false);
+        let now = UNIX_EPOCH + Duration::from_secs(1_000_000);
+        added(&mut access, "1001", grant(Word::Operator, None), now);
+        let role = |access: &Access, uid, group| {
+            access.rights(&Who::User { uid, gids: vec![group] }, now).map(|rights| rights.role)
+        };
+        assert_eq!(role(&access, 1000, 990), Some(Role::Operator));
+        let members = [("ann".to_owned(), Some(1000)), ("bob".to_owned(), Some(1001))];
+        let owners = [Principal::User(0), Principal::User(1000)];
+        let lines = access.would_lose(&members, &owners);
+        assert_eq!(lines.len(), 1, "{lines:?}");
+        assert!(lines[0].starts_with("ann ") && lines[0].contains("(1 now)"), "{lines:?}");
+        access.migrate();
+        assert_eq!(role(&access, 1000, 990), Some(Role::Tenant));
+        assert_eq!(role(&access, 1001, 990), Some(Role::Operator), "a grant keeps its role");
+        assert_eq!(role(&access, 1000, 991), Some(Role::Administrator));
+        assert_eq!(role(&access, 0, 990), Some(Role::Administrator));
+        assert!(access.would_lose(&members, &owners).is_empty());
+    }
+
+    #[test]
     fn root_is_not_to_be_limited_and_days_have_bounds() {
         let now = UNIX_EPOCH;
         assert!(Access::grant("0", grant(Word::Viewer, None), now).is_err());
@@ -286,7 +380,7 @@ mod tests {
 
     #[test]
     fn a_token_is_told_once_and_only_its_hash_is_kept() {
-        let mut access = Access::new(PEOPLE, Vec::new());
+        let mut access = Access::new(PEOPLE, Vec::new(), false);
         let now = UNIX_EPOCH + Duration::from_secs(1_000_000);
         let Done { shown, what, .. } =
             added(&mut access, "alice", grant(Word::Operator, Some(1)), now);

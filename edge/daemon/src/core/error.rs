@@ -27,6 +27,14 @@ pub enum ServeError {
         /// Why not.
         source: io::Error,
     },
+    /// The front needs more descriptors than it may have.
+    #[error("a process here may open {most} files, and {needed} are needed")]
+    FewDescriptors {
+        /// The hard limit.
+        most: u64,
+        /// How many are needed.
+        needed: u64,
+    },
     /// There is no ledger.
     #[error(transparent)]
     Ledger(#[from] LedgerError),
@@ -70,6 +78,9 @@ impl ServeError {
                 Some("use an address of this host and a free port from 1024 on".into())
             }
             ServeError::Session(error) => error.hint(),
+            ServeError::FewDescriptors { needed, .. } => {
+                Some(format!("raise the hard limit of open files: `ulimit -Hn {needed}`"))
+            }
             ServeError::Unreadable { .. } | ServeError::NotStarted { .. } => None,
         }
     }

@@ -10,15 +10,16 @@ use slackline_live::session::knowledge;
 use slackline_live::sys::{Tid, monotonic, process_cpu_time, wall_clock_error};
 use slackline_service::{
     Answer, Asked, Binding, BindingKind, Commit, Declined, Event, Identity, Joining, LedgerFault,
-    Listed, LookError, Machine, Name, Refusal, Request, Room, Seats, Service, Sought, Terms,
-    Ticket, World,
+    Listed, LookError, Machine, Name, Principal, Refusal, Request, Role, Room, Seats, Service,
+    Sought, Terms, Ticket, World,
 };
 use slackline_units::{CpuShare, DomId, Span, Time};
 
 use super::costs::Costs;
 use super::front_process::FrontProcess;
+use super::lookups::{Lookups, TooMany, sought_text};
 use super::scheduler::Scheduler;
-use super::scout::{Awaited, Held, Looked, Scout};
+use super::scout::{Awaited, Held, Listing, Looked, Scout};
 use super::tally::Tally;
 use super::wire::{self, Rest};
 use slackline_live::with_causes;
@@ -37,29 +38,30 @@ pub(super) struct Host {
     /// Which boot of the machine this is.
     boot: String,
     pub(super) scout: Scout,
-    /// Looks for what people ask for: they do not wait for the other one's round.
-    pub(super) usher: Scout,
+    /// Looks up what requests need: they do not wait for the scout's round.
+    pub(super) lookups: Lookups,
     pub(super) tally: Tally,
     pub(super) front: Option<FrontProcess>,
     /// When the service wants to be rung.
     pub(super) ring: Option<Time>,
     /// Commits that the ledger did not even take.
     pub(super) not_handed_over: Vec<(u64, LedgerFault)>,
-    /// What the service need not know of questions that are not answered yet.
-    rests: BTreeMap<Ticket, Rest>,
+    /// What the service need not know of questions that are not answered yet, with the question if
+    /// a tenant asks.
+    rests: BTreeMap<Ticket, (Rest, Option<Asked>)>,
     /// All machines that go by a name, while many are looked for at once.
     around: Option<Vec<find::Machine>>,
     /// What was found a moment ago.
     fresh: BTreeMap<Binding, Found>,
     /// What there is of what the request is for that is done now.
     looked: Looked,
-    /// Requests whose machines are being looked for.
-    seeking: BTreeMap<Ticket, Asked>,
     /// When the commit that is under way was begun.
     committing: Option<Time>,
     began: SystemTime,
     pub(super) change_effect: Histogram,
     commit_took: Histogram,
+    /// Who wants members of the group to be tenants.
+    pub(super) migrating: BTreeMap<Ticket, Principal>,
     pub(super) meddled: u64,
     pub(super) keeper_restarts: u64,
     pub(super) ledger_errors: u64,
@@ -75,7 +77,7 @@ impl Host {
     pub(super) fn new(
         scheduler: Scheduler,
         (ledger, boot): (Ledger, String),
-        (scout, usher): (Scout, Scout),
+        (scout, lookups): (Scout, Lookups),
         tally: Tally,
     ) -> Host {
         Host {
@@ -83,7 +85,7 @@ impl Host {
             ledger,
             boot,
             scout,
-            usher,
+            lookups,
             tally,
             front: None,
             ring: None,
@@ -92,11 +94,11 @@ impl Host {
             around: None,
             fresh: BTreeMap::new(),
             looked: Looked::default(),
-            seeking: BTreeMap::new(),
             committing: None,
             began: SystemTime::now(),
             change_effect: Histogram::default(),
             commit_took: Histogram::default(),
+            migrating: BTreeMap::new(),
             meddled: 0,
             keeper_restarts: 0,
             ledger_errors: 0,
@@ -122,12 +124,13 @@ impl Host {
     }
 
     /// Until it is answered.
-    pub(super) fn remember(&mut self, ticket: Ticket, rest: Rest) {
+    pub(super) fn remember(&mut self, asked: &Asked, rest: Rest) {
         while self.rests.len() >= MOST_RESTS {
             self.rests.pop_first();
         }
-        if rest != Rest::Nothing {
-            self.rests.insert(ticket, rest);
+        let tenant = (asked.role == Some(Role::Tenant)).then(|| asked.clone());
+        if rest != Rest::Nothing || tenant.is_some() {
+            self.rests.insert(asked.ticket, (rest, tenant));
         }
     }
 
@@ -164,14 +167,28 @@ impl Host {
 
     /// The machine of a request is looked for first.
     pub(super) fn seek(&mut self, asked: Asked, sought: Sought<'_>, user: u32) {
-        self.usher.look(asked.ticket, sought, user);
-        self.seeking.insert(asked.ticket, asked);
+        let (ticket, now) = (asked.ticket, self.now());
+        if let Err(TooMany) = self.lookups.look(now, asked, (sought.into(), user)) {
+            self.refuse_look_up(ticket);
+        }
     }
 
-    /// What was looked for, for as long as the request is done that it is for.
-    pub(super) fn sought(&mut self, ticket: Ticket, looked: Looked) -> Option<Asked> {
+    fn refuse_look_up(&mut self, ticket: Ticket) {
+        self.rests.remove(&ticket);
+        let detail = "you have too many requests waiting for VMs to be looked up";
+        let problem = Problem::new(Kind::TooMany, detail).hinting("wait for their answers first");
+        self.say(&wire::refused(ticket, problem));
+    }
+
+    /// The caller of a request has gone: nothing more is looked up for it.
+    pub(super) fn cancel(&mut self, ticket: Ticket) {
+        self.lookups.cancel(ticket);
+        self.rests.remove(&ticket);
+    }
+
+    /// Keeps what was looked up while the request is done that it is for.
+    pub(super) fn sought(&mut self, looked: Looked) {
         self.looked = looked;
-        self.seeking.remove(&ticket)
     }
 
     /// That request is done.
@@ -250,13 +267,14 @@ impl Host {
     }
 
     fn answer(&mut self, ticket: Ticket, answer: &Answer) -> Said {
-        let rest = self.rests.remove(&ticket).unwrap_or(Rest::Nothing);
+        let (rest, tenant) = self.rests.remove(&ticket).unwrap_or((Rest::Nothing, None));
         match answer {
             Answer::Done { reservation, is_new, warning } => {
                 let reservation = self.reservation(reservation);
                 let reservation = Box::new(convert::warned(reservation, warning.as_ref()));
                 Said::Done { reservation, is_new: *is_new }
             }
+            Answer::List(all) if tenant.is_some() => self.list_of_tenant(all, &rest, tenant),
             Answer::List(all) => {
                 let is_next = |listed: &&Listed| match &rest {
                     Rest::NamesAfter(after) => listed.row.name.as_str() > after.as_str(),
@@ -272,6 +290,27 @@ impl Host {
         }
     }
 
+    /// The reservations that a tenant sees: its own by name, then those of others without names.
+    fn list_of_tenant(&mut self, all: &[Listed], rest: &Rest, tenant: Option<Asked>) -> Said {
+        let Some(tenant) = tenant else { return Said::Reservations(Vec::new()) };
+        let after = match rest {
+            Rest::NamesAfter(after) if after == wire::ANOTHER => {
+                return Said::Reservations(Vec::new());
+            }
+            Rest::NamesAfter(after) => after.as_str(),
+            _ => "",
+        };
+        let (own, others): (Vec<&Listed>, Vec<&Listed>) =
+            all.iter().partition(|listed| tenant.owns(&listed.row));
+        let own = own.into_iter().filter(|listed| listed.row.name.as_str() > after);
+        let mut page: Vec<control::Reservation> =
+            own.take(PAGE).map(|listed| self.reservation(listed)).collect();
+        let left = PAGE - page.len();
+        let others = others.into_iter().take(left).map(|listed| self.reservation(listed));
+        page.extend(others.map(wire::hidden_reservation));
+        Said::Reservations(page)
+    }
+
     /// The events that somebody asked for.
     pub(super) fn answer_log(&mut self, ticket: Ticket, events: Result<Vec<Logged>, LedgerError>) {
         let line = match events {
@@ -285,20 +324,25 @@ impl Host {
     }
 
     /// The machines that somebody asked for.
-    pub(super) fn answer_find(
-        &mut self,
-        ticket: Ticket,
-        machines: Result<Vec<(find::Machine, Option<u32>)>, Absent>,
-    ) {
-        let line = match machines {
+    pub(super) fn answer_find(&mut self, asked: &Asked, machines: &Listing) {
+        let (ticket, text) = (asked.ticket, sought_text(&asked.request).unwrap_or_default());
+        let line = match machines.as_ref() {
             Ok(machines) => {
-                let machines = machines.into_iter().map(|(machine, uses)| {
+                let is_seen = |machine: &find::Machine| {
+                    asked.role != Some(Role::Tenant) || asked.may_have(machine.owner)
+                };
+                let fits = |machine: &control::Machine| {
+                    machine.name.contains(text) || machine.binding.contains(text)
+                };
+                let machines = machines.iter().map(|(machine, uses)| {
                     let reserved = self.scheduler.name_of(machine.identity);
-                    wire::machine(machine, reserved, uses)
+                    let shown = wire::machine(machine, reserved, *uses);
+                    if is_seen(machine) { shown } else { wire::hidden_machine(shown) }
                 });
+                let machines = machines.filter(fits);
                 wire::answered(ticket, Said::Machines(machines.collect()))
             }
-            Err(absent) => wire::refused(ticket, Problem::new(Kind::NotNow, with_causes(&absent))),
+            Err(absent) => wire::refused(ticket, Problem::new(Kind::NotNow, with_causes(absent))),
         };
         self.say(&line);
     }
@@ -350,10 +394,15 @@ impl Host {
     }
 
     /// What is counted.
-    pub(super) fn answer_numbers(&mut self, ticket: Ticket, service: &Service) {
+    pub(super) fn answer_numbers(
+        &mut self,
+        (ticket, tenant): (Ticket, Option<Principal>),
+        service: &Service,
+    ) {
         let now = self.now();
         let mut reservations = Vec::new();
-        for (domain, listed) in service.listed() {
+        let is_seen = |listed: &Listed| tenant.is_none_or(|tenant| listed.row.owner == tenant);
+        for (domain, listed) in service.listed().filter(|(_, listed)| is_seen(listed)) {
             let each = listed.row.terms.each();
             let lapsed = self.lapsed.get(&domain).copied().unwrap_or_default();
             let vcpus = self.tally.by_vcpu(domain, now).into_iter();
@@ -491,9 +540,14 @@ impl World for Host {
         self.say(&line);
     }
 
-    fn hand_over(&mut self, ticket: Ticket, request: &Request) {
-        match request {
-            Request::Find { text } => self.usher.ask(ticket, text.clone()),
+    fn hand_over(&mut self, asked: &Asked) {
+        let (ticket, now) = (asked.ticket, self.now());
+        match &asked.request {
+            Request::Find { .. } => match self.lookups.list(now, asked) {
+                Ok(None) => {}
+                Ok(Some(listing)) => self.answer_find(asked, &listing),
+                Err(TooMany) => self.refuse_look_up(ticket),
+            },
             Request::Log { name, before, most } => {
                 let limit = usize::from(*most);
                 let asked = AskedFor { name: name.clone(), before: *before, limit };

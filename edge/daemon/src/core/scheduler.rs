@@ -461,8 +461,9 @@ fn nobody((domain, name, terms): (DomId, &str, &Terms), number: u16) -> Request 
     }
 }
 
-/// The terms as the policy reads them.
+/// The terms as the policy reads them: kept in each second.
 fn share(terms: &Terms) -> Values {
+    let terms = terms.in_each_second();
     let each = terms.each();
     let phase = terms.phase().map_or_else(|| "none".to_owned(), |phase| phase.to_string());
     let spread = if terms.by_use() { "use" } else { "even" };

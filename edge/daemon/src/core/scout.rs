@@ -1,14 +1,18 @@
 //! Looks around on this host, in a thread of ordinary priority: what takes long there, such as
 //! reading all of procfs or asking a machine's monitor, keeps nobody waiting.
 
+use std::collections::BTreeMap;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
+use std::thread::{Builder, scope};
 use std::time::{Duration, Instant};
 
 use rustix::event::{EventfdFlags, eventfd};
 use slackline_live::sys::{Tid, process_cpu_time};
-use slackline_service::{Binding, BindingKind, Identity, Name, Sought, Ticket};
+use slackline_service::{Binding, BindingKind, Identity, Name, Sought};
 use slackline_units::{DomId, Span};
 
 use crate::find::{Absent, Found, Machine, find_all, find_at_once, find_of, named};
@@ -16,14 +20,20 @@ use crate::find::{Absent, Found, Machine, find_all, find_at_once, find_of, named
 /// The stack of the thread, in bytes: all of it is locked into memory.
 const STACK: usize = 1 << 18;
 
+/// Most threads that ask monitors at once in a look around.
+const ASKERS: usize = 4;
+
+/// Time after which no further monitor of one user is asked in this look around.
+const ASKING_FOR_ONE: Duration = Duration::from_secs(1);
+
 /// What to look for.
 pub(super) enum Order {
     /// Machines that are waited for, and the vCPUs of those that are held.
     Around(Vec<Awaited>, Vec<Held>),
-    /// All machines with this in their name, for somebody who asks.
-    Find(Ticket, Option<String>),
+    /// All machines.
+    Find,
     /// The machine that somebody asks for, and whose it should be.
-    Look(Ticket, Wanted, u32),
+    Look(Wanted, u32),
 }
 
 /// What somebody's request is for.
@@ -32,6 +42,15 @@ pub(super) enum Wanted {
     Named(Name),
     /// The machine that a binding means.
     Bound(Binding),
+}
+
+impl From<Sought<'_>> for Wanted {
+    fn from(sought: Sought<'_>) -> Wanted {
+        match sought {
+            Sought::Named(name) => Wanted::Named(name.clone()),
+            Sought::Bound(binding) => Wanted::Bound(binding.clone()),
+        }
+    }
 }
 
 /// What there is of it.
@@ -62,12 +81,15 @@ pub(super) enum Seen {
     Vcpus(DomId, Found),
     /// All that was to be seen has been told.
     Around,
-    /// The machines that were asked for, and what each uses of a CPU, in millionths, as far as that
-    /// can be told.
-    Machines(Ticket, Result<Vec<(Machine, Option<u32>)>, Absent>),
+    /// All machines.
+    Machines(Listing),
     /// What there is of what was asked for.
-    Looked(Ticket, Looked),
+    Looked(Looked),
 }
+
+/// All machines and what each uses of a CPU, in millionths, as far as that can be told; or why they
+/// cannot be listed.
+pub(super) type Listing = Arc<Result<Vec<(Machine, Option<u32>)>, Absent>>;
 
 /// The thread, and what goes to and fro.
 pub(super) struct Scout {
@@ -88,7 +110,7 @@ impl Scout {
         let (seen_there, seen) = channel();
         let body = move || {
             for order in ordered {
-                carry_out(order, &mut |seen| {
+                carry_out(order, &|seen| {
                     // Only then, so that whoever is told finds it.
                     if seen_there.send(seen).is_ok() {
                         let _ = rustix::io::write(&tell, &1_u64.to_ne_bytes());
@@ -96,7 +118,7 @@ impl Scout {
                 });
             }
         };
-        let thread = std::thread::Builder::new().name("slackline-scout".into()).stack_size(STACK);
+        let thread = Builder::new().name("slackline-scout".into()).stack_size(STACK);
         thread.spawn(body)?;
         Ok(Scout { orders, seen, told, is_out: false })
     }
@@ -109,19 +131,10 @@ impl Scout {
         }
     }
 
-    /// Asks it for machines.
-    pub(super) fn ask(&self, ticket: Ticket, text: Option<String>) {
+    /// Gives it something to look for.
+    pub(super) fn order(&self, order: Order) {
         // It only ends with us.
-        let _ = self.orders.send(Order::Find(ticket, text));
-    }
-
-    /// Asks it for the machine that somebody's request is for.
-    pub(super) fn look(&self, ticket: Ticket, sought: Sought<'_>, user: u32) {
-        let wanted = match sought {
-            Sought::Named(name) => Wanted::Named(name.clone()),
-            Sought::Bound(binding) => Wanted::Bound(binding.clone()),
-        };
-        let _ = self.orders.send(Order::Look(ticket, wanted, user));
+        let _ = self.orders.send(order);
     }
 
     /// What it has seen. Never waits.
@@ -144,26 +157,14 @@ impl AsFd for Scout {
     }
 }
 
-fn carry_out(order: Order, tell: &mut impl FnMut(Seen)) {
+fn carry_out(order: Order, tell: &(impl Fn(Seen) + Sync)) {
     match order {
         Order::Around(waiting, held) => {
             look_around(&waiting, &held, tell);
             tell(Seen::Around);
         }
-        Order::Find(ticket, text) => {
-            let machines = find_all().map(|mut machines| {
-                let fits = |machine: &Machine| {
-                    let text = text.as_deref().unwrap_or_default();
-                    machine.name.contains(text) || machine.binding.to_string().contains(text)
-                };
-                machines.retain(fits);
-                with_use(machines)
-            });
-            tell(Seen::Machines(ticket, machines));
-        }
-        Order::Look(ticket, wanted, user) => {
-            tell(Seen::Looked(ticket, look(wanted, user)));
-        }
+        Order::Find => tell(Seen::Machines(Arc::new(find_all().map(with_use)))),
+        Order::Look(wanted, user) => tell(Seen::Looked(look(wanted, user))),
     }
 }
 
@@ -205,7 +206,7 @@ fn with_use(machines: Vec<Machine>) -> Vec<(Machine, Option<u32>)> {
     machines.collect()
 }
 
-fn look_around(waiting: &[Awaited], held: &[Held], tell: &mut impl FnMut(Seen)) {
+fn look_around(waiting: &[Awaited], held: &[Held], tell: &(impl Fn(Seen) + Sync)) {
     // One pass over all for those who go by a name; the others are found where they are.
     let by_name = |(binding, _): &&Awaited| {
         let kind = binding.kind();
@@ -218,14 +219,18 @@ fn look_around(waiting: &[Awaited], held: &[Held], tell: &mut impl FnMut(Seen)) 
     } else {
         Vec::new()
     };
+    let mut unasked: BTreeMap<u32, Vec<&Binding>> = BTreeMap::new();
     for one @ (binding, user) in waiting {
         if by_name(&one) && !machines.iter().any(|machine| machine.is(binding)) {
             continue;
         }
-        if let Ok(found) = find_of(binding, Some(*user)) {
-            tell(Seen::Here(binding.clone(), found));
+        match find_at_once(binding, Some(*user)) {
+            Ok(found) => tell(Seen::Here(binding.clone(), found)),
+            Err(Absent::NotAsked { .. }) => unasked.entry(*user).or_default().push(binding),
+            Err(_) => {}
         }
     }
+    ask_monitors(&unasked.into_iter().collect::<Vec<_>>(), tell);
     for held in held {
         // One that has ended is heard of elsewhere; of one whose threads have no names any more
         // nothing can be seen from outside.
@@ -246,4 +251,31 @@ fn look_around(waiting: &[Awaited], held: &[Held], tell: &mut impl FnMut(Seen)) 
             _ => {}
         }
     }
+}
+
+/// Asks the monitors of VMs that are waited for, by user: one user's silent monitors take time from
+/// that user's VMs only. What is not asked for lack of time is asked in the next look around.
+fn ask_monitors(of_users: &[(u32, Vec<&Binding>)], tell: &(impl Fn(Seen) + Sync)) {
+    let next = AtomicUsize::new(0);
+    let ask = || {
+        while let Some((user, bindings)) = of_users.get(next.fetch_add(1, Ordering::Relaxed)) {
+            let began = Instant::now();
+            for binding in bindings {
+                if began.elapsed() >= ASKING_FOR_ONE {
+                    break;
+                }
+                if let Ok(found) = find_of(binding, Some(*user)) {
+                    tell(Seen::Here((*binding).clone(), found));
+                }
+            }
+        }
+    };
+    scope(|scope| {
+        for _ in 1..of_users.len().min(ASKERS) {
+            let thread = Builder::new().name("slackline-scout".into()).stack_size(STACK);
+            // Where there can be no further thread, this one asks all.
+            let _ = thread.spawn_scoped(scope, ask);
+        }
+        ask();
+    });
 }

@@ -6,10 +6,11 @@ use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt, PermissionsExt,
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 
-use rustix::fs::Mode;
+use rustix::fs::{Mode, XattrFlags, setxattr};
 use rustix::process::{geteuid, umask};
 
 use super::systemd;
+use crate::people::People;
 
 /// Why nobody can connect.
 #[derive(Debug, thiserror::Error)]
@@ -55,11 +56,58 @@ impl SocketError {
     }
 }
 
-/// The socket that was passed to us, or a new one at `path`: for its owner and for `group`.
-pub(super) fn listen(path: &Path, group: Option<u32>) -> Result<UnixListener, SocketError> {
-    if let Some(passed) = systemd::listener().map_err(|source| SocketError::Passed { source })? {
-        return Ok(passed);
+/// The socket that was passed to us, or a new one at `path`: for its owner and for the groups that
+/// give rights. Tells with it which of these may not connect.
+pub(super) fn listen(
+    path: &Path,
+    people: People,
+) -> Result<(UnixListener, Option<String>), SocketError> {
+    let passed = systemd::listener().map_err(|source| SocketError::Passed { source })?;
+    let listener = match passed {
+        Some(passed) => passed,
+        None => bind(path, people.operators)?,
+    };
+    let warning = let_administrators_in(&listener, people).err().map(|error| {
+        format!("members of slackline-admin alone cannot connect to the socket: {error}")
+    });
+    Ok((listener, warning))
+}
+
+/// Lets both groups connect. A file belongs to one group, so the other is let in by an access
+/// control list.
+fn let_administrators_in(listener: &UnixListener, people: People) -> io::Result<()> {
+    let Some(administrators) = people.administrators else { return Ok(()) };
+    let address = listener.local_addr()?;
+    let Some(path) = address.as_pathname() else { return Ok(()) };
+    let list = access_list(administrators);
+    setxattr(path, "system.posix_acl_access", &list, XattrFlags::empty())?;
+    Ok(())
+}
+
+/// An access control list as the kernel takes it: the owner, the owning group and one more group
+/// may read and write, others nothing.
+fn access_list(group: u32) -> Vec<u8> {
+    const VERSION: u32 = 2;
+    const NO_ID: u32 = u32::MAX;
+    let (owner, own_group, named_group, mask, others) = (0x01, 0x04, 0x08, 0x10, 0x20);
+    let entries: [(u16, u16, u32); 5] = [
+        (owner, 6, NO_ID),
+        (own_group, 6, NO_ID),
+        (named_group, 6, group),
+        (mask, 6, NO_ID),
+        (others, 0, NO_ID),
+    ];
+    let mut list = VERSION.to_le_bytes().to_vec();
+    for (tag, may, id) in entries {
+        list.extend(tag.to_le_bytes());
+        list.extend(may.to_le_bytes());
+        list.extend(id.to_le_bytes());
     }
+    list
+}
+
+/// A new socket at `path`, for its owner and for `group`.
+fn bind(path: &Path, group: Option<u32>) -> Result<UnixListener, SocketError> {
     let refused = |source| SocketError::Refused { path: path.to_path_buf(), source };
     if let Some(folder) = path.parent().filter(|folder| !folder.as_os_str().is_empty()) {
         let made = DirBuilder::new().recursive(true).mode(0o755).create(folder);
@@ -103,19 +151,50 @@ mod tests {
     fn a_socket_that_nobody_listens_on_is_taken_over_and_nothing_else_is() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("deep").join("service.sock");
-        let first = listen(&path, None).unwrap();
-        assert!(matches!(listen(&path, None), Err(SocketError::Taken { .. })));
+        let listen = |path: &Path| super::listen(path, People::default()).map(|(socket, _)| socket);
+        let first = listen(&path).unwrap();
+        assert!(matches!(listen(&path), Err(SocketError::Taken { .. })));
         drop(first);
-        let second = listen(&path, None).unwrap();
+        let second = listen(&path).unwrap();
         assert_eq!(symlink_metadata(&path).unwrap().mode() & 0o777, 0o660);
         drop(second);
         let file = folder.path().join("a-file");
         std::fs::write(&file, "somebody's").unwrap();
-        assert!(matches!(listen(&file, None), Err(SocketError::Foreign { .. })));
+        assert!(matches!(listen(&file), Err(SocketError::Foreign { .. })));
         assert_eq!(std::fs::read(&file).unwrap(), b"somebody's");
         let link = folder.path().join("a-link");
         std::os::unix::fs::symlink(&path, &link).unwrap();
-        assert!(matches!(listen(&link, None), Err(SocketError::Foreign { .. })));
+        assert!(matches!(listen(&link), Err(SocketError::Foreign { .. })));
         assert!(path.exists() && link.exists());
+    }
+
+    #[test]
+    fn member_of_the_administrators_alone_connects() {
+        if !geteuid().is_root() {
+            return println!("skipped: needs root");
+        }
+        // Not every file system has such lists; that of sockets, /run, has.
+        let folder = tempfile::tempdir_in("/run").or_else(|_| tempfile::tempdir()).unwrap();
+        set_permissions(folder.path(), Permissions::from_mode(0o755)).unwrap();
+        let path = folder.path().join("service.sock");
+        let people = People { operators: Some(60_001), administrators: Some(60_002) };
+        let (_listener, warning) = listen(&path, people).unwrap();
+        if let Some(warning) = warning {
+            return println!("skipped: {warning}");
+        }
+        let connects = |group: u32| {
+            let path = path.clone();
+            let body = move || {
+                use rustix::fs::{Gid, Uid};
+                use rustix::thread::{set_thread_groups, set_thread_res_gid, set_thread_res_uid};
+                let (uid, gid) = (Uid::from_raw(60_000), Gid::from_raw(group));
+                set_thread_groups(&[]).unwrap();
+                set_thread_res_gid(gid, gid, gid).unwrap();
+                set_thread_res_uid(uid, uid, uid).unwrap();
+                UnixStream::connect(&path).is_ok()
+            };
+            std::thread::spawn(body).join().unwrap()
+        };
+        assert_eq!([60_001, 60_002, 60_003].map(connects), [true, true, false]);
     }
 }

@@ -20,14 +20,18 @@ pub(super) enum Heard {
     Host(Ticket),
     /// How we are.
     Health(Ticket),
-    /// What is counted.
-    Numbers(Ticket),
+    /// What is counted: of a tenant's own reservations, if a tenant asks.
+    Numbers(Ticket, Option<Principal>),
     /// Who may do what.
     Access(Ticket),
+    /// Members of the group without a grant are to be tenants.
+    MigrateAccess(Ticket, Principal),
     /// Somebody wants somebody to be let in, or not any more.
     ChangeAccess(Ticket, Principal, Change),
     /// Who it is that asks.
     Whoami(Ticket, Role),
+    /// The caller of a request has gone.
+    Cancel(Ticket),
 }
 
 /// What the service need not know of a question, but its answer depends on.
@@ -60,6 +64,9 @@ pub(super) fn heard(
 ) -> Result<Heard, (Ticket, Problem)> {
     let ticket = Ticket(ask.ticket);
     let fail = |problem| (ticket, problem);
+    if matches!(ask.request, Wire::Cancel) {
+        return Ok(Heard::Cancel(ticket));
+    }
     let is_local = matches!(ask.who, Who::User { .. });
     let kind = if is_local { Kind::NotAllowed } else { Kind::NotKnown };
     let stranger = || Problem::new(kind, "the caller may not use the daemon");
@@ -94,7 +101,11 @@ pub(super) fn heard(
         }
         Wire::Host => return Ok(Heard::Host(ticket)),
         Wire::Health => return Ok(Heard::Health(ticket)),
-        Wire::Numbers => return Ok(Heard::Numbers(ticket)),
+        Wire::Numbers => {
+            let tenant = (role == Role::Tenant).then_some(principal);
+            return Ok(Heard::Numbers(ticket, tenant));
+        }
+        Wire::MigrateAccess => return Ok(Heard::MigrateAccess(ticket, principal)),
         _ => {}
     }
     let rest = Rest::of(&ask.request);
@@ -108,12 +119,15 @@ pub(super) fn heard(
 }
 
 fn is_about_access(request: &Wire) -> bool {
-    matches!(request, Wire::ListAccess | Wire::Grant { .. } | Wire::Revoke { .. })
+    matches!(
+        request,
+        Wire::ListAccess | Wire::MigrateAccess | Wire::Grant { .. } | Wire::Revoke { .. }
+    )
 }
 
 /// A machine, which reservation has it, and what it uses of a CPU, in millionths.
 pub(super) fn machine(
-    machine: Machine,
+    machine: &Machine,
     reserved: Option<String>,
     uses: Option<u32>,
 ) -> control::Machine {
@@ -130,7 +144,42 @@ pub(super) fn machine(
         cpu_ppm: uses,
         vcpus: vcpus.collect(),
         reserved,
-        name: machine.name,
+        name: machine.name.clone(),
+    }
+}
+
+/// What a tenant is shown in place of the names of others.
+pub(super) const ANOTHER: &str = "another VM";
+
+/// A VM as a tenant sees it that may not have it.
+pub(super) fn hidden_machine(machine: control::Machine) -> control::Machine {
+    control::Machine {
+        name: ANOTHER.into(),
+        binding: ANOTHER.into(),
+        uid: u32::MAX,
+        pid: 0,
+        cpu_ppm: None,
+        vcpus: Vec::new(),
+        reserved: machine.reserved.map(|_| ANOTHER.into()),
+        ..machine
+    }
+}
+
+/// A reservation as a tenant sees it that does not own it: what it takes of the CPUs, no more.
+pub(super) fn hidden_reservation(reservation: control::Reservation) -> control::Reservation {
+    control::Reservation {
+        name: ANOTHER.into(),
+        owner: "another user".into(),
+        binding: ANOTHER.into(),
+        user: u32::MAX,
+        gang: None,
+        why: None,
+        warning: None,
+        revision: 0,
+        recent: None,
+        total: None,
+        cost: None,
+        ..reservation
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::io;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use slackline_live::cgroup::CgroupError;
 use slackline_live::sys::Tid;
@@ -42,6 +43,15 @@ pub enum Absent {
         /// What was looked for.
         binding: Binding,
     },
+    /// Its monitor did not answer lately, so it was not asked again.
+    #[error("the QMP monitor of {binding} did not answer, and is left alone for {} s more",
+        left.as_secs() + 1)]
+    Silent {
+        /// What was looked for.
+        binding: Binding,
+        /// Time until it may be asked again.
+        left: Duration,
+    },
     /// The group is not there, or is one that cannot be held.
     #[error(transparent)]
     Group(#[from] CgroupError),
@@ -75,6 +85,9 @@ impl Absent {
             }
             Absent::Untouchable(error) => Some(error.hint().to_owned()),
             Absent::NoVcpus(error) => error.hint().map(str::to_owned),
+            Absent::Silent { .. } => Some(
+                "start QEMU with `-name NAME,debug-threads=on`, which needs no monitor".to_owned(),
+            ),
             Absent::NotAsked { .. } => {
                 Some("try again in some seconds, when its monitor has answered".to_owned())
             }

@@ -5,7 +5,7 @@ use std::io::{self, Read};
 use std::os::unix::fs::MetadataExt;
 
 use slackline_live::sys::Tid;
-use slackline_live::thread::{StartTime, Stat, ThreadError};
+use slackline_live::thread::{StartTime, Stat, ThreadError, threads_of};
 
 /// The longest command line that is read, in bytes. QEMU's has about 10,000, and a few hundred for
 /// each device.
@@ -91,8 +91,13 @@ pub(super) fn may_be_held(pid: Tid) -> Result<(), ThreadError> {
     if known.is_of_kernel() {
         return Err(ThreadError::Kernel { tid: pid });
     }
-    if parent(&stat).is_some_and(is_us) && runs_our_program(pid).unwrap_or(false) {
+    // The front cannot be looked into, not even by us: a child of ours that cannot is one of ours.
+    if parent(&stat).is_some_and(is_us) && runs_our_program(pid).unwrap_or(true) {
         return Err(ThreadError::Ourselves { tid: pid });
+    }
+    // Its cgroup cannot be changed any more, though its other threads run on.
+    if known.exited() && threads_of(pid).is_ok_and(|threads| threads.len() > 1) {
+        return Err(ThreadError::FirstEnded { pid });
     }
     Ok(())
 }

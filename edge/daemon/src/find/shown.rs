@@ -1,15 +1,6 @@
 //! Foreign names as text: what others call their machines, fit for terminals, logs and bindings.
 
-/// Characters that are no control characters and yet change how others are shown: marks of
-/// direction, spaces and joiners without width, and the mark of byte order.
-const UNSEEN: [std::ops::RangeInclusive<char>; 6] = [
-    '\u{00ad}'..='\u{00ad}',
-    '\u{200b}'..='\u{200f}',
-    '\u{2028}'..='\u{202e}',
-    '\u{2060}'..='\u{206f}',
-    '\u{feff}'..='\u{feff}',
-    '\u{fff9}'..='\u{fffb}',
-];
+use slackline_service::UNSEEN;
 
 /// A name as it is shown: control characters, what is not seen, and bytes that are no text stand as
 /// `\xNN`, and a backslash stands twice. Different names are shown differently.

@@ -20,6 +20,7 @@ use slackline_control::{Kind, Problem};
 use slackline_service::Role;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
+use tokio::sync::Notify;
 use tokio::time::{Instant, sleep, timeout};
 use tokio_rustls::TlsAcceptor;
 use tower_service::Service;
@@ -40,9 +41,8 @@ const HEADERS: usize = 32;
 /// The longest head of a request, in bytes.
 const HEAD: usize = 16 * 1024;
 
-/// How long nobody is accepted after somebody was turned away: connecting in a loop is then no way
-/// to keep us busy.
-const AFTER_REFUSAL: Duration = Duration::from_millis(1);
+/// Pause after a failure to accept, which no user can cause: no descriptor or no memory is left.
+const AFTER_FAILURE: Duration = Duration::from_millis(10);
 
 /// How long who asks too often waits to hear it.
 const AFTER_FLOOD: Duration = Duration::from_millis(100);
@@ -56,66 +56,94 @@ const AFTER_FAILURES: Duration = Duration::from_secs(1);
 /// What strangers are told.
 const STRANGER: &[u8] = b"HTTP/1.1 403 Forbidden\r\nconnection: close\r\ncontent-length: 0\r\n\r\n";
 
-/// Serves whoever connects, for ever.
+/// Serves local connections, forever.
+///
+/// Refused connections are drained at full speed, since administrators wait behind them. The
+/// runtime stops this loop now and then, so that requests are worked on meanwhile.
 pub(super) async fn accept(listener: UnixListener, front: &Arc<Front>) {
     let router = pages::router(front);
     loop {
-        let Ok((stream, _)) = listener.accept().await else {
-            // No descriptor, or no memory: others give theirs back.
-            sleep(AFTER_FLOOD).await;
-            continue;
+        let stream = match listener.accept().await {
+            Ok((stream, _)) => stream,
+            Err(error) => {
+                after(&error).await;
+                continue;
+            }
         };
         match admit(&stream, front) {
             Ok((caller, held)) => {
-                let from = Origin::Here(caller);
+                let (from, held) = (Origin::Here(caller), Arc::new(held));
                 tokio::spawn(serve(stream, from, held, Arc::clone(front), router.clone()));
             }
-            Err(words) => {
-                turn_away(stream, &words);
-                sleep(AFTER_REFUSAL).await;
-            }
+            Err(words) => turn_away(stream, &words),
         }
     }
 }
 
-/// Serves whoever connects from another machine, for ever; nobody, if that is not wanted.
+/// Serves connections of other hosts, forever. Waits forever if that is not wanted.
+///
+/// # Errors
+/// If the socket cannot be waited for.
 pub(super) async fn accept_remote(remote: Option<Remote>, front: &Arc<Front>) -> io::Result<()> {
     let Some(Remote { listener, tls }) = remote else { return std::future::pending().await };
     listener.set_nonblocking(true)?;
     let listener = TcpListener::from_std(listener)?;
     let (acceptor, router) = (TlsAcceptor::from(tls), pages::router(front));
     loop {
-        let Ok((stream, address)) = listener.accept().await else {
-            sleep(AFTER_FLOOD).await;
-            continue;
-        };
-        let address = address.ip();
-        let held = Limits::connect(&front.limits, Owner::Address(address), Role::Viewer);
-        match held {
-            Ok(held) => {
-                let (acceptor, front, router) =
-                    (acceptor.clone(), Arc::clone(front), router.clone());
-                tokio::spawn(greet(stream, address, held, acceptor, front, router));
+        let (stream, address) = match listener.accept().await {
+            Ok(accepted) => accepted,
+            Err(error) => {
+                after(&error).await;
+                continue;
             }
-            // He has not even said who he is: he is told nothing.
-            Err(_) => sleep(AFTER_REFUSAL).await,
+        };
+        // Without a place it is closed: it has not even said who it is.
+        let address = address.ip();
+        if let Ok((held, end)) = Limits::connect_remote(&front.limits, address) {
+            let place = Place { address, held, end };
+            let (acceptor, front) = (acceptor.clone(), Arc::clone(front));
+            tokio::spawn(greet(stream, place, acceptor, front, router.clone()));
         }
     }
 }
 
-/// A handshake, in its own time; then what is asked.
-async fn greet(
-    stream: TcpStream,
+/// Waits after a failure to accept, unless it concerns that connection only.
+async fn after(error: &io::Error) {
+    if !matches!(error.kind(), io::ErrorKind::ConnectionAborted | io::ErrorKind::Interrupted) {
+        sleep(AFTER_FAILURE).await;
+    }
+}
+
+/// The place of a connection of another host.
+struct Place {
     address: IpAddr,
     held: Held,
+    /// Tells that the place is lost to another connection.
+    end: Arc<Notify>,
+}
+
+/// Does a handshake, in its own time, and then what is asked.
+async fn greet(
+    stream: TcpStream,
+    Place { address, held, end }: Place,
     acceptor: TlsAcceptor,
     front: Arc<Front>,
     router: Router,
 ) {
-    let _ = stream.set_nodelay(true);
-    let Ok(Ok(stream)) = timeout(HANDSHAKE_WITHIN, acceptor.accept(stream)).await else { return };
-    let certificate = certificate_of(stream.get_ref().1);
-    serve(stream, Origin::Elsewhere { address, certificate }, held, front, router).await;
+    let served = async {
+        let _ = stream.set_nodelay(true);
+        let accepted = timeout(HANDSHAKE_WITHIN, acceptor.accept(stream)).await;
+        let stream = accepted.ok()?.ok()?;
+        let certificate = certificate_of(stream.get_ref().1);
+        let held = Arc::new(held);
+        let from = Origin::Elsewhere { address, certificate, held: Arc::clone(&held) };
+        serve(stream, from, held, front, router).await;
+        Some(())
+    };
+    tokio::select! {
+        _ = served => {}
+        () = end.notified() => {}
+    }
 }
 
 /// Where a connection is from.
@@ -124,7 +152,7 @@ enum Origin {
     /// This machine: the kernel says who it is.
     Here(Caller),
     /// Another one.
-    Elsewhere { address: IpAddr, certificate: Option<String> },
+    Elsewhere { address: IpAddr, certificate: Option<String>, held: Arc<Held> },
 }
 
 impl Origin {
@@ -135,9 +163,9 @@ impl Origin {
         front: &Front,
         until: Instant,
     ) -> Result<Caller, Response> {
-        let (address, certificate) = match self {
+        let (address, certificate, held) = match self {
             Origin::Here(caller) => return Ok(Caller { until, ..caller.clone() }),
-            Origin::Elsewhere { address, certificate } => (*address, certificate),
+            Origin::Elsewhere { address, certificate, held } => (*address, certificate, held),
         };
         let mut headers = request.headers().get_all(http::header::AUTHORIZATION).iter();
         let who = match (headers.next(), headers.next(), certificate) {
@@ -155,6 +183,7 @@ impl Origin {
         match front.link.ask(caller.asks(None, Request::Whoami), until).await {
             Ok(Answer::You(role)) => {
                 caller.role = role.into();
+                held.let_in();
                 Ok(caller)
             }
             Ok(_) => Err(No::bug().into_response()),
@@ -191,6 +220,8 @@ fn admit(stream: &UnixStream, front: &Front) -> Result<(Caller, Held), Vec<u8>> 
                 format!("this user has {most} connections open, which is the limit")
             }
             Full::All(most) => format!("all {most} connections are in use"),
+            // A user who connects in a loop reads no answer.
+            Full::TooOften => return Vec::new(),
         };
         let problem = Problem::new(Kind::TooMany, detail).hinting("close one, or try again later");
         No(problem).raw()
@@ -202,7 +233,9 @@ fn admit(stream: &UnixStream, front: &Front) -> Result<(Caller, Held), Vec<u8>> 
 
 /// Says so if that can be said at once, and closes.
 fn turn_away(stream: UnixStream, words: &[u8]) {
-    if let Ok(mut stream) = stream.into_std() {
+    if !words.is_empty()
+        && let Ok(mut stream) = stream.into_std()
+    {
         let _ = stream.write(words);
     }
 }
@@ -210,7 +243,7 @@ fn turn_away(stream: UnixStream, words: &[u8]) {
 async fn serve<S: AsyncRead + AsyncWrite + Unpin>(
     stream: S,
     from: Origin,
-    held: Held,
+    held: Arc<Held>,
     front: Arc<Front>,
     router: Router,
 ) {

@@ -16,7 +16,7 @@ use hyper::body::Frame;
 use serde::{Deserialize, Serialize};
 use slackline_control::link::{Answer, Request};
 use slackline_control::{Event, Kind, PAGE, Problem, Reservation};
-use slackline_service::Verb;
+use slackline_service::{Role, Verb};
 use tokio::sync::{broadcast, mpsc};
 use tokio::time::{Instant, MissedTickBehavior, interval};
 
@@ -108,6 +108,7 @@ impl Teller {
         looks_back: bool,
         with_reservations: bool,
     ) -> Result<(), End> {
+        self.is_still_known().await?;
         if looks_back {
             self.look_back().await?;
         }
@@ -162,9 +163,10 @@ impl Teller {
         Ok(())
     }
 
-    /// Who comes from elsewhere may have been revoked, or may do less by now.
+    /// Makes sure that the caller may still see what others do. Only the core knows grants, also
+    /// those of local users.
     async fn is_still_known(&self) -> Result<(), End> {
-        if self.caller.is_local() {
+        if self.caller.is_local() && self.caller.role == Role::Administrator {
             return Ok(());
         }
         match self.ask(Request::Whoami).await? {

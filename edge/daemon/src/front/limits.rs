@@ -6,15 +6,15 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use slackline_service::Role;
+use tokio::sync::Notify;
+
+use super::remotes::{REMOTE, Remotes};
 
 /// Connections in all.
 const CONNECTIONS: usize = 64;
 
 /// Those of them that only administrators can have.
 const KEPT: usize = 8;
-
-/// Those of them that can be of other machines: whoever is here gets in meanwhile.
-const REMOTE: usize = 32;
 
 /// Connections of one principal.
 const CONNECTIONS_EACH: usize = 4;
@@ -28,6 +28,12 @@ const BURST: u32 = 100;
 /// How long it takes until one more is allowed: fifty a second.
 const A_REQUEST: Duration = Duration::from_millis(20);
 
+/// Connections at once of a user who made none lately.
+const CONNECTING_BURST: u32 = 200;
+
+/// Time until a user may connect once more: a hundred times a second.
+const A_CONNECTION: Duration = Duration::from_millis(10);
+
 /// How often somebody may show what nobody knows, within this time.
 const FAILURES: u32 = 5;
 const A_WHILE: Duration = Duration::from_secs(60);
@@ -38,8 +44,10 @@ const ADDRESSES: usize = 1024;
 /// Who has what.
 #[derive(Debug, Default)]
 pub(super) struct Limits {
+    /// Those of users of this host.
     connections: usize,
     of: BTreeMap<Owner, Had>,
+    remotes: Remotes,
     /// Who showed what nobody knows: how often within a minute, and since when.
     failed: BTreeMap<IpAddr, (u32, Instant)>,
 }
@@ -49,8 +57,6 @@ pub(super) struct Limits {
 pub(super) enum Owner {
     /// A user of this machine.
     User(u32),
-    /// Somebody of another machine, before it is known who.
-    Address(IpAddr),
     /// Who has shown to have this.
     Proof(String),
 }
@@ -62,20 +68,23 @@ struct Had {
     streams: usize,
     /// When all that it asked for will have been paid off; none if it never asked.
     paid: Option<Instant>,
+    /// The same for its connections.
+    connecting_paid: Option<Instant>,
 }
 
 /// What a principal has for as long as this lives.
 #[derive(Debug)]
 pub(super) struct Held {
     limits: Arc<Mutex<Limits>>,
-    owner: Owner,
     what: What,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 enum What {
-    Connection,
-    Stream,
+    Connection(Owner),
+    Stream(Owner),
+    /// A connection of another host, by number.
+    Remote(u64),
 }
 
 /// Why there is no connection for it now.
@@ -85,6 +94,8 @@ pub(super) enum Full {
     Own(usize),
     /// All are taken.
     All(usize),
+    /// It connects too often.
+    TooOften,
 }
 
 impl Limits {
@@ -97,31 +108,38 @@ impl Limits {
     ) -> Result<Held, Full> {
         let (all, each) = match role {
             Role::Administrator => (CONNECTIONS, KEPT),
-            Role::Operator | Role::Viewer => (CONNECTIONS - KEPT, CONNECTIONS_EACH),
+            Role::Operator | Role::Tenant | Role::Viewer => (CONNECTIONS - KEPT, CONNECTIONS_EACH),
         };
         let mut now = locked(limits);
-        if now.connections >= all {
+        if now.connections + now.remotes.len() >= all {
             return Err(Full::All(all));
-        }
-        if matches!(owner, Owner::Address(_)) && now.remote() >= REMOTE {
-            return Err(Full::All(REMOTE));
         }
         let had = now.of.entry(owner.clone()).or_default();
         if had.connections >= each {
             return Err(Full::Own(each));
         }
+        if role != Role::Administrator && !had.may_connect(Instant::now()) {
+            return Err(Full::TooOften);
+        }
         had.connections += 1;
         now.connections += 1;
-        Ok(Held { limits: Arc::clone(limits), owner, what: What::Connection })
+        Ok(Held { limits: Arc::clone(limits), what: What::Connection(owner) })
     }
 
-    /// How many connections are of other machines.
-    fn remote(&self) -> usize {
-        let remote = |(owner, had): (&Owner, &Had)| match owner {
-            Owner::Address(_) => had.connections,
-            Owner::User(_) | Owner::Proof(_) => 0,
-        };
-        self.of.iter().map(remote).sum()
+    /// A connection more of another host, if there is a place for that address. Tells with it when
+    /// the place is lost to another.
+    pub(super) fn connect_remote(
+        limits: &Arc<Mutex<Limits>>,
+        address: IpAddr,
+    ) -> Result<(Held, Arc<Notify>), Full> {
+        let mut now = locked(limits);
+        if now.remotes.of_address(address) >= CONNECTIONS_EACH {
+            return Err(Full::Own(CONNECTIONS_EACH));
+        }
+        let is_full = now.connections + now.remotes.len() >= CONNECTIONS - KEPT;
+        let place = now.remotes.connect(address, Instant::now(), is_full);
+        let (number, end) = place.ok_or(Full::All(REMOTE))?;
+        Ok((Held { limits: Arc::clone(limits), what: What::Remote(number) }, end))
     }
 
     /// A stream more.
@@ -132,7 +150,7 @@ impl Limits {
             return Err(STREAMS_EACH);
         }
         had.streams += 1;
-        Ok(Held { limits: Arc::clone(limits), owner, what: What::Stream })
+        Ok(Held { limits: Arc::clone(limits), what: What::Stream(owner) })
     }
 
     /// Whether it may ask for one thing more now.
@@ -158,22 +176,43 @@ impl Limits {
     }
 }
 
+impl Had {
+    /// Returns true if it may connect once more now, and counts that.
+    fn may_connect(&mut self, now: Instant) -> bool {
+        let paid = self.connecting_paid.map_or(now, |paid| paid.max(now)) + A_CONNECTION;
+        if paid > now + A_CONNECTION * CONNECTING_BURST {
+            return false;
+        }
+        self.connecting_paid = Some(paid);
+        true
+    }
+}
+
+impl Held {
+    /// The connection has shown that it may ask: it keeps its place.
+    pub(super) fn let_in(&self) {
+        if let What::Remote(number) = self.what {
+            locked(&self.limits).remotes.let_in(number, Instant::now());
+        }
+    }
+}
+
 impl Drop for Held {
     fn drop(&mut self) {
         let mut now = locked(&self.limits);
-        if self.what == What::Connection {
-            now.connections -= 1;
-        }
-        if let Some(had) = now.of.get_mut(&self.owner) {
-            match self.what {
-                What::Connection => had.connections -= 1,
-                What::Stream => had.streams -= 1,
+        match &self.what {
+            What::Connection(owner) => {
+                now.connections -= 1;
+                if let Some(had) = now.of.get_mut(owner) {
+                    had.connections -= 1;
+                }
             }
-            // Addresses come and go: who has nothing is not remembered.
-            let is_address = matches!(self.owner, Owner::Address(_));
-            if is_address && had.connections + had.streams == 0 {
-                now.of.remove(&self.owner);
+            What::Stream(owner) => {
+                if let Some(had) = now.of.get_mut(owner) {
+                    had.streams -= 1;
+                }
             }
+            What::Remote(number) => now.remotes.disconnect(*number),
         }
     }
 }
@@ -213,17 +252,32 @@ mod tests {
     #[test]
     fn other_machines_leave_room_for_this_one() {
         let limits = empty();
-        let connect = |nth: u8| {
-            let owner = Owner::Address(IpAddr::from([10, 0, 0, nth]));
-            Limits::connect(&limits, owner, Role::Viewer)
-        };
-        let held: Vec<Held> = (0..32).map(|nth| connect(nth / 4).unwrap()).collect();
+        let connect = |nth: u8| Limits::connect_remote(&limits, IpAddr::from([10, 0, 0, nth]));
+        let held: Vec<Held> = (0..24).map(|nth| connect(nth / 4).unwrap().0).collect();
+        assert_eq!(connect(0).unwrap_err(), Full::Own(4));
+        held.iter().for_each(Held::let_in);
+        let more: Vec<Held> = (24..32).map(|nth| connect(nth / 4).unwrap().0).collect();
+        more.iter().for_each(Held::let_in);
         assert_eq!(connect(200).unwrap_err(), Full::All(32));
         assert!(Limits::connect(&limits, Owner::User(1000), Role::Operator).is_ok());
         drop(held);
         assert!(connect(200).is_ok());
-        // Addresses that have nothing are not remembered.
-        assert!(locked(&limits).of.keys().all(|owner| !matches!(owner, Owner::Address(_))));
+        drop(more);
+        assert_eq!(locked(&limits).remotes.len(), 0);
+    }
+
+    #[test]
+    fn user_connects_two_hundred_times_at_once_and_then_a_hundred_times_a_second() {
+        let (mut had, begin) = (Had::default(), Instant::now());
+        let count = |had: &mut Had, at| (0..1000).filter(|_| had.may_connect(at)).count();
+        assert_eq!(count(&mut had, begin), 200);
+        assert_eq!(count(&mut had, begin + Duration::from_millis(9)), 0);
+        assert_eq!(count(&mut had, begin + Duration::from_secs(1)), 100);
+        let limits = empty();
+        let connect = |role| Limits::connect(&limits, Owner::User(5), role).err();
+        let refused = (0..300).filter_map(|_| connect(Role::Operator)).next();
+        assert_eq!(refused, Some(Full::TooOften));
+        assert!((0..300).all(|_| connect(Role::Administrator).is_none()));
     }
 
     #[test]

@@ -5,7 +5,7 @@ use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use slackline_control::link::{
-    Answer, Ask, LONGEST_ASKED, LONGEST_SAID, Lines, Said, line, message,
+    Answer, Ask, LONGEST_ASKED, LONGEST_SAID, Lines, Request, Said, Who, line, message,
 };
 use slackline_control::{Event, Kind, Problem};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -35,12 +35,23 @@ struct Waiting {
     of: BTreeMap<u64, oneshot::Sender<Result<Answer, Problem>>>,
 }
 
-/// Somebody waits for as long as this lives.
-struct Ticket<'a>(u64, &'a Mutex<Waiting>);
+/// A caller waits for an answer for as long as this lives.
+struct Ticket<'a> {
+    number: u64,
+    who: Who,
+    link: &'a Link,
+}
 
 impl Drop for Ticket<'_> {
     fn drop(&mut self) {
-        self.1.lock().unwrap_or_else(PoisonError::into_inner).of.remove(&self.0);
+        let mut waiting = self.link.waiting.lock().unwrap_or_else(PoisonError::into_inner);
+        if waiting.of.remove(&self.number).is_some() {
+            // Not answered, so the caller has gone or its time is over. Where the core is behind by
+            // so much that this cannot be said, it finds out by the time.
+            let (ticket, who) = (self.number, self.who.clone());
+            let cancel = Ask { ticket, who, key: None, request: Request::Cancel };
+            let _ = self.link.asks.try_send(line(&cancel));
+        }
     }
 }
 
@@ -69,15 +80,15 @@ impl Link {
     /// Asks the core, and waits for its answer until then.
     pub(super) async fn ask(&self, asked: Asked, until: Instant) -> Result<Answer, Problem> {
         let (answer, wait) = oneshot::channel();
+        let Asked { who, key, request } = asked;
         let ticket = {
             let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
             waiting.last += 1;
             let ticket = waiting.last;
             waiting.of.insert(ticket, answer);
-            Ticket(ticket, &self.waiting)
+            Ticket { number: ticket, who: who.clone(), link: self }
         };
-        let Asked { who, key, request } = asked;
-        let line = line(&Ask { ticket: ticket.0, who, key, request });
+        let line = line(&Ask { ticket: ticket.number, who, key, request });
         if line.len() > LONGEST_ASKED {
             let detail = format!(
                 "the request has {} bytes; at most {LONGEST_ASKED} are possible",

@@ -21,6 +21,7 @@ use super::{events, pages};
         pages::room,
         pages::log,
         pages::access,
+        pages::migrate_access,
         pages::grant,
         pages::revoke,
         pages::api,

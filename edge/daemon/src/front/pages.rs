@@ -48,7 +48,7 @@ pub(super) fn router(front: &Arc<Front>) -> Router {
         .route("/v1/reservations/{name}/resume", post(resume))
         .route("/v1/gangs", post(gang))
         .route("/v1/room", get(room))
-        .route("/v1/access", get(access))
+        .route("/v1/access", get(access).post(migrate_access))
         .route("/v1/access/{whom}", put(grant).delete(revoke))
         .route("/v1/events", get(events::events))
         .route("/v1/log", get(log))
@@ -447,6 +447,24 @@ pub(super) async fn grant(
         grant.certificate = Some(known.ok_or_else(wrong)?);
     }
     front.change_access(&caller, Request::Grant { whom, grant }).await
+}
+
+/// Makes members of the group slackline without a grant tenants. In a ledger of an older version they
+/// are operators until then. Administrators only.
+#[cfg_attr(feature = "openapi", utoipa::path(
+    post, path = "/v1/access", responses(
+    (status = 200, body = Vec<Access>), (status = "default", body = Problem))))]
+pub(super) async fn migrate_access(
+    State(front): Shared,
+    Extension(caller): Who,
+    sent: Sent,
+) -> Reply {
+    caller.may(Verb::Access)?;
+    body::read_nothing(sent, caller.until).await?;
+    match front.ask(&caller, None, Request::MigrateAccess).await? {
+        Answer::Access(all) => Ok(body::json(&all)),
+        _ => Err(No::bug()),
+    }
 }
 
 /// Removes a grant. Administrators only.

@@ -12,7 +12,7 @@ use rustix::thread::{
 };
 
 /// The most descriptors: all connections, and what the process itself needs.
-const DESCRIPTORS: u64 = 128;
+pub(crate) const DESCRIPTORS: u64 = 128;
 
 /// Becomes that user, if we can become anybody, and gives up the rest: groups, capabilities, the
 /// way to new ones, new threads and processes, being looked into. There must be one thread only.

@@ -6,9 +6,10 @@ use std::time::SystemTime;
 
 use rusqlite::{Connection, OpenFlags};
 
+use super::answers::read_all;
 use super::error::LedgerError;
 use super::place::{Backup, Place, private};
-use super::rows::{answers_since, granted, logged, reservations};
+use super::rows::{granted, logged, reservations};
 use super::store::{check as check_table, connect, count, problems, version};
 use super::tables::{APPLICATION, MIGRATIONS, NEWEST, all};
 
@@ -106,7 +107,7 @@ fn look_through(place: &Place) -> Result<LookedThrough, LedgerError> {
 fn understood(connection: &Connection, table: &str) -> rusqlite::Result<()> {
     match table {
         "reservation" => reservations(connection, None).map(drop),
-        "answer" => answers_since(connection, None, SystemTime::now()).map(drop),
+        "answer" => read_all(connection, SystemTime::now()),
         "access" => granted(connection).map(drop),
         "event" => {
             let mut events = connection.prepare("SELECT * FROM event")?;

@@ -1,27 +1,31 @@
 //! The rows of the tables: how they are read and written, within a transaction of somebody else's.
 
 use std::path::Path;
-use std::time::{Duration, SystemTime};
+use std::time::SystemTime;
 
 use rusqlite::types::FromSqlError;
 use rusqlite::{Connection, OptionalExtension, params};
 use slackline_service::gang::Gang;
-use slackline_service::{Binding, Budget, Commit, Identity, Kept, Loaded, Name, Role, Row};
-use slackline_units::{CpuShare, Span};
+use slackline_service::{Binding, Budget, Commit, Identity, Loaded, Name, Role, Row};
+use slackline_units::CpuShare;
 
+use super::answers::Answers;
 use super::error::LedgerError;
 use super::stored::{
     By, Natural, Past, Text, after_1970, happened, number, parts, since_1970, terms, wrong,
 };
 use super::words::{AccessChange, Before, Granted, Keep, Logged, Proof};
 
+/// Most bytes of what an event says beside its verb and rows. The rest is cut off.
+const MOST_DETAIL: usize = 1_024;
+
 /// Reads all that is needed to begin.
 pub(super) fn load(
     connection: &Connection,
     boot_id: &str,
-    answers: Duration,
+    keep: Keep,
     now: SystemTime,
-) -> rusqlite::Result<(Loaded, Option<Before>)> {
+) -> rusqlite::Result<(Loaded, Option<Before>, Answers)> {
     let host = connection.query_row("SELECT boot_id, clean, seq FROM host", [], |row| {
         let before = Before { boot_id: row.get(0)?, was_clean: row.get(1)? };
         let Natural(seq) = row.get(2)?;
@@ -32,9 +36,9 @@ pub(super) fn load(
         .query_row("SELECT max(seq) FROM event", [], |row| row.get::<_, Option<Natural>>(0));
     let highest = highest?.map(|Natural(seq)| seq);
     let rows = reservations(connection, Some(boot_id))?;
-    let kept = answers_since(connection, now.checked_sub(answers), now)?;
+    let (answers, kept) = Answers::load(connection, keep, now)?;
     let last_seq = seq.into_iter().chain(highest).max().unwrap_or(0);
-    Ok((Loaded { rows, kept, last_seq }, before))
+    Ok((Loaded { rows, kept, last_seq }, before, answers))
 }
 
 /// All reservations, with the identities of a boot, or with none: then no other table is read.
@@ -67,28 +71,6 @@ fn has_column(connection: &Connection, name: &str) -> rusqlite::Result<bool> {
 
 const OF_BOOT: &str = "reservation LEFT JOIN identity
     ON identity.name = reservation.name AND identity.boot_id = ?1";
-
-/// Answers with their ages, those that are no older than a moment; none is all of them.
-pub(super) fn answers_since(
-    connection: &Connection,
-    since: Option<SystemTime>,
-    now: SystemTime,
-) -> rusqlite::Result<Vec<(Kept, Span)>> {
-    let since = since.and_then(since_1970).unwrap_or(i64::MIN);
-    let mut kept = connection.prepare(
-        "SELECT principal, key, asked, reply, is_new, at FROM answer WHERE at >= ?1 ORDER BY at",
-    )?;
-    let kept = kept.query_map([since], |row| {
-        let (By(principal), Text(key)) = (row.get(0)?, row.get(1)?);
-        let past: Past = row.get(3)?;
-        let (asked, is_new) = (row.get(2)?, row.get(4)?);
-        // One from the future is as young as can be.
-        let age = now.duration_since(after_1970(row.get(5)?)).unwrap_or_default();
-        let age = Span::from_ns(u64::try_from(age.as_nanos()).unwrap_or(u64::MAX));
-        Ok((Kept { principal, key, asked, row: past.row()?, is_new }, age))
-    });
-    kept?.collect()
-}
 
 fn reservation(row: &rusqlite::Row<'_>) -> rusqlite::Result<Row> {
     let (Text(name), By(owner), Text::<Binding>(binding)) = (row.get(0)?, row.get(1)?, row.get(6)?);
@@ -222,6 +204,7 @@ pub(super) fn write(
     let mut new = 0;
     for (event, at) in commit.events.iter().zip(wall) {
         let (verb, detail) = parts(&event.what);
+        let detail = detail.map(|text| text[..text.floor_char_boundary(MOST_DETAIL)].to_owned());
         let mut insert = change.prepare_cached(EVENT).map_err(failed)?;
         let inserted = insert.execute(params![
             number("the event number", event.seq)?,
@@ -316,16 +299,19 @@ const PUT: &str = "INSERT INTO reservation VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?
     period_ns = ?4, exact = ?5, vcpus = ?6, binding = ?7, paused = ?8, since = ?9, revision = ?10,
     user = ?11, phase_ns = ?12, gang = ?13, strict = ?14, by_use = ?15";
 
-/// Drops what is kept no longer, oldest first and `most` of each at most; says how many events.
-pub(super) fn drop_old(
+/// Deletes events that are too old, too many or take too much room, oldest first and at most
+/// `most` of them. Returns how many were deleted.
+pub(super) fn drop_old_events(
     change: &Connection,
-    keep: Keep,
-    (events, now): (u64, SystemTime),
+    (keep, now): (Keep, SystemTime),
+    events: u64,
     most: usize,
 ) -> rusqlite::Result<u64> {
     let most = i64::try_from(most).unwrap_or(i64::MAX);
     let since = |age| now.checked_sub(age).and_then(since_1970).unwrap_or(0);
-    let beyond = i64::try_from(events.saturating_sub(keep.rows)).unwrap_or(i64::MAX).min(most);
+    let is_too_large = bytes_used(change)? > keep.bytes;
+    let beyond = i64::try_from(events.saturating_sub(keep.rows)).unwrap_or(i64::MAX);
+    let beyond = if is_too_large { most } else { beyond.min(most) };
     // By number, which is by age but for those that came late; only the oldest are looked at.
     let mut gone = change.prepare_cached(
         "DELETE FROM event WHERE seq IN (SELECT seq FROM event ORDER BY seq LIMIT ?1)
@@ -333,10 +319,14 @@ pub(super) fn drop_old(
          WHERE at < ?3)",
     )?;
     let dropped = gone.execute(params![beyond, most, since(keep.events)])?;
-    let mut gone = change.prepare_cached(
-        "DELETE FROM answer WHERE (principal, key) IN
-         (SELECT principal, key FROM answer WHERE at < ?1 ORDER BY at LIMIT ?2)",
-    )?;
-    gone.execute(params![since(keep.answers), most])?;
     Ok(u64::try_from(dropped).unwrap_or(0))
+}
+
+/// Bytes of the database that hold something.
+fn bytes_used(connection: &Connection) -> rusqlite::Result<u64> {
+    let pragma = |name| {
+        connection.pragma_query_value(None, name, |row| row.get(0).map(|Natural(number)| number))
+    };
+    let pages = pragma("page_count")?.saturating_sub(pragma("freelist_count")?);
+    Ok(pages.saturating_mul(pragma("page_size")?))
 }

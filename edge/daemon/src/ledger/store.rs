@@ -10,15 +10,16 @@ use std::time::{Duration, SystemTime};
 use rusqlite::{Connection, OpenFlags, TransactionBehavior, params};
 use slackline_service::{Commit, Loaded, Name};
 
+use super::answers::Answers;
 use super::error::{LedgerError, PATIENCE};
 use super::place::{Place, Taken, private, rename, which};
-use super::rows::{drop_old, granted, load, logged, write, write_access};
+use super::rows::{drop_old_events, granted, load, logged, write, write_access};
 use super::stored::Natural;
-use super::tables::{APPLICATION, MIGRATIONS, NEEDED};
+use super::tables::{APPLICATION, BEFORE_TENANTS, MIGRATIONS, NEEDED, NEWEST};
 use super::words::{AccessChange, Asked, Before, Granted, Keep, Logged, MOST_EVENTS};
 
-/// How many are dropped at most with each commit: more than a commit adds, and few enough that
-/// nobody waits for it.
+/// Most old rows that a commit deletes beyond those that it adds: enough that a table which is
+/// too large shrinks, and few enough that no reply waits for it.
 const DROPPED_AT_ONCE: usize = 16;
 
 /// A ledger that is open.
@@ -28,8 +29,9 @@ pub(super) struct Store {
     place: Place,
     boot_id: String,
     keep: Keep,
-    /// How many events there are.
+    /// Number of events in the table.
     events: u64,
+    answers: Answers,
     /// Which file is the ledger, and which its log.
     files: (Which, Option<Which>),
     _taken: Taken,
@@ -40,6 +42,7 @@ pub(super) struct Begun {
     pub(super) loaded: Loaded,
     pub(super) access: Vec<Granted>,
     pub(super) before: Option<Before>,
+    pub(super) has_tenants: bool,
 }
 
 type Which = (u64, u64);
@@ -70,14 +73,16 @@ impl Store {
             check(&connection, &path, Some(table))?;
         }
         let now = SystemTime::now();
-        let (loaded, before) = load(&connection, boot_id, keep.answers, now).map_err(failed)?;
+        let (loaded, before, answers) = load(&connection, boot_id, keep, now).map_err(failed)?;
         let access = granted(&connection).map_err(failed)?;
+        let has_tenants = version(&connection, &place, NEWEST)? == Some(NEWEST);
         connection.execute(HOST, params![boot_id]).map_err(failed)?;
         let events = count(&connection, "event").map_err(failed)?;
         let files = (which(&path).map_err(|source| LedgerError::files(&path, source))?, None);
         let boot_id = boot_id.to_owned();
-        let store = Store { connection, place, boot_id, keep, events, files, _taken: taken };
-        Ok((store, Begun { loaded, access, before }))
+        let store =
+            Store { connection, place, boot_id, keep, events, answers, files, _taken: taken };
+        Ok((store, Begun { loaded, access, before, has_tenants }))
     }
 
     /// Writes something down, all of it or nothing; `wall` is when each of its events happened.
@@ -96,10 +101,14 @@ impl Store {
         let behaviour = TransactionBehavior::Immediate;
         let change = self.connection.transaction_with_behavior(behaviour).map_err(failed)?;
         let new = write(&change, commit, wall, (&self.boot_id, now), &path)?;
-        let (keep, kept) = (self.keep, self.events + new);
-        let dropped = drop_old(&change, keep, (kept, now), DROPPED_AT_ONCE).map_err(failed)?;
+        let keep = (self.keep, now);
+        let most = commit.events.len() + DROPPED_AT_ONCE;
+        let dropped = drop_old_events(&change, keep, self.events + new, most).map_err(failed)?;
+        self.answers.note(&commit.kept, now);
+        self.answers.drop_old(&change, keep, DROPPED_AT_ONCE).map_err(failed)?;
         change.commit().map_err(failed)?;
-        self.events = kept - dropped;
+        self.answers.committed();
+        self.events = self.events + new - dropped;
         self.make_sure()
     }
 
@@ -165,17 +174,26 @@ impl Store {
         self.make_sure()
     }
 
-    /// Drops some of what is older than it is kept, and says whether that was all.
+    /// Makes tenants of members of the group without a grant. The ledger as it was is kept beside.
+    pub(super) fn migrate_access(&mut self) -> Result<(), LedgerError> {
+        let newest = u32::try_from(MIGRATIONS.len()).unwrap_or(u32::MAX);
+        bring_to(&mut self.connection, &self.place, (&MIGRATIONS, newest))?;
+        self.make_sure()
+    }
+
+    /// Deletes some of the rows that are beyond a bound. Returns true if those were all.
     pub(super) fn drop_old(&mut self) -> Result<bool, LedgerError> {
         const AT_ONCE: usize = 1_000;
         let path = self.place.ledger();
         let failed = |error| LedgerError::of(&path, error);
         let change = self.connection.transaction().map_err(failed)?;
-        let (keep, now) = (self.keep, SystemTime::now());
-        let dropped = drop_old(&change, keep, (self.events, now), AT_ONCE).map_err(failed)?;
+        let keep = (self.keep, SystemTime::now());
+        let dropped = drop_old_events(&change, keep, self.events, AT_ONCE).map_err(failed)?;
+        let is_all = self.answers.drop_old(&change, keep, AT_ONCE).map_err(failed)?;
         change.commit().map_err(failed)?;
+        self.answers.committed();
         self.events -= dropped;
-        Ok(dropped < u64::try_from(AT_ONCE).unwrap_or(u64::MAX))
+        Ok(is_all && dropped < u64::try_from(AT_ONCE).unwrap_or(u64::MAX))
     }
 
     /// When the backup of the day is due, from now on.
@@ -259,18 +277,34 @@ fn write_ahead(connection: &Connection, path: &Path) -> Result<(), LedgerError> 
     Err(LedgerError::Files { path: path.to_path_buf(), source })
 }
 
-/// Brings the tables to the newest version; before that, a copy is made of what there was.
+/// Brings the tables to the newest version that is taken without being asked for. A new ledger has
+/// the newest of all.
 fn migrate(
     connection: &mut Connection,
     place: &Place,
     migrations: &[&str],
 ) -> Result<(), LedgerError> {
+    let newest = u32::try_from(migrations.len()).unwrap_or(u32::MAX);
+    let version = version(connection, place, newest)?;
+    write_ahead(connection, &place.ledger())?;
+    let target = match version {
+        Some(version) if version < newest => BEFORE_TENANTS.min(newest),
+        _ => newest,
+    };
+    bring_to(connection, place, (migrations, target))
+}
+
+/// Brings the tables to a version; before that, a copy is made of what there was.
+fn bring_to(
+    connection: &mut Connection,
+    place: &Place,
+    (migrations, target): (&[&str], u32),
+) -> Result<(), LedgerError> {
     let path = place.ledger();
     let failed = |error| LedgerError::of(&path, error);
     let newest = u32::try_from(migrations.len()).unwrap_or(u32::MAX);
     let version = version(connection, place, newest)?;
-    write_ahead(connection, &path)?;
-    if version == Some(newest) {
+    if version.is_some_and(|version| version >= target) {
         return Ok(());
     }
     if let Some(version) = version {
@@ -278,11 +312,12 @@ fn migrate(
     }
     let behaviour = TransactionBehavior::Immediate;
     let change = connection.transaction_with_behavior(behaviour).map_err(failed)?;
-    for migration in migrations.iter().skip(version.unwrap_or(0) as usize) {
+    let all = migrations.iter().take(target as usize);
+    for migration in all.skip(version.unwrap_or(0) as usize) {
         change.execute_batch(migration).map_err(failed)?;
     }
     change.pragma_update(None, "application_id", APPLICATION).map_err(failed)?;
-    change.pragma_update(None, "user_version", newest).map_err(failed)?;
+    change.pragma_update(None, "user_version", target).map_err(failed)?;
     change.commit().map_err(failed)
 }
 

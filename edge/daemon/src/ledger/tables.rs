@@ -1,10 +1,15 @@
 //! The tables, by version. What a version has made stays as it is: a change is another entry.
 
 /// What makes each version from the one before it; the first from nothing.
-pub(super) const MIGRATIONS: [&str; NEWEST as usize] = [FIRST, WHOSE, ACCESS, PHASE, GANG, BY_USE];
+pub(super) const MIGRATIONS: [&str; NEWEST as usize] =
+    [FIRST, WHOSE, ACCESS, PHASE, GANG, BY_USE, TENANTS];
 
 /// The version that this program makes.
-pub(super) const NEWEST: u32 = 6;
+pub(super) const NEWEST: u32 = 7;
+
+/// The version to which a ledger of an older program is brought. It becomes [`NEWEST`] by
+/// `slackline access migrate` only: that takes rights from people.
+pub(super) const BEFORE_TENANTS: u32 = 6;
 
 /// Says that a database is a ledger: `slk` and a zero, as SQLite keeps it in the file.
 pub(super) const APPLICATION: u32 = 0x736c_6b00;
@@ -99,8 +104,13 @@ const BY_USE: &str = "
 ALTER TABLE reservation ADD COLUMN by_use INTEGER NOT NULL DEFAULT 0;
 ";
 
-/// The tables without which no reservation can be held again: looked through at each start.
-pub(super) const NEEDED: [&str; 5] = ["host", "reservation", "identity", "answer", "access"];
+/// Members of the group `slackline` without a grant are tenants: before, they were operators. No
+/// table is another.
+const TENANTS: &str = "";
+
+/// The tables without which no reservation can be held again. Each start looks through them: they
+/// are small. Of answers only the newest are read.
+pub(super) const NEEDED: [&str; 4] = ["host", "reservation", "identity", "access"];
 
 /// All tables, each with the first version that has it.
 const SINCE: [(&str, u32); 6] =

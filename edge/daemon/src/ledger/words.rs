@@ -41,22 +41,25 @@ pub enum AccessChange {
     Revoke(Principal),
 }
 
-/// How much of what happened is kept.
+/// Bounds of the tables that grow with what happens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Keep {
-    /// For how long.
+    /// Time for which events are kept.
     pub events: Duration,
-    /// How many at most.
+    /// Most events.
     pub rows: u64,
-    /// For how long answers are kept.
+    /// Most bytes of the whole ledger. The oldest events go first.
+    pub bytes: u64,
+    /// Time for which answers are kept. Their number is bounded by [`slackline_service::KeyOrder`].
     pub answers: Duration,
 }
 
 impl Keep {
-    /// 90 days and a million events; answers a day.
+    /// 90 days, a million events and 1 GiB; answers a day.
     pub const USUAL: Keep = Keep {
         events: Duration::from_secs(90 * 24 * 3600),
         rows: 1_000_000,
+        bytes: 1 << 30,
         answers: Duration::from_secs(24 * 3600),
     };
 }

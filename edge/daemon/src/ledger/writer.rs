@@ -23,6 +23,8 @@ pub(super) enum Order {
     Events(u64, Asked),
     /// Write down who may do what, for whoever has this number.
     Access(u64, AccessChange),
+    /// Make tenants of members of the group without a grant, for whoever has this number.
+    MigrateAccess(u64),
 }
 
 /// Everything that the thread has.
@@ -88,6 +90,9 @@ impl Writer {
             },
             Order::Access(ticket, change) => {
                 Reply::Access { ticket, done: self.store.change_access(&change) }
+            }
+            Order::MigrateAccess(ticket) => {
+                Reply::Access { ticket, done: self.store.migrate_access() }
             }
             Order::Events(ticket, asked) => {
                 Reply::Events { ticket, events: self.store.events(&asked) }

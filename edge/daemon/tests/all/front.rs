@@ -71,6 +71,18 @@ fn a_core_that_does_not_answer_is_said_in_time() {
 }
 
 #[test]
+fn caller_that_closes_its_connection_cancels_its_request() {
+    let front = Front::new(silent);
+    let mut stream = front.connect();
+    stream.write_all(b"GET /v1/machines HTTP/1.1\r\nhost: h\r\n\r\n").unwrap();
+    let asked = front.heard();
+    assert!(matches!(asked.request, Request::Find { .. }), "{asked:?}");
+    drop(stream);
+    let cancel = front.heard();
+    assert_eq!((cancel.ticket, cancel.request), (asked.ticket, Request::Cancel));
+}
+
+#[test]
 fn what_is_huge_deep_or_odd_is_refused_with_a_reason_and_never_reaches_the_core() {
     let front = Front::new(fine);
     let put = |body: &str| front.ask("PUT", "/v1/reservations/web", "", body);

@@ -31,8 +31,12 @@ const BOOT: &str = "6f1d4a3e-1111-4222-8333-944455556666";
 /// How long a test waits for what must come.
 const PATIENCE: Timespec = Timespec { tv_sec: 60, tv_nsec: 0 };
 
-fn open(folder: &Path) -> Opened {
-    Ledger::open(folder, BOOT, Keep::USUAL).expect("a ledger")
+pub(crate) fn open(folder: &Path) -> Opened {
+    open_keeping(folder, Keep::USUAL)
+}
+
+pub(crate) fn open_keeping(folder: &Path, keep: Keep) -> Opened {
+    Ledger::open(folder, BOOT, keep).expect("a ledger")
 }
 
 fn open_error(folder: &Path) -> LedgerError {
@@ -54,7 +58,7 @@ fn replies(ledger: &mut Ledger, count: usize) -> Vec<Reply> {
 }
 
 /// Writes something down, and waits for what comes of it.
-fn put(ledger: &mut Ledger, commit: Commit) -> Result<u64, LedgerError> {
+pub(crate) fn put(ledger: &mut Ledger, commit: Commit) -> Result<u64, LedgerError> {
     ledger.append(commit, Time::START).expect("room");
     match replies(ledger, 1).pop() {
         Some(Reply::Committed { seq }) => Ok(seq),
@@ -63,7 +67,7 @@ fn put(ledger: &mut Ledger, commit: Commit) -> Result<u64, LedgerError> {
     }
 }
 
-fn close(ledger: Ledger) {
+pub(crate) fn close(ledger: Ledger) {
     let (_, closed) = ledger.close();
     closed.expect("it closes");
 }
@@ -465,10 +469,10 @@ fn what_is_damaged_foreign_or_newer_is_refused_by_name_and_left_as_it_is() {
     assert!(open_error(folder.path()).to_string().contains("nonsense"));
 
     fs::write(&path, &good).unwrap();
-    other(folder.path()).pragma_update(None, "user_version", 7).unwrap();
+    other(folder.path()).pragma_update(None, "user_version", 8).unwrap();
     fs::write(folder.path().join("ledger.version-1.db"), &good).unwrap();
     let error = open_error(folder.path());
-    let LedgerError::Newer { version: 7, known: 6, backup: Some(backup), .. } = error else {
+    let LedgerError::Newer { version: 8, known: 7, backup: Some(backup), .. } = error else {
         panic!("{error:?}")
     };
     assert_eq!(backup, folder.path().join("ledger.version-1.db"));
@@ -494,6 +498,27 @@ fn ledger_of_version_6_is_taken_over_whole() {
     let shown: Vec<String> = loaded.rows.iter().map(ToString::to_string).collect();
     assert_eq!(shown, ["3ms/10ms exact for 1 vCPU, pid:29011"]);
     assert_eq!((loaded.rows[0].revision, loaded.last_seq), (2, 3));
+}
+
+#[test]
+fn ledger_of_an_older_program_has_tenants_once_it_is_migrated() {
+    let folder = tempfile::tempdir().unwrap();
+    other(folder.path()).execute_batch(include_str!("../ledger-version-6.sql")).unwrap();
+    let Opened { mut ledger, has_tenants, .. } = open(folder.path());
+    assert!(!has_tenants);
+    let path = folder.path().join("ledger.db");
+    assert_eq!(version(&path), 6);
+    ledger.migrate_access(7).unwrap();
+    let [Reply::Access { ticket: 7, done: Ok(()) }] = &replies(&mut ledger, 1)[..] else {
+        panic!("not migrated")
+    };
+    close(ledger);
+    assert_eq!((version(&path), version(&folder.path().join("ledger.version-6.db"))), (7, 6));
+    let opened = open(folder.path());
+    assert!(opened.has_tenants && opened.loaded.rows.len() == 1);
+    // A new one has them from the start.
+    let folder = tempfile::tempdir().unwrap();
+    assert!(open(folder.path()).has_tenants);
 }
 
 fn version(path: &Path) -> u32 {

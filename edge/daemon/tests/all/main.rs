@@ -6,8 +6,10 @@ mod common;
 #[path = "../rows/mod.rs"]
 mod rows;
 
+mod accept;
 mod find;
 mod front;
 mod ledger;
+mod ledger_bounds;
 mod openapi;
 mod remote;

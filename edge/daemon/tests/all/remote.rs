@@ -1,7 +1,7 @@
 //! Whoever connects from another machine: TLS 1.3 and somebody known, or nothing at all.
 
 use std::io::{self, Read, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use crate::common::{Front, fine};
 use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
+use rustix::net::{AddressFamily, SocketType};
 use slackline_control::client::{Client, ClientError, Heard, Remote};
 use slackline_control::link::{Answer, Ask, Request, Who};
 use slackline_control::{Kind, Problem, Role};
@@ -288,4 +289,51 @@ fn files_that_do_not_fit_or_that_others_may_read_are_refused_by_name() {
     std::fs::set_permissions(&files.key, std::fs::Permissions::from_mode(0o640)).unwrap();
     let error = files.load().unwrap_err().to_string();
     assert!(error.ends_with("other users may access it (mode 0640)"), "{error}");
+}
+
+/// Connects from an address of this host, and says nothing.
+fn silent_from(address: Ipv4Addr, to: SocketAddr) -> io::Result<TcpStream> {
+    let socket = rustix::net::socket(AddressFamily::INET, SocketType::STREAM, None)?;
+    rustix::net::bind(&socket, &SocketAddr::from((address, 0)))?;
+    rustix::net::connect(&socket, &to)?;
+    let stream = TcpStream::from(socket);
+    stream.set_nonblocking(true)?;
+    Ok(stream)
+}
+
+/// Returns true if the other end has closed a connection that says nothing.
+fn is_closed(mut stream: &TcpStream) -> bool {
+    !matches!(stream.read(&mut [0; 64]), Err(error) if error.kind() == io::ErrorKind::WouldBlock)
+}
+
+#[test]
+fn nine_silent_addresses_keep_no_good_client_out() {
+    let served = Served::new(knowing, 2100);
+    let end = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let addresses: Vec<Ipv4Addr> =
+                (2..11).map(|last| Ipv4Addr::new(127, 0, 0, last)).collect();
+            let mut held: Vec<(Ipv4Addr, TcpStream)> = Vec::new();
+            while !end.load(Ordering::SeqCst) {
+                held.retain(|(_, stream)| !is_closed(stream));
+                for &address in &addresses {
+                    while held.iter().filter(|(of, _)| *of == address).count() < 4
+                        && let Ok(stream) = silent_from(address, served.address)
+                    {
+                        held.push((address, stream));
+                    }
+                }
+                std::thread::sleep(Duration::from_millis(5));
+            }
+        });
+        std::thread::sleep(Duration::from_millis(500));
+        let mut let_in = 0;
+        for _ in 0..20 {
+            let_in += u32::from(host(&served.with_token(&token())).is_ok());
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        end.store(true, Ordering::SeqCst);
+        assert!(let_in >= 18, "{let_in} of 20");
+    });
 }

@@ -17,6 +17,9 @@ use slackline_daemon::people::People;
 use slackline_units::Span;
 use tempfile::TempDir;
 
+/// The group whose members are operators to a front of ours.
+pub const OPERATORS: u32 = 65_534;
+
 /// What a core says to a request; nothing if it does not answer.
 pub type Says = fn(&Ask) -> Option<Result<Answer, Problem>>;
 
@@ -38,7 +41,7 @@ impl Front {
     /// The same, for other machines too.
     pub fn with(says: Says, remote: Option<front::Remote>) -> Front {
         let gid = rustix::process::getgid().as_raw();
-        let people = People { operators: None, administrators: Some(gid) };
+        let people = People { operators: Some(OPERATORS), administrators: Some(gid) };
         let folder = tempfile::tempdir().unwrap();
         let socket = folder.path().join("s");
         let listener = UnixListener::bind(&socket).unwrap();

@@ -1,5 +1,7 @@
 //! The start: what was promised before is promised again.
 
+use std::collections::BTreeMap;
+
 use slackline_units::{DomId, Time};
 
 use crate::book::{Book, Entry, Standing};
@@ -45,6 +47,7 @@ impl Service {
             limits: Limits::new(settings.rates),
             domains: Domains::default(),
             budgets: Budgets::new(),
+            raised: BTreeMap::new(),
             rings: None,
             try_again: None,
         };

@@ -13,25 +13,54 @@ use super::{Replied, Service, keyed};
 
 impl Service {
     pub(super) fn asked(&mut self, now: Time, asked: &Asked, world: &mut impl World) {
-        let outcome = self.admit(now, asked).and_then(|answered| match answered {
-            Before::Answered(answer) => Ok(Some(*answer)),
-            Before::Waits => Ok(None),
-            Before::Never => self.answer(now, asked, world),
-        });
-        match outcome {
-            Ok(Some(answer)) => world.reply(asked.ticket, &Ok(answer)),
-            Ok(None) => {}
-            Err(refusal) => world.reply(asked.ticket, &Err(refusal)),
+        let outcome = self.count(now, asked).and_then(|()| self.decide(now, asked, world));
+        reply(asked, outcome, world);
+    }
+
+    /// As [`Service::asked`], for a request that was counted before its VM was looked up.
+    pub(super) fn sought_and_asked(&mut self, now: Time, asked: &Asked, world: &mut impl World) {
+        let outcome = self.decide(now, asked, world);
+        reply(asked, outcome, world);
+    }
+
+    /// Counts a request, before anything is done for it that takes long.
+    ///
+    /// # Errors
+    /// If the caller may not ask this, or asks too often.
+    pub fn count(&mut self, now: Time, asked: &Asked) -> Result<(), Refusal> {
+        let verb = asked.request.verb();
+        self.limits.count(now, asked.principal, verb)?;
+        if asked.role.is_some_and(|role| role.may(verb)) {
+            Ok(())
+        } else {
+            Err(Refusal::NotAllowed { verb })
         }
     }
 
-    /// Whether this may be asked now, and what came of it if it was asked before.
-    fn admit(&mut self, now: Time, asked: &Asked) -> Result<Before, Refusal> {
-        let verb = asked.request.verb();
-        self.limits.count(now, asked.principal, verb)?;
-        if !asked.role.is_some_and(|role| role.may(verb)) {
-            return Err(Refusal::NotAllowed { verb });
+    fn decide(&mut self, now: Time, asked: &Asked, world: &mut impl World) -> Replied {
+        self.check_owner(asked)?;
+        match self.answered_before(now, asked)? {
+            Before::Answered(answer) => Ok(Some(*answer)),
+            Before::Waits => Ok(None),
+            Before::Never => self.answer(now, asked, world),
         }
+    }
+
+    /// Makes sure that a tenant names no reservation of another owner.
+    fn check_owner(&self, asked: &Asked) -> Result<(), Refusal> {
+        let name = match &asked.request {
+            Request::Hold { member, .. } => member.name(),
+            request => request.name(),
+        };
+        match name.and_then(|name| self.book.row(name)) {
+            Some(row) if !asked.owns(row) => Err(Refusal::NotOwner { name: row.name.clone() }),
+            _ => Ok(()),
+        }
+    }
+
+    /// Returns what came of a request if it was asked before.
+    fn answered_before(&mut self, now: Time, asked: &Asked) -> Result<Before, Refusal> {
+        let verb = asked.request.verb();
         let Some(keyed) = keyed(asked).filter(|_| verb.is_change()) else {
             return Ok(Before::Never);
         };
@@ -83,10 +112,19 @@ impl Service {
             Request::List { name } => self.list(name.as_ref()).map(Some),
             Request::Room { period } => Ok(Some(Answer::Room(world.room(*period)))),
             Request::Log { .. } | Request::Find { .. } => {
-                world.hand_over(asked.ticket, &asked.request);
+                world.hand_over(asked);
                 Ok(None)
             }
         }
+    }
+}
+
+/// Answers a request, unless it is answered later.
+fn reply(asked: &Asked, outcome: Replied, world: &mut impl World) {
+    match outcome {
+        Ok(Some(answer)) => world.reply(asked.ticket, &Ok(answer)),
+        Ok(None) => {}
+        Err(refusal) => world.reply(asked.ticket, &Err(refusal)),
     }
 }
 

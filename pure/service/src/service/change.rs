@@ -15,7 +15,7 @@ use crate::row::{Reason, Row};
 use crate::terms::{Terms, TermsChange};
 use crate::world::World;
 
-use super::reserve::{join, refusal};
+use super::reserve::{check_run, join, refusal};
 use super::{By, Done, Replied, Service};
 
 impl Service {
@@ -30,11 +30,13 @@ impl Service {
         if terms == before.terms {
             return Ok(self.is_so(now, asked, before));
         }
-        self.afford(before.owner, name, terms)?;
+        check_run(asked, Some(before.terms), terms)?;
+        self.afford_change(asked, &before, terms)?;
         if let Some(why) = self.writer.failing().filter(|_| !terms.is_within(before.terms)) {
             return Err(Refusal::NotDurable { why: why.to_owned() });
         }
         self.enforce(name, terms, world)?;
+        self.note_raise(asked, &before, terms);
         let Some(entry) = self.book.get_mut(name) else { return Ok(None) };
         entry.row.revision = self.writer.number();
         let after = entry.row.clone();

@@ -1,7 +1,7 @@
 //! A new reservation.
 
 use slackline_policy::AdmitError;
-use slackline_units::Time;
+use slackline_units::{Span, Time};
 
 use crate::binding::Binding;
 use crate::book::{Entry, Standing};
@@ -10,7 +10,7 @@ use crate::event::Happened;
 use crate::input::Asked;
 use crate::machine::{Declined, LookError, Machine, Seats};
 use crate::name::Name;
-use crate::principal::Verb;
+use crate::principal::{Role, Verb};
 use crate::refusal::Refusal;
 use crate::request::Request;
 use crate::row::{Reason, Row};
@@ -18,6 +18,9 @@ use crate::terms::Terms;
 use crate::world::{Joining, World};
 
 use super::{By, Done, Replied, Service};
+
+/// Most reservations of all owners together: each is a row of the ledger.
+pub const MOST_RESERVATIONS: usize = 10_000;
 
 impl Service {
     pub(super) fn reserve(&mut self, now: Time, asked: &Asked, world: &mut impl World) -> Replied {
@@ -45,6 +48,9 @@ impl Service {
             Some(binding) => binding.clone(),
             None => named(name, world)?,
         };
+        if self.book.iter().count() >= MOST_RESERVATIONS {
+            return Err(Refusal::Full { most: MOST_RESERVATIONS });
+        }
         if let Some(why) = self.writer.failing() {
             return Err(Refusal::NotDurable { why: why.to_owned() });
         }
@@ -57,6 +63,7 @@ impl Service {
         let vcpus = vcpus.or(there.filter(|there| *there > 0)).ok_or_else(unknown)?;
         let terms = amount.terms(*exact, vcpus).and_then(|terms| terms.with_phase(*phase));
         let terms = terms.map_err(Refusal::Terms)?;
+        check_run(asked, None, terms)?;
         self.afford(asked.principal, name, terms)?;
         let row = Row {
             name: name.clone(),
@@ -150,6 +157,16 @@ impl Service {
     }
 }
 
+/// Makes sure that only an administrator asks for a longer run without a break.
+pub(super) fn check_run(asked: &Asked, before: Option<Terms>, terms: Terms) -> Result<(), Refusal> {
+    let slice = |terms: Terms| terms.each().slice();
+    let is_longer = before.is_none_or(|before| slice(terms) > slice(before));
+    if terms.runs_long() && is_longer && asked.role != Some(Role::Administrator) {
+        return Err(Refusal::LongRun { terms });
+    }
+    Ok(())
+}
+
 /// The machine that goes by a name, where there is just one.
 fn named(name: &Name, world: &mut impl World) -> Result<Binding, Refusal> {
     let mut bindings = world.named(name);
@@ -220,7 +237,7 @@ pub(super) fn refusal(declined: Declined, terms: &Terms, binding: &Binding) -> R
                 AdmitError::NoRoom { promised, capacity, room, .. }
                 | AdmitError::NoRoomInParts { promised, capacity, room, .. }
                 | AdmitError::NoRoomTogether { promised, capacity, room, .. } => {
-                    let (asked, largest) = (terms.each(), room);
+                    let (asked, largest) = (terms.each(), of_whole_period(room, terms));
                     Refusal::NoRoom { asked, promised, capacity, largest, says }
                 }
                 AdmitError::Reservation(_) | AdmitError::SliceTooShort { .. } => {
@@ -231,6 +248,13 @@ pub(super) fn refusal(declined: Declined, terms: &Terms, binding: &Binding) -> R
         Declined::Gone => Refusal::NoMachine { what: binding.to_string() },
         Declined::Host { says, hint } => Refusal::Host { says, hint },
     }
+}
+
+/// What fits in a period, from what fits in each part of it that is enforced.
+fn of_whole_period(room: Span, terms: &Terms) -> Span {
+    let (whole, part) = (terms.each().period(), terms.in_each_second().each().period());
+    let ns = u128::from(room.ns()) * u128::from(whole.ns()) / u128::from(part.ns().max(1));
+    Span::from_ns(u64::try_from(ns).unwrap_or(u64::MAX))
 }
 
 /// Whether a row is what a request to reserve comes to.

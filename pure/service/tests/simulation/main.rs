@@ -10,6 +10,7 @@ mod gangs;
 mod kernel;
 mod run;
 mod scheduler;
+mod users;
 mod world;
 
 use run::Run;

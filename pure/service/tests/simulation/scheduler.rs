@@ -55,7 +55,7 @@ struct Left {
 }
 
 /// All periods that are asked for divide it, in nanoseconds.
-pub(crate) const PARTS: u128 = 100_000_000;
+pub(crate) const PARTS: u128 = 604_800_000_000_000;
 
 /// What is promised in a time, in parts of a nanosecond.
 fn promised(each: Reservation, time: Span) -> u128 {

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::panic::resume_unwind;
 
 use slackline_service::{
-    Answer, Binding, Commit, Declined, Event, Joining, Loaded, LookError, Machine, Name, Refusal,
-    Request, Room, Seats, Terms, Ticket, World,
+    Answer, Asked, Binding, Commit, Declined, Event, Joining, Loaded, LookError, Machine, Name,
+    Refusal, Request, Room, Seats, Terms, Ticket, World,
 };
 use slackline_units::{CpuId, DomId, Span, Time};
 
@@ -339,8 +339,9 @@ impl World for Model {
         }
     }
 
-    fn hand_over(&mut self, ticket: Ticket, request: &Request) {
-        self.call(|| format!("hand over {ticket:?} {request}"));
+    fn hand_over(&mut self, asked: &Asked) {
+        let ticket = asked.ticket;
+        self.call(|| format!("hand over {ticket:?} {}", asked.request));
         if self.open.remove(&ticket).is_none() {
             self.wrong = Some(format!("{ticket:?} is answered and has not asked, or twice"));
         }

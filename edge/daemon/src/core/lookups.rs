@@ -1,0 +1,351 @@
+//! Look-ups of VMs that requests need, shared out among the callers.
+//!
+//! A look-up reads all of procfs or waits for a monitor, so it is done by threads of ordinary
+//! priority. Each caller has one look-up under way and a few waiting, and callers take turns, so
+//! that no caller delays the others. One thread is kept for administrators. A look-up is dropped
+//! once its caller has gone or its time is over.
+//!
+//! Listing VMs is one look-up for all callers: who asks while it is under way, or within a second
+//! after, gets the same list.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+
+use slackline_service::{Asked, Principal, Request, Role, Ticket};
+use slackline_units::{Span, Time};
+
+use super::scout::{Listing, Looked, Order, Scout, Seen, Wanted};
+
+/// Threads that look up. The first is for administrators only.
+const THREADS: usize = 6;
+
+/// Most look-ups of one caller that wait.
+const MOST_WAITING: usize = 4;
+
+/// Most look-ups of one administrator under way.
+const MOST_OF_ADMINISTRATOR: usize = 3;
+
+/// Time that a request has: later its caller is not there any more.
+const LOOK_UP_WITHIN: Span = Span::from_secs(5);
+
+/// Age up to which a list of VMs is given to further callers.
+const LIST_IS_FRESH: Span = Span::from_secs(1);
+
+/// Look-ups that wait and that are under way.
+pub(super) struct Lookups {
+    threads: Vec<Thread>,
+    waiting: BTreeMap<Principal, VecDeque<Lookup>>,
+    /// Caller whose look-up was begun last: the next one in order has the next turn.
+    last: Option<Principal>,
+    /// Requests to list VMs that wait for the list.
+    listing: Vec<Asked>,
+    is_listing: bool,
+    list: Option<(Time, Listing)>,
+}
+
+/// A thread and what it looks up.
+struct Thread {
+    scout: Scout,
+    job: Option<Job>,
+}
+
+enum Job {
+    List,
+    /// A request, unless its caller has gone.
+    Look(Principal, Option<Asked>),
+}
+
+/// A VM to look up before a request is done.
+struct Lookup {
+    asked: Asked,
+    wanted: Wanted,
+    user: u32,
+    until: Time,
+}
+
+/// A look-up that has ended.
+pub(super) enum Done {
+    /// A request can be done: this was found for it.
+    Looked(Asked, Looked),
+    /// A request to list VMs can be answered.
+    Listed(Asked, Listing),
+}
+
+/// The caller has as many look-ups waiting as it may have.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct TooMany;
+
+impl Lookups {
+    /// Starts the threads.
+    pub(super) fn start() -> io::Result<Lookups> {
+        let threads = (0..THREADS).map(|_| Ok(Thread { scout: Scout::start()?, job: None }));
+        let threads = threads.collect::<io::Result<_>>()?;
+        let (waiting, listing) = (BTreeMap::new(), Vec::new());
+        Ok(Lookups { threads, waiting, last: None, listing, is_listing: false, list: None })
+    }
+
+    /// Descriptors that are readable when a thread has found something.
+    pub(super) fn fds(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
+        self.threads.iter().map(|thread| thread.scout.as_fd())
+    }
+
+    /// Looks a VM up for a request.
+    ///
+    /// # Errors
+    /// If the caller has too many look-ups waiting.
+    pub(super) fn look(
+        &mut self,
+        now: Time,
+        asked: Asked,
+        (wanted, user): (Wanted, u32),
+    ) -> Result<(), TooMany> {
+        let waiting = self.waiting.entry(asked.principal).or_default();
+        if waiting.len() >= MOST_WAITING {
+            return Err(TooMany);
+        }
+        let until = now + LOOK_UP_WITHIN;
+        waiting.push_back(Lookup { asked, wanted, user, until });
+        self.begin(now);
+        Ok(())
+    }
+
+    /// Lists VMs for a request. Returns the list at once if there is a fresh one.
+    ///
+    /// # Errors
+    /// If the caller has too many such requests waiting.
+    pub(super) fn list(&mut self, now: Time, asked: &Asked) -> Result<Option<Listing>, TooMany> {
+        if let Some((_, list)) =
+            self.list.as_ref().filter(|(at, _)| now.since(*at) <= LIST_IS_FRESH)
+        {
+            return Ok(Some(list.clone()));
+        }
+        let own = self.listing.iter().filter(|one| one.principal == asked.principal);
+        if own.count() >= MOST_WAITING {
+            return Err(TooMany);
+        }
+        self.listing.push(asked.clone());
+        self.begin(now);
+        Ok(None)
+    }
+
+    /// The caller of a request has gone.
+    pub(super) fn cancel(&mut self, ticket: Ticket) {
+        self.listing.retain(|asked| asked.ticket != ticket);
+        for waiting in self.waiting.values_mut() {
+            waiting.retain(|lookup| lookup.asked.ticket != ticket);
+        }
+        for thread in &mut self.threads {
+            if let Some(Job::Look(_, asked)) = &mut thread.job {
+                asked.take_if(|asked| asked.ticket == ticket);
+            }
+        }
+        self.waiting.retain(|_, waiting| !waiting.is_empty());
+    }
+
+    /// Look-ups that have ended. Never waits.
+    pub(super) fn done(&mut self, now: Time) -> Vec<Done> {
+        let mut done = Vec::new();
+        for thread in &mut self.threads {
+            for seen in thread.scout.seen() {
+                match (seen, thread.job.take()) {
+                    (Seen::Looked(looked), Some(Job::Look(_, Some(asked)))) => {
+                        done.push(Done::Looked(asked, looked));
+                    }
+                    (Seen::Machines(listing), _) => {
+                        self.is_listing = false;
+                        self.list = Some((now, listing));
+                    }
+                    _ => {}
+                }
+            }
+        }
+        if let Some((_, list)) = self.list.as_ref().filter(|_| !self.is_listing) {
+            let listed = self.listing.drain(..).map(|asked| Done::Listed(asked, list.clone()));
+            done.extend(listed);
+        }
+        self.begin(now);
+        done
+    }
+
+    /// Gives the threads that have nothing to do the look-ups whose turn it is.
+    fn begin(&mut self, now: Time) {
+        for waiting in self.waiting.values_mut() {
+            waiting.retain(|lookup| lookup.until > now);
+        }
+        self.waiting.retain(|_, waiting| !waiting.is_empty());
+        if !self.listing.is_empty()
+            && !self.is_listing
+            && let Some(thread) = self.idle(false)
+        {
+            self.is_listing = true;
+            self.threads[thread].give(Order::Find, Job::List);
+        }
+        while let Some((principal, thread)) = self.next() {
+            let Some(waiting) = self.waiting.get_mut(&principal) else { return };
+            let Some(Lookup { asked, wanted, user, .. }) = waiting.pop_front() else { return };
+            if waiting.is_empty() {
+                self.waiting.remove(&principal);
+            }
+            self.last = Some(principal);
+            let job = Job::Look(principal, Some(asked));
+            self.threads[thread].give(Order::Look(wanted, user), job);
+        }
+    }
+
+    /// A caller whose turn it is, and a thread for it. Administrators come first.
+    fn next(&self) -> Option<(Principal, usize)> {
+        let is_admin = |lookup: &Lookup| lookup.asked.role == Some(Role::Administrator);
+        let callers = self.waiting.iter().filter_map(|(principal, waiting)| {
+            let is_admin = is_admin(waiting.front()?);
+            let most = if is_admin { MOST_OF_ADMINISTRATOR } else { 1 };
+            (self.under_way(*principal) < most).then_some((*principal, is_admin))
+        });
+        // Those after the last one come first, then from the beginning.
+        let turn = |&(principal, is_admin): &(Principal, bool)| {
+            (!is_admin, self.last.is_some_and(|last| principal <= last), principal)
+        };
+        let (principal, is_admin) = callers.min_by_key(turn)?;
+        Some((principal, self.idle(is_admin)?))
+    }
+
+    fn under_way(&self, principal: Principal) -> usize {
+        let is_its = |job: &Job| matches!(job, Job::Look(of, _) if *of == principal);
+        self.threads.iter().filter(|thread| thread.job.as_ref().is_some_and(is_its)).count()
+    }
+
+    /// A thread that has nothing to do.
+    fn idle(&self, is_admin: bool) -> Option<usize> {
+        let first = usize::from(!is_admin);
+        (first..self.threads.len()).find(|&thread| self.threads[thread].job.is_none())
+    }
+}
+
+impl Thread {
+    fn give(&mut self, order: Order, job: Job) {
+        self.scout.order(order);
+        self.job = Some(job);
+    }
+}
+
+/// Returns the text that listed VMs must contain, if the request is to list VMs.
+pub(super) fn sought_text(request: &Request) -> Option<&str> {
+    match request {
+        Request::Find { text } => Some(text.as_deref().unwrap_or_default()),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::{Duration, Instant};
+
+    use slackline_service::{Binding, BindingKind};
+
+    use super::*;
+
+    fn asked(uid: u32, ticket: u64, role: Role) -> Asked {
+        Asked {
+            ticket: Ticket(ticket),
+            principal: Principal::User(uid),
+            role: Some(role),
+            users: Vec::new(),
+            key: None,
+            request: Request::Find { text: None },
+        }
+    }
+
+    /// A binding of a process that is not there.
+    fn wanted() -> (Wanted, u32) {
+        (Wanted::Bound(Binding::new(BindingKind::Pid, "4194304").unwrap()), 0)
+    }
+
+    fn now(ms: u64) -> Time {
+        Time::START.after(Span::from_ms(ms))
+    }
+
+    fn done(lookups: &mut Lookups, at: Time, count: usize) -> Vec<Done> {
+        let (mut all, began) = (Vec::new(), Instant::now());
+        while all.len() < count && began.elapsed() < Duration::from_secs(60) {
+            all.extend(lookups.done(at));
+            std::thread::yield_now();
+        }
+        all
+    }
+
+    fn under_way(lookups: &Lookups) -> Vec<Principal> {
+        let jobs = lookups.threads.iter().filter_map(|thread| thread.job.as_ref());
+        let mut all: Vec<Principal> = jobs
+            .filter_map(|job| match job {
+                Job::Look(principal, _) => Some(*principal),
+                Job::List => None,
+            })
+            .collect();
+        all.sort();
+        all
+    }
+
+    #[test]
+    fn caller_has_one_look_up_under_way_and_four_waiting() {
+        let mut lookups = Lookups::start().unwrap();
+        let mut refused = 0;
+        for ticket in 0..9 {
+            let asked = asked(1000, ticket, Role::Operator);
+            refused += usize::from(lookups.look(now(0), asked, wanted()) == Err(TooMany));
+        }
+        assert_eq!(refused, 4);
+        assert_eq!(under_way(&lookups), [Principal::User(1000)]);
+        // Another caller is begun at once, and its place is not taken by the first.
+        lookups.look(now(0), asked(1001, 10, Role::Operator), wanted()).unwrap();
+        assert_eq!(under_way(&lookups), [Principal::User(1000), Principal::User(1001)]);
+        assert_eq!(done(&mut lookups, now(1), 6).len(), 6);
+        assert!(lookups.waiting.is_empty() && under_way(&lookups).is_empty());
+    }
+
+    #[test]
+    fn administrator_has_a_thread_when_all_others_are_busy() {
+        let mut lookups = Lookups::start().unwrap();
+        for uid in 0..8 {
+            lookups.look(now(0), asked(1000 + uid, uid.into(), Role::Operator), wanted()).unwrap();
+        }
+        assert_eq!(under_way(&lookups).len(), THREADS - 1);
+        lookups.look(now(0), asked(0, 20, Role::Administrator), wanted()).unwrap();
+        assert!(under_way(&lookups).contains(&Principal::User(0)));
+        // Those who waited have the next turns, in order.
+        assert_eq!(done(&mut lookups, now(1), 9).len(), 9);
+    }
+
+    #[test]
+    fn look_up_is_dropped_when_its_caller_has_gone_or_its_time_is_over() {
+        let mut lookups = Lookups::start().unwrap();
+        for ticket in 0..3 {
+            lookups.look(now(0), asked(1000, ticket, Role::Operator), wanted()).unwrap();
+        }
+        // The one under way is done, but for nobody.
+        lookups.cancel(Ticket(0));
+        lookups.cancel(Ticket(1));
+        let all = done(&mut lookups, now(1), 1);
+        let [Done::Looked(asked, _)] = &all[..] else { panic!("{} are done", all.len()) };
+        assert_eq!(asked.ticket, Ticket(2));
+        for ticket in 3..6 {
+            lookups.look(now(0), self::asked(1000, ticket, Role::Operator), wanted()).unwrap();
+        }
+        let late = done(&mut lookups, now(5_001), 1);
+        assert_eq!((late.len(), lookups.waiting.len()), (1, 0));
+    }
+
+    #[test]
+    fn all_who_list_vms_share_one_list() {
+        let mut lookups = Lookups::start().unwrap();
+        for uid in 0..8 {
+            let list = lookups.list(now(0), &asked(1000 + uid, uid.into(), Role::Viewer)).unwrap();
+            assert!(list.is_none());
+        }
+        let lists = |thread: &&Thread| matches!(thread.job, Some(Job::List));
+        assert_eq!(lookups.threads.iter().filter(lists).count(), 1);
+        assert_eq!(done(&mut lookups, now(500), 8).len(), 8);
+        let again = lookups.list(now(1_400), &asked(1, 9, Role::Viewer)).unwrap();
+        assert!(again.is_some(), "a list of the last second");
+        assert!(lookups.list(now(1_501), &asked(1, 10, Role::Viewer)).unwrap().is_none());
+    }
+}

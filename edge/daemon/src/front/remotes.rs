@@ -1,0 +1,201 @@
+//! Connections of other hosts: who has a place.
+//!
+//! A connection holds a place as soon as it is accepted, and whoever made it is known only after a
+//! handshake and a first request. So a newcomer takes the place of a connection that is not let in
+//! yet, if all are taken. An address that holds several such connections loses one of them first.
+//! Places are kept for addresses that were let in lately.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use tokio::sync::Notify;
+
+/// Connections of other hosts: local users get in meanwhile.
+pub(super) const REMOTE: usize = 32;
+
+/// Those of them that addresses can have that were not let in lately.
+const OF_UNKNOWN: usize = 24;
+
+/// Time that the only connection of an address has to be let in while all places are taken.
+const SOON: Duration = Duration::from_millis(250);
+
+/// Time for which an address that was let in is known.
+const LATELY: Duration = Duration::from_secs(24 * 3600);
+
+/// Most addresses that are known.
+const ADDRESSES: usize = 1024;
+
+/// Connections of other hosts.
+#[derive(Debug, Default)]
+pub(super) struct Remotes {
+    next: u64,
+    of: BTreeMap<u64, Remote>,
+    /// When each address was let in last.
+    known: BTreeMap<IpAddr, Instant>,
+}
+
+#[derive(Debug)]
+struct Remote {
+    address: IpAddr,
+    since: Instant,
+    is_let_in: bool,
+    /// Tells the connection that it has lost its place.
+    end: Arc<Notify>,
+}
+
+impl Remotes {
+    /// Number of connections.
+    pub(super) fn len(&self) -> usize {
+        self.of.len()
+    }
+
+    /// Number of connections of an address.
+    pub(super) fn of_address(&self, address: IpAddr) -> usize {
+        self.of.values().filter(|remote| remote.address == address).count()
+    }
+
+    /// Takes a place for a connection, from another one if need be. `is_full` is true if no
+    /// further connection of any kind may be.
+    ///
+    /// Returns its number and what tells it that it has lost its place. `None` if there is no place.
+    pub(super) fn connect(
+        &mut self,
+        address: IpAddr,
+        now: Instant,
+        is_full: bool,
+    ) -> Option<(u64, Arc<Notify>)> {
+        let is_known = self.is_known(address, now);
+        let unknown = self.of.values().filter(|remote| !self.is_known(remote.address, now));
+        let is_full =
+            is_full || self.of.len() >= REMOTE || !is_known && unknown.count() >= OF_UNKNOWN;
+        if is_full {
+            let victim = self.victim(now)?;
+            let victim = self.of.remove(&victim)?;
+            victim.end.notify_one();
+        }
+        let (number, end) = (self.next, Arc::new(Notify::new()));
+        self.next += 1;
+        let remote = Remote { address, since: now, is_let_in: false, end: Arc::clone(&end) };
+        self.of.insert(number, remote);
+        Some((number, end))
+    }
+
+    /// Ends a connection. One that lost its place has ended already.
+    pub(super) fn disconnect(&mut self, number: u64) {
+        self.of.remove(&number);
+    }
+
+    /// A connection has shown that it may ask.
+    pub(super) fn let_in(&mut self, number: u64, now: Instant) {
+        let Some(remote) = self.of.get_mut(&number) else { return };
+        remote.is_let_in = true;
+        self.known.insert(remote.address, now);
+        if self.known.len() > ADDRESSES {
+            let oldest = self.known.iter().min_by_key(|(address, at)| (**at, **address));
+            let oldest = oldest.map(|(address, _)| *address);
+            oldest.map(|address| self.known.remove(&address));
+        }
+    }
+
+    fn is_known(&self, address: IpAddr, now: Instant) -> bool {
+        let at = self.known.get(&address);
+        at.is_some_and(|at| now.saturating_duration_since(*at) < LATELY)
+    }
+
+    /// The connection that loses its place to a newcomer: one that is not let in, of an unknown
+    /// address, of the address with most of them, the oldest. The only one of its address has
+    /// [`SOON`].
+    fn victim(&self, now: Instant) -> Option<u64> {
+        let may_lose = |remote: &&Remote| !remote.is_let_in && !self.is_known(remote.address, now);
+        let mut held: BTreeMap<IpAddr, usize> = BTreeMap::new();
+        for remote in self.of.values().filter(may_lose) {
+            *held.entry(remote.address).or_default() += 1;
+        }
+        let of = |remote: &Remote| held.get(&remote.address).copied().unwrap_or_default();
+        let is_due = |remote: &&Remote| {
+            of(remote) > 1 || now.saturating_duration_since(remote.since) >= SOON
+        };
+        let candidates = self.of.iter().filter(|(_, remote)| may_lose(remote) && is_due(remote));
+        let order = |(number, remote): &(&u64, &Remote)| {
+            (std::cmp::Reverse(of(remote)), remote.since, **number)
+        };
+        candidates.min_by_key(order).map(|(number, _)| *number)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn address(last: u8) -> IpAddr {
+        IpAddr::from([10, 0, 0, last])
+    }
+
+    #[test]
+    fn newcomer_takes_the_place_of_an_address_with_several_silent_connections() {
+        let (mut remotes, begin) = (Remotes::default(), Instant::now());
+        for nth in 0..32 {
+            let (number, _) = remotes.connect(address(nth / 4), begin, false).unwrap();
+            assert_eq!(number, u64::from(nth));
+        }
+        assert_eq!(remotes.len(), OF_UNKNOWN);
+        assert!((0..8).all(|last| remotes.of_address(address(last)) >= 2));
+        let (number, _) = remotes.connect(address(100), begin, false).unwrap();
+        // Whatever the others do next, they take places from each other.
+        for nth in 0..100 {
+            remotes.connect(address(nth % 9), begin, false).unwrap();
+        }
+        assert!(remotes.of.contains_key(&number));
+    }
+
+    #[test]
+    fn only_connection_of_an_address_has_a_moment_before_it_loses_its_place() {
+        let (mut remotes, begin) = (Remotes::default(), Instant::now());
+        for last in 0..24 {
+            remotes.connect(address(last), begin, false).unwrap();
+        }
+        assert!(remotes.connect(address(99), begin, false).is_none());
+        let (_, _) = remotes.connect(address(99), begin + SOON, false).unwrap();
+        assert!(!remotes.of.contains_key(&0), "the oldest went");
+    }
+
+    #[test]
+    fn places_are_kept_for_addresses_that_were_let_in_lately() {
+        let (mut remotes, begin) = (Remotes::default(), Instant::now());
+        let (friend, _) = remotes.connect(address(200), begin, false).unwrap();
+        remotes.let_in(friend, begin);
+        remotes.disconnect(friend);
+        // Strangers whose handshakes are never over, each from an address of its own.
+        for last in 0..24 {
+            remotes.connect(address(last), begin, false).unwrap();
+        }
+        let connect = |remotes: &mut Remotes, last| remotes.connect(address(last), begin, false);
+        assert!(connect(&mut remotes, 99).is_none());
+        let (number, _) = connect(&mut remotes, 200).unwrap();
+        // It is not let in again yet, and nobody takes its place.
+        for nth in 0..60 {
+            let _ = remotes.connect(address(nth), begin + SOON, false);
+        }
+        assert!(remotes.of.contains_key(&number));
+        assert!(remotes.connect(address(200), begin + LATELY + SOON, false).is_some());
+    }
+
+    #[test]
+    fn connection_that_is_let_in_keeps_its_place() {
+        let (mut remotes, begin) = (Remotes::default(), Instant::now());
+        for last in 0..24 {
+            let (number, _) = remotes.connect(address(last), begin, false).unwrap();
+            remotes.let_in(number, begin);
+        }
+        for last in 100..108 {
+            remotes.connect(address(last), begin, false).unwrap();
+        }
+        assert_eq!(remotes.len(), REMOTE);
+        assert!(remotes.connect(address(120), begin, false).is_none());
+        for last in 0..24 {
+            assert_eq!(remotes.of_address(address(last)), 1);
+        }
+    }
+}

@@ -1,0 +1,175 @@
+//! The table `answer`: which rows are read at the start, and which go again.
+//!
+//! The table never has more rows than the service keeps answers. A ledger of an older program may:
+//! rows of those beyond the bounds are not read, and go a few at a time.
+
+use std::time::SystemTime;
+
+use rusqlite::{Connection, OptionalExtension, params};
+use slackline_service::{Kept, Key, KeyOrder, Principal};
+use slackline_units::Span;
+
+use super::stored::{By, Past, Text, after_1970, since_1970};
+use super::words::Keep;
+
+/// Keys of the rows that stay, and what is still to be deleted.
+#[derive(Debug, Default)]
+pub(super) struct Answers {
+    /// Times are nanoseconds since 1970, as in the table.
+    order: KeyOrder<i64>,
+    /// Rows that the next commit deletes. They stay here until it has succeeded.
+    surplus: Vec<(Principal, Key)>,
+    /// Place in the table up to which rows of an older program were looked through: time,
+    /// principal and key. `None` once all were.
+    sweep: Option<(i64, String, String)>,
+}
+
+/// Answers with their ages, oldest first.
+pub(super) type Loaded = Vec<(Kept, Span)>;
+
+impl Answers {
+    /// Reads the newest answers, as many as the service keeps.
+    pub(super) fn load(
+        connection: &Connection,
+        keep: Keep,
+        now: SystemTime,
+    ) -> rusqlite::Result<(Answers, Loaded)> {
+        let since = now.checked_sub(keep.answers).and_then(since_1970).unwrap_or(i64::MIN);
+        let (newest, is_all) = newest_keys(connection, since)?;
+        let sweep = (!is_all).then(|| (i64::MIN, String::new(), String::new()));
+        let mut answers = Answers { sweep, ..Answers::default() };
+        let mut loaded = Vec::new();
+        for (at, principal, key) in newest.into_iter().rev() {
+            loaded.extend(answer(connection, (principal, &key), now)?);
+            answers.add(at, principal, key);
+        }
+        Ok((answers, loaded))
+    }
+
+    /// Notes the answers that a commit adds. What has to go for them goes with the same commit.
+    pub(super) fn note(&mut self, kept: &[Kept], now: SystemTime) {
+        let at = since_1970(now).unwrap_or(0);
+        for Kept { principal, key, .. } in kept {
+            self.surplus.retain(|gone| (gone.0, &gone.1) != (*principal, key));
+            self.add(at, *principal, key.clone());
+        }
+    }
+
+    fn add(&mut self, at: i64, principal: Principal, key: Key) {
+        self.surplus.extend(self.order.add(at, principal, key));
+    }
+
+    /// Deletes the rows that have to go, and up to `most` rows that only an older program would
+    /// have left. Returns true if that was all.
+    pub(super) fn drop_old(
+        &mut self,
+        change: &Connection,
+        (keep, now): (Keep, SystemTime),
+        most: usize,
+    ) -> rusqlite::Result<bool> {
+        let since = now.checked_sub(keep.answers).and_then(since_1970).unwrap_or(0);
+        while self.surplus.len() < most
+            && let Some(gone) = self.order.take_older(&since)
+        {
+            self.surplus.push(gone);
+        }
+        let mut delete =
+            change.prepare_cached("DELETE FROM answer WHERE principal = ?1 AND key = ?2")?;
+        for (principal, key) in &self.surplus {
+            delete.execute(params![By(*principal), key.as_str()])?;
+        }
+        let is_all = self.surplus.len() < most;
+        let Some(from) = self.sweep.clone() else { return Ok(is_all) };
+        let found = rows_after(change, &from, most)?;
+        for (_, principal, key) in &found {
+            if !self.is_kept(principal, key) {
+                delete.execute(params![principal, key])?;
+            }
+        }
+        let has_ended = found.len() < most;
+        self.sweep = found.into_iter().next_back().filter(|_| !has_ended);
+        Ok(has_ended && is_all)
+    }
+
+    fn is_kept(&self, principal: &str, key: &str) -> bool {
+        let (principal, key) = (principal.parse(), key.parse());
+        matches!((principal, key), (Ok(who), Ok(key)) if self.order.contains(who, &key))
+    }
+
+    /// The transaction with [`Answers::drop_old`] has succeeded.
+    pub(super) fn committed(&mut self) {
+        self.surplus.clear();
+    }
+}
+
+/// Returns times and keys of the newest rows, newest first, as many as the service keeps, and
+/// whether the table has no others. Reads an index only: a million rows take well below a second.
+fn newest_keys(
+    connection: &Connection,
+    since: i64,
+) -> rusqlite::Result<(Vec<(i64, Principal, Key)>, bool)> {
+    let (mut order, mut newest, mut is_all) = (KeyOrder::default(), Vec::new(), true);
+    let mut rows = connection.prepare("SELECT at, principal, key FROM answer ORDER BY at DESC")?;
+    let mut rows = rows.query([])?;
+    while let Some(row) = rows.next()? {
+        let at: i64 = row.get(0)?;
+        if at < since || order.is_full() {
+            return Ok((newest, false));
+        }
+        let By(principal) = row.get(1)?;
+        if order.has_most_of(principal) {
+            is_all = false;
+            continue;
+        }
+        let Text(key): Text<Key> = row.get(2)?;
+        order.add(at, principal, key.clone());
+        newest.push((at, principal, key));
+    }
+    Ok((newest, is_all))
+}
+
+/// Reads one answer.
+fn answer(
+    connection: &Connection,
+    (principal, key): (Principal, &Key),
+    now: SystemTime,
+) -> rusqlite::Result<Option<(Kept, Span)>> {
+    let sql = "SELECT principal, key, asked, reply, is_new, at FROM answer
+        WHERE principal = ?1 AND key = ?2";
+    let mut found = connection.prepare_cached(sql)?;
+    found.query_row(params![By(principal), key.as_str()], |row| read(row, now)).optional()
+}
+
+/// Makes sure that each row can be read.
+pub(super) fn read_all(connection: &Connection, now: SystemTime) -> rusqlite::Result<()> {
+    let sql = "SELECT principal, key, asked, reply, is_new, at FROM answer";
+    let mut found = connection.prepare(sql)?;
+    found.query_map([], |row| read(row, now))?.try_for_each(|row| row.map(drop))
+}
+
+fn read(row: &rusqlite::Row<'_>, now: SystemTime) -> rusqlite::Result<(Kept, Span)> {
+    let (By(principal), Text(key)) = (row.get(0)?, row.get(1)?);
+    let past: Past = row.get(3)?;
+    let (asked, is_new) = (row.get(2)?, row.get(4)?);
+    // The clock may have been set back since: such an answer is as young as can be.
+    let age = now.duration_since(after_1970(row.get(5)?)).unwrap_or_default();
+    let age = Span::from_ns(u64::try_from(age.as_nanos()).unwrap_or(u64::MAX));
+    Ok((Kept { principal, key, asked, row: past.row()?, is_new }, age))
+}
+
+/// Returns up to `most` times and keys after a place in the table, oldest first.
+fn rows_after(
+    change: &Connection,
+    (at, principal, key): &(i64, String, String),
+    most: usize,
+) -> rusqlite::Result<Vec<(i64, String, String)>> {
+    let mut rows = change.prepare_cached(
+        "SELECT at, principal, key FROM answer WHERE (at, principal, key) > (?1, ?2, ?3)
+         ORDER BY at, principal, key LIMIT ?4",
+    )?;
+    let most = i64::try_from(most).unwrap_or(i64::MAX);
+    let rows = rows.query_map(params![at, principal, key, most], |row| {
+        Ok((row.get(0)?, row.get(1)?, row.get(2)?))
+    });
+    rows?.collect()
+}

@@ -1,0 +1,118 @@
+//! Monitors of VMs that do not answer. Asking one costs two seconds, so it is not asked again before
+//! it has been left alone for a while, which grows each time.
+
+use std::collections::BTreeMap;
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use slackline_live::sys::Tid;
+use slackline_live::thread::StartTime;
+use slackline_live::vcpus::{FindError, QmpError, VcpuThread, find};
+
+/// Time for which a monitor is left alone after its first failure. It doubles each time.
+const FIRST_REST: Duration = Duration::from_secs(5);
+
+/// Longest time for which a monitor is left alone.
+const LONGEST_REST: Duration = Duration::from_secs(60);
+
+/// Most monitors remembered. The one that may be asked soonest is forgotten first.
+const MOST: usize = 1_024;
+
+/// A process: its number and when it was started.
+type Process = (Tid, StartTime);
+
+static SILENT: Mutex<Silent> = Mutex::new(Silent { of: BTreeMap::new() });
+
+/// Why a process's vCPU threads were not found.
+#[derive(Debug)]
+pub(crate) enum NotTold {
+    /// The monitor did not answer lately, and may be asked again in this time.
+    Silent(Duration),
+    /// It was asked, or there is none.
+    Failed(FindError),
+}
+
+/// Finds the vCPU threads of a process, for which its monitor may be asked.
+pub(crate) fn ask(pid: Tid, started: StartTime) -> Result<Vec<VcpuThread>, NotTold> {
+    let silent = || SILENT.lock().unwrap_or_else(PoisonError::into_inner);
+    let process = (pid, started);
+    if let Some(left) = silent().left(process, Instant::now()) {
+        return Err(NotTold::Silent(left));
+    }
+    let found = find(pid.raw());
+    let is_silent = matches!(
+        &found,
+        Err(FindError::Qmp { source: QmpError::Busy | QmpError::TooLate { .. }, .. })
+    );
+    silent().note(process, is_silent, Instant::now());
+    found.map_err(NotTold::Failed)
+}
+
+/// Monitors that did not answer.
+#[derive(Debug)]
+struct Silent {
+    /// How often each did not answer, and when it may be asked again.
+    of: BTreeMap<Process, (u32, Instant)>,
+}
+
+impl Silent {
+    /// Time until a monitor may be asked. `None` if it may be asked now.
+    fn left(&self, process: Process, now: Instant) -> Option<Duration> {
+        let (_, until) = self.of.get(&process)?;
+        let left = until.saturating_duration_since(now);
+        (!left.is_zero()).then_some(left)
+    }
+
+    fn note(&mut self, process: Process, is_silent: bool, now: Instant) {
+        if !is_silent {
+            self.of.remove(&process);
+            return;
+        }
+        let times = self.of.get(&process).map_or(0, |(times, _)| *times);
+        let rest = FIRST_REST.saturating_mul(1 << times.min(8)).min(LONGEST_REST);
+        self.of.insert(process, (times.saturating_add(1), now + rest));
+        if self.of.len() > MOST {
+            let soonest = self.of.iter().min_by_key(|(process, (_, until))| (*until, **process));
+            let soonest = soonest.map(|(process, _)| *process);
+            soonest.map(|process| self.of.remove(&process));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn process(pid: i32) -> Process {
+        let own = Tid::new(i32::try_from(std::process::id()).unwrap()).unwrap();
+        let started = slackline_live::thread::Stat::of(own, own).unwrap().started();
+        (Tid::new(pid).unwrap(), started)
+    }
+
+    #[test]
+    fn silent_monitor_is_left_alone_longer_each_time() {
+        let (mut silent, begin) = (Silent { of: BTreeMap::new() }, Instant::now());
+        assert_eq!(silent.left(process(7), begin), None);
+        let mut rests = Vec::new();
+        for _ in 0..6 {
+            silent.note(process(7), true, begin);
+            rests.push(silent.left(process(7), begin).unwrap().as_secs());
+        }
+        assert_eq!(rests, [5, 10, 20, 40, 60, 60]);
+        assert_eq!(silent.left(process(8), begin), None, "others are asked");
+        assert_eq!(silent.left(process(7), begin + LONGEST_REST), None);
+        // One that answers begins again.
+        silent.note(process(7), false, begin);
+        silent.note(process(7), true, begin);
+        assert_eq!(silent.left(process(7), begin), Some(FIRST_REST));
+    }
+
+    #[test]
+    fn only_so_many_monitors_are_remembered() {
+        let (mut silent, begin) = (Silent { of: BTreeMap::new() }, Instant::now());
+        for pid in 1..3_000 {
+            silent.note(process(pid), true, begin);
+        }
+        assert_eq!(silent.of.len(), MOST);
+    }
+}

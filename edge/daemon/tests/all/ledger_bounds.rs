@@ -1,0 +1,158 @@
+//! Every table of the ledger has a bound, which the commit that adds a row keeps.
+
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use rusqlite::Connection;
+use slackline_daemon::ledger::{Keep, Ledger, Opened};
+use slackline_service::{Commit, Happened, KEYS_IN_ALL, KEYS_OF_ONE, Kept, Principal, Row};
+
+use crate::ledger::{close, open, open_keeping, put};
+use crate::rows::{commit, event, kept, row};
+
+fn count(folder: &Path, table: &str, rows: &str) -> usize {
+    let ledger = Connection::open(folder.join("ledger.db")).unwrap();
+    let sql = format!("SELECT count(*) FROM {table} WHERE {rows}");
+    let rows: u32 = ledger.query_row(&sql, [], |row| row.get(0)).unwrap();
+    usize::try_from(rows).unwrap()
+}
+
+fn answer(uid: u32, number: usize) -> Kept {
+    let principal = Principal::User(uid);
+    Kept { principal, ..kept(&format!("k{number}"), row("web", 1)) }
+}
+
+/// A commit with many answers and one event.
+fn many(seq: u64, answers: impl Iterator<Item = Kept>) -> Commit {
+    Commit { kept: answers.collect(), ..commit(seq, [("web", Some(row("web", 1)))]) }
+}
+
+#[test]
+fn each_commit_keeps_the_answers_within_their_bounds() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut ledger = open(folder.path()).ledger;
+    put(&mut ledger, many(1, [answer(7, 0)].into_iter())).unwrap();
+    // One principal fills its own part only.
+    for seq in 2..7 {
+        let begin = usize::try_from(seq).unwrap() * 300;
+        put(&mut ledger, many(seq, (begin..begin + 300).map(|n| answer(1000, n)))).unwrap();
+        assert!(count(folder.path(), "answer", "principal = 'uid 1000'") <= KEYS_OF_ONE);
+    }
+    assert_eq!(count(folder.path(), "answer", "principal = 'uid 1000'"), KEYS_OF_ONE);
+    assert_eq!(count(folder.path(), "answer", "principal = 'uid 7'"), 1);
+    for (seq, uid) in (7..).zip(2000..2021) {
+        put(&mut ledger, many(seq, (0..KEYS_OF_ONE).map(|n| answer(uid, n)))).unwrap();
+        assert!(count(folder.path(), "answer", "1") <= KEYS_IN_ALL);
+    }
+    assert_eq!(count(folder.path(), "answer", "1"), KEYS_IN_ALL);
+    assert_eq!(count(folder.path(), "answer", "principal = 'uid 7'"), 0);
+    close(ledger);
+    let Opened { loaded, .. } = open(folder.path());
+    assert_eq!(loaded.kept.len(), KEYS_IN_ALL);
+    let newest = loaded.kept.last().map(|(kept, _)| kept.clone());
+    assert_eq!(newest, Some(answer(2020, KEYS_OF_ONE - 1)));
+}
+
+#[test]
+fn replaced_answer_takes_no_place_of_another() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut ledger = open(folder.path()).ledger;
+    for seq in 1..=3 {
+        put(&mut ledger, many(seq, (0..KEYS_OF_ONE).map(|n| answer(1, n)))).unwrap();
+    }
+    assert_eq!(count(folder.path(), "answer", "1"), KEYS_OF_ONE);
+}
+
+#[test]
+fn ledger_beyond_its_bytes_loses_its_oldest_events() {
+    let folder = tempfile::tempdir().unwrap();
+    let bytes = 1 << 20;
+    let keep = Keep { bytes, ..Keep::USUAL };
+    let mut ledger = open_keeping(folder.path(), keep).ledger;
+    let (mut seq, mut most) = (0, 0);
+    for _ in 0..60 {
+        let events = (seq + 1..=seq + 100).map(|seq| {
+            let mut event = event(seq, Happened::Granted("\u{e9}".repeat(5_000)));
+            event.after = Some(row("web", seq));
+            event
+        });
+        let events = events.collect();
+        seq += 100;
+        let commit = Commit { seq, rows: Vec::new(), events, kept: Vec::new() };
+        put(&mut ledger, commit).unwrap();
+        most = most.max(count(folder.path(), "event", "1"));
+    }
+    let left = count(folder.path(), "event", "1");
+    assert!(left <= most && (100..2_000).contains(&left), "{left} of {most}");
+    let ledger = Connection::open(folder.path().join("ledger.db")).unwrap();
+    let pragma = |name| ledger.pragma_query_value(None, name, |row| row.get::<_, u32>(0)).unwrap();
+    let used = (pragma("page_count") - pragma("freelist_count")) * pragma("page_size");
+    // One commit of a hundred events beyond the bound, which the next one makes good.
+    assert!(u64::from(used) < bytes + 400_000, "{used}");
+    let longest: u32 = ledger
+        .query_row("SELECT max(length(CAST(detail AS BLOB))) FROM event", [], |row| row.get(0))
+        .unwrap();
+    assert_eq!(longest, 1_024);
+}
+
+/// A million answers of three principals, as an older program left them after a day.
+fn after_a_day_without_bounds(folder: &Path) {
+    let Opened { mut ledger, .. } = open(folder);
+    put(&mut ledger, many(1, [answer(7, 0)].into_iter())).unwrap();
+    close(ledger);
+    let ledger = Connection::open(folder.join("ledger.db")).unwrap();
+    ledger
+        .execute_batch(
+            "UPDATE answer SET at = at - 3600000000000;
+             WITH RECURSIVE n(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM n WHERE n < 1000000)
+             INSERT INTO answer SELECT 'uid ' || (1000 + n % 3), 'key-' || n, answer.asked,
+                 answer.reply, 1, answer.at + n * 1000000 FROM n, answer WHERE key = 'k0';",
+        )
+        .unwrap();
+}
+
+#[test]
+fn ledger_of_an_old_program_with_a_million_answers_opens_quickly_and_shrinks() {
+    let folder = tempfile::tempdir().unwrap();
+    after_a_day_without_bounds(folder.path());
+    let began = Instant::now();
+    let Opened { mut ledger, loaded, .. } = open(folder.path());
+    let took = began.elapsed();
+    // A release build takes a third of this. Without the bound it is a minute.
+    assert!(took < Duration::from_secs(10), "{took:?}");
+    println!("opened in {took:?}");
+    assert_eq!(loaded.kept.len(), 3 * KEYS_OF_ONE + 1);
+    let ages: Vec<_> = loaded.kept.iter().map(|(_, age)| *age).collect();
+    assert!(ages.is_sorted_by(|older, younger| older >= younger));
+    // What was answered an hour ago is still known, whatever others did since.
+    assert_eq!(loaded.kept[0].0, answer(7, 0));
+    let before = count(folder.path(), "answer", "1");
+    for seq in 2..12 {
+        put(&mut ledger, many(seq, [answer(8, 0)].into_iter())).unwrap();
+    }
+    let after = count(folder.path(), "answer", "1");
+    assert!(after + 100 <= before, "{after} of {before}");
+    assert_eq!(count(folder.path(), "answer", "principal = 'uid 7'"), 1);
+    drop(ledger);
+    assert_eq!(open(folder.path()).loaded.kept.len(), 3 * KEYS_OF_ONE + 2);
+}
+
+#[test]
+fn a_failed_commit_deletes_its_rows_with_the_next() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut ledger = open(folder.path()).ledger;
+    put(&mut ledger, many(1, (0..KEYS_OF_ONE).map(|n| answer(1, n)))).unwrap();
+    let other = Connection::open(folder.path().join("ledger.db")).unwrap();
+    // An event with a number that cannot be written makes the whole commit fail.
+    let bad = Row { revision: u64::MAX, ..row("web", 1) };
+    let failing = Commit {
+        kept: (0..10).map(|n| answer(1, KEYS_OF_ONE + n)).collect(),
+        ..commit(3, [("web", Some(bad))])
+    };
+    put(&mut ledger, failing.clone()).unwrap_err();
+    put(&mut ledger, Commit { rows: Vec::new(), ..failing }).unwrap();
+    drop(other);
+    assert_eq!(count(folder.path(), "answer", "1"), KEYS_OF_ONE);
+    drop(ledger);
+    let _ = Ledger::open(folder.path(), "boot", Keep::USUAL).unwrap();
+}

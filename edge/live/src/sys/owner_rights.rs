@@ -1,0 +1,135 @@
+//! Opening what a stranger named, with the stranger's own rights.
+
+use std::io;
+use std::thread::{Builder, scope};
+
+use rustix::fs::{Gid, Uid};
+use rustix::process::geteuid;
+use rustix::thread::set_thread_groups;
+
+/// Stack of the thread, in bytes. It opens or connects something and ends.
+const STACK: usize = 1 << 17;
+
+/// The rights of a process to files and sockets.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OwnerRights {
+    /// The user.
+    pub uid: u32,
+    /// The first group.
+    pub gid: u32,
+    /// All other groups.
+    pub groups: Vec<u32>,
+}
+
+impl OwnerRights {
+    /// Reads the text of a process's `status` file. `None` if it acts as several users at once:
+    /// then its command line may be the word of one and its rights those of another.
+    #[must_use]
+    pub fn parse(status: &[u8]) -> Option<OwnerRights> {
+        let of = |field: &str| -> Option<Vec<u32>> {
+            let text = std::str::from_utf8(status).ok()?;
+            let line = text.lines().find_map(|line| line.strip_prefix(field))?;
+            line.split_ascii_whitespace().map(|id| id.parse().ok()).collect()
+        };
+        let single = |ids: Vec<u32>| {
+            let first = *ids.first()?;
+            ids.iter().all(|id| *id == first).then_some(first)
+        };
+        let (uid, gid) = (single(of("Uid:")?)?, single(of("Gid:")?)?);
+        Some(OwnerRights { uid, gid, groups: of("Groups:")? })
+    }
+
+    /// Does something with these rights instead of ours.
+    ///
+    /// The file system ids of a thread of its own are changed, so the owner cannot send signals to
+    /// that thread, as they could if all of its ids were theirs.
+    ///
+    /// # Errors
+    /// If we may not take these rights, or what is done fails.
+    pub fn act<T: Send>(&self, act: impl FnOnce() -> io::Result<T> + Send) -> io::Result<T> {
+        if self.uid == geteuid().as_raw() {
+            return act();
+        }
+        scope(|scope| {
+            let body = || {
+                self.take()?;
+                act()
+            };
+            let thread = Builder::new().name("slackline-as".into()).stack_size(STACK);
+            let thread = thread.spawn_scoped(scope, body)?;
+            thread.join().unwrap_or_else(|_| Err(io::Error::other("the thread panicked")))
+        })
+    }
+
+    /// Takes these rights for this thread, for good.
+    fn take(&self) -> io::Result<()> {
+        let groups: Vec<Gid> = self.groups.iter().map(|&gid| Gid::from_raw(gid)).collect();
+        set_thread_groups(&groups)?;
+        let is_group = set_file_gid(Gid::from_raw(self.gid));
+        let is_user = set_file_uid(Uid::from_raw(self.uid));
+        if is_group && is_user { Ok(()) } else { Err(io::ErrorKind::PermissionDenied.into()) }
+    }
+}
+
+/// Sets the user by whose rights this thread opens files. Returns true if the kernel did so.
+fn set_file_uid(uid: Uid) -> bool {
+    // SAFETY: both calls take a number and change or read an id of this thread only. The second
+    // asks for no user that there is, and so returns the current one.
+    let is = unsafe {
+        libc::setfsuid(uid.as_raw());
+        libc::setfsuid(u32::MAX)
+    };
+    u32::try_from(is) == Ok(uid.as_raw())
+}
+
+/// Sets the group by whose rights this thread opens files. Returns true if the kernel did so.
+fn set_file_gid(gid: Gid) -> bool {
+    // SAFETY: as above.
+    let is = unsafe {
+        libc::setfsgid(gid.as_raw());
+        libc::setfsgid(u32::MAX)
+    };
+    u32::try_from(is) == Ok(gid.as_raw())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::*;
+
+    fn status(uid: &str, gid: &str) -> String {
+        format!("Name:\ta\nUid:\t{uid}\nGid:\t{gid}\nGroups:\t7 8 \nNSpid:\t1\n")
+    }
+
+    #[test]
+    fn process_of_several_users_has_no_rights() {
+        let known = OwnerRights { uid: 5, gid: 6, groups: vec![7, 8] };
+        let read = |uid, gid| OwnerRights::parse(status(uid, gid).as_bytes());
+        assert_eq!(read("5\t5\t5\t5", "6\t6\t6\t6"), Some(known));
+        assert_eq!(read("5\t0\t0\t0", "6\t6\t6\t6"), None);
+        assert_eq!(read("5\t5\t5\t5", "6\t6\t0\t6"), None);
+        assert_eq!(OwnerRights::parse(b""), None);
+    }
+
+    #[test]
+    fn file_of_root_cannot_be_opened_with_the_rights_of_a_user() {
+        if !geteuid().is_root() {
+            return println!("skipped: needs root");
+        }
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("secret");
+        fs::write(&path, "x").unwrap();
+        fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o755)).unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).unwrap();
+        let nobody = OwnerRights { uid: 65_534, gid: 65_534, groups: Vec::new() };
+        let read = || nobody.act(|| fs::read(&path));
+        assert_eq!(read().unwrap_err().kind(), io::ErrorKind::PermissionDenied);
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o644)).unwrap();
+        assert_eq!(read().unwrap(), b"x");
+        // This thread keeps its own.
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).unwrap();
+        assert_eq!(fs::read(&path).unwrap(), b"x");
+    }
+}

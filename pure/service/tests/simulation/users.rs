@@ -1,0 +1,124 @@
+//! What users of one daemon may do to each other.
+
+use slackline_service::{Amount, Budget, Principal, Refusal, Request, Role};
+use slackline_units::{CpuShare, Reservation, Span};
+
+use crate::run::Run;
+
+type Who = (Principal, Option<Role>);
+
+const ROOT: Who = (Principal::User(0), Some(Role::Administrator));
+const ALICE: Principal = Principal::User(5001);
+const BOB: Principal = Principal::User(5002);
+
+const fn tenant(who: Principal) -> Who {
+    (who, Some(Role::Tenant))
+}
+
+const fn operator(who: Principal) -> Who {
+    (who, Some(Role::Operator))
+}
+
+fn each(slice: Span, period: Span) -> Amount {
+    Amount::Each(Reservation::new(slice, period).expect("less than a period"))
+}
+
+fn reserve(name: &str, amount: Amount, user: Option<u32>) -> Request {
+    Request::Reserve {
+        name: name.parse().expect("a name"),
+        amount,
+        exact: true,
+        phase: None,
+        vcpus: Some(1),
+        binding: Some(format!("qemu:{name}").parse().expect("a binding")),
+        user,
+    }
+}
+
+fn change(name: &str, amount: Amount) -> Request {
+    Request::Change {
+        name: name.parse().expect("a name"),
+        amount: Some(amount),
+        exact: None,
+        phase: None,
+        vcpus: None,
+        if_revision: None,
+    }
+}
+
+/// Asks, and waits for the answer.
+fn ask(run: &mut Run, who: Who, request: Request) -> Result<(), Refusal> {
+    run.ask(who, request, None).expect("all holds");
+    run.pass(Span::from_ms(100)).expect("all holds");
+    let (_, reply) = run.replies().pop().expect("an answer");
+    reply.map(drop)
+}
+
+fn ms(slice: u64, period: u64) -> Amount {
+    each(Span::from_ms(slice), Span::from_ms(period))
+}
+
+#[test]
+fn tenant_changes_its_own_reservations_only() {
+    let mut run = Run::new(1, None, false);
+    ask(&mut run, tenant(ALICE), reserve("a", ms(1, 10), None)).expect("its own");
+    let name = || "a".parse().expect("a name");
+    let asked = [
+        change("a", ms(1, 20)),
+        Request::Pause { name: name(), if_revision: None },
+        Request::Resume { name: name(), if_revision: None },
+        Request::Release { name: name(), if_revision: None },
+        Request::List { name: Some(name()) },
+        reserve("a", ms(1, 10), None),
+    ];
+    for request in asked {
+        let refused = ask(&mut run, tenant(BOB), request.clone());
+        assert_eq!(refused, Err(Refusal::NotOwner { name: name() }), "{request}");
+    }
+    // A tenant has VMs of its own only, and an operator changes what it likes.
+    let theirs = ask(&mut run, tenant(BOB), reserve("b", ms(1, 10), Some(5001)));
+    assert!(matches!(theirs, Err(Refusal::NotYours { .. })), "{theirs:?}");
+    ask(&mut run, operator(BOB), change("a", ms(1, 20))).expect("an operator may");
+    ask(&mut run, tenant(ALICE), change("a", ms(2, 20))).expect("its own");
+    ask(&mut run, tenant(ALICE), Request::Release { name: name(), if_revision: None })
+        .expect("its own");
+}
+
+#[test]
+fn raising_a_reservation_counts_against_the_caller_too() {
+    let mut run = Run::new(1, None, false);
+    let budget = Budget { cpu: Some(CpuShare::from_ppm(100_000)), machines: None };
+    run.service.set_budgets([(ALICE, budget)].into());
+    // Root reserves 1 % for alice's VM, and for bob's.
+    ask(&mut run, ROOT, reserve("a", ms(1, 100), Some(5001))).expect("root may");
+    ask(&mut run, ROOT, reserve("b", ms(1, 100), Some(5002))).expect("root may");
+    ask(&mut run, ROOT, reserve("c", ms(1, 100), Some(5002))).expect("root may");
+    let over = |asked: Result<(), Refusal>| {
+        assert!(matches!(asked, Err(Refusal::OverBudgetCpu { owner: ALICE, .. })), "{asked:?}");
+    };
+    over(ask(&mut run, operator(ALICE), change("a", ms(8, 10))));
+    ask(&mut run, operator(ALICE), change("a", ms(5, 100))).expect("within its budget");
+    // What it raised before counts, and what is its VM's.
+    over(ask(&mut run, operator(ALICE), change("b", ms(6, 100))));
+    ask(&mut run, operator(ALICE), change("b", ms(5, 100))).expect("within its budget");
+    over(ask(&mut run, operator(ALICE), change("c", ms(2, 100))));
+    ask(&mut run, operator(ALICE), change("b", ms(4, 100))).expect("less is always allowed");
+    ask(&mut run, ROOT, change("a", ms(8, 10))).expect("root is not limited");
+}
+
+#[test]
+fn only_an_administrator_has_a_run_of_more_than_a_second() {
+    let mut run = Run::new(1, None, false);
+    let week = Span::from_secs(604_800);
+    let days = each(Span::from_secs(508_000), week);
+    let refused = ask(&mut run, operator(ALICE), reserve("a", days, None)).unwrap_err();
+    assert!(matches!(refused, Refusal::LongRun { .. }), "{refused:?}");
+    assert_eq!(refused.hint().as_deref(), Some("the same share is --slice 839.947ms --period 1s"));
+    let second = each(Span::from_secs(1), week);
+    ask(&mut run, operator(ALICE), reserve("a", second, None)).expect("a second at most");
+    let longer = each(Span::from_ms(1_001), week);
+    assert!(ask(&mut run, operator(ALICE), change("a", longer)).is_err());
+    ask(&mut run, ROOT, change("a", longer)).expect("an administrator may");
+    // What an administrator gave may be made less.
+    ask(&mut run, operator(ALICE), change("a", second)).expect("less");
+}
