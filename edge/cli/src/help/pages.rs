@@ -65,6 +65,7 @@ the exit code is 1. What the machine could not see contradicts nothing.
 NAME is a domain (of several vCPUs numbers are added up, and of the rest the worst is taken), a vCPU
 (`web.1`) or a CPU (`cpu0`); without `of NAME`, or with `of total`, it is all of them. A `count` is
 a number, of how many the quantiles are; a claim on a quantile of one alone is about that one.
+The time of a CPU is a length (`busy of cpu0`, `above 2s`) or a part of it (`above 20%`).
 ";
 
 const METRICS: &str = "\
