@@ -358,6 +358,11 @@ impl<W: Write> Sink for Perfetto<W> {
                 ];
                 self.instant(vcpu, done, "deadline missed", &more);
             }
+            Record::Unfinished { at, vcpu, released, deadline, .. } => {
+                let (released, deadline) = (released.to_string(), deadline.to_string());
+                let more = [("released", released), ("deadline", deadline)];
+                self.instant(vcpu, at, "never finished", &more);
+            }
             Record::RangLate { at, cpu, late } => self.rang_late(at, cpu, late),
             // A sleeping vCPU is told of by the end of its stretch; the others have no place here.
             Record::Joined { .. }

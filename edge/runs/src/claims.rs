@@ -86,7 +86,9 @@ pub fn check(scenario: &Scenario) -> Result<(), BadClaim> {
         let Claim { line, ref metric, ref of, ref test, .. } = *claim;
         let unit = nothing.unit(metric, of.as_deref());
         let unit = unit.map_err(|unknown| BadClaim::Unknown { line, unknown })?;
-        if !fits(unit, test) {
+        let is_part = nothing.part_of_cpu(metric, of.as_deref()).is_some();
+        let has_unit = fits(unit, test) || is_part && fits(Unit::Part, test);
+        if !has_unit {
             let (metric, test) = (metric.clone(), test.to_string());
             return Err(BadClaim::OtherUnit { line, metric, unit, test });
         }
@@ -136,7 +138,13 @@ impl fmt::Display for FailedClaim<'_> {
 }
 
 fn measure(claim: &Claim, summary: &Summary) -> Result<Measure, BadClaim> {
-    let measured = summary.lookup(&claim.metric, claim.of.as_deref());
+    let (metric, of) = (&claim.metric, claim.of.as_deref());
+    let part = Some(()).filter(|()| fits(Unit::Part, &claim.test));
+    // Tables show the time of a CPU in percent, and so may claims.
+    if let Some(part) = part.and_then(|()| summary.part_of_cpu(metric, of)) {
+        return Ok(part);
+    }
+    let measured = summary.lookup(metric, of);
     measured.map_err(|unknown| BadClaim::Unknown { line: claim.line, unknown })
 }
 

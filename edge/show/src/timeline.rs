@@ -289,6 +289,7 @@ impl Sink for Timeline {
             | Record::Declined { .. }
             | Record::Changed { .. }
             | Record::Job { .. }
+            | Record::Unfinished { .. }
             | Record::Spun { .. }
             | Record::Served { .. }
             | Record::Moved { .. }

@@ -204,16 +204,16 @@ const VCPU: &[Term] = &[
     number(
         "jobs",
         "jobs",
-        "number of jobs (pieces of work) released after the warm-up and done, with or without a \
-         deadline",
+        "number of jobs (pieces of work) released after the warm-up that are done, or whose \
+         deadline has passed",
     ),
-    number("jobs_late", "late", "number of jobs done after their deadline"),
+    number("jobs_late", "late", "number of jobs not done by their deadline, done later or never"),
     number("jobs_done", "jobs done", "number of jobs done, also of those released in the warm-up"),
     number("moved_bytes", "Mbit/s", "data that reached it, or that it sent and that arrived"),
     spread(
         "job_lateness",
         "late by",
-        "tardiness of late jobs: time from the deadline until they were done",
+        "tardiness of late jobs: time from the deadline until they were done, or until the end",
     ),
     spread(
         "response",

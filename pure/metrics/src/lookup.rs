@@ -9,7 +9,8 @@ use core::fmt;
 use slackline_units::Span;
 
 use crate::fields::{Field, FieldValue};
-use crate::{Summary, VcpuSummary};
+use crate::split::ppm;
+use crate::{CpuSummary, Summary, VcpuSummary};
 
 /// What a metric came to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -124,6 +125,31 @@ impl Summary {
     /// As [`Summary::lookup`].
     pub fn unit(&self, metric: &str, of: Option<&str>) -> Result<Unit, UnknownMetric> {
         self.find(metric, of).map(|(field, _)| Unit::of(field))
+    }
+
+    /// A length of time of one CPU or of all, in parts of the time that was measured there. `None`
+    /// if the metric is no length of time of a CPU.
+    #[must_use]
+    pub fn part_of_cpu(&self, metric: &str, of: Option<&str>) -> Option<Measure> {
+        let is_called =
+            |of: &str| self.vcpus.iter().any(|vcpu| vcpu.name == of || domain(vcpu) == Some(of));
+        if of.is_some_and(is_called) {
+            return None;
+        }
+        let is_meant = |cpu: &CpuSummary| of.is_none_or(|of| cpu.cpu.to_string() == of);
+        let rows = self.cpus.iter().zip(self.cpu_fields());
+        let rows: Vec<Vec<Field>> =
+            rows.filter(|(cpu, _)| is_meant(cpu)).map(|(_, row)| row).collect();
+        let (field, measure) = measure(metric, &rows)?;
+        let length = u64::try_from(rows.len()).ok()?.checked_mul(self.length.ns())?;
+        match (Unit::of(field), measure) {
+            (Unit::Time, Measure::Span(span)) => {
+                let part = ppm(span, Span::from_ns(length));
+                Some(Measure::Ppm(i64::try_from(part).unwrap_or(i64::MAX)))
+            }
+            (Unit::Time, _) => Some(Measure::Unknown),
+            _ => None,
+        }
     }
 
     /// The field that a metric is, and what it came to.

@@ -197,6 +197,9 @@ impl Meter {
             }
             Record::Left { at, .. } => meter.over(at),
             Record::Job { released, deadline, done, .. } => meter.job(released, deadline, done),
+            Record::Unfinished { at, released, deadline, .. } => {
+                meter.unfinished(released, deadline, at);
+            }
             Record::Moved { at, bytes, .. } => meter.moved(at, bytes),
             Record::Spun { at, used, .. } => meter.spun(at, used),
             Record::Slowed { from, to, work, .. } => meter.slowed(from, to, work),
@@ -229,6 +232,7 @@ impl Meter {
             | Record::Promised { vcpu, .. }
             | Record::Left { vcpu, .. }
             | Record::Job { vcpu, .. }
+            | Record::Unfinished { vcpu, .. }
             | Record::Moved { vcpu, .. }
             | Record::Spun { vcpu, .. }
             | Record::Slowed { vcpu, .. }

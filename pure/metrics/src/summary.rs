@@ -89,11 +89,11 @@ pub struct VcpuSummary {
     pub stopped: Option<Span>,
     /// How long it slept.
     pub asleep: Option<Span>,
-    /// Pieces of work that were released and that it finished.
+    /// Pieces of work that were released and that it finished, or whose deadline has passed.
     pub jobs: u64,
     /// How many of them had a deadline.
     pub jobs_due: u64,
-    /// How many of them were done after their deadline.
+    /// How many of them were not done by their deadline.
     pub jobs_late: u64,
     /// Pieces of work that it finished, also those released before: requests answered, if it
     /// answers requests.

@@ -11,8 +11,9 @@
 //!   at the end counts until then.
 //! - A *switch* is a stretch that does not continue the one before on its CPU: another vCPU, or a
 //!   gap. A *migration* is one on another CPU than the vCPU's stretch before.
-//! - A *job* is counted if it was released after the warm-up, and is late if it was done after its
-//!   deadline. The lateness is that of the late ones.
+//! - A *job* is counted if it was released after the warm-up, and was done or its deadline has
+//!   passed. It is late if it was not done by its deadline. The lateness is that of the late ones:
+//!   of one that is never done, until its vCPU left or the run ended.
 
 use slackline_trace::{Knowledge, OverheadKind};
 use slackline_units::{CpuId, GridClock, Reservation, Span, Time, VcpuId};
@@ -69,7 +70,7 @@ pub(crate) struct VcpuMeter {
 
 #[derive(Clone, Debug, Default)]
 struct Jobs {
-    /// Released and done in the window.
+    /// Released in the window, and done or due in it.
     count: u64,
     /// Done in it, whenever released.
     done: u64,
@@ -256,6 +257,17 @@ impl VcpuMeter {
         if done > deadline {
             jobs.late += 1;
             jobs.lateness.add(done - deadline);
+        }
+    }
+
+    /// A job whose deadline has passed is not done, and will not be.
+    pub(crate) fn unfinished(&mut self, released: Time, deadline: Time, at: Time) {
+        if released >= self.warmup {
+            let jobs = self.jobs.get_or_insert_default();
+            jobs.count += 1;
+            jobs.due += 1;
+            jobs.late += 1;
+            jobs.lateness.add(at.since(deadline));
         }
     }
 

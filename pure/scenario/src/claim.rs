@@ -15,7 +15,7 @@ use crate::table::{Item, Mistake, Source, Table, decimal, percentage, shown};
 pub struct Claim {
     /// What is measured, as in `latency p99`.
     pub metric: String,
-    /// The domain or vCPU of which it is measured; none for the whole run.
+    /// The domain, vCPU or CPU (`cpu0`) of which it is measured. `None` for the whole run.
     pub of: Option<String>,
     /// What it must be.
     pub test: Test,
@@ -175,7 +175,9 @@ impl Claim {
             return Err(that.fault(ErrorKind::NoMetric { written: that.written() }));
         }
         let of = of.filter(|&of| of != TOTAL);
-        of.map_or(Ok(()), |of| names.find(of, domains, &that).map(|_| ()))?;
+        if let Some(of) = of.filter(|of| !is_cpu(of) || names.is_domain(of)) {
+            names.find(of, domains, &that)?;
+        }
         let (test, text) = if metric == REFUSED && of.is_none() && table.get("is").is_none() {
             (Test::Refused, "the domains are refused".to_owned())
         } else {
@@ -191,6 +193,12 @@ impl Claim {
         let (metric, of) = (metric.to_owned(), of.map(str::to_owned));
         Ok(Claim { metric, of, test, text, line, on })
     }
+}
+
+/// Returns true for the name of a CPU. The check of the claim knows whether the host has it.
+fn is_cpu(name: &str) -> bool {
+    let number = name.strip_prefix("cpu").and_then(|number| number.parse::<u16>().ok());
+    number.is_some_and(|number| format!("cpu{number}") == name)
 }
 
 /// How a test begins that compares with one amount, and what it is.

@@ -55,6 +55,11 @@ impl Names {
         }
     }
 
+    /// Returns true if a domain has this name.
+    pub(crate) fn is_domain(&self, name: &str) -> bool {
+        self.domains.contains_key(name)
+    }
+
     /// The domain that a name means, as its index; or one of its vCPUs.
     pub(crate) fn find(
         &self,

@@ -24,7 +24,7 @@ pub(crate) use system::{Cause, Context, Devices, Seat, Systems, TaskOf, Then};
 
 use barrier::{Barriers, Waiting};
 use locks::{Locks, SPIN};
-use steps::{AtOnce, Progress, Work};
+use steps::{AtOnce, Job, Progress, Work};
 
 /// The operating system of a domain, by its place among them.
 pub(crate) type SystemId = u16;
@@ -163,6 +163,14 @@ impl<'a> Guests<'a> {
     /// Whether a guest waits for a lock.
     pub(crate) fn spins(&self, vcpu: VcpuId) -> bool {
         self.locks.waits(vcpu)
+    }
+
+    /// Records the jobs of a guest that are overdue and will never be done.
+    pub(crate) fn record_overdue<S: Sink>(&self, vcpu: VcpuId, at: Time, sink: &mut S) {
+        let program = self.works[vcpu.slot()].program;
+        for Job { released, deadline } in self.guests[vcpu.slot()].progress.overdue(program, at) {
+            sink.record(&Record::Unfinished { at, vcpu, task: None, released, deadline });
+        }
     }
 
     /// A guest goes on with its program.

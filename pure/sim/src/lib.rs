@@ -177,6 +177,9 @@ impl<'a> Sim<'a> {
         self.systems_end(sink);
         self.hardware.cpus.end(self.end, &mut self.hardware.guests);
         self.end_spinning(sink);
+        let here = self.scenario.vcpus().map(|(vcpu, _)| vcpu);
+        here.filter(|&vcpu| self.host.moment().is_member(vcpu))
+            .for_each(|vcpu| self.record_overdue(vcpu, self.end, sink));
         self.tell_account(sink);
         self.step(self.end, Fact::Ended, sink)?;
         Ok(self.outcome)
@@ -275,6 +278,7 @@ impl<'a> Sim<'a> {
             What::Pause => self.pause(now, vcpu, sink)?,
             What::Release => self.release(now, vcpu, sink)?,
             What::Leave => {
+                self.record_overdue(vcpu, now, sink);
                 self.step(now, Fact::Left(vcpu), sink)?;
                 self.stop_spinning(now, vcpu, sink);
                 let released = self.hardware.guests.leave(vcpu, now);

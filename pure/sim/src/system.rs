@@ -29,6 +29,16 @@ impl Sim<'_> {
         }
     }
 
+    /// Records the jobs of a vCPU, or of the system that it is the first vCPU of, that are overdue:
+    /// it leaves, or the run is over.
+    pub(crate) fn record_overdue<S: Sink>(&self, vcpu: VcpuId, now: Time, sink: &mut S) {
+        match self.seat(vcpu) {
+            None => self.hardware.guests.record_overdue(vcpu, now, sink),
+            Some(seat) if seat.number == 0 => self.systems.record_overdue(seat.system, now, sink),
+            Some(_) => {}
+        }
+    }
+
     pub(crate) fn system_leaves(&mut self, vcpu: VcpuId) {
         if let Some(seat) = self.seat(vcpu) {
             self.systems.leave(seat);

@@ -69,11 +69,6 @@ impl Encoder {
                 self.vcpu(vcpu);
                 self.cpu(cpu);
             }
-            Record::Changed { due, at, vcpu } => {
-                self.time(at);
-                self.difference(at, due);
-                self.vcpu(vcpu);
-            }
             Record::Job { vcpu, task, released, deadline, done } => {
                 self.time(done);
                 self.vcpu(vcpu);
@@ -90,6 +85,8 @@ impl Encoder {
                 self.service(&service);
             }
             Record::ClockSet { .. }
+            | Record::Changed { .. }
+            | Record::Unfinished { .. }
             | Record::Spun { .. }
             | Record::Moved { .. }
             | Record::Slowed { .. }
@@ -118,6 +115,18 @@ impl Encoder {
                 self.vcpu(vcpu);
                 self.difference(to, from);
                 self.number(work.ns());
+            }
+            Record::Changed { due, at, vcpu } => {
+                self.time(at);
+                self.difference(at, due);
+                self.vcpu(vcpu);
+            }
+            Record::Unfinished { at, vcpu, task, released, deadline } => {
+                self.time(at);
+                self.vcpu(vcpu);
+                self.difference(at, released);
+                self.difference(at, deadline);
+                self.task_id(task);
             }
             Record::Stopped { vcpu, from, to } => {
                 self.time(to);
@@ -362,6 +371,7 @@ fn record_tag(record: &Record) -> u8 {
         Record::Spun { .. } => 21,
         Record::Spent { .. } => 22,
         Record::Stopped { .. } => 23,
+        Record::Unfinished { .. } => 25,
     }
 }
 

@@ -349,6 +349,11 @@ impl<R: Read> Reader<R> {
             19 => Record::ClockSet { at: self.time()?, ahead: Span::from_ns(self.number()?) },
             20 => self.read_slowed()?,
             22 => self.read_spent()?,
+            25 => {
+                let (at, vcpu) = (self.time()?, self.vcpu()?);
+                let (released, deadline) = (self.before(at)?, self.before(at)?);
+                Record::Unfinished { at, vcpu, task: self.maybe_task()?, released, deadline }
+            }
             21 => {
                 let (at, vcpu) = (self.time()?, self.vcpu()?);
                 Record::Spun { at, vcpu, used: Span::from_ns(self.number()?) }

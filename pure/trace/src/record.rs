@@ -150,6 +150,20 @@ pub enum Record {
         /// When it was done.
         done: Time,
     },
+    /// A piece of work whose deadline has passed was not finished when its vCPU left or the run
+    /// ended.
+    Unfinished {
+        /// When the vCPU left or the run ended.
+        at: Time,
+        /// Whose; of a domain with tasks, its first vCPU.
+        vcpu: VcpuId,
+        /// Which task's; none if the domain tells its tasks not apart.
+        task: Option<TaskId>,
+        /// When it was released.
+        released: Time,
+        /// When it was to be done.
+        deadline: Time,
+    },
     /// A vCPU got the spin lock for which it had used CPU time, or gave up.
     Spun {
         /// When.
@@ -290,6 +304,7 @@ impl Record {
             | Record::Refused { at, .. }
             | Record::Declined { at, .. }
             | Record::Changed { at, .. }
+            | Record::Unfinished { at, .. }
             | Record::Spun { at, .. }
             | Record::Served { at, .. }
             | Record::Moved { at, .. }

@@ -27,7 +27,8 @@ use slackline_units::{CpuId, Time};
 pub(crate) const MAGIC: &[u8] = b"slackline-trace-";
 /// The version that is written.
 pub(crate) const VERSION: u32 = 5;
-/// The oldest version that is read. Version 5 added overhead, and took nothing away.
+/// The oldest version that is read. Version 5 added overhead and unfinished work, and took nothing
+/// away.
 pub(crate) const OLDEST_VERSION: u32 = 4;
 
 const FLUSH_AT: usize = 1 << 16;

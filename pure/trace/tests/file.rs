@@ -49,7 +49,8 @@ fn named(slot: u32, at: Time, name: &str) -> Named {
 fn records() -> Vec<Record> {
     let (vcpu, cpu) = (vcpu(), CpuId::new(1));
     let reservation = Reservation::new(Span::from_ms(1), Span::from_ms(10)).ok();
-    let (used, late) = (Span::from_ns(900), Span::from_ns(7));
+    let kind = OverheadKind::Balancing;
+    let (used, late, deadline) = (Span::from_ns(900), Span::from_ns(7), at(8));
     let service = Service { used, received: 1, sent: u32::MAX, requests: 3, events: 4 };
     let ran = |due, end| Record::Ran {
         vcpu,
@@ -99,15 +100,17 @@ fn records() -> Vec<Record> {
             stolen: late,
             dispatching: used,
         },
+        Record::Unfinished { at: at(9), vcpu, task: None, released: at(5), deadline: at(9) },
+        Record::Unfinished {
+            at: at(9),
+            vcpu,
+            task: Some(TaskId::new(7)),
+            released: at(0),
+            deadline,
+        },
         Record::Overhead { cpu, used },
         Record::Spent { cpu, vcpu: None, kind: OverheadKind::Switch, from: at(7), to: at(9) },
-        Record::Spent {
-            cpu,
-            vcpu: Some(vcpu),
-            kind: OverheadKind::Balancing,
-            from: at(100),
-            to: at(2001),
-        },
+        Record::Spent { cpu, vcpu: Some(vcpu), kind, from: at(100), to: at(2001) },
         Record::Ended { at: at(u64::MAX) },
     ]
 }

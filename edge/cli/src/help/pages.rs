@@ -91,6 +91,8 @@ policy. If one does not hold, it is printed and the exit code is 1.
   - `error` is compared without its sign.
   - `count` is the number of samples of a quantile. A single sample has no quantiles, and
     a claim on a quantile then tests that sample.
+  - The time of a CPU is a duration (`busy of cpu0`, `above 2s`) or a part of it
+    (`above 20%`).
   - A metric that the run could not measure fails no claim.
 ";
 

@@ -204,6 +204,36 @@ fn a_claim_that_does_not_hold_is_told_with_both_numbers() {
     assert!(ran.err.contains("it.toml:14") && ran.out.contains("gold"), "{}", ran.err);
 }
 
+/// On one CPU that is busy all the time, for the second that is measured.
+#[test]
+fn claims_are_about_a_cpu_too() {
+    let scenario = |that: &str, is: &str| {
+        format!(
+            "title = 't'\nlength = '1s'\npolicy = {{ name = 'round-robin' }}\n\
+             [host]\ncpus = 2\nswitch = '10ms'\n\
+             [[domain]]\nname = 'a'\ncpus = [0]\nwork = {{ kind = 'spin' }}\n\
+             [[claim]]\nthat = '{that}'\nis = '{is}'\n"
+        )
+    };
+    for (that, is) in [
+        ("busy of cpu0", "above 1%"),
+        ("busy of cpu0", "within 0% of 1s"),
+        ("program of cpu0", "within 0 points of 99%"),
+        ("switch overhead of cpu0", "within 0% of 10ms"),
+        ("idle of cpu1", "at least 100%"),
+        ("idle", "within 0 points of 50%"),
+        ("switches of cpu0", "at most 1"),
+    ] {
+        Place::with(&scenario(that, is)).run(&["sim", "it.toml"]).good();
+    }
+    let ran = Place::with(&scenario("busy of cpu0", "below 99%")).run(&["sim", "it.toml"]);
+    let ran = ran.ended_with(1);
+    assert!(ran.err.starts_with("claim failed: busy of cpu0 is below 99%, but it is 100"));
+    let ran = Place::with(&scenario("busy of cpu2", "above 1%")).run(&["sim", "it.toml"]);
+    let ran = ran.ended_with(2);
+    assert!(ran.err.contains("`busy of cpu2`") && ran.err.contains("of cpu0"), "{}", ran.err);
+}
+
 #[test]
 fn a_saved_trace_is_the_same_twice_and_tells_the_same_as_the_run() {
     let place = Place::with(GOOD);

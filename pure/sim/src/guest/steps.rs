@@ -106,6 +106,32 @@ impl Progress {
         }
     }
 
+    /// Jobs whose deadline has passed and that are not done: the one it is at, and those that would
+    /// have been released behind it.
+    pub(crate) fn overdue(&self, program: &Program, now: Time) -> Vec<Job> {
+        let open = Job { released: self.released, deadline: self.deadline };
+        if open.deadline > now && self.releases > 0 {
+            return Vec::new(); // It is in time up to now.
+        }
+        let release = program.steps.iter().find_map(|step| match step {
+            Step::Release { period, deadline: Some(deadline), offset } => {
+                Some((*period, *deadline, *offset))
+            }
+            _ => None,
+        });
+        let next = |(period, deadline, offset): (Span, Span, Span)| {
+            (self.releases..).map(move |number| {
+                let released = self.began.after(offset).after(period * number);
+                Job { released, deadline: released.after(deadline) }
+            })
+        };
+        let next = release.filter(|_| program.repeat).into_iter().flat_map(next);
+        // What it wanted may have been computed at this very instant, its deadline.
+        let is_in_time = open.deadline == now && self.left.is_zero();
+        let open = Some(open).filter(|_| self.releases > 0 && !is_in_time);
+        open.into_iter().chain(next).take_while(|job| job.deadline <= now).collect()
+    }
+
     /// The step that was taken last is to be taken once more.
     pub(crate) fn again(&mut self) {
         self.step -= 1;

@@ -6,13 +6,13 @@
 
 use slackline_scenario::io::DeviceStep;
 use slackline_scenario::{self as scenario, Domain, Draw, Purpose, Scenario, Stream};
-use slackline_trace::Record;
+use slackline_trace::{Record, Sink};
 use slackline_units::{Span, Tasks, Time, VcpuId};
 
 use super::SystemId;
 use super::effects::Effects;
 use super::scheduler::RunQueue;
-use super::steps::{AtOnce, Need, Progress, Work};
+use super::steps::{AtOnce, Job, Need, Progress, Work};
 use super::told::{State, TaskInfo};
 use crate::queue::{Event, Queue};
 
@@ -256,6 +256,20 @@ impl<'a, D: Copy> Systems<'a, D> {
 
     pub(crate) fn record(&mut self, record: Record) {
         self.effects.record(record);
+    }
+
+    /// Records the jobs of a system's tasks that are overdue and will never be done, while it is
+    /// there.
+    pub(crate) fn record_overdue<S: Sink>(&self, id: SystemId, at: Time, sink: &mut S) {
+        let system = &self.systems[usize::from(id)];
+        let vcpu = &system.vcpus[0];
+        let tasks = system.tasks.iter().filter(|task| !task.still_to_run().is_zero());
+        for Task { spec, work, progress, .. } in tasks.filter(|_| vcpu.is_here) {
+            for Job { released, deadline } in progress.overdue(work.program, at) {
+                let (vcpu, task) = (vcpu.id, spec.id);
+                sink.record(&Record::Unfinished { at, vcpu, task, released, deadline });
+            }
+        }
     }
 
     fn vcpu(&mut self, seat: Seat) -> &mut Vcpu<D> {

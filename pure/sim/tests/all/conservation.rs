@@ -2,8 +2,6 @@
 //! each kind and idle time amount to the elapsed time on every CPU, to the nanosecond. The sums are
 //! made from the intervals of the trace, and again from what the meter says.
 
-mod common;
-
 use std::fmt::Write as _;
 
 use proptest::prelude::*;
@@ -221,8 +219,8 @@ proptest! {
             let text = format!("title = 'random'\npolicy = {{ {policy} }}\n{text}");
             let scenario = Scenario::read(&text);
             let scenario = scenario.unwrap_or_else(|error| panic!("{error:?} in\n{text}"));
-            let whole = Header { warmup: Span::ZERO, ..common::header(&scenario) };
-            let meters = (Meter::new(&common::header(&scenario)), Meter::new(&whole));
+            let whole = Header { warmup: Span::ZERO, ..crate::common::header(&scenario) };
+            let meters = (Meter::new(&crate::common::header(&scenario)), Meter::new(&whole));
             let records: Vec<Record> = Vec::new();
             let mut sink = (meters, records);
             let finished = match slackline_sim::run(&scenario, &mut sink) {

@@ -3,8 +3,6 @@
 //! The second simulator is the module `steps`: it shares no code with ours, and no idea. It knows
 //! nothing of events or timers, and goes through a run microsecond by microsecond.
 
-mod common;
-
 use slackline_metrics::Meter;
 use slackline_scenario::Scenario;
 use slackline_trace::OverheadKind;
@@ -212,7 +210,7 @@ fn ours(host: &Host, more: &str, tasks: &[Task]) -> Sums {
         }
     }
     let scenario = Scenario::read(&text).unwrap_or_else(|error| panic!("{error:?} in\n{text}"));
-    let mut meter = Meter::new(&common::header(&scenario));
+    let mut meter = Meter::new(&crate::common::header(&scenario));
     let finished = slackline_sim::run(&scenario, &mut meter).expect("a run");
     let summary = meter.view().expect("every vCPU has a name");
     let us = |span: Span| {

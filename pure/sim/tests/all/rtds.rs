@@ -1,8 +1,6 @@
 //! `gedf` by the rules of RTDS against a second RTDS, which goes through a run in steps of 100 us
 //! and shares no code with ours. (Reference, 10.2.)
 
-mod common;
-
 use proptest::prelude::*;
 use slackline_metrics::Meter;
 use slackline_scenario::Scenario;
@@ -79,7 +77,7 @@ fn gedf(cpus: usize, tasks: &[Task], length: u64, misses: &str) -> Vec<u64> {
         );
     }
     let scenario = Scenario::read(&text).unwrap_or_else(|error| panic!("{error:?} in\n{text}"));
-    let mut meter = Meter::new(&common::header(&scenario));
+    let mut meter = Meter::new(&crate::common::header(&scenario));
     slackline_sim::run(&scenario, &mut meter).expect("the set fits");
     let summary = meter.view().expect("every vCPU has a name");
     summary.vcpus.iter().map(|vcpu| vcpu.delivered.ns()).collect()

@@ -1,0 +1,95 @@
+//! Jobs in an overload: a job is late when its deadline passes, whether it is done later or never.
+
+use slackline_metrics::{Measure, Meter, Summary};
+use slackline_scenario::Scenario;
+use slackline_units::Span;
+
+fn summary(text: &str) -> Summary {
+    let text = format!("title = 't'\npolicy = {{ name = 'edf' }}\n{text}");
+    let scenario = Scenario::read(&text).unwrap_or_else(|error| panic!("{error:?} in\n{text}"));
+    let mut meter = Meter::new(&crate::common::header(&scenario));
+    slackline_sim::run(&scenario, &mut meter).expect("a run");
+    meter.view().expect("every vCPU has a name")
+}
+
+fn overloaded(work: &str, share: &str, more: &str) -> String {
+    format!(
+        "[[domain]]\nname = 'x'\nwork = {{ kind = 'periodic', {work} }}\n\
+         share.edf = {{ {share}, exact = true }}\n{more}"
+    )
+}
+
+fn metric(summary: &Summary, name: &str) -> Measure {
+    summary.lookup(name, Some("x")).expect("a metric")
+}
+
+/// Jobs of 30 ms in 30 ms with a third of a CPU: 100 of 300 are done, the last one from 2,970 ms to
+/// 8,980 ms. The 300th is due as the run ends.
+#[test]
+fn jobs_that_are_never_done_are_late() {
+    let work = "period = '30ms', work = '30ms'";
+    let run = summary(&format!(
+        "length = '9s'\n{}",
+        overloaded(work, "slice = '10ms', period = '30ms'", "")
+    ));
+    assert_eq!(metric(&run, "jobs"), Measure::Count(300));
+    assert_eq!(metric(&run, "jobs late"), Measure::Count(300));
+    assert_eq!(metric(&run, "jobs done"), Measure::Count(100));
+    assert_eq!(metric(&run, "response worst"), Measure::Span(Span::from_ms(6_010)));
+    assert_eq!(metric(&run, "job lateness worst"), Measure::Span(Span::from_ms(5_980)));
+    // With a warm-up of a second the 34 jobs released in it do not count.
+    let run = summary(&format!(
+        "length = '9s'\nwarmup = '1s'\n{}",
+        overloaded(work, "slice = '10ms', period = '30ms'", "")
+    ));
+    assert_eq!(metric(&run, "jobs late"), Measure::Count(266));
+}
+
+/// No job is ever done, and each of 100 is late.
+#[test]
+fn jobs_are_late_where_none_is_done() {
+    let work = "period = '100ms', work = '50ms'";
+    let share = "slice = '100us', period = '100ms'";
+    let run = summary(&format!("length = '10s'\n{}", overloaded(work, share, "")));
+    assert_eq!(metric(&run, "jobs late"), Measure::Count(100));
+    assert_eq!(metric(&run, "job lateness worst"), Measure::Span(Span::from_ms(9_900)));
+    assert_eq!(metric(&run, "response worst"), Measure::Unknown);
+}
+
+/// A vCPU that leaves at 1 s has ten deadlines behind it, also where it is held meanwhile.
+#[test]
+fn jobs_of_a_vcpu_that_leaves_are_late_until_then() {
+    let work = "period = '100ms', work = '50ms'";
+    let share = "slice = '100us', period = '100ms'";
+    let more = "leaves = '1s'\n[[change]]\nat = '500ms'\ndomain = 'x'\npaused = true\n";
+    let run = summary(&format!("length = '10s'\n{}", overloaded(work, share, more)));
+    assert_eq!(metric(&run, "jobs late"), Measure::Count(10));
+}
+
+/// Deadlines are as the work says them: half of the period, and none is missed by a job in time.
+#[test]
+fn jobs_in_time_are_never_late() {
+    let work = "period = '10ms', work = '4ms', deadline = '5ms'";
+    let share = "slice = '5ms', period = '10ms'";
+    let run = summary(&format!("length = '1s'\n{}", overloaded(work, share, "")));
+    assert_eq!(
+        (metric(&run, "jobs"), metric(&run, "jobs late")),
+        (Measure::Count(100), Measure::Count(0))
+    );
+}
+
+/// The tasks of a guest are told apart, and each has its own deadlines.
+#[test]
+fn jobs_of_tasks_that_are_never_done_are_late() {
+    let run = summary(
+        "length = '1s'\n[[domain]]\nname = 'x'\n\
+         share.edf = { slice = '1ms', period = '10ms', exact = true }\n\
+         [[domain.task]]\nname = 'first'\npriority = 100\n\
+         work = { kind = 'periodic', period = '100ms', work = '10ms' }\n\
+         [[domain.task]]\nname = 'second'\npriority = 50\n\
+         work = { kind = 'periodic', period = '50ms', work = '10ms' }\n",
+    );
+    // The first task has all of the CPU time: 10 jobs in time. The second is due 20 times.
+    assert_eq!(metric(&run, "jobs"), Measure::Count(30));
+    assert_eq!(metric(&run, "jobs late"), Measure::Count(20));
+}
