@@ -114,13 +114,13 @@ const VCPU: &[Term] = &[
         "simulated: CPU time that it paid for overhead, in tables in parts of the time it was \
          there; all of the kinds below",
     ),
-    number(
-        "switch_overhead_ns",
-        "switch",
-        "switching to it and dispatching it (`switch`, `dispatch`)",
-    ),
+    number("switch_overhead_ns", "switch", "switching to it (`switch` of [host])"),
     number("migration_overhead_ns", "migration", "its migrations to other CPUs (`migrate`)"),
-    number("refill_overhead_ns", "refill", "filling the cache that others had displaced (`cache`)"),
+    number(
+        "refill_overhead_ns",
+        "refill",
+        "its cold caches after others ran (`dispatch` and `cache` of the domain)",
+    ),
     number("tick_overhead_ns", "tick", "ticks of its CPU (`tick_cost`)"),
     number("interrupt_overhead_ns", "interrupt", "interrupts on its CPU (`interrupt`, `ipi`)"),
     number("balancing_overhead_ns", "balancing", "calls of the balancer (`balancing`)"),
@@ -232,9 +232,9 @@ const CPU: &[Term] = &[
         "simulated: what the CPU spent on the kinds below, paid by vCPUs or while idle; live, the \
          dispatcher's own CPU time",
     ),
-    number("switch_overhead_ns", "switch", "switching to vCPUs and dispatching them"),
+    number("switch_overhead_ns", "switch", "switching to vCPUs"),
     number("migration_overhead_ns", "migration", "migrations of vCPUs to this CPU"),
-    number("refill_overhead_ns", "refill", "filling the cache for vCPUs"),
+    number("refill_overhead_ns", "refill", "cold caches of vCPUs"),
     number("tick_overhead_ns", "tick", "ticks"),
     number("interrupt_overhead_ns", "interrupt", "interrupts of devices and of other CPUs"),
     number("balancing_overhead_ns", "balancing", "calls of the balancer"),
