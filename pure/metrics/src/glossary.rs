@@ -113,9 +113,13 @@ const VCPU: &[Term] = &[
         "simulated: CPU time that it paid for overhead of all kinds below; tables show it as a \
          part of the time for which it was present",
     ),
-    number("switch_overhead_ns", "switch", "time for switches to it (`switch`, `dispatch`)"),
+    number("switch_overhead_ns", "switch", "time for switches to it (`switch` of [host])"),
     number("migration_overhead_ns", "migration", "time for its migrations (`migrate`)"),
-    number("refill_overhead_ns", "refill", "time to fill its displaced cache (`cache`)"),
+    number(
+        "refill_overhead_ns",
+        "refill",
+        "time lost to cold caches after others ran (`dispatch` and `cache` of the domain)",
+    ),
     number("tick_overhead_ns", "tick", "time for ticks of its CPU (`tick_cost`)"),
     number("interrupt_overhead_ns", "interrupt", "time for interrupts (`interrupt`, `ipi`)"),
     number("balancing_overhead_ns", "balancing", "time for calls of the balancer (`balancing`)"),
@@ -262,9 +266,9 @@ const CPU: &[Term] = &[
         "simulated: time spent on the kinds below, paid by vCPUs or while idle; live, CPU time of \
          the dispatcher",
     ),
-    number("switch_overhead_ns", "switch", "time for switches to vCPUs and their dispatch"),
+    number("switch_overhead_ns", "switch", "time for switches to vCPUs"),
     number("migration_overhead_ns", "migration", "time for migrations of vCPUs to this CPU"),
-    number("refill_overhead_ns", "refill", "time to fill the cache for vCPUs"),
+    number("refill_overhead_ns", "refill", "time lost to cold caches of vCPUs"),
     number("tick_overhead_ns", "tick", "time for ticks"),
     number("interrupt_overhead_ns", "interrupt", "time for interrupts of devices and other CPUs"),
     number("balancing_overhead_ns", "balancing", "time for calls of the balancer"),

@@ -348,8 +348,8 @@ impl Cpu {
             own = Own { migration: moves.migrate(home, cpu), refill: Span::ZERO };
         }
         if !moves.cold.is_free() {
-            self.unpaid.add(now, OverheadKind::Switch, moves.cold.dispatch(vcpu, before));
             own.refill = moves.cold.refill((vcpu, own.refill), (cpu, home));
+            own.refill += moves.cold.dispatch(vcpu, before);
         }
         self.unpaid.add(now, OverheadKind::Migration, own.migration);
         self.unpaid.add(now, OverheadKind::Refill, own.refill);

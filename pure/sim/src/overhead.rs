@@ -1,8 +1,9 @@
 //! Overhead that a CPU has incurred and not yet paid.
 //!
 //! Overhead takes time of the CPU, as an interrupt does: the running vCPU pays it, or the vCPU that
-//! runs next, or an idle CPU spends it while nothing runs. A migration and a cache refill slow one
-//! vCPU down instead: what is unpaid when that vCPU stops waits until it is back on that CPU.
+//! runs next, or an idle CPU spends it while nothing runs. A migration and cold caches slow one
+//! vCPU down instead: what is unpaid when that vCPU stops waits until it is back on that CPU, up to
+//! what its domain keeps in the cache. A dispatch does not wait: the next one is paid in full.
 
 use slackline_trace::{OverheadKind, Record};
 use slackline_units::{CpuId, Span, Time, VcpuId};

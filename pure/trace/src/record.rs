@@ -240,11 +240,12 @@ pub enum Record {
 /// What a simulated CPU spends time on that is not a vCPU's program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum OverheadKind {
-    /// Switching to another vCPU, and dispatching it.
+    /// Switching to another vCPU.
     Switch,
     /// A vCPU's migration to another CPU.
     Migration,
-    /// Filling the cache for a vCPU that others have displaced from it.
+    /// The cold caches of a vCPU after others: what its domain loses at each dispatch, and what it
+    /// fills again.
     Refill,
     /// The CPU's tick.
     Tick,

@@ -172,7 +172,7 @@ mod steps {
             cpu.debt.extend((0..host.switch).map(|_| 0));
         }
         if cpu.last != Some(next) || cpu.was_idle {
-            cpu.debt.extend((0..task.dispatch).map(|_| 0));
+            cpu.debt.extend((0..task.dispatch).map(|_| 2));
         }
         let has_moved = came_from[next].take().is_some();
         if has_moved {
@@ -302,7 +302,7 @@ fn staggered_ticks_of_a_busy_and_of_an_idle_cpu() {
 #[test]
 fn a_dispatch_for_each_job() {
     let task = Task { work: 1_000, period: Some(10_000), dispatch: 35, ..Task::NOTHING };
-    let by_hand = sums(&[(100_000, 100_000_000, None)], &[[3_500, 0, 0, 0]], &[896_500]);
+    let by_hand = sums(&[(100_000, 100_000_000, None)], &[[0, 0, 3_500, 0]], &[896_500]);
     agree(&steps::PLAIN, "", &[task], &by_hand);
 }
 
