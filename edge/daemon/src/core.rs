@@ -396,7 +396,8 @@ impl Core {
         for done in self.host.lookups.done(now) {
             match done {
                 LookedUp::Listed(asked, listing) => self.host.answer_find(&asked, &listing),
-                LookedUp::Looked(asked, looked) => {
+                LookedUp::Looked(done) => {
+                    let (asked, looked) = *done;
                     self.host.sought(looked);
                     self.do_asked(asked.request.verb(), Input::Sought(asked));
                     self.host.forget_looked();
